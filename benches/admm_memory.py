@@ -1,8 +1,8 @@
-"""Memory of LS-LP and AD3: bytes per variable, each figure from a process of its own.
+"""Memory of LS-LP and AD3: bytes per variable, each figure from a separate process.
 
     python benches/admm_memory.py [--sides 316 1000] [--methods lslp ad3]
 
-The model alone, and the peak while it is solved, less what the process takes after a small solve.
+The model alone, and the peak while it is solved, minus the memory of the process after a small solve.
 """
 
 from __future__ import annotations

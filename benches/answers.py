@@ -1,15 +1,15 @@
-"""The answers of all methods on 300 models against stored digests: what has changed is named.
+"""The answers of all methods on 300 models against stored digests; changes are reported.
 
     python benches/answers.py                                  # all, some minutes; exit code 1 if an answer changed
     python benches/answers.py --threads 2 --batch              # other ways to the same answers
     python benches/answers.py --per-shape 2 --methods trws bp --twice
-    python benches/answers.py --cold --per-shape 1             # with kernels compiled here and now, none that ship
-    python benches/answers.py --update                         # after a change that was meant; look at the diff
+    python benches/answers.py --cold --per-shape 1             # with kernels compiled now, not the shipped ones
+    python benches/answers.py --update                         # after an intended change; inspect the diff
 
 The models are those of `random_models.py`. Runs are limited by iterations, never by time. A digest has three parts: of
 the labels, of the value and of the bound, the last two rounded to six and five digits. Labels of runs that were cut
 short depend on the last bits of sums, so the digests hold for CPUs with the features named in the file; on others
-compare values and bounds alone (`--values`). toulbar2 is left out: it is a program of its own.
+compare values and bounds alone (`--values`). toulbar2 is left out: it is a separate program.
 """
 
 from __future__ import annotations
@@ -174,11 +174,11 @@ def main() -> int:
     methods = [name for name in sorted(mapmrf.methods()) if name not in LEFT_OUT]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", nargs="+", default=methods)
-    parser.add_argument("--per-shape", type=int, default=random_models.PER_SHAPE, metavar="N", help="models of a shape")
+    parser.add_argument("--per-shape", type=int, default=random_models.PER_SHAPE, metavar="N", help="models per shape")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--batch", action="store_true", help="by solve_many, each model twice on two jobs")
-    parser.add_argument("--twice", action="store_true", help="everything again in the same process")
-    parser.add_argument("--cold", action="store_true", help="with an empty cache, and without the kernels that ship")
+    parser.add_argument("--batch", action="store_true", help="use solve_many, each model twice on two jobs")
+    parser.add_argument("--twice", action="store_true", help="repeat everything in the same process")
+    parser.add_argument("--cold", action="store_true", help="use an empty cache, without the shipped kernels")
     parser.add_argument("--values", action="store_true", help="compare values and bounds, not labels")
     parser.add_argument("--update", action="store_true", help="write the file of digests")
     given = parser.parse_args()

@@ -1,6 +1,6 @@
-"""Licences and known vulnerabilities of what mapmrf depends on, and a bill of materials (CycloneDX, JSON).
+"""Licences and known vulnerabilities of mapmrf's dependencies, and a bill of materials (CycloneDX, JSON).
 
-    python benches/audit.py                                    # licences of all that is installed for the core
+    python benches/audit.py                                    # licences of everything installed for the core
     python benches/audit.py --extras plots hdf5                # ... and for some extras
     python benches/audit.py --sbom mapmrf.cdx.json             # write the bill of materials
     python benches/audit.py --vulnerabilities                  # run pip-audit, if it is installed
@@ -131,7 +131,7 @@ def vulnerable(packages: list[Package]) -> bool:
 
 
 def _applies(requirement: str) -> bool:
-    """Whether a requirement counts here: its marker holds, and it is not one of an extra."""
+    """Return whether a requirement counts here: its marker holds, and it is not one of an extra."""
     marker = Requirement(requirement).marker
     return marker is None or marker.evaluate({"extra": ""})
 
@@ -146,7 +146,7 @@ def _purl(package: Package) -> str:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--extras", nargs="+", default=[], help="extras of pyproject.toml to look at, too")
+    parser.add_argument("--extras", nargs="+", default=[], help="extras of pyproject.toml to include")
     parser.add_argument("--sbom", type=Path, metavar="FILE", help="write the bill of materials")
     parser.add_argument("--vulnerabilities", action="store_true", help="run pip-audit")
     return parser.parse_args()

@@ -31,7 +31,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--data", help="folder of the benchmark models")
     options.add_argument("--sets", nargs="+", default=[*sets(), "other"], choices=[*sets(), *FOLDERS])
-    options.add_argument("--only", default="", help="part of the names of the models")
+    options.add_argument("--only", default="", help="only models whose names contain this")
     options.add_argument("--seeds", nargs="+", type=int, default=[0])
     options.add_argument("--time-limit", type=float, default=60.0)
     args = options.parse_args()

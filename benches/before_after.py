@@ -2,15 +2,15 @@
 
     python benches/before_after.py BEFORE_SRC AFTER_SRC [--methods lslp trws] [--models grid80] [--answers-only]
 
-Each tree runs in a worker process of its own, with the same interpreter; the workers take turns, so that other work on
+Each tree runs in its own worker process, with the same interpreter; the workers take turns, so that other work on
 the machine hits both. Every case is a method on a model with a fixed number of iterations and no time limit. An answer
 is the digest of the labels, value, bound, relaxed value, iterations and status. A field that already varies from run to
-run in the tree before (HiGHS and SCIP work on threads of their own, and steps of `auto` wait for them) is not compared.
+run in the tree before (HiGHS and SCIP use their own threads, and steps of `auto` wait for them) is not compared.
 
-Times are processor times, the smallest of several repeats. Where a method iterates, a short run is taken off a long
-one, so that reading and starting do not count. With `--kernels` only the time within compiled kernels counts, as their
-Python callers see it. Kernels are timed as a user has them, loaded and not compiled in the same process, where calls
-between kernels may go to other copies of the code. The exit status is 1 if an answer differs.
+Times are processor times, the smallest of several repeats. Where a method iterates, a short run is subtracted from a
+long one, so that reading and starting do not count. With `--kernels` only the time within compiled kernels counts, as
+their Python callers see it. Kernels are timed as a user has them, loaded and not compiled in the same process, where
+calls between kernels may go to other copies of the code. The exit status is 1 if an answer differs.
 """
 
 from __future__ import annotations
@@ -768,15 +768,15 @@ def compile_row(title: str, figures: np.ndarray) -> str:
 
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("before", type=lambda text: Path(text).resolve(), help="folder with the package before")
-    options.add_argument("after", type=lambda text: Path(text).resolve(), help="folder with the package after")
+    options.add_argument("before", type=lambda text: Path(text).resolve(), help="folder with the old package")
+    options.add_argument("after", type=lambda text: Path(text).resolve(), help="folder with the new package")
     options.add_argument("--methods", nargs="+", help="only these methods")
     options.add_argument("--models", nargs="+", help=f"only these models: {', '.join((*MODELS, *REAL_FILES))}")
     options.add_argument("--repeats", type=int, default=5)
     options.add_argument("--answers-only", action="store_true", help="do not measure times")
-    options.add_argument("--kernels", action="store_true", help="only the time within kernels counts")
+    options.add_argument("--kernels", action="store_true", help="count only the time within kernels")
     options.add_argument("--compile", action="store_true", help="measure compiling from an empty cache instead")
-    options.add_argument("--data", default="", help="folder of the benchmark models: use some of them, too")
+    options.add_argument("--data", default="", help="folder of the benchmark models, to use some of them as well")
     options.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     args = options.parse_args()
     if args.worker:

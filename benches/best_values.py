@@ -1,7 +1,7 @@
 """Recompute the best known values of the catalogue: a proof, or a better labelling, replaces the old value.
 
 python benches/best_values.py                                # compare seg-2, seg-21 and scene
-python benches/best_values.py --write                        # and write what is proven to catalogue.csv
+python benches/best_values.py --write                        # and write proven values to catalogue.csv
 python benches/best_values.py --sets grids --method cuts --time-limit 600
 """
 

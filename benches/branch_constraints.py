@@ -3,7 +3,7 @@
     python benches/branch_constraints.py
     python benches/branch_constraints.py --seconds 20 --only label
 
-The models are those of `benches/constraints.py`, smaller selections, and a picture of five labels with a price each.
+The models are those of `benches/constraints.py`, smaller selections, and an image of five labels with a cost each.
 Both forms get the same processor time, and as much of it as it takes to stop after the current step. Values and bounds
 are log potentials.
 """
@@ -68,7 +68,7 @@ def outcome(graph: FactorGraph, seconds: float) -> str:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--seconds", type=float, default=5.0, help="processor time for each model and form")
-    options.add_argument("--only", default="", help="part of the names of the models")
+    options.add_argument("--only", default="", help="only models whose names contain this")
     args = options.parse_args()
     small = selection(12, 20, 3, 0)
     for graph in (small, rewrite(small).graph):  # compile

@@ -1,14 +1,14 @@
-"""Make and verify certificates of benchmark models: what they prove, and processor seconds, as a Markdown table.
+"""Make and verify certificates of benchmark models: proven bounds and processor seconds, as a Markdown table.
 
     python benches/certificates.py                             # Seg-2, Seg-21, Scene and Grids
-    python benches/certificates.py --folders grids --rows      # a row for every model, too
-    python benches/certificates.py --folders families maxcut other protein --rows     # models that need cases, too
+    python benches/certificates.py --folders grids --rows      # also a row for every model
+    python benches/certificates.py --folders families maxcut other protein --rows     # also models that need cases
     python benches/certificates.py --folders other --rows --models pedigree           # those with this in their names
 
 A model takes part if `auto` proves its answer within --solve-limit seconds; its certificate is made within --make-limit
-seconds. An evidence file beside a model is applied.
+seconds. An evidence file next to a model is applied.
 
-Folders are expected below MAPMRF_DATA, or ../shared/data beside the repository.
+Folders are expected below MAPMRF_DATA, or ../shared/data next to the repository.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ def _summary(folder: str, rows: list[Row]) -> Row:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folders", nargs="+", default=FOLDERS, help="folders of models")
-    parser.add_argument("--rows", action="store_true", help="a row for every model, too")
-    parser.add_argument("--models", default="", help="only models with this in their names")
+    parser.add_argument("--rows", action="store_true", help="also print a row for every model")
+    parser.add_argument("--models", default="", help="only models whose names contain this")
     parser.add_argument("--solve-limit", type=float, default=60.0, help="seconds for auto")
     parser.add_argument("--make-limit", type=float, default=60.0, help="seconds for a certificate")
     return parser.parse_args()

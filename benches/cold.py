@@ -1,10 +1,10 @@
-"""What a new user meets: the demo and solves under a time limit with empty caches, and again with warm ones.
+"""The experience of a new user: the demo, and solves under a time limit with empty and with warm caches.
 
     python benches/cold.py [MODEL ...] [--time-limit 10] [--own]
 
 Run it with the Python of an environment that has the package installed, away from the checkout. Every command runs in a
-process of its own, with a home and a kernel cache that are empty at first; the second run of a command is the warm one.
-`--own` leaves out the code that the package brought, so that everything must be compiled: limits hold even then.
+process of its own, with an initially empty home and kernel cache; the second run of a command is the warm one.
+`--own` ignores the code shipped with the package, so that everything must be compiled: limits must hold even then.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Constraints: `auto` beside CP-SAT, toulbar2 and AD3 on models with constraints, as a Markdown table.
+"""Constraints: `auto` compared with CP-SAT, toulbar2 and AD3 on models with constraints, as a Markdown table.
 
     python benches/constraints.py
     python benches/constraints.py --seconds 10 --only selection
 
 The models are generated: sudokus of 17 clues, assignments, a selection of at most k items with gains of pairs, items
-under a budget, and a picture of two labels whose object has a given size. CP-SAT gets constraints of its own and
+under a budget, and an image of two labels whose object has a given size. CP-SAT gets native constraints and
 products as 0/1 variables, its potentials rounded to millionths. toulbar2 and AD3 are the methods of that name here:
 toulbar2 gets tables with auxiliary variables. Without OR-Tools or toulbar2 their columns stay empty. Times are wall
 time of one thread, without imports and compilation; values are log potentials.
@@ -194,8 +194,8 @@ def cell(outcomes: list[Outcome]) -> str:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--seconds", type=float, default=10.0, help="time limit for each model")
-    options.add_argument("--models", type=int, default=3, help="models of each family")
-    options.add_argument("--only", default="", help="part of the names of the families")
+    options.add_argument("--models", type=int, default=3, help="number of models per family")
+    options.add_argument("--only", default="", help="only families whose names contain this")
     args = options.parse_args()
     methods = ["auto", "ad3", *(["toulbar2"] if importlib.util.find_spec("pytoulbar2") is not None else [])]
     has_peer = importlib.util.find_spec("ortools") is not None

@@ -3,7 +3,7 @@
     python benches/cuts_grids.py --sizes 20 40 80              # Grids by size
     python benches/cuts_grids.py --solvers highs scip --models other/pedigree20.uai.gz
 
-Folders are expected below MAPMRF_DATA, or ../shared/data beside the repository.
+Folders are expected below MAPMRF_DATA, or ../shared/data next to the repository.
 """
 
 from __future__ import annotations

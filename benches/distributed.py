@@ -5,10 +5,10 @@
     python benches/distributed.py weak --side 1000 --ranks 1 2         # a slab of this many rows for every rank
     python benches/distributed.py model --side 600 --ranks 1 2 4 8     # fit and check the model of the cost
     python benches/distributed.py whole --side 4000                    # generate, 200 iterations, labels by parts
-    python benches/distributed.py same --models A.uai B.uai --ranks 1 2 4   # labels, value and bound, to the last bit
+    python benches/distributed.py same --models A.uai B.uai --ranks 1 2 4   # labels, value and bound, bit for bit
     python benches/distributed.py kill --times 20                      # kill -9 of a rank, resume: the same answer?
 
-Every run is a command of its own under mpiexec. Times are wall-clock seconds of the quickest of several stretches of
+Every run is a separate command under mpiexec. Times are wall-clock seconds of the fastest of several stretches of
 iterations, processor time is that of all ranks.
 """
 
@@ -219,7 +219,7 @@ def solved(n: int, folder: Path, out: Path, *more: str) -> tuple[str, float, flo
 
 
 def same(options: argparse.Namespace) -> None:
-    """Whether the answer is the same on every number of ranks."""
+    """Return whether the answer is the same on every number of ranks."""
     for name in options.models:
         with tempfile.TemporaryDirectory() as folder:
             place = Path(folder)

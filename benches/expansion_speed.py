@@ -1,14 +1,14 @@
 """Speed of `expansion` next to gco's alpha-expansion (gco-wrapper, if it is installed): seconds and values.
 
-Both solve the same models from the same start, the best label of every pixel alone, with one core. Costs are whole
+Both solve the same models from the same start, the best label of every pixel on its own, with one core. Costs are whole
 numbers, because gco rounds others. The time of gco includes handing over the model; that of `expansion` is of a whole
 `solve`. The last columns say when `expansion` had the value at which gco stopped. Peers get `--repeats` runs as well;
 all times are the shortest of these.
 
-With `--costs` it is `expansion` alone on a picture whose labels have a cost, for costs that let it give up none, some
+With `--costs`, `expansion` runs alone on an image whose labels have a cost, for costs that let it give up none, some
 or most labels.
 
-With `--threads` it is `expansion` alone on one and two threads: processor time of the calling thread, which is the
+With `--threads`, `expansion` runs alone on one and two threads: processor time of the calling thread, which is the
 busier one, and of all. Other work on the machine changes that less than the clock.
 """
 
@@ -110,7 +110,7 @@ def report_threads(name: str, graph: mapmrf.FactorGraph, repeats: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--large", action="store_true", help="1000 x 1000 pixels, too")
+    parser.add_argument("--large", action="store_true", help="also run 1000 x 1000 pixels")
     parser.add_argument("--threads", action="store_true", help="one and two threads, without gco")
     parser.add_argument("--costs", action="store_true", help="labels with costs, without gco")
     options = parser.parse_args()

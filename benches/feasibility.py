@@ -93,7 +93,7 @@ def sudoku(seed: int, broken: bool = False) -> FactorGraph:
 
 
 def _is_seen(unary: np.ndarray, unit: np.ndarray, k: int) -> bool:
-    """Whether a clue in one of these cells is the state."""
+    """Return whether a clue in one of these cells is the state."""
     clues = np.flatnonzero(unit & (np.isneginf(unary).sum(axis=1) == 8))
     return bool(np.any(unary[clues, k] == 0.0))
 
@@ -225,8 +225,8 @@ def cells(outcomes: Sequence[Outcome]) -> str:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--seconds", type=float, default=10.0, help="time limit for each model")
-    options.add_argument("--models", type=int, default=5, help="models of each family")
-    options.add_argument("--only", default="", help="part of the names of the families")
+    options.add_argument("--models", type=int, default=5, help="number of models per family")
+    options.add_argument("--only", default="", help="only families whose names contain this")
     args = options.parse_args()
     for seed in range(2):  # compile
         by_auto(colouring(150, 8.7, 4, seed), 100.0)

@@ -1,12 +1,12 @@
-"""Memory of every method on models of several shapes, measured, and the rates that estimates are made with.
+"""Memory of every method on models of several shapes, measured, and the rates used for estimates.
 
     python benches/footprints.py --measure peaks.jsonl                # all methods, about ten minutes
     python benches/footprints.py --measure peaks.jsonl --methods lp
     python benches/footprints.py --fit peaks.jsonl                    # rates, for src/mapmrf/footprints.py
-    python benches/footprints.py --compare peaks.jsonl                # estimates against what was measured, as a table
+    python benches/footprints.py --compare peaks.jsonl                # estimates against measurements, as a table
 
-A process per method solves one model after another. A peak is the largest resident memory during a solve, less that
-before it: the model is not part of it. Needs Linux.
+A process per method solves one model after another. A peak is the largest resident memory during a solve, minus
+that before it: the model is not part of it. Needs Linux.
 """
 
 from __future__ import annotations
@@ -206,10 +206,10 @@ def main() -> None:
     parser.add_argument("--measure", type=Path, metavar="FILE.jsonl")
     parser.add_argument("--methods", nargs="+", default=sorted(mapmrf.methods()))
     parser.add_argument("--seconds", type=float, default=SECONDS, help="time limit of a solve")
-    parser.add_argument("--models", default="", metavar="TEXT", help="only models with this in their names")
+    parser.add_argument("--models", default="", metavar="TEXT", help="only models whose names contain this")
     parser.add_argument("--fit", type=Path, metavar="FILE.jsonl")
     parser.add_argument("--compare", type=Path, metavar="FILE.jsonl")
-    parser.add_argument("--one", metavar="METHOD", help="measure one, in this process")
+    parser.add_argument("--one", metavar="METHOD", help="measure one case, in this process")
     given = parser.parse_args()
     if given.one:
         measure_method(given.one, given.seconds, given.models)

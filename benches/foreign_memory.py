@@ -3,8 +3,8 @@
     python benches/foreign_memory.py        # half a minute; needs Linux with glibc
 
 glibc keeps freed memory at the end of every thread's arena, up to a threshold that rises to 64 MB with the blocks that
-were freed, and `malloc_trim` gives back that of the first arena alone. joblib keeps a function for the exit of the
-interpreter from every call that runs in processes.
+were freed, and `malloc_trim` returns only that of the first arena. joblib registers an exit function for every
+call that runs in processes.
 """
 
 from __future__ import annotations

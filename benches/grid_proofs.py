@@ -1,14 +1,14 @@
-"""Time in which `auto` proves models with one thread and with two, as a Markdown table; against other sources.
+"""Time to proof of `auto` with one thread and with two, as a Markdown table; optionally against other sources.
 
     python benches/grid_proofs.py                                    # the 80x80 Grids, threads 1 and 2
     python benches/grid_proofs.py --against ../before/src --repeats 3
     python benches/grid_proofs.py --sizes 20 40 --threads 1
     python benches/grid_proofs.py --models 'scene/*' --threads 1 --solves 5 --against ../before/src
 
-Every run has a process of its own, which solves a small model first, so that kernels are loaded, and then the model,
-several times with `--solves`. With `--against`, the sources there take turns with these. The least of all times counts:
+Every run has its own process, which solves a small model first, so that kernels are loaded, and then the model,
+several times with `--solves`. With `--against`, the sources there take turns with these. The smallest time counts:
 the machine may be busy with other things.
-Folders are expected below MAPMRF_DATA, or ../shared/data beside the repository.
+Folders are expected below MAPMRF_DATA, or ../shared/data next to the repository.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--against", type=Path, help="folder `src` of other sources")
     parser.add_argument("--repeats", type=int, default=1)
-    parser.add_argument("--solves", type=int, default=1, help="in every process")
+    parser.add_argument("--solves", type=int, default=1, help="solves in every process")
     parser.add_argument("--time-limit", type=float, default=300.0)
     return parser.parse_args()
 

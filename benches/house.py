@@ -1,8 +1,8 @@
-"""The shape of the source in figures: files, functions, parameters, kernels; with `--compare` beside another tree.
+"""The shape of the source in figures: files, functions, parameters, kernels; with `--compare`, next to another tree.
 
     python benches/house.py src --compare /path/to/other/src
 
-`--compare` gives the tree before. A kernel is a function whose decorator is one of those of `kernels/jit.py`.
+`--compare` is the old tree. A kernel is a function whose decorator is one of those of `kernels/jit.py`.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     here = Path(__file__).resolve().parent.parent / "src"
     options.add_argument("source", type=Path, nargs="?", default=here, help="folder with the package")
-    options.add_argument("--compare", type=Path, metavar="BEFORE", help="folder with the package before")
+    options.add_argument("--compare", type=Path, metavar="BEFORE", help="folder with the old package")
     args = options.parse_args()
     tree = read_tree(args.source)
     if args.compare:

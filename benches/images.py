@@ -1,4 +1,4 @@
-"""Images beside PyMaxflow, gco-wrapper and scikit-image: values, bounds and seconds on the same models, as a table.
+"""Images compared with PyMaxflow, gco-wrapper and scikit-image: values, bounds and seconds, as a table.
 
     python benches/images.py                           # all models at full size, some minutes
     python benches/images.py --only potts-500 --seconds 20
@@ -6,13 +6,13 @@
 
 The peers are in the extra `peers`; those that are not installed are left out. All get the same arrays: unaries, weights
 of pairs, and the table of smoothness. *Build* is the time from these arrays to the package's own model, *solve* that
-until the labelling is there. Every labelling is evaluated by mapmrf, with weights that are not rounded; gco takes whole
-numbers only and gets energies rounded to a millionth of the largest.
+until the labelling is there. Every labelling is evaluated by mapmrf, with weights that are not rounded; gco supports
+only integers and gets energies rounded to a millionth of the largest.
 
-- PyMaxflow: the minimum cut, exact for two labels; its alpha-expansion for more, where all pairs weigh the same.
+- PyMaxflow: the minimum cut, exact for two labels; its alpha-expansion for more, if all pairs have the same weight.
 - gco: alpha-expansion until no label improves.
 - scikit-image has no graph cuts. Its random walker minimises another function, from the scribbles alone; its labelling
-  is shown with its value in our model, and is no competitor in that.
+  is shown with its value in our model, and is not a competitor in that.
 
 With `--processor` these two are processor time, which other work on the machine changes less.
 

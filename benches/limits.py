@@ -5,12 +5,12 @@
     python benches/limits.py --json records.jsonl                # every run as a line of JSON as well
     python benches/limits.py --table records.jsonl               # the table of such records again, nothing is run
 
-Every model has a process of its own, in which the methods run one after another, each first on a small model of the
+Every model has its own process, in which the methods run one after another, each first on a small model of the
 same kind, so that no kernel is compiled later. The overrun is the time from the call of `solve` to its return, less the
-limit. On a busy machine that depends on others, so that a second figure is taken: the processor time that the process
-used after the limit was over, read from outside. The smaller of the two counts; the table shows the largest of every
-method. A dash means that the method takes none of the models. The last column has the longest time for which a call
-that was given up went on. Needs Linux.
+limit. On a busy machine that depends on others, so a second figure is measured: the processor time that the process
+used after the limit, read from outside. The smaller of the two counts; the table shows the largest of every
+method. A dash means that the method supports none of the models. The last column has the longest time for which an
+abandoned call continued. Needs Linux.
 """
 
 from __future__ import annotations

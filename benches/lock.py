@@ -1,4 +1,4 @@
-"""Pin what a release depends on, with hashes: a requirements file for `pip install --require-hashes`.
+"""Pin the dependencies of a release, with hashes: a requirements file for `pip install --require-hashes`.
 
     python benches/lock.py                                     # core, for this platform and Python, to standard output
     python benches/lock.py --extras plots exact -o lock.txt
@@ -96,7 +96,7 @@ def check(path: Path) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--extras", nargs="+", default=[], help="extras of pyproject.toml to pin, too")
+    parser.add_argument("--extras", nargs="+", default=[], help="extras of pyproject.toml to include")
     parser.add_argument("--pythons", nargs="+", default=[], metavar="X.Y", help="versions of Python, on Linux x86-64")
     parser.add_argument("--output", "-o", type=Path, metavar="FILE")
     parser.add_argument("--check", type=Path, metavar="FILE")

@@ -4,8 +4,8 @@
     python benches/maxcut.py --methods auto --models be120.3.5 random2000 --seconds 30
     python benches/maxcut.py --peer PYTHON                         # with the tabu search of dwave-samplers, in PYTHON
 
-Graphs are expected in maxcut/ below MAPMRF_DATA, or below ../shared/data beside the repository. Random graphs have unit
-weights: random800 and random2000 have 800 and 2000 vertices and 19176 and 20000 edges, sizes of the G-set.
+Graphs are expected in maxcut/ below MAPMRF_DATA, or below ../shared/data next to the repository. Random graphs have
+unit weights: random800 and random2000 have 800 and 2000 vertices and 19176 and 20000 edges, sizes of the G-set.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", nargs="+", default=["auto", "tabu", "sdp", "cuts"])
     parser.add_argument("--models", nargs="+", help="graphs by name; by default all")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of processor time, for every run")
+    parser.add_argument("--seconds", type=float, default=10.0, help="processor time for every run")
     parser.add_argument("--peer", help="a Python interpreter that has dwave-samplers")
     return parser.parse_args()
 

@@ -1,7 +1,7 @@
 """Speed of `maxflow` on binary images, next to PyMaxflow (if it is installed) and `auto`: seconds and values.
 
-All solve the same model: pixels that are white or black with noise, a 4-neighbourhood with weights of their own. Times
-include what leads from the FactorGraph, or from the arrays, to the labelling.
+All solve the same model: pixels that are white or black with noise, a 4-neighbourhood with individual weights. Times
+include everything from the FactorGraph, or from the arrays, to the labelling.
 """
 
 from __future__ import annotations

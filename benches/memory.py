@@ -7,7 +7,7 @@
 
 Every figure is from a fresh process. After imports and a tiny solve, which loads the kernels, the resident memory is
 noted, the model is built, the array that it was built from dropped, and the model solved with few iterations.
-*model* is what the arrays of the model take, every other column the peak of resident memory during the solve, less what
+*model* is the memory of the model's arrays, every other column the peak of resident memory during the solve, less what
 was noted, divided by the number of variables; the model is part of it. *estimated* is by `images.estimate_memory`.
 A dash means that the method does not support this model, or that its first step was not finished in time. Needs Linux.
 """
@@ -121,11 +121,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", nargs="+", default=["1e5", "1e6"], help="numbers of variables")
     parser.add_argument("--labels", nargs="+", type=int, default=[2, 8])
-    parser.add_argument("--methods", nargs="+", help="all that are made for such models if not given")
+    parser.add_argument("--methods", nargs="+", help="by default, all that are suited to such models")
     parser.add_argument("--seconds", type=float, default=30.0, help="time limit of a solve")
-    parser.add_argument("--timeout", type=float, default=300.0, help="seconds after which a process is ended")
+    parser.add_argument("--timeout", type=float, default=300.0, help="seconds after which a process is killed")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--one", nargs=3, metavar=("METHOD", "N", "LABELS"), help="measure one, in this process")
+    parser.add_argument("--one", nargs=3, metavar=("METHOD", "N", "LABELS"), help="measure one case, in this process")
     given = parser.parse_args()
     if given.one:
         method, n, labels = given.one

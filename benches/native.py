@@ -1,10 +1,10 @@
-"""What code for this very CPU gains over the code that ships, which runs on any common one.
+"""The gain of code for this machine's CPU over the shipped code, which runs on any common one.
 
     python benches/native.py [--repeats N]
 
 Runs some methods on generated models with the code for the baseline (x86-64-v3, or generic aarch64) and with that for
-this machine, in turns, each in processes of its own, and prints the smallest processor times. Both are compiled first,
-in folders of their own, so the first call takes some minutes.
+this machine, in turns, each in separate processes, and prints the smallest processor times. Both are compiled first,
+in separate folders, so the first call takes some minutes.
 """
 
 from __future__ import annotations

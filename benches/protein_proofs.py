@@ -2,7 +2,7 @@
 
     python benches/protein_proofs.py --models didNotconverge1 didNotconverge2 --methods cuts auto --time-limit 100
 
-Seconds are of the processor. Folders are expected below MAPMRF_DATA, or ../shared/data beside the repository.
+Seconds are of the processor. Folders are expected below MAPMRF_DATA, or ../shared/data next to the repository.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Time `inference_dispatch` on grids of 40 x 40 with 5 states: ``python benches/pystruct_speed.py [CALLS]``.
 
-Three kinds of models, as they come up while weights are learnt: pairs that like to be equal, one random table for all
-pairs, and a random table for each. Printed are time and processor time per call in ms, kernels loaded, and by how many
-percent the energy is above the best that any of the methods finds on the same model.
+Three kinds of models, as they come up while weights are learned: pairs that prefer to be equal, one random table for
+all pairs, and a random table for each. Printed are time and processor time per call in ms, kernels loaded, and by how
+many percent the energy is above the best that any of the methods finds on the same model.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Random models of many shapes by number, for `answers.py` and `soak.py`: same shape and number, same model.
+"""Random models of many shapes by number, for `answers.py` and `soak.py`: reproducible by shape and number.
 
     python benches/random_models.py            # the shapes, and the size of the first model of each
 

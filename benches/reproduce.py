@@ -1,4 +1,4 @@
-"""The tables of docs/reproduce.md from records of `mapmrf bench`: our log potential, and the paper's in brackets."""
+"""The tables of docs/reproduce.md from records of `mapmrf bench`: our log potential, and the paper's in parentheses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mapmrf.datasets.figures import COLUMNS, model_figure, set_figure
 
 
 def pair(ours: float | None, paper: float | None, digits: int) -> str:
-    """Our figure, and the paper's in brackets."""
+    """Our figure, and the paper's in parentheses."""
     first = "" if ours is None else f"{ours:.{digits}f}"
     return first if paper is None else f"{first} ({paper:g})".strip()
 

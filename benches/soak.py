@@ -1,4 +1,4 @@
-"""A soak: `solve`, `solve_many` and `bench` on random models in one process, for hours; what grows is reported.
+"""Soak test: `solve`, `solve_many` and `bench` on random models in one process, for hours; growth is reported.
 
     python benches/soak.py --minutes 120                       # a table over time; exit code 1 if something grows
     python benches/soak.py --minutes 5 --csv soak.csv          # also every sample as a line
@@ -7,12 +7,12 @@
     python benches/soak.py --read soak.csv                     # the verdict on stored samples, of a run that was ended
 
 First every method is run on every shape of `random_models.py`, small and large; then rounds follow until ten in a row
-have loaded no kernel: that is the warm-up. The rounds after it are like these, until the time is over: single solves by
+have loaded no kernel: that is the warm-up. The rounds after it are like these, until the time is up: single solves by
 all methods in turn on models that were never seen before, with one thread or two, some of them ended by a time limit or
-a callback; a large model whose calls are given up; batches in threads, and from time to time in processes; now and then
-a benchmark in worker processes. After every round `soak_samples.py` counts what the process holds. What has grown over
-the second half of the time is a leak: a cache that fills has filled by then. One arena serves all threads, unless the
-environment says otherwise, or what glibc keeps of freed memory would hide what is lost. Needs Linux with glibc.
+a callback; a large model whose calls are abandoned; batches in threads, and from time to time in processes; now and
+then a benchmark in worker processes. After every round `soak_samples.py` counts what the process holds. What has grown
+over the second half of the time is a leak: a cache that fills has filled by then. One arena serves all threads, unless
+the environment says otherwise, or what glibc keeps of freed memory would hide what is lost. Needs Linux with glibc.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Soak:
 
 
 def soak_for(soak: Soak, minutes: float, path: Path | None) -> list[soak_samples.Sample]:
-    """Rounds until the time is over; returns what was counted after each."""
+    """Rounds until the time is up; returns what was counted after each."""
     reading = soak_samples.Reading(60 * minutes)
     with contextlib.ExitStack() as stack:
         lines = stack.enter_context(path.open("w", newline="", buffering=1)) if path else None
@@ -189,11 +189,11 @@ def run(soak: Soak, minutes: float, path: Path | None) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=120.0, help="after the warm-up")
+    parser.add_argument("--minutes", type=float, default=120.0, help="minutes after the warm-up")
     parser.add_argument("--methods", nargs="+", default=sorted(mapmrf.methods()))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--csv", type=Path, help="write every sample")
-    parser.add_argument("--read", type=Path, help="no run, but the verdict on samples that --csv has written")
+    parser.add_argument("--read", type=Path, help="do not run; judge samples written by --csv")
     given = parser.parse_args()
     if given.read:
         samples = soak_samples.stored(given.read)

@@ -1,7 +1,7 @@
-"""What a process holds after each round of `soak.py`, and whether that grows. Needs Linux with glibc.
+"""The resources held by a process after each round of `soak.py`, and whether they grow. Needs Linux with glibc.
 
 Resident memory is not what a process holds: glibc keeps freed memory of every thread's arena, up to the most that the
-arena ever had, and `malloc_trim` does not give back what is at the end of an arena. So the bytes in use are counted:
+arena ever had, and `malloc_trim` does not return memory at the end of an arena. So the bytes in use are counted:
 those that malloc has given out and not got back. Python's own allocator must be malloc for that
 (`PYTHONMALLOC=malloc`), and numba must count (`NUMBA_NRT_STATS=1`).
 """

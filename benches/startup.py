@@ -1,6 +1,6 @@
 """Seconds to import the package, print the help, solve tiny models, and begin on a large grid, as a Markdown table.
 
-Every run is a process of its own, with compiled kernels and bytecode; the first one fills the caches, uncounted.
+Every run is a separate process, with compiled kernels and bytecode; the first one fills the caches, uncounted.
 Of the others the shortest times are printed, because other work on the machine only adds to them. The commands are
 measured from outside, interpreter included; a run on the large grid from the call of `solve`, with the import of numba,
 to the report of its first step.
@@ -103,7 +103,7 @@ def rows(folder: Path, side: int) -> Iterator[tuple[str, Callable[[], Seconds]]]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=10, help="runs of each, beside the first")
+    parser.add_argument("--repeats", type=int, default=10, help="runs of each, besides the first")
     parser.add_argument("--side", type=int, default=1000, help="side of the large grid")
     options = parser.parse_args()
     print("| what | seconds | processor time |\n|---|---|---|")

@@ -3,7 +3,7 @@
     python benches/trws_speed.py [--repeats 15] [--models binary-1000 potts-1000x8]
 
 The threads take turns, iteration by iteration, so that other work on the machine hits both. The ratio of the smallest
-times says what two free cores are worth; the median shows whether they were free.
+times shows the gain of two free cores; the median shows whether they were free.
 """
 
 from __future__ import annotations

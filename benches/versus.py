@@ -10,7 +10,7 @@ rival is not run where `auto` has proven its labelling optimal before a mark: it
 Imports, translation of the model and compilation are not counted. One seed, one run at a time; HiGHS and SCIP get a
 process for every model, because a large program leaves them with much memory.
 
-CP-SAT takes whole numbers: the times after which it has solved the model with rounded potentials stand in brackets.
+CP-SAT needs integers: the times after which it has solved the model with rounded potentials are in parentheses.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--data", help="folder of the benchmark models")
     options.add_argument("--sets", nargs="+", default=[*sets(), "other"], choices=[*sets(), *FOLDERS])
-    options.add_argument("--only", default="", help="part of the names of the models")
+    options.add_argument("--only", default="", help="only models whose names contain this")
     options.add_argument("--marks", nargs="+", type=float, default=[1.0, 10.0, 60.0], help="seconds")
     options.add_argument("--rivals", nargs="+", default=peers.installed(), choices=rivals)
     options.add_argument("--threads", type=int, default=1, help="threads of `auto`")

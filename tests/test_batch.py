@@ -273,7 +273,7 @@ def test_a_dask_cluster_gives_the_same_answers(processes: bool, tmp_path: Path) 
 
 
 def test_a_backend_that_is_not_there_is_one_clear_line() -> None:
-    with pytest.raises(OptionError, match=r"backend='nonsense', expected threads, processes or a backend of joblib"):
+    with pytest.raises(OptionError, match=r"backend='nonsense', expected threads, processes or a joblib backend"):
         mapmrf.solve_many([blank(1)], "icm", backend="nonsense")
 
 

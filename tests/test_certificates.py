@@ -116,17 +116,17 @@ def cycles(**changed: object) -> Change:
 
 
 REFUSED: list[tuple[Change, str]] = [
-    (lambda c: dataclasses.replace(c, bound=1.9), "claimed is 1.9, but 2.0"),
-    (lambda c: dataclasses.replace(c, bound=-math.inf), "claimed is -inf"),
+    (lambda c: dataclasses.replace(c, bound=1.9), "claimed bound is 1.9, but the certificate proves 2.0"),
+    (lambda c: dataclasses.replace(c, bound=-math.inf), "claimed bound is -inf"),
     (lambda c: dataclasses.replace(c, bound=math.nan), "nan"),
     (lambda c: dataclasses.replace(c, lam=np.ones(11)), "11 entries, expected 12"),
     (lambda c: dataclasses.replace(c, lam=np.full(12, np.inf)), "not finite"),
-    (lambda c: dataclasses.replace(c, lam=np.arange(12.0)), "but 6.0 is what"),
+    (lambda c: dataclasses.replace(c, lam=np.arange(12.0)), "proves 6.0"),
     (lambda c: dataclasses.replace(c, order=np.array([0, 3])), "not one of 0 ... 2"),
     (lambda c: dataclasses.replace(c, order=np.array([0, 0])), "twice"),
     (cycles(weight=np.array([-1.0])), "at least 0"),
     (cycles(weight=np.array([np.nan])), "at least 0"),
-    (cycles(weight=np.array([5.0])), "is what the certificate proves"),
+    (cycles(weight=np.array([5.0])), "but the certificate proves"),
     (cycles(odd=np.array([1, 1, 0])), "even number"),
     (cycles(odd=np.array([1, 2, 0])), "0 or 1"),
     (cycles(factor=np.array([0, 1, 1])), "twice"),
@@ -256,15 +256,15 @@ def _npz(**changed: object) -> bytes:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", "no certificate"),
-        (b"PK\x03\x04 and so on", "no certificate"),
-        (_npz()[:-40], "no certificate"),
+        (b"", "not a certificate"),
+        (b"PK\x03\x04 and so on", "not a certificate"),
+        (_npz()[:-40], "not a certificate"),
         (_npz(version=3), "version 3, expected 1 to 2"),
         (_npz(version=2), "node_parent is missing"),
         (_npz(lam=None), "lam is missing"),
         (_npz(lam=np.array(["1"])), "lam is of type"),
         (_npz(lam=np.zeros((2, 2))), "2 dimensions"),
-        (_npz(lam=np.array([{}, []], dtype=object)), "no certificate"),
+        (_npz(lam=np.array([{}, []], dtype=object)), "not a certificate"),
         (_npz(bound=np.zeros(1)), "bound is of type"),
     ],
 )

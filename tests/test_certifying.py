@@ -136,7 +136,7 @@ def test_the_command_line_refuses_what_is_no_proof(tmp_path: Path) -> None:
     assert run("solve", model, "-q", "-o", answer)[0] == 0
     Certificate(bound=1.0).write(proof)
     code, printed, said = run("verify", model, answer, proof)
-    assert (code, printed) == (4, "") and said.startswith("mapmrf: not valid: the bound claimed is 1.0")
+    assert (code, printed) == (4, "") and said.startswith("mapmrf: not valid: the claimed bound is 1.0")
     assert run("verify", model, answer, tmp_path / "absent.npz")[0] == 2
     assert run("solve", model, model, "--certificate", proof)[0] == 2
     assert run("solve", model, "--certificate", tmp_path / "absent" / "proof.npz")[0] == 2

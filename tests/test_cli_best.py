@@ -85,9 +85,9 @@ def test_margins_go_into_the_result_and_the_plot(model: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--distance", "2"], "--distance belongs to --best M"),
+        (["--distance", "2"], "--distance needs --best M"),
         (["--best", "2", "--query", "1"], "found --best and --query"),
-        (["--best", "2", "--trace", "run.csv"], "--trace does not go with --best"),
+        (["--best", "2", "--trace", "run.csv"], "--trace cannot be combined with --best"),
         (["--query", "1,,2"], "separated by commas"),
         (["--query", "99"], "variable 99 is asked for, expected 0 to 15"),
         (["--query", "Rain"], "no variable is named 'Rain'"),

@@ -87,7 +87,7 @@ def mirror(known: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def test_an_empty_folder_is_listed(tmp_path: Path) -> None:
     text = done("--data", tmp_path)
     assert text.startswith(f"data folder  {tmp_path}\n")
-    assert "missing of grids: grid20x20.f10, grid20x20.f10.wrap, grid20x20.f15 and 18 more\n" in text
+    assert "missing from grids: grid20x20.f10, grid20x20.f10.wrap, grid20x20.f15 and 18 more\n" in text
     assert "699 not named in the catalogue" in text
     assert text.count(" paper ") == 5
     assert " files " not in text

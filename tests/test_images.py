@@ -383,7 +383,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"smoothness": "pots"}, OptionError, "expected one of potts, linear, quadratic"),
     ({"smoothness": np.zeros((3, 3))}, GraphError, r"smoothness has shape \(3, 3\), expected \(2, 2\)"),
     ({"smoothness": np.full((2, 2), np.inf)}, GraphError, r"smoothness at labels \(0, 0\) is inf"),
-    ({"smoothness": np.zeros((2, 2)), "truncation": 1}, OptionError, "not with a table of one's own"),
+    ({"smoothness": np.zeros((2, 2)), "truncation": 1}, OptionError, "not to a custom table"),
     ({"truncation": 1.0}, OptionError, "truncation has no meaning for potts"),
     ({"values": [1.0, 2.0]}, OptionError, "values has no meaning for potts"),
     ({"smoothness": "linear", "truncation": -1.0}, OptionError, "truncation is -1.0"),
@@ -432,13 +432,13 @@ def test_what_makes_no_sense_is_refused_in_one_line(options: dict[str, Any], err
 
 def test_labels_become_a_picture_only_of_their_own_size() -> None:
     assert images.to_image([0, 1, 2, 3], (2, 2)).tolist() == [[0, 1], [2, 3]]
-    with pytest.raises(GraphError, match=r"4 labels for a picture of shape \(3, 2\), expected 6"):
+    with pytest.raises(GraphError, match=r"4 labels for an image of shape \(3, 2\), expected 6"):
         images.to_image([0, 1, 2, 3], (3, 2))
     with pytest.raises(GraphError, match="3 labels for the 2 pixels of a mask, expected 2"):
         images.to_image([0, 1, 2], mask=[True, False, True])
     with pytest.raises(OptionError, match="shape is missing"):
         images.to_image([0, 1, 2])
-    with pytest.raises(GraphError, match=r"5 labels for a picture .*, expected 6 and more"):
+    with pytest.raises(GraphError, match=r"5 labels for an image .*, expected 6 and more"):
         images.to_image([0] * 5, (2, 3), label_costs=True)
     assert images.to_image([0, 1, 2, 1], (1, 2), label_costs=True).tolist() == [[0, 1]]
 

@@ -117,13 +117,13 @@ def test_labels_are_given_up_only_where_that_pays() -> None:
     ("options", "error", "text"),
     [
         ({"seeds": 1}, OptionError, "seeds is 1, expected scribbles, or a number of labels from 2 to 80"),
-        ({"seeds": MARKED[:3]}, GraphError, r"the picture has shape \(8, 10\), expected \(3, 10\) or \(3, 10, C\)"),
+        ({"seeds": MARKED[:3]}, GraphError, r"the image has shape \(8, 10\), expected \(3, 10\) or \(3, 10, C\)"),
         ({"weight": -1.0}, OptionError, "weight is -1.0"),
         ({"floor": 2.0}, OptionError, "floor is 2.0"),
         ({"mask": np.ones((2, 2), dtype=bool)}, GraphError, r"mask is bool of shape \(2, 2\)"),
         ({"spacing": (1.0,)}, OptionError, r"spacing is \[1.0\], expected 2 numbers"),
         ({"label_costs": [1.0]}, GraphError, r"label_costs have shape \(1,\)"),
-        ({"image": np.full(BLOCK.shape, np.nan)}, GraphError, "the picture holds nan"),
+        ({"image": np.full(BLOCK.shape, np.nan)}, GraphError, "the image holds nan"),
         ({"time_limit": -1.0}, OptionError, "time_limit is -1.0|time limit"),
         ({"method": "cut"}, mapmrf.UnknownName, "cut"),
     ],
@@ -202,7 +202,7 @@ def test_missing_pixels_are_filled_in_and_pixels_outside_of_the_mask_kept() -> N
         ({"truncation": -1.0}, OptionError, "truncation is -"),
         ({"missing": np.ones(BLOCK.shape)}, GraphError, r"missing is float64 of shape \(8, 10\), expected bool"),
         ({"missing": np.ones(BLOCK.shape, dtype=bool)}, GraphError, "no pixel is known"),
-        ({"image": [[np.nan, 1.0]]}, GraphError, "the picture holds nan"),
+        ({"image": [[np.nan, 1.0]]}, GraphError, "the image holds nan"),
         ({"neighbours": 6}, OptionError, "neighbours is 6, expected 4 or 8"),
         ({"spacing": (0.0, 1.0)}, OptionError, "spacing is"),
     ],
@@ -248,7 +248,7 @@ def test_stereo_leaves_out_what_is_not_in_the_mask() -> None:
 
 def test_stereo_refuses_in_one_line() -> None:
     left, right = shifted(1)
-    with pytest.raises(GraphError, match="the pictures have shapes"):
+    with pytest.raises(GraphError, match="the images have shapes"):
         images.stereo(left, right[:4], 3)
     with pytest.raises(OptionError, match="window is 4"):
         images.stereo(left, right, 3, window=4)

@@ -28,7 +28,7 @@ def test_zeros_stay_forbidden_unless_a_floor_is_asked_for() -> None:
 
 
 def test_probabilities_that_are_none_are_refused() -> None:
-    with pytest.raises(GraphError, match=r"probability at \(0, 0, 1\) is -1.5.*log potentials already"):
+    with pytest.raises(GraphError, match=r"probability at \(0, 0, 1\) is -1.5.*already log potentials"):
         images.unary_from_probabilities([[[0.0, -1.5]]])
     with pytest.raises(GraphError, match="is nan"):
         images.unary_from_probabilities([[[0.5, np.nan]]])
@@ -183,7 +183,7 @@ def test_scribbles_that_miss_a_label_are_refused() -> None:
         images.unary_from_seeds([[0.0, 1.0]], [[1, -1]])
     with pytest.raises(GraphError, match="seeds go from -1 to -1"):
         images.unary_from_seeds([[0.0, 1.0]], [[-1, -1]])
-    with pytest.raises(GraphError, match=r"the picture has shape \(1, 2\), expected \(1, 1\)"):
+    with pytest.raises(GraphError, match=r"the image has shape \(1, 2\), expected \(1, 1\)"):
         images.unary_from_seeds([[0.0, 1.0]], [[0]])
 
 
@@ -233,7 +233,7 @@ def test_outside_of_the_right_picture_the_cost_is_the_mean_of_all_others() -> No
 
 def test_stereo_refuses_what_does_not_fit() -> None:
     one = np.zeros((4, 5))
-    with pytest.raises(GraphError, match="the pictures have shapes"):
+    with pytest.raises(GraphError, match="the images have shapes"):
         images.unary_from_stereo(one, np.zeros((4, 6)), 2)
     with pytest.raises(OptionError, match="disparities are 0 to 5, expected whole numbers from 0 to 4"):
         images.unary_from_stereo(one, one, 6)

@@ -221,7 +221,7 @@ def test_the_best_labelling_so_far_is_returned_when_memory_runs_out(caplog: pyte
     result = mapmrf.solve(GRID, Hungry())
     assert result.status is Status.MEMORY_LIMIT
     assert result.value == max(GRID.value(np.zeros(GRID.n_vars, dtype=int)), GRID.value(GRID.unary_labels))
-    assert caplog.text.count("memory is short") == 1
+    assert caplog.text.count("out of memory") == 1
 
 
 def test_without_a_labelling_it_is_one_clear_line() -> None:

@@ -111,7 +111,7 @@ def test_parts_are_not_replaced_without_force(tmp_path: Path, model: Path) -> No
     assert run("partition", model, folder, "--parts", 2).exit_code == 0
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     again = run("partition", model, folder, "--parts", 3)
-    assert again.exit_code == 2 and "holds a model in parts already" in again.stderr
+    assert again.exit_code == 2 and "already holds a model in parts" in again.stderr
     assert run("generate", "grid", 4, 4, "--parts", 2, "-o", folder).exit_code == 2
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert run("partition", model, folder, "--parts", 3, "--force").exit_code == 0

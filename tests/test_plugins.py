@@ -235,7 +235,7 @@ class Greedy(mapmrf.Method):
 @pytest.mark.parametrize(
     ("text", "name", "message"),
     [
-        (GREEDY, "mine.py:Gready", r"mine\.py: found no Method named 'Gready', expected one of those it has: Greedy"),
+        (GREEDY, "mine.py:Gready", r"mine\.py: found no Method named 'Gready'; the file defines: Greedy"),
         ("x = 1", "mine.py", "found 0 methods"),
         (GREEDY + GREEDY.replace("Greedy", "Greedier"), "mine.py", r"found 2 methods \(Greedy, Greedier\)"),
         (
@@ -245,7 +245,7 @@ class Greedy(mapmrf.Method):
         ),
         ("x = 1\ny = (", "mine.py:Greedy", r"mine\.py: line 2: cannot be run: SyntaxError: '\(' was never closed"),
         ("def f():\n    return 1 / 0\n\nf()", "mine.py", r"mine\.py: line 2: cannot be run: ZeroDivisionError: div"),
-        (ABSTRACT, "mine.py:greedy", r"greedy is <function greedy at .*>, expected a Method; it has: Greedy"),
+        (ABSTRACT, "mine.py:greedy", r"greedy is <function greedy at .*>, expected a Method; the file defines: Greedy"),
         (ABSTRACT, "mine.py:Helper", r"Helper is a class that is not derived from mapmrf\.Method, expected a Method"),
         (ABSTRACT, "mine.py:Greedy", r"Greedy has no answer, step, expected start, step and answer"),
         (GREEDY.replace("@dataclass(frozen=True)", ""), "mine.py:Greedy", "Greedy is not a dataclass"),

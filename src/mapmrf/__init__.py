@@ -16,7 +16,7 @@ from mapmrf.errors import OptionError as OptionError
 from mapmrf.errors import UnknownName as UnknownName
 from mapmrf.errors import UnsupportedModel as UnsupportedModel
 
-TYPE_CHECKING = False  # as type checkers understand it: typing takes longer to import than all that is here
+TYPE_CHECKING = False  # type checkers understand this too: importing typing would take longer than everything else here
 if TYPE_CHECKING:
     from typing import Any
 
@@ -137,7 +137,7 @@ _MODULES = (
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is heavy only when it is used: numpy must not slow down the help, nor numba reading a file."""
+    """Import heavy modules only on first use: numpy must not slow down `--help`, nor numba reading a file."""
     import importlib
 
     if name in _MODULES:

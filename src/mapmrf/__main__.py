@@ -5,7 +5,7 @@ import os
 
 
 def main() -> None:
-    """Run the command line. Signals are taken over before numpy and the like are imported, which takes its time."""
+    """Run the command line. Signal handlers are installed before the slow import of numpy and the like."""
     for number, default in ((2, _signal.default_int_handler), (15, 0)):
         if _signal.getsignal(number) == default:
             _signal.signal(number, _leave)

@@ -1,3 +1,3 @@
-"""The one place of the version."""
+"""The version, defined only here."""
 
 __version__ = "0.1.0"

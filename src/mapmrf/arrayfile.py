@@ -1,7 +1,7 @@
 """Files of named arrays: a header that describes them, a checksum for each, written atomically.
 
 The file begins with eight bytes that name the format, the length of the header and its checksum. The header is JSON:
-what the file is, figures, and for every array its name, type, shape, place and CRC-32. Arrays start at multiples of 64
+the kind of file, figures, and for every array its name, type, shape, offset and CRC-32. Arrays start at multiples of 64
 bytes, so that they can be mapped into memory.
 """
 
@@ -25,16 +25,16 @@ MAGIC = b"mapmrf-1"
 PREFIX = struct.Struct("<8sQI")
 ALIGNMENT = 64
 PIECE = 1 << 24
-"""Bytes that are read and checked together."""
+"""Bytes read and checked at a time."""
 
 TYPES = {np.dtype(name).str: name for name in ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8")}
-"""Types that arrays may have, as they are written; none of them is more than numbers."""
+"""Types that arrays may have in a file: numbers only."""
 
 Array = NDArray[Any]
 
 
 class ArrayFile(NamedTuple):
-    """What a file holds: its kind, figures by name, and arrays by name."""
+    """The content of a file: its kind, figures by name, and arrays by name."""
 
     kind: str
     figures: dict[str, Any]
@@ -42,9 +42,9 @@ class ArrayFile(NamedTuple):
 
 
 def write_arrays(path: Path, content: ArrayFile, *, keep: bool | None = False) -> int:
-    """Write a file, or leave what was there as it is; returns the checksum of its header.
+    """Write a file completely, or leave the old one untouched; return the checksum of its header.
 
-    The file is complete and on the disk before it takes its name; `keep` as in `mapmrf.outputs.whole_file`.
+    The file is complete and on disk before it gets its name; `keep` as in `mapmrf.outputs.whole_file`.
     """
     arrays = {name: np.ascontiguousarray(array) for name, array in content.arrays.items()}
     head = _header(content, arrays)
@@ -58,7 +58,7 @@ def write_arrays(path: Path, content: ArrayFile, *, keep: bool | None = False) -
 
 
 def _header(content: ArrayFile, arrays: Mapping[str, Array]) -> bytes:
-    """The header; places count from the end of it, rounded up."""
+    """The header; offsets count from its end, rounded up."""
     entries, at = [], 0
     for name, array in arrays.items():
         at += -at % ALIGNMENT
@@ -83,7 +83,7 @@ def _crc(array: Array) -> int:
 
 
 class ArrayPlace(NamedTuple):
-    """Where an array is in a file, and what it must be."""
+    """The offset of an array in a file, and its type, shape and checksum."""
 
     name: str
     dtype: np.dtype[Any]
@@ -98,12 +98,12 @@ class ArrayPlace(NamedTuple):
 
 
 def read_arrays(path: Path, kind: str, *, mapped: bool = True) -> ArrayFile:
-    """Read a file and check it whole; `mapped` leaves the arrays on the disk, read-only, until they are looked at.
+    """Read a file and check all of it; `mapped` leaves the arrays on disk, read-only, until they are accessed.
 
     Raises
     ------
     FormatError
-        If it is no such file, of another kind, or damaged.
+        If it is not such a file, is of another kind, or damaged.
     """
     try:
         with path.open("rb") as file:
@@ -141,7 +141,7 @@ def _place(entry: Mapping[str, Any]) -> ArrayPlace:
 
 
 def checksum_of(path: Path) -> int:
-    """The checksum of a file's header, which has those of its arrays: 0 if it is no such file."""
+    """Checksum of a file's header, which contains those of its arrays; 0 if it is not such a file."""
     with path.open("rb") as file:
         prefix = file.read(PREFIX.size)
     return int(PREFIX.unpack(prefix)[2]) if len(prefix) == PREFIX.size else 0
@@ -158,7 +158,7 @@ def _read_header(file: BinaryIO, path: Path) -> tuple[dict[str, Any], int]:
     _, length, crc = PREFIX.unpack(prefix)
     text = file.read(length) if length <= path.stat().st_size else b""
     if len(text) < length or zlib.crc32(text) != crc:
-        raise FormatError(f"{path}: damaged: the header does not have its checksum")
+        raise FormatError(f"{path}: damaged: wrong checksum of the header")
     try:
         head = json.loads(text)
     except (ValueError, RecursionError):
@@ -169,7 +169,7 @@ def _read_header(file: BinaryIO, path: Path) -> tuple[dict[str, Any], int]:
 
 
 def _check(file: BinaryIO, begin: int, place: ArrayPlace, path: Path) -> None:
-    """Raise FormatError unless an array has its checksum."""
+    """Raise FormatError if the checksum of an array is wrong."""
     file.seek(begin + place.at)
     left, crc = place.n_bytes, 0
     while left:
@@ -178,7 +178,7 @@ def _check(file: BinaryIO, begin: int, place: ArrayPlace, path: Path) -> None:
             raise FormatError(f"{path}: damaged: it ends within the array {place.name!r}")
         crc, left = zlib.crc32(data, crc), left - len(data)
     if crc != place.crc:
-        raise FormatError(f"{path}: damaged: the array {place.name!r} does not have its checksum")
+        raise FormatError(f"{path}: damaged: wrong checksum of the array {place.name!r}")
 
 
 def _array(file: BinaryIO, path: Path, begin: int, place: ArrayPlace, mapped: bool) -> Array:
@@ -191,7 +191,7 @@ def _array(file: BinaryIO, path: Path, begin: int, place: ArrayPlace, mapped: bo
 
 
 def put_back(target: Array, found: Mapping[str, Array], name: str) -> None:
-    """Copy an array of a file over one in memory; raises FormatError unless it has the same type and shape."""
+    """Copy an array from a file into one in memory; raise FormatError unless type and shape are the same."""
     array = found.get(name)
     if array is None or array.shape != target.shape or array.dtype != target.dtype:
         what = "nothing" if array is None else f"{array.dtype} of shape {array.shape}"

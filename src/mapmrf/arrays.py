@@ -12,7 +12,7 @@ Ints = NDArray[np.integer[Any]]
 Bools = NDArray[np.bool_]
 
 CHUNK = 1 << 13
-"""Blocks of a ragged layout that are worked on together."""
+"""Blocks of a ragged layout that are processed together."""
 
 
 def offsets(counts: ArrayLike) -> Ints:
@@ -34,18 +34,18 @@ def ranges(starts: ArrayLike, counts: ArrayLike) -> Ints:
 
 
 def short(values: Ints) -> Ints:
-    """Whole numbers in half the memory: 32 bits, where they fit. For indices, with which nothing is computed."""
+    """Return integers in 32 bits where they fit, for half the memory. For indices that are not computed with."""
     fits = len(values) == 0 or (values.min() >= -(2**31) and values.max() < 2**31)
     return values.astype(np.int32 if fits else np.int64, copy=False)
 
 
 def compact(labels: Ints) -> Ints:
-    """Labels in as little memory as they fit into. To be kept, not to be computed with."""
+    """Return labels in the smallest integer type that holds them: for storage, not for arithmetic."""
     return labels.astype(np.min_scalar_type(int(labels.max(initial=0))), copy=False)
 
 
 def row_sums(values: Floats) -> Floats:
-    """Sums over the last axis, to the last bit those of numpy, which takes ten times as long for short rows."""
+    """Sums over the last axis, bit for bit those of numpy, which is ten times slower for short rows."""
     n = values.shape[-1]
     if not 1 < n < 8:  # numpy adds up longer rows in several parts
         return np.asarray(values.sum(axis=-1))
@@ -56,7 +56,7 @@ def row_sums(values: Floats) -> Floats:
 
 
 def segment_argmax(values: Floats, ptr: Ints) -> Ints:
-    """Place of the first largest entry inside every non-empty block of `values`."""
+    """Position of the first largest entry in every non-empty block of `values`."""
     counts = np.diff(ptr)
     if len(counts) == 0:
         return np.zeros(0, dtype=np.int64)
@@ -90,7 +90,7 @@ def frozen(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def strides(edge_card: Ints, scope_ptr: Ints) -> Ints:
-    """What one state more of an edge's variable adds to the place in its factor's table, (n_edges,)."""
+    """Stride of every edge's variable in its factor's table, (n_edges,): the step from one state to the next."""
     arity = np.diff(scope_ptr)
     stride = np.ones(len(edge_card), dtype=np.int64)
     if len(arity) and np.all(arity == arity[0]):
@@ -111,23 +111,23 @@ def finite_range(theta: Floats) -> float:
 
 
 def largest_size(theta: Floats) -> float:
-    """Size of the largest finite entry."""
+    """Largest magnitude of a finite entry."""
     return float(max(theta.max(initial=0.0), -_lowest(theta, 0.0)))
 
 
 def _lowest(theta: Floats, initial: float) -> Any:
-    """The smallest of the finite entries and `initial`; a mask takes ten times as long as the minimum of all."""
+    """The smallest of the finite entries and `initial`; a mask would be ten times slower than the minimum of all."""
     low = theta.min(initial=initial)
     return low if low > -np.inf else np.min(theta, where=theta > -np.inf, initial=initial)
 
 
 def block_sizes(theta: Floats, ptr: Ints) -> Floats:
-    """Size of the largest finite entry of every block."""
+    """Largest magnitude of a finite entry in every block."""
     return np.concatenate([np.zeros(0), *size_chunks(theta, ptr)])
 
 
 def size_chunks(theta: Floats, ptr: Ints) -> Iterator[Floats]:
-    """The same for some blocks at a time, for the copies take memory."""
+    """The same for some blocks at a time, since the copies need memory."""
     for begin in range(0, len(ptr) - 1, CHUNK):
         part = ptr[begin : begin + CHUNK + 1]
         some = theta[part[0] : part[-1]]

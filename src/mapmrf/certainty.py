@@ -29,27 +29,27 @@ from mapmrf.rewriting import Rewriting, rewrite
 from mapmrf.solver import as_graph, check_limits, solve
 
 STEP_ADDITIONS = 20_000_000
-"""Additions of table entries between two looks at the clock: some 30 ms."""
+"""Additions of table entries between two checks of the clock: about 30 ms."""
 
 MEMORY = 1024.0
-"""Megabytes for exact max-marginals, by default."""
+"""Default memory for exact max-marginals, in megabytes."""
 
 Stop = Callable[[], bool]
 
 
 @dataclass(frozen=True, eq=False)
 class MaxMarginals:
-    """The largest log potential with each state of each variable: an interval, of which the ends meet where exact.
+    """Largest log potential for each state of each variable, as intervals; the ends coincide where it is exact.
 
     Attributes
     ----------
     lower, upper : (sum of card,)
-        Value of the best labelling known with each state, -inf if none is, and an upper limit for all with it; a block
-        of ``card[i]`` per variable.
+        Value of the best known labelling with each state, -inf if there is none, and an upper bound on all such
+        labellings; a block of ``card[i]`` per variable.
     var_ptr : (n_vars + 1,)
         Where the block of every variable begins.
     labels : (n_vars,)
-        The best labelling known.
+        The best known labelling.
     exact
         Whether all intervals are closed, up to round-off.
     names
@@ -75,7 +75,7 @@ class MaxMarginals:
 
     @property
     def value(self) -> float:
-        """Value of the best labelling known."""
+        """Value of the best known labelling."""
         return float(self.lower.max(initial=-math.inf))
 
     def of(self, variable: int | str) -> Floats:
@@ -93,10 +93,10 @@ class MaxMarginals:
         return np.stack([self.lower[mine], self.upper[mine]], axis=1)
 
     def margins(self, labels: Ints | None = None) -> Floats:
-        """By how much the label of each variable beats its best other state: (n_vars, 2), lower and upper end.
+        """Margin of each variable's label over its best other state: (n_vars, 2), lower and upper end.
 
-        Above 0, every optimal labelling has this label; inf if there is no other state. Without `labels`, those of the
-        best labelling known are meant.
+        Above 0, every optimal labelling has this label; inf if there is no other state. By default, `labels` are those
+        of the best known labelling.
 
         Examples
         --------
@@ -111,7 +111,7 @@ class MaxMarginals:
 
 
 def _differences(lower: Floats, upper: Floats, var_ptr: Ints, own: Ints) -> tuple[Floats, Floats]:
-    """Ends of the difference between a state of each variable and the best of its others."""
+    """Interval of the difference between a state of each variable and the best of its other states."""
     ends = []
     for mine, others in ((lower, upper), (upper, lower)):
         rest = others.copy()
@@ -134,11 +134,11 @@ def max_marginals(
     threads: int | None = 1,
     initial: Result | None = None,
 ) -> MaxMarginals:
-    """Find the largest log potential with each state of each variable, exactly or as an interval.
+    """Find the largest log potential for each state of each variable, exactly or as an interval.
 
     Where the tables of elimination fit into memory, one pass to the roots of the bucket tree and one back give all of
     them. Otherwise the upper ends come from the dual of the linear relaxation, and the lower ends from labellings: the
-    best one known, with a variable forced into another state and others around it at their best.
+    best known one with a variable forced into another state, and its neighbours reoptimised.
 
     Parameters
     ----------
@@ -147,16 +147,16 @@ def max_marginals(
     method
         The method that finds the labelling to start from where the tables do not fit, and solves refinements.
     memory
-        Megabytes for the tables of elimination; 0 for intervals in any case.
+        Memory for the tables of elimination in megabytes; 0 to compute intervals in any case.
     refine
-        Intervals to narrow, at most, by solving the model with one variable fixed; those that leave the most doubt
-        about a variable come first. Only where the tables do not fit.
+        Maximum number of intervals to narrow by solving the model with one variable fixed, the most uncertain ones
+        first. Used only where the tables do not fit.
     time_limit
-        Seconds in all; the intervals known then are returned. Ctrl-C does the same.
+        Total time in seconds, after which the intervals known so far are returned; so they are on Ctrl-C.
     seed, threads
         As for `solve`.
     initial
-        A Result for this model, which is then not solved again.
+        A Result for this model, to avoid solving it again.
 
     Examples
     --------
@@ -188,7 +188,7 @@ def _rewritten_marginals(
     memory: float,
     others: tuple[Result | None, int],
 ) -> MaxMarginals:
-    """Max-marginals of a model with constraints: those of the model with tables, whose first variables are its own."""
+    """Max-marginals of a model with constraints: those of the model with tables, whose first variables they share."""
     graph, (initial, refine) = rewriting.original, others
     search = MarginalSearch(rewriting.graph, method, *limits)
     if initial is not None:
@@ -200,7 +200,7 @@ def _rewritten_marginals(
 
 
 class MarginalSearch:
-    """One search for max-marginals: how to solve, and until when."""
+    """One search for max-marginals: how to solve, and the deadline."""
 
     def __init__(
         self, graph: FactorGraph, method: str | Method, seed: int, threads: int | None, deadline: float
@@ -208,15 +208,15 @@ class MarginalSearch:
         self.graph, self.method, self.seed, self.threads, self.deadline = graph, method, seed, threads, deadline
 
     def stopped(self) -> bool:
-        """Whether time is over, or the user has interrupted."""
+        """Return whether the time is up, or the user has interrupted."""
         return interrupts.requested() or time.perf_counter() >= self.deadline
 
     def left(self, share: float = 1.0) -> float | None:
-        """A share of the seconds left, None without a limit."""
+        """A share of the remaining seconds, None without a limit."""
         return None if self.deadline == math.inf else max(0.0, share * (self.deadline - time.perf_counter()))
 
     def exact(self, max_bytes: float) -> MaxMarginals | None:
-        """By elimination; None if its tables do not fit, or time is over."""
+        """Exact max-marginals by elimination; None if its tables do not fit, or the time is up."""
         graph = self.graph
         problem = Problem.compile(graph)
         tree = fitting_tree(problem, max_bytes, self.seed) if max_bytes > 0 else None
@@ -236,7 +236,7 @@ class MarginalSearch:
         return MaxMarginals(found, found, graph.var_ptr, labels, exact=True, names=graph.names)
 
     def intervals(self, initial: Result | None, refine: int) -> MaxMarginals:
-        """By the dual and by local search, from a labelling of the method."""
+        """Intervals from the dual and local search, starting from a labelling of the method."""
         graph = self.graph
         result = initial if initial is not None else self._solve(graph, 0.5)
         problem = Problem.compile(graph, self.threads or 1)
@@ -268,12 +268,12 @@ class MarginalSearch:
         return MaxMarginals(lower, upper, graph.var_ptr, labels, bool(np.all(closed)), graph.names)
 
     def _note(self, labels: Ints, lower: Floats) -> None:
-        """Raise the lower ends of the states that a labelling has to its value."""
+        """Raise the lower ends of a labelling's states to its value."""
         at = self.graph.var_ptr[:-1] + labels
         lower[at] = np.maximum(lower[at], self.graph.value(labels))
 
     def _force(self, problem: Problem, labels: Ints, lower: Floats) -> Ints | None:
-        """Lower ends by forcing each state, from better and better labellings; the best one, None if none is finite."""
+        """Find lower ends by forcing each state in ever better labellings; return the best, None if none is finite."""
         graph = self.graph
         if graph.value(labels) == -math.inf or graph.n_vars == 0:
             return labels if graph.n_vars == 0 else None
@@ -291,7 +291,7 @@ class MarginalSearch:
             labels = better
 
     def _refine(self, found: MaxMarginals) -> bool:
-        """Solve the model with the most doubtful state fixed; False if there is no doubt."""
+        """Solve the model with the most uncertain state fixed; return False if all are certain."""
         graph, ptr = self.graph, self.graph.var_ptr
         with np.errstate(invalid="ignore"):
             doubt = np.where(found.upper > found.lower, found.upper - found.lower, 0.0)

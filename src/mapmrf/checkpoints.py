@@ -1,4 +1,4 @@
-"""Checkpoints of a run in one process: one file, written atomically, from which the run can go on."""
+"""Checkpoints of a run in one process: one file, written atomically, from which the run can be resumed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mapmrf.graph import FactorGraph
 
 FILE = "run.mrf"
 EVERY = 300.0
-"""Seconds between two checkpoints."""
+"""Seconds between checkpoints."""
 
 
 class Snapshot(NamedTuple):
@@ -37,7 +37,7 @@ class Snapshot(NamedTuple):
 
 
 def exact(value: Any) -> Any:
-    """Numbers as JSON can hold them without loss.
+    """Encode numbers for JSON without loss.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def from_exact(value: Any) -> Any:
 
 @contextlib.contextmanager
 def damaged(path: Path) -> Iterator[None]:
-    """Turn what a checkpoint with missing or wrong entries leads to into an error that names it."""
+    """Turn errors caused by missing or wrong entries of a checkpoint into one that names the file."""
     try:
         yield
     except FormatError as error:
@@ -84,10 +84,10 @@ def damaged(path: Path) -> Iterator[None]:
 
 
 def check_options(place: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Raise OptionError unless the run is the one that wrote the checkpoint."""
+    """Raise OptionError unless the checkpoint was written by the same run."""
     for name, value in from_exact(exact(wanted)).items():
         if name != "options" and found.get(name) != value:
-            raise OptionError(f"{place}: the checkpoint is of another run: its {name} is not the same")
+            raise OptionError(f"{place}: the checkpoint is from another run: its {name} differs")
     options = found["options"]
     for name, value in from_exact(exact(wanted["options"])).items():
         if options.get(name) != value:
@@ -100,9 +100,9 @@ class RunCheckpoint:
     Parameters
     ----------
     folder, every
-        Where it is, and the seconds between two.
+        Its folder, and the seconds between checkpoints.
     origin
-        What the run is: its method, seed and model.
+        The identity of the run: method, seed and model.
 
     Examples
     --------
@@ -125,11 +125,11 @@ class RunCheckpoint:
 
     @property
     def due(self) -> bool:
-        """Whether it is time for another one."""
+        """Whether the next checkpoint is due."""
         return time.perf_counter() >= self.written + self.every
 
     def write(self, figures: dict[str, Any], arrays: dict[str, Array]) -> None:
-        """Replace the last one; one of an earlier run that this one has not begun with is kept as ``run.mrf~``."""
+        """Replace the last checkpoint; one of an earlier run that was not resumed is kept as ``run.mrf~``."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         content = ArrayFile("run", exact({**figures, "origin": self.origin}), arrays)
         write_arrays(self.path, content, keep=self.foreign)
@@ -137,7 +137,7 @@ class RunCheckpoint:
         self.written = time.perf_counter()
 
     def read(self) -> ArrayFile | None:
-        """The last one, None if there is none; OptionError if it is of another run."""
+        """Read the last checkpoint, None if there is none; raise OptionError if it is from another run."""
         if not self.path.exists():
             return None
         found = read_arrays(self.path, "run", mapped=False)
@@ -149,7 +149,7 @@ class RunCheckpoint:
 
 
 def origin_of(method: Any, seed: int, threads: int, graph: FactorGraph) -> dict[str, Any]:
-    """What a checkpoint must be of, to go on with it: method and options, seed, threads and model."""
+    """Identity of a run that a checkpoint must match: method and options, seed, threads and model."""
     options = {key: value for key, value in dataclasses.asdict(method).items() if _plain(value)}
     return {"method": method.name, "options": options, "seed": seed, "threads": threads, "model": _fingerprint(graph)}
 
@@ -168,6 +168,6 @@ def _fingerprint(graph: FactorGraph) -> int:
 
 
 def check_resume(checkpoint: str | os.PathLike[str] | None, resume: bool) -> None:
-    """Raise OptionError if a run is to be resumed, but from nowhere."""
+    """Raise OptionError if a run is to be resumed without a checkpoint."""
     if resume and checkpoint is None:
-        raise OptionError("resume needs a checkpoint: the folder that the earlier run was saved in")
+        raise OptionError("resume needs a checkpoint: the folder in which the earlier run was saved")

@@ -17,7 +17,7 @@ Run = Result | Sequence[TracePoint]
 Over = Literal["iterations", "seconds"]
 
 LATE, FEW = 0.25, 3
-"""A run of more than FEW points whose first LATE of the axis is empty is drawn from its first point on."""
+"""A run of more than FEW points is drawn from its first point on if the first LATE of the axis is empty."""
 STRAY = 0.05
 """Share of the points that may be outside the picture at either end, so that a bad start does not flatten the rest."""
 
@@ -39,12 +39,12 @@ def points_of(run: Run) -> list[TracePoint]:
 
 
 def place_of(point: TracePoint, over: Over) -> float:
-    """The place of a point on the axis."""
+    """Position of a point on the axis."""
     return point.time if over == "seconds" else point.iterations
 
 
 def axis_of(points: Sequence[TracePoint], over: Over | None) -> Over:
-    """The axis asked for, by default iterations, or seconds if most points share their iteration with another."""
+    """The requested axis; by default iterations, or seconds if most points share their iteration with another."""
     if over not in (None, "iterations", "seconds"):
         raise OptionError(f"over={over!r}, expected 'iterations' or 'seconds'")
     if over is not None:
@@ -54,14 +54,14 @@ def axis_of(points: Sequence[TracePoint], over: Over | None) -> Over:
 
 
 def column(points: Sequence[TracePoint], name: str, over: Over, positive: bool = False) -> tuple[list[Any], list[Any]]:
-    """Places and finite (for a logarithmic scale: positive) values of a column of the trace."""
+    """Positions and finite (for a logarithmic scale: positive) values of a column of the trace."""
     rows = [(place_of(point, over), point.figure(name)) for point in points]
     kept = [(x, y) for x, y in rows if y is not None and math.isfinite(y) and (y > 0 or not positive)]
     return [x for x, _ in kept], [y for _, y in kept]
 
 
 def phases(points: Sequence[TracePoint], over: Over) -> list[tuple[str, float, float]]:
-    """Name, begin and end of every phase; each ends where the next begins, and the first begins the axis."""
+    """Name, begin and end of every phase; each ends where the next begins, the first starts with the axis."""
     groups = [list(group) for _, group in groupby(points, key=lambda point: point.phase)]
     ends = [place_of(group[-1], over) for group in groups]
     first, last = (place_of(point, over) for point in (points[0], points[-1])) if points else (0.0, 0.0)
@@ -71,7 +71,7 @@ def phases(points: Sequence[TracePoint], over: Over) -> list[tuple[str, float, f
 
 
 def view(columns: Sequence[Sequence[float]]) -> tuple[float, float] | None:
-    """Limits of an axis that shows the ends of the curves and all but a few outliers before."""
+    """Limits of an axis that shows the ends of the curves and all but a few early outliers."""
     filled = [numbers for numbers in columns if numbers]
     if not filled:
         return None

@@ -86,7 +86,7 @@ def graph_html(graph: FactorGraph) -> str:
 
 
 def _safe(text: str) -> str:
-    """Text for HTML: escaped, and not longer than a line or two."""
+    """Escape text for HTML and shorten it to a line or two."""
     return escape(text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}...")
 
 

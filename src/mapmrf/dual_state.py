@@ -1,4 +1,4 @@
-"""DualState: where the dual of a run stood, for a warm start on another model of the same structure."""
+"""DualState: the final dual point of a run, for a warm start on another model of the same structure."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from mapmrf.graph import FactorGraph
 from mapmrf.problem import Problem
 
 MOST_NUMBERS = 2_000_000
-"""Numbers that a dual state may have to be kept in a result: 16 MB."""
+"""Largest dual state that is kept in a result, in numbers: 16 MB."""
 
 
 @dataclass(frozen=True, eq=False)
 class DualState:
-    """Messages or multipliers of a run, in the layout of the method that made them.
+    """Messages or multipliers of a run, in the layout of the method that computed them.
 
     A dual point gives a bound on any model with the same variables, states and scopes, whatever its potentials: a run
-    may start from it after these have changed.
+    may start from it after the potentials have changed.
 
     Attributes
     ----------
     layout
-        What the numbers are: only a run that lays its messages out in the same way can use them.
+        Name of the layout: only a run with the same layout can use the numbers.
     values : (n_numbers,)
         The messages or multipliers.
     card, scope_ptr, scope : (n_vars,), (n_factors + 1,), (n_edges,)
-        The structure that they belong to: arrays of the `FactorGraph`.
+        The structure they belong to: arrays of the `FactorGraph`.
     rho
         The penalty of ADMM in units of the model's interaction; 0 where there is none.
     mu_v : (sum of card,)
@@ -59,7 +59,7 @@ class DualState:
     def of(
         cls, problem: Problem, layout: str, values: Floats, *, rho: float = 0.0, mu_v: Floats | None = None
     ) -> DualState | None:
-        """The state of a run on a problem, of values (n_numbers,) and mu_v (n_states,); None if too large to be kept.
+        """The dual state of a run, from its values (n_numbers,) and mu_v (n_states,); None if too large to keep.
 
         Examples
         --------
@@ -78,7 +78,7 @@ class DualState:
         return f"DualState({self.layout.split(':')[0]}: {len(self.values)} numbers)"
 
     def fits(self, graph: FactorGraph) -> bool:
-        """Whether a model has the structure that the numbers belong to.
+        """Return whether a model has the structure of this dual state.
 
         Examples
         --------
@@ -92,7 +92,7 @@ class DualState:
         return all(a is b or np.array_equal(a, b) for a, b in zip(mine, others, strict=True))
 
     def values_for(self, problem: Problem, layout: str, size: int) -> Floats | None:
-        """The numbers, if a run on this problem lays its own out in the same way; else None.
+        """The numbers, if a run on this problem uses the same layout; else None.
 
         Examples
         --------
@@ -108,7 +108,7 @@ class DualState:
 
 
 def _full_name(problem: Problem, layout: str) -> str:
-    """A layout together with the problem's order of the factors, which forbidden configurations change."""
+    """A layout together with the problem's order of factors, which depends on forbidden configurations."""
     batches = ",".join(f"{'x'.join(map(str, batch.shape))}{'!' * batch.hard}" for batch in problem.batches)
     order = 0 if problem.sorted_by is None else zlib.crc32(np.ascontiguousarray(problem.sorted_by).tobytes())
     return f"{layout}:{batches}:{order:x}"

@@ -1,4 +1,4 @@
-"""Upper limits for the labellings with each state, from the dual of the linear relaxation."""
+"""Upper bounds on the labellings with each state, from the dual of the linear relaxation."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from mapmrf.problem import Problem
 from mapmrf.result import Status
 
 ITERATIONS = 300
-"""Iterations of TRW-S at most."""
+"""Maximum number of iterations of TRW-S."""
 
 SECONDS = 20.0
-"""Seconds after which no further iterations begin; at least one is made."""
+"""Seconds after which no further iterations begin; at least one is done."""
 
 
 class StateBounds(NamedTuple):
-    """Upper limits for the labellings with each state, and the best labelling met on the way, if any.
+    """Upper bounds on the labellings with each state, and the best labelling found on the way, if any.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class StateBounds(NamedTuple):
     bound
         No labelling is worth more.
     labels : (n_vars,) or None
-        The best labelling that was decoded.
+        The best decoded labelling.
     """
 
     upper: Floats
@@ -40,7 +40,7 @@ class StateBounds(NamedTuple):
 
 
 def state_bounds(problem: Problem, stop: Callable[[], bool], iterations: int = ITERATIONS) -> StateBounds:
-    """Lower the dual by TRW-S, and read the limit of every state from it.
+    """Lower the dual by TRW-S and read the bound of every state from it.
 
     Examples
     --------

@@ -2,7 +2,7 @@
 
 
 class MapMRFError(Exception):
-    """Base of every error that a user can cause; its text is one clear line.
+    """Base class of every error that a user can cause; its message is one clear line.
 
     Examples
     --------
@@ -16,7 +16,7 @@ class MapMRFError(Exception):
 
 
 class GraphError(MapMRFError, ValueError):
-    """The arrays handed over do not describe a factor graph.
+    """The given arrays do not describe a factor graph.
 
     Examples
     --------
@@ -29,7 +29,7 @@ class GraphError(MapMRFError, ValueError):
 
 
 class FormatError(MapMRFError, ValueError):
-    """A file cannot be read as the format it should be.
+    """A file cannot be read in the expected format.
 
     Examples
     --------
@@ -55,7 +55,7 @@ class OptionError(MapMRFError, ValueError):
 
 
 class UnsupportedModel(MapMRFError, ValueError):
-    """The chosen method cannot work on this model.
+    """The chosen method cannot solve this model.
 
     Examples
     --------

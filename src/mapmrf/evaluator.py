@@ -1,4 +1,4 @@
-"""Values of labellings of a large model, by a kernel and on several threads."""
+"""Values of labellings of a large model, computed by a kernel on several threads."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _known: WeakKeyDictionary[FactorGraph, ReferenceType[Evaluator]] = WeakKeyDictio
 
 
 class Evaluator:
-    """The value of one labelling after another, to the last bit that of `FactorGraph.value`.
+    """Evaluates labellings of a model, bit for bit as `FactorGraph.value` does.
 
-    Terms are added up in the fixed chunks of `FactorGraph.value`, which threads share. The labelling evaluated last is
-    remembered: several parts of a run ask for the same one.
+    Terms are added up in the fixed chunks of `FactorGraph.value`, which are shared among threads. The last labelling
+    evaluated is remembered: several parts of a run ask for the same one.
 
     Parameters
     ----------
     graph
         The model.
     threads
-        How many threads share the chunks of a model that has several.
+        Number of threads that share the chunks, if there are several.
 
     Examples
     --------
@@ -43,7 +43,7 @@ class Evaluator:
     """
 
     def __init__(self, graph: FactorGraph, threads: int = 1) -> None:
-        from mapmrf.kernels.evaluation import Tables  # numba is not loaded for small models
+        from mapmrf.kernels.evaluation import Tables  # do not load numba for small models
 
         self.graph, self.threads = graph, threads
         self.tables = Tables(
@@ -57,7 +57,7 @@ class Evaluator:
 
     @classmethod
     def of(cls, graph: FactorGraph, threads: int = 1) -> Evaluator:
-        """The evaluator of a model: the one that others use already, if there is one."""
+        """The evaluator of a model: the one already in use, if any."""
         known = _known.get(graph)
         found = None if known is None else known()
         if found is None:

@@ -18,35 +18,35 @@ MAX_NODES = 20_000
 """Nodes after which a search without kernels gives up."""
 
 FEW_STATES, FEW_NODES = 300, 50
-"""States of a model that is searched without kernels first, and nodes that this search has."""
+"""States up to which a model is first searched without kernels, and the node limit of that search."""
 
 STEP_WORK, REPAIR_WORK, VAIN_WORK = 1_000_000, 10_000_000, 3_000_000
-"""Clauses that a step of the search looks at, some hundredths of a second; table entries that a repair reads at most,
-and since its last success."""
+"""Clauses that a step of the search visits, some hundredths of a second; limits on the table entries that a repair
+reads, in all and since its last success."""
 
 MOST_WORK = 200_000_000
-"""Clauses that a search looks at before it gives up: some seconds."""
+"""Clauses that a search visits before it gives up: some seconds."""
 
 MOST_CLAUSES, MOST_STATES = 3_000_000, 5_000_000
 """Forbidden entries, and states of all variables, up to which a model is turned into clauses."""
 
 REPAIR_SECONDS = 1.0
-"""How long a run whose time is over may still look for a labelling, if it has none of finite value."""
+"""Seconds after the time limit in which a run without a labelling of finite value may still look for one."""
 
 
 @dataclass(frozen=True)
 class FeasibleSearch:
-    """Outcome: labels, or None; `complete` says that None means "there is none"."""
+    """Outcome of a search: labels, or None; with `complete`, None means that there are none."""
 
     labels: Ints | None
     complete: bool
 
 
 def find_feasible(problem: Problem, labels: Ints, seconds: float = math.inf) -> FeasibleSearch:
-    """Search over the hard constraints alone, states of `labels` first, for so many seconds at most.
+    """Search over the hard constraints alone, trying the states of `labels` first, for at most `seconds`.
 
-    A small model is searched without kernels; another one, and a small one that turns out to be hard, by the
-    conflict-driven search of `engines.feasibility`.
+    A small model is searched without kernels; larger models, and small ones that turn out to be hard, are searched by
+    the conflict-driven search of `engines.feasibility`.
     """
     if problem.graph.constant == -math.inf:
         return FeasibleSearch(None, complete=True)
@@ -61,7 +61,7 @@ def find_feasible(problem: Problem, labels: Ints, seconds: float = math.inf) -> 
 
 
 def climb(problem: Problem, labels: Ints, seconds: float = math.inf) -> Ints:
-    """Single-variable ascent from a feasible labelling, for so many seconds at most; it stays feasible."""
+    """Single-variable ascent from a feasible labelling, which stays feasible, for at most `seconds`."""
     from mapmrf.engines.moves.ascent import Ascent
 
     clock = _Clock(seconds)
@@ -75,7 +75,7 @@ def climb(problem: Problem, labels: Ints, seconds: float = math.inf) -> Ints:
 
 
 def fits_clauses(problem: Problem) -> bool:
-    """Whether a model is small enough for its forbidden entries to be turned into clauses."""
+    """Return whether a model is small enough for its forbidden entries to be turned into clauses."""
     graph = problem.graph
     if problem.n_states > MOST_STATES or not any(batch.hard for batch in problem.batches):
         return problem.n_states <= MOST_STATES
@@ -84,7 +84,7 @@ def fits_clauses(problem: Problem) -> bool:
 
 
 def find_by_branching(problem: Problem, labels: Ints, max_nodes: int, seconds: float = math.inf) -> FeasibleSearch:
-    """Depth-first search without kernels, states of `labels` first.
+    """Depth-first search without kernels, trying the states of `labels` first.
 
     Domains are kept consistent with every hard factor on which they change; the variable with the fewest states left
     is branched on next.
@@ -117,11 +117,11 @@ def fewest_violated(problem: Problem, labels: Ints, least: int = 0, seconds: flo
     least
         Number of violated factors that is good enough: 1 if there is no feasible labelling.
     seconds
-        Time that the search may take at most; it ends earlier after `REPAIR_WORK`.
+        Time limit of the search, which ends earlier after `REPAIR_WORK`.
     """
     from mapmrf.engines.feasibility.repair import Repair
 
-    search = Repair(problem, labels)  # compiling, if it must be, is not the search's time
+    search = Repair(problem, labels)  # compile time does not count
     before = search.n_violated
     clock, work, success = _Clock(seconds), 0, 0
     while True:
@@ -134,11 +134,11 @@ def fewest_violated(problem: Problem, labels: Ints, least: int = 0, seconds: flo
 
 
 class _Clock:
-    """When a search must end: its time is over, or Ctrl-C was pressed meanwhile."""
+    """Tells a search when to end: its time is up, or Ctrl-C was pressed since it started."""
 
     def __init__(self, seconds: float) -> None:
         self.deadline = time.perf_counter() + seconds
-        self.interrupted = interrupts.requested()  # a run that was interrupted still gets its seconds
+        self.interrupted = interrupts.requested()  # an interrupted run still gets its seconds
 
     def over(self) -> bool:
         return time.perf_counter() >= self.deadline or (interrupts.requested() and not self.interrupted)
@@ -183,7 +183,7 @@ class _Search:
         return None
 
     def children(self, domain: Bools, i: int) -> list[Bools]:
-        """The domains left after each choice for variable `i` that propagates, the preferred state first."""
+        """The remaining domains after each consistent choice for variable `i`, the preferred state first."""
         block = slice(self.ptr[i], self.ptr[i + 1])
         states = sorted(np.flatnonzero(domain[block]).tolist(), key=lambda k: k != self.labels[i])
         result = []
@@ -215,7 +215,7 @@ class _Search:
                     return False
                 states = np.flatnonzero(blocks[k])
                 support = support[tuple(keep if j == k else slice(None) for j in range(len(scope)))]
-                blocks[k][states[~keep]] = False  # a view: changes the domain itself
+                blocks[k][states[~keep]] = False  # a view: modifies the domain itself
                 queue.extend(b for b in self.factors_of[i] if b != a)
         return True
 
@@ -225,5 +225,5 @@ class _Search:
         return self.allowed[a]
 
     def read(self, domain: Bools) -> Ints:
-        """Take the one state left to every variable."""
+        """Read off the single remaining state of every variable."""
         return np.flatnonzero(domain) - self.ptr[:-1]

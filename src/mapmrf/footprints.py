@@ -1,4 +1,4 @@
-"""What a run will take in memory, estimated from the sizes of a model before anything is allocated."""
+"""Estimate the memory of a run from the sizes of a model, before anything is allocated."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Sizes(NamedTuple):
     Attributes
     ----------
     variables, factors, edges
-        How many there are.
+        Their numbers.
     states, edge_states
-        States of all variables, and of the variables of all factors.
+        Total number of states of the variables, and of the edges.
     entries, configs
-        Entries of all tables, each once, and of the tables of all factors.
+        Entries of all distinct tables, and configurations of all factors.
     large_configs, hard_configs
-        Entries of the tables of factors of three and more variables, and of factors with a forbidden entry.
+        Configurations of factors of three or more variables, and of factors with a forbidden entry.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def _hard_tables(graph: FactorGraph) -> Bools:
 
 
 class Rates(NamedTuple):
-    """Bytes of a method for each of the `Sizes`, and for any model at all."""
+    """Bytes that a method needs for each of the `Sizes`, and for any model at all."""
 
     variable: float = 0
     factor: float = 0
@@ -194,7 +194,7 @@ RATES = {
     ),
     "wcsp": Rates(variable=12.6, config=5.95, large_config=17.2, fixed=3.9e07),
 }
-"""Measured: `python benches/footprints.py --fit`. Methods that are not named here have no estimate."""
+"""Measured by `python benches/footprints.py --fit`. Methods that are not listed have no estimate."""
 
 
 def model_bytes(graph: FactorGraph) -> int:
@@ -211,7 +211,7 @@ def model_bytes(graph: FactorGraph) -> int:
 
 
 def footprint_of(method: str, graph: FactorGraph) -> float | None:
-    """Bytes that a run of a method takes beside the model, by the measured rates; None if there are none.
+    """Bytes that a run of a method needs besides the model, by the measured rates; None if there are none.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Results as tables of pandas and datasets of xarray, which only this needs: ``pip install 'mapmrf[frames]'``."""
+"""Results as pandas tables and xarray datasets; needs ``pip install 'mapmrf[frames]'``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mapmrf.result import Result
 
 Rows = Literal["labels", "trace"]
-"""What the rows of a table are: variables, or points of the trace."""
+"""Meaning of the rows of a table: variables, or points of the trace."""
 
 POINT = ("time", "iterations", "value", "bound", "gap", "relaxed_value", "phase")
 """Columns of every trace; a method may add its own."""
@@ -28,7 +28,7 @@ def needed(package: str) -> Any:
     Raises
     ------
     ImportError
-        If it is absent, in one line that says how to install it.
+        If it is missing; the message says how to install it.
 
     Examples
     --------
@@ -42,7 +42,7 @@ def needed(package: str) -> Any:
 
 
 def check_rows(of: str, choices: Sequence[str]) -> None:
-    """Raise OptionError unless the rows asked for are among the choices."""
+    """Raise OptionError unless the requested rows are among the choices."""
     if of not in choices:
         raise OptionError(f"of is {of!r}, expected one of {', '.join(choices)}")
 
@@ -81,7 +81,7 @@ def _label_columns(result: Result) -> dict[str, Any]:
 
 
 def _trace_columns(result: Result) -> dict[str, list[Any]]:
-    """Columns of the trace; a figure that a point does not have is nan, a phase empty."""
+    """Columns of the trace; missing figures are nan, missing phases empty."""
     extra = dict.fromkeys(name for point in result.trace for name in point.extra)
     return {
         name: [_number(getattr(point, name)) if name != "phase" else point.phase for point in result.trace]
@@ -94,7 +94,7 @@ def _number(x: float | None) -> float:
 
 
 def _figures(result: Result) -> dict[str, Any]:
-    """The scalars of a result, as numbers and texts alone, so that xarray can write them to a file."""
+    """The scalars of a result, as numbers and strings only, so that xarray can write them to a file."""
     numbers = ("value", "bound", "gap", "relaxed_value", "iterations", "compile_time", "runtime", "seed")
     found: dict[str, Any] = {name: _number(getattr(result, name)) for name in numbers}
     found |= {"method": result.method, "status": result.status.value, "version": result.version}

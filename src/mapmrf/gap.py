@@ -9,10 +9,10 @@ from mapmrf.errors import OptionError
 from mapmrf.options import check_number
 
 GAP_TOLERANCE = 1e-6
-"""Relative gap at which a run may end, unless `solve` is told otherwise."""
+"""Default relative gap at which a run may end."""
 
 LEAST_PATIENCE, PATIENCE = 10, 0.25
-"""Iterations, and share of those done, that a run has to close a gap exactly once it is within the default one."""
+"""Extra iterations, and share of those done, for closing the gap exactly once it is within the default tolerance."""
 
 
 def relative_gap(value: float, bound: float | None, unit: float = 1.0) -> float | None:
@@ -35,10 +35,10 @@ def relative_gap(value: float, bound: float | None, unit: float = 1.0) -> float 
 
 
 class Closable(Protocol):
-    """What has a gap: an incumbent, of a model or of its parts."""
+    """Anything with a gap: an incumbent of a model or of its parts."""
 
     def closed(self, tolerance: float, absolute: float = 0.0) -> bool:
-        """Whether the gap is at most one of these."""
+        """Return whether the gap is within one of the tolerances."""
 
 
 class GapTolerance(NamedTuple):
@@ -49,7 +49,7 @@ class GapTolerance(NamedTuple):
     relative, absolute
         The relative gap, and the difference of bound and value, either of which is small enough.
     patient
-        Whether a run that gets there goes on for a while in order to close the gap exactly.
+        Whether a run that gets there continues for a while in order to close the gap exactly.
     """
 
     relative: float
@@ -58,7 +58,7 @@ class GapTolerance(NamedTuple):
 
     @classmethod
     def of(cls, relative: float | None, absolute: float) -> GapTolerance:
-        """The tolerances as the user gave them; None for the default."""
+        """The tolerances given by the user; None for the default."""
         for name, found in (("gap_tolerance", relative), ("abs_gap_tolerance", absolute)):
             if found is not None:
                 check_number(name, found)
@@ -69,9 +69,9 @@ class GapTolerance(NamedTuple):
         return cls(relative, absolute, patient=False)
 
     def met_by(self, incumbent: Closable) -> bool:
-        """Whether the gap is small enough."""
+        """Return whether the gap is small enough."""
         return incumbent.closed(self.relative, self.absolute)
 
     def more_iterations(self, done: int) -> int:
-        """Iterations that a run may go on for after so many."""
+        """Number of iterations that a run may continue for, after those done."""
         return LEAST_PATIENCE + int(PATIENCE * done) if self.patient else 0

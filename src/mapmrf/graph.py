@@ -46,19 +46,19 @@ from mapmrf.names import Names as Names
 from mapmrf.names import checked_names, locate_state, locate_variable
 
 VALUE_CHUNK = 1 << 17
-"""Factors that are evaluated together: keeps the intermediate arrays in the cache."""
+"""Factors evaluated together: keeps the intermediate arrays in the cache."""
 ROUND_OFF = 4 * sys.float_info.epsilon
 """Relative error that sums and differences of potentials are allowed."""
 EXACT = 1e-12
-"""A bound that is above a value by no more than this part of `FactorGraph.size` meets it: the rest is round-off."""
+"""A bound that exceeds a value by at most this fraction of `FactorGraph.size` meets it: the rest is round-off."""
 
 
 @dataclass(frozen=True, eq=False)
 class FactorGraph:
     """A factor graph with natural-log potentials, to be maximised; `-inf` forbids a configuration.
 
-    Build one with `from_tables`, `from_energies`, `from_pairwise` or `mapmrf.read`; the bare constructor takes
-    arrays that are already in the layout below and does not check them.
+    Build one with `from_tables`, `from_energies`, `from_pairwise` or `mapmrf.read`; the bare constructor expects
+    arrays in the layout below and does not check them.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ class FactorGraph:
     names : Names or None
         Names, where the source of the model had them.
     constraints : Constraints or None
-        What holds for the labels beside the tables, see `with_constraints`.
+        Constraints on the labels in addition to the tables, see `with_constraints`.
 
     Examples
     --------
@@ -115,7 +115,7 @@ class FactorGraph:
             frozen(self.weight)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Unpickle: arrays come back writable, and must not stay so."""
+        """Unpickle; arrays come back writable, so make them read-only again."""
         self.__dict__.update(state)
         self.__post_init__()
 
@@ -124,13 +124,13 @@ class FactorGraph:
         return f"FactorGraph(n_vars={self.n_vars}, n_factors={self.n_factors}, n_tables={self.n_tables}{constraints})"
 
     def _repr_html_(self) -> str:
-        """The form that notebooks show."""
+        """HTML for notebooks."""
         from mapmrf.display import graph_html
 
         return graph_html(self)
 
     def __rich__(self) -> Any:
-        """The form that `rich.print` shows."""
+        """Renderable for `rich.print`."""
         from mapmrf.display import graph_rich
 
         return graph_rich(self)
@@ -157,7 +157,7 @@ class FactorGraph:
 
     @property
     def n_constraints(self) -> int:
-        """Number of constraints beside the tables."""
+        """Number of constraints in addition to the tables."""
         return 0 if self.constraints is None else len(self.constraints)
 
     @cached_property
@@ -177,12 +177,12 @@ class FactorGraph:
 
     @cached_property
     def _unary_labels(self) -> Ints:
-        """The same in as few bits as they fit into: they are kept."""
+        """The same in the smallest integer type, since they are kept."""
         return frozen(compact(segment_argmax(self.theta_v, self.var_ptr)))
 
     @cached_property
     def stride(self) -> Ints:
-        """What one state more of an edge's variable adds to the place in the factor's table."""
+        """Stride of every edge's variable in its factor's table, (n_edges,)."""
         return frozen(strides(self.card[self.scope], self.scope_ptr))
 
     @cached_property
@@ -201,13 +201,13 @@ class FactorGraph:
 
     @cached_property
     def _crude_round_off(self) -> float:
-        """An upper limit of ``ROUND_OFF * size``, quickly."""
+        """A quick upper bound on ``ROUND_OFF * size``."""
         largest = max(largest_size(self.theta_v), self._largest_weight * largest_size(self.theta_t))
         return ROUND_OFF * (largest * (self.n_vars + self.n_factors) + self._penalties)
 
     @cached_property
     def size(self) -> float:
-        """The size of the largest finite potential of every variable, factor and constraint, summed up."""
+        """Sum of the largest magnitudes of a finite potential over all variables, factors and constraints."""
         unary = sum(float(sizes.sum()) for sizes in size_chunks(self.theta_v, self.var_ptr))
         return unary + float(block_sizes(self.theta_t, self.table_ptr) @ self.uses) + self._penalties
 
@@ -219,7 +219,7 @@ class FactorGraph:
         >>> import mapmrf
         >>> mapmrf.FactorGraph.from_tables([2], [(0,)], [[0.0, 1e305]]).check_sums()
         Traceback (most recent call last):
-        mapmrf.errors.GraphError: the sizes of the potentials add up to 1.0e+305, expected at most 1e+300
+        mapmrf.errors.GraphError: the magnitudes of the potentials add up to 1.0e+305, expected at most 1e+300
         """
         with np.errstate(over="ignore"):
             crude = self._crude_round_off / ROUND_OFF
@@ -227,7 +227,7 @@ class FactorGraph:
 
     @property
     def uses(self) -> Floats:
-        """How often every table is used, by the sizes of the weights, (n_tables,)."""
+        """Total magnitude of the weights with which every table is used, (n_tables,)."""
         uses = np.zeros(self.n_tables)
         step = max(VALUE_CHUNK, self.n_tables)  # numpy makes copies
         for begin in range(0, self.n_factors, step):
@@ -237,7 +237,7 @@ class FactorGraph:
         return uses
 
     def round_off(self, least: float) -> float:
-        """How far sums of the potentials may be off in floating point; 0 if that is no more than `least`.
+        """Bound on the floating-point error in sums of the potentials; 0 if it is at most `least`.
 
         Examples
         --------
@@ -271,12 +271,12 @@ class FactorGraph:
         card : (n_vars,)
             Number of states of every variable.
         scopes
-            The variables of every factor; unary and empty scopes are welcome and folded.
+            The variables of every factor; unary and empty scopes are allowed and folded.
         tables
             One array per factor with ``prod(card[scope])`` entries, last variable fastest. The same object given for
             several factors is stored once.
         weight : (n_factors,)
-            What every table is multiplied by; 1 if not given.
+            Multiplier of every table; 1 if not given.
         names
             Names of variables and states, if any.
 
@@ -303,7 +303,7 @@ class FactorGraph:
         names: Names | None = None,
         copy: bool = True,
     ) -> FactorGraph:
-        """Build a graph from flat arrays in the layout of the attributes, factors of any arity; checks everything.
+        """Build a graph from flat arrays in the layout of the attributes, with factors of any arity; checks everything.
 
         Arity-0 factors go into `constant`, unary factors into `theta_v`.
 
@@ -322,11 +322,11 @@ class FactorGraph:
         theta_t : (sum of table sizes,)
             Log potentials of all tables, last variable of the scope fastest.
         weight : (n_factors,)
-            What the table of every factor is multiplied by; 1 if not given.
+            Multiplier of every factor's table; 1 if not given.
         names
             Names of variables and states, if any.
         copy
-            Whether to copy `theta_t`; False takes it over, and makes it read-only.
+            Whether to copy `theta_t`; False uses the array itself and makes it read-only.
 
         Examples
         --------
@@ -421,7 +421,7 @@ class FactorGraph:
         pairwise : (n_states, n_states) or (n_edges, n_states, n_states)
             Log potentials of the pairs: one table shared by all, or one each.
         weight : (n_edges,)
-            What the table of every pair is multiplied by; 1 if not given.
+            Multiplier of every pair's table; 1 if not given.
 
         Examples
         --------
@@ -438,7 +438,7 @@ class FactorGraph:
     # -- questions ----------------------------------------------------------------------------------------------
 
     def table(self, a: int) -> Floats:
-        """Log potentials of factor `a`, an axis for each variable of its scope.
+        """Log potentials of factor `a`, with an axis for each variable of its scope.
 
         Examples
         --------
@@ -521,12 +521,12 @@ class FactorGraph:
         return labels
 
     def condition(self, evidence: Mapping[int | str, int | str]) -> FactorGraph:
-        """Fix observed variables; they stay in the model (and in the labels) as the only state left to them.
+        """Fix observed variables; they stay in the model, and in the labels, with a single allowed state.
 
         Parameters
         ----------
         evidence
-            Variable (index or name) -> state (index or name). Whole numbers are indices, strings are names.
+            Variable (index or name) -> state (index or name). Integers are indices, strings are names.
 
         Raises
         ------
@@ -564,19 +564,19 @@ class FactorGraph:
         return smaller if left.constraints is None else replace(smaller, constraints=left.constraints)
 
     def with_constraints(self, constraints: Iterable[Constraint]) -> FactorGraph:
-        """The same model with further constraints beside its tables.
+        """Return the model with further constraints.
 
         Parameters
         ----------
         constraints
-            What the functions of `mapmrf.constraints` return.
+            Constraints made by the functions of `mapmrf.constraints`.
 
         Raises
         ------
         GraphError
             If a variable or state does not exist, or occurs twice in a constraint.
         UnknownName
-            If no variable or state has a name that is used.
+            If a name does not exist.
 
         Examples
         --------
@@ -594,9 +594,9 @@ class FactorGraph:
         return replace(self, constraints=Constraints.join(parts))
 
     def expanded(self) -> FactorGraph:
-        """The same model without weights: a table for every distinct pair of a weight and a table.
+        """Return the model without weights: a table for every distinct pair of weight and table.
 
-        For formats and programs that have no weights. A model without weights is returned as it is.
+        For formats and programs without weights. A model without weights is returned unchanged.
 
         Examples
         --------
@@ -644,7 +644,7 @@ def chunked_sum(terms: Floats, total: float) -> float:
 
 
 def _add_places(places: Ints, scope: Ints, ptr: Ints, labels: Ints, card: Ints) -> None:
-    """Add to every factor's place the place of its configuration in its table."""
+    """Add the position of every factor's configuration in its table to `places`."""
     arity = np.diff(ptr)
     if len(arity) and np.all(arity == arity[0]):
         columns = scope.reshape(len(arity), -1).T

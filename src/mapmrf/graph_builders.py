@@ -1,4 +1,4 @@
-"""How the arrays of a factor graph are built: from tables, pairs and evidence."""
+"""Build the arrays of a factor graph from tables, pairs and evidence."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from mapmrf.errors import GraphError
 from mapmrf.graph_checks import as_array, as_floats, as_ints, check_arrays
 
 FEW_RUNS = 1000
-"""Runs of blocks up to which they are copied one by one."""
+"""Number of runs of blocks up to which they are copied one by one."""
 
 
 class FactorLists(NamedTuple):
-    """Factors of any arity as flat arrays; those of `FactorGraph` with the same names."""
+    """Factors of any arity as flat arrays, named as in `FactorGraph`."""
 
     card: Ints
     scope_ptr: Ints
@@ -39,7 +39,7 @@ class FoldedLists(NamedTuple):
 def list_tables(
     card: ArrayLike, scopes: Iterable[Sequence[int]], tables: Iterable[ArrayLike], weight: ArrayLike | None = None
 ) -> FactorLists:
-    """A scope and a table for every factor; the same object given for several factors is stored once."""
+    """List a scope and a table for every factor; the same object given for several factors is stored once."""
     scope_list = [tuple(scope) for scope in scopes]
     place: dict[int, int] = {}
     kept: list[ArrayLike] = []
@@ -48,7 +48,7 @@ def list_tables(
     for table in tables:
         if id(table) not in place:
             place[id(table)] = len(kept)
-            kept.append(table)  # keeps the object alive, so that its id stays its own
+            kept.append(table)  # keep the object alive, so that its id stays unique
             flat.append(as_floats(table, len(table_of)))
         table_of.append(place[id(table)])
     if len(table_of) != len(scope_list):
@@ -65,7 +65,7 @@ def list_tables(
 
 
 def negate_tables(energies: Iterable[ArrayLike]) -> list[Floats]:
-    """Tables of log potentials from energies; the same object stays one object."""
+    """Convert energies to tables of log potentials; an object that is shared stays shared."""
     negated: dict[int, tuple[ArrayLike, Floats]] = {}
     tables = []
     for a, energy in enumerate(energies):
@@ -76,7 +76,7 @@ def negate_tables(energies: Iterable[ArrayLike]) -> list[Floats]:
 
 
 def list_pairs(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike, weight: ArrayLike | None = None) -> FactorLists:
-    """A unary factor for every variable and a pair for every edge, with one table for all or one for each."""
+    """List a unary factor for every variable and a pair for every edge, with one table for all or one each."""
     unary, pairwise, edges = _checked_pairs(unary, edges, pairwise)
     weights = None if weight is None else as_array(weight, "weight")
     if weights is not None and weights.shape != (len(edges),):
@@ -97,7 +97,7 @@ def list_pairs(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike, weight: 
 
 
 def fold_pairs(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike, weight: ArrayLike | None) -> FoldedLists:
-    """What `fold` makes of `list_pairs`, in a tenth of the time: without a factor for every variable on the way."""
+    """Return `fold` of `list_pairs` in a tenth of the time, without making a factor for every variable."""
     theta_v, tables, pairs = _checked_pairs(unary, edges, pairwise)
     weights = None if weight is None else as_array(weight, "weight")
     n, m, k = len(theta_v), len(pairs), theta_v.shape[1]
@@ -120,13 +120,13 @@ def fold_pairs(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike, weight: 
 
 
 def _are_plain(weights: Floats, largest: float) -> bool:
-    """Whether weights are not all 1, and finite, also times the largest entry of a table."""
+    """Return whether weights are not all 1, and finite, also when multiplied by the largest entry of a table."""
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(largest_size(weights) * largest + weights.sum()) and not np.all(weights == 1.0))
 
 
 def _checked_pairs(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike) -> tuple[Floats, Floats, Ints]:
-    """The three arrays of a pairwise model, if their shapes fit together."""
+    """Return the three arrays of a pairwise model; raise GraphError unless their shapes match."""
     unary = np.atleast_2d(as_array(unary, "unary"))
     pairwise = as_array(pairwise, "pairwise")
     edges = as_ints(edges, "edges")
@@ -159,7 +159,7 @@ def _check_edges(edges: Ints, n: int) -> None:
 
 
 def blocks(values: Floats, starts: Ints, sizes: Ints) -> Floats:
-    """The blocks ``values[starts[k] : starts[k] + sizes[k]]`` one after another, without an index array for a few runs.
+    """Concatenate the blocks ``values[starts[k] : starts[k] + sizes[k]]``, without an index array for a few runs.
 
     Examples
     --------
@@ -175,7 +175,7 @@ def blocks(values: Floats, starts: Ints, sizes: Ints) -> Floats:
 
 
 def fold(given: FactorLists) -> FoldedLists:
-    """Check everything, then add unary factors up per variable and factors without variables to a constant."""
+    """Check everything, then sum unary factors per variable and factors without variables into a constant."""
     check_arrays(*given)
     card, scope_ptr, scope, table_of, table_ptr, theta_t, weight = given
     arity = np.diff(scope_ptr)
@@ -231,7 +231,7 @@ def slice_tables(given: FactorLists, observed: Ints) -> FactorLists:
 
 
 def expand(given: FactorLists) -> FactorLists:
-    """The same factors without weights: a table for every distinct pair of a weight and a table."""
+    """Return the factors without weights: a table for every distinct pair of weight and table."""
     weight = given.weight
     if weight is None:
         return given

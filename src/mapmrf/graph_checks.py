@@ -1,4 +1,4 @@
-"""Checks of the arrays that describe a factor graph: one clear line that names the first offending thing."""
+"""Checks of the arrays that describe a factor graph: errors are one clear line that names the first offender."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from mapmrf.errors import GraphError
 from mapmrf.memory import check_bytes
 
 _NO_ARRAY = (TypeError, ValueError, RuntimeError, BufferError, OverflowError)
-"""What libraries raise that cannot hand their numbers over; RuntimeError: a torch tensor that requires a gradient."""
+"""Errors of libraries that cannot hand over their numbers; RuntimeError: a torch tensor that requires a gradient."""
 MOST_VARIABLES = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
-"""Dimensions of an array, and so of a factor's table."""
+"""Largest number of dimensions of an array, and so of variables of a factor."""
 FEW = 1_000_000
-"""States that fit into any memory."""
+"""Number of states that fits into any memory."""
 MOST = 1e300
-"""What all potentials of a model may add up to: methods add up some of them many times over."""
+"""Limit on the sum of all potentials of a model: methods add up some of them many times over."""
 
 
 def as_array(values: ArrayLike, what: str) -> Floats:
-    """A copy of the numbers in any array (numpy, torch, jax, ...) or nested list, or a GraphError."""
+    """Copy the numbers of any array (numpy, torch, jax, ...) or nested list; raise GraphError if that fails."""
     try:
         found = np.asarray(_readable(values))
         if found.dtype.kind == "c":
@@ -37,14 +37,14 @@ def _first_line(error: Exception) -> str:
 
 
 def _readable(values: Any) -> Any:
-    """What numpy can read: an array that speaks only DLPack has to be asked for its numbers."""
+    """Convert to something that numpy can read: arrays that only support DLPack are imported."""
     if hasattr(values, "__dlpack__") and not hasattr(values, "__array__"):
         return np.from_dlpack(values)
     return values
 
 
 def as_ints(values: ArrayLike, what: str) -> Ints:
-    """Whole numbers, or a GraphError that says what is not."""
+    """Return the integers; raise GraphError that says which are not."""
     try:
         array = np.asarray(_readable(values))
     except _NO_ARRAY as error:
@@ -60,14 +60,14 @@ def as_ints(values: ArrayLike, what: str) -> Ints:
 
 
 def as_floats(table: ArrayLike, a: int) -> Floats:
-    """The numbers of factor a's table, flat, or a GraphError."""
+    """Return the flat table of factor `a`; raise GraphError if it is not numeric."""
     return as_array(table, f"factor {a}: the table").ravel()
 
 
 def check_arrays(
     card: Ints, scope_ptr: Ints, scope: Ints, table_of: Ints, table_ptr: Ints, theta_t: Floats, weight: Floats | None
 ) -> None:
-    """Raise GraphError that names the first offending variable or factor."""
+    """Raise GraphError naming the first offending variable or factor."""
     if card.ndim != 1:
         raise GraphError(f"card has shape {card.shape}, expected one number of states per variable")
     n = len(card)
@@ -116,14 +116,14 @@ def check_arrays(
 
 
 def check_sums(size: float, constant: float) -> None:
-    """Raise GraphError if potentials of that size in all cannot be added up safely; a constant of -inf is legal."""
+    """Raise GraphError if potentials of this total magnitude cannot be added up safely; a constant of -inf is legal."""
     total = size + (0.0 if constant == -np.inf else abs(constant))
     if not total <= MOST:
-        raise GraphError(f"the sizes of the potentials add up to {total:.1e}, expected at most {MOST:.0e}")
+        raise GraphError(f"the magnitudes of the potentials add up to {total:.1e}, expected at most {MOST:.0e}")
 
 
 def _check_weight(weight: Floats, table_of: Ints, table_ptr: Ints, theta_t: Floats) -> None:
-    """A finite weight for every factor, and a positive one where the table forbids something."""
+    """Raise GraphError unless weights are finite, and positive where the table forbids something."""
     if weight.shape != table_of.shape:
         raise GraphError(f"weight has shape {weight.shape}, expected ({len(table_of)},), one for every factor")
     bad = np.flatnonzero(~np.isfinite(weight))

@@ -1,4 +1,4 @@
-"""The best labelling and the best bound so far, kept in one way by the loop and by methods."""
+"""The best labelling and the best bound so far, kept in the same way by the loop and by methods."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from mapmrf.result import relative_gap
 from mapmrf.violations import Shortfall, shortfall
 
 ROUGHLY = 1e-6
-"""Relative gap above which nobody need ask how large round-off may be."""
+"""Relative gap above which round-off does not matter."""
 
 KERNEL_FACTORS = 20_000
-"""Factors from which labellings are evaluated by a kernel."""
+"""Number of factors from which labellings are evaluated by a kernel."""
 
 
 class Incumbent:
     """The best labelling seen, its value, and the best upper bound.
 
-    Every labelling that may be better is evaluated here: nobody's own figure is trusted.
+    Every labelling that may be better is evaluated here: values reported by others are not trusted.
 
     Parameters
     ----------
     threads
-        How many threads evaluate labellings of a large model, if nobody evaluates it with more or less of them yet.
+        Number of threads that evaluate labellings of a large model, unless an evaluator for it is already in use.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class Incumbent:
         return value
 
     def prefer(self, labels: Ints) -> None:
-        """Keep a copy of the labels if none are better: of equals, these win."""
+        """Keep a copy of the labels if none are better; these win ties."""
         value = self.evaluate(labels)
         if value > self.value or value == self.value > -math.inf:
             self._keep(labels, value)
@@ -99,7 +99,7 @@ class Incumbent:
         self.labels, self.value = np.array(labels, dtype=np.int64), value
 
     def _offer_infeasible(self, labels: Ints) -> None:
-        """Keep a copy of the labels if they violate fewer factors, or as many and the rest is worth more."""
+        """Keep a copy of the labels if they violate fewer factors, or as many with a larger value of the rest."""
         if np.array_equal(labels, self.labels):
             return
         found = shortfall(self.graph, labels)
@@ -129,7 +129,7 @@ class Incumbent:
         return gap
 
     def closed(self, tolerance: float, absolute: float = 0.0) -> bool:
-        """Whether the labelling is feasible, and its relative gap at most `tolerance` or its gap at most `absolute`."""
+        """Return whether the labelling is feasible and the gap within the relative or the absolute tolerance."""
         return self.value > -math.inf and (self.gap <= tolerance or self.bound - self.value <= absolute)
 
     @property

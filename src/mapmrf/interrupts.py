@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a flag that runs look at: nothing is raised inside a kernel, a compiler or a solver."""
+"""Ctrl-C and SIGTERM as a flag that runs check: nothing is raised inside a kernel, a compiler or a solver."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
 PATIENCE = 2.0
-"""Seconds after which another signal is raised although the run has reacted to the first: it seems to hang."""
+"""Seconds after which another signal is raised although the run has reacted to the first, since it seems to hang."""
 
 REACTION = 0.5
-"""Seconds that whatever is under way at the first signal has to come to its end."""
+"""Seconds that the current operation has to finish after the first signal."""
 
 DEFAULTS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-"""The handlers that may be replaced; one of the user's own stays."""
+"""Handlers that may be replaced; a user's own handler stays."""
 
 
 class _SignalFlag:
-    """What is known of the signals since the outermost context was entered."""
+    """Signals received since the outermost context was entered."""
 
     def __init__(self, signals: Sequence[signal.Signals]) -> None:
         self.number = 0
@@ -53,7 +53,7 @@ class _SignalFlag:
         return time.monotonic() - self._first
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.exit_code is not None:  # all is written, but some thread keeps the interpreter from ending
+        if self.exit_code is not None:  # everything is written, but some thread keeps the interpreter alive
             os._exit(128 + number)
         if self.n_leaving:
             leave_at_once(number)
@@ -78,8 +78,8 @@ class Interrupts:
     """While this context is entered in the main thread, Ctrl-C only sets a flag.
 
     Replaces Python's default handlers until the outermost context is left; contexts inside it share its flag. A second
-    signal raises KeyboardInterrupt, unless the run has meanwhile called `notice`. Does nothing in other threads and
-    where the user has a handler of his own.
+    signal raises KeyboardInterrupt, unless the run has called `notice` in the meantime. Does nothing in other threads,
+    or if the user has installed a handler.
 
     Parameters
     ----------
@@ -140,12 +140,12 @@ class Interrupts:
 
     @property
     def raised(self) -> bool:
-        """Whether a signal was raised as KeyboardInterrupt, wherever that was, and whatever became of it there."""
+        """Whether a signal was raised as KeyboardInterrupt, wherever it was raised and however it was handled."""
         return self._flag is not None and self._flag.raised
 
 
 def requested() -> bool:
-    """Whether the run is to end: a signal has arrived while a context is active. May be called from any thread.
+    """Return whether the run must end: a signal arrived while a context is active. May be called from any thread.
 
     Examples
     --------
@@ -163,12 +163,12 @@ def requested() -> bool:
 
 
 def count_as_interrupt(stopped: Callable[[], bool]) -> None:
-    """Count as interrupted, too, whenever `stopped()` is true; see `also`."""
+    """Also count as interrupted whenever `stopped()` is true; see `also`."""
     _others.append(stopped)
 
 
 def patience(extra: float = 0.0) -> float:
-    """Seconds that what is under way may still take: inf without a signal, 0 at once after a second one.
+    """Seconds that the current operation may still take: inf without a signal, 0 after a second one.
 
     Examples
     --------
@@ -190,7 +190,7 @@ def patience(extra: float = 0.0) -> float:
 
 @contextmanager
 def waiting() -> Iterator[None]:
-    """Raise nothing, not even at a second signal: the main thread waits for calls that it can give up.
+    """Raise nothing, even at a second signal: the main thread waits for calls that it can abandon.
 
     Examples
     --------
@@ -214,7 +214,7 @@ def waiting() -> Iterator[None]:
 
 
 def check() -> None:
-    """Raise KeyboardInterrupt if a signal has arrived: for places where that does no harm.
+    """Raise KeyboardInterrupt if a signal has arrived: for use where that does no harm.
 
     Examples
     --------
@@ -226,7 +226,7 @@ def check() -> None:
 
 
 def notice() -> None:
-    """Note that the run in the main thread is about to end: another signal must not disturb it.
+    """Record that the run in the main thread is about to end: another signal must not disturb it.
 
     Examples
     --------
@@ -243,7 +243,7 @@ def notice() -> None:
 
 @contextmanager
 def raising() -> Iterator[None]:
-    """Raise KeyboardInterrupt at once on a signal, for files and downloads, where nothing but Python runs.
+    """Raise KeyboardInterrupt immediately on a signal: for files and downloads, where only Python code runs.
 
     Examples
     --------
@@ -271,7 +271,7 @@ def raising() -> Iterator[None]:
 
 @contextmanager
 def leaving() -> Iterator[None]:
-    """End the program at once on a signal: there is nothing yet that could be lost. Elsewhere the same as `raising`.
+    """End the program immediately on a signal: nothing can be lost yet. Outside a guarded process, same as `raising`.
 
     Examples
     --------
@@ -295,7 +295,7 @@ def leaving() -> Iterator[None]:
 
 @contextmanager
 def also(stopped: Callable[[], bool]) -> Iterator[None]:
-    """Count as interrupted, too, while `stopped()` is true.
+    """Also count as interrupted while `stopped()` is true.
 
     Examples
     --------
@@ -313,7 +313,7 @@ def also(stopped: Callable[[], bool]) -> Iterator[None]:
 
 @contextmanager
 def blocked() -> Iterator[None]:
-    """Hold SIGINT back in this thread, and for good from the processes that it starts: Ctrl-C reaches them, too.
+    """Block SIGINT in this thread, and for good in the processes that it starts, which Ctrl-C would reach as well.
 
     Examples
     --------
@@ -337,14 +337,14 @@ def blocked() -> Iterator[None]:
 
 
 def guard_process(first: Callable[[int, Any], None] | None = None) -> None:
-    """Take over SIGINT and SIGTERM to the end of the process; for programs, before they import anything heavy.
+    """Handle SIGINT and SIGTERM until the process ends; for programs, before they import anything heavy.
 
-    Until `begin_work` a signal ends the program at once.
+    Until `begin_work`, a signal ends the program immediately.
 
     Parameters
     ----------
     first
-        A handler of the program that had to be there before this module was imported; it is replaced, too.
+        A handler that the program installed before this module was imported; it is replaced as well.
     """
     global _flag, _process
     free = [which for which, default in DEFAULTS.items() if signal.getsignal(which) in (default, first)]
@@ -352,11 +352,11 @@ def guard_process(first: Callable[[int, Any], None] | None = None) -> None:
         return
     _flag = _process = _SignalFlag(free)
     _process.n_leaving = 1
-    atexit.register(_leave, _process)  # the first to be registered is the last to be called
+    atexit.register(_leave, _process)  # registered first, so called last
     hook = sys.unraisablehook
 
     def quiet(unraisable: Any) -> None:
-        """Python prints what is raised where it cannot be passed on; the flag is set, and that is enough."""
+        """Suppress Python's message about an exception that it cannot propagate: it is enough that the flag is set."""
         if not issubclass(unraisable.exc_type, KeyboardInterrupt):
             hook(unraisable)
 
@@ -364,7 +364,7 @@ def guard_process(first: Callable[[int, Any], None] | None = None) -> None:
 
 
 def begin_work() -> None:
-    """From now on signals in a guarded process set the flag."""
+    """Let signals in a guarded process set the flag from now on."""
     if _process is not None:
         _process.n_leaving = 0
 
@@ -377,24 +377,24 @@ def leave_at_once(number: int) -> NoReturn:
 
 
 def settle(code: int) -> None:
-    """Note that the program has done all it had to: another signal ends a guarded process at once."""
+    """Record that the program has done its work: another signal ends a guarded process immediately."""
     if _process is not None:
         _process.exit_code = code
 
 
 def leave_settled() -> None:
-    """End a guarded process that has settled without waiting for its threads, some of which may go on for long."""
+    """End a guarded process that has settled without waiting for its threads, which may run for a long time."""
     if _process is not None and _process.exit_code is not None and threading.active_count() > 1:
         _process.ignore()
         _flush_and_exit(_process.exit_code)
 
 
 def _leave(flag: _SignalFlag) -> None:
-    """See to the exit code of the program, when all else is done.
+    """Set the exit code of the program when everything else is done.
 
-    Python gives the handlers of the system back before it takes itself apart: a signal would then kill it. And after a
-    KeyboardInterrupt that came through `exec`, as in the definition of a dataclass, it kills itself by SIGINT, even if
-    that was handled.
+    Python restores the system's handlers before it shuts down: a signal would then kill it. And after a
+    KeyboardInterrupt that passed through `exec`, as in the definition of a dataclass, it kills itself by SIGINT, even
+    if that was handled.
     """
     flag.ignore()
     if flag.raised and flag.exit_code is not None:

@@ -1,4 +1,4 @@
-"""Memory of the machine and of this process, limits of it, and what does not fit."""
+"""Memory of the machine and of this process, memory limits, and checks against them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ PROGRAM = 170_000_000
 """Bytes of Python with NumPy, numba and the kernels of a method."""
 
 KERNELS = 80_000_000
-"""Bytes of address space for the kernels of a run: LLVM ends the process if it cannot have them."""
+"""Bytes of address space for the kernels of a run: LLVM ends the process if it cannot allocate them."""
 
 UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 LOOK = 0.1
-"""Seconds between two looks at the memory of the process."""
+"""Seconds between checks of the memory of the process."""
 
 _TEXT = re.compile(r"\s*((?:\d+(?:\.\d*)?|\.\d+)(?:e\+?\d+)?)\s*([kmgt]?)(i?)b?\s*", re.IGNORECASE)
 
 
 def machine_bytes() -> float:
-    """Memory of the machine in bytes, or of the container; infinite where the system does not say."""
+    """Memory of the machine or the container in bytes; infinite where the system does not report it."""
     try:
         size = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):
@@ -38,7 +38,7 @@ def machine_bytes() -> float:
 
 
 def address_space() -> float:
-    """Bytes of address space that this process may still ask for: what ``ulimit -v`` leaves, infinite without it."""
+    """Bytes of address space that this process may still allocate under ``ulimit -v``; infinite without it."""
     with suppress(ImportError, OSError, ValueError):
         import resource
 
@@ -49,21 +49,21 @@ def address_space() -> float:
 
 
 def resident_bytes() -> float:
-    """Bytes of memory that this process has now, 0 where the system does not say."""
+    """Bytes of memory that this process uses now, 0 where the system does not report it."""
     with suppress(ImportError, OSError, ValueError):
         return float(_pages(1))
     return 0.0
 
 
 def _pages(field: int) -> int:
-    """A field of Linux' count of this process's pages, in bytes."""
+    """A field of Linux's page counts for this process, in bytes."""
     import resource
 
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[field]) * resource.getpagesize()
 
 
 def shown_bytes(n: float) -> str:
-    """A number of bytes, for people.
+    """Format a number of bytes for display.
 
     Examples
     --------
@@ -79,12 +79,12 @@ def shown_bytes(n: float) -> str:
 
 
 def byte_count(limit: float | str | None, name: str = "memory_limit") -> float | None:
-    """A limit in bytes, given as a number or as a text; None for none. Errors call it by its name.
+    """Parse a limit in bytes, given as a number or a string; None for none. Errors refer to it by `name`.
 
     Raises
     ------
     OptionError
-        If it is not a number of bytes above 0.
+        If it is not a positive number of bytes.
 
     Examples
     --------
@@ -105,7 +105,7 @@ def byte_count(limit: float | str | None, name: str = "memory_limit") -> float |
 
 
 def check_bytes(needed: float, limit: float | str | None, what: str) -> None:
-    """Raise GraphError if more is needed than the limit, or than the machine has where none is given."""
+    """Raise GraphError if `needed` exceeds the limit, by default the memory of the machine."""
     given = byte_count(limit)
     allowed = machine_bytes() if given is None else given
     if needed > allowed:
@@ -115,14 +115,14 @@ def check_bytes(needed: float, limit: float | str | None, what: str) -> None:
 
 
 class MemoryBudget(NamedTuple):
-    """What a run may take.
+    """The memory that a run may use.
 
     Attributes
     ----------
     limit
-        Bytes in all.
+        Total bytes.
     besides
-        Bytes of the program and the model, which are part of it.
+        Bytes of the program and the model, which count towards the limit.
     source
         Where the limit comes from, for messages.
 
@@ -140,7 +140,7 @@ class MemoryBudget(NamedTuple):
 
     @classmethod
     def of(cls, limit: float | None, model: float) -> MemoryBudget:
-        """The budget for a model of so many bytes: the limit given, or what the system allows."""
+        """The budget for a model of this size: the given limit, or what the system allows."""
         if limit is not None:
             return cls(limit, PROGRAM + model)
         machine, space = machine_bytes(), resident_bytes() + address_space()
@@ -154,7 +154,7 @@ class MemoryBudget(NamedTuple):
         return self.limit - self.besides
 
     def refusal(self, needed: float | None) -> str | None:
-        """Why a run that needs so many bytes must not start; None if it fits, or if nothing is known about it."""
+        """Reason why a run that needs this many bytes must not start; None if it fits, or if the need is unknown."""
         if needed is None or needed <= self.left:
             return None
         return f"it takes about {shown_bytes(needed + self.besides)} of memory, {self.source} {shown_bytes(self.limit)}"
@@ -164,7 +164,7 @@ NO_LIMIT = MemoryBudget()
 
 
 class MemoryWatch:
-    """Looks from time to time whether this process has grown by more than so many bytes.
+    """Checks at intervals whether this process has grown by more than a number of bytes.
 
     Examples
     --------
@@ -180,7 +180,7 @@ class MemoryWatch:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has."""
+        """Whether the process has grown by more than that."""
         now = time.monotonic()
         if self.most == math.inf or now < self._next:
             return False
@@ -189,7 +189,7 @@ class MemoryWatch:
 
 
 def is_lack_of_memory(error: BaseException) -> bool:
-    """Whether an error says that there is no more memory.
+    """Return whether an error means that memory has run out.
 
     Examples
     --------

@@ -23,7 +23,7 @@ from mapmrf.result import Status, TracePoint
 
 @dataclass(slots=True)
 class Progress:
-    """What one step of a method reports to the loop. Labels are candidates: the loop evaluates them itself.
+    """The report of one step of a method to the loop. Labels are candidates: the loop evaluates them itself.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Progress:
     bound
         A valid upper bound, if this step gives one.
     finished
-        The status with which the method ends; None while it goes on.
+        The status with which the method ends; None while it continues.
     relaxed_value
         ``<theta, mu>`` of the current relaxed point, for the trace.
     phase
@@ -62,7 +62,7 @@ class Progress:
     extra: dict[str, float] = field(default_factory=dict)
 
     def traced(self, best: TracePoint, candidate: float | None, bound: float | None) -> TracePoint:
-        """The row of this step in the trace, from one with the best so far, and the step's own value and bound.
+        """The trace point of this step: a point with the best so far, plus the step's own value and bound.
 
         Examples
         --------
@@ -84,7 +84,7 @@ class Progress:
 
 @dataclass(slots=True)
 class Answer:
-    """Where a method stands; every field is optional. The loop compares these labels with its own incumbent.
+    """The current answer of a method; every field is optional. The loop compares the labels with its incumbent.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ class Answer:
     mu_v : (sum of card,)
         The relaxed solution on the variables.
     mu_f : (sum of table sizes over all factors,)
-        The same on the factors, or a function that returns it for some factors at a time.
+        The same on the factors, or a function that returns it for a few factors at a time.
     bound
         A valid upper bound.
     details
@@ -141,10 +141,10 @@ class Start:
 
 
 class Method(ABC):
-    """A way to solve a problem: a frozen dataclass of options with four functions.
+    """A solution method: a frozen dataclass of options with four functions.
 
     Concrete methods live in ``mapmrf/methods/<name>.py``, one class each, and declare all their options, among them
-    `max_iterations`. Class attributes declare what a method promises; the contract tests hold it to that. `family` is
+    `max_iterations`. Class attributes declare what a method promises; the contract tests check it. `family` is
     the group of methods that it belongs to in the documentation, such as ``message passing``.
 
     There are two shapes. In a *kernel loop* `step` runs some iterations of a kernel. A *run of phases* derives from
@@ -178,33 +178,33 @@ class Method(ABC):
     exact: ClassVar[bool] = False
     exact_on_trees: ClassVar[bool] = False
     native_constraints: ClassVar[bool] = False
-    """Whether the method handles the constraints of a graph; others get them as tables, see `mapmrf.rewriting`."""
+    """Whether the method handles constraints itself; otherwise it gets them as tables, see `mapmrf.rewriting`."""
 
     max_iterations: int
 
     @property
     def stops_at_gap(self) -> bool:
-        """Whether the loop may end the run as soon as the gap is closed."""
+        """Return whether the loop may end the run as soon as the gap is closed."""
         return True
 
     def supports(self, problem: Problem) -> str | None:
-        """Return why this method cannot solve the problem, or None if it can."""
+        """Return the reason why this method cannot solve the problem, or None if it can."""
         return None
 
     def footprint(self, graph: FactorGraph) -> float | None:
-        """Estimate the bytes of a run on a model, beside the model itself; None if nothing is known."""
+        """Estimate the memory of a run in bytes, besides the model itself; None if unknown."""
         return footprint_of(self.name, graph)
 
     def within(self, graph: FactorGraph, left: float) -> Method:
-        """The method with such options that a run takes no more than so many bytes, where options decide that."""
+        """Return the method with options such that a run needs at most this many bytes, where options decide that."""
         return self
 
     def refusal(self, problem: Problem) -> str | None:
-        """Return why a run must not start: the model is not supported, or takes too much memory; None if it may."""
+        """Return the reason why a run must not start: unsupported model or too little memory; None if it may."""
         return self.supports(problem) or problem.memory.refusal(self.footprint(problem.graph))
 
     def load(self, graph: FactorGraph) -> None:  # noqa: B027
-        """Import what a run on this model needs beside the method itself."""
+        """Import the modules that a run on this model needs besides the method's own."""
 
     @abstractmethod
     def start(self, problem: Problem, seed: int, initial: Start) -> Any:
@@ -212,38 +212,38 @@ class Method(ABC):
 
     @abstractmethod
     def step(self, problem: Problem, state: Any) -> Progress:
-        """Advance the state in place, for some 50 ms at most."""
+        """Advance the state in place, for at most some 50 ms."""
 
     @abstractmethod
     def answer(self, problem: Problem, state: Any) -> Answer:
-        """Report where the run stands. Changes nothing: the loop may ask after any step and go on."""
+        """Return the current answer. Must not change the state: the loop may ask after any step and continue."""
 
     def dual(self, problem: Problem, state: Any) -> DualState | None:
-        """Messages or multipliers from which a later run may start; the loop asks once, at the end."""
+        """Return messages or multipliers from which a later run may start; the loop asks once, at the end."""
         return None
 
     def close(self, problem: Problem, state: Any) -> None:  # noqa: B027
         """Release threads, processes and memory; the loop calls this once, however the run ended."""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """How a method is pickled: one of a file such as ``my_file.py:Greedy`` by that file, which a worker imports."""
+        """Pickle the method; one from a file such as ``my_file.py:Greedy`` by its file, which a worker imports."""
         path = source_of(type(self))
         if path is None:
             return super().__reduce_ex__(protocol)
         return revive, (path, type(self).__qualname__, dict(vars(self)))
 
     def snapshot(self, problem: Problem, state: Any) -> Snapshot | None:
-        """All that `restore` needs to go on from here to the same answer; None if the method cannot do that."""
+        """Return everything that `restore` needs to continue from here to the same answer; None if not supported."""
         return None
 
     def restore(self, problem: Problem, state: Any, snapshot: Snapshot) -> None:
-        """Put a state that `start` returned back to a snapshot."""
-        raise NotImplementedError(f"{self.name} takes no snapshots")
+        """Restore a state returned by `start` from a snapshot."""
+        raise NotImplementedError(f"{self.name} does not support snapshots")
 
 
 @contextmanager
 def running(method: Method, problem: Problem, seed: int, initial: Start) -> Iterator[Any]:
-    """The state of a run of another method, which is closed at the end; for methods that use methods."""
+    """Start a run of another method and close its state at the end; for methods that use other methods."""
     state = method.start(problem, seed, initial)
     try:
         yield state
@@ -257,7 +257,7 @@ class PhasedRun(ABC):
     Attributes
     ----------
     steps
-        The generator; closing it runs the ``finally`` clauses of the phase that is under way.
+        The generator; closing it runs the ``finally`` clauses of the current phase.
 
     Examples
     --------
@@ -283,14 +283,14 @@ class PhasedRun(ABC):
 
     @abstractmethod
     def run(self) -> Generator[Progress, None, None]:
-        """All phases, one after another."""
+        """Run all phases, one after another."""
 
     @abstractmethod
     def answer(self) -> Answer:
-        """Report where the run stands, without changing it."""
+        """Return the current answer without changing the run."""
 
     def close(self) -> None:
-        """Release what the run holds: without this, generator and run would keep each other alive."""
+        """Release the run's resources: without this, generator and run would keep each other alive."""
         self.steps.close()
 
 
@@ -327,13 +327,13 @@ class Phases(Method):
         """Return the run, its generator not yet begun."""
 
     def step(self, problem: Problem, state: PhasedRun) -> Progress:
-        """The next step of the phase under way."""
+        """Run the next step of the current phase."""
         return next(state.steps)
 
     def answer(self, problem: Problem, state: PhasedRun) -> Answer:
-        """Report where the run stands."""
+        """Return the current answer."""
         return state.answer()
 
     def close(self, problem: Problem, state: PhasedRun) -> None:
-        """End the phase under way and release what the run holds."""
+        """End the current phase and release the run's resources."""
         state.close()

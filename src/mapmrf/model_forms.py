@@ -18,7 +18,7 @@ class ModelForms:
     Attributes
     ----------
     graph
-        The model as it was given.
+        The original model.
 
     Examples
     --------
@@ -39,7 +39,7 @@ class ModelForms:
         return rewrite(self.graph)
 
     def is_rewritten(self, method: Method | None) -> bool:
-        """Whether a method, or the library itself (None), gets tables in place of constraints."""
+        """Return whether a method, or the library itself (None), gets tables in place of constraints."""
         return self.graph.constraints is not None and (method is None or not method.native_constraints)
 
     def graph_for(self, method: Method | None) -> FactorGraph:
@@ -47,14 +47,14 @@ class ModelForms:
         return self.rewriting.graph if self.is_rewritten(method) else self.graph
 
     def problem_for(self, method: Method | None) -> Problem:
-        """The same, compiled."""
+        """The model that a method gets, compiled."""
         rewritten = self.is_rewritten(method)
         if rewritten not in self._problems:
             self._problems[rewritten] = Problem.compile(self.graph_for(method), self.threads, self.memory)
         return self._problems[rewritten]
 
     def lift(self, method: Method | None, labels: Ints) -> Ints:
-        """Labels of the model that a method gets."""
+        """Lift labels to the model that a method gets."""
         return self.rewriting.lift(labels) if self.is_rewritten(method) else labels
 
     def start_for(self, method: Method, start: Start) -> Start:
@@ -64,5 +64,5 @@ class ModelForms:
         return Start(self.rewriting.lift(start.labels))
 
     def project(self, labels: Ints) -> Ints:
-        """Labels of the model as it was given."""
+        """Project labels to the original model."""
         return labels[: self.graph.n_vars]

@@ -23,7 +23,7 @@ class ModelSummary:
     n_vars, n_factors, n_edges, n_tables
         Numbers of variables, factors on two or more of them, (variable, factor) pairs, and distinct tables.
     weighted
-        Whether factors have weights, that is multiples of the tables.
+        Whether factors have weights, that is, are multiples of tables.
     card_min, card_max
         Smallest and largest number of states.
     arities
@@ -46,7 +46,7 @@ class ModelSummary:
     model_bytes, compiled_bytes
         Memory of the model, and of the model compiled for solving (an estimate, without a method's own arrays).
     constraints
-        Number of constraints beside the tables by the functions that stated them, such as ``at_most_k``.
+        Number of constraints by the function that made them, such as ``at_most_k``.
     """
 
     n_vars: int
@@ -180,7 +180,7 @@ def _model_bytes(graph: FactorGraph) -> int:
 
 
 def _problem_bytes(graph: FactorGraph) -> int:
-    """Bytes of the arrays that Problem adds, at most: three per factor, one per variable and the scopes."""
+    """Upper bound on the bytes of the arrays that Problem adds: three per factor, one per variable, and the scopes."""
     weights = 0 if graph.weight is None else graph.weight.nbytes
     return 8 * (3 * graph.n_factors + graph.n_vars + 2) + graph.scope.nbytes + weights
 

@@ -1,4 +1,4 @@
-"""Names of variables and states, and how evidence is located by them."""
+"""Names of variables and states, and the lookup of evidence by name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Names:
 
 
 def checked_names(names: Names | None, card: Ints) -> Names | None:
-    """The names, if there is one for every variable and, where given, for every state; else a GraphError."""
+    """Return the names; raise GraphError unless every variable and, where given, every state has one."""
     if names is None:
         return None
     if len(names.variables) != len(card):

@@ -1,4 +1,4 @@
-"""Checks of a method's options: one line that names the method, the option, what was found and what was expected."""
+"""Checks of a method's options: errors name the method, the option, what was found and what was expected."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check_types(method: Any, names: Iterable[str]) -> None:
 
 
 def check_number(name: str, value: object, kind: type = float) -> None:
-    """Raise OptionError unless an argument is a number, with `kind` int a whole one.
+    """Raise OptionError unless an argument is a number, or an integer if `kind` is int.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def check_number(name: str, value: object, kind: type = float) -> None:
 
 @lru_cache(maxsize=256)
 def _kinds_of(cls: Hashable) -> dict[str, tuple[Any, ...]]:
-    """The alternatives of every option of a method; finding them takes longer than a small model."""
+    """The alternatives of every option of a method; cached, since this takes longer than a small model."""
     return {name: _kinds(hint) for name, hint in typing.get_type_hints(cls).items()}
 
 
@@ -75,7 +75,7 @@ def check_choice(method: Any, option: str, choices: Iterable[str]) -> None:
 
 
 def check_at_least(method: Any, low: float, *options: str) -> None:
-    """Raise OptionError for the first option below `low`; not a number is below everything."""
+    """Raise OptionError for the first option below `low`; nan is below everything."""
     for option in options:
         _check_number(method, option)
         if not getattr(method, option) >= low:

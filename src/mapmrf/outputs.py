@@ -1,4 +1,4 @@
-"""Files that are written: each is complete or absent, and the one that was there before may be kept."""
+"""Output files: each is written completely or not at all, and the old file may be kept."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KEEP: ContextVar[bool] = ContextVar("mapmrf_keep_old", default=False)
 
 @contextlib.contextmanager
 def keeping_old() -> Iterator[None]:
-    """Keep what a file inside replaces, as ``FILE~``, unless it is the same or empty; `drop_old` ends that.
+    """Keep files that are replaced inside this context as ``FILE~``, unless they are the same or empty; see `drop_old`.
 
     Examples
     --------
@@ -37,12 +37,12 @@ def keeping_old() -> Iterator[None]:
 
 
 def drop_old() -> None:
-    """Replace files without keeping the old ones from now on."""
+    """Stop keeping old files from now on."""
     _KEEP.set(False)
 
 
 def keeps_old() -> bool:
-    """Whether files that are replaced are kept.
+    """Return whether replaced files are kept.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def keeps_old() -> bool:
 
 
 def kept_name(path: Path) -> Path:
-    """Where the file that was replaced is kept.
+    """Path under which a replaced file is kept.
 
     Examples
     --------
@@ -65,16 +65,16 @@ def kept_name(path: Path) -> Path:
 
 @contextlib.contextmanager
 def whole_file(path: str | os.PathLike[str], *, keep: bool | None = None) -> Iterator[BinaryIO]:
-    """Open a file for writing that takes the place of `path` once it is complete and on the disk.
+    """Open a file for writing that replaces `path` once it is complete and on disk.
 
     The bytes go to a temporary file in the same folder, which is renamed at the end and removed if anything goes wrong;
-    devices and pipes are written directly. With `keep`, what was there before is kept as ``FILE~``; by default inside
-    of `keeping_old` only.
+    devices and pipes are written directly. With `keep`, the old file is kept as ``FILE~``; by default only inside
+    `keeping_old`.
 
     Raises
     ------
     OSError
-        If the file cannot be written; what was there before is there still.
+        If the file cannot be written; the old one is then untouched.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def whole_file(path: str | os.PathLike[str], *, keep: bool | None = None) -> Ite
     ...     [found.name for found in Path(folder).iterdir()]
     ['model.uai']
     """
-    # A link should stay a link: what it points to is replaced.
+    # A link stays a link: its target is replaced.
     target = Path(os.path.realpath(path))
     try:
         if target.exists() and not target.is_file():
@@ -107,7 +107,7 @@ def whole_file(path: str | os.PathLike[str], *, keep: bool | None = None) -> Ite
 
 @contextlib.contextmanager
 def _temporary(target: Path) -> Iterator[BinaryIO]:
-    """A file with a name of its own beside the target, which is removed unless it has been renamed."""
+    """A file with a unique name next to the target, which is removed unless it has been renamed."""
     path = target.with_name(f".{os.urandom(8).hex()}.tmp")
     try:
         with open(path, "xb") as file:
@@ -118,7 +118,7 @@ def _temporary(target: Path) -> Iterator[BinaryIO]:
 
 
 def _put(temporary: Path, target: Path, keep: bool) -> None:
-    """Give a complete file its name, and bring the folder to the disk, too, where the system can do that."""
+    """Rename a complete file to its target, and sync the folder as well where the system can."""
     if target.exists():
         os.chmod(temporary, target.stat().st_mode & 0o7777)
         if keep and target.stat().st_size and not filecmp.cmp(temporary, target, shallow=False):
@@ -133,12 +133,12 @@ def _put(temporary: Path, target: Path, keep: bool) -> None:
 
 
 def _keep(target: Path) -> None:
-    """Give a file a second name, under which it stays; at no moment is it without one."""
+    """Link a file under a second name, under which it is kept; it always has at least one name."""
     aside = target.with_name(f".{os.urandom(8).hex()}.tmp")
     try:
         try:
             os.link(target, aside)
-        except OSError:  # no such links in this file system
+        except OSError:  # the file system has no hard links
             shutil.copy2(target, aside)
         os.replace(aside, kept_name(target))
     finally:

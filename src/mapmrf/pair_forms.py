@@ -1,13 +1,13 @@
-"""Pairs whose tables have a form that a message passes through in linear time: Potts, linear, quadratic.
+"""Pairs whose tables have a form that allows messages in linear time: Potts, linear, quadratic.
 
-A table is looked at once, when a problem is compiled. After its row and column parts are taken off,
-``T[k, l] = row[k] + column[l] - g(|k - l|)``, what is left may be
+Tables are examined once, when a problem is compiled. With row and column parts subtracted,
+``T[k, l] = row[k] + column[l] - g(|k - l|)``, the rest may be
 
 - Potts: ``g(d) = slope`` for ``d > 0``;
 - linear: ``g(d) = min(slope * d, limit)``;
 - quadratic: ``g(d) = min(slope * d**2, limit)``,
 
-with ``g(0) = 0``. What that is good for is in `mapmrf.kernels.pair_transforms`.
+with ``g(0) = 0``. They are used in `mapmrf.kernels.pair_transforms`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ NO_FORM, POTTS, LINEAR, QUADRATIC = -1, 0, 1, 2
 """Forms of a table."""
 
 LEAST_STATES = 4
-"""States from which a form is quicker than the table."""
+"""Number of states from which a form is faster than the table."""
 
 WORTHWHILE = (8, 8, 64)
-"""States from which Potts, linear and quadratic forms are quicker than their tables."""
+"""Numbers of states from which Potts, linear and quadratic forms are faster than their tables."""
 
 ROUND_OFF = 16 * sys.float_info.epsilon
-"""How far a table may be from its form, relative to its largest entry: the round-off of the user's own sums."""
+"""Allowed deviation of a table from its form, relative to its largest entry: round-off in the user's own sums."""
 
 
 class PairForms(NamedTuple):
@@ -67,12 +67,12 @@ class TableBlock(NamedTuple):
 
 
 class TableForms(NamedTuple):
-    """The forms of some tables, the arrays of `PairForms` with the same names.
+    """The forms of some tables; arrays as in `PairForms`.
 
     Attributes
     ----------
     places : (n_forms,)
-        Which of the tables have them.
+        Which tables have a form.
     row, column : (n_forms, K)
         Row and column parts.
     """
@@ -95,7 +95,7 @@ def find_forms(n_tables: int, blocks: Iterable[TableBlock], table_of: Ints, weig
     blocks
         Tables of pairs of variables with equally many states.
     table_of, weight : (n_factors,)
-        The table of every factor, and what it is multiplied by; `weight` is empty if all weights are 1.
+        The table of every factor, and its multiplier; `weight` is empty if all weights are 1.
     """
     form_of_table, n_forms = np.full(n_tables, NO_FORM, dtype=np.int32), 0
     found: list[TableForms] = []
@@ -110,15 +110,15 @@ def find_forms(n_tables: int, blocks: Iterable[TableBlock], table_of: Ints, weig
     kind, slope, limit = (
         np.concatenate([getattr(some, name) for some in found]) for name in ("kind", "slope", "limit")
     )
-    of = form_of_table[table_of] if n_tables > 1 else np.zeros(len(table_of), dtype=np.int32)  # zeros take no memory
-    if np.any(kind != POTTS):  # a reward for differing is no concave function
+    of = form_of_table[table_of] if n_tables > 1 else np.zeros(len(table_of), dtype=np.int32)  # zeros need no memory
+    if np.any(kind != POTTS):  # a reward for differing is not concave
         rewards = slope[of] < 0 if len(weight) == 0 else slope[of] * weight < 0
         of[(of >= 0) & (kind[of] != POTTS) & rewards] = NO_FORM
     return PairForms(of, kind, slope, limit, *_constants_and_parts(found))
 
 
 def worthwhile(forms: PairForms, card_f: Ints, least: tuple[int, ...] = WORTHWHILE) -> PairForms:
-    """The forms without those for which the table is quicker.
+    """Drop the forms for which the table is faster.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def worthwhile(forms: PairForms, card_f: Ints, least: tuple[int, ...] = WORTHWHI
     card_f : (n_factors,)
         Number of states of the first variable of every factor.
     least
-        The least number of states for each of Potts, linear and quadratic.
+        Minimum number of states for each of Potts, linear and quadratic.
 
     Examples
     --------
@@ -150,7 +150,7 @@ def worthwhile(forms: PairForms, card_f: Ints, least: tuple[int, ...] = WORTHWHI
 
 
 def _constants_and_parts(found: list[TableForms]) -> tuple[Floats, Ints, Floats]:
-    """What is added to a form: a constant, or row and column parts with where they start."""
+    """The terms added to a form: a constant, or row and column parts and their offsets."""
     base, part_at, parts, n = [], [], [np.zeros(0)], 0
     for some in found:
         both = np.concatenate([some.row, some.column], axis=1)
@@ -164,7 +164,7 @@ def _constants_and_parts(found: list[TableForms]) -> tuple[Floats, Ints, Floats]
 
 
 def forms_of_tables(tables: Floats) -> TableForms:
-    """The forms of those of some tables (n, K, K) that have one.
+    """Find the forms of those tables (n, K, K) that have one.
 
     Examples
     --------
@@ -202,10 +202,10 @@ def _may_have_form(tables: Floats) -> Bools:
 
 
 def _named(g: Floats, tol: Floats) -> tuple[Ints, Floats]:
-    """Kinds, NO_FORM for none, and limits of losses by distance, (n, K)."""
+    """Kinds (NO_FORM for none) and limits, from losses by distance, (n, K)."""
     d = np.arange(g.shape[1])
     kind, limit = np.full(len(g), NO_FORM, dtype=np.int32), np.full(len(g), np.inf)
-    for name, apart in ((QUADRATIC, d**2), (LINEAR, d)):  # the simpler of two that fit wins: it comes last
+    for name, apart in ((QUADRATIC, d**2), (LINEAR, d)):  # of two that fit, the simpler wins: it comes last
         plain, last = g[:, 1:2] * apart, g[:, -1:]
         within = np.abs(g - np.minimum(plain, last)).max(axis=1, initial=0.0) <= tol * len(d)
         exact = np.abs(g - plain).max(axis=1, initial=0.0) <= tol * len(d)

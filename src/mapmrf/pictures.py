@@ -18,7 +18,7 @@ LETTERS = 15
 """Font size of a caption in pixels."""
 INK = (60, 60, 60)
 
-# From dark to light in steps that also differ in hue, so that labels can be told apart in print and by everybody.
+# From dark to light in steps that also differ in hue, so that labels differ in print and for colour-blind readers.
 PALETTE = np.array(
     [(38, 24, 74), (38, 92, 140), (20, 153, 136), (122, 199, 79), (250, 222, 65), (255, 250, 225)], dtype=np.float64
 )

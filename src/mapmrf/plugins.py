@@ -1,4 +1,4 @@
-"""What other packages and files add: methods, formats and bridges that nobody has to put into this package.
+"""Plugins: methods, formats and bridges of other packages, and methods in files.
 
 A package declares them as entry points of the groups ``mapmrf.methods``, ``mapmrf.formats`` and ``mapmrf.bridges``; a
 method may also be named by its file, as in ``my_file.py:Greedy``.
@@ -43,16 +43,16 @@ def declared(group: str) -> dict[str, EntryPoint]:
 
 
 def load(entry: EntryPoint) -> Any:
-    """Import what an entry point names.
+    """Import the object of an entry point.
 
     Raises
     ------
     MapMRFError
-        If that fails, in one line that names the package.
+        If that fails; the message names the package.
     """
     try:
         return entry.load()
-    except Exception as error:  # whatever somebody else's code raises while it is imported
+    except Exception as error:  # foreign code may raise anything while it is imported
         place = f"{entry.name} of {_owner(entry)} ({entry.value})"
         raise MapMRFError(f"{place} cannot be loaded: {_reason(error)}") from error
 
@@ -62,7 +62,7 @@ def _owner(entry: EntryPoint) -> str:
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a name stands for a class in a file: ``my_file.py:Greedy``, or ``my_file.py`` with a single one.
+    """Return whether a name is a class in a file: ``my_file.py:Greedy``, or ``my_file.py`` with a single one.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def is_file_name(name: str) -> bool:
 
 
 def classes_in_file(name: str, base: type) -> dict[str, type]:
-    """The classes derived from `base` that the file of ``my_file.py:Greedy`` defines; only that one if it is named.
+    """Classes derived from `base` that the file of ``my_file.py:Greedy`` defines; only the named one if given.
 
     Raises
     ------
@@ -96,11 +96,11 @@ def classes_in_file(name: str, base: type) -> dict[str, type]:
 def _no_such_class(path: str, wanted: str, thing: object, base: type, found: dict[str, type]) -> str:
     known = ", ".join(found) or "none"
     if thing is None:
-        return f"{path}: found no {base.__name__} named {wanted!r}, expected one of those it has: {known}"
+        return f"{path}: found no {base.__name__} named {wanted!r}; the file defines: {known}"
     if isinstance(thing, type) and issubclass(thing, base):
-        return f"{path}: {wanted} is imported from {thing.__module__}, expected one that the file defines: {known}"
+        return f"{path}: {wanted} is imported from {thing.__module__}, expected one of those the file defines: {known}"
     what = f"a class that is not derived from mapmrf.{base.__name__}" if isinstance(thing, type) else f"{thing!r}"
-    return f"{path}: {wanted} is {what}, expected a {base.__name__}; it has: {known}"
+    return f"{path}: {wanted} is {what}, expected a {base.__name__}; the file defines: {known}"
 
 
 # -- files as modules --------------------------------------------------------------------------------------------------
@@ -109,14 +109,14 @@ _PREFIX = "mapmrf_plugin_"
 
 
 def source_of(cls: type) -> str | None:
-    """The file that `classes_in_file` has found a class in, None for any other class."""
+    """The file in which `classes_in_file` found a class, None for any other class."""
     if not cls.__module__.startswith(_PREFIX) or "<locals>" in cls.__qualname__:
         return None
     return getattr(sys.modules.get(cls.__module__), "__file__", None)
 
 
 def revive(path: str, name: str, state: dict[str, Any]) -> Any:
-    """An object of a class in a file, which a process that has not seen it imports: how such objects are pickled."""
+    """Unpickle an object of a class in a file, which is imported if necessary."""
     found: Any = _module_of(path)
     for part in name.split("."):
         found = getattr(found, part)
@@ -137,13 +137,13 @@ def _module_of(path: str) -> ModuleType:
 
 @cache
 def _run_file(path: str, changed: int, size: int) -> ModuleType:
-    """Import a file, as it was at that time, as a module of its own."""
+    """Import a file, as of a modification time, as a separate module."""
     name = f"{_PREFIX}{Path(path).stem}_{hashlib.sha256(path.encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not Path(path).is_file():
         raise OptionError(f"{path}: no such file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
+    sys.modules[name] = module  # dataclasses look up their module
     try:
         spec.loader.exec_module(module)
     except Exception as error:  # the user's own code
@@ -155,7 +155,7 @@ def _run_file(path: str, changed: int, size: int) -> ModuleType:
 
 
 def _line_in(path: str, error: Exception) -> int | None:
-    """The last line of the file that an error went through."""
+    """The last line of the file in the traceback of an error."""
     if isinstance(error, SyntaxError) and error.filename == path:
         return error.lineno
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
@@ -163,6 +163,6 @@ def _line_in(path: str, error: Exception) -> int | None:
 
 
 def _reason(error: Exception) -> str:
-    """The kind of an error and the first line of what it says."""
+    """The type of an error and the first line of its message."""
     said = error.msg if isinstance(error, SyntaxError) else str(error)
     return f"{type(error).__name__}: {said}".splitlines()[0]

@@ -15,7 +15,7 @@ from mapmrf.problem import Batch, Problem
 FactorMarginals = Floats | Callable[[Batch, slice], Floats]
 """mu_f: one flat array, or a function that gives some rows of a batch as (n_rows, n_configs)."""
 BLOCK_ENTRIES = 1 << 19
-"""Entries of mu_f that are looked at together."""
+"""Entries of mu_f that are processed together."""
 FEW = 64
 """States up to which vertices are looked up in an identity matrix."""
 TOLERANCE = 1e-4
@@ -116,7 +116,7 @@ def marginals(problem: Problem, mu_f: FactorMarginals) -> Floats:
 
 
 def vertex(problem: Problem, labels: Ints) -> Floats:
-    """The mu_v that stands for a labelling."""
+    """The mu_v of a labelling."""
     card, mu_v = problem.graph.card, np.zeros(problem.n_states)
     if len(card) and card[0] <= FEW and np.all(card == card[0]):
         np.take(np.eye(card[0]), labels, axis=0, out=mu_v.reshape(-1, card[0]), mode="clip")  # twice as fast
@@ -126,7 +126,7 @@ def vertex(problem: Problem, labels: Ints) -> Floats:
 
 
 def integral(problem: Problem, labels: Ints) -> tuple[Floats, FactorMarginals]:
-    """The vertex (mu_v, mu_f) of L_G that stands for a labelling; mu_f as a function, block by block."""
+    """The vertex (mu_v, mu_f) of L_G for a labelling; mu_f as a function, block by block."""
     mu_v = vertex(problem, labels)
 
     def mu_f(batch: Batch, rows: slice) -> Floats:
@@ -138,7 +138,7 @@ def integral(problem: Problem, labels: Ints) -> tuple[Floats, FactorMarginals]:
 
 
 def configuration(batch: Batch, rows: slice, labels: Ints) -> Ints:
-    """Which configuration of its table every factor of some rows of a batch takes under a labelling."""
+    """The configuration of every factor in some rows of a batch under a labelling."""
     places = np.ravel_multi_index(tuple(labels[batch.scope[rows]].T), batch.shape)
     return np.asarray(places, dtype=np.int64)
 
@@ -174,13 +174,13 @@ def relaxed_value(problem: Problem, mu_v: Floats, mu_f: FactorMarginals) -> floa
 
 
 def _inner(theta: Floats, mu: Floats) -> float:
-    """``<theta, mu>``; mass on a forbidden entry makes it -inf, but what is 0 within the tolerance counts as 0."""
+    """``<theta, mu>``; mass on a forbidden entry makes it -inf, but values within the tolerance of 0 count as 0."""
     forbidden = np.isneginf(theta)
     if forbidden.any():
         if np.any(mu[forbidden] > TOLERANCE):
             return -np.inf
         theta, mu = theta[~forbidden], mu[~forbidden]
-    return float((theta * mu).sum())  # not theta @ mu: waking the threads of BLAS takes longer than the sum
+    return float((theta * mu).sum())  # not theta @ mu: waking the threads of BLAS would take longer than the sum
 
 
 def dual_bound(problem: Problem, lam_e: Floats) -> float:
@@ -222,7 +222,7 @@ def residuals(problem: Problem, mu_v: Floats, mu_f: FactorMarginals) -> Residual
 
 
 def _excess(problem: Problem, constraints: Constraints, mu_v: Floats) -> float:
-    """By how much mu_v violates hard constraints: sums, in units of the largest weight, and states used twice."""
+    """Violation of hard constraints by mu_v: sums, in units of the largest weight, and states used twice."""
     linear = constraints.hard & (constraints.kind == ConstraintKind.LINEAR)
     mine = linear[constraints.owner]
     owner, weight = constraints.owner[mine], constraints.weight[mine]
@@ -270,7 +270,7 @@ def classify(
 
 
 def classify_vertex(problem: Problem) -> tuple[Kind, KindFractions, Residuals]:
-    """What `classify` finds for the vertex of any labelling, at once."""
+    """Result of `classify` for the vertex of any labelling, without computation."""
     return Kind.VALID, KindFractions(1.0 if problem.n_vars else 0.0, 0.0, 0.0), Residuals(0.0, 0.0, 0.0)
 
 
@@ -300,7 +300,7 @@ def describe(kind: Kind, fractions: KindFractions) -> str:
 
 
 def _percent(fraction: float) -> str:
-    """At most two decimals, as in the paper; what is not zero does not look like zero."""
+    """Format with at most two decimals, as in the paper; only zero is shown as zero."""
     if fraction < 5e-5:
         return "<0.01"
     return f"{100 * fraction:.2f}".rstrip("0").rstrip(".")

@@ -1,9 +1,9 @@
-"""Compile all kernels at once: runs on small generated models that call each of them with every signature.
+"""Compile all kernels, by runs on small generated models that call each of them with every signature.
 
-``mapmrf compile`` uses this, and the hook of the wheel's build. Kernels are specialised by the types of their
+Used by ``mapmrf compile`` and by the build hook of the wheel. Kernels are specialised by the types of their
 arguments, not by sizes, so a small model of every shape is enough: binary or not, pairs or larger factors, shared
-tables, forbidden entries, trees, variables without factors, and one that is large enough for what only large models
-use.
+tables, forbidden entries, trees, variables without factors, and one that is large enough for the kernels of large
+models.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def _spins(side: int) -> FactorGraph:
 
 
 def _labels() -> FactorGraph:
-    """Grids of five states, each pair with its own table."""
+    """A grid with five states and a table for each pair."""
     return _pairs(5, _lattice(6), hard=0.0)
 
 
 def _pairs(n_states: int, edges: np.ndarray, hard: float) -> FactorGraph:
-    """Normal potentials on given pairs; `hard` is the share of forbidden entries, of which labelling 0 has none."""
+    """Normal potentials on given pairs; `hard` is the fraction of forbidden entries, none of them in labelling 0."""
     rng = np.random.default_rng(0)
     unary = rng.normal(size=(int(edges.max()) + 1, n_states))
     tables = 2.0 * rng.normal(size=(len(edges), n_states, n_states))
@@ -59,21 +59,21 @@ def _lattice(side: int) -> np.ndarray:
 
 
 def _potts() -> FactorGraph:
-    """An image of three labels, one table for all pairs."""
+    """An image with three labels and one table for all pairs."""
     from mapmrf.datasets import potts_image
 
     return potts_image(8, 9, labels=3, noise=1.2, smoothness=0.8, seed=0).graph
 
 
 def _smooth() -> FactorGraph:
-    """A lattice of six labels, their distance as a loss, with weights: pairs that are not read as tables."""
+    """A weighted lattice with six labels and their distance as loss: pairs that are not handled as tables."""
     rng, edges, k = np.random.default_rng(0), _lattice(5), np.arange(6.0)
     loss = np.minimum(np.abs(k[:, None] - k), 3.0)
     return FactorGraph.from_pairwise(rng.normal(size=(25, 6)), edges, -loss, weight=rng.random(len(edges)))
 
 
 def _triples() -> FactorGraph:
-    """Binary variables in random factors of three; the last variables are in none."""
+    """Binary variables in random triples; the last variables are in no factor."""
     rng, n = np.random.default_rng(0), 30
     scopes = [(i,) for i in range(n + 2)] + [tuple(rng.choice(n, 3, replace=False).tolist()) for _ in range(60)]
     return FactorGraph.from_tables(np.full(n + 2, 2), scopes, [rng.normal(size=(2,) * len(scope)) for scope in scopes])
@@ -103,7 +103,7 @@ def _colouring() -> FactorGraph:
 
 
 def _tree() -> FactorGraph:
-    """Three states, each variable hung on a random earlier one."""
+    """A tree with three states: each variable is joined to a random earlier one."""
     rng = np.random.default_rng(0)
     return _pairs(3, np.array([[rng.integers(0, i), i] for i in range(1, 40)]), hard=0.0)
 
@@ -136,28 +136,28 @@ def _mixed() -> FactorGraph:
 
 
 def _photo(labels: int) -> FactorGraph:
-    """A picture that is large enough for several threads."""
+    """An image that is large enough for several threads."""
     from mapmrf.datasets import potts_image
 
     return potts_image(230, 230, labels=labels, noise=1.2, smoothness=0.8, seed=0).graph
 
 
 def _mask() -> FactorGraph:
-    """A picture of two labels, one table for all pairs."""
+    """An image with two labels and one table for all pairs."""
     from mapmrf.datasets import potts_image
 
     return potts_image(8, 9, labels=2, noise=1.2, smoothness=0.8, seed=0).graph
 
 
 def _priced() -> FactorGraph:
-    """A picture of three labels, each of which costs something if it is used."""
+    """An image with three labels, each with a cost if it is used."""
     from mapmrf.images import grid_model
 
     return grid_model(np.random.default_rng(0).random((6, 7, 3)), weight=0.2, label_costs=1.0)
 
 
 def _differing() -> FactorGraph:
-    """A grid of binary variables, of which neighbours should differ, and a few must not both be 1."""
+    """A binary grid: neighbours should differ, and a few must not both be 1."""
     rng, edges = np.random.default_rng(0), _lattice(6)
     tables = rng.random((len(edges), 1, 1)) * (1.0 - np.eye(2))
     tables[::7, 1, 1] = -np.inf
@@ -165,14 +165,14 @@ def _differing() -> FactorGraph:
 
 
 def _circuit() -> FactorGraph:
-    """Binary variables that favour equal states, in pairs at random."""
+    """Random pairs of binary variables that favour equal states."""
     rng = np.random.default_rng(0)
     edges = np.array([rng.permutation(40)[:2] for _ in range(80)])
     return FactorGraph.from_pairwise(rng.normal(size=(40, 2)), edges, np.eye(2), weight=rng.random(80))
 
 
 def _gates() -> FactorGraph:
-    """Binary variables of two kinds, in pairs of both at random, that should differ, and a few must not both be 1."""
+    """A random bipartite graph of binary variables: pairs should differ, and a few must not both be 1."""
     rng = np.random.default_rng(0)
     edges = np.stack([2 * rng.integers(20, size=80), 1 + 2 * rng.integers(20, size=80)], axis=1)
     tables = rng.random((80, 1, 1)) * (1.0 - np.eye(2))
@@ -181,14 +181,14 @@ def _gates() -> FactorGraph:
 
 
 def _wide_hard() -> FactorGraph:
-    """Four colours, of which neighbours must differ, on a grid large enough for threads to share."""
+    """Four colours on a grid large enough for several threads: neighbours must differ."""
     side = 200
     differ = np.where(np.eye(4, dtype=bool), -np.inf, 0.0)
     return FactorGraph.from_pairwise(np.random.default_rng(0).normal(size=(side * side, 4)), _lattice(side), differ)
 
 
 def _wide_triples() -> FactorGraph:
-    """Factors of three along the rows of a grid and pairs between them, enough for threads to share."""
+    """Triples along the rows of a grid and pairs between them, enough for several threads."""
     random, place = np.random.default_rng(0), np.arange(84_000).reshape(300, 280)
     rows = np.stack([place[:, :-2], place[:, 1:-1], place[:, 2:]], axis=-1).reshape(-1, 3)
     scopes: list[tuple[int, ...]] = [*map(tuple, rows.tolist()), *((i, i + 280) for i in place[:-1].ravel().tolist())]
@@ -199,14 +199,14 @@ def _wide_triples() -> FactorGraph:
 
 
 def _wide(n_labels: int, side: int) -> FactorGraph:
-    """A picture that is large enough for threads to share."""
+    """An image that is large enough for several threads."""
     from mapmrf.datasets import potts_image
 
     return potts_image(side, side, labels=n_labels, seed=0).graph
 
 
 def _tallied() -> FactorGraph:
-    """Pairs of variables of two and three states, and constraints of every kind, hard and with a price."""
+    """Pairs of variables with two and three states, and constraints of every kind, hard and soft."""
     from mapmrf import constraints as stated
 
     rng = np.random.default_rng(0)
@@ -227,7 +227,7 @@ def _tallied() -> FactorGraph:
 
 
 def _unsolvable() -> FactorGraph:
-    """Four colours on a random graph with too many edges: conflicts enough for all that a search does."""
+    """Four colours on a random graph with too many edges: enough conflicts for every part of a search."""
     rng = np.random.default_rng(0)
     pairs = np.array([(i, j) for i in range(150) for j in range(i + 1, 150)])
     chosen = pairs[np.sort(rng.permutation(len(pairs))[:660])]
@@ -295,12 +295,12 @@ def _runs(methods: str, models: tuple[str, ...] = _ANY, **options: Any) -> list[
 
 
 CERTAINTY = "certainty"
-"""The group that asks for more than one labelling."""
+"""The group of queries for more than one labelling."""
 
 GROUPS: dict[str, list[Run]] = {
     "messages": [
         *_runs("trws adsal mplp bp"),
-        *_runs("adsal", ("mixed",), presolve_iterations=5),  # soon enough to be smoothed
+        *_runs("adsal", ("mixed",), presolve_iterations=5),  # early enough to be smoothed
         *_runs("bp trbp", ("spins", "mixed"), schedule="sequential"),
         *_runs("trbp"),
         *_runs("trws", ("spins20", "colouring", "pedigree"), order="breadth_first"),
@@ -392,7 +392,7 @@ GROUPS: dict[str, list[Run]] = {
         *_runs("icm tabu", ("counted",)),
     ],
 }
-"""Runs that share kernels are together: one process compiles them. The longest come first."""
+"""Runs that share kernels are in one group, compiled by one process. The longest come first."""
 
 AUTO: list[Run] = [
     *_runs("auto", (*_ANY, "colouring", "spins20"), max_iterations=60),
@@ -403,7 +403,7 @@ AUTO: list[Run] = [
 
 
 def compile_group(name: str) -> str:
-    """Make the runs of a group, or of `auto`."""
+    """Do the runs of a group, or of `auto`."""
     import mapmrf
 
     graphs: dict[str, FactorGraph] = {}
@@ -419,7 +419,7 @@ def compile_group(name: str) -> str:
 
 
 def _ask(graph: FactorGraph) -> None:
-    """Ask for several labellings and for max-marginals, in every way, and drop states as certificates do."""
+    """Compute several labellings and max-marginals in every way, and drop states as certificates do."""
     import mapmrf
     from mapmrf.best.calls import SolveCalls
     from mapmrf.best.ranked import rank_by_passes
@@ -435,12 +435,12 @@ def _ask(graph: FactorGraph) -> None:
 
 
 def _unlisted(name: str) -> list[Run]:
-    """Runs of the method of this name if no group names it: a new method ships compiled, too."""
+    """Runs of a method that no group lists, so that new methods ship compiled as well."""
     return _runs(name) if name in unlisted_methods() else []
 
 
 def unlisted_methods() -> list[str]:
-    """Methods that no group names and that have kernels."""
+    """Methods with kernels that no group lists."""
     from mapmrf.registry import method_names
 
     listed = {method for runs in GROUPS.values() for method, _, _ in runs} | {"auto", "exhaustive", "toulbar2"}
@@ -448,7 +448,7 @@ def unlisted_methods() -> list[str]:
 
 
 def compile_all(jobs: int, listener: Callable[[int, int, str], None] = lambda done, total, name: None) -> None:
-    """Compile what is not there yet, in so many processes; the listener hears of every group that is done."""
+    """Compile missing kernels in `jobs` processes; the listener is called after every group."""
     groups = [*GROUPS, *unlisted_methods()]
     total = len(groups) + 1
     context = multiprocessing.get_context("spawn")
@@ -469,9 +469,9 @@ def compile_all(jobs: int, listener: Callable[[int, int, str], None] = lambda do
 
 
 def build_archive(path: Path, jobs: int) -> int:
-    """Compile all kernels for the baseline of machines like this into an archive; returns their number.
+    """Compile all kernels for the baseline CPU of this architecture into an archive; return their number.
 
-    The process must not have loaded numba yet: it reads the name of the CPU to compile for when it is loaded.
+    The process must not have imported numba yet, which reads the name of the target CPU on import.
     """
     from mapmrf.compilation.archive import write_archive
     from mapmrf.compilation.origins import baseline, lacks
@@ -479,11 +479,11 @@ def build_archive(path: Path, jobs: int) -> int:
 
     base = baseline()
     if base is None:
-        raise RuntimeError(f"there is no baseline for machines of the kind {platform.machine()}")
+        raise RuntimeError(f"there is no baseline for the architecture {platform.machine()}")
     if lacks(base.cpu):
         raise RuntimeError(lacks(base.cpu))
     if "numba" in sys.modules:
-        raise RuntimeError("numba has been loaded already")
+        raise RuntimeError("numba is already loaded")
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(
             NUMBA_CPU_NAME=base.cpu, NUMBA_CPU_FEATURES="", NUMBA_CACHE_DIR=folder, MAPMRF_KERNELS="compile"
@@ -493,7 +493,7 @@ def build_archive(path: Path, jobs: int) -> int:
 
 
 def main(path: str, jobs: int) -> None:
-    """Make an archive and say how many kernels it holds."""
+    """Build an archive and print the number of its kernels."""
     print(build_archive(Path(path), jobs), "kernels")
 
 

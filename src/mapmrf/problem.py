@@ -16,7 +16,7 @@ from mapmrf.memory import NO_LIMIT, MemoryBudget
 from mapmrf.pair_forms import LEAST_STATES, PairForms, TableBlock, find_forms, worthwhile
 
 CHUNK_ENTRIES = 1 << 18
-"""Table entries that are looked at together."""
+"""Table entries that are processed together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class Batch:
     table_at : (n,)
         Where the factors' tables start in `theta_t`.
     weight : (n,)
-        What the tables are multiplied by; empty if all weights of the model are 1.
+        Multipliers of the tables; empty if all weights of the model are 1.
     """
 
     shape: tuple[int, ...]
@@ -74,13 +74,13 @@ class Batch:
 
     @cached_property
     def consecutive(self) -> bool:
-        """Whether the factors' tables stand one after another in `theta_t`."""
+        """Whether the factors' tables are contiguous in `theta_t`."""
         return bool(np.all(np.diff(self.table_at) == self.n_configs))
 
     def tables(self, theta_t: Floats, rows: slice) -> Floats:
         """The potentials of some factors, (n_rows, n_configs): tables times weights.
 
-        Without weights it is a read-only view where the tables stand one after another.
+        Without weights, this is a read-only view where the tables are contiguous.
         """
         at = self.table_at[rows]
         if len(at) and self.consecutive:
@@ -102,22 +102,22 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A compiled factor graph: what a method works on.
+    """A compiled factor graph: the input of a method.
 
     Attributes
     ----------
     graph
-        The model as it was given; factor `order[a]` of it is factor `a` here.
+        The original model; its factor `order[a]` is factor `a` here.
     batches
         The factors, grouped by shape.
     sorted_by
-        The new order of the factors, or None where they were sorted already; see `order`.
+        The new order of the factors, or None if they were already sorted; see `order`.
     scope, scope_ptr, table_at
         As in the graph, in the new order of the factors.
     weight : (n_factors,)
-        What the factors' tables are multiplied by, in the new order; empty if all weights are 1.
+        Multipliers of the factors' tables, in the new order; empty if all weights are 1.
     threads
-        How many threads a method may use; results do not depend on it.
+        Number of threads a method may use; results do not depend on it.
     memory
         How much memory a method may use.
     """
@@ -134,7 +134,7 @@ class Problem:
 
     @classmethod
     def compile(cls, graph: FactorGraph, threads: int = 1, memory: MemoryBudget = NO_LIMIT) -> Problem:
-        """Sort the factors by shape; where they are sorted already, the graph's arrays serve as they are."""
+        """Sort the factors by shape; if they are already sorted, the graph's arrays are used as they are."""
         graph.check_sums()
         hard = _hard_tables(graph)
         group = _shape_groups(graph)
@@ -213,14 +213,14 @@ class Problem:
 
     @cached_property
     def edge_stride(self) -> Ints:
-        """What one state more of an edge's variable adds to the place in its factor's table, (n_edges,)."""
+        """Stride of every edge's variable in its factor's table, (n_edges,)."""
         if self.sorted_by is None:
             return self.graph.stride
         return frozen(self.graph.stride[ranges(self.graph.scope_ptr[self.order], np.diff(self.scope_ptr))])
 
     @cached_property
     def edge_state_at(self) -> Ints:
-        """Where in `mu_v` the state of every edge state is, (n_edge_states,)."""
+        """Position in `mu_v` of every edge state, (n_edge_states,)."""
         graph = self.graph
         return frozen(ranges(graph.var_ptr[self.scope], graph.card[self.scope]))
 
@@ -262,7 +262,7 @@ class Problem:
 
     @cached_property
     def quick_forms(self) -> PairForms:
-        """The forms of those pairs for which messages are quicker than by their tables."""
+        """The forms of those pairs for which messages are faster than by their tables."""
         return worthwhile(self.forms, self.graph.card[self.scope[self.scope_ptr[:-1]]])
 
     @cached_property
@@ -295,7 +295,7 @@ def _shape_groups(graph: FactorGraph) -> Ints:
 
 
 def _shape_codes(shapes: Ints) -> Ints:
-    """One number for every row, equal exactly for equal rows."""
+    """One number per row, equal if and only if the rows are equal."""
     base = int(shapes.max()) + 1
     if base ** shapes.shape[1] >= 2**62:
         return np.unique(shapes, axis=0, return_inverse=True)[1].ravel()

@@ -13,11 +13,11 @@ from mapmrf.arrays import Ints
 from mapmrf.result import Result, TracePoint
 
 WORTH_A_LINE = 0.01
-"""Share of the gap that a better bound must close to be printed."""
+"""Fraction of the gap that a better bound must close to be printed."""
 
 SILENCE, SILENT_SHARE = 5.0, 0.1
-"""A log has a line after so many seconds without an improvement, or after this share of the time so far if that is
-longer."""
+"""A log has a line after this many seconds without an improvement, or after this fraction of the time so far if that
+is longer."""
 
 
 class TerminalBar:
@@ -45,7 +45,7 @@ class TerminalBar:
                 *(known[column]() if column in known else progress.TextColumn(column) for column in columns),
                 console=Console(stderr=True),
                 transient=True,
-                redirect_stdout=sys.stdout.isatty(),  # output to a file or a pipe must arrive there
+                redirect_stdout=sys.stdout.isatty(),  # leave output to a file or a pipe alone
             )
             self._task = self._bar.add_task(description, total=total, state=state)
 
@@ -68,7 +68,7 @@ class TerminalBar:
             self._bar.update(self._task, completed=completed, state=state, description=description, total=total)
 
     def show_state(self, state: str) -> None:
-        """Show another state at once."""
+        """Show a new state immediately."""
         if self.shown:
             self._bar.update(self._task, state=state)
             self._bar.refresh()
@@ -85,10 +85,10 @@ class ProgressBar(TerminalBar):
 
     def compiling(self) -> None:
         """Show that kernels are being compiled."""
-        self.show_state("compiling kernels (once after installation)")
+        self.show_state("compiling kernels (only once)")
 
     def update(self, point: TracePoint, labels: Ints) -> bool:
-        """Draw a trace point, at most ten times per second; never stops the run."""
+        """Show a trace point, at most ten times per second; never stops the run."""
         now = time.perf_counter()
         if self.shown and now - self._drawn > 0.1:
             self._drawn = now
@@ -105,9 +105,8 @@ class ProgressBar(TerminalBar):
 class ImprovementLines:
     """Prints a line per improvement: time, phase, value, bound and gap.
 
-    A better bound is printed when it has closed a hundredth of the gap since the last line. With `regularly` there are
-    lines without an improvement, too: after 5 seconds, and whenever a tenth of the time so far has passed since the
-    last line.
+    A better bound is printed when it has closed a hundredth of the gap since the last line. With `regularly`, lines are
+    also printed without an improvement, once 5 seconds and a tenth of the time so far have passed since the last one.
     """
 
     def __init__(self, write_line: Callable[[str], None], *, regularly: bool = False) -> None:
@@ -131,7 +130,7 @@ class ImprovementLines:
 
 
 def closing_lines(result: Result) -> list[str]:
-    """The end of a log: who found the labelling, who proved the bound, and how the run ended."""
+    """The end of a log: which phases found the labelling and proved the bound, and how the run ended."""
     lines = []
     if result.found is not None:
         lines.append(f"found   {result.value:.6f} by {_credit(result.found)}")

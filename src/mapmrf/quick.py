@@ -1,4 +1,4 @@
-"""Inference inside a training loop: one of the methods by name, or milliseconds of relaxation and local search."""
+"""Inference inside a training loop: a method by name, or relaxation and local search within milliseconds."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ Inference = str | tuple[str, Mapping[str, Any]] | Method
 """``"quick"``, the name of a method, a name and its options, or a method object."""
 
 ITERATIONS, DEPTH = 15, 2
-"""Iterations of TRW-S, and variables in a set that is flipped together."""
+"""Iterations of TRW-S, and number of variables that are flipped together."""
 
 
 def solve_quickly(
     graph: FactorGraph, *, initial: Initial = None, time_limit: float | None = None, seed: int = 0
 ) -> Result:
-    """Find a good labelling in milliseconds: the call for a loop that solves thousands of models.
+    """Find a good labelling in milliseconds, for loops that solve thousands of models.
 
-    Tiny models are solved exactly, by elimination. All others get a few iterations of TRW-S, which end where the
-    optimum is proven, and then the best flips of single variables and pairs.
+    Tiny models are solved exactly, by elimination. All others get a few iterations of TRW-S, which end early if
+    the optimum is proven, and then the best flips of single variables and pairs.
 
     Parameters
     ----------
     graph
         The model.
     initial : (n_vars,) or Result
-        A labelling or an earlier Result to start from; of the Result of a model of the same structure the messages
-        are used, too.
+        A labelling or an earlier Result to start from; the messages of a Result are used as well if its model has the
+        same structure.
     time_limit
-        Seconds at most.
+        Time limit in seconds.
     seed
         Seed of everything random.
 
@@ -82,7 +82,7 @@ def infer(
 
 
 def method_of(inference: Inference) -> Method:
-    """The method object of a name, a name with options, or itself; OptionError or UnknownName if there is none.
+    """Return the method of a name or a name with options; raise OptionError or UnknownName if there is none.
 
     Examples
     --------

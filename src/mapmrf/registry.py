@@ -1,4 +1,4 @@
-"""Methods by name: those of the folder `methods`, of other packages, and of files."""
+"""Methods by name: from the folder `methods`, from other packages, and from files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def method_class(name: str) -> type[Method]:
     if is_file_name(name):
         return _class_in_file(name)
     module = None if name.startswith("_") else sys.modules.get(f"{GROUP}.{name}")
-    if module is None:  # looking through the folder takes longer than solving a small model: once is enough
+    if module is None:  # cached: listing the folder takes longer than solving a small model
         if name not in _own_names():
             return _declared_class(name)
         module = importlib.import_module(f"{GROUP}.{name}")
@@ -67,17 +67,17 @@ def _class_in_file(name: str) -> type[Method]:
     found = classes_in_file(name, Method)
     if len(found) != 1:
         which = ", ".join(found) or "none"
-        raise UnknownName(f"{name}: found {len(found)} methods ({which}), expected one: say {name}:CLASS")
+        raise UnknownName(f"{name}: found {len(found)} methods ({which}), expected one: use {name}:CLASS")
     return checked_class(next(iter(found.values())), name)
 
 
 def checked_class(cls: type[Method], place: str) -> type[Method]:
-    """A class that somebody else has written, if it has what `solve` relies on.
+    """Return a foreign class if it has everything that `solve` relies on.
 
     Raises
     ------
     OptionError
-        If it has not, in one line that begins with `place`.
+        If it does not; the message begins with `place`.
 
     Examples
     --------
@@ -110,14 +110,14 @@ def methods() -> dict[str, type[Method]]:
         except MapMRFError as error:
             if name in _own_names():
                 raise
-            _log.warning("%s", error)  # somebody else's, and there are others
+            _log.warning("%s", error)  # a broken plugin must not hide the others
     return found
 
 
 def make_method(method: str | Method, options: dict[str, Any], also: Iterable[str] = ()) -> Method:
-    """Build a method from its name and options, or change options of a given one; misspelt options raise.
+    """Build a method from its name and options, or change options of a given one; raise OptionError if misspelt.
 
-    `also` are further names that a misspelt one may stand for.
+    `also` are further names to suggest for a misspelt one.
     """
     if not isinstance(method, str | Method):
         raise OptionError(f"method is {method!r}, expected the name of a method or a method such as mapmrf.LSLP()")

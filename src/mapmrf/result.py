@@ -52,7 +52,7 @@ class Status(StrEnum):
 
     @property
     def meaning(self) -> str:
-        """A sentence for people."""
+        """A readable explanation."""
         return _MEANINGS[self]
 
     @property
@@ -74,51 +74,52 @@ _MEANINGS = {
 
 
 COMPILING = 2.0
-"""Seconds of compiling from which on a summary mentions them."""
+"""Compile time from which a summary mentions it, in seconds."""
 
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """The answer of a run.
+    """The result of a run.
 
     Attributes
     ----------
     labels : (n_vars,)
         A legal state for every variable: the best labelling seen.
     value
-        Log potential of `labels`, evaluated on the graph that was given.
+        Log potential of `labels`, evaluated on the given graph.
     relaxed_value
-        ``<theta, mu>`` of the relaxed solution where the method stopped, or None.
+        ``<theta, mu>`` of the final relaxed solution, or None.
     bound
         Upper bound on the optimum, or None.
     kind, kind_fractions, residuals
-        What the relaxed solution is (valid, uniform, fractional, approximate), per variable, and how far from L_G.
+        Kind of the relaxed solution (valid, uniform, fractional, approximate), fractions of the variables of each kind,
+        and violations of L_G.
     status
         How the run ended.
     iterations, compile_time, runtime
-        Iterations; seconds spent compiling the graph and kernels; seconds in all.
+        Number of iterations; seconds spent compiling the graph and kernels; total seconds.
     trace
         The run as a list of TracePoint.
     method, options, seed, version
-        What produced this.
+        The origin of the result.
     details
         Extra figures of the method, such as the epsilon-KKT residuals of LS-LP.
     mu_v : (sum of card,)
-        The relaxed solution on the variables where the method stopped, or None; a warm start can use it.
+        The final relaxed solution on the variables, or None; a warm start can use it.
     margins : (n_vars, 2)
-        By how much the label of each variable beats its best other state: lower and upper end, equal where exact;
-        None unless asked for, see `max_marginals`.
+        Margin of each variable's label over its best other state: lower and upper end, equal where exact; None unless
+        requested, see `max_marginals`.
     dual
-        Messages or multipliers where the method stopped, or None; a warm start can use them. Not part of the JSON.
+        The final messages or multipliers, or None; a warm start can use them. Not part of the JSON.
     certificate
-        A dual point that proves a bound, for `verify`; None unless asked for, and not part of the JSON.
+        A dual point that proves a bound, for `verify`; None unless requested, and not part of the JSON.
     unit
         The smallest denominator of a relative gap: 1, or the range of the model's potentials where that is smaller.
     names
-        Names of the variables and states, where the model has them; `assignment` is the labelling in these.
+        Names of the variables and states, if the model has them; `assignment` is the labelling by name.
     violated
-        What `labels` violate if no feasible labelling was found: factors, hard constraints, and variables in forbidden
-        states. `labels` are those with the fewest violations seen. Empty if the value is finite.
+        If no feasible labelling was found, the violations of `labels`: factors, hard constraints, and variables in
+        forbidden states. `labels` then have the fewest violations seen. Empty if the value is finite.
 
     Examples
     --------
@@ -160,9 +161,9 @@ class Result:
     def of_labels(
         cls, graph: FactorGraph, labels: Ints, status: Status, method: str, value: float | None = None
     ) -> Result:
-        """The result that labels (n_vars,) are by themselves; further figures are added with `dataclasses.replace`.
+        """A result with nothing but labels (n_vars,); add further figures with `dataclasses.replace`.
 
-        Their value is computed unless it is given.
+        The value is computed unless given.
 
         Examples
         --------
@@ -192,7 +193,7 @@ class Result:
         return self._named(len(self.labels))
 
     def _named(self, count: int) -> dict[int | str, int | str]:
-        """The first so many entries of `assignment`."""
+        """The first entries of `assignment`."""
         found: dict[int | str, int | str] = {}
         for i, k in enumerate(self.labels[:count].tolist()):
             if self.names is None:
@@ -211,7 +212,7 @@ class Result:
 
     @property
     def improvements(self) -> tuple[TracePoint, ...]:
-        """The points of the trace at which value or bound got better; their `phase` is the part that did it.
+        """The points of the trace at which value or bound improved, with the `phase` that did it.
 
         Examples
         --------
@@ -260,7 +261,7 @@ class Result:
         return f"Result({self.method}: value={self.value:.6f}{gap}, status={self.status.value}{violated})"
 
     def summary(self, *, shown: int = 6) -> str:
-        """Return a few lines for people, with the first `shown` answers of a model that has names.
+        """Return a summary in a few lines, with the first `shown` states if the model has names.
 
         Examples
         --------
@@ -332,7 +333,7 @@ class Result:
 
     @classmethod
     def from_json(cls, text: str) -> Result:
-        """Read back what `to_json` wrote.
+        """Read a result written by `to_json`.
 
         Examples
         --------
@@ -348,7 +349,7 @@ class Result:
                 raise TypeError("expected an object")
             data.pop("gap", None)
             data.pop("assignment", None)
-            # A state may well be named "inf": names stay what they are.
+            # A state may be named "inf": names are left as they are.
             data = {
                 key: value if key in ("labels", "names", "violated") else numbers(value) for key, value in data.items()
             }
@@ -419,20 +420,20 @@ class Result:
         return result_dataset(self)
 
     def _repr_html_(self) -> str:
-        """The form that notebooks show."""
+        """HTML for notebooks."""
         from mapmrf.display import result_html
 
         return result_html(self)
 
     def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
-        """The form that `rich.print` shows."""
+        """Renderable for `rich.print`."""
         from mapmrf.display import result_rich
 
         yield from result_rich(self, ascii_only=options.ascii_only)
 
 
 def plain(value: Any) -> Any:
-    """Turn a field into something that strict JSON can hold."""
+    """Convert a field to something that strict JSON can represent."""
     if isinstance(value, np.ndarray):
         return value.tolist() if value.dtype.kind != "f" or np.isfinite(value).all() else plain(value.tolist())
     if isinstance(value, StrEnum):
@@ -453,12 +454,12 @@ def plain(value: Any) -> Any:
 
 
 def _violation_from(data: Mapping[str, Any]) -> Violation:
-    """A violation as `plain` wrote it."""
+    """Read a violation written by `plain`."""
     return Violation(data["factor"], tuple(data["variables"]), tuple(data["states"]), data.get("constraint"))
 
 
 def _names_from(data: Mapping[str, Any] | None, labels: Ints) -> Names | None:
-    """Names as `plain` wrote them; there must be one for every variable and label."""
+    """Read names written by `plain`; there must be one for every variable and label."""
     if data is None:
         return None
     states = data["states"]
@@ -471,7 +472,7 @@ def _names_from(data: Mapping[str, Any] | None, labels: Ints) -> Names | None:
 
 
 def numbers(value: Any) -> Any:
-    """Undo the strings that `plain` makes of infinite numbers, at any depth."""
+    """Convert the strings that `plain` writes for infinite numbers back, at any depth."""
     if isinstance(value, dict):
         return {key: numbers(v) for key, v in value.items()}
     if isinstance(value, list):

@@ -1,8 +1,8 @@
-"""Constraints rewritten as tables with auxiliary variables: exact, for methods that know tables only.
+"""Constraints rewritten as tables with auxiliary variables: exact, for methods that only support tables.
 
-A constraint reads its variables one after another and keeps a count; an auxiliary variable holds the count after every
-step. The auxiliary variables are functions of the others: every labelling has one continuation of finite value, so
-that maxima, sums and the m best labellings of both models are the same.
+A constraint reads its variables one after another and keeps a count; an auxiliary variable holds the count after each
+step. The auxiliary variables are functions of the others: every labelling has exactly one extension of finite value,
+so maxima, sums and the m best labellings of both models are the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mapmrf.graph import FactorGraph
 from mapmrf.supervision import check_awaited
 
 MOST_ENTRIES = 1 << 26
-"""Table entries that a rewriting may add."""
+"""Maximum number of table entries that a rewriting adds."""
 
 
 @dataclass(eq=False)
@@ -32,9 +32,9 @@ class Rewriting:
     original
         The model with constraints.
     graph
-        The model without: the variables of the original come first, then the auxiliary ones.
+        The model without constraints: the original variables come first, then the auxiliary ones.
     counters
-        For every constraint that is counted: how, and the number of its first auxiliary variable.
+        For every constraint that is counted: its counter, and the index of its first auxiliary variable.
 
     Examples
     --------
@@ -54,7 +54,7 @@ class Rewriting:
     counters: list[tuple[Counter, int]] = field(default_factory=list)
 
     def lift(self, labels: Ints) -> Ints:
-        """The labels (n_vars,) with those of the auxiliary variables, which are functions of them.
+        """Lift labels (n_vars,): append those of the auxiliary variables, which are functions of them.
 
         Examples
         --------
@@ -73,7 +73,7 @@ class Rewriting:
         return lifted
 
     def project(self, labels: Ints) -> Ints:
-        """The labels (n_vars,) without those of the auxiliary variables.
+        """Project labels: drop those of the auxiliary variables, leaving (n_vars,).
 
         Examples
         --------
@@ -94,7 +94,7 @@ def rewrite(graph: FactorGraph) -> Rewriting:
     Raises
     ------
     UnsupportedModel
-        If that takes too many entries: a sum of real weights may have very many values.
+        If that needs too many entries: a sum of real weights may have very many values.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def rewrite(graph: FactorGraph) -> Rewriting:
 
 
 def without_constraints(graph: FactorGraph) -> FactorGraph:
-    """The model with its constraints written as tables; itself if it has none.
+    """Return the model with its constraints written as tables, or the model itself if it has none.
 
     Examples
     --------
@@ -121,7 +121,7 @@ def without_constraints(graph: FactorGraph) -> FactorGraph:
 
 
 def refuse_constraints(graph: FactorGraph, what: str) -> None:
-    """Raise UnsupportedModel if a model has constraints, for things that have none.
+    """Raise UnsupportedModel if a model has constraints, for targets that do not support them.
 
     Examples
     --------
@@ -213,7 +213,7 @@ class _Rewriter:
             self.add_factor(scope, table)
 
     def move_table(self, move: Ints, size: int, final: Floats | None) -> int:
-        """The table of a step: by count before, state of the variable and count after, or worth at the end."""
+        """The table of a step: by count before, state of the variable, and count after or value at the end."""
         ending = b"" if final is None else final.tobytes()
         key = (move.shape, move.tobytes(), size, ending)
         if key not in self.known:
@@ -229,7 +229,7 @@ class _Rewriter:
     def check_entries(self) -> None:
         if self.entries > MOST_ENTRIES:
             raise UnsupportedModel(
-                f"the constraints take more than {MOST_ENTRIES} table entries; a method that handles them as they "
+                f"the constraints need more than {MOST_ENTRIES} table entries; a method that handles them as they "
                 "are, such as auto, lp or icm, needs none"
             )
 
@@ -247,7 +247,7 @@ class _Rewriter:
         self.table_of.append(table)
 
     def graph(self) -> FactorGraph:
-        """The model with the tables so far beside its own."""
+        """The model with the tables added so far."""
         graph = self.original
         sizes = [len(scope) for scope in self.scopes]
         flat = np.array([i for scope in self.scopes for i in scope], dtype=np.int64)

@@ -31,19 +31,19 @@ from mapmrf.supervision import GivenUp
 log = logging.getLogger("mapmrf")
 
 MUCH = 1e9
-"""Bytes of a run from which on the log says what it will take."""
+"""Estimated memory of a run from which it is logged, in bytes."""
 
 NEGLIGIBLE = 1e-9
 """Round-off in a bound, relative to the value, below which it is ignored."""
 
 MOST_STEPS = 1000
-"""Steps that a run has for that at most: some steps wait for a solver, and count as no iteration."""
+"""Limit on the steps for that: some steps wait for a solver and do not count as an iteration."""
 
 ASK = 0.1
-"""Seconds between two calls of the callback while kernels are compiled."""
+"""Seconds between calls of the callback while kernels are compiled."""
 
 REPAIR_SHARE = 0.25
-"""Share of the time that a run without a feasible labelling keeps for the search for one, at most `REPAIR_SECONDS`."""
+"""Share of the time reserved for the search for a feasible labelling while there is none, at most `REPAIR_SECONDS`."""
 
 _CUT_SHORT = (Status.TIME_LIMIT, Status.MEMORY_LIMIT, Status.INTERRUPTED)
 _UNPROVEN = (Status.CONVERGED, Status.ITERATION_LIMIT)
@@ -70,7 +70,7 @@ class Run(RunCalls):
         self.dual: DualState | None = None
 
     def load(self, forms: ModelForms) -> None:
-        """Import what the methods need for the model as they see it."""
+        """Import the modules that the methods need for their form of the model."""
         for method in (self.method, self.polisher):
             if method is not None:
                 try:
@@ -82,7 +82,7 @@ class Run(RunCalls):
         """Compile the graph, run the method and the polisher, and report."""
         forms.graph.check_sums()
         self.forms, self.graph = forms, forms.graph
-        if not self.unloaded:  # or the model as the method sees it is not there yet
+        if not self.unloaded:  # otherwise the method's form of the model does not exist yet
             self.fit()
         self.incumbent = Incumbent(self.graph, Start().first_labels(self.graph), threads=forms.threads)
         self.started = start.labels is not None
@@ -105,14 +105,14 @@ class Run(RunCalls):
                     status = self.polish(self.polisher, answer, status, running)
             except BaseException as error:
                 status = self.cut_short(error)
-            if answer.mu_f is None:  # nothing is asked of the run any more, and the report takes memory, too
+            if answer.mu_f is None:  # the run is over, and the report needs memory too
                 running.close()
             return self.report(problem, answer, status, compile_time + self.compiling.seconds)
 
     def cut_short(self, error: BaseException) -> Status:
-        """The status after a KeyboardInterrupt, or what compiled code makes of one, or a call that was given up.
+        """The status after a KeyboardInterrupt, an error that compiled code makes of one, or an abandoned call.
 
-        Other errors are raised.
+        Other errors are raised again.
         """
         if isinstance(error, CompilingStopped | GivenUp) and time.perf_counter() >= self.deadline:
             return Status.TIME_LIMIT
@@ -124,16 +124,16 @@ class Run(RunCalls):
         return Status.INTERRUPTED
 
     def out_of_memory(self, error: BaseException) -> Status:
-        """The status if a labelling was found before memory was short; otherwise raise OutOfMemory."""
+        """The status if a labelling was found before memory ran out; otherwise raise OutOfMemory."""
         if isinstance(error, OutOfMemory):
             raise error
         if not self.trace and not self.started:
             raise OutOfMemory(f"not enough memory for {self.method.name} on this model") from error
-        log.warning("memory is short: %s ends with its best labelling so far", self.method.name)
+        log.warning("out of memory: %s ends with its best labelling so far", self.method.name)
         return Status.MEMORY_LIMIT
 
     def fit(self) -> None:
-        """Refuse what takes too much memory before anything is allocated; adapt options that decide how much."""
+        """Refuse a method that needs too much memory before anything is allocated; adapt options that affect it."""
         budget = self.forms.memory
         for method in (self.method, self.polisher):
             if method is None:
@@ -143,7 +143,7 @@ class Run(RunCalls):
             if reason is not None:
                 raise UnsupportedModel(f"{method.name} cannot solve this model: {reason}")
             if needed > MUCH:
-                log.info("%s will take about %s of memory", method.name, shown_bytes(needed + budget.besides))
+                log.info("%s will need about %s of memory", method.name, shown_bytes(needed + budget.besides))
         self.method = self.method.within(self.forms.graph_for(self.method), budget.left)
 
     def check_support(self) -> None:
@@ -154,7 +154,7 @@ class Run(RunCalls):
                 raise UnsupportedModel(f"{method.name} cannot solve this model: {reason}")
 
     def reason_against(self, method: Method) -> str | None:
-        """Why a method cannot solve the problem, if so."""
+        """The reason why a method cannot solve the problem, or None."""
         return method.supports(self.forms.problem_for(method))
 
     def run(self, method: Method, start: Start, running: ExitStack) -> tuple[Status, Answer]:
@@ -174,14 +174,14 @@ class Run(RunCalls):
         if saving is not None:
             saving.restore(self, problem, state)
         status = self.loop(problem, method, state)
-        if status is Status.MEMORY_LIMIT and not self.intact:  # of a step that broke off nothing is asked
+        if status is Status.MEMORY_LIMIT and not self.intact:  # no answer after a step that was cut short
             return status, Answer()
         if saving is not None and status in _CUT_SHORT and self.intact:
             saving.save(self, problem, state)
         return status, self.ask_for_answer(problem, method, state)
 
     def ask_for_answer(self, problem: Problem, method: Method, state: Any) -> Answer:
-        """What the method has to say at the end, as far as there is time for it."""
+        """The final answer of the method, if there is time for it."""
         answer = Answer()
         with suppress(GivenUp):
             if not self.is_lost(state):
@@ -191,7 +191,7 @@ class Run(RunCalls):
         return answer
 
     def polish(self, polisher: Method, answer: Answer, status: Status, running: ExitStack) -> Status:
-        """Improve the incumbent by another method; the status stays unless this one is cut short."""
+        """Improve the incumbent by another method; the status is kept unless this one is cut short."""
         if answer.labels is not None:
             self.incumbent.offer(self.forms.project(answer.labels))
         ended, polished = self.run(polisher, Start(self.incumbent.labels), running)
@@ -201,7 +201,7 @@ class Run(RunCalls):
 
     def loop(self, problem: Problem, method: Method, state: Any) -> Status:
         """Step until the method ends, the gap closes, a limit is hit, or the user or a callback interrupts."""
-        before = 0 if method is self.method else self.iterations  # those of the method that this one polishes after
+        before = 0 if method is self.method else self.iterations  # those of the method before the polisher
         if method is not self.method:
             self.end, self.n_steps = math.inf, 0
         while True:
@@ -211,7 +211,7 @@ class Run(RunCalls):
                 if method is not self.method:
                     progress = dataclasses.replace(progress, iterations=before + progress.iterations, phase=method.name)
                 stopped, finished = self.record(progress), progress.finished
-                del progress  # its labels take memory
+                del progress  # its labels need memory
                 self.intact = True
             except BaseException as error:
                 return self.cut_short(error)
@@ -230,14 +230,14 @@ class Run(RunCalls):
             if time.perf_counter() >= self.deadline - self.reserve:
                 return Status.TIME_LIMIT
             if self.memory.is_over:
-                log.warning("%s has outgrown the memory limit and ends with its best labelling so far", method.name)
+                log.warning("%s exceeds the memory limit and ends with its best labelling so far", method.name)
                 return Status.MEMORY_LIMIT
             if self.saving is not None and method is self.method and self.saving.checkpoint.due:
                 self.saving.save(self, problem, state)
 
     @property
     def reserve(self) -> float:
-        """Seconds before the end that are kept for the search for a feasible labelling, while there is none."""
+        """Seconds reserved at the end for the search for a feasible labelling, while there is none."""
         if self.incumbent.value > -math.inf or self.limit == math.inf:
             return 0.0
         return min(REPAIR_SECONDS, REPAIR_SHARE * self.limit)
@@ -254,7 +254,7 @@ class Run(RunCalls):
             self.cancelled |= self.tell(point)
 
     def tell(self, point: TracePoint) -> bool:
-        """Call the listeners; whether one of them asks to stop."""
+        """Call the listeners; return whether one of them asks to stop."""
         return any([bool(listener(point, self.incumbent.labels)) for listener in self.listeners])
 
     def record(self, progress: Progress) -> bool:
@@ -263,7 +263,7 @@ class Run(RunCalls):
         self.iterations = progress.iterations
         candidate = None
         if progress.labels is not None:
-            # The value of a labelling of tables is no claim: counts may not fit what they count.
+            # The value on the tables is not used: auxiliary counts may not match what they count.
             claim = progress.value if len(progress.labels) == self.graph.n_vars else None
             candidate = incumbent.offer(self.forms.project(progress.labels), claim)
         bound = None if progress.bound is None else progress.bound + self.round_off()
@@ -279,7 +279,7 @@ class Run(RunCalls):
         return self.incumbent.bound if self.incumbent.bound < math.inf else None
 
     def round_off(self) -> float:
-        """How far a bound may be off in floating point, where that is not negligible."""
+        """Floating-point error of a bound, where that is not negligible."""
         value = self.incumbent.value
         size = abs(value) if math.isfinite(value) else 0.0
         return self.graph.round_off(NEGLIGIBLE * max(self.graph.unit, size))
@@ -291,12 +291,12 @@ class Run(RunCalls):
         incumbent = self.incumbent
         if answer.labels is not None:
             labels = self.forms.project(answer.labels)
-            incumbent.prefer(labels)  # of equals, the method's choice wins over what the loop met on the way
+            incumbent.prefer(labels)  # on ties, the method's choice wins over labellings that the loop met on the way
         if answer.bound is not None:
             incumbent.tighten(answer.bound + self.round_off())
         if incumbent.value == -math.inf and problem is not None:
             status = self.repair(status)
-        if not self.trace:  # time was over before the first step
+        if not self.trace:  # the time was up before the first step
             now = time.perf_counter() - self.began
             self.trace.append(TracePoint(now, self.iterations, incumbent.value, self.bound))
         closed = self.tolerance.met_by(incumbent) or incumbent.optimal
@@ -306,7 +306,7 @@ class Run(RunCalls):
             mu_v, relaxed = vertex(problem, self.forms.lift(self.method, incumbent.labels)), incumbent.value
             kind, fractions, found = classify_vertex(problem)
         elif problem is not None and mu_v is not None and mu_f is not None:
-            with suppress(CompilingStopped, GivenUp):  # time is over, and what is not known yet stays unknown
+            with suppress(CompilingStopped, GivenUp):  # the time is up: what is not known yet stays unknown
                 kind, fractions, found = self.attempt(REPORTING, classify, problem, mu_v, mu_f)
                 relaxed = self.attempt(REPORTING, relaxed_value, problem, mu_v, mu_f)
         return dataclasses.replace(
@@ -328,7 +328,7 @@ class Run(RunCalls):
         )
 
     def repair(self, status: Status) -> Status:
-        """Look for a labelling of finite value, within the time that is left, or for one that violates little."""
+        """Look for a labelling of finite value within the remaining time, or for one with few violations."""
         incumbent, forms = self.incumbent, self.forms
         try:
             problem = self.attempt(REPORTING, forms.problem_for, None)
@@ -355,11 +355,11 @@ class Run(RunCalls):
 
     @property
     def repair_seconds(self) -> float:
-        """Seconds of one of two searches at the end of a run."""
+        """Seconds for one of the two searches at the end of a run."""
         return REPAIR_SECONDS / 2 if self.limit == math.inf else max(0.05, min(REPAIR_SECONDS, self.left) / 2)
 
     def verdict(self, status: Status) -> Status:
-        """How the run ended, by the incumbent: a method may believe in a proof that round-off does not bear out."""
+        """The final status, judged by the incumbent: a method may claim a proof that round-off does not support."""
         if self.incumbent.optimal:
             return Status.OPTIMAL
         if self.tolerance.met_by(self.incumbent):

@@ -1,4 +1,4 @@
-"""The calls of a run that may take too long: they are given up when time is over, or when the user interrupts."""
+"""Calls of a run that may take too long: they are abandoned when the time is up or the user interrupts."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ from mapmrf.supervision import GivenUp, Supervisor
 R = TypeVar("R")
 
 SMALL = 50_000
-"""Variables, edges and configurations of factors up to which a run without a time limit need not give up anything."""
+"""Variables, edges and configurations up to which a run without a time limit never needs to abandon a call."""
 
 TINY = 10_000
-"""The same for one with a time limit: some methods have steps of a second on models that are not much larger."""
+"""The same with a time limit: some methods have steps of a second on models that are not much larger."""
 
 AMPLE = 3.0
-"""Seconds that are enough for any call on a small model: with more of them left, none is made on another thread."""
+"""Enough seconds for any call on a small model: with more time left, no call is made on another thread."""
 
 MEDIUM = 200_000
-"""The same for compiling the model and asking whether a method takes it, which is said whatever the limit is."""
+"""The same for compiling the model and checking that a method supports it, which is done whatever the limit."""
 
 SAVING = 5.0
-"""Seconds more that a call may take in a run that is to be saved when it is cut short."""
+"""Extra seconds for a call in a run that is saved when it is cut short."""
 
 
 class Grace(NamedTuple):
-    """How long a call may go on when time is over.
+    """How long a call may continue when the time is up.
 
     Attributes
     ----------
     seconds, share
         Seconds after the time limit, and share of the limit on top.
     interrupted
-        Seconds after an interrupt beyond those that everything has; none after a second one.
+        Extra seconds after an interrupt, on top of those that every call has; none after a second one.
     """
 
     seconds: float
@@ -58,12 +58,12 @@ STEPPING, ANSWERING, REPORTING = Grace(0.05, 0.005, 0.0), Grace(0.1, 0.01, 0.25)
 
 
 class RunCalls:
-    """The clock of a run, and calls that can be given up when it has run down.
+    """The clock of a run, and calls that can be abandoned when the time is up.
 
     Attributes
     ----------
     began, limit, deadline
-        When the run began, how many seconds it has, and when they are over.
+        Start of the run, its time limit in seconds, and its deadline.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class RunCalls:
         self.set_clock(time.perf_counter(), None)
 
     def set_clock(self, began: float, time_limit: float | None) -> None:
-        """Say when the run began and how many seconds it has."""
+        """Set the start of the run and its time limit."""
         self.began = self.asked = began
         self.limit = math.inf if time_limit is None else time_limit
         self.deadline = began + self.limit
@@ -89,17 +89,17 @@ class RunCalls:
         return self.deadline - time.perf_counter()
 
     def ask(self) -> None:
-        """Ask whoever follows the run whether it must end, while a kernel is compiled."""
+        """Ask the listeners whether the run must end, while a kernel is compiled."""
 
     def must_stop(self) -> bool:
-        """Whether the run must end at once: asked, from any of its threads, while a kernel is compiled."""
+        """Return whether the run must end now; called from any of its threads while a kernel is compiled."""
         if threading.get_ident() == self.thread:
             self.ask()
         return self.cancelled or time.perf_counter() >= self.deadline or interrupts.requested()
 
     @contextmanager
     def supervised(self, graph: FactorGraph) -> Iterator[None]:
-        """While the context is entered, calls are made on another thread, unless the model is small for the limit."""
+        """Make calls on another thread inside this context, unless the model is small for the time limit."""
         size = math.inf if graph.constraints is not None else graph.n_vars + graph.n_edges + _n_configs(graph)
         self.medium = size <= MEDIUM
         self.small = size <= SMALL
@@ -115,7 +115,7 @@ class RunCalls:
 
     @contextmanager
     def setting(self) -> Iterator[None]:
-        """What the other thread is entered in: it compiles for this run."""
+        """The context of the other thread, which compiles for this run."""
         self.compiling.join()
         with stoppable(self.watch):
             yield
@@ -133,24 +133,24 @@ class RunCalls:
     def patience(self, grace: Grace) -> float:
         """Seconds that a call may still take."""
         over = self.deadline + grace.seconds + (grace.share * self.limit if self.limit < math.inf else 0.0)
-        extra = SAVING if self.saving is not None else 0.0  # what was given up could not be saved
+        extra = SAVING if self.saving is not None else 0.0  # an abandoned call could not be saved
         return min(over + extra - time.perf_counter(), interrupts.patience(grace.interrupted + extra))
 
     def attempt(
         self, grace: Grace, function: Callable[..., R], *arguments: Any, undo: Callable[[R | None], object] = id
     ) -> R:
-        """Call a function that may take too long; raises GivenUp then, and `undo` is called with its late result."""
+        """Call a function; raise GivenUp if it takes too long, in which case `undo` is called with its late result."""
         if self.supervisor is None or (self.small and self.left > AMPLE):
             return function(*arguments)
         with interrupts.waiting():
             return self.supervisor.call(lambda: self.patience(grace), function, *arguments, undo=undo)
 
     def prepare(self, function: Callable[[Method], R], method: Method) -> R:
-        """The same for what comes before a run."""
+        """The same for calls before a run."""
         return function(method) if self.medium else self.attempt(STEPPING, function, method)
 
     def attempt_on(self, state: Any, method: Method, grace: Grace, function: Callable[..., R], problem: Problem) -> R:
-        """Call a function of a method on its state; one that is given up closes the state when it returns."""
+        """Call a function of a method on its state; an abandoned call closes the state when it returns."""
         try:
             return self.attempt(grace, function, problem, state, undo=lambda late: method.close(problem, state))
         except BaseException:
@@ -159,16 +159,16 @@ class RunCalls:
             raise
 
     def is_lost(self, state: Any) -> bool:
-        """Whether a state is left to a call that was given up."""
+        """Return whether a state is still used by an abandoned call."""
         return any(state is lost for lost in self.lost)
 
     def close(self, method: Method, problem: Problem, state: Any) -> None:
-        """Close the state of a method, if that is not left to a call that was given up."""
+        """Close the state of a method, unless an abandoned call will do so."""
         if not self.is_lost(state):
             with suppress(GivenUp):
                 self.attempt(REPORTING, method.close, problem, state)
 
 
 def _n_configs(graph: FactorGraph) -> int:
-    """Configurations of all factors: a table that many of them share takes a method's time once for each."""
+    """Configurations of all factors: a shared table costs a method time once per factor."""
     return int(np.diff(graph.table_ptr)[graph.table_of].sum())

@@ -1,4 +1,4 @@
-"""A run of the loop that is saved from time to time, and may begin where an earlier one was cut short."""
+"""A run of the loop that is saved at intervals, and may resume one that was cut short."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class SavedRun:
-    """A run that is saved from time to time, and may begin where an earlier one was cut short."""
+    """A run that is saved at intervals, and may resume one that was cut short."""
 
     def __init__(self, checkpoint: RunCheckpoint, resume: bool) -> None:
         self.checkpoint = checkpoint
         self.found = checkpoint.read() if resume else None
 
     def begin(self, run: Run, start: Start) -> Start:
-        """Take over labels and bound; the start of a method that cannot do more than begin with these."""
+        """Restore labels and bound; return the warm start for a method that cannot restore more."""
         if self.found is None:
             return start
         figures, arrays = self.found.figures, self.found.arrays
@@ -45,7 +45,7 @@ class SavedRun:
         return start if figures.get("method") is not None else Start(labels)
 
     def restore(self, run: Run, problem: Problem, state: Any) -> None:
-        """Put the method's state back, if it was saved."""
+        """Restore the method's state, if it was saved."""
         if self.found is None or self.found.figures.get("method") is None:
             return
         figures, arrays = self.found.figures, self.found.arrays
@@ -74,8 +74,8 @@ class SavedRun:
 
 
 def _labels(graph: FactorGraph, found: Array) -> Ints:
-    """The labels of a checkpoint, legal ones of this model."""
+    """The labels of a checkpoint, checked against this model."""
     labels: Ints = found.astype(np.int64)
     if labels.shape != graph.card.shape or np.any((labels < 0) | (labels >= graph.card)):
-        raise ValueError("labels that are not of this model")
+        raise ValueError("labels that do not fit this model")
     return labels

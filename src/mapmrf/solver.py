@@ -1,4 +1,4 @@
-"""The one call: `solve`, with what it takes and checks."""
+"""The function `solve`, with its arguments and their checks."""
 
 from __future__ import annotations
 
@@ -62,40 +62,40 @@ def solve(
     method
         Name of a method, or a method object such as ``LSLP(rho=0.1)``.
     time_limit
-        Seconds of wall-clock time; the best labelling so far is returned when it is over.
+        Wall-clock time limit in seconds, after which the best labelling so far is returned.
     seed
-        Seed of everything random; same input and seed, same answer.
+        Random seed; the same input and seed give the same answer.
     threads
-        Threads a method may use, None for all cores that the process may use; the answer does not depend on it.
+        Number of threads a method may use, None for all available cores; the answer does not depend on it.
     memory_limit
-        Bytes that program, model and run may take together, or a text such as ``"2G"``. A method that would take more
-        by its estimate is refused, `auto` leaves out what does not fit, and a run that outgrows the limit ends with its
-        best labelling. By default what the machine has; ``math.inf`` for no limit.
+        Memory for program, model and run together, in bytes or as a string such as ``"2G"``. A method whose estimate is
+        higher is refused, `auto` skips phases that do not fit, and a run that exceeds the limit ends with its best
+        labelling. The default is the memory of the machine; ``math.inf`` for no limit.
     initial : (n_vars,) or Result
-        A labelling or an earlier Result to start from. Of a Result on a model of the same structure (variables,
-        states and scopes; potentials may differ) the method that made it continues from the messages, too.
+        A labelling or an earlier Result to start from. If the model of the Result has the same structure
+        (variables, states and scopes; potentials may differ), the same method also continues from its messages.
     callback
-        Called with every TracePoint and the best labels so far; a true answer ends the run. While kernels are compiled
-        it is called about ten times a second, with the last point at the present time.
+        Called with every TracePoint and the best labels so far; a true return value ends the run. While kernels are
+        compiled, it is called about ten times per second with the last point and the current time.
     progress
         Show a progress bar on standard error, if that is a terminal.
     gap_tolerance
-        Relative gap at which the run ends, with status ``within_tolerance`` unless the gap is closed exactly. The
-        default is 1e-6, and a run that gets there goes on for a while in order to close the gap exactly.
+        Relative gap at which the run ends, with status ``within_tolerance`` unless the gap is closed exactly. With the
+        default of 1e-6, a run that gets there continues for a while in order to close the gap exactly.
     abs_gap_tolerance
         The same for ``bound - value``. A negative tolerance is never met.
     polish
         A method that improves the labelling at the end, such as ``"blocks"``, ``"chains"`` or ``Flips(depth=3)``. It
-        starts from the best labelling and has the time that is left; its iterations come on top.
+        starts from the best labelling and has the remaining time; its iterations are added to the total.
     margins
-        Whether to find, within the time that is left, how sure each label is: see `Result.margins` and `max_marginals`.
+        Whether to compute how certain each label is, in the remaining time: see `Result.margins`, `max_marginals`.
     checkpoint, every
-        A folder in which the state of the run is saved every so many seconds, and when it is cut short.
+        Folder in which to save the state of the run, every `every` seconds and when it is cut short.
     resume
-        Go on from the checkpoint, if there is one: `lslp` and `trws` to the same answer to the last bit, other methods
-        from the best labelling and bound.
+        Resume from the checkpoint, if there is one: `lslp` and `trws` continue to bit for bit the same answer, other
+        methods start from the best labelling and bound.
     certificate
-        Whether to find, within the time that is left, a dual point that proves a bound: see `Result.certificate`,
+        Whether to find a dual point that proves a bound, in the remaining time: see `Result.certificate`,
         `certify` and `verify`.
     **options
         Options of the method by name.
@@ -108,7 +108,7 @@ def solve(
     >>> result.labels.tolist(), result.value, result.status.value
     ([1, 1], 2.0, 'optimal')
     """
-    began = time.perf_counter()  # loading a method takes its time, too
+    began = time.perf_counter()  # loading a method counts too
     chosen = make_method(method, options, also=_ARGUMENTS)
     threads = usable_cores() if threads is None else threads
     check_limits(time_limit, threads, seed)
@@ -122,7 +122,7 @@ def solve(
     run = Run(chosen, seed, GapTolerance.of(gap_tolerance, abs_gap_tolerance), callback)
     run.set_clock(began, time_limit)
     run.polisher = polisher
-    run.memory = MemoryWatch(math.inf if limit is None else forms.memory.left + KERNELS)  # loaded on the way
+    run.memory = MemoryWatch(math.inf if limit is None else forms.memory.left + KERNELS)  # loaded during the run
     start = _start_from(graph, initial)
     if checkpoint is not None:
         run.saving = SavedRun(RunCheckpoint(checkpoint, every, origin_of(chosen, seed, threads, graph)), resume)
@@ -159,11 +159,11 @@ def _with_certificate(result: Result, graph: FactorGraph, deadline: float, threa
 
 
 _ARGUMENTS = tuple(name for name, kind in inspect.signature(solve).parameters.items() if kind.kind is kind.KEYWORD_ONLY)
-"""Names of arguments of `solve` that could be misspelt."""
+"""Arguments of `solve`, as suggestions for misspelt options."""
 
 
 def as_graph(model: object) -> FactorGraph:
-    """A model, or the one in a file; anything else raises a GraphError that says what to call.
+    """Return a model, reading it if it is a file; for anything else raise a GraphError that says what to call.
 
     Examples
     --------
@@ -188,7 +188,7 @@ def _article(model: object) -> str:
 
 
 def _constructor_for(model: object) -> str:
-    """What makes a model of something that users have at hand."""
+    """The function that makes a model from this kind of object."""
     module = type(model).__module__.split(".")[0]
     if module in ("networkx", "pgmpy"):
         return f"mapmrf.bridges.from_{module}"
@@ -202,13 +202,13 @@ def _constructor_for(model: object) -> str:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use: those of its affinity, where the system has such a thing."""
+    """Number of cores that this process may use, by its affinity where the system supports that."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def check_limits(time_limit: float | None, threads: int | None, seed: int) -> None:
-    """Raise OptionError for a limit or a seed that cannot be."""
+    """Raise OptionError for an invalid limit or seed."""
     if time_limit is not None:
         check_number("time_limit", time_limit)
     if threads is not None:

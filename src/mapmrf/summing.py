@@ -1,4 +1,4 @@
-"""Marginal MAP: the best labels of some variables, all others summed out."""
+"""Marginal MAP: the best labels of some variables, with all others summed out."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ def marginal_map(
     threads: int | None = 1,
     **options: Any,
 ) -> Result:
-    """Find the labels of some variables that are worth most when all other variables are summed out.
+    """Find the best labels of some variables when all other variables are summed out.
 
     The log potential of these labels is ``log(sum of exp(value))`` over the labels of all others. Summing is exact, by
-    elimination; the model that it leaves is solved by the method, and its status says whether the answer is proven.
+    elimination; the method solves the remaining model, and the status says whether the answer is proven.
 
     Parameters
     ----------
     graph
-        The model, or a file to read it from. Observed variables are best fixed by `FactorGraph.condition` before.
+        The model, or a file to read it from. Fix observed variables with `FactorGraph.condition` first.
     variables
-        The variables asked for, by index or name.
+        The variables to maximise over, by index or name.
     method
         The method that solves the model of these variables.
     memory
-        Megabytes for the tables of the sums.
+        Memory for the tables of the sums, in megabytes.
     time_limit, seed, threads
         As for `solve`; summing itself is not cut short.
     **options
@@ -56,12 +56,12 @@ def marginal_map(
     Returns
     -------
     Result
-        Labels of the variables asked for, in the order given; value and bound are logarithms of sums.
+        Labels of these variables, in the order given; value and bound are logarithms of sums.
 
     Raises
     ------
     UnsupportedModel
-        If the tables of the sums would take more memory: the text tells how much, and the induced width.
+        If the tables of the sums need more memory; the message says how much, and gives the induced width.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def marginal_map(
 
 
 def query_indices(graph: FactorGraph, variables: Iterable[int | str]) -> list[int]:
-    """Indices of the variables asked for; each may be asked for once.
+    """Indices of the queried variables, which must be distinct.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""Calls that can be given up: they run on another thread, while the one that waits sees signals and the clock.
+"""Calls that can be abandoned: they run on another thread, while the caller watches signals and the clock.
 
-Nothing can stop a kernel, a compiler or a solver from outside without harm. Whoever cannot wait any longer leaves such
+Kernels, compilers and solvers cannot safely be stopped from outside. A caller that cannot wait any longer abandons such
 a call to its thread, which drops the result, cleans up and ends as soon as the call returns.
 """
 
@@ -20,20 +20,19 @@ from mapmrf import interrupts
 R = TypeVar("R")
 
 LOOK = 0.1
-"""Seconds after which whoever waits looks at the clock again; a signal that the system gives to another thread does not
-wake it."""
+"""Seconds between a waiting caller's checks of the clock: a signal delivered to another thread does not wake it."""
 
 
 class GivenUp(Exception):
-    """A call took longer than the patience for it."""
+    """A call took too long and was abandoned."""
 
 
 class _Errand:
-    """A call, its result, and what to do with that if nobody waits any more."""
+    """A call, its result, and what to do with the result if nobody is waiting for it."""
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...], undo: Callable[[Any], Any]) -> None:
         self.function, self.arguments, self.undo = function, arguments, undo
-        self.context = contextvars.copy_context()  # numpy's settings of errors, among others
+        self.context = contextvars.copy_context()  # includes numpy's error settings
         self.outbox: SimpleQueue[_Outcome | None] = SimpleQueue()
         self.lock = threading.Lock()
         self.done = self.given_up = False
@@ -41,7 +40,7 @@ class _Errand:
 
     @property
     def in_vain(self) -> bool:
-        """Whether nobody waits for this call, or for the one that it is part of."""
+        """Whether this call, or the one that it is part of, was abandoned."""
         return self.given_up or (self.within is not None and self.within.in_vain)
 
     def run(self) -> None:
@@ -59,7 +58,7 @@ class _Errand:
                 self.undo(outcome.value)
 
     def give_up(self) -> bool:
-        """Leave the call alone, unless it has just ended; whether that was in time."""
+        """Abandon the call; return False if it has already ended."""
         with self.lock:
             self.given_up = not self.done
         return self.given_up
@@ -71,25 +70,25 @@ class _Outcome:
 
 
 _thread = threading.local()
-"""The errand that a thread is on."""
+"""The current errand of a thread."""
 
 _left_alone: set[threading.Thread] = set()
 
 
 class Supervisor:
-    """Makes calls on a thread of its own and waits for them, as long as there is patience.
+    """Makes calls on a separate thread and waits for them, as long as patience lasts.
 
     Parameters
     ----------
     setting
-        Makes the context in which the thread works.
+        Creates the context in which the thread works.
     idle
-        Called about ten times a second while a call is under way.
+        Called about ten times per second during a call.
 
     Attributes
     ----------
     gave_up
-        Whether the last call was given up.
+        Whether the last call was abandoned.
 
     Examples
     --------
@@ -124,19 +123,19 @@ class Supervisor:
         *arguments: Any,
         undo: Callable[[R | None], object] = id,
     ) -> R:
-        """Return what the function returns.
+        """Call a function and return its result.
 
         Parameters
         ----------
         patience
-            Seconds that the call may still take; asked again and again.
+            Function that returns the seconds that the call may still take; called repeatedly.
         undo
-            Called on the other thread, with the result or None after an error, if nobody waits when the call ends.
+            Called on the other thread with the result, or None after an error, if the call was abandoned.
 
         Raises
         ------
         GivenUp
-            When there is no patience left. The call goes on, and the next one has a new thread.
+            When patience runs out. The abandoned call continues, and the next one gets a new thread.
         """
         self.gave_up = False
         self._helper = self._helper or _CallThread(self._setting)
@@ -144,7 +143,7 @@ class Supervisor:
         self._helper.inbox.put(errand)
         try:
             outcome = self._wait(errand, patience)
-        except BaseException:  # the handler of a signal raises here
+        except BaseException:  # a signal handler raises here
             if errand.give_up():
                 self._leave_alone()
             raise
@@ -154,7 +153,7 @@ class Supervisor:
             try:
                 raise outcome.error
             finally:
-                del outcome, errand  # or the traceback keeps its own frame alive
+                del outcome, errand  # otherwise the traceback keeps its own frame alive
         value: R = outcome.value
         return value
 
@@ -171,7 +170,7 @@ class Supervisor:
             self._idle()
 
     def wake(self) -> None:
-        """Have the one who waits look at its patience; for handlers of signals."""
+        """Make the caller check its patience now; for signal handlers."""
         errand = self._errand
         if errand is not None:
             errand.outbox.put(None)
@@ -184,7 +183,7 @@ class Supervisor:
             helper.inbox.put(None)
 
     def close(self) -> None:
-        """End the thread, unless it was left alone."""
+        """End the thread, unless its call was abandoned."""
         if self._helper is not None:
             self._helper.inbox.put(None)
             self._helper.thread.join()
@@ -204,17 +203,17 @@ class _CallThread:
 def _serve(
     inbox: SimpleQueue[_Errand | None], setting: Callable[[], AbstractContextManager[Any]], within: _Errand | None
 ) -> None:
-    """Do what comes in until there is nothing more to come."""
+    """Serve calls until told to end."""
     with setting():
         while (errand := inbox.get()) is not None:
             errand.run()
             _thread.errand = within
-            del errand  # arrays must not live until the next call
+            del errand  # do not keep arrays alive until the next call
     _left_alone.discard(threading.current_thread())
 
 
 def given_up() -> bool:
-    """Whether nobody waits any more for what this thread does: it may raise or return whatever it likes.
+    """Return whether this thread's call was abandoned, so that its result does not matter.
 
     Examples
     --------
@@ -227,7 +226,7 @@ def given_up() -> bool:
 
 
 def check_awaited() -> None:
-    """Raise GivenUp if nobody waits any more for what this thread does: for the pieces of a step that may take long.
+    """Raise GivenUp if this thread's call was abandoned; for use inside steps that may take long.
 
     Examples
     --------
@@ -242,7 +241,7 @@ interrupts.count_as_interrupt(given_up)
 
 
 def left_alone() -> int:
-    """Number of threads whose call was given up and has not ended yet.
+    """Number of threads whose abandoned call has not ended yet.
 
     Examples
     --------
@@ -256,11 +255,11 @@ def left_alone() -> int:
 
 @cache
 def _wait_at_exit() -> None:
-    """Wait when the interpreter ends; registered once, however many calls are given up."""
+    """Wait at interpreter exit; registered once, however many calls are abandoned."""
     atexit.register(wait_for_all)
 
 
 def wait_for_all() -> None:
-    """Wait for calls that were given up: the interpreter must not be taken apart under them."""
+    """Wait for abandoned calls: the interpreter must not shut down while they run."""
     for thread in tuple(_left_alone):
         thread.join()

@@ -15,12 +15,12 @@ from mapmrf.gap import relative_gap
 from mapmrf.outputs import whole_file
 
 FINITE = ("time", "iterations", "compile_time", "runtime", "seed", "unit")
-"""Figures that are finite, whatever the model."""
+"""Figures that are finite for every model."""
 
 
 @dataclass(frozen=True)
 class TracePoint:
-    """One row of a trace: the state of a run at a moment.
+    """One row of a trace: the state of a run at one moment.
 
     `value` and `bound` are the best so far; `candidate` and `bound_now` are those of this step. `extra` holds
     further figures of the method, such as the residuals of LS-LP.
@@ -65,13 +65,13 @@ _COLUMNS = [item.name for item in fields(TracePoint) if item.name != "extra"]
 """The columns of a trace as CSV; `gap` and the figures in `extra` follow."""
 
 _REQUIRED = {"time", "iterations", "value"}
-"""Columns without which a table is no trace."""
+"""Columns that every trace must have."""
 
 Read = TypeVar("Read")
 
 
 def write_trace(points: Iterable[TracePoint], path: str | Path) -> None:
-    """Write a trace as CSV, one row per point; the figures in `extra` are columns of their own.
+    """Write a trace as CSV, one row per point; the figures in `extra` become columns.
 
     Examples
     --------
@@ -96,12 +96,12 @@ def write_trace(points: Iterable[TracePoint], path: str | Path) -> None:
 
 
 def read_trace(path: str | Path) -> tuple[TracePoint, ...]:
-    """Read back what `Result.write_trace`, or `mapmrf solve --trace`, wrote.
+    """Read a trace written by `Result.write_trace` or `mapmrf solve --trace`.
 
     Raises
     ------
     FormatError
-        If the file cannot be read, or is no trace.
+        If the file cannot be read, or is not a trace.
 
     Examples
     --------
@@ -143,14 +143,14 @@ def _trace_point(row: Mapping[str, str | None], place: str) -> TracePoint:
 
 
 def point_from(data: Mapping[str, Any]) -> TracePoint:
-    """A point of a trace from JSON; earlier versions had the figures of `extra` beside the others."""
+    """A point of a trace from JSON; earlier versions had the figures of `extra` next to the others."""
     cells = {name: cell for name, cell in data.items() if name in _COLUMNS}
     old = {name: cell for name, cell in data.items() if name not in (*_COLUMNS, "extra") and cell is not None}
     return checked_numbers(TracePoint(**cells, extra={**old, **data.get("extra", {})}))
 
 
 def checked_numbers(found: Read) -> Read:
-    """What has been read from a file, if every field for a number holds one, and a finite one where it must be."""
+    """Return an object read from a file; raise unless its numeric fields are numbers, finite where required."""
     for item in fields(found):  # type: ignore[arg-type]
         kind, optional, _ = str(item.type).partition(" | None")
         value = getattr(found, item.name)

@@ -1,4 +1,4 @@
-"""Parameter tuning: run a method on a grid of its options, by default the paper's of LS-LP, and keep the best run."""
+"""Parameter tuning: run a method on a grid of its options, by default the paper's grid for LS-LP; keep the best run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAPER_AXES = ("rho", "eta", "rho_upper")
 """Options that the paper tunes."""
 
 GridRun = tuple[dict[str, Any], Result]
-"""A row of the table, and the result that it is taken from."""
+"""A row of the table, and its result."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,13 +85,13 @@ def tune(
     rho, eta, rho_upper, seeds
         Values to try.
     preset
-        Preset of the method for all other options, where it has presets.
+        Preset of the method for all other options, if it has presets.
     grid
         Values to try for any options of the method, by name, instead of `rho`, `eta` and `rho_upper`.
     time_limit
         Seconds for the whole search, after which the best run so far is returned.
     jobs
-        Number of runs at a time.
+        Number of runs in parallel.
     progress
         Show a progress bar, if standard error is a terminal.
     **options
@@ -129,7 +129,7 @@ def tune(
         done = list(
             run_in_order(tasks, jobs=jobs or os.cpu_count() or 1, done=lambda rows: bar.draw(completed=next(counter)))
         )
-    done += [task.unsolved() for task in tasks]  # none are left unless the search was interrupted
+    done += [task.unsolved() for task in tasks]  # empty unless the search was interrupted
     return _best(list(itertools.chain.from_iterable(done)))
 
 
@@ -157,7 +157,7 @@ def _check_paper_axes(method: str) -> None:
 
 
 def _best(runs: list[GridRun]) -> Tuning:
-    """The best of all runs, the first one of equals."""
+    """The best of all runs; the first one wins ties."""
     table = [row for row, _ in runs]
     best = max(range(len(runs)), key=lambda index: (table[index]["value"], -index))
     chosen = {key: value for key, value in table[best].items() if key not in FIGURES}
@@ -165,12 +165,12 @@ def _best(runs: list[GridRun]) -> Tuning:
 
 
 GridCell = dict[str, Any]
-"""A combination of options and a seed, but for `rho_upper` of the paper's grid."""
+"""A combination of options and a seed, without the `rho_upper` of the paper's grid."""
 
 
 @dataclass(frozen=True, eq=False)
 class GridSearch:
-    """What all runs of a search share; `deadline` is a time of `time.perf_counter`."""
+    """Settings shared by all runs of a search; `deadline` is a time of `time.perf_counter`."""
 
     graph: FactorGraph
     method: str
@@ -179,7 +179,7 @@ class GridSearch:
     deadline: float | None
 
     def solve(self, cell: GridCell, stopped: Callable[[], bool]) -> GridRun:
-        """One run, and its row of the table."""
+        """Do one run; return its row of the table and its result."""
         left = None if self.deadline is None else max(0.0, self.deadline - time.perf_counter())
         limits: dict[str, Any] = {"time_limit": left, "callback": lambda point, labels: stopped()}
         result = solve(self.graph, self.method, **cell, **limits, **self.fixed)
@@ -194,7 +194,7 @@ class CellTask:
     cell: GridCell
 
     def run(self, stopped: Callable[[], bool]) -> list[GridRun]:
-        """Run from the smallest value up; copy the row where rho never reached the value before."""
+        """Run from the smallest value up; copy the row where rho never reached the previous value."""
         if not self.search.uppers:
             return [self.search.solve(self.cell, stopped)]
         runs: list[GridRun] = []
@@ -211,7 +211,7 @@ class CellTask:
         return {key: value for key, value in self.cell.items() if key != "seed"} | {"rho_upper": upper} | seed
 
     def unsolved(self) -> list[GridRun]:
-        """Rows of runs that were stopped at once."""
+        """Rows of runs that were stopped immediately."""
         return self.run(lambda: True)
 
     def lost(self, error: Exception) -> list[GridRun]:

@@ -1,4 +1,4 @@
-"""What a labelling of log potential -inf violates."""
+"""Violations of a labelling of log potential -inf."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Violation:
     Attributes
     ----------
     factor
-        Number of the factor in the graph; None for a constraint, a variable's own potential, and the constant.
+        Index of the factor in the graph; None for a constraint, a unary potential, and the constant.
     variables, states
         The variables and their states, by name where the model has names, else by index.
     constraint
-        Number of the constraint in the graph; None for everything else.
+        Index of the constraint in the graph; None for everything else.
 
     Examples
     --------
@@ -55,7 +55,7 @@ class Violation:
 
 
 class Shortfall(NamedTuple):
-    """How bad a labelling is that is not feasible: what it violates, and what the rest of it is worth.
+    """Measure of an infeasible labelling: its number of violations, and the value of the rest.
 
     Examples
     --------
@@ -67,12 +67,12 @@ class Shortfall(NamedTuple):
     rest: float
 
     def better_than(self, other: Shortfall) -> bool:
-        """Whether it violates less, or is worth more with as many violations."""
+        """Return whether this has fewer violations, or as many and a larger value of the rest."""
         return (self.n_violated, -self.rest) < (other.n_violated, -other.rest)
 
 
 def _terms(graph: FactorGraph, labels: Ints) -> tuple[Floats, Floats, Floats]:
-    """Potentials of the variables and of the factors, and what constraints subtract."""
+    """Potentials of the variables and the factors, and penalties of constraints."""
     of_factors = np.zeros(graph.n_factors)
     if graph.n_factors:
         inside = np.add.reduceat(labels[graph.scope] * graph.stride, graph.scope_ptr[:-1])
@@ -87,7 +87,7 @@ def _terms(graph: FactorGraph, labels: Ints) -> tuple[Floats, Floats, Floats]:
 
 
 def shortfall(graph: FactorGraph, labels: Ints) -> Shortfall:
-    """Count what a labelling violates.
+    """Count the violations of a labelling.
 
     Examples
     --------
@@ -103,9 +103,9 @@ def shortfall(graph: FactorGraph, labels: Ints) -> Shortfall:
 
 
 def penalised(graph: FactorGraph) -> FactorGraph:
-    """The model with a loss in place of every -inf that is larger than all else together.
+    """Return the model with a loss in place of every -inf, larger than everything else together.
 
-    Its best labellings violate the fewest factors and variables of the model, and are worth most among those that do.
+    Its best labellings have the fewest violations, and the largest value among those.
 
     Examples
     --------
@@ -124,7 +124,7 @@ def penalised(graph: FactorGraph) -> FactorGraph:
 
 
 def violations(graph: FactorGraph, labels: Ints) -> tuple[Violation, ...]:
-    """What a labelling violates: the constant, variables, factors, then hard constraints.
+    """List the violations of a labelling: the constant, variables, factors, then hard constraints.
 
     Examples
     --------

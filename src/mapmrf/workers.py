@@ -16,24 +16,24 @@ Errand = tuple[Callable[..., Any], Sequence[tuple[Any, ...]]]
 
 
 class Workers:
-    """The calling thread and those that help it; without helpers a plain loop.
+    """The calling thread and its helpers; without helpers, a plain loop.
 
-    Helpers wait at queues of their own: a pool of the standard library takes several times as long to hand a call over,
-    as long as a kernel takes for thousands of factors.
+    Each helper waits at its own queue: a pool of the standard library takes several times as long to hand over a call,
+    as long as a kernel needs for thousands of factors.
 
     Attributes
     ----------
     n
-        How many threads there are.
+        Number of threads.
     """
 
     def __init__(self, n: int) -> None:
         self.n = n
         self._helpers = [_Helper() for _ in range(n - 1)]
-        self._end = weakref.finalize(self, _dismiss, self._helpers)  # where nobody calls `close`
+        self._end = weakref.finalize(self, _dismiss, self._helpers)  # in case nobody calls `close`
 
     def run(self, kernel: Callable[..., R], calls: Sequence[tuple[Any, ...]]) -> list[R]:
-        """Call the kernel with each of these arguments, shared out among the threads; return the results of all."""
+        """Call the kernel with each of these arguments, shared among the threads; return all results."""
         busy = self._helpers[: max(0, len(calls) - 1)]
         if not busy:
             return [kernel(*arguments) for arguments in calls]
@@ -44,7 +44,7 @@ class Workers:
         try:
             results[::n] = [kernel(*arguments) for arguments in calls[::n]]
         finally:
-            found = [helper.outbox.get() for helper in busy]  # whatever happens, nobody goes on behind our back
+            found = [helper.outbox.get() for helper in busy]  # in any case, no helper must still be running
         for t, outcome in enumerate(found, 1):
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -52,7 +52,7 @@ class Workers:
         return results
 
     def spans(self, n: int) -> list[tuple[int, int]]:
-        """Cut n things into neighbouring parts of nearly equal size, one per thread."""
+        """Divide n items into contiguous parts of nearly equal size, one per thread."""
         return list(pairwise([n * part // self.n for part in range(self.n + 1)]))
 
     def close(self) -> None:
@@ -73,14 +73,14 @@ class _Helper:
 
 
 def _serve(inbox: SimpleQueue[Errand | None], outbox: SimpleQueue[list[Any] | BaseException]) -> None:
-    """Do what comes in until there is nothing more to come."""
+    """Serve calls until told to end."""
     while (errand := inbox.get()) is not None:
         kernel, calls = errand
         try:
             outbox.put([kernel(*arguments) for arguments in calls])
         except BaseException as error:
             outbox.put(error)
-        del errand, kernel, calls  # arrays must not live until the next call
+        del errand, kernel, calls  # do not keep arrays alive until the next call
 
 
 def _dismiss(helpers: list[_Helper]) -> None:

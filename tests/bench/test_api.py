@@ -118,9 +118,9 @@ def test_tables_by_name(records: Records) -> None:
     frame = records.table("own-logpot").to_pandas()
     assert frame["model"].tolist() == ["filed", "model 2", "strong <b>"]
     assert frame["class"].iloc[2] == pytest.approx(best_of(GRAPHS["strong"], GRAPHS["strong"].card - 1))
-    with pytest.raises(OptionError, match="no table is named 'own-logpt'; there are: datasets, own-overview"):
+    with pytest.raises(OptionError, match="no table is named 'own-logpt'; known: datasets, own-overview"):
         records.table("own-logpt")
-    with pytest.raises(OptionError, match="there are: none, as there are no records"):
+    with pytest.raises(OptionError, match="known: none, as there are no records"):
         Records().table()
 
 

@@ -112,7 +112,7 @@ def test_models_without_a_place_in_a_picture_have_no_map_and_the_page_says_why(r
     plain = [{**record, "shape": None, "index": "", "key": f"plain {record['key']}"} for record in records]
     for which, reason in {
         "other": "no model is a grid in reading order",
-        "seg-2": "superpixels: the files hold which ones touch",
+        "seg-2": "superpixels: the files say which ones touch",
         "scene-like": "superpixels",
         "protein": "interactions of proteins",
     }.items():

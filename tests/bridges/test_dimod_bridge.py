@@ -255,7 +255,7 @@ def test_an_initial_state_is_where_the_search_begins() -> None:
     start = {"c": 1, "a": 1, "b": 1}
     found = MapMRFSampler("icm").sample(bqm, initial_state=start)
     assert found.first.sample == start
-    with pytest.raises(GraphError, match="initial_state has no value of variable 'b'"):
+    with pytest.raises(GraphError, match="initial_state has no value for variable 'b'"):
         MapMRFSampler().sample(bqm, initial_state={"a": 1, "c": 1})
     with pytest.raises(GraphError, match="initial_state of 'b' is 0, expected -1 or 1"):
         MapMRFSampler().sample(bqm, initial_state={"a": 1, "b": 0, "c": 1})

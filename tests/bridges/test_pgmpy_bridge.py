@@ -162,8 +162,8 @@ def test_a_single_factor_and_numbers_as_states() -> None:
             "the states of variable 'a' are ['x', 'y'] in one factor, ['y', 'x'] in another",
         ),
         (Network([Factor(["a"], [1, 0])], ["a", "b", "c"]), GraphError, "2 nodes have no CPD, among them 'b'"),
-        ([3], UnsupportedModel, "found a int, expected a model of pgmpy"),
-        (3, UnsupportedModel, "found a int, expected a model of pgmpy"),
+        ([3], UnsupportedModel, "found a int, expected a pgmpy model"),
+        (3, UnsupportedModel, "found a int, expected a pgmpy model"),
         (
             [Factor(["a"], [1, 1], {"a": [1, "1"]}), Factor(["b"], [1, 1], {"b": ["z", "z"]})],
             GraphError,
@@ -188,7 +188,7 @@ def test_what_is_no_model_is_named(model: Any, error: type[Exception], said: str
         ),
         ({"evidence": {"rain": 0}}, UnknownName, "variable 'rain' has no state named 0"),
         ({"variables": ["snow"]}, UnknownName, "no variable is named 'snow'"),
-        ({"variables": ["rain"], "evidence": {"rain": "no"}}, OptionError, "'rain' is both asked for and observed"),
+        ({"variables": ["rain"], "evidence": {"rain": "no"}}, OptionError, "'rain' is both queried and observed"),
         (
             {"evidence": {"rain": "no", "sprinkler": "off", "grass": "wet"}},
             GraphError,
@@ -338,7 +338,7 @@ def test_potentials_beyond_a_double_are_scaled_or_reported(pgmpy: Any, caplog: p
 @real
 def test_models_that_cannot_be_taken_say_why(pgmpy: Any) -> None:
     models = pgmpy.models
-    with pytest.raises(UnsupportedModel, match="a dynamic Bayesian network has to be unrolled first"):
+    with pytest.raises(UnsupportedModel, match="a dynamic Bayesian network must be unrolled first"):
         from_pgmpy(models.DynamicBayesianNetwork([(("A", 0), ("B", 0))]))
     markov = models.DiscreteMarkovNetwork([("a", "b")])
     markov.add_factors(pgmpy.factors.discrete.DiscreteFactor(["a"], [2], [1, 1]))

@@ -134,7 +134,7 @@ def test_real_weights_are_compared_up_to_round_off() -> None:
 
 MISTAKES = {
     "constraint 0 (at_most_one): variable 7 does not exist, expected 0 to 2": lambda: constraints.at_most_one([0, 7]),
-    "constraint 0 (at_most_k): variable 2 has 3 states: say which, as (2, state)": lambda: constraints.at_most_k(
+    "constraint 0 (at_most_k): variable 2 has 3 states: specify one as (2, state)": lambda: constraints.at_most_k(
         [2], 1
     ),
     "constraint 0 (xor): variable 0 occurs twice with state 1": lambda: constraints.xor([0, (0, 1)]),
@@ -145,7 +145,7 @@ MISTAKES = {
         [(0, 1, 2)]
     ),
     "constraint 0 (xor): 1.5 is not a variable, expected an index or a name": lambda: constraints.xor([1.5]),
-    "constraint 0 is 3, expected one that a function of constraints returns": lambda: 3,
+    "constraint 0 is 3, expected one made by a function of mapmrf.constraints": lambda: 3,
     "at_most_one: no indicators, expected at least one": lambda: constraints.at_most_one([]),
     "xor: the parity is 2, expected 0 or 1": lambda: constraints.xor([0], 2),
     "xor: the penalty is -1.0, expected a number of at least 0": lambda: constraints.xor([0], penalty=-1),

@@ -44,7 +44,7 @@ def test_a_generated_model_by_parts_is_the_whole_one(tmp_path: Path) -> None:
     run("generate", "grid", 8, 8, "--coupling", 2, "--seed", 1, "--parts", 4, "-o", tmp_path / "parts")
     result = mapmrf.distributed.solve(tmp_path / "parts", max_iterations=100)
     assert GRAPH.value(result.gather()) == pytest.approx(result.value, rel=1e-12)
-    assert "not for --parts" in run("generate", "grid", 8, 8, "--wrap", "--parts", 2, "-o", "x", code=2).stderr
+    assert "combined with --parts" in run("generate", "grid", 8, 8, "--wrap", "--parts", 2, "-o", "x", code=2).stderr
 
 
 def test_a_run_is_saved_and_resumed(model: Path, tmp_path: Path) -> None:
@@ -77,13 +77,13 @@ def test_what_does_not_go_with_parts_is_refused_in_one_line(model: Path, tmp_pat
     parts = tmp_path / "parts"
     run("partition", model, parts, "--parts", 2)
     for arguments, message in (
-        (("--margins",), "--margins is not for a model in parts"),
-        (("--threads", 2), "--threads is not for a model in parts"),
+        (("--margins",), "--margins does not apply to a model in parts"),
+        (("--threads", 2), "--threads does not apply to a model in parts"),
         (("-m", "trws"), "trws does not run on a model in parts, expected lslp"),
     ):
         (line,) = run("solve", parts, *arguments, code=2).stderr.splitlines()
         assert line.startswith("mapmrf: error: ") and message in line
-    assert "--evidence is not for --stream" in (
+    assert "--evidence cannot be combined with --stream" in (
         run("partition", model, parts, "--parts", 2, "--stream", "--evidence", "x", code=2).stderr
     )
     (parts / "part-00001.mrf").unlink()

@@ -198,4 +198,4 @@ def test_the_competition_has_a_budget(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_model_that_is_streamed_has_no_budget(tmp_path: Path) -> None:
     command = ["partition", "m.uai", str(tmp_path), "--parts", "2", "--stream", "--max-bytes", "1GB"]
     done = CliRunner().invoke(main, command)
-    assert done.exit_code == 2 and "--max-bytes is not for --stream" in done.stderr
+    assert done.exit_code == 2 and "--max-bytes cannot be combined with --stream" in done.stderr

@@ -110,7 +110,7 @@ ZOO = {
     "table size": (ERG.replace("\n6\n", "\n5\n"), ["table size of variable 1", "'5'", "6"]),
     "negative": (ERG.replace(" .2", " -.2"), ["table of variable 1, entry 1", "'-.2'"]),
     "nan": (ERG.replace(" .2", " nan"), ["table of variable 1, entry 1", "'nan'"]),
-    "cut": (ERG[: ERG.rindex("1\n1\n")], ["table of variable 2", "1 entries, of which 0 are there"]),
+    "cut": (ERG[: ERG.rindex("1\n1\n")], ["table of variable 2", "1 entries, of which 0 are present"]),
     "longer": (ERG + "1", ["after the last table", "the end of the file"]),
     "huge": ("1 999999999999 0 1 1", ["cardinality of variable 0", "'999999999999'"]),
     "too many states": (f"2 {2**29} {2**30} 0 0", ["states", "in all"]),

@@ -207,7 +207,7 @@ def test_lists_are_charged(tmp_path: Path) -> None:
     tuples = [([rng.randrange(2) for _ in range(n)], 1) for _ in range(200)]
     path = tmp_path / "m.wcsp"
     path.write_text(wcsp([2] * n, [Sparse(list(range(n)), FORBIDDEN, tuples)]))
-    with pytest.raises(FormatError, match=r"its lists of tuples \(factor 0 takes .* indicators\): reading takes"):
+    with pytest.raises(FormatError, match=r"its lists of tuples \(factor 0 needs .* indicators\): reading takes"):
         mapmrf.read(path, max_bytes=2e6)
     graph = mapmrf.read(path, max_bytes=1e8)
     assert graph.constraints is not None and 16 * len(graph.constraints.var) > 2e6
@@ -286,7 +286,7 @@ def test_lists_are_written_as_lists(values: str, tmp_path: Path) -> None:
 def test_what_is_no_list_of_tuples_is_not_written(tmp_path: Path) -> None:
     graph = FactorGraph.from_tables([2] * 4, [], [])
     parity = graph.with_constraints([mapmrf.constraints.xor(range(4), 1)])
-    with pytest.raises(FormatError, match=r"constraint 0 \(xor\) is no list of tuples"):
+    with pytest.raises(FormatError, match=r"constraint 0 \(xor\) is not a list of tuples"):
         mapmrf.write(parity, tmp_path / "m.suai")
     dear = graph.with_constraints([mapmrf.constraints.at_most_k(range(4), 3, penalty=1e5)])
     with pytest.raises(FormatError, match="does not fit as a potential"):

@@ -107,7 +107,7 @@ def test_writing_out_weights_is_logged_unless_the_format_has_them(
     caplog.set_level("INFO", logger="mapmrf")
     graph = image(ISING)
     mapmrf.write(graph, tmp_path / "model.LG")
-    assert f"the format has no weights: written as {graph.n_factors} tables, 1 before" in caplog.text
+    assert f"the format has no weights: written as {graph.n_factors} tables instead of 1" in caplog.text
     caplog.clear()
     mapmrf.write(graph, tmp_path / "model.coo")
     assert "has no weights" not in caplog.text

@@ -1,4 +1,4 @@
-"""Many models, or one model with many rows of evidence, solved side by side."""
+"""Many models, or one model with many rows of evidence, solved in parallel."""
 
 from mapmrf.batch.evidence_table import read_rows as read_rows
 from mapmrf.batch.evidence_table import solve_rows as solve_rows

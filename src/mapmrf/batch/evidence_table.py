@@ -40,7 +40,7 @@ def solve_rows(
     """Solve one model for every row of a table of observations; results in the order of the rows.
 
     A row that cannot be parsed, or whose model cannot be solved, yields an error in place of a Result. The model is in
-    memory once; a row is conditioned on when its turn comes and dropped afterwards.
+    memory once; it is conditioned on each row in turn.
 
     Parameters
     ----------
@@ -48,8 +48,8 @@ def solve_rows(
         The model.
     table
         A CSV or TSV file with a header line, a list of dicts (one per row), or a mapping column -> values such as a
-        data frame. Columns are variables by name or index, values are states by name or index; text that is both is
-        taken as a name. Empty text, None and nan mean that the variable is not observed.
+        data frame. Columns are variables by name or index, values are states by name or index; text that could be
+        either is read as a name. Empty text, None and nan mean that the variable is not observed.
     method, jobs, backend, progress, seeds, **options
         As for `solve_many`, with one seed per row.
 
@@ -84,7 +84,7 @@ def stream_rows(
     seeds: Sequence[int] | None = None,
     **options: Any,
 ) -> Iterator[Outcome]:
-    """Like `solve_rows` on the output of `read_rows`, but yield each result as soon as it and all before it are there.
+    """Like `solve_rows` on the output of `read_rows`, but yield each result as soon as it and all before it are ready.
 
     Examples
     --------
@@ -135,7 +135,7 @@ def _cells(table: Any, parser: _RowParser) -> Iterator[Cells]:
 
 
 def _file_rows(path: AnyPath, graph: FactorGraph) -> list[Row | MapMRFError]:
-    """The rows of a CSV or TSV file; empty lines do not count."""
+    """The rows of a CSV or TSV file; empty lines are skipped."""
     parser = _RowParser(graph, os.fspath(path))
     try:
         text = read_bytes(path).decode("utf-8-sig")
@@ -228,14 +228,14 @@ class _RowParser:
 
 
 def _missing(value: Any) -> bool:
-    """Whether a cell means that nothing was observed; data frames have an object of their own for that."""
+    """Return whether a cell means that nothing was observed; data frames have a special object for that."""
     if isinstance(value, float):
         return math.isnan(value)
     return value is None or type(value).__name__ == "NAType" or (isinstance(value, str) and not value)
 
 
 def _integer(value: Any) -> int | None:
-    """An integer, also one that a table with gaps holds as 1.0."""
+    """Convert to an integer, also from 1.0 as in tables with gaps."""
     if isinstance(value, numbers.Integral):
         return int(value)
     try:

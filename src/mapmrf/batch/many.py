@@ -1,4 +1,4 @@
-"""Many models: `solve_many` solves them side by side and returns the results in order."""
+"""Many models: `solve_many` solves them in parallel and returns the results in order."""
 
 from __future__ import annotations
 
@@ -41,28 +41,28 @@ def solve_many(
     evidence: Evidence = None,
     **options: Any,
 ) -> list[Outcome]:
-    """Solve many models, `jobs` at a time; results in input order.
+    """Solve many models, `jobs` in parallel; results are in input order.
 
     A model that cannot be read or solved yields an error in place of a Result and does not stop the rest. The answers
-    depend neither on `jobs` nor on `backend`. Ctrl-C ends the runs under way and returns their incumbents; a model that
+    depend neither on `jobs` nor on `backend`. Ctrl-C ends the current runs and returns their incumbents; a model that
     was still waiting yields its first labelling or, if it is a file, a `NotSolved`.
 
     Parameters
     ----------
     graphs
-        Models, or files with models. Files are read and iterators advanced only when a worker is about to be free, so
-        a long list does not fill the memory.
+        Models, or files with models. Files are read and iterators advanced only when a worker is about to become free,
+        so a long list does not fill the memory.
     method
         Name of a method, or a method object.
     jobs
-        Number of models solved at a time.
+        Number of models solved in parallel.
     backend
-        Where to run: ``"threads"`` (the default; kernels run side by side), ``"processes"``, or the name of a joblib
+        Where to run: ``"threads"`` (the default; kernels run in parallel), ``"processes"``, or the name of a joblib
         backend such as ``"dask"``, which uses the cluster of the current Dask client and ignores `jobs`.
     progress
         Show one progress bar for all models on standard error, if that is a terminal.
     seeds
-        One seed per model, in place of one `seed` for all.
+        One seed per model, instead of one `seed` for all.
     evidence
         Observations that apply to every model: an evidence file or a mapping variable -> state.
     **options
@@ -94,7 +94,7 @@ def solve_stream(
     evidence: Evidence = None,
     **options: Any,
 ) -> Iterator[Outcome]:
-    """Like `solve_many`, but yield each result as soon as it and all before it are there.
+    """Like `solve_many`, but yield each result as soon as it and all before it are ready.
 
     Examples
     --------
@@ -114,7 +114,7 @@ def solve_stream(
 
 @dataclass(frozen=True)
 class BatchOptions:
-    """How to solve the models of a batch: what is the same for all, and their seeds."""
+    """How to solve the models of a batch: shared options, and seeds."""
 
     method: Method
     seed: int
@@ -153,7 +153,7 @@ class BatchOptions:
 def stream(
     tasks: Iterator[ModelTask], total: int | None, *, jobs: int, backend: str | None, progress: bool
 ) -> Iterator[Outcome]:
-    """Run tasks and yield their outcomes in order: `total` of them, if that is known, even after Ctrl-C."""
+    """Run tasks and yield their outcomes in order: `total` of them, if known, even after Ctrl-C."""
     if jobs < 1:
         raise OptionError(f"jobs is {jobs}, expected at least 1")
     bar = BatchBar(total, wanted=progress)
@@ -164,7 +164,7 @@ def stream(
 def _stream(outcomes: Iterator[Outcome], bar: BatchBar, rest: Iterator[ModelTask]) -> Iterator[Outcome]:
     with bar:
         yield from outcomes
-    yield from (task.unsolved() for task in rest)  # none are left unless the batch was interrupted
+    yield from (task.unsolved() for task in rest)  # empty unless the batch was interrupted
 
 
 class BatchBar(TerminalBar):

@@ -1,4 +1,4 @@
-"""Run tasks side by side with joblib: in threads, in processes, or on a cluster."""
+"""Run tasks in parallel with joblib: in threads, in processes, or on a cluster."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from mapmrf.interrupts import Interrupts
 log = logging.getLogger("mapmrf")
 
 STOP_SECONDS = 5.0
-"""How long a process may take to return its best labelling after Ctrl-C before it ends itself."""
+"""Seconds that a process has to return its best labelling after Ctrl-C before it ends itself."""
 POLL_SECONDS = 0.1
-"""How often a process looks whether it is to stop."""
+"""Seconds between a process's checks whether it must stop."""
 IN_PROCESS = ("threading", "sequential")
-"""Backends of joblib whose workers share our memory."""
+"""joblib backends whose workers share our memory."""
 OUR_NAMES = {None: "threading", "threads": "threading", "processes": "loky"}
 
 Outcome = TypeVar("Outcome")
@@ -35,10 +35,10 @@ Stopped = Callable[[], bool]
 
 
 class PoolTask(Protocol[Outcome_co]):
-    """Work for a pool. What it raises in this process, the caller of the pool gets."""
+    """Work for a pool. Exceptions raised in this process are passed to the caller of the pool."""
 
     def run(self, stopped: Stopped) -> Outcome_co:
-        """Do the work, and return early with what is there once `stopped()` is true."""
+        """Do the work; return early with the best so far once `stopped()` is true."""
 
     def unsolved(self) -> Outcome_co:
         """The outcome of a task that was interrupted before its turn."""
@@ -55,21 +55,21 @@ def run_in_order(
     done: Callable[[Outcome], None] = lambda outcome: None,
     pack: Callable[[Any], PoolTask[Outcome]] = lambda task: task,
 ) -> Iterator[Outcome]:
-    """Run tasks and give their outcomes in order.
+    """Run tasks and yield their outcomes in order.
 
-    The first Ctrl-C stops the runs under way, whose outcomes are still given, and takes no more tasks; the second does
-    not wait for them. A task is taken from its source shortly before there is a worker for it.
+    The first Ctrl-C stops the current runs, whose outcomes are still yielded, and starts no more tasks; the second does
+    not wait for them. A task is taken from its source shortly before a worker becomes free.
 
     Parameters
     ----------
     tasks
         The tasks.
     jobs
-        Tasks at a time. A cluster ignores it.
+        Number of tasks run in parallel; ignored by a cluster.
     backend
-        ``"threads"`` (None), ``"processes"``, or a backend of joblib.
+        ``"threads"`` (None), ``"processes"``, or a joblib backend.
     done
-        Called with every outcome as soon as it is there, whatever its place in the order.
+        Called with every outcome as soon as it is ready, whatever its place in the order.
     pack
         Prepares a task for being sent to another process.
 
@@ -79,36 +79,36 @@ def run_in_order(
         If there is no such backend.
     """
     name = str(OUR_NAMES.get(backend, backend))
-    _parallel(jobs, name)  # an unknown backend is an error now, not when the first outcome is asked for
+    _parallel(jobs, name)  # report an unknown backend now, not at the first outcome
     return _Batch(tasks, partial(_parallel, jobs, name), None if name in IN_PROCESS else pack).run(done)
 
 
 def _parallel(jobs: int, backend: str) -> Any:
-    """The pool of joblib, which returns outcomes one by one where the backend can."""
+    """The joblib pool, which returns outcomes one by one if the backend can."""
     joblib = importlib.import_module("joblib")
-    # joblib runs a single job in our own process, which a crash would end: two workers that share one task at a time.
+    # joblib would run a single job in our own process, which a crash would end: use two workers, one task at a time.
     single = backend == "loky" and jobs == 1
     options = {"n_jobs": 2 if single else jobs, "batch_size": 1, "pre_dispatch": _pre_dispatch(backend, single)}
     try:
-        with joblib.parallel_config(backend=backend):  # unlike Parallel, this finds backends such as Dask by itself
+        with joblib.parallel_config(backend=backend):  # unlike Parallel, this finds backends such as Dask
             with contextlib.suppress(ValueError):
                 return joblib.Parallel(return_as="generator_unordered", **options)
             return joblib.Parallel(**options)
     except ValueError as error:
         said = " ".join(str(error).split())
-        raise OptionError(f"backend={backend!r}, expected threads, processes or a backend of joblib ({said})") from None
+        raise OptionError(f"backend={backend!r}, expected threads, processes or a joblib backend ({said})") from None
 
 
 def _pre_dispatch(backend: str, single: bool) -> str:
     if single:
         return "1"
-    return "n_jobs" if backend in (*IN_PROCESS, "loky") else "2 * n_jobs"  # the way to a cluster takes its time
+    return "n_jobs" if backend in (*IN_PROCESS, "loky") else "2 * n_jobs"  # a cluster has latency
 
 
 class _Batch(Generic[Outcome]):
-    """Tasks under way.
+    """Tasks in progress.
 
-    When a worker dies, joblib ends them all and does not say which task was to blame: those without an outcome are
+    When a worker dies, joblib ends them all without saying which task was to blame: those without an outcome are
     repeated, one at a time.
     """
 
@@ -126,7 +126,7 @@ class _Batch(Generic[Outcome]):
         self.failure: Exception | None = None
 
     def run(self, done: Callable[[Outcome], None]) -> Iterator[Outcome]:
-        """Give the outcomes in order."""
+        """Yield the outcomes in order."""
         early: dict[int, Outcome] = {}
         index = 0
         if self.pack is not None:
@@ -144,7 +144,7 @@ class _Batch(Generic[Outcome]):
             raise self.failure
 
     def _outcomes(self) -> Iterator[tuple[int, Outcome]]:
-        """Numbers and outcomes of all tasks as they come."""
+        """Indices and outcomes of all tasks as they arrive."""
         yield from self._round(self.numbered)
         while self.lost and not self.stopped():
             yield from self._round(iter([self.lost.popleft()]), alone=True)
@@ -159,7 +159,7 @@ class _Batch(Generic[Outcome]):
         results: Iterator[tuple[int, Outcome]] = iter(())
         try:
             with self._interruptible():
-                results = iter(self.make_parallel()(self._calls(source)))  # a used one keeps what it had read ahead
+                results = iter(self.make_parallel()(self._calls(source)))  # a used one keeps tasks it has read ahead
             while True:
                 with self._interruptible():
                     pair = next(results, None)
@@ -170,13 +170,13 @@ class _Batch(Generic[Outcome]):
         except KeyboardInterrupt:
             self.stopped.set()
         except Exception as error:
-            if self.pack is None:  # nothing dies in our own process: an error of the task itself
+            if self.pack is None:  # no worker dies in our own process: an error of the task itself
                 raise
             log.debug("a worker died", exc_info=True)
             if alone and self.sent and not self.stopped():
                 yield from [(number, task.lost(error)) for number, task in self.sent.items()]
                 self.sent.clear()
-        except GeneratorExit:  # nobody wants the rest: joblib would warn of results that are not used
+        except GeneratorExit:  # joblib would warn about unused results
             self.stopped.set()
             with contextlib.suppress(Exception):
                 deque(results, maxlen=0)
@@ -185,7 +185,7 @@ class _Batch(Generic[Outcome]):
         self.sent.clear()
 
     def _calls(self, source: Iterator[tuple[int, PoolTask[Outcome]]]) -> Iterator[Any]:
-        """What joblib calls, drawn when it has a worker; an error of the source ends the batch."""
+        """The calls for joblib, drawn when it has a free worker; an error of the source ends the batch."""
         delayed = importlib.import_module("joblib").delayed
         while not self.stopped():
             try:
@@ -201,9 +201,9 @@ class _Batch(Generic[Outcome]):
 
     @contextlib.contextmanager
     def _interruptible(self) -> Iterator[None]:
-        """Let the first Ctrl-C stop the tasks, which are waited for, and the second be a KeyboardInterrupt.
+        """On the first Ctrl-C, stop the tasks and wait for them; on the second, raise KeyboardInterrupt.
 
-        joblib would throw away what was running.
+        joblib itself would discard the running tasks.
         """
         with Interrupts(listener=self._interrupt) as interrupts:
             if interrupts.requested:
@@ -228,15 +228,15 @@ class StopFlag:
         self._event = threading.Event()
 
     def share(self) -> None:
-        """Let copies in other processes see the flag, through a file that appears when it is set."""
+        """Make the flag visible to copies in other processes, through a file that is created when it is set."""
         self.folder = Path(tempfile.mkdtemp(prefix="mapmrf-"))
 
     def __call__(self) -> bool:
-        """Whether the flag is set, as far as this process knows."""
+        """Return whether the flag is set, as far as this process knows."""
         return self._event.is_set()
 
     def set(self) -> None:
-        """Set the flag, for good."""
+        """Set the flag permanently."""
         self._event.set()
         if self.folder is not None:
             with contextlib.suppress(OSError):
@@ -250,13 +250,13 @@ class StopFlag:
 
     @contextlib.contextmanager
     def followed(self) -> Iterator[None]:
-        """Watch the file while a task runs; end the process if it does not come back after the flag is set."""
+        """Watch the file while a task runs; end the process if the task does not return after the flag is set."""
         if self.folder is None or os.getpid() == self.owner:
             yield
             return
-        ours = threading.current_thread() is threading.main_thread()  # a cluster's worker is not ours to end
+        ours = threading.current_thread() is threading.main_thread()  # a cluster's workers must not be ended
         if ours:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that hands out the tasks
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the process that distributes the tasks
         if self._file.exists():
             self._event.set()
         finished = threading.Event()

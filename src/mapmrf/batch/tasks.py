@@ -35,7 +35,7 @@ Stopped = Callable[[], bool]
 
 
 class NotSolved(MapMRFError):
-    """Takes the place of a result when a batch was interrupted before a model's turn."""
+    """Returned in place of a result if the batch was interrupted before the model's turn."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ class ModelTask:
             return outcome
 
     def unsolved(self) -> Outcome:
-        """The outcome without any work: the best state of every variable by itself, if the model is in memory."""
+        """The outcome without any work: the best state of every variable on its own, if the model is in memory."""
         graph = self.model.unpack() if isinstance(self.model, PackedModel) else self.model
         if not isinstance(graph, FactorGraph) or self.evidence is not None:
             return self._named(NotSolved("not solved: interrupted before its turn"))
@@ -87,9 +87,9 @@ class ModelTask:
         if isinstance(error, pickle.PicklingError):
             reason = " ".join(str(error.__cause__ or error).split()).strip("'\" ")
             return OptionError(f"a model, method, callback or option cannot be sent to a process: {reason}")
-        code = re.search(r"[A-Z]+\(-?\d+\)", str(error))  # joblib names it at the end of several sentences
+        code = re.search(r"[A-Z]+\(-?\d+\)", str(error))  # joblib gives it at the end of several sentences
         how = f" with {code[0]}" if code else ""
-        return self._named(MapMRFError(f"the process that solved this model died{how}; was memory short?"))
+        return self._named(MapMRFError(f"the process that solved this model died{how}; did it run out of memory?"))
 
     def _graph(self) -> FactorGraph:
         if isinstance(self.evidence, MapMRFError):
@@ -110,17 +110,17 @@ class ModelTask:
             return stopped() or bool(user is not None and user(point, labels))
 
         result = solve(graph, self.method, seed=self.seed, callback=callback, **options)
-        return replace(result, dual=None)  # thousands of results may be kept, or sent
+        return replace(result, dual=None)  # thousands of results may be kept or sent
 
     def _named(self, error: MapMRFError) -> MapMRFError:
-        """The error with the file before it, where it does not name that itself."""
+        """The error, prefixed by the file unless it already names it."""
         if isinstance(self.model, FactorGraph | PackedModel) or os.fspath(self.model) in str(error):
             return error
         return type(error)(f"{os.fspath(self.model)}: {error}")
 
 
 def _observed(evidence: AnyPath | Observed, graph: FactorGraph) -> Observed:
-    """Observations as they are given, or the first sample of an evidence file."""
+    """Observations as given, or the first sample of an evidence file."""
     return evidence if isinstance(evidence, Mapping) else cast(Observed, read_evidence(evidence, graph)[0])
 
 
@@ -136,14 +136,14 @@ class PackedModel:
 
     @classmethod
     def pack(cls, graph: FactorGraph) -> PackedModel:
-        """Pack a model without the arrays that it has cached, which are cheap to compute again."""
+        """Pack a model without its cached arrays, which are cheap to recompute."""
         data = pickle.dumps(dataclasses.replace(graph), protocol=5)
         return cls(uuid.uuid4().hex, np.frombuffer(data, dtype=np.uint8))
 
     def unpack(self) -> FactorGraph:
-        """The model; the last one unpacked is kept, since the next row of evidence needs it again.
+        """Unpack the model; the last one is cached, since the next row of evidence needs it again.
 
-        Its arrays are read-only as before: those of a pickle are not, and kernels would be compiled again for them.
+        Its arrays are made read-only again: those of a pickle are not, and kernels would be recompiled for them.
         """
         graph = _UNPACKED.get(self.key)
         if graph is None:
@@ -154,7 +154,7 @@ class PackedModel:
 
 
 _UNPACKED: dict[str, FactorGraph] = {}
-"""The model that this process has unpacked last."""
+"""The last model unpacked by this process."""
 
 
 class ModelPacker:
@@ -165,7 +165,7 @@ class ModelPacker:
         self._packed: PackedModel | None = None
 
     def __call__(self, task: ModelTask) -> ModelTask:
-        """The task with its model packed; the name of a file stays as it is."""
+        """Return the task with its model packed; file names are left as they are."""
         if not isinstance(task.model, FactorGraph):
             return task
         if task.model is not self._last or self._packed is None:

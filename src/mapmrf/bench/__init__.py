@@ -20,7 +20,7 @@ _LAZY = {"Records": "mapmrf.bench.api", "run": "mapmrf.bench.api"}
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is heavy only when it is used: a worker process needs none of it."""
+    """Import heavy modules only on first use: a worker process needs none of them."""
     if name not in _LAZY:
         raise AttributeError(f"module 'mapmrf.bench' has no attribute {name!r}")
     return getattr(importlib.import_module(_LAZY[name]), name)

@@ -1,4 +1,4 @@
-"""The benchmark in a program: `run` gives `Records`, which give tables, figures, a page, and data frames."""
+"""The benchmark as a library: `run` returns `Records`, which provide tables, figures, a page, and data frames."""
 
 from __future__ import annotations
 
@@ -47,28 +47,28 @@ def run(
 ) -> Records:
     """Run every method on every model with every seed, each run in a worker process, and record it.
 
-    What `mapmrf bench` does: a run that crashes, takes too much memory or ignores its time limit is a record, too, and
-    kernels are compiled before the clock starts. Ctrl-C ends the benchmark and gives the records so far.
+    As `mapmrf bench` does: a run that crashes, needs too much memory or ignores its time limit is recorded as such, and
+    kernels are compiled before the clock starts. Ctrl-C ends the benchmark and returns the records so far.
 
     Parameters
     ----------
     methods
         Names (``"lslp"``, ``"my_file.py:Greedy"``, ``"peer:cpsat"``), classes derived from `mapmrf.Method`, or objects
-        of these such as ``mapmrf.LSLP(rho=0.1)``; with names of your own for the tables as a dict.
+        of these such as ``mapmrf.LSLP(rho=0.1)``; or a dict with custom names for the tables.
     models
-        Model files, graphs, or pairs of a name and a graph; with names as a dict.
+        Model files, graphs, or pairs of a name and a graph; or a dict by name.
     seeds
         Random seeds.
     time_limit
         Seconds per run.
     jobs
-        Runs at a time. Times are comparable only if there is a core for each.
+        Number of runs in parallel. Times are comparable only if there is a core for each.
     memory
-        Limit of the memory of a run in bytes, 0 for none.
+        Memory limit of a run in bytes, 0 for none.
     max_bytes
-        Bytes that reading a model file may take, as in `mapmrf.read`.
+        Memory for reading a model file in bytes, as in `mapmrf.read`.
     output
-        File of records, created or resumed: what it has is not run again. By default nothing is kept on disk.
+        File of records, created or resumed: runs that it contains are not repeated. By default nothing is kept on disk.
     progress
         Show a progress bar, if standard error is a terminal.
 
@@ -105,7 +105,7 @@ def run(
 
 
 def _run(tasks: Sequence[BenchTask], path: Path, jobs: int, memory: int, progress: bool) -> Summary:
-    """Run all tasks, with a bar if it is wanted."""
+    """Run all tasks, with a progress bar if requested."""
     limits = RunLimits(memory)
     if not progress:
         return run_all(tasks, path, jobs=jobs, limits=limits)
@@ -114,14 +114,14 @@ def _run(tasks: Sequence[BenchTask], path: Path, jobs: int, memory: int, progres
 
 
 def _named(given: Any) -> list[tuple[str, Any]]:
-    """Names (empty where none was given) and things, of a dict, a list or a single one."""
+    """Names (empty if not given) and items of a dict, a list or a single item."""
     if isinstance(given, Mapping):
         return [(str(name), thing) for name, thing in given.items()]
     return [("", thing) for thing in ([given] if isinstance(given, str | Method | type) else given)]
 
 
 def _models(given: Any, folder: str) -> list[ModelRef]:
-    """References to models in the order given; those in memory are put into the folder."""
+    """References to models in the order given; those in memory are written to the folder."""
     entries = [given] if isinstance(given, str | os.PathLike | FactorGraph) or _is_pair(given) else given
     if not isinstance(entries, Mapping):
         entries = dict(_model_names(list(entries)))
@@ -144,7 +144,7 @@ def _is_path(thing: object) -> bool:
 
 
 def _model_names(models: Sequence[Any]) -> Iterator[tuple[str, FactorGraph | AnyPath]]:
-    """Names and models: those of files are as on the command line, a graph without a name is numbered."""
+    """Names and models: files are named as on the command line, graphs without a name are numbered."""
     files = iter(from_files([path for path in models if _is_path(path)]))
     seen: set[str] = set()
     for number, model in enumerate(models, start=1):
@@ -182,7 +182,7 @@ class Records(Sequence[Record]):
 
     @classmethod
     def read(cls, *paths: AnyPath) -> Records:
-        r"""Read files that `mapmrf bench` or `run` has written; the last record of each run counts.
+        r"""Read files written by `mapmrf bench` or `run`; the last record of each run is used.
 
         Examples
         --------
@@ -218,11 +218,11 @@ class Records(Sequence[Record]):
         return f"Records({len(self)} runs of {runs} methods on {models} models{f', {lost} not done' if lost else ''})"
 
     def _repr_html_(self) -> str:
-        """The form that notebooks show."""
+        """HTML for notebooks."""
         return self.table()._repr_html_() if any(record["outcome"] == "done" for record in self) else repr(self)
 
     def tables(self) -> list[Table]:
-        """All tables.
+        """Return all tables.
 
         Examples
         --------
@@ -235,7 +235,7 @@ class Records(Sequence[Record]):
         return tables(self)
 
     def table(self, name: str | None = None) -> Table:
-        """One table by name, by default the overview of all runs.
+        """Return a table by name, by default the overview of all runs.
 
         Raises
         ------
@@ -261,7 +261,7 @@ class Records(Sequence[Record]):
             if table.name == wanted:
                 return table
         known = ", ".join(table.name for table in made)
-        raise OptionError(f"no table is named {wanted!r}; there are: {known or 'none, as there are no records'}")
+        raise OptionError(f"no table is named {wanted!r}; known: {known or 'none, as there are no records'}")
 
     def report(self, path: AnyPath, title: str = "mapmrf benchmark") -> None:
         """Write a page (.html), all tables (.md, .tex, .txt), or CSV (NAME.csv or a folder, a file per table).
@@ -315,7 +315,7 @@ class Records(Sequence[Record]):
         return records_frame(self, of)
 
     def to_xarray(self) -> Any:
-        """Return an `xarray.Dataset` of all figures by model, run and seed; nan where there is none.
+        """Return an `xarray.Dataset` of all figures by model, run and seed; nan where missing.
 
         Examples
         --------

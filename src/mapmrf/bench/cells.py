@@ -22,7 +22,7 @@ class Cell:
 
     @property
     def shown(self) -> str:
-        """The text, with the rank in brackets."""
+        """The text, with the rank in parentheses."""
         return self.text if self.rank is None else f"{self.text} ({self.rank})"
 
     @property
@@ -41,7 +41,7 @@ class Column:
 
     @property
     def full(self) -> str:
-        """A name that no other column of the table has.
+        """A name that is unique in the table.
 
         >>> Column("paper", "lslp").full, Column("ours", "lslp").full
         ('lslp paper', 'lslp')
@@ -90,7 +90,7 @@ class Table:
         return to_text(self)
 
     def _repr_html_(self) -> str:
-        """The form that notebooks show."""
+        """HTML for notebooks."""
         from mapmrf.bench.page_tables import table_html
 
         return table_html(self)
@@ -155,7 +155,7 @@ def split(table: Table, width: float, measure: Callable[[Cell], float], gap: flo
 
 
 def _down(table: Table, k: int) -> list[Cell]:
-    """A column from its heading down."""
+    """A column, including its heading."""
     return [Cell(table.columns[k].name), *(line[k] for line in table.lines)]
 
 

@@ -1,4 +1,4 @@
-"""Figures of a benchmark for papers, drawn with matplotlib: those of the page, as vector graphics."""
+"""Figures of a benchmark for papers: those of the page, drawn with matplotlib as vector graphics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH, HEIGHT = 6.3, 3.6
-"""Inches: the width of a page of text."""
+"""Text width of a page in inches."""
 DASHES = ("-", "--", "-.", ":")
 FORMATS = ("svg", "pdf", "png", "eps")
 UNDATED = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
@@ -30,11 +30,11 @@ PARTS = {"primal": "consistency", "sphere": "sphere", "rho": "penalty"}
 """Columns of a trace in a figure of convergence."""
 
 Style = Mapping[str, Mapping[str, Any]]
-"""How the line of each run looks, the same in all figures."""
+"""Line style of each run, the same in all figures."""
 
 
 def write_figures(records: Sequence[Record], folder: str | Any, formats: Sequence[str] = ("svg", "pdf")) -> list[Path]:
-    """Write every figure into a folder, which is created, and return the files.
+    """Write every figure to a folder, which is created if necessary, and return the files.
 
     Raises
     ------
@@ -59,15 +59,15 @@ def write_figures(records: Sequence[Record], folder: str | Any, formats: Sequenc
 
 
 def _settings() -> Any:
-    """Fixed names of parts, so that the same records give the same file, and fonts that publishers accept."""
-    new_figure(1, 1)  # one line if matplotlib is absent
+    """Fixed ids, so that the same records give the same file, and fonts that publishers accept."""
+    new_figure(1, 1)  # a one-line error if matplotlib is missing
     from matplotlib import rc_context
 
     return rc_context({"svg.hashsalt": "mapmrf", "pdf.fonttype": 42, "ps.fonttype": 42})
 
 
 def figures(records: Sequence[Record]) -> Iterator[tuple[str, Figure]]:
-    """All figures that the records have data for, with the names of their files."""
+    """All figures for which the records have data, with their file names."""
     groups = group(records)
     style = _styles(dict.fromkeys(run for mine in groups for _, run in mine.runs))
     pools = [("all", "All sets", groups)] if len(groups) > 1 else []
@@ -166,7 +166,7 @@ def _curves(
 
 
 def _dots(losses: Mapping[str, Sequence[float]], style: Style, head: str) -> Figure:
-    """A row of dots per run, one for each model, and a mark at the median."""
+    """A row of dots per run, one for each model, and a marker at the median."""
     figure, axes = _empty(head, 1.2 + 0.28 * len(losses))
     for row, (run, some) in enumerate(losses.items()):
         xs = sorted(max(TIE, x) for x in some if math.isfinite(x))

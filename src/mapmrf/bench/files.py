@@ -1,4 +1,4 @@
-"""Tables and pages on disk, by the suffix of a name: a page, one file of tables, or CSV with a file for each."""
+"""Write tables and pages by suffix: a page, one file of tables, or CSV with one file per table."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from mapmrf.formats.files import write_bytes
 
 PAGES = (".html", ".htm")
 NAMED = 8
-"""Number of tables that an error lists."""
+"""Number of tables listed in an error."""
 
 
 def is_folder(output: str) -> bool:
-    """Whether a name stands for a folder: it is one, or ends in a slash."""
+    """Return whether a name means a folder: it is one, or ends in a slash."""
     return output.endswith(("/", os.sep)) or os.path.isdir(output)
 
 
 def check_suffix(output: str) -> None:
-    """Refuse a name from which no format follows.
+    """Reject a name that does not determine a format.
 
     Raises
     ------
@@ -37,7 +37,7 @@ def check_suffix(output: str) -> None:
 
 
 def choose(made: Sequence[Table], wanted: Sequence[str] | None) -> list[Table]:
-    """The tables of these names, in which ``*`` and ``?`` match any; all for None.
+    """Select tables by name, with wildcards ``*`` and ``?``; all for None.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def table_paths(made: Sequence[Table], output: str) -> list[str]:
 
 
 def write_table_files(made: Sequence[Table], output: str) -> list[str]:
-    """Write tables in the format that the name stands for; return the names of the files."""
+    """Write tables in the format given by the name; return the file names."""
     check_suffix(output)
     paths = table_paths(made, output)
     if is_folder(output):

@@ -12,9 +12,9 @@ from itertools import groupby
 from mapmrf.bench.cells import Cell, Column, Table, split
 
 TEXT_WIDTH = 120
-"""Characters per line where there is no terminal."""
+"""Characters per line if there is no terminal."""
 TEX_WIDTH, TEX_GAP, TEX_ROWS = 114.0, 1.3, 55
-"""Digits of ``\\scriptsize`` in 16 cm of text, what a gap of 5 pt is of one, and lines of a page."""
+"""Digits of ``\\scriptsize`` in 16 cm of text, a gap of 5 pt in digits, and lines per page."""
 NARROW = frozenset(".,:;()|!'il +-")
 
 SUFFIXES = {"text": ".txt", "markdown": ".md", "latex": ".tex", "csv": ".csv"}
@@ -64,7 +64,7 @@ def _span(widths: Sequence[int], places: Sequence[int]) -> int:
 
 
 def _blocks(columns: Sequence[Column]) -> list[tuple[str, list[int]]]:
-    """Groups of adjacent columns of one run; every other column by itself."""
+    """Groups of adjacent columns of one run; every other column separately."""
     places = groupby(range(len(columns)), key=lambda k: columns[k].of or k)
     return [(key if isinstance(key, str) else "", list(some)) for key, some in places]
 

@@ -16,7 +16,7 @@ PROVEN = ("optimal", "within_tolerance")
 """Statuses of runs whose value and bound meet."""
 
 TIE = 1e-6
-"""Relative difference below which two values rank alike."""
+"""Relative difference below which two values have the same rank."""
 DIFFERS = " (not the catalogue's)"
 """Appended to the name of a model whose file differs from the catalogue: the paper's figures do not apply to it."""
 
@@ -79,7 +79,7 @@ def group(records: Iterable[Record]) -> list[Group]:
 
 
 def run_namer(records: Sequence[Record]) -> Callable[[Record], str]:
-    """Names of runs that tell apart runs of other time limits, and of code that was changed in between."""
+    """Names of runs that distinguish time limits, and versions of code that has changed."""
     limits = {record["time_limit"] for record in records}
     sources: dict[str, set[str]] = {}
     for record in records:
@@ -113,7 +113,7 @@ def _place(which: str) -> int:
 
 
 def family(which: str) -> str:
-    """The paper's set that a set is, or resembles."""
+    """The paper's set to which a set belongs, or which it resembles."""
     return which.removesuffix("-like")
 
 
@@ -127,7 +127,7 @@ def title(which: str) -> str:
 
 
 def log_potential(record: Record) -> float | None:
-    """What the paper reports as logPot of this method: the value of the labelling, or of the relaxed solution."""
+    """The paper's logPot of this method: the value of the labelling, or of the relaxed solution."""
     stopped = record["method"] == "lp" and record.get("kind") == "approximate"  # the simplex method did not finish
     if record["method"] in RELAXED and record.get("relaxed_value") is not None and not stopped:
         return float(record["relaxed_value"])

@@ -18,10 +18,10 @@ MAPS_PER_SET = 8
 """Number of models per set that are drawn."""
 
 _WHY = {
-    "seg-2": "superpixels: the files hold which ones touch, not where their pixels are",
-    "seg-21": "superpixels: the files hold which ones touch, not where their pixels are",
-    "scene": "superpixels: the files hold which ones touch, not where their pixels are",
-    "protein": "interactions of proteins, which have no place in a picture",
+    "seg-2": "superpixels: the files say which ones touch, not where their pixels are",
+    "seg-21": "superpixels: the files say which ones touch, not where their pixels are",
+    "scene": "superpixels: the files say which ones touch, not where their pixels are",
+    "protein": "interactions of proteins, which have no position in an image",
 }
 
 
@@ -38,7 +38,7 @@ def maps_of(mine: Group) -> str:
 
 
 def _reason(mine: Group) -> str:
-    """Why no model of a set is drawn."""
+    """The reason why no model of a set is drawn."""
     records = [record for some in mine.cells.values() for record in some]
     if not records:
         return "no run has a labelling"
@@ -70,7 +70,7 @@ def _model(mine: Group, model: str) -> str:
 def _picture(name: str, value: float, labels: Ints, best: Ints, shape: Sequence[int]) -> str:
     count = int(max(labels.max(), best.max())) + 1
     differs = labels != best
-    shares = f"{100 * differs.mean():.1f} % unlike the best" if differs.any() else "the best here"
+    shares = f"{100 * differs.mean():.1f} % different from the best" if differs.any() else "the best here"
     images = (("labels", _image(labels, count, shape)), ("differences", _image(differs.astype(np.int64), 2, shape)))
     tags = "".join(f"<img class={kind} alt='{kind} of {html.escape(name)}' src='{uri}'>" for kind, uri in images)
     text = f"<b>{html.escape(name)}</b> {value:.2f}<br>{shares}"

@@ -25,7 +25,7 @@ log = logging.getLogger("mapmrf")
 
 @dataclass(frozen=True)
 class ModelRef:
-    """A model that is read or generated where it is needed.
+    """A model that is read or generated on demand.
 
     Attributes
     ----------
@@ -34,17 +34,17 @@ class ModelRef:
     path
         The model file, or empty for a look-alike.
     number, scale
-        Which look-alike of its family, and how large.
+        Number of the look-alike in its family, and its scale.
     best
         Best known log potential, if any.
     digest
-        Checksum of the content of the file, where it is known.
+        Checksum of the content of the file, if known.
     checksum
         For a file of the catalogue ``right``, ``differs``, or ``unknown`` where the catalogue has no checksum.
     pickled
         File of a model that was in memory, instead of `path`.
     max_bytes
-        Bytes that reading the file may take, None for the memory of the machine.
+        Memory for reading the file in bytes, None for the memory of the machine.
     """
 
     set: str
@@ -74,7 +74,7 @@ class ModelRef:
             from mapmrf.formats import read
 
             return read(self.path, max_bytes=self.max_bytes)
-        if self.pickled:  # its arrays are made read-only again: kernels are compiled for such
+        if self.pickled:  # make its arrays read-only again: kernels are compiled for those
             return replace(cast(FactorGraph, pickle.loads(Path(self.pickled).read_bytes())))
         from mapmrf.datasets.lookalikes import lookalike
 
@@ -82,9 +82,9 @@ class ModelRef:
 
 
 def of_set(which: str, data: str | Path | None = None) -> list[ModelRef]:
-    """The models of one of the paper's sets whose files are there, with their checksums verified.
+    """The models of one of the paper's sets whose files are present, with their checksums verified.
 
-    A file with other content counts as another model: identified by that content, without a best known value.
+    A file with other content is treated as another model: identified by its content, without a best known value.
     """
     from mapmrf.datasets.catalogue import entries, locate
 
@@ -118,7 +118,7 @@ def like_set(which: str, most: int | None = None, scale: float = 1.0) -> list[Mo
 
 
 def from_files(paths: Iterable[str | Path]) -> list[ModelRef]:
-    """The user's own model files, identified by their content; equal names get the folder as prefix.
+    """The user's model files, identified by their content; equal names get the folder as prefix.
 
     Raises
     ------
@@ -138,7 +138,7 @@ def from_files(paths: Iterable[str | Path]) -> list[ModelRef]:
 
 
 def from_graphs(graphs: Mapping[str, FactorGraph], folder: str | Path) -> list[ModelRef]:
-    """Models in memory by name, put into a folder where workers find them, and identified by their content."""
+    """Models in memory by name, written to a folder for the workers, and identified by their content."""
     found = []
     for number, (name, graph) in enumerate(graphs.items()):
         path = Path(folder, f"{number}.pickle")
@@ -174,7 +174,7 @@ def lattice(graph: FactorGraph) -> tuple[int, int] | None:
 
 
 def _is_lattice(found: Ints, height: int, width: int) -> bool:
-    """Whether pairs, as first x n + second, are all those of a grid and none but of neighbours."""
+    """Return whether pairs, as first x n + second, include all those of a grid and only neighbours."""
     at = np.arange(height * width).reshape(height, width)
 
     def coded(first: Ints, second: Ints) -> Ints:

@@ -10,7 +10,7 @@ from mapmrf.bench.cells import Cell, Column, Table
 
 
 def table_html(table: Table, *, heading: bool = True) -> str:
-    """A table that can be sorted by its columns, by the values of the cells."""
+    """A table that can be sorted by the values in its columns."""
     right = table.numeric()
     body = "\n".join(_line(table.columns, row, right) for row in table.rows)
     foot = "" if table.summary is None else f"<tfoot>{_line(table.columns, table.summary, right)}</tfoot>"

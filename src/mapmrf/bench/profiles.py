@@ -1,4 +1,4 @@
-"""Times to a target, performance profiles and anytime curves: what charts, figures and tables of runs are made of.
+"""Times to a target, performance profiles and anytime curves: the data of charts, figures and tables of runs.
 
 Nothing here draws. A curve is a list of corners of a step function that grows from left to right.
 """
@@ -17,16 +17,16 @@ from mapmrf.bench.groups import TIE, Group
 from mapmrf.bench.records import TRACE_COLUMNS, Record
 
 TARGETS = {"best known": TIE, "0.1 %": 1e-3, "1 %": 1e-2}
-"""Targets: relative distances to the best known value that a run has to reach, by name."""
+"""Targets by name: relative distances to the best known value that a run must reach."""
 TICK = 1e-3
-"""Seconds below which times are not told apart."""
+"""Seconds below which times are considered equal."""
 INTERVAL = (0.1, 0.9)
 """Quantiles over the seeds between which the band of an anytime curve lies."""
 TIMES = 60
 """Points of an anytime curve."""
 
 Curve = list[tuple[float, float]]
-"""Corners of a step function: from each on, the value is the second number."""
+"""Corners of a step function: from each time on, the value is the second number."""
 
 
 # -- time to a target -------------------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ def steps(record: Record) -> Curve:
 
 
 def time_to(record: Record, target: float) -> float:
-    """Seconds until a run had a labelling of at least this value; infinite if it never had.
+    """Seconds until a run had a labelling of at least this value; infinite if it never did.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def performance_profile(times: Mapping[str, Sequence[float]]) -> dict[str, Curve
     r"""Performance profiles of Dolan and Moré (2002).
 
     The profile of a solver at :math:`\tau` is the share of the problems on which it takes at most :math:`\tau` times
-    as long as the fastest solver there. Problems that nobody solves count. Times below `TICK` are not told apart.
+    as long as the fastest solver there. Problems that no solver solves count. Times below `TICK` are considered equal.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ class Band:
     low, middle, high : (n,)
         Quantiles of the values at that time: the lower end of the interval, the median, the upper end.
     seeds
-        How many there are.
+        Their number.
     """
 
     times: Floats

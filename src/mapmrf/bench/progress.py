@@ -27,7 +27,7 @@ class BenchBar(TerminalBar):
     def update(self, record: Record) -> None:
         """Count a record."""
         self._left.pop(record["key"], None)
-        spent = float(record.get("runtime") or record["time_limit"])  # what was killed took at least its limit
+        spent = float(record.get("runtime") or record["time_limit"])  # a killed run took at least its limit
         self._seconds.setdefault((record["run"], record["set"]), []).append(spent)
         if record["outcome"] not in ("done", "unsupported"):
             self.troubles[record["outcome"]] += 1

@@ -1,4 +1,4 @@
-"""Records as tables of pandas and datasets of xarray."""
+"""Records as pandas tables and xarray datasets."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ FIGURES = (
     "value", "bound", "gap", "relaxed_value", "best", "iterations", "runtime", "compile_time", "setup_time",
     "peak_memory", "uniform", "fractional",
 )  # fmt: skip
-"""Fields of a record that are numbers of a run."""
+"""Numeric fields of a record."""
 TEXTS = ("status", "kind", "outcome", "message")
 NESTED = ("trace", "labels", "options", "details", "given", "shape")
-"""Fields that are not columns of a table of runs; what was given as an option is one by itself."""
+"""Fields that are not columns of a table of runs; each given option is a column."""
 
 
 def records_frame(records: Sequence[Record], of: str) -> Any:
@@ -67,7 +67,7 @@ def records_dataset(records: Sequence[Record]) -> Any:
 
 
 def _model_namer(records: Sequence[Record]) -> Any:
-    """Names of models, with the set before it if another set has a model of that name."""
+    """Names of models, prefixed by the set if another set has a model of that name."""
     sets: dict[str, set[str]] = {}
     for record in records:
         sets.setdefault(record["model"], set()).add(record["set"])

@@ -1,4 +1,4 @@
-"""Records of finished runs, one JSON object per line, each written in one piece and flushed to disk at once."""
+"""Records of finished runs, one JSON object per line, each written in one piece and flushed to disk immediately."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class RecordFile:
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             self._lock()
-            found = read_records(self.path)  # before anything is cut off: it may be some other file
+            found = read_records(self.path)  # before anything is truncated: it may be some other file
             self._mend()
         except BaseException:
             os.close(self._file)
@@ -69,7 +69,7 @@ class RecordFile:
     def _lock(self) -> None:
         try:
             import fcntl
-        except ImportError:  # no such locks on this system: two benchmarks on one file are up to the user
+        except ImportError:  # no such locks on this system: the user must avoid two benchmarks on one file
             return
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -88,7 +88,7 @@ class RecordFile:
             os.fsync(self._file)
 
     def append(self, record: Record) -> None:
-        """Write a record and wait until it is on disk; a second one with the same key is refused."""
+        """Write a record and wait until it is on disk; raise if there is already one with the same key."""
         if record["key"] in self.keys:
             raise MapMRFError(f"{self.path}: this run already has a record")
         line = memoryview((json.dumps(plain(record), default=str) + "\n").encode("utf-8"))
@@ -141,12 +141,12 @@ def _lines(path: Path) -> Iterator[Record]:
             record = None
         if not isinstance(record, dict) or not _is_record(record):
             raise FormatError(f"{path}: line {number}: found {line[:40]!r}, expected a record of `mapmrf bench`")
-        # A model may be called inf: only what is a figure becomes one again.
+        # A model may be called inf: only figures are converted back.
         yield {key: value if key in _TEXTS else numbers(value) for key, value in record.items()}
 
 
 def _is_record(record: Record) -> bool:
-    """Whether the fields that tables and charts need are there, and of the right type."""
+    """Return whether the fields that tables and charts need are present, and of the right type."""
     needed: dict[str, type | UnionType] = dict.fromkeys(("key", "set", "model", "run", "method", "outcome"), str)
     needed |= {"message": str, "time_limit": int | float}
     if record.get("outcome") == "done":
@@ -168,7 +168,7 @@ def thin(trace: Iterable[TracePoint], most: int = TRACE_POINTS) -> list[list[Any
 
 
 def _spread(points: list[TracePoint], most: int) -> list[TracePoint]:
-    """Some of the points, closer together at the beginning, where most happens."""
+    """Some of the points, denser at the beginning, where most happens."""
     if len(points) <= most:
         return points
     places = np.unique(np.geomspace(1, len(points), most).astype(int) - 1)
@@ -202,7 +202,7 @@ def unpack_labels(text: str) -> Ints:
     with contextlib.suppress(ValueError, KeyError, TypeError, zlib.error):
         kind, _, packed = text.partition(":")
         dtype = np.dtype({"u1": "<u1", "u4": "<u4"}[kind])
-        # A few bytes may stand for very many: no more are unpacked than a record has.
+        # A few bytes may expand to very many: unpack no more than a record can have.
         unpacker = zlib.decompressobj()
         data = unpacker.decompress(base64.b64decode(packed), MAX_LABELS * dtype.itemsize + 1)
         if unpacker.eof and len(data) <= MAX_LABELS * dtype.itemsize:

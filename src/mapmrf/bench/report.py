@@ -53,11 +53,11 @@ def build_report(records: Sequence[Record], heading: str = "mapmrf benchmark") -
         "data": json.dumps(_rounded(data), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
     }
     page = _without(_asset("report.html"), _empty_sections(data, parts))
-    return re.sub(r"<!--(\w+)-->", lambda mark: parts[mark[1]], page)  # in one pass: a name may look like a mark
+    return re.sub(r"<!--(\w+)-->", lambda mark: parts[mark[1]], page)  # in one pass: a name may look like a placeholder
 
 
 def _empty_sections(data: dict[str, Any], parts: dict[str, str]) -> list[str]:
-    """Sections of the page that would have nothing in them."""
+    """Sections of the page that would be empty."""
     models = [model for some in data["sets"] for model in some["models"]]
     runs = [run for model in models for run in model["runs"].values()]
     places = [TRACE_COLUMNS.index(name) for name in ("primal", "sphere", "rho")]
@@ -77,7 +77,7 @@ def _empty_sections(data: dict[str, Any], parts: dict[str, str]) -> list[str]:
 
 
 def _without(page: str, sections: Sequence[str]) -> str:
-    """The page without some sections, and without the links to them."""
+    """Remove some sections from the page, with the links to them."""
     for name in sections:
         page = re.sub(rf' *<a href="#{name}">.*?</a>\n', "", page)
         page = re.sub(rf'<section id="{name}">.*?</section>\n', "", page, flags=re.DOTALL)
@@ -178,7 +178,7 @@ def _lead(records: Sequence[Record], groups: Sequence[Group]) -> str:
 
 
 def _warnings(groups: Sequence[Group]) -> str:
-    """A warning of models whose files differ from the catalogue."""
+    """A warning about models whose files differ from the catalogue."""
     wrong = [model.removesuffix(DIFFERS) for mine in groups for _, model in mine.models if model.endswith(DIFFERS)]
     if not wrong:
         return ""
@@ -229,7 +229,7 @@ def _machine(records: Sequence[Record]) -> str:
     found = {name: sorted({str(r[key]) for r in records if r.get(key)}) for key, name in names.items()}
     found["other packages"] = sorted({str(r["package"]) for r in records if r.get("package")})
     found["seconds per run"] = [f"{limit:g}" for limit in sorted({record["time_limit"] for record in records})]
-    found["page made"] = [time.strftime("%Y-%m-%d %H:%M")]
+    found["page created"] = [time.strftime("%Y-%m-%d %H:%M")]
     lines = [
         f"<tr><th scope=row>{name}</th><td>{html.escape(', '.join(texts))}</td></tr>"
         for name, texts in found.items()

@@ -24,7 +24,7 @@ from mapmrf.plugins import is_file_name
 from mapmrf.registry import checked_class, make_method, method_class, method_names
 
 PEER = "peer:"
-"""Prefix of other packages among the names of the methods."""
+"""Prefix of other packages in method names."""
 TIME_LIMIT = 60.0
 """Default time limit of a run in seconds."""
 
@@ -42,9 +42,9 @@ class MethodConfig:
     name
         Name of the run in the tables.
     source
-        Digest of the file of a method that is not ours: a run of other code is another run.
+        Digest of a custom method's file: after a change of code, it is another run.
     pickled
-        The method itself, if it has no name by which a worker could find it.
+        The method itself, if a worker could not find it by name.
     """
 
     method: str
@@ -62,14 +62,14 @@ class MethodConfig:
         if self.is_peer:
             _check_peer(self.peer, self.options)
             return
-        try:  # a bad option is an error now, not when its turn comes
+        try:  # report a bad option now, not when its turn comes
             self.make()
         except TypeError as error:
             raise OptionError(f"{self.method}: an option is of the wrong type: {error}") from None
 
     @classmethod
     def of(cls, method: str | Method | type[Method], name: str = "") -> MethodConfig:
-        """The run of a method that is given by name, as a class or as an object.
+        """The run of a method given by name, as a class or as an object.
 
         Examples
         --------
@@ -101,7 +101,7 @@ class MethodConfig:
 
     @property
     def short(self) -> str:
-        """The method's name, of one in a file without the folder: ``my_file.py:Greedy``."""
+        """The method's name, without the folder of its file: ``my_file.py:Greedy``."""
         if not is_file_name(self.method):
             return self.method
         path, mark, chosen = self.method.rpartition(".py")
@@ -129,7 +129,7 @@ def _changed(method: Method) -> dict[str, Any]:
 
 
 def _digest(cls: type) -> str:
-    """Digest of the source of a class: of its file, in a notebook of the class alone, otherwise of its name."""
+    """Digest of the source of a class: of its file, in a notebook of the class only, otherwise of its name."""
     text = cls.__qualname__
     for thing in (cls, inspect.getmodule(cls)):
         with contextlib.suppress(OSError, TypeError):
@@ -138,7 +138,7 @@ def _digest(cls: type) -> str:
 
 
 def _pickled(method: Method) -> bytes:
-    """A method as bytes; unlike pickle, cloudpickle also sends classes of a notebook or a script."""
+    """A method as bytes; unlike pickle, cloudpickle also handles classes of a notebook or a script."""
     return bytes(importlib.import_module("cloudpickle").dumps(method))
 
 
@@ -162,7 +162,7 @@ class BenchTask:
 
     @property
     def key(self) -> str:
-        """Identifies the run, whatever else the list holds and wherever the model file is."""
+        """Key of the run, independent of the rest of the list and of the location of the model file."""
         parts = {"model": self.model.identity, "method": self.run.short, "options": dict(self.run.options)}
         parts |= {"source": self.run.source} if self.run.source else {}
         text = json.dumps({**parts, "seed": self.seed, "time_limit": self.time_limit}, sort_keys=True, default=str)

@@ -1,7 +1,7 @@
 """Run benchmark tasks in worker processes and write every record as soon as it is finished.
 
-The pool of `mapmrf.batch` will not do: a run here has a deadline after which its process alone is killed, and a crash
-is a record with its exit code; joblib ends all workers together.
+The pool of `mapmrf.batch` is not suitable: a run here has a deadline after which only its process is killed, and a
+crash is recorded with its exit code; joblib ends all workers together.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mapmrf.bench.worker import BEGINS, PREPARES, machine, work
 from mapmrf.interrupts import Interrupts, blocked
 
 GRACE = 60.0
-"""Seconds beyond its time limit after which a run is killed: the last step and the report take some of them."""
+"""Seconds beyond its time limit after which a run is killed: the last step and the report need some of them."""
 SETUP = 600.0
 """Seconds for reading the model and compiling the method, after which a run is killed."""
 
@@ -53,7 +53,7 @@ class RunLimits(NamedTuple):
 
 @dataclass(frozen=True)
 class Summary:
-    """How a benchmark ended: tasks planned, done before, done in this call, and whether it was interrupted."""
+    """Summary of a benchmark: tasks planned, done before, done in this call, and whether it was interrupted."""
 
     planned: int
     before: int
@@ -70,16 +70,16 @@ def run_all(
     retry: bool = False,
     listener: Listener | None = None,
 ) -> Summary:
-    """Run all tasks without a record in the file, `jobs` at a time.
+    """Run all tasks without a record in the file, `jobs` in parallel.
 
-    Ctrl-C ends the runs under way, which leave no record; the same call resumes the benchmark.
+    Ctrl-C ends the current runs, which leave no record; the same call resumes the benchmark.
 
     Parameters
     ----------
     tasks
         The runs.
     path
-        The file of records; created, or appended to.
+        The file of records, created or resumed.
     jobs
         Number of worker processes.
     limits
@@ -97,7 +97,7 @@ def run_all(
 
 
 class _Bench:
-    """A benchmark under way: what the threads that supervise the workers share."""
+    """A running benchmark: state shared by the threads that supervise the workers."""
 
     def __init__(
         self, file: RecordFile, tasks: Sequence[BenchTask], hire: Callable[[], _BenchWorker], listener: Listener | None
@@ -112,7 +112,7 @@ class _Bench:
         self.done = 0
 
     def run(self, jobs: int) -> bool:
-        """Supervise `jobs` workers until all is done; return whether Ctrl-C ended it."""
+        """Supervise `jobs` workers until all tasks are done; return whether Ctrl-C ended it."""
         threads = [threading.Thread(target=self._supervise, name=f"mapmrf-bench-{number}") for number in range(jobs)]
         for thread in threads:
             thread.start()
@@ -125,7 +125,7 @@ class _Bench:
             return self._stop(threads, True)
 
     def _stop(self, threads: Sequence[threading.Thread], interrupted: bool) -> bool:
-        """End the runs under way, and raise what went wrong in a thread."""
+        """End the current runs, and raise the error of a thread, if any."""
         self.stopped.set()
         for thread in threads:
             thread.join()
@@ -134,10 +134,10 @@ class _Bench:
         return interrupted
 
     def _supervise(self) -> None:
-        """Run task after task, one at a time; every job has its own thread.
+        """Run tasks one by one; every job has its own thread.
 
-        Every peer has its own worker: OR-Tools and highspy ship different libraries of the same name, and whichever is
-        loaded second cannot be used.
+        Every peer has its own worker: OR-Tools and highspy ship different libraries with the same name, and the second
+        one loaded cannot be used.
         """
         workers: defaultdict[str, _BenchWorker] = defaultdict(self.hire)
         try:
@@ -164,7 +164,7 @@ class _Bench:
 
 
 class _BenchWorker:
-    """A worker process, started when needed and again after it was killed."""
+    """A worker process, started on demand and restarted after it was killed."""
 
     def __init__(self, limits: RunLimits) -> None:
         self.limits = limits
@@ -190,7 +190,7 @@ class _BenchWorker:
             return _lost(task, "crash", f"the process ended with code {code}")
 
     def _wait(self, task: BenchTask, seconds: float, phase: str, stopped: threading.Event) -> Any:
-        """The next message of the process; the record of a killed run if it takes too long, None if all was stopped."""
+        """The next message of the process; the record of a killed run after a timeout, None if all was stopped."""
         end = time.monotonic() + seconds
         while not self.pipe.poll(0.1):
             if stopped.is_set():
@@ -234,9 +234,9 @@ _STARTING = threading.Lock()
 
 @contextlib.contextmanager
 def _without_main() -> Iterator[None]:
-    """Keep a new process from importing the main module: a user's script, which may run a benchmark itself.
+    """Prevent a new process from importing the main module: a user's script, which may run a benchmark itself.
 
-    Methods that are defined there are sent by their content.
+    Methods defined there are sent by value.
     """
     main: Any = sys.modules["__main__"]
     with _STARTING:

@@ -13,19 +13,19 @@ from mapmrf.bench.cells import Cell, Column, Table, count, number
 from mapmrf.bench.groups import TIE, Group, loss
 
 FEWEST = 6
-"""Models from which on a difference can be significant at the 5 % level: with five, the smallest p is 1/16."""
+"""Number of models from which a difference can be significant at the 5 % level: with five, the smallest p is 1/16."""
 LEVEL = 0.05
 """Level below which a corrected p is marked."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two runs on the models that both have solved.
+    """Two runs on the models that both solved.
 
     Attributes
     ----------
     run, other
-        The two.
+        Names of the two runs.
     better, equal, worse
         Models on which the labelling of `run` is better than that of `other`, as good, and worse.
     p
@@ -44,7 +44,7 @@ class Comparison:
 
 
 def signed_rank(differences: Sequence[float]) -> float:
-    """Two-sided p of Wilcoxon's signed-rank test; differences of 0 are left out, and 1 if there is no other.
+    """Two-sided p of Wilcoxon's signed-rank test; differences of 0 are ignored, and p is 1 if there are no others.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def signed_rank(differences: Sequence[float]) -> float:
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Corrected for so many tests by the step-down procedure of Holm (1979).
+    """Correct p-values for multiple tests by the step-down procedure of Holm (1979).
 
     Examples
     --------
@@ -109,7 +109,7 @@ def _minus(a: float, b: float) -> float:
 
 
 def _compared(first: str, second: str, gains: Sequence[float]) -> Comparison:
-    """Gains of the first over the second, turned round if the second is better."""
+    """Gains of the first over the second, reversed if the second is better."""
     better, worse = sum(x > 0 for x in gains), sum(x < 0 for x in gains)
     p = signed_rank(gains)
     if worse > better:
@@ -137,5 +137,5 @@ def wilcoxon_table(name: str, title: str, groups: Sequence[Group]) -> Table:
 
 
 def _probability(p: float) -> Cell:
-    """A p-value with two digits that count."""
+    """Format a p-value with two significant digits."""
     return number(p, 4) if p >= 1e-3 else Cell(f"{p:.1e}", p)

@@ -89,7 +89,7 @@ def datasets(groups: Sequence[Group]) -> Table:
 
 
 def is_papers(mine: Group) -> bool:
-    """Whether these are models of the paper, which alone have figures of the paper beside ours."""
+    """Return whether these are models of the paper, which are compared with its figures."""
     return mine.name in SETS
 
 
@@ -353,7 +353,7 @@ _PAPERS_TYPES = {
 
 def _kinds_note(which: str) -> str:
     about = _PAPERS_TYPES.get(which, "")
-    return f"{_TYPES} Methods that give labellings alone are valid by nature. {about}".strip()
+    return f"{_TYPES} Methods that return only labellings are valid by definition. {about}".strip()
 
 
 def kind_counts(mine: Group) -> Table:

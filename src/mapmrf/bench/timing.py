@@ -1,4 +1,4 @@
-"""Runs whose time contains no compilation: one in which a kernel was compiled is made again."""
+"""Timed runs without compilation: a run in which a kernel was compiled is repeated."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from mapmrf.errors import MapMRFError
 from mapmrf.result import Result, Status, TracePoint
 
 ATTEMPTS = 4
-"""Runs after which it is given up to have one in which nothing is compiled."""
+"""Maximum number of attempts at a run in which nothing is compiled."""
 FURTHER = 1.25
-"""How far a preparing run goes, in units of the time limit: a timed one may get a little further than the last."""
+"""Length of a preparing run in units of the time limit: a timed one may get a little further than the last."""
 LOADING, LEAST_LOADING = 0.02, 0.1
-"""Share of the time limit, and seconds, that a run may spend on loading kernels before it is repeated."""
+"""Share of the time limit, and seconds, spent on loading kernels above which a run is repeated."""
 
 Callback = Callable[[TracePoint, Ints], bool | None]
 
@@ -32,17 +32,17 @@ class Solve(Protocol):
 
 
 class RunClock(Protocol):
-    """Who is told when the clock of a run starts, and when what follows is preparation."""
+    """Receives the start of a run's clock, and the start of preparations."""
 
     def begins(self) -> None:
-        """Note that the run begins that will be recorded, unless something is compiled in it."""
+        """Note the start of a run that will be recorded, unless something is compiled in it."""
 
     def prepares(self) -> None:
-        """Note that something is compiled, and that a run is made for that alone."""
+        """Note that something is compiled, and that a run is done only for that."""
 
 
 class Compilations:
-    """Counts what is compiled for this process, by any thread, here or elsewhere; loading compiled code does not count.
+    """Counts compilations for this process, by any thread, here or elsewhere; loading compiled code does not count.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class Compilations:
 
     @property
     def seconds(self) -> float:
-        """Seconds in which at least one thread has compiled."""
+        """Seconds in which at least one thread was compiling."""
         with self._lock:
             return self._seconds + (time.perf_counter() - self._began if self._depth else 0.0)
 
@@ -106,11 +106,11 @@ class Compilations:
 
 
 def time_run(solve: Solve, time_limit: float, clock: RunClock) -> tuple[Result, float]:
-    """The result of a run in which nothing was compiled, and the seconds of what came before, which are set-up.
+    """The result of a run in which nothing was compiled, and the seconds before it, which are set-up.
 
-    A method of several phases compiles each when it gets there, so the warm-up does not compile all. As soon as
-    something is compiled the run ends, and another one, whose time without compiling is limited, compiles all that a
-    run of this length needs. A run that was cut short by loading many kernels is repeated as well, once.
+    A method of several phases compiles each when it gets there, so the warm-up does not compile everything. As soon as
+    something is compiled, the run ends, and another one, whose time without compiling is limited, compiles everything
+    that a run of this length needs. A run that was cut short by loading many kernels is also repeated, once.
 
     Raises
     ------
@@ -129,11 +129,11 @@ def time_run(solve: Solve, time_limit: float, clock: RunClock) -> tuple[Result, 
         spent += result.runtime
         if compiled.n:
             spent += prepare(solve, time_limit)
-    raise MapMRFError(f"kernels were compiled in each of {ATTEMPTS} runs, so that none could be timed")
+    raise MapMRFError(f"kernels were compiled in each of {ATTEMPTS} runs, so none could be timed")
 
 
 def prepare(solve: Solve, time_limit: float) -> float:
-    """Run until the time limit is over, compiling not counted; return the seconds that this took in all."""
+    """Run until the time limit, not counting compilation; return the total seconds."""
     with Compilations() as compiled:
         end = FURTHER * time_limit
         return solve(None, lambda point, labels: point.time - compiled.seconds > end).runtime

@@ -28,12 +28,12 @@ from mapmrf.polytope import describe
 from mapmrf.result import Result
 
 BEGINS, PREPARES = "begins", "prepares"
-"""Messages sent before the record of a run: its clock starts; something is compiled, and it will be made again."""
+"""Messages sent before the record of a run: its clock starts; something is compiled, and it will be repeated."""
 
 
 def work(pipe: Connection, memory: int) -> None:
-    """Do the runs that come through a pipe until it closes; `memory` is the limit in bytes, 0 for none."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that hands out the runs
+    """Do the runs received through a pipe until it closes; `memory` is the limit in bytes, 0 for none."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the process that distributes the runs
     threading.Thread(target=_leave_with_parent, args=(os.getppid(),), daemon=True).start()
     runner, clock = Runner(memory), PipeClock(pipe)
     while True:
@@ -45,7 +45,7 @@ def work(pipe: Connection, memory: int) -> None:
 
 
 def _leave_with_parent(parent: int) -> None:
-    """End this process when its parent is gone: nobody waits for the run any more."""
+    """End this process when its parent is gone: nobody is waiting for the run."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
@@ -62,7 +62,7 @@ class SilentClock:
 
 
 class PipeClock:
-    """What the process that hands out the runs is told; any thread may compile."""
+    """Reports to the process that distributes the runs; any thread may compile."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
@@ -118,7 +118,7 @@ class Runner:
         return self._model[1]
 
     def _warm_up(self, task: BenchTask, graph: FactorGraph) -> Record:
-        """Compile the method, or import the other package, before the clock starts; return how long that took."""
+        """Compile the method, or import the other package, before the clock starts; return the seconds."""
         began = time.perf_counter()
         about: Record = {}
         if task.run.is_peer:
@@ -143,7 +143,7 @@ def _model_fields(graph: FactorGraph) -> Record:
 
 
 def _timed(task: BenchTask, graph: FactorGraph, clock: RunClock) -> tuple[Result, float]:
-    """The result of a run without compilations, and the seconds of set-up within it or before."""
+    """The result of a run without compilation, and the seconds of set-up within or before it."""
     if task.run.is_peer:
         clock.begins()
         reset_peak()
@@ -227,7 +227,7 @@ def peak_memory() -> int | None:
 
 @contextlib.contextmanager
 def _memory_limit(size: int) -> Any:
-    """Limit this process to `size` bytes beyond what it has; 0 for no limit."""
+    """Limit this process to `size` bytes more than it uses now; 0 for no limit."""
     try:
         import resource
     except ImportError:

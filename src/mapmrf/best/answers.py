@@ -1,4 +1,4 @@
-"""BestLabellings: several labellings of one model, from the best downwards."""
+"""BestLabellings: several labellings of one model, in descending order of value."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from mapmrf.result import Result, Status, relative_gap
 
 @dataclass(frozen=True, eq=False)
 class BestLabellings(Sequence[Result]):
-    """Labellings from the best downwards: a sequence of Result.
+    """Labellings in descending order of value: a sequence of Result.
 
-    The `bound` of each Result is an upper limit for all labellings but those before it, and its status says whether
-    that is met: ``optimal`` for the second one is the proof that only the first is better. With a distance, labellings
-    that are too close to those before it do not count.
+    The `bound` of each Result is an upper bound on all labellings but those before it, and its status says whether it
+    is attained: ``optimal`` for the second one proves that only the first is better. With a distance, labellings that
+    are too close to those before it are ignored.
 
     Attributes
     ----------
     results
-        The labellings; fewer than asked for if there are no more, or if time was over.
+        The labellings; fewer than requested if there are no more, or if the time was up.
     bound
-        Upper limit for the value of all other labellings; -inf if there are none of finite value.
+        Upper bound on the value of all other labellings; -inf if there are none of finite value.
     status
-        ``optimal`` if these are the best, in this order, with proof; ``infeasible`` if there is no labelling.
+        ``optimal`` if these are proven to be the best, in this order; ``infeasible`` if there is no labelling.
     runtime
-        Seconds in all.
+        Total seconds.
 
     Examples
     --------
@@ -70,7 +70,7 @@ class BestLabellings(Sequence[Result]):
         return f"BestLabellings({len(self)}: {values}{more}, others at most {self.bound:.6f}, {self.status.value})"
 
     def summary(self, *, shown: int = 30) -> str:
-        """A line per labelling for people, with its first `shown` labels, and what is known of all others.
+        """Return a line per labelling, with its first `shown` labels, and the bound on all others.
 
         Examples
         --------
@@ -111,7 +111,7 @@ class BestLabellings(Sequence[Result]):
 
     @classmethod
     def from_json(cls, text: str) -> BestLabellings:
-        """Read back what `to_json` wrote.
+        """Read labellings written by `to_json`.
 
         Examples
         --------
@@ -132,9 +132,9 @@ class BestLabellings(Sequence[Result]):
 
 
 def answer(graph: FactorGraph, labels: Ints, value: float, bound: float, template: Result) -> Result:
-    """A labelling as a Result: with its bound, and the status that this gives.
+    """A labelling as a Result, with its bound and the status that follows.
 
-    Method, options, seed and, where nothing is proven, the status are those of a template.
+    Method, options, seed and, if nothing is proven, the status are those of a template.
     """
     gap = relative_gap(value, bound, graph.unit)
     assert gap is not None

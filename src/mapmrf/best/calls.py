@@ -16,18 +16,18 @@ from mapmrf.solver import solve
 
 @dataclass
 class SolveCalls:
-    """How to solve the models of one task, and until when.
+    """How to solve the models of one task, and the deadline.
 
     Attributes
     ----------
     method, seed, threads
         As for `solve`.
     deadline
-        When the time limit of the whole task is over, by `time.perf_counter`; inf without one.
+        Deadline of the whole task, by `time.perf_counter`; inf without a time limit.
     began
-        When the task began.
+        Start of the task.
     count
-        Calls made.
+        Number of calls.
     """
 
     method: Method
@@ -44,14 +44,14 @@ class SolveCalls:
 
     @property
     def stopped(self) -> Status | None:
-        """Why the task must end now, if it must."""
+        """The reason why the task must end now, or None."""
         if interrupts.requested():
             interrupts.notice()
             return Status.INTERRUPTED
         return Status.TIME_LIMIT if time.perf_counter() >= self.deadline else None
 
     def solve(self, graph: FactorGraph, share: float = 1.0, initial: Ints | None = None) -> Result:
-        """Solve a model within a share of the time that is left."""
+        """Solve a model within a share of the remaining time."""
         self.count += 1
         limit = None if self.deadline == math.inf else share * self.left
         return solve(graph, self.method, time_limit=limit, seed=self.seed, threads=self.threads, initial=initial)

@@ -1,4 +1,4 @@
-"""Diverse labellings: each at a distance from all before it, or with a penalty for every label that they share."""
+"""Diverse labellings: each at a distance from all before it, or with a penalty for every label in common."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from mapmrf.result import Result, Status
 from mapmrf.rewriting import without_constraints
 
 MOST_COUNTERS = 20_000
-"""Variables that counters may add to a model."""
+"""Maximum number of variables that counters add to a model."""
 
 DOUBLINGS, HALVINGS = 40, 12
-"""Steps in search of the smallest penalty that gives the distance: upwards until one does, then between the two."""
+"""Steps of the search for the smallest penalty that gives the distance: doubling, then bisection."""
 
 
 @dataclass
 class Further:
-    """One more labelling, if any is known, and an upper limit for all that may come in its place."""
+    """One more labelling, if any is known, and an upper bound on all candidates for its place."""
 
     labels: Ints | None
     value: float
@@ -36,16 +36,16 @@ class Further:
 
 
 class DiverseSearch:
-    """Labellings one after another, each the best that is different enough from those before.
+    """Finds labellings one by one, each the best that differs enough from those before.
 
     Attributes
     ----------
     answers
-        Labellings with their values, in the order found, each with an upper limit for all that may be in its place.
+        Labellings with their values, in the order found, each with an upper bound on all candidates for its place.
     others
-        Upper limit for all further labellings.
+        Upper bound on all further labellings.
     template
-        The result of the first call, for the figures that all share.
+        The result of the first call, for the figures shared by all.
     """
 
     def __init__(self, graph: FactorGraph, m: int, calls: SolveCalls) -> None:
@@ -55,7 +55,7 @@ class DiverseSearch:
         self.template: Result | None = None
 
     def run(self, distance: int, penalty: float) -> Status | None:
-        """Find m labellings, or as many as there are; return why not, if time was over."""
+        """Find m labellings, or as many as there are; return the reason if it was cut short."""
         while len(self.answers) < self.m:
             if not self.answers:
                 further = self._first()
@@ -74,7 +74,7 @@ class DiverseSearch:
 
     @property
     def _share(self) -> float:
-        """Share of the time that is left for the next labelling."""
+        """Share of the remaining time for the next labelling."""
         return 1.0 / (self.m - len(self.answers))
 
     def _first(self) -> Further:
@@ -82,7 +82,7 @@ class DiverseSearch:
         return _further(result)
 
     def _penalised(self, penalty: float) -> Further:
-        """The best labelling minus a penalty for each label that it shares with one before: unary potentials."""
+        """The best labelling with a penalty for each label in common with one before, as unary potentials."""
         shared = agreement(self.graph, [labels for labels, _, _ in self.answers])
         result = self.calls.solve(replace(self.graph, theta_v=self.graph.theta_v - penalty * shared), self._share)
         value = self.graph.value(result.labels)
@@ -90,7 +90,7 @@ class DiverseSearch:
         return Further(None if known or value == -math.inf else result.labels, value, self.others)
 
     def _at_distance(self, distance: int) -> Further:
-        """The best labelling at a distance from all before: exact with counters if these fit, else with multipliers."""
+        """The best labelling at a distance from all before: exact by counters if these fit, else by multipliers."""
         earlier = [labels for labels, _, _ in self.answers]
         if distance > self.graph.n_vars:
             return Further(None, -math.inf, -math.inf)
@@ -104,7 +104,7 @@ class DiverseSearch:
         return self._by_multiplier(earlier, distance)
 
     def _by_multiplier(self, earlier: list[Ints], distance: int) -> Further:
-        """A reward for distance, as small as gives it; with any reward there is an upper limit."""
+        """Find the smallest reward that gives the distance; every reward yields an upper bound."""
         graph, found = self.graph, Further(None, -math.inf, self.others)
         away = len(earlier) - agreement(graph, earlier)
         low, high, reward = 0.0, math.inf, max(graph.unit, 1e-3 * abs(self.answers[0][1]) / distance)
@@ -138,7 +138,7 @@ def _further(result: Result) -> Further:
 
 
 def agreement(graph: FactorGraph, earlier: list[Ints]) -> Floats:
-    """In how many of the labellings each state is taken, (n_states,)."""
+    """Number of labellings that have each state, (n_states,)."""
     shared = np.zeros(len(graph.theta_v))
     for labels in earlier:
         shared[graph.var_ptr[:-1] + labels] += 1.0
@@ -146,10 +146,10 @@ def agreement(graph: FactorGraph, earlier: list[Ints]) -> Floats:
 
 
 def counted(graph: FactorGraph, earlier: list[Ints], distance: int) -> FactorGraph:
-    """The model with counters behind its variables: only labellings at a distance from all earlier ones are feasible.
+    """Add counters to a model, so that only labellings at a distance from all earlier ones are feasible.
 
-    Along the variables a counter adds up, to the distance at most, how many labels differ from an earlier labelling.
-    Labellings may be those of the first variables only: then the others do not count.
+    A counter runs along the variables and counts, up to the distance, the labels that differ from an earlier labelling.
+    Labellings may be of the first variables only: the others are then ignored.
 
     Examples
     --------

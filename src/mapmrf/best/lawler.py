@@ -1,6 +1,6 @@
-"""The m best labellings by Lawler's partition: what is left of a part after its best labelling falls into parts again.
+"""The m best labellings by Lawler's partition: without its best labelling, a part is divided into parts again.
 
-A part is solved only when its upper limit, at first from the dual of the part that it belonged to, is the largest.
+A part is solved only when its upper bound, initially from the dual of its parent, is the largest.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from mapmrf.problem import Problem
 from mapmrf.result import Result, Status
 
 FILLERS = 20
-"""Parts per missing labelling whose simplest labelling is tried when time is over."""
+"""Parts per missing labelling whose simplest labelling is tried when the time is up."""
 
 
 @dataclass(eq=False)
 class SolvedPart:
-    """A part whose best labelling is known, as well as the method can tell.
+    """A part with the best labelling that the method found.
 
     Attributes
     ----------
     allowed : (n_states,)
-        The states that the part's labellings may have.
+        The states allowed in the part.
     labels, value
         The best labelling found.
     bound
-        Upper limit for all labellings of the part.
+        Upper bound on all labellings of the part.
     """
 
     allowed: Bools
@@ -45,14 +45,14 @@ class SolvedPart:
 
 @dataclass(eq=False)
 class RestOfPart:
-    """What is left of a solved part: labellings that equal its best one on some variables and differ on the next.
+    """The rest of a solved part: labellings that equal its best one on some variables and differ on the next.
 
     Attributes
     ----------
     part
         The part.
     order : (n,)
-        The variables with a choice, those most certain first: they are fixed in the parts that matter most.
+        The variables with a choice, the most certain first: they are fixed in the most important parts.
     alternative : (n,)
         The most promising other state of each.
     """
@@ -62,7 +62,7 @@ class RestOfPart:
     alternative: Ints
 
     def allowed(self, graph: FactorGraph, number: int) -> Bools:
-        """The states of the part that differs on variable ``order[number]``."""
+        """The allowed states of the part that differs on variable ``order[number]``."""
         allowed, labels = self.part.allowed.copy(), self.part.labels
         same = self.order[:number]
         allowed[ranges(graph.var_ptr[same], graph.card[same])] = False
@@ -79,14 +79,14 @@ class RestOfPart:
 
 
 class LawlerSearch:
-    """The m best labellings with the help of any method.
+    """Finds the m best labellings by any method.
 
     Attributes
     ----------
     answers
-        Labellings with their values, from the best downwards, each with an upper limit for all but those before it.
+        Labellings with their values, in descending order, each with an upper bound on all but those before it.
     template
-        The result of the first call, for the figures that all share.
+        The result of the first call, for the figures shared by all.
     """
 
     def __init__(self, graph: FactorGraph, m: int, calls: SolveCalls) -> None:
@@ -97,16 +97,16 @@ class LawlerSearch:
         self._numbers = count()
         self._solved: list[tuple[float, int, SolvedPart]] = []
         self._open: list[tuple[float, int, RestOfPart, int]] = []
-        self._lost = -math.inf  # limit of the parts that no labelling is known of
+        self._lost = -math.inf  # bound on the parts without a known labelling
 
     @property
     def others(self) -> float:
-        """Upper limit for all labellings but the answers."""
+        """Upper bound on all labellings but the answers."""
         solved = max((part.bound for _, _, part in self._solved), default=-math.inf)
         return max(solved, -self._open[0][0] if self._open else -math.inf, self._lost)
 
     def run(self) -> Status | None:
-        """Find m labellings, or as many as there are; return why not, if time was over."""
+        """Find m labellings, or as many as there are; return the reason if it was cut short."""
         if not self._solve_all():
             return self.calls.stopped
         while len(self.answers) < self.m:
@@ -138,7 +138,7 @@ class LawlerSearch:
         heapq.heappush(self._solved, (-part.value, next(self._numbers), part))
 
     def _divide(self, part: SolvedPart) -> None:
-        """Cut what is left of a part into parts, with upper limits from its dual."""
+        """Divide the rest of a part into parts, with upper bounds from its dual."""
         graph, labels = self.graph, part.labels
         dual = state_bounds(Problem.compile(self._graph(part.allowed)), lambda: self.calls.stopped is not None)
         upper = np.where(part.allowed, dual.upper, -np.inf)
@@ -152,7 +152,7 @@ class LawlerSearch:
             heapq.heappush(self._open, (-limit, next(self._numbers), rest, number))
 
     def _solve_promising(self) -> bool:
-        """Solve parts until none may hold a better labelling than those known; False if time was over before."""
+        """Solve parts until none may contain a better labelling than those known; return False if the time was up."""
         while self._open:
             best = -self._solved[0][0] if self._solved else -math.inf
             if -self._open[0][0] <= best + self._tolerance:
@@ -184,7 +184,7 @@ class LawlerSearch:
         return replace(smaller, theta_v=np.where(allowed, smaller.theta_v, -np.inf))
 
     def _fill(self) -> Status | None:
-        """Add what is known when time is over: the best labellings of solved parts, and changes of one variable."""
+        """Fill up when the time is up: with the best labellings of solved parts, and changes of one variable."""
         limit, graph = self.others, self.graph
         known = [(part.value, -number, part.labels) for _, number, part in self._solved]
         missing = self.m - len(self.answers)

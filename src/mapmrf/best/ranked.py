@@ -16,11 +16,11 @@ from mapmrf.problem import Problem
 from mapmrf.result import Status
 
 STEP_ADDITIONS = 20_000_000
-"""Additions of table entries between two looks at the clock: some 30 ms."""
+"""Additions of table entries between two checks of the clock: about 30 ms."""
 
 
 class Ranked:
-    """Labellings found so far, from the best downwards, and a limit for the value of all others."""
+    """Labellings found so far, in descending order, and a bound on the value of all others."""
 
     def __init__(self) -> None:
         self.labels: list[Ints] = []
@@ -29,7 +29,7 @@ class Ranked:
 
 
 def memory_of(calls: SolveCalls) -> float:
-    """Bytes that the method allows for elimination; 0 if it is one that does not eliminate."""
+    """Bytes that the method allows for elimination; 0 if it does not eliminate."""
     method = calls.method
     if isinstance(method, Auto):
         return method.memory * 2**20 if method.elimination_entries > 0 else 0.0
@@ -37,7 +37,7 @@ def memory_of(calls: SolveCalls) -> float:
 
 
 def collected_messages(graph: FactorGraph, calls: SolveCalls) -> BucketMessages | None:
-    """The messages to the roots; None if they do not fit into memory. Not `collected` if time was over."""
+    """The messages to the roots; None if they do not fit into memory. Not `collected` if the time was up."""
     memory = memory_of(calls)
     if memory == 0:
         return None

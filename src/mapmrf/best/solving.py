@@ -25,20 +25,20 @@ from mapmrf.rewriting import Rewriting, rewrite
 from mapmrf.solver import as_graph, check_limits, usable_cores
 
 Ranking = tuple[list[tuple[Ints, float, float]], float, Status | None, Result]
-"""Labellings with value and bound, a bound on all others, why the search was cut short, and a template of results."""
+"""Labellings with value and bound, a bound on all others, the reason of an early end, and a template of results."""
 
 
 @dataclass(frozen=True)
 class Diversity:
-    """How labellings are to differ from those before them.
+    """How labellings must differ from those before them.
 
     Attributes
     ----------
     distance
-        Number of variables, at least, on which each labelling differs from every one before it.
+        Minimum number of variables in which each labelling differs from every one before it.
     penalty
-        What every label shared with a labelling before it costs; the penalty only decides which labelling is taken,
-        and is no part of its value. Either a distance above 1 or a penalty can be given.
+        Penalty for every label in common with an earlier labelling; it only decides which labelling is chosen and is
+        not part of its value. Either a distance above 1 or a penalty can be given.
 
     Examples
     --------
@@ -79,12 +79,12 @@ def solve_best(
     threads: int | None = 1,
     **options: Any,
 ) -> BestLabellings:
-    """Find the m best labellings, from the best downwards, and an upper limit for all others.
+    """Find the m best labellings, in descending order of value, and an upper bound on all others.
 
-    With ``auto`` and ``branch``, a model whose tables of elimination fit into the method's memory is eliminated, once
-    or a few times, and all labellings are read from the tables: exact. Other models are divided into parts after each
-    labelling (Lawler's partition), which `solve` solves as far as their upper limits demand: exact wherever `solve`
-    proves.
+    With ``auto`` and ``branch``, if the tables of elimination fit into the method's memory, all labellings are read
+    from the tables of one or a few eliminations: this is exact. Other models are divided into parts after each
+    labelling (Lawler's partition), which are solved as far as their upper bounds require: this is exact if `solve`
+    proves its answers.
 
     Parameters
     ----------
@@ -95,11 +95,11 @@ def solve_best(
     method
         The method that solves parts of the model, by name or as an object.
     diverse
-        The distance that each labelling keeps from all before it, as a number of variables, or a `Diversity`. With a
-        distance each labelling is the best of those left: proven where the model with counters can be eliminated,
+        Minimum distance of each labelling from all before it, as a number of variables, or a `Diversity`. With a
+        distance, each labelling is the best of the remaining ones: proven if the model with counters can be eliminated,
         otherwise as far as Lagrangian multipliers show.
     time_limit
-        Seconds in all; what is known then is returned. Ctrl-C does the same.
+        Total time in seconds, after which the labellings known so far are returned; so they are on Ctrl-C.
     seed, threads
         As for `solve`.
     **options
@@ -108,7 +108,7 @@ def solve_best(
     Returns
     -------
     BestLabellings
-        A sequence of Result, with an upper limit for all other labellings. It is shorter than m if there are no more
+        A sequence of Result, with an upper bound on all other labellings. It is shorter than m if there are no more
         labellings of finite value.
 
     Examples
@@ -140,7 +140,7 @@ def _diversity(diverse: int | Diversity | None) -> Diversity:
 
 
 def _rank(graph: FactorGraph, m: int, wanted: Diversity, calls: SolveCalls) -> Ranking:
-    """Labellings by whatever way suits the model."""
+    """Find the labellings in the way that suits the model."""
     if not wanted.plain:
         search = DiverseSearch(graph, m, calls)
         stopped = search.run(wanted.distance, wanted.penalty)
@@ -161,7 +161,7 @@ def _rank(graph: FactorGraph, m: int, wanted: Diversity, calls: SolveCalls) -> R
 
 
 def _rank_rewritten(rewriting: Rewriting, m: int, wanted: Diversity, calls: SolveCalls) -> Ranking:
-    """The labellings of a model with constraints are those of the model with tables, and in the same order."""
+    """Rank a model with constraints: its labellings are those of the model with tables, in the same order."""
     found, others, stopped, template = _rank(rewriting.graph, m, wanted, calls)
     answers = []
     for lifted, value, bound in found:
@@ -172,7 +172,7 @@ def _rank_rewritten(rewriting: Rewriting, m: int, wanted: Diversity, calls: Solv
 
 
 def _template(graph: FactorGraph, calls: SolveCalls) -> Result:
-    """What all results share where `solve` is not called."""
+    """The figures shared by all results if `solve` is not called."""
     options = asdict(calls.method)  # type: ignore[call-overload]
     bare = Result.of_labels(graph, graph.unary_labels, Status.CONVERGED, calls.method.name)
     return replace(bare, options=options, seed=calls.seed)

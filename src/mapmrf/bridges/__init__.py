@@ -1,7 +1,7 @@
-"""Bridges to other libraries: their models in and out, and our solvers in the form of their calls.
+"""Bridges to other libraries: conversion of their models, and our solvers behind their interfaces.
 
-Nothing is imported before it is used: neither the other library nor the bridge to it. Functions of other packages join
-them as entry points of the group ``mapmrf.bridges``.
+Neither a bridge nor the other library is imported before it is used. Other packages add functions by entry points of
+the group ``mapmrf.bridges``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a bridge when it is first crossed."""
+    """Import a bridge on first use."""
     if name in _LAZY:
         value = getattr(importlib.import_module(f"mapmrf.bridges.{_LAZY[name]}"), name)
     elif not name.startswith("_") and name in declared("mapmrf.bridges"):

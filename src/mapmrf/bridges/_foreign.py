@@ -1,4 +1,4 @@
-"""What the bridges share: importing the other library, and its labels of variables and states as our names."""
+"""Shared by the bridges: importing the other library, and its labels of variables and states as names."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from mapmrf.graph import FactorGraph, Names
 
 
 def need(module: str) -> Any:
-    """Import a module of another library, without the warnings of its own imports.
+    """Import a module of another library, suppressing the warnings of its imports.
 
     Raises
     ------
     ImportError
-        In one line, with the command that installs the library.
+        If it is missing; the message has the command that installs the library.
     """
     package = module.partition(".")[0]
     try:
@@ -31,12 +31,12 @@ def need(module: str) -> Any:
 
 
 def texts(labels: Sequence[Hashable], what: str) -> tuple[str, ...]:
-    """Labels of any type as strings of their own: ``str``, or ``repr`` where that keeps 1 and "1" apart."""
+    """Labels of any type as distinct strings: ``str``, or ``repr`` where that distinguishes 1 from "1"."""
     for text in (str, repr):
         found = tuple(text(label) for label in labels)
         if len(set(found)) == len(found):
             return found
-    raise GraphError(f"two {what} are both written {_repeated(found)}, expected labels that differ in print")
+    raise GraphError(f"two {what} are both written {_repeated(found)}, expected labels with different text")
 
 
 def names_of(variables: Sequence[Hashable], states: Sequence[Sequence[Hashable]] | None) -> Names:
@@ -71,7 +71,7 @@ def states_of(graph: FactorGraph) -> list[list[Hashable]]:
 
 
 def _repeated(names: Sequence[str]) -> str:
-    """The first name that comes a second time."""
+    """The first name that is repeated."""
     seen: set[str] = set()
     for name in names:
         if name in seen:

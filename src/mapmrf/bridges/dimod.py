@@ -17,7 +17,7 @@ from mapmrf.graph import FactorGraph
 from mapmrf.rewriting import refuse_constraints
 
 MAX_DEGREE = 20
-"""Variables of a term of a polynomial: its table has 2 to the power of this many entries."""
+"""Maximum degree of a term of a polynomial: its table has 2 to the power of the degree entries."""
 
 _STATES: dict[str, tuple[Hashable, ...]] = {"BINARY": (0, 1), "SPIN": (-1, 1)}
 
@@ -29,7 +29,7 @@ def from_bqm(bqm: Any) -> FactorGraph:
     """Turn a BinaryQuadraticModel into a factor graph; the log potential of a labelling is minus its energy.
 
     Variables keep their order and, as strings, their labels. State 0 is the value 0 (of a spin: -1), state 1 is 1. All
-    interactions share one table, of which each has a multiple (`FactorGraph.weight`).
+    interactions share one table, each with its own weight (`FactorGraph.weight`).
 
     Examples
     --------
@@ -39,7 +39,7 @@ def from_bqm(bqm: Any) -> FactorGraph:
     >>> mapmrf.solve(graph).assignment, graph.value([0, 1]), float(bqm.energy({"a": -1, "b": 1}))
     ({'a': '-1', 'b': '1'}, 2.5, -2.5)
     """
-    # Left to itself it sorts the labels, some of them if not all can be compared.
+    # By default it sorts the labels, or some of them if not all can be compared.
     vectors = bqm.to_numpy_vectors(variable_order=list(bqm.variables))
     linear = np.asarray(vectors.linear_biases, dtype=np.float64)
     at = np.arange(len(linear))
@@ -99,7 +99,7 @@ def _case_tables(quadratic: Any, starts: Ints, card: Ints) -> tuple[list[tuple[i
 def from_polynomial(polynomial: Any) -> FactorGraph:
     """Turn a BinaryPolynomial into a factor graph with a factor for each term; log potential = minus energy.
 
-    Terms of the same degree share a table, of which each has a multiple (`FactorGraph.weight`).
+    Terms of the same degree share a table, each with its own weight (`FactorGraph.weight`).
 
     Raises
     ------
@@ -130,7 +130,7 @@ def from_polynomial(polynomial: Any) -> FactorGraph:
 
 
 def variables_of(polynomial: Any) -> list[Any]:
-    """The variables of a polynomial in an order of their own: it keeps them in a set."""
+    """The variables of a polynomial in a reproducible order: it keeps them in a set."""
     try:
         return sorted(polynomial.variables)
     except TypeError:
@@ -155,14 +155,14 @@ def to_bqm(graph: FactorGraph, vartype: str = "BINARY") -> Any:
     Parameters
     ----------
     graph
-        A model of two states per variable, at most two variables per factor, and finite potentials only.
+        A model with two states per variable, at most two variables per factor, and finite potentials only.
     vartype
         ``"BINARY"``: state 0 is the value 0. ``"SPIN"``: state 0 is the value -1.
 
     Raises
     ------
     UnsupportedModel
-        If the model is of another kind; the message names the reason.
+        If the model is of another kind; the message gives the reason.
 
     Examples
     --------
@@ -179,7 +179,7 @@ def to_bqm(graph: FactorGraph, vartype: str = "BINARY") -> Any:
         check_quadratic(Path("BinaryQuadraticModel"), graph)
     except FormatError as error:
         raise UnsupportedModel(str(error)) from None
-    spin = vartype == "SPIN" and is_spin(graph)  # to the last digit, without the detour over 0 and 1
+    spin = vartype == "SPIN" and is_spin(graph)  # exactly, without the detour via 0 and 1
     terms = terms_of(graph, spin)
     linear = np.zeros(graph.n_vars)
     unary = terms.i == terms.j
@@ -200,7 +200,7 @@ def to_dqm(graph: FactorGraph) -> Any:
     Raises
     ------
     UnsupportedModel
-        If a factor has more than two variables, or something is forbidden.
+        If a factor has more than two variables, or a configuration is forbidden.
 
     Examples
     --------
@@ -227,7 +227,7 @@ def to_dqm(graph: FactorGraph) -> Any:
 
 
 def _pair_tables(graph: FactorGraph) -> dict[tuple[int, int], Floats]:
-    """The sum of the factors on each pair of variables, which setting one after the other would not give."""
+    """The sum of the factors on each pair of variables; setting them one by one would overwrite."""
     found: dict[tuple[int, int], Floats] = {}
     for a in range(graph.n_factors):
         i, j = graph.scope_of(a).tolist()

@@ -1,4 +1,4 @@
-"""networkx: factor graphs as graphs that can be drawn, searched and measured, and models from annotated graphs."""
+"""networkx: factor graphs as networkx graphs, to be drawn and analysed, and models from annotated graphs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Place = dict[Hashable, int]
 
 
 def to_networkx(graph: FactorGraph, *, primal: bool = False) -> Any:
-    """Turn a factor graph into an undirected graph of networkx with all its numbers as attributes.
+    """Turn a factor graph into an undirected networkx graph with all its numbers as attributes.
 
     A variable is a node with its name, or its index if it has none, and the attributes ``card``, ``unary`` (its log
     potentials, shape ``(card,)``), ``states`` (their names, if known) and ``bipartite=0``.
@@ -32,11 +32,11 @@ def to_networkx(graph: FactorGraph, *, primal: bool = False) -> Any:
         The model.
     primal
         If false, the bipartite factor graph: factor `a` is a node ``("factor", a)`` with ``scope`` (the nodes of its
-        variables), ``table`` (log potentials, an axis for each of them, its weight multiplied in), ``arity`` and
-        ``bipartite=1``. Variables are joined to their factors, and the attribute ``axis`` of such an edge says which
-        axis of the table is theirs.
-        If true, the primal graph: variables are joined that share a factor; ``factors`` of an edge lists which do, and
-        ``pairwise`` is the sum of those on just these two, with rows for the first node of ``scope``, if there are any.
+        variables), ``table`` (log potentials, with an axis for each of them, times its weight), ``arity`` and
+        ``bipartite=1``. Variables are joined to their factors; the attribute ``axis`` of such an edge is the
+        variable's axis of the table.
+        If true, the primal graph: variables that share a factor are joined; ``factors`` of an edge lists these, and
+        ``pairwise`` is the sum of those on just the two variables, if any, with rows for the first node of ``scope``.
 
     Returns
     -------
@@ -52,7 +52,7 @@ def to_networkx(graph: FactorGraph, *, primal: bool = False) -> Any:
     >>> list(to_networkx(model, primal=True).edges)
     [(0, 1), (1, 2)]
     """
-    refuse_constraints(graph, "a graph of networkx")
+    refuse_constraints(graph, "a networkx graph")
     found = need("networkx").Graph(constant=graph.constant)
     variables = labels_of(graph)
     for i, variable in enumerate(variables):
@@ -74,7 +74,7 @@ def _unary(graph: FactorGraph, i: int) -> Floats:
 
 
 def _join(found: Any, a: int, scope: Scope, table: Floats) -> None:
-    """Add what a factor says of the primal graph."""
+    """Add a factor to the primal graph."""
     for one, other in combinations(scope, 2):
         if not found.has_edge(one, other):
             found.add_edge(one, other, factors=[])
@@ -95,15 +95,15 @@ def from_networkx(
     default: ArrayLike | None = None,
     weight: str | None = None,
 ) -> FactorGraph:
-    """Build a model from a graph of networkx: a variable for each node, a pairwise factor for each edge.
+    """Build a model from a networkx graph: a variable for each node, a pairwise factor for each edge.
 
-    The numbers are natural-log potentials. A graph as `to_networkx` makes it, bipartite, is read back with its factors
+    The numbers are natural-log potentials. A bipartite graph made by `to_networkx` is converted back with its factors
     of any arity: a node with the attributes ``table`` and ``scope`` is a factor.
 
     Parameters
     ----------
     graph
-        A Graph, DiGraph or multigraph. Nodes may be anything that can be a node; their labels become the names.
+        A Graph, DiGraph or multigraph. Nodes may be of any type; their labels become the names.
     unary
         Node attribute with the log potentials of a variable, shape ``(card,)``. A node without it needs ``card`` (and
         gets zeros) or ``states``, a sequence of names.
@@ -112,10 +112,10 @@ def from_networkx(
         to the source of a directed edge; of an undirected one to the node that comes first among ``graph.nodes``,
         unless the edge has an attribute ``scope`` with its two nodes in the order of the axes.
     default : (card, card)
-        Table of the edges without this attribute, one for all; without a default such an edge is an error.
+        Table for all edges without this attribute; without a default, such an edge is an error.
     weight
-        Edge attribute with the number that the edge's table is multiplied by, such as ``"weight"``; 1 where an edge has
-        none. By default there are no weights.
+        Edge attribute with the multiplier of the edge's table, such as ``"weight"``; 1 for edges without it. By default
+        there are no weights.
 
     Examples
     --------
@@ -123,7 +123,7 @@ def from_networkx(
     >>> ring = networkx.cycle_graph(4)
     >>> networkx.set_node_attributes(ring, {0: [0.0, 1.0]}, "unary")
     >>> networkx.set_node_attributes(ring, 2, "card")
-    >>> model = from_networkx(ring, default=[[0.0, 0.5], [0.5, 0.0]])  # neighbours like to differ
+    >>> model = from_networkx(ring, default=[[0.0, 0.5], [0.5, 0.0]])  # neighbours prefer to differ
     >>> mapmrf.solve(model).assignment
     {'0': 1, '1': 0, '2': 1, '3': 0}
     >>> ring.edges[0, 1]["weight"] = 3.0
@@ -155,7 +155,7 @@ def from_networkx(
 
 
 class _Attributes(NamedTuple):
-    """Names of the edges' attributes, and what an edge without a table has."""
+    """Names of the edges' attributes, and the default table."""
 
     pairwise: str
     default: Floats | None
@@ -210,7 +210,7 @@ def _edges(graph: Any, place: Place, names: _Attributes) -> Iterator[tuple[Scope
 
 
 def _check_shape(scope: Scope, table: Any, card: list[int]) -> None:
-    """Refuse a table whose axes are not those of its variables, even if the number of entries fits."""
+    """Raise GraphError if the axes of a table do not match its variables, even if the number of entries does."""
     try:
         shape = np.shape(table)
     except ValueError:

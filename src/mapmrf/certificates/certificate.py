@@ -17,7 +17,7 @@ from mapmrf.formats.files import AnyPath, read_bytes, write_bytes
 from mapmrf.graph import FactorGraph
 
 VERSION = 2
-"""Version of the file. In version 1 there were no cases, and no variables to begin with."""
+"""Version of the file. Version 1 had neither cases nor variables to eliminate first."""
 
 ARRAYS = {
     "version": "i",
@@ -29,13 +29,13 @@ ARRAYS = {
     "cycle_weight": "f",
     "order": "i",
 }
-"""The arrays of a file, and whether they hold whole numbers or floating-point ones."""
+"""The arrays of a file, and whether they hold integers or floating-point numbers."""
 
 LATER_ARRAYS = TREE_ARRAYS | {"first": "i"}
-"""Those that came with version 2."""
+"""Arrays added in version 2."""
 
 MOST_BYTES = 1 << 32
-"""Bytes that the arrays of a file may take."""
+"""Limit on the bytes of the arrays of a file."""
 
 
 def _no_ints() -> Ints:
@@ -46,13 +46,13 @@ def _no_ints() -> Ints:
 class Cycles:
     """Odd-cycle inequalities with their multipliers.
 
-    For pairs C of binary variables, of which every variable is in an even number, and an odd number of them F:
+    For pairs C of binary variables, where every variable is in an even number of pairs, and an odd subset F:
     ``sum_F d - sum_{C without F} d <= |F| - 1``, where d is 1 for a pair whose labels differ and 0 for others.
 
     Attributes
     ----------
     ptr : (n_cycles + 1,)
-        Where the pairs of each cycle begin.
+        Offsets of the pairs of each cycle.
     factor : (n_pairs,)
         The pairs, by their factors.
     odd : (n_pairs,)
@@ -84,19 +84,19 @@ class Certificate:
     Attributes
     ----------
     bound
-        The bound that is claimed.
+        The claimed bound.
     lam : (n_edge_states,)
-        Messages: what every factor takes from each state of its variables, a block of ``card[scope[e]]`` per place e of
-        the graph's `scope`. Empty if all are 0.
+        Messages: the amounts that every factor takes from each state of its variables, a block of ``card[scope[e]]``
+        per edge e of the graph's `scope`. Empty if all are 0.
     cycles
         Odd-cycle inequalities with multipliers.
     order : (n_ordered,)
-        Variables in the order in which the checker may maximise out what the bound leaves open.
+        Elimination order in which the checker may maximise out the variables that the bound leaves open.
     first : (n_first,)
-        Variables that are maximised out before anything else, in this order. All the rest is about the model that is
-        left: see `without`.
+        Variables that are maximised out before anything else, in this order. Everything else refers to the remaining
+        model: see `without`.
     tree
-        Cases, with messages of their own; without nodes if there is nothing to tell apart.
+        Cases, with their own messages; no nodes if there are no cases.
 
     Examples
     --------
@@ -135,14 +135,14 @@ class Certificate:
 
     @classmethod
     def read(cls, path: AnyPath) -> Certificate:
-        """Read what `write` wrote; nothing in the file is executed, and nothing of it trusted.
+        """Read a certificate written by `write`; nothing in the file is executed or trusted.
 
         Raises
         ------
         FormatError
             If there is no such file.
         InvalidCertificate
-            If it is no certificate.
+            If it is not a certificate.
 
         Examples
         --------
@@ -211,18 +211,18 @@ def _check_variables(name: str, variables: Ints, n: int) -> None:
 
 
 def _arrays(path: AnyPath, data: bytes) -> dict[str, np.ndarray]:
-    """The arrays of a file, each of the kind and number of dimensions that it must be."""
+    """The arrays of a file, checked for type and number of dimensions."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             size = sum(member.file_size for member in archive.infolist())
         if size > MOST_BYTES:
-            raise InvalidCertificate(f"{path}: its arrays take {size} bytes, expected at most {MOST_BYTES}")
+            raise InvalidCertificate(f"{path}: its arrays need {size} bytes, expected at most {MOST_BYTES}")
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
             found = {name: file[name] for name in (*ARRAYS, *LATER_ARRAYS) if name in file.files}
     except InvalidCertificate:
         raise
-    except Exception as error:  # a damaged archive raises one of a dozen
-        raise InvalidCertificate(f"{path}: no certificate: {type(error).__name__}") from None
+    except Exception as error:  # a damaged archive raises one of a dozen errors
+        raise InvalidCertificate(f"{path}: not a certificate: {type(error).__name__}") from None
     version = _checked(path, found, "version", "i").tolist()
     if version not in range(1, VERSION + 1):
         raise InvalidCertificate(f"{path}: version {version}, expected 1 to {VERSION}")
@@ -243,13 +243,13 @@ def _checked(path: AnyPath, arrays: dict[str, np.ndarray], name: str, kind: str)
 
 
 def _check_cycles(cycles: Cycles, graph: FactorGraph) -> None:
-    """Raise InvalidCertificate for a cycle that is none, and for a multiplier below 0."""
+    """Raise InvalidCertificate for an invalid cycle, and for a multiplier below 0."""
     ptr, factor, odd, weight = cycles.ptr, cycles.factor, cycles.odd, cycles.weight
     sizes = np.diff(ptr)
     if len(ptr) != len(weight) + 1 or ptr[0] != 0 or ptr[-1] != len(factor) or len(odd) != len(factor):
         raise InvalidCertificate("the arrays of the cycles differ in length")
     if np.any(sizes <= 0) or np.any((odd != 0) & (odd != 1)):
-        raise InvalidCertificate("a cycle is empty, or marks a pair by another number than 0 or 1")
+        raise InvalidCertificate("a cycle is empty, or marks a pair by a number other than 0 or 1")
     if len(factor) == 0:
         return
     if not np.isfinite(weight).all() or weight.min() < 0:

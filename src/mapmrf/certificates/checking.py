@@ -1,6 +1,6 @@
-"""The checker: the bound that a certificate proves, in whole numbers alone.
+"""The checker: the bound that a certificate proves, in integer arithmetic.
 
-It imports the graph and the readers, and nothing else of the package. `DualCheck` computes the bound of a dual point,
+It imports the graph and the readers, and nothing else from the package. `DualCheck` computes the bound of a dual point,
 `TreeCheck` that of a tree of cases.
 """
 
@@ -26,18 +26,18 @@ from mapmrf.rewriting import rewrite
 
 @dataclass(frozen=True)
 class Verification:
-    """What a certificate proves.
+    """The outcome of a check: what a certificate proves.
 
     Attributes
     ----------
     value
         The value of the solution, exactly; None if it is -inf.
     bound
-        The bound that is proven, exactly; None if it is -inf: no labelling is feasible.
+        The proven bound, exactly; None if it is -inf: no labelling is feasible.
     relaxation
         The bound before any state is dropped.
     n_open
-        Variables that have more than one state left; in a tree, those of the leaf that has most.
+        Number of variables with more than one remaining state; in a tree, the largest number over the leaves.
     eliminated
         Whether these were maximised exactly, in all leaves.
 
@@ -59,7 +59,7 @@ class Verification:
 
     @property
     def gap(self) -> Fraction | None:
-        """The difference of bound and value, None if one of them is infinite."""
+        """Difference between bound and value, None if one of them is infinite."""
         return None if self.bound is None or self.value is None else self.bound - self.value
 
     @property
@@ -68,7 +68,7 @@ class Verification:
         return self.bound is None or self.gap == 0
 
     def relative_gap(self) -> float:
-        """The gap relative to the value, where that is above 1; inf for a solution that is not feasible.
+        """The gap relative to the value if that is above 1; inf for an infeasible solution.
 
         Examples
         --------
@@ -96,14 +96,14 @@ def verify(
     graph
         The model.
     labels : (n_vars,)
-        A labelling, such as the one that was found.
+        A labelling, such as the solution.
     certificate
         The certificate.
     exact
-        Whether to compute in fractions. Otherwise potentials are rounded up to multiples of a power of 2, at which all
-        sums fit into 64 bits: much faster, and the bound is a bound still.
+        Whether to compute in exact fractions. Otherwise potentials are rounded up to multiples of a power of 2, such
+        that all sums fit into 64 bits: this is much faster, and the bound is still valid.
     max_entries
-        Entries of the tables of elimination; beyond that the bound stays what it was before.
+        Maximum number of entries of the elimination tables; beyond that, variables are not eliminated.
 
     Raises
     ------
@@ -146,11 +146,11 @@ class Prover(Protocol):
     """Something that proves a bound."""
 
     def above(self, worth: Fraction | None, labels: Ints | None) -> Outcome:
-        """The bound if labellings up to `worth`, which that of `labels` is, need not be looked at."""
+        """The bound if labellings up to `worth`, the value of `labels`, need not be considered."""
 
     @property
     def rounding(self) -> Fraction:
-        """What the bound may be above the exact one."""
+        """Largest possible excess of the bound over the exact one."""
 
 
 class _PointCheck:
@@ -169,7 +169,7 @@ class _PointCheck:
 
 
 def _check_claim(prover: Prover, bound: float, found: Outcome) -> Outcome:
-    """Raise InvalidCertificate unless the claim is proven: as it is, or if labellings below it are left aside."""
+    """Raise InvalidCertificate unless the claim is proven: directly, or by ignoring labellings below it."""
     if bound > -math.inf and found.bound is not None:
         claim = Fraction(bound) + prover.rounding
         if found.bound > claim:
@@ -177,7 +177,7 @@ def _check_claim(prover: Prover, bound: float, found: Outcome) -> Outcome:
         if found.bound is None or found.bound <= claim:
             return found
     proven = float(_bound_of(found))
-    raise InvalidCertificate(f"the bound claimed is {bound!r}, but {proven!r} is what the certificate proves")
+    raise InvalidCertificate(f"the claimed bound is {bound!r}, but the certificate proves {proven!r}")
 
 
 def _bound_of(found: Outcome) -> Fraction | float:

@@ -1,4 +1,4 @@
-"""The bound of a dual point, in whole numbers alone.
+"""The bound of a dual point, in integer arithmetic.
 
 For any messages lam and any multipliers w >= 0 of valid inequalities, the value of a labelling x is at most
 
@@ -23,11 +23,11 @@ from mapmrf.certificates.leftover import eliminated
 from mapmrf.certificates.whole import FactorGroup, Whole, WholeModel
 
 MOST_ENTRIES = 1 << 22
-"""Entries that the tables of elimination may have together."""
+"""Maximum total number of entries of the elimination tables."""
 
 
 class Outcome(NamedTuple):
-    """What a dual point proves: see `Verification`."""
+    """The bound that a dual point proves: see `Verification`."""
 
     bound: Fraction | None
     relaxation: Fraction | None
@@ -36,22 +36,22 @@ class Outcome(NamedTuple):
 
 
 class DualCheck:
-    """The dual point on the states that are left.
+    """The dual point on the remaining states.
 
     Attributes
     ----------
     target
-        Labellings worth no more than this need not be looked at; None if there is no feasible one.
+        Labellings up to this value need not be considered; None if there is no feasible one.
     left : (n_states,)
-        The states that are left.
+        The remaining states.
     belief : (n_states,)
         The unary potentials without the messages.
     reach : (n_states,)
-        What a labelling with each state is worth at most, after `drop`.
+        Upper bound on the labellings with each state, after `drop`.
     first
         The bound before any state was dropped.
     stop
-        Asked between rounds whether to be content with what is known.
+        Called between rounds; true to stop with what is known.
     """
 
     def __init__(
@@ -69,9 +69,9 @@ class DualCheck:
         self.tables = [_reparametrised(model, group) for group in model.groups]
 
     def run(self, order: Ints, max_entries: int) -> Outcome:
-        """Drop states until no more can be, then maximise what is left if that is possible."""
+        """Drop states until no more can be dropped, then maximise over the rest if possible."""
         bound = self.settle()
-        if bound is None:  # no labelling is worth more than the target
+        if bound is None:  # no labelling exceeds the target
             return self.outcome(self.target, 0, False)
         rest = eliminated(self.model, self.left, order, max_entries)
         bound = bound if rest is None else rest
@@ -79,7 +79,7 @@ class DualCheck:
         return self.outcome(bound, int(np.count_nonzero(self.n_left() > 1)), rest is not None)
 
     def settle(self) -> Any:
-        """Drop states until no more can be; return the bound of what is left, None if there is nothing."""
+        """Drop states until no more can be dropped; return the bound of the rest, None if nothing remains."""
         bound = self.drop()
         self.first = bound if self.first is None else self.first
         while bound is not None and not self.stop():
@@ -99,7 +99,7 @@ class DualCheck:
         return Outcome(self.model.rounded_down(fraction(bound)), relaxation, n_open, done)
 
     def drop(self) -> Any:
-        """The bound of the states left, None if some variable has none; drop those that do not reach the target."""
+        """The bound of the remaining states, None if a variable has none; drop those that do not reach the target."""
         model, least, ptr = self.model, self.model.least, self.ptr
         belief = np.where(self.left, self.belief, least)
         bound, out = model.constant + model.offset, ~self.left
@@ -127,19 +127,19 @@ class DualCheck:
         return bound
 
     def n_left(self) -> Ints:
-        """How many states every variable has left."""
+        """Number of remaining states of every variable."""
         left = self.left.astype(np.int64)
         return np.add.reduceat(left, self.ptr[:-1]) if len(self.ptr) > 1 else left
 
     def possible(self, group: FactorGroup) -> Bools:
-        """Whether configurations are allowed, and of states that are left: (n, n_configs)."""
+        """Which configurations are allowed and consist of remaining states: (n, n_configs)."""
         cube = group.allowed.reshape(-1, *group.shape)
         for k in range(len(group.shape)):
             cube = cube & group.spread(self.left[group.states[k]], k)
         return cube.reshape(group.allowed.shape)
 
     def add_losses(self, group: FactorGroup, entries: Whole, top: Whole, sums: tuple[Whole, Bools]) -> None:
-        """Add what the factors lose with each state of their variables; mark those that they have no entry for."""
+        """Add the losses of the factors for each state of their variables; mark states without any entry."""
         loss, out = sums
         cube = entries.reshape(len(top), *group.shape)
         for k in range(len(group.shape)):

@@ -1,4 +1,4 @@
-"""What a certificate that is none raises."""
+"""The exception for invalid certificates."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from mapmrf.errors import MapMRFError
 
 
 class InvalidCertificate(MapMRFError, ValueError):
-    """A certificate is no proof: it is malformed, belongs to another model, or does not prove what it claims.
+    """A certificate is not a proof: it is malformed, belongs to another model, or does not prove its claim.
 
     Examples
     --------
@@ -16,5 +16,5 @@ class InvalidCertificate(MapMRFError, ValueError):
     >>> verify(graph, [1, 1], Certificate(bound=1.5))
     Traceback (most recent call last):
         ...
-    mapmrf.certificates.invalid.InvalidCertificate: the bound claimed is 1.5, but 2.0 is what the certificate proves
+    mapmrf.certificates.invalid.InvalidCertificate: the claimed bound is 1.5, but the certificate proves 2.0
     """

@@ -1,4 +1,4 @@
-"""Exact maximisation over the states that are left, variable by variable."""
+"""Exact maximisation over the remaining states, variable by variable."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from mapmrf.certificates.whole import FactorGroup, Whole, WholeModel
 
 
 class OpenTable(NamedTuple):
-    """A table over some open variables, an axis for each."""
+    """A table over some open variables, with an axis for each."""
 
     variables: tuple[int, ...]
     entries: Whole
 
 
 class LeftStates(NamedTuple):
-    """The states that are left.
+    """The remaining states.
 
     Attributes
     ----------
     is_open : (n_vars,)
         Whether a variable has several.
     closed : (n_vars,)
-        The first state of each, the only one of those that are not open.
+        The first state of each variable, which is the only one if it is not open.
     states
-        All states of the open ones.
+        All states of the open variables.
     """
 
     is_open: Bools
@@ -108,7 +108,7 @@ def _restricted(model: WholeModel, group: FactorGroup, known: LeftStates, total:
 
 
 def _maximised(tables: list[OpenTable], turns: list[int], least: Any, max_entries: int, total: Any) -> Any:
-    """Maximise out one variable after another; None if that takes too many entries."""
+    """Maximise out one variable after another; None if that needs too many entries."""
     buckets: dict[int, list[OpenTable]] = {i: [] for i in turns}
     place = {i: turn for turn, i in enumerate(turns)}
     for table in tables:
@@ -121,7 +121,7 @@ def _maximised(tables: list[OpenTable], turns: list[int], least: Any, max_entrie
             return None
         joint = np.zeros([size[j] for j in variables], dtype=tables[0].entries.dtype)
         for table in buckets.pop(i):
-            # Axes are in the order of elimination, so that only those of other variables have to be put in between.
+            # Axes are in the order of elimination, so that only axes of other variables have to be inserted.
             shape = [size[j] if j in table.variables else 1 for j in variables]
             joint = np.maximum(joint + table.entries.reshape(shape), least)
         rest, best = tuple(variables[1:]), joint.max(axis=0)

@@ -1,7 +1,7 @@
-"""The model without some variables, which are maximised out one after another, with all sums rounded up.
+"""The model with some variables maximised out one by one, with all sums rounded up.
 
-A value of the smaller model is at least the largest one of the whole model with the same labels, and above it by
-round-off at most: a bound of the one is a bound of the other.
+A value of the smaller model is at least the largest value of the whole model with the same labels, and exceeds it only
+by round-off: a bound on the one is a bound on the other.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from mapmrf.certificates.invalid import InvalidCertificate
 from mapmrf.graph import FactorGraph
 
 MOST_TABLE = 1 << 20
-"""Entries of the table of a variable that is maximised out."""
+"""Maximum number of entries of the table of a variable that is maximised out."""
 
 
 class ReducedModel(NamedTuple):
-    """A model without some variables: the graph, and the numbers of its variables in the whole one."""
+    """A model without some variables: the graph, and the indices of its variables in the whole model."""
 
     graph: FactorGraph
     kept: Ints
@@ -29,8 +29,8 @@ class ReducedModel(NamedTuple):
 def without(graph: FactorGraph, first: Ints) -> ReducedModel:
     """The model without some variables, maximised out in this order.
 
-    Its factors are those of the model that are left, in their order, and then the maxima, each with the factors whose
-    variables are among its own.
+    Its factors are the remaining ones, in their order, and then the maxima, each combined with the factors on a subset
+    of its variables.
 
     Examples
     --------
@@ -82,7 +82,7 @@ class _RoundedTables:
             self.put(a, tuple(scope[ptr[a] : ptr[a + 1]]), table)
 
     def put(self, a: int, scope: tuple[int, ...], table: Floats) -> None:
-        """Enter a factor, with its variables in ascending order and without those of one state."""
+        """Add a factor, with its variables in ascending order and without those of one state."""
         table = table.reshape([self.card[i] for i in scope if self.card[i] > 1])
         scope = tuple(i for i in scope if self.card[i] > 1)
         if not scope:
@@ -117,7 +117,7 @@ class _RoundedTables:
         self.next += 1
 
     def enter(self, a: int, scope: list[int], table: Floats) -> None:
-        """Enter a maximum as a factor, with the factors whose variables are among its own."""
+        """Add a maximum as a factor, combined with the factors on a subset of its variables."""
         inside = sorted({b for j in scope for b in self.of[j] if set(self.scopes[b]) <= set(scope)})
         for b in inside:
             table = add_up(table, self.aligned(*self.take(b), scope))
@@ -129,7 +129,7 @@ class _RoundedTables:
         return table.transpose(axes).reshape([self.card[j] if j in scope else 1 for j in variables])
 
     def graph(self, kept: Ints) -> FactorGraph:
-        """The model with the variables that are left."""
+        """The model of the remaining variables."""
         number = {i: k for k, i in enumerate(kept.tolist())}
         scopes: list[tuple[int, ...]] = [(), *((k,) for k in range(len(kept)))]
         tables = [self.constant, *(self.unary[i] for i in kept.tolist())]
@@ -137,12 +137,12 @@ class _RoundedTables:
             scopes.append(tuple(number[i] for i in self.scopes[a]))
             tables.append(self.tables[a])
         if any(np.any(np.isposinf(table)) for table in tables):
-            raise InvalidCertificate("a sum of potentials is beyond all floating-point numbers")
+            raise InvalidCertificate("a sum of potentials overflows")
         return FactorGraph.from_tables([self.card[i] for i in kept.tolist()], scopes, tables)
 
 
 def _times_up(weight: float, table: Floats) -> Floats:
-    """A table times a weight, rounded up; a weight of 0 leaves what is forbidden."""
+    """A table times a weight, rounded up; a weight of 0 keeps forbidden entries."""
     if weight == 1.0:
         return table
     product = weight * np.where(np.isfinite(table), table, 0.0)

@@ -1,8 +1,8 @@
 """The bound of a tree of cases.
 
-A case keeps the states that its parent has left, but for those of other cases, and goes on with its parent's messages,
-but for those that it changes. A labelling is in one of the cases of every node, so that the largest bound of all leaves
-is a bound of all labellings. If all states of a variable are dropped, nothing in this case is better than the solution.
+A case keeps its parent's remaining states, except for those of other cases, and its parent's messages, except for those
+that it changes. A labelling is in one of the cases of every node, so the largest bound over all leaves is a bound on
+all labellings. If all states of a variable are dropped, nothing in this case is better than the solution.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from mapmrf.certificates.whole import WholeModel
 from mapmrf.graph import FactorGraph
 
 QUICK = 8
-"""How many times as many entries the tables of elimination may have in 64-bit numbers as in fractions."""
+"""Factor on the number of entries of elimination tables in 64-bit numbers compared with fractions."""
 
 
 NEAR = 4
-"""Leaves are computed in fractions if their bound is above the target by so many times what rounding may have added."""
+"""Leaves are computed in fractions if their bound exceeds the target by at most this multiple of the rounding error."""
 
 
 class Case(NamedTuple):
-    """A node that is to be looked at: the states and the messages of its parent, and the best bound above."""
+    """A node to be checked: the states and messages of its parent, and the best bound above."""
 
     node: int
     left: Bools
@@ -40,9 +40,9 @@ class Case(NamedTuple):
 class TreeCheck:
     """A certificate with cases.
 
-    All nodes are looked at in 64-bit numbers, with potentials rounded up: what is dropped by such a bound is dropped by
-    the exact one. Leaves that this leaves open are computed in fractions, if `exact`. From when `stop` says so, cases
-    count with the bound of what is above them.
+    All nodes are checked in 64-bit numbers, with potentials rounded up: states dropped by such a bound are dropped by
+    the exact one. Leaves that stay open are computed in fractions, if `exact`. Once `stop` is true, cases get the bound
+    of their parents.
     """
 
     def __init__(
@@ -58,11 +58,11 @@ class TreeCheck:
 
     @property
     def rounding(self) -> Fraction:
-        """What the bound may be above the exact one."""
+        """Largest possible excess of the bound over the exact one."""
         return Fraction(0) if self.exact else self.model.fraction(2 * self.model.slack)
 
     def above(self, worth: Fraction | None, labels: Ints | None) -> Outcome:
-        """The largest bound of all leaves, if labellings up to `worth` need not be looked at."""
+        """The largest bound over all leaves, if labellings up to `worth` need not be considered."""
         target = self.model.target(worth, None if self.exact else labels)
         stack = [Case(0, self.model.allowed, self.lam, None)]
         found = [Outcome(self._settled(target, worth), None, 0, True)]
@@ -98,7 +98,7 @@ class TreeCheck:
         return check, bound if bound is None or case.above is None else min(bound, case.above)
 
     def _settled(self, target: int | None, worth: Fraction | None) -> Fraction | None:
-        """The bound of all that has been dropped."""
+        """The bound on everything dropped."""
         if self.exact or target is None or worth is None:
             return worth
         return max(worth, self.model.rounded_down(self.model.fraction(target)))
@@ -114,7 +114,7 @@ class TreeCheck:
         return kept
 
     def leaf(self, node: int, check: DualCheck, bound: Any, point: tuple[Floats, Fraction | None]) -> Outcome:
-        """The bound of a leaf that dropping states leaves open: by elimination, and in fractions if need be."""
+        """The bound of a leaf that stays open: by elimination, and in fractions if necessary."""
         lam, worth = point
         order, n_open = self.tree.order_of(node), int(np.count_nonzero(check.n_left() > 1))
         rest = eliminated(check.model, check.left, order, QUICK * self.max_entries)

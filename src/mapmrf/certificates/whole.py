@@ -1,4 +1,4 @@
-"""The model in whole numbers: exact multiples of a power of 2, or rounded up to one where speed counts."""
+"""The model in integers: exact multiples of a power of 2, or rounded up to one for speed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from mapmrf.certificates.certificate import Certificate
 from mapmrf.graph import FactorGraph
 
 Whole = NDArray[Any]
-"""Python's whole numbers of any size, or 64-bit ones."""
+"""Python's integers of any size, or 64-bit ones."""
 
 BITS = 58
-"""Bits that the largest sum of 64-bit numbers may take."""
+"""Bits of the largest sum of 64-bit numbers."""
 
 MOST_SHIFT = 30
 """Bits behind the point of numbers of which all potentials may be multiples."""
@@ -32,7 +32,7 @@ class FactorGroup:
     Attributes
     ----------
     factors : (n,)
-        Their numbers in the model.
+        Their indices in the model.
     shape
         States of their variables.
     scope : (n, arity)
@@ -69,12 +69,12 @@ class WholeModel:
     groups
         The factors, by shape.
     lam, cut, offset
-        The messages; what the cycles add to each factor where its labels differ, (n_factors,); and what they add to
-        all labellings.
+        The messages; the amounts that the cycles add to each factor if its labels differ, (n_factors,), and to all
+        labellings.
     least
-        Stands for -inf: any sum with it is below all others.
+        Substitute for -inf: any sum with it is below all others.
     slack
-        What sums may be above the exact ones; 0 where numbers are exact.
+        Largest possible excess of sums over the exact ones; 0 if numbers are exact.
     grain
         A number of which all values are multiples, 0 if none is known: see `grain`.
     """
@@ -93,7 +93,7 @@ class WholeModel:
     grain: Fraction
 
     def fraction(self, number: Any) -> Fraction:
-        """The number that a multiple stands for."""
+        """The number represented by a multiple."""
         return Fraction(int(number)) / Fraction(2) ** self.shift
 
     def goal(self, worth: Fraction) -> int:
@@ -103,7 +103,7 @@ class WholeModel:
         return math.ceil((worth + self.grain) * scale) - 1 if self.grain else math.floor(worth * scale)
 
     def target(self, worth: Fraction | None, labels: Ints | None = None) -> int | None:
-        """The bound up to which labellings need not be looked at if `labels` are worth so much; None for -inf.
+        """The bound up to which labellings need not be considered, given the value of `labels`; None for -inf.
 
         Where numbers are rounded, that includes the bound that is proven for the labelling itself.
         """
@@ -113,7 +113,7 @@ class WholeModel:
         return goal if labels is None or not self.slack else max(goal, int(self.value(labels)) + self.slack)
 
     def rounded_down(self, bound: Fraction) -> Fraction:
-        """The largest number up to a bound that values can be: potentials that are whole numbers have whole sums."""
+        """The largest possible value up to a bound: integer potentials have integer sums."""
         return bound // self.grain * self.grain if self.grain else bound
 
     def with_messages(self, lam: Floats) -> WholeModel:
@@ -123,7 +123,7 @@ class WholeModel:
 
     @classmethod
     def build(cls, graph: FactorGraph, certificate: Certificate, exact: bool) -> WholeModel:
-        """All numbers exactly, or potentials rounded up and the dual point to the nearest.
+        """Convert all numbers exactly, or round potentials up and the dual point to nearest.
 
         Any dual point proves a bound as long as the messages that a factor takes are those that its variables give.
         """
@@ -160,7 +160,7 @@ class WholeModel:
 
 @dataclass(frozen=True)
 class _Scale:
-    """How numbers become multiples of ``2 ** -shift``; `weight_shift` is the part of it that weights take."""
+    """Conversion of numbers to multiples of ``2 ** -shift``; `weight_shift` is the share of weights in it."""
 
     exact_numbers: bool
     shift: int
@@ -200,7 +200,7 @@ class _Scale:
 
 
 def exact_value(graph: FactorGraph, labels: Ints) -> Fraction | None:
-    """The value of a labelling, of which nothing is rounded; None if it is -inf."""
+    """The exact value of a labelling; None if it is -inf."""
     scope_ptr, card, states = graph.scope_ptr.tolist(), graph.card.tolist(), labels.tolist()
     scope = graph.scope.tolist()
     places = graph.table_ptr[graph.table_of].astype(np.int64)
@@ -228,17 +228,17 @@ def _shift_of(values: Floats) -> int:
 
 
 def _whole(values: Floats, shift: int) -> Whole:
-    """Values times ``2 ** shift`` as Python's whole numbers; they must be such."""
+    """Values times ``2 ** shift`` as Python integers, which they must be."""
     mantissa, exponent = np.frexp(values)
     bits = np.ldexp(mantissa, 53).astype(np.int64)
     power = exponent.astype(np.int64) - 53 + shift
-    # What is shifted right is zeros; where everything is small, all of it happens in 64 bits.
+    # Only zeros are shifted out; if everything is small, 64 bits are enough.
     bits = bits >> np.minimum(np.maximum(-power, 0), 63)
     return np.asarray(bits.astype(object) << np.maximum(power, 0).astype(object))
 
 
 def _log_size(graph: FactorGraph, certificate: Certificate) -> float:
-    """Logarithm to base 2 of a limit for every sum over the model and the dual point, at least 0."""
+    """Base-2 logarithm of a bound on every sum over the model and the dual point, at least 0."""
     weight = 1.0 if graph.weight is None else np.abs(graph.weight)
     with np.errstate(over="ignore"):
         total = abs(graph.constant) + _sizes(graph.theta_v, graph.var_ptr).sum() + 2 * _messages_size(certificate)
@@ -250,19 +250,19 @@ def _log_size(graph: FactorGraph, certificate: Certificate) -> float:
 
 
 def _messages_size(certificate: Certificate) -> float:
-    """The sum of the sizes of all messages; in a tree, a limit for all its nodes."""
+    """The sum of the magnitudes of all messages; in a tree, a bound for all its nodes."""
     size, tree = np.abs(certificate.lam), certificate.tree
     if tree.n == 0:
         return float(size.sum())
     largest = np.zeros(max(len(size), int(tree.lam_at.max(initial=-1)) + 1))
     largest[: len(size)] = size
     np.maximum.at(largest, tree.lam_at, np.abs(tree.lam))
-    # With room, so that a few messages more or less leave the scale as it is.
+    # With room, so that a few more messages do not change the scale.
     return max(4 * float(size.sum()), float(largest.sum()))
 
 
 def grain(graph: FactorGraph) -> Fraction:
-    """A number of which all finite potentials are multiples, as 1 for whole ones; 0 if 64 bits do not show any.
+    """A number of which all finite potentials are multiples, such as 1 for integers; 0 if none is found in 64 bits.
 
     Examples
     --------
@@ -289,13 +289,13 @@ def grain(graph: FactorGraph) -> Fraction:
 
 
 def _sizes(values: Floats, ptr: Ints) -> Floats:
-    """The largest size of the finite values of every block."""
+    """The largest magnitude of the finite values in every block."""
     size = np.where(np.isfinite(values), np.abs(values), 0.0)
     return np.maximum.reduceat(size, ptr[:-1]) if len(ptr) > 1 else np.zeros(0)
 
 
 def _n_terms(graph: FactorGraph, certificate: Certificate) -> int:
-    """Terms of the longest sum, at most."""
+    """Upper bound on the terms of the longest sum."""
     return 1 + graph.n_vars + graph.n_factors + 2 * len(graph.scope) + 2 * len(certificate.cycles.factor)
 
 
@@ -331,12 +331,12 @@ def _group(graph: FactorGraph, scale: _Scale, shape: tuple[int, ...], factors: I
 
 
 def _blocks(at: Ints, shape: tuple[int, ...]) -> tuple[Ints, ...]:
-    """Places of all states from where those of each variable begin."""
+    """Positions of all states, from the offsets of each variable."""
     return tuple(at[:, k][:, None] + np.arange(size) for k, size in enumerate(shape))
 
 
 def _cycle_terms(graph: FactorGraph, certificate: Certificate, weight: Whole) -> tuple[Whole, Any]:
-    """What the cycles add to each factor where its labels differ, and to every labelling."""
+    """The amounts that the cycles add to each factor if its labels differ, and to every labelling."""
     cycles = certificate.cycles
     cut = np.zeros(graph.n_factors, dtype=weight.dtype)
     sizes = np.diff(cycles.ptr)

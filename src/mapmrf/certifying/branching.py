@@ -1,4 +1,4 @@
-"""Choose the variable whose states are shared out among cases."""
+"""Choose the variable whose states are divided among cases."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from mapmrf.certifying.node_messages import NodePasses
 from mapmrf.graph import FactorGraph
 
 WIDE = 5
-"""States from which on a variable is split in two parts, and not into single states."""
+"""Number of states from which a variable is split in two halves instead of single states."""
 
 STEEP = 4.0
-"""A case that comes down by all that is missing counts ``2 ** -STEEP`` as much as one that does not at all."""
+"""A case whose bound closes the whole gap counts ``2 ** -STEEP`` as much as one whose bound does not change."""
 
 PROBED, PROBE_PASSES, TRUSTED = 6, 4, 2
-"""Variables that are probed in a node, iterations for each case, and probes after which a variable is known."""
+"""Variables probed in a node, iterations for each case, and probes after which a variable is known."""
 
 
 class BranchingNode(NamedTuple):
-    """A node that is to be branched on.
+    """A node to branch on.
 
     Attributes
     ----------
     left, lam_e
         Its states and messages.
     bound, goal
-        Its bound, and what it has to come down to; -inf if that is nothing.
+        Its bound, and the bound to reach; -inf if there is no feasible labelling.
     reach : (n_states,)
-        What labellings with each state are worth at most.
+        Upper bound on the labellings with each state.
     """
 
     left: Bools
@@ -43,19 +43,20 @@ class BranchingNode(NamedTuple):
 
     @property
     def losses(self) -> Floats:
-        """What each state takes from the bound, as a part of what is missing, (n_states,)."""
+        """Decrease of the bound by each state, as a fraction of the gap, (n_states,)."""
         missing = self.bound - self.goal if self.goal > -math.inf else 1.0
         lost = np.where(self.left, self.bound - np.where(self.left, self.reach, 0.0), 0.0)
         return np.where(self.left, np.clip(lost / max(missing, 1e-300), 0.0, 1.0), 1.0)
 
 
 class Branching:
-    """Branching by what earlier branchings of a variable have brought; variables that are not known are probed.
+    """Branching by pseudo-costs: gains of earlier branchings on a variable; unknown variables are probed.
 
     Attributes
     ----------
     gains, times : (n_vars,)
-        What a case of the variable came down by, as a part of what was missing: the sum over all, and their number.
+        Decrease of the bound in a case of the variable, as a fraction of the gap: the sum over all cases, and their
+        number.
     degree : (n_vars,)
         Factors of a variable.
     """
@@ -66,7 +67,7 @@ class Branching:
         self.degree = np.bincount(graph.scope, minlength=graph.n_vars)
 
     def choose(self, node: BranchingNode) -> tuple[int, list[Ints]]:
-        """A variable with several states left, and the states of each case, the most promising one first."""
+        """A variable with several remaining states, and the states of each case, the most promising one first."""
         some = np.flatnonzero(np.add.reduceat(node.left.astype(np.int64), self.ptr[:-1]) > 1)
         losses = node.losses
         size = np.add.reduceat(np.where(node.left, 2.0 ** (-STEEP * losses), 0.0), self.ptr[:-1])
@@ -82,11 +83,11 @@ class Branching:
 
     @property
     def mean(self) -> float:
-        """What a case of any variable came down by."""
+        """Mean decrease of the bound in a case of any variable."""
         return float(self.gains.sum() / max(1.0, self.times.sum()))
 
     def parts(self, node: BranchingNode, i: int, losses: Floats) -> list[Ints]:
-        """Single states, or two halves of them if there are many, by what they take from the bound."""
+        """Single states, or two halves of them if there are many, ordered by their decrease of the bound."""
         begin, end = int(self.ptr[i]), int(self.ptr[i + 1])
         states = np.flatnonzero(node.left[begin:end])
         states = states[np.argsort(losses[begin + states], kind="stable")]
@@ -96,7 +97,7 @@ class Branching:
         return [np.sort(states[:middle]), np.sort(states[middle:])]
 
     def probe(self, node: BranchingNode, i: int, losses: Floats) -> float:
-        """How much is left to do in the cases of a variable, by a few iterations of message passing for each."""
+        """Estimated remaining work in the cases of a variable, by a few iterations of message passing for each."""
         total = 0.0
         for part in self.parts(node, i, losses):
             left = self.case(node.left, i, part)
@@ -108,7 +109,7 @@ class Branching:
         return total
 
     def case(self, left: Bools, i: int, part: Ints) -> Bools:
-        """The states left if a variable has one of some states."""
+        """The remaining states if a variable has one of some states."""
         kept = left.copy()
         kept[self.ptr[i] : self.ptr[i + 1]] = False
         kept[self.ptr[i] + part] = True

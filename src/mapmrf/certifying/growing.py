@@ -1,4 +1,4 @@
-"""Grow a tree of cases for a labelling, by the node with the largest bound first, until the bound is its value."""
+"""Grow a tree of cases for a labelling, the node with the largest bound first, until the bound is its value."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ MOST_NODES, MOST_BYTES = 10_000, 1 << 26
 """Nodes of a tree, and bytes of all its arrays."""
 
 LEAF_ENTRIES, ROOT_ENTRIES = MOST_ENTRIES, QUICK * MOST_ENTRIES
-"""Entries that the tables of elimination may have together in a leaf; and in the root, which is the only leaf then."""
+"""Maximum total entries of the elimination tables in a leaf, and in the root if that is the only leaf."""
 
 FEWER = 0.9
-"""Elimination is tried again when this part of the open variables is left."""
+"""Elimination is tried again when this fraction of the open variables remains."""
 
 MARGIN = 4
-"""The margin is so many times what the checker's rounding may add."""
+"""Margin as a multiple of the checker's largest rounding error."""
 
 PASSES = 60
-"""Iterations of message passing in a node, at most."""
+"""Maximum number of iterations of message passing in a node."""
 
 COARSE, FINER, TRIES, KEPT = 0.5, 0.125, 3, 0.8
-"""Messages are rounded to multiples of this part of what they gain per edge, then of finer ones for a few times, until
-so much of the gain is kept."""
+"""Messages are rounded to multiples of this fraction of their gain per edge, then a few times more finely, until this
+share of the gain is kept."""
 
 
 class TreeLimits(NamedTuple):
-    """What a tree of cases may take: nodes, and bytes of messages and states."""
+    """Limits of a tree of cases: nodes, and bytes of messages and states."""
 
     nodes: int = MOST_NODES
     bytes: int = MOST_BYTES
@@ -54,16 +54,16 @@ class TreeLimits(NamedTuple):
 
 @dataclass(eq=False)
 class GrownNode:
-    """A node of a tree that is being grown.
+    """A node of a growing tree.
 
     Attributes
     ----------
     parent, states
-        Its parent, -1 for the root, and the states of that one's variable.
+        Its parent, -1 for the root, and the states of the parent's variable.
     left : packed bits
-        The states that are left.
+        The remaining states.
     bound, depth
-        The bound of an open node, and the number of those above it.
+        The bound of an open node, and its depth.
     tried
         The number of open variables when elimination failed.
     at, lam
@@ -92,17 +92,17 @@ class GrownNode:
 class CaseGrower:
     """A tree of cases below a dual point.
 
-    Bounds are computed in floating point here, with a margin for round-off and for what the checker rounds; it has the
-    last word.
+    Bounds are computed in floating point here, with a margin for round-off and for the checker's rounding; the checker
+    has the last word.
 
     Attributes
     ----------
     goal
         A node with a bound up to this is closed; -inf if there is no feasible labelling.
     margin
-        What the goal is below the value of the solution.
+        Distance of the goal below the value of the solution.
     heap
-        Nodes that are open, by their bounds; by depth, if there is no feasible labelling.
+        Open nodes, ordered by bound, or by depth if there is no feasible labelling.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class CaseGrower:
             self.goal = float(model.fraction(model.goal(worth)) - offset) - self.margin
 
     def grow(self) -> CaseTree:
-        """Grow until nothing is open, or a limit is reached."""
+        """Grow until no node is open, or a limit is reached."""
         try:
             self.add(GrownNode(-1, np.zeros(0, dtype=np.int64)), np.isfinite(self.graph.theta_v), self.lam_e)
             while self.heap and not self.stop():
@@ -136,7 +136,7 @@ class CaseGrower:
         return self.tree()
 
     def branch(self, number: int) -> None:
-        """Share out the states of a variable of a node among cases."""
+        """Divide the states of a variable of a node among cases."""
         node, lam_e = self.nodes[number], self.messages(number)
         left = np.unpackbits(node.left, count=len(self.graph.theta_v)).astype(bool)
         bound = self.drops.settle(lam_e, left, self.goal)
@@ -146,13 +146,13 @@ class CaseGrower:
         node.variable = i
         gone = np.setdiff1d(self.domain(number, i), np.concatenate(parts))
         for k, part in enumerate(parts):
-            # Dropped states must be in some case, and cost nothing there.
+            # Dropped states must be in some case, where they cost nothing.
             states = np.sort(np.concatenate([part, gone])) if k == 0 else part
             case = GrownNode(number, states, bound=node.bound, depth=node.depth + 1, tried=node.tried)
             self.add(case, self.branching.case(left, i, part), lam_e)
 
     def add(self, node: GrownNode, left: Bools, lam_e: Floats) -> None:
-        """Add a node, and close it if that is possible: by what is known above, by elimination, or by new messages."""
+        """Add a node, and close it if possible: by what is known above, by elimination, or by new messages."""
         bound = self.drops.settle(lam_e, left, self.goal)
         if bound > -math.inf and not self.eliminate(node, left):
             bound = self.improve(node, left, lam_e, bound)
@@ -163,7 +163,7 @@ class CaseGrower:
         self.n_bytes += node.n_bytes
 
     def eliminate(self, node: GrownNode, left: Bools) -> bool:
-        """Give a node an order of elimination if the tables are small enough; it is a leaf then."""
+        """Give a node an elimination order if the tables are small enough; it is then a leaf."""
         n_left = np.add.reduceat(left.astype(np.int64), self.graph.var_ptr[:-1])
         n_open = int(np.count_nonzero(n_left > 1))
         if n_open > FEWER * node.tried:
@@ -233,7 +233,7 @@ class CaseGrower:
 
 
 def _ptr(parts: list[Ints]) -> Ints:
-    """Where parts begin if they are put one after another."""
+    """Offsets of concatenated parts."""
     return offsets(np.array([len(part) for part in parts], dtype=np.int64)).astype(np.int64)
 
 

@@ -40,26 +40,26 @@ from mapmrf.solver import as_graph
 log = logging.getLogger("mapmrf")
 
 ITERATIONS, STEP_WORK = 2000, 3_000_000
-"""Iterations of message passing at most, and the work between two looks at the clock: some 20 ms."""
+"""Maximum number of iterations of message passing, and the work between two checks of the clock: about 20 ms."""
 
 TIGHT = 1e-12
 """Relative gap at which message passing and cutting planes end: the checker does the rest."""
 
 EXACT_ENTRIES, MOST_MODEL_ENTRIES = 500_000, 1 << 25
-"""Table entries up to which the bound is computed in fractions, that of larger models being rounded up; and up to which
-there are certificates at all: the checker takes some hundred bytes for each."""
+"""Table entries up to which the bound is computed in fractions, while that of larger models is rounded up; and up to
+which there are certificates at all: the checker needs some hundred bytes for each."""
 
 MOST_PAIRS = 50_000
-"""Pairs of binary variables up to which odd cycles are looked for."""
+"""Number of pairs of binary variables up to which odd cycles are searched for."""
 
 FIRST_ENTRIES = 1 << 10
-"""Entries of the tables of variables that are maximised out before a tree of cases is grown."""
+"""Maximum table entries of variables that are maximised out before a tree of cases is grown."""
 
 CYCLES, GROWING = 0.4, 0.3
-"""The parts of the time left in which cycles are looked for, and a tree of cases may grow: the rest is for checking."""
+"""Shares of the remaining time for finding cycles and for growing a tree of cases: the rest is for checking."""
 
 UNLIMITED = 60.0
-"""Seconds in which a tree of cases may grow if there is no time limit."""
+"""Seconds for growing a tree of cases if there is no time limit."""
 
 
 def certify(
@@ -71,13 +71,13 @@ def certify(
     max_nodes: int = MOST_NODES,
     max_bytes: int = MOST_BYTES,
 ) -> Certificate:
-    """Find a dual point of the model that proves how good a labelling is, and cases where one is not enough.
+    """Find a dual point of the model that proves how good a labelling is, and cases if one point is not enough.
 
-    The point is found anew for the whole model, whatever method has found the labelling, so that the certificate does
-    not depend on any simplification of it: first by message passing, which is enough where the relaxation over the
-    local polytope is tight, then with odd cycles if all variables are binary and all factors pairs. Variables that the
-    point leaves undecided are left to the checker to maximise out, if that takes small tables. Where a gap is left, a
-    tree of cases is grown until there is none, or it has reached its limits.
+    The point is computed for the whole model, whatever method found the labelling, so that the certificate does not
+    depend on any simplification of it: first by message passing, which is enough if the relaxation over the local
+    polytope is tight, then with odd cycles if all variables are binary and all factors pairs. Variables that the point
+    leaves undecided are maximised out by the checker, if small tables are enough. If a gap remains, a tree of cases is
+    grown until the gap is closed or the tree reaches its limits.
 
     Parameters
     ----------
@@ -86,11 +86,11 @@ def certify(
     labels : (n_vars,)
         The labelling, or a Result.
     time_limit
-        Seconds after which the best point so far is taken. Without it, a tree of cases grows for a minute at most.
+        Seconds after which the best point so far is used. By default, a tree of cases grows for at most a minute.
     threads
         Threads for message passing.
     max_nodes, max_bytes
-        What a tree of cases may take; the bytes are those before compression. With `max_nodes=0` there are no cases.
+        Limits of a tree of cases, in bytes before compression. With `max_nodes=0` there are no cases.
 
     Raises
     ------
@@ -120,7 +120,7 @@ def certify(
 
 
 def with_certificate(result: Result, graph: FactorGraph, deadline: float, threads: int) -> Result:
-    """The result with a certificate, made in the time that is left; without one if there is none."""
+    """The result with a certificate, if one is found in the remaining time."""
     left = deadline - time.perf_counter()
     if left <= 0 or interrupts.requested():
         return result
@@ -146,11 +146,11 @@ class _Maker:
         self.closed = False
 
     def stop(self) -> bool:
-        """Whether to be content with what there is."""
+        """Return whether to stop with the best so far."""
         return time.perf_counter() >= self.end or interrupts.requested()
 
     def within(self, part: float, most: float = math.inf) -> Callable[[], bool]:
-        """Whether a part of the time that is left now has passed, or so many seconds if there is no limit."""
+        """A stopping rule: a share of the remaining time has passed, or this many seconds if there is no limit."""
         now = time.perf_counter()
         end = now + (part * (self.end - now) if self.end < math.inf else most)
         return lambda: time.perf_counter() >= end or interrupts.requested()
@@ -173,9 +173,9 @@ class _Maker:
         return self.best
 
     def offer(self, candidate: Certificate) -> None:
-        """Keep a certificate, with the bound that it proves, if that is the best so far.
+        """Keep a certificate, with the bound that it proves, if it is the best so far.
 
-        One that has no order gets one for the variables that it leaves open, if their tables are small.
+        One without an order gets one for the variables that it leaves open, if their tables are small.
         """
         model = WholeModel.build(self.graph, candidate, self.exact)
         target = model.target(self.worth, self.labels)
@@ -192,7 +192,7 @@ class _Maker:
 
     @property
     def tight(self) -> bool:
-        """Whether there is nothing to gain but round-off."""
+        """Whether there is nothing left to gain but round-off."""
         return self.closed or (self.best is not None and self.best.bound - self.value <= self.tolerance)
 
     @property
@@ -201,7 +201,7 @@ class _Maker:
         return TIGHT * max(1.0, abs(self.value)) if self.value > -math.inf else 0.0
 
     def relaxed(self, problem: Problem) -> Floats:
-        """Messages of sequential passes, in the order of the problem; 0 where a state has been found impossible."""
+        """Messages of sequential passes, in the order of the problem; 0 for impossible states."""
         if problem.n_factors == 0:
             return np.zeros(0)
         passes = TablePasses(problem, VisitOrder.build(problem, "trees_last"), PassStopping(1e-13, 0.0))
@@ -261,7 +261,7 @@ class _Maker:
 
 
 def _n_entries(graph: FactorGraph) -> int:
-    """Entries of the tables of all factors, each counted for itself, and unary ones."""
+    """Entries of the tables of all factors, shared ones counted repeatedly, and unary ones."""
     return int(np.diff(graph.table_ptr)[graph.table_of].sum(dtype=np.int64)) + len(graph.theta_v)
 
 

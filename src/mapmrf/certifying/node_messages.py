@@ -1,4 +1,4 @@
-"""Messages for a part of the states of a model: sequential passes that start from given ones."""
+"""Messages for some of the states of a model: sequential passes that start from given ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mapmrf.graph import FactorGraph
 from mapmrf.problem import Problem
 
 CHUNK, WORTHWHILE = 5, 0.04
-"""Iterations after which passes go on if they have lowered the bound by this part of what is missing."""
+"""Iterations after which passes continue only if they have lowered the bound by this fraction of the gap."""
 
 
 class NodePasses:
@@ -25,9 +25,9 @@ class NodePasses:
     Attributes
     ----------
     state : (n_edge_states,)
-        The state of the model that each message is about.
+        The state of the model to which each message belongs.
     first : (n_edge_states,)
-        Where the messages of its edge begin.
+        Offset of the messages of its edge.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -39,16 +39,16 @@ class NodePasses:
     def improved(
         self, lam_e: Floats, left: Bools, goal: float, most: int, stop: Callable[[], bool]
     ) -> tuple[Floats, float]:
-        """Messages that lower the bound of the states left towards a goal, from those given, and their bound.
+        """Messages that lower the bound of the remaining states towards a goal, from those given, and their bound.
 
-        Messages of other states stay as they are, and so does one of every edge.
+        Messages of other states are unchanged, and so is one of every edge.
         """
         messages, alive = self.passes.messages, left[self.state]
         messages.theta[:] = np.where(left, self.theta, -np.inf)
         messages.lam[:] = np.where(alive, lam_e, -np.inf)
         bound = self.iterate(goal, most, stop)
         change = np.where(alive & np.isfinite(messages.lam), messages.lam - lam_e, 0.0)
-        # What is added to all messages of an edge changes nothing.
+        # Adding a constant to all messages of an edge changes nothing.
         return lam_e + np.where(alive, change - self.common(change, alive), 0.0), bound
 
     def common(self, change: Floats, alive: Bools) -> Floats:
@@ -59,7 +59,7 @@ class NodePasses:
         return reference[self.first]
 
     def iterate(self, goal: float, most: int, stop: Callable[[], bool]) -> float:
-        """Passes until the goal is reached, too little is gained, or there are no more; return the bound."""
+        """Run passes until the goal is reached, too little is gained, or the limit is hit; return the bound."""
         self.passes.figures = PassFigures()
         done, why, last = 0, LIMIT, np.inf
         while done < most and why == LIMIT and not stop():
@@ -77,7 +77,7 @@ class NodePasses:
 
 
 def with_cycles(graph: FactorGraph, cycles: Cycles) -> FactorGraph:
-    """The graph with what cycles add to pairs where labels differ, but without what they add to all labellings."""
+    """The graph with the amounts that cycles add to pairs of different labels, without those for all labellings."""
     if cycles.n == 0:
         return graph
     cut = np.zeros(graph.n_factors)
@@ -93,7 +93,7 @@ def with_cycles(graph: FactorGraph, cycles: Cycles) -> FactorGraph:
 
 
 def graph_places(problem: Problem) -> Ints:
-    """Where each of the problem's messages is among those by the edges of the graph as it was given."""
+    """Position of each of the problem's messages among those by the edges of the original graph."""
     graph = problem.graph
     sizes = np.diff(problem.edge_ptr[problem.scope_ptr])
     edge_ptr = offsets(graph.card[graph.scope])
@@ -101,7 +101,7 @@ def graph_places(problem: Problem) -> Ints:
 
 
 def in_graph_order(problem: Problem, lam_e: Floats) -> Floats:
-    """Messages by the edges of the graph as it was given, from those by the edges of the problem."""
+    """Messages by the edges of the original graph, from those by the edges of the problem."""
     result = np.zeros_like(lam_e)
     result[graph_places(problem)] = lam_e
     return result

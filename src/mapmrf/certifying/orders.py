@@ -13,7 +13,7 @@ from mapmrf.graph import FactorGraph
 
 
 class _Neighbours:
-    """The variables with several states, and those that each shares a table with, itself among them."""
+    """The variables with several states, and those with which each shares a table, including itself."""
 
     def __init__(self, graph: FactorGraph, n_states: Ints) -> None:
         self.sizes = n_states.tolist()
@@ -38,7 +38,7 @@ class _Neighbours:
                 return i, entries
 
     def remove(self, i: int) -> None:
-        """Take a variable out: its neighbours share a table then."""
+        """Remove a variable: its neighbours then share a table."""
         others = self.near.pop(i) - {i}
         for j in others:
             self.near[j] |= others
@@ -47,7 +47,7 @@ class _Neighbours:
 
 
 def greedy_start(graph: FactorGraph, max_table: int) -> Ints:
-    """Variables that can be maximised out one by one with tables of at most so many entries, but not all of them.
+    """Variables that can be maximised out one by one with tables of at most this many entries, but not all of them.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def greedy_start(graph: FactorGraph, max_table: int) -> Ints:
 
 
 def greedy_order(graph: FactorGraph, n_states: Ints, max_entries: int) -> Ints:
-    """An order of the variables with several states that always takes the one with the smallest table next.
+    """Greedy elimination order of the variables with several states: always the one with the smallest table next.
 
     Empty if the tables would have more than `max_entries` entries together.
 

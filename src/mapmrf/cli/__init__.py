@@ -1,10 +1,10 @@
 """The command line: the only part of the package that prints.
 
-Each module holds the commands of one kind. Only click is imported at the top of them: what a command needs it imports
-itself, so that help and the commands that only read files start at once.
+Each module holds related commands and imports only click at the top. A command imports everything else itself, so that
+`--help` and commands that only read files start quickly.
 """
 
-# The order of these is that of the help.
+# Commands are listed by `--help` in this order.
 from mapmrf.cli import solving, verifying, models, parting, plotting, generating, datasets, bench  # isort: skip
 from mapmrf.cli import compiling, competition, completion  # isort: skip
 from mapmrf.cli.program import main

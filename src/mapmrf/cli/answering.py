@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked beside the best labelling, as given on the command line."""
+    """The options of `solve` that ask for more than one labelling, or for some variables only."""
 
     best: int | None = None
     distance: int | None = None
@@ -27,19 +27,19 @@ class Question:
 
     @property
     def asked(self) -> bool:
-        """Whether anything is."""
+        """Whether any of them is given."""
         return self.best is not None or self.distance is not None or self.query is not None
 
     def check(self, unused: dict[str, object]) -> None:
-        """Refuse what does not go together."""
+        """Reject options that cannot be combined."""
         if self.distance is not None and self.best is None:
-            raise OptionError("--distance belongs to --best M")
+            raise OptionError("--distance needs --best M")
         if self.best is not None and self.query is not None:
             raise OptionError("found --best and --query, expected one of them")
         name = "--best" if self.best is not None else "--query"
         for option, value in unused.items():
             if value is not None:
-                raise OptionError(f"{option} does not go with {name}")
+                raise OptionError(f"{option} cannot be combined with {name}")
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class QuestionRun:
         return _exit_code(found.status)
 
     def query(self, text: str, model: str, evidence: str | None) -> int:
-        """Find, write and print the best labels of some variables, the others summed out."""
+        """Find, write and print the best labels of some variables, with the others summed out."""
         from mapmrf.summing import marginal_map, query_indices
 
         graph = read_model(model, evidence)
@@ -92,7 +92,7 @@ class QuestionRun:
 
 
 def parse_query(text: str, place: dict[str, int] | None) -> list[int | str]:
-    """Names or indices of variables, separated by commas; what is a name counts as one.
+    """Parse names or indices of variables, separated by commas; a number that is also a name is read as the name.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""`solve` for several files, or for one model and an evidence table: one line for each, in order."""
+"""`solve` for several files, or for one model and an evidence table: one line each, in order."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class BatchRequest:
 
 
 class BatchReport:
-    """Prints the outcomes of a batch as they come, and collects what the exit code depends on."""
+    """Prints the outcomes of a batch as they arrive, and determines the exit code."""
 
     def __init__(self, request: BatchRequest, what: str, names: Sequence[str]) -> None:
         self.request, self.what, self.total = request, what, len(names)
@@ -84,7 +84,7 @@ class BatchReport:
             _echo(self._line(name, _shown(figures(outcome))))
 
     def fail(self, text: str) -> None:
-        """Report the failure of one of many."""
+        """Report that one model of the batch failed."""
         self.errors += 1
         click.echo(f"mapmrf: error: {' '.join(text.split())}", file=sys.stderr)
 
@@ -109,7 +109,7 @@ def _echo(text: str) -> None:
 
 
 def figures(result: Result) -> dict[str, Any]:
-    """The figures of a result shown in a line."""
+    """Return the figures of a result that are shown in its line."""
     return dict(zip(_FIGURES, (result.value, result.bound, result.gap, result.status, result.runtime), strict=True))
 
 

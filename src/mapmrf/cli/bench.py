@@ -36,16 +36,18 @@ def _names(context: click.Context, parameter: click.Parameter, text: str | None)
 @main.command()
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
 @click.option("--output", "-o", metavar="FILE.jsonl", required=True, help="File of records, created or resumed.")
-@click.option("--plan", metavar="FILE.toml", help="Plan of the runs; other options override it.")
+@click.option("--plan", metavar="FILE.toml", help="Benchmark plan; other options override it.")
 @click.option("--quick", is_flag=True, help="Run all methods on a few small look-alikes, two seconds each.")
 @click.option("--data", metavar="DIR", help="Folder with the paper's models.")
-@click.option("--sets", callback=_names, metavar="A,B", help="Sets of the paper; by default all.")
+@click.option("--sets", callback=_names, metavar="A,B", help="Model sets of the paper; by default all.")
 @click.option("--methods", callback=_names, metavar="A,B", help="Methods; by default those of the paper and `auto`.")
 @click.option("--peers", is_flag=True, help="Also run other installed packages; --methods peers runs only these.")
 @click.option("--seeds", callback=_names, metavar="0,1", help="Random seeds.")
 @click.option("--time-limit", type=click.FloatRange(min=0), metavar="S", help="Time limit per run in seconds.")
 @click.option("--memory", type=click.IntRange(min=0), default=0, metavar="MB", help="Memory limit per run; 0 for none.")
-@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Runs at a time; by default all cores.")
+@click.option(
+    "--jobs", type=click.IntRange(min=1), metavar="N", help="Number of runs in parallel; by default all cores."
+)
 @click.option("--retry", is_flag=True, help="Repeat runs that failed.")
 @bytes_option
 def bench(
@@ -65,8 +67,8 @@ def bench(
 ) -> int:
     """Run methods on models and record every run.
 
-    Without a MODEL, the paper's models are used as far as they are present, or else look-alikes. Repeat the same
-    command to resume a benchmark that was stopped.
+    Without a MODEL, those of the paper's models that are present are used, or look-alikes if there are none.
+    Repeat the same command to resume a benchmark that was stopped.
     """
     check_outputs(output)
     from mapmrf.bench.run_list import read_plan
@@ -112,7 +114,7 @@ def _runs(given: dict[str, Any], peers: bool) -> list[MethodConfig]:
 
 
 def _need_peers(named: Sequence[str]) -> None:
-    """Refuse a package that is not installed now, instead of in every run."""
+    """Reject a package that is not installed, before the first run."""
     from mapmrf.bench.peers import advice, missing
 
     absent = [name for name in named if name in missing()]
@@ -121,7 +123,7 @@ def _need_peers(named: Sequence[str]) -> None:
 
 
 def _say_missing(alone: bool) -> None:
-    """Say which other packages are not installed; if nothing else was asked for, there must be one."""
+    """Print which other packages are not installed; raise OptionError if none is, and nothing else is to be run."""
     from mapmrf.bench.peers import advice, installed, missing
 
     absent = list(missing())
@@ -132,7 +134,7 @@ def _say_missing(alone: bool) -> None:
 
 
 def _models(given: dict[str, Any], quick: bool, data: str | None) -> list[ModelRef]:
-    """The user's files, or the paper's models, or look-alikes if asked for or if nothing else is present."""
+    """The user's files, or the paper's models, or look-alikes if requested or if nothing else is present."""
     from mapmrf.bench.models import from_files, like_set, of_set
     from mapmrf.datasets.figures import SETS
 
@@ -184,8 +186,13 @@ def _bench(runs: RunList, output: str, memory: int, jobs: int, retry: bool) -> i
 
 @main.command()
 @click.argument("records", nargs=-1, required=True, metavar="RECORDS...")
-@click.option("--output", "-o", metavar="FILE", help="Page (.html), tables (.md, .tex, .txt), or .csv or a folder.")
-@click.option("--tables", "wanted", callback=_names, metavar="A,B", help="Only these tables; * and ? match any.")
+@click.option(
+    "--output",
+    "-o",
+    metavar="FILE",
+    help="Page (.html), tables (.md, .tex, .txt), or one CSV file per table (.csv or a folder).",
+)
+@click.option("--tables", "wanted", callback=_names, metavar="A,B", help="Only these tables; * and ? are wildcards.")
 @click.option("--figures", metavar="DIR", help="Folder for every figure as SVG and PDF.")
 @click.option("--title", default="mapmrf benchmark", show_default=True, help="Title of the page.")
 @force_option
@@ -194,8 +201,8 @@ def report(
 ) -> None:
     """Turn RECORDS into tables, figures or a page.
 
-    Without --output and --figures the tables are printed. CSV has one file per table: NAME.csv becomes NAME-TABLE.csv,
-    unless --tables selects a single one; in a folder they are called TABLE.csv.
+    Without --output and --figures, the tables are printed. CSV output has one file per table: NAME-TABLE.csv for
+    NAME.csv, unless --tables selects a single table, and TABLE.csv in a folder.
     """
     _check_output(output, wanted, figures)
     from mapmrf.bench import Records
@@ -214,7 +221,7 @@ def report(
 
 
 def _check_output(output: str | None, wanted: list[str] | None, figures: str | None) -> None:
-    """Refuse now what could not be written after the work."""
+    """Reject outputs that could not be written, before the work is done."""
     from mapmrf.bench.files import PAGES, check_suffix, is_folder
 
     if figures is not None and os.path.exists(figures) and not os.path.isdir(figures):

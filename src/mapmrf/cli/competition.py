@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mapmrf.cli.contest import ContestRun
 
 GRACE = 2.0
-"""Seconds that a run has to finish by itself after a signal."""
+"""Seconds that a run has to finish normally after a signal."""
 
 
 @main.command()
@@ -45,7 +45,7 @@ GRACE = 2.0
     "--time-limit",
     type=click.FloatRange(min=0, min_open=True),
     metavar="S",
-    help="Instead of INF_TIME.",
+    help="Time limit in seconds, instead of INF_TIME.",
 )
 @click.option("--output", "-o", metavar="FILE", help="Result file, instead of MODEL.TASK.")
 @bytes_option
@@ -60,10 +60,10 @@ def uai(
     """Run under the rules of the UAI and PIC competitions.
 
     TASK is MPE or MAP. The limits are read from the environment: INF_TIME (seconds) and INF_MEMORY (gigabytes). For PIC
-    2011 give a seed instead of QUERY. Without arguments, as in UAI 2022, the files are read from the variables MODEL,
+    2011, give a seed instead of QUERY. Without arguments, as in UAI 2022, the files are read from the variables MODEL,
     EVID, QUERY and RESULT, and the limits from TIMESEC and MEMKB.
 
-    Solutions are appended to the file MODEL.TASK in the working directory, each better than the one before.
+    Solutions are appended to the file MODEL.TASK in the working directory, each better than the last.
     """
     import dataclasses
 
@@ -81,7 +81,7 @@ def uai(
     chosen, options = _method(method, settings)
     entry = ContestRun(contest, Clock(contest.seconds, process_age()))
     with Guard(entry) as guard:
-        check()  # a signal that came before the guard
+        check()  # a signal arrived before the guard was in place
         entry.read()
         if contest.memory is not None:
             import numba  # noqa: F401  # loading it should not run into the limit
@@ -89,7 +89,7 @@ def uai(
             limit_memory(contest.memory)
         _run(entry, chosen, options, guard)
         if contest.seconds is not None:
-            guard.leave()  # shutting down the interpreter takes time that may not be left
+            guard.leave()  # there may be no time left to shut down the interpreter
     return guard.exit_code
 
 
@@ -122,9 +122,9 @@ def _run(entry: ContestRun, method: str, options: dict[str, Any], guard: Guard) 
 
 
 class Guard:
-    """Ends the process in time, and after SIGTERM or SIGINT, whatever the solver is doing; a context manager.
+    """Context manager that ends the process in time, and after SIGTERM or SIGINT, whatever the solver is doing.
 
-    A separate thread waits for signals and for the time limit. It first lets the run finish by itself; if that takes
+    A separate thread waits for signals and for the time limit. It first lets the run finish normally; if that takes
     too long, for instance while a kernel is being compiled, it writes the best solution and exits.
     """
 
@@ -139,7 +139,7 @@ class Guard:
         self._wakeup = -1
 
     def stopping(self) -> bool:
-        """Whether a signal has arrived."""
+        """Return whether a signal has arrived."""
         return self._signalled > 0
 
     def __enter__(self) -> Guard:
@@ -180,7 +180,7 @@ class Guard:
         return self._signalled > 0 and time.monotonic() - self._signalled > GRACE
 
     def _cut_off(self) -> None:
-        """End a run that does not finish by itself, once its best solution is in the file."""
+        """End a run that does not finish in time, once its best solution is in the file."""
         self.entry.flush(patience=1.0)
         contest, values = self.entry.contest, self.entry.values
         if not values:

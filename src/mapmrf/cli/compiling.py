@@ -1,4 +1,4 @@
-"""`mapmrf compile`: machine code of all kernels, and where it comes from."""
+"""The command `compile`: machine code of all kernels, and where it comes from."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from mapmrf.cli.program import main
 
 
 @main.command("compile")
-@click.option("--native", is_flag=True, help="Compile for this very CPU, and prefer that to what the package brought.")
+@click.option(
+    "--native", is_flag=True, help="Compile for this machine's CPU; this code is then used instead of the package's."
+)
 @click.option("--jobs", "-j", type=click.IntRange(min=1), metavar="N", help="Processes.  [default: all cores]")
-@click.option("--status", is_flag=True, help="Only say which code is in use, and why.")
+@click.option("--status", is_flag=True, help="Only print which code is in use, and why.")
 def compile_command(native: bool, jobs: int | None, status: bool) -> None:
     """Compile all kernels into the user's cache.
 
-    An installed package brings machine code that runs on any common CPU, so that this is not needed. `--native`
-    compiles for all features that this machine has.
+    An installed package contains machine code for any common CPU, so this is not needed. `--native` compiles for all
+    features of this machine.
     """
     from mapmrf.compilation.origins import mark_native
 
@@ -36,7 +38,7 @@ def compile_command(native: bool, jobs: int | None, status: bool) -> None:
 
 
 def status_lines() -> list[str]:
-    """Which code is in use, in the order in which it is looked for."""
+    """List the possible sources of machine code in the order of search, and which is in use."""
     from mapmrf.compilation.origins import origins
 
     used = {True: "used", False: "not used"}

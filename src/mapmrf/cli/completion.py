@@ -1,7 +1,7 @@
 """`mapmrf completion`: the script that lets a shell complete commands, options, methods and files.
 
-The shell asks this program, with a variable of the environment set. What a value may be follows from the metavar of
-its option.
+The shell runs this program with an environment variable set. How a value is completed follows from the metavar of its
+option.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from click.shell_completion import CompletionItem, get_completion_class
 from mapmrf.cli.program import ASKED, main
 
 FILES = ("FILE", "MODEL", "RECORDS", "IN", "OUT", "SOLUTION")
-"""Metavars of files, whatever is around them."""
+"""Metavars of files, possibly inside brackets and the like."""
 
 
 class NameType(click.ParamType):  # type: ignore[type-arg]
-    """A text that is completed as a file, a folder, or one of some names, after the last comma of a list."""
+    """Text that is completed as a file, a folder or a name from a list; in a list, after its last comma."""
 
     name = "text"
 
@@ -27,7 +27,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]
         self.kind = kind
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """What the text may become."""
+        """List the possible completions."""
         if self.kind in ("file", "dir"):
             return [CompletionItem(incomplete, type=self.kind)]
         before, comma, begun = incomplete.rpartition(",")
@@ -45,7 +45,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]
 
 
 def prepare(group: click.Group) -> None:
-    """Give every value of the program that is a text a type that a shell can complete."""
+    """Give every text value of the program a type that a shell can complete."""
     for parameter in _parameters(group):
         if isinstance(parameter.type, click.types.StringParamType) and (kind := _kind(parameter)):
             parameter.type = NameType(kind)
@@ -72,6 +72,6 @@ def _kind(parameter: click.Parameter) -> str | None:
 @main.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the completion script of a shell, to be sourced."""
+    """Print a completion script, to be sourced by the shell."""
     cls: Any = get_completion_class(shell)
     click.echo(cls(main, {}, "mapmrf", ASKED).source())

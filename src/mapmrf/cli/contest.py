@@ -34,13 +34,13 @@ SUPPORTED, OTHERS = ("MPE", "MAP"), ("PR", "MAR", "MMAP")
 
 TIME_NAMES = {"INF_TIME": 1.0, "UAI_TIME": 1.0, "TIMESEC": 1.0}
 MEMORY_NAMES = {"INF_MEMORY": 1e9, "UAI_MEMORY": 1e9, "MEMKB": 1e3}
-"""Environment variables with the limits, the first one set counts, and their units in seconds and bytes."""
+"""Environment variables of the limits, of which the first one set is used, and their units in seconds and bytes."""
 
 WRITING = 0.1
-"""Share of the time that may be spent writing solutions; what is held back is written at the end."""
+"""Share of the time that may be spent writing solutions; solutions held back are written at the end."""
 
 ENDLESS = 10**9
-"""Iteration limit of a run that a time limit ends."""
+"""Iteration limit of a run with a time limit."""
 
 METHOD_MEMORY = 0.5
 """Share of the memory limit for a method's tables."""
@@ -134,7 +134,7 @@ def _from_environment(environ: Mapping[str, str]) -> Contest:
     if not model:
         raise OptionError("found neither arguments nor the variable MODEL, expected MODEL EVID QUERY TASK")
     result = environ.get("RESULT") or f"{Path(model).name}.MPE"
-    suffix = Path(result).suffix[1:].upper()  # nothing else says which task is meant
+    suffix = Path(result).suffix[1:].upper()  # the task is not stated anywhere else
     return Contest(
         model, environ.get("EVID") or None, result, _task(suffix) if suffix in (*SUPPORTED, *OTHERS) else "MPE"
     )
@@ -191,14 +191,14 @@ class Clock:
         return None if self.seconds is None else max(0.0, self.seconds - self.margin / 2 - self.passed())
 
     def over(self) -> bool:
-        """Whether the solver has no time left."""
+        """Return whether the solver has no time left."""
         return self.left() == 0.0
 
 
 def process_age() -> float:
-    """Seconds since this process started, or its processor time where the system does not tell."""
+    """Seconds since this process started, or its processor time where the system does not report that."""
     with contextlib.suppress(OSError, ValueError, IndexError, AttributeError):
-        # The name of the program, in parentheses, may hold anything; the 20th field behind it is the start.
+        # The name of the program, in parentheses, may contain anything; the start time is the 20th field after it.
         fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
         return max(0.0, since_boot - int(fields[19]) / os.sysconf("SC_CLK_TCK"))
@@ -206,7 +206,7 @@ def process_age() -> float:
 
 
 def limit_memory(size: float) -> None:
-    """Limit the memory of this process to `size` bytes, where the system can: better an exception than a kill."""
+    """Limit the memory of this process to `size` bytes, where the system can: better an exception than being killed."""
     try:
         import resource
     except ImportError:
@@ -214,7 +214,7 @@ def limit_memory(size: float) -> None:
     with contextlib.suppress(OSError, ValueError):
         pages = [int(text) for text in Path("/proc/self/statm").read_text(encoding="ascii").split()[:2]]
         reserved, resident = (count * resource.getpagesize() for count in pages)
-        # What is reserved but not used does not count against the limit of an evaluation.
+        # Memory that is reserved but not used does not count against the limit of an evaluation.
         most = reserved + max(0.0, size - resident)
         resource.setrlimit(resource.RLIMIT_AS, (int(most), resource.getrlimit(resource.RLIMIT_AS)[1]))
 
@@ -240,7 +240,7 @@ class ContestRun:
         self._writing = 0.0
 
     def read(self) -> None:
-        """Read the model and its evidence, and write the best state of each variable by itself as first solution."""
+        """Read the model and its evidence, and write a first solution: the best state of each variable on its own."""
         graph = read(self.contest.model, max_bytes=self.contest.max_bytes)
         self.graphs = [graph.condition(cast(Any, sample)) if sample else graph for sample in self._samples(graph)]
         self.labels = [segment_argmax(one.theta_v, one.var_ptr) for one in self.graphs]
@@ -254,11 +254,11 @@ class ContestRun:
         if path is None:
             return [{}]
         if not Path(path).exists():
-            log.warning("%s: no such file, so nothing is observed", path)
+            log.warning("%s: no such file, nothing is observed", path)
             return [{}]
         samples = read_evidence(path, graph)
         if len(samples) > 1 and self.contest.style == "2014":
-            log.warning("%s: %d samples of evidence, the first is used", path, len(samples))
+            log.warning("%s: %d samples of evidence, only the first is used", path, len(samples))
             return samples[:1]
         return samples
 
@@ -317,7 +317,7 @@ class ContestRun:
     def offer(self, sample: int, labels: Ints, value: float) -> None:
         """Keep a labelling if it is the best of its sample, and write it soon."""
         if value > self.values[sample]:
-            value = self.graphs[sample].value(labels)  # no method is taken at its word
+            value = self.graphs[sample].value(labels)  # never trust the value that a method reports
             with self._lock:
                 if value > self.values[sample]:
                     self.labels[sample], self.values[sample] = labels.copy(), value
@@ -326,7 +326,7 @@ class ContestRun:
             self.flush()
 
     def flush(self, patience: float = -1.0) -> None:
-        """Write the incumbents if that is still to do; give up if another thread writes for `patience` seconds."""
+        """Write new incumbents; give up if another thread is still writing after `patience` seconds."""
         if not self._lock.acquire(timeout=patience):
             return
         try:

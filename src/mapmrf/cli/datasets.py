@@ -48,7 +48,7 @@ def datasets(context: click.Context, data: str | None, verify: bool, as_json: bo
 
 
 def _check_folders(data: str | None) -> None:
-    """Refuse a data folder that does not exist, and warn of those in MAPMRF_DATA: probably a typing error."""
+    """Reject a data folder that does not exist, and warn about one in MAPMRF_DATA: probably a typo."""
     from pathlib import Path
 
     from mapmrf.datasets.catalogue import data_folders
@@ -62,7 +62,7 @@ def _check_folders(data: str | None) -> None:
 
 
 def _inventory(of: ModelSet, data: str | None, verify: bool) -> dict[str, Any]:
-    """What the catalogue says about a set, and which of its files are present."""
+    """Return the catalogue's entry for a set, and which of its files are present."""
     import dataclasses
 
     from mapmrf.datasets.catalogue import entries, locate
@@ -98,7 +98,7 @@ def _statistics(paths: Iterable[str]) -> Statistics | None:
 
 
 def _listing(folders: Sequence[str], found: dict[str, dict[str, Any]], verified: bool) -> str:
-    """Tables of what is present, what is missing, and the statistics next to those of the paper."""
+    """Tables of what is present, what is missing, and the statistics beside those of the paper."""
     parts = [f"data folder  {', '.join(folders)}", table([_row(of, verified) for of in found.values()])]
     wrong = [f"{m['path']}: differs from the catalogue" for of in found.values() for m in of["models"] if _wrong(m)]
     missing = [_missing_line(name, of) for name, of in found.items() if len(_there(of)) < of["n_models"]]
@@ -131,7 +131,7 @@ def _missing_line(name: str, of: dict[str, Any]) -> str:
     unnamed = of["n_models"] - len(of["models"])
     known = [_some(names)] if names else []
     known += [f"{unnamed} not named in the catalogue"] if unnamed else []
-    return f"missing of {name}: {' and '.join(known)}"
+    return f"missing from {name}: {' and '.join(known)}"
 
 
 def _some(names: Sequence[str]) -> str:
@@ -153,7 +153,7 @@ def _short(value: float) -> str:
 @click.option("--source", metavar="URL", help="Mirror with the same layout as a data folder.")
 @click.pass_context
 def download(context: click.Context, which: Sequence[str], data: str | None, source: str | None) -> int:
-    """Download the models of the SETs, by default of all.
+    """Download the models of the given SETs, by default of all.
 
     Files that are present are not downloaded again, and an interrupted download is resumed.
     """
@@ -179,7 +179,7 @@ def download(context: click.Context, which: Sequence[str], data: str | None, sou
 
 
 def _by_hand(of: ModelSet, missing: Sequence[Entry], folder: Path) -> None:
-    """Say where to find the files without an address, and where to put them."""
+    """Print where to find the files that have no download address, and where to put them."""
     if missing:
         from mapmrf.datasets.catalogue import plain_file
 

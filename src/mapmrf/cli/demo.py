@@ -18,7 +18,7 @@ SECONDS = 60.0
 """Time limit for a model of the user."""
 
 PATIENCE = 600.0
-"""Time limit for the generated models, which take a second once the kernels are compiled."""
+"""Time limit for the generated models, which need a second once the kernels are compiled."""
 
 WORTH_SAYING = 2.0
 """Seconds of loading or compiling kernels that are worth mentioning."""
@@ -92,9 +92,9 @@ def _solved(graph: FactorGraph, method: str, seconds: float, progress: bool) -> 
 
 
 def _compared(image: PottsImage, answers: Mapping[str, Result]) -> str:
-    """Values and wrong pixels of every answer, of each pixel by itself, and of the truth."""
+    """Values and wrong pixels of every answer, of each pixel on its own, and of the truth."""
     alone = image.graph.theta_v.reshape(image.truth.size, -1).argmax(axis=1)
-    rows = [("each pixel by itself", alone)]
+    rows = [("each pixel alone", alone)]
     rows += [(f"{name}, {_seconds(result):.2f} s", result.labels) for name, result in answers.items()]
     rows.append(("the truth", image.truth.ravel()))
     lines = [f"{'':<22}{'log potential':>14}{'wrong pixels':>14}"]

@@ -39,7 +39,7 @@ def generate() -> None:
 @click.argument("cols", type=int)
 @click.option("--coupling", default=1.0, show_default=True, help="Strength of the pair potentials.")
 @click.option("--field", default=1.0, show_default=True, help="Strength of the unary potentials.")
-@click.option("--wrap", is_flag=True, help="Connect opposite borders to a torus.")
+@click.option("--wrap", is_flag=True, help="Connect opposite borders into a torus.")
 @seed_option
 @_parts_option
 @_output_option
@@ -49,7 +49,9 @@ def generate_grid(
     """Generate a spin glass on a grid of ROWS x COLS, as in PIC-2011."""
     if parts is not None:
         if wrap:
-            raise click.UsageError("--wrap is not for --parts: cut the whole model with `mapmrf partition`")
+            raise click.UsageError(
+                "--wrap cannot be combined with --parts: cut the whole model with `mapmrf partition`"
+            )
         check_parts(output)
         from mapmrf.distributed.lattices import SpinGrid, grid_parts
 
@@ -64,8 +66,22 @@ def generate_grid(
 @generate.command("random")
 @click.argument("n_vars", type=int)
 @click.argument("n_factors", type=int)
-@click.option("--states", type=_span, default="2-4", show_default=True, help="Number of states of a variable.")
-@click.option("--arity", type=_span, default="2-3", show_default=True, help="Number of variables of a factor.")
+@click.option(
+    "--states",
+    type=_span,
+    metavar="N|MIN-MAX",
+    default="2-4",
+    show_default=True,
+    help="Number of states of a variable.",
+)
+@click.option(
+    "--arity",
+    type=_span,
+    metavar="N|MIN-MAX",
+    default="2-3",
+    show_default=True,
+    help="Number of variables of a factor.",
+)
 @click.option("--hard", default=0.0, show_default=True, help="Fraction of forbidden configurations.")
 @seed_option
 @_output_option
@@ -89,7 +105,7 @@ def generate_random(n_vars: int, n_factors: int, states: Any, arity: Any, hard: 
 def generate_potts(
     height: int, width: int, labels: int, noise: float, smoothness: float, seed: int, parts: int | None, output: str
 ) -> None:
-    """Generate the segmentation of a noisy picture of HEIGHT x WIDTH pixels."""
+    """Generate a segmentation model for a noisy picture of HEIGHT x WIDTH pixels."""
     if parts is not None:
         check_parts(output)
         from mapmrf.distributed.lattices import PottsPicture, potts_parts

@@ -43,7 +43,7 @@ class Tuned(Protocol):
 
 
 def check_outputs(*paths: str | None) -> None:
-    """Refuse now what could not be written after the work.
+    """Reject outputs that could not be written, before the work is done.
 
     Raises
     ------
@@ -63,14 +63,14 @@ def check_outputs(*paths: str | None) -> None:
 
 
 def check_parts(folder: str) -> None:
-    """Refuse a folder that holds a model in parts already, unless `--force` says to replace it.
+    """Reject a folder that already holds a model in parts, unless `--force` is given.
 
-    Replaced parts are dropped first, so that a folder never holds some of two models.
+    The old parts are removed first, so that a folder never holds parts of two models.
     """
     manifest = Path(folder, "parts.json")
     if manifest.exists() and keeps_old():
         raise OptionError(
-            f"{folder}: holds a model in parts already, expected another folder, or --force to replace it"
+            f"{folder}: already holds a model in parts, expected another folder, or --force to replace it"
         )
     manifest.unlink(missing_ok=True)
 
@@ -99,7 +99,7 @@ def write_result(result: Result, path: str) -> bool:
 
 
 def write_rows(rows: Sequence[Row], path: str) -> None:
-    """Write rows of equal keys as CSV."""
+    """Write rows with the same keys as CSV."""
     from mapmrf.formats.files import write_bytes
 
     text = io.StringIO(newline="")
@@ -113,7 +113,7 @@ def write_rows(rows: Sequence[Row], path: str) -> None:
 
 
 def strict_json(data: Any) -> str:
-    """One JSON object; infinite numbers become strings, as in `Result.to_json`.
+    """Format one JSON object; infinite numbers become strings, as in `Result.to_json`.
 
     Examples
     --------
@@ -124,7 +124,7 @@ def strict_json(data: Any) -> str:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Rows of equal keys as aligned columns under their names.
+    """Format rows with the same keys as aligned columns under their names.
 
     Examples
     --------
@@ -145,7 +145,7 @@ def _cell(value: Any) -> str:
 
 
 def report(result: Result, shown: int = 30) -> str:
-    """Summarise a result, with its first labels; in a model with names one line per variable and state."""
+    """Summarise a result, with its first labels; for a model with names, one line per variable and its state."""
     if result.names is not None:
         rows = [{"variable": name, "state": state} for name, state in list(result.assignment.items())[:shown]]
         more = f"\n... ({len(result.labels)} in all)" if len(result.labels) > shown else ""
@@ -166,7 +166,7 @@ def methods_report(known: Mapping[str, Row]) -> str:
 
 
 def tuning_json(tuning: Tuned) -> str:
-    """The best options, their result and all rows as one JSON object."""
+    """Format the best options, their result and all rows as one JSON object."""
     return strict_json({"best": tuning.best, "result": json.loads(tuning.result.to_json()), "table": tuning.table})
 
 

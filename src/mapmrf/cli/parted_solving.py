@@ -1,4 +1,4 @@
-"""What `solve` does with a folder of parts."""
+"""`solve` for a folder of parts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def is_part_folder(model: str) -> bool:
-    """Whether a model is a folder of parts; nothing is imported to find out."""
+    """Return whether a model is a folder of parts; imports nothing heavy."""
     return Path(model, "parts.json").is_file()
 
 
@@ -32,7 +32,7 @@ class Saving(NamedTuple):
 
 @dataclass(frozen=True)
 class PartsRequest:
-    """What a run on parts writes and prints."""
+    """The output of a run on parts: what to write and what to print."""
 
     output: str | None
     trace: str | None
@@ -47,7 +47,7 @@ def solve_parts(
     """Solve a model in parts on all ranks; rank 0 prints."""
     for option, value in refused.items():
         if value is not None:
-            raise OptionError(f"{option} is not for a model in parts")
+            raise OptionError(f"{option} does not apply to a model in parts")
     from mapmrf.distributed.ranks import find_ranks
 
     ranks = find_ranks()
@@ -80,7 +80,7 @@ def _solve(folder: str, ranks: Ranks, method: Method, limits: dict[str, Any], re
 
 
 def _read_initial(path: str, folder: str) -> Any:
-    """Labels by parts, or a solution file."""
+    """Read labels by parts, or a solution file."""
     from mapmrf.distributed.labels import join_labels
     from mapmrf.distributed.parts import PartFolder
     from mapmrf.formats.solution import read_solution
@@ -98,7 +98,7 @@ def _print(result: PartedResult, request: PartsRequest) -> None:
 
 
 def _fail(ranks: Ranks, error: Exception) -> int:
-    """One line that names the rank; errors that all ranks share are printed by the first one."""
+    """Print one line that names the rank; an error that all ranks share is printed by the first one only."""
     from mapmrf.distributed.errors import RankError, describe
     from mapmrf.errors import MapMRFError
 

@@ -16,20 +16,20 @@ from mapmrf.errors import OptionError
 @click.option(
     "--cut", type=click.Choice(("auto", "metis", "slabs")), default="auto", show_default=True, help="How to cut."
 )
-@click.option("--stream", is_flag=True, help="Read a .uai file that is larger than memory; cuts slabs by default.")
+@click.option("--stream", is_flag=True, help="Read a .uai file that does not fit into memory; cut slabs by default.")
 @evidence_option
 @bytes_option
 @force_option
 def partition(model: str, folder: str, parts: int, cut: str, stream: bool, evidence: str | None) -> None:
     """Cut MODEL into parts, for a run on many machines.
 
-    Every part is a file in DIR. `mpiexec -n 4 mapmrf solve DIR` solves the model; any number of ranks up to that of the
-    parts gives the same answer.
+    Every part is a file in DIR. `mpiexec -n 4 mapmrf solve DIR` solves the model; any number of
+    ranks up to the number of parts gives the same answer.
     """
     if stream and evidence is not None:
-        raise OptionError("--evidence is not for --stream")
+        raise OptionError("--evidence cannot be combined with --stream")
     if stream and max_bytes() is not None:
-        raise OptionError("--max-bytes is not for --stream, which never has the tables in memory")
+        raise OptionError("--max-bytes cannot be combined with --stream, which never holds the tables in memory")
     check_parts(folder)
     if stream:
         from mapmrf.distributed.streaming import stream_partition
@@ -47,7 +47,7 @@ def partition(model: str, folder: str, parts: int, cut: str, stream: bool, evide
 @click.option("--output", "-o", metavar="FILE", required=True, help="Solution file (.MPE) to write.")
 @force_option
 def join(folder: str, output: str) -> None:
-    """Join the labels that `solve -o DIR/` wrote by parts into one solution file."""
+    """Join the labels that `solve -o DIR/` wrote into one solution file."""
     check_outputs(output)
     from mapmrf.distributed.labels import join_labels
     from mapmrf.formats.solution import write_solution

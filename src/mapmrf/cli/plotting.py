@@ -90,7 +90,7 @@ def plot(
 ) -> None:
     """Plot results, traces and models.
 
-    A FILE is a result (.json), a trace (.csv), a solution (.MPE) or a model. Without --kind, a run is given as a
+    A FILE is a result (.json), a trace (.csv), a solution (.MPE) or a model. Without --kind, one run is drawn as a
     convergence plot, several runs are compared, a model is drawn as a graph, and a lattice model with a result or a
     solution as a map of labels.
     """
@@ -120,7 +120,7 @@ def _settings(output: str) -> dict[str, Any]:
 
 
 def _check_matplotlib() -> None:
-    """Report that it is missing before a large model is read."""
+    """Raise ImportError if matplotlib is missing, before a large model is read."""
     from mapmrf.plots.style import NO_MATPLOTLIB
 
     try:
@@ -163,7 +163,7 @@ def _read(files: Sequence[str], shape: tuple[int, int] | None) -> Given:
     for what in ("model", "solution"):
         several = [path for path in files if role[path] == what]
         if len(several) > 1:
-            raise OptionError(f"{several[1]}: a second {what}, expected one at most")
+            raise OptionError(f"{several[1]}: a second {what}, expected at most one")
     for path in sorted(files, key=lambda path: role[path] != "model"):
         if role[path] == "model":
             given.model = read_model(path)
@@ -236,7 +236,7 @@ def _default_kind(given: Given, options: PlotOptions) -> str:
 
 
 def _check_options(kind: str, options: PlotOptions) -> None:
-    """Refuse options that the picture does not use."""
+    """Reject options that the picture does not use."""
     used = {"shape": ("labels", "kinds", "margins"), "over": ("convergence",), "image": ("labels",)}
     for name, kinds in used.items():
         if getattr(options, name) is not None and kind not in kinds:
@@ -308,7 +308,7 @@ def _graph(given: Given, options: PlotOptions) -> Figure:
     from mapmrf.plots import factor_graph
 
     if given.model is None or len(given.runs) > 1 or (given.runs and given.labels is None):
-        raise OptionError("--kind graph: expected a model, and one result or solution at most")
+        raise OptionError("--kind graph: expected a model, and at most one result or solution")
     return factor_graph(given.model, labels=given.labels, title=options.title or "")
 
 

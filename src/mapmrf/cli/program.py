@@ -1,8 +1,8 @@
 """The program that all commands belong to: errors, exit codes, and options shared by several commands.
 
 Exit codes: 0 done, 2 bad input or usage (one line on standard error), 3 infeasible model, 4 a certificate that is not
-valid, 130 interrupted (143 by SIGTERM). A signal sets a flag, from the start of the command to its end: commands look
-at it between reading, solving and writing.
+valid, 130 interrupted (143 by SIGTERM). From start to end of a command, a signal only sets a flag: commands
+check it between reading, solving and writing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class _StderrHandler(logging.Handler):
-    """Prints on standard error what the library logs."""
+    """Prints the library's log messages on standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
         complain(f"{record.levelname.lower()}: {record.getMessage()}")
@@ -58,7 +58,7 @@ class CommandGroup(click.Group):
                 begin_work()
                 check()
                 _check_space()
-                if ASKED in os.environ:  # a shell wants to know what may follow
+                if ASKED in os.environ:  # a shell asks for completions
                     from mapmrf.cli.completion import prepare
 
                     prepare(self)
@@ -75,10 +75,10 @@ class CommandGroup(click.Group):
 
 
 def _check_space() -> None:
-    """Raise OutOfMemory where NumPy would not even load: OpenBLAS ends the process then."""
+    """Raise OutOfMemory where NumPy could not even be loaded: OpenBLAS would end the process."""
     space = address_space()
     if space < LEAST_SPACE:
-        raise OutOfMemory(f"ulimit -v leaves {shown_bytes(space)}, the program takes about {shown_bytes(PROGRAM)}")
+        raise OutOfMemory(f"ulimit -v leaves {shown_bytes(space)}, the program needs about {shown_bytes(PROGRAM)}")
 
 
 def explain(error: BaseException) -> int:
@@ -103,7 +103,7 @@ def explain(error: BaseException) -> int:
 
 
 def _first_words(error: BaseException) -> str:
-    """The first sentence of an error: libraries that cannot be loaded are explained at length."""
+    """The first sentence of an error: those about libraries that cannot be loaded are long."""
     return str(error).partition(". ")[0]
 
 
@@ -167,7 +167,7 @@ def time_option(command: Command) -> Command:
 
 def memory_option(command: Command) -> Command:
     """Add `--memory-limit`."""
-    text = "Memory of program, model and run, such as 2G; what needs more is refused or left out."
+    text = "Memory for program, model and run, such as 2G; methods that need more are refused or skipped."
     return click.option("--memory-limit", metavar="BYTES", help=text)(command)
 
 
@@ -178,14 +178,14 @@ def seed_option(command: Command) -> Command:
 
 
 def force_option(command: Command) -> Command:
-    """Add `--force`, which acts where files are written."""
+    """Add `--force`, which takes effect when files are written."""
 
     def act(context: click.Context, parameter: click.Parameter, force: bool) -> bool:
         if force:
             drop_old()
         return force
 
-    text = "Do not keep a file that is replaced; without this it is kept as FILE~."
+    text = "Overwrite files without keeping the old ones as FILE~."
     return click.option("--force", is_flag=True, expose_value=False, callback=act, help=text)(command)
 
 
@@ -193,7 +193,7 @@ _BYTES = "mapmrf.max_bytes"
 
 
 def bytes_option(command: Command) -> Command:
-    """Add `--max-bytes`, which acts where models are read."""
+    """Add `--max-bytes`, which takes effect when models are read."""
 
     def act(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
         try:
@@ -203,12 +203,12 @@ def bytes_option(command: Command) -> Command:
         context.meta[_BYTES] = number
         return number
 
-    text = "Bytes that reading a model may take, such as 2e9 or 2GB.  [default: memory of the machine]"
+    text = "Memory for reading a model, such as 2e9 or 2GB.  [default: memory of the machine]"
     return click.option("--max-bytes", metavar="BYTES", expose_value=False, callback=act, help=text)(command)
 
 
 def max_bytes() -> float | None:
-    """What `--max-bytes` says."""
+    """The value of `--max-bytes`."""
     context = click.get_current_context(silent=True)
     return None if context is None else context.meta.get(_BYTES)
 
@@ -233,7 +233,7 @@ def read_labels(path: str, graph: FactorGraph) -> Any:
 
 
 def _read(reader: Callable[[], Any]) -> Any:
-    """Read on another thread: this one waits, so that a signal is seen while a kernel parses, too."""
+    """Read on another thread while this one waits, so that signals are also handled while a kernel parses."""
     from mapmrf.supervision import Supervisor
 
     with leaving():

@@ -52,24 +52,24 @@ if TYPE_CHECKING:
     from mapmrf.result import Result, TracePoint
 
 Lines = Literal["improvements", "log"]
-"""What a run prints beside its result: a line per improvement, or a whole log."""
+"""What a run prints besides its result: a line per improvement, or a full log."""
 
 OUTPUT_HELP = """Write the labelling: the full result to *.json, otherwise a solution file (.MPE). With several models,
 a folder for their solutions; with an evidence table, a .csv, .tsv or .jsonl file of answers."""
 
 
-PART_BOUND_HELP = "Iterations of TRW-S in every part for a tighter bound, on a model in parts."
+PART_BOUND_HELP = "For a model in parts: iterations of TRW-S in each part, for a tighter bound."
 
 
 NEGLIGIBLE = 1e-9
-"""Relative gap that a certificate may leave without a word."""
+"""Largest relative gap of a certificate that is not reported."""
 
 
 @main.command()
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
 @method_option
 @evidence_option
-@click.option("--evidence-table", metavar="FILE.csv", help="Solve MODEL once per row of observations.")
+@click.option("--evidence-table", metavar="FILE.csv", help="Solve MODEL once for each row of observations.")
 @set_option
 @time_option
 @memory_option
@@ -77,28 +77,48 @@ NEGLIGIBLE = 1e-9
 @click.option(
     "--threads", type=click.IntRange(min=0), default=1, show_default=True, help="Threads per model, 0 for all cores."
 )
-@click.option("--jobs", "-j", type=click.IntRange(min=1), default=1, show_default=True, help="Models solved at a time.")
-@click.option("--backend", metavar="NAME", help="Where to run: threads, processes, or a joblib backend such as dask.")
+@click.option(
+    "--jobs",
+    "-j",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Number of models solved in parallel.",
+)
+@click.option(
+    "--backend", metavar="NAME", help="Backend for parallel runs: threads, processes, or a joblib backend such as dask."
+)
 @click.option("--initial", metavar="FILE", help="Solution file to start from.")
 @click.option("--output", "-o", metavar="FILE|DIR/", help=OUTPUT_HELP)
 @json_option
 @click.option("--trace", metavar="FILE.csv", help="Write the trace of the run.")
 @click.option("--polish", metavar="NAME", help="Method that improves the final labelling, such as blocks.")
 @click.option("--progress", is_flag=True, help="Print a line per improvement: time, phase, value, bound and gap.")
-@click.option("--log", is_flag=True, help="Print a log: the model, improvements, who found and who proved the answer.")
+@click.option(
+    "--log", is_flag=True, help="Print a log: the model, improvements, and which phases found and proved the answer."
+)
 @click.option("--gap-tolerance", type=float, metavar="GAP", help="Stop at this relative gap.  [default: 1e-6]")
 @click.option(
-    "--abs-gap-tolerance", type=float, default=0.0, metavar="GAP", help="Stop at this gap of bound and value."
+    "--abs-gap-tolerance",
+    type=float,
+    default=0.0,
+    metavar="GAP",
+    help="Stop at this difference between bound and value.",
 )
 @click.option("--best", type=click.IntRange(min=1), metavar="M", help="Find the M best labellings.")
 @click.option(
-    "--distance", type=click.IntRange(min=1), metavar="D", help="Variables on which the M best differ, at least."
+    "--distance",
+    type=click.IntRange(min=1),
+    metavar="D",
+    help="Minimum number of variables in which the M best differ.",
 )
 @click.option("--query", metavar="NAMES", help="Variables to maximise over, by name or index; sum out all others.")
-@click.option("--margins", is_flag=True, help="Find how sure each label is, for --json, -o *.json and `mapmrf plot`.")
-@click.option("--checkpoint", metavar="DIR", help="Save the state of the run in this folder, from time to time.")
+@click.option(
+    "--margins", is_flag=True, help="Compute how certain each label is, for --json, -o *.json and `mapmrf plot`."
+)
+@click.option("--checkpoint", metavar="DIR", help="Save the state of the run in this folder at regular intervals.")
 @click.option("--every", type=click.FloatRange(min=0), default=300.0, metavar="S", help="Seconds between checkpoints.")
-@click.option("--resume", is_flag=True, help="Go on from the checkpoint, if there is one.")
+@click.option("--resume", is_flag=True, help="Resume from the checkpoint, if there is one.")
 @click.option("--part-bound", type=click.IntRange(min=0), default=0, metavar="N", help=PART_BOUND_HELP)
 @click.option("--certificate", metavar="FILE.npz", help="Write a dual point that proves a bound, for `mapmrf verify`.")
 @bytes_option
@@ -136,12 +156,12 @@ def solve(
     certificate: str | None,
     quiet: bool,
 ) -> int:
-    """Find a labelling of MODEL with a large log potential.
+    """Find a labelling of MODEL with high log potential.
 
     Several models are reported one per line, or with --json one object per line, in the order given. A model that
     cannot be solved does not stop the others. The time limit applies to each model.
 
-    MODEL may be a folder of parts, see `mapmrf partition`; under mpiexec the ranks share them.
+    MODEL may be a folder of parts, see `mapmrf partition`; under mpiexec, they are shared among the ranks.
     """
     saving = Saving(checkpoint, every, resume)
     if len(models) == 1 and is_part_folder(models[0]):
@@ -225,7 +245,7 @@ class SingleRun:
         try:
             _write(result, self.output, self.trace)
             _write_certificate(result, self.certificate)
-        finally:  # a full disk must not lose the answer
+        finally:  # the answer must not be lost if the disk is full
             if self.as_json or not self.quiet:
                 click.echo(result.to_json() if self.as_json else report(result))
         return _exit_code(result)
@@ -236,7 +256,7 @@ def _is_folder(output: str | None) -> bool:
 
 
 def _refuse_for_many(models: Sequence[str], table: str | None, single: dict[str, object]) -> None:
-    """Refuse options that apply to a single run only."""
+    """Reject options that apply to a single run only."""
     if table is not None and len(models) > 1:
         raise OptionError(f"--evidence-table: found {len(models)} models, expected one")
     for option, value in single.items():
@@ -274,7 +294,7 @@ def _opening_line(model: str, graph: FactorGraph, method: Method) -> str:
 
 
 def _solve(graph: FactorGraph, method: Method, arguments: dict[str, Any], shown: Lines | None) -> Result:
-    """Solve; Ctrl-C outside the solver loop, which handles it, also returns the incumbent."""
+    """Solve; Ctrl-C returns the incumbent, also outside the solver loop, which handles it itself."""
     from mapmrf.arrays import segment_argmax
     from mapmrf.progress import ImprovementLines
     from mapmrf.result import Result, Status
@@ -305,7 +325,7 @@ def _write(result: Result, output: str | None, trace: str | None) -> None:
 
 def _write_certificate(result: Result, path: str | None) -> None:
     if path is not None and result.certificate is None:
-        complain(f"{path} not written: there is no certificate")
+        complain(f"{path} not written: no certificate was found")
     elif path is not None and result.certificate is not None:
         result.certificate.write(path)
         bound, value = result.certificate.bound, result.value
@@ -343,7 +363,7 @@ def demo(models: Sequence[str], output: str) -> None:
 @click.option("--grid", multiple=True, metavar="KEY=V,V,..", help="Values to try for an option, or seeds.")
 @set_option
 @time_option
-@click.option("--jobs", type=click.IntRange(min=1), help="Runs at a time; by default all cores.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Number of runs in parallel; by default all cores.")
 @click.option("--output", "-o", metavar="FILE.csv", help="Write the full table.")
 @bytes_option
 @force_option
@@ -361,7 +381,7 @@ def tune(
 ) -> int:
     """Search for the best parameters for MODEL.
 
-    Without --grid, the paper's grid of rho, eta and rho_upper is searched; other options than these replace it.
+    Without --grid, the paper's grid of rho, eta and rho_upper is searched; a --grid of other options replaces it.
     """
     check_outputs(output)
     from mapmrf.cli.settings import parse_settings
@@ -381,7 +401,7 @@ def tune(
 
 
 def _axes(cls: type[Method], texts: Sequence[str]) -> dict[str, Any]:
-    """Values to try: those of the paper's parameters by name, or a grid of any options."""
+    """The values to try: of the paper's parameters by name, or a grid of any options."""
     from mapmrf.cli.settings import parse_grid
     from mapmrf.tuning import PAPER_AXES
 

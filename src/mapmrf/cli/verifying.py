@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mapmrf.certificates import Verification
 
 NOT_PROVEN = 4
-"""Exit code for a certificate that is not valid, or leaves a wider gap than was asked for."""
+"""Exit code for a certificate that is not valid, or leaves a wider gap than requested."""
 
 
 @main.command()
@@ -23,7 +23,9 @@ NOT_PROVEN = 4
 @click.argument("solution")
 @click.argument("certificate")
 @evidence_option
-@click.option("--fast", is_flag=True, help="Round potentials up to whole multiples instead of computing in fractions.")
+@click.option(
+    "--fast", is_flag=True, help="Round potentials up to multiples of a power of 2 instead of using exact fractions."
+)
 @click.option(
     "--gap-tolerance", type=click.FloatRange(min=0), metavar="GAP", help="Fail if the relative gap is wider than this."
 )
@@ -38,9 +40,9 @@ def verify(
     gap_tolerance: float | None,
     as_json: bool,
 ) -> int:
-    """Check a CERTIFICATE for a SOLUTION of MODEL, and print the bound that it proves.
+    """Check a CERTIFICATE for a SOLUTION of MODEL and print the bound that it proves.
 
-    Nothing of the solvers is used for that. The exit code is 4 if the certificate is not valid.
+    The check uses no solver code. The exit code is 4 if the certificate is not valid.
     """
     from mapmrf.certificates import Certificate, InvalidCertificate
     from mapmrf.certificates import verify as check
@@ -60,7 +62,7 @@ def verify(
 
 
 def _report(found: Verification, fast: bool) -> str:
-    """A few lines for people."""
+    """Format a short report."""
     gap = "none" if found.gap is None else "0" if found.gap == 0 else f"{float(found.gap):.3g}"
     relative = "" if found.gap is None else f"  (relative {found.relative_gap():.3g})"
     better = "better" if found.optimal else "above the bound" if found.gap is None else f"better by more than {gap}"
@@ -84,7 +86,7 @@ def _number(number: Fraction | None) -> str:
 
 
 def _json(found: Verification, fast: bool) -> str:
-    """One object; the fractions as text."""
+    """Format one JSON object, with fractions as text."""
     fractions = {name: getattr(found, name) for name in ("value", "bound", "gap")}
     data = {name: None if number is None else float(number) for name, number in fractions.items()}
     exact = {f"{name}_exact": None if number is None else str(number) for name, number in fractions.items()}

@@ -1,4 +1,4 @@
-"""Constraints beside the tables of a graph: counts, parities, all-different, budgets, label costs.
+"""Constraints in addition to the tables of a graph: counts, parities, all-different, budgets, label costs.
 
 A constraint is a statement about indicators, pairs (variable, state) that are 1 if the variable has the state and 0
 otherwise. It is hard, or has a penalty that is subtracted from the value if it is violated. No table is built for it.

@@ -14,7 +14,7 @@ from mapmrf.names import Names, locate_state, locate_variable
 
 
 def attach(stated: Iterable[Constraint], names: Names | None, card: Ints) -> Constraints | None:
-    """The constraints as arrays; raises GraphError that names the first that is wrong.
+    """Convert constraints to arrays; raise GraphError naming the first invalid one.
 
     Examples
     --------
@@ -30,7 +30,7 @@ def attach(stated: Iterable[Constraint], names: Names | None, card: Ints) -> Con
     parts = []
     for c, constraint in enumerate(stated):
         if not isinstance(constraint, Constraint):
-            raise GraphError(f"constraint {c} is {constraint!r}, expected one that a function of constraints returns")
+            raise GraphError(f"constraint {c} is {constraint!r}, expected one made by a function of mapmrf.constraints")
         try:
             parts.append(_located(constraint, names, card))
         except MapMRFError as error:
@@ -84,7 +84,7 @@ def _pair(indicator: Indicator, names: Names | None, card: Ints) -> tuple[int, i
     if not isinstance(indicator, tuple):
         i = _variable(indicator, names, card)
         if card[i] != 2:
-            raise GraphError(f"variable {indicator!r} has {card[i]} states: say which, as ({indicator!r}, state)")
+            raise GraphError(f"variable {indicator!r} has {card[i]} states: specify one as ({indicator!r}, state)")
         return i, 1
     if len(indicator) != 2:
         raise GraphError(f"{indicator!r} is not an indicator, expected a pair (variable, state)")

@@ -13,7 +13,7 @@ from mapmrf.constraints.flat import ConstraintKind, Constraints, one_constraint
 
 
 class Conditioned(NamedTuple):
-    """What is left of the constraints, and the value of those that are decided."""
+    """The remaining constraints, and the value of those that are decided."""
 
     constraints: Constraints | None
     constant: float
@@ -22,7 +22,7 @@ class Conditioned(NamedTuple):
 def condition(constraints: Constraints, observed: Ints, card: Ints) -> Conditioned:
     """Constraints on the variables that are not observed; ``observed[i]`` is a state, or -1.
 
-    ALL_DIFFERENT keeps its observed variables as long as another one is left.
+    ALL_DIFFERENT keeps its observed variables as long as there is an unobserved one.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def _one(constraint: Constraints, observed: Ints, card: Ints) -> Conditioned:
 
 
 def _condition_or(constraint: Constraints, seen: Bools, true: Bools) -> Constraints:
-    """What is left of an OR: itself, or a count of its inputs or its output."""
+    """The rest of an OR: itself, or a count of its inputs or its output."""
     linear = ConstraintKind.LINEAR
     if seen[-1]:
         limits = (-math.inf, 0.0)

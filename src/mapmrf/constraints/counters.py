@@ -1,4 +1,4 @@
-"""Constraints as counters: they read variables one after another and keep what they need to know of them."""
+"""Constraints as counters: they read variables one after another and keep the necessary information."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from mapmrf.constraints.flat import ConstraintKind, Constraints
 from mapmrf.errors import UnsupportedModel
 
 MOST_COUNTS = 20_000
-"""Distinct sums that a counter may hold after a step."""
+"""Maximum number of distinct sums of a counter after a step."""
 
 SAME = 1e-11
-"""Sums of real weights that differ by no more than this, relative to all weights, are one."""
+"""Sums of real weights that differ by at most this, relative to all weights, are merged."""
 
 
 @dataclass(frozen=True, eq=False)
 class Counter:
-    """A deterministic machine that reads labels and ends with what they are worth.
+    """A finite automaton that reads labels and ends with their value.
 
     Attributes
     ----------
     variables
         The variable that each step reads.
     moves
-        For each step the count after it, by the count before and the state of the variable: (counts, card). -1 where
+        For each step the count after it, by the count before and the state of the variable: (counts, card). -1 if
         no continuation is allowed. There is one count before the first step.
     sizes
         Number of counts after each step.
     final : (counts,)
-        What each count is worth after the last step: 0, or minus the penalty.
+        Value of each count after the last step: 0, or minus the penalty.
 
     Examples
     --------
@@ -53,7 +53,7 @@ class Counter:
 
     @cached_property
     def first_step(self) -> int:
-        """The first step whose count is no copy of the variable itself: 0, or 1."""
+        """The first step whose count is not a copy of the variable itself: 0 or 1."""
         first = self.moves[0][0]
         return int(len(self.moves) > 1 and np.unique(first[first >= 0]).size == len(first))
 
@@ -72,7 +72,7 @@ class Counter:
 
 
 def worth_of(counts: Ints, final: Floats) -> Floats:
-    """What counts are worth at the end; -inf where a count is -1.
+    """Values of counts at the end; -inf if a count is -1.
 
     Examples
     --------
@@ -83,7 +83,7 @@ def worth_of(counts: Ints, final: Floats) -> Floats:
 
 
 def counter_of(constraints: Constraints, c: int, card: Ints) -> Counter:
-    """How a constraint is counted."""
+    """The counter of a constraint."""
     kind = constraints.kind[c]
     if kind == ConstraintKind.ALL_DIFFERENT:
         return _repetition_counter(constraints, c, card)
@@ -114,7 +114,7 @@ def gains_of(constraints: Constraints, c: int, card: Ints) -> tuple[list[int], l
 
 
 def _sum_counter(constraints: Constraints, c: int, card: Ints) -> Counter:
-    """Sums so far; those that satisfy the constraint, or violate it, whatever comes, are one count each."""
+    """Count sums; all that satisfy the constraint whatever follows are one count, as are all that violate it."""
     variables, gains = gains_of(constraints, c, card)
     low = np.cumsum([0.0, *(gain.min() for gain in gains[::-1])])[::-1]
     high = np.cumsum([0.0, *(gain.max() for gain in gains[::-1])])[::-1]
@@ -142,7 +142,7 @@ def _sum_counter(constraints: Constraints, c: int, card: Ints) -> Counter:
 
 @dataclass(frozen=True)
 class _Merge:
-    """Which sums need not be told apart: infinite ones stand for constraints that hold (-inf) or fail (inf)."""
+    """Sums that need not be distinguished: infinite ones mean constraints that hold (-inf) or fail (inf)."""
 
     least: float
     most: float
@@ -151,7 +151,7 @@ class _Merge:
     kept = -np.inf
 
     def relevant(self, sums: Floats, gain: Floats, low: float, high: float) -> tuple[float, float]:
-        """The rest to come, no further out than it matters: beyond, it can mend or break any sum."""
+        """The remaining sum, clipped to the range that matters: beyond it, any sum can be satisfied or violated."""
         limits = [limit for limit in (self.least, self.most) if np.isfinite(limit)]
         finite = sums[np.isfinite(sums)]
         if not limits or len(finite) == 0:
@@ -160,14 +160,14 @@ class _Merge:
         return max(low, min(limits) - highest - 1.0), min(high, max(limits) - lowest + 1.0)
 
     def sums(self, sums: Floats, low: float, high: float) -> Floats:
-        """The sums, with those decided as infinite ones; the rest to come is between `low` and `high`."""
+        """The sums, with decided ones as infinite; the remaining sum is between `low` and `high`."""
         fails = (sums + high < self.least) | (sums + low > self.most)
         holds = (sums + low >= self.least) & (sums + high <= self.most)
         decided = np.where(fails, self.broken, np.where(holds, self.kept, sums))
         return np.where(np.isinf(sums), sums, decided)
 
     def distinct(self, sums: Floats, hard: bool) -> tuple[Floats, Ints]:
-        """The distinct sums in order, and the place of each among them; -1 if it must not be."""
+        """The distinct sums in order, and the index of each among them; -1 if it is not allowed."""
         values, place = np.unique(sums, return_inverse=True)
         if self.tolerance and len(values) > 1:
             with np.errstate(invalid="ignore"):
@@ -205,7 +205,7 @@ def _logic_counter(constraints: Constraints, c: int, card: Ints) -> Counter:
 
 
 def _repetition_counter(constraints: Constraints, c: int, card: Ints) -> Counter:
-    """ALL_DIFFERENT: state by state, whether it was met (1), and whether any was met twice (2)."""
+    """ALL_DIFFERENT: for each state, whether it has occurred (1), and whether any has occurred twice (2)."""
     scope = constraints.var[constraints.span(c)].tolist()
     steps = [(k, i) for k in range(int(card[scope].max())) for i in scope if card[i] > k]
     variables, moves = [], []

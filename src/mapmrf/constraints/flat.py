@@ -14,14 +14,14 @@ import numpy as np
 from mapmrf.arrays import Bools, Floats, Ints, frozen, offsets, ranges
 
 ROUNDING = 1e-9
-"""By what part of the sum of their sizes real weights may exceed a bound: the round-off of sums."""
+"""Tolerance of sums of real weights, relative to the sum of their magnitudes: round-off."""
 
 EVERY_STATE = -1
-"""In place of the state, where a constraint speaks of all states of a variable."""
+"""Used as the state if a constraint refers to all states of a variable."""
 
 
 class ConstraintKind(IntEnum):
-    """What a constraint demands of its indicators.
+    """The kind of a constraint on its indicators.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class ConstraintKind(IntEnum):
     OR
         The last indicator is 1 if and only if one of the others is.
     ALL_DIFFERENT
-        No two of the variables have the same state; the states of the indicators mean nothing.
+        No two of the variables have the same state; the states of the indicators have no meaning.
 
     Examples
     --------
@@ -65,9 +65,9 @@ class Constraints:
         Limits of the sum, infinite where there is none; `lower` is the parity of XOR. Compare sums with `least` and
         `most`, which allow for round-off.
     penalty : (n,)
-        What is subtracted from the value of a labelling that violates the constraint; inf if it is hard.
+        Penalty subtracted from the value of a labelling that violates the constraint; inf if it is hard.
     names : tuple of str
-        What each was called when it was stated, such as ``at_most_k``.
+        Names of the functions that made them, such as ``at_most_k``.
 
     Examples
     --------
@@ -96,7 +96,7 @@ class Constraints:
             frozen(array)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Unpickle: arrays come back writable, and must not stay so."""
+        """Unpickle; arrays come back writable, so make them read-only again."""
         self.__dict__.update(state)
         self.__post_init__()
 
@@ -124,7 +124,7 @@ class Constraints:
 
     @cached_property
     def whole(self) -> Bools:
-        """Which constraints have whole numbers as weights, (n,)."""
+        """Which constraints have integer weights, (n,)."""
         return frozen(np.bincount(self.owner, self.weight % 1 != 0, len(self)) == 0)
 
     @cached_property
@@ -148,7 +148,7 @@ class Constraints:
         return float(self.penalty[~self.hard].sum())
 
     def span(self, c: int) -> slice:
-        """Where the indicators of constraint `c` are.
+        """Slice of the indicators of constraint `c`.
 
         Examples
         --------
@@ -235,7 +235,7 @@ class Constraints:
         return 0.0 - float(self.penalty[bad].sum()) if bad.any() else 0.0
 
     def take(self, some: Sequence[int] | Ints) -> Constraints:
-        """Some of the constraints, by their numbers (n_some,).
+        """Some of the constraints, by index (n_some,).
 
         Examples
         --------
@@ -255,7 +255,7 @@ class Constraints:
         )  # fmt: skip
 
     def renumbered(self, new: Ints) -> Constraints:
-        """The same constraints on variables with other numbers: ``new[i]`` for `i`, new (n_vars,).
+        """The same constraints on renumbered variables: ``new[i]`` for `i`, new (n_vars,).
 
         Examples
         --------

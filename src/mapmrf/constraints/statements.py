@@ -1,4 +1,4 @@
-"""The statements that users make: one function for every kind of constraint."""
+"""The user's interface: one function for every kind of constraint."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class Constraint:
     Attributes
     ----------
     name
-        The function that stated it.
+        The function that made it.
     kind
         The kind.
     indicators
-        Pairs (variable, state), or variables; None stands for the state `label` of all variables that have it.
+        Pairs (variable, state), or variables; None for the state `label` of all variables that have it.
     weights
         A coefficient for every indicator, or None: all 1.
     lower, upper
-        Limits of the sum; `lower` is the parity of a parity.
+        Limits of the sum; `lower` is the parity of an xor.
     penalty
-        What a violation costs; inf if it is not allowed.
+        Penalty of a violation; inf if it is not allowed.
     label
         The label of a label cost on all variables.
 
@@ -89,7 +89,7 @@ def exactly_one(indicators: Iterable[Indicator], penalty: float | None = None) -
     indicators
         Pairs (variable, state), by index or name. A variable alone means state 1 of a variable with two states.
     penalty
-        What a violation costs; without one it is not allowed.
+        Penalty of a violation; by default it is not allowed.
 
     Examples
     --------
@@ -168,9 +168,9 @@ def linear(
     weights
         A finite number for every indicator; they may be negative.
     upper, lower
-        Limits of the sum, one of them at least.
+        Limits of the sum, at least one of them.
     penalty
-        What a violation costs; without one it is not allowed.
+        Penalty of a violation; by default it is not allowed.
 
     Examples
     --------
@@ -247,16 +247,16 @@ def all_different(variables: Iterable[int | str], penalty: float | None = None) 
 
 
 def label_cost(label: int | str, price: float, variables: Iterable[int | str] | None = None) -> Constraint:
-    """A price for a label (a state) that is paid once if any variable has it.
+    """A cost for a label (a state) that is paid once if any variable has it.
 
     Parameters
     ----------
     label
         The state, by index or name.
     price
-        What it costs to use the label, however often: a finite number of at least 0.
+        Cost of using the label, however often: a finite number of at least 0.
     variables
-        The variables that are meant; all that have such a state if not given.
+        The variables; all that have such a state if not given.
 
     Examples
     --------

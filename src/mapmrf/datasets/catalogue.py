@@ -1,6 +1,6 @@
 """The catalogue of the paper's models: names, files, checksums and best known values.
 
-It does not contain the models: the files are put into a folder by hand or by `mapmrf.datasets.download`.
+It does not contain the models: put the files into a folder by hand, or use `mapmrf.datasets.download`.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from pathlib import Path
 from mapmrf.errors import FormatError, UnknownName
 
 SUFFIXES = (".gz", "", ".bz2", ".xz")
-"""How the `.uai` file of a model may be compressed, in the order in which it is looked for."""
+"""Compression suffixes of a model's `.uai` file, in search order."""
 
 
 @dataclass(frozen=True)
 class ModelSet:
-    """A set of models as the paper uses it.
+    """A set of models used in the paper.
 
     Attributes
     ----------
     name
         Name in this package, such as ``seg-2``.
     folder
-        Where its files lie in a data folder.
+        Subfolder of its files in a data folder.
     n_models
         Number of models in the paper; the catalogue may list fewer by name.
     source
-        What the models are, and who published them.
+        Description and publisher of the models.
     page
-        Where they are published, for those that have no address of their own.
+        Web page of the models, for those without an individual download address.
 
     Examples
     --------
@@ -69,17 +69,17 @@ class Entry:
     Attributes
     ----------
     set, index, name
-        The set it belongs to, its number there (``M1``) and its name: that of the file without suffixes.
+        Its set, its number in the set (``M1``), and its name: the file name without suffixes.
     file
-        Where its file lies in a data folder; any other compression, or none, will do.
+        Path of its file in a data folder; another compression, or none, is fine.
     sha256
         Checksum of the uncompressed content, or None if it is not known.
     best
-        Largest log potential that is known of a labelling, or None.
+        Largest known log potential of a labelling, or None.
     best_status
-        How `best` is known: ``optimal (...)`` if it is proven, with the solver in brackets.
+        Status of `best`: ``optimal (...)`` if proven, with the solver in parentheses.
     source
-        What the model is, and who published it.
+        Description and publisher of the model.
     url
         Address of the file, or of an archive that contains it; empty if none is known.
 
@@ -113,7 +113,7 @@ def sets() -> dict[str, ModelSet]:
 
 
 def model_set(which: str) -> ModelSet:
-    """The set of that name.
+    """The set with this name.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def model_set(which: str) -> ModelSet:
 
 @cache
 def entries(which: str) -> tuple[Entry, ...]:
-    """The models of a set that are known by name, in the order of their numbers.
+    """The models of a set that are listed by name, in the order of their numbers.
 
     Examples
     --------
@@ -164,7 +164,7 @@ def _entry(row: dict[str, str], source: str) -> Entry:
 
 
 def data_folders(data: str | os.PathLike[str] | None = None) -> tuple[Path, ...]:
-    """Where models are looked for: the folder given, else those of MAPMRF_DATA, else one in the user's cache.
+    """Folders searched for models: the given one, else those of MAPMRF_DATA, else one in the user's cache.
 
     MAPMRF_DATA may name several folders, separated as in PATH. Downloads go to the first one.
 
@@ -180,7 +180,7 @@ def data_folders(data: str | os.PathLike[str] | None = None) -> tuple[Path, ...]
 
 
 def _cache_folder() -> Path:
-    """The folder for what can be fetched again, by the custom of the platform."""
+    """The platform's folder for cached files."""
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     if sys.platform == "darwin":
@@ -189,7 +189,7 @@ def _cache_folder() -> Path:
 
 
 def plain_file(entry: Entry) -> str:
-    """Place of an entry's file in a data folder, without a suffix of compression.
+    """Path of an entry's file in a data folder, without a compression suffix.
 
     Examples
     --------
@@ -200,7 +200,7 @@ def plain_file(entry: Entry) -> str:
 
 
 def locate(entry: Entry, data: str | os.PathLike[str] | None = None) -> Path | None:
-    """The file of an entry, compressed or not, or None if it is in none of the `data_folders`.
+    """Path of an entry's file, compressed or not, or None if it is in none of the `data_folders`.
 
     Examples
     --------
@@ -219,7 +219,7 @@ def locate(entry: Entry, data: str | os.PathLike[str] | None = None) -> Path | N
 
 
 def _places(entry: Entry, data: str | os.PathLike[str] | None) -> Iterator[Path]:
-    """Where the file may be: under the name it is published with, or under that of the model."""
+    """Possible paths of the file: under its published name, or under that of the model."""
     published = plain_file(entry)
     named = f"{model_set(entry.set).folder}/{entry.name}.uai"
     for folder in data_folders(data):
@@ -229,9 +229,9 @@ def _places(entry: Entry, data: str | os.PathLike[str] | None) -> Iterator[Path]
 
 
 def verify(entry: Entry, path: str | os.PathLike[str]) -> bool | None:
-    """Whether the uncompressed content of a file is that of an entry; None if no checksum is known.
+    """Return whether the uncompressed content of a file matches an entry; None if no checksum is known.
 
-    A file that cannot be read or decompressed is not.
+    False for a file that cannot be read or decompressed.
 
     Examples
     --------
@@ -253,5 +253,5 @@ def verify(entry: Entry, path: str | os.PathLike[str]) -> bool | None:
 
 
 def matches(entry: Entry, content: bytes) -> bool:
-    """Whether uncompressed content is that of an entry, as far as its checksum is known."""
+    """Return whether uncompressed content matches an entry's checksum, if known."""
     return entry.sha256 is None or hashlib.sha256(content).hexdigest() == entry.sha256

@@ -1,4 +1,4 @@
-"""Download of the models of the catalogue: resumable and checked.
+"""Resumable and verified downloads of the catalogue's models.
 
 A file is named ``.part`` until it is complete and its uncompressed content has the checksum of the catalogue.
 """
@@ -26,13 +26,13 @@ from mapmrf.errors import FormatError, MapMRFError, OptionError
 from mapmrf.formats.files import compression, read_bytes
 
 ATTEMPTS = 4
-"""Tries in a row without progress after which the download ends."""
+"""Consecutive attempts without progress after which the download ends."""
 
 PAUSE = 1.0
-"""Seconds before the second try; doubled before each further one."""
+"""Seconds before the second attempt; doubled before each further one."""
 
 TIMEOUT = 30.0
-"""Seconds without an answer after which a try has failed."""
+"""Seconds without a response after which an attempt has failed."""
 
 CHUNK = 1 << 14
 _ARCHIVES = (".tgz", ".tar.gz", ".zip")
@@ -41,7 +41,7 @@ _NOT_THERE = (404, 410)
 _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error, LZMAError)
 
 Listener = Callable[[str, int, int | None], None]
-"""Called with the name of a file, the number of bytes that are there, and their total if that is known."""
+"""Called with the name of a file, the number of bytes received, and their total if known."""
 
 
 class DownloadError(MapMRFError):
@@ -53,7 +53,7 @@ class NotOnServer(DownloadError):
 
 
 class DownloadStopped(DownloadError):
-    """The download cannot continue: the server does not answer, or nothing can be written."""
+    """The download cannot continue: the server does not respond, or nothing can be written."""
 
 
 class WrongContent(DownloadError):
@@ -67,11 +67,11 @@ class DownloadReport:
     Attributes
     ----------
     fetched, present
-        Models that were fetched, and those that were there already.
+        Models that were downloaded, and those that were already present.
     by_hand
         Models without a known public address, or missing from their archive.
     failed
-        Error text for each of the others.
+        Error message for each of the others.
     """
 
     fetched: list[Entry] = field(default_factory=list)
@@ -87,7 +87,7 @@ def download(
     source: str | None = None,
     listener: Listener | None = None,
 ) -> DownloadReport:
-    """Fetch the models that are not in a data folder yet.
+    """Download the models that are not yet in a data folder.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def download(
     Raises
     ------
     DownloadStopped
-        If a server does not answer or the folder cannot be written; the next call resumes what has arrived.
+        If a server does not respond or the folder cannot be written; the next call resumes the download.
     """
     if source is not None and urlsplit(source).scheme not in ("http", "https"):
         raise OptionError(f"source is {source!r}, expected an http or https address")
@@ -128,7 +128,7 @@ def download(
 
 
 def _mirrored(source: str, entry: Entry) -> list[str]:
-    """Addresses that a mirror may have a model under."""
+    """Possible addresses of a model on a mirror."""
     return [f"{source.rstrip('/')}/{quote(plain_file(entry))}{suffix}" for suffix in SUFFIXES]
 
 
@@ -141,12 +141,12 @@ class _DownloadRun:
     report: DownloadReport
 
     def is_there(self, entry: Entry) -> bool:
-        """Whether the file of an entry is there; one with other content is reported and left alone."""
+        """Return whether the file of an entry is present; one with other content is reported and left alone."""
         path = locate(entry, self.folder)
         if path is None:
             return False
         if verify(entry, path) is False:
-            self.report.failed[entry] = f"{path}: checksum differs from the catalogue; remove it to fetch it"
+            self.report.failed[entry] = f"{path}: checksum differs from the catalogue; remove it to download again"
         else:
             self.report.present.append(entry)
         return True
@@ -172,7 +172,7 @@ class _DownloadRun:
         raise missing[0]
 
     def archive(self, url: str, members: list[Entry]) -> None:
-        """Fetch an archive, extract the models wanted and delete it."""
+        """Fetch an archive, extract the requested models and delete it."""
         target = (self.folder / members[0].file).with_name(PurePosixPath(url).name)
         try:
             self._complete(url, target, True, lambda part: self._unpack(part, members))
@@ -211,10 +211,10 @@ class _DownloadRun:
         return self.folder / f"{plain_file(entry)}{compression(name)}"
 
     def _complete(self, url: str, target: Path, resumable: bool, use: Callable[[Path], None]) -> None:
-        """Fetch a file and use it; start again if a resumed one turns out wrong."""
+        """Fetch a file and use it; start again if a resumed one turns out to be wrong."""
         part = _part(target)
         _make_folder(part.parent)
-        if not resumable:  # no checksum would tell whether old and new pieces belong together
+        if not resumable:  # without a checksum, nothing tells whether old and new pieces belong together
             part.unlink(missing_ok=True)
         while True:
             resumed = _size(part) > 0
@@ -231,16 +231,16 @@ class _DownloadRun:
 
 
 def fetch(url: str, part: Path, listener: Callable[[int, int | None], None]) -> None:
-    """Fetch an address into a file, after what is there of it already; repeat what fails temporarily.
+    """Fetch an address into a file, resuming a partial one; retry after temporary failures.
 
     Raises
     ------
     NotOnServer
         If the server does not have it.
     DownloadStopped
-        If `ATTEMPTS` tries in a row brought nothing.
+        If `ATTEMPTS` consecutive attempts made no progress.
     DownloadError
-        If the server refuses, or the disk does.
+        If the server refuses, or the file cannot be written.
     """
     tries = 0
     while True:
@@ -255,7 +255,7 @@ def fetch(url: str, part: Path, listener: Callable[[int, int | None], None]) -> 
 
 
 def _try(url: str, part: Path, listener: Callable[[int, int | None], None]) -> str:
-    """Fetch once; return why the rest is missing, or nothing if the file is complete."""
+    """Fetch once; return the reason why the rest is missing, or an empty string if the file is complete."""
     from requests import HTTPError, RequestException
 
     try:
@@ -286,7 +286,7 @@ def _without_empty(part: Path) -> Iterator[None]:
 
 
 def _transfer(url: str, part: Path, listener: Callable[[int, int | None], None]) -> None:
-    """Let pooch fetch the file, or the rest of it if the server can send that."""
+    """Let pooch fetch the file, or the rest of it if the server supports that."""
     from pooch import HTTPDownloader
 
     have = _size(part)
@@ -297,14 +297,14 @@ def _transfer(url: str, part: Path, listener: Callable[[int, int | None], None])
         bar = _DownloadBar(have, listener)
 
         def begin(answer: Any, *args: Any, **kwargs: Any) -> None:
-            """See whether the server sends the rest or all: pooch itself does not resume."""
+            """Check whether the server sends the rest or the whole file: pooch itself does not resume."""
             if not answer.ok:
                 answer.close()
             elif answer.status_code != 206:
                 bar.begin = file.truncate(0)
             elif f" {have}-" not in answer.headers.get("Content-Range", ""):
                 file.truncate(0)
-                raise OSError("the server sent another range than asked for")
+                raise OSError("the server sent a different range than requested")
 
         options: dict[str, Any] = {"timeout": TIMEOUT, "headers": asked, "hooks": {"response": begin}}
         HTTPDownloader(progressbar=bar, chunk_size=CHUNK, **options)(url, file, None)
@@ -318,35 +318,35 @@ class _DownloadBar:
         self.total = self.done = 0  # pooch sets the total from the header, 0 if there is none
 
     def update(self, size: int) -> None:
-        """Count bytes: pooch always says a full chunk."""
+        """Count bytes: pooch always reports a full chunk."""
         self.done = min(self.done + size, self.total) if self.total else self.done + size
         self.listener(self.begin + self.done, self.begin + self.total if self.total else None)
 
     def reset(self) -> None:
-        """Count from the beginning, as pooch does before its last update."""
+        """Reset the count, as pooch does before its last update."""
         self.done = 0
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing."""
 
 
 def _beyond(part: Path, content_range: str) -> str:
-    """Handle the answer that nothing follows what is there: the file is complete, or another one."""
+    """Handle the response that nothing is left to send: the file is complete, or has changed."""
     if content_range.rpartition("/")[2] == str(_size(part)):
         return ""
     part.unlink()
-    return "what was there is not part of the file"
+    return "the partial file does not belong to this download"
 
 
 def _first_cause(error: BaseException) -> str:
-    """What the system said, without the words of the libraries between it and us."""
+    """The system's message, without those of the libraries in between."""
     while error.__context__ is not None:
         error = error.__context__
     return getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
 
 
 def _place(entry: Entry, target: Path, part: Path) -> None:
-    """Give a complete file its name if it is the model."""
+    """Rename a complete file to its final name if it is the model."""
     try:
         content = read_bytes(part)
     except FormatError as error:
@@ -383,7 +383,7 @@ def _size(part: Path) -> int:
 
 
 def _make_folder(folder: Path) -> None:
-    """Create a folder to write to, and check the permission now."""
+    """Create a folder, and check now that it can be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

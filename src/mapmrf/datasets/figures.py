@@ -1,4 +1,4 @@
-"""The paper's own figures: log potentials, iterations, seconds and solution types, by method and model or set."""
+"""The paper's figures: log potentials, iterations, seconds and solution types, by method and model or set."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ COLUMNS = {
     "l2box": "l2-Box",
     "lslp": "LS-LP",
 }
-"""The paper's name of every method, in the order of its tables."""
+"""The paper's names of the methods, in the order of its tables."""
 
 SETS = {"seg-2": "Seg-2", "seg-21": "Seg-21", "scene": "Scene", "grids": "Grids", "protein": "Protein"}
-"""The paper's name of every set of models."""
+"""The paper's names of the sets of models."""
 
 
 @cache
@@ -35,12 +35,12 @@ def rows(table: str) -> tuple[dict[str, str], ...]:
 
 
 def model_figure(which: str, model: str, method: str, measure: str = "logpot") -> float | None:
-    """What the paper prints for a method on one model; None where it prints nothing.
+    """The paper's figure for a method on one model; None if it reports none.
 
     Parameters
     ----------
     which
-        The set; only for ``grids`` and ``protein`` the paper prints single models.
+        The set; the paper reports single models only for ``grids`` and ``protein``.
     model
         File name without suffix, such as ``grid20x20.f10``.
     method
@@ -61,7 +61,7 @@ def model_figure(which: str, model: str, method: str, measure: str = "logpot") -
 
 
 def set_figure(which: str, method: str, measure: str = "logpot", stat: str = "mean") -> float | None:
-    """What the paper reports for a method over a set (Seg-2, Seg-21, Scene): mean or std of a measure.
+    """The paper's figure for a method over a set (Seg-2, Seg-21, Scene): mean or std of a measure.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def set_figure(which: str, method: str, measure: str = "logpot", stat: str = "me
 
 
 def model_kind(which: str, model: str, method: str) -> str | None:
-    """Kind of a method's solution of one model as reported in the paper; None if it reports none.
+    """Kind of a method's solution of one model, as reported in the paper; None if it reports none.
 
     Examples
     --------
@@ -105,7 +105,7 @@ def _find(table: str, method: str, wanted: dict[str, str]) -> float | None:
 
 
 def _entry(table: str, method: str, wanted: dict[str, str]) -> str | None:
-    """The entry of a method's column in the row that agrees with all that is wanted, as far as the table has it."""
+    """The entry of a method's column in the row that matches all `wanted` values that the table has."""
     column = COLUMNS.get(method, "")
     for row in rows(table):
         if all(row.get(key, value) == value for key, value in wanted.items()):

@@ -1,4 +1,4 @@
-"""Generators of models: spin grids, random factor graphs, and noisy images. Same arguments and seed, same model."""
+"""Generators of models: spin grids, random factor graphs, and noisy images, reproducible by seed."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def grid(
     rows, cols
         Size of the grid; the variable in row `r` and column `c` is ``r * cols + c``.
     coupling
-        Strength of the pairs; the larger, the harder.
+        Strength of the pair potentials; the larger, the harder.
     field
-        Strength of the single variables.
+        Strength of the unary potentials.
     wrap
-        Join opposite borders, which makes a torus.
+        Connect opposite borders into a torus.
     seed
-        Seed of the random numbers.
+        Random seed.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def random_graph(
     hard: float = 0.0,
     seed: int = 0,
 ) -> FactorGraph:
-    """Random factor graph with normal log potentials, hidden in it a labelling that breaks no hard constraint.
+    """Random factor graph with normal log potentials and a planted labelling that violates no hard constraint.
 
     Parameters
     ----------
@@ -76,9 +76,9 @@ def random_graph(
     states, arity
         States of a variable and variables of a factor: a number, or the smallest and the largest one.
     hard
-        Fraction of the entries, single variables' and factors', that are forbidden (`-inf`).
+        Fraction of the unary and factor entries that are forbidden (`-inf`).
     seed
-        Seed of the random numbers.
+        Random seed.
 
     Examples
     --------
@@ -110,16 +110,16 @@ def random_graph(
 
 @dataclass(frozen=True, eq=False)
 class PottsImage:
-    """A noisy picture and the model that cleans it.
+    """A noisy image and the model to denoise it.
 
     Attributes
     ----------
     graph
         The model; the pixel in row `r` and column `c` is variable ``r * width + c``.
     observed : (height, width)
-        The noisy picture: grey level `k` where the label is `k`, plus noise.
+        The noisy image: grey level `k` where the label is `k`, plus noise.
     truth : (height, width)
-        The labels the picture was made from.
+        The labels from which the image was made.
 
     Examples
     --------
@@ -136,23 +136,23 @@ class PottsImage:
 def potts_image(
     height: int, width: int, labels: int = 4, noise: float = 0.8, smoothness: float = 1.2, seed: int = 0
 ) -> PottsImage:
-    """Picture of a few shapes under Gaussian noise, with the Potts model of its segmentation.
+    """Image of a few shapes with Gaussian noise, and the Potts model for its segmentation.
 
     A pixel with grey level `y` has the log potential ``-(y - k)^2 / (2 noise^2)`` for label `k`; two neighbours lose
-    `smoothness` when their labels differ. All pairs share one table.
+    `smoothness` if their labels differ. All pairs share one table.
 
     Parameters
     ----------
     height, width
-        Size of the picture in pixels.
+        Size of the image in pixels.
     labels
         Number of labels; neighbouring grey levels are 1 apart.
     noise
         Standard deviation of the noise.
     smoothness
-        Price of a border between two pixels.
+        Cost of a border between two pixels.
     seed
-        Seed of the random numbers.
+        Random seed.
 
     Examples
     --------
@@ -173,7 +173,7 @@ def potts_image(
 
 
 def check_potts(height: int, width: int, labels: int, noise: float, smoothness: float) -> None:
-    """Raise OptionError for an impossible picture."""
+    """Raise OptionError for invalid parameters."""
     _require(height >= 1 and width >= 1, f"a picture of {height} x {width}, expected at least 1 x 1")
     _require(labels >= 1, f"{labels} labels, expected at least 1")
     _require(0 < noise < np.inf, f"noise is {noise}, expected a finite number above 0")
@@ -203,7 +203,7 @@ def _span(span: Span, what: str, least: int, most: int | None = None) -> tuple[i
 
 
 def _grid_edges(rows: int, cols: int, wrap: bool) -> Ints:
-    """All pairs of neighbours, (n, 2), the smaller variable first but for pairs across a border."""
+    """All pairs of neighbours, (n, 2), the smaller variable first except for pairs across a border."""
     at = np.arange(rows * cols).reshape(rows, cols)
     pairs = [(at[:, :-1], at[:, 1:]), (at[:-1], at[1:])]
     # A ring of two would repeat the pair that is already there.
@@ -215,7 +215,7 @@ def _grid_edges(rows: int, cols: int, wrap: bool) -> Ints:
 
 
 def _pairwise(states: int, theta_v: Floats, scope: Ints, theta_t: Floats) -> FactorGraph:
-    """Lay out a pairwise model directly: these arrays are right, and checks would cost more than making them."""
+    """Lay out a pairwise model directly: the arrays are valid, and checking would cost more than building them."""
     n = len(scope)
     size = states * states
     n_tables = len(theta_t) // size if n else 0
@@ -231,13 +231,13 @@ def _pairwise(states: int, theta_v: Floats, scope: Ints, theta_t: Floats) -> Fac
 
 
 def _places(scopes: list[Ints], card: Ints, planted: Ints, n_configs: Floats) -> Ints:
-    """The place of the planted labelling in every table."""
+    """Position of the planted labelling in every table."""
     inside = [np.ravel_multi_index(tuple(planted[scope]), tuple(card[scope])) for scope in scopes]
     return offsets(n_configs)[:-1] + np.array(inside, dtype=np.int64)
 
 
 def _normal_with_holes(rng: np.random.Generator, spared: Ints, size: int, hard: float) -> Floats:
-    """Normal numbers of which the fraction `hard`, but none of those at the `spared` places, is -inf."""
+    """Normal numbers, a fraction `hard` of them -inf, but none at the `spared` positions."""
     values = rng.normal(size=size)
     holes = rng.random(size) < hard
     holes[spared] = False
@@ -246,7 +246,7 @@ def _normal_with_holes(rng: np.random.Generator, spared: Ints, size: int, hard: 
 
 
 def shapes(rows: range, height: int, width: int, labels: int, rng: np.random.Generator) -> Ints:
-    """Rows of a picture of boxes, bands and discs: two of every label, in random order, later ones on top."""
+    """Rows of an image of boxes, bands and discs: two of every label, in random order, later ones on top."""
     y, x = np.indices((len(rows), width)) + 0.5
     y += rows.start
     picture = np.zeros((len(rows), width), dtype=np.int64)

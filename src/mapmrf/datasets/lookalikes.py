@@ -1,6 +1,6 @@
-"""Look-alikes: generated models with the size, structure and difficulty of the paper's sets. Same number, same model.
+"""Look-alikes: generated models with the size, structure and difficulty of the paper's sets, reproducible by number.
 
-Every family has its own recipe: superpixels of a generated picture (seg-2, seg-21, scene), spin glasses on a grid
+Every family has its own recipe: superpixels of a generated image (seg-2, seg-21, scene), spin glasses on a grid
 (grids), and proteins that interact and live in compartments (protein).
 """
 
@@ -23,7 +23,7 @@ Random = np.random.Generator
 
 
 def lookalike(which: str, number: int, *, scale: float = 1.0) -> FactorGraph:
-    """The look-alike of a set with a number.
+    """Generate a look-alike of a set by its number.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def lookalike(which: str, number: int, *, scale: float = 1.0) -> FactorGraph:
     number
         From 1 to `n_lookalikes`.
     scale
-        Variables in proportion to those of the set; 1 is its size.
+        Number of variables relative to the models of the set.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def lookalike(which: str, number: int, *, scale: float = 1.0) -> FactorGraph:
 
 
 def n_lookalikes(which: str) -> int:
-    """Number of look-alikes of a set: that of the paper's models, but at most 50.
+    """Number of look-alikes of a set: the number of the paper's models, but at most 50.
 
     Examples
     --------
@@ -83,14 +83,14 @@ def lookalike_name(which: str, number: int) -> str:
 
 @dataclass(frozen=True, eq=False)
 class _Picture:
-    """Superpixels of a made-up picture of a few regions.
+    """Superpixels of a synthetic image of a few regions.
 
     Attributes
     ----------
     edges : (n_edges, 2)
         Superpixels that touch.
     region : (n,)
-        The region that a superpixel lies in.
+        The region of each superpixel.
     contrast : (n_edges,)
         Difference of colour across a border, 0 to 1.
     """
@@ -108,7 +108,7 @@ def _picture(n: int, n_regions: int, rng: Random) -> _Picture:
     rows = max(1, round((0.75 * n) ** 0.5))
     cols = -(-n // rows)
     cells = np.sort(rng.permutation(rows * cols)[:n])
-    # Whole pixels: distances are exact, and the picture is the same on every machine.
+    # Integer coordinates: distances are exact, and the image is the same on every machine.
     y = cells // cols * _CELL + rng.integers(1, _CELL - 1, n)
     x = cells % cols * _CELL + rng.integers(1, _CELL - 1, n)
     edges = _touching(_nearest(rows * _CELL, cols * _CELL, y, x))
@@ -120,13 +120,13 @@ def _picture(n: int, n_regions: int, rng: Random) -> _Picture:
 
 
 def _nearest(height: int, width: int, y: Ints, x: Ints) -> Ints:
-    """The nearest of some points for every pixel; of equally near ones the first."""
+    """The nearest of some points for every pixel; the first one wins ties."""
     across = (np.arange(width)[:, None] - x) ** 2
     return np.stack([np.argmin(across + (row - y) ** 2, axis=1) for row in range(height)])
 
 
 def _touching(picture: Ints) -> Ints:
-    """Pairs of labels that are side by side somewhere, each once, the smaller first."""
+    """Pairs of labels that are adjacent somewhere, each once, the smaller first."""
     sides = [(picture[:, :-1], picture[:, 1:]), (picture[:-1], picture[1:])]
     pairs = np.concatenate([np.stack([a.ravel(), b.ravel()], axis=1) for a, b in sides])
     pairs = np.sort(pairs[pairs[:, 0] != pairs[:, 1]], axis=1)
@@ -134,7 +134,7 @@ def _touching(picture: Ints) -> Ints:
 
 
 def _scores(picture: _Picture, labels: Ints, n_states: int, rng: Random) -> Floats:
-    """Noise of a classifier that errs alike within a region, (n, n_states), with the labels of the regions ahead."""
+    """Scores of a classifier whose errors agree within a region, (n, n_states), favouring the regions' labels."""
     n_regions = len(labels)
     ahead = rng.uniform(0.6, 1.8, n_regions)
     by_region = rng.normal(0, 0.5, (n_regions, n_states))
@@ -160,7 +160,7 @@ def _seg_21(number: int, scale: float) -> FactorGraph:
     labels = rng.choice(21, 5, replace=False)[rng.integers(0, 5, 8)]
     scores = rng.uniform(-6, -1, 21) + 2.5 * _scores(picture, labels, 21, rng)
     scores[np.arange(len(scores)), labels[picture.region]] += 3
-    # What labels cost beside one another is learnt from many pictures, and so the same in all of them.
+    # The costs of adjacent labels are learned from many images, and so are the same in all of them.
     learnt = np.random.default_rng(21)
     apart = learnt.normal(1.0, 0.05, (21, 21))
     apart = np.triu(apart, 1) + np.triu(apart, 1).T
@@ -198,7 +198,7 @@ def _with_lone_variable(scores: Floats, edges: Ints, tables: Floats, rng: Random
 
 
 def _grids(number: int, scale: float) -> FactorGraph:
-    """Side, strength and borders as in the model of the same number; variables, not sides, in proportion to scale."""
+    """Side, strength and borders as in the model of the same number; scale applies to variables, not sides."""
     found = re.fullmatch(r"grid(\d+)x\d+\.f(\d+)(\.wrap)?", entries("grids")[number - 1].name)
     assert found is not None
     side = max(2, round(int(found[1]) * scale**0.5))
@@ -208,7 +208,7 @@ def _grids(number: int, scale: float) -> FactorGraph:
 # -- proteins --------------------------------------------------------------------------------------------------------
 
 _EXTREME = 4
-"""The number of the look-alike whose learning has diverged, as that of the paper's M5."""
+"""The number of the look-alike whose learning has diverged, like the paper's M5."""
 
 
 def _protein(number: int, scale: float) -> FactorGraph:
@@ -246,13 +246,13 @@ def _moderate(mean: Sequence[float], rng: Random) -> Floats:
 
 
 def _extreme(mean: Sequence[float], rng: Random) -> Floats:
-    """Log potentials that are far apart, whatever they should have been."""
+    """Log potentials that are far apart, whatever their intended values."""
     values = -rng.exponential(100.0, len(mean))
     return np.asarray(values - values.max())
 
 
 def _experiment(false: float, missed: float) -> Floats:
-    """Log probability of what is seen, given what is so."""
+    """Log probability of an observation given the truth."""
     with np.errstate(divide="ignore"):
         return np.asarray(np.log([1 - false, false, missed, 1 - missed]))
 
@@ -267,7 +267,7 @@ class _FamilyLayout:
         self.n_vars = 0
 
     def variables(self, count: int, log_prior: Floats) -> Ints:
-        """Add variables, and return which they are."""
+        """Add variables, and return their indices."""
         self.theta_v.append(np.tile(log_prior, count))
         self.n_vars += count
         return np.arange(self.n_vars - count, self.n_vars)
@@ -277,7 +277,7 @@ class _FamilyLayout:
         self.factors(np.column_stack([hidden, self.variables(len(hidden), np.zeros(2))]), table)
 
     def factors(self, scopes: Ints, table: Floats) -> None:
-        """Add factors, (n, arity), on one table."""
+        """Add factors, (n, arity), that share a table."""
         if len(scopes):
             self.scopes.append(scopes)
             self.tables.append(table)
@@ -296,7 +296,7 @@ class _FamilyLayout:
 
 
 def _interactions(n: int, rng: Random) -> Ints:
-    """Pairs of proteins, 3.47 for each, none without: two fifths in complexes, the others with popular partners."""
+    """Pairs of proteins, 3.47 per protein, at least one each: two fifths in complexes, others with popular partners."""
     wanted = min(round(3.47 * n), n * (n - 1) // 2)
     popular = rng.lognormal(0, 0.5, n)
     popular /= popular.sum()
@@ -317,7 +317,7 @@ def _interactions(n: int, rng: Random) -> Ints:
 
 
 def _triangles(pairs: Ints, n: int) -> Ints:
-    """Every three pairs that join three proteins, as places in the list of pairs, (n_triangles, 3)."""
+    """Every three pairs that join three proteins, as indices into the list of pairs, (n_triangles, 3)."""
     place = {(a, b): k for k, (a, b) in enumerate(pairs.tolist())}
     later: list[list[int]] = [[] for _ in range(n)]
     for a, b in sorted(place):

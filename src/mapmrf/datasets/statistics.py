@@ -41,7 +41,7 @@ class Statistics:
 
 
 def model_statistics(graph: FactorGraph) -> Statistics:
-    """The figures of one model.
+    """The statistics of one model.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def model_statistics(graph: FactorGraph) -> Statistics:
 
 
 def mean_statistics(models: Iterable[Statistics]) -> Statistics | None:
-    """The row of a set: column by column the mean over its models; None if there are none."""
+    """The row of a set: the mean over its models; None if there are none."""
     found = [list(vars(model).values())[1:] for model in models]
     if not found:
         return None
@@ -70,7 +70,7 @@ def mean_statistics(models: Iterable[Statistics]) -> Statistics | None:
 
 
 def paper_statistics(which: str) -> Statistics:
-    """The row that the paper prints for a set.
+    """The paper's row for a set.
 
     Examples
     --------

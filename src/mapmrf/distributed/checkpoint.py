@@ -1,7 +1,8 @@
-"""Checkpoints of a run on a model in parts: a file for every part, and a manifest that makes them count.
+"""Checkpoints of a run on a model in parts: a file for every part, and a manifest that makes them valid.
 
-The files of a checkpoint are complete before the manifest names them, and the last ones are removed only after that.
-So there is always one whole checkpoint, however a run ends. As they are by parts, a run may go on with other ranks.
+The files of a checkpoint are complete before the manifest names them, and the old ones are removed only after that.
+So there is always one complete checkpoint, however a run ends. Since they are by parts, a run may be resumed on another
+number of ranks.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ MANIFEST = "checkpoint.json"
 
 
 class Checkpoints(NamedTuple):
-    """Where checkpoints go, how often, whether to begin with one, and what the run must be for that."""
+    """Folder and interval of checkpoints, whether to resume from one, and the identity required of the run."""
 
     folder: Path
     every: float
@@ -72,7 +73,7 @@ def save(checkpoints: Checkpoints, run: PartedRun, loop: PartedLoop) -> None:
 
 
 def set_aside(checkpoints: Checkpoints, ranks: Ranks) -> None:
-    """Move a checkpoint of an earlier run to the folder `old`, unless this run begins with it."""
+    """Move a checkpoint of an earlier run to the folder `old`, unless this run resumes from it."""
     together(ranks, lambda: _set_aside(checkpoints.folder) if ranks.rank == 0 else None)
 
 
@@ -119,7 +120,7 @@ def _write_manifest(checkpoints: Checkpoints, generation: int, run: PartedRun, l
 
 
 def restore(checkpoints: Checkpoints, run: PartedRun, loop: PartedLoop) -> bool:
-    """Go back to the last checkpoint; False if there is none."""
+    """Restore the last checkpoint; return False if there is none."""
     ranks, folder = run.model.ranks, checkpoints.folder
     data = together(ranks, lambda: read_manifest(folder))
     if data is None:
@@ -132,7 +133,7 @@ def restore(checkpoints: Checkpoints, run: PartedRun, loop: PartedLoop) -> bool:
 
 
 def _check(checkpoints: Checkpoints, run: PartedRun, data: dict[str, Any]) -> None:
-    """Put the run back into its phase, if the checkpoint is of this run."""
+    """Restore the phase of the run, if the checkpoint belongs to it."""
     with damaged(checkpoints.folder / MANIFEST):
         check_options(checkpoints.folder, data["origin"], checkpoints.origin)
         restore_run(run, data["run"])
@@ -154,7 +155,7 @@ def _restore_loop(
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """What the manifest says, None if there is none."""
+    """Read the manifest, None if there is none."""
     path = folder / MANIFEST
     if not path.exists():
         return None
@@ -180,5 +181,5 @@ def _read_parts(folder: Path, generation: int, run: PartedRun, labels: Array, re
 
 def _legal(labels: Array, card: Ints) -> Array:
     if labels.shape != card.shape or np.any((labels < 0) | (labels >= card)):
-        raise ValueError("labels that are not of this part")
+        raise ValueError("labels that do not fit this part")
     return labels

@@ -1,4 +1,4 @@
-"""Cutting a model into parts: which variable goes where, and what each part has to know."""
+"""Cut a model into parts: the owner of each variable, and the data of each part."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from mapmrf.errors import OptionError, UnsupportedModel
 from mapmrf.graph import FactorGraph
 
 Cut = Literal["auto", "metis", "slabs"]
-"""How variables are shared out: by METIS, or as equal ranges of their numbers.
+"""How variables are distributed: by METIS, or as equal ranges of indices.
 
-``auto``: ranges for lattices with long rows, and where METIS cuts hardly less.
+``auto``: ranges for lattices with long rows, and if METIS cuts hardly fewer factors.
 """
 LOSS = 1.2
-"""How many times more factors ranges may cut."""
+"""Factor by which ranges may cut more factors."""
 ALIGNED = 16
-"""Slabs begin at multiples of this, which is a block of variables that have a sphere of their own."""
+"""Slabs begin at multiples of this, the size of a block of variables with its own sphere."""
 
 
 def partition(
     graph: FactorGraph | str | os.PathLike[str], folder: str | os.PathLike[str], parts: int, cut: Cut = "auto"
 ) -> PartFolder:
-    """Cut a model into parts and write each to a file of its own.
+    """Cut a model into parts and write each to a separate file.
 
     Parameters
     ----------
     graph
         The model, or a file to read it from.
     folder
-        Where to write; created if need be.
+        The folder to write to; created if necessary.
     parts
-        How many parts: at least as many as there will be ranks.
+        Number of parts: at least the number of ranks.
     cut
-        ``"metis"``, ``"slabs"`` (equal ranges of variables, right for images and volumes) or ``"auto"``.
+        ``"metis"``, ``"slabs"`` (equal ranges of variables, suited to images and volumes) or ``"auto"``.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def partition(
 
 
 def check_parts(parts: int, n_vars: int) -> None:
-    """Raise OptionError for an impossible number of parts."""
+    """Raise OptionError for an invalid number of parts."""
     if not 1 <= parts <= max(1, n_vars):
         raise OptionError(f"{parts} parts of {n_vars} variables, expected 1 to {max(1, n_vars)}")
 
@@ -90,7 +90,7 @@ def owners(graph: FactorGraph, parts: int, cut: Cut) -> Ints:
 
 
 def has_rows(graph: FactorGraph) -> bool:
-    """Whether all factors are pairs that form long rows, as on images: on slabs of these ADMM needs no indices."""
+    """Return whether all factors are pairs in long rows, as in images: ADMM needs no indices on slabs of these."""
     pairs = graph.n_factors > 0 and bool(np.all(graph.arity == 2))
     return pairs and find_runs(graph.scope.reshape(-1, 2)) is not None
 
@@ -162,7 +162,7 @@ class FactorArrays(NamedTuple):
 
 
 def split(graph: FactorGraph, owner: Ints, n_parts: int) -> Iterator[Part]:
-    """Cut a model that is in memory: its parts, one after another."""
+    """Cut a model in memory; yield its parts."""
     of_edge = owner[graph.scope]
     for number in range(n_parts):
         mine = np.zeros(graph.n_factors, dtype=bool)
@@ -197,7 +197,7 @@ def _part(graph: FactorGraph, owner: Ints, number: int, n_parts: int, factors: F
 def place_part(
     number: int, n_parts: int, graph: FactorGraph, var: Ints, own: int, of_whole: tuple[Ints, Ints, Ints]
 ) -> Part:
-    """Make a part of its model, whose variables are the part's own first and factors in the order of the whole model.
+    """Make a part from its model, in which own variables come first and factors keep the whole model's order.
 
     `of_whole`: the parts that own the variables, where the whole model has their states, and numbers of the factors.
     """
@@ -206,7 +206,7 @@ def place_part(
     order = arranged.order
     local = replace(
         graph,
-        card=graph.card.astype(np.int64),  # as kernels know it
+        card=graph.card.astype(np.int64),  # as kernels expect it
         scope_ptr=offsets(graph.arity[order]),
         scope=lean(graph.scope[ranges(graph.scope_ptr[order], graph.arity[order])]),
         table_of=lean(graph.table_of[order]),
@@ -231,7 +231,7 @@ def place_part(
 
 
 class Arranged(NamedTuple):
-    """The order of a part's factors, how many are inside, and how many are counted here.
+    """The order of a part's factors, the number of those inside, and of those counted here.
 
     `send` are pairs of a part and an own variable that it has a copy of, sorted.
     """
@@ -256,7 +256,7 @@ def arrange(graph: FactorGraph, own: int, part_of: Ints, number: int) -> Arrange
 
 
 def _copies(graph: FactorGraph, cut: Ints, own: int, part_of: Ints) -> Ints:
-    """Pairs (part, own variable): who has copies of what, for every factor across the cut."""
+    """Pairs (part, own variable): which part has copies of which variable, for every factor across the cut."""
     found = [np.zeros((0, 2), dtype=np.int64)]
     first, arity = graph.scope_ptr[cut], graph.arity[cut]
     for size in np.unique(arity).tolist():

@@ -1,7 +1,7 @@
 """ADMM on the parts of a rank: the iterations of `mapmrf.engines.admm.engine`, with copies and sums across ranks.
 
-Copies of variables are on their way while the factors inside the parts are updated, or on lattices the variables that
-nobody has copies of. All sums go over the parts in their order, so nothing depends on which rank has which part.
+Copies of variables are exchanged while the factors inside the parts are updated, or on lattices the variables without
+copies. All sums run over the parts in order, so results do not depend on which rank has which part.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PartedEngine:
     engines
         One for every part of this rank.
     mu, labels
-        Those of all its parts, one after another, copies included; the engines' arrays are slices of them.
+        Concatenated over all its parts, including copies; the engines' arrays are slices of them.
     """
 
     def __init__(self, ranks: Ranks, parts: Sequence[Part], layouts: Sequence[Layout]) -> None:
@@ -65,12 +65,12 @@ class PartedEngine:
             at += n
 
     def slices(self) -> list[slice]:
-        """Where `labels` has those of each part."""
+        """Slices of each part in `labels`."""
         ends = np.cumsum([0, *(len(engine.labels) for engine in self.engines)]).tolist()
         return [slice(begin, end) for begin, end in pairwise(ends)]
 
     def close(self) -> None:
-        """Wait for what is on its way, and end the threads."""
+        """Wait for pending messages, and end the threads."""
         for engine in self.engines:
             engine.close()
 
@@ -82,7 +82,7 @@ class PartedEngine:
             engine.configure(options)
 
     def set_blocks(self, size: int) -> None:
-        """Put a sphere of its own on every `size` variables of a part; 0 for one sphere over all."""
+        """Put a separate sphere on every `size` variables of a part; 0 for one sphere over all."""
         for engine in self.engines:
             engine.set_blocks(size)
 
@@ -114,8 +114,8 @@ class PartedEngine:
     # -- iterations ---------------------------------------------------------------------------------------------------
 
     def run(self, n: int) -> None:
-        """Do n iterations; copies and sums of the last one are on their way at the end."""
-        if self.parts[0].n_parts == 1:  # the whole model, perhaps in the quickest layout
+        """Do n iterations; copies and sums of the last one are still pending at the end."""
+        if self.parts[0].n_parts == 1:  # the whole model, perhaps in the fastest layout
             self.engines[0].run(n)
             return
         for left in range(n, 0, -1):
@@ -161,7 +161,7 @@ class PartedEngine:
         self._finish_sums()
 
     def start_sums(self) -> None:
-        """Begin to add up the norm that the next projection needs; spheres of blocks need no other part."""
+        """Start summing the norm that the next projection needs; spheres of blocks do not need other parts."""
         self._finish_sums()
         if not self.engines[0].has_sphere or self.engines[0].sphere.blocks:
             return
@@ -210,7 +210,7 @@ class PartedEngine:
         return Measurement(**sums, **{name: max(getattr(one, name) for one, _ in found) for name in LARGEST})
 
     def inspect(self) -> Measurement:
-        """Measure without moving on to new labels."""
+        """Measure without decoding new labels."""
         before = self.labels.copy()
         found = self.measure()
         self.labels[:] = before
@@ -218,7 +218,7 @@ class PartedEngine:
 
 
 def _total(values: Floats) -> float:
-    """A sum in the order of the chunks, as the kernel of one process adds them up."""
+    """A sum in the order of the chunks, as in the kernel of a single process."""
     total = 0.0
     for value in values.tolist():
         total += value
@@ -226,7 +226,7 @@ def _total(values: Floats) -> float:
 
 
 def part_layout(part: Part, problem: Problem, compact: bool, ridge: bool = False) -> Layout:
-    """Lay a part out: what is inside and what it counts, and the edges of its variables as the whole model has them.
+    """Lay out a part: the factors inside and counted here, and the edges of its variables as in the whole model.
 
     `problem` is the part's graph, perhaps hardened.
     """
@@ -247,7 +247,7 @@ def _count(problem: Problem, n: int) -> tuple[int, ...]:
 def _sort_edges(part: Part, problem: Problem, nbr_q: Ints) -> None:
     """Sort the edges of variables at the cut by batch and by the factor's number in the whole model, in place.
 
-    So every variable adds up its edges in the same order, however the model is cut.
+    So every variable sums its edges in the same order, however the model is cut.
     """
     at_cut = np.zeros(problem.n_vars, dtype=bool)
     at_cut[part.send] = True

@@ -1,4 +1,4 @@
-"""Errors of ranks: what one of them meets ends all, with one line that names it."""
+"""Errors of ranks: an error on one of them ends all, with one line that names the rank."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RankError(MapMRFError):
 
 
 def together(ranks: Ranks, action: Callable[[], T]) -> T:
-    """Do something on every rank that may fail; if it fails on one, raise the same RankError on all."""
+    """Call a function on every rank; if it fails on one, raise the same RankError on all."""
     result: T
     text = None
     try:
@@ -42,7 +42,7 @@ def together(ranks: Ranks, action: Callable[[], T]) -> T:
 
 
 def describe(error: BaseException) -> str:
-    """What went wrong, in one line."""
+    """Describe an error in one line."""
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, MemoryError):

@@ -1,4 +1,4 @@
-"""Values of labellings in parts, and the scale of a model in parts: sums over the parts in their order."""
+"""Values of labellings in parts, and the scale of a model in parts: sums over the parts in order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Slices = Sequence[slice]
 
 
 class ChunkSum(NamedTuple):
-    """Of some terms: how many are -inf, and the sum of the others."""
+    """The number of terms that are -inf, and the sum of the others."""
 
     n_violated: int
     rest: float
@@ -59,7 +59,7 @@ def _chunk_sum(terms: Floats) -> ChunkSum:
 
 
 def evaluate(ranks: Ranks, parts: Sequence[Part], labels: Ints, slices: Slices) -> Shortfall:
-    """What a labelling violates and what the rest is worth: its value, if it violates nothing."""
+    """Violations of a labelling, and the value of the rest: its value if there are none."""
     mine = [part_sums(part, labels[where]) for part, where in zip(parts, slices, strict=True)]
     constant = parts[0].graph.constant if ranks.rank == 0 else 0.0
     everyones = ranks.allgather((constant, mine))
@@ -80,7 +80,7 @@ class ModelScale(NamedTuple):
     n_terms: int
 
     def round_off(self, least: float) -> float:
-        """How far sums may be off in floating point; 0 if that is no more than `least`."""
+        """Floating-point error of sums; 0 if it is at most `least`."""
         return 0.0 if ROUND_OFF * self.size <= least else ROUND_OFF * self.size
 
 
@@ -113,7 +113,7 @@ class PartedIncumbent:
     Attributes
     ----------
     labels
-        Those of the parts of this rank, copies included, one part after another.
+        Labels of the parts of this rank, including copies, concatenated.
     value, bound
         Of the whole model; the same on all ranks.
     """
@@ -148,7 +148,7 @@ class PartedIncumbent:
             self.bound = bound
 
     def closed(self, tolerance: float, absolute: float = 0.0) -> bool:
-        """Whether the labelling is feasible, and the relative gap at most `tolerance` or the gap at most `absolute`."""
+        """Return whether the labelling is feasible and the gap within the relative or the absolute tolerance."""
         gap = relative_gap(self.value, self.bound, self.scale.unit)
         return self.value > -math.inf and gap is not None and (gap <= tolerance or self.bound - self.value <= absolute)
 

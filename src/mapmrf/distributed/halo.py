@@ -13,7 +13,7 @@ from mapmrf.distributed.ranks import Ranks, parts_of, rank_of
 
 
 class Local(NamedTuple):
-    """A part on this rank: where its entries begin in the arrays of the rank, and where its variables are in its own.
+    """A part on this rank: the offset of its entries in the arrays of the rank, and of its variables in its own.
 
     `at` are the offsets of its variables' blocks, own ones and halo; for labels these are 0, 1, 2, ...
     """
@@ -23,12 +23,12 @@ class Local(NamedTuple):
     at: Ints
 
     def places(self, variables: Ints) -> Ints:
-        """Where the rank has the entries of some variables of the part."""
+        """Positions of the entries of some variables of the part in the arrays of the rank."""
         return self.begin + ranges(self.at[variables], self.at[variables + 1] - self.at[variables])
 
 
 class Route(NamedTuple):
-    """What goes to and comes from one rank: places in the rank's array, and buffers."""
+    """Exchange with one rank: positions in this rank's array, and buffers."""
 
     rank: int
     out: Ints
@@ -57,11 +57,11 @@ class Halo:
 
     @property
     def n_sent(self) -> int:
-        """Numbers that this rank sends to others at every exchange."""
+        """Number of values that this rank sends to others in every exchange."""
         return sum(len(route.out) for route in self.routes)
 
     def start(self, values: Floats) -> None:
-        """Send the copies; `values` may be read, and those of own variables changed only after `finish`."""
+        """Send the copies; until `finish`, `values` may be read, but own variables must not be changed."""
         values[self._to] = values[self._from]
         for route in self.routes:
             self._requests.append(self.ranks.receive(route.received, route.rank))
@@ -70,7 +70,7 @@ class Halo:
             self._requests.append(self.ranks.send(route.sent, route.rank))
 
     def finish(self, values: Floats) -> None:
-        """Wait for the copies and put them in their places; does nothing if none are on their way."""
+        """Wait for the copies and store them; do nothing if none are pending."""
         if not self._requests:
             return
         self.ranks.finish(self._requests)
@@ -94,7 +94,7 @@ def _route(rank: int, theirs: range, locals_: Sequence[Local]) -> Route:
 
 
 def _inside(mine: range, by_number: dict[int, Local]) -> tuple[Ints, Ints]:
-    """Where copies between the parts of this rank come from and go to."""
+    """Sources and targets of copies between the parts of this rank."""
     source = target = np.zeros(0, dtype=np.int64)
     for sender in mine:
         for receiver in mine:

@@ -1,4 +1,4 @@
-"""Labellings by parts: written by the ranks, joined by whoever needs the whole."""
+"""Labellings by parts: written by the ranks, and joined on demand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def label_path(folder: Path, number: int) -> Path:
 
 
 def write_labels(folder: str | os.PathLike[str], parts: Sequence[Part], labels: Ints, slices: Sequence[slice]) -> None:
-    """Write the labels of every part's own variables to a file of its own."""
+    """Write the labels of every part's own variables to a separate file."""
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     for part, where in zip(parts, slices, strict=True):
@@ -31,7 +31,7 @@ def write_labels(folder: str | os.PathLike[str], parts: Sequence[Part], labels: 
 
 
 def join_labels(folder: str | os.PathLike[str]) -> Ints:
-    """The labelling of the whole model, from the labels that were written by parts.
+    """Join labels written by parts into a labelling of the whole model.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def join_labels(folder: str | os.PathLike[str]) -> Ints:
 
 
 def _n_parts(path: Path, figures: dict[str, Any], arrays: dict[str, Array]) -> int:
-    """The number of parts that a file of labels names, once the file has labels."""
+    """The number of parts given in a file of labels, after checking that it has labels."""
     n_parts, kinds = figures.get("n_parts"), [arrays.get(name) for name in ("var", "labels")]
     rows = all(array is not None and array.ndim == 1 and array.dtype.kind in "iu" for array in kinds)
     if not rows or not isinstance(n_parts, int) or len(arrays["var"]) != len(arrays["labels"]):

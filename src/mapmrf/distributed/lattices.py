@@ -1,4 +1,4 @@
-"""Models on lattices, built part by part: slabs of rows, each from its own rows of the data and those next to them."""
+"""Models on lattices, built part by part: slabs of rows, each from its own rows of the data and adjacent ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mapmrf.graph import FactorGraph
 from mapmrf.images.grids import Weight, grid_model
 
 ROWS = 64
-"""Rows of random numbers that are drawn together."""
+"""Rows of random numbers drawn together."""
 SPINS = np.array([1.0, -1.0, -1.0, 1.0])
 """The table of a coupling: spins agree or differ."""
 
@@ -35,7 +35,7 @@ class Slab(NamedTuple):
 
 
 class SlabModel(NamedTuple):
-    """The model of the rows low:high of a slab; `factor` are numbers that grow as those of the whole model do."""
+    """The model of the rows low:high of a slab; `factor` are increasing in the whole model's order."""
 
     graph: FactorGraph
     factor: Ints
@@ -96,7 +96,7 @@ def _slab_part(slab: Slab, row: int, ends: Ints, model: SlabModel) -> Part:
 
 
 class SpinGrid(NamedTuple):
-    """A spin glass by the arguments of `mapmrf.datasets.grid`, which has the same numbers."""
+    """A spin glass with the arguments, and the numbers, of `mapmrf.datasets.grid`."""
 
     rows: int
     cols: int
@@ -172,7 +172,7 @@ def _uniform(seed: int, begin: int, n: int, size: float) -> Floats:
 
 
 class PottsPicture(NamedTuple):
-    """A noisy picture by the arguments of `mapmrf.datasets.potts_image`, which has the same numbers."""
+    """A noisy image with the arguments, and the numbers, of `mapmrf.datasets.potts_image`."""
 
     height: int
     width: int
@@ -183,7 +183,7 @@ class PottsPicture(NamedTuple):
 
 
 def potts_parts(picture: PottsPicture, folder: str | os.PathLike[str], parts: int) -> PartFolder:
-    """Write the parts of the model of a noisy picture without ever holding the whole of it.
+    """Write the parts of the model of a noisy image without ever holding the whole of it.
 
     Examples
     --------
@@ -228,10 +228,10 @@ def image_parts(
     neighbours: int | None = None,
     costs: bool = False,
 ) -> PartFolder:
-    """Write the parts of the model that `mapmrf.images.grid_model` builds of the same arguments, slab by slab.
+    """Write the parts of the model that `mapmrf.images.grid_model` builds from the same arguments, slab by slab.
 
-    `unary` (H, W, L) and arrays in `weight` may be mapped into memory, as ``np.load("unary.npy", mmap_mode="r")`` gives
-    them: only the rows of one slab are read at a time.
+    `unary` (H, W, L) and arrays in `weight` may be memory-mapped, as by ``np.load("unary.npy", mmap_mode="r")``:
+    only the rows of one slab are read at a time.
 
     Examples
     --------

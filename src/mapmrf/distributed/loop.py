@@ -42,7 +42,7 @@ Listener = Callable[[TracePoint, Ints], bool | None]
 
 
 class Limits(NamedTuple):
-    """When a run ends and what it writes meanwhile; the arguments of `solve` by their names."""
+    """When a run ends and what it writes in the meantime; arguments of `solve`, by name."""
 
     time_limit: float | None = None
     tolerance: GapTolerance = GapTolerance.of(None, 0.0)
@@ -72,15 +72,15 @@ def solve(
 ) -> PartedResult:
     """Solve a model in parts by LS-LP; every rank calls this with the same arguments.
 
-    The answer does not depend on the number of ranks: the labels, the value and the bound are the same to the last bit
-    on any number of them, for the same parts.
+    The answer does not depend on the number of ranks: for the same parts, labels, value and bound are bit for bit the
+    same on any number of them.
 
     Parameters
     ----------
     parts
         Folder of the parts, see `partition`.
     comm
-        A communicator of mpi4py. By default that of the MPI launcher, or this process alone if there is none.
+        An mpi4py communicator. By default that of the MPI launcher, or this process alone if there is none.
     method
         ``"lslp"`` or an ``LSLP``.
     time_limit, seed, gap_tolerance, abs_gap_tolerance
@@ -92,12 +92,12 @@ def solve(
     progress
         Show a progress bar on the standard error of rank 0, if that is a terminal.
     checkpoint, every
-        Folder for checkpoints, and seconds between two; one is written at the end as well, unless the run is complete.
+        Folder for checkpoints, and seconds between them; one is also written at the end, unless the run is complete.
     resume
-        Go on from the checkpoint, if there is one, to the same answer; on any number of ranks.
+        Resume from the checkpoint, if there is one, to the same answer, on any number of ranks.
     polish
         A method that improves the labelling at the end, such as ``"chains"`` or ``"blocks"``: each part in turn, with
-        the variables across the cut as they are. The value never falls.
+        the variables across the cut fixed. The value never decreases.
     part_bound
         Iterations of TRW-S in every part after the LP phase, if that leaves a gap: a tighter bound, by dual
         decomposition over the parts. 0 for none.
@@ -138,7 +138,7 @@ def solve(
 
 
 class PartedLoop:
-    """One run: the incumbent and the trace so far. All ranks take the same turns: what one of them knows, all know."""
+    """One run: the incumbent and the trace so far. All ranks take the same decisions, from the same information."""
 
     def __init__(
         self, model: PartedModel, method: LSLP, limits: Limits, listeners: list[Listener], began: float
@@ -155,7 +155,7 @@ class PartedLoop:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the start, those before a resumption included."""
+        """Seconds since the start, including those before the run was resumed."""
         return self.spent + time.perf_counter() - self.began
 
     @property
@@ -185,7 +185,7 @@ class PartedLoop:
                 run.parted.close()
 
     def loop(self, run: PartedRun) -> Status:
-        """Step until the method ends, the gap closes, a limit is hit, or somebody interrupts."""
+        """Step until the method ends, the gap closes, a limit is hit, or a rank is interrupted."""
         while True:
             certifying = run.phase.certifying
             progress = self.method.step(None, run)
@@ -212,7 +212,7 @@ class PartedLoop:
                 self.saved = time.perf_counter()
 
     def bound_by_parts(self, run: PartedRun, bound: float | None) -> float:
-        """The better of a bound and that of the parts at the present multipliers."""
+        """The better of a bound and that of the parts at the current multipliers."""
         other = bound_by_parts(self.model, run.parted, self.limits.part_bound)
         return other if bound is None else min(bound, other)
 
@@ -231,7 +231,7 @@ class PartedLoop:
         self.incumbent.offer(polished(self.model, self.incumbent.labels, method, seconds, stop))
 
     def agree(self, stopped: bool) -> tuple[bool, bool, bool]:
-        """Whether anybody was interrupted; by the clock of rank 0, whether time is over and a checkpoint is due."""
+        """Agree on whether a rank was interrupted and, by rank 0's clock, the time is up and a checkpoint is due."""
         now = time.perf_counter()
         late = self.limits.time_limit is not None and now >= self.began + self.limits.time_limit
         checkpoint = self.limits.checkpoint
@@ -254,7 +254,7 @@ class PartedLoop:
         return any([bool(listener(point, incumbent.labels)) for listener in self.listeners])
 
     def round_off(self) -> float:
-        """How far a bound may be off in floating point, where that is not negligible."""
+        """Floating-point error of a bound, where that is not negligible."""
         value, scale = self.incumbent.value, self.incumbent.scale
         size = abs(value) if math.isfinite(value) else 0.0
         return scale.round_off(NEGLIGIBLE * max(scale.unit, size))
@@ -300,7 +300,7 @@ class PartedLoop:
         )
 
     def verdict(self, status: Status) -> Status:
-        """How the run ended, by the incumbent."""
+        """The final status, judged by the incumbent."""
         if self.incumbent.optimal:
             return Status.OPTIMAL
         if self.limits.tolerance.met_by(self.incumbent):

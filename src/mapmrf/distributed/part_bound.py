@@ -1,7 +1,7 @@
 """An upper bound by dual decomposition over the parts: each has its factors, and multipliers where the model is cut.
 
-With LS-LP's multipliers at the cut, the parts are models of their own whose values add up to that of the whole for any
-labelling. So bounds of the parts add up to a bound of the whole. TRW-S finds those, and is tighter than LS-LP's own
+With LS-LP's multipliers at the cut, the parts are separate models whose values add up to that of the whole for any
+labelling. So bounds on the parts add up to a bound on the whole. TRW-S computes them, and is tighter than LS-LP's own
 multipliers where these have not converged.
 """
 
@@ -22,7 +22,7 @@ from mapmrf.solver import solve
 
 
 def part_bound(model: PartedModel, engine: PartedEngine, iterations: int) -> float:
-    """The bound at the present multipliers, with so many iterations of TRW-S in every part; all ranks call this."""
+    """The bound at the current multipliers, by iterations of TRW-S in every part; all ranks call this."""
     engine.settle()
     method = TRWS(max_iterations=iterations)
     mine = []

@@ -1,4 +1,4 @@
-"""Whether the arrays of a part's file are a part: kernels would read beyond the end of wrong ones."""
+"""Check the arrays of a part's file: kernels would read beyond the end of invalid ones."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from mapmrf.distributed.parts import GRAPH_ARRAYS, LIST_ARRAYS, Part
 from mapmrf.errors import FormatError
 
 CHUNK = 1 << 18
-"""Factors that are looked at together: a part may be about as large as the memory."""
+"""Factors checked together: a part may be about as large as the memory."""
 
 
 def check_kinds(arrays: Mapping[str, Any]) -> None:
-    """Raise FormatError for an array that is missing, or not a row of numbers of its kind."""
+    """Raise FormatError for an array that is missing, or not one-dimensional of the right type."""
     for name in (*GRAPH_ARRAYS, *LIST_ARRAYS, *(["weight"] if "weight" in arrays else [])):
         kind = "f" if name in ("theta_v", "theta_t", "weight") else "i"
         found = arrays.get(name)
@@ -25,7 +25,7 @@ def check_kinds(arrays: Mapping[str, Any]) -> None:
 
 
 def check_part(part: Part) -> None:
-    """Raise FormatError unless every number that stands for a place is one."""
+    """Raise FormatError unless every index is valid."""
     graph = part.graph
     n_vars, n_factors, n_tables = graph.n_vars, graph.n_factors, graph.n_tables
     _need(0 <= part.number < part.n_parts, "its number")
@@ -49,7 +49,7 @@ def check_part(part: Part) -> None:
 
 def _need(right: bool, what: str) -> None:
     if not right:
-        raise FormatError(f"damaged: {what}: found numbers that no part has")
+        raise FormatError(f"damaged: {what}: found invalid numbers")
 
 
 def _within(numbers: Ints, low: int, high: int) -> bool:
@@ -63,7 +63,7 @@ def _offsets(ptr: Ints, n_blocks: int, size: int) -> bool:
 
 
 def _sizes_agree(part: Part, begin: int) -> bool:
-    """Whether the tables of some factors have as many entries as the variables have configurations."""
+    """Return whether the tables of some factors have as many entries as the variables have configurations."""
     graph = part.graph
     ptr = graph.scope_ptr[begin : begin + CHUNK + 1].astype(np.int64)
     if np.any(np.diff(ptr) < 2):

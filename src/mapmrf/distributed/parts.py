@@ -1,4 +1,4 @@
-"""Parts of a model: each a file of its own that says all that a rank needs to know of it.
+"""Parts of a model: each is a file with everything that a rank needs.
 
 A part owns some of the variables. It has every factor that touches one of them, and copies of the other variables of
 these factors, its *halo*. A factor across the cut is in several parts; the one that owns its first variable counts it.
@@ -37,14 +37,14 @@ class Part:
     number, n_parts
         Which part this is, and of how many.
     graph
-        The part as a model of its own: its variables, then those of the halo; factors inside, then across the cut and
+        The part as a separate model: its variables, then those of the halo; factors inside, then across the cut and
         counted here, then across the cut and counted elsewhere. The constant of the model is in part 0.
     n_own, n_inside, n_counted
         Variables that the part owns, factors inside, and factors that it counts.
     var, factor : (n_vars,), (n_factors,)
-        Numbers of the variables and factors in the whole model.
+        Indices of the variables and factors in the whole model.
     state_at : (n_vars,)
-        Where the whole model has the first states of the variables.
+        Offsets of the variables' states in the whole model.
     halo_part : (n_vars - n_own,)
         The parts that own the variables of the halo.
     neighbours, send_ptr, send : (n_neighbours,), (n_neighbours + 1,), (n_sent,)
@@ -114,7 +114,7 @@ class ModelCounts(NamedTuple):
 
 
 def write_part(folder: Path, part: Part) -> int:
-    """Write the file of a part; returns its checksum."""
+    """Write the file of a part; return its checksum."""
     graph = part.graph
     arrays = {name: getattr(graph, name) for name in GRAPH_ARRAYS} | {name: getattr(part, name) for name in LIST_ARRAYS}
     if graph.weight is not None:
@@ -129,7 +129,7 @@ def part_path(folder: Path, number: int) -> Path:
 
 
 def read_part(path: str | os.PathLike[str]) -> Part:
-    """Read one part; its arrays stay on the disk until they are looked at.
+    """Read one part; its arrays stay on disk until they are accessed.
 
     Examples
     --------
@@ -168,7 +168,7 @@ class PartFolder:
     Attributes
     ----------
     folder
-        Where it is.
+        Its path.
     counts
         Sizes of the whole model.
 
@@ -221,7 +221,7 @@ class PartFolder:
 
 
 def write_manifest(folder: Path, counts: ModelCounts, checksums: list[int]) -> PartFolder:
-    """Write the manifest: the folder is complete."""
+    """Write the manifest, which makes the folder complete."""
     write_json(folder / MANIFEST, {"version": VERSION, **counts._asdict(), "checksums": checksums})
     return PartFolder(folder)
 
@@ -233,12 +233,12 @@ def write_json(path: Path, data: dict[str, Any]) -> None:
 
 
 def lean(values: Ints) -> Ints:
-    """Whole numbers in as few bytes as kernels know: 32 bits where they fit."""
+    """Integers in as few bytes as kernels support: 32 bits where they fit."""
     return short(np.asarray(values))
 
 
 def is_parts(path: str | os.PathLike[str]) -> bool:
-    """Whether this is a folder of parts.
+    """Return whether this is a folder of parts.
 
     Examples
     --------

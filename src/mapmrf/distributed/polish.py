@@ -1,7 +1,7 @@
-"""Labels improved part by part: each in turn improves its own variables, what lies across the cut stays as it is.
+"""Improve labels part by part: each in turn improves its own variables, with those across the cut fixed.
 
-Parts that share a factor have different colours, and all parts of a colour go at once. So a gain of a part is a gain of
-the whole, and the value never falls.
+Parts that share a factor have different colours, and all parts of a colour are improved at once. So a gain of a part is
+a gain of the whole, and the value never decreases.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mapmrf.method import Method
 from mapmrf.solver import solve
 
 ROUNDS = 10
-"""Rounds of all colours at most; it ends earlier when no part gains."""
+"""Maximum number of rounds over all colours; it ends earlier if no part gains."""
 
 
 def polished(
@@ -28,7 +28,7 @@ def polished(
 ) -> Ints:
     """Labels of the parts of this rank, improved until no part gains or `stop()`; all ranks call this.
 
-    `seconds` are those that are left; `stop` must give the same answer on all ranks.
+    `seconds` is the remaining time; `stop` must return the same on all ranks.
     """
     labels = labels.astype(np.int64)
     colours = colour_parts(model)
@@ -50,7 +50,7 @@ def polished(
 
 
 def _improve(part: Part, labels: Ints, method: Method, seconds: float | None) -> bool:
-    """Improve the own variables of a part in place; whether that gained anything."""
+    """Improve the own variables of a part in place; return whether that gained anything."""
     graph = with_fixed_halo(part, labels)
     found = solve(graph, method, initial=labels, time_limit=seconds)
     if not found.value > graph.value(labels):
@@ -60,7 +60,7 @@ def _improve(part: Part, labels: Ints, method: Method, seconds: float | None) ->
 
 
 def with_fixed_halo(part: Part, labels: Ints) -> FactorGraph:
-    """The part as a model in which the variables of the halo have no state but their labels."""
+    """The part as a model in which the variables of the halo are fixed to their labels."""
     graph, own = part.graph, part.n_own
     theta_v = graph.theta_v.copy()
     at = graph.var_ptr[own:-1]
@@ -70,7 +70,7 @@ def with_fixed_halo(part: Part, labels: Ints) -> FactorGraph:
 
 
 def colour_parts(model: PartedModel) -> list[int]:
-    """A colour for every part, another one than any neighbour's."""
+    """A colour for every part, different from its neighbours'."""
     mine = [part.neighbours.tolist() for part in model.parts]
     neighbours = [one for some in model.ranks.allgather(mine) for one in some]
     colours: list[int] = []

@@ -1,4 +1,4 @@
-"""The processes that share a run: MPI's, or this one alone."""
+"""The processes of a run: those of MPI, or this one alone."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from mapmrf.errors import OptionError
 T = TypeVar("T")
 
 LAUNCHED = ("PMI_SIZE", "PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
-"""Variables of the environment that launchers of MPI set."""
+"""Environment variables set by MPI launchers."""
 
 
 EAGER, NAP = 200, 2e-5
-"""Times that a rank asks for its messages at once, and the seconds that it sleeps before it asks again."""
+"""Number of immediate polls for messages, and the seconds between later polls."""
 
 
 class Ranks(Protocol):
-    """What a run asks of its processes; collective calls are made by all of them in the same order."""
+    """Communication between the processes of a run; collective calls are made by all of them in the same order."""
 
     rank: int
     size: int
@@ -36,16 +36,16 @@ class Ranks(Protocol):
         """Begin to gather as many numbers of every rank as `everyones` has rows for; `finish` ends it."""
 
     def send(self, data: Floats, rank: int) -> Any:
-        """Begin to send; the data must stay as they are until `finish`."""
+        """Begin to send; the data must not change until `finish`."""
 
     def receive(self, data: Floats, rank: int) -> Any:
         """Begin to receive."""
 
     def finish(self, requests: Sequence[Any]) -> None:
-        """Wait for what was begun."""
+        """Wait for everything that was begun."""
 
     def abort(self, code: int) -> None:
-        """End all ranks at once."""
+        """End all ranks immediately."""
 
 
 class OneProcess:
@@ -85,11 +85,11 @@ class OneProcess:
         """All is done."""
 
     def abort(self, code: int) -> None:
-        """Leave it to the exception that is on its way."""
+        """Do nothing: the exception ends the run."""
 
 
 class MPIRanks:
-    """The ranks of a communicator of mpi4py.
+    """The ranks of an mpi4py communicator.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class MPIRanks:
     def allgather(self, value: T) -> list[T]:
         """What every rank gave, in order."""
         request = self.comm.Ibarrier()
-        self.finish([request])  # nobody waits busily for the last one
+        self.finish([request])  # avoid busy waiting for the last one
         return list(self.comm.allgather(value))
 
     def bcast(self, value: T) -> T:
@@ -134,7 +134,7 @@ class MPIRanks:
         return self.comm.Irecv(data, source=rank)
 
     def finish(self, requests: Sequence[Any]) -> None:
-        """Wait for what was begun: busily at first, then so that others may use the core."""
+        """Wait for everything that was begun: busily at first, then leaving the core to others."""
         pending = [request for request in requests if request is not None]
         for _ in range(EAGER):
             if self._mpi.Request.Testall(pending):
@@ -143,12 +143,12 @@ class MPIRanks:
             time.sleep(NAP)
 
     def abort(self, code: int) -> None:
-        """End all ranks at once."""
+        """End all ranks immediately."""
         self.comm.Abort(code)
 
 
 def find_ranks(comm: Any = None) -> Ranks:
-    """The ranks of a communicator; without one those of the launcher that started this process, or this one alone.
+    """The ranks of a communicator; by default those of the MPI launcher of this process, or this process alone.
 
     Examples
     --------
@@ -170,7 +170,7 @@ def find_ranks(comm: Any = None) -> Ranks:
 
 
 def parts_of(rank: int, size: int, n_parts: int) -> range:
-    """The parts that a rank has: neighbouring ones, nearly equally many each.
+    """The parts of a rank: a contiguous range, of nearly equal length on all ranks.
 
     Examples
     --------

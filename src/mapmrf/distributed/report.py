@@ -1,4 +1,4 @@
-"""What a run on a model in parts returns."""
+"""The result of a run on a model in parts."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from mapmrf.result import Result, Status, TracePoint, plain
 
 @dataclass(frozen=True, eq=False)
 class PartedResult:
-    """The answer of a run on a model in parts: figures of the whole model, and the labels of this rank's parts.
+    """The result of a run on a model in parts: figures of the whole model, and the labels of this rank's parts.
 
     Attributes
     ----------
     model
         The parts of this rank.
     labels : (n_labels,)
-        The labels of their variables, copies included, one part after another; see `write_labels` and `gather`.
+        The labels of their variables, including copies, concatenated; see `write_labels` and `gather`.
     value, bound, relaxed_value, status, kind, kind_fractions, residuals, iterations, runtime, trace, details
-        As in `Result`, for the whole model; the same on all ranks but for times.
+        As in `Result`, for the whole model; the same on all ranks except for times.
     method, options, seed, version, unit
         As in `Result`.
     n_violated
@@ -139,7 +139,7 @@ class PartedResult:
         return Result(labels=labels, **mine)
 
     def summary(self) -> str:
-        """A few lines for people.
+        """Return a summary in a few lines.
 
         Examples
         --------

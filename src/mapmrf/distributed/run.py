@@ -1,4 +1,4 @@
-"""A run of LS-LP on a model in parts: what is laid out on this rank, where it starts, and what it answers."""
+"""A run of LS-LP on a model in parts: its layout on this rank, its starting point, and its answer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mapmrf.polytope import Kind, KindFractions, Residuals, integral, kinds_of_v
 from mapmrf.problem import Problem
 
 BLOCK = 1 << 16
-"""Random numbers that are drawn together."""
+"""Random numbers drawn together."""
 
 
 class PartedModel(NamedTuple):
@@ -41,7 +41,7 @@ class PartedModel(NamedTuple):
 
     @classmethod
     def read(cls, ranks: Ranks, folder: PartFolder) -> PartedModel:
-        """Read the parts of this rank; what is wrong with any of them is raised on all."""
+        """Read the parts of this rank; an error in any of them is raised on all ranks."""
         counts = folder.counts
         mine = parts_of(ranks.rank, ranks.size, counts.n_parts)
         parts = together(ranks, lambda: list(folder.read(mine)))
@@ -49,7 +49,7 @@ class PartedModel(NamedTuple):
 
     @property
     def slices(self) -> list[slice]:
-        """Where arrays of labels have those of each part."""
+        """Slices of each part in arrays of labels."""
         ends = np.cumsum([0, *(part.graph.n_vars for part in self.parts)]).tolist()
         return [slice(begin, end) for begin, end in pairwise(ends)]
 
@@ -58,7 +58,7 @@ class PartedModel(NamedTuple):
         return np.concatenate([segment_argmax(part.graph.theta_v, part.graph.var_ptr) for part in self.parts])
 
     def pick(self, labels: Ints) -> Ints:
-        """The labels of the variables of this rank, out of those of all; GraphError unless they are legal."""
+        """Select the labels of this rank's variables from those of all; raise GraphError unless they are legal."""
         if labels.shape != (self.n_vars,):
             raise GraphError(f"{labels.size} labels, expected one for each of the {self.n_vars} variables")
         return np.concatenate([part.graph.check_labels(labels[part.var]) for part in self.parts])
@@ -70,7 +70,7 @@ def _configs(part: Part) -> int:
 
 
 class PartedRun(SphereRun):
-    """The run of a model in parts: the same phases as on a whole model, decided alike on every rank.
+    """The run of a model in parts: the same phases as on a whole model, with the same decisions on every rank.
 
     `rested` is the best labelling at which a phase has converged.
     """
@@ -105,7 +105,7 @@ class PartedRun(SphereRun):
         return self.engine
 
     def starting_point(self, start: StartOptions, first: bool, number: int) -> Floats:
-        """The same point as on a whole model; random labels are drawn otherwise."""
+        """The same starting point as on a whole model; only random labels are drawn differently."""
         found = []
         for part, engine, where in zip(self.model.parts, self.parted.engines, self.model.slices, strict=True):
             layout, problem, card = engine.layout, engine.problem, part.graph.card
@@ -128,7 +128,7 @@ class PartedRun(SphereRun):
 
 
 def uniform_at(seed: Sequence[int] | int, places: Ints, skip: int = 0) -> Floats:
-    """Some numbers of the stream ``default_rng(seed).random()``, without those in between.
+    """Some numbers of the stream ``default_rng(seed).random()``, without drawing all of them.
 
     Examples
     --------
@@ -153,7 +153,7 @@ def uniform_at(seed: Sequence[int] | int, places: Ints, skip: int = 0) -> Floats
 
 
 def start_run(method: LSLP, model: PartedModel, seed: int, start: Start, best: PartedIncumbent) -> PartedRun:
-    """Lay the parts out and begin the first phase."""
+    """Lay out the parts and begin the first phase."""
     ranks = model.ranks
     hard = together(ranks, lambda: [_hardened(method, part) for part in model.parts])
     if any(ranks.allgather(any(map(impossible, hard)))):
@@ -168,7 +168,7 @@ def start_run(method: LSLP, model: PartedModel, seed: int, start: Start, best: P
 
 
 def _hardened(method: LSLP, part: Part) -> Problem:
-    """A part as ADMM wants it."""
+    """A part in the form that ADMM needs."""
     problem = Problem.compile(part.graph)
     reason = method.supports(problem)
     if reason is not None:
@@ -207,7 +207,7 @@ def _part_interaction(part: Part, problem: Problem) -> tuple[float, float, int]:
 
 
 def classify_parts(run: PartedRun, tolerance: float) -> tuple[Kind, KindFractions, Residuals]:
-    """What kind of point the iterates are, and how far from L_G; see `mapmrf.polytope.classify`."""
+    """Kind of the iterates, and their distance from L_G; see `mapmrf.polytope.classify`."""
     mine = [_part_kinds(part, number, run, tolerance) for number, part in enumerate(run.model.parts)]
     found = [one for some in run.model.ranks.allgather(mine) for one in some]
     n = max(1, run.model.n_vars)

@@ -1,7 +1,7 @@
 """UAI files that are larger than memory: cut into parts without ever holding their tables.
 
-The numbers of the text go to a temporary file, from which each part reads the tables that it needs. In memory are the
-cardinalities, the scopes, and where the tables begin.
+The numbers of the text go to a temporary file, from which each part reads the tables that it needs. Only the
+cardinalities, the scopes and the offsets of the tables are in memory.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from mapmrf.formats.sharing import first_equal
 from mapmrf.graph import FactorGraph
 
 BLOCK = 1 << 24
-"""Bytes of text that are read together."""
+"""Bytes of text read at a time."""
 AHEAD = 1 << 16
-"""Scopes that are looked at together."""
+"""Scopes processed together."""
 WORDS = (b"MARKOV", b"BAYES")
 
 
 class FileLayout(NamedTuple):
-    """A UAI file: its numbers, and where they are what.
+    """A UAI file: its numbers and their layout.
 
-    `start` and `size` are where the tables begin in `numbers`, and how long they are; `of` the number of a factor among
-    those of two variables or more.
+    `start` and `size` are the offsets and lengths of the tables in `numbers`; `of` is the index of a factor among those
+    of two or more variables.
     """
 
     numbers: Floats
@@ -55,7 +55,7 @@ def stream_partition(
     Parameters
     ----------
     path
-        The file. Comments and Potts factors of size -1 are not for files of this size.
+        The file. Comments and Potts factors of size -1 are not supported.
     folder, parts, cut
         As for `partition`; ``"auto"`` is ``"slabs"``.
 
@@ -105,7 +105,7 @@ def _blocks(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _numbers(source: Path, spool: Path) -> Floats:
-    """Write the numbers of a file down and map them."""
+    """Write the numbers of a text to a binary file and map it into memory."""
     first = True
     try:
         with gzip.open(source) if source.suffix == ".gz" else source.open("rb") as file, spool.open("wb") as out:
@@ -142,7 +142,7 @@ def _is_number(token: bytes) -> bool:
 
 
 def _read(source: Path, spool: Path) -> FileLayout:
-    """Find out where everything is."""
+    """Find the layout of a file."""
     numbers = _numbers(source, spool)
     n_vars = _count(source, numbers, 0, "number of variables")
     n_factors = _count(source, numbers, n_vars + 1, "number of factors")

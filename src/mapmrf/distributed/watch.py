@@ -1,7 +1,7 @@
-"""Ranks that die: each watches the next one, says so in one line, and ends all.
+"""Detection of dead ranks: each watches the next one, reports its end in one line, and ends all.
 
-MPI does not tell anybody that a process was killed, and launchers differ in what they do then. A connection to the next
-rank does tell: the system closes it with the process.
+MPI does not report that a process was killed, and launchers differ in their reaction. A connection to the next rank
+does: the system closes it with the process.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from mapmrf.errors import MapMRFError
 
 GOODBYE = b"bye"
 SECONDS = 5.0
-"""Within which the connections must be there; without them nobody is watched."""
+"""Seconds within which connections must be established; without them, ranks are not watched."""
 TOKEN = 16
 
 
 class RankWatch:
-    """While this context is entered, a rank that dies ends all others; all ranks enter and leave it together.
+    """Context in which a rank that dies ends all others; all ranks enter and leave it together.
 
-    An error that only one rank meets ends all, too; a MapMRFError is raised on all of them and is none of these.
+    An error on a single rank also ends all; a MapMRFError does not, since it is raised on all of them.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class RankWatch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         alone = kind is not None and not issubclass(kind, MapMRFError)
-        if alone and error is not None and self.ranks.size > 1:  # the others know nothing of it, and would wait
+        if alone and error is not None and self.ranks.size > 1:  # the others do not know, and would wait
             if not isinstance(error, OSError | MemoryError):
                 traceback.print_exception(error)
             os.write(2, f"mapmrf: error: rank {self.ranks.rank}: {describe(error)}\n".encode())
@@ -90,7 +90,7 @@ class RankWatch:
         self.active = all(ranks.allgather(self._ahead is not None and self._behind is not None))
 
     def _watch(self) -> None:
-        """Wait for the next rank to say goodbye, or to vanish."""
+        """Wait for the next rank to sign off, or to vanish."""
         other = (self.ranks.rank + 1) % self.ranks.size
         connection = self._ahead
         assert connection is not None

@@ -1,11 +1,11 @@
 """Model files: `read` and `write` choose the format by the suffix of the file.
 
 A format is one module of this package. It declares `SUFFIXES` and two functions, ``read(path, *, values)`` and
-``write(graph, path, *, values)``. Two more are welcome: ``sniff(data)`` recognises files whose suffix says nothing, and
-``losses(graph)`` describes what a file loses of a model; a format without it loses the names. A format that writes the
-weights of factors declares ``WEIGHTS = True``; for all others a weighted table is written out.
+``write(graph, path, *, values)``. Two more are optional: ``sniff(data)`` recognises files with an unknown suffix, and
+``losses(graph)`` describes what a file cannot represent; without it, names are lost. A format that stores the weights
+of factors declares ``WEIGHTS = True``; for all others, weighted tables are written out.
 Nothing else has to be registered. The modules are imported when the first file is read or written. Modules of other
-packages join them as entry points of the group ``mapmrf.formats``.
+packages are added by entry points of the group ``mapmrf.formats``.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _log = logging.getLogger("mapmrf")
 
 
 class Format(Protocol):
-    """What a module of this package has to offer to be a format."""
+    """The interface of a format module."""
 
     SUFFIXES: tuple[str, ...]
 
     def read(self, path: Path, *, values: str | None) -> FactorGraph:
-        """Read a model; `values` says what the numbers are, None leaves it to the format."""
+        """Read a model; `values` is the meaning of the numbers, None for the format's default."""
 
     def write(self, graph: FactorGraph, path: Path, *, values: str | None) -> None:
         """Write a model."""
@@ -53,21 +53,21 @@ def read(
     Parameters
     ----------
     path
-        The file; its suffix names the format. A file with an unknown suffix is recognised by its content if possible.
+        The file; its suffix determines the format. With an unknown suffix, it is recognised by its content if possible.
     evidence
-        Observed variables: an evidence file, of which the first sample counts, or a mapping variable -> state.
+        Observed variables: an evidence file, of which the first sample is used, or a mapping variable -> state.
     values
-        What the numbers in the file are, where the format leaves it open: ``"potential"``, ``"log"`` (natural logs) or
-        ``"cost"`` (to be minimised). By default what the suffix says.
+        Meaning of the numbers in the file, where the format leaves it open: ``"potential"``, ``"log"`` (natural logs)
+        or ``"cost"`` (to be minimised). By default as given by the suffix.
     max_bytes
-        Bytes that reading may take, the file and all arrays made of it included; by default the memory of the machine.
-        A small file may stand for large tables: what would take more is refused before it is allocated.
+        Memory for reading in bytes, including the file and all arrays made from it; by default the memory of the
+        machine. A small file may describe large tables: if it needs more, it is rejected before that is allocated.
 
     Raises
     ------
     FormatError
-        If the file cannot be read, or takes more than `max_bytes`; the message is one line that names file, place, what
-        was found and expected.
+        If the file cannot be read, or needs more than `max_bytes`; the message is one line with the file, the place,
+        and what was found and expected.
 
     Examples
     --------
@@ -92,10 +92,10 @@ def read(
 
 
 def write(graph: FactorGraph, path: AnyPath, *, values: str | None = None) -> None:
-    """Write a model in the format, and with the compression, that the suffix of the file names.
+    """Write a model in the format and with the compression given by the suffix of the file.
 
-    The file is written completely or not at all. What it loses of the model, names or digits, is logged. Weights of
-    factors are multiplied into tables, exactly, where the format has none, which is logged, too.
+    The file is written completely or not at all. Loss of information, such as names or digits, is logged. If the format
+    has no weights of factors, they are multiplied into the tables, exactly, which is logged as well.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def write(graph: FactorGraph, path: AnyPath, *, values: str | None = None) -> No
     path
         The file to write, such as ``"model.uai.gz"``.
     values
-        What numbers to write, where the format leaves it open; by default what the suffix says.
+        Meaning of the numbers to write, where the format leaves it open; by default as given by the suffix.
 
     Raises
     ------
@@ -129,12 +129,12 @@ def write(graph: FactorGraph, path: AnyPath, *, values: str | None = None) -> No
     if graph.constraints is not None and not getattr(known, "CONSTRAINTS", False):
         first = graph.constraints.names[0]
         raise FormatError(
-            f"{path}: the format has no constraints, and the model has {graph.n_constraints}, the first an {first}; "
+            f"{path}: the format has no constraints, and the model has {graph.n_constraints}, the first: {first}; "
             "mapmrf.rewriting.without_constraints(graph) has tables in their place"
         )
     if graph.weight is not None and not getattr(known, "WEIGHTS", False):
         n_before, graph = graph.n_tables, graph.expanded()
-        _log.info("%s: the format has no weights: written as %d tables, %d before", path, graph.n_tables, n_before)
+        _log.info("%s: the format has no weights: written as %d tables instead of %d", path, graph.n_tables, n_before)
     known.write(graph, path, values=values)
     lost = getattr(known, "losses", names_lost)(graph)
     if lost:
@@ -203,10 +203,10 @@ def _check_values(values: str | None) -> None:
 
 
 def _first_sample(path: AnyPath, graph: FactorGraph) -> Mapping[int | str, int | str]:
-    """The observations of an evidence file; of several samples the first, as other programs do."""
+    """The observations of an evidence file; the first of several samples, as other programs do."""
     from mapmrf.formats.evidence import read_evidence
 
     samples = read_evidence(path, graph)
     if len(samples) > 1:
-        _log.warning("%s: %d samples of evidence, the first is used", path, len(samples))
+        _log.warning("%s: %d samples of evidence, only the first is used", path, len(samples))
     return cast(Mapping[int | str, int | str], samples[0])

@@ -21,7 +21,7 @@ Lookup = Sequence[dict[bytes, int]]
 
 
 class ScopeNames(NamedTuple):
-    """What the names in a function mean: numbers of states, states by name, and places in the scope by variable."""
+    """The names in a function: numbers of states, states by name, and positions in the scope by variable."""
 
     card: Ints
     lookup: Lookup
@@ -29,17 +29,17 @@ class ScopeNames(NamedTuple):
 
 
 DEPTH = 8
-"""Brackets inside brackets, at most."""
+"""Maximum depth of nested brackets."""
 
 
 def read_nested(scanner: Scanner, what: str, depth: int = DEPTH) -> Nested:
-    """The words and lists up to the closing bracket."""
+    """Read the words and lists up to the closing bracket."""
     found: Nested = []
     while not scanner.closes(what):
         if scanner.peek() == OPEN:
             scanner.open(what)
             if depth == 0:
-                scanner.fail(what, f"at most {DEPTH} brackets inside each other")
+                scanner.fail(what, f"at most {DEPTH} nested brackets")
             found.append(read_nested(scanner, what, depth - 1))
         else:
             found.append(scanner.word(what))
@@ -71,7 +71,7 @@ class Params:
 def constraints_of(
     kind: str, scope: list[int], params: Params, bound: tuple[float, float], names: ScopeNames
 ) -> Iterator[Constraint]:
-    """The constraints of a function; costs that reach the bound forbid. Anything wrong is a ValueError or the like."""
+    """The constraints of a function; costs that reach the bound forbid. Invalid input raises ValueError or the like."""
     card, lookup, _ = names
     if kind in ("salldiff", "sgcc", "samong"):
         sign, limit = bound

@@ -1,4 +1,4 @@
-"""How many decimals of a model to write, for formats whose costs are decimal numbers in 64 bits."""
+"""Choose the number of decimals to write, for formats whose costs are decimal numbers in 64 bits."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import numpy as np
 from mapmrf.arrays import Floats
 
 DIGITS = 15
-"""Digits of all costs together: sums stay exact in 53 bits, and far from the limits of 64."""
+"""Digits of the sum of all costs: sums stay exact in 53 bits, and far from the limits of 64."""
 
 MOST_DECIMALS = 300
 """Powers of ten that a float can hold, with room for digits."""
 
 
 def choose_decimals(parts: list[Floats], total: float) -> tuple[int, bool]:
-    """Return the number of decimals to write, negative for tens, and whether no number has more than that.
+    """Return the number of decimals to write, negative for tens, and whether they are exact.
 
     Parameters
     ----------
     parts
-        The numbers; infinite ones do not count.
+        The numbers; infinite ones are ignored.
     total
-        What the costs may add up to.
+        The largest possible sum of the costs.
     """
     most = DIGITS - math.ceil(math.log10(total)) if total > 0 else 0
     most = min(most, MOST_DECIMALS)
@@ -36,7 +36,7 @@ def choose_decimals(parts: list[Floats], total: float) -> tuple[int, bool]:
 
 
 def scaled(numbers: Floats, decimals: int) -> Floats:
-    """Whole units of ``10 ** -decimals``; infinite numbers stay what they are."""
+    """Whole units of ``10 ** -decimals``; infinite numbers are unchanged."""
     units = numbers * 10.0**decimals if decimals >= 0 else numbers / 10.0**-decimals
     return np.rint(units)
 
@@ -50,5 +50,5 @@ def unscaled(units: Floats, decimals: int) -> None:
 
 
 def rounding(decimals: int, exact: bool) -> list[str]:
-    """Say how much is lost to rounding."""
+    """Describe the loss by rounding."""
     return [] if exact else [f"every number is rounded, by at most {0.5 * 10.0**-decimals:.0e}"]

@@ -1,4 +1,4 @@
-"""Global cost functions of toulbar2, and the constraints that they are.
+"""Global cost functions of toulbar2 as constraints.
 
 A function that counts its violations, such as ``salldiff var 3``, is a ladder of constraints: one for each violation.
 """
@@ -23,20 +23,20 @@ from mapmrf.rewriting import rewrite
 _log = logging.getLogger("mapmrf")
 
 KEYWORDS = ("salldiff", "sgcc", "samong", "knapsack", "knapsackp", "clique")
-"""The functions that are read."""
+"""The supported functions."""
 
 MOST_MISSING = 1000
-"""How far a number of variables may be below a limit that it can never reach."""
+"""Largest allowed shortfall of a number of variables below a limit that it can never reach."""
 MOST_STEPS = 1_000_000
-"""Constraints that one function may stand for."""
+"""Maximum number of constraints for one function."""
 
 DIGITS = 9
-"""Decimals of real weights that are written, at most: toulbar2's weights are whole numbers."""
+"""Maximum number of decimals of real weights: toulbar2's weights are integers."""
 
 
 @dataclass(frozen=True)
 class Counted:
-    """A function that counts variables: how it measures violations, what each costs, and what it counts.
+    """A function that counts variables: its measure of violations, their cost, and what it counts.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class Counted:
     limits: list[tuple[tuple[int, ...], int, int]]
 
     def constraints(self, card: Ints) -> Iterator[Constraint]:
-        """The constraints, or a ladder of them if violations have a price."""
+        """The constraints, or a ladder of them if violations have a cost."""
         for states, least, most in self.limits:
             pairs = [(i, k) for i in self.scope for k in states if k < card[i]]
             n = len({i for i, _ in pairs})
@@ -68,7 +68,7 @@ class Counted:
                 if least > 0 or most < n:
                     yield linear(pairs, ones, lower=least, upper=most)
                 continue
-            # What no labelling can reach costs the same in all of them, and is a constraint for each variable.
+            # A shortfall that no labelling can avoid costs the same in all of them: a constraint for each variable.
             if least > n + MOST_MISSING or most < -MOST_MISSING:
                 raise FormatError(f"found a number from {least} to {most} of {n} variables, expected one from 0 to {n}")
             for t in range(1, least + 1):
@@ -79,18 +79,18 @@ class Counted:
 
 
 def different(scope: list[int], measure: str, cost: float, card: Ints) -> Iterator[Constraint]:
-    """``salldiff``: hard, or with a price for every variable (``var``) or pair (``dec``) too many in a state."""
+    """``salldiff``: hard, or with a cost for every excess variable (``var``) or pair (``dec``) in a state."""
     if math.isinf(cost):
         yield all_different(scope)
         return
     states = range(int(card[scope].max(initial=0)))
     if len(states) * len(scope) > MOST_STEPS:
-        raise FormatError(f"found {len(states)} states of {len(scope)} variables, expected {MOST_STEPS} pairs at most")
+        raise FormatError(f"found {len(states)} states of {len(scope)} variables, expected at most {MOST_STEPS} pairs")
     yield from Counted(scope, measure, cost, [((k,), 0, 1) for k in states]).constraints(card)
 
 
 def at_least(scope: list[int], capacity: float, weights: Sequence[Sequence[tuple[int, float]]]) -> Constraint:
-    """``knapsackp``: weights of the states that are taken add up to the capacity at least."""
+    """``knapsackp``: the weights of the states must add up to at least the capacity."""
     pairs = [(i, k) for i, mine in zip(scope, weights, strict=True) for k, _ in mine]
     values = [weight for mine in weights for _, weight in mine]
     if not pairs:
@@ -111,16 +111,16 @@ class WrittenFunction(NamedTuple):
 
 
 def written(path: object, constraints: Constraints | None) -> list[WrittenFunction]:
-    """The constraints as functions of toulbar2, all of which have one."""
+    """The constraints as functions of toulbar2, which must exist for all of them."""
     if constraints is None:
         return []
     return [function for c in range(len(constraints)) for function in _functions(path, constraints, c)]
 
 
 def writable(path: object, graph: FactorGraph) -> FactorGraph:
-    """The model with tables in place of those constraints that are no functions of toulbar2: soft ones, parities.
+    """Return the model with tables in place of those constraints that toulbar2 does not have: soft ones, parities.
 
-    The tables take auxiliary variables, which come after those of the model and are functions of them.
+    The tables need auxiliary variables, which come after those of the model and are functions of them.
     """
     constraints = graph.constraints
     if constraints is None:
@@ -143,7 +143,7 @@ def writable(path: object, graph: FactorGraph) -> FactorGraph:
 
 
 def _longer_names(names: Names | None, graph: FactorGraph) -> Names | None:
-    """The names of a model, and such of the auxiliary variables that follow."""
+    """The names of a model, extended by names for the auxiliary variables."""
     if names is None:
         return None
     n, taken, new = len(names.variables), set(names.variables), list[str]()

@@ -1,9 +1,9 @@
-"""Factors with one value but for a few tuples, kept without a table: as constraints on the states of their variables.
+"""Factors with one value except for a few tuples, kept as constraints on their variables instead of tables.
 
-A tuple that is worse than the default is a constraint that not all variables have their states of the tuple, with the
-difference as its penalty; one that is better is a constraint that all have them. If the default is forbidden, the
-tuples are the paths of a tree that reads one variable after another, and every node of it is a clause: whoever comes
-here goes on to one of its children. A labelling has the value that a table would give it, up to round-off.
+A tuple that is worse than the default becomes a constraint that not all variables have their states of the tuple, with
+the difference as its penalty; one that is better, a constraint that all have them. If the default is forbidden, the
+tuples are the paths of a tree that reads one variable after another, and every node of it becomes a clause: a path to
+the node continues to one of its children. A labelling has the value that a table would give it, up to round-off.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from mapmrf.graph import FactorGraph, Names
 from mapmrf.graph_builders import blocks
 
 LARGE = 1 << 16
-"""Entries of a table from which a list of tuples may take its place."""
+"""Number of entries from which a table may be replaced by a list of tuples."""
 INDICATOR_BYTES = 48.0
-"""What an indicator of a constraint takes, copies on the way included."""
+"""Bytes per indicator of a constraint, including temporary copies."""
 LISTS = "its lists of tuples"
 MOST_TUPLES = 10_000
-"""Tuples of a constraint that is written as a list."""
+"""Maximum number of tuples of a constraint that is written as a list."""
 
 
 def keeps_list(size: Floats, count: Ints, shape: tuple[Ints, Ints]) -> Bools:
-    """Which tables of a size, with so many tuples, stay lists: large ones for which that takes less memory.
+    """Which tables stay lists, by their sizes and numbers of tuples: large ones for which that needs less memory.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def shape_bounds(shape: Ints, shape_ptr: Ints) -> tuple[Ints, Ints]:
 
 
 def states_at(index: Ints, shape: Ints) -> Ints:
-    """The tuples (n_tuples, arity) at some places of a table whose first variable is fastest.
+    """The tuples (n_tuples, arity) at some positions of a table whose first variable runs fastest.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def states_at(index: Ints, shape: Ints) -> Ints:
 
 
 def stays_list(size: float, count: int, shape: Sequence[int]) -> bool:
-    """Whether one table does.
+    """Return whether a single table stays a list.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def stays_list(size: float, count: int, shape: Sequence[int]) -> bool:
 def build_listed(
     path: Path, card: Ints, factors: Factors, lists: Mapping[int, Ints], names: Names | None = None
 ) -> FactorGraph:
-    """Make a graph of factors some of whose tables are lists.
+    """Build a graph from factors, some of whose tables are lists.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def build_listed(
     factors
         All factors. The entries of a table that is a list are its default and the values of its tuples.
     lists
-        The tuples (n_tuples, arity) of these tables; of repeated ones the last counts.
+        The tuples (n_tuples, arity) of these tables; the last of repeated ones is used.
     names
         Names of variables and states.
     """
@@ -133,7 +133,7 @@ def build_listed(
 
 
 def _without(factors: Factors, is_list: Bools) -> Factors:
-    """The factors whose tables are no lists."""
+    """The factors whose tables are not lists."""
     stay = np.flatnonzero(~is_list[factors.table_of])
     arity, sizes = np.diff(factors.scope_ptr), np.diff(factors.table_ptr)
     tables = np.flatnonzero(~is_list)
@@ -148,7 +148,7 @@ def _without(factors: Factors, is_list: Bools) -> Factors:
 
 
 def _with_unary(factors: Factors, kept: _Kept) -> Factors:
-    """The factors with a constant and factors of one variable behind them."""
+    """The factors, followed by a constant and unary factors."""
     scopes, tables = [(), *((i,) for i, _ in kept.unary)], [np.array([kept.constant]), *(t for _, t in kept.unary)]
     arity = np.array([len(scope) for scope in scopes])
     n = len(factors.table_ptr) - 1
@@ -164,7 +164,7 @@ def _with_unary(factors: Factors, kept: _Kept) -> Factors:
 
 @dataclass(eq=False)
 class _Kept:
-    """What lists of tuples have become: unary potentials by variable, a constant, and constraints."""
+    """Lists of tuples converted to unary potentials by variable, a constant, and constraints."""
 
     path: Path
     card: Ints
@@ -174,7 +174,7 @@ class _Kept:
     n_indicators: int = 0
 
     def add(self, a: int, scope: Ints, tuples: Ints, entries: Floats) -> None:
-        """Add a factor: its default, and tuples with values of their own."""
+        """Add a factor: its default, and tuples with their values."""
         if len(np.unique(scope)) < len(scope):
             twice = np.flatnonzero(np.bincount(scope) > 1)[0]
             raise FormatError(f"{self.path}: factor {a}: variable {twice} occurs twice in its scope")
@@ -195,7 +195,7 @@ class _Kept:
         self.add_differences(a, scope, tuples, self.gains(a, theta, best))
 
     def gains(self, a: int, theta: Floats, base: float) -> Floats:
-        """What tuples are worth beyond a base."""
+        """Values of tuples relative to a base."""
         with np.errstate(over="ignore"):
             gain = theta - base
         if np.any(np.isinf(gain) & np.isfinite(theta)):
@@ -203,12 +203,12 @@ class _Kept:
         return gain
 
     def charge(self, a: int, n_indicators: float) -> None:
-        """Charge for indicators that are to come."""
+        """Charge for indicators before they are added."""
         self.n_indicators += int(min(n_indicators, 2.0**60))
-        charge(self.path, INDICATOR_BYTES * self.n_indicators, LISTS, f"factor {a} takes {n_indicators:.4g} indicators")
+        charge(self.path, INDICATOR_BYTES * self.n_indicators, LISTS, f"factor {a} needs {n_indicators:.4g} indicators")
 
     def add_differences(self, a: int, scope: Ints, tuples: Ints, gain: Floats) -> None:
-        """Tuples that are worth more or less than the rest."""
+        """Add tuples whose values differ from the default."""
         tuples, gain = tuples[gain != 0], gain[gain != 0]
         n, k = tuples.shape
         if n == 0:
@@ -241,7 +241,7 @@ class _Kept:
             self.add_level(scope[order[: d + 1]], tuples[:, order[: d + 1]], nodes, of)
 
     def add_level(self, scope: Ints, rows: Ints, nodes: Ints, of: Ints) -> None:
-        """The clauses of nodes with the same number of variables before them: none of the states that do not follow."""
+        """Add the clauses of the nodes at one level of the tree: none of the states that do not follow."""
         d = len(scope) - 1
         follows = np.zeros((len(nodes), int(self.card[scope[d]])), dtype=bool)
         follows[of, rows[:, d]] = True
@@ -264,7 +264,7 @@ class _Kept:
 
 
 def _levels(rows: Ints) -> Iterator[tuple[Ints, Ints]]:
-    """For each column, a row of every distinct beginning before it, and the beginning of every row; rows are sorted."""
+    """For each column, a row for every distinct prefix before it, and the prefix of every row; rows are sorted."""
     of = np.zeros(len(rows), dtype=np.int64)
     for column in rows.T:
         yield np.unique(of, return_index=True)[1], of
@@ -292,7 +292,7 @@ class WrittenList(NamedTuple):
 
 
 def written_list(constraints: Constraints, c: int) -> WrittenList | None:
-    """A constraint as a factor with few tuples, if it is one.
+    """A constraint as a factor with few tuples, or None if it cannot be written so.
 
     Examples
     --------

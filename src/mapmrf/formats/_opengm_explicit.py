@@ -24,7 +24,7 @@ class Explicit:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """Factors of one arity: their places in the file, the function and the variables of each, and the functions."""
+    """Factors of one arity: their positions in the file, the function and the variables of each, and the functions."""
 
     place: Ints
     function: Ints
@@ -34,7 +34,7 @@ class _Part:
 
 
 def explicit_model(graph: FactorGraph) -> Explicit:
-    """Constant, unary factors and factors, in this order; OpenGM wants the variables of a factor to increase."""
+    """Constant, unary factors and factors, in this order; OpenGM requires increasing variables within a factor."""
     n_constants = int(graph.constant != 0)
     loud = np.unique(np.repeat(np.arange(graph.n_vars), graph.card)[graph.theta_v != 0])
     first = n_constants + len(loud)
@@ -71,7 +71,7 @@ def _factors(graph: FactorGraph, k: int, first: int) -> _Part:
     for some in same_rows([*shape[one].T, *order[one].T]):
         example = one[some[0]]
         start = graph.table_ptr[graph.table_of[members[one[some]]]]
-        # The first variable is fastest in the file: its axis has to be the last one here.
+        # The first variable runs fastest in the file, so its axis must be the last one here.
         axes = tuple(order[example][::-1].tolist())
         tables.append((some, transposed(graph.theta_t, start, tuple(shape[example].tolist()), axes)))
     sorted_shape = np.take_along_axis(shape, order, axis=1)[one]

@@ -27,7 +27,7 @@ REFUSED = {
     16033: "fields of experts",
     **dict.fromkeys((16165, 16166, 16167), "learnable"),
 }
-"""Types that a file cannot give a table of."""
+"""Types that cannot be converted to tables."""
 PLAIN = frozenset({EXPLICIT, 16001, 16006, 16007, 16008, 16011})
 """Types whose values are energies; those of the others are weights and limits."""
 _MOST_POTTS_G = 11
@@ -35,7 +35,7 @@ _MOST_POTTS_G = 11
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """The two datasets with all functions of a type; `linear` if a multiple of their values is one of potentials."""
+    """The two datasets with all functions of a type; `linear` if potentials are multiples of their values."""
 
     path: str
     where: str
@@ -49,7 +49,7 @@ class Source:
         raise FormatError(f"{self.path}: dataset '{self.where}': found {found}, expected {expected}")
 
     def check_values(self, n_values: int) -> None:
-        """Make sure that there are as many values as the functions need."""
+        """Raise FormatError unless there are as many values as the functions need."""
         if len(self.values) != n_values:
             self.fail(f"{len(self.values)} values", f"{n_values} for {self.count} functions")
 
@@ -74,7 +74,7 @@ class OpenGMTables:
     def one_each(
         cls, shapes: tuple[Ints, Ints], table_ptr: Ints, theta_t: Floats, lists: dict[int, Ints] | None = None
     ) -> OpenGMTables:
-        """Functions with a table of their own each."""
+        """Functions with a separate table each."""
         n = len(table_ptr) - 1
         return cls(*shapes, np.arange(n), np.ones(n), table_ptr, theta_t, lists or {})
 
@@ -97,7 +97,7 @@ def joined(path: Path, parts: list[OpenGMTables]) -> OpenGMTables:
 
 
 def walk(numbers: Ints, count: int, before: int) -> Ints:
-    """Places of `count` records, and their end; a record is `before` numbers, a length, and so many more numbers.
+    """Places of `count` records, and their end; a record is `before` numbers, a length, and that many numbers.
 
     Where the numbers are not enough, there are fewer places.
     """
@@ -181,7 +181,7 @@ def _sparse(source: Source) -> OpenGMTables:
     for t in np.flatnonzero(stays).tolist():
         mine = slice(int(shape_ptr[t]), int(shape_ptr[t + 1]))
         lists[t] = states_at(keys[first[t] : first[t + 1]], shape[mine])
-        turned[mine] = 1  # nothing to be turned round
+        turned[mine] = 1  # no axes to be reversed
         turned[mine.start] = n_keys[t] + 1
     theta = last_fastest(theta, table_ptr, turned, shape_ptr)
     return OpenGMTables.one_each((shape, shape_ptr), table_ptr, theta, lists)
@@ -201,7 +201,7 @@ Scale = Callable[[Floats], Floats]
 PART = 1 << 20
 """Entries of large tables that are computed at a time."""
 FEW_ENTRIES = 1 << 16
-"""Entries up to which functions of a shape get a table each: what these have in common is found later."""
+"""Entries up to which functions of a shape get a table each: shared tables are found later."""
 
 
 class Units(NamedTuple):
@@ -222,7 +222,7 @@ def _by_formula(
     scale: Scale | None = None,
     tuples: Tuples | None = None,
 ) -> OpenGMTables:
-    """Write out functions that are given by a few values, all those of one shape at once.
+    """Write out the tables of functions that are given by a few values, all functions of one shape together.
 
     Functions with the same values share a table; if the tables would be large, so do multiples of one function, and
     those that differ from a constant at few tuples stay lists.
@@ -265,7 +265,7 @@ def _few_tuples(source: Source, dims: tuple[int, ...], count: int) -> Ints | Non
 
 
 def _fill(tables: Floats, values: Floats, formula: Formula) -> None:
-    """Fill tables of one shape, in parts that are small beside them."""
+    """Fill tables of one shape, in comparatively small parts."""
     n, dims = len(tables), tables.shape[1:]
     values = values.reshape(*values.shape, *(1 for _ in dims))
     with np.errstate(invalid="ignore"):  # 0 times infinity is reported as what it is, not a number
@@ -313,7 +313,7 @@ def _take_out_difference(rows: Floats) -> Floats:
 def _few_values(
     n_values: int, formula: Formula, *, pairs: bool, scale: Scale | None = None, tuples: Tuples | None = None
 ) -> Callable[[Source], OpenGMTables]:
-    """Make a reader of functions with so many values each."""
+    """Make a reader for functions with `n_values` values each."""
 
     def reader(source: Source) -> OpenGMTables:
         shapes = _pair_shapes(source) if pairs else _any_shapes(source)
@@ -331,7 +331,7 @@ def _difference(dims: tuple[int, ...], first: int) -> Floats:
 
 
 def _all_equal(dims: tuple[int, ...], first: int) -> Bools:
-    """Whether the states of all variables are the same."""
+    """Return whether the states of all variables are the same."""
     equal = np.ones(dims, dtype=bool)
     if dims:
         leader = np.arange(first, first + dims[0]).reshape(-1, *(1 for _ in dims[1:]))
@@ -403,4 +403,4 @@ READERS: dict[int, Callable[[Source], OpenGMTables]] = {
     ),
     16011: _potts_g,
 }
-"""Id of a type -> what makes tables of its functions."""
+"""Id of a type -> reader of its functions."""

@@ -1,4 +1,4 @@
-"""The relaxed JSON of CFN files: quotes, commas and colons are optional, all brackets are alike."""
+"""The relaxed JSON of CFN files: quotes, commas and colons are optional, and all brackets are equivalent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BLANKS = bytes.maketrans(b',:"', b"   ")
 
 
 class Scanner:
-    """Goes through a file token by token; brackets are `OPEN` and `CLOSE`, all else is words without quotes."""
+    """Tokenizer: brackets are `OPEN` and `CLOSE`, everything else is words without quotes."""
 
     def __init__(self, path: AnyPath) -> None:
         self.path = path
@@ -27,7 +27,7 @@ class Scanner:
         self._ahead: re.Match[bytes] | None = None
 
     def peek(self) -> bytes:
-        """The next token, which stays the next one; empty at the end of the file."""
+        """Return the next token without consuming it; empty at the end of the file."""
         match = self._ahead
         if match is None or match.pos != self._at:
             match = self._ahead = TOKEN.match(self._text, self._at)
@@ -37,7 +37,7 @@ class Scanner:
         return OPEN if kind == 1 else CLOSE if kind == 2 else match[kind or 0]
 
     def take(self, what: str) -> bytes:
-        """The next token, a word or a bracket."""
+        """Consume the next token, a word or a bracket."""
         token = self.peek()
         if self._ahead is None:
             self._fail_here(what)
@@ -45,19 +45,19 @@ class Scanner:
         return token
 
     def word(self, what: str) -> bytes:
-        """The next token, which must not be a bracket."""
+        """Consume the next token, which must not be a bracket."""
         token = self.take(what)
         if token in (OPEN, CLOSE):
             self.fail(what, "a word")
         return token
 
     def open(self, what: str) -> None:
-        """Step into a bracket."""
+        """Consume an opening bracket."""
         if self.take(what) != OPEN:
             self.fail(what, "'{' or '['")
 
     def closes(self, what: str) -> bool:
-        """Step out of a bracket if it ends here."""
+        """Consume a closing bracket if it comes next; return whether it does."""
         token = self.peek()
         if self._ahead is None:
             self._fail_here(what)
@@ -66,7 +66,7 @@ class Scanner:
         return token == CLOSE
 
     def rest(self, what: str) -> bytes:
-        """All words up to the closing bracket, which is stepped over, separated by blanks."""
+        """All words up to the closing bracket, which is consumed, separated by blanks."""
         end = _BRACKET.search(self._text, self._at)
         if end is None:
             self._at = len(self._text)
@@ -88,7 +88,7 @@ class Scanner:
                 return
 
     def end(self) -> None:
-        """Make sure that nothing follows."""
+        """Raise FormatError if anything follows."""
         self.peek()
         if self._ahead is not None:
             self.take("after the last bracket")
@@ -96,18 +96,18 @@ class Scanner:
 
     @property
     def place(self) -> int:
-        """The position of the token read last."""
+        """Position of the last token read."""
         return self._last
 
     def fail(self, what: str, expected: str, found: str = "", place: int | None = None) -> NoReturn:
-        """Raise the error for what was taken last, or at a place; a token unless `found` says it in words."""
+        """Raise the error for the last token, or one at a position; `found` describes it if it is not a token."""
         self._last = self._last if place is None else place
         match = TOKEN.match(self._text, self._last)
         found = found or (shown(match[0].strip(b' \t\r\n,:"')) if match else "nothing")
         raise FormatError(f"{self.path}: {what} (line {self._line(self._last)}): found {found}, expected {expected}")
 
     def _fail_here(self, what: str) -> NoReturn:
-        """Raise the error for a file that ends too early, or goes on with a stray quote."""
+        """Raise the error for a file that ends too early, or continues with a stray quote."""
         rest = self._text[self._at :].strip(b" \t\r\n,:")
         if rest:
             found, line = f"found {shown(rest[:20])}", self._line(self._text.index(rest, self._at))

@@ -1,4 +1,4 @@
-"""Factors as flat arrays, half way between a file and a `FactorGraph`: what several formats need for that."""
+"""Factors as flat arrays, half way between a file and a `FactorGraph`, as used by several formats."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from mapmrf.graph import FactorGraph, Names
 from mapmrf.graph_builders import blocks
 
 MOST_STATES = 2**30
-"""States of all variables together; more would be 8 GB of unary potentials, rather a wrong file than a model."""
+"""Maximum total number of states; more would be 8 GB of unary potentials: more likely a broken file than a model."""
 COPIES = 3.0
-"""Bytes that reading takes for each byte of a table: the table, up to two copies without those that are not needed."""
+"""Bytes needed to read each byte of a table: the table itself and up to two temporary copies."""
 TABLES = "its tables"
 MOST_COUNT = 2**53
 _CHUNK = 1 << 20
@@ -39,16 +39,16 @@ class Factors:
 
 
 def build(path: Path, card: Ints, factors: Factors, names: Names | None = None) -> FactorGraph:
-    """Make a graph in which equal tables are stored once; what is wrong with it is said with the name of the file.
+    """Build a graph in which equal tables are stored once; errors name the file.
 
-    Where many tables are multiples of one, that one is stored, and a weight for every factor.
+    If many tables are multiples of one, only that one is stored, with a weight for every factor.
     """
     with naming(path):
         return assemble(card, _distinct(factors), names)
 
 
 def assemble(card: Ints, factors: Factors, names: Names | None = None) -> FactorGraph:
-    """Make a graph of factors all of whose tables are distinct, with weights where those save memory."""
+    """Build a graph from factors with distinct tables, using weights where those save memory."""
     found = _with_weights(factors)
     return FactorGraph.from_arrays(
         card,
@@ -65,7 +65,7 @@ def assemble(card: Ints, factors: Factors, names: Names | None = None) -> Factor
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Turn errors of the graph, and a lack of memory, into errors of the file."""
+    """Convert GraphError and MemoryError to a FormatError that names the file."""
     try:
         yield
     except GraphError as error:
@@ -106,7 +106,7 @@ def _distinct(factors: Factors) -> Factors:
 
 
 def table_sizes(shape: Ints, shape_ptr: Ints) -> Floats:
-    """Product of every block of cardinalities; as floats, for they may be far too large to exist."""
+    """Product of every block of cardinalities; as floats, since they may be far too large to exist."""
     size = np.ones(len(shape_ptr) - 1)
     filled = np.diff(shape_ptr) > 0
     if filled.any():
@@ -121,7 +121,7 @@ def table_offsets(path: Path, size: Floats, copies: float = COPIES) -> Ints:
     Raises
     ------
     FormatError
-        If they do not, with the number of the largest.
+        If they do not; the message names the largest.
     """
     charge_tables(path, size, copies)
     return offsets(size.astype(np.int64))
@@ -135,7 +135,7 @@ def charge_tables(path: Path, size: Floats, copies: float = COPIES) -> None:
 
 
 def check_states(path: Path, card: Ints) -> None:
-    """Charge for the unary potentials, and refuse more states than a model has."""
+    """Charge for the unary potentials, and reject an implausible number of states."""
     total = float(card.sum(dtype=np.float64))
     if total > MOST_STATES:
         raise FormatError(f"{path}: the variables have {total:.10g} states, expected at most {MOST_STATES} in all")
@@ -178,7 +178,7 @@ def same_shapes(shape: Ints, shape_ptr: Ints) -> Iterator[tuple[Ints, tuple[int,
 
 
 def shaped_tables(graph: FactorGraph) -> tuple[Ints, Ints]:
-    """Number the distinct (table, shape) of the factors, and name a factor that has each of them.
+    """Number the distinct (table, shape) pairs of the factors, and return a factor with each of them.
 
     Factors on variables of other cardinalities may share a table, which most formats cannot express.
     """
@@ -198,7 +198,7 @@ def shaped_tables(graph: FactorGraph) -> tuple[Ints, Ints]:
 
 
 def transposed(theta: Floats, start: Ints, shape: tuple[int, ...], axes: tuple[int, ...]) -> Floats:
-    """Tables of one shape that start at some places, their axes in another order: a row each."""
+    """Tables of one shape at some offsets, with permuted axes: a row each."""
     size = int(np.prod(shape, dtype=np.int64))
     result = np.empty((len(start), size))
     step = max(1, _CHUNK // size)
@@ -210,11 +210,11 @@ def transposed(theta: Floats, start: Ints, shape: tuple[int, ...], axes: tuple[i
 
 
 def last_fastest(theta: Floats, table_ptr: Ints, shape: Ints, shape_ptr: Ints) -> Floats:
-    """Tables in which the first variable of every shape runs fastest, in the order in which the last one does."""
+    """Reorder tables whose first variable runs fastest, so that the last one does."""
     result = theta.copy()
     for members, dims in same_shapes(shape, shape_ptr):
         size = int(np.prod(dims, dtype=np.int64))
-        if len(dims) > 1 and size > _CHUNK:  # one by one: places of all entries would take more than these
+        if len(dims) > 1 and size > _CHUNK:  # one by one: indices of all entries would need more memory than the tables
             for at in table_ptr[members].tolist():
                 result[at : at + size].reshape(dims)[...] = theta[at : at + size].reshape(dims[::-1]).T
         elif len(dims) > 1:
@@ -225,7 +225,7 @@ def last_fastest(theta: Floats, table_ptr: Ints, shape: Ints, shape_ptr: Ints) -
 
 
 def most_common(theta: Floats, table_ptr: Ints) -> Floats:
-    """The most frequent entry of every (non-empty) table, of several the smallest."""
+    """The most frequent entry of every (non-empty) table; the smallest in case of ties."""
     n = len(table_ptr) - 1
     owner = np.repeat(np.arange(n), np.diff(table_ptr))
     value = theta[np.lexsort((theta, owner))]

@@ -21,9 +21,9 @@ _MOST_CACHED = 1 << 14
 
 @dataclass(frozen=True, eq=False)
 class Lists:
-    """The places of the tuples of every table among the numbers of a file.
+    """Positions of the tuples of every table among the numbers of a file.
 
-    Table t is `default[t]` but for the `count[t]` tuples from the place `start[t]` on; the cardinalities of its
+    Table t is `default[t]` except for the `count[t]` tuples from position `start[t]` on; the cardinalities of its
     variables are ``shape[shape_ptr[t]:shape_ptr[t + 1]]``.
     """
 
@@ -37,8 +37,8 @@ class Lists:
 def read_lists(file: NumberFile, lists: Lists) -> tuple[Ints, Floats, dict[int, Ints]]:
     """Offsets and entries of the tables, last variable fastest, and the tuples of those that stay lists.
 
-    The entries of a table that stays a list are its default and the values of its tuples. In all others the last of
-    repeated tuples counts.
+    The entries of a table that stays a list are its default and the values of its tuples. In all others, the last of
+    repeated tuples is used.
     """
     size = table_sizes(lists.shape, lists.shape_ptr)
     arity = np.diff(lists.shape_ptr)
@@ -69,7 +69,7 @@ def read_lists(file: NumberFile, lists: Lists) -> tuple[Ints, Floats, dict[int, 
 
 
 def value_places(lists: Lists) -> tuple[Ints, Ints]:
-    """Places of the numbers behind the tuples, and the tables that they belong to."""
+    """Positions of the numbers after the tuples, and the tables that they belong to."""
     step = np.repeat(np.diff(lists.shape_ptr).astype(np.int64) + 1, lists.count)
     within = ranges(np.zeros(len(lists.count), dtype=np.int64), lists.count)
     places: Ints = np.repeat(lists.start, lists.count) + (within + 1) * step - 1
@@ -84,7 +84,7 @@ def _check_states(file: NumberFile, places: Ints, found: Floats, states: Ints, o
 
 
 def listed(numbers: Floats, table_ptr: Ints) -> tuple[Floats, Ints, Ints]:
-    """The default of every table, and the places that differ from it with their offsets per table."""
+    """The default of every table, and the positions that differ from it with their offsets per table."""
     default = most_common(numbers, table_ptr)
     differs = numbers != np.repeat(default, np.diff(table_ptr))
     count = np.add.reduceat(differs, table_ptr[:-1]) if len(default) else np.zeros(0, dtype=np.int64)
@@ -92,7 +92,7 @@ def listed(numbers: Floats, table_ptr: Ints) -> tuple[Floats, Ints, Ints]:
 
 
 def tuple_text(inside: Ints, shape: tuple[int, ...], numbers: Floats, number: str) -> str:
-    """Lines ``x_1 ... x_k number`` for some places in a table of a shape."""
+    """Lines ``x_1 ... x_k number`` for some positions in a table of a shape."""
     if math.prod(shape) <= _MOST_CACHED:
         states = _states(shape)
         rows = zip(inside.tolist(), numbers.tolist(), strict=True)
@@ -105,7 +105,7 @@ def tuple_text(inside: Ints, shape: tuple[int, ...], numbers: Floats, number: st
 
 @lru_cache(maxsize=64)
 def _states(shape: tuple[int, ...]) -> list[str]:
-    """The states of every place in a table."""
+    """The states at every position in a table."""
     return ["".join([f" {k}" for k in states]) for states in itertools.product(*map(range, shape))]
 
 

@@ -15,7 +15,7 @@ from mapmrf.formats._globals import KEYWORDS, Counted, WrittenFunction, at_least
 
 
 class WordFunction(NamedTuple):
-    """A function that is named by a word: its scope, the word, and its parameters."""
+    """A function given by a keyword: its scope, keyword and parameters."""
 
     number: int
     scope: list[int]
@@ -24,14 +24,14 @@ class WordFunction(NamedTuple):
 
 
 class SplitText(NamedTuple):
-    """The words of a file without its global functions, and these."""
+    """The words of a file without its global functions, and the functions."""
 
     words: list[bytes]
     functions: list[WordFunction]
 
 
 def split(path: Path, text: bytes) -> SplitText | None:
-    """Take the global functions out of a file; None if it cannot be walked, and so is wrong in some other way."""
+    """Extract the global functions of a file; None if it cannot be parsed, because of some other error."""
     words = text.split()
     try:
         return _Walker(path, text, words).run()

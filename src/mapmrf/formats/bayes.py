@@ -19,11 +19,11 @@ from mapmrf.formats.files import replacing
 from mapmrf.graph import FactorGraph, Names
 from mapmrf.graph_checks import MOST_VARIABLES
 
-#: Rows that sum to something else are reported when they are read.
+#: Tolerance for the sums of rows: other rows are reported when they are read.
 _ROW_TOL = 1e-6
-#: Tables in print have two digits: so far may the sum of a row be from 1 in a network that is written.
+#: Tolerance for the sum of a row in a network that is written: printed tables have two digits.
 _SUM_TOL = 1e-2
-#: Rows that are looked at together.
+#: Rows that are checked together.
 _ROWS = 1 << 18
 _log = logging.getLogger("mapmrf")
 
@@ -38,14 +38,14 @@ class ConditionalTable:
 
 
 Text = Callable[[FactorGraph, list[ConditionalTable]], Iterator[str]]
-"""The text of a network, part by part."""
+"""Writes the text of a network, part by part."""
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
 def table_size(path: Path, shape: Sequence[int], what: str, before: int = 0) -> int:
-    """Number of entries of a CPT behind tables with so many; refused if it is too large to exist."""
+    """Number of entries of a CPT, given those of the tables before it; raise FormatError if it is too large."""
     if len(shape) > MOST_VARIABLES:
         raise FormatError(f"{path}: {what}: found {len(shape)} variables, expected at most {MOST_VARIABLES}")
     size = math.prod(map(float, shape))
@@ -64,7 +64,7 @@ def network_graph(path: Path, tables: list[ConditionalTable], names: Names) -> F
     scopes = [(*table.parents, table.child) for table in tables]
     sizes = [table.probability.size for table in tables]
     theta_t = np.concatenate([np.zeros(0), *(table.probability.ravel() for table in tables)])
-    tables.clear()  # they are as large
+    tables.clear()  # they are as large as the tables
     scales.to_log(theta_t, "potential")
     factors = Factors(
         offsets([len(scope) for scope in scopes]),
@@ -77,7 +77,7 @@ def network_graph(path: Path, tables: list[ConditionalTable], names: Names) -> F
 
 
 def _warn_about_rows(path: Path, tables: list[ConditionalTable], names: Names) -> None:
-    """Say to the log which rows do not sum to 1."""
+    """Log which rows do not sum to 1."""
     wrong = [(table.child, _n_wrong(table.probability)) for table in tables]
     n_bad = sum(n for _, n in wrong)
     if n_bad:
@@ -88,7 +88,7 @@ def _warn_about_rows(path: Path, tables: list[ConditionalTable], names: Names) -
 
 
 def _n_wrong(probability: Floats) -> int:
-    """Number of rows that do not sum to 1, counted in parts that are small beside a large table."""
+    """Number of rows that do not sum to 1, counted in small parts of a large table."""
     rows = probability.reshape(-1, probability.shape[-1])
     parts = (rows[begin : begin + _ROWS] for begin in range(0, len(rows), _ROWS))
     return sum(int((np.abs(part.sum(axis=-1) - 1.0) > _ROW_TOL).sum()) for part in parts)
@@ -98,7 +98,7 @@ def _n_wrong(probability: Floats) -> int:
 
 
 def network_of(path: Path, graph: FactorGraph) -> list[ConditionalTable]:
-    """The tables of a graph that is a Bayesian network: variables without parents first, then a table per factor.
+    """Tables of a graph that is a Bayesian network: variables without parents first, then a table per factor.
 
     A variable that is in one factor only, and over which that factor is normalised, must be its child; without the
     factor the others form a smaller network. So the children are found from the leaves upwards, and nothing is guessed.
@@ -163,7 +163,7 @@ def _children(path: Path, graph: FactorGraph) -> dict[int, int]:
 
 
 def _quiet(graph: FactorGraph) -> list[bool]:
-    """Whether a variable has no unary potentials, so that a factor may be its table."""
+    """Return whether a variable has no unary potentials, so that a factor may be its CPT."""
     if graph.n_vars == 0:
         return []
     quiet: list[bool] = np.logical_and.reduceat(graph.theta_v == 0, graph.var_ptr[:-1]).tolist()
@@ -171,7 +171,7 @@ def _quiet(graph: FactorGraph) -> list[bool]:
 
 
 def _is_cpt(graph: FactorGraph, a: int, i: int) -> bool:
-    """Whether a factor sums to 1 over one of its variables, for all states of the others."""
+    """Return whether a factor sums to 1 over one of its variables, for all states of the others."""
     axis = graph.scope_of(a).tolist().index(i)
     table = graph.table(a)
     if table.max(initial=0.0) > 1.0:
@@ -187,7 +187,7 @@ def rows_of(table: ConditionalTable, card: Ints) -> tuple[list[tuple[int, ...]],
 
 
 def write_network(path: Path, graph: FactorGraph, values: str | None, text: Text) -> None:
-    """Write a Bayesian network as the text that a format makes of it; a graph that is none is refused."""
+    """Write a Bayesian network in a text format; raise FormatError if the graph is not one."""
     if values not in (None, "potential"):
         raise FormatError(f"{path}: values={values!r}, but the numbers of this format are probabilities")
     tables = network_of(path, graph)

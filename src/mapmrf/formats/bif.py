@@ -30,7 +30,7 @@ _NAMES = Allowed(re.compile(r'[^"\s](?:[^"]*[^"\s])?'), states_required=True)
 
 
 def sniff(data: bytes) -> bool:
-    """Whether a file of unknown name starts like a BIF network."""
+    """Return whether a file of unknown name starts like a BIF network."""
     return re.match(rb"\s*network\s+[^\s{]+\s*\{", data[:400]) is not None
 
 
@@ -38,7 +38,7 @@ def sniff(data: bytes) -> bool:
 
 
 class _Scanner:
-    """Goes through a file token by token; commas and bars are blanks."""
+    """Tokenizer; commas and bars count as blanks."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -46,13 +46,13 @@ class _Scanner:
             text = read_bytes(path).decode("utf-8-sig")
         except UnicodeDecodeError:
             text = read_bytes(path).decode("latin-1")
-        # Comments become as many blanks, so that every place stays what it is; quoted names stay.
+        # Comments become as many blanks, so that positions do not change; quoted names are kept.
         self._text = _COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else re.sub(r"[^\n]", " ", m[0]), text)
         self._at = 0
         self._last = 0
 
     def take(self, what: str) -> tuple[str, bool]:
-        """The next token, and whether it is one of the special characters."""
+        """Consume the next token; return it, and whether it is one of the special characters."""
         match = TOKEN.search(self._text, self._at)
         if match is None:
             lines = self._text.count("\n") + 1
@@ -63,23 +63,23 @@ class _Scanner:
         return (match[1], False) if match[1] is not None else (match[2] or match[3], match[2] is not None)
 
     def more(self) -> bool:
-        """Whether anything is left."""
+        """Return whether anything is left."""
         return TOKEN.search(self._text, self._at) is not None
 
     def word(self, what: str) -> str:
-        """The next token, which must be a word or a number."""
+        """Consume the next token, which must be a word or a number."""
         token, special = self.take(what)
         if special:
             self.fail(what, "a word")
         return token
 
     def expect(self, character: str, what: str) -> None:
-        """Step over a special character."""
+        """Consume a special character."""
         if self.take(what) != (character, True):
             self.fail(what, repr(character))
 
     def words(self, end: str, what: str) -> list[str]:
-        """All words up to a special character, which is stepped over."""
+        """All words up to a special character, which is consumed."""
         stop = _STOP.search(self._text, self._at)
         if stop is not None and stop[0] == end:  # nearly always: nothing is quoted
             plain = self._text[self._at : stop.start()].translate(_BLANKS).split()
@@ -95,7 +95,7 @@ class _Scanner:
             found.append(token)
 
     def numbers(self, count: int, what: str) -> list[float]:
-        """So many probabilities, up to a semicolon."""
+        """Read `count` probabilities, up to a semicolon."""
         words = self.words(";", what)
         if len(words) != count:
             self.fail(what, f"{count} numbers", f"{len(words)} words")
@@ -111,14 +111,14 @@ class _Scanner:
         return numbers
 
     def skip_property(self) -> None:
-        """Step over the rest of a property, whatever it says."""
+        """Skip the rest of a property."""
         match = _PROPERTY.match(self._text, self._at)
         if match is None:
             self.fail("property", "a semicolon at its end")
         self._at = match.end()
 
     def fail(self, what: str, expected: str, found: str = "") -> NoReturn:
-        """Raise the error for what was taken last, a token unless `found` says it in words."""
+        """Raise the error for the last token; `found` describes it if it is not a token."""
         match = TOKEN.search(self._text, self._last)
         found = found or shown((match[0] if match else "").encode("utf-8", "replace"))
         line = self._text.count("\n", 0, self._last) + 1
@@ -126,7 +126,7 @@ class _Scanner:
 
 
 class _Network:
-    """What has been read so far."""
+    """The content read so far."""
 
     def __init__(self) -> None:
         self.states: dict[str, list[str]] = {}
@@ -138,7 +138,7 @@ class _Network:
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
     """Read a Bayesian network; a probability of 0 forbids the configuration.
 
-    Properties are skipped. Rows that do not sum to 1 are taken as they are and reported to the log.
+    Properties are skipped. Rows that do not sum to 1 are kept as they are, and logged.
     """
     if values not in (None, "potential"):
         raise FormatError(f"{path}: values={values!r}, but the numbers of this format are probabilities")
@@ -208,7 +208,7 @@ def _type(scanner: _Scanner, what: str) -> list[str]:
 
 
 def _probability(scanner: _Scanner, network: _Network) -> None:
-    """A table: all entries, row by row, or both with a default."""
+    """Read a table, given as all entries, row by row, or with a default."""
     scanner.expect("(", "probability")
     scope = []
     for name in scanner.words(")", "probability"):
@@ -237,7 +237,7 @@ def _rows(scanner: _Scanner, rows: Floats, parents: list[list[str]], what: str) 
         if token == ("property", False):
             scanner.skip_property()
         elif token == ("table", False) and np.isnan(rows).all():
-            # The child is slowest here.
+            # The child runs slowest here.
             rows[:] = np.array(scanner.numbers(rows.size, what)).reshape(rows.shape[1], -1).T
         elif token == ("default", False) and default is None:
             default = scanner.numbers(rows.shape[1], what)
@@ -258,7 +258,7 @@ def _rows(scanner: _Scanner, rows: Floats, parents: list[list[str]], what: str) 
 
 
 def _row(scanner: _Scanner, places: list[dict[str, int]], what: str) -> int:
-    """Number of the row that a tuple of the parents' states names."""
+    """Index of the row for a tuple of the parents' states."""
     words = scanner.words(")", what)
     if len(words) != len(places):
         scanner.fail(what, f"a state for each of {len(places)} parents", f"a row for {len(words)} states")
@@ -274,17 +274,17 @@ def _row(scanner: _Scanner, places: list[dict[str, int]], what: str) -> int:
 
 
 def losses(graph: FactorGraph) -> list[str]:
-    """What a file of this format loses of a graph."""
+    """Describe what a file of this format cannot represent."""
     return names_replaced(graph, _NAMES)
 
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
-    """Write a Bayesian network with 17 digits; a graph that is none is refused."""
+    """Write a Bayesian network with 17 digits; raise FormatError if the graph is not one."""
     write_network(path, graph, values, _text)
 
 
 def _text(graph: FactorGraph, tables: list[ConditionalTable]) -> Iterator[str]:
-    """Yield the file; tables with parents are written row by row, on which all programs agree."""
+    """Yield the file; tables with parents are written row by row, which all programs read alike."""
     names = fitting_names(graph, _NAMES)
     variables = [_quoted(name) for name in names.variables]
     states = [[_quoted(name) for name in some] for some in names.states or ()]

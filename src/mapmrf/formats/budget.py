@@ -1,7 +1,7 @@
-"""What reading a file may take: a budget of bytes, charged before anything is allocated.
+"""The memory budget for reading a file, charged before anything is allocated.
 
-A few words of a file can stand for a large table, and a small compressed file for a large one. Readers charge for the
-content of the file, the numbers in it, and the arrays that they are about to make of them, copies on the way included.
+A few words of a file can describe a large table, and a small compressed file may expand to a large one. Readers charge
+for the content of the file, its numbers, and the arrays that they are about to make of them, with temporary copies.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from mapmrf.formats.files import AnyPath
 
 FEW = 1 << 16
-"""Bytes that nobody has to count."""
+"""Bytes that are too few to be counted."""
 MOST = 2.0**46
-"""Bytes that no machine has, for systems that do not say how many they have."""
+"""More bytes than any machine has, for systems that do not report their memory."""
 
 
 class ByteBudget:
-    """Bytes that one model may take while it is read.
+    """Bytes that reading one model may use.
 
     Attributes
     ----------
     limit
-        How many; None stands for the memory of the machine.
+        Their number; None for the memory of the machine.
     charged
-        What has been asked for so far, and how many bytes.
+        The charges so far, in bytes by purpose.
 
     Examples
     --------
@@ -48,9 +48,9 @@ class ByteBudget:
         self.charged: dict[str, float] = {}
 
     def charge(self, path: AnyPath, needed: float, what: str, place: str = "") -> None:
-        """Ask for bytes; raises FormatError that says what for, where, how many in all, and what the budget is.
+        """Charge bytes; raise FormatError if the budget is exceeded, with purpose, place, total and budget.
 
-        Asking again for the same thing replaces what was asked for: a file may be read twice, and tables add up.
+        A new charge for the same purpose replaces the old one: a file may be read twice, and tables add up.
         """
         total = sum(self.charged.values()) - self.charged.get(what, 0.0) + needed
         if total > self.allowed:
@@ -66,7 +66,7 @@ _CURRENT: ContextVar[ByteBudget | None] = ContextVar("mapmrf_budget", default=No
 
 @contextmanager
 def spending(max_bytes: float | None) -> Iterator[ByteBudget]:
-    """Let all readers called inside share a budget.
+    """Share a budget among all readers called inside this context.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def spending(max_bytes: float | None) -> Iterator[ByteBudget]:
 
 
 def charge(path: AnyPath, needed: float, what: str, place: str = "") -> None:
-    """Charge the budget of the file that is being read; outside of `spending`, compare with the machine's memory."""
+    """Charge the budget of the current file; outside `spending`, compare with the machine's memory."""
     budget = _CURRENT.get()
     if budget is None:
         if needed > FEW:

@@ -35,7 +35,7 @@ _NAMES = Allowed(re.compile(r'[^0-9.+\-\s/#\[\]{}:,"][^\s/#\[\]{}:,"]*'))
 
 
 def sniff(data: bytes) -> bool:
-    """Whether a file of unknown name starts like a CFN model."""
+    """Return whether a file of unknown name starts like a CFN model."""
     return re.match(rb'[\s,:]*[{\[][\s,:]*"?problem"?[\s,:]*[{\[]', data[:200]) is not None
 
 
@@ -44,7 +44,7 @@ def sniff(data: bytes) -> bool:
 
 @dataclass(frozen=True)
 class _Dense:
-    """The text of a table whose numbers are still to be parsed, all of them at once."""
+    """The text of a table whose numbers are parsed later, all tables at once."""
 
     function: int
     size: int
@@ -55,7 +55,7 @@ class _Dense:
 
 @dataclass(eq=False)
 class _CfnModel:
-    """What has been read so far; `refers` are the functions that use the table of another, by its name.
+    """The content read so far; `refers` are the functions that use the table of another, by its name.
 
     `lists` has the tuples of those functions whose tables are their default and the costs of their tuples.
     """
@@ -77,11 +77,11 @@ class _CfnModel:
 
 
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
-    """Read a CFN; costs are minimised or maximised as its bound says, and forbidden where no total can meet it.
+    """Read a CFN; costs are minimised or maximised as its bound says, and forbidden where no total can satisfy it.
 
     Tables that the file shares are shared. The global functions ``salldiff``, ``sgcc``, ``samong``, ``knapsack``,
     ``knapsackp``, ``knapsackv`` and ``clique`` become constraints, and so do large functions with few tuples; others,
-    and interval variables, are refused.
+    and interval variables, are not supported.
     """
     if values not in (None, "cost"):
         raise FormatError(f"{path}: values={values!r}, but the numbers of this format are costs")
@@ -169,7 +169,7 @@ def _domain(scanner: Scanner, model: _CfnModel, what: str) -> None:
 
 
 def _functions(scanner: Scanner, model: _CfnModel) -> None:
-    """All functions; the name of one may be left out."""
+    """Read all functions; names are optional."""
     while not scanner.closes("part 'functions'"):
         a = len(model.scopes)
         what = f"function {a}"
@@ -209,7 +209,7 @@ def _function(scanner: Scanner, model: _CfnModel, what: str) -> None:
 
 
 def _global(scanner: Scanner, model: _CfnModel, scope: list[int], what: str) -> None:
-    """A function of a type: its parameters follow."""
+    """Read a global function: its type and parameters."""
     kind = scanner.word(what).decode("utf-8", "replace")
     if kind not in CFN_TYPES:
         expected = f"a function with costs, or one of {', '.join(CFN_TYPES)}"
@@ -242,7 +242,7 @@ def _variable(scanner: Scanner, model: _CfnModel, token: bytes, what: str) -> in
 
 
 def _costs(scanner: Scanner, model: _CfnModel, scope: list[int], default: float | None, what: str) -> None:
-    """Take a dense table, a default with tuples, or the name of a function that has a table."""
+    """Read a dense table, a default with tuples, or the name of a function that has a table."""
     a = len(model.tables)
     if scanner.peek() != OPEN:
         model.refers[a] = scanner.word(f"costs of {what}")
@@ -311,7 +311,7 @@ def _number(scanner: Scanner, model: _CfnModel, token: bytes, what: str) -> floa
 
 
 def _wrong(model: _CfnModel, numbers: Floats) -> Ints:
-    """Places of numbers that are no costs; ``inf`` forbids, also where costs are maximised."""
+    """Positions of numbers that are not costs; ``inf`` forbids, also where costs are maximised."""
     return np.flatnonzero(np.isnan(numbers) | ((numbers == -np.inf) & (model.sign > 0)))
 
 
@@ -323,7 +323,7 @@ def _checked(scanner: Scanner, model: _CfnModel, numbers: Floats, what: str) -> 
 
 
 def _tuples(scanner: Scanner, model: _CfnModel, scope: list[int], listing: tuple[bytes, str]) -> tuple[Ints, Floats]:
-    """Tuples (n_tuples, arity) of states, given by name or index, and their costs; of repeated ones the last counts."""
+    """Tuples (n_tuples, arity) of states by name or index, with their costs; the last of repeated ones is used."""
     text, what = listing
     words = text.split()
     k = len(scope)
@@ -350,7 +350,7 @@ def _states(scanner: Scanner, model: _CfnModel, i: int, listing: tuple[list[byte
 
 
 def _shared(path: Path, model: _CfnModel) -> tuple[Ints, list[Floats]]:
-    """The table of every function, those that are given by the name of another function included."""
+    """The table of every function, including those given by the name of another function."""
     tables = [table for table in model.tables if table is not None]
     own = np.cumsum([table is not None for table in model.tables]) - 1
     table_of = np.array(own, dtype=np.int64)
@@ -370,7 +370,7 @@ def _shared(path: Path, model: _CfnModel) -> tuple[Ints, list[Floats]]:
 
 
 def _forbid(costs: Floats, table_ptr: Ints, table_of: Ints, bound: float) -> None:
-    """Forbid every cost with which the total must reach the bound, whatever the other functions are worth."""
+    """Forbid every cost with which the total must reach the bound, whatever the other functions cost."""
     if len(table_of):
         least = np.minimum(np.minimum.reduceat(costs, table_ptr[:-1]), 0.0)
         others = float(least[table_of].sum()) - least
@@ -390,7 +390,7 @@ def _names(model: _CfnModel) -> Names:
 
 
 def _decimals(graph: FactorGraph) -> tuple[int, bool, float]:
-    """Decimals to write, whether these are all, and the sum of the largest costs by magnitude."""
+    """Decimals to write, whether they are exact, and the sum of the largest magnitudes of costs."""
     total = abs(graph.constant) if np.isfinite(graph.constant) else 0.0
     for theta, ptr, of in (
         (graph.theta_v, graph.var_ptr, np.arange(graph.n_vars)),
@@ -404,13 +404,13 @@ def _decimals(graph: FactorGraph) -> tuple[int, bool, float]:
 
 
 def losses(graph: FactorGraph) -> list[str]:
-    """What a file of this format loses of a graph."""
+    """Describe what a file of this format cannot represent."""
     decimals, exact, _ = _decimals(graph)
     return [*names_replaced(graph, _NAMES), *rounding(decimals, exact)]
 
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
-    """Write a CFN to be minimised, with as many decimals as it takes, up to 15 digits in all."""
+    """Write a CFN to be minimised, with as many decimals as necessary, up to 15 digits in all."""
     if values not in (None, "cost"):
         raise FormatError(f"{path}: values={values!r}, but the numbers of this format are costs")
     graph = writable(path, graph)
@@ -443,7 +443,7 @@ def _text(graph: FactorGraph, number: str, bound: str, functions: list[WrittenFu
 
 
 def _factor_text(graph: FactorGraph, variables: tuple[str, ...], number: str) -> Iterator[str]:
-    """Yield the factors; a shared table is written with the last that uses it, to which the others refer."""
+    """Yield the factors; a shared table is written with the last factor that uses it, to which the others refer."""
     table_of, _ = shaped_tables(graph)
     last = dict(zip(table_of.tolist(), range(graph.n_factors), strict=True))
     for a, t in enumerate(table_of.tolist()):

@@ -1,8 +1,8 @@
 """The coordinate lists of dimod, ``.coo`` and ``.bqm``: lines ``i j bias`` of a quadratic model of bits or spins.
 
-A first line ``# vartype=SPIN`` says that variables are -1 or 1, ``# vartype=BINARY`` or nothing that they are 0 or 1.
-The energy is to be minimised. The format has no constant: it is written as a comment, ``# offset=x``, which this
-module reads again.
+With a first line ``# vartype=SPIN``, variables are -1 or 1; with ``# vartype=BINARY``, or without such a line, they are
+0 or 1. The energy is to be minimised. The format has no constant: it is written as a comment, ``# offset=x``, which
+this module reads.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _VARTYPE = re.compile(rb"(?m)^[ \t]*#[ \t]*vartype[ \t]*=[ \t]*(\S*)")
 
 
 def sniff(data: bytes) -> bool:
-    """Whether a file of unknown name starts with the type of its variables."""
+    """Return whether a file of unknown name starts with the type of its variables."""
     return _VARTYPE.match(data) is not None
 
 
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
-    """Read a quadratic model; biases are costs unless `values` is ``"log"``. Equal pairs add up.
+    """Read a quadratic model; biases are costs unless `values` is ``"log"``. Repeated pairs add up.
 
     The state 1 of a spin is +1, its state 0 is -1.
     """
@@ -63,14 +63,14 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
 
 
 def losses(graph: FactorGraph) -> list[str]:
-    """What a file of this format loses of a graph."""
+    """Describe what a file of this format cannot represent."""
     return quadratic_losses(graph, is_spin(graph))
 
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
-    """Write a binary pairwise model without forbidden states, spins as spins; any other is refused.
+    """Write a binary pairwise model without forbidden states, spins as spins; raise FormatError for any other.
 
-    Numbers have all their digits but no exponent, because dimod does not see lines with one.
+    Numbers have all their digits but no exponent, because dimod ignores lines with one.
     """
     sign = sign_of(path, values)
     check_quadratic(path, graph)

@@ -30,7 +30,7 @@ _COMMENT = re.compile(rb"/\*.*?\*/", re.DOTALL)
 
 
 def sniff(data: bytes) -> bool:
-    """Whether a file of unknown name starts with a comment of this format."""
+    """Return whether a file of unknown name starts with a comment of this format."""
     return data.lstrip().startswith(b"/*")
 
 
@@ -40,7 +40,7 @@ def sniff(data: bytes) -> bool:
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
     """Read a Bayesian network; probabilities of 0 are forbidden.
 
-    Rows that do not sum to 1 are taken as they are and reported to the log.
+    Rows that do not sum to 1 are kept as they are, and logged.
     """
     if values not in (None, "potential"):
         raise FormatError(f"{path}: values={values!r}, but the numbers of this format are probabilities")
@@ -67,7 +67,7 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
 
 
 def _text(path: AnyPath) -> bytes:
-    """The text without comments, every place unchanged."""
+    """The text with comments blanked out, so that positions do not change."""
     text = _COMMENT.sub(lambda match: re.sub(rb"[^\n]", b" ", match[0]), read_text(path))
     if b"/*" in text:
         line = text.count(b"\n", 0, text.index(b"/*")) + 1
@@ -87,7 +87,7 @@ class _ErgFile(NumberFile):
 
 
 def _scopes(file: NumberFile, arity_at: Ints, parent_ptr: Ints, parents: Ints) -> tuple[Ints, Ints]:
-    """Every variable behind its parents."""
+    """The parents of every variable, followed by the variable itself."""
     n_parents = np.diff(parent_ptr)
     child = np.repeat(np.arange(len(n_parents)), n_parents)
     own = np.flatnonzero(parents == child)
@@ -110,7 +110,7 @@ def _table_places(file: NumberFile, at: int, states: Ints, scope_ptr: Ints) -> t
     if size_at[-1] > end:
         i = int(np.flatnonzero(size_at[1:] > end)[0])
         there = max(0, end - int(size_at[i]) - 1)
-        file.fail(end, f"table of variable {i}", f"{size[i]:.0f} entries, of which {there} are there")
+        file.fail(end, f"table of variable {i}", f"{size[i]:.0f} entries, of which {there} are present")
     if size_at[-1] < end:
         file.fail(int(size_at[-1]), "after the last table", "the end of the file")
     return size_at[:-1] + 1, size.astype(np.int64)
@@ -120,7 +120,7 @@ def _table_places(file: NumberFile, at: int, states: Ints, scope_ptr: Ints) -> t
 
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
-    """Write a Bayesian network with 17 digits; a graph that is none is refused."""
+    """Write a Bayesian network with 17 digits; raise FormatError if the graph is not one."""
     write_network(path, graph, values, _network_text)
 
 

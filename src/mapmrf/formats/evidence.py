@@ -1,4 +1,4 @@
-"""Evidence files: observed variables, in the three layouts that the competitions have used, or by name in JSON."""
+"""Evidence files: observed variables, in the three layouts used by the competitions, or by name in JSON."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Evidence = dict[int, int]
 
 
 def read_evidence(path: AnyPath, graph: FactorGraph) -> list[Evidence]:
-    """Read an evidence file: a mapping variable -> state for every sample, most often just one.
+    """Read an evidence file: a mapping variable -> state for every sample, usually just one.
 
     The layouts are ``k  v x  v x ...`` (2006, 2008, since 2014) and ``m`` followed by m samples ``n  v x  v x ...``
-    (2010, 2011). The number of tokens decides; where both fit, the one that suits the model, first the former. An
+    (2010, 2011). The number of tokens decides; if both fit, the first that is valid for the model. An
     empty file, or just 0, is a sample without observations. A JSON object ``{variable: state, ...}``, or a list of
-    such, contains variables and states by name or index.
+    such objects, has variables and states by name or index.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def _line(sample: Mapping[int, int]) -> str:
 def _named_samples(path: AnyPath, data: bytes, graph: FactorGraph) -> list[Evidence]:
     """The samples of a JSON file."""
     try:
-        # Objects as tuples of pairs, which keep a variable that comes twice and differ from lists.
+        # Objects as tuples of pairs, which keep repeated variables and differ from lists.
         content = json.loads(data, object_pairs_hook=tuple)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{path}: starts like JSON, but is not ({error})") from None
@@ -135,12 +135,12 @@ def _whole_numbers(path: AnyPath) -> list[int]:
 
 
 def _one_sample(tokens: list[int]) -> list[tuple[int, int]] | None:
-    """Place and number of the pairs, if the file is ``k  v x  v x ...``."""
+    """Position and number of the pairs, if the file is ``k  v x  v x ...``."""
     return [(1, tokens[0])] if len(tokens) == 1 + 2 * tokens[0] else None
 
 
 def _many_samples(tokens: list[int]) -> list[tuple[int, int]] | None:
-    """Place and number of the pairs of every sample, if the file is ``m`` and m times ``n  v x  v x ...``."""
+    """Position and number of the pairs of every sample, if the file is ``m`` and m times ``n  v x  v x ...``."""
     places = []
     at = 1
     for _ in range(min(tokens[0], len(tokens))):

@@ -1,4 +1,4 @@
-"""Files as bytes: transparent compression, one-line errors, and writing that never leaves half a file."""
+"""Files as bytes: transparent compression, one-line errors, and no partially written files."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def read_bytes(path: AnyPath) -> bytes:
     Raises
     ------
     FormatError
-        If the file cannot be opened, its compressed content is damaged or cut off, or is more than the budget allows.
+        If the file cannot be opened, its compressed content is damaged or truncated, or it exceeds the budget.
     """
     try:
         charge(path, os.stat(path).st_size, "the file")
@@ -67,16 +67,16 @@ def read_bytes(path: AnyPath) -> bytes:
     except _CORRUPT as error:
         if isinstance(error, FormatError):
             raise
-        raise FormatError(f"{path}: damaged or cut off {kind} file: {_reason(error)}") from None
+        raise FormatError(f"{path}: damaged or truncated {kind} file: {_reason(error)}") from None
 
 
 def _decompressed(path: AnyPath, kind: str, data: bytes) -> bytes:
-    """The content of a compressed file, charged piece by piece: a few bytes may stand for very many."""
+    """The content of a compressed file, charged piece by piece: a few bytes may expand to very many."""
     pieces, size = [], 0
     with _OPEN[kind](io.BytesIO(data)) as file:
         while piece := file.read(_PIECE):
             size += len(piece)
-            charge(path, 2 * size, "its decompressed content")  # the pieces, and all of them together
+            charge(path, 2 * size, "its decompressed content")  # the pieces, and their concatenation
             pieces.append(piece)
     return b"".join(pieces)
 
@@ -85,7 +85,7 @@ def _decompressed(path: AnyPath, kind: str, data: bytes) -> bytes:
 def replacing(path: AnyPath, *, keep: bool | None = None) -> Iterator[IO[bytes]]:
     """Open a file for writing that replaces `path` once it is complete; see `mapmrf.outputs.whole_file`.
 
-    The bytes are compressed as the suffix says.
+    The bytes are compressed according to the suffix.
 
     Raises
     ------
@@ -106,9 +106,9 @@ def write_bytes(path: AnyPath, data: bytes, *, keep: bool | None = None) -> None
 
 
 def _compressed(raw: IO[bytes], kind: str) -> AbstractContextManager[IO[bytes]]:
-    """Wrap a raw file in the compressor of a suffix."""
+    """Wrap a raw file in the compressor for a suffix."""
     if kind == ".gz":
-        # No name and no time inside: equal models give equal files.
+        # Neither name nor time is stored: equal models give equal files.
         return cast(IO[bytes], gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0))
     if kind == ".bz2":
         return cast(IO[bytes], bz2.BZ2File(raw, "wb"))
@@ -118,6 +118,6 @@ def _compressed(raw: IO[bytes], kind: str) -> AbstractContextManager[IO[bytes]]:
 
 
 def _reason(error: Exception) -> str:
-    """One line that says what went wrong, without the path that the message already names."""
+    """The reason of an error in one line, without the path, which the message already contains."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return " ".join(text.split())

@@ -31,7 +31,7 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     """Read a factor graph of libDAI; the numbers are potentials unless `values` says otherwise.
 
     Entries that are not listed are forbidden. Variables are numbered in the order of their labels; if these are not
-    0, 1, 2, ..., they become names. The format of the same suffix that AD3 uses is refused.
+    0, 1, 2, ..., they become names. The format of AD3, which has the same suffix, is not supported.
     """
     values = values or "potential"
     file = _numbers(path)
@@ -55,14 +55,14 @@ def _numbers(path: Path) -> NumberFile:
         return NumberFile(path, numbers)
     for place, match in enumerate(tokens.TOKEN.finditer(text)):
         if tokens.NUMBER.fullmatch(match[0]) is None:
-            hint = " (files of AD3 have the same suffix and are not read)" if match[0].isupper() else ""
+            hint = " (files of AD3 have the same suffix and are not supported)" if match[0].isupper() else ""
             tokens.fail_at(path, text, place, "among the numbers", f"a number{hint}")
     raise FormatError(f"{path}: cannot read the numbers of this file")
 
 
 @dataclass(frozen=True, eq=False)
 class _LibdaiLayout:
-    """The places of the factors among the numbers; `shape` are the cardinalities given with them."""
+    """Positions of the factors among the numbers; `shape` are the cardinalities given with them."""
 
     label_at: Ints
     scope_ptr: Ints
@@ -93,7 +93,7 @@ def _layout(file: NumberFile) -> _LibdaiLayout:
         at = count_at + 1 + 2 * int(count)
         if at > end:
             there = (end - count_at - 1) // 2
-            file.fail(end, f"entries of factor {a}", f"{count:.0f} of them, of which {there} are there")
+            file.fail(end, f"entries of factor {a}", f"{count:.0f} of them, of which {there} are present")
     if at < end:
         file.fail(at, "after the last factor", "the end of the file")
     label_at, arity_of, counts = np.array(rows, dtype=np.int64).reshape(-1, 3).T
@@ -152,7 +152,7 @@ def _tables(file: NumberFile, layout: _LibdaiLayout, index_at: Ints, theta: Floa
     for t in np.flatnonzero(stays).tolist():
         mine = slice(int(layout.scope_ptr[t]), int(layout.scope_ptr[t + 1]))
         lists[t] = states_at(index[begin[t] : begin[t + 1]].astype(np.int64), layout.shape[mine])
-        shape[mine] = 1  # nothing to be turned round
+        shape[mine] = 1  # no axes to be reversed
         shape[mine.start] = layout.count[t] + 1
     theta_t = last_fastest(table, table_ptr, shape, layout.scope_ptr)
     return Factors(layout.scope_ptr, np.zeros(0, dtype=np.int64), np.arange(len(size)), table_ptr, theta_t), lists
@@ -200,7 +200,7 @@ def _factor_text(graph: FactorGraph, tables: Floats, absent: float) -> Iterator[
 
 
 def _block(scope: list[int], shape: list[int], numbers: Floats, absent: float) -> str:
-    """One factor; `absent` is the number that need not be listed."""
+    """The text of one factor; `absent` is the number that need not be listed."""
     index = np.flatnonzero(numbers != absent)
     rows = zip(index.tolist(), numbers[index].tolist(), strict=True)
     head = f"\n{len(scope)}\n{' '.join(map(str, scope))}\n{' '.join(map(str, shape))}\n{len(index)}\n"

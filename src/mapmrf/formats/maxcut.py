@@ -1,7 +1,7 @@
 """The weighted graphs of rudy and Biq Mac, ``.mc`` and ``.rudy``: ``n m`` and lines ``i j weight``, to be cut.
 
-The value of a labelling, to be maximised, is the weight of the edges whose ends differ. There is no place for a
-constant: it is written as a comment, ``# constant=x``, that this module reads again.
+The value of a labelling, to be maximised, is the weight of the edges whose ends differ. The format has no
+constant: it is written as a comment, ``# constant=x``, which this module reads.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SUFFIXES = (".mc", ".rudy")
 WEIGHTS = True
 
 FIELD_TOLERANCE = 1e-12
-"""Field of a variable, relative to all couplings, that is round-off."""
+"""Field of a variable, relative to all couplings, that counts as round-off."""
 
 _CONSTANT = re.compile(rb"(?m)^[ \t]*#[ \t]*constant[ \t]*=[ \t]*" + NUMBER + rb"[ \t\r]*$")
 _COMMENT = re.compile(rb"(?m)^[ \t]*#[^\n]*$")
@@ -42,7 +42,7 @@ _WHOLE = re.compile(rb"[0-9]+")
 
 
 def sniff(data: bytes) -> bool:
-    """Whether a file of unknown name is ``n m`` and m lines of three numbers."""
+    """Return whether a file of unknown name is ``n m`` and m lines of three numbers."""
     lines = [line.split() for line in _COMMENT.sub(b"", data).splitlines() if line.strip()]
     if not lines or len(lines[0]) != 2 or not all(map(_WHOLE.fullmatch, lines[0])):
         return False
@@ -52,7 +52,7 @@ def sniff(data: bytes) -> bool:
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
     """Read a graph to be cut; weights are logs, so that the cut is maximised, unless `values` is ``"cost"``.
 
-    Edges that are listed more than once add up.
+    Repeated edges add up.
     """
     sign = _sign(path, values)
     file = numbers_of(path, read_text(path), "among the edges")
@@ -69,7 +69,7 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
 
 
 def _sign(path: Path, values: str | None) -> float:
-    """What turns weights into log potentials."""
+    """The sign that turns weights into log potentials."""
     if values not in (None, "cost", "log"):
         raise FormatError(f"{path}: values={values!r}, but the numbers of this format are costs or logs")
     return -1.0 if values == "cost" else 1.0
@@ -97,7 +97,7 @@ def _edges(file: NumberFile, n: int) -> tuple[Ints, Ints, Floats]:
 
 
 def _graph(path: Path, n: int, ends: tuple[Ints, Ints], weight: Floats) -> FactorGraph:
-    """Pairs that share the table of a cut, with a weight each, behind that of the constant."""
+    """Pairs that share the table of a cut, with a weight each, after the factor of the constant."""
     counts = [1, len(ends[0])]
     factors = Factors(
         offsets(np.repeat([0, 2], counts)),
@@ -114,7 +114,7 @@ def _graph(path: Path, n: int, ends: tuple[Ints, Ints], weight: Floats) -> Facto
 
 
 def losses(graph: FactorGraph) -> list[str]:
-    """What a file of this format loses of a graph."""
+    """Describe what a file of this format cannot represent."""
     constant = -terms_of(graph, spin=False).offset
     kept = [f"the constant {constant:.6g} is written as a comment, which other programs ignore"] if constant else []
     return [*names_lost(graph), *kept]
@@ -135,9 +135,9 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
 
 
 def _cut_of(path: Path, terms: Terms) -> Terms:
-    """The edges of a graph whose cuts are worth what the labellings are, ends counted from 1.
+    """The edges of a graph whose cuts have the values of the labellings, vertices counted from 1.
 
-    In bits an edge of weight w is worth w (x_i + x_j - 2 x_i x_j), and terms are energies.
+    In bits, an edge of weight w is worth w (x_i + x_j - 2 x_i x_j), and terms are energies.
     """
     pairs = terms.i != terms.j
     i, j, weight = terms.i[pairs], terms.j[pairs], terms.weight[pairs] / 2

@@ -1,4 +1,4 @@
-"""Find tables that are multiples of one another: a contrast-sensitive image then has one table, and weights."""
+"""Find tables that are multiples of each other: a contrast-sensitive image then has one table, and weights."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
 from mapmrf.formats.sharing import first_equal
 
 LEAST_FACTORS = 64
-"""Factors below which a model is left as it is."""
+"""Number of factors below which a model is left as it is."""
 LEAST_USERS = 8
-"""Factors that share a table on average, at least, for weights to be worth their memory."""
+"""Minimum average number of factors per table for weights to be worth their memory."""
 _SAMPLE = 256
 _CHUNK = 1 << 17
 
 
 class Multiples(NamedTuple):
-    """Tables as multiples of fewer: table `t` is ``weight[t]`` times table ``table_of[t]`` of those that are left."""
+    """Tables as multiples of fewer: table `t` is ``weight[t]`` times table ``table_of[t]`` of those that remain."""
 
     table_of: Ints
     table_ptr: Ints
@@ -28,21 +28,21 @@ class Multiples(NamedTuple):
 
 
 def find_multiples(theta_t: Floats, table_ptr: Ints, users: Ints, n_factors: int) -> Multiples | None:
-    """Write tables as positive multiples of fewer ones; every product is the entry it stands for, to the last bit.
+    """Write tables as positive multiples of fewer ones; every product equals the original entry bit for bit.
 
     Parameters
     ----------
     theta_t, table_ptr
         The tables, all of them distinct.
     users : (n_tables,)
-        Factors on two or more variables that use each table; a table without any stays as it is.
+        Factors on two or more variables that use each table; a table without any is unchanged.
     n_factors
         Number of all factors: each of them would get a weight.
 
     Returns
     -------
     Multiples or None
-        None unless that saves memory, and a table has eight users on average afterwards.
+        None unless that saves memory and leaves tables with eight users on average.
 
     Examples
     --------
@@ -73,11 +73,11 @@ def find_multiples(theta_t: Floats, table_ptr: Ints, users: Ints, n_factors: int
 
 
 Split = Callable[[Floats], tuple[Floats, Floats, Bools]]
-"""Tables, a row each, as units and weights, and where the products are the tables."""
+"""Splits tables, a row each, into units and weights, and tells where the products equal the tables."""
 
 
 def _promising(theta_t: Floats, start: Ints, size: int) -> Split | None:
-    """A way to split tables of one size that makes a sample of them fewer, if there is one."""
+    """A way to split tables of one size that reduces the number in a sample, if there is one."""
     if len(start) < LEAST_USERS:
         return None
     most = max(LEAST_USERS, min(_SAMPLE, _CHUNK // size))
@@ -107,7 +107,7 @@ def _write_units(units: Floats, table_ptr: Ints, members: Ints, weight: Floats, 
 
 
 def _by_smallest(rows: Floats) -> tuple[Floats, Floats, Bools]:
-    """In units of the smallest entry, as of linear and quadratic functions; 43 bits are kept of each."""
+    """Split into units of the smallest entry, as for linear and quadratic functions; 43 bits of each are kept."""
     finite = np.isfinite(rows) & (rows != 0)
     scale = np.where(finite, np.abs(rows), np.inf).min(axis=1)
     scale[scale == np.inf] = 1.0
@@ -118,7 +118,7 @@ def _by_smallest(rows: Floats) -> tuple[Floats, Floats, Bools]:
 
 
 def _by_largest(rows: Floats) -> tuple[Floats, Floats, Bools]:
-    """In units of the largest entry, to 12 decimal places."""
+    """Split into units of the largest entry, to 12 decimal places."""
     scale = np.where(np.isfinite(rows), np.abs(rows), 0.0).max(axis=1)
     scale[scale == 0.0] = 1.0
     return _checked(rows, np.round(rows / scale[:, None], 12), scale)

@@ -9,7 +9,7 @@ from mapmrf.graph import FactorGraph, Names
 
 
 def names_lost(graph: FactorGraph) -> list[str]:
-    """Say whose names a format without names drops."""
+    """Describe the names that a format without names drops."""
     if graph.names is None or graph.n_vars == 0:
         return []
     what = "variables" if graph.names.states is None else "variables and their states"
@@ -20,20 +20,20 @@ def names_lost(graph: FactorGraph) -> list[str]:
 class Allowed:
     """Which names a format can represent, and whether it needs names for states.
 
-    A variable that has none, or one that is not allowed or not its own, is called ``x`` and its index; so are, with
-    ``s``, the states of a variable if one of them has such a name. Where states may go without names, they do.
+    A variable without a name, or with one that is not allowed or not unique, is called ``x`` and its index; likewise,
+    with ``s``, the states of a variable if one of them has such a name. If state names are optional, they are omitted.
     """
 
     pattern: re.Pattern[str]
     states_required: bool = False
 
     def fits(self, name: str) -> bool:
-        """Whether a name can be written; what cannot be printed never can."""
+        """Return whether a name can be written; names that are not printable never can."""
         return name.isprintable() and self.pattern.fullmatch(name) is not None
 
 
 def fitting_names(graph: FactorGraph, allowed: Allowed) -> Names:
-    """Names that a format can represent; a variable without names of states has none in `states`."""
+    """Names that a format can represent; a variable without state names has none in `states`."""
     taken = _usable(graph.names.variables, allowed) if graph.names else {}
     variables = []
     for i in range(graph.n_vars):
@@ -46,7 +46,7 @@ def fitting_names(graph: FactorGraph, allowed: Allowed) -> Names:
 
 
 def names_replaced(graph: FactorGraph, allowed: Allowed) -> list[str]:
-    """Say how many names `fitting_names` changes."""
+    """Describe how many names `fitting_names` changes."""
     if graph.names is None:
         return []
     fitting = fitting_names(graph, allowed)
@@ -77,7 +77,7 @@ def _free(name: str, taken: dict[str, int]) -> str:
 
 
 def _states(graph: FactorGraph, i: int, allowed: Allowed) -> tuple[str, ...]:
-    """Names of the states of a variable, none if it goes without."""
+    """Names of the states of a variable, empty if it has none."""
     known = graph.names.states[i] if graph.names and graph.names.states else ()
     if known and len(set(known)) == len(known) and all(map(allowed.fits, known)):
         return known

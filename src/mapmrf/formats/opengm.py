@@ -27,13 +27,13 @@ _GROUP = "gm"
 _VERSION = (2, 0)
 _FLOAT64 = 1
 _HARD = 0
-"""HDF5's number for members that are in the group itself, neither soft nor external links."""
+"""HDF5's number for members of the group itself, neither soft nor external links."""
 _FILTERS = range(1, 7)
 """Filters that are part of HDF5: deflate, shuffle, fletcher32, szip, nbit, scaleoffset. Others are plugins."""
 
 
 def sniff(data: bytes) -> bool:
-    """Whether a file of unknown name is an HDF5 file."""
+    """Return whether a file of unknown name is an HDF5 file."""
     return data.startswith(b"\x89HDF\r\n\x1a\n")
 
 
@@ -65,7 +65,7 @@ def read(path: Path, *, values: str | None = None, hard_threshold: float | None 
     path
         The file. The model is the group ``gm``, or the only group there is.
     values
-        What the numbers are: energies (``"cost"``, the default) as in all benchmarks, for the file does not say it.
+        Meaning of the numbers, which the file does not state: energies (``"cost"``, the default) in all benchmarks.
     hard_threshold
         Energies from here on are forbidden. OpenGM has no infinite energies: its converter from UAI writes 1e7 instead.
     """
@@ -76,7 +76,7 @@ def read(path: Path, *, values: str | None = None, hard_threshold: float | None 
     except FormatError:
         raise
     except (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
-        raise FormatError(f"{path}: damaged or cut off HDF5 file: {' '.join(str(error).split())[:200]}") from None
+        raise FormatError(f"{path}: damaged or truncated HDF5 file: {' '.join(str(error).split())[:200]}") from None
 
 
 class _Group:
@@ -105,7 +105,7 @@ class _Group:
             what = f"{found.dtype} of shape {found.shape}"
             raise FormatError(f"{self.path}: dataset {name!r}: found {what}, expected one row of numbers")
         self._check_storage(name, found)
-        # A dataset may have any size, whatever that of the file: what was never written is filled in.
+        # A dataset may be larger than the file: parts never written are filled in.
         self._n_numbers += int(found.shape[0])
         charge(self.path, 24.0 * self._n_numbers, "its datasets", f"{name} has {found.shape[0]} numbers")
         array = found[:]
@@ -117,19 +117,19 @@ class _Group:
         return array.astype(np.int64)
 
     def _member(self, group: Any, name: str) -> Any:
-        """A member of a group, None if there is none; links, which may lead out of the file, are refused."""
+        """A member of a group, None if there is none; links, which may lead out of the file, are rejected."""
         found = group
         for step in name.split("/"):
             links = getattr(found.id, "links", None)  # a dataset has none
             if links is None or not links.exists(step.encode()):
                 return None
             if links.get_info(step.encode()).type != _HARD:
-                raise FormatError(f"{self.path}: {step!r} is a link to somewhere else, expected a group or a dataset")
+                raise FormatError(f"{self.path}: {step!r} is a link, expected a group or a dataset")
             found = found[step]
         return found
 
     def _check_storage(self, name: str, dataset: Any) -> None:
-        """Refuse datasets whose numbers are in other files, or need a plugin to be decoded."""
+        """Reject datasets that are stored in other files, or need a plugin to be decoded."""
         if dataset.external is not None or dataset.is_virtual:
             raise FormatError(f"{self.path}: dataset {name!r} is stored in another file, expected all in this one")
         layout = dataset.id.get_create_plist()
@@ -169,7 +169,7 @@ def _header(group: _Group) -> _Header:
     if tuple(header[:2]) != _VERSION:
         raise FormatError(f"{group.path}: found version {header[0]}.{header[1]}, expected 2.0")
     n_types = int(header[4])
-    # The number type comes last, and is missing in old files; the dataset has it as well.
+    # The number type comes last and is missing in old files; the dataset states it as well.
     if len(header) not in (5 + 2 * n_types, 6 + 2 * n_types):
         group.fail("header", len(header), header, f"{6 + 2 * n_types} for {n_types} types of functions")
     types = header[5 : 5 + 2 * n_types].reshape(-1, 2)
@@ -227,7 +227,7 @@ def _factors(group: _Group, header: _Header, first_of_type: Ints) -> tuple[Ints,
 
 
 def _check_shapes(group: _Group, tables: functions.OpenGMTables, function: Ints, scopes: tuple[Ints, Ints]) -> None:
-    """Every function must have the cardinalities of the variables that a factor applies it to."""
+    """Raise FormatError unless every function has the cardinalities of the variables of its factors."""
     scope_ptr, states = scopes
     order = np.diff(tables.shape_ptr)[function]
     wrong = np.flatnonzero(order != np.diff(scope_ptr))

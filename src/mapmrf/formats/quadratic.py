@@ -36,7 +36,7 @@ class Terms:
 
 
 def sign_of(path: Path, values: str | None) -> float:
-    """What turns coefficients into log potentials: -1 unless `values` says that they are logs."""
+    """The sign that turns coefficients into log potentials: -1 unless `values` says that they are logs."""
     if values not in (None, "cost", "log"):
         raise FormatError(f"{path}: values={values!r}, but the numbers of this format are costs or logs")
     return 1.0 if values == "log" else -1.0
@@ -46,7 +46,7 @@ def sign_of(path: Path, values: str | None) -> float:
 
 
 def numbers_of(path: Path, text: bytes, what: str = "among the terms") -> NumberFile:
-    """All numbers of a text in which nothing else is left."""
+    """Parse a text that contains nothing but numbers."""
     tokens.charge_numbers(path, text)
     numbers = parse_numbers(text)
     if numbers is not None:
@@ -74,7 +74,7 @@ def columns(file: NumberFile, n_vars: int) -> tuple[Ints, Ints, Floats]:
 
 
 def offset_of(path: Path, pattern: re.Pattern[bytes], data: bytes) -> float:
-    """The constant that a comment names, 0 if none does."""
+    """The constant given in a comment, 0 if there is none."""
     match = pattern.search(data)
     if match is None:
         return 0.0
@@ -85,7 +85,7 @@ def offset_of(path: Path, pattern: re.Pattern[bytes], data: bytes) -> float:
 
 
 def charge_variables(path: Path, n_vars: int, n_terms: int) -> None:
-    """Charge for binary variables and pairs of them: a single number of a file may stand for very many variables."""
+    """Charge for binary variables and pairs of them: one number in a file may mean very many variables."""
     charge(path, 64.0 * n_vars + 200.0 * n_terms, "its variables and terms", f"{n_vars} variables")
 
 
@@ -114,7 +114,7 @@ def graph_of(path: Path, terms: Terms, sign: float) -> FactorGraph:
 
 
 def check_quadratic(path: Path, graph: FactorGraph) -> None:
-    """Refuse a graph that is not a binary quadratic model."""
+    """Raise FormatError unless a graph is a binary quadratic model."""
     problem = _unfit(graph)
     if problem:
         raise FormatError(f"{path}: {problem}")
@@ -137,14 +137,14 @@ def _unfit(graph: FactorGraph) -> str:
 
 
 def is_spin(graph: FactorGraph) -> bool:
-    """Whether the model is, to the last digit, one of products of spins: h s_i and J s_i s_j."""
-    unary, tables = graph.theta_v.reshape(-1, 2), graph.theta_t.reshape(-1, 4)  # a weight changes nothing about it
+    """Return whether the model is exactly one of products of spins: h s_i and J s_i s_j."""
+    unary, tables = graph.theta_v.reshape(-1, 2), graph.theta_t.reshape(-1, 4)  # weights do not matter for this
     symmetric = (tables == tables[:, :1] * [1.0, -1.0, -1.0, 1.0]).all() and (unary[:, 0] == -unary[:, 1]).all()
     return bool(symmetric and (unary.any() or tables.any()))
 
 
 def terms_of(graph: FactorGraph, spin: bool) -> Terms:
-    """Energies as terms, linear ones first: those that are not 0, and of variables that have no other term."""
+    """Energies as terms, linear ones first: non-zero ones, and those of variables without any other term."""
     unary = graph.theta_v.reshape(-1, 2)
     t00, t01, t10, t11 = _pair_tables(graph)
     i, j = graph.scope.reshape(-1, 2).T.astype(np.int64)
@@ -179,7 +179,7 @@ def term_text(terms: Terms, sign: float, number: Callable[[float], str]) -> Iter
 
 
 def quadratic_losses(graph: FactorGraph, spin: bool) -> list[str]:
-    """What a list of terms loses of a graph."""
+    """Describe what a list of terms cannot represent."""
     offset = terms_of(graph, spin).offset
     kept = [f"the constant {-offset:.6g} is written as a comment, which other programs ignore"] if offset else []
     return [*names_lost(graph), *kept]

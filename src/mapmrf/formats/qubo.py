@@ -1,7 +1,7 @@
 """The binary quadratic models of qbsolv, ``.qubo``: a header ``p qubo 0 n nodes couplers`` and lines ``i j weight``.
 
-The energy, to be minimised, is the sum of all weights whose variables are both 1; i = j is a single variable. There is
-no place for a constant: it is written as a comment, ``c offset x``, that this module reads again.
+The energy, to be minimised, is the sum of all weights whose variables are both 1; i = j is a single variable. The
+format has no constant: it is written as a comment, ``c offset x``, which this module reads.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _HEADER = re.compile(rb"(?m)^[ \t]*p[ \t]+([^\n]*)$")
 
 
 def sniff(data: bytes) -> bool:
-    """Whether a file of unknown name has the header of this format."""
+    """Return whether a file of unknown name has the header of this format."""
     return re.search(rb"(?m)^[ \t]*p[ \t]+qubo[ \t]", data[:4096]) is not None
 
 
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
-    """Read a quadratic model; weights are costs unless `values` is ``"log"``. Equal pairs add up."""
+    """Read a quadratic model; weights are costs unless `values` is ``"log"``. Repeated pairs add up."""
     sign = sign_of(path, values)
     text = read_text(path)
     n_vars, n_nodes, n_couplers = _counts(path, text)
@@ -78,7 +78,7 @@ def _without_header(text: bytes) -> bytes:
 
 
 class _QuboFile(NumberFile):
-    """The numbers behind the header."""
+    """The numbers after the header."""
 
     def fail(self, at: int, what: str, expected: str) -> NoReturn:
         """Raise the error for a number that is not what was expected at its place."""
@@ -88,12 +88,12 @@ class _QuboFile(NumberFile):
 
 
 def losses(graph: FactorGraph) -> list[str]:
-    """What a file of this format loses of a graph."""
+    """Describe what a file of this format cannot represent."""
     return quadratic_losses(graph, spin=False)
 
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
-    """Write a binary pairwise model without forbidden states, with 17 digits; any other is refused."""
+    """Write a binary pairwise model without forbidden states, with 17 digits; raise FormatError for any other."""
     sign = sign_of(path, values)
     check_quadratic(path, graph)
     terms = terms_of(graph, spin=False)

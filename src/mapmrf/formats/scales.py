@@ -1,4 +1,4 @@
-"""What the numbers of a file mean: potentials, natural logs or costs, to and from log potentials."""
+"""The meaning of the numbers of a file: potentials, natural logs or costs, to and from log potentials."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mapmrf.graph import FactorGraph
 
 #: Many programs cannot read the word ``-inf``: logs up to -FORBIDDEN (costs from FORBIDDEN) mean a forbidden entry.
 FORBIDDEN = 1e30
-#: What is written for it: toulbar2 wants logs below -1e38.
+#: Written for a forbidden entry: toulbar2 needs logs below -1e38.
 WRITTEN_FORBIDDEN = 1e39
 # Beyond these logs a potential overflows, or is denormal and loses digits.
 _LOWEST, _HIGHEST = np.log(np.finfo(np.float64).tiny), np.log(np.finfo(np.float64).max)
@@ -26,12 +26,12 @@ _EXPECTED = {
 
 
 def expected(values: str) -> str:
-    """Say in words what a number may be."""
+    """Describe the valid numbers in words."""
     return _EXPECTED[values]
 
 
 def first_bad(numbers: Floats, values: str) -> int | None:
-    """Place of the first number that has no meaning: NaN, a negative potential, an infinite reward."""
+    """Position of the first invalid number: NaN, a negative potential, an infinite reward."""
     low, high = numbers.min(initial=0.0), numbers.max(initial=0.0)  # NaN if any is
     if _fine(low, values) and _fine(high, values):
         return None
@@ -116,7 +116,7 @@ def _potentials(graph: FactorGraph) -> tuple[float, Floats, Floats]:
 
 
 def _shifts(theta: Floats, ptr: Ints, name: Callable[[int], str]) -> Floats:
-    """What to subtract from every block so that its exponentials are ordinary numbers; nearly always nothing."""
+    """Shift to subtract from every block so that its exponentials are in range; almost always 0."""
     shifts = np.zeros(len(ptr) - 1)
     outside = (theta > _HIGHEST) | ((theta < _LOWEST) & (theta > -np.inf))
     if not outside.any():

@@ -12,7 +12,7 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 def first_equal(values: Floats, start: Ints, size: Ints) -> Ints:
-    """For every block ``values[start[b] : start[b] + size[b]]``, the first block with the very same numbers.
+    """For every block ``values[start[b] : start[b] + size[b]]``, the first block with exactly the same numbers.
 
     Examples
     --------
@@ -34,7 +34,7 @@ def _first_equal_row(values: Floats, start: Ints, size: int) -> Ints:
     _, first, inverse = np.unique(np.concatenate(parts), return_index=True, return_inverse=True)
     result = first[inverse].astype(np.int64)
     copies = np.flatnonzero(result != np.arange(len(start)))
-    # Equal hashes are only a promise; a block that breaks it keeps its own table.
+    # Equal hashes do not prove equality; a block that differs keeps its own table.
     for some in _chunks(copies, size):
         differs = _differ(_rows(values, start[some], size), _rows(values, start[result[some]], size))
         result[some[differs]] = some[differs]
@@ -57,7 +57,7 @@ def _rows(values: Floats, start: Ints, size: int) -> NDArray[np.uint64]:
 
 def _hashes(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """One number per row, the same for the same row."""
-    mixed = bits ^ (bits >> np.uint64(32))  # round numbers have all their ones at the top, products need them below
+    mixed = bits ^ (bits >> np.uint64(32))  # round numbers have their ones at the top, products need them below
     mixed *= _FACTOR
     mixed ^= mixed >> np.uint64(29)
     mixed *= np.cumprod(np.full(bits.shape[1], _FACTOR))

@@ -25,26 +25,26 @@ _PAGE = 4096
 _MOST_KEPT = 1 << 24
 _TASKS = (b"MPE", b"MAP")
 _STYLES = ("2014", "2010")
-# Stands for the cardinality of a variable where only the number of variables is known.
+# Cardinality of a variable where only the number of variables is known.
 _ANY = 2**62
 
 
 def read_solution(path: AnyPath, model: FactorGraph | int) -> Ints:
     r"""Read the labels of a solution file of any of these kinds.
 
-    * ``MPE``, then ``N x_0 x_1 ...`` (since 2014) or ``1 N x_0 x_1 ...`` (2010); of blocks separated by ``-BEGIN-`` the
-      last complete one counts, so that the file of a program that was killed can be read; of several labellings in a
-      block, as `write_solutions` writes them, the first counts;
+    * ``MPE``, then ``N x_0 x_1 ...`` (since 2014) or ``1 N x_0 x_1 ...`` (2010); of blocks separated by ``-BEGIN-``,
+      the last complete one is used, so that the file of a killed program can be read; of several labellings in a block,
+      as written by `write_solutions`, the first is used;
     * a plain list of labels, with or without their number before it;
-    * JSON: a list of labels, or an object with ``"labels"`` such as `Result.to_json` returns; of a list of such objects
-      the first counts.
+    * JSON: a list of labels, or an object with ``"labels"`` such as `Result.to_json` returns; of a list of such
+      objects, the first is used.
 
     Parameters
     ----------
     path
         The file, compressed or not.
     model
-        The graph, whose cardinalities the labels are checked against, or just the number of variables.
+        The graph, to check the labels against its cardinalities, or just the number of variables.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def read_solution(path: AnyPath, model: FactorGraph | int) -> Ints:
 
 
 def write_solution(path: AnyPath, labels: ArrayLike, style: str = "2014") -> None:
-    r"""Write labels, (n_vars,), as a ``.MPE`` file, in the layout since 2014 or that of 2010.
+    r"""Write labels, (n_vars,), as a ``.MPE`` file, in the layout used since 2014 or that of 2010.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def write_solution(path: AnyPath, labels: ArrayLike, style: str = "2014") -> Non
 
 
 def write_solutions(path: AnyPath, labellings: Sequence[ArrayLike]) -> None:
-    r"""Write several labellings, each (n_vars,), as a ``.MPE`` file in the layout of 2010: their number, a line each.
+    r"""Write several labellings, each (n_vars,), as a ``.MPE`` file in the layout of 2010: a number, then a line each.
 
     The best comes first.
 
@@ -106,7 +106,7 @@ def write_solutions(path: AnyPath, labellings: Sequence[ArrayLike]) -> None:
 
 
 def read_solutions(path: AnyPath, model: FactorGraph | int) -> list[Ints]:
-    r"""Read all labellings of a file that `write_solutions` wrote, or the one of any other solution file.
+    r"""Read all labellings of a file written by `write_solutions`, or the one of any other solution file.
 
     Examples
     --------
@@ -142,17 +142,16 @@ def write_query_solution(path: AnyPath, variables: Sequence[int], labels: ArrayL
 
 
 class SolutionStream:
-    r"""A ``.MPE`` file to which better and better solutions are added while a solver runs; a context manager.
+    r"""Context manager for a ``.MPE`` file to which ever better solutions are added while a solver runs.
 
-    However the program is killed, the file ends with a complete block. Small blocks are appended, each
-    by a single write. The system may cut a write that spans many pages when the kill arrives in the middle of it, so
-    a large block is written to a new file that replaces the old one; superseded blocks are then dropped
-    once the file is large.
+    However the program is killed, the file ends with a complete block. Small blocks are appended, each by a single
+    write. A kill may interrupt a write that spans many pages, so a large block is written to a new file that replaces
+    the old one; superseded blocks are then dropped once the file is large.
 
     Parameters
     ----------
     path
-        The file; what it held before is dropped. It is never compressed.
+        The file; its old content is dropped. It is never compressed.
     style
         ``"2014"`` or ``"2010"``.
 
@@ -199,7 +198,7 @@ class SolutionStream:
         self._before = _BEGIN + b"\n"
 
     def close(self) -> None:
-        """Close the file; more than once does no harm.
+        """Close the file; may be called more than once.
 
         Examples
         --------
@@ -229,7 +228,7 @@ class SolutionStream:
             raise FormatError(f"{self.path}: cannot write: {error.strerror}") from None
 
     def _replace(self, block: bytes) -> None:
-        """Put a file with the old blocks, unless they are many, and the new one in the place of the old file."""
+        """Replace the file by one with the old blocks, unless there are many, and the new one."""
         keep = 0 < os.fstat(self._descriptor).st_size <= _MOST_KEPT
         before = self.path.read_bytes() + self._before if keep else _HEADER
         write_bytes(self.path, before + block, keep=False)
@@ -238,7 +237,7 @@ class SolutionStream:
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
-    """Write at once; only pipes and full disks take less, and then the rest is tried."""
+    """Write in one call if possible; pipes and full disks may accept less, then write the rest."""
     while data:
         data = data[os.write(descriptor, data) :]
 
@@ -276,7 +275,7 @@ def _rows(tokens: list[bytes], n_vars: int) -> list[list[bytes]]:
 
 
 def _without_half_marker(data: bytes) -> bytes:
-    """Drop the beginning of a ``-BEGIN-`` at the very end of a file."""
+    """Drop an incomplete ``-BEGIN-`` at the very end of a file."""
     if data.endswith(_BEGIN):
         return data
     cut = next((k for k in range(1, len(_BEGIN)) if data.endswith(_BEGIN[:k])), 0)
@@ -284,7 +283,7 @@ def _without_half_marker(data: bytes) -> bytes:
 
 
 def _may_go_on(tokens: list[bytes], card: Ints) -> bool:
-    """Whether the last label of a block that no blank ends may have lost digits: the 1 of a 12."""
+    """Return whether the last label of a block without a blank after it may be truncated, such as a 1 for 12."""
     label = whole_number(tokens[-1]) if tokens else None
     if not label or len(card) == 0:
         return False

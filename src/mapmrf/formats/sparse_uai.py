@@ -29,15 +29,14 @@ _WORDS = ("SPARSEMARKOV", "SPARSEBAYES")
 
 
 def sniff(data: bytes) -> bool:
-    """Whether a file of unknown name starts like a sparse UAI model."""
+    """Return whether a file of unknown name starts like a sparse UAI model."""
     return data[:64].lstrip().upper().startswith(tuple(word.encode() for word in _WORDS))
 
 
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
     """Read a sparse UAI model; the numbers are potentials unless `values` says otherwise.
 
-    A variable is a state from 0 on, a repeated tuple counts as it is given last. Large tables with few tuples become
-    constraints.
+    States count from 0, and the last of repeated tuples is used. Large tables with few tuples become constraints.
     """
     word, file = read_numbers(path, _WORDS)
     card, scope_ptr, scope, at = read_scopes(file)
@@ -53,7 +52,7 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
 
 
 def read_scopes(file: NumberFile) -> tuple[Ints, Ints, Ints, int]:
-    """Read what the format has in common with UAI: cardinalities and scopes."""
+    """Read the part that the format shares with UAI: cardinalities and scopes."""
     card, n_factors = uai.read_card(file)
     at = 2 + len(card)
     arity_at = uai.arity_places(file, at, n_factors, len(card))
@@ -74,7 +73,7 @@ def _lists(file: NumberFile, at: int, scope_ptr: Ints, shape: Ints) -> Lists:
         at += 2 + int(count) * (arity + 1)
         if at > end:
             there = (end - starts[-1]) // (arity + 1)
-            file.fail(end, f"table of factor {a}", f"{count:.0f} tuples, of which {there} are there")
+            file.fail(end, f"table of factor {a}", f"{count:.0f} tuples, of which {there} are present")
     if at < end:
         file.fail(at, "after the last table", "the end of the file")
     start = np.array(starts, dtype=np.int64)
@@ -92,7 +91,7 @@ def _check_numbers(file: NumberFile, lists: Lists, values: str) -> None:
 
 
 def warn_about_rows(path: Path, card: Ints, factors: Factors) -> None:
-    """Say in a warning how many conditional tables do not sum to 1."""
+    """Log how many conditional tables do not sum to 1."""
     size = np.diff(factors.table_ptr)
     start, potts = factors.table_ptr[:-1], np.zeros(len(size), dtype=bool)
     layout = uai.UaiLayout(card, factors.scope_ptr, factors.scope, 0, start, size, potts)
@@ -102,7 +101,7 @@ def warn_about_rows(path: Path, card: Ints, factors: Factors) -> None:
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     """Write a sparse UAI model with 17 digits; the most frequent number of a table is its default.
 
-    Constraints that are factors with few tuples, as they are read, are written as such; others are refused.
+    Constraints that are factors with few tuples, as `read` makes them, are written as such; others raise FormatError.
     """
     values = values or "potential"
     lists = _written_lists(path, graph)
@@ -127,7 +126,7 @@ def _written_lists(path: Path, graph: FactorGraph) -> list[WrittenList]:
         each = written_list(graph.constraints, c)
         if each is None:
             raise FormatError(
-                f"{path}: constraint {c} ({graph.constraints.names[c]}) is no list of tuples; "
+                f"{path}: constraint {c} ({graph.constraints.names[c]}) is not a list of tuples; "
                 "mapmrf.rewriting.without_constraints(graph) has tables in its place"
             )
         found.append(each)
@@ -144,7 +143,7 @@ def _list_text(each: WrittenList, values: str) -> str:
 def _text(
     graph: FactorGraph, numbers: tuple[float, Floats, Floats], neutral: float, scopes: list[tuple[int, ...]]
 ) -> Iterator[str]:
-    """Yield the file from the header to the last table; lists on some scopes are to follow."""
+    """Yield the file from the header to the last table; lists on `scopes` follow."""
     constant, unary, tables = numbers
     loud = np.unique(np.repeat(np.arange(graph.n_vars), graph.card)[unary != neutral])
     n_constants = int(constant != neutral)

@@ -1,4 +1,4 @@
-"""Files of blank-separated numbers: read at once, with errors that name the line and the token."""
+"""Files of blank-separated numbers: parsed in one go, with errors that name the line and the token."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ TOKEN = re.compile(rb"\S+")
 
 
 def read_text(path: AnyPath) -> bytes:
-    """Bytes of a text file with its comments (``c ...`` lines, ``# ...``) blanked out, every place unchanged."""
+    """Bytes of a text file with its comments (``c ...`` lines, ``# ...``) blanked out, positions unchanged."""
     text = read_bytes(path)
     if text.startswith(b"\xef\xbb\xbf"):
         text = b"   " + text[3:]
-    # Most files have no comment at all; looking for the two letters first is many times faster than the pattern.
+    # Most files have no comments; searching for the two characters first is many times faster than the pattern.
     if b"#" in text or b"c" in text:
         charge(path, len(text), "its text without comments")
         text = _COMMENT.sub(lambda match: b" " * len(match[0]), text)
@@ -46,7 +46,7 @@ class NumberFile:
             n = len(self.numbers) + self.skipped
             raise FormatError(f"{self.path}: {what}: the file ends after {n} tokens, expected {expected}")
         token = self.skipped + at
-        # The text was dropped to save memory; reading it again costs only those who have an error.
+        # The text was dropped to save memory; it is read again only after an error.
         fail_at(self.path, read_text(self.path), token, what, expected)
 
     def integers(self, begin: int, count: int, low: int, high: float, what: str) -> Ints:
@@ -84,7 +84,7 @@ def read_numbers(path: AnyPath, words: tuple[str, ...]) -> tuple[str, NumberFile
 
 
 def charge_numbers(path: AnyPath, text: bytes) -> None:
-    """Charge for the numbers of a text: there are no more than it has blanks, and one number has a blank after it."""
+    """Charge for the numbers of a text: at most one per blank, plus one."""
     if len(text) > FEW:
         most = min(len(text) // 2, sum(map(text.count, (b" ", b"\n", b"\t", b"\r")))) + 1
         charge(path, 8.0 * most + len(text), "its numbers")
@@ -114,7 +114,7 @@ def _fail_not_a_number(path: AnyPath, text: bytes, skipped: int) -> NoReturn:
 def fail_at(path: AnyPath, text: bytes, token: int, what: str, expected: str) -> NoReturn:
     """Raise the error for a token (counted from 0 here, from 1 in the message)."""
     match = next(islice(TOKEN.finditer(text), token, None), None)
-    if match is None:  # the file has changed since
+    if match is None:  # the file has changed in the meantime
         raise FormatError(f"{path}: {what} (token {token + 1}): expected {expected}")
     line = text.count(b"\n", 0, match.start()) + 1
     raise FormatError(f"{path}: {what} (line {line}, token {token + 1}): found {shown(match[0])}, expected {expected}")
@@ -126,6 +126,6 @@ def whole_number(token: bytes) -> int | None:
 
 
 def shown(token: bytes) -> str:
-    """A token for use in a message: printable, quoted and not too long."""
+    """Format a token for a message: printable, quoted and not too long."""
     text = ascii(token.decode("utf-8", "backslashreplace"))
     return text if len(text) <= 42 else text[:39] + "...'"

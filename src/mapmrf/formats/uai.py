@@ -1,6 +1,6 @@
 """The UAI format, MARKOV and BAYES: ``.uai`` with potentials, ``.LG`` (``.uai.LG``) with their natural logs.
 
-The layout is a list of tokens, line breaks mean nothing: the word, the number of variables and their cardinalities,
+The file is a list of tokens, line breaks are ignored: the word, the number of variables and their cardinalities,
 the number of factors, then all scopes (arity, variables), then all tables (size, entries), last variable fastest.
 """
 
@@ -30,12 +30,12 @@ SUFFIXES = (".uai", ".LG", ".uai.LG")
 _WORDS = ("MARKOV", "BAYES")
 _POTTS = -1
 FEW_ENTRIES = 1 << 16
-"""Entries up to which Potts factors get a table for every value: what these have in common is found later."""
+"""Entries up to which Potts factors get a table for every value: shared tables are found later."""
 _log = logging.getLogger("mapmrf")
 
 
 def sniff(data: bytes) -> bool:
-    """Whether a file of unknown name starts like a UAI model."""
+    """Return whether a file of unknown name starts like a UAI model."""
     return data[:64].lstrip().upper().startswith(tuple(word.encode() for word in _WORDS))
 
 
@@ -44,7 +44,7 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
 
     Besides the standard, this accepts comments (``c ...`` lines, ``# ...``), arity 0, and in files of logs or costs
     the table size -1 of MPLP: a Potts factor, 0 where its two variables agree and the one number given elsewhere.
-    A CPT of a BAYES file is taken as it is; rows that do not sum to 1 are reported to the log.
+    A CPT of a BAYES file is kept as it is; rows that do not sum to 1 are logged.
     """
     try:
         layout, tables = _read_tables(path, values or _usual_values(path))
@@ -77,10 +77,10 @@ def _usual_values(path: Path) -> str:
 
 @dataclass(frozen=True, eq=False)
 class UaiLayout:
-    """Where everything is; places count the numbers of the file.
+    """Layout of a file; positions count its numbers.
 
-    `start` is the place of a factor's first entry and `size` the number of entries that its table has in memory;
-    the file has as many but for Potts factors, which have one.
+    `start` is the position of a factor's first entry and `size` the number of entries that its table has in memory;
+    the file has as many, except for Potts factors, which have one.
     """
 
     card: Ints
@@ -92,13 +92,13 @@ class UaiLayout:
     potts: Bools
 
     def name(self, a: int) -> str:
-        """What to call the table of a factor in a message."""
+        """Description of a factor's table for messages."""
         return _factor_name(a, self.scope[self.scope_ptr[a] : self.scope_ptr[a + 1]])
 
 
 @dataclass(frozen=True, eq=False)
 class UaiTables:
-    """The tables of a file: which a factor uses, their offsets and entries, and weights of the factors if any."""
+    """The tables of a file: the table of each factor, offsets, entries, and weights of the factors if any."""
 
     table_of: Ints
     table_ptr: Ints
@@ -107,7 +107,7 @@ class UaiTables:
 
 
 def _read_tables(path: Path, values: str) -> tuple[UaiLayout, UaiTables]:
-    """Read the file down to its distinct tables, as logs; all else of it is dropped when this returns."""
+    """Read the file and return its distinct tables, as logs; everything else is dropped."""
     word, file = read_numbers(path, _WORDS)
     layout = _layout(file)
     if layout.potts.any() and values == "potential":
@@ -154,10 +154,10 @@ def read_card(file: NumberFile) -> tuple[Ints, int]:
 
 
 def arity_places(file: NumberFile, at: int, n_factors: int, n_vars: int) -> Ints:
-    """Where the arities of the factors stand, and where the scopes end."""
+    """Positions of the factors' arities, and the end of the scopes."""
     numbers = file.numbers.data
     places = []
-    # The only loop over factors in Python: it does the least and leaves the checks for later.
+    # The only loop over factors in Python: it does as little as possible and leaves the checks for later.
     with suppress(IndexError, ValueError, OverflowError):
         for _ in range(n_factors):
             arity = numbers[at]
@@ -193,7 +193,7 @@ def read_scopes(file: NumberFile, arity_at: Ints, at: int, n_vars: int) -> tuple
 
 
 def _repeats(scope: Floats, scope_ptr: Ints) -> Ints:
-    """Places in `scope` that repeat an earlier variable of the same factor, in order."""
+    """Positions in `scope` that repeat an earlier variable of the same factor, in order."""
     arity = np.diff(scope_ptr)
     found = [np.zeros(0, dtype=np.int64)]
     for k in np.unique(arity[arity > 1]).tolist():
@@ -205,7 +205,7 @@ def _repeats(scope: Floats, scope_ptr: Ints) -> Ints:
 
 
 def _table_sizes(states: Ints, scope_ptr: Ints) -> Floats:
-    """Product of the cardinalities of every scope; as floats, for they may be far too large to exist."""
+    """Product of the cardinalities of every scope; as floats, since they may be far too large to exist."""
     size = np.ones(len(scope_ptr) - 1)
     filled = np.diff(scope_ptr) > 0
     if filled.any():
@@ -215,7 +215,7 @@ def _table_sizes(states: Ints, scope_ptr: Ints) -> Floats:
 
 
 def _potts_factors(file: NumberFile, at: int, size: Floats, scope_ptr: Ints, states: Ints) -> Bools:
-    """Which factors have the table size -1; as these are shorter, only a walk can tell."""
+    """Which factors have the table size -1; since these are shorter, the file must be walked."""
     numbers = file.numbers.data
     potts = np.zeros(len(size), dtype=bool)
     for a, entries in enumerate(size.tolist()):
@@ -230,13 +230,13 @@ def _potts_factors(file: NumberFile, at: int, size: Floats, scope_ptr: Ints, sta
             potts[a] = True
             entries = 1.0
         elif numbers[at] != entries:
-            break  # a wrong size, reported later; behind it nothing is where it should be
+            break  # a wrong size, reported later; everything after it is misplaced
         at += int(min(entries, len(numbers))) + 1
     return potts
 
 
 def _table_places(file: NumberFile, at: int, size: Floats, potts: Bools, scopes: tuple[Ints, Ints, Ints]) -> Ints:
-    """Where the entries of every factor start, once all sizes are as expected and the file ends with the last."""
+    """Positions of the first entries of the factors, after checking that all sizes fit and nothing follows."""
     end = len(file.numbers)
     count = np.where(potts, 1, np.minimum(size, end)).astype(np.int64)
     size_at = at + offsets(count + 1)
@@ -247,7 +247,7 @@ def _table_places(file: NumberFile, at: int, size: Floats, potts: Bools, scopes:
         _fail_size(file, int(size_at[wrong[0]]), int(wrong[0]), scopes)
     if size_at[-1] > end:
         a = int(np.flatnonzero(size_at[1:] > end)[0])
-        what = f"{size[a]:.0f} entries, of which {max(0, end - size_at[a] - 1)} are there"
+        what = f"{size[a]:.0f} entries, of which {max(0, end - size_at[a] - 1)} are present"
         file.fail(end, f"table of factor {a}", what)
     if size_at[-1] < end:
         file.fail(int(size_at[-1]), "after the last table", "the end of the file")
@@ -291,7 +291,7 @@ def _distinct_tables(path: Path, theta: Floats, layout: UaiLayout) -> UaiTables:
         return UaiTables(table_of, offsets(size[used]), kept)
     potts = _potts_tables(theta, layout)
     table_of[layout.potts] = len(used) + potts.table_of
-    # They are filled in place, and no copies are made but of the others.
+    # They are filled in place; only the others are copied.
     copies = 1.5 if len(kept) == 0 else COPIES
     charge_tables(path, potts.card.astype(np.float64) ** 2, copies)
     sizes = np.concatenate([size[used], potts.card**2])
@@ -337,7 +337,7 @@ def _numbered_potts(card: Ints, value: Floats) -> PottsTables:
 
 
 def warn_about_rows(path: Path, layout: UaiLayout, tables: UaiTables) -> None:
-    """Say to the log which rows of conditional probability tables (child last) do not sum to 1."""
+    """Log which rows of conditional probability tables (child last) do not sum to 1."""
     filled = np.flatnonzero(np.diff(layout.scope_ptr) > 0)
     child_card = layout.card[layout.scope[layout.scope_ptr[1:][filled] - 1]]
     n_bad, first = 0, len(layout.size)

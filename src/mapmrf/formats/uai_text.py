@@ -11,7 +11,7 @@ from mapmrf.formats.scales import WRITTEN_FORBIDDEN
 from mapmrf.graph import FactorGraph
 
 _CHUNK = 1 << 16
-# 17 digits would make the round number for a forbidden configuration ugly.
+# 17 digits would spoil the round number for a forbidden configuration.
 _LONG, _SHORT = f"{WRITTEN_FORBIDDEN:.17g}", f"{WRITTEN_FORBIDDEN:g}"
 
 
@@ -19,7 +19,7 @@ def model_text(graph: FactorGraph, constant: float, unary: Floats, tables: Float
     """Yield the file from the header to the last table.
 
     The numbers are given in the scale of the file, laid out like `theta_v` and `theta_t`. Unary factors and a constant
-    in which all is `neutral` are left out.
+    in which everything is `neutral` are omitted.
     """
     loud = (
         np.flatnonzero(np.logical_or.reduceat(unary != neutral, graph.var_ptr[:-1])) if graph.n_vars else np.arange(0)
@@ -36,7 +36,7 @@ def model_text(graph: FactorGraph, constant: float, unary: Floats, tables: Float
 
 
 def _chunks(items: Ints, size: int = 1) -> Iterator[Ints]:
-    """Cut a list of things that take `size` numbers each."""
+    """Divide a list of items that have `size` numbers each."""
     step = max(1, _CHUNK // size)
     for begin in range(0, len(items), step):
         yield items[begin : begin + step]
@@ -52,7 +52,7 @@ def _scope_text(graph: FactorGraph) -> Iterator[str]:
 
 
 def _table_text(numbers: Floats, ptr: Ints, table_of: Ints) -> Iterator[str]:
-    """Size and entries of the tables in the order of `table_of`; what a chunk shares is formatted once."""
+    """Size and entries of the tables in the order of `table_of`; tables shared within a chunk are formatted once."""
     for some in _chunks(table_of, int(np.diff(ptr).max(initial=1))):
         used, place = np.unique(some, return_inverse=True)
         begin, sizes = ptr[used], ptr[used + 1] - ptr[used]

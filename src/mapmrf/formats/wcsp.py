@@ -1,6 +1,6 @@
 """The WCSP format of toulbar2, ``.wcsp``: non-negative integer costs, given as a default and a list of tuples.
 
-A file that this module writes says in its name how its costs came from log potentials,
+A file written by this module states in its problem name how costs were computed from log potentials,
 ``mapmrf:decimals=D:offset=C``: the log potential of a labelling is (C - cost) / 10^D. Other programs ignore the name.
 """
 
@@ -43,7 +43,7 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
 
     Tables that the file shares are shared. The global functions ``salldiff``, ``sgcc``, ``samong``, ``knapsack``,
     ``knapsackp`` and ``clique`` become constraints, and so do large functions with few tuples. Other global functions,
-    arithmetic functions and interval variables are refused.
+    arithmetic functions and interval variables are not supported.
     """
     if values not in (None, "cost"):
         raise FormatError(f"{path}: values={values!r}, but the numbers of this format are costs")
@@ -73,7 +73,7 @@ def _constrained(path: Path, graph: FactorGraph, functions: list[WordFunction], 
 
 
 def _undo_scale(path: Path, factors: Factors, forbidden: Bools, name: str) -> Factors:
-    """Undo the scale that one of our own files has been written with."""
+    """Undo the scaling of a file written by this module."""
     ours = _OUR_NAME.fullmatch(name)
     theta_t = factors.theta_t
     if ours is not None and abs(int(ours[1])) > MOST_DECIMALS:
@@ -95,7 +95,7 @@ def _undo_scale(path: Path, factors: Factors, forbidden: Bools, name: str) -> Fa
 
 
 class _WcspFile(NumberFile):
-    """The numbers behind the name of the problem; the format has no comments."""
+    """The numbers after the name of the problem; the format has no comments."""
 
     def fail(self, at: int, what: str, expected: str) -> NoReturn:
         """Raise the error for a number that is not what was expected at its place."""
@@ -105,7 +105,7 @@ class _WcspFile(NumberFile):
 
 
 def _numbers(path: Path) -> tuple[str, NumberFile, list[WordFunction]]:
-    """Split the file into the name of the problem, all the numbers behind it, and the functions with words."""
+    """Split the file into the name of the problem, the numbers after it, and the functions with keywords."""
     text = read_bytes(path)
     first = _FIRST_WORD.search(text)
     if first is None:
@@ -122,7 +122,7 @@ def _numbers(path: Path) -> tuple[str, NumberFile, list[WordFunction]]:
 
 
 def _fail_not_a_number(path: Path, text: bytes) -> NoReturn:
-    """Name the first word among the numbers: behind the default -1 it is a function that has no table."""
+    """Raise the error for the first word among the numbers: after the default -1, it is a function without a table."""
     before = b""
     for place, match in enumerate(_FIRST_WORD.finditer(text)):
         if place and tokens.NUMBER.fullmatch(match[0]) is None:
@@ -140,7 +140,7 @@ def _header(file: NumberFile) -> tuple[Ints, int, float]:
     n_functions = int(file.integers(2, 1, 0, MOST_COUNT, "number of functions")[0])
     most = len(file.numbers)
     upper = float(file.numbers[3]) if most > 3 else -1.0
-    if not (0 <= upper < np.inf and upper == np.floor(upper)):  # it may well be the largest of 64 bits
+    if not (0 <= upper < np.inf and upper == np.floor(upper)):  # it may be the largest 64-bit number
         file.fail(3, "upper bound", "a whole number of at least 0")
     if n_vars > most - 4:
         file.fail(most, "domains", f"{n_vars} of them")
@@ -157,7 +157,7 @@ def _header(file: NumberFile) -> tuple[Ints, int, float]:
 
 @dataclass(frozen=True, eq=False)
 class _Walk:
-    """Where the functions start, and what their first numbers are: a negative arity names a table for later use."""
+    """Positions and first numbers of the functions: a negative arity defines a table for later use."""
 
     start: Ints
     arity: Ints
@@ -166,7 +166,7 @@ class _Walk:
 
 
 def _walk(file: NumberFile, at: int, n_functions: int) -> _Walk:
-    """Walk from function to function up to the end of the file; the only loop over functions, it does the least."""
+    """Walk from function to function up to the end of the file; the only loop over functions."""
     numbers, end = file.numbers.data, len(file.numbers)
     rows = []
     for a in range(n_functions):
@@ -183,7 +183,7 @@ def _walk(file: NumberFile, at: int, n_functions: int) -> _Walk:
         at += k + 3 + int(max(count, 0)) * (k + 1)
         if at > end:
             there = (end - rows[-1][0] - k - 3) // (k + 1)
-            file.fail(end, f"function {a}", f"{count:.0f} tuples, of which {there} are there")
+            file.fail(end, f"function {a}", f"{count:.0f} tuples, of which {there} are present")
     if at < end:
         file.fail(at, "after the last function", "the end of the file")
     columns = np.array(rows, dtype=np.int64).reshape(-1, 4).T
@@ -191,7 +191,7 @@ def _walk(file: NumberFile, at: int, n_functions: int) -> _Walk:
 
 
 def _scopes(file: NumberFile, walk: _Walk, n_vars: int) -> tuple[Ints, Ints]:
-    """Offsets and variables of all scopes; a variable that comes twice is found when the graph is built."""
+    """Offsets and variables of all scopes; repeated variables are found when the graph is built."""
     scope_ptr = np.append(0, np.cumsum(walk.arity))
     owner = np.repeat(np.arange(len(walk.arity)), walk.arity)
     places = ranges(walk.start + 1, walk.arity)
@@ -218,7 +218,7 @@ def _lists(file: NumberFile, walk: _Walk, shape: Ints, scope_ptr: Ints) -> tuple
     too_many = np.flatnonzero((arity == 0) & (lists.count > 1))
     if len(too_many):
         a = int(own[too_many[0]])
-        file.fail(int(walk.start[a]) + 2, f"number of tuples of function {a}", "0 or 1, for it has no variables")
+        file.fail(int(walk.start[a]) + 2, f"number of tuples of function {a}", "0 or 1, since it has no variables")
     return table_of, lists
 
 
@@ -240,7 +240,7 @@ def _shared(file: NumberFile, walk: _Walk) -> tuple[Ints, Ints]:
 
 
 def _check_shared(file: NumberFile, walk: _Walk, tables: tuple[Ints, Ints], shape: Ints, scope_ptr: Ints) -> None:
-    """A function that uses the table of another must have variables like it."""
+    """Raise FormatError unless functions that share a table have variables of the same cardinalities."""
     table_of, own = tables
     users = np.flatnonzero(walk.count < 0)
     makers = own[table_of[users]]
@@ -279,7 +279,7 @@ class _WcspCosts:
 
 
 def _decimals(graph: FactorGraph) -> tuple[int, bool]:
-    """Decimals to keep, and whether these are all: so many that all costs together stay within 1e15."""
+    """Decimals to keep, such that the sum of all costs stays within 1e15, and whether they are exact."""
     parts = [(graph.theta_v, graph.var_ptr, np.ones(graph.n_vars)), (graph.theta_t, graph.table_ptr, _uses(graph))]
     total = abs(graph.constant) if np.isfinite(graph.constant) else 0.0
     for theta, ptr, uses in parts:
@@ -321,13 +321,13 @@ def _costs(graph: FactorGraph) -> _WcspCosts:
 
 
 def losses(graph: FactorGraph) -> list[str]:
-    """What a file of this format loses of a graph."""
+    """Describe what a file of this format cannot represent."""
     decimals, exact = _decimals(graph)
     return [*names_lost(graph), *rounding(decimals, exact)]
 
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
-    """Write a WCSP with costs in units of 10^-decimals: as many decimals as it takes, up to 15 digits in all."""
+    """Write a WCSP with costs in units of 10^-decimals: as many decimals as necessary, up to 15 digits in all."""
     if values not in (None, "cost"):
         raise FormatError(f"{path}: values={values!r}, but the numbers of this format are costs")
     graph = writable(path, graph)
@@ -361,7 +361,7 @@ def _text(graph: FactorGraph, costs: _WcspCosts, functions: list[WrittenFunction
 
 
 def _factor_text(graph: FactorGraph, tables: Floats) -> Iterator[str]:
-    """Yield the factors; a table that several of them use is listed with the first and then only referred to."""
+    """Yield the factors; a shared table is listed with the first factor that uses it, to which the others refer."""
     table_of, first = shaped_tables(graph)
     uses = np.bincount(table_of, minlength=len(first)).tolist()
     default, places, ptr = listed(tables, graph.table_ptr)

@@ -37,7 +37,7 @@ _DTD = """<!DOCTYPE BIF [
 
 
 def sniff(data: bytes) -> bool:
-    """Whether a file of unknown name is XML with this format's root."""
+    """Return whether a file of unknown name is XML with this format's root."""
     return data.lstrip()[:1] == b"<" and re.search(rb"<BIF[\s>]", data[:4096]) is not None
 
 
@@ -47,7 +47,7 @@ def sniff(data: bytes) -> bool:
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
     """Read a Bayesian network; probabilities of 0 are forbidden.
 
-    Properties are skipped. Rows that do not sum to 1 are taken as they are and reported to the log.
+    Properties are skipped. Rows that do not sum to 1 are kept as they are, and logged.
     """
     if values not in (None, "potential"):
         raise FormatError(f"{path}: values={values!r}, but the numbers of this format are probabilities")
@@ -67,7 +67,7 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
 
 
 def _refuse_entities(path: Path, data: bytes) -> None:
-    """Refuse a file that declares entities: no network needs any, and nested ones grow without end."""
+    """Reject a file that declares entities: no network needs any, and nested ones expand without limit."""
 
     class EntityFound(Exception):
         """Ends the parser before the entity is used."""
@@ -83,7 +83,7 @@ def _refuse_entities(path: Path, data: bytes) -> None:
         name = shown(str(found).encode())
         raise FormatError(f"{path}: found a declaration of the entity {name}, expected none") from None
     except (expat.ExpatError, ValueError, LookupError):
-        return  # `_network` says what is wrong
+        return  # `_network` reports what is wrong
 
 
 def _network(path: Path) -> ET.Element:
@@ -135,7 +135,7 @@ def _variable(path: Path, element: ET.Element, states: dict[str, tuple[str, ...]
 
 
 def _table(path: Path, element: ET.Element, places: dict[str, int], card: list[int]) -> ConditionalTable:
-    """A definition: the table runs over the parents and then, fastest, over the child."""
+    """Read a definition: the table runs over the parents and then, fastest, over the child."""
     children = [_text(child) for child in _all(element, "FOR")]
     parents = [_text(child) for child in _all(element, "GIVEN")]
     what = f"definition of {' '.join(children)[:40]!r}"
@@ -165,12 +165,12 @@ def _table(path: Path, element: ET.Element, places: dict[str, int], card: list[i
 
 
 def losses(graph: FactorGraph) -> list[str]:
-    """What a file of this format loses of a graph."""
+    """Describe what a file of this format cannot represent."""
     return names_replaced(graph, _NAMES)
 
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
-    """Write a Bayesian network with 17 digits; a graph that is none is refused."""
+    """Write a Bayesian network with 17 digits; raise FormatError if the graph is not one."""
     write_network(path, graph, values, _lines)
 
 

@@ -1,7 +1,7 @@
-"""Models from pictures: arrays in, labels out. Everything here needs NumPy (and for windows SciPy) only.
+"""Models from images: arrays in, labels out. Needs only NumPy (and SciPy for windows).
 
-`segment`, `denoise` and `stereo` go from a picture to labels in one call; `grid_model` takes unaries of your own. These
-are log potentials (H, W, L), to be maximised; functions named ``unary_from_...`` make them.
+`segment`, `denoise` and `stereo` turn an image into labels in one call; `grid_model` builds a model from given unaries.
+These are log potentials (H, W, L), to be maximised; functions named ``unary_from_...`` compute them.
 
 >>> import mapmrf
 >>> from mapmrf import images

@@ -1,4 +1,4 @@
-"""Models of pairs, put together without a copy: unaries, one table for all pairs, weights, and prices of labels."""
+"""Assemble pairwise models without copies: unaries, one table for all pairs, weights, and label costs."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ CHUNK = 1 << 14
 
 @dataclass(frozen=True, eq=False)
 class UnaryTerms:
-    """Unaries (..., L) as the user gave them: of which variables, whether costs, and the prices of labels.
+    """Unaries (..., L) as given by the user: their variables, whether they are costs, and the label costs.
 
-    `variable` is what a variable is called in an error.
+    `variable` is the name of a variable in error messages.
     """
 
     given: NDArray[Any]
@@ -46,21 +46,21 @@ class UnaryTerms:
 
     @property
     def priced(self) -> list[int]:
-        """The labels that cost something."""
+        """The labels with a cost."""
         return [] if self.prices is None else np.flatnonzero(self.prices).tolist()
 
     def check_size(self, n_pairs: int, weighted: bool, memory_limit: float | None) -> None:
-        """Raise MapMRFError if a model with so many pairs exceeds the limit."""
+        """Raise MapMRFError if a model with this many pairs exceeds the limit."""
         n_pairs += self.n_vars * len(self.priced)
         check_bytes(model_bytes(self.n_vars, n_pairs, self.n_labels, weighted), memory_limit, "this model")
 
     def theta_v(self) -> Floats:
-        """Log potentials of all variables, flat; every variable of a label costs its price in state 1."""
+        """Log potentials of all variables, flat; the variable of a label has its cost in state 1."""
         n, n_labels = self.n_vars * self.n_labels, self.n_labels
         prices = np.zeros(0) if self.prices is None else self.prices
         theta = np.empty(n + 2 * len(prices))
         self._gather(theta[:n].reshape(-1, n_labels))
-        if not theta[:n].max() < np.inf:  # nan, too
+        if not theta[:n].max() < np.inf:  # nan as well
             check_entries(self.given, self.costs, "unary", f"{self.variable} and label", self.mask)
         theta[n::2], theta[n + 1 :: 2] = 0.0, 0.0 - prices
         return theta
@@ -79,9 +79,9 @@ class UnaryTerms:
 
 @dataclass(frozen=True, eq=False)
 class PairTerms:
-    """The pairs of a model: their variables, two for each, the table of weight 1, and what they weigh.
+    """The pairs of a model: their variables, two for each, the table for weight 1, and weights.
 
-    There is a weight for every pair, or one for each of some runs of pairs, whose lengths are in `runs`.
+    There is a weight for every pair, or one for each run of pairs, whose lengths are in `runs`.
     """
 
     scope: Ints
@@ -116,10 +116,10 @@ class PairTerms:
         )
 
     def _shared(self) -> tuple[Floats, Ints, Floats | None, Bools | None]:
-        """Tables, the table of every pair, the weights of pairs (None if all are 1), and which pairs stay (None: all).
+        """Tables, the table of every pair, the weights of pairs (None: all 1), and which pairs are kept (None: all).
 
-        A single weight is part of the table. A pair of weight 0 stays, so that a lattice stays one, unless the table
-        forbids something, which a weight of 0 cannot scale.
+        A single weight is multiplied into the table. Pairs of weight 0 are kept, so that a lattice stays one, unless
+        the table forbids something, which a weight of 0 cannot scale.
         """
         if self.runs is not None:
             distinct, of = np.unique(self.weights, return_inverse=True)
@@ -139,7 +139,7 @@ class PairTerms:
 
 
 def checked_prices(label_costs: ArrayLike | None, n_labels: int) -> Floats | None:
-    """What every label costs that is used at all; a single number holds for all of them."""
+    """The cost of using each label; a single number applies to all of them."""
     if label_costs is None:
         return None
     prices = numbers(label_costs, "label_costs")
@@ -155,7 +155,7 @@ def checked_prices(label_costs: ArrayLike | None, n_labels: int) -> Floats | Non
 
 
 def as_given(values: ArrayLike, what: str) -> NDArray[Any]:
-    """Numbers of any type, without a copy where there is an array of them already."""
+    """Numbers of any type as an array, without a copy if possible."""
     try:
         array = np.asarray(values)
     except (TypeError, ValueError) as error:

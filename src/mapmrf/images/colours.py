@@ -1,4 +1,4 @@
-"""Colour models fitted to samples: k-means and Gaussian mixtures, and the unaries of scribbles on a picture."""
+"""Colour models fitted to samples: k-means and Gaussian mixtures, and the unaries of scribbles on an image."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from mapmrf.images.contrast import channels_for
 from mapmrf.images.lattice import Lattice, checked_mask, numbers
 
 CHUNK = 1 << 16
-"""Samples that are looked at together: bounds the memory on the way."""
+"""Samples processed together, to bound the memory."""
 REGULAR = 1e-3
-"""What is added to the diagonal of a covariance, as a share of the samples' mean variance."""
+"""Regularisation added to the diagonal of a covariance, as a share of the samples' mean variance."""
 LEAST_SPREAD = 1e-3
-"""Variance that `unary_from_seeds` adds to that of a colour, as a share of the picture's."""
+"""Variance that `unary_from_seeds` adds to that of a colour, as a share of the image's."""
 SAMPLES_PER_COMPONENT = 5
-"""Marked pixels that a Gaussian of `unary_from_seeds` needs."""
+"""Number of marked pixels that `unary_from_seeds` needs per Gaussian."""
 
 
 def kmeans(samples: ArrayLike, k: int, *, seed: int = 0, max_iterations: int = 100) -> Floats:
@@ -34,9 +34,9 @@ def kmeans(samples: ArrayLike, k: int, *, seed: int = 0, max_iterations: int = 1
     k
         Number of groups.
     seed
-        Seed of the start; same seed, same centres.
+        Seed of the start; the same seed gives the same centres.
     max_iterations
-        Iteration limit; the algorithm usually converges before.
+        Iteration limit; the algorithm usually converges earlier.
 
     Returns
     -------
@@ -106,10 +106,10 @@ class GaussianMixture:
         samples : (n, C)
             Colours or other features.
         components
-            Number of Gaussians; at most as many as there are different samples are used.
+            Number of Gaussians; at most the number of distinct samples is used.
         spread
-            Variance that is added to the components' at least, so that one of nearly equal samples is not arbitrarily
-            narrow; a thousandth of the samples' own variance if that is larger.
+            Minimum variance to add to the components, so that one of nearly equal samples is not arbitrarily narrow; a
+            thousandth of the samples' variance if that is larger.
         seed
             Seed of k-means.
         max_iterations, tol
@@ -154,7 +154,7 @@ class GaussianMixture:
 
     @classmethod
     def _from_shares(cls, points: Floats, shares: Floats, extra: Floats) -> GaussianMixture:
-        """The mixture that fits best when every point belongs to the components by these shares, (n, K)."""
+        """The best mixture for given responsibilities of the components for every point, (n, K)."""
         size = np.maximum(shares.sum(axis=0), 1e-12)
         means = shares.T @ points / size[:, None]
         covariances = np.empty((len(size), *extra.shape))
@@ -186,21 +186,21 @@ def unary_from_seeds(
 ) -> Floats:
     """Log likelihood of every pixel's colour under each label, learned from scribbles.
 
-    A Gaussian mixture is fitted to the pixels that are marked with each label.
+    A Gaussian mixture is fitted to the marked pixels of each label.
 
     Parameters
     ----------
     image : (H, W) or (H, W, C)
-        The picture, or any other features of the pixels; a volume is (D, H, W) or (D, H, W, C).
+        The image, or any other features of the pixels; a volume is (D, H, W) or (D, H, W, C).
     seeds : (H, W)
-        The scribbles: a label from 0 on where the pixel is marked, -1 everywhere else. Every label up to the largest
-        one needs some.
+        The scribbles: a label from 0 on for marked pixels, -1 everywhere else. Every label up to the largest one needs
+        some.
     components
-        Gaussians per label; fewer for a label with less than five marked pixels for each.
+        Gaussians per label; fewer for a label with less than five marked pixels per Gaussian.
     keep_seeds
         Forbid (`-inf`) all other labels at marked pixels.
     mask : (H, W)
-        True for pixels that count; the unaries of all others are 0, and neither they nor their seeds are looked at.
+        True for pixels to use; all others, and their seeds, are ignored and get unaries of 0.
     channel_axis
         Axis of the channels of an image that has one axis more than the seeds.
     seed
@@ -219,7 +219,7 @@ def unary_from_seeds(
     """
     marks = as_ints(seeds, "seeds")
     lattice = Lattice(marks.shape, checked_mask(mask, marks.shape))
-    pixels = channels_for(image, lattice, channel_axis, "the picture")
+    pixels = channels_for(image, lattice, channel_axis, "the image")
     if lattice.mask is not None:
         marks[~lattice.mask] = -1
     n_labels = int(marks.max(initial=-1)) + 1
@@ -244,7 +244,7 @@ def unary_from_seeds(
 
 
 def _affordable(components: int, n_samples: int) -> int:
-    """Gaussians that so many samples can tell apart, at most `components`."""
+    """Number of Gaussians that the samples allow, at most `components`."""
     return max(1, min(components, n_samples // SAMPLES_PER_COMPONENT))
 
 
@@ -258,7 +258,7 @@ def _samples(samples: ArrayLike, k: int) -> Floats:
 
 
 def _spread_out(points: Floats, k: int, random: np.random.Generator) -> Floats:
-    """Samples far from one another: each is drawn by its squared distance to those before it."""
+    """Samples far from each other: each is drawn by its squared distance to those before it."""
     centres = [points[random.integers(len(points))]]
     nearest2 = np.full(len(points), np.inf)
     for _ in range(k - 1):
@@ -270,7 +270,7 @@ def _spread_out(points: Floats, k: int, random: np.random.Generator) -> Floats:
 
 
 def _nearest(points: Floats, centres: Floats) -> Ints:
-    """Number of the nearest centre of every point."""
+    """Index of the nearest centre for every point."""
     parts = []
     for at in range(0, len(points), CHUNK):
         off = points[at : at + CHUNK, None] - centres

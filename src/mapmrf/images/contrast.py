@@ -1,4 +1,4 @@
-"""How alike neighbouring pixels look: weights of pairs that let labels change where a picture has edges."""
+"""Contrast of neighbouring pixels: weights of pairs that let labels change at the edges of an image."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mapmrf.images.lattice import (
 )
 
 CHUNK = 1 << 15
-"""Numbers that are subtracted together: they stay in the cache."""
+"""Numbers that are subtracted together, to stay in the cache."""
 
 
 def contrast_weights(
@@ -38,15 +38,15 @@ def contrast_weights(
     spacing: ArrayLike | None = None,
     channel_axis: int | None = None,
 ) -> dict[Offset, Floats]:
-    """Weigh pairs of neighbours by how alike they look, so that borders between labels fall on edges of a picture.
+    """Weight pairs of neighbours by their similarity, so that borders between labels fall on edges of an image.
 
-    A pair of pixels weighs ``weight / |p - q| * (floor + (1 - floor) * exp(-|I_p - I_q|^2 / (2 sigma^2)))``, where
-    ``|p - q|`` is the distance of the two: 1, or the square root of 2 for diagonal neighbours.
+    A pair of pixels has the weight ``weight / |p - q| * (floor + (1 - floor) * exp(-|I_p - I_q|^2 / (2 sigma^2)))``,
+    where ``|p - q|`` is their distance: 1, or the square root of 2 for diagonal neighbours.
 
     Parameters
     ----------
     guide : (H, W) or (H, W, C)
-        The picture `I`, in any unit; a signal is (N,), a volume (D, H, W). With channels, `channel_axis` says where.
+        The image `I`, in any unit; a signal is (N,), a volume (D, H, W). With channels, `channel_axis` says where.
     weight
         Weight of two equal pixels at a distance of 1.
     neighbours
@@ -55,11 +55,11 @@ def contrast_weights(
         Difference that counts as contrast, in the unit of the guide; the root mean square difference of all pairs of
         neighbours if not given.
     floor
-        Share of the weight that is left across the strongest edge, from 0 to 1.
+        Share of the weight that remains across the strongest edge, from 0 to 1.
     mask : (H, W)
-        True for pixels that count; pairs with any other have weight 0. Nothing is read outside.
+        True for pixels to use; pairs with any other have weight 0. Pixels outside are not read.
     spacing : (n_axes,)
-        Distance of neighbours on every axis, such as ``(3, 1, 1)`` for a volume of thick slices; 1 if not given.
+        Distance of neighbours along each axis, such as ``(3, 1, 1)`` for a volume of thick slices; 1 if not given.
     channel_axis
         Axis of the channels, such as -1 for a colour photograph; None if there is none.
 
@@ -87,7 +87,7 @@ def contrast_weights(
 
 
 class ContrastRule(NamedTuple):
-    """How weights follow from contrast; as the options of `contrast_weights`, with the spacing of every axis."""
+    """The rule for weights by contrast: options of `contrast_weights`, with the spacing of every axis."""
 
     weight: float
     sigma: float | None
@@ -134,8 +134,8 @@ def split_pairs(flat: Floats, shape: tuple[int, ...], offsets: Sequence[Offset])
     return [flat[end - math.prod(each) : end].reshape(each) for each, end in zip(shapes, ends, strict=True)]
 
 
-def channels_last(image: ArrayLike, channel_axis: int | None, what: str = "the picture") -> Floats:
-    """A picture as floats with an axis of channels at the end; None: it has no channels yet."""
+def channels_last(image: ArrayLike, channel_axis: int | None, what: str = "the image") -> Floats:
+    """An image as floats with its channels on the last axis; `channel_axis` is None if it has no channels yet."""
     array = numbers(image, what)
     legal = channel_axis is None or -array.ndim <= channel_axis < array.ndim
     if array.ndim < 1 + (channel_axis is not None) or array.size == 0 or not legal:
@@ -145,7 +145,7 @@ def channels_last(image: ArrayLike, channel_axis: int | None, what: str = "the p
 
 
 def channels_for(image: ArrayLike, lattice: Lattice, channel_axis: int, what: str = "the guide") -> Floats:
-    """The same for a picture of known pixels, which has channels if it has one axis more; finite in the mask."""
+    """The same for an image of known shape, which has channels if it has one more axis; finite in the mask."""
     array, shape = numbers(image, what), lattice.shape
     axis = None if array.shape == shape else channel_axis
     if axis is None or (array.ndim == len(shape) + 1 and -array.ndim <= axis < array.ndim):
@@ -157,8 +157,8 @@ def channels_for(image: ArrayLike, lattice: Lattice, channel_axis: int, what: st
     raise GraphError(f"{what} has shape {np.shape(image)}, expected {shape} or ({', '.join(channels)})")
 
 
-def finite_inside(image: Floats, mask: Bools | None, what: str = "the picture") -> Floats:
-    """A picture (..., C) that is finite in the mask, and 0 outside."""
+def finite_inside(image: Floats, mask: Bools | None, what: str = "the image") -> Floats:
+    """An image (..., C), checked to be finite in the mask, and set to 0 outside."""
     if mask is not None:
         image = np.where(mask[..., None], image, 0.0)
     if not (math.isfinite(image.min()) and math.isfinite(image.max())):

@@ -1,4 +1,4 @@
-"""Unaries of pictures: from probabilities, from differences to what labels look like, and none where data is absent."""
+"""Unaries of images: from probabilities, from differences to the values of labels, and none where data is missing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def unary_from_probabilities(probabilities: ArrayLike, *, floor: float | None = 
         Probability of each of the `L` classes, at least 0; they need not add up to 1. The axis of the classes is the
         last one.
     floor
-        Smaller probabilities are raised to this. Without it, zeros stay zeros: their log potential is `-inf`, and no
+        Smaller probabilities are raised to this. By default, zeros stay zeros: their log potential is `-inf`, and no
         labelling may use them.
 
     Returns
@@ -45,13 +45,13 @@ def unary_from_probabilities(probabilities: ArrayLike, *, floor: float | None = 
     wrong = ~((array >= 0) & (array < np.inf))
     if wrong.any():
         at = tuple(int(i) for i in np.argwhere(wrong)[0])
-        hint = "; are these log potentials already?" if array[at] < 0 else ""
+        hint = "; are these already log potentials?" if array[at] < 0 else ""
         raise GraphError(f"probability at {at} is {array[at]}, expected a finite number of at least 0{hint}")
     if floor is not None:
         return np.log(np.maximum(array, floor))
     if array.ndim and not (array.max(axis=-1, initial=0.0) > 0).all():
         at = tuple(int(i) for i in np.argwhere(array.max(axis=-1) == 0)[0])
-        raise GraphError(f"all classes have probability 0 at pixel {at}: give a floor, or mend it")
+        raise GraphError(f"all classes have probability 0 at pixel {at}: give a floor, or correct it")
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(array))
 
@@ -65,22 +65,22 @@ def unary_from_differences(
     weight: float = 1.0,
     channel_axis: int = -1,
 ) -> Floats:
-    """Log potentials that fall with the difference between a pixel and what a label looks like.
+    """Log potentials that decrease with the difference between a pixel and the value of a label.
 
     They are ``-weight * min(|I_p - v_k|^2, truncation)``, or with the absolute difference instead of its square; for
-    several channels squares and absolute differences are summed over them. Under Gaussian noise of standard deviation s
-    the weight that makes log probabilities of them is ``1 / (2 s^2)``.
+    several channels, squares and absolute differences are summed over them. With Gaussian noise of standard deviation
+    s, they are log probabilities for the weight ``1 / (2 s^2)``.
 
     Parameters
     ----------
     image : (H, W) or (H, W, C)
-        The picture; a volume is (D, H, W) or (D, H, W, C).
+        The image; a volume is (D, H, W) or (D, H, W, C).
     values : (L,) or (L, C)
-        Grey level or colour of each label, in the unit of the picture.
+        Grey level or colour of each label, in the unit of the image.
     difference
         ``squared`` or ``absolute``.
     truncation
-        The most that a difference (or its square) counts, for data with outliers; no limit if not given.
+        Upper limit of a difference (or its square), for data with outliers; no limit if not given.
     weight
         Factor on the differences, at least 0.
     channel_axis
@@ -123,7 +123,7 @@ def without_data(unary: ArrayLike, missing: ArrayLike) -> Floats:
     unary : (H, W, L)
         Log potentials (or costs).
     missing : (H, W)
-        True where the pixel is not known; its unaries become 0.
+        True for unknown pixels; their unaries become 0.
 
     Examples
     --------
@@ -139,7 +139,7 @@ def without_data(unary: ArrayLike, missing: ArrayLike) -> Floats:
 
 
 def _with_channels(image: Floats, values: Floats, channel_axis: int) -> tuple[Floats, Floats]:
-    """Both with an axis of channels at the end."""
+    """Both arrays with channels on the last axis."""
     coloured = values.ndim == 2 and image.ndim >= 2 and -image.ndim <= channel_axis < image.ndim
     if values.ndim == 1 and image.ndim >= 1:
         image, values = image[..., None], values[:, None]

@@ -1,4 +1,4 @@
-"""A picture or volume without its noise, and with what was missing, in one call."""
+"""Denoising and inpainting of an image or volume in one call."""
 
 from __future__ import annotations
 
@@ -39,42 +39,41 @@ def denoise(
     seed: int = 0,
     progress: bool = False,
 ) -> LabelledImage:
-    """Remove noise from a picture or volume, and fill in missing pixels.
+    """Remove noise from an image or volume, and fill in missing pixels.
 
-    Every pixel takes one of some grey levels. With `s` the standard deviation of the noise, a difference `d` from the
-    given pixel loses ``d^2 / (2 s^2)``, and one of `d` between neighbours ``weight * min(d / s, truncation)``.
+    Every pixel gets one of some grey levels. With `s` the standard deviation of the noise, a difference `d` from the
+    given pixel costs ``d^2 / (2 s^2)``, and a difference `d` between neighbours ``weight * min(d / s, truncation)``.
 
     Parameters
     ----------
     image : (H, W)
-        The picture; a signal is (N,), a volume (D, H, W). Channels are denoised separately, in one model.
+        The image; a signal is (N,), a volume (D, H, W). Channels are denoised separately, in one model.
     values : int or (L,)
-        The grey levels that the answer may take, or the number of evenly spaced ones from the smallest to the largest
-        in the picture.
+        The grey levels of the answer, or their number, evenly spaced from the smallest to the largest in the image.
     noise
-        Standard deviation of the noise in the unit of the picture; estimated from second differences if not given.
+        Standard deviation of the noise in the unit of the image; estimated from second differences if not given.
     weight
-        Loss per `noise` that neighbours differ by.
+        Cost per difference of one `noise` between neighbours.
     truncation
-        Difference of neighbours, in units of `noise`, beyond which the loss does not grow: edges survive. None: no
-        limit.
+        Difference of neighbours, in units of `noise`, beyond which the cost does not grow, so that edges survive; None
+        for no limit.
     missing : (H, W)
-        True for pixels that are not known: their neighbours decide.
+        True for unknown pixels: their neighbours decide.
     neighbours
         4 or 8; 6, 18 or 26 in a volume; two for each axis if not given.
     spacing : (n_axes,)
-        Distance of neighbours on every axis, by which weights are divided; 1 if not given.
+        Distance of neighbours along each axis, by which weights are divided; 1 if not given.
     mask : (H, W)
-        True for pixels that are to be denoised; the others stay as they are.
+        True for pixels to be denoised; the others are left unchanged.
     channel_axis
         Axis of the channels, such as -1 for a colour photograph; None if there is none.
     method, time_limit, gap_tolerance, threads, seed, progress
-        As for `solve`. A method object such as ``mapmrf.TRWS(max_iterations=50)`` brings its own options.
+        As for `solve`. Use a method object such as ``mapmrf.TRWS(max_iterations=50)`` to set its options.
 
     Returns
     -------
     LabelledImage
-        Its `image` is the picture without noise, of the same shape.
+        Its `image` is the denoised image, of the same shape.
 
     Examples
     --------
@@ -87,7 +86,7 @@ def denoise(
     inside, lost = checked_mask(mask, shape), _checked_missing(missing, shape)
     known = np.broadcast_to(True if inside is None else inside, shape) & ~lost
     if not known.any():
-        raise GraphError("no pixel is known, expected some that are in the mask and not missing")
+        raise GraphError("no pixel is known, expected some in the mask that are not missing")
     data = np.moveaxis(finite_inside(np.moveaxis(pixels, 0, -1), known), -1, 0)
     levels = _grey_levels(values, data[:, known])
     scale = _noise(data, known) if noise is None else noise

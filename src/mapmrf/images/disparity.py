@@ -38,7 +38,7 @@ def stereo(
     """Find the disparity of every pixel of a rectified stereo pair.
 
     Pixels are matched by the census of a window around them (`unary_from_stereo`); neighbours of different disparity
-    lose by their truncated difference, and less across edges of the left picture.
+    cost their truncated difference, and less across edges of the left image.
 
     Parameters
     ----------
@@ -49,25 +49,25 @@ def stereo(
     window
         Side of the census window, odd, from 3 to 7.
     data_weight
-        Log potential that a pixel loses of whose window all comparisons differ.
+        Cost of a pixel if all comparisons in its window differ.
     weight, truncation
-        What neighbours lose per step of disparity, and the number of steps beyond which it does not grow.
+        Cost of neighbours per step of disparity, and the number of steps beyond which it does not grow.
     sigma, floor
-        Difference that counts as contrast, and the share of the weight that is left across the strongest edge; see
+        Difference that counts as contrast, and the share of the weight that remains across the strongest edge; see
         `contrast_weights`.
     neighbours
         4 or 8.
     mask : (H, W)
         True for pixels that get a disparity; the others get -1.
     channel_axis
-        Axis of the channels, if the pictures have any.
+        Axis of the channels, if the images have any.
     method, time_limit, gap_tolerance, threads, seed, progress
-        As for `solve`. A method object such as ``mapmrf.TRWS(max_iterations=50)`` brings its own options.
+        As for `solve`. Use a method object such as ``mapmrf.TRWS(max_iterations=50)`` to set its options.
 
     Returns
     -------
     LabelledImage
-        Its `image` has the disparities: the pixel (r, c) of the left picture is at (r, c - d) in the right one.
+        Its `image` has the disparities: the pixel (r, c) of the left image is at (r, c - d) in the right one.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def stereo(
     shape = unary.shape[:-1]
     inside = checked_mask(mask, shape)
     steps = np.arange(unary.shape[-1]) if np.ndim(disparities) == 0 else as_ints(disparities, "disparities")
-    guide = channels_for(left, Lattice(shape, inside), channel_axis, "the left picture")
+    guide = channels_for(left, Lattice(shape, inside), channel_axis, "the left image")
     weights = contrast_weights(
         guide, weight, neighbours=neighbours, sigma=sigma, floor=floor, mask=inside, channel_axis=-1
     )

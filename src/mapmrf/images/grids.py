@@ -1,4 +1,4 @@
-"""Models with one variable per pixel of a picture or volume."""
+"""Models with one variable per pixel of an image or volume."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def grid_model(
     costs: bool = False,
     memory_limit: float | None = None,
 ) -> FactorGraph:
-    """Build the model of a picture: a label per pixel that fits the data, and neighbours that tend to agree.
+    """Build the model of an image: a label per pixel that fits the data, and neighbours that tend to agree.
 
     The log potential of a labelling `x`, to be maximised, is the sum of ``unary[p, x_p]`` over all pixels plus the sum
     of ``weight_pq * smoothness[x_p, x_q]`` over all pairs of neighbours, where smoothness is 0 for equal labels and
     negative for others, less the costs of the labels in use, if there are any. A unit of weight is thus a unit of log
     potential: with unaries that are log probabilities, weight 2 means that a border between two pixels is ``exp(2)``
-    times less likely than none. All pairs share one table of smoothness, and each has a weight of its own where weights
+    times less likely than none. All pairs share one table of smoothness; pairs have individual weights where weights
     differ.
 
     Parameters
@@ -77,21 +77,21 @@ def grid_model(
     neighbours
         4 or 8; 6, 18 or 26 in a volume. If not given, two for each axis, or the offsets of `weight`.
     guide : (H, W) or (H, W, C)
-        A picture whose edges are where labels may change: a number `weight` is scaled by its contrast.
+        An image at whose edges labels may change: a number `weight` is scaled by its contrast.
     sigma
         Difference that counts as contrast in the guide; see `contrast_weights`.
     mask : (H, W)
-        True for pixels that are variables; all pixels if not given. The others, of which nothing is read, have no label
-        and no pairs.
+        True for pixels that are variables; all pixels if not given. The others are not read, and have no label and no
+        pairs.
     spacing : (n_axes,)
-        Distance of neighbours on every axis, such as ``(3, 1, 1)`` for a volume of thick slices; 1 if not given. A
+        Distance of neighbours along each axis, such as ``(3, 1, 1)`` for a volume of thick slices; 1 if not given. A
         number `weight` is divided by the distance of the two pixels.
     channel_axis
-        Axis of the channels of a guide that has one axis more than the picture.
+        Axis of the channels of a guide that has one more axis than the image.
     label_costs : (L,)
-        What each label costs, at least 0, if any pixel has it; one number for all labels alike. The model then has `L`
-        more variables of two states at its end, state 1 for labels in use, and a pair of each with every pixel, so that
-        it takes `L` times 16 more bytes per pixel.
+        Cost of each label, at least 0, if any pixel has it, or one number for all labels. The model then has `L` more
+        variables of two states at its end, state 1 for labels in use, each in a pair with every pixel, and needs `L`
+        times 16 more bytes per pixel.
     costs
         Unary, and smoothness if it is a table, are costs to be minimised: log potential = -cost, and `inf` forbids.
     memory_limit
@@ -101,7 +101,7 @@ def grid_model(
     -------
     FactorGraph
         The pixel in row `r` and column `c` is variable ``r * W + c``; with a mask its true pixels are numbered in this
-        order. `to_image` turns a result into a picture.
+        order. `to_image` turns a result into an image.
 
     Raises
     ------
@@ -147,20 +147,20 @@ def to_image(
     fill: int = -1,
     label_costs: bool = False,
 ) -> Ints:
-    """The labels of a Result, or a labelling itself, as a picture.
+    """Turn a Result, or a labelling itself, into an image of labels.
 
     Parameters
     ----------
     result : Result or (n_vars,)
         The answer of `solve` on a `grid_model`, or its labels.
     shape
-        Shape of the picture: (H, W), or (D, H, W). Not needed with a mask.
+        Shape of the image: (H, W), or (D, H, W). Not needed with a mask.
     mask : (H, W)
         The mask of the model, if it has one.
     fill
-        What pixels outside of the mask get.
+        Value of pixels outside the mask.
     label_costs
-        Whether the model has label costs: its last variables, which are no pixels, are left out.
+        Whether the model has label costs: its last variables, which are not pixels, are left out.
 
     Examples
     --------
@@ -171,12 +171,12 @@ def to_image(
     """
     labels = np.asarray(result.labels if isinstance(result, Result) else result)
     if shape is None and mask is None:
-        raise OptionError("shape is missing, expected that of the picture, or a mask")
+        raise OptionError("shape is missing, expected that of the image, or a mask")
     size = tuple(shape) if shape is not None else np.shape(mask)  # type: ignore[arg-type]
     lattice = Lattice(size, checked_mask(mask, size))
     found, expected = labels.size, lattice.n_pixels
     if found != expected and not (label_costs and found > expected):
-        what = f"a picture of shape {size}" if lattice.mask is None else f"the {expected} pixels of a mask"
+        what = f"an image of shape {size}" if lattice.mask is None else f"the {expected} pixels of a mask"
         raise GraphError(f"{found} labels for {what}, expected {expected}{' and more' if label_costs else ''}")
     labels = labels.reshape(-1)[:expected]
     if lattice.mask is None:
@@ -187,7 +187,7 @@ def to_image(
 
 
 class Neighbourhood(NamedTuple):
-    """The pairs of a lattice at some offsets, and the three ways to weigh them."""
+    """The pairs of a lattice at some offsets, and the three ways to weight them."""
 
     lattice: Lattice
     offsets: tuple[Offset, ...]
@@ -204,7 +204,7 @@ class Neighbourhood(NamedTuple):
         return self._by_offset([rule.weight / distance(offset, rule.spacing) for offset in self.offsets], table)
 
     def contrasted(self, rule: ContrastRule, image: Floats, table: Floats) -> PairTerms:
-        """One weight, divided by distance and scaled by the contrast of a picture (..., C)."""
+        """One weight, divided by distance and scaled by the contrast of an image (..., C)."""
         flat = rule.weights(image, self.lattice, self.offsets)
         if self.lattice.mask is not None:
             flat = self._inside(split_pairs(flat, self.lattice.shape, self.offsets))
@@ -246,7 +246,7 @@ def _offsets(weight: Weight, n_dims: int, neighbours: int | None) -> tuple[Offse
 
 
 def _checked_weights(weight: ArrayLike, offset: Offset, shape: tuple[int, ...]) -> Floats:
-    """The weights of the pairs at an offset as the user gave them: a number, or one for every pair."""
+    """The user's weights of the pairs at an offset, checked: a number, or one for every pair."""
     array = numbers(weight, f"weight at {offset}")
     expected = pairs_at(shape, offset)
     if array.shape not in ((), expected):

@@ -1,4 +1,4 @@
-"""The pixels of a picture or volume as a lattice: which of them are variables, and which are neighbours."""
+"""The pixels of an image or volume as a lattice: which of them are variables, and which are neighbours."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.errors import GraphError, OptionError
 
 Offset = tuple[int, ...]
-"""From a pixel to its neighbour, (rows, columns) in a picture; the first number that is not 0 is positive."""
+"""Offset from a pixel to its neighbour, (rows, columns) in an image; the first non-zero number is positive."""
 Slices = tuple[slice, ...]
 
 
@@ -26,9 +26,9 @@ def neighbour_offsets(n_dims: int, neighbours: int | None = None) -> tuple[Offse
     Parameters
     ----------
     n_dims
-        Number of axes: 2 for a picture, 3 for a volume.
+        Number of axes: 2 for an image, 3 for a volume.
     neighbours
-        Neighbours of an inner pixel: 4 or 8 in a picture, 6, 18 or 26 in a volume; two for each axis if not given.
+        Neighbours of an inner pixel: 4 or 8 in an image, 6, 18 or 26 in a volume; two for each axis if not given.
         Every pair is listed once.
 
     Examples
@@ -50,7 +50,7 @@ def neighbour_offsets(n_dims: int, neighbours: int | None = None) -> tuple[Offse
 
 
 def checked_offsets(given: Sequence[Offset], n_dims: int) -> tuple[Offset, ...]:
-    """Offsets of the user's own, in the order of `neighbour_offsets`."""
+    """Custom offsets, checked, in the order of `neighbour_offsets`."""
     zero = (0,) * n_dims
     for offset in given:
         legal = isinstance(offset, tuple) and all(isinstance(o, int) for o in offset)
@@ -79,7 +79,7 @@ def distance(offset: Offset, spacing: Sequence[float]) -> float:
 
 
 def checked_spacing(spacing: ArrayLike | None, n_dims: int) -> tuple[float, ...]:
-    """The distance of neighbours on every axis, 1 where none is given."""
+    """The distance of neighbours along each axis, 1 where none is given."""
     if spacing is None:
         return (1.0,) * n_dims
     array = numbers(spacing, "spacing")
@@ -101,7 +101,7 @@ def checked_mask(mask: ArrayLike | None, shape: tuple[int, ...]) -> Bools | None
 
 
 def numbers(values: ArrayLike, what: str) -> Floats:
-    """An array of floats, or a GraphError that says what is none."""
+    """Convert to an array of floats; raise GraphError if that fails."""
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -121,7 +121,7 @@ class Lattice:
         return math.prod(self.shape) if self.mask is None else int(np.count_nonzero(self.mask))
 
     def inside(self, offset: Offset) -> Bools | None:
-        """Which pairs at an offset have both pixels in the mask, in the shape of `pairs_at`; None if all have."""
+        """Which pairs at an offset have both pixels in the mask, in the shape of `pairs_at`; None if all do."""
         if self.mask is None:
             return None
         first, second = pair_slices(offset)
@@ -133,7 +133,7 @@ class Lattice:
         return math.prod(pairs_at(self.shape, offset)) if inside is None else int(np.count_nonzero(inside))
 
     def scope(self, offsets: Sequence[Offset]) -> Ints:
-        """Variables of all pairs, two for each; one offset after another, the pairs of each row by row."""
+        """Variables of all pairs, two for each; offset by offset, and the pairs of each row by row."""
         counts = [self.n_pairs(offset) for offset in offsets]
         number = self._numbers()
         scope = np.empty(2 * sum(counts), dtype=number.dtype)
@@ -145,7 +145,7 @@ class Lattice:
         return scope
 
     def _numbers(self) -> Ints:
-        """Number of the variable of every pixel."""
+        """Index of the variable of every pixel."""
         dtype: type[np.integer[Any]] = np.int32 if math.prod(self.shape) < 2**31 else np.int64
         if self.mask is None:
             return np.arange(math.prod(self.shape), dtype=dtype).reshape(self.shape)

@@ -15,7 +15,7 @@ from mapmrf.images.contrast import channels_last, finite_inside
 
 Matching = Literal["absolute", "census"]
 MAX_CENSUS = 7
-"""Widest window of which all comparisons fit into 64 bits."""
+"""Widest window whose comparisons fit into 64 bits."""
 
 _BITS = np.array([number.bit_count() for number in range(256)], dtype=np.uint8)
 
@@ -31,9 +31,9 @@ def unary_from_stereo(
     weight: float = 1.0,
     channel_axis: int = -1,
 ) -> Floats:
-    """Log potentials of disparities: minus the cost of matching a pixel of the left picture with one of the right.
+    """Log potentials of disparities: minus the cost of matching a pixel of the left image to the right one.
 
-    With disparity `d` the pixel (r, c) of the left picture is seen at (r, c - d) in the right one.
+    With disparity `d`, the pixel (r, c) of the left image is at (r, c - d) in the right one.
 
     Parameters
     ----------
@@ -43,21 +43,21 @@ def unary_from_stereo(
         The disparities of the labels, integers of at least 0; a number `L` means 0 to ``L - 1``.
     matching
         ``absolute``: mean absolute difference over the channels and over a window around the pixel, in the unit of the
-        pictures. ``census``: share of the pixels in a window that are darker than its centre in one picture but not in
-        the other, from 0 to 1; it does not mind different exposures.
+        images. ``census``: share of the pixels in a window that are darker than its centre in one image but not in the
+        other, from 0 to 1; it is insensitive to different exposures.
     window
         Side of the square window, odd; by default 1, and 5 for ``census``, where it is 3 to 7.
     truncation
-        The most that a pixel's cost counts, so that pixels which are hidden in the right picture do little harm.
+        Upper limit of a pixel's cost, so that pixels hidden in the right image do little harm.
     weight
         Factor on the costs, at least 0.
     channel_axis
-        Axis of the channels, if the pictures have any.
+        Axis of the channels, if the images have any.
 
     Returns
     -------
     (H, W, L)
-        Log potentials. Where ``c - d`` lies outside of the right picture nothing is known: the cost is the mean of all
+        Log potentials. Where ``c - d`` lies outside the right image nothing is known: the cost is the mean of all
         others.
 
     Examples
@@ -69,7 +69,7 @@ def unary_from_stereo(
     """
     one, other = (_channels(picture, channel_axis) for picture in (left, right))
     if one.shape != other.shape or one.ndim != 3:
-        raise GraphError(f"the pictures have shapes {one.shape} and {other.shape}, expected one (H, W, C) for both")
+        raise GraphError(f"the images have shapes {one.shape} and {other.shape}, expected one (H, W, C) for both")
     steps = _disparities(disparities, one.shape[1])
     if window is None:
         window = 5 if matching == "census" else 1
@@ -94,12 +94,12 @@ def unary_from_stereo(
 
 
 def census(image: ArrayLike, window: int = 5) -> NDArray[np.uint64]:
-    """For every pixel a bit for each other one in a window around it: whether that one is darker.
+    """Census transform: for every pixel, a bit for each other one in a window around it, set if that is darker.
 
     Parameters
     ----------
     image : (H, W)
-        The picture; beyond its border the nearest pixel counts.
+        The image; beyond its border, the nearest pixel is used.
     window
         Side of the window, odd, from 3 to 7.
 
@@ -124,7 +124,7 @@ def census(image: ArrayLike, window: int = 5) -> NDArray[np.uint64]:
 
 
 def _channels(image: ArrayLike, channel_axis: int) -> Floats:
-    """A picture with channels at the end, (H, W, C)."""
+    """An image with channels at the end, (H, W, C)."""
     return finite_inside(channels_last(image, channel_axis if np.ndim(image) > 2 else None), None)
 
 
@@ -135,7 +135,7 @@ def _hamming(one: NDArray[np.uint64], other: NDArray[np.uint64]) -> Floats:
 
 
 def _box_mean(values: Floats, window: int) -> Floats:
-    """Mean over a square window; beyond the border the nearest value counts."""
+    """Mean over a square window; beyond the border, the nearest value is used."""
     if window == 1:
         return values
     from scipy.ndimage import uniform_filter
@@ -148,7 +148,7 @@ def _disparities(disparities: int | ArrayLike, width: int) -> Ints:
     steps = np.arange(int(steps)) if steps.ndim == 0 else steps
     if steps.ndim != 1 or len(steps) == 0 or steps.min() < 0 or steps.max() >= width:
         found = f"{steps.min()} to {steps.max()}" if steps.size else "none"
-        raise OptionError(f"disparities are {found}, expected whole numbers from 0 to {width - 1}, the width less 1")
+        raise OptionError(f"disparities are {found}, expected whole numbers from 0 to {width - 1}, the width minus 1")
     return steps
 
 

@@ -1,4 +1,4 @@
-"""Memory of the model of a picture and of solving it, estimated beforehand."""
+"""Estimates of the memory for an image model and for solving it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mapmrf.images.lattice import neighbour_offsets, pairs_at
 from mapmrf.memory import PROGRAM, check_bytes, shown_bytes
 
 BUILD_PER_PIXEL = 28
-"""Temporary bytes for building: the number of a pixel, and its colour as 64-bit floats."""
+"""Temporary bytes per pixel for building: its index, and its colour as 64-bit floats."""
 SPARE = 8_000_000
 """Bytes for building any model."""
 
@@ -19,7 +19,7 @@ SPARE = 8_000_000
 class Rate(NamedTuple):
     """Bytes of a method per pixel, pair, label of a pixel, label of a pair and table entry, and a constant.
 
-    Counted from the arrays that it allocates, where these grow with the labels; the rest is measured.
+    Computed from the arrays that it allocates, where these grow with the labels; the rest is measured.
     """
 
     pixel: float
@@ -37,12 +37,12 @@ RATES = {
     "blocks": Rate(170, 220, 1, 0, 17, 8e6),
 }
 BINARY_RATES = {"trws": Rate(62, 40, 0, 0, 9, 4e6), "lslp": Rate(40, 52, 0, 0, 9, 20e6)}
-"""Of methods that store two labels as one number."""
+"""For methods that store two labels as one number."""
 WIDE_RATES = {"blocks": Rate(40, 170, 1, 0, 17, 8e6)}
-"""From `WIDE` labels on, where a block of the default width is a tree."""
+"""For `WIDE` labels or more, where a block of the default width is a tree."""
 WIDE = 16
 KKT_STATES, KKT_RATE = 4_000_000, 28
-"""Up to so many labels of pairs' pixels lslp ends with a report on its optimality; bytes of that per pair's label."""
+"""Number of edge states up to which lslp ends with a report on its optimality; bytes of the report per edge state."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,11 @@ class MemoryEstimate:
     program
         Python, its libraries and the compiled kernels.
     unary
-        The array of unaries that the model is made from, as 64-bit floats; it is the caller's, who may delete it before
-        solving.
+        The array of unaries from which the model is built, as 64-bit floats; the caller may delete it before solving.
     model
         The model that `grid_model` returns.
     build, solve
-        Most that building the model, and solving it, take at any time; both with the model, without the two above.
+        Peak memory of building the model, and of solving it; both include the model, but not `program` and `unary`.
 
     Examples
     --------
@@ -102,12 +101,12 @@ def estimate_memory(
     weighted: bool = False,
     memory_limit: float | None = None,
 ) -> MemoryEstimate:
-    """Estimate the memory that a `grid_model` and a solve on it will take, without building anything.
+    """Estimate the memory for building and solving a `grid_model`, without building anything.
 
     Parameters
     ----------
     shape
-        Of the picture, (H, W), or of a volume, (D, H, W), or a signal, (N,).
+        Shape of the image (H, W), volume (D, H, W) or signal (N,).
     n_labels
         Number of labels `L`.
     method
@@ -115,9 +114,9 @@ def estimate_memory(
     neighbours
         As for `grid_model`.
     weighted
-        Whether every pair has a weight of its own, as with a guide or with `contrast_weights`.
+        Whether pairs have individual weights, as with a guide or with `contrast_weights`.
     memory_limit
-        Bytes; the memory of the machine if not given, ``math.inf`` for no limit.
+        Limit in bytes; by default the memory of the machine, ``math.inf`` for no limit.
 
     Raises
     ------
@@ -159,7 +158,7 @@ def model_bytes(n: int, pairs: int, n_labels: int, weighted: bool) -> int:
 
 
 def _solve_bytes(n: int, pairs: int, n_labels: int, method: str) -> int:
-    """Largest number of bytes of a method, without the model."""
+    """Peak memory of a method in bytes, without the model."""
     if method not in RATES:
         raise UnknownName(f"no estimate for the method {method!r}, expected one of {', '.join(RATES)}")
     rate = RATES[method]

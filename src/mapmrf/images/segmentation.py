@@ -1,4 +1,4 @@
-"""A picture or volume into segments in one call: from scribbles, or by colour."""
+"""Segmentation of an image or volume in one call: from scribbles, or by colour."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mapmrf.images.solving import GAP_TOLERANCE, TIME_LIMIT, LabelledImage, Solv
 from mapmrf.method import Method
 
 SAMPLE = 50_000
-"""About as many pixels are grouped by colour."""
+"""Approximate number of pixels that are grouped by colour."""
 TINY = 1e-12
 
 
@@ -44,46 +44,45 @@ def segment(
     seed: int = 0,
     progress: bool = False,
 ) -> LabelledImage:
-    """Segment a picture or volume, from scribbles or into a number of colours.
+    """Segment an image or volume, from scribbles or into a number of colours.
 
-    What the labels look like is learned from the marked pixels (`unary_from_seeds`), which keep their label, or from
-    groups of similar colours (`kmeans`). Borders are drawn to edges of the picture (`contrast_weights`).
+    The colours of the labels are learned from the marked pixels (`unary_from_seeds`), which keep their label, or from
+    groups of similar colours (`kmeans`). Borders are attracted to edges of the image (`contrast_weights`).
 
     Parameters
     ----------
     image : (H, W) or (H, W, C)
-        The picture; a volume is (D, H, W) or (D, H, W, C).
+        The image; a volume is (D, H, W) or (D, H, W, C).
     seeds : (H, W) or int
-        Whole numbers: a mark for every pixel, `unmarked` for those that are to be labelled; or the number of labels.
+        Integers: a mark for every pixel, `unmarked` for those to be labelled; or the number of labels.
     weight
-        Log potential that a border of one pixel costs where the picture has no contrast; by default 30 with scribbles
-        and 5 without.
+        Cost of a border of one pixel where the image has no contrast; by default 30 with scribbles and 5 without.
     sigma, floor
-        Difference that counts as contrast, and the share of the weight that is left across the strongest edge; see
+        Difference that counts as contrast, and the share of the weight that remains across the strongest edge; see
         `contrast_weights`.
     components
         Gaussians per label, with scribbles.
     neighbours
         4 or 8; 6, 18 or 26 in a volume; two for each axis if not given.
     spacing : (n_axes,)
-        Distance of neighbours on every axis, by which weights are divided; 1 if not given.
+        Distance of neighbours along each axis, by which weights are divided; 1 if not given.
     mask : (H, W)
-        True for pixels that are to be labelled; the others get `unmarked`.
+        True for pixels to be labelled; the others get `unmarked`.
     channel_axis
-        Axis of the channels. With scribbles, it is the last one by default if the image has one axis more than they;
+        Axis of the channels. With scribbles, the default is the last axis if the image has one more than they;
         without, the image has no channels by default.
     label_costs : (L,)
-        What each label costs if any pixel has it, a number if all cost the same; see `grid_model`. Labels with
-        scribbles are always in use.
+        Cost of each label if any pixel has it, or one number for all; see `grid_model`. Labels with scribbles are
+        always in use.
     unmarked
-        The number of unmarked pixels in `seeds`: 0 for markers as scikit-image has them.
+        The value of unmarked pixels in `seeds`: 0 for markers as in scikit-image.
     method, time_limit, gap_tolerance, threads, seed, progress
-        As for `solve`. A method object such as ``mapmrf.TRWS(max_iterations=50)`` brings its own options.
+        As for `solve`. Use a method object such as ``mapmrf.TRWS(max_iterations=50)`` to set its options.
 
     Returns
     -------
     LabelledImage
-        Its `image` has a mark for every pixel, or without scribbles the number of its colour, from 0 on.
+        Its `image` has a mark for every pixel or, without scribbles, the index of its colour.
 
     Examples
     --------
@@ -98,7 +97,7 @@ def segment(
     else:
         marks = as_ints(seeds, "seeds")
         lattice = Lattice(marks.shape, checked_mask(mask, marks.shape))
-        pixels = channels_for(image, lattice, -1 if channel_axis is None else channel_axis, "the picture")
+        pixels = channels_for(image, lattice, -1 if channel_axis is None else channel_axis, "the image")
     inside = checked_mask(mask, marks.shape)
     pixels = finite_inside(pixels, inside)
     if np.ndim(seeds) == 0:
@@ -133,7 +132,7 @@ def segment(
 
 
 def _by_colour(pixels: Floats, inside: Bools | None, n_labels: int, seed: int) -> tuple[Floats, Ints]:
-    """Unaries of as many groups of similar colours, each a Gaussian of the same spread; and the labels."""
+    """Unaries of `n_labels` groups of similar colours, each a Gaussian of the same spread, and the labels."""
     known = pixels.reshape(-1, pixels.shape[-1]) if inside is None else pixels[inside]
     if not 2 <= n_labels <= len(known):
         raise OptionError(f"seeds is {n_labels}, expected scribbles, or a number of labels from 2 to {len(known)}")

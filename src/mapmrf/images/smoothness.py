@@ -1,4 +1,4 @@
-"""What two neighbours of weight 1 lose when their labels differ."""
+"""Cost of different labels for two neighbours of weight 1."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def smoothness_table(
     n_labels
         Number of labels `L`.
     truncation
-        The most that a pair of weight 1 loses, for ``linear`` and ``quadratic``; no limit if not given. For
+        Maximum cost of a pair of weight 1, for ``linear`` and ``quadratic``; no limit if not given. For
         ``quadratic`` it is the limit of the squared distance.
     values : (L,) or (L, C)
         Grey level, disparity or colour of a label, for ``linear`` and ``quadratic``; 0, 1, 2, ... if not
@@ -70,7 +70,7 @@ def base_table(
     if isinstance(smoothness, str):
         return smoothness_table(smoothness, n_labels, truncation=truncation, values=values)
     if truncation is not None or values is not None:
-        raise OptionError("truncation and values go with linear and quadratic, not with a table of one's own")
+        raise OptionError("truncation and values apply to linear and quadratic, not to a custom table")
     table = numbers(smoothness, "smoothness")
     if table.shape != (n_labels, n_labels):
         raise GraphError(f"smoothness has shape {table.shape}, expected {(n_labels, n_labels)} = (L, L)")
@@ -78,13 +78,13 @@ def base_table(
 
 
 def checked_potentials(array: Floats, costs: bool, what: str, place: str) -> Floats:
-    """Log potentials from log potentials or costs; an entry that cannot be one is an error that names it."""
+    """Log potentials from log potentials or costs; raise GraphError naming an invalid entry."""
     check_entries(array, costs, what, place)
     return np.asarray(0.0 - array if costs else array)  # no -0.0
 
 
 def check_entries(array: NDArray[Any], costs: bool, what: str, place: str, mask: Bools | None = None) -> None:
-    """Raise GraphError that names the first entry which is neither a potential nor a cost, if there is one."""
+    """Raise GraphError naming the first invalid entry, if there is one."""
     wrong = np.isnan(array) | (array == (-np.inf if costs else np.inf))
     if mask is not None:
         wrong &= mask[..., None]

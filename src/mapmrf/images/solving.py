@@ -1,4 +1,4 @@
-"""What the one-call functions share: their answer, the options of a solve, and the start of models with label costs."""
+"""Shared by the one-call functions: their answer, the options of a solve, and the start of models with label costs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from mapmrf.result import Result
 from mapmrf.solver import solve
 
 TIME_LIMIT = 30.0
-"""Seconds that a one-call function takes at most unless told otherwise."""
+"""Default time limit of a one-call function, in seconds."""
 GAP_TOLERANCE = 1e-4
-"""Relative gap at which it ends unless told otherwise."""
+"""Default relative gap at which it ends."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,11 +29,11 @@ class LabelledImage:
     Attributes
     ----------
     image : (H, W)
-        What the labels stand for: the marks of `segment`, the grey levels of `denoise`, the disparities of `stereo`.
+        The values of the labels: the marks of `segment`, the grey levels of `denoise`, the disparities of `stereo`.
     labels : (H, W)
-        The labels, from 0 on; -1 outside of the mask.
+        The labels, from 0 on; -1 outside the mask.
     result : Result
-        Value, bound, gap, status, and the rest of what `solve` returns.
+        The full result of `solve`: value, bound, gap, status, and so on.
 
     Examples
     --------
@@ -51,7 +51,7 @@ class LabelledImage:
     result: Result
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """The image, so that functions of arrays take the answer itself."""
+        """The image, so that the answer can be passed to functions of arrays."""
         return np.array(self.image, dtype=dtype) if copy else np.asarray(self.image, dtype=dtype)
 
 
@@ -81,7 +81,7 @@ class SolveOptions(NamedTuple):
     def image(
         self, graph: FactorGraph, shape: tuple[int, ...], mask: Bools | None, looks: NDArray[Any]
     ) -> LabelledImage:
-        """Solve a model of pixels and show each label as one of `looks`, the last of which is for no label."""
+        """Solve a model of pixels and show each label as one of `looks`, the last of which means no label."""
         result = self.run(graph)
         labels = to_image(result, shape, mask=mask)
         return LabelledImage(looks[labels], labels, result)
@@ -89,8 +89,8 @@ class SolveOptions(NamedTuple):
     def with_prices(self, build: Callable[[Floats | None], FactorGraph], prices: Floats) -> Result:
         """Solve a model with label costs, from a labelling of the model without them.
 
-        That labelling is solved for in half of the time; then labels are given up, the most rewarding first, as long as
-        that pays. Moves of single pixels alone would rarely give up a label.
+        That labelling gets half of the time; then labels are given up, the most profitable first, as long as that pays.
+        Moves of single pixels alone would rarely give up a label.
         """
         half = None if self.time_limit is None else self.time_limit / 2
         plain = self._replace(time_limit=half).run(build(None))
@@ -100,9 +100,9 @@ class SolveOptions(NamedTuple):
 
 
 def give_up_labels(graph: FactorGraph, pixels: Ints, n_labels: int) -> Ints:
-    """A labelling of a model with label costs from one of its pixels: labels are given up while that improves it.
+    """Extend a labelling of the pixels to a model with label costs: labels are given up while that improves it.
 
-    Pixels of a label that is given up take the best of the others in use for themselves.
+    Pixels of a label that is given up get their best label among the others in use.
     """
     unary = graph.theta_v[: len(pixels) * n_labels].reshape(-1, n_labels)
     best = _with_use(pixels, n_labels)

@@ -1,4 +1,4 @@
-"""Models with one variable per region of an over-segmented picture."""
+"""Models with one variable per region of an over-segmented image."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Adjacency:
     Attributes
     ----------
     pairs : (n_pairs, 2)
-        Regions that touch, the smaller number first, in ascending order.
+        Regions that touch, the smaller index first, in ascending order.
     lengths : (n_pairs,)
         Pairs of neighbouring pixels across the border, diagonal ones counted as one over the square root of 2; with a
         guide, the sum of their contrast weights.
@@ -70,14 +70,14 @@ def region_adjacency(
     neighbours
         4 or 8: whether pixels that meet at a corner touch; 6, 18 or 26 in a volume; two for each axis if not given.
     guide : (H, W) or (H, W, C)
-        A picture: pairs of pixels across the border are weighted by their contrast, as in `contrast_weights`.
+        An image: pairs of pixels across the border are weighted by their contrast, as in `contrast_weights`.
     sigma
         Difference that counts as contrast in the guide; the root mean square difference of all pairs of neighbours, in
-        the whole picture, if not given.
+        the whole image, if not given.
     spacing : (n_axes,)
-        Distance of neighbours on every axis, by which pairs are divided; 1 if not given.
+        Distance of neighbours along each axis, by which pairs are divided; 1 if not given.
     channel_axis
-        Axis of the channels of a guide that has one axis more than the segments.
+        Axis of the channels of a guide that has one more axis than the segments.
 
     Examples
     --------
@@ -110,12 +110,12 @@ def region_adjacency(
 
 
 def region_sums(pixels: ArrayLike, segments: ArrayLike) -> Floats:
-    """Sum of a picture's channels, or of the log potentials of labels, over every region.
+    """Sum of an image's channels, or of the log potentials of labels, over every region.
 
     Parameters
     ----------
     pixels : (H, W, C)
-        What is summed up, such as the unaries (H, W, L) of a `grid_model`.
+        The values to sum, such as the unaries (H, W, L) of a `grid_model`.
     segments : (H, W)
         Number of the region of every pixel, from 0 on.
 
@@ -159,7 +159,7 @@ def superpixel_model(
     """Build the model of regions: a label per region, and touching regions tend to agree.
 
     A pair of regions has `weight` times the length of its border (see `region_adjacency`) as weight. With unaries that
-    are sums over pixels (`region_sums`) this is `grid_model` on the same picture with one label for all pixels of a
+    are sums over pixels (`region_sums`), this is `grid_model` on the same image with one label for all pixels of a
     region: every labelling has the same log potential in both.
 
     Parameters
@@ -176,13 +176,13 @@ def superpixel_model(
     truncation, neighbours, channel_axis, costs, memory_limit
         As for `grid_model`.
     spacing : (n_axes,)
-        Distance of neighbours on every axis; 1 if not given.
+        Distance of neighbours along each axis; 1 if not given.
     label_costs : (L,)
-        What each label costs that any region has; as for `grid_model`.
+        Cost of each label that any region has; as for `grid_model`.
     weight
         Weight of a border of length 1, at least 0.
     guide : (H, W) or (H, W, C)
-        A picture whose edges are where labels may change.
+        An image at whose edges labels may change.
     sigma
         Difference that counts as contrast in the guide.
     contrast
@@ -193,7 +193,7 @@ def superpixel_model(
     Returns
     -------
     FactorGraph
-        Variable `i` is region `i`; `label_image` turns a result into a picture.
+        Variable `i` is region `i`; `label_image` turns a result into an image.
 
     Examples
     --------

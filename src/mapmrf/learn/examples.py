@@ -1,4 +1,4 @@
-"""Examples to learn from: a model, its true labels, and what other labels cost."""
+"""Training examples: a model, its true labels, and the loss of other labels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Example:
     truth : (n_vars,)
         The true labels.
     loss_v : (n_states,)
-        What each state of each variable costs, laid out like ``theta_v``.
+        Loss of each state of each variable, laid out like ``theta_v``.
 
     Examples
     --------
@@ -44,7 +44,7 @@ class Example:
 
     @classmethod
     def of(cls, model: LinearModel, truth: ArrayLike, loss: ArrayLike | Sequence[ArrayLike] | None = None) -> Example:
-        """An example with Hamming loss, or with a loss of your own.
+        """An example with Hamming loss or a custom loss.
 
         Parameters
         ----------
@@ -53,7 +53,7 @@ class Example:
         truth : (n_vars,)
             The true labels, which the model must allow.
         loss : (n_vars,), (n_vars, n_states) or n_vars arrays of (card,)
-            As in `mapmrf.bridges.loss_augmented`: 1 for each wrong label, or a price per variable or per state.
+            As in `mapmrf.bridges.loss_augmented`: 1 for each wrong label, or a loss per variable or per state.
 
         Examples
         --------
@@ -72,7 +72,7 @@ class Example:
         return cls(model, labels, loss_v)
 
     def loss(self, labels: ArrayLike) -> float:
-        """What labels (n_vars,) cost.
+        """Loss of labels (n_vars,).
 
         Examples
         --------
@@ -101,7 +101,7 @@ class Example:
 
 
 def check_examples(examples: Sequence[Example]) -> int:
-    """The number of weights that all examples share; OptionError unless there are examples and they agree."""
+    """The common number of weights of all examples; raise OptionError if they differ or there are none."""
     sizes = {example.model.n_weights for example in examples}
     if len(sizes) != 1:
         found = f"models of {sorted(sizes)} weights" if sizes else "no examples"

@@ -17,14 +17,14 @@ from mapmrf.graph_checks import as_array, as_ints
 
 @dataclass(frozen=True, eq=False)
 class LinearModel:
-    """A model whose potentials are linear in weights that many models share.
+    """A model whose potentials are linear in weights, which many models may share.
 
     Attributes
     ----------
     graph
         The structure, and the part of the potentials that no weight changes; `-inf` stays `-inf`.
     matrix : (n_potentials, n_weights), sparse
-        What the weights are multiplied by to get the rest: a row for each entry of ``theta_v``, then of ``theta_t``.
+        Coefficients of the weights for the rest: a row for each entry of ``theta_v``, then of ``theta_t``.
 
     Examples
     --------
@@ -75,8 +75,8 @@ class LinearModel:
         n_states
             Number of states; needed if `unary` has two axes.
         tables : (n_tables, n_states, n_states)
-            Tables whose combination a pair's table is: one weight for each edge feature and table. Without it, every
-            entry of a table has its own weight. ``np.eye(n_states)[None]`` is Potts.
+            Basis tables of the pairs' tables: one weight for each edge feature and basis table. By default, every entry
+            of a table has its own weight. ``np.eye(n_states)[None]`` is Potts.
 
         Examples
         --------
@@ -124,7 +124,7 @@ class LinearModel:
         return replace(self.graph, theta_v=self.graph.theta_v + theta[:n], theta_t=self.graph.theta_t + theta[n:])
 
     def features(self, labels: ArrayLike) -> Floats:
-        """What the weights are multiplied by in the log potential of labels (n_vars,): (n_weights,).
+        """Coefficients of the weights in the log potential of labels (n_vars,): (n_weights,).
 
         ``at(w).value(labels) == graph.value(labels) + w @ features(labels)``.
 
@@ -138,7 +138,7 @@ class LinearModel:
         return np.asarray(potential_counts(self.graph, self.graph.check_labels(labels)) @ self.matrix)
 
     def check_weights(self, weights: ArrayLike) -> Floats:
-        """The weights (n_weights,) as an array; GraphError unless there are as many as needed, all finite.
+        """The weights (n_weights,) as an array; raise GraphError unless their number is right and all are finite.
 
         Examples
         --------

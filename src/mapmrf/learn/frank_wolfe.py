@@ -17,7 +17,7 @@ from mapmrf.quick import QUICK, Inference
 from mapmrf.result import Result
 
 MOVES = 10
-"""Moves of an example's part of the dual after its inference, which takes much longer than these."""
+"""Number of moves of an example's part of the dual after inference, which takes much longer."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class StructuredSVM:
 
     Each step takes one example, finds its most violated labelling, and then moves the example's part of the dual from
     the worst of the labellings found so far to the best, a few times, each time by the best length (pairwise steps;
-    Osokin et al., ICML 2016). Training ends when the duality gap is within the tolerance. Ctrl-C ends it, too, with
+    Osokin et al., ICML 2016). Training ends when the duality gap is within the tolerance. Ctrl-C also ends it, with
     the weights so far.
 
     Attributes
@@ -36,11 +36,11 @@ class StructuredSVM:
     epochs
         Passes over the examples, in a random order each.
     tol
-        Gap between objective and dual at which to stop, relative to the mean over the examples of their largest loss.
+        Gap between objective and dual at which to stop, relative to the examples' mean largest loss.
     averaging
         Whether the weights are averaged over the steps, late ones counting more: better at first, slower in the end.
     check_every
-        Epochs between two measurements of the gap, which cost as much as an epoch.
+        Epochs between measurements of the gap, which cost as much as an epoch.
     inference
         How labellings are found: see `hinge_loss`. Objective and dual hold if it is exact.
     seed
@@ -71,7 +71,7 @@ class StructuredSVM:
             raise OptionError(f"epochs is {self.epochs} and check_every {self.check_every}, expected at least 1")
 
     def fit(self, examples: Sequence[Example], callback: TrainingCallback | None = None) -> Trained:
-        """Learn from examples; `callback` gets every `TrainingPoint`, and ends training by a true answer.
+        """Learn from examples; `callback` gets every `TrainingPoint`, and ends training by returning true.
 
         Examples
         --------
@@ -98,21 +98,21 @@ class StructuredSVM:
 
 
 class Corners:
-    """The labellings of one example that its part of the dual combines, and how much of each.
+    """The labellings of one example in its part of the dual, and their shares.
 
     Attributes
     ----------
     w, loss : (n_corners, n_weights), (n_corners,)
-        What a whole corner contributes to the weights and to the linear part of the dual.
+        Contributions of each corner to the weights and to the linear part of the dual.
     share : (n_corners,)
-        The combination: not negative, and in all 1.
+        The convex combination: non-negative, with sum 1.
     """
 
     def __init__(self, w: Floats, loss: float) -> None:
         self.w, self.loss, self.share = w[None], np.array([loss]), np.ones(1)
 
     def add(self, w: Floats, loss: float) -> None:
-        """Take one more corner in, and drop those that are not used, unless it is there already."""
+        """Add a corner unless it is already present, and drop those that are not used."""
         if np.any((self.loss == loss) & np.all(self.w == w, axis=1)):
             return
         used = self.share > 0
@@ -120,7 +120,7 @@ class Corners:
         self.share = np.append(self.share[used], 0.0)
 
     def move(self, weights: Floats, regularisation: float) -> tuple[Floats, float]:
-        """Move share from the worst corner in use to the best, as far as the dual rises; return the changes."""
+        """Move share from the worst corner in use to the best, as far as the dual increases; return the changes."""
         rise = self.loss - regularisation * (self.w @ weights)
         best, worst = int(rise.argmax()), int(np.where(self.share > 0, rise, np.inf).argmin())
         along = self.w[best] - self.w[worst]
@@ -142,7 +142,7 @@ class BlockDual:
     mean_weights, mean_linear
         Their averages over the steps.
     corners
-        What each example contributes; the true labelling, at first.
+        Contributions of each example; initially the true labelling.
     known
         The last result of inference on each example, from which the next starts.
     """

@@ -19,15 +19,15 @@ class Hinge(NamedTuple):
     Attributes
     ----------
     value
-        The loss, at least 0; a lower limit unless `exact`.
+        The loss, at least 0; a lower bound unless `exact`.
     gradient : (n_weights,)
         A subgradient at the weights.
     labels : (n_vars,)
         The most violated labelling found.
     exact
-        Whether no other is violated more.
+        Whether it is proven to be the most violated one.
     result
-        The Result of inference, to start the next from.
+        The Result of inference, for a warm start of the next call.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def hinge_loss(
     found = example.model.check_weights(weights)
     augmented = example.augmented(found)
     result = infer(augmented, inference, initial=initial, seed=seed)
-    at_truth = augmented.value(example.truth)  # the truth itself may cost something
+    at_truth = augmented.value(example.truth)  # the truth itself may have a loss
     labels = result.labels if result.value >= at_truth else example.truth  # inference may miss it
     value = max(result.value, at_truth) - example.model.at(found).value(example.truth)
     gradient = example.model.features(labels) - example.model.features(example.truth)

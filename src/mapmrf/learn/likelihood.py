@@ -29,7 +29,7 @@ class Likelihood(NamedTuple):
     error
         Standard error of the value.
     result
-        The last Result of inference, to start the next from.
+        The last Result of inference, for a warm start of the next call.
 
     Examples
     --------
@@ -57,8 +57,8 @@ def log_likelihood(
 ) -> Likelihood:
     """Estimate ``score(truth) - log Z``, Z by the mean maximum of models with Gumbel noise on all unary potentials.
 
-    That mean is at least log Z, and equal to it where there are no factors. With one seed the estimate is a concave
-    function of the weights, and the gradient is its own.
+    That mean is at least log Z, and equal to it where there are no factors. For a fixed seed, the estimate is a concave
+    function of the weights, and the gradient is exact.
 
     Parameters
     ----------

@@ -25,8 +25,8 @@ Target = Literal["hinge", "likelihood"]
 class StochasticDescent:
     """Minimise ``regularisation / 2 |w|^2`` plus the mean hinge loss, or minus the mean log likelihood.
 
-    One example at a time, in a random order, with steps that shrink; the weights returned are averaged over the steps,
-    late ones counting more. Ctrl-C ends training with the weights so far.
+    Steps use one example at a time, in random order, and decrease in length; the weights returned are averaged over the
+    steps, late ones counting more. Ctrl-C ends training with the weights so far.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class StochasticDescent:
     epochs
         Passes over the examples.
     samples
-        Perturbed models per example and step, for the likelihood; drawn anew in each step.
+        Perturbed models per example and step, for the likelihood; redrawn in each step.
     step
         Length of the steps: ``step / sqrt(t)`` in step t; None for ``1 / (regularisation t)``.
     inference
@@ -72,7 +72,7 @@ class StochasticDescent:
             raise OptionError(f"epochs is {self.epochs} and samples {self.samples}, expected at least 1")
 
     def fit(self, examples: Sequence[Example], callback: TrainingCallback | None = None) -> Trained:
-        """Learn from examples; `callback` gets a `TrainingPoint` per epoch, and ends training by a true answer.
+        """Learn from examples; `callback` gets a `TrainingPoint` per epoch, and ends training by returning true.
 
         Examples
         --------

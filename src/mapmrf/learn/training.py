@@ -1,4 +1,4 @@
-"""What training reports, and the loop that limits, callbacks and Ctrl-C share."""
+"""The results of training, and its log with callbacks and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ class TrainingPoint(NamedTuple):
     epoch
         Passes over the examples so far.
     objective
-        Regularised loss of the weights; a lower limit unless `exact`. Of stochastic training an average over the epoch.
+        Regularised loss of the weights; a lower bound unless `exact`. In stochastic training, an average over the
+        epoch.
     dual
-        Lower limit of the optimum, if all inference was exact; -inf where training has none.
+        Lower bound on the optimum, if all inference was exact; -inf if there is none.
     exact
         Whether all inference for these figures was proven optimal.
     weights : (n_weights,)
@@ -55,7 +56,7 @@ TrainingCallback = Callable[[TrainingPoint], bool | None]
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """Weights that were learnt.
+    """Learned weights.
 
     Attributes
     ----------
@@ -88,7 +89,7 @@ class Trained:
         return f"Trained({self.status}, {len(self.weights)} weights{last})"
 
     def predict(self, model: LinearModel | FactorGraph, inference: Inference | None = None) -> Result:
-        """Labels of a model at the weights, by the inference of training or another.
+        """Predict the labels of a model, by the inference of training or another.
 
         Examples
         --------
@@ -103,7 +104,7 @@ class Trained:
 
 
 class TrainingLog:
-    """The points so far, and whether training is to end."""
+    """The points so far, and whether training must end."""
 
     def __init__(self, callback: TrainingCallback | None) -> None:
         self.callback = callback
@@ -119,7 +120,7 @@ class TrainingLog:
         return self.cancelled
 
     def add(self, point: TrainingPoint) -> None:
-        """Note a point and call the callback."""
+        """Record a point and call the callback."""
         self.points.append(point)
         if self.callback is not None and self.callback(point):
             self.cancelled = True

@@ -1,7 +1,7 @@
 """Figures, drawn with matplotlib: ``pip install 'mapmrf[plots]'``. Every function returns a Figure to be saved.
 
-No window is opened and the global state of matplotlib is left alone, so this works without a display. The colours are
-safe for colour-blind readers, and lines also differ in their dashes for printing in grey.
+No window is opened and the global state of matplotlib is not changed, so this works without a display. The colours are
+safe for colour-blind readers, and lines also differ in their dashes for greyscale printing.
 """
 
 from mapmrf.plots._compare import compare

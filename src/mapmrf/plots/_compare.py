@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 MARKERS = ("o", "s", "^", "D", "v")
 DECADES = 30.0
-"""Ratio of the longest to the shortest run from which on the axis of time is logarithmic."""
+"""Ratio of the longest to the shortest run from which the time axis is logarithmic."""
 
 
 def compare(runs: Mapping[str, Run] | Sequence[Result], *, title: str = "") -> Figure:
     """Draw the best value (solid) and the best bound (dashed) of several runs against time.
 
-    The mark at the end of a run is filled if the labelling is proven optimal. The axis of time is logarithmic where
-    the runs differ much in length.
+    The marker at the end of a run is filled if the labelling is proven optimal. The time axis is logarithmic if the
+    runs differ much in length.
 
     Parameters
     ----------
     runs
         Results, or name -> result or trace.
     title
-        Text above the picture.
+        Title of the figure.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def compare(runs: Mapping[str, Run] | Sequence[Result], *, title: str = "") -> F
 
 
 def _named(runs: Mapping[str, Run] | Sequence[Result]) -> dict[str, Run]:
-    """The runs by name; those without one go by their method, numbered where it occurs again."""
+    """The runs by name; by default that of their method, numbered if repeated."""
     if isinstance(runs, Mapping):
         return dict(runs)
     named: dict[str, Run] = {}
@@ -80,7 +80,7 @@ def _curves(axes: Any, k: int, name: str, points: Sequence[TracePoint], run: Run
     end: dict[str, Any] = {"marker": marker, "markevery": [-1], "markerfacecolor": colour if proven else "white"}
     axes.plot(times, values, label=literal(name), **style, **(end if values else {}))
     bounds = column(points, "bound", "seconds")
-    # The mark shows the bound of a run that was over at once.
+    # The marker shows the bound of a run that ended immediately.
     end = {"marker": "_", "markevery": [-1], "markersize": 7}
     axes.plot(*bounds, linestyle=(0, (4, 2)), alpha=0.85, **style, **(end if bounds[1] else {}))
     return values, bounds[1]

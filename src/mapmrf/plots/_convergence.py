@@ -18,25 +18,25 @@ VALUES: Styles = {"bound": (VERMILION, "--"), "relaxed_value": (GREEN, "-."), "v
 RESIDUALS: Styles = {"primal": (PURPLE, "-"), "sphere": (INK, "--")}
 RHO: Styles = {"rho": (MUTED, "-")}
 PANELS = ((RESIDUALS, "residual", 1.6), (RHO, "rho", 1.0))
-"""The panels below the values: columns, caption and height in inches."""
+"""The panels below the values: columns, label and height in inches."""
 TINTS = ("#f1f1f1", "#e3edf5", "#f7eedd", "#e4f1e9")
 LETTER, LINE = 0.0135, 0.03
-"""Width of a letter, and height of a line, of a phase's name as shares of the axes."""
+"""Width of a letter and height of a line of a phase's name, as shares of the axes."""
 
 
 def convergence(run: Run, *, over: Over | None = None, title: str | None = None) -> Figure:
-    """Draw a run: value, relaxed value and bound above; residuals and rho, where the method has them, below.
+    """Draw a run: value, relaxed value and bound at the top; residuals and rho, if the method has them, below.
 
-    Shaded spans are the phases of the method. Points of a bad start may lie outside the picture.
+    Shaded spans are the phases of the method. Points of a bad start may lie outside the figure.
 
     Parameters
     ----------
     run
         A result, or a trace such as `mapmrf.result.read_trace` returns.
     over
-        What the axis counts, ``"iterations"`` or ``"seconds"``. By default iterations, unless they hardly move.
+        Horizontal axis: ``"iterations"`` or ``"seconds"``. By default iterations, unless they hardly change.
     title
-        Text above the picture; by default the method, and how the run ended.
+        Title of the figure; by default the method, and how the run ended.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def _title(run: Run) -> str:
 
 
 def _values(axes: Any, points: Sequence[TracePoint], over: Over) -> None:
-    """Draw the columns that are measured in log potential."""
+    """Draw the columns in units of log potential."""
     shown = [_line(axes, points, name, style, over) for name, style in VALUES.items()]
     limits = view(shown)
     if limits is None:
@@ -100,7 +100,7 @@ def _positive(axes: Any, points: Sequence[TracePoint], styles: Styles, over: Ove
 
 
 def _line(axes: Any, points: Sequence[TracePoint], name: str, style: tuple[str, str], over: Over) -> list[float]:
-    """Draw a column, and return what is drawn of it."""
+    """Draw a column; return the values drawn."""
     places, numbers = column(points, name, over, positive=axes.get_yscale() == "log")
     if numbers:
         axes.plot(
@@ -109,8 +109,8 @@ def _line(axes: Any, points: Sequence[TracePoint], name: str, style: tuple[str, 
             color=style[0],
             linestyle=style[1],
             linewidth=1.4,
-            drawstyle="steps-post" if name in ("value", "bound") else "default",  # the best so far stays what it is
-            marker="o" if len(numbers) == 1 else None,  # a line through a single point would not be seen
+            drawstyle="steps-post" if name in ("value", "bound") else "default",  # constant until the next point
+            marker="o" if len(numbers) == 1 else None,  # a line through a single point would be invisible
             label=name.replace("_", " "),
         )
     return numbers
@@ -125,7 +125,7 @@ def _shade(axes: Any, spans: Sequence[tuple[str, float, float]]) -> None:
 
 
 def _name(axes: Any, spans: Sequence[tuple[str, float, float]]) -> bool:
-    """Write the names of the phases above the axes, slanting if there is little room, and say if any is there."""
+    """Write the names of the phases above the axes, slanted if there is little room; return whether there are any."""
     if len({name for name, _, _ in spans}) < 2:
         return False
     begin, end = spans[0][1], spans[-1][2]

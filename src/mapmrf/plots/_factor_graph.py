@@ -25,9 +25,9 @@ FULL_VARS, FULL_FACTORS, FULL_LATTICE = 150, 500, 400
 PRIMAL_VARS, PRIMAL_LATTICE, PRIMAL_PAIRS = 1000, 10_000, 25_000
 """Variables, and pairs that share a factor, of the largest model that is drawn at all."""
 LONGEST_INSIDE = 3
-"""Letters of a name that fit into a circle."""
+"""Number of letters that fit into a circle."""
 ROOM = 1.5
-"""How much further apart circles are if their names are below them."""
+"""Factor on the distance of circles if their names are below them."""
 SMALLEST_PRINT = 4.0
 """Font size below which a name is left out."""
 
@@ -35,18 +35,18 @@ SMALLEST_PRINT = 4.0
 def factor_graph(graph: FactorGraph, *, labels: ArrayLike | Result | None = None, title: str = "") -> Figure:
     """Draw the structure of a small model: variables as circles, factors on two or more of them as squares.
 
-    Lattices are drawn as lattices; the layout of other models lets distances on paper follow those in the graph.
-    Potentials of single variables are part of the circles. Of a model with more than some hundred variables only the
-    primal graph is drawn: dots for the variables, lines between those that share a factor.
+    Lattices are drawn as lattices; in other layouts, distances follow those in the graph. Unary potentials are part of
+    the circles. For a model with more than some hundred variables, only the primal graph is drawn: dots for the
+    variables, lines between those that share a factor.
 
     Parameters
     ----------
     graph
         The model.
     labels : (n_vars,)
-        A labelling, or a result: the circles take the colours of their labels.
+        A labelling, or a result: the circles get the colours of their labels.
     title
-        Text above the picture.
+        Title of the figure.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def factor_graph(graph: FactorGraph, *, labels: ArrayLike | Result | None = None
 
 @dataclass(frozen=True)
 class _Sheet:
-    """The axes, and how many points of print a unit of the layout is long."""
+    """The axes, and the length of a layout unit in points."""
 
     axes: Any
     unit: float
@@ -95,7 +95,7 @@ def _drawn_in_full(graph: FactorGraph, shape: tuple[int, int] | None) -> bool:
 
 def _check_size(graph: FactorGraph, shape: tuple[int, int] | None) -> None:
     if graph.n_vars == 0:
-        raise GraphError("the model has no variables: there is nothing to draw")
+        raise GraphError("the model has no variables, nothing to draw")
     most = PRIMAL_VARS if shape is None else PRIMAL_LATTICE
     if graph.n_vars > most:
         what = "variables" if shape is None else "variables of a lattice"
@@ -107,7 +107,7 @@ def _check_size(graph: FactorGraph, shape: tuple[int, int] | None) -> None:
 
 
 def _title(graph: FactorGraph, in_full: bool) -> str:
-    """What the drawing leaves out."""
+    """The title, with what the drawing leaves out."""
     parts = []
     if not in_full:
         parts.append(f"{graph.n_vars} variables; lines join those that share one of {graph.n_factors} factors")
@@ -117,7 +117,7 @@ def _title(graph: FactorGraph, in_full: bool) -> str:
 
 
 def _sheet(layout: PrimalLayout) -> _Sheet:
-    """A figure whose size follows that of the layout."""
+    """A figure sized to fit the layout."""
     nodes = np.concatenate([layout.variables, layout.lines.reshape(-1, 2)])
     low, high = nodes.min(axis=0) - 1.0, nodes.max(axis=0) + 1.0
     wide, tall = (high - low).tolist()
@@ -181,7 +181,7 @@ def _names(sheet: _Sheet, texts: list[str], places: Floats, inks: list[str] | No
 
 
 def _texts(graph: FactorGraph, labels: Ints | None) -> list[str]:
-    """Names of the variables, with those of their states where both are known; numbers where there are none."""
+    """Names of the variables, with those of their states if known; indices if there are no names."""
     if graph.names is None:
         return [str(i) for i in range(graph.n_vars)]
     states = graph.names.states
@@ -192,7 +192,7 @@ def _texts(graph: FactorGraph, labels: Ints | None) -> list[str]:
 
 
 def _inks(graph: FactorGraph, labels: Ints) -> list[str]:
-    """Black or white for every circle, whichever is seen better on the colour of its label."""
+    """Black or white for every circle, whichever contrasts better with the colour of its label."""
     rgb = colours(labels, int(graph.card.max())) / 255.0
     return ["black" if bright > 0.5 else "white" for bright in rgb @ [0.3, 0.6, 0.1]]
 
@@ -210,7 +210,7 @@ def _legend(sheet: _Sheet, graph: FactorGraph, layout: PrimalLayout, labels: Int
         handles += [] if hard.all() else [mark("s", INK, "factor", 6)]
         handles += [mark("s", VERMILION, "hard factor", 6)] if hard.any() else []
         if len(layout.stubs):
-            handles.append(Line2D([], [], color=MUTED, linestyle=":", label="continues at the other side"))
+            handles.append(Line2D([], [], color=MUTED, linestyle=":", label="continues on the other side"))
     if labels is not None:
         count, used = int(graph.card.max()), np.unique(labels).tolist()
         if len(used) > MOST_SQUARES:

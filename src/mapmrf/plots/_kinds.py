@@ -1,4 +1,4 @@
-"""What a relaxed solution is at each variable."""
+"""The kind of a relaxed solution at each variable."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NAMES = {Kind.VALID: "integer", Kind.UNIFORM: "uniform", Kind.FRACTIONAL: "fractional"}
 COLOURS = {Kind.VALID: "#dbe6ec", Kind.UNIFORM: ORANGE, Kind.FRACTIONAL: BLUE}
-"""Light, middle and dark, so that they differ in grey as well."""
+"""Light, medium and dark, so that they also differ in greyscale."""
 
 
 def kinds(
@@ -27,20 +27,20 @@ def kinds(
 ) -> Figure:
     """Draw which variables of a relaxed solution are integer, uniform, or otherwise fractional.
 
-    With the model of a lattice this is a map, in other cases a bar with the fractions. Whether the solution is
-    approximate, that is outside of the local polytope, is a matter of all variables together: the title says it, and
-    by how much a constraint is violated.
+    For the model of a lattice this is a map, otherwise a bar with the fractions. Whether the solution is approximate,
+    that is, outside the local polytope, depends on all variables together: this is stated in the title, with the
+    largest violation of a constraint.
 
     Parameters
     ----------
     result
-        The answer of a method that has a relaxed solution.
+        A result with a relaxed solution.
     graph
-        The model that was solved; only with it, and with `result.mu_v`, there is a map.
+        The model that was solved; a map needs it and `result.mu_v`.
     shape
-        Height and width of the map, if the model is not recognised as a lattice or is none.
+        Height and width of the map, if the model is not a lattice or not recognised as one.
     title
-        Text above the picture.
+        Title of the figure.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def kinds(
     text = _title(result, result.kind, result.kind_fractions) if title is None else title
     if graph is None or result.mu_v is None:
         if shape is not None:
-            raise GraphError(f"a map needs {'the model' if graph is None else 'result.mu_v'}, which is not there")
+            raise GraphError(f"a map needs {'the model' if graph is None else 'result.mu_v'}, which is missing")
         return _bar(result.kind_fractions, text)
     shape = shape or lattice_shape(graph)
     found = kinds_of(graph, result.mu_v)
@@ -62,7 +62,7 @@ def kinds(
 
 
 def kinds_of(graph: FactorGraph, mu_v: Floats) -> Ints:
-    """For every variable the place of its kind in `NAMES`, decided with the tolerance of `mapmrf.polytope`."""
+    """The index in `NAMES` of every variable's kind, by the tolerance of `mapmrf.polytope`."""
     if mu_v.shape != graph.theta_v.shape:
         raise GraphError(f"mu_v has {mu_v.size} entries, expected {graph.theta_v.size}: it belongs to another model")
     if graph.n_vars == 0:
@@ -81,7 +81,7 @@ def _title(result: Result, kind: Kind, fractions: KindFractions) -> str:
 
 
 def _entries(fractions: Floats) -> dict[str, Any]:
-    """Texts with percentages, and colours, of the kinds that occur."""
+    """Legend entries with percentages, and colours, of the kinds that occur."""
     rows = zip(NAMES, NAMES.values(), fractions.tolist(), strict=True)
     return {f"{name}  {_percent(share)}": COLOURS[kind] for kind, name, share in rows if share > 0}
 

@@ -28,24 +28,24 @@ def label_map(
     opacity: float = 0.55,
     title: str = "",
 ) -> Figure:
-    """Draw a labelling of pixels as a picture with a legend, or a colour bar if there are many labels.
+    """Draw a labelling of pixels as an image with a legend, or a colour bar if there are many labels.
 
     Parameters
     ----------
     labels : (height, width) or (height * width,)
         The labels, or a result, row by row.
     shape
-        Height and width, where the labels come in one row.
+        Height and width, if the labels are one-dimensional.
     n_labels
-        Number of labels the colours are spread over; the largest label plus one if not given.
+        Number of labels over which the colours are spread; the largest label plus one if not given.
     names
-        What the labels are called in the legend.
+        Names of the labels in the legend.
     image : (height, width) or (height, width, 3)
-        A picture to lay the labels over: grey, or red, green and blue; of any numbers, 0 to 255 if they are bytes.
+        An image to overlay with the labels: grey, or red, green and blue; in any range, 0 to 255 for bytes.
     opacity
-        How much of the image the labels hide, from 0 to 1.
+        Opacity of the labels over the image, from 0 to 1.
     title
-        Text above the picture.
+        Title of the figure.
 
     Examples
     --------
@@ -92,7 +92,7 @@ def _picture(labels: ArrayLike | Result, shape: tuple[int, int] | None) -> Ints:
 
 
 def _count(picture: Ints, n_labels: int | None, names: Sequence[str] | None) -> int:
-    """Number of labels that the colours are spread over."""
+    """Number of labels over which the colours are spread."""
     largest = int(picture.max())
     if names is not None and len(names) <= largest:
         raise OptionError(f"{len(names)} names, but there is a label {largest}")
@@ -102,7 +102,7 @@ def _count(picture: Ints, n_labels: int | None, names: Sequence[str] | None) -> 
 
 
 def _background(image: ArrayLike, shape: tuple[int, int]) -> Floats:
-    """The image as red, green and blue from 0 to 1; what exceeds them is stretched to fit."""
+    """The image as red, green and blue from 0 to 1; other ranges are scaled to fit."""
     given: NDArray[np.generic] = np.asarray(image)
     if given.shape not in (shape, (*shape, 3), (*shape, 4)):
         raise GraphError(f"the image has shape {given.shape}, expected {shape} or {(*shape, 3)}, as the labels")
@@ -115,6 +115,6 @@ def _background(image: ArrayLike, shape: tuple[int, int]) -> Floats:
 
 
 def _inches(height: int, width: int) -> tuple[float, float]:
-    """Size of the figure: 4.5 inches for the longer side of the picture, and a legend next to it."""
+    """Size of the figure: 4.5 inches for the longer side of the image, and a legend next to it."""
     scale = 4.5 / max(height, width)
     return max(2.2, width * scale) + 1.1, max(1.6, height * scale) + 0.35

@@ -1,4 +1,4 @@
-"""Which pairs of variables share a factor, and whether these pairs are those of a lattice."""
+"""Pairs of variables that share a factor, and whether they form a lattice."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mapmrf.arrays import Ints
 from mapmrf.graph import FactorGraph
 
 WHOLE = 0.75
-"""Share of the pairs of neighbours that a lattice must have: some may have been conditioned away."""
+"""Share of the pairs of neighbours that a lattice must have: some may be removed by conditioning."""
 
 
 def neighbours(graph: FactorGraph) -> Ints:
@@ -25,9 +25,9 @@ def neighbours(graph: FactorGraph) -> Ints:
 
 
 def lattice_shape(graph: FactorGraph) -> tuple[int, int] | None:
-    """Height and width, if the variables are those of a lattice row by row, each joined with its neighbours, or None.
+    """Height and width, if the variables form a lattice row by row, each joined with its neighbours; otherwise None.
 
-    Diagonal neighbours are welcome, and so are lattices that are closed to a torus.
+    Diagonal neighbours are allowed, and so are tori.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def lattice_shape(graph: FactorGraph) -> tuple[int, int] | None:
 
 
 def _is_lattice(pairs: Ints, n: int, width: int) -> bool:
-    """Whether the pairs join neighbours only, and most of them."""
+    """Return whether the pairs join neighbours only, and most of them."""
     height = n // width
     down = pairs[:, 1] // width - pairs[:, 0] // width
     right = pairs[:, 1] % width - pairs[:, 0] % width
@@ -58,6 +58,6 @@ def _is_lattice(pairs: Ints, n: int, width: int) -> bool:
 
 
 def _steps(difference: Ints, size: int) -> Ints:
-    """Steps between two rows or columns, also around the torus; with fewer than four that would be no way around."""
+    """Steps between two rows or columns, also around the torus; tori have at least four."""
     steps = np.abs(difference)
     return np.minimum(steps, size - steps) if size >= 4 else steps

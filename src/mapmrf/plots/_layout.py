@@ -1,4 +1,4 @@
-"""Where to draw the nodes of a graph: components laid out by networkx, without overlaps, packed into rows."""
+"""Layout of a graph: components are laid out by networkx, without overlaps, and packed into rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints
 
 LARGE = 200
-"""Nodes up to which distances on paper follow those in the graph (Kamada-Kawai); beyond, springs are faster."""
+"""Number of nodes up to which distances follow those in the graph (Kamada-Kawai); beyond, springs are faster."""
 ROUNDS = 300
 APART = 1.5
 """Space between components."""
@@ -18,7 +18,7 @@ NO_NETWORKX = "drawing a factor graph needs networkx: pip install 'mapmrf[plots]
 
 
 def node_layout(edges: Ints, radius: Floats, length: float) -> Floats:
-    """Places of the nodes, (n, 2): each component by itself, the components in rows, largest first.
+    """Positions of the nodes, (n, 2): each component separately, the components in rows, largest first.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ def node_layout(edges: Ints, radius: Floats, length: float) -> Floats:
     radius : (n,)
         Space that each node needs around it.
     length
-        How long a typical edge should be.
+        Length of a typical edge.
     """
     try:
         import networkx as nx
@@ -38,7 +38,7 @@ def node_layout(edges: Ints, radius: Floats, length: float) -> Floats:
     graph.add_edges_from(edges.tolist())
     blocks: list[tuple[Ints, Floats]] = []
     for nodes in sorted((sorted(nodes) for nodes in nx.connected_components(graph)), key=len, reverse=True):
-        component = nx.Graph()  # with its nodes and edges in order: the layout depends on it
+        component = nx.Graph()  # with nodes and edges in order: the layout depends on it
         component.add_nodes_from(nodes)
         component.add_edges_from(sorted(graph.subgraph(nodes).edges))
         members = np.array(nodes)
@@ -47,7 +47,7 @@ def node_layout(edges: Ints, radius: Floats, length: float) -> Floats:
 
 
 def _spread(graph: Any, length: float) -> Floats:
-    """Places of the nodes of a connected graph whose distances come close to those in the graph."""
+    """Positions of the nodes of a connected graph, with distances close to those in the graph."""
     import networkx as nx
 
     if len(graph) == 1:
@@ -68,7 +68,7 @@ def _distances(places: Floats) -> Floats:
 
 
 def _parted(places: Floats, radius: Floats) -> Floats:
-    """Push nodes that lie upon each other apart, a little at a time."""
+    """Push overlapping nodes apart, a little at a time."""
     need = radius[:, None] + radius
     np.fill_diagonal(need, 0.0)
     for _ in range(ROUNDS):
@@ -76,21 +76,21 @@ def _parted(places: Floats, radius: Floats) -> Floats:
         lack = np.maximum(need - found, 0.0)
         if lack.max(initial=0.0) <= 0.05 * need.max(initial=0.0):
             break
-        # Each of the two goes a quarter of the way: several pushes may come together.
+        # Each of the two moves a quarter of the way, since several pushes may add up.
         share = 0.25 * lack / np.maximum(found, 1e-9)
         places = places + places * share.sum(axis=1)[:, None] - share @ places
     return places
 
 
 def _turned(places: Floats) -> Floats:
-    """Wider than high, and centred: paper is."""
+    """Rotate to be wider than high, and centre."""
     centred = places - places.mean(axis=0)
     _, _, axes = np.linalg.svd(centred, full_matrices=False)
     return np.asarray(centred @ axes.T) if len(places) > 1 else centred
 
 
 def _packed(n: int, blocks: list[tuple[Ints, Floats]]) -> Floats:
-    """Components side by side, in rows that make the whole about as wide as high."""
+    """Pack components into rows such that the whole is about as wide as high."""
     places = np.zeros((n, 2))
     sizes = [np.ptp(part, axis=0) + APART for _, part in blocks]
     width = max([1.3 * np.sqrt(sum(float(s.prod()) for s in sizes)), *(float(s[0]) for s in sizes)], default=0.0)

@@ -1,4 +1,4 @@
-"""How sure the labels are."""
+"""The certainty of labels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CLIP = 98.0
-"""Percentile of the finite margins at which the colours of a map end: few pixels would use up the scale."""
+"""Percentile of the finite margins at which the colour scale of a map ends: a few pixels would stretch it."""
 
 
 def margins(
@@ -28,9 +28,9 @@ def margins(
     shape: tuple[int, int] | None = None,
     title: str = "",
 ) -> Figure:
-    """Draw how sure each label is: its margin over the best other state of the variable.
+    """Draw how certain each label is: its margin over the best other state of the variable.
 
-    With a shape, or the model of a lattice, this is a map of the lower ends: dark where a label is in doubt. Otherwise
+    With a shape, or the model of a lattice, this is a map of the lower ends: dark where a label is uncertain. Otherwise
     the margins are drawn in ascending order, as a band where they are intervals.
 
     Parameters
@@ -38,11 +38,11 @@ def margins(
     found
         A Result of ``solve(..., margins=True)``, or max-marginals.
     graph
-        The model that was solved; that of a lattice gives a map.
+        The model that was solved; a lattice gives a map.
     shape
         Height and width of the map, if the model is not recognised as a lattice or not given.
     title
-        Text above the picture.
+        Title of the figure.
 
     Examples
     --------

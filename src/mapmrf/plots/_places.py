@@ -1,4 +1,4 @@
-"""Places of variables, factors and the lines between them in the drawing of a model."""
+"""Positions of variables, factors and lines in the drawing of a model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VARIABLE, FACTOR, DOT = 0.75, 0.42, 0.35
 
 @dataclass(frozen=True)
 class PrimalLayout:
-    """Places of the variables, (n_vars, 2), and the ends of all lines, (n_lines, 2, 2)."""
+    """Positions of the variables, (n_vars, 2), and the ends of all lines, (n_lines, 2, 2)."""
 
     variables: Floats
     lines: Floats
@@ -29,7 +29,7 @@ class PrimalLayout:
 
 @dataclass(frozen=True)
 class FactorGraphLayout(PrimalLayout):
-    """Also places of the factors, (n_factors, 2), and of lines that leave a lattice which is closed to a torus."""
+    """Also positions of the factors, (n_factors, 2), and of lines that leave a lattice which is a torus."""
 
     factors: Floats
     stubs: Floats
@@ -59,7 +59,7 @@ def factor_graph_layout(graph: FactorGraph, shape: tuple[int, int] | None, room:
 
 
 def _lattice_layout(graph: FactorGraph, shape: tuple[int, int]) -> FactorGraphLayout:
-    """Factors are in the middle of their variables; those around the torus are outside, to the right or below."""
+    """Place factors between their variables; those around the torus outside, to the right or below."""
     variables, owner = _rows(shape), _owner(graph)
     factors = np.zeros((graph.n_factors, 2))
     np.add.at(factors, owner, variables[graph.scope] / graph.arity[owner, None])
@@ -75,7 +75,7 @@ def _lattice_layout(graph: FactorGraph, shape: tuple[int, int]) -> FactorGraphLa
 
 
 def _outward(ends: Floats, shape: tuple[int, int]) -> tuple[Floats, Floats, Floats]:
-    """Of pairs that are joined around the torus: the end further right or down, the other, the way out at the first."""
+    """For pairs joined around the torus: the end further right or down, the other, and the way out at the first."""
     step = ends[:, 1] - ends[:, 0]
     second = np.where(np.abs(step[:, 0]) > SPACING, step[:, 0] > 0, step[:, 1] < 0)[:, None]
     period = SPACING * np.array([shape[1], shape[0]])
@@ -85,7 +85,7 @@ def _outward(ends: Floats, shape: tuple[int, int]) -> tuple[Floats, Floats, Floa
 
 
 def _around(ends: Floats) -> Bools:
-    """Which pairs of a lattice are no neighbours on paper."""
+    """Which pairs of a lattice are not adjacent in the drawing."""
     return np.asarray(np.abs(ends[:, 1] - ends[:, 0]).max(axis=1, initial=0.0) > SPACING)
 
 
@@ -105,13 +105,13 @@ def _lines(graph: FactorGraph, variables: Floats, factors: Floats) -> Floats:
 
 
 def _between(pairs: Ints, variables: Floats) -> Floats:
-    """Places on the lines between two variables: in the middle, or spread evenly where several share a line."""
+    """Positions on the lines between two variables: in the middle, or spread evenly if several share a line."""
     low, high = np.sort(pairs, axis=1).T
     _, group, size = np.unique(np.stack([low, high], axis=1), axis=0, return_inverse=True, return_counts=True)
     group = group.ravel()
     order = np.argsort(group, kind="stable")
     rank = np.empty(len(pairs), dtype=np.int64)
     rank[order] = np.arange(len(pairs)) - np.repeat(np.cumsum(size) - size, size)
-    # Clear of both circles, which take a quarter of the line at each end.
+    # Clear of both circles, which cover a quarter of the line at each end.
     share = 0.3 + 0.4 * (rank + 1) / (size[group] + 1)
     return np.asarray(variables[low] + share[:, None] * (variables[high] - variables[low]))

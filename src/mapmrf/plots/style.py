@@ -1,4 +1,4 @@
-"""Shared by all pictures: an empty figure, colours, plain axes."""
+"""Shared by all plots: an empty figure, colours, plain axes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 BLUE, VERMILION, GREEN, ORANGE, SKY, PURPLE = "#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7"
 INK, MUTED = "#333333", "#777777"
 CYCLE = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, INK)
-"""Colours of several curves: those of Okabe and Ito, which the colour-blind tell apart."""
+"""Colours of curves, by Okabe and Ito: safe for colour-blind readers."""
 MOST_SQUARES = 12
 """Number of labels up to which there is a legend; beyond, a colour bar."""
 
@@ -23,7 +23,7 @@ Rgb = tuple[float, float, float]
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure, in inches, that belongs to no window system."""
+    """An empty figure, in inches, that is not attached to any window system."""
     try:
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -33,25 +33,25 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def beside(axes: Any, handles: Sequence[Any], title: str = "") -> None:
-    """A legend at the right of the axes, where it hides nothing."""
+    """Add a legend to the right of the axes, where it hides nothing."""
     place: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5)}
     axes.legend(handles=handles, frameon=False, title=title or None, alignment="left", fontsize=9, **place)
 
 
 def plain_axes(axes: Any) -> None:
-    """A faint grid, and no frame on the sides without a scale."""
+    """Draw a faint grid, and no frame on the sides without a scale."""
     axes.grid(alpha=0.25, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def heading(axes: Any, text: str) -> None:
-    """A small title at the left margin."""
+    """Add a small left-aligned title."""
     axes.set_title(text, loc="left", fontsize=11)
 
 
 def literal(name: str) -> str:
-    """A name with dollar signs escaped, which matplotlib would read as mathematics."""
+    """Escape dollar signs in a name, which matplotlib would read as mathematics."""
     return name.replace("$", r"\$")
 
 
@@ -62,7 +62,7 @@ def shade(label: int, count: int) -> Rgb:
 
 
 def squares(axes: Any, entries: dict[str, Rgb | str], title: str = "") -> None:
-    """A legend of coloured squares beside the picture."""
+    """Add a legend of coloured squares next to the figure."""
     from matplotlib.patches import Patch
 
     handles = [Patch(facecolor=face, edgecolor=MUTED, linewidth=0.6, label=text) for text, face in entries.items()]
@@ -70,7 +70,7 @@ def squares(axes: Any, entries: dict[str, Rgb | str], title: str = "") -> None:
 
 
 def label_bar(axes: Any, count: int) -> None:
-    """A bar with the colours of the labels 0 to ``count - 1``, one step for each."""
+    """Add a colour bar for the labels 0 to ``count - 1``, one step for each."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import BoundaryNorm, ListedColormap
 

@@ -1,6 +1,6 @@
-"""Layers of PyTorch whose output is a MAP labelling, with a gradient: the extra ``torch``.
+"""PyTorch layers whose output is a MAP labelling, with a gradient; needs the extra ``torch``.
 
-Nothing of PyTorch is imported before a layer is used.
+PyTorch is not imported before a layer is used.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LAZY = {"MapLayer": "layers", "PerturbedLoss": "layers", "LayerSmoothing": "smo
 
 
 def __getattr__(name: str) -> Any:
-    """Import PyTorch when a layer is asked for."""
+    """Import PyTorch when a layer is first used."""
     if name not in _LAZY:
         raise AttributeError(f"module 'mapmrf.torch' has no attribute {name!r}")
     return getattr(importlib.import_module(f"mapmrf.torch.{_LAZY[name]}"), name)

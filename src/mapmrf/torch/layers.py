@@ -1,4 +1,4 @@
-"""Modules of PyTorch: a MAP layer with a gradient, and the Fenchel-Young loss of the perturbed optimiser."""
+"""PyTorch modules: a MAP layer with a gradient, and the Fenchel-Young loss of the perturbed optimiser."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ except ModuleNotFoundError:
 
 
 class MapLayer(torch.nn.Module):
-    """Potentials in, a labelling out, with a gradient.
+    """MAP layer: potentials in, a labelling out, with a gradient.
 
-    The input are rows of potentials, (batch, n_states) for the unary ones, or (batch, n_states + n_entries) with those
-    of all tables behind them. The output has the same shape: how often the labelling uses each potential; the unary
-    part is its labels, one-hot, or a mean of such. Each row starts from the labels and messages of the last call.
+    The input is rows of potentials, (batch, n_states) for unary ones only, or (batch, n_states + n_entries) with those
+    of all tables after them. The output has the same shape: the number of times that the labelling uses each potential;
+    the unary part is its labels, one-hot, or a mean of such. Each row starts from the labels and messages of the last
+    call.
 
     Parameters
     ----------
@@ -37,7 +38,7 @@ class MapLayer(torch.nn.Module):
     inference
         How models are solved: ``"quick"``, a method, a name with options, or a method object.
     jobs
-        Models that are solved at a time, in threads.
+        Number of models solved in parallel, in threads.
 
     Examples
     --------
@@ -84,7 +85,7 @@ class MapLayer(torch.nn.Module):
         return FUNCTIONS[self.smoothing.mode].apply(theta, self)
 
     def _noise(self, theta: Any) -> Floats:
-        """The noise of the present call: (samples, batch, n_potentials)."""
+        """The noise of the current call: (samples, batch, n_potentials)."""
         return self.smoothing.noise(tuple(theta.shape), self.calls)
 
     def _maximisers(self, theta: Floats, noise: Floats) -> Floats:
@@ -93,7 +94,7 @@ class MapLayer(torch.nn.Module):
 
 
 def check_rows(theta: Any) -> None:
-    """GraphError unless potentials come in rows."""
+    """Raise GraphError unless potentials are rows."""
     if theta.ndim != 2:
         raise GraphError(f"theta has shape {tuple(theta.shape)}, expected (batch, n_potentials)")
 
@@ -101,13 +102,13 @@ def check_rows(theta: Any) -> None:
 class PerturbedLoss(torch.nn.Module):
     """The Fenchel-Young loss of a perturbed `MapLayer`: convex, and its gradient is the layer's output minus the truth.
 
-    ``F(theta) - <theta, truth>``, where F is the mean maximum of the perturbed models. To learn potentials from true
-    labels this is better than a loss on top of the layer: the gradient needs no Jacobian.
+    ``F(theta) - <theta, truth>``, where F is the mean maximum of the perturbed models. For learning potentials from
+    true labels, this is better than a loss on top of the layer: the gradient needs no Jacobian.
 
     Parameters
     ----------
     layer
-        A layer in smoothing ``"perturbed"`` or ``"imle"``: its structure, noise and inference are used.
+        A layer with smoothing ``"perturbed"`` or ``"imle"``: its structure, noise and inference are used.
 
     Examples
     --------
@@ -117,7 +118,7 @@ class PerturbedLoss(torch.nn.Module):
     >>> loss = PerturbedLoss(MapLayer(graph))
     >>> theta = torch.zeros(1, 4, requires_grad=True)
     >>> loss(theta, torch.tensor([[1, 1]])).backward()
-    >>> theta.grad[0, 0] > 0, theta.grad[0, 1] < 0  # state 1 is to become better
+    >>> theta.grad[0, 0] > 0, theta.grad[0, 1] < 0  # state 1 must become better
     (tensor(True), tensor(True))
     """
 
@@ -166,7 +167,7 @@ class _Perturbed(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, None]:
-        away = ctx.found - ctx.found.mean(axis=0)  # less variance; a bias of 1 / samples, which the factor takes away
+        away = ctx.found - ctx.found.mean(axis=0)  # less variance, and a bias of 1 / samples, which the factor removes
         along = np.einsum("sbp,bp->sb", away, _numbers(gradients[0]))
         n = len(ctx.noise)
         pulled = np.einsum("sb,sbp->bp", along, ctx.noise) / (max(1, n - 1) * ctx.layer.smoothing.sigma)
@@ -174,7 +175,7 @@ class _Perturbed(torch.autograd.Function):
 
 
 class _ImplicitMLE(torch.autograd.Function):
-    """The mean of maximisers; backward, how it changes if the potentials move against the gradient."""
+    """The mean of maximisers; backward, its change if the potentials move against the gradient."""
 
     @staticmethod
     def forward(ctx: Any, theta: Any, layer: MapLayer) -> Any:
@@ -230,7 +231,7 @@ class _FenchelYoung(torch.autograd.Function):
     def forward(ctx: Any, theta: Any, truth: Any, layer: MapLayer) -> Any:
         given, solver = theta.shape[1], layer.solver
         noise, numbers = layer._noise(theta), solver.whole(_numbers(theta))
-        noise = np.pad(noise, ((0, 0), (0, 0), (0, numbers.shape[1] - given)))  # none on the graph's own tables
+        noise = np.pad(noise, ((0, 0), (0, 0), (0, numbers.shape[1] - given)))  # no gradient for the graph's own tables
         labels = [solver.graph.check_labels(row) for row in truth.detach().cpu().numpy()]
         counts = np.array([solver.counts(row, numbers.shape[1]) for row in labels])
         found = layer._maximisers(numbers, noise)

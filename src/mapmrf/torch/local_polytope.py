@@ -11,7 +11,7 @@ from mapmrf.problem import Problem
 from mapmrf.torch.models import StructureSolver
 
 STEP = 1e-3
-"""How far potentials move along a direction, at the largest of them."""
+"""Largest change of a potential along a direction."""
 
 
 class LocalSparseMAP:

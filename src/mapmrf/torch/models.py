@@ -1,4 +1,4 @@
-"""Many models of one structure: potentials as rows of an array, answers as counts of the potentials they use."""
+"""Many models of one structure: potentials as rows of an array, answers as counts of the potentials used."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from mapmrf.result import Result
 
 
 class StructureSolver:
-    """MAP inference on models that differ from a graph in their potentials alone.
+    """MAP inference on models that differ from a graph only in their potentials.
 
-    A row of potentials is ``theta_v``, or ``theta_v`` and ``theta_t``, one after the other. What the graph forbids
-    stays forbidden. Of each row of a batch the last result is kept: the next call starts from its labels and messages.
+    A row of potentials is ``theta_v``, or ``theta_v`` and ``theta_t``, one after the other. Forbidden entries of the
+    graph stay forbidden. The last result of each row of a batch is kept: the next call starts from its labels and
+    messages.
 
     Attributes
     ----------
     graph
-        The structure, and the tables where rows have none.
+        The structure, and the tables for rows without tables.
     inference, seed, jobs
-        How models are solved, and how many at a time, in threads.
+        How models are solved, and how many in parallel, in threads.
     known
         The last result of each row of a batch.
 
@@ -63,11 +64,11 @@ class StructureSolver:
         return np.concatenate([theta, np.broadcast_to(tables, (len(theta), m))], axis=1)
 
     def counts(self, labels: Ints, size: int) -> Floats:
-        """How often labels use each of the first `size` potentials."""
+        """Number of times that labels use each of the first `size` potentials."""
         return potential_counts(self.graph, labels)[:size]
 
     def solve(self, theta: Floats, rows: Ints | None = None) -> Floats:
-        """Counts of the best labellings of models, one per row of `theta`; `rows` are their places in the batch."""
+        """Counts of the best labellings of models, one per row of `theta`; `rows` are their indices in the batch."""
         places = list(range(len(theta))) if rows is None else rows.tolist()
         before = [self.known.get(place) for place in places]
 

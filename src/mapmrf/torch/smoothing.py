@@ -15,7 +15,7 @@ Mode = Literal["perturbed", "imle", "sparsemap", "local"]
 
 @dataclass(frozen=True)
 class LayerSmoothing:
-    """What a MAP layer returns in place of a labelling, which has no gradient, and how its gradient is found.
+    """The differentiable output of a MAP layer in place of a labelling, and the way to compute its gradient.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class LayerSmoothing:
     seed
         Seed of the noise and of inference.
     redraw
-        Whether the noise is drawn anew in each call, or the same in all.
+        Whether the noise is redrawn in each call, or the same in all.
 
     Examples
     --------

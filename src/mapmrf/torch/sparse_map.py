@@ -10,7 +10,7 @@ from mapmrf.arrays import Floats
 from mapmrf.torch.models import StructureSolver
 
 RIDGE = 1e-12
-"""Added to the squared lengths of labellings, so that systems have a solution."""
+"""Regularisation of the squared lengths of labellings, so that linear systems have a solution."""
 GONE = 1e-12
 """Shares up to this are dropped."""
 
@@ -23,9 +23,9 @@ class SparsePoint(NamedTuple):
     mu : (n_potentials,)
         Counts of the potentials that were given, averaged.
     corners : (n_labellings, n_potentials)
-        Counts of each labelling, those of tables included.
+        Counts of each labelling, including those of tables.
     share : (n_labellings,)
-        How much of each.
+        Share of each labelling.
     """
 
     mu: Floats
@@ -50,8 +50,8 @@ def sparse_map(
 ) -> SparsePoint:
     """Maximise ``<theta, mu> - |mu_v|^2 / 2`` over the convex hull of all labellings; the square is of the unary part.
 
-    An active set of labellings: each step adds the best one for the gradient, found by MAP inference, and solves for
-    the shares. The point is exact where inference is.
+    An active-set method: each step adds the best labelling for the gradient, found by MAP inference, and solves for the
+    shares. The point is exact if inference is.
 
     Examples
     --------
@@ -91,7 +91,7 @@ def _settle(corners: Floats, share: Floats, theta: Floats, n_states: int) -> tup
         falling = best < share
         ratio = np.where(falling, share / np.where(falling, share - best, 1.0), np.inf)
         share = share + min(1.0, float(ratio.min())) * (best - share)
-        share[int(ratio.argmin())] = 0.0  # it is, but for round-off
+        share[int(ratio.argmin())] = 0.0  # it is, up to round-off
         keep = share > GONE
         corners, share = corners[keep], share[keep] / share[keep].sum()
 

@@ -1,8 +1,8 @@
-"""Other packages on the same models and limits: one file each, imported only when run.
+"""Other packages on the same models with the same limits: one file each, imported only when run.
 
-A peer is a module with `PACKAGE`, what pip installs, `MODULE`, what is imported, and `run(graph, seconds, seed)`, which
-yields what it finds as it goes. It raises UnsupportedModel for a model that it cannot take. What it does before it
-yields `Ready` (imports, translating the model, compiling) is set-up: the clock starts there.
+A peer is a module with `PACKAGE`, the name for pip, `MODULE`, the name for import, and `run(graph, seconds, seed)`,
+which yields its findings as it goes. It raises UnsupportedModel for a model that it does not support. Everything before
+it yields `Ready` (imports, translating the model, compiling) is set-up: the clock starts then.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from mapmrf.rewriting import without_constraints
 
 @dataclass(frozen=True)
 class Found:
-    """What a peer has found: labels, an upper bound, or both.
+    """A finding of a peer: labels, an upper bound, or both.
 
-    `seconds` is when it was found, for peers that tell only afterwards; `finished` that the peer has come to its end.
+    `seconds` is the time of the finding, for peers that report only afterwards; `finished` means that the peer has
+    ended.
     """
 
     labels: Ints | None = None
@@ -41,7 +42,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Ready:
-    """The end of the set-up; `start_up` are seconds before the search begins that count as set-up too."""
+    """The end of the set-up; `start_up` are seconds before the search that count as set-up too."""
 
     start_up: float = 0.0
 
@@ -69,7 +70,7 @@ def advice(absent: Sequence[str]) -> str:
 
 
 def prepare(name: str) -> str:
-    """Import a peer's package, which may take seconds, and return its name and version.
+    """Import a peer's package, which may take seconds; return its name and version.
 
     Raises
     ------
@@ -95,19 +96,19 @@ def _module(name: str) -> Any:
 def _is_there(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # the package around it is missing
+    except ModuleNotFoundError:  # its parent package is missing
         return False
 
 
 def solve_with(name: str, graph: FactorGraph, seconds: float, seed: int) -> Result:
     """Solve a model with a peer; the value is evaluated here, as for every method.
 
-    `compile_time` of the result is the set-up, `runtime` all.
+    `compile_time` of the result is the set-up, `runtime` the total.
 
     Raises
     ------
     UnsupportedModel
-        If its package is not installed, or it cannot take the model.
+        If its package is not installed, or does not support the model.
     """
     prepare(name)
     run = _Course(graph, time.perf_counter())
@@ -118,7 +119,7 @@ def solve_with(name: str, graph: FactorGraph, seconds: float, seed: int) -> Resu
             continue
         run.take(found)
         finished = found.finished
-        live = found.seconds is None  # what is reported afterwards is read to its end
+        live = found.seconds is None  # read everything that is reported afterwards
         if finished or run.proven or (live and run.seconds >= seconds):
             break
     return run.result(f"peer:{name}", seed, finished)

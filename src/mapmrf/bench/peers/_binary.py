@@ -1,4 +1,4 @@
-"""Binary pairwise models as quadratic functions: what annealers and graph cuts take."""
+"""Binary pairwise models as quadratic functions, for annealers and graph cuts."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Pairs:
 
 
 def binary_pairs(graph: FactorGraph, name: str) -> Pairs:
-    """The model as pairs, or UnsupportedModel if it is not a binary pairwise model with finite potentials."""
+    """The model as pairs; raise UnsupportedModel if it is not a binary pairwise model with finite potentials."""
     if not (np.all(graph.card == 2) and np.all(graph.arity == 2)):
-        raise UnsupportedModel(f"{name} takes binary pairwise models only")
+        raise UnsupportedModel(f"{name} supports only binary pairwise models")
     if not (np.isfinite(graph.theta_v).all() and np.isfinite(graph.theta_t).all()):
-        raise UnsupportedModel(f"{name} takes finite potentials only")
+        raise UnsupportedModel(f"{name} supports only finite potentials")
     tables = graph.theta_t[graph.table_ptr[graph.table_of][:, None] + np.arange(4)]
     if graph.weight is not None:
         tables = graph.weight[:, None] * tables

@@ -16,7 +16,7 @@ from mapmrf.graph import FactorGraph
 PACKAGE, MODULE = "ortools", "ortools.sat.python"
 MAX_CONFIGS = 1_000_000
 WORKERS = 8
-"""Strategies side by side, also on fewer cores: one alone leaves out the neighbourhood searches and finds little."""
+"""Parallel strategies, also on fewer cores: a single one skips the neighbourhood searches and finds little."""
 RESOLUTION = 2**24
 """The largest log potential is scaled to this: larger integers slow the search down."""
 
@@ -27,7 +27,7 @@ def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready
 
     n_configs = int(np.diff(graph.table_ptr)[graph.table_of].sum())
     if n_configs > MAX_CONFIGS:
-        raise UnsupportedModel(f"cpsat takes at most {MAX_CONFIGS} configurations, this model has {n_configs}")
+        raise UnsupportedModel(f"cpsat supports at most {MAX_CONFIGS} configurations, this model has {n_configs}")
     model = cp_model.CpModel()
     program = _CpsatModel(graph.expanded(), model)
     solver = cp_model.CpSolver()
@@ -52,10 +52,10 @@ def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready
 
 
 class _CpsatModel:
-    """The model as CP-SAT has it: one literal per state, and one per allowed configuration of a factor.
+    """The CP-SAT model: one literal per state, and one per allowed configuration of a factor.
 
-    A pair of binary variables needs one literal only: that both are in their second state. The best state of every
-    variable alone is given as a hint.
+    A pair of binary variables needs only one literal: both are in their second state. The best state of every variable
+    on its own is given as a hint.
     """
 
     def __init__(self, graph: FactorGraph, model: Any) -> None:

@@ -1,4 +1,4 @@
-"""Simulated annealing of dwave-samplers: reads of growing length until the time is over."""
+"""Simulated annealing of dwave-samplers: reads of growing length until the time is up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ READS_BEFORE_LONGER = 10
 
 
 def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready]:
-    """Anneal again and again; after every ten reads twice as slowly."""
+    """Anneal repeatedly; twice as slowly after every ten reads."""
     import dimod
     from dwave.samplers import SimulatedAnnealingSampler
 

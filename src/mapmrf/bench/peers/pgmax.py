@@ -1,4 +1,4 @@
-"""Max-product belief propagation of PGMax, on JAX: damped, in rounds until the time is over."""
+"""Max-product belief propagation of PGMax, on JAX: damped, in rounds until the time is up."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ PACKAGE, MODULE = "pgmax", "pgmax"
 ROUND = 20
 DAMPING = 0.5
 ROUNDS = 50
-"""Rounds of a run at most: the limit of 1000 iterations that the paper gives belief propagation."""
+"""Maximum number of rounds: the limit of 1000 iterations that the paper gives belief propagation."""
 
 
 def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready]:
-    """Rounds of some iterations each; the first one is made twice, once for JAX to compile it."""
+    """Run rounds of some iterations each; the first one twice, once for JAX to compile it."""
     graph = graph.expanded()
     scopes = {frozenset(graph.scope_of(a).tolist()) for a in range(graph.n_factors)}
     if len(scopes) < graph.n_factors:
-        raise UnsupportedModel("pgmax takes one factor for a set of variables, this model has several")
+        raise UnsupportedModel("pgmax supports one factor per set of variables, this model has several")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # it uses parts of JAX that are to go
+        warnings.simplefilter("ignore", DeprecationWarning)  # it uses deprecated parts of JAX
         advance, arrays = _inferer(graph)
         advance(arrays)
     yield Ready()
@@ -39,7 +39,7 @@ def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready
 
 
 def _inferer(graph: FactorGraph) -> tuple[Callable[[Any], tuple[Any, Ints]], Any]:
-    """A function that makes a round and reads off the labels, and the arrays that it starts from."""
+    """A function that runs a round and decodes the labels, and the arrays from which it starts."""
     jax = import_module("jax")  # comes with pgmax
     from pgmax import fgraph, infer, vgroup
 
@@ -56,7 +56,7 @@ def _inferer(graph: FactorGraph) -> tuple[Callable[[Any], tuple[Any, Ints]], Any
     belief = infer.build_inferer(model.bp_state, backend="bp")
     theta_v = np.where(np.isfinite(graph.theta_v), graph.theta_v, low)
     unary = [theta_v[graph.var_ptr[mine][:, None] + np.arange(graph.card[mine[0]])] for mine in members]
-    # PGMax compiles nothing itself: without this every round would be traced and compiled anew.
+    # PGMax compiles nothing itself: without this, every round would be traced and compiled again.
     update = jax.jit(lambda arrays: belief.run(arrays, num_iters=ROUND, damping=DAMPING, temperature=0.0))
 
     def advance(arrays: Any) -> tuple[Any, Ints]:
@@ -71,7 +71,7 @@ def _inferer(graph: FactorGraph) -> tuple[Callable[[Any], tuple[Any, Ints]], Any
 
 
 def _stand_in(graph: FactorGraph) -> float:
-    """What takes the place of -inf: far below everything finite."""
+    """Substitute for -inf: far below everything finite."""
     finite = np.concatenate([graph.theta_v, graph.theta_t])
     finite = finite[np.isfinite(finite)]
     return float(finite.min(initial=0.0) - 10 * np.ptp(finite) - 10) if len(finite) else -10.0

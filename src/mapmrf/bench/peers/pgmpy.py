@@ -1,4 +1,4 @@
-"""MPLP with triplets of pgmpy, on pairwise models of a size that it can take."""
+"""pgmpy's MPLP with triplets, on pairwise models of a size that it can handle."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from mapmrf.graph import FactorGraph
 
 PACKAGE, MODULE = "pgmpy", "pgmpy"
 MAX_EDGES = 1000
-"""It looks at all pairs of edges first."""
+"""It considers all pairs of edges first."""
 
 
 def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready]:
-    """One query; it knows no time limit, so a long one is killed."""
+    """Run one query; it has no time limit, so a long one is killed."""
     if not np.all(graph.arity == 2) or graph.n_factors > MAX_EDGES:
-        raise UnsupportedModel(f"pgmpy's MPLP takes pairwise models, here of at most {MAX_EDGES} pairs")
+        raise UnsupportedModel(f"pgmpy's MPLP supports pairwise models, here of at most {MAX_EDGES} pairs")
     if not (np.isfinite(graph.theta_v).all() and np.isfinite(graph.theta_t).all()):
-        raise UnsupportedModel("pgmpy's MPLP takes finite potentials only")
+        raise UnsupportedModel("pgmpy's MPLP supports only finite potentials")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from pgmpy.inference import Mplp

@@ -1,4 +1,4 @@
-"""Roof duality by thinqpbo, and its improvement of labellings (QPBO-I) until the time is over."""
+"""Roof duality by thinqpbo, and its improvement of labellings (QPBO-I) until the time is up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PACKAGE, MODULE = "thinqpbo", "thinqpbo"
 
 
 def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready]:
-    """Persistent labels and the roof bound first; then improve, starting from where they leave it."""
+    """Find persistent labels and the roof bound first; then improve from there."""
     import thinqpbo
 
     pairs = binary_pairs(graph, "qpbo")

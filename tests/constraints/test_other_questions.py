@@ -117,6 +117,30 @@ def test_intervals_hold_the_max_marginals() -> None:
         assert margins.shape == (graph.n_vars, 2)
 
 
+def test_sums_that_no_table_can_hold_have_intervals() -> None:
+    graph, every, values = real_budget(18)
+    best = np.array([values[every[:, i] == k].max() for i in range(18) for k in range(2)])
+    found = mapmrf.max_marginals(graph)
+    assert np.all(found.lower <= best + 1e-9) and np.all(found.upper >= best - 1e-9)
+    assert np.all(found.lower > -math.inf)
+    refined = mapmrf.max_marginals(graph, refine=100)
+    assert refined.lower == pytest.approx(best) and refined.upper == pytest.approx(best)
+    assert mapmrf.solve(graph, margins=True).margins.shape == (18, 2)
+
+
+def test_intervals_start_from_the_labelling_that_constraints_give() -> None:
+    """The model with tables cannot be eliminated, and a run on it would find a worse labelling."""
+    random = np.random.default_rng(0)
+    n, unary = 60, random.normal(size=(60, 2))
+    edges = np.argwhere(np.triu(random.random((n, n)) < 0.15, 1))
+    graph = FactorGraph.from_pairwise(unary, edges, random.normal(size=(len(edges), 2, 2)))
+    graph = graph.with_constraints([constraints.at_most_k(range(n), 6)])
+    found = mapmrf.max_marginals(graph, memory=0, time_limit=30)
+    assert found.value == pytest.approx(mapmrf.solve(graph, time_limit=30).value)
+    assert graph.value(found.labels) == pytest.approx(found.value)
+    assert np.all(found.lower > -math.inf)  # any item may be one of six
+
+
 @pytest.mark.parametrize("block", range(10))
 def test_marginal_map_is_that_of_exhaustive_search(block: int) -> None:
     for seed in range(50 * block, 50 * block + 50):

@@ -213,8 +213,6 @@ def test_formats_without_constraints_refuse_them(tmp_path: Path, suffix: str) ->
     graph = FactorGraph.from_tables([2, 2], [], []).with_constraints([constraints.xor([0, 1])])
     told = "the format has no constraints, and the model has 1, the first xor; convert --tables"
     with pytest.raises(FormatError, match=told):
-        FormatError, match="the format has no constraints, and the model has 1, the first xor; convert --tables"
-    ):
         mapmrf.write(graph, tmp_path / f"model{suffix}")
 
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol, cast
 
-from mapmrf.errors import FormatError, MapMRFError, OptionError
+from mapmrf.errors import FormatError, GraphError, MapMRFError, OptionError
 from mapmrf.formats.budget import spending as _spending
 from mapmrf.formats.files import AnyPath, plain_name, read_bytes
 from mapmrf.formats.names import names_lost
@@ -122,6 +122,8 @@ def write(graph: FactorGraph, path: AnyPath, *, values: str | None = None) -> No
     0.25
     """
     _check_values(values)
+    if not isinstance(graph, FactorGraph):
+        raise GraphError(f"found a {type(graph).__name__} to write, expected a FactorGraph and then the file")
     path = Path(path)
     known = _format_of(path)
     if known is None:

@@ -133,3 +133,20 @@ def test_impossible_models() -> None:
     assert len(max_marginals(FactorGraph.from_tables([], [], [])).lower) == 0
     with pytest.raises(mapmrf.OptionError, match="refine is -1"):
         max_marginals(impossible, refine=-1)
+
+
+def test_a_variable_that_does_not_exist_is_named() -> None:
+    found = max_marginals(FactorGraph.from_tables([2, 2], [], []))
+    with pytest.raises(mapmrf.GraphError, match=r"^variable 7 does not exist, expected 0 to 1$"):
+        found.of(7)
+
+
+@pytest.mark.parametrize(("arguments", "message"), [({"refine": -1}, "refine is -1"), ({"memory": -2}, "memory is -2")])
+def test_what_must_not_be_negative_is_named(arguments: dict[str, int], message: str) -> None:
+    with pytest.raises(mapmrf.OptionError, match=f"^{message}, expected at least 0$"):
+        max_marginals(FactorGraph.from_tables([2], [], []), **arguments)
+
+
+def test_a_single_variable_is_no_query() -> None:
+    with pytest.raises(mapmrf.OptionError, match="variables is 0, expected a list of indices or names"):
+        mapmrf.marginal_map(FactorGraph.from_tables([2], [], []), 0)

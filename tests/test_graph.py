@@ -227,7 +227,7 @@ def test_evidence_can_be_given_by_name() -> None:
     [
         ({"snow": 0}, UnknownName, "no variable is named 'snow'"),
         ({"rain": "maybe"}, UnknownName, "variable 'rain' has no state named 'maybe'"),
-        ({2: 0}, GraphError, "evidence on variable 2, expected 0 to 1"),
+        ({2: 0}, GraphError, "variable 2 does not exist, expected 0 to 1"),
         ({0: 2}, GraphError, "evidence 2 on variable 0, expected 0 to 1"),
     ],
 )

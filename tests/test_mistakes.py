@@ -103,3 +103,50 @@ def test_a_pair_that_cannot_be_is_named_as_an_edge(edges: list[list[int]], messa
 
 def test_one_iteration_is_singular(graph: FactorGraph) -> None:
     assert "auto, 1 iteration, " in mapmrf.solve(graph).summary()
+
+
+@pytest.mark.parametrize(
+    ("unary", "pairs", "message"),
+    [
+        ([[0, 0], [0, np.nan], [0, 0]], np.zeros((2, 2, 2)), r"^variable 1: entry 1 is nan, expected a finite number"),
+        (np.zeros((3, 2)), [np.eye(2), [[0, 1], [np.inf, 0]]], r"^edge 1 \(1, 2\): entry 1, 0 is inf, expected"),
+        (np.zeros((3, 2)), [[np.nan, 0], [0, 0]], r"^pairwise: entry 0, 0 is nan, expected a finite number or -inf$"),
+    ],
+)
+def test_a_number_that_cannot_be_is_named_by_variable_or_edge(unary: Any, pairs: Any, message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        FactorGraph.from_pairwise(unary, [[0, 1], [1, 2]], pairs)
+
+
+def test_the_case_of_a_name_does_not_hide_what_was_meant(graph: FactorGraph) -> None:
+    with pytest.raises(mapmrf.UnknownName, match="no method is named 'TRWS', did you mean 'trws'"):
+        mapmrf.solve(graph, "TRWS")
+
+
+@pytest.mark.parametrize("name", ["margins", "certificate", "progress"])
+def test_text_is_neither_true_nor_false(graph: FactorGraph, name: str) -> None:
+    with pytest.raises(OptionError, match=f"{name} is 'no', expected true or false"):
+        mapmrf.solve(graph, **{name: "no"})
+
+
+def test_evidence_is_a_mapping(graph: FactorGraph) -> None:
+    with pytest.raises(GraphError, match=r"the evidence is \[0, 1\], expected a mapping from variables to states"):
+        graph.condition([0, 1])  # type: ignore[arg-type]
+
+
+def test_one_model_is_for_solve_and_a_bad_one_does_not_stop_the_rest(graph: FactorGraph) -> None:
+    with pytest.raises(OptionError, match=r"graphs is FactorGraph\(.*, expected a list of models or files"):
+        mapmrf.solve_many(graph)
+    good, bad = mapmrf.solve_many([graph, 3])
+    assert good.value == mapmrf.solve(graph).value
+    assert str(bad) == "the model is an int, expected a FactorGraph or a file: see FactorGraph.from_tables"
+
+
+def test_arguments_of_write_in_the_wrong_order(graph: FactorGraph, tmp_path: Path) -> None:
+    with pytest.raises(GraphError, match="found a str to write, expected a FactorGraph and then the file"):
+        mapmrf.write(str(tmp_path / "model.uai"), graph)  # type: ignore[arg-type]
+
+
+def test_graphs_are_no_examples(graph: FactorGraph) -> None:
+    with pytest.raises(OptionError, match=r"example 0 is a FactorGraph, expected an Example: see Example\.of"):
+        mapmrf.learn.StructuredSVM().fit([graph])

@@ -7,17 +7,18 @@ import math
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
 from mapmrf import interrupts
 from mapmrf.arrays import Floats, Ints, segment_max
-from mapmrf.duals import state_bounds
+from mapmrf.duals import StateBounds, state_bounds
 from mapmrf.engines.elimination.bucket_messages import BucketMessages, fitting_tree
 from mapmrf.engines.elimination.functions import Functions
 from mapmrf.engines.moves.forced_states import ForcedStates
-from mapmrf.errors import OptionError
+from mapmrf.errors import OptionError, UnsupportedModel
 from mapmrf.graph import EXACT, FactorGraph
 from mapmrf.method import Method
 from mapmrf.names import Names, locate_variable
@@ -33,6 +34,9 @@ STEP_ADDITIONS = 20_000_000
 
 MEMORY = 1024.0
 """Default memory for exact max-marginals, in megabytes."""
+
+MOST_CLIMBS = 2000
+"""States of a model with constraints that are forced one by one, by a run each: some milliseconds."""
 
 Stop = Callable[[], bool]
 
@@ -170,33 +174,20 @@ def max_marginals(
     check_limits(time_limit, threads, seed)
     check_number("memory", memory)
     check_number("refine", refine, int)
-    if not memory >= 0 or refine < 0:
-        raise OptionError(f"memory is {memory} and refine is {refine}, expected at least 0")
+    for name, number in (("memory", memory), ("refine", refine)):
+        if not number >= 0:
+            raise OptionError(f"{name} is {number}, expected at least 0")
     model = as_graph(graph)
     deadline = math.inf if time_limit is None else began + time_limit
     with interrupts.Interrupts():
-        if model.constraints is not None:
-            return _rewritten_marginals(rewrite(model), method, (seed, threads, deadline), memory, (initial, refine))
-        search = MarginalSearch(model, method, seed, threads, deadline)
+        search = _search_for(model, method, (seed, threads, deadline))
         return search.exact(memory * 2**20) or search.intervals(initial, refine)
 
 
-def _rewritten_marginals(
-    rewriting: Rewriting,
-    method: str | Method,
-    limits: tuple[int, int | None, float],
-    memory: float,
-    others: tuple[Result | None, int],
-) -> MaxMarginals:
-    """Max-marginals of a model with constraints: those of the model with tables, whose first variables they share."""
-    graph, (initial, refine) = rewriting.original, others
-    search = MarginalSearch(rewriting.graph, method, *limits)
-    if initial is not None:
-        initial = dataclasses.replace(initial, labels=rewriting.lift(graph.check_labels(initial.labels)), mu_v=None)
-    found = search.exact(memory * 2**20) or search.intervals(initial, refine)
-    mine = slice(0, len(graph.theta_v))
-    lower, upper, labels = found.lower[mine], found.upper[mine], rewriting.project(found.labels)
-    return MaxMarginals(lower, upper, graph.var_ptr, labels, found.exact, graph.names)
+def _search_for(
+    graph: FactorGraph, method: str | Method, limits: tuple[int, int | None, float]
+) -> MarginalSearch | ConstrainedSearch:
+    return (MarginalSearch if graph.constraints is None else ConstrainedSearch)(graph, method, *limits)
 
 
 class MarginalSearch:
@@ -240,7 +231,7 @@ class MarginalSearch:
         graph = self.graph
         result = initial if initial is not None else self._solve(graph, 0.5)
         problem = Problem.compile(graph, self.threads or 1)
-        dual = state_bounds(problem, self.stopped)
+        dual = self._dual(problem)
         bound = math.inf if result.bound is None else result.bound
         upper = np.minimum(dual.upper, bound)
         lower = np.full(len(upper), -np.inf)
@@ -253,6 +244,9 @@ class MarginalSearch:
                 break
             found = self._found(found.lower, found.upper, found.labels)
         return found
+
+    def _dual(self, problem: Problem) -> StateBounds:
+        return state_bounds(problem, self.stopped)
 
     def _solve(self, graph: FactorGraph, share: float) -> Result:
         limit = self.left(share)
@@ -311,6 +305,63 @@ class MarginalSearch:
         return True
 
 
+class ConstrainedSearch(MarginalSearch):
+    """The same for a model with constraints: with tables in their place where these help, without them elsewhere."""
+
+    def __init__(
+        self, graph: FactorGraph, method: str | Method, seed: int, threads: int | None, deadline: float
+    ) -> None:
+        super().__init__(graph, method, seed, threads, deadline)
+        self.rewriting: Rewriting | None = None
+        with suppress(UnsupportedModel):  # sums of too many values
+            self.rewriting = rewrite(graph)
+
+    def exact(self, max_bytes: float) -> MaxMarginals | None:
+        """By elimination of the model with tables, whose first variables are those of the model."""
+        if self.rewriting is None:
+            return None
+        found = MarginalSearch(self.rewriting.graph, *self._how).exact(max_bytes)
+        if found is None:
+            return None
+        mine, graph = slice(0, len(self.graph.theta_v)), self.graph
+        labels = self.rewriting.project(found.labels)
+        return MaxMarginals(found.lower[mine], found.upper[mine], graph.var_ptr, labels, found.exact, graph.names)
+
+    @property
+    def _how(self) -> tuple[str | Method, int, int | None, float]:
+        return self.method, self.seed, self.threads, self.deadline
+
+    def _dual(self, problem: Problem) -> StateBounds:
+        """From the model with tables, or without its constraints, which only makes labellings worth more."""
+        if self.rewriting is None:
+            free = Problem.compile(dataclasses.replace(self.graph, constraints=None), self.threads or 1)
+            return state_bounds(free, self.stopped)._replace(labels=None)
+        found = state_bounds(Problem.compile(self.rewriting.graph, self.threads or 1), self.stopped)
+        labels = None if found.labels is None else self.rewriting.project(found.labels)
+        return StateBounds(found.upper[: len(self.graph.theta_v)], found.bound, labels)
+
+    def _force(self, problem: Problem, labels: Ints, lower: Floats) -> Ints | None:
+        """Lower ends by forcing each state in tables, and by climbing with counters where that gives none."""
+        graph, ptr = self.graph, self.graph.var_ptr
+        if graph.value(labels) == -math.inf:
+            return None
+        self._note(labels, lower)
+        if self.rewriting is not None:
+            tables = MarginalSearch(self.rewriting.graph, *self._how)
+            wide = np.full(len(tables.graph.theta_v), -np.inf)
+            better = tables._force(Problem.compile(tables.graph), self.rewriting.lift(labels), wide)
+            np.maximum(lower, wide[: len(lower)], out=lower)
+            labels = labels if better is None else self.rewriting.project(better)
+        for at in np.flatnonzero(lower == -np.inf)[:MOST_CLIMBS].tolist():
+            if self.stopped():
+                break
+            i = int(np.searchsorted(ptr, at, side="right")) - 1
+            found = solve(graph.condition({i: at - int(ptr[i])}), "icm", initial=labels, threads=self.threads)
+            self._note(found.labels, lower)
+            labels = found.labels if found.value > graph.value(labels) else labels
+        return labels
+
+
 def with_margins(result: Result, graph: FactorGraph, deadline: float, threads: int) -> Result:
     """A result with its margins: exact where elimination fits, otherwise from the dual and local search.
 
@@ -322,10 +373,6 @@ def with_margins(result: Result, graph: FactorGraph, deadline: float, threads: i
     [[1.0, 1.0], [1.0, 1.0]]
     """
     with interrupts.Interrupts():
-        if graph.constraints is None:
-            search = MarginalSearch(graph, result.method, result.seed, threads, deadline)
-            found = search.exact(MEMORY * 2**20) or search.intervals(result, 0)
-        else:
-            limits = (result.seed, threads, deadline)
-            found = _rewritten_marginals(rewrite(graph), result.method, limits, MEMORY, (result, 0))
+        search = _search_for(graph, result.method, (result.seed, threads, deadline))
+        found = search.exact(MEMORY * 2**20) or search.intervals(result, 0)
     return dataclasses.replace(result, margins=found.margins(result.labels))

@@ -545,6 +545,8 @@ class FactorGraph:
         >>> graph.condition({"Grass": "dry"}).value([1, 0])
         1.0
         """
+        if not isinstance(evidence, Mapping):
+            raise GraphError(f"the evidence is {evidence!r}, expected a mapping from variables to states")
         observed = np.full(self.n_vars, -1, dtype=np.int64)
         for variable, state in evidence.items():
             i, k = self.locate(variable, state)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -139,7 +139,23 @@ def _checked_pairs(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike) -> t
     if pairwise.shape not in ((k, k), (len(edges), k, k)):
         raise GraphError(f"pairwise has shape {pairwise.shape}, expected {(k, k)} or {(len(edges), k, k)}")
     _check_edges(edges, len(unary))
+    _check_entries(unary, "variable {}".format)
+    shared = pairwise.ndim == 2
+    _check_entries(pairwise[None] if shared else pairwise, lambda at: _edge_name(edges, None if shared else at))
     return unary, pairwise, edges
+
+
+def _edge_name(edges: Ints, at: int | None) -> str:
+    return "pairwise" if at is None else f"edge {at} ({edges[at, 0]}, {edges[at, 1]})"
+
+
+def _check_entries(tables: Floats, name: Callable[[int], str]) -> None:
+    """Raise GraphError for the first table with an entry that is nan or inf."""
+    if tables.size == 0 or tables.max() < np.inf:
+        return
+    place = np.argwhere(~(tables < np.inf))[0].tolist()
+    found = f"{name(place[0])}: entry {', '.join(map(str, place[1:]))} is {tables[tuple(place)]}"
+    raise GraphError(f"{found}, expected a finite number or -inf")
 
 
 def _check_edges(edges: Ints, n: int) -> None:

@@ -52,7 +52,7 @@ def locate_variable(names: Names | None, card: Ints, variable: int | str) -> int
         variable = names.place[variable]
     i = int(variable)
     if not 0 <= i < len(card):
-        raise GraphError(f"evidence on variable {i}, expected 0 to {len(card) - 1}")
+        raise GraphError(f"variable {i} does not exist, expected 0 to {len(card) - 1}")
     return i
 
 

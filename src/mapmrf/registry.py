@@ -133,5 +133,6 @@ def make_method(method: str | Method, options: dict[str, Any], also: Iterable[st
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f", did you mean {close[0]!r}?" if close else ""
+    lowered = {each.lower(): each for each in known}
+    close = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.5)
+    return f", did you mean {lowered[close[0]]!r}?" if close else ""

@@ -151,7 +151,8 @@ class Run(RunCalls):
         for method in (self.method, self.polisher):
             reason = None if method is None else self.prepare(self.reason_against, method)
             if method is not None and reason is not None:
-                raise UnsupportedModel(f"{method.name} cannot solve this model: {reason}")
+                form = " with tables in place of its constraints" if self.forms.is_rewritten(method) else ""
+                raise UnsupportedModel(f"{method.name} cannot solve this model{form}: {reason}")
 
     def reason_against(self, method: Method) -> str | None:
         """The reason why a method cannot solve the problem, or None."""

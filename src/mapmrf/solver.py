@@ -113,6 +113,8 @@ def solve(
     threads = usable_cores() if threads is None else threads
     check_limits(time_limit, threads, seed)
     check_resume(checkpoint, resume)
+    for name, wanted in (("margins", margins), ("certificate", certificate), ("progress", progress)):
+        check_number(name, wanted, bool)
     if callback is not None and not callable(callback):
         raise OptionError(f"callback is {callback!r}, expected a function of a TracePoint and the labels")
     graph = as_graph(graph)

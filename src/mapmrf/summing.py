@@ -104,7 +104,7 @@ def query_indices(graph: FactorGraph, variables: Iterable[int | str]) -> list[in
     >>> query_indices(mapmrf.FactorGraph.from_tables([2, 2], [], [], names=names), ["Grass", 0])
     [1, 0]
     """
-    if isinstance(variables, str):
+    if isinstance(variables, str) or not isinstance(variables, Iterable):
         raise OptionError(f"variables is {variables!r}, expected a list of indices or names")
     asked: list[int] = []
     for variable in variables:

@@ -150,13 +150,27 @@ MISTAKES = {
     "xor: the parity is 2, expected 0 or 1": lambda: constraints.xor([0], 2),
     "xor: the penalty is -1.0, expected a number of at least 0": lambda: constraints.xor([0], penalty=-1),
     "linear: 1 weights for 2 indicators": lambda: constraints.linear([0, 1], [1.0], upper=1),
-    "linear: a weight is not finite": lambda: constraints.linear([0], [math.inf], upper=1),
+    "linear: weight 1 is nan, expected a finite number": lambda: constraints.linear([0, 1], [1, math.nan], upper=1),
+    "linear: weight 0 is 'a', expected a number": lambda: constraints.linear([0], ["a"], upper=1),
+    "linear: the weights are 2, expected a list with one for each of 2 indicators": lambda: constraints.linear(
+        [0, 1], 2, upper=1
+    ),
+    "linear: the upper limit is '3', expected a number": lambda: constraints.linear([0], [1.0], upper="3"),
+    "linear: the lower limit is None, expected a number": lambda: constraints.linear([0], [1.0], lower=None),
+    "linear: the lower limit, 3, is above the upper one, 1": lambda: constraints.linear([0], [1], lower=3, upper=1),
+    "at_most_k: k is None, expected a whole number of at least 0": lambda: constraints.at_most_k([0, 1], None),
+    "at_most_k: k is [0, 1], expected a whole number of at least 0": lambda: constraints.at_most_k(2, [0, 1]),
+    "xor: the penalty is '1', expected a number": lambda: constraints.xor([0], penalty="1"),
+    "label_cost: the price is '1', expected a number": lambda: constraints.label_cost(0, "1"),
+    "label_cost: found a pair, expected variables without states": lambda: constraints.label_cost(0, 1.0, [(0, 1)]),
+    "constraint 0 (label_cost): the label is 1.5, expected an index or a name": lambda: constraints.label_cost(1.5, 1),
     "linear: found neither a lower nor an upper limit, expected one of them": lambda: constraints.linear([0], [1.0]),
     "at_most_k: k is 1.5, expected a whole number of at least 0": lambda: constraints.at_most_k([0, 1], 1.5),
     "exactly_k: k is -1, expected a whole number of at least 0": lambda: constraints.exactly_k([0, 1], -1),
     "or_with_output: no inputs, expected at least one": lambda: constraints.or_with_output([], 0),
     "all_different: found a pair, expected variables without states": lambda: constraints.all_different([(0, 1)]),
-    "label_cost: the price is inf, expected a finite number": lambda: constraints.label_cost(0, math.inf),
+    "label_cost: the price is inf, expected a finite number of at least 0": lambda: constraints.label_cost(0, math.inf),
+    "label_cost: the price is -1, expected a finite number of at least 0": lambda: constraints.label_cost(0, -1),
     "xor: the indicators are 3, expected a list of (variable, state) pairs": lambda: constraints.xor(3),
     "linear: the limits are nan and inf, expected numbers": lambda: constraints.linear([0], [1.0], lower=math.nan),
 }
@@ -173,6 +187,15 @@ def test_mistakes_are_told_in_one_line(text: str) -> None:
     with pytest.raises(GraphError) as error:
         graph.with_constraints([MISTAKES[text]()])
     assert str(error.value) == text
+
+
+def test_numbers_and_pairs_of_numpy_are_taken() -> None:
+    graph = FactorGraph.from_tables([2, 3], [], [])
+    pairs = np.array([[0, 1], [1, 2]])
+    counted = graph.with_constraints([constraints.at_most_k(pairs, np.int64(1), penalty=np.float32(0.5))])
+    assert counted.value([1, 2]) == -0.5
+    weighed = graph.with_constraints([constraints.linear(pairs, np.array([2, 3]), upper=np.int64(4))])
+    assert weighed.value([1, 2]) == -math.inf
 
 
 def test_unknown_names_are_told() -> None:

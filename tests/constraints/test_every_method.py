@@ -9,7 +9,7 @@ import pytest
 
 import mapmrf
 from constrained_recipes import random_constrained
-from mapmrf import Status, UnsupportedModel, constraints
+from mapmrf import FactorGraph, Status, UnsupportedModel, constraints
 from mapmrf.registry import method_class, method_names
 
 TOL = 1e-6
@@ -97,3 +97,9 @@ def test_a_budget_of_real_prices_needs_no_tables() -> None:
         mapmrf.solve(graph, "trws")
     nothing = graph.with_constraints([constraints.at_least_one([0]), constraints.linear([0], [2.0], upper=1.0)])
     assert mapmrf.solve(nothing, "cuts").status is Status.INFEASIBLE
+
+
+def test_refusals_of_auxiliary_variables_say_where_these_come_from() -> None:
+    graph = FactorGraph.from_tables([2] * 5, [], []).with_constraints([constraints.at_most_k(range(5), 2)])
+    with pytest.raises(UnsupportedModel, match=r"with tables in place of its constraints: variable \d has 3 states"):
+        mapmrf.solve(graph, "qpbo")

@@ -9,6 +9,7 @@ import pytest
 
 import mapmrf
 from constrained_recipes import ConstrainedRecipe, random_constrained
+from mapmrf import FactorGraph, Status, constraints, rewriting
 
 
 def recipe_of(seed: int) -> ConstrainedRecipe:
@@ -26,12 +27,52 @@ def test_best_labellings_are_those_of_exhaustive_search(block: int) -> None:
         assert all(result.value == recipe.graph().value(result.labels) for result in best)
 
 
+@pytest.mark.parametrize("method", ["wcsp", "cuts"])
+@pytest.mark.parametrize("seed", range(6))
+def test_labellings_that_are_excluded_by_constraints_are_the_best(seed: int, method: str) -> None:
+    recipe = recipe_of(seed)
+    values = sorted((value for _, value in recipe.values() if value > -math.inf), reverse=True)
+    best = mapmrf.solve_best(recipe.graph(), 3, method)
+    assert [result.value for result in best] == pytest.approx(values[:3])
+    assert all(result.status.closes_gap for result in best)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_lawlers_partition_agrees(seed: int) -> None:
     recipe = recipe_of(seed)
     values = sorted((value for _, value in recipe.values() if value > -math.inf), reverse=True)
-    best = mapmrf.solve_best(recipe.graph(), 3, "wcsp")
-    assert [result.value for result in best] == pytest.approx(values[:3])
+    best = mapmrf.solve_best(recipe.graph(), 3, "mplp_c")
+    for place, result in enumerate(best):
+        assert result.value <= values[place] + 1e-9
+        assert result.bound >= values[place] - 1e-6
+        if best[place].status is Status.OPTIMAL:
+            assert result.value == pytest.approx(values[place])
+
+
+def real_budget(n: int) -> tuple[FactorGraph, np.ndarray, np.ndarray]:
+    """Items under a budget whose sums have too many values for tables, all labellings, and their values."""
+    random = np.random.default_rng(3)
+    gains, prices = random.uniform(1.0, 5.0, n), random.uniform(1.0, 5.0, n)
+    graph = FactorGraph.from_tables([2] * n, [(i,) for i in range(n)], [[0.0, gain] for gain in gains])
+    limit = float(prices.sum()) / 2
+    graph = graph.with_constraints([constraints.linear(range(n), prices, upper=limit)])
+    with pytest.raises(mapmrf.UnsupportedModel, match="too many for tables"):
+        rewriting.rewrite(graph)
+    every = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
+    return graph, every, np.where(every @ prices <= limit, every @ gains, -np.inf)
+
+
+def test_sums_that_no_table_can_hold_do_not_keep_labellings_from_being_ranked() -> None:
+    graph, every, values = real_budget(18)
+    best = mapmrf.solve_best(graph, 4)
+    assert best.status.closes_gap
+    assert [result.value for result in best] == pytest.approx(np.sort(values)[::-1][:4])
+    apart = mapmrf.solve_best(graph, 2, diverse=5)
+    far = (every != apart[0].labels).sum(axis=1) >= 5
+    assert [result.value for result in apart] == pytest.approx([values.max(), values[far].max()])
+    assert apart.status.closes_gap
+    with pytest.raises(mapmrf.UnsupportedModel, match="too many for tables"):
+        mapmrf.solve_best(graph, 2, "trws")
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -74,6 +115,30 @@ def test_intervals_hold_the_max_marginals() -> None:
         assert np.all(found.upper >= exact.upper - 1e-6)
         margins = mapmrf.solve(graph, margins=True).margins
         assert margins.shape == (graph.n_vars, 2)
+
+
+def test_sums_that_no_table_can_hold_have_intervals() -> None:
+    graph, every, values = real_budget(18)
+    best = np.array([values[every[:, i] == k].max() for i in range(18) for k in range(2)])
+    found = mapmrf.max_marginals(graph)
+    assert np.all(found.lower <= best + 1e-9) and np.all(found.upper >= best - 1e-9)
+    assert np.all(found.lower > -math.inf)
+    refined = mapmrf.max_marginals(graph, refine=100)
+    assert refined.lower == pytest.approx(best) and refined.upper == pytest.approx(best)
+    assert mapmrf.solve(graph, margins=True).margins.shape == (18, 2)
+
+
+def test_intervals_start_from_the_labelling_that_constraints_give() -> None:
+    """The model with tables cannot be eliminated, and a run on it would find a worse labelling."""
+    random = np.random.default_rng(0)
+    n, unary = 60, random.normal(size=(60, 2))
+    edges = np.argwhere(np.triu(random.random((n, n)) < 0.15, 1))
+    graph = FactorGraph.from_pairwise(unary, edges, random.normal(size=(len(edges), 2, 2)))
+    graph = graph.with_constraints([constraints.at_most_k(range(n), 6)])
+    found = mapmrf.max_marginals(graph, memory=0, time_limit=30)
+    assert found.value == pytest.approx(mapmrf.solve(graph, time_limit=30).value)
+    assert graph.value(found.labels) == pytest.approx(found.value)
+    assert np.all(found.lower > -math.inf)  # any item may be one of six
 
 
 @pytest.mark.parametrize("block", range(10))

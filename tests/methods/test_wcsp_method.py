@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mapmrf
-from mapmrf import FactorGraph, OptionError, Status
+from mapmrf import FactorGraph, OptionError, Status, constraints
 from mapmrf.datasets import random_graph
 from mapmrf.engines.soft_consistency import search as soft_search
 from mapmrf.method import Start, running
@@ -147,3 +147,9 @@ def test_known_optima(name: str) -> None:
     result = mapmrf.solve(graph, "wcsp", time_limit=60)
     assert result.status is Status.OPTIMAL
     assert result.value == pytest.approx(float(rows[0]["logpot"]), abs=1e-3)
+
+
+def test_a_penalty_of_nothing_leaves_the_bound_as_it_is() -> None:
+    graph = FactorGraph.from_tables([2, 2], [], []).with_constraints([constraints.at_most_k([0, (0, 0)], 0, penalty=0)])
+    result = mapmrf.solve(graph, "wcsp")
+    assert (result.value, result.bound, result.status) == (0.0, 0.0, Status.OPTIMAL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from mapmrf.batch.pool import run_in_order
 from mapmrf.batch.tasks import Evidence, Model, ModelPacker, ModelTask, Outcome
 from mapmrf.errors import OptionError
+from mapmrf.graph import FactorGraph
 from mapmrf.memory import byte_count
 from mapmrf.method import Method
 from mapmrf.progress import TerminalBar
@@ -106,6 +108,8 @@ def solve_stream(
     2.0
     1.0
     """
+    if isinstance(graphs, FactorGraph | str | os.PathLike) or not isinstance(graphs, Iterable):
+        raise OptionError(f"graphs is {graphs!r}, expected a list of models or files")
     total = len(graphs) if isinstance(graphs, Sized) else None
     pairs = ((model, evidence) for model in graphs)
     tasks = BatchOptions.parse(method, seeds, options).tasks(pairs, total)

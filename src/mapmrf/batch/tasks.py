@@ -23,7 +23,7 @@ from mapmrf.formats.files import AnyPath
 from mapmrf.graph import FactorGraph
 from mapmrf.method import Method
 from mapmrf.result import Result, Status, TracePoint
-from mapmrf.solver import solve
+from mapmrf.solver import as_graph, solve
 
 log = logging.getLogger("mapmrf")
 
@@ -95,6 +95,8 @@ class ModelTask:
         if isinstance(self.evidence, MapMRFError):
             raise self.evidence
         model = self.model.unpack() if isinstance(self.model, PackedModel) else self.model
+        if not isinstance(model, FactorGraph | str | os.PathLike):
+            return as_graph(model)  # which says what to call
         if not isinstance(model, FactorGraph):
             return read(model, evidence=self.evidence, max_bytes=self.options.get("max_bytes"))
         if self.evidence is None:
@@ -114,7 +116,7 @@ class ModelTask:
 
     def _named(self, error: MapMRFError) -> MapMRFError:
         """The error, prefixed by the file unless it already names it."""
-        if isinstance(self.model, FactorGraph | PackedModel) or os.fspath(self.model) in str(error):
+        if not isinstance(self.model, str | os.PathLike) or os.fspath(self.model) in str(error):
             return error
         return type(error)(f"{os.fspath(self.model)}: {error}")
 

@@ -192,7 +192,7 @@ class Records(Sequence[Record]):
         ...     path = pathlib.Path(folder, "records.jsonl")
         ...     _ = path.write_text(json.dumps(run | {"message": "no memory", "time_limit": 5}) + "\n")
         ...     mapmrf.bench.Records.read(path)
-        Records(1 runs of 1 methods on 1 models, 1 not done)
+        Records(1 run of 1 method on 1 model, 1 not done)
         """
         return cls(read_records(*(Path(path) for path in paths)))
 
@@ -215,7 +215,8 @@ class Records(Sequence[Record]):
         runs = len({record["run"] for record in self})
         models = len({(record["set"], record["model"]) for record in self})
         lost = sum(record["outcome"] != "done" for record in self)
-        return f"Records({len(self)} runs of {runs} methods on {models} models{f', {lost} not done' if lost else ''})"
+        counts = f"{_counted(len(self), 'run')} of {_counted(runs, 'method')} on {_counted(models, 'model')}"
+        return f"Records({counts}{f', {lost} not done' if lost else ''})"
 
     def _repr_html_(self) -> str:
         """HTML for notebooks."""
@@ -327,3 +328,7 @@ class Records(Sequence[Record]):
         ({'model': 1, 'run': 2, 'seed': 2}, 12.91)
         """
         return records_dataset(self)
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n} {noun}{'' if n == 1 else 's'}"

@@ -9,13 +9,19 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.best.calls import SolveCalls
+from mapmrf.best.lawler import LawlerSearch
 from mapmrf.best.ranked import collected_messages, memory_of
+from mapmrf.constraints import at_most_k
+from mapmrf.errors import UnsupportedModel
 from mapmrf.graph import EXACT, FactorGraph
 from mapmrf.result import Result, Status
 from mapmrf.rewriting import without_constraints
 
 MOST_COUNTERS = 20_000
 """Maximum number of variables that counters add to a model."""
+
+MOST_STATED = 5_000
+"""Maximum number of indicators of distances as constraints of a model without any: it may be much harder with them."""
 
 DOUBLINGS, HALVINGS = 40, 12
 """Steps of the search for the smallest penalty that gives the distance: doubling, then bisection."""
@@ -82,34 +88,85 @@ class DiverseSearch:
         return _further(result)
 
     def _penalised(self, penalty: float) -> Further:
-        """The best labelling with a penalty for each label in common with one before, as unary potentials."""
-        shared = agreement(self.graph, [labels for labels, _, _ in self.answers])
-        result = self.calls.solve(replace(self.graph, theta_v=self.graph.theta_v - penalty * shared), self._share)
-        value = self.graph.value(result.labels)
-        known = any(np.array_equal(result.labels, labels) for labels, _, _ in self.answers)
-        return Further(None if known or value == -math.inf else result.labels, value, self.others)
+        """The best new labelling minus a penalty for each label that it shares with one before: unary potentials."""
+        earlier = [labels for labels, _, _ in self.answers]
+        shared = agreement(self.graph, earlier)
+        model = replace(self.graph, theta_v=self.graph.theta_v - penalty * shared)
+        labels = self.calls.solve(model, self._share).labels
+        if _is_one_of(labels, earlier):
+            further = DiverseSearch(model, self.m, self.calls)._new(earlier)
+            if further is None:
+                return Further(None, -math.inf, self.others)
+            labels = further
+        value = self.graph.value(labels)
+        return Further(None if value == -math.inf else labels, value, self.others)
+
+    def _new(self, earlier: list[Ints]) -> Ints | None:
+        """The best labelling but the earlier ones, as well as the method can tell."""
+        found = self._by_elimination(earlier, 1)
+        if found is None and self.calls.method.native_constraints:
+            found = self._by_constraints(earlier, 1)
+        if found is not None:
+            return found.labels
+        search = LawlerSearch(without_constraints(self.graph), len(earlier) + 1, self.calls)
+        search.run()
+        ranked = (labels[: self.graph.n_vars] for labels, _, _ in search.answers)
+        return next((labels for labels in ranked if not _is_one_of(labels, earlier)), None)
 
     def _at_distance(self, distance: int) -> Further:
-        """The best labelling at a distance from all before: exact by counters if these fit, else by multipliers."""
+        """The best labelling at a distance from all before: exact if counters fit, else as far as solving proves."""
         earlier = [labels for labels, _, _ in self.answers]
         if distance > self.graph.n_vars:
             return Further(None, -math.inf, -math.inf)
-        if memory_of(self.calls) > 0 and len(earlier) * self.graph.n_vars <= MOST_COUNTERS:
-            messages = collected_messages(counted(without_constraints(self.graph), earlier, distance), self.calls)
-            if messages is not None and messages.collected:
-                if messages.value + self.graph.constant == -math.inf:
-                    return Further(None, -math.inf, -math.inf)
-                labels = messages.tree.by_variable(messages.best_labels())[: self.graph.n_vars]
-                return Further(labels, self.graph.value(labels), self.graph.value(labels))
-        return self._by_multiplier(earlier, distance)
+        found = self._by_elimination(earlier, distance)
+        if found is not None:
+            return found
+        native, n_stated = self.calls.method.native_constraints, len(earlier) * self.graph.n_vars
+        if native and self.graph.constraints is not None:
+            return self._by_constraints(earlier, distance)
+        if not native or n_stated > MOST_STATED:
+            return self._by_multiplier(earlier, distance, 0.0)
+        found = self._by_multiplier(earlier, distance, (1 - self._share / 2) * self.calls.left)
+        if found.bound - found.value <= EXACT * self.graph.size or self.calls.stopped is not None:
+            return found
+        other = self._by_constraints(earlier, distance, found.labels)
+        if other.labels is not None:
+            found.better(other.labels, other.value)
+        found.bound = max(found.value, min(found.bound, other.bound))
+        return found
 
-    def _by_multiplier(self, earlier: list[Ints], distance: int) -> Further:
-        """Find the smallest reward that gives the distance; every reward yields an upper bound."""
+    def _by_elimination(self, earlier: list[Ints], distance: int) -> Further | None:
+        """With counters of the differences in the tables of elimination; None if these do not fit."""
+        if memory_of(self.calls) == 0 or len(earlier) * self.graph.n_vars > MOST_COUNTERS:
+            return None
+        try:
+            tables = without_constraints(self.graph)
+        except UnsupportedModel:  # sums of too many values
+            return None
+        messages = collected_messages(counted(tables, earlier, distance), self.calls)
+        if messages is None or not messages.collected:
+            return None
+        if messages.value + self.graph.constant == -math.inf:
+            return Further(None, -math.inf, -math.inf)
+        labels = messages.tree.by_variable(messages.best_labels())[: self.graph.n_vars]
+        return Further(labels, self.graph.value(labels), self.graph.value(labels))
+
+    def _by_constraints(self, earlier: list[Ints], distance: int, initial: Ints | None = None) -> Further:
+        """With the distances stated as constraints: at most so many labels are those of an earlier labelling."""
+        same = self.graph.n_vars - distance
+        apart = [at_most_k(list(enumerate(labels.tolist())), same) for labels in earlier]
+        found = _further(self.calls.solve(self.graph.with_constraints(apart), self._share, initial))
+        return Further(found.labels, found.value, max(found.value, min(found.bound, self.others)))
+
+    def _by_multiplier(self, earlier: list[Ints], distance: int, spare: float) -> Further:
+        """Find the smallest reward that gives the distance, leaving `spare` seconds; every reward yields an upper bound."""
         graph, found = self.graph, Further(None, -math.inf, self.others)
         away = len(earlier) - agreement(graph, earlier)
         low, high, reward = 0.0, math.inf, max(graph.unit, 1e-3 * abs(self.answers[0][1]) / distance)
         for step in range(DOUBLINGS + HALVINGS):
-            if self.calls.stopped is not None or found.bound - found.value <= EXACT * graph.size:
+            if self.calls.stopped is not None or self.calls.left < spare:
+                break
+            if found.bound - found.value <= EXACT * graph.size:
                 break
             constant = graph.constant - reward * distance * len(earlier)
             rewarded = replace(graph, theta_v=graph.theta_v + reward * away, constant=constant)
@@ -135,6 +192,10 @@ def _further(result: Result) -> Further:
     if result.value == -math.inf:
         return Further(None, -math.inf, bound)
     return Further(result.labels, result.value, max(bound, result.value))
+
+
+def _is_one_of(labels: Ints, earlier: list[Ints]) -> bool:
+    return any(np.array_equal(labels, known) for known in earlier)
 
 
 def agreement(graph: FactorGraph, earlier: list[Ints]) -> Floats:

@@ -15,7 +15,7 @@ from mapmrf.best.calls import SolveCalls
 from mapmrf.best.diverse import DiverseSearch
 from mapmrf.best.lawler import LawlerSearch
 from mapmrf.best.ranked import rank_by_elimination
-from mapmrf.errors import OptionError
+from mapmrf.errors import OptionError, UnsupportedModel
 from mapmrf.graph import FactorGraph
 from mapmrf.method import Method
 from mapmrf.options import check_number
@@ -142,27 +142,61 @@ def _diversity(diverse: int | Diversity | None) -> Diversity:
 def _rank(graph: FactorGraph, m: int, wanted: Diversity, calls: SolveCalls) -> Ranking:
     """Find the labellings in the way that suits the model."""
     if not wanted.plain:
-        search = DiverseSearch(graph, m, calls)
-        stopped = search.run(wanted.distance, wanted.penalty)
-        assert search.template is not None
-        return search.answers, search.others, stopped, search.template
+        return _rank_diverse(graph, m, wanted, calls)
     if graph.constraints is not None:
-        return _rank_rewritten(rewrite(graph), m, wanted, calls)
+        return _rank_constrained(graph, m, calls)
+    return _rank_by_elimination(graph, m, calls) or _rank_by_partition(graph, m, calls)
+
+
+def _rank_diverse(graph: FactorGraph, m: int, wanted: Diversity, calls: SolveCalls) -> Ranking:
+    """One labelling after another, each at a distance from all before it."""
+    search = DiverseSearch(graph, m, calls)
+    stopped = search.run(wanted.distance, wanted.penalty)
+    assert search.template is not None
+    return search.answers, search.others, stopped, search.template
+
+
+def _rank_by_elimination(graph: FactorGraph, m: int, calls: SolveCalls) -> Ranking | None:
+    """All labellings from the messages of elimination; None if these do not fit into memory."""
     ranked = rank_by_elimination(graph, m, calls)
-    if ranked is not None and (ranked.labels or ranked.stopped is None):
-        values = sorted(((graph.value(labels), -n) for n, labels in enumerate(ranked.labels)), reverse=True)
-        answers = [(ranked.labels[-minus], value, value) for value, minus in values]
-        others = min(ranked.others, values[-1][0]) if values else ranked.others
-        return answers, others, ranked.stopped, _template(graph, calls)
-    lawler = LawlerSearch(graph, m, calls)
-    stopped = lawler.run()
-    assert lawler.template is not None
-    return lawler.answers, lawler.others, stopped, lawler.template
+    if ranked is None or not (ranked.labels or ranked.stopped is None):
+        return None
+    values = sorted(((graph.value(labels), -n) for n, labels in enumerate(ranked.labels)), reverse=True)
+    answers = [(ranked.labels[-minus], value, value) for value, minus in values]
+    others = min(ranked.others, values[-1][0]) if values else ranked.others
+    return answers, others, ranked.stopped, _template(graph, calls)
 
 
-def _rank_rewritten(rewriting: Rewriting, m: int, wanted: Diversity, calls: SolveCalls) -> Ranking:
-    """Rank a model with constraints: its labellings are those of the model with tables, in the same order."""
-    found, others, stopped, template = _rank(rewriting.graph, m, wanted, calls)
+def _rank_by_partition(graph: FactorGraph, m: int, calls: SolveCalls) -> Ranking:
+    """Parts of the labellings, solved one by one."""
+    search = LawlerSearch(graph, m, calls)
+    stopped = search.run()
+    assert search.template is not None
+    return search.answers, search.others, stopped, search.template
+
+
+def _rank_constrained(graph: FactorGraph, m: int, calls: SolveCalls) -> Ranking:
+    """Use tables in place of the constraints if these can be eliminated, or if the method needs them.
+
+    Otherwise labellings are excluded by further constraints, one after another: for a method that supports constraints
+    natively, the tables would be much harder.
+    """
+    native = calls.method.native_constraints
+    try:
+        rewriting = rewrite(graph)
+    except UnsupportedModel:  # sums of too many values
+        if not native:
+            raise
+        return _rank_diverse(graph, m, Diversity(), calls)
+    found = _rank_by_elimination(rewriting.graph, m, calls)
+    if found is None and native:
+        return _rank_diverse(graph, m, Diversity(), calls)
+    return _projected(rewriting, found or _rank_by_partition(rewriting.graph, m, calls))
+
+
+def _projected(rewriting: Rewriting, ranking: Ranking) -> Ranking:
+    """Project the labellings of the rewritten model, which has the same labellings in the same order."""
+    found, others, stopped, template = ranking
     answers = []
     for lifted, value, bound in found:
         labels = rewriting.project(lifted)

@@ -58,7 +58,8 @@ def _located(constraint: Constraint, names: Names | None, card: Ints) -> Constra
 
 def _every(label: int | str | None, names: Names | None, card: Ints) -> list[tuple[int, int]]:
     """All variables with a state."""
-    assert label is not None
+    if isinstance(label, bool) or not isinstance(label, int | str | np.integer):
+        raise GraphError(f"the label is {label!r}, expected an index or a name")
     if not isinstance(label, str):
         found = [(i, int(label)) for i in np.flatnonzero((card > label) & (label >= 0)).tolist()]
     else:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+import numpy as np
 
 from mapmrf.constraints.flat import ConstraintKind
 from mapmrf.errors import GraphError
@@ -57,28 +60,63 @@ class Constraint:
             raise GraphError(f"{self.name}: no indicators, expected at least one")
         if math.isnan(self.lower) or math.isnan(self.upper) or self.lower == math.inf or self.upper == -math.inf:
             raise GraphError(f"{self.name}: the limits are {self.lower} and {self.upper}, expected numbers")
+        if self.kind == ConstraintKind.LINEAR and self.lower > self.upper:
+            raise GraphError(f"{self.name}: the lower limit, {self.lower:g}, is above the upper one, {self.upper:g}")
 
 
 def _listed(name: str, indicators: Iterable[Indicator]) -> tuple[Indicator, ...]:
     """The indicators as a tuple; a single one is a mistake."""
     if isinstance(indicators, str) or not isinstance(indicators, Iterable):
         raise GraphError(f"{name}: the indicators are {indicators!r}, expected a list of (variable, state) pairs")
-    return tuple(tuple(each) if isinstance(each, list) else each for each in indicators)
+    return tuple(tuple(each) if isinstance(each, list | np.ndarray) else each for each in indicators)
+
+
+def _variables(name: str, variables: Iterable[int | str]) -> tuple[int | str, ...]:
+    """The variables as a tuple; pairs are a mistake."""
+    listed = _listed(name, variables)
+    found = tuple(each for each in listed if not isinstance(each, tuple))
+    if len(found) < len(listed):
+        raise GraphError(f"{name}: found a pair, expected variables without states")
+    return found
+
+
+def _real(name: str, what: str, value: object) -> float:
+    """A number as float; anything else is an error that names it."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real | np.number):
+        raise GraphError(f"{name}: {what} is {value!r}, expected a number")
+    return float(value)
+
+
+def _price(name: str, penalty: float | None) -> float:
+    """What a violation costs: without a penalty it is not allowed."""
+    return math.inf if penalty is None else _real(name, "the penalty", penalty)
 
 
 def _number(name: str, k: float) -> float:
     """A number of indicators."""
-    if isinstance(k, str) or not (k >= 0 and k % 1 == 0):
+    if isinstance(k, bool) or not isinstance(k, numbers.Real | np.number) or not (k >= 0 and k % 1 == 0):
         raise GraphError(f"{name}: k is {k!r}, expected a whole number of at least 0")
     return float(k)
+
+
+def _coefficients(weights: Iterable[float], n: int) -> tuple[float, ...]:
+    """The weights of `n` indicators."""
+    if isinstance(weights, str) or not isinstance(weights, Iterable):
+        raise GraphError(f"linear: the weights are {weights!r}, expected a list with one for each of {n} indicators")
+    found = tuple(_real("linear", f"weight {at}", weight) for at, weight in enumerate(weights))
+    if len(found) != n:
+        raise GraphError(f"linear: {len(found)} weights for {n} indicators")
+    for at, weight in enumerate(found):
+        if not math.isfinite(weight):
+            raise GraphError(f"linear: weight {at} is {weight}, expected a finite number")
+    return found
 
 
 def _counting(
     name: str, indicators: Iterable[Indicator], lower: float, upper: float, penalty: float | None
 ) -> Constraint:
-    price = math.inf if penalty is None else float(penalty)
     listed = _listed(name, indicators)
-    return Constraint(name, ConstraintKind.LINEAR, listed, None, float(lower), float(upper), price)
+    return Constraint(name, ConstraintKind.LINEAR, listed, None, float(lower), float(upper), _price(name, penalty))
 
 
 def exactly_one(indicators: Iterable[Indicator], penalty: float | None = None) -> Constraint:
@@ -181,15 +219,12 @@ def linear(
     >>> mapmrf.solve(graph.with_constraints([budget])).labels.tolist()
     [0, 1, 1]
     """
-    listed, coefficients = _listed("linear", indicators), tuple(float(weight) for weight in weights)
-    if len(coefficients) != len(listed):
-        raise GraphError(f"linear: {len(coefficients)} weights for {len(listed)} indicators")
-    if not all(math.isfinite(weight) for weight in coefficients):
-        raise GraphError("linear: a weight is not finite")
-    if lower == -math.inf and upper == math.inf:
+    listed = _listed("linear", indicators)
+    coefficients = _coefficients(weights, len(listed))
+    low, high = _real("linear", "the lower limit", lower), _real("linear", "the upper limit", upper)
+    if low == -math.inf and high == math.inf:
         raise GraphError("linear: found neither a lower nor an upper limit, expected one of them")
-    price = math.inf if penalty is None else float(penalty)
-    return Constraint("linear", ConstraintKind.LINEAR, listed, coefficients, float(lower), float(upper), price)
+    return Constraint("linear", ConstraintKind.LINEAR, listed, coefficients, low, high, _price("linear", penalty))
 
 
 def or_with_output(inputs: Iterable[Indicator], output: Indicator, penalty: float | None = None) -> Constraint:
@@ -204,7 +239,7 @@ def or_with_output(inputs: Iterable[Indicator], output: Indicator, penalty: floa
     >>> stated.value([0, 1, 1]), stated.value([0, 1, 0])
     (0.0, -inf)
     """
-    price = math.inf if penalty is None else float(penalty)
+    price = _price("or_with_output", penalty)
     listed = (*_listed("or_with_output", inputs), *_listed("or_with_output", [output]))
     if len(listed) < 2:
         raise GraphError("or_with_output: no inputs, expected at least one")
@@ -222,9 +257,9 @@ def xor(indicators: Iterable[Indicator], parity: int = 1, penalty: float | None 
     >>> graph.with_constraints([constraints.xor([0, 1, 2], 0)]).value([1, 1, 0])
     0.0
     """
-    if parity not in (0, 1):
+    if not isinstance(parity, numbers.Integral) or parity not in (0, 1):
         raise GraphError(f"xor: the parity is {parity!r}, expected 0 or 1")
-    price = math.inf if penalty is None else float(penalty)
+    price = _price("xor", penalty)
     return Constraint("xor", ConstraintKind.XOR, _listed("xor", indicators), None, float(parity), penalty=price)
 
 
@@ -239,10 +274,8 @@ def all_different(variables: Iterable[int | str], penalty: float | None = None) 
     >>> mapmrf.solve(graph.with_constraints([constraints.all_different([0, 1])])).labels.tolist()
     [1, 0]
     """
-    price = math.inf if penalty is None else float(penalty)
-    listed = _listed("all_different", variables)
-    if any(isinstance(each, tuple) for each in listed):
-        raise GraphError("all_different: found a pair, expected variables without states")
+    price = _price("all_different", penalty)
+    listed = _variables("all_different", variables)
     return Constraint("all_different", ConstraintKind.ALL_DIFFERENT, listed, None, penalty=price)
 
 
@@ -266,9 +299,8 @@ def label_cost(label: int | str, price: float, variables: Iterable[int | str] | 
     >>> graph.with_constraints([constraints.label_cost(1, 3.0)]).value([1, 1])
     1.0
     """
-    if not math.isfinite(price):
-        raise GraphError(f"label_cost: the price is {price}, expected a finite number")
-    listed = None
-    if variables is not None:
-        listed = tuple((each, label) for each in _listed("label_cost", variables) if not isinstance(each, tuple))
-    return Constraint("label_cost", ConstraintKind.LINEAR, listed, None, upper=0.0, penalty=float(price), label=label)
+    paid = _real("label_cost", "the price", price)
+    if not (math.isfinite(paid) and paid >= 0):
+        raise GraphError(f"label_cost: the price is {price}, expected a finite number of at least 0")
+    listed = None if variables is None else tuple((each, label) for each in _variables("label_cost", variables))
+    return Constraint("label_cost", ConstraintKind.LINEAR, listed, None, upper=0.0, penalty=paid, label=label)

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol, cast
 
-from mapmrf.errors import FormatError, MapMRFError, OptionError
+from mapmrf.errors import FormatError, GraphError, MapMRFError, OptionError
 from mapmrf.formats.budget import spending as _spending
 from mapmrf.formats.files import AnyPath, plain_name, read_bytes
 from mapmrf.formats.names import names_lost
@@ -122,6 +122,8 @@ def write(graph: FactorGraph, path: AnyPath, *, values: str | None = None) -> No
     0.25
     """
     _check_values(values)
+    if not isinstance(graph, FactorGraph):
+        raise GraphError(f"found a {type(graph).__name__} to write, expected a FactorGraph and then the file")
     path = Path(path)
     known = _format_of(path)
     if known is None:
@@ -130,7 +132,7 @@ def write(graph: FactorGraph, path: AnyPath, *, values: str | None = None) -> No
         first = graph.constraints.names[0]
         raise FormatError(
             f"{path}: the format has no constraints, and the model has {graph.n_constraints}, the first: {first}; "
-            "mapmrf.rewriting.without_constraints(graph) has tables in their place"
+            "convert --tables, or mapmrf.rewriting.without_constraints(graph), puts tables in their place"
         )
     if graph.weight is not None and not getattr(known, "WEIGHTS", False):
         n_before, graph = graph.n_tables, graph.expanded()

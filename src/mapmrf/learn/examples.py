@@ -102,6 +102,9 @@ class Example:
 
 def check_examples(examples: Sequence[Example]) -> int:
     """The common number of weights of all examples; raise OptionError if they differ or there are none."""
+    for place, example in enumerate(examples):
+        if not isinstance(example, Example):
+            raise OptionError(f"example {place} is a {type(example).__name__}, expected an Example: see Example.of")
     sizes = {example.model.n_weights for example in examples}
     if len(sizes) != 1:
         found = f"models of {sorted(sizes)} weights" if sizes else "no examples"

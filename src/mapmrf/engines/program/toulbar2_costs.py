@@ -48,7 +48,7 @@ class WholeCosts:
         finite = prices[np.isfinite(prices)]
         total = float(range_v.sum() + range_t @ uses + finite.sum())
         scale = math.ldexp(1.0, min(1000, bits - math.frexp(total)[1])) if total else 1.0
-        n_rounded = np.count_nonzero(range_v) + uses[range_t > 0].sum() + len(finite)
+        n_rounded = np.count_nonzero(range_v) + uses[range_t > 0].sum() + np.count_nonzero(finite)
         size = float(np.abs(best_v).sum() + np.abs(best_t[used]) @ uses[used] + total)
         # Half a unit per non-constant block, and the round-off of sums over all of them.
         error = 0.5 * n_rounded / scale + 32 * np.finfo(float).eps * size if math.isfinite(offset) else 0.0

@@ -15,6 +15,9 @@ from mapmrf.errors import UnsupportedModel
 MOST_COUNTS = 20_000
 """Distinct sums that a counter may hold after a step."""
 
+MOST_MOVES = 1 << 26
+"""Moves of all steps together."""
+
 SAME = 1e-11
 """Sums of real weights that differ by no more than this, relative to all weights, are one."""
 
@@ -121,12 +124,14 @@ def _sum_counter(constraints: Constraints, c: int, card: Ints) -> Counter:
     least, most, hard = float(constraints.least[c]), float(constraints.most[c]), bool(constraints.hard[c])
     tolerance = 0.0 if constraints.whole[c] else SAME * sum(float(np.abs(gain).max()) for gain in gains)
     merge = _Merge(least, most, tolerance)
-    sums, moves, sizes = np.zeros(1), [], []
+    sums, moves, sizes, n_moves = np.zeros(1), [], [], 0
     known: dict[tuple[bytes, bytes, float, float], tuple[Floats, Ints]] = {}  # long chains repeat their steps
     for step, gain in enumerate(gains):
         rest = merge.relevant(sums, gain, float(low[step + 1]), float(high[step + 1]))
         key = (sums.tobytes(), gain.tobytes(), *rest)
         if key not in known:
+            n_moves += len(sums) * len(gain)
+            _check_moves(constraints, c, n_moves)
             known[key] = merge.distinct(merge.sums(sums[:, None] + gain, *rest), hard)
         sums, move = known[key]
         if len(sums) > MOST_COUNTS:
@@ -138,6 +143,12 @@ def _sum_counter(constraints: Constraints, c: int, card: Ints) -> Counter:
         sizes.append(len(sums))
     final = np.where(sums == merge.broken, -float(constraints.penalty[c]), 0.0)
     return Counter(variables, moves, sizes, final)
+
+
+def _check_moves(constraints: Constraints, c: int, n_moves: int) -> None:
+    if n_moves > MOST_MOVES:
+        name = constraints.names[c]
+        raise UnsupportedModel(f"constraint {c} ({name}): more than {MOST_MOVES} ways to count, too many for tables")
 
 
 @dataclass(frozen=True)
@@ -207,6 +218,7 @@ def _logic_counter(constraints: Constraints, c: int, card: Ints) -> Counter:
 def _repetition_counter(constraints: Constraints, c: int, card: Ints) -> Counter:
     """ALL_DIFFERENT: state by state, whether it was met (1), and whether any was met twice (2)."""
     scope = constraints.var[constraints.span(c)].tolist()
+    _check_moves(constraints, c, 3 * int((card[scope] ** 2).sum()))
     steps = [(k, i) for k in range(int(card[scope].max())) for i in scope if card[i] > k]
     variables, moves = [], []
     n_before = 1

@@ -95,6 +95,26 @@ def counter_of(constraints: Constraints, c: int, card: Ints) -> Counter:
     return _logic_counter(constraints, c, card)
 
 
+def why_too_wide(constraints: Constraints | None, card: Ints) -> str | None:
+    """Why constraints are too many for methods that keep a number for all states of all variables of each.
+
+    Examples
+    --------
+    >>> why_too_wide(None, np.array([2, 2])) is None
+    True
+    """
+    if constraints is None:
+        return None
+    links = np.unique(constraints.owner * len(card) + constraints.var)
+    total = int(card[links % len(card)].sum(dtype=np.int64))
+    if total <= MOST_MOVES:
+        return None
+    return (
+        f"the variables of its {len(constraints)} constraints have {total} states, counted for each of them, expected "
+        f"at most {MOST_MOVES}"
+    )
+
+
 def gains_of(constraints: Constraints, c: int, card: Ints) -> tuple[list[int], list[Floats]]:
     """The variables of a LINEAR constraint, and what each of their states adds to the sum.
 

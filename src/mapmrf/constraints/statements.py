@@ -70,13 +70,26 @@ def _number(name: str, k: float) -> float:
     """A number of indicators."""
     if isinstance(k, str) or not (k >= 0 and k % 1 == 0):
         raise GraphError(f"{name}: k is {k!r}, expected a whole number of at least 0")
-    return float(k)
+    return _real(name, "k", k)
+
+
+def _real(name: str, what: str, number: float) -> float:
+    """A number as a float."""
+    try:
+        return float(number)
+    except (OverflowError, ValueError, TypeError):
+        found = f"of type {type(number).__name__}" if not isinstance(number, str) else repr(number)
+        raise GraphError(f"{name}: {what} is {found}, expected a number that a float can hold") from None
+
+
+def _price(name: str, penalty: float | None) -> float:
+    return math.inf if penalty is None else _real(name, "the penalty", penalty)
 
 
 def _counting(
     name: str, indicators: Iterable[Indicator], lower: float, upper: float, penalty: float | None
 ) -> Constraint:
-    price = math.inf if penalty is None else float(penalty)
+    price = _price(name, penalty)
     listed = _listed(name, indicators)
     return Constraint(name, ConstraintKind.LINEAR, listed, None, float(lower), float(upper), price)
 
@@ -181,15 +194,18 @@ def linear(
     >>> mapmrf.solve(graph.with_constraints([budget])).labels.tolist()
     [0, 1, 1]
     """
-    listed, coefficients = _listed("linear", indicators), tuple(float(weight) for weight in weights)
+    listed, coefficients = (
+        _listed("linear", indicators),
+        tuple(_real("linear", "a weight", weight) for weight in weights),
+    )
     if len(coefficients) != len(listed):
         raise GraphError(f"linear: {len(coefficients)} weights for {len(listed)} indicators")
     if not all(math.isfinite(weight) for weight in coefficients):
         raise GraphError("linear: a weight is not finite")
     if lower == -math.inf and upper == math.inf:
         raise GraphError("linear: found neither a lower nor an upper limit, expected one of them")
-    price = math.inf if penalty is None else float(penalty)
-    return Constraint("linear", ConstraintKind.LINEAR, listed, coefficients, float(lower), float(upper), price)
+    limits = _real("linear", "the lower limit", lower), _real("linear", "the upper limit", upper)
+    return Constraint("linear", ConstraintKind.LINEAR, listed, coefficients, *limits, _price("linear", penalty))
 
 
 def or_with_output(inputs: Iterable[Indicator], output: Indicator, penalty: float | None = None) -> Constraint:
@@ -204,7 +220,7 @@ def or_with_output(inputs: Iterable[Indicator], output: Indicator, penalty: floa
     >>> stated.value([0, 1, 1]), stated.value([0, 1, 0])
     (0.0, -inf)
     """
-    price = math.inf if penalty is None else float(penalty)
+    price = _price("or_with_output", penalty)
     listed = (*_listed("or_with_output", inputs), *_listed("or_with_output", [output]))
     if len(listed) < 2:
         raise GraphError("or_with_output: no inputs, expected at least one")
@@ -224,7 +240,7 @@ def xor(indicators: Iterable[Indicator], parity: int = 1, penalty: float | None 
     """
     if parity not in (0, 1):
         raise GraphError(f"xor: the parity is {parity!r}, expected 0 or 1")
-    price = math.inf if penalty is None else float(penalty)
+    price = _price("xor", penalty)
     return Constraint("xor", ConstraintKind.XOR, _listed("xor", indicators), None, float(parity), penalty=price)
 
 
@@ -239,7 +255,7 @@ def all_different(variables: Iterable[int | str], penalty: float | None = None) 
     >>> mapmrf.solve(graph.with_constraints([constraints.all_different([0, 1])])).labels.tolist()
     [1, 0]
     """
-    price = math.inf if penalty is None else float(penalty)
+    price = _price("all_different", penalty)
     listed = _listed("all_different", variables)
     if any(isinstance(each, tuple) for each in listed):
         raise GraphError("all_different: found a pair, expected variables without states")
@@ -266,9 +282,10 @@ def label_cost(label: int | str, price: float, variables: Iterable[int | str] | 
     >>> graph.with_constraints([constraints.label_cost(1, 3.0)]).value([1, 1])
     1.0
     """
+    price = _real("label_cost", "the price", price)
     if not math.isfinite(price):
         raise GraphError(f"label_cost: the price is {price}, expected a finite number")
     listed = None
     if variables is not None:
         listed = tuple((each, label) for each in _listed("label_cost", variables) if not isinstance(each, tuple))
-    return Constraint("label_cost", ConstraintKind.LINEAR, listed, None, upper=0.0, penalty=float(price), label=label)
+    return Constraint("label_cost", ConstraintKind.LINEAR, listed, None, upper=0.0, penalty=price, label=label)

@@ -17,17 +17,24 @@ ROUND_OFF = 1e-12
 """What is left of a table, relative to its entries, that still counts as no interaction at all."""
 
 
+LEAST = float(np.finfo(np.float64).tiny)
+"""The smallest number with all digits."""
+LEAST_SHARE = 1e-100
+"""The smallest scale, relative to the largest unary potential."""
+
+
 def interaction_scale(problem: Problem) -> float:
     """Mean size of the interactions: of each table the root mean square of what its main effects leave.
 
     Multiplying all potentials by a constant multiplies it, so penalties measured in it are scale-free. Without any
-    interaction, the spread of the unary potentials; without that, 1.
+    interaction, the spread of the unary potentials; without that, 1. Potentials can be divided by it without overflow.
     """
     total = interaction_sum(problem)
-    if total > 0:
-        return total / problem.n_factors
     spread = np.abs(problem.graph.theta_v[np.isfinite(problem.graph.theta_v)])
-    return float(spread.mean()) if spread.sum() > 0 else 1.0
+    least = max(LEAST, LEAST_SHARE * float(spread.max(initial=0.0)))
+    if total > 0:
+        return max(total / problem.n_factors, least)
+    return max(float(spread.mean()), least) if spread.sum() > 0 else 1.0
 
 
 def interaction_sum(problem: Problem) -> float:

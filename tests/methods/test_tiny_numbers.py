@@ -25,7 +25,9 @@ def beside_large(size: float) -> FactorGraph:
 @pytest.mark.parametrize("method", ["ad3", "auto", "cuts", "l2box", "lp", "lslp", "psdd", "trws"])
 @pytest.mark.parametrize("size", TINY)
 @pytest.mark.parametrize("model", [alone, beside_large])
-def test_tiny_potentials_give_no_warning_and_no_nan(model: Callable[[float], FactorGraph], size: float, method: str) -> None:
+def test_tiny_potentials_give_no_warning_and_no_nan(
+    model: Callable[[float], FactorGraph], size: float, method: str
+) -> None:
     graph = model(size)
     result = mapmrf.solve(graph, method, time_limit=20)
     best = mapmrf.solve(graph, "exhaustive").value

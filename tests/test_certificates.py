@@ -10,6 +10,7 @@ import math
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -23,6 +24,8 @@ import mapmrf
 from exhaustive_truth import varied_recipe
 from mapmrf.certificates import Certificate, Cycles, InvalidCertificate, verify
 from mapmrf.datasets import grid
+from mapmrf.errors import FormatError
+from mapmrf.formats.budget import spending
 
 Change = Callable[[Certificate], Certificate]
 
@@ -293,3 +296,29 @@ def test_the_checker_loads_neither_numba_nor_any_solver(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_an_archive_that_unpacks_to_very_much_is_refused_before_it_does(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.npz"
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (10**8,)})
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        with archive.open("lam.npy", "w") as file:
+            file.write(header.getvalue() + bytes(10**6))
+        archive.infolist()[0].file_size = 2**31  # as the directory of the archive says
+    with pytest.raises(InvalidCertificate, match="its arrays take 2147483648 bytes, expected at most 1073741824"):
+        Certificate.read(path)
+
+
+def test_missing_arrays_are_missed_before_others_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "c.npz"
+    np.savez(path, version=np.int64(2), lam=np.array([object()]))  # reading lam would be another error
+    with pytest.raises(InvalidCertificate, match="the array bound is missing"):
+        Certificate.read(path)
+
+
+def test_the_arrays_of_a_certificate_are_charged(tmp_path: Path) -> None:
+    path = tmp_path / "c.npz"
+    Certificate(bound=1.0, lam=np.zeros(10_000)).write(path)
+    with spending(50_000), pytest.raises(FormatError, match="its arrays: reading takes"):
+        Certificate.read(path)

@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 
 import mapmrf
 from mapmrf import Status, interrupts
+from mapmrf.cli.output import write_model
 from mapmrf.interrupts import Interrupts
 from mapmrf.method import Answer, Method, Progress
 
@@ -249,3 +251,15 @@ def test_solve_in_another_thread_ends_with_that_of_the_main_thread() -> None:
         press()
         thread.join(60)
     assert [result.status for result in results] == [Status.INTERRUPTED]
+
+
+def test_a_signal_ends_the_writing_of_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def text(*_: object) -> Iterator[str]:
+        yield "MARKOV"
+        press()
+        yield pytest.fail("the rest was written")
+
+    monkeypatch.setattr("mapmrf.formats.uai.model_text", text)
+    with Interrupts(), pytest.raises(KeyboardInterrupt):
+        write_model(GRAPH, str(tmp_path / "m.uai"))
+    assert list(tmp_path.iterdir()) == []

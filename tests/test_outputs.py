@@ -248,3 +248,15 @@ def test_an_exception_on_the_way_leaves_nothing(tmp_path: Path) -> None:
         file.write(b"half")
         raise KeyboardInterrupt
     assert names(tmp_path) == []
+
+
+@pytest.mark.skipif(not Path("/dev/stdout").exists(), reason="no such device")
+def test_standard_output_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    code = "from mapmrf.outputs import whole_file\nwith whole_file('/dev/stdout') as file: file.write(b'new')"
+    piped = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert piped.stdout == b"new"
+    log = tmp_path / "log"
+    log.write_bytes(b"old ")
+    with open(log, "ab") as file:
+        subprocess.run([sys.executable, "-c", code], stdout=file, check=True)
+    assert log.read_bytes() == b"old new" and list(tmp_path.iterdir()) == [log]

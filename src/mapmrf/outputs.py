@@ -88,7 +88,12 @@ def whole_file(path: str | os.PathLike[str], *, keep: bool | None = None) -> Ite
     """
     # A link stays a link: its target is replaced.
     target = Path(os.path.realpath(path))
+    number = _descriptor(path)
     try:
+        if number is not None:
+            with os.fdopen(os.dup(number), "wb") as file:
+                yield file
+            return
         if target.exists() and not target.is_file():
             with open(target, "wb") as file:
                 yield file
@@ -103,6 +108,16 @@ def whole_file(path: str | os.PathLike[str], *, keep: bool | None = None) -> Ite
             _put(Path(file.name), target, _KEEP.get() if keep is None else keep)
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), os.fspath(path)) from None
+
+
+def _descriptor(path: str | os.PathLike[str]) -> int | None:
+    """The open file that a name such as /dev/stdout stands for: it is written to, not replaced."""
+    names = {"/dev/stdout": 1, "/dev/stderr": 2}
+    text = os.fspath(path)
+    if text in names:
+        return names[text]
+    folder, _, number = text.rpartition("/")
+    return int(number) if folder in ("/dev/fd", "/proc/self/fd") and number.isdecimal() else None
 
 
 @contextlib.contextmanager

@@ -2,7 +2,8 @@
 
 A constraint reads its variables one after another and keeps a count; an auxiliary variable holds the count after each
 step. The auxiliary variables are functions of the others: every labelling has exactly one extension of finite value,
-so maxima, sums and the m best labellings of both models are the same.
+so maxima, sums and the m best labellings of both models are the same. Many constraints on the same two variables, and
+two variables that must differ, become a table on these.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints, offsets, short
 from mapmrf.constraints.counters import Counter, counter_of, worth_of
 from mapmrf.constraints.flat import ConstraintKind
+from mapmrf.constraints.pairs import crowded_pairs, pair_table
 from mapmrf.errors import UnsupportedModel
 from mapmrf.graph import FactorGraph
 from mapmrf.supervision import check_awaited
@@ -150,19 +152,26 @@ class _Rewriter:
         self.scopes: list[tuple[int, ...]] = []
         self.table_of: list[int] = []
         self.tables: list[Floats] = []
-        self.known: dict[tuple[object, ...], int] = {}
+        self.known: dict[tuple[object, ...], int] = {}  # tables by their content
         self.entries = 0
         self.counters: list[tuple[Counter, int]] = []
 
     def run(self) -> Rewriting:
         constraints = self.constraints
         hard_pairs: dict[tuple[int, int], None] = {}
+        pairs = crowded_pairs(constraints, self.original.card)
+        for (i, j), members in pairs.items():
+            self.add_pair_table(i, j, members)
+        done = {c for members in pairs.values() for c in members}
         for c in range(len(constraints)):
+            n = int(constraints.ptr[c + 1] - constraints.ptr[c])
             different = constraints.kind[c] == ConstraintKind.ALL_DIFFERENT
-            if constraints.penalty[c] == 0 or (different and constraints.ptr[c + 1] - constraints.ptr[c] == 1):
+            if c in done or constraints.penalty[c] == 0 or (different and n == 1):
                 continue
             if different and constraints.hard[c]:
                 hard_pairs.update(dict.fromkeys(self.different_pairs(c)))
+            elif different and n == 2:
+                self.add_difference(*next(self.different_pairs(c)), float(constraints.penalty[c]))
             else:
                 self.count(c)
         for i, j in hard_pairs:
@@ -170,22 +179,29 @@ class _Rewriter:
             self.add_difference(i, j)
         return Rewriting(self.original, self.graph(), self.counters)
 
+    def add_pair_table(self, i: int, j: int, members: list[int]) -> None:
+        """A table for constraints on two variables."""
+        self.spend(self.card[i] * self.card[j])
+        table = pair_table(self.constraints, members, (i, j), (self.card[i], self.card[j]))
+        self.add_factor((i, j), self.add_table(table))
+
     def different_pairs(self, c: int) -> Iterator[tuple[int, int]]:
         """Pairs of variables that must differ."""
         scope = sorted(self.constraints.var[self.constraints.span(c)].tolist())
-        if len(scope) > max(self.card[i] for i in scope):
+        if self.constraints.hard[c] and len(scope) > max(self.card[i] for i in scope):
             self.constant = -np.inf  # more variables than states
         for at, i in enumerate(scope):
             for j in scope[at + 1 :]:
                 yield i, j
 
-    def add_difference(self, i: int, j: int) -> None:
-        shape = self.card[i], self.card[j]
-        if shape not in self.known:
-            table = np.zeros(shape)
-            np.fill_diagonal(table, -np.inf)
-            self.known[shape] = self.add_table(table)
-        self.add_factor((i, j), self.known[shape])
+    def add_difference(self, i: int, j: int, penalty: float = np.inf) -> None:
+        key = self.card[i], self.card[j], penalty
+        if key not in self.known:
+            self.spend(self.card[i] * self.card[j])
+            table = np.zeros((self.card[i], self.card[j]))
+            np.fill_diagonal(table, -penalty)
+            self.known[key] = self.add_table(table)
+        self.add_factor((i, j), self.known[key])
 
     def count(self, c: int) -> None:
         """Write a constraint as a chain of counts."""
@@ -218,15 +234,17 @@ class _Rewriter:
         key = (move.shape, move.tobytes(), size, ending)
         if key not in self.known:
             if final is not None:
+                self.spend(move.size)
                 table = worth_of(move, final)
             else:
-                self.entries += move.size * size
-                self.check_entries()
+                self.spend(move.size * size)
                 table = np.where(move[..., None] == np.arange(size), 0.0, -np.inf)
             self.known[key] = self.add_table(table)
         return self.known[key]
 
-    def check_entries(self) -> None:
+    def spend(self, entries: int) -> None:
+        """Count entries of tables that are to come."""
+        self.entries += entries
         if self.entries > MOST_ENTRIES:
             raise UnsupportedModel(
                 f"the constraints need more than {MOST_ENTRIES} table entries; a method that handles them as they "

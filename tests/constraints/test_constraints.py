@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -202,3 +203,19 @@ def test_unknown_names_are_told() -> None:
     graph = mapmrf.FactorGraph.from_tables([2], [], [])
     with pytest.raises(UnknownName, match=r"^constraint 0 \(xor\): no variable is named 'Rain'$"):
         graph.with_constraints([constraints.xor(["Rain"])])
+
+
+@pytest.mark.parametrize(
+    ("state", "found"),
+    [
+        (lambda: constraints.at_most_one([0, 1], penalty=10**400), "at_most_one: the penalty is of type int"),
+        (lambda: constraints.all_different([0, 1], penalty="dear"), "all_different: the penalty is 'dear'"),
+        (lambda: constraints.linear([0, 1], [10**400, 1], upper=1), "linear: a weight is of type int"),
+        (lambda: constraints.linear([0, 1], [1, 1], upper=10**400), "linear: the upper limit is of type int"),
+        (lambda: constraints.at_most_k([0, 1], 10**400), "at_most_k: k is of type int"),
+        (lambda: constraints.label_cost(1, 10**400), "label_cost: the price is of type int"),
+    ],
+)
+def test_numbers_that_no_float_can_hold_are_one_line(state: Callable[[], object], found: str) -> None:
+    with pytest.raises(GraphError, match=f"^{found}, expected a number that a float can hold$"):
+        state()

@@ -135,6 +135,68 @@ def test_every_labelling_has_the_value_that_the_file_says(suffix: str, tmp_path:
     assert constrained > 30
 
 
+def potts_text(r: int, values: list[float]) -> str:
+    """Potts factors on pairs of three variables."""
+    scopes = [(0, 1), (1, 2), (2, 0)][: len(values)]
+    head = f"MARKOV 3 {r} {r} {r} {1 + len(values)} 1 1 " + " ".join(f"2 {i} {j}" for i, j in scopes)
+    return f"{head} {r} {' '.join(map(str, range(r)))} " + " ".join(f"-1 {value}" for value in values)
+
+
+@pytest.mark.parametrize("values", [[-2.5], [3.0], [-math.inf], [-1.0, -2.0, 4.0], [-math.inf, -0.25, -0.25]])
+def test_large_potts_factors_have_the_value_of_their_tables(
+    values: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "m.LG"
+    path.write_text(potts_text(4, values))
+    tables = mapmrf.read(path)
+    monkeypatch.setattr(_listed, "LARGE", 1)
+    monkeypatch.setattr(_listed, "INDICATOR_BYTES", 0.0)
+    lists = mapmrf.read(path)
+    assert tables.n_constraints == 0 and lists.n_factors == 0 and lists.n_constraints == 4 * len(values)
+    for labels in labellings([4, 4, 4]):
+        assert lists.value(labels) == tables.value(labels)
+    result = mapmrf.solve(lists, time_limit=60)
+    assert result.value == pytest.approx(max(tables.value(labels) for labels in labellings([4, 4, 4])))
+
+
+def wide_diagonals(r: int) -> dict[str, str]:
+    """A cost of 2, or 0 where two variables with r states agree, in a few formats."""
+    tuples = [([k, k], 0) for k in range(r)]
+    found = {suffix: WRITERS[suffix]([r, r], [Sparse([0, 1], 2, tuples)]) for suffix in (".wcsp", ".suai", ".cfn")}
+    return found | {".LG": f"MARKOV 2 {r} {r} 1 2 0 1 -1 -2"}
+
+
+@pytest.mark.parametrize("suffix", [".wcsp", ".suai", ".cfn", ".LG"])
+def test_a_diagonal_of_many_states_takes_no_table(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"m{suffix}"
+    path.write_text(wide_diagonals(10_000)[suffix])
+    graph = mapmrf.read(path, max_bytes=2e7)
+    assert graph.n_factors == 0
+    assert graph.value([7, 7]) == pytest.approx(0.0, abs=1e-12) and graph.value([7, 9999]) == pytest.approx(-2.0)
+
+
+def test_a_forbidden_default_with_many_states_takes_no_table(tmp_path: Path) -> None:
+    r, path = 5000, tmp_path / "m.fg"
+    path.write_text(f"1\n\n2\n0 1\n{r} {r}\n{r}\n" + "".join(f"{k * (r + 1)} 1\n" for k in range(r)))
+    graph = mapmrf.read(path, max_bytes=1e7)
+    assert graph.n_factors == 0 and graph.value([3, 3]) == 0.0 and graph.value([3, 4]) == -np.inf
+
+
+def test_potts_functions_of_opengm_with_many_states_take_no_table(tmp_path: Path) -> None:
+    graph = _opengm(tmp_path / "m.h5", 16006, [5000, 5000], [5000, 5000], [0.5, 2.0])
+    assert graph.n_factors == 0 and graph.value([9, 9]) == -0.5 and graph.value([8, 9]) == -2.0
+
+
+def test_a_large_table_of_many_factors_is_one_table(tmp_path: Path) -> None:
+    r, n = 2100, 30
+    text = f"MARKOV {n + 1} {' '.join([str(r)] * (n + 1))} {n} "
+    text += " ".join(f"2 {i} {i + 1}" for i in range(n)) + " " + " ".join(f"-1 {-1 - i}" for i in range(n))
+    path = tmp_path / "m.LG"
+    path.write_text(text)
+    graph = mapmrf.read(path)
+    assert graph.n_tables == 1 and graph.n_constraints == 0 and graph.weight is not None
+
+
 @pytest.mark.usefixtures("always_lists")
 @pytest.mark.parametrize("method", ["auto", "lp", "wcsp", "branch"])
 def test_the_optimum_is_that_of_the_tables(method: str, tmp_path: Path) -> None:

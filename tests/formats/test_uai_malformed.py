@@ -93,7 +93,6 @@ def test_the_good_one_is_good(tmp_path) -> None:
         ("MARKOV 1 2 1 1 0 2 0 nan", ["entry 1", "'nan'", "log potential"]),
         ("MARKOV 1 2 1 1 0 2 0 inf", ["entry 1", "'inf'"]),
         ("MARKOV 2 2 3 1 2 0 1 -1 5", ["table size of factor 0", "'-1'", "two variables with the same"]),
-        ("MARKOV 2 100000 100000 1 2 0 1 -1 5", ["table size of factor 0", "not too many"]),
         ("MARKOV 1 2 1 1 0 -1 5", ["table size of factor 0", "'-1'", "two variables"]),
         ("MARKOV 2 2 2 2 1 0 2 0 1 3 -1 -1 -1 5", ["table size of factor 0", "'3'", "expected 2"]),
         ("MARKOV 2 2 2 1 2 0 1 -1", ["table of factor 0", "ends after 9 tokens"]),

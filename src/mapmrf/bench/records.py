@@ -92,9 +92,12 @@ class RecordFile:
         if record["key"] in self.keys:
             raise MapMRFError(f"{self.path}: this run already has a record")
         line = memoryview((json.dumps(plain(record), default=str) + "\n").encode("utf-8"))
-        while line:
-            line = line[os.write(self._file, line) :]
-        os.fsync(self._file)
+        try:
+            while line:
+                line = line[os.write(self._file, line) :]
+            os.fsync(self._file)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, os.fspath(self.path)) from None
         self.keys.add(record["key"])
 
     def close(self) -> None:

@@ -159,7 +159,7 @@ class DiverseSearch:
         return Further(found.labels, found.value, max(found.value, min(found.bound, self.others)))
 
     def _by_multiplier(self, earlier: list[Ints], distance: int, spare: float) -> Further:
-        """Find the smallest reward that gives the distance, leaving `spare` seconds; every reward yields an upper bound."""
+        """Find the smallest reward that gives the distance, with `spare` seconds left; each reward yields a bound."""
         graph, found = self.graph, Further(None, -math.inf, self.others)
         away = len(earlier) - agreement(graph, earlier)
         low, high, reward = 0.0, math.inf, max(graph.unit, 1e-3 * abs(self.answers[0][1]) / distance)

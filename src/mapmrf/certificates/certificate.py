@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,8 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints
 from mapmrf.certificates.cases import TREE_ARRAYS, CaseTree
 from mapmrf.certificates.invalid import InvalidCertificate
+from mapmrf.errors import FormatError
+from mapmrf.formats.budget import charge
 from mapmrf.formats.files import AnyPath, read_bytes, write_bytes
 from mapmrf.graph import FactorGraph
 
@@ -34,8 +37,8 @@ ARRAYS = {
 LATER_ARRAYS = TREE_ARRAYS | {"first": "i"}
 """Arrays added in version 2."""
 
-MOST_BYTES = 1 << 32
-"""Limit on the bytes of the arrays of a file."""
+MOST_BYTES = 1 << 30
+"""Limit on the bytes of the arrays of a file: a small archive can unpack to a very large one."""
 
 
 def _no_ints() -> Ints:
@@ -217,20 +220,29 @@ def _arrays(path: AnyPath, data: bytes) -> dict[str, np.ndarray]:
             size = sum(member.file_size for member in archive.infolist())
         if size > MOST_BYTES:
             raise InvalidCertificate(f"{path}: its arrays need {size} bytes, expected at most {MOST_BYTES}")
+        charge(path, float(size), "its arrays")
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
-            found = {name: file[name] for name in (*ARRAYS, *LATER_ARRAYS) if name in file.files}
-    except InvalidCertificate:
+            expected = _expected(path, file)
+            return {name: _checked(path, file, name, kind) for name, kind in expected.items()}
+    except (InvalidCertificate, FormatError):
         raise
     except Exception as error:  # a damaged archive raises one of a dozen errors
         raise InvalidCertificate(f"{path}: not a certificate: {type(error).__name__}") from None
-    version = _checked(path, found, "version", "i").tolist()
+
+
+def _expected(path: AnyPath, file: Mapping[str, np.ndarray]) -> dict[str, str]:
+    """The arrays that a file of its version must have, and their kinds."""
+    version = _checked(path, file, "version", "i").tolist()
     if version not in range(1, VERSION + 1):
         raise InvalidCertificate(f"{path}: version {version}, expected 1 to {VERSION}")
     expected = ARRAYS | LATER_ARRAYS if version > 1 else ARRAYS
-    return {name: _checked(path, found, name, kind) for name, kind in expected.items()}
+    for name in expected:
+        if name not in file:
+            raise InvalidCertificate(f"{path}: the array {name} is missing")
+    return expected
 
 
-def _checked(path: AnyPath, arrays: dict[str, np.ndarray], name: str, kind: str) -> np.ndarray:
+def _checked(path: AnyPath, arrays: Mapping[str, np.ndarray], name: str, kind: str) -> np.ndarray:
     """An array of a file, of 64-bit numbers."""
     if name not in arrays:
         raise InvalidCertificate(f"{path}: the array {name} is missing")
@@ -239,7 +251,7 @@ def _checked(path: AnyPath, arrays: dict[str, np.ndarray], name: str, kind: str)
         raise InvalidCertificate(f"{path}: {name} is not an array")
     if found.dtype.kind != kind or found.dtype.itemsize > 8 or found.ndim != (0 if scalar else 1):
         raise InvalidCertificate(f"{path}: {name} is of type {found.dtype} with {found.ndim} dimensions")
-    return found.astype(np.int64 if kind == "i" else np.float64)
+    return found.astype(np.int64 if kind == "i" else np.float64, copy=False)
 
 
 def _check_cycles(cycles: Cycles, graph: FactorGraph) -> None:

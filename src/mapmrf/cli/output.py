@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mapmrf.errors import OptionError
+from mapmrf.interrupts import raising
 from mapmrf.outputs import keeps_old
 
 if TYPE_CHECKING:
@@ -76,10 +77,11 @@ def check_parts(folder: str) -> None:
 
 
 def write_model(graph: FactorGraph, path: str) -> None:
-    """Write a model in the format given by the suffix."""
+    """Write a model in the format given by the suffix; a signal ends that, and no file is written."""
     from mapmrf.formats import write
 
-    write(graph, path)
+    with raising():
+        write(graph, path)
 
 
 def write_result(result: Result, path: str) -> bool:

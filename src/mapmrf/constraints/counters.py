@@ -15,6 +15,9 @@ from mapmrf.errors import UnsupportedModel
 MOST_COUNTS = 20_000
 """Maximum number of distinct sums of a counter after a step."""
 
+MOST_MOVES = 1 << 26
+"""Moves of all steps together."""
+
 SAME = 1e-11
 """Sums of real weights that differ by at most this, relative to all weights, are merged."""
 
@@ -92,6 +95,26 @@ def counter_of(constraints: Constraints, c: int, card: Ints) -> Counter:
     return _logic_counter(constraints, c, card)
 
 
+def why_too_wide(constraints: Constraints | None, card: Ints) -> str | None:
+    """Why constraints are too many for methods that keep a number for all states of all variables of each.
+
+    Examples
+    --------
+    >>> why_too_wide(None, np.array([2, 2])) is None
+    True
+    """
+    if constraints is None:
+        return None
+    links = np.unique(constraints.owner * len(card) + constraints.var)
+    total = int(card[links % len(card)].sum(dtype=np.int64))
+    if total <= MOST_MOVES:
+        return None
+    return (
+        f"the variables of its {len(constraints)} constraints have {total} states, counted for each of them, expected "
+        f"at most {MOST_MOVES}"
+    )
+
+
 def gains_of(constraints: Constraints, c: int, card: Ints) -> tuple[list[int], list[Floats]]:
     """The variables of a LINEAR constraint, and what each of their states adds to the sum.
 
@@ -121,12 +144,14 @@ def _sum_counter(constraints: Constraints, c: int, card: Ints) -> Counter:
     least, most, hard = float(constraints.least[c]), float(constraints.most[c]), bool(constraints.hard[c])
     tolerance = 0.0 if constraints.whole[c] else SAME * sum(float(np.abs(gain).max()) for gain in gains)
     merge = _Merge(least, most, tolerance)
-    sums, moves, sizes = np.zeros(1), [], []
+    sums, moves, sizes, n_moves = np.zeros(1), [], [], 0
     known: dict[tuple[bytes, bytes, float, float], tuple[Floats, Ints]] = {}  # long chains repeat their steps
     for step, gain in enumerate(gains):
         rest = merge.relevant(sums, gain, float(low[step + 1]), float(high[step + 1]))
         key = (sums.tobytes(), gain.tobytes(), *rest)
         if key not in known:
+            n_moves += len(sums) * len(gain)
+            _check_moves(constraints, c, n_moves)
             known[key] = merge.distinct(merge.sums(sums[:, None] + gain, *rest), hard)
         sums, move = known[key]
         if len(sums) > MOST_COUNTS:
@@ -138,6 +163,12 @@ def _sum_counter(constraints: Constraints, c: int, card: Ints) -> Counter:
         sizes.append(len(sums))
     final = np.where(sums == merge.broken, -float(constraints.penalty[c]), 0.0)
     return Counter(variables, moves, sizes, final)
+
+
+def _check_moves(constraints: Constraints, c: int, n_moves: int) -> None:
+    if n_moves > MOST_MOVES:
+        name = constraints.names[c]
+        raise UnsupportedModel(f"constraint {c} ({name}): more than {MOST_MOVES} ways to count, too many for tables")
 
 
 @dataclass(frozen=True)
@@ -207,6 +238,7 @@ def _logic_counter(constraints: Constraints, c: int, card: Ints) -> Counter:
 def _repetition_counter(constraints: Constraints, c: int, card: Ints) -> Counter:
     """ALL_DIFFERENT: for each state, whether it has occurred (1), and whether any has occurred twice (2)."""
     scope = constraints.var[constraints.span(c)].tolist()
+    _check_moves(constraints, c, 3 * int((card[scope] ** 2).sum()))
     steps = [(k, i) for k in range(int(card[scope].max())) for i in scope if card[i] > k]
     variables, moves = [], []
     n_before = 1

@@ -84,7 +84,10 @@ def _real(name: str, what: str, value: object) -> float:
     """A number as float; anything else is an error that names it."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real | np.number):
         raise GraphError(f"{name}: {what} is {value!r}, expected a number")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise GraphError(f"{name}: {what} is too large, expected a number that a float can hold") from None
 
 
 def _price(name: str, penalty: float | None) -> float:
@@ -96,7 +99,7 @@ def _number(name: str, k: float) -> float:
     """A number of indicators."""
     if isinstance(k, bool) or not isinstance(k, numbers.Real | np.number) or not (k >= 0 and k % 1 == 0):
         raise GraphError(f"{name}: k is {k!r}, expected a whole number of at least 0")
-    return float(k)
+    return _real(name, "k", k)
 
 
 def _coefficients(weights: Iterable[float], n: int) -> tuple[float, ...]:

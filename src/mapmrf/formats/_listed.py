@@ -1,9 +1,12 @@
 """Factors with one value except for a few tuples, kept as constraints on their variables instead of tables.
 
 A tuple that is worse than the default becomes a constraint that not all variables have their states of the tuple, with
-the difference as its penalty; one that is better, a constraint that all have them. If the default is forbidden, the
-tuples are the paths of a tree that reads one variable after another, and every node of it becomes a clause: a path to
-the node continues to one of its children. A labelling has the value that a table would give it, up to round-off.
+the difference as its penalty; one that is better, a constraint that all have them. A better tuple of two variables
+becomes a constraint that both or neither have their states of it, with half the difference as its penalty and as a
+unary potential of either state: this is as tight as a table, and the halves of a whole diagonal are a constant. If the
+default is forbidden, the tuples are the paths of a tree that reads one variable after another, and every node of it
+becomes a clause: a path to the node continues to one of its children. A labelling has the value that a table would give
+it, up to round-off.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ from mapmrf.graph_builders import blocks
 
 LARGE = 1 << 16
 """Number of entries from which a table may be replaced by a list of tuples."""
+HUGE = 1 << 22
+"""Number of entries from which the list may be long: such a table is slow to fill and too large to exploit."""
 INDICATOR_BYTES = 48.0
 """Bytes per indicator of a constraint, including temporary copies."""
 LISTS = "its lists of tuples"
@@ -34,8 +39,11 @@ MOST_TUPLES = 10_000
 """Maximum number of tuples of a constraint that is written as a list."""
 
 
-def keeps_list(size: Floats, count: Ints, shape: tuple[Ints, Ints]) -> Bools:
+def keeps_list(size: Floats, count: Ints, shape: tuple[Ints, Ints], users: Ints | int = 1) -> Bools:
     """Which tables stay lists, by their sizes and numbers of tuples: large ones for which that needs less memory.
+
+    A table is stored once for all factors that use it, a list for each of them. A list that is long, such as the
+    diagonal of a Potts factor, must need far less, since some methods exploit the structure of such tables.
 
     Parameters
     ----------
@@ -43,6 +51,8 @@ def keeps_list(size: Floats, count: Ints, shape: tuple[Ints, Ints]) -> Bools:
         Entries and tuples of every table.
     shape
         Number of variables of every table, and the largest number of states of one of them.
+    users
+        Number of factors with each table.
 
     Examples
     --------
@@ -50,10 +60,15 @@ def keeps_list(size: Floats, count: Ints, shape: tuple[Ints, Ints]) -> Bools:
     >>> two = np.array([2, 2])
     >>> keeps_list(np.array([2.0**10, 2.0**28]), np.array([3, 3]), (np.array([10, 28]), two)).tolist()
     [False, True]
+    >>> shape = np.array([2, 2]), np.array([1000, 16384])
+    >>> keeps_list(np.array([1e6, 2.0**28]), np.array([1000, 16384]), shape).tolist()
+    [False, True]
     """
     arity, widest = shape
-    entries = INDICATOR_BYTES / 8.0 * count * arity.astype(np.float64) * (arity + widest)
-    return np.asarray((size > LARGE) & (entries < size))
+    places = INDICATOR_BYTES / 8.0 * count * arity.astype(np.float64)
+    short = (size > LARGE) & (places * (arity + widest) < size)
+    long = (size > HUGE) & (8.0 * users * places * (arity + 1.0) < size)
+    return np.asarray(short | long)
 
 
 def shape_bounds(shape: Ints, shape_ptr: Ints) -> tuple[Ints, Ints]:
@@ -72,6 +87,17 @@ def shape_bounds(shape: Ints, shape_ptr: Ints) -> tuple[Ints, Ints]:
     return arity, widest
 
 
+def diagonal(count: int, arity: int = 2) -> Ints:
+    """The first tuples of equal states, (count, arity).
+
+    Examples
+    --------
+    >>> diagonal(2).tolist()
+    [[0, 0], [1, 1]]
+    """
+    return np.repeat(np.arange(count), arity).reshape(-1, arity)
+
+
 def states_at(index: Ints, shape: Ints) -> Ints:
     """The tuples (n_tuples, arity) at some positions of a table whose first variable runs fastest.
 
@@ -87,8 +113,8 @@ def states_at(index: Ints, shape: Ints) -> Ints:
     return tuples
 
 
-def stays_list(size: float, count: int, shape: Sequence[int]) -> bool:
-    """Return whether a single table stays a list.
+def stays_list(size: float, count: int, shape: Sequence[int], users: int = 1) -> bool:
+    """Return whether a single table, used by so many factors, stays a list.
 
     Examples
     --------
@@ -96,7 +122,7 @@ def stays_list(size: float, count: int, shape: Sequence[int]) -> bool:
     True
     """
     shapes = np.array([len(shape)]), np.array([max(shape, default=1)])
-    return bool(keeps_list(np.array([size]), np.array([count]), shapes)[0])
+    return bool(keeps_list(np.array([size]), np.array([count]), shapes, users)[0])
 
 
 def build_listed(
@@ -214,16 +240,31 @@ class _Kept:
         if n == 0:
             return
         self.charge(a, n * k)
+        if k == 2:
+            self.add_better_pairs(scope, tuples[gain > 0], gain[gain > 0])
+            tuples, gain = tuples[gain < 0], gain[gain < 0]
+            n = len(gain)
         self.constant += float(gain[gain > 0].sum())
         self.parts.append(
             _sums(
                 np.full(n, k),
                 (np.tile(scope, n), tuples.ravel()),
-                np.where(gain > 0, float(k), -np.inf),
-                np.where(gain > 0, np.inf, k - 1.0),
+                (np.where(gain > 0, float(k), -np.inf), np.where(gain > 0, np.inf, k - 1.0)),
                 np.abs(gain),
             )
         )
+
+    def add_better_pairs(self, scope: Ints, tuples: Ints, gain: Floats) -> None:
+        """Tuples of two variables that are worth more than the rest: both or neither of their states."""
+        n, half = len(tuples), 0.5 * gain
+        for i, states in zip(scope.tolist(), tuples.T, strict=True):
+            worth: Floats = np.bincount(states, half, int(self.card[i])).astype(np.float64)
+            if np.all(worth == worth[0]):
+                self.constant += float(worth[0])
+            else:
+                self.unary.append((i, worth))
+        indicators = np.tile(scope, n), tuples.ravel()
+        self.parts.append(_sums(np.full(n, 2), indicators, (np.zeros(n), np.zeros(n)), half, np.tile([1.0, -1.0], n)))
 
     def add_tree(self, a: int, scope: Ints, tuples: Ints) -> None:
         """Forbid all but some tuples: a clause for every node of the tree in which they are the paths."""
@@ -235,32 +276,50 @@ class _Kept:
         order = np.argsort(kinds, kind="stable")
         order = order[kinds[order] > 1]
         levels = list(_levels(tuples[:, order]))
-        widths = self.card[scope[order]]
-        self.charge(a, sum(len(nodes) * (d + float(widths[d])) for d, (nodes, _) in enumerate(levels)))
+        n_nodes = [len(nodes) for nodes, _ in levels] + [len(tuples)]
+        self.charge(a, sum(d * float(n_nodes[d]) + n_nodes[d + 1] for d in range(len(levels))))
         for d, (nodes, of) in enumerate(levels):
             self.add_level(scope[order[: d + 1]], tuples[:, order[: d + 1]], nodes, of)
 
     def add_level(self, scope: Ints, rows: Ints, nodes: Ints, of: Ints) -> None:
-        """Add the clauses of the nodes at one level of the tree: none of the states that do not follow."""
+        """Add the clauses of the nodes at one level of the tree.
+
+        The sum of a clause has the states on the path to the node, plus the states that do not follow or minus those
+        that do, whichever are fewer.
+        """
         d = len(scope) - 1
-        follows = np.zeros((len(nodes), int(self.card[scope[d]])), dtype=bool)
-        follows[of, rows[:, d]] = True
-        at, state = np.nonzero(~follows)
-        count = np.bincount(at, minlength=len(nodes))
+        width = int(self.card[scope[d]])
+        at, state = np.divmod(np.unique(of * width + rows[:, d]), width)
         if d == 0:
-            self.unary.append((int(scope[0]), np.where(follows[0], 0.0, -np.inf)))
+            allowed = np.full(width, -np.inf)
+            allowed[state] = 0.0
+            self.unary.append((int(scope[0]), allowed))
             return
-        some = np.flatnonzero(count)
-        sizes = d + count[some]
+        count = np.bincount(at, minlength=len(nodes))
+        few = 2 * count < width
+        here = few[at]
+        before = rows[nodes, :d]
+        self.add_clauses(scope, before[few], np.bincount(at[here], minlength=len(nodes))[few], state[here], -1.0)
+        follows = np.zeros((len(nodes) - int(few.sum()), width), dtype=bool)
+        follows[(np.cumsum(~few) - 1)[at[~here]], state[~here]] = True
+        others = np.nonzero(~follows)[1]
+        some = count[~few] < width
+        self.add_clauses(scope, before[~few][some], (width - count)[~few][some], others, 1.0)
+
+    def add_clauses(self, scope: Ints, before: Ints, count: Ints, states: Ints, weight: float) -> None:
+        """Add clauses of nodes: the states on their paths, and `count` states each of the last variable."""
+        n, d = before.shape
+        if n == 0:
+            return
+        sizes = d + count
         first = offsets(sizes)[:-1]
-        var, states = np.empty(int(sizes.sum()), dtype=np.int64), np.empty(int(sizes.sum()), dtype=np.int64)
-        before = first[:, None] + np.arange(d)
-        var[before], states[before] = scope[:d], rows[nodes[some], :d]
-        after = ranges(first + d, count[some])
-        var[after], states[after] = scope[d], state
-        none, hard = np.full(len(some), -np.inf), np.full(len(some), np.inf)
-        if len(some):
-            self.parts.append(_sums(sizes, (var, states), none, np.full(len(some), float(d)), hard))
+        var, state = np.empty(int(sizes.sum()), dtype=np.int64), np.empty(int(sizes.sum()), dtype=np.int64)
+        weights = np.ones(len(var))
+        places, after = first[:, None] + np.arange(d), ranges(first + d, count)
+        var[places], state[places] = scope[:d], before
+        var[after], state[after], weights[after] = scope[d], states, weight
+        most = np.full(n, d - (weight < 0.0), dtype=np.float64)
+        self.parts.append(_sums(sizes, (var, state), (np.full(n, -np.inf), most), np.full(n, np.inf), weights))
 
 
 def _levels(rows: Ints) -> Iterator[tuple[Ints, Ints]]:
@@ -271,12 +330,18 @@ def _levels(rows: Ints) -> Iterator[tuple[Ints, Ints]]:
         of = np.unique(of * (int(column.max()) + 1) + column, return_inverse=True)[1]
 
 
-def _sums(sizes: Ints, indicators: tuple[Ints, Ints], lower: Floats, upper: Floats, penalty: Floats) -> Constraints:
-    """Constraints that count their indicators, each of which has the weight 1."""
+def _sums(
+    sizes: Ints,
+    indicators: tuple[Ints, Ints],
+    limits: tuple[Floats, Floats],
+    penalty: Floats,
+    weight: Floats | None = None,
+) -> Constraints:
+    """Constraints on sums of their indicators, each of which has the weight 1 unless others are given."""
     n = len(sizes)
     kind = np.full(n, int(ConstraintKind.LINEAR))
-    weight = np.ones(len(indicators[0]))
-    return Constraints(kind, offsets(sizes), *indicators, weight, lower, upper, penalty, ("tuple",) * n)
+    weight = np.ones(len(indicators[0])) if weight is None else weight
+    return Constraints(kind, offsets(sizes), *indicators, weight, *limits, penalty, ("tuple",) * n)
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -291,8 +356,8 @@ class WrittenList(NamedTuple):
     theta: float
 
 
-def written_list(constraints: Constraints, c: int) -> WrittenList | None:
-    """A constraint as a factor with few tuples, or None if it cannot be written so.
+def written_lists(constraints: Constraints, c: int, card: Ints) -> list[WrittenList] | None:
+    """A constraint as factors with few tuples, or None if it cannot be written so.
 
     Examples
     --------
@@ -300,22 +365,56 @@ def written_list(constraints: Constraints, c: int) -> WrittenList | None:
     >>> from mapmrf import constraints
     >>> graph = mapmrf.FactorGraph.from_tables([2, 2], [], [])
     >>> graph = graph.with_constraints([constraints.at_most_one([0, 1], penalty=3.0)])
-    >>> written_list(graph.constraints, 0)
-    WrittenList(scope=(0, 1), default=0.0, tuples=[(1, 1)], theta=-3.0)
+    >>> written_lists(graph.constraints, 0, graph.card)
+    [WrittenList(scope=(0, 1), default=0.0, tuples=[(1, 1)], theta=-3.0)]
     """
-    mine = constraints.span(c)
-    if constraints.kind[c] != ConstraintKind.LINEAR or np.any(constraints.weight[mine] != 1.0):
+    if constraints.kind[c] != ConstraintKind.LINEAR:
         return None
-    states: dict[int, list[int]] = {}
-    for i, k in zip(constraints.var[mine].tolist(), constraints.state[mine].tolist(), strict=True):
-        states.setdefault(i, []).append(k)
+    mine = constraints.span(c)
+    plus, minus = dict[int, list[int]](), dict[int, list[int]]()
+    terms = (constraints.var[mine].tolist(), constraints.state[mine].tolist(), constraints.weight[mine].tolist())
+    for i, k, weight in zip(*terms, strict=True):
+        if abs(weight) != 1.0:
+            return None
+        (plus if weight > 0 else minus).setdefault(i, []).append(k)
+    limits, penalty = (float(constraints.least[c]), float(constraints.most[c])), float(constraints.penalty[c])
+    if not minus:
+        return _written_sum(plus, limits, penalty)
+    if limits == (0.0, 0.0) and penalty < math.inf:
+        return _written_pair(plus, minus, penalty)
+    return _written_clause(plus, minus, limits, (card, penalty))
+
+
+def _written_sum(states: dict[int, list[int]], limits: tuple[float, float], penalty: float) -> list[WrittenList] | None:
+    """A constraint that all variables have one of their states, or that not all have."""
     if math.prod(map(float, map(len, states.values()))) > MOST_TUPLES:
         return None
-    n, least, most = len(states), float(constraints.least[c]), float(constraints.most[c])
-    penalty = 0.0 - float(constraints.penalty[c])
+    n, (least, most) = len(states), limits
     tuples = list(itertools.product(*states.values()))
     if least <= 0 and most == n - 1:
-        return WrittenList(tuple(states), 0.0, tuples, penalty)
+        return [WrittenList(tuple(states), 0.0, tuples, 0.0 - penalty)]
     if least == n and most >= n:
-        return WrittenList(tuple(states), penalty, tuples, 0.0)
+        return [WrittenList(tuple(states), 0.0 - penalty, tuples, 0.0)]
     return None
+
+
+def _written_pair(plus: dict[int, list[int]], minus: dict[int, list[int]], penalty: float) -> list[WrittenList] | None:
+    """A constraint that both or neither of two variables have a state: each costs, and both give that back."""
+    pairs = [*plus.items(), *minus.items()]
+    if len(plus) != 1 or len(minus) != 1 or plus.keys() == minus.keys() or any(len(each) != 1 for _, each in pairs):
+        return None
+    (i, (k,)), (j, (m,)) = pairs
+    both = WrittenList((i, j), 0.0, [(k, m)], 2.0 * penalty)
+    return [WrittenList((i,), 0.0, [(k,)], 0.0 - penalty), WrittenList((j,), 0.0, [(m,)], 0.0 - penalty), both]
+
+
+def _written_clause(
+    plus: dict[int, list[int]], minus: dict[int, list[int]], limits: tuple[float, float], rest: tuple[Ints, float]
+) -> list[WrittenList] | None:
+    """A constraint that a variable has one of some states if all others have theirs."""
+    card, penalty = rest
+    if len(minus) != 1 or plus.keys() & minus.keys() or limits[0] > -1.0 or limits[1] != len(plus) - 1:
+        return None
+    (last, follow) = next(iter(minus.items()))
+    states = {**plus, last: sorted(set(range(int(card[last]))) - set(follow))}
+    return _written_sum(states, (-math.inf, len(plus)), penalty)

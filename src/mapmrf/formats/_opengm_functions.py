@@ -15,7 +15,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
 from mapmrf.errors import FormatError
-from mapmrf.formats._listed import LISTS, keeps_list, shape_bounds, states_at, stays_list
+from mapmrf.formats._listed import LISTS, diagonal, keeps_list, shape_bounds, states_at, stays_list
 from mapmrf.formats._tables import last_fastest, same_shapes, table_offsets, table_sizes
 from mapmrf.formats.budget import charge
 
@@ -35,7 +35,10 @@ _MOST_POTTS_G = 11
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """The two datasets with all functions of a type; `linear` if potentials are multiples of their values."""
+    """The two datasets with all functions of a type; `linear` if potentials are multiples of their values.
+
+    `users` is the maximum number of factors with one of the functions.
+    """
 
     path: str
     where: str
@@ -43,6 +46,7 @@ class Source:
     values: Floats
     count: int
     linear: bool = False
+    users: int = 1
 
     def fail(self, found: str, expected: str) -> NoReturn:
         """Raise the error for datasets with the wrong content."""
@@ -167,7 +171,7 @@ def _sparse(source: Source) -> OpenGMTables:
     source.check_values(int((n_keys + 1).sum()))
     shape, shape_ptr = _checked(source, source.indices[ranges(start, order)]), np.append(0, np.cumsum(order))
     size = table_sizes(shape, shape_ptr)
-    stays = keeps_list(size, n_keys, shape_bounds(shape, shape_ptr)) & (size < 2.0**62)
+    stays = keeps_list(size, n_keys, shape_bounds(shape, shape_ptr), source.users) & (size < 2.0**62)
     table_ptr = table_offsets(Path(source.path), np.where(stays, n_keys + 1.0, size))
     default_at = np.append(0, np.cumsum(n_keys + 1)[:-1])
     theta = np.repeat(source.values[default_at], np.diff(table_ptr))
@@ -258,10 +262,10 @@ def _by_formula(
 
 def _few_tuples(source: Source, dims: tuple[int, ...], count: int) -> Ints | None:
     """The first tuples of equal states, if functions that differ from a constant there stay lists; else None."""
-    if not stays_list(math.prod(map(float, dims)), count, dims):
+    if not stays_list(math.prod(map(float, dims)), count, dims, source.users):
         return None
     charge(source.path, 16.0 * count * len(dims), LISTS, f"a function has {count} tuples")
-    return np.repeat(np.arange(count), len(dims)).reshape(-1, len(dims))
+    return diagonal(count, len(dims))
 
 
 def _fill(tables: Floats, values: Floats, formula: Formula) -> None:
@@ -393,7 +397,7 @@ READERS: dict[int, Callable[[Source], OpenGMTables]] = {
     16005: _few_values(
         2, lambda v, dims, k: v[:, 1] * np.minimum(_difference(dims, k) ** 2, v[:, 0]), pairs=True, scale=_take_out(1)
     ),
-    16006: _few_values(2, _potts, pairs=True, scale=_take_out_difference),
+    16006: _few_values(2, _potts, pairs=True, scale=_take_out_difference, tuples=min),
     16007: _few_values(2, _potts, pairs=False, scale=_take_out_difference, tuples=lambda dims: min(dims, default=0)),
     16008: _few_values(
         1,

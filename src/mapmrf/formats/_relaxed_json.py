@@ -26,6 +26,10 @@ class Scanner:
         self._last = 0
         self._ahead: re.Match[bytes] | None = None
 
+    def count(self, word: bytes) -> int:
+        """How often a word occurs in the file, at most."""
+        return self._text.count(word)
+
     def peek(self) -> bytes:
         """Return the next token without consuming it; empty at the end of the file."""
         match = self._ahead

@@ -34,15 +34,15 @@ class Lists:
     shape_ptr: Ints
 
 
-def read_lists(file: NumberFile, lists: Lists) -> tuple[Ints, Floats, dict[int, Ints]]:
+def read_lists(file: NumberFile, lists: Lists, users: Ints | int = 1) -> tuple[Ints, Floats, dict[int, Ints]]:
     """Offsets and entries of the tables, last variable fastest, and the tuples of those that stay lists.
 
     The entries of a table that stays a list are its default and the values of its tuples. In all others, the last of
-    repeated tuples is used.
+    repeated tuples is used. `users` is the number of factors with each table.
     """
     size = table_sizes(lists.shape, lists.shape_ptr)
     arity = np.diff(lists.shape_ptr)
-    stays = keeps_list(size, lists.count, shape_bounds(lists.shape, lists.shape_ptr))
+    stays = keeps_list(size, lists.count, shape_bounds(lists.shape, lists.shape_ptr), users)
     table_ptr = table_offsets(Path(file.path), np.where(stays, lists.count + 1.0, size))
     theta_t = np.repeat(lists.default, np.diff(table_ptr))
     kept: dict[int, Ints] = {t: np.zeros((0, int(arity[t])), dtype=np.int64) for t in np.flatnonzero(stays).tolist()}

@@ -16,7 +16,7 @@ from mapmrf.errors import FormatError, GraphError
 from mapmrf.formats._cfn_globals import CFN_TYPES, Params, ScopeNames, constraints_of, read_nested, text_of
 from mapmrf.formats._decimals import DIGITS, choose_decimals, rounding
 from mapmrf.formats._globals import WrittenFunction, writable, written
-from mapmrf.formats._listed import build_listed, stays_list
+from mapmrf.formats._listed import HUGE, build_listed, stays_list
 from mapmrf.formats._relaxed_json import OPEN, Scanner
 from mapmrf.formats._tables import COPIES, TABLES, Factors, check_states, shaped_tables
 from mapmrf.formats.budget import charge
@@ -254,7 +254,7 @@ def _costs(scanner: Scanner, model: _CfnModel, scope: list[int], default: float 
     size = math.prod(map(float, shape))
     if default is not None:
         tuples, costs = _tuples(scanner, model, scope, (text, what))
-        if stays_list(size, len(costs), shape):
+        if stays_list(size, len(costs), shape, scanner.count(b"costs") if size > HUGE else 1):
             model.lists[a] = tuples
             _charge(scanner, model, len(costs) + 1.0, what)
             model.tables.append(np.append(default, costs))

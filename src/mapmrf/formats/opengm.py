@@ -191,7 +191,7 @@ def _functions(group: _Group, header: _Header, values: str, linear: bool) -> tup
         bad = scales.first_bad(numbers, values if kind in functions.PLAIN else "cost")
         if bad is not None:
             group.fail(f"{where}/values", bad, numbers, scales.expected(values))
-        source = functions.Source(str(group.path), where, indices, numbers, count, linear)
+        source = functions.Source(str(group.path), where, indices, numbers, count, linear, header.n_factors)
         parts.append(functions.READERS[kind](source))
     tables = functions.joined(group.path, parts)
     if scales.first_bad(tables.theta_t, values) is not None:

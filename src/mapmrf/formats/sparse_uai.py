@@ -15,7 +15,7 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints, ranges
 from mapmrf.errors import FormatError
 from mapmrf.formats import scales, uai
-from mapmrf.formats._listed import WrittenList, build_listed, written_list
+from mapmrf.formats._listed import WrittenList, build_listed, written_lists
 from mapmrf.formats._tables import Factors, shaped_tables
 from mapmrf.formats._tuples import Lists, listed, read_lists, shape_of, tuple_text, value_places
 from mapmrf.formats.files import replacing
@@ -123,13 +123,13 @@ def _written_lists(path: Path, graph: FactorGraph) -> list[WrittenList]:
     found = []
     for c in range(graph.n_constraints):
         assert graph.constraints is not None
-        each = written_list(graph.constraints, c)
-        if each is None:
+        some = written_lists(graph.constraints, c, graph.card)
+        if some is None:
             raise FormatError(
                 f"{path}: constraint {c} ({graph.constraints.names[c]}) is not a list of tuples; "
                 "mapmrf.rewriting.without_constraints(graph) has tables in its place"
             )
-        found.append(each)
+        found.extend(some)
     return found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -18,6 +18,7 @@ import numpy as np
 from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
 from mapmrf.errors import FormatError, GraphError
 from mapmrf.formats import scales
+from mapmrf.formats._listed import build_listed, diagonal, keeps_list
 from mapmrf.formats._tables import COPIES, MOST_COUNT, MOST_STATES, Factors, assemble, charge_tables, check_states
 from mapmrf.formats.files import plain_name, replacing
 from mapmrf.formats.sharing import first_equal
@@ -44,13 +45,16 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
 
     Besides the standard, this accepts comments (``c ...`` lines, ``# ...``), arity 0, and in files of logs or costs
     the table size -1 of MPLP: a Potts factor, 0 where its two variables agree and the one number given elsewhere.
-    A CPT of a BAYES file is kept as it is; rows that do not sum to 1 are logged.
+    The largest of these become constraints, without a table. A CPT of a BAYES file is kept as it is; rows that do not
+    sum to 1 are logged.
     """
     try:
         layout, tables = _read_tables(path, values or _usual_values(path))
         factors = Factors(
             layout.scope_ptr, layout.scope, tables.table_of, tables.table_ptr, tables.theta_t, tables.weight
         )
+        if tables.lists:
+            return build_listed(path, layout.card, factors, tables.lists)
         return assemble(layout.card, factors)
     except GraphError as error:
         raise FormatError(f"{path}: {error}") from None
@@ -98,12 +102,16 @@ class UaiLayout:
 
 @dataclass(frozen=True, eq=False)
 class UaiTables:
-    """The tables of a file: the table of each factor, offsets, entries, and weights of the factors if any."""
+    """The tables of a file: the table of each factor, offsets, entries, and weights of the factors if any.
+
+    The entries of a table in `lists` are its default and the values of its tuples, which `lists` holds.
+    """
 
     table_of: Ints
     table_ptr: Ints
     theta_t: Floats
     weight: Floats | None = None
+    lists: dict[int, Ints] = field(default_factory=dict)
 
 
 def _read_tables(path: Path, values: str) -> tuple[UaiLayout, UaiTables]:
@@ -119,7 +127,7 @@ def _read_tables(path: Path, values: str) -> tuple[UaiLayout, UaiTables]:
         _fail_value(file, layout, bad, values)
     scales.to_log(entries, values)
     tables = _distinct_tables(path, file.numbers, layout)
-    if word == "BAYES":
+    if word == "BAYES" and not tables.lists:
         warn_about_rows(path, layout, tables)
     return layout, tables
 
@@ -223,10 +231,8 @@ def _potts_factors(file: NumberFile, at: int, size: Floats, scope_ptr: Ints, sta
             break
         if numbers[at] == _POTTS:
             shape = states[scope_ptr[a] : scope_ptr[a + 1]].tolist()
-            if len(shape) != 2 or shape[0] != shape[1] or entries > MOST_STATES:
-                file.fail(
-                    at, f"table size of factor {a}", "-1 only for two variables with the same, not too many, states"
-                )
+            if len(shape) != 2 or shape[0] != shape[1]:
+                file.fail(at, f"table size of factor {a}", "-1 only for two variables with the same number of states")
             potts[a] = True
             entries = 1.0
         elif numbers[at] != entries:
@@ -287,26 +293,34 @@ def _distinct_tables(path: Path, theta: Floats, layout: UaiLayout) -> UaiTables:
     kept = theta[np.cumsum(change[:-1], dtype=np.int8).view(bool)]
     table_of = np.zeros(len(layout.size), dtype=np.int64)
     table_of[plain] = plain_table_of
-    if len(plain) == len(table_of):
-        return UaiTables(table_of, offsets(size[used]), kept)
-    potts = _potts_tables(theta, layout)
-    table_of[layout.potts] = len(used) + potts.table_of
+    found = UaiTables(table_of, offsets(size[used]), kept)
+    return (
+        found if len(plain) == len(table_of) else _with_potts(path, found, layout.potts, _potts_tables(theta, layout))
+    )
+
+
+def _with_potts(path: Path, tables: UaiTables, is_potts: Bools, potts: PottsTables) -> UaiTables:
+    """Put the tables of Potts factors behind the others; of the largest the default and the diagonal."""
+    n, listed = len(tables.table_ptr) - 1, potts.listed
+    tables.table_of[is_potts] = n + potts.table_of
     # They are filled in place; only the others are copied.
-    copies = 1.5 if len(kept) == 0 else COPIES
-    charge_tables(path, potts.card.astype(np.float64) ** 2, copies)
-    sizes = np.concatenate([size[used], potts.card**2])
-    tables = np.empty(int(sizes.sum()))
-    tables[: len(kept)] = kept
-    at = len(kept)
-    for c, value in zip(potts.card.tolist(), potts.value.tolist(), strict=True):
-        tables[at : at + c * c] = value
-        tables[at : at + c * c : c + 1] = 0.0
-        at += c * c
-    if potts.weight is None:
-        return UaiTables(table_of, offsets(sizes), tables)
-    weight = np.ones(len(table_of))
-    weight[layout.potts] = potts.weight
-    return UaiTables(table_of, offsets(sizes), tables, weight)
+    copies = 1.5 if len(tables.theta_t) == 0 else COPIES
+    entries = np.where(listed, potts.card + 1.0, potts.card.astype(np.float64) ** 2)
+    charge_tables(path, entries, copies)
+    table_ptr = offsets(np.concatenate([np.diff(tables.table_ptr), entries.astype(np.int64)]))
+    theta_t = np.empty(int(table_ptr[-1]))
+    theta_t[: len(tables.theta_t)] = tables.theta_t
+    for t, value in enumerate(potts.value.tolist()):
+        table = theta_t[table_ptr[n + t] : table_ptr[n + t + 1]]
+        table[:] = value
+        equal = slice(1, None) if listed[t] else slice(None, None, int(potts.card[t]) + 1)
+        table[equal] = 0.0
+    lists = {n + t: diagonal(int(potts.card[t])) for t in np.flatnonzero(listed).tolist()}
+    weight = None
+    if potts.weight is not None:
+        weight = np.ones(len(tables.table_of))
+        weight[is_potts] = potts.weight
+    return UaiTables(tables.table_of, table_ptr, theta_t, weight, lists)
 
 
 class PottsTables(NamedTuple):
@@ -316,6 +330,12 @@ class PottsTables(NamedTuple):
     weight: Floats | None
     card: Ints
     value: Floats
+
+    @property
+    def listed(self) -> Bools:
+        """Which tables are so large that their diagonals take their place."""
+        users = np.bincount(self.table_of, minlength=len(self.card))
+        return keeps_list(self.card.astype(np.float64) ** 2, self.card, (np.full_like(self.card, 2), self.card), users)
 
 
 def _potts_tables(theta: Floats, layout: UaiLayout) -> PottsTables:

@@ -53,7 +53,7 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     scope_ptr, scope = _scopes(file, walk, len(card))
     table_of, lists = _lists(file, walk, card[scope], scope_ptr)
     _check_costs(file, lists)
-    table_ptr, costs, kept = read_lists(file, lists)
+    table_ptr, costs, kept = read_lists(file, lists, np.bincount(table_of, minlength=len(lists.count)))
     forbidden = costs >= upper
     np.negative(costs, out=costs)
     costs += 0.0  # no "-0"

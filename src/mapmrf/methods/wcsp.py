@@ -11,6 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from mapmrf.arrays import Ints
+from mapmrf.constraints.counters import why_too_wide
 from mapmrf.engines.moves.counted_search import CountedLocalSearch
 from mapmrf.engines.moves.local_search import LocalSearch
 from mapmrf.engines.reduction.bounded_elimination import BoundedElimination
@@ -86,6 +87,10 @@ class WCSP(Phases):
     def stops_at_gap(self) -> bool:
         """False: the run ends with its own proof, as the loop's tolerance may be too wide for small potentials."""
         return False
+
+    def supports(self, problem: Problem) -> str | None:
+        """Refuse constraints with too many states."""
+        return why_too_wide(problem.graph.constraints, problem.graph.card)
 
     def start(self, problem: Problem, seed: int, initial: Start) -> WCSPRun:
         """Simplify the model and eliminate components of small tables; the run starts with local search."""

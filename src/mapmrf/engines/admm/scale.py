@@ -17,17 +17,24 @@ ROUND_OFF = 1e-12
 """Relative residual of a table that still counts as no interaction."""
 
 
+LEAST = float(np.finfo(np.float64).tiny)
+"""The smallest normal floating-point number."""
+LEAST_SHARE = 1e-100
+"""The smallest scale, relative to the largest unary potential."""
+
+
 def interaction_scale(problem: Problem) -> float:
     """Return the mean size of the interactions: the root mean square of each table without its main effects.
 
     It scales with the potentials, so penalties in this unit are scale-free. Without any interaction, it is the spread
-    of the unary potentials; without that, 1.
+    of the unary potentials; without that, 1. Potentials can be divided by it without overflow.
     """
     total = interaction_sum(problem)
-    if total > 0:
-        return total / problem.n_factors
     spread = np.abs(problem.graph.theta_v[np.isfinite(problem.graph.theta_v)])
-    return float(spread.mean()) if spread.sum() > 0 else 1.0
+    least = max(LEAST, LEAST_SHARE * float(spread.max(initial=0.0)))
+    if total > 0:
+        return max(total / problem.n_factors, least)
+    return max(float(spread.mean()), least) if spread.sum() > 0 else 1.0
 
 
 def interaction_sum(problem: Problem) -> float:

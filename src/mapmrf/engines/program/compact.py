@@ -8,7 +8,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets
 from mapmrf.engines.program.odd_cycle_kernels import OddCycles, round_by_tree
-from mapmrf.engines.program.program import Program, Rows
+from mapmrf.engines.program.program import Program, Rows, cost_scale
 from mapmrf.problem import Problem
 
 ROUND_OFF = 4 * float(np.finfo(float).eps)
@@ -39,9 +39,9 @@ class Compact:
         n = problem.n_vars
         polynomial = _Polynomial.of(problem)
         pairs, coupling = polynomial.pairs, polynomial.coupling
-        typical = np.abs(coupling if len(coupling) else polynomial.linear)
-        scale = float(np.median(typical[typical > 0])) if np.any(typical > 0) else 1.0
-        cost = np.concatenate([polynomial.linear, coupling]) / scale
+        cost = np.concatenate([polynomial.linear, coupling])
+        scale = cost_scale(coupling if len(coupling) else polynomial.linear, cost)
+        cost /= scale
         first, second = pairs // n, pairs % n
         rows = _rows(n, first, second, coupling > 0, coupling < 0)
         zeros, ones = np.zeros(len(cost)), np.ones(len(cost))

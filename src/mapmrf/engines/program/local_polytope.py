@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets, segment_argmax
-from mapmrf.engines.program.program import Program, Rows, block_losses
+from mapmrf.engines.program.program import Program, Rows, block_losses, cost_scale
 from mapmrf.polytope import configuration, dual_bound
 from mapmrf.problem import Batch, Problem
 
@@ -53,8 +53,7 @@ class LocalPolytope:
         loss_v, best_v, _ = block_losses(graph.theta_v, graph.var_ptr)
         loss_f, best_f, _ = block_losses(problem.theta_f, problem.config_ptr)
         cost = -np.concatenate([loss_v, loss_f])[entries]
-        lost = -cost[cost < 0]
-        scale = float(np.median(lost)) if len(lost) else 1.0
+        scale = cost_scale(cost, cost)
         n_mass = int(np.count_nonzero(linked))
         rhs = np.repeat([1.0, 0.0], [n_mass, problem.n_edge_states])
         matrix = _constraints(problem)

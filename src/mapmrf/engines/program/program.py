@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 DUAL_TOL = 1e-9
 """Dual feasibility tolerance of branch and cut: possible error of a reduced cost, in the program's unit."""
 
+LARGEST_COST = 1e18
+"""Costs of a program are at most this: HiGHS takes 1e20 for infinite."""
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -138,3 +141,19 @@ def block_losses(theta: Floats, ptr: Ints) -> tuple[Floats, Floats, Floats]:
     loss = np.repeat(safe, np.diff(ptr)) - theta
     largest = segment_max(np.where(np.isfinite(loss), loss, 0.0), ptr)
     return loss, best, largest
+
+
+def cost_scale(typical: Floats, cost: Floats) -> float:
+    """The unit of a program's costs: the median of the sizes of some that are not 0, unless the largest were too large.
+
+    Examples
+    --------
+    >>> cost_scale(np.array([0.0, -2.0, 4.0, 3.0]), np.array([5.0]))
+    3.0
+    >>> cost_scale(np.array([1e-308]), np.array([1.0]))
+    1e-18
+    """
+    sizes = np.abs(typical[typical != 0])
+    if len(sizes) == 0:
+        return 1.0
+    return max(float(np.median(sizes)), float(np.abs(cost).max()) / LARGEST_COST, float(np.finfo(np.float64).tiny))

@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from mapmrf.constraints.counters import why_too_wide
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.graph import FactorGraph
 from mapmrf.method import Phases, Start
@@ -72,6 +73,10 @@ class Branch(Phases):
         check_at_least(self, 1, "max_iterations", "restarts")
         check_at_least(self, 0, "i_bound", "sweeps", "join_sweeps", "local_search")
         check_above(self, 0, "memory")
+
+    def supports(self, problem: Problem) -> str | None:
+        """Refuse constraints with too many states."""
+        return why_too_wide(problem.graph.constraints, problem.graph.card)
 
     def within(self, graph: FactorGraph, left: float) -> Branch:
         """Limit tables and cache to the remaining memory."""

@@ -1,0 +1,87 @@
+"""Constraints on the same two variables as one table."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+
+import mapmrf
+from mapmrf import UnsupportedModel, constraints, rewriting
+from mapmrf.constraints import Constraint, pairs
+from mapmrf.graph import FactorGraph
+from mapmrf.rewriting import rewrite
+
+
+def some_constraint(rng: random.Random, card: tuple[int, int]) -> Constraint:
+    named = [(i, k) for i in (0, 1) for k in range(card[i]) if rng.random() < 0.5] or [(0, 0)]
+    weights = [rng.choice((-2.0, -1.0, 1.0, 0.5)) for _ in named]
+    lower = rng.choice((-1.0, 0.0, 1.0))
+    upper = lower + rng.choice((0.0, 1.0))
+    return constraints.linear(named, weights, lower=lower, upper=upper, penalty=rng.choice((1.5, 4.0, None)))
+
+
+def test_a_table_has_the_value_of_all_constraints_of_a_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(2)
+    for few in (-1, 2):
+        monkeypatch.setattr(pairs, "FEW_ON_A_PAIR", few)
+        for _ in range(60):
+            card = rng.randrange(2, 5), rng.randrange(2, 5)
+            stated = [some_constraint(rng, card) for _ in range(rng.randrange(1, 7))]
+            graph = FactorGraph.from_tables([*card, 2], [(1, 2)], [np.eye(card[1], 2)]).with_constraints(stated)
+            found = rewrite(graph)
+            for labels in itertools.product(*map(range, graph.card.tolist())):
+                lifted = found.lift(np.array(labels))
+                assert found.graph.value(lifted) == pytest.approx(graph.value(labels), abs=1e-9)
+
+
+def test_many_constraints_on_a_pair_take_no_auxiliary_variables() -> None:
+    graph = FactorGraph.from_tables([40, 40], [], [])
+    graph = graph.with_constraints([constraints.at_most_one([(0, k), (1, k)], penalty=1.0) for k in range(40)])
+    assert rewrite(graph).graph.n_vars == 2
+
+
+@pytest.mark.parametrize("penalty", [2.0, None])
+def test_two_different_variables_are_one_table(penalty: float | None) -> None:
+    graph = FactorGraph.from_tables([3, 4], [], []).with_constraints([constraints.all_different([0, 1], penalty)])
+    found = rewrite(graph).graph
+    assert found.n_vars == 2
+    for labels in itertools.product(range(3), range(4)):
+        assert found.value(labels) == graph.value(labels)
+
+
+def wide(*stated: Constraint) -> FactorGraph:
+    return FactorGraph.from_tables([16384, 16384], [], []).with_constraints(stated)
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        wide(constraints.all_different([0, 1])),
+        wide(constraints.all_different([0, 1], penalty=2.0)),
+        wide(constraints.linear([(i, k) for i in (0, 1) for k in range(16384)], [*range(16384)] * 2, upper=9000)),
+        wide(*(constraints.at_most_one([(0, k), (1, k)], penalty=1.0) for k in range(8000))),
+    ],
+)
+def test_tables_that_are_too_large_are_refused_before_they_are_made(
+    graph: FactorGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rewriting._Rewriter, "add_table", lambda *_: pytest.fail("a table was made"))
+    with pytest.raises(UnsupportedModel, match="more than 67108864"):
+        rewrite(graph)
+
+
+def test_a_repeated_state_of_many_variables_is_not_counted_with_too_many_states() -> None:
+    graph = FactorGraph.from_tables([8000] * 3, [], [])
+    graph = graph.with_constraints([constraints.all_different(range(3), penalty=1.0)])
+    with pytest.raises(UnsupportedModel, match=r"constraint 0 \(all_different\): more than 67108864 ways to count"):
+        rewrite(graph)
+
+
+@pytest.mark.parametrize("method", ["branch", "wcsp"])
+def test_methods_with_a_number_for_every_state_of_a_constraint_say_what_does_not_fit(method: str) -> None:
+    graph = wide(*(constraints.at_most_one([(0, k), (1, k)], penalty=1.0) for k in range(8000)))
+    with pytest.raises(UnsupportedModel, match="the variables of its 8000 constraints have 262144000 states"):
+        mapmrf.solve(graph, method, time_limit=5)

@@ -355,3 +355,23 @@ def test_what_is_no_list_of_tuples_is_not_written(tmp_path: Path) -> None:
         mapmrf.write(dear, tmp_path / "m.suai")
     mapmrf.write(dear, tmp_path / "m.suai", values="log")
     assert mapmrf.read(tmp_path / "m.suai", values="log").value([1] * 4) == -1e5
+
+
+def test_a_large_diagonal_is_written_as_one_list(tmp_path: Path) -> None:
+    path, copy = tmp_path / "m.LG", tmp_path / "m.suai"
+    path.write_text(wide_diagonals(3000)[".LG"])
+    mapmrf.write(mapmrf.read(path), copy)
+    assert copy.stat().st_size < 200_000
+    again = mapmrf.read(copy, max_bytes=1e7)
+    assert again.n_factors == 0 and again.n_constraints == 3000
+    assert again.value([5, 5]) == pytest.approx(0.0, abs=1e-9) and again.value([5, 6]) == pytest.approx(-2.0)
+
+
+def test_tables_beside_lists_are_charged_with_all_copies(tmp_path: Path) -> None:
+    r, n = 3000, 400
+    functions = [Sparse([0], 0, [([k], 1)]) for k in range(n)] + [Sparse([0, 1], 2, [([k, k], 0) for k in range(r)])]
+    path = tmp_path / "m.wcsp"
+    path.write_text(wcsp([r, r], functions))
+    with pytest.raises(FormatError, match="its tables"):
+        mapmrf.read(path, max_bytes=30e6)  # 400 tables of 24 kB, and copies
+    assert mapmrf.read(path, max_bytes=1e8).value([3, 3]) == -1.0

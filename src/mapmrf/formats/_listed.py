@@ -154,6 +154,7 @@ def build_listed(
         if factors.weight is not None:
             entries = factors.weight[a] * entries
         kept.add(a, factors.scope[factors.scope_ptr[a] : factors.scope_ptr[a + 1]], lists[t], entries)
+    kept.settle_worth()
     graph = build(path, card, _with_unary(_without(factors, is_list), kept), names)
     return replace(graph, constraints=Constraints.join(kept.parts))
 
@@ -190,11 +191,15 @@ def _with_unary(factors: Factors, kept: _Kept) -> Factors:
 
 @dataclass(eq=False)
 class _Kept:
-    """Lists of tuples converted to unary potentials by variable, a constant, and constraints."""
+    """Lists of tuples converted to unary potentials by variable, a constant, and constraints.
+
+    `worth` sums what better pairs add to the states of a variable; `unary` forbids states.
+    """
 
     path: Path
     card: Ints
     unary: list[tuple[int, Floats]] = field(default_factory=list)
+    worth: dict[int, Floats] = field(default_factory=dict)
     constant: float = 0.0
     parts: list[Constraints] = field(default_factory=list)
     n_indicators: int = 0
@@ -258,13 +263,17 @@ class _Kept:
         """Tuples of two variables that are worth more than the rest: both or neither of their states."""
         n, half = len(tuples), 0.5 * gain
         for i, states in zip(scope.tolist(), tuples.T, strict=True):
-            worth: Floats = np.bincount(states, half, int(self.card[i])).astype(np.float64)
+            np.add.at(self.worth.setdefault(i, np.zeros(int(self.card[i]))), states, half)
+        indicators = np.tile(scope, n), tuples.ravel()
+        self.parts.append(_sums(np.full(n, 2), indicators, (np.zeros(n), np.zeros(n)), half, np.tile([1.0, -1.0], n)))
+
+    def settle_worth(self) -> None:
+        """Add what states are worth to the unary potentials, or to the constant if all states are worth the same."""
+        for i, worth in self.worth.items():
             if np.all(worth == worth[0]):
                 self.constant += float(worth[0])
             else:
                 self.unary.append((i, worth))
-        indicators = np.tile(scope, n), tuples.ravel()
-        self.parts.append(_sums(np.full(n, 2), indicators, (np.zeros(n), np.zeros(n)), half, np.tile([1.0, -1.0], n)))
 
     def add_tree(self, a: int, scope: Ints, tuples: Ints) -> None:
         """Forbid all but some tuples: a clause for every node of the tree in which they are the paths."""
@@ -383,6 +392,31 @@ def written_lists(constraints: Constraints, c: int, card: Ints) -> list[WrittenL
     if limits == (0.0, 0.0) and penalty < math.inf:
         return _written_pair(plus, minus, penalty)
     return _written_clause(plus, minus, limits, (card, penalty))
+
+
+def merged_lists(lists: Sequence[WrittenList]) -> list[WrittenList]:
+    """The same factors in fewer lists: on the same variables, tuples of one potential beside a default of 0 add up.
+
+    Examples
+    --------
+    >>> pairs = [WrittenList((0, 1), 0.0, [(k, k)], 2.0) for k in range(3)]
+    >>> merged_lists(pairs)
+    [WrittenList(scope=(0, 1), default=0.0, tuples=[(0, 0), (1, 1), (2, 2)], theta=2.0)]
+    """
+    found: list[dict[tuple[int, ...], None]] = []
+    heads: list[WrittenList] = []
+    place: dict[tuple[object, ...], int] = {}
+    for each in lists:
+        key = (each.scope, each.theta)
+        at = place.get(key)
+        if each.default == 0.0 and at is not None and found[at].keys().isdisjoint(each.tuples):
+            found[at].update(dict.fromkeys(each.tuples))
+            continue
+        if each.default == 0.0:
+            place[key] = len(heads)
+        heads.append(each)
+        found.append(dict.fromkeys(each.tuples))
+    return [head._replace(tuples=list(tuples)) for head, tuples in zip(heads, found, strict=True)]
 
 
 def _written_sum(states: dict[int, list[int]], limits: tuple[float, float], penalty: float) -> list[WrittenList] | None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets, ranges
 from mapmrf.formats._listed import keeps_list, shape_bounds
-from mapmrf.formats._tables import most_common, table_offsets, table_sizes
+from mapmrf.formats._tables import COPIES, most_common, table_offsets, table_sizes
 from mapmrf.formats.tokens import NumberFile
 from mapmrf.graph import FactorGraph
 
@@ -43,7 +43,8 @@ def read_lists(file: NumberFile, lists: Lists, users: Ints | int = 1) -> tuple[I
     size = table_sizes(lists.shape, lists.shape_ptr)
     arity = np.diff(lists.shape_ptr)
     stays = keeps_list(size, lists.count, shape_bounds(lists.shape, lists.shape_ptr), users)
-    table_ptr = table_offsets(Path(file.path), np.where(stays, lists.count + 1.0, size))
+    copies = COPIES + 2.0 * bool(stays.any())  # what beside lists are tables is copied twice more
+    table_ptr = table_offsets(Path(file.path), np.where(stays, lists.count + 1.0, size), copies)
     theta_t = np.repeat(lists.default, np.diff(table_ptr))
     kept: dict[int, Ints] = {t: np.zeros((0, int(arity[t])), dtype=np.int64) for t in np.flatnonzero(stays).tolist()}
     for k in np.unique(arity[lists.count > 0]).tolist():

@@ -7,6 +7,7 @@ state per variable of the scope and the value there, instead of the default.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints, ranges
 from mapmrf.errors import FormatError
 from mapmrf.formats import scales, uai
-from mapmrf.formats._listed import WrittenList, build_listed, written_lists
+from mapmrf.formats._listed import WrittenList, build_listed, merged_lists, written_lists
 from mapmrf.formats._tables import Factors, shaped_tables
 from mapmrf.formats._tuples import Lists, listed, read_lists, shape_of, tuple_text, value_places
 from mapmrf.formats.files import replacing
@@ -104,7 +105,7 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     Constraints that are factors with few tuples, as `read` makes them, are written as such; others raise FormatError.
     """
     values = values or "potential"
-    lists = _written_lists(path, graph)
+    graph, lists = _written_lists(path, graph)
     try:
         numbers = scales.from_log(graph, values)
         texts = [_list_text(each, values) for each in lists]
@@ -118,19 +119,24 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
             file.write(text.encode("ascii"))
 
 
-def _written_lists(path: Path, graph: FactorGraph) -> list[WrittenList]:
-    """The constraints as factors with few tuples."""
-    found = []
+def _written_lists(path: Path, graph: FactorGraph) -> tuple[FactorGraph, list[WrittenList]]:
+    """The constraints as factors with few tuples, and the model with the unary potentials among these."""
+    if graph.constraints is None:
+        return graph, []
+    found, theta_v = [], graph.theta_v.copy()
     for c in range(graph.n_constraints):
-        assert graph.constraints is not None
         some = written_lists(graph.constraints, c, graph.card)
         if some is None:
             raise FormatError(
                 f"{path}: constraint {c} ({graph.constraints.names[c]}) is not a list of tuples; "
                 "mapmrf.rewriting.without_constraints(graph) has tables in its place"
             )
-        found.extend(some)
-    return found
+        for each in some:
+            if len(each.scope) == 1 and each.default == 0.0:
+                theta_v[graph.var_ptr[each.scope[0]] + np.array(each.tuples)[:, 0]] += each.theta
+            else:
+                found.append(each)
+    return replace(graph, theta_v=theta_v), merged_lists(found)
 
 
 def _list_text(each: WrittenList, values: str) -> str:

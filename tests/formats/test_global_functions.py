@@ -211,7 +211,7 @@ def test_formats_without_constraints_refuse_them(tmp_path: Path, suffix: str) ->
     if suffix == ".h5":
         pytest.importorskip("h5py")
     graph = FactorGraph.from_tables([2, 2], [], []).with_constraints([constraints.xor([0, 1])])
-    with pytest.raises(FormatError, match="the format has no constraints, and the model has 1, the first an xor"):
+    with pytest.raises(FormatError, match="the format has no constraints, and the model has 1, the first of kind xor"):
         mapmrf.write(graph, tmp_path / f"model{suffix}")
 
 

@@ -129,7 +129,7 @@ def write(graph: FactorGraph, path: AnyPath, *, values: str | None = None) -> No
     if graph.constraints is not None and not getattr(known, "CONSTRAINTS", False):
         first = graph.constraints.names[0]
         raise FormatError(
-            f"{path}: the format has no constraints, and the model has {graph.n_constraints}, the first an {first}; "
+            f"{path}: the format has no constraints, and the model has {graph.n_constraints}, the first of kind {first}; "
             "mapmrf.rewriting.without_constraints(graph) has tables in their place"
         )
     if graph.weight is not None and not getattr(known, "WEIGHTS", False):

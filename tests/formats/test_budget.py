@@ -21,7 +21,8 @@ from mapmrf.formats.budget import ByteBudget, charge, spending
 from mapmrf.memory import machine_bytes
 
 SMALL = {
-    "potts.LG": "MARKOV 2 4096 4096 1 2 0 1 -1 -1\n",
+    # So many factors that their table is not replaced by constraints.
+    "potts.LG": f"MARKOV 21 {'4096 ' * 21} 20 " + " ".join(f"2 {i} {i + 1}" for i in range(20)) + " -1 -1" * 20,
     "default.bif": "network n { }"
     + "".join(f"variable V{i} {{ type discrete [ 2 ] {{ a, b }}; }}" for i in range(24))
     + "".join(f"probability ( V{i} ) {{ table 0.5, 0.5; }}" for i in range(1, 24))

@@ -70,7 +70,7 @@ def measure(method: str, n: int, n_labels: int, given: argparse.Namespace) -> di
     most = peak()
     found = {"model": sum(array.nbytes for array in arrays if array is not None), "solve": most - before}
     per_variable = {name: size / graph.n_vars for name, size in found.items()}
-    return {**per_variable, "process": most / 1e6, "steps": len(result.trace)}
+    return {**per_variable, "process": most / 1e6, "iterations": result.iterations, "steps": len(result.trace)}
 
 
 def measured_apart(method: str, n: int, n_labels: int, given: argparse.Namespace) -> dict[str, float] | None:
@@ -82,7 +82,7 @@ def measured_apart(method: str, n: int, n_labels: int, given: argparse.Namespace
     except subprocess.TimeoutExpired:
         return None
     found: dict[str, float] | None = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else None
-    return found if found is None or found["steps"] > 1 else None
+    return found if found is None or found["iterations"] > 0 or found["steps"] > 1 else None
 
 
 def cell(found: dict[str, float] | None, what: str) -> str:

@@ -306,7 +306,7 @@ def test_an_archive_that_unpacks_to_very_much_is_refused_before_it_does(tmp_path
         with archive.open("lam.npy", "w") as file:
             file.write(header.getvalue() + bytes(10**6))
         archive.infolist()[0].file_size = 2**31  # as the directory of the archive says
-    with pytest.raises(InvalidCertificate, match="its arrays take 2147483648 bytes, expected at most 1073741824"):
+    with pytest.raises(InvalidCertificate, match="its arrays need 2147483648 bytes, expected at most 1073741824"):
         Certificate.read(path)
 
 

@@ -135,9 +135,10 @@ def _one(found: Fuzzed, target: Target, folder: Path, data: bytes) -> None:
     path = folder / target.name
     path.write_bytes(data)
     began = time.perf_counter()
-    signal.setitimer(signal.ITIMER_REAL, PATIENCE)
     try:
+        signal.setitimer(signal.ITIMER_REAL, PATIENCE)
         target.read(path)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         found.read += 1
     except MapMRFError as error:
         found.refused += 1

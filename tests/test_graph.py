@@ -1,7 +1,11 @@
 """FactorGraph: constructors, checks that name the culprit, values and evidence."""
 
+import dataclasses
 import itertools
+import math
+import pickle
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,6 +42,48 @@ def test_a_table_given_twice_is_stored_once() -> None:
     graph = FactorGraph.from_tables([2, 2, 2], [(0, 1), (1, 2), (0, 2)], [table, table, np.zeros((2, 2))])
     assert graph.n_tables == 2
     assert graph.table_of.tolist() == [0, 0, 1]
+
+
+def test_a_table_in_two_shapes_is_stored_once_for_each(tmp_path: Path) -> None:
+    flat = np.arange(6.0)
+    card, scopes = [2, 3, 6, 1], [(0, 1), (1, 0), (2, 3), (0, 1), (2,)]
+    graph = FactorGraph.from_tables(card, scopes, [flat] * 5)
+    assert graph.n_tables == 3 and graph.table_of[0] == graph.table_of[3]
+    arrays = graph.card, graph.scope_ptr, graph.scope, [0, 0, 0, 0], [0, 6], flat
+    mapmrf.write(graph, tmp_path / "model.uai")
+    for other in (FactorGraph.from_arrays(*arrays), mapmrf.read(tmp_path / "model.uai")):
+        assert other.n_tables == 3
+        for labels in itertools.product(*map(range, card)):
+            unary = flat[labels[2]] if other.theta_v.any() else 0.0
+            pairs = 2 * flat[3 * labels[0] + labels[1]] + flat[2 * labels[1] + labels[0]] + flat[labels[2]]
+            assert other.value(labels) == pytest.approx(pairs + unary)
+
+
+def test_no_graph_is_made_whose_table_has_two_shapes() -> None:
+    graph = FactorGraph.from_tables([2, 3], [(0, 1), (1, 0)], [np.arange(6.0)] * 2)
+    said = "table 0 has two shapes: 2 x 3 in factor 0, 3 x 2 in factor 1"
+    shared = {"table_of": np.array([0, 0]), "table_ptr": np.array([0, 6]), "theta_t": np.arange(6.0)}
+    with pytest.raises(GraphError, match=said):
+        dataclasses.replace(graph, **shared)
+    broken = pickle.loads(pickle.dumps(graph))
+    vars(broken).update(shared)
+    with pytest.raises(GraphError, match=said):
+        pickle.loads(pickle.dumps(broken))
+
+
+@given(seed=st.integers(0, 10**6))
+def test_every_way_to_share_tables_keeps_the_model(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    card = random.integers(1, 5, size=6).tolist()
+    scopes = [tuple(random.permutation(6)[: random.integers(2, 4)].tolist()) for _ in range(9)]
+    flat = {size: random.normal(size=size) for size in {math.prod(card[i] for i in scope) for scope in scopes}}
+    tables = [flat[math.prod(card[i] for i in scope)] for scope in scopes]
+    shared = FactorGraph.from_tables(card, scopes, tables)
+    apart = FactorGraph.from_tables(card, scopes, [table.copy() for table in tables])
+    assert apart.n_tables == 9 and shared.n_tables == len({(*(card[i] for i in scope),) for scope in scopes})
+    for _ in range(10):
+        labels = random.integers(0, card)
+        assert shared.value(labels) == apart.value(labels)
 
 
 def test_short_lived_table_objects_are_not_taken_for_one_another() -> None:

@@ -41,7 +41,7 @@ from mapmrf.graph_builders import (
     negate_tables,
     slice_tables,
 )
-from mapmrf.graph_checks import MOST, as_array, as_ints, check_sums
+from mapmrf.graph_checks import MOST, as_array, as_ints, check_shapes, check_sums
 from mapmrf.names import Names as Names
 from mapmrf.names import checked_names, locate_state, locate_variable
 
@@ -58,7 +58,7 @@ class FactorGraph:
     """A factor graph with natural-log potentials, to be maximised; `-inf` forbids a configuration.
 
     Build one with `from_tables`, `from_energies`, `from_pairwise` or `mapmrf.read`; the bare constructor expects
-    arrays in the layout below and does not check them.
+    arrays in the layout below and checks only that every table has one shape.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class FactorGraph:
     scope : (n_edges,)
         A place in `scope` is an edge of the factor graph.
     table_of : (n_factors,)
-        The table that a factor uses; many factors may share one.
+        The table that a factor uses; many factors of the same shape may share one.
     weight : (n_factors,) or None
         The potentials of factor `a` are ``weight[a]`` times those of its table; None if all weights are 1. A factor
         whose table holds `-inf` has a positive weight, all others a finite one.
@@ -113,6 +113,7 @@ class FactorGraph:
             frozen(array)
         if self.weight is not None:
             frozen(self.weight)
+        check_shapes(self.card, self.scope_ptr, self.scope, self.table_of, self.n_tables)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Unpickle; arrays come back writable, so make them read-only again."""

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Floats, Ints, largest_size, offsets, ranges, short
 from mapmrf.errors import GraphError
-from mapmrf.graph_checks import as_array, as_floats, as_ints, check_arrays
+from mapmrf.graph_checks import as_array, as_floats, as_ints, check_arrays, first_reshaped
 
 FEW_RUNS = 1000
 """Number of runs of blocks up to which they are copied one by one."""
@@ -214,7 +214,34 @@ def fold(given: FactorLists) -> FoldedLists:
         theta_t = blocks(theta_t, table_ptr[used], sizes)
     kept_scope = short(scope[ranges(scope_ptr[keep], arity[keep])])
     lists = FactorLists(card, offsets(arity[keep]), kept_scope, short(table_of), offsets(sizes), theta_t, weight)
-    return FoldedLists(lists, theta_v, constant)
+    return FoldedLists(one_shape_each(lists), theta_v, constant)
+
+
+def one_shape_each(given: FactorLists) -> FactorLists:
+    """Store a table that factors use in several shapes once for each shape.
+
+    Examples
+    --------
+    >>> from mapmrf.graph_builders import list_tables, one_shape_each
+    >>> flat = list(range(6))
+    >>> lists = list_tables([2, 3], [(0, 1), (1, 0)], [flat, flat])
+    >>> lists.table_of.tolist(), one_shape_each(lists).table_of.tolist()
+    ([0, 0], [0, 1])
+    """
+    n_tables = len(given.table_ptr) - 1
+    if first_reshaped(given.card, given.scope_ptr, given.scope, given.table_of, n_tables) is None:
+        return given
+    arity = np.diff(given.scope_ptr)
+    used = np.zeros((len(arity), 2 + int(arity.max())), dtype=np.int64)  # table, arity and shape of every factor
+    used[:, 0], used[:, 1] = given.table_of, arity
+    for k in range(int(arity.max())):
+        some = np.flatnonzero(arity > k)
+        used[some, 2 + k] = given.card[given.scope[given.scope_ptr[some] + k]]
+    distinct, table_of = np.unique(used, axis=0, return_inverse=True)
+    old = distinct[:, 0]
+    sizes = np.diff(given.table_ptr)[old]
+    theta_t = blocks(given.theta_t, given.table_ptr[old], sizes)
+    return given._replace(table_of=short(table_of.ravel()), table_ptr=offsets(sizes), theta_t=theta_t)
 
 
 def slice_tables(given: FactorLists, observed: Ints) -> FactorLists:

@@ -17,6 +17,8 @@ MOST_VARIABLES = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
 """Largest number of dimensions of an array, and so of variables of a factor."""
 FEW = 1_000_000
 """Number of states that fits into any memory."""
+CHUNK = 1 << 17
+"""Factors whose shapes are compared together: keeps the intermediate arrays in the cache."""
 MOST = 1e300
 """Limit on the sum of all potentials of a model: methods add up some of them many times over."""
 
@@ -113,6 +115,36 @@ def check_arrays(
         raise GraphError(f"{what}: entry {entry} is {theta_t[wrong[0]]}, expected a finite number or -inf")
     if weight is not None:
         _check_weight(weight, table_of, table_ptr, theta_t)
+
+
+def first_reshaped(card: Ints, scope_ptr: Ints, scope: Ints, table_of: Ints, n_tables: int) -> int | None:
+    """The first factor whose table another factor before it uses in a different shape; None if there is none."""
+    n = len(table_of)
+    if n == 0 or card.min() == card.max() > 1:  # with equally many states, tables of one size have one shape
+        return None
+    if n_tables == n and np.all(table_of[1:] > table_of[:-1]):
+        return None
+    model = np.zeros(n_tables, dtype=np.int64)
+    model[table_of[::-1]] = np.arange(n - 1, -1, -1)  # the last assignment wins: the first factor with each table
+    for begin in range(0, n, CHUNK):
+        ptr = scope_ptr[begin : begin + CHUNK + 1].astype(np.int64)
+        arity, other = np.diff(ptr), model[table_of[begin : begin + CHUNK]]
+        wrong = scope_ptr[other + 1] - scope_ptr[other] != arity
+        same = np.repeat(np.where(wrong, ptr[:-1], scope_ptr[other]) - ptr[:-1], arity) + np.arange(ptr[0], ptr[-1])
+        wrong[np.repeat(np.arange(len(arity)), arity)[card[scope[same]] != card[scope[ptr[0] : ptr[-1]]]]] = True
+        if wrong.any():
+            return begin + int(np.flatnonzero(wrong)[0])
+    return None
+
+
+def check_shapes(card: Ints, scope_ptr: Ints, scope: Ints, table_of: Ints, n_tables: int) -> None:
+    """Raise GraphError unless all factors with the same table have the same shape."""
+    a = first_reshaped(card, scope_ptr, scope, table_of, n_tables)
+    if a is None:
+        return
+    b = int(np.flatnonzero(table_of == table_of[a])[0])
+    one, other = (" x ".join(map(str, card[scope[scope_ptr[f] : scope_ptr[f + 1]]])) for f in (b, a))
+    raise GraphError(f"table {table_of[a]} has two shapes: {one} in factor {b}, {other} in factor {a}")
 
 
 def check_sums(size: float, constant: float) -> None:

@@ -156,7 +156,7 @@ def read_part(path: str | os.PathLike[str]) -> Part:
         constant = float.fromhex(figures["constant"])
         part = Part(graph=FactorGraph(**graph_arrays, weight=arrays.get("weight"), constant=constant), **rest)
         check_part(part)
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except (LookupError, TypeError, ValueError, OverflowError) as error:
         what = str(error) if isinstance(error, FormatError) else f"damaged: {type(error).__name__}: {error}"
         raise FormatError(f"{path}: {' '.join(what.split())}") from None
     return part

@@ -16,7 +16,7 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, offsets, ranges, segment_max
+from mapmrf.arrays import Floats, Ints, offsets, ranges, segment_max, short
 from mapmrf.distributed.cutting import Cut, check_parts, metis, place_part, slabs
 from mapmrf.distributed.parts import ModelCounts, Part, PartFolder, write_manifest, write_part
 from mapmrf.errors import FormatError, GraphError
@@ -214,8 +214,8 @@ def _skeleton(layout: FileLayout) -> FactorGraph:
     arity = np.diff(layout.scope_ptr)[pairs]
     scope = layout.scope[ranges(layout.scope_ptr[pairs], arity)]
     none = np.zeros(0)
-    of = np.zeros(len(pairs), dtype=np.int32)
-    return FactorGraph(layout.card, none, offsets(arity), scope, of, np.zeros(1, dtype=np.int32), none)
+    table_ptr = np.zeros(len(pairs) + 1, dtype=np.int32)
+    return FactorGraph(layout.card, none, offsets(arity), scope, short(np.arange(len(pairs))), table_ptr, none)
 
 
 def _part(layout: FileLayout, owner: Ints, number: int, n_parts: int, values: str, source: Path) -> Part:

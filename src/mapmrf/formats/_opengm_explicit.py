@@ -60,12 +60,12 @@ def _unary(graph: FactorGraph, loud: Ints, first: int) -> _Part:
 
 
 def _factors(graph: FactorGraph, k: int, first: int) -> _Part:
-    """A function for every distinct (table, shape, order of the variables) of the factors of one arity."""
+    """A function for every distinct (table, order of the variables) of the factors of one arity."""
     members = np.flatnonzero(graph.arity == k)
     scope = graph.scope[graph.scope_ptr[members][:, None] + np.arange(k)]
     order = np.argsort(scope, axis=1, kind="stable")
     shape = graph.card[scope]
-    function = numbered([graph.table_of[members], *shape.T, *order.T])
+    function = numbered([graph.table_of[members], *order.T])
     one = np.unique(function, return_index=True)[1]
     tables = []
     for some in same_rows([*shape[one].T, *order[one].T]):

@@ -177,23 +177,6 @@ def same_shapes(shape: Ints, shape_ptr: Ints) -> Iterator[tuple[Ints, tuple[int,
             yield members[group], tuple(int(column[group[0]]) for column in columns)[:k]
 
 
-def shaped_tables(graph: FactorGraph) -> tuple[Ints, Ints]:
-    """Number the distinct (table, shape) pairs of the factors, and return a factor with each of them.
-
-    Factors on variables of other cardinalities may share a table, which most formats cannot express.
-    """
-    table_of: Ints = np.zeros(graph.n_factors, dtype=np.int64)
-    n = 0
-    shape = graph.card[graph.scope]
-    for k in np.unique(graph.arity).tolist():
-        members = np.flatnonzero(graph.arity == k)
-        number = numbered([graph.table_of[members], *(shape[graph.scope_ptr[members] + j] for j in range(k))])
-        table_of[members] = n + number
-        n += int(number.max()) + 1
-    first = np.unique(table_of, return_index=True)[1] if n else np.zeros(0, dtype=np.int64)
-    return table_of, first
-
-
 # -- orders of entries ------------------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ from mapmrf.formats._decimals import DIGITS, choose_decimals, rounding
 from mapmrf.formats._globals import WrittenFunction, writable, written
 from mapmrf.formats._listed import HUGE, build_listed, stays_list
 from mapmrf.formats._relaxed_json import OPEN, Scanner
-from mapmrf.formats._tables import COPIES, TABLES, Factors, check_states, shaped_tables
+from mapmrf.formats._tables import COPIES, TABLES, Factors, check_states
 from mapmrf.formats.budget import charge
 from mapmrf.formats.files import replacing
 from mapmrf.formats.names import Allowed, fitting_names, names_replaced
@@ -444,9 +444,8 @@ def _text(graph: FactorGraph, number: str, bound: str, functions: list[WrittenFu
 
 def _factor_text(graph: FactorGraph, variables: tuple[str, ...], number: str) -> Iterator[str]:
     """Yield the factors; a shared table is written with the last factor that uses it, to which the others refer."""
-    table_of, _ = shaped_tables(graph)
-    last = dict(zip(table_of.tolist(), range(graph.n_factors), strict=True))
-    for a, t in enumerate(table_of.tolist()):
+    last = dict(zip(graph.table_of.tolist(), range(graph.n_factors), strict=True))
+    for a, t in enumerate(graph.table_of.tolist()):
         scope = " ".join([variables[i] for i in graph.scope_of(a).tolist()])
         costs = f"[{_cost_text(graph.table(a).ravel(), number)}]" if last[t] == a else f"f{last[t]}"
         yield f"  f{a}: {{scope: [{scope}], costs: {costs}}}\n"

@@ -17,7 +17,7 @@ from mapmrf.arrays import Floats, Ints, ranges
 from mapmrf.errors import FormatError
 from mapmrf.formats import scales, uai
 from mapmrf.formats._listed import WrittenList, build_listed, merged_lists, written_lists
-from mapmrf.formats._tables import Factors, shaped_tables
+from mapmrf.formats._tables import Factors
 from mapmrf.formats._tuples import Lists, listed, read_lists, shape_of, tuple_text, value_places
 from mapmrf.formats.files import replacing
 from mapmrf.formats.tokens import NumberFile, read_numbers, whole_range
@@ -162,8 +162,7 @@ def _text(
     unary_ptr = np.append(0, np.cumsum(graph.card[loud]))
     parts = unary[ranges(graph.var_ptr[loud], graph.card[loud])]
     yield from _lists_text(parts, unary_ptr, [(int(r),) for r in graph.card[loud]])
-    table_of, first = shaped_tables(graph)
-    used = graph.table_of[first]
+    used, first, table_of = np.unique(graph.table_of, return_index=True, return_inverse=True)
     sizes = np.diff(graph.table_ptr)[used]
     parts = tables[ranges(graph.table_ptr[used], sizes)]
     texts = list(_lists_text(parts, np.append(0, np.cumsum(sizes)), [shape_of(graph, a) for a in first.tolist()]))

@@ -20,7 +20,7 @@ from mapmrf.formats import tokens
 from mapmrf.formats._decimals import MOST_DECIMALS, choose_decimals, rounding, scaled, unscaled
 from mapmrf.formats._globals import WrittenFunction, writable, written
 from mapmrf.formats._listed import build_listed
-from mapmrf.formats._tables import MOST_COUNT, Factors, check_states, shaped_tables
+from mapmrf.formats._tables import MOST_COUNT, Factors, check_states
 from mapmrf.formats._tuples import Lists, listed, read_lists, shape_of, tuple_text, value_places
 from mapmrf.formats._wcsp_globals import WordFunction, constraints_of, split, text_of
 from mapmrf.formats.files import read_bytes, replacing
@@ -362,19 +362,18 @@ def _text(graph: FactorGraph, costs: _WcspCosts, functions: list[WrittenFunction
 
 def _factor_text(graph: FactorGraph, tables: Floats) -> Iterator[str]:
     """Yield the factors; a shared table is listed with the first factor that uses it, to which the others refer."""
-    table_of, first = shaped_tables(graph)
-    uses = np.bincount(table_of, minlength=len(first)).tolist()
+    uses = np.bincount(graph.table_of, minlength=graph.n_tables).tolist()
     default, places, ptr = listed(tables, graph.table_ptr)
     default_text = [f"{cost:.0f}" for cost in default.tolist()]
     number: dict[int, int] = {}
-    for a, (t, stored) in enumerate(zip(table_of.tolist(), graph.table_of.tolist(), strict=True)):
+    for a, t in enumerate(graph.table_of.tolist()):
         scope = graph.scope_of(a).tolist()
-        start = f"{' '.join(map(str, scope))} {default_text[stored]}"
+        start = f"{' '.join(map(str, scope))} {default_text[t]}"
         if t in number:
             yield f"{len(scope)} {start} -{number[t]}\n"
             continue
-        some = places[ptr[stored] : ptr[stored + 1]]
-        tuples = tuple_text(some - graph.table_ptr[stored], shape_of(graph, a), tables[some], "%.0f")
+        some = places[ptr[t] : ptr[t + 1]]
+        tuples = tuple_text(some - graph.table_ptr[t], shape_of(graph, a), tables[some], "%.0f")
         sign = ""
         if uses[t] > 1:
             number[t] = len(number) + 1

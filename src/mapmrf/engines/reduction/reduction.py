@@ -12,6 +12,7 @@ from mapmrf.engines.reduction.reducible_kernels import COUNTERS, EliminationLog,
 from mapmrf.engines.reduction.reduction_kernels import MessageScratch, reduce_model
 from mapmrf.engines.reduction.rewriting_kernels import find_places, measure, replay, share_equal, write_tables
 from mapmrf.graph import FactorGraph
+from mapmrf.graph_builders import FactorLists, one_shape_each
 from mapmrf.problem import Problem
 
 PASSES = 10
@@ -301,23 +302,21 @@ def _written(problem: Problem, model: ReducibleModel, kept: Ints) -> FactorGraph
     number[kept] = np.arange(len(kept))
     count, arity = model.n_alive[kept], model.arity[live]
     states = model.alive[ranges(model.var_ptr[kept], count)] + np.repeat(model.var_ptr[kept], count)
+    scope = short(number[model.scope[ranges(model.scope_ptr[live], arity)]])
     table_of, table_ptr, theta_t = _tables(problem, model, live, size[live], changed[live])
+    lists = one_shape_each(FactorLists(count, offsets(arity), scope, short(table_of), table_ptr, theta_t))
+    weight = model.weight[live] if len(model.weight) else None
     return FactorGraph(
         card=count,
         theta_v=model.theta_v[states],
-        scope_ptr=offsets(arity),
-        scope=short(number[model.scope[ranges(model.scope_ptr[live], arity)]]),
-        table_of=short(table_of),
-        table_ptr=table_ptr,
-        theta_t=theta_t,
+        scope_ptr=lists.scope_ptr,
+        scope=lists.scope,
+        table_of=lists.table_of,
+        table_ptr=lists.table_ptr,
+        theta_t=lists.theta_t,
         constant=float(model.counters[0].constant),
-        weight=_weights(model.weight[live]) if len(model.weight) else None,
+        weight=None if weight is None or np.all(weight == 1.0) else weight,
     )
-
-
-def _weights(weight: Floats) -> Floats | None:
-    """Return the weights, or None if all are 1."""
-    return None if np.all(weight == 1.0) else weight
 
 
 def _tables(

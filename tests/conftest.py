@@ -5,6 +5,8 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
+os.environ["MAPMRF_STRICT"] = "1"  # a bound below the value of a labelling is an error here
+
 # No deadline: the first call of a kernel compiles it. In CI the same examples every time.
 settings.register_profile("default", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, print_blob=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import os
+from collections.abc import Callable
 
 import numpy as np
 
@@ -13,11 +16,81 @@ from mapmrf.graph import EXACT, FactorGraph
 from mapmrf.result import relative_gap
 from mapmrf.violations import Shortfall, shortfall
 
+log = logging.getLogger("mapmrf")
+
 ROUGHLY = 1e-6
 """Relative gap above which round-off does not matter."""
 
 KERNEL_FACTORS = 20_000
 """Number of factors from which labellings are evaluated by a kernel."""
+
+STRICT = "MAPMRF_STRICT"
+"""Environment variable with which a refuted bound is an error, as in the tests, and not only reported."""
+
+
+class Contradiction(AssertionError):
+    """A bound below the value of a labelling: there is a mistake in the code that computed the bound."""
+
+
+class Bounds:
+    """The best upper bound of each source that is still believed.
+
+    A bound below the value of a labelling is false. Its source is refuted: none of its bounds counts any longer.
+
+    Attributes
+    ----------
+    least
+        The best of all bounds, inf while there is none.
+    refuted
+        The false bounds by source.
+    n_withdrawn
+        How many sources have been withdrawn, refuted or not: `least` may have grown since.
+
+    Examples
+    --------
+    >>> bounds = Bounds()
+    >>> bounds.tell("trws", 3.0)
+    >>> bounds.tell("cuts", 2.5)
+    >>> bounds.compare(2.7, lambda: 10.0)
+    >>> bounds.least, bounds.refuted
+    (3.0, {'cuts': 2.5})
+    """
+
+    def __init__(self) -> None:
+        self._told: dict[str, float] = {}
+        self.least = math.inf
+        self.refuted: dict[str, float] = {}
+        self.n_withdrawn = 0
+
+    def tell(self, source: str, bound: float) -> None:
+        """Keep a bound if it is the best of its source and the source is still believed."""
+        if bound < self._told.get(source, math.inf) and source not in self.refuted:
+            self._told[source] = bound
+            self.least = min(self.least, bound)
+
+    def compare(self, value: float, size: Callable[[], float]) -> None:
+        """Refute all sources whose bounds are below a value by more than the round-off of sums of this size."""
+        if not value > self.least:
+            return
+        lowest = value - EXACT * size()
+        false = {source: bound for source, bound in self._told.items() if bound < lowest}
+        if false and os.environ.get(STRICT):
+            raise Contradiction(f"a labelling has the value {value!r}, above the bounds {false}")
+        for source, bound in false.items():
+            log.error("%s: the bound %r is below the value %r of a labelling: ignored", source, bound, value)
+            self.refuted[source] = bound
+            self.withdraw(source)
+
+    @property
+    def details(self) -> dict[str, float]:
+        """The refuted sources with their false bounds, for `Result.details`."""
+        return {f"refuted_{source}": bound for source, bound in self.refuted.items()}
+
+    def withdraw(self, *sources: str) -> None:
+        """Forget the bounds of some sources, of all if none is named."""
+        for source in sources or tuple(self._told):
+            self.n_withdrawn += self._told.pop(source, None) is not None
+        self.least = min(self._told.values(), default=math.inf)
 
 
 class Incumbent:
@@ -136,3 +209,42 @@ class Incumbent:
     def optimal(self) -> bool:
         """Whether the bound meets the value, up to the round-off of sums."""
         return self.closed(0.0) or (self.closed(ROUGHLY) and self.bound - self.value <= EXACT * self.graph.size)
+
+
+class CheckedIncumbent(Incumbent):
+    """An incumbent whose bounds have sources, which are refuted by the value of any labelling that they exclude.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import mapmrf
+    >>> from mapmrf.incumbent import CheckedIncumbent
+    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+    >>> best = CheckedIncumbent(graph, np.array([0, 0]))
+    >>> best.tighten(2.0, "elimination")
+    >>> best.offer(np.array([1, 1])), best.optimal, best.bounds.refuted
+    (2.0, True, {})
+    """
+
+    def __init__(self, graph: FactorGraph, labels: Ints, threads: int = 1) -> None:
+        self.bounds = Bounds()
+        super().__init__(graph, labels, threads=threads)
+
+    def _keep(self, labels: Ints, value: float) -> None:
+        super()._keep(labels, value)
+        self._compare()
+
+    def tighten(self, bound: float | None, source: str = "") -> None:
+        """Keep an upper bound if it is the best so far, unless its source has been refuted."""
+        if bound is not None:
+            self.bounds.tell(source, bound)
+            self._compare()
+
+    def withdraw(self, *sources: str) -> None:
+        """Forget the bounds of some sources, of all if none is named."""
+        self.bounds.withdraw(*sources)
+        self.bound = max(self.bounds.least, self.value)
+
+    def _compare(self) -> None:
+        self.bounds.compare(self.value, lambda: self.graph.size)
+        self.bound = max(self.bounds.least, self.value)  # what is missing is round-off

@@ -43,6 +43,8 @@ class Progress:
         Name of the phase, for the trace.
     extra
         Further figures for the trace, by name.
+    anew
+        Whether all bounds reported before are withdrawn, because one of them has turned out to be false.
 
     Examples
     --------
@@ -60,6 +62,7 @@ class Progress:
     relaxed_value: float | None = None
     phase: str = ""
     extra: dict[str, float] = field(default_factory=dict)
+    anew: bool = False
 
     def traced(self, best: TracePoint, candidate: float | None, bound: float | None) -> TracePoint:
         """The trace point of this step: a point with the best so far, plus the step's own value and bound.

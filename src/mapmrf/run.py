@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ from mapmrf.dual_state import DualState
 from mapmrf.errors import OutOfMemory, UnsupportedModel
 from mapmrf.feasible import REPAIR_SECONDS, climb, fewest_violated, find_feasible
 from mapmrf.gap import GapTolerance
-from mapmrf.incumbent import Incumbent
+from mapmrf.incumbent import CheckedIncumbent
 from mapmrf.memory import MemoryWatch, is_lack_of_memory, shown_bytes
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.model_forms import ModelForms
@@ -54,7 +54,7 @@ Callback = Callable[[TracePoint, Ints], bool | None]
 class Run(RunCalls):
     """One run of the loop: the incumbent and the trace so far."""
 
-    incumbent: Incumbent
+    incumbent: CheckedIncumbent
 
     def __init__(self, method: Method, seed: int, tolerance: GapTolerance, callback: Callback | None) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class Run(RunCalls):
         self.forms, self.graph = forms, forms.graph
         if not self.unloaded:  # otherwise the method's form of the model does not exist yet
             self.fit()
-        self.incumbent = Incumbent(self.graph, Start().first_labels(self.graph), threads=forms.threads)
+        self.incumbent = CheckedIncumbent(self.graph, Start().first_labels(self.graph), threads=forms.threads)
         self.started = start.labels is not None
         if start.labels is not None:
             self.incumbent.offer(start.labels)
@@ -211,7 +211,7 @@ class Run(RunCalls):
                 progress = self.attempt_on(state, method, STEPPING, method.step, problem)
                 if method is not self.method:
                     progress = dataclasses.replace(progress, iterations=before + progress.iterations, phase=method.name)
-                stopped, finished = self.record(progress), progress.finished
+                stopped, finished = self.record(progress, method.name), progress.finished
                 del progress  # its labels need memory
                 self.intact = True
             except BaseException as error:
@@ -258,9 +258,11 @@ class Run(RunCalls):
         """Call the listeners; return whether one of them asks to stop."""
         return any([bool(listener(point, self.incumbent.labels)) for listener in self.listeners])
 
-    def record(self, progress: Progress) -> bool:
-        """Update incumbent and trace from a step; return whether a listener asks to stop."""
+    def record(self, progress: Progress, source: str) -> bool:
+        """Update incumbent and trace from a step of a method; return whether a listener asks to stop."""
         incumbent = self.incumbent
+        if progress.anew:
+            incumbent.withdraw(source)
         self.iterations = progress.iterations
         candidate = None
         if progress.labels is not None:
@@ -268,7 +270,7 @@ class Run(RunCalls):
             claim = progress.value if len(progress.labels) == self.graph.n_vars else None
             candidate = incumbent.offer(self.forms.project(progress.labels), claim)
         bound = None if progress.bound is None else progress.bound + self.round_off()
-        incumbent.tighten(bound)
+        incumbent.tighten(bound, source)
         best = TracePoint(time.perf_counter() - self.began, progress.iterations, incumbent.value, self.bound)
         point = progress.traced(best, candidate, bound)
         self.trace.append(point)
@@ -294,7 +296,7 @@ class Run(RunCalls):
             labels = self.forms.project(answer.labels)
             incumbent.prefer(labels)  # on ties, the method's choice wins over labellings that the loop met on the way
         if answer.bound is not None:
-            incumbent.tighten(answer.bound + self.round_off())
+            incumbent.tighten(answer.bound + self.round_off(), self.method.name)
         if incumbent.value == -math.inf and problem is not None:
             status = self.repair(status)
         if not self.trace:  # the time was up before the first step
@@ -320,13 +322,19 @@ class Run(RunCalls):
             iterations=self.iterations,
             compile_time=compile_time,
             runtime=time.perf_counter() - self.began,
-            trace=tuple(self.trace),
+            trace=tuple(self.believed_trace()),
             options=self.options(),
             seed=self.seed,
-            details=answer.details,
+            details=answer.details | incumbent.bounds.details,
             mu_v=mu_v if mu_v is None or not self.forms.is_rewritten(self.method) else mu_v[: len(self.graph.theta_v)],
-            dual=self.dual,
+            dual=None if self.method.name in incumbent.bounds.refuted else self.dual,
         )
+
+    def believed_trace(self) -> Iterator[TracePoint]:
+        """The trace, without bounds that are below the final value: these were false."""
+        for point in self.trace:
+            false = self.incumbent.bounds.n_withdrawn and point.bound is not None and point.bound < self.incumbent.value
+            yield dataclasses.replace(point, bound=None, bound_now=None) if false else point
 
     def repair(self, status: Status) -> Status:
         """Look for a labelling of finite value within the remaining time, or for one with few violations."""
@@ -342,7 +350,7 @@ class Run(RunCalls):
                     better = self.attempt(REPORTING, climb, problem, search.labels, self.repair_seconds)
                     incumbent.offer(forms.project(better))
                 elif search.complete:
-                    incumbent.tighten(-math.inf)
+                    incumbent.tighten(-math.inf, "repair")
             least = int(incumbent.bound == -math.inf)
             if incumbent.shortfall.n_violated > least:
                 lifted, seconds = forms.lift(None, incumbent.labels), self.repair_seconds
@@ -367,7 +375,7 @@ class Run(RunCalls):
             return Status.WITHIN_TOLERANCE
         if self.incumbent.bound == -math.inf:
             return Status.INFEASIBLE
-        if status.closes_gap:
+        if status.closes_gap or status is Status.INFEASIBLE:
             return Status.CONVERGED
         return Status.INTERRUPTED if interrupts.requested() else status
 

@@ -39,7 +39,7 @@ class SavedRun:
             for name in ("iterations", "end", "n_steps"):
                 float(figures[name])
         run.incumbent.offer(labels)
-        run.incumbent.tighten(bound)
+        run.incumbent.tighten(bound, run.method.name)
         run.began -= spent
         run.trace = trace
         return start if figures.get("method") is not None else Start(labels)

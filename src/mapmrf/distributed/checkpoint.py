@@ -148,8 +148,9 @@ def _restore_loop(
             run.rested, run.rested_value = rested, float(data["rested"])
         loop.trace = [checked_numbers(TracePoint(**point)) for point in data["trace"]]
         loop.spent, loop.end = float(data["loop"]["spent"]), data["loop"]["end"]
-        loop.n_steps, loop.incumbent.bound = int(data["loop"]["n_steps"]), data["loop"]["bound"]
+        loop.n_steps = int(data["loop"]["n_steps"])
         loop.incumbent.labels, loop.incumbent.shortfall = labels, Shortfall(*data["best"])
+        loop.incumbent.tighten(float(data["loop"]["bound"]))
     run.parted.start_sums()
     loop.iterations = run.iterations
 

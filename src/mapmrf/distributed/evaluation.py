@@ -12,7 +12,7 @@ from mapmrf.arrays import Floats, Ints, compact, finite_range, frozen, largest_s
 from mapmrf.distributed.parts import Part
 from mapmrf.distributed.ranks import Ranks
 from mapmrf.graph import EXACT, ROUND_OFF, VALUE_CHUNK, FactorGraph
-from mapmrf.incumbent import ROUGHLY
+from mapmrf.incumbent import ROUGHLY, Bounds
 from mapmrf.kernels.evaluation import Tables, factor_terms, unary_terms
 from mapmrf.result import relative_gap
 from mapmrf.violations import Shortfall
@@ -99,8 +99,10 @@ def _part_scale(part: Part) -> tuple[float, float, float, float, int]:
     weight = graph.weight
     most = 1.0 if weight is None else largest_size(weight)
     n = part.n_counted
+    own = graph.theta_v.copy()
+    own[graph.var_ptr[part.n_own] :] = 0.0
     counted = FactorGraph(
-        graph.card[: part.n_own], graph.theta_v[: graph.var_ptr[part.n_own]], graph.scope_ptr[: n + 1], graph.scope,
+        graph.card, own, graph.scope_ptr[: n + 1], graph.scope[: graph.scope_ptr[n]],
         graph.table_of[:n], graph.table_ptr, graph.theta_t, weight=None if weight is None else weight[:n],
     )  # fmt: skip
     spread = finite_range(graph.theta_v), most, finite_range(graph.theta_t)
@@ -123,7 +125,7 @@ class PartedIncumbent:
         self.scale = model_scale(ranks, parts)
         self.labels = compact(labels).copy()
         self.shortfall = evaluate(ranks, parts, labels, slices)
-        self.bound = math.inf
+        self.bounds, self.bound = Bounds(), math.inf
 
     @property
     def value(self) -> float:
@@ -140,12 +142,18 @@ class PartedIncumbent:
         found = evaluate(self.ranks, self.parts, labels, self.slices)
         if found.better_than(self.shortfall) or (equal and found == self.shortfall):
             self.labels, self.shortfall = compact(labels).copy(), found
+            self._compare()
         return -math.inf if found.n_violated else found.rest
 
     def tighten(self, bound: float | None) -> None:
-        """Keep an upper bound if it is the best so far."""
-        if bound is not None and bound < self.bound:
-            self.bound = bound
+        """Keep an upper bound if it is the best so far, unless a labelling refutes it and with it all others."""
+        if bound is not None:
+            self.bounds.tell("lslp", bound)
+            self._compare()
+
+    def _compare(self) -> None:
+        self.bounds.compare(self.value, lambda: self.scale.size)
+        self.bound = max(self.bounds.least, self.value)
 
     def closed(self, tolerance: float, absolute: float = 0.0) -> bool:
         """Return whether the labelling is feasible and the gap within the relative or the absolute tolerance."""

@@ -296,7 +296,7 @@ class PartedLoop:
             seed=seed,
             unit=incumbent.scale.unit,
             n_violated=incumbent.shortfall.n_violated,
-            details=details,
+            details=details | incumbent.bounds.details,
         )
 
     def verdict(self, status: Status) -> Status:

@@ -160,8 +160,20 @@ class AutoRun(PhasedRun):
         yield from self.feasibility.more()
         from mapmrf.methods.auto.policy import Portfolio  # easy models skip the import of everything that follows
 
-        self.portfolio = Portfolio(self.options, self.shared, self.seed, self.feasibility)
-        yield from self.portfolio.run()
+        bounds = self.shared.incumbent.bounds
+        while True:
+            self.portfolio = Portfolio(self.options, self.shared, self.seed, self.feasibility)
+            n_refuted = len(bounds.refuted)
+            for step in self.portfolio.run():
+                if len(bounds.refuted) > n_refuted:
+                    break
+                yield step
+            else:
+                return
+            # What was refuted may have been the prover or the reduction that it rests on: trust neither, begin again.
+            self.portfolio.close()
+            self.shared.incumbent.withdraw()
+            yield self.shared.report("start")
 
     def eliminate_small(self) -> Iterator[Progress]:
         """Solve a tiny model exactly, without kernels."""
@@ -197,13 +209,9 @@ class AutoRun(PhasedRun):
         """Run another method to its end."""
         shared, step = self.shared, Progress(0)
         with running(method, self.problem, self.seed, start) as state:
-            while step.finished is None:
+            while step.finished is None and not shared.is_refuted(phase):
                 step = method.step(self.problem, state)
-                if step.labels is not None:
-                    shared.incumbent.offer(step.labels)
-                shared.incumbent.tighten(step.bound)
-                proven = step.finished in (Status.OPTIMAL, Status.INFEASIBLE)
-                yield shared.step(phase, step.finished if proven else None)
+                yield shared.take(step, phase, phase)
         shared.release(method.name)
 
     def relax(self) -> Iterator[Progress]:
@@ -222,22 +230,23 @@ class AutoRun(PhasedRun):
                 if stops.at(step.iterations, state.passes):
                     break
                 step = inner.step(self.problem, state)
-                if step.labels is not None:
-                    best.offer(step.labels)
-                best.tighten(step.bound)
-                yield shared.step("relax", Status.INFEASIBLE if step.finished is Status.INFEASIBLE else None)
+                report = shared.take(step, "relax", "relax")
+                report.finished = Status.INFEASIBLE if report.finished is Status.INFEASIBLE else None
+                yield report
                 yield from self.feasibility.steps(1)
+                if shared.is_refuted("relax"):
+                    break
                 if turns.due(step.iterations, best.gap, state.passes.figures.value):
                     yield from self.expand(state.passes.best)
                     turns.end(best.value)
-            if best.gap < math.inf:
+            if best.gap < math.inf and not shared.is_refuted("relax"):
                 shared.state_bounds = state.passes.state_bounds()
         shared.release("trws")
 
     def answer(self) -> Answer:
         """The best labelling and the details of all phases."""
         best = self.shared.incumbent
-        return Answer(labels=best.labels, details=dict(self.shared.details))
+        return Answer(labels=best.labels, details=self.shared.details | best.bounds.details)
 
     def close(self) -> None:
         """End all phases: solvers stop and their memory is freed."""

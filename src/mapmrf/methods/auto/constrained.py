@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +18,7 @@ from mapmrf.method import Answer, PhasedRun, Progress, Start, running
 from mapmrf.methods.auto.shared import SharedState
 from mapmrf.problem import Problem
 from mapmrf.result import Status
-from mapmrf.rewriting import Rewriting, rewrite
+from mapmrf.rewriting import rewrite
 
 if TYPE_CHECKING:
     from mapmrf.methods.auto import Auto
@@ -91,7 +92,8 @@ class ConstrainedRun(PhasedRun):
 
     def answer(self) -> Answer:
         """The best labelling and the details of all phases."""
-        return Answer(labels=self.shared.incumbent.labels, details=dict(self.shared.details))
+        best = self.shared.incumbent
+        return Answer(labels=best.labels, details=self.shared.details | best.bounds.details)
 
     # -- the approaches -----------------------------------------------------------------------------------------------
 
@@ -129,20 +131,17 @@ class ConstrainedRun(PhasedRun):
         run = AutoRun(self.options, problem, self.seed, labels)
         try:
             for step in run.steps:
-                self.take(step, rewriting)
-                proven = step.finished in (Status.OPTIMAL, Status.INFEASIBLE)
-                yield shared.step(step.phase, step.finished if proven else None)
+                if step.anew:
+                    best.withdraw("tables")
+                found = None if step.labels is None else rewriting.project(step.labels)
+                yield shared.take(replace(step, labels=found, value=None), "tables", step.phase)
+                if shared.is_refuted("tables"):
+                    return
                 if best.value > run.shared.incumbent.value:
                     run.shared.incumbent.offer(rewriting.lift(best.labels))
         finally:
-            shared.details |= run.shared.details
+            shared.details |= run.shared.details | run.shared.incumbent.bounds.details
             run.close()
-
-    def take(self, step: Progress, rewriting: Rewriting) -> None:
-        """Take over labelling and bound from the model with tables."""
-        if step.labels is not None:
-            self.shared.incumbent.offer(rewriting.project(step.labels))
-        self.shared.incumbent.tighten(step.bound)
 
     def by_counters(self) -> Generator[Progress, None, None]:
         """Tabu search that maintains the counts of the constraints."""
@@ -170,31 +169,25 @@ class ConstrainedRun(PhasedRun):
             return
         with running(method, problem, self.seed, Start(best.labels)) as state:
             step = Progress(0)
-            while step.finished is None:
+            while step.finished is None and not shared.is_refuted("propagation"):
                 state.inform(best.labels)
                 step = method.step(problem, state)
-                if step.labels is not None:
-                    best.offer(step.labels)
-                best.tighten(step.bound)
-                proven = step.finished in (Status.OPTIMAL, Status.INFEASIBLE)
-                yield shared.step("propagation", step.finished if proven else None)
+                yield shared.take(step, "propagation", "propagation")
 
     def by_relaxation(self) -> Generator[Progress, None, None]:
         """LS-LP with native constraints, which needs no rewritten model."""
         from mapmrf.methods.lslp import LSLP
 
-        method, problem, shared, best = LSLP(), self.problem, self.shared, self.shared.incumbent
+        method, problem, shared = LSLP(), self.problem, self.shared
         if not shared.admits(method, problem):
             return
         with running(method, problem, self.seed, Start()) as state:
             step = Progress(0)
-            while step.finished is None:
+            while step.finished is None and not shared.is_refuted("relaxation"):
                 step = method.step(problem, state)
-                if step.labels is not None:
-                    best.offer(step.labels, step.value)
-                best.tighten(step.bound)
-                proven = step.finished is Status.INFEASIBLE
-                yield shared.step("relaxation", step.finished if proven else None)
+                report = shared.take(step, "relaxation", "relaxation")
+                report.finished = Status.INFEASIBLE if report.finished is Status.INFEASIBLE else None
+                yield report
 
     def by_rows(self) -> Generator[Progress, None, None]:
         """Branch and cut on the program in which constraints are rows."""
@@ -211,14 +204,10 @@ class ConstrainedRun(PhasedRun):
         with running(method, problem, self.seed, Start(best.labels)) as state:
             state.reports = REPORTS
             step = Progress(0)
-            while step.finished is None:
+            while step.finished is None and not shared.is_refuted("rows"):
                 state.inform(best.labels)
                 step = method.step(problem, state)
-                if step.labels is not None:
-                    best.offer(step.labels)
-                best.tighten(step.bound)
-                proven = step.finished in (Status.OPTIMAL, Status.INFEASIBLE)
-                yield shared.step("branch and cut", step.finished if proven else None)
+                yield shared.take(step, "rows", "branch and cut")
 
 
 def _gains(theta_v: Floats, var_ptr: Ints, scope: Ints) -> Floats:

@@ -70,7 +70,7 @@ def dense_searchers(portfolio: Portfolio, others: list[Phase]) -> list[Phase]:
 
 def sdp_prover(steps: Steps) -> Phase:
     """Return the phase of the semidefinite bound."""
-    return Phase(steps, PROOF_TURN, PROOF_TURNS, first=PROOF_FIRST)
+    return Phase(steps, PROOF_TURN, PROOF_TURNS, first=PROOF_FIRST, name="sdp")
 
 
 def tabu_search(portfolio: Portfolio) -> Steps:

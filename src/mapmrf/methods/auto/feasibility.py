@@ -56,7 +56,7 @@ class FeasibilityPhase:
         needed = self.is_needed
         yield from self.steps(FIRST_STEPS)
         if needed and self.shared.incumbent.value > -math.inf:
-            self.shared.incumbent.tighten(largest_sum(self.problem.graph))
+            self.shared.incumbent.tighten(largest_sum(self.problem.graph), "feasible")
             yield self.shared.report("feasible")
 
     def more(self) -> Iterator[Progress]:

@@ -93,6 +93,7 @@ class Portfolio:
         if is_dense(self.problem) and shared.has_room_for(("tabu",), self.problem):
             searchers = dense_searchers(self, searchers)
         provers = Provers(self).phases() if options.prove else []
+        provers = [phase for phase in provers if not shared.is_refuted(phase.name)]
         if self.feasibility.is_needed:
             searchers.insert(0, Phase(self.feasibility.run(), TURN))
         self.race = Race(self, searchers, provers)
@@ -109,13 +110,14 @@ class Portfolio:
         """Simplify the model, possibly to nothing."""
         shared = self.shared
         self.reduced = Simplified(shared.problem, ())
-        excluded = self.excluded() if self.options.simplify else np.zeros(0, dtype=bool)
+        simplify = self.options.simplify and not shared.is_refuted("simplify")
+        excluded = self.excluded() if simplify else np.zeros(0, dtype=bool)
         few = len(excluded) - np.count_nonzero(excluded) <= MOST_STATES + shared.problem.n_vars
         worthwhile = bool(few) and shared.has_room_for(("branch",), shared.problem)  # `branch` starts with the same
         shared.release("branch")
-        if self.options.simplify and worthwhile:
+        if simplify and worthwhile:
             self.reduced = yield from self.simplified(excluded)
-        if self.options.simplify and worthwhile and self.reduced.feasible:
+        if simplify and worthwhile and self.reduced.feasible:
             self.reduced = solve_small(self.reduced)
         if not self.reduced.feasible:
             yield shared.prove("simplify", -math.inf)
@@ -144,20 +146,24 @@ class Portfolio:
         if shared.state_bounds is not None and shared.incumbent.value > -math.inf:
             excluded |= excluded_states(problem, shared.state_bounds, shared.incumbent.value)
         roof_fits = self.options.flow and problem.only_binary and why_no_roof(problem) is None
+        roof_fits = roof_fits and not shared.is_refuted("qpbo")
         if roof_fits and shared.has_room_for(("qpbo",), problem):
             roof = persistent_states(problem)
-            shared.incumbent.tighten(roof.bound)
+            shared.incumbent.tighten(roof.bound, "qpbo")
             decided = np.flatnonzero(roof.states != UNDECIDED)
             excluded[2 * decided + 1 - roof.states[decided]] = True
             shared.details["variables_by_roof_duality"] = float(len(decided))
             shared.release("qpbo")
         shared.state_bounds = None
-        excluded |= self.feasibility.excluded()
+        if not shared.is_refuted("feasible"):
+            excluded |= self.feasibility.excluded()
         return excluded
 
     def eliminate(self) -> Iterator[Progress]:
         """Solve exactly by elimination, if the tables are small."""
         if self.problem.n_vars > NARROW_VARIABLES or self.options.elimination_entries == 0:
+            return
+        if self.shared.is_refuted("eliminate"):
             return
         shared, model = self.shared, self.problem.graph
         graph = PrimalGraph.of(self.problem)
@@ -186,7 +192,7 @@ class Portfolio:
         """Starting points for the pool."""
         best = self.shared.incumbent
         for step in self.search.starts(self.options.starts, best.gap <= LP_GAP, self.shared.admits):
-            best.tighten(step.bound)
+            best.tighten(step.bound, step.phase)
             yield self.searched(step.phase)
 
     def restart(self) -> Steps:

@@ -72,7 +72,7 @@ class Provers:
     def phases(self) -> list[Phase]:
         """The phases of all provers, the most promising first."""
         sdp = semidefinite(self.problem)
-        if sdp is not None:
+        if sdp is not None and not self.portfolio.shared.is_refuted("sdp"):
             by_program = () if beats_cuts(sdp, self.problem) else self.by_program()
             return [sdp_prover(self.prove("sdp", sdp)), *by_program]
         return [*self.by_consistency(), *self.by_program(), *self.general()]
@@ -80,7 +80,7 @@ class Provers:
     def by_consistency(self) -> Iterator[Phase]:
         """Soft arc consistency, unless cutting planes apply, whose bounds are far better."""
         if self.problem.n_vars <= BRANCH_VARIABLES and not self.is_sparse():
-            yield Phase(self.prove("wcsp", WCSP(local_search=0)), TURN, first=WCSP_FIRST)
+            yield Phase(self.prove("wcsp", WCSP(local_search=0)), TURN, first=WCSP_FIRST, name="wcsp")
 
     def by_program(self) -> Iterator[Phase]:
         """Cutting planes for sparse binary models, the 0/1 program over the local polytope for others."""
@@ -97,7 +97,7 @@ class Provers:
         if reason is not None or not self.portfolio.shared.admits(method, problem):
             return
         turn = max(1, CUTS_TURN // problem.n_factors) if compact else min(PROGRAM_TURN, max(1, CUTS_TURN // places))
-        yield Phase(self.cut(method, compact), turn, first=turn)
+        yield Phase(self.cut(method, compact), turn, first=turn, name="cuts")
 
     def is_sparse(self) -> bool:
         """Return whether the model suits cutting planes: binary, pairwise, finite, and not dense."""
@@ -108,8 +108,8 @@ class Provers:
         """The provers for any model."""
         if self.problem.n_vars <= BRANCH_VARIABLES:
             steps = self.prove("branch", Branch(memory=self.options.memory))
-            yield Phase(steps, BRANCH_TURN, least=self.least_of_branch)
-        yield Phase(self.prove("clusters", MPLPC(max_iterations=sys.maxsize)), TURN, weight=0.5)
+            yield Phase(steps, BRANCH_TURN, least=self.least_of_branch, name="branch")
+        yield Phase(self.prove("clusters", MPLPC(max_iterations=sys.maxsize)), TURN, weight=0.5, name="clusters")
 
     def least_of_branch(self) -> float:
         """Least weight of AND/OR search: full where it is likely to finish, as it shows no progress before."""

@@ -162,8 +162,8 @@ class Race:
             if step.labels is not None:
                 self.portfolio.search.learn(step.labels)
                 self.portfolio.offer_pool()
-            self.shared.incumbent.tighten(step.bound)
-            proven = step.finished in (Status.OPTIMAL, Status.INFEASIBLE)
+            self.shared.incumbent.tighten(step.bound, phase.name)
+            proven = step.finished in (Status.OPTIMAL, Status.INFEASIBLE) and not self.shared.is_refuted(phase.name)
             yield self.shared.report(step.phase, step.finished if proven else None)
             if step.finished is not None:
                 self.provers.remove(phase)

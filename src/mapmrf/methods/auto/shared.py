@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.stopping import CompilingPostponed, patience
 from mapmrf.footprints import footprint_of
-from mapmrf.incumbent import Incumbent
+from mapmrf.incumbent import CheckedIncumbent
 from mapmrf.method import Method, Progress
 from mapmrf.problem import Problem
 from mapmrf.result import Status
@@ -41,6 +41,8 @@ class Phase:
         Iterations of its first turn.
     least
         Least weight relative to the prior; a function, as it may only become known during the run.
+    name
+        Source of its bounds, for provers.
     """
 
     steps: Steps
@@ -48,6 +50,7 @@ class Phase:
     weight: float = 1.0
     first: int = 2
     least: Callable[[], float] = lambda: LEAST
+    name: str = ""
 
     def __post_init__(self) -> None:
         self.prior = self.weight
@@ -93,11 +96,11 @@ class SharedState:
 
     def __init__(self, problem: Problem, labels: Ints) -> None:
         self.problem = problem
-        self.incumbent = Incumbent(problem.graph, labels)
+        self.incumbent = CheckedIncumbent(problem.graph, labels)
         self.iterations = 0
         self.details: dict[str, float] = {}
         self.state_bounds: Floats | None = None
-        self._reported = -math.inf
+        self._reported, self._n_withdrawn = -math.inf, 0
         self._held: dict[str, float] = {}
 
     def admits(self, method: Method, problem: Problem) -> bool:
@@ -134,9 +137,10 @@ class SharedState:
         """Return a `Progress` with the best bound, and the labels if they are better than those last reported."""
         best = self.incumbent
         labels = best.labels if best.value > self._reported else None
-        self._reported = best.value
+        anew = best.bounds.n_withdrawn > self._n_withdrawn
+        self._reported, self._n_withdrawn = best.value, best.bounds.n_withdrawn
         bound = best.bound if best.bound < math.inf else None
-        return Progress(self.iterations, labels=labels, bound=bound, finished=finished, phase=phase)
+        return Progress(self.iterations, labels=labels, bound=bound, finished=finished, phase=phase, anew=anew)
 
     def step(self, phase: str, finished: Status | None = None) -> Progress:
         """Count an iteration and report."""
@@ -145,6 +149,22 @@ class SharedState:
 
     def prove(self, phase: str, optimum: float) -> Progress:
         """Report the end of the run: the optimum is known, and -inf if the model is infeasible."""
-        best = self.incumbent
-        best.bound = max(optimum, best.value)
-        return self.step(phase, Status.OPTIMAL if best.bound > -math.inf else Status.INFEASIBLE)
+        self.incumbent.tighten(optimum, phase)
+        if self.is_refuted(phase):
+            return self.step(phase)
+        return self.step(phase, Status.OPTIMAL if self.incumbent.bound > -math.inf else Status.INFEASIBLE)
+
+    def take(self, step: Progress, source: str, phase: str) -> Progress:
+        """Take over labels and bound of a method's step on the original model, count an iteration and report.
+
+        The report ends the run if the method has proven something that no labelling refutes.
+        """
+        if step.labels is not None:
+            self.incumbent.offer(step.labels, step.value)
+        self.incumbent.tighten(step.bound, source)
+        proven = step.finished in (Status.OPTIMAL, Status.INFEASIBLE) and not self.is_refuted(source)
+        return self.step(phase, step.finished if proven else None)
+
+    def is_refuted(self, source: str) -> bool:
+        """Return whether a labelling has exceeded a bound of this source."""
+        return source in self.incumbent.bounds.refuted

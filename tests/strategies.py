@@ -38,6 +38,10 @@ class Recipe:
         self.scopes.append(scope)
         self.tables.append(table)
 
+    def scaled(self, factor: float) -> Recipe:
+        """The same model in another unit."""
+        return Recipe(self.card, self.scopes, [factor * table for table in self.tables], self.weights)
+
     def renamed(self, new: np.ndarray) -> Recipe:
         """The same model with variable i called ``new[i]``."""
         card = [0] * len(self.card)
@@ -150,9 +154,33 @@ def tree_recipes(draw: st.DrawFn, max_vars: int = 8) -> Recipe:
     return recipe
 
 
+@st.composite
+def wide_recipes(draw: st.DrawFn) -> Recipe:
+    """Few variables with up to thirty states, half of the models with (satisfiable) hard constraints."""
+    hard = draw(st.sampled_from([0.0, 0.3]))
+    recipe = random_recipe(draw(_SEEDS), draw(_sizes(2, 4)), draw(_sizes(1, 7)), hard=hard, max_card=30, max_arity=3)
+    plant(recipe, draw(_SEEDS))
+    return recipe
+
+
 def recipes() -> st.SearchStrategy[Recipe]:
     """Any of the above that has a feasible labelling."""
-    return soft_recipes() | hard_recipes() | tree_recipes()
+    return soft_recipes() | hard_recipes() | tree_recipes() | wide_recipes()
+
+
+def alike(recipe: Recipe) -> Recipe:
+    """The model in which all tables of one size without -inf have the same numbers, whatever their shapes."""
+    first: dict[int, np.ndarray] = {}
+    tables = list(recipe.tables)
+    for a, table in enumerate(tables):
+        if np.isfinite(table).all():
+            tables[a] = first.setdefault(table.size, table).reshape(table.shape).copy()
+    return Recipe(recipe.card, recipe.scopes, tables, recipe.weights)
+
+
+def with_alike(strategy: st.SearchStrategy[Recipe]) -> st.SearchStrategy[Recipe]:
+    """Models as given, every third of them with the same numbers in all tables of one size."""
+    return st.integers(0, 2).flatmap(lambda number: strategy if number else strategy.map(alike))
 
 
 def submodular(recipe: Recipe) -> Recipe:

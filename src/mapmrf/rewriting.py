@@ -19,6 +19,7 @@ from mapmrf.constraints.flat import ConstraintKind
 from mapmrf.constraints.pairs import crowded_pairs, pair_table
 from mapmrf.errors import UnsupportedModel
 from mapmrf.graph import FactorGraph
+from mapmrf.graph_builders import FactorLists, one_shape_each
 from mapmrf.supervision import check_awaited
 
 MOST_ENTRIES = 1 << 26
@@ -269,20 +270,22 @@ class _Rewriter:
         graph = self.original
         sizes = [len(scope) for scope in self.scopes]
         flat = np.array([i for scope in self.scopes for i in scope], dtype=np.int64)
-        weight = graph.weight
-        if weight is not None:
-            weight = np.concatenate([weight, np.ones(len(sizes))])
+        lists = one_shape_each(
+            FactorLists(
+                np.array(self.card, dtype=np.int64),
+                offsets(np.concatenate([graph.arity, np.array(sizes, dtype=np.int64)])),
+                short(np.concatenate([graph.scope, flat])),
+                short(np.concatenate([graph.table_of, graph.n_tables + np.array(self.table_of, dtype=np.int64)])),
+                offsets(np.concatenate([np.diff(graph.table_ptr), [len(table) for table in self.tables]])),
+                np.concatenate([graph.theta_t, *self.tables]),
+                None if graph.weight is None else np.concatenate([graph.weight, np.ones(len(sizes))]),
+            )
+        )
         return replace(
             graph,
-            card=np.array(self.card, dtype=np.int64),
+            **lists._asdict(),
             theta_v=np.concatenate(self.theta_v),
-            scope_ptr=offsets(np.concatenate([graph.arity, np.array(sizes, dtype=np.int64)])),
-            scope=short(np.concatenate([graph.scope, flat])),
-            table_of=short(np.concatenate([graph.table_of, graph.n_tables + np.array(self.table_of, dtype=np.int64)])),
-            table_ptr=offsets(np.concatenate([np.diff(graph.table_ptr), [len(table) for table in self.tables]])),
-            theta_t=np.concatenate([graph.theta_t, *self.tables]),
             constant=self.constant,
             names=None,
-            weight=weight,
             constraints=None,
         )

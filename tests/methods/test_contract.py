@@ -12,6 +12,7 @@ import functools
 import gc
 import math
 import os
+import tempfile
 import threading
 import weakref
 from pathlib import Path
@@ -24,6 +25,9 @@ from hypothesis import strategies as st
 
 import mapmrf
 from mapmrf import FactorGraph, Method, OptionError, Result, Status, UnsupportedModel, supervision
+from mapmrf.certificates import verify
+from mapmrf.certifying import certify
+from mapmrf.graph import EXACT
 from mapmrf.method import Start, running
 from mapmrf.problem import Problem
 from mapmrf.registry import method_class, method_names
@@ -36,6 +40,7 @@ from strategies import (
     recipes,
     soft_recipes,
     tree_recipes,
+    with_alike,
     with_submodular,
     with_weights,
 )
@@ -72,6 +77,7 @@ def assert_honest(graph: FactorGraph, result: Result, optimum: float) -> None:
     assert np.all((result.labels >= 0) & (result.labels < graph.card))
     assert result.value == graph.value(result.labels)
     assert at_least(optimum, result.value)
+    assert result.bound is None or result.bound >= result.value
     bounds = [result.bound, *(point.bound for point in result.trace), *(point.bound_now for point in result.trace)]
     assert all(at_least(bound, optimum) for bound in bounds if bound is not None)
     values = [point.value for point in result.trace]
@@ -84,19 +90,32 @@ def assert_honest(graph: FactorGraph, result: Result, optimum: float) -> None:
 # -- values and bounds ------------------------------------------------------------------------------------------------
 
 
+def written_and_read(graph: FactorGraph) -> FactorGraph:
+    """The same model as it comes from a file: readers share equal tables, builders do not."""
+    with tempfile.TemporaryDirectory() as folder:
+        mapmrf.write(graph, Path(folder, "model.LG"))
+        return mapmrf.read(Path(folder, "model.LG"))
+
+
 @every_method
-@given(recipe=with_submodular(with_weights(recipes())))
-def test_labels_are_legal_and_values_and_bounds_are_honest(name: str, recipe: Recipe) -> None:
-    graph = recipe.graph()
-    optimum, _ = brute_force(graph)
-    result = run(graph, name)
-    assert_honest(graph, result, optimum)
-    cls = method_class(name)
-    if cls.gives_bound:
-        assert result.bound is not None
-    if cls.exact:
-        assert result.status is Status.OPTIMAL
-        assert near(result.value, optimum)
+@given(recipe=with_alike(with_submodular(with_weights(recipes()))), unit=st.sampled_from([1.0, 1.0, 1e-12, 1e-6, 1e12]))
+def test_labels_are_legal_and_values_and_bounds_are_honest(name: str, recipe: Recipe, unit: float) -> None:
+    built = recipe.scaled(unit).graph()
+    optimum, _ = brute_force(built)
+    allowed = EXACT * built.size
+    for graph in (built, written_and_read(built)):
+        result = run(graph, name)
+        assert_honest(graph, result, optimum)
+        bounds = [result.bound, *(point.bound for point in result.trace)]
+        assert all(bound >= optimum - allowed for bound in bounds if bound is not None)
+        if method_class(name).gives_bound:
+            assert result.bound is not None
+        if method_class(name).exact:
+            assert result.status is Status.OPTIMAL
+        if result.status is Status.OPTIMAL:
+            assert optimum - result.value <= allowed
+            found = verify(graph, result.labels, certify(graph, result.labels))
+            assert found.bound is not None and float(found.bound) - result.value <= allowed
 
 
 @every_method

@@ -116,7 +116,8 @@ def test_a_sparse_binary_model_is_proven_by_cutting_planes() -> None:
 def test_without_proofs_only_the_search_goes_on() -> None:
     result = mapmrf.solve(grid(30, 30, coupling=4.0, seed=2), "auto", prove=False, max_iterations=60)
     assert result.status is Status.ITERATION_LIMIT
-    assert set(phases(result)) <= {"relax", "simplify", "eliminate", "blocks", "bp", "lslp", "kicks", "restarts"}
+    search = {"blocks", "chains", "bp", "lslp", "kicks", "restarts"}
+    assert set(phases(result)) <= {"relax", "simplify", "eliminate"} | search
     assert "restarts" in phases(result)
 
 

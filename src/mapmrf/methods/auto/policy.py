@@ -87,8 +87,11 @@ class Portfolio:
         for _ in self.search.add(self.reduced.project(shared.incumbent.labels)):
             yield shared.step("blocks")
         yield self.searched("blocks")
+        wide = shared.incumbent.gap > LP_GAP
+        if wide:  # the relaxation says little about good labellings: search before anything is proven
+            yield from self.search_first()
         kicks = self.search.kicks() if shared.has_room_for(("chains", "flips"), self.problem) else []
-        steps = [*map(self.kick, kicks), self.start(), self.restart()]
+        steps = [*map(self.kick, kicks), self.start(not wide), self.restart()]
         searchers = [Phase(some, SEARCH_TURN) for some in steps]
         if is_dense(self.problem) and shared.has_room_for(("tabu",), self.problem):
             searchers = dense_searchers(self, searchers)
@@ -188,10 +191,24 @@ class Portfolio:
 
     # -- search -------------------------------------------------------------------------------------------------------
 
-    def start(self) -> Steps:
-        """Starting points for the pool."""
-        best = self.shared.incumbent
-        for step in self.search.starts(self.options.starts, best.gap <= LP_GAP, self.shared.admits):
+    def search_first(self) -> Steps:
+        """Beliefs and chains of flips, one after the other to their ends."""
+        if self.shared.has_room_for(("chains",), self.problem):
+            for _ in self.search.follow_chains():
+                yield self.searched("chains")
+        for step in self.search.believe(self.shared.admits):
+            yield self.searched(step.phase)
+        if self.shared.has_room_for(("chains",), self.problem):
+            for _ in self.search.follow_chains():
+                yield self.searched("chains")
+
+    def start(self, beliefs: bool) -> Steps:
+        """Starting points for the pool, from belief propagation too if that is still to come."""
+        best, search, admits = self.shared.incumbent, self.search, self.shared.admits
+        if beliefs:
+            for step in search.believe(admits):
+                yield self.searched(step.phase)
+        for step in search.relax(self.options.starts, best.gap <= LP_GAP, admits):
             best.tighten(step.bound, step.phase)
             yield self.searched(step.phase)
 

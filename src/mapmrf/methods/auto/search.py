@@ -143,13 +143,27 @@ class PoolSearch:
 
     # -- starting points ----------------------------------------------------------------------------------------------
 
-    def starts(self, n_starts: int, lp_phase: bool, admits: Admission) -> Iterator[Progress]:
-        """Add the labellings of belief propagation and of the LS-LP starts; yields after each of their steps."""
+    def believe(self, admits: Admission) -> Iterator[Progress]:
+        """Add the labelling of belief propagation; yields after each of its steps."""
+        method = BP(max_iterations=BP_ITERATIONS)
+        if admits(method, self.problem):
+            yield from self._follow(method)
+
+    def relax(self, n_starts: int, lp_phase: bool, admits: Admission) -> Iterator[Progress]:
+        """Add the labellings of the LS-LP starts; yields after each of their steps."""
         limit = START_ITERATIONS * (n_starts + lp_phase)
-        lslp = LSLP(starts=n_starts, lp_phase=lp_phase, max_iterations=limit)
-        for method in (BP(max_iterations=BP_ITERATIONS), lslp):
-            if admits(method, self.problem):
-                yield from self._follow(method)
+        method = LSLP(starts=n_starts, lp_phase=lp_phase, max_iterations=limit)
+        if admits(method, self.problem):
+            yield from self._follow(method)
+
+    def follow_chains(self) -> Iterator[None]:
+        """Improve the best labelling by chains of flips, until none helps."""
+        chains = ChainSearch(self.problem, CHAIN_LENGTH, 1, self.seed)
+        chains.restart(self.best)
+        while not chains.at_rest:
+            chains.run(KICK_ENTRIES)
+            self.learn(chains.labels())
+            yield
 
     def _follow(self, method: Method) -> Iterator[Progress]:
         """Run a method to its end; each of its phases gives a starting point."""
@@ -162,7 +176,10 @@ class PoolSearch:
                 if labels is not None and (over or step.phase != phase):
                     for _ in self.add(labels):
                         yield Progress(done, phase="blocks")
-                labels = step.labels.copy() if step.labels is not None else labels
+                if step.labels is not None:
+                    labels = step.labels.copy()
+                    if step.value is not None and step.value > self.value:  # known to others at once
+                        self.learn(labels)
                 phase = step.phase
                 bound = bound if step.bound is None else min(bound, step.bound)
                 if over or (done - reported) * self.problem.n_configs >= STEP_CONFIGS:

@@ -9,7 +9,7 @@ import numpy as np
 from mapmrf.arrays import Ints
 from mapmrf.compilation.stopping import CompilingStopped
 from mapmrf.evaluator import Evaluator
-from mapmrf.graph import EXACT, FactorGraph
+from mapmrf.graph import FactorGraph
 from mapmrf.result import relative_gap
 from mapmrf.violations import Shortfall, shortfall
 
@@ -134,5 +134,8 @@ class Incumbent:
 
     @property
     def optimal(self) -> bool:
-        """Whether the bound meets the value, up to the round-off of sums."""
-        return self.closed(0.0) or (self.closed(ROUGHLY) and self.bound - self.value <= EXACT * self.graph.size)
+        """Whether the bound meets the value, up to the round-off of sums, or leaves no room for a better one."""
+        if self.closed(0.0) or (self.closed(ROUGHLY) and self.closed(0.0, self.graph.allowance)):
+            return True
+        known = self.value > -math.inf and self.bound < math.inf
+        return known and self.bound - self.value <= self.graph.granularity.slack

@@ -33,7 +33,6 @@ import mapmrf
 import random_models
 from mapmrf import FactorGraph, Status, constraints
 from mapmrf.errors import UnsupportedModel
-from mapmrf.graph import EXACT
 
 Random = np.random.Generator
 
@@ -249,7 +248,7 @@ def compare(number: int, methods: tuple[str, ...], seconds: float) -> Outcome:
         except UnsupportedModel:
             continue
     best = max((graph.value(result.labels) for result in results.values()), default=-math.inf)
-    allowed = EXACT * graph.size
+    allowed = graph.allowance
     wrong = []
     for method, result in results.items():
         low = best - allowed if math.isfinite(best) else best

@@ -15,7 +15,7 @@ SOURCE = Path(mapmrf.__file__).parent
 
 FLOORS = (
     ("_version", "errors", "arrays", "compilation", "interrupts", "workers", "outputs"),
-    ("pair_forms", "plugins", "memory", "arrayfile", "supervision"),
+    ("pair_forms", "granularity", "plugins", "memory", "arrayfile", "supervision"),
     ("graph_checks", "names", "options", "kernels"),
     ("graph_builders", "constraints", "gap"),
     ("graph",),

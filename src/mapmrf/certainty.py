@@ -19,7 +19,7 @@ from mapmrf.engines.elimination.bucket_messages import BucketMessages, fitting_t
 from mapmrf.engines.elimination.functions import Functions
 from mapmrf.engines.moves.forced_states import ForcedStates
 from mapmrf.errors import OptionError, UnsupportedModel
-from mapmrf.graph import EXACT, FactorGraph
+from mapmrf.graph import FactorGraph
 from mapmrf.method import Method
 from mapmrf.names import Names, locate_variable
 from mapmrf.options import check_number
@@ -257,7 +257,7 @@ class MarginalSearch:
         graph = self.graph
         lower = np.minimum(lower, upper)
         with np.errstate(invalid="ignore"):
-            closed = (lower == upper) | (upper - lower <= EXACT * graph.size)
+            closed = (lower == upper) | (upper - lower <= graph.allowance)
         labels = graph.unary_labels if labels is None else labels
         return MaxMarginals(lower, upper, graph.var_ptr, labels, bool(np.all(closed)), graph.names)
 
@@ -280,7 +280,7 @@ class MarginalSearch:
             at = int(np.argmax(forced.gain))
             i = int(np.searchsorted(graph.var_ptr, at, side="right")) - 1
             better = forced.labels_with(i, at - int(graph.var_ptr[i]))
-            if self.stopped() or not graph.value(better) > value + EXACT * graph.size:
+            if self.stopped() or not graph.value(better) > value + graph.allowance:
                 return labels
             labels = better
 
@@ -289,7 +289,7 @@ class MarginalSearch:
         graph, ptr = self.graph, self.graph.var_ptr
         with np.errstate(invalid="ignore"):
             doubt = np.where(found.upper > found.lower, found.upper - found.lower, 0.0)
-        doubt[doubt <= EXACT * graph.size] = 0.0
+        doubt[doubt <= graph.allowance] = 0.0
         widest = segment_max(doubt, ptr)
         decided = found.margins()[:, 0] > 0
         if not widest.any():

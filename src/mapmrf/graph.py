@@ -31,6 +31,7 @@ from mapmrf.constraints.conditioning import condition as condition_constraints
 from mapmrf.constraints.flat import Constraints as Constraints
 from mapmrf.constraints.statements import Constraint
 from mapmrf.errors import GraphError
+from mapmrf.granularity import Granularity
 from mapmrf.graph_builders import (
     FactorLists,
     FoldedLists,
@@ -50,7 +51,9 @@ VALUE_CHUNK = 1 << 17
 ROUND_OFF = 4 * sys.float_info.epsilon
 """Relative error that sums and differences of potentials are allowed."""
 EXACT = 1e-12
-"""A bound that exceeds a value by at most this fraction of `FactorGraph.size` meets it: the rest is round-off."""
+"""A bound that exceeds a value by at most this fraction of all magnitudes' sum meets it: the rest is round-off."""
+MOST_EXAMINED = 2_000_000
+"""Maximum number of potentials of a model whose granularity is found."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,6 +215,29 @@ class FactorGraph:
         unary = sum(float(sizes.sum()) for sizes in size_chunks(self.theta_v, self.var_ptr))
         return unary + float(block_sizes(self.theta_t, self.table_ptr) @ self.uses) + self._penalties
 
+    @property
+    def allowance(self) -> float:
+        """Difference between a bound and a value that may be round-off in sums of the potentials."""
+        return EXACT * (self.size + abs(self.constant))
+
+    @cached_property
+    def granularity(self) -> Granularity:
+        """The step of the values of all labellings; not known for large models."""
+        potentials = [self.theta_v, self.theta_t]
+        if self.weight is not None:
+            used = np.unique(np.stack([self.table_of.astype(np.float64), self.weight]), axis=1)
+            table, sizes = used[0].astype(np.int64), np.diff(self.table_ptr)[used[0].astype(np.int64)]
+            if sizes.sum() > MOST_EXAMINED:
+                return Granularity()
+            potentials[1] = self.theta_t[ranges(self.table_ptr[table], sizes)] * np.repeat(used[1], sizes)
+        if sum(map(len, potentials)) > MOST_EXAMINED:
+            return Granularity()
+        if self.constraints is not None:
+            potentials.append(self.constraints.penalty)
+        n_terms = self.n_vars + self.n_factors + self.n_constraints
+        error = ROUND_OFF * (self.size + abs(self.constant))
+        return Granularity.of(np.concatenate(potentials), n_terms, error, self.constant)
+
     def check_sums(self) -> None:
         """Raise GraphError if the potentials are too large to be added up.
 
@@ -249,9 +275,11 @@ class FactorGraph:
         >>> 0 < graph.round_off(0.0) < 1e-14
         True
         """
-        if self._crude_round_off <= least or ROUND_OFF * self.size <= least:
+        constant = ROUND_OFF * abs(self.constant)
+        if self._crude_round_off + constant <= least:
             return 0.0
-        return ROUND_OFF * self.size
+        error = ROUND_OFF * self.size + constant
+        return error if error > least else 0.0
 
     # -- constructors -------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import numpy as np
 from mapmrf.arrays import Ints
 from mapmrf.compilation.stopping import CompilingStopped
 from mapmrf.evaluator import Evaluator
-from mapmrf.graph import EXACT, FactorGraph
+from mapmrf.graph import FactorGraph
 from mapmrf.result import relative_gap
 from mapmrf.violations import Shortfall, shortfall
 
@@ -51,7 +51,7 @@ class Bounds:
     >>> bounds = Bounds()
     >>> bounds.tell("trws", 3.0)
     >>> bounds.tell("cuts", 2.5)
-    >>> bounds.compare(2.7, lambda: 10.0)
+    >>> bounds.compare(2.7, lambda: 1e-9)
     >>> bounds.least, bounds.refuted
     (3.0, {'cuts': 2.5})
     """
@@ -68,11 +68,11 @@ class Bounds:
             self._told[source] = bound
             self.least = min(self.least, bound)
 
-    def compare(self, value: float, size: Callable[[], float]) -> None:
-        """Refute all sources whose bounds are below a value by more than the round-off of sums of this size."""
+    def compare(self, value: float, allowance: Callable[[], float]) -> None:
+        """Refute all sources whose bounds are below a value by more than what round-off explains."""
         if not value > self.least:
             return
-        lowest = value - EXACT * size()
+        lowest = value - allowance()
         false = {source: bound for source, bound in self._told.items() if bound < lowest}
         if false and os.environ.get(STRICT):
             raise Contradiction(f"a labelling has the value {value!r}, above the bounds {false}")
@@ -207,8 +207,11 @@ class Incumbent:
 
     @property
     def optimal(self) -> bool:
-        """Whether the bound meets the value, up to the round-off of sums."""
-        return self.closed(0.0) or (self.closed(ROUGHLY) and self.bound - self.value <= EXACT * self.graph.size)
+        """Whether the bound meets the value, up to the round-off of sums, or leaves no room for a better one."""
+        if self.closed(0.0) or (self.closed(ROUGHLY) and self.closed(0.0, self.graph.allowance)):
+            return True
+        known = self.value > -math.inf and self.bound < math.inf
+        return known and self.bound - self.value <= self.graph.granularity.slack
 
 
 class CheckedIncumbent(Incumbent):
@@ -246,5 +249,5 @@ class CheckedIncumbent(Incumbent):
         self.bound = max(self.bounds.least, self.value)
 
     def _compare(self) -> None:
-        self.bounds.compare(self.value, lambda: self.graph.size)
+        self.bounds.compare(self.value, lambda: self.graph.allowance)
         self.bound = max(self.bounds.least, self.value)  # what is missing is round-off

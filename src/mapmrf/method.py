@@ -43,8 +43,9 @@ class Progress:
         Name of the phase, for the trace.
     extra
         Further figures for the trace, by name.
-    anew
-        Whether all bounds reported before are withdrawn, because one of them has turned out to be false.
+    refuted
+        If bounds reported before have turned out to be false: all that were false, by source. The others are withdrawn
+        too, but for the one in this report.
 
     Examples
     --------
@@ -62,7 +63,7 @@ class Progress:
     relaxed_value: float | None = None
     phase: str = ""
     extra: dict[str, float] = field(default_factory=dict)
-    anew: bool = False
+    refuted: dict[str, float] | None = None
 
     def traced(self, best: TracePoint, candidate: float | None, bound: float | None) -> TracePoint:
         """The trace point of this step: a point with the best so far, plus the step's own value and bound.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 
-from mapmrf.arrays import Ints
-from mapmrf.graph import FactorGraph
+import numpy as np
+
+from mapmrf.arrays import Ints, frozen, segment_max
+from mapmrf.graph import EXACT, FactorGraph
 from mapmrf.memory import NO_LIMIT, MemoryBudget
 from mapmrf.method import Method, Start
 from mapmrf.problem import Problem
@@ -63,6 +66,45 @@ class ModelForms:
             return start
         return Start(self.rewriting.lift(start.labels))
 
+    def relevant(self, value: float) -> ModelForms | None:
+        """The model with only what labellings above a value can have; None if that may be everything."""
+        graph = relevant_part(self.graph, value)
+        return None if graph is None else ModelForms(graph, self.threads, self.memory)
+
     def project(self, labels: Ints) -> Ints:
         """Project labels to the original model."""
         return labels[: self.graph.n_vars]
+
+
+def relevant_part(graph: FactorGraph, value: float) -> FactorGraph | None:
+    """Forbid potentials and penalties too low for any labelling above a value; None if there are none.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> graph = mapmrf.FactorGraph.from_tables([2, 2], [(0,), (0, 1)], [[0.0, 1.0], [[0.0, -1e9], [0.0, -0.5]]])
+    >>> relevant_part(graph, 0.9).table(0).tolist()
+    [[0.0, -inf], [0.0, -0.5]]
+    """
+    if graph.weight is not None and graph.weight.min(initial=0.0) < 0.0:
+        return None
+    best_v, best_t = segment_max(graph.theta_v, graph.var_ptr), segment_max(graph.theta_t, graph.table_ptr)
+    if not (np.isfinite(best_v).all() and np.isfinite(best_t).all()):
+        return None
+    size = abs(graph.constant) + abs(value) + float(np.abs(best_v).sum() + np.abs(best_t) @ graph.uses)
+    slack = graph.constant + float(best_v.sum() + best_t @ graph.uses) - value + EXACT * size
+    least = np.full(graph.n_tables, np.inf)  # of the weights with which a table is used
+    np.minimum.at(least, graph.table_of, 1.0 if graph.weight is None else graph.weight)
+    sizes = np.diff(graph.table_ptr)
+    low_v = (np.repeat(best_v, graph.card) - graph.theta_v > slack) & (graph.theta_v > -np.inf)
+    with np.errstate(invalid="ignore"):  # unused tables
+        low_t = np.repeat(least, sizes) * (np.repeat(best_t, sizes) - graph.theta_t) > slack
+    low_t &= graph.theta_t > -np.inf
+    constraints, n_high = graph.constraints, 0
+    if constraints is not None:
+        high = (constraints.penalty > slack) & np.isfinite(constraints.penalty)
+        constraints, n_high = replace(constraints, penalty=np.where(high, np.inf, constraints.penalty)), int(high.sum())
+    if not (n_high or low_v.any() or low_t.any()):
+        return None
+    theta_v, theta_t = np.where(low_v, -np.inf, graph.theta_v), np.where(low_t, -np.inf, graph.theta_t)
+    return replace(graph, theta_v=frozen(theta_v), theta_t=frozen(theta_t), constraints=constraints)

@@ -18,6 +18,7 @@ from mapmrf.dual_state import DualState
 from mapmrf.errors import OutOfMemory, UnsupportedModel
 from mapmrf.feasible import REPAIR_SECONDS, climb, fewest_violated, find_feasible
 from mapmrf.gap import GapTolerance
+from mapmrf.graph import EXACT, ROUND_OFF
 from mapmrf.incumbent import CheckedIncumbent
 from mapmrf.memory import MemoryWatch, is_lack_of_memory, shown_bytes
 from mapmrf.method import Answer, Method, Progress, Start
@@ -101,6 +102,8 @@ class Run(RunCalls):
                 compile_time = time.perf_counter() - self.began
                 self.check_support()
                 status, answer = self.run(self.method, start, running)
+                if status not in _CUT_SHORT and self.is_blurred:
+                    self.confirm(running)
                 if self.polisher is not None and status in _UNPROVEN:
                     status = self.polish(self.polisher, answer, status, running)
             except BaseException as error:
@@ -191,6 +194,27 @@ class Run(RunCalls):
                     self.dual = self.attempt_on(state, method, ANSWERING, method.dual, problem)
         return answer
 
+    @property
+    def is_blurred(self) -> bool:
+        """Whether the gap is no wider than the round-off of the largest potentials, but too wide for a proof."""
+        incumbent, gap = self.incumbent, self.incumbent.bound - self.incumbent.value
+        # The same as gap <= graph.allowance, which sums over all potentials.
+        within = math.isfinite(gap) and self.graph.round_off(gap * ROUND_OFF / EXACT) > 0.0
+        return within and not incumbent.optimal
+
+    def confirm(self, running: ExitStack) -> None:
+        """Run the method once more without potentials that are too low for any labelling better than the incumbent.
+
+        Only these may be so large that their round-off prevents a proof.
+        """
+        relevant = self.forms.relevant(self.incumbent.value)
+        if relevant is not None:
+            forms, self.forms = self.forms, relevant
+            try:
+                self.run(dataclasses.replace(self.method), Start(self.incumbent.labels), running)  # type: ignore[type-var]
+            finally:
+                self.forms = forms
+
     def polish(self, polisher: Method, answer: Answer, status: Status, running: ExitStack) -> Status:
         """Improve the incumbent by another method; the status is kept unless this one is cut short."""
         if answer.labels is not None:
@@ -261,8 +285,9 @@ class Run(RunCalls):
     def record(self, progress: Progress, source: str) -> bool:
         """Update incumbent and trace from a step of a method; return whether a listener asks to stop."""
         incumbent = self.incumbent
-        if progress.anew:
+        if progress.refuted is not None:
             incumbent.withdraw(source)
+            incumbent.bounds.refuted |= progress.refuted
         self.iterations = progress.iterations
         candidate = None
         if progress.labels is not None:
@@ -285,7 +310,7 @@ class Run(RunCalls):
         """Floating-point error of a bound, where that is not negligible."""
         value = self.incumbent.value
         size = abs(value) if math.isfinite(value) else 0.0
-        return self.graph.round_off(NEGLIGIBLE * max(self.graph.unit, size))
+        return self.forms.graph.round_off(NEGLIGIBLE * max(self.graph.unit, size))
 
     # -- the report -----------------------------------------------------------------------------------------------
 

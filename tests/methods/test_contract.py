@@ -27,7 +27,6 @@ import mapmrf
 from mapmrf import FactorGraph, Method, OptionError, Result, Status, UnsupportedModel, supervision
 from mapmrf.certificates import verify
 from mapmrf.certifying import certify
-from mapmrf.graph import EXACT
 from mapmrf.method import Start, running
 from mapmrf.problem import Problem
 from mapmrf.registry import method_class, method_names
@@ -102,7 +101,7 @@ def written_and_read(graph: FactorGraph) -> FactorGraph:
 def test_labels_are_legal_and_values_and_bounds_are_honest(name: str, recipe: Recipe, unit: float) -> None:
     built = recipe.scaled(unit).graph()
     optimum, _ = brute_force(built)
-    allowed = EXACT * built.size
+    allowed = built.allowance
     for graph in (built, written_and_read(built)):
         result = run(graph, name)
         assert_honest(graph, result, optimum)

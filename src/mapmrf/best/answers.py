@@ -10,7 +10,7 @@ from typing import overload
 
 from mapmrf.arrays import Ints
 from mapmrf.errors import FormatError
-from mapmrf.graph import EXACT, FactorGraph
+from mapmrf.graph import FactorGraph
 from mapmrf.result import Result, Status, relative_gap
 
 
@@ -139,7 +139,7 @@ def answer(graph: FactorGraph, labels: Ints, value: float, bound: float, templat
     gap = relative_gap(value, bound, graph.unit)
     assert gap is not None
     status = Status.CONVERGED if template.status.closes_gap else template.status
-    if bound - value <= EXACT * graph.size:
+    if bound - value <= graph.allowance:
         status = Status.OPTIMAL
     elif gap <= 1e-6:
         status = Status.WITHIN_TOLERANCE

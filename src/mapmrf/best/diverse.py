@@ -13,7 +13,7 @@ from mapmrf.best.lawler import LawlerSearch
 from mapmrf.best.ranked import collected_messages, memory_of
 from mapmrf.constraints import at_most_k
 from mapmrf.errors import UnsupportedModel
-from mapmrf.graph import EXACT, FactorGraph
+from mapmrf.graph import FactorGraph
 from mapmrf.result import Result, Status
 from mapmrf.rewriting import without_constraints
 
@@ -127,7 +127,7 @@ class DiverseSearch:
         if not native or n_stated > MOST_STATED:
             return self._by_multiplier(earlier, distance, 0.0)
         found = self._by_multiplier(earlier, distance, (1 - self._share / 2) * self.calls.left)
-        if found.bound - found.value <= EXACT * self.graph.size or self.calls.stopped is not None:
+        if found.bound - found.value <= self.graph.allowance or self.calls.stopped is not None:
             return found
         other = self._by_constraints(earlier, distance, found.labels)
         if other.labels is not None:
@@ -166,7 +166,7 @@ class DiverseSearch:
         for step in range(DOUBLINGS + HALVINGS):
             if self.calls.stopped is not None or self.calls.left < spare:
                 break
-            if found.bound - found.value <= EXACT * graph.size:
+            if found.bound - found.value <= graph.allowance:
                 break
             constant = graph.constant - reward * distance * len(earlier)
             rewarded = replace(graph, theta_v=graph.theta_v + reward * away, constant=constant)

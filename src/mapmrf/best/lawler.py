@@ -15,7 +15,7 @@ import numpy as np
 from mapmrf.arrays import Bools, Ints, ranges, segment_max
 from mapmrf.best.calls import SolveCalls
 from mapmrf.duals import state_bounds
-from mapmrf.graph import EXACT, FactorGraph
+from mapmrf.graph import FactorGraph
 from mapmrf.problem import Problem
 from mapmrf.result import Result, Status
 
@@ -93,7 +93,7 @@ class LawlerSearch:
         self.graph, self.m, self.calls = graph, m, calls
         self.answers: list[tuple[Ints, float, float]] = []
         self.template: Result | None = None
-        self._tolerance = EXACT * graph.size
+        self._tolerance = graph.allowance
         self._numbers = count()
         self._solved: list[tuple[float, int, SolvedPart]] = []
         self._open: list[tuple[float, int, RestOfPart, int]] = []

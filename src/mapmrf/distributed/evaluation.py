@@ -152,7 +152,7 @@ class PartedIncumbent:
             self._compare()
 
     def _compare(self) -> None:
-        self.bounds.compare(self.value, lambda: self.scale.size)
+        self.bounds.compare(self.value, lambda: EXACT * self.scale.size)
         self.bound = max(self.bounds.least, self.value)
 
     def closed(self, tolerance: float, absolute: float = 0.0) -> bool:

@@ -17,9 +17,9 @@ from mapmrf.engines.flow.roof_duality import excluded_by_roof, why_no_roof
 from mapmrf.engines.moves.counted_search import CountedSearch
 from mapmrf.engines.moves.local_search import LocalSearch
 from mapmrf.engines.program.compact import Compact, is_compact
+from mapmrf.engines.program.confirmation import Confirmation
 from mapmrf.engines.program.constrained_polytope import ConstrainedPolytope
 from mapmrf.engines.program.cutting_planes import CuttingPlanes
-from mapmrf.engines.program.grain import Grain
 from mapmrf.engines.program.highs import solve_by_highs
 from mapmrf.engines.program.loading import highs_failure, scip_failure
 from mapmrf.engines.program.local_polytope import LocalPolytope
@@ -27,11 +27,12 @@ from mapmrf.engines.program.plane_tree import PlaneTree
 from mapmrf.engines.program.planes import Planes
 from mapmrf.engines.program.product_form import ProductForm, has_products
 from mapmrf.engines.program.product_planes import TREE_PLACES, ProductPlanes
-from mapmrf.engines.program.program import Formulation, Program, any_rows_bound, spread
+from mapmrf.engines.program.program import Formulation, Program, lagrangian, spread
 from mapmrf.engines.program.scip import solve_by_scip
 from mapmrf.engines.program.solver_run import BranchTask, SolverOutcome, SolverRun
 from mapmrf.engines.program.spin_planes import SpinPlanes
 from mapmrf.engines.reduction.simplify import Simplified, simplify
+from mapmrf.granularity import Granularity
 from mapmrf.graph import FactorGraph
 from mapmrf.incumbent import Incumbent
 from mapmrf.method import Answer, PhasedRun, Phases, Progress, Start
@@ -200,7 +201,7 @@ class CutsRun(PhasedRun):
         self.planes: CuttingPlanes | None = None
         self.search: SolverRun | None = None
         self.spread = spread(self.problem)
-        self.grain = Grain.of(self.problem) if small.feasible else Grain()
+        self.grain = self.problem.graph.granularity if small.feasible else Granularity()
         self._reported = -math.inf
         if small.feasible:
             graph = self.problem.graph
@@ -338,8 +339,7 @@ class CutsRun(PhasedRun):
             compact = is_compact(self.problem)
             self.formulation = Compact.build(self.problem) if compact else LocalPolytope.build(self.problem)
         program = self.formulation.program
-        free = any_rows_bound(program, np.zeros(program.rows.n))
-        self.tighten(program.value(free) + program.round_off)
+        self.tighten(lagrangian(program, program.rows, np.zeros(program.rows.n))[0])
         self.details |= {"columns": float(len(program.cost)), "rows": float(program.rows.n)}
         return program
 
@@ -496,7 +496,24 @@ class CutsRun(PhasedRun):
             yield self.progress("branch")
             self.search.grant(self.reports)
             yield from self.take_turn(self.search)
-        yield self.progress("branch", self.conclude(self.search))
+        status = self.conclude(self.search)
+        if status is Status.OPTIMAL and not self.incumbent.optimal and highs_failure() is None:
+            yield from self.confirm(program)
+        yield self.progress("branch", status)
+
+    def confirm(self, program: Program) -> Iterator[Progress]:
+        """Prove the incumbent optimal without the margin of the solver's bound, if a few nodes suffice."""
+        graph, tree = self.problem.graph, Confirmation(program, self.seed)
+        allowance = max(graph.allowance, self.grain.slack)
+        try:
+            for _ in tree.run(
+                goal=lambda: self.incumbent.value + allowance,
+                offer=lambda point: self.incumbent.offer(self.formulation.labels(point)),
+            ):
+                yield self.progress("branch")
+        finally:
+            tree.close(PATIENCE)
+        self.tighten(tree.bound)
 
     def take_turn(self, search: SolverRun) -> Iterator[Progress]:
         """Wait until the solver has ended or used up its turn, and take over its results."""

@@ -30,9 +30,9 @@ def test_rows_are_added_and_kept() -> None:
 @settings(max_examples=30)
 def test_the_bound_of_the_relaxation_holds_for_any_weights(graph: FactorGraph, seed: int) -> None:
     program = Compact.build(Problem.compile(graph)).program
-    weights = np.random.default_rng(seed).exponential(size=program.rows.n)
+    weights = np.random.default_rng(seed).normal(size=program.rows.n)
     bound, reduced = lagrangian(program, program.rows, weights)
-    assert program.value(bound) >= brute_force(graph)[0] - 1e-9
+    assert bound >= brute_force(graph)[0]
     assert len(reduced) == len(program.cost)
 
 

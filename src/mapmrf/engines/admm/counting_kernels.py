@@ -15,6 +15,7 @@ from mapmrf.engines.admm.variable_steps import centres, distance2
 from mapmrf.engines.counting.marginal_kernels import GroupScores, best_value
 from mapmrf.engines.counting.projection_kernels import project
 from mapmrf.engines.counting.structs import CountingFactors
+from mapmrf.graph import ROUND_OFF
 from mapmrf.kernels.jit import bare
 
 
@@ -203,11 +204,12 @@ def measure_counting(
 
     This is compensated in `relaxed` of these sums.
     """
-    bound = relaxed = primal2 = primal_max = integrality = 0.0
+    bound = relaxed = primal2 = primal_max = integrality = size = 0.0
     c, scores = penalty[0].c, state.scores
     for j in range(len(links.at)):
         here, lam = item_value(j, links, iterates.mu), item_multiplier(j, penalty, links, iterates)
         scores[j] = lam
+        size += abs(lam)
         if links.sign[j] == 0.0:
             theta[links.at[j]] -= lam
             relaxed += lam * here
@@ -224,7 +226,7 @@ def measure_counting(
         bound += best_value(f, factors, values)
         if state.violation[f] > 0.0:
             relaxed -= factors.penalty[f] * state.violation[f]
-    return CountingSums(bound, relaxed, primal2, primal_max, integrality)
+    return CountingSums(bound + ROUND_OFF * size, relaxed, primal2, primal_max, integrality)
 
 
 @bare

@@ -13,6 +13,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats
 from mapmrf.engines.counting.structs import CountingFactors, CountingKind
+from mapmrf.graph import ROUND_OFF
 from mapmrf.kernels.jit import bare, inlined
 
 ROUNDS, DOUBLINGS = 100, 60
@@ -69,31 +70,51 @@ def max_marginals(f: int, factors: CountingFactors, scores: GroupScores, out: Gr
 
 @bare
 def best_value(f: int, factors: CountingFactors, scores: GroupScores) -> float:
-    """Return the maximum of one factor, without max-marginals."""
+    """Return the maximum of one factor, without max-marginals, and with what round-off may have taken from it."""
     kind = factors.kind[f]
-    if kind == CountingKind.PARITY:
-        return parity_value(f, factors, scores)
     penalty: float = factors.penalty[f]
     free = free_value(f, factors, scores)
+    error = round_off(f, 0.0, factors, scores)
+    if penalty < np.inf:
+        error += ROUND_OFF * penalty
+    if kind == CountingKind.PARITY:
+        return parity_value(f, factors, scores) + error
     if kind == CountingKind.ROW:
         if free == -np.inf:
             return free
-        tau_low, tau_high = row_multipliers(f, factors, scores)
-        top = min(row_range(f, tau_low, factors, scores).value, row_range(f, tau_high, factors, scores).value)
-        if not reachable(f, factors, scores):
-            top = -np.inf
-        return max(top, free - penalty)
+        top = -np.inf
+        if reachable(f, factors, scores):
+            top = np.inf
+            for tau in row_multipliers(f, factors, scores):
+                value = row_range(f, tau, factors, scores).value + round_off(f, tau, factors, scores)
+                top = min(top, value)
+        return max(top, free - penalty + error)
     last = factors.group_ptr[f + 1] - 1
     all_off: float = 0.0
     for g in range(factors.group_ptr[f], last + 1):
         all_off += scores.off[g]
     if kind == CountingKind.COST:
-        return max(all_off, free - penalty)
+        return max(all_off, free - penalty) + error
     if free == -np.inf:
         return free
     inputs = free - best_choice(last, 0.0, factors, scores)
     off: float = scores.off[last] + inputs - penalty
-    return max(best_item(last, 0.0, factors, scores) + inputs, max(all_off, off))
+    return max(best_item(last, 0.0, factors, scores) + inputs, max(all_off, off)) + error
+
+
+@bare
+def round_off(f: int, tau: float, factors: CountingFactors, scores: GroupScores) -> float:
+    """Bound on the floating-point error of a factor's value at a multiplier, by the size of what is summed."""
+    size = 0.0
+    if tau != 0.0:
+        size = abs(tau * (factors.upper[f] if tau > 0.0 else factors.lower[f]))
+    for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
+        top = abs(scores.off[g]) if np.isfinite(scores.off[g]) else 0.0
+        for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
+            if np.isfinite(scores.on[j]):
+                top = max(top, abs(scores.on[j]) + abs(tau * factors.weight[j]))
+        size += top
+    return ROUND_OFF * size
 
 
 @bare
@@ -134,10 +155,15 @@ def row_multipliers(f: int, factors: CountingFactors, scores: GroupScores) -> tu
     """Return the smallest and largest multiplier that minimise a row's value."""
     lower, upper = factors.lower[f], factors.upper[f]
     here = row_range(f, 0.0, factors, scores)
-    unit = 1.0
+    unit = 0.0  # of the scale of the scores: their sums with larger multiples of the weights would cancel
     for j in range(factors.item_ptr[factors.group_ptr[f]], factors.item_ptr[factors.group_ptr[f + 1]]):
         if scores.on[j] > -np.inf:
             unit = max(unit, abs(scores.on[j]))
+    for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
+        if scores.off[g] > -np.inf:
+            unit = max(unit, abs(scores.off[g]))
+    if unit == 0.0:  # all kinks are at zero
+        return 0.0, 0.0
     tau_low = tau_high = 0.0
     if here.low >= upper:  # moving up costs nothing
         tau_high = last_multiplier(f, unit, factors, scores)

@@ -42,7 +42,7 @@ def find_price(ptr: Ints, gain: Floats, score: Floats, ends: tuple[float, float]
         return float(rule.price)
     price = rule.price
     best = _priced_bound(ptr, gain, score, ends, rule)[0]
-    low, high = -2.0 * spread / step - 1.0, 2.0 * spread / step + 1.0
+    low, high = -2.0 * spread / step, 2.0 * spread / step  # beyond all kinks, and of the scale of the scores
     for _ in range(HALVINGS):
         rule.price = 0.5 * (low + high)
         value, slope = _priced_bound(ptr, gain, score, ends, rule)

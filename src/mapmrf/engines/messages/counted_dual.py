@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints
+from mapmrf.arrays import Floats, Ints, segment_max
 from mapmrf.engines.counting.marginal_kernels import GroupScores
 from mapmrf.engines.counting.model import CountingModel
 from mapmrf.engines.counting.rounding import LegalRounding, preferences
 from mapmrf.engines.messages.climbing import ClimbingIncumbent
 from mapmrf.engines.messages.counted_dual_kernels import PricedItems, counting_bound, pass_counting
 from mapmrf.engines.messages.mplp import Dual
-from mapmrf.graph import FactorGraph
+from mapmrf.graph import ROUND_OFF, FactorGraph
 from mapmrf.incumbent import Incumbent
 from mapmrf.method import Start
 from mapmrf.problem import Problem
@@ -47,7 +47,8 @@ class CountedDual:
     """
 
     def __init__(self, dual: Dual, problem: Problem) -> None:
-        self.dual, self.model = dual, CountingModel.of(problem.graph, NO_VARIABLES)
+        self.dual, self.problem = dual, problem
+        self.model = CountingModel.of(problem.graph, NO_VARIABLES)
         self.items, self.scores = priced_items(problem.graph, self.model), new_scores(self.model)
 
     def passes(self, begin: int, end: int) -> None:
@@ -57,9 +58,22 @@ class CountedDual:
             pass_counting(self.model.factors, self.items, self.dual.regions.belief, self.scores)
 
     def bound(self) -> float:
-        """The value of the dual."""
+        """The value of the dual, with what round-off may have taken from it."""
+        self._add_up_beliefs()
         mine = counting_bound(self.model.factors, self.items, self.dual.regions.belief, self.scores)
-        return self.dual.bound() + mine + self.model.constant
+        return self.dual.bound() + mine + self.model.constant + ROUND_OFF * self._size()
+
+    def _add_up_beliefs(self) -> None:
+        """Compute the beliefs anew from messages and prices: the errors of many updates would add up."""
+        problem, belief = self.problem, self.dual.regions.belief
+        sent = np.bincount(problem.edge_state_at, self.dual.regions.lam, problem.n_states)
+        paid = np.bincount(self.items.at, self.items.price, problem.n_states)
+        np.copyto(belief, problem.graph.theta_v + (sent - paid), where=belief > -np.inf)
+
+    def _size(self) -> float:
+        """Sum of the magnitudes of potentials, messages and prices, which cancel in beliefs and tables."""
+        sent = float(segment_max(np.abs(self.dual.regions.lam), self.problem.edge_ptr).sum())
+        return self.problem.graph.size + 2.0 * sent + float(np.abs(self.items.price).sum())
 
     def work_per_pass(self) -> int:
         """Return the table entries processed per iteration; an item counts as many."""

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
-from mapmrf.engines.counting.marginal_kernels import GroupScores, best_value
+from mapmrf.engines.counting.marginal_kernels import GroupScores, activity_limits, best_value, weight_limits, within
 from mapmrf.engines.counting.price_kernels import find_prices
-from mapmrf.engines.counting.structs import CountingFactors
+from mapmrf.engines.counting.structs import CountingFactors, CountingKind
 from mapmrf.kernels.jit import bare
 
 
@@ -58,6 +58,38 @@ def load_scores(
 
 
 @bare
+def forbid_others(g: int, factors: CountingFactors, items: PricedItems, belief: Floats) -> None:
+    """Forbid all states of a group's variable that are no items."""
+    for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
+        items.listed[items.at[j]] = True
+    for s in range(items.begin[g], items.end[g]):
+        if not items.listed[s]:
+            belief[s] = -np.inf
+    for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
+        items.listed[items.at[j]] = False
+
+
+@bare
+def forbid_choices(f: int, factors: CountingFactors, items: PricedItems, belief: Floats, scores: GroupScores) -> None:
+    """Forbid the choices with which no choice of the other groups satisfies a hard row.
+
+    Prices would only discourage them, more and more in every pass, until round-off swamps the potentials.
+    """
+    low, high = activity_limits(f, factors, scores)
+    if not within(low, high, f, factors):
+        return
+    for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
+        least, most = weight_limits(g, factors, scores)
+        if scores.off[g] > -np.inf and not within(low - least, high - most, f, factors):
+            scores.off[g] = -np.inf
+            forbid_others(g, factors, items, belief)
+        for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
+            weight = factors.weight[j]
+            if scores.on[j] > -np.inf and not within(low - least + weight, high - most + weight, f, factors):
+                scores.on[j] = belief[items.at[j]] = -np.inf
+
+
+@bare
 def pass_counting(factors: CountingFactors, items: PricedItems, belief: Floats, scores: GroupScores) -> None:
     """One pass over all constraints."""
     for f in range(len(factors.kind)):
@@ -66,6 +98,8 @@ def pass_counting(factors: CountingFactors, items: PricedItems, belief: Floats, 
             belief[items.at[j]] += items.price[j]
         for g in range(first, last):
             load_scores(g, False, factors, items, belief, scores)
+        if factors.kind[f] == CountingKind.ROW and factors.penalty[f] == np.inf:
+            forbid_choices(f, factors, items, belief, scores)
         find_prices(f, factors, scores, items.price)
         for j in range(factors.item_ptr[first], factors.item_ptr[last]):
             belief[items.at[j]] -= items.price[j]

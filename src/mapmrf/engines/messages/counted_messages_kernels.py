@@ -6,7 +6,7 @@ import numpy as np
 
 from mapmrf.engines.counting.marginal_kernels import GroupScores, max_marginals
 from mapmrf.engines.counting.structs import CountingFactors
-from mapmrf.engines.messages.counted_dual_kernels import PricedItems, load_scores
+from mapmrf.engines.messages.counted_dual_kernels import PricedItems, forbid_others, load_scores
 from mapmrf.engines.messages.max_product_kernels import Beliefs
 from mapmrf.kernels.jit import bare
 
@@ -36,7 +36,8 @@ def send_counted(
         for g in range(first, last):
             base = _message_off(g, factors, scores, out)
             if out.off[g] == -np.inf and scores.off[g] > -np.inf:
-                _kill_others(g, factors, items, beliefs)
+                forbid_others(g, factors, items, beliefs.theta_v)
+                forbid_others(g, factors, items, beliefs.b)
                 worst = np.inf
             for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
                 s, old = items.at[j], -items.price[j]
@@ -64,15 +65,3 @@ def _message_off(g: int, factors: CountingFactors, scores: GroupScores, out: Gro
         if out.on[j] > -np.inf:
             base = max(base, out.on[j] - scores.on[j])
     return base
-
-
-@bare
-def _kill_others(g: int, factors: CountingFactors, items: PricedItems, beliefs: Beliefs) -> None:
-    """Forbid all states of a group's variable that are no items."""
-    for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
-        items.listed[items.at[j]] = True
-    for s in range(items.begin[g], items.end[g]):
-        if not items.listed[s]:
-            beliefs.theta_v[s] = beliefs.b[s] = -np.inf
-    for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
-        items.listed[items.at[j]] = False

@@ -12,7 +12,7 @@ from mapmrf.constraints.attaching import extreme_sums
 from mapmrf.constraints.flat import ConstraintKind, Constraints
 from mapmrf.engines.program.compact import Compact, is_compact
 from mapmrf.engines.program.local_polytope import LocalPolytope
-from mapmrf.engines.program.program import Program, Rows, any_rows_bound
+from mapmrf.engines.program.program import Program, Rows, lagrangian
 from mapmrf.problem import Problem
 
 Term = tuple[int, float]
@@ -86,7 +86,7 @@ class ConstrainedPolytope:
 
     def bound(self, weights: Floats) -> float:
         """Return the upper bound given by any multipliers of the rows."""
-        return self.program.value(any_rows_bound(self.program, weights)) + self.program.round_off
+        return lagrangian(self.program, self.program.rows, weights)[0]
 
 
 @dataclass

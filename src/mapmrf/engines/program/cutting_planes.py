@@ -72,9 +72,7 @@ class CuttingPlanes:
         point, weights = self.relaxation.point(), self.relaxation.weights()
         assert point is not None and weights is not None
         self.point = point
-        # All rows have the form A x <= upper, so that a negative multiplier can only be round-off.
-        objective, self._reduced = lagrangian(self.program, self.rows, np.maximum(weights, 0.0))
-        self._now = self.program.value(objective) + self.program.round_off
+        self._now, self._reduced = lagrangian(self.program, self.rows, weights)
         self.bound = min(self.bound, self._now)
         self.n_rounds += 1
 

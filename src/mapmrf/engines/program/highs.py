@@ -76,6 +76,11 @@ class LPRelaxation:
         found = np.array(solution.row_dual)
         return found if solution.dual_valid and np.isfinite(found).all() else None
 
+    def ray(self) -> Floats | None:
+        """Return multipliers of the rows that prove the last program infeasible, up to their sign, if any."""
+        _, known, found = self._highs.getDualRay()
+        return np.array(found) if known and np.isfinite(found).all() else None
+
     def add(self, rows: Rows) -> None:
         """Add rows at the end, with the new rows basic."""
         _add_rows(self._highs, rows)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 DUAL_TOL = 1e-9
 """Dual feasibility tolerance of branch and cut: possible error of a reduced cost, in the program's unit."""
 
+ROUND_OFF = 8 * float(np.finfo(float).eps)
+"""Relative error that long sums over a program are allowed."""
+
 LARGEST_COST = 1e18
 """Costs of a program are at most this: HiGHS takes 1e20 for infinite."""
 
@@ -69,7 +72,7 @@ class Program:
     def round_off(self) -> float:
         """Possible error of long sums over the program."""
         size = abs(self.offset) + self.scale * float(np.abs(self.cost).sum())
-        return 8 * float(np.finfo(float).eps) * size
+        return ROUND_OFF * size
 
     @property
     def margin(self) -> float:
@@ -101,26 +104,19 @@ class Formulation(Protocol):
 
 
 def lagrangian(program: Program, rows: Rows, weights: Floats) -> tuple[float, Floats]:
-    """Return a bound on the program with `rows` (all of the form A x <= upper), in its unit, and the reduced costs.
+    """Return an upper bound on the program with `rows`, as a log potential, and the reduced costs in its unit.
 
-    ``w upper + sum_j max over x_j of (cost - A' w)_j x_j`` is valid for all multipliers w >= 0, however inexact the
-    solver that produced them.
+    ``w limits + sum_j max over x_j of (cost - A' w)_j x_j`` is valid for all multipliers w, however inexact the solver
+    that produced them: positive ones refer to the upper side of a row, negative ones to the lower, and those of a side
+    without limit are ignored. The bound includes what round-off may take from it.
     """
-    reduced: Floats = program.cost - rows.matrix.T @ weights
-    return float(weights @ rows.upper + np.maximum(reduced * program.lower, reduced * program.upper).sum()), reduced
-
-
-def any_rows_bound(program: Program, weights: Floats) -> float:
-    """Return a bound on the program, in its unit, for any multipliers of its two-sided rows.
-
-    A positive multiplier refers to the upper side of a row, a negative one to the lower; all columns are bounded.
-    """
-    rows = program.rows
-    weights = np.where((weights > 0) & np.isinf(rows.upper), 0.0, weights)
-    weights = np.where((weights < 0) & np.isinf(rows.lower), 0.0, weights)
+    weights = np.where(np.isinf(np.where(weights > 0, rows.upper, rows.lower)), 0.0, weights)
     limits = np.where(weights > 0, rows.upper, np.where(weights < 0, rows.lower, 0.0))
     reduced: Floats = program.cost - rows.matrix.T @ weights
-    return float(weights @ limits + np.maximum(reduced * program.lower, reduced * program.upper).sum())
+    objective = float(weights @ limits + np.maximum(reduced * program.lower, reduced * program.upper).sum())
+    terms = np.abs(program.cost) + np.abs(rows.matrix).T @ np.abs(weights)
+    size = np.abs(weights * limits).sum() + terms @ np.maximum(np.abs(program.lower), np.abs(program.upper))
+    return program.value(objective) + ROUND_OFF * (abs(program.offset) + program.scale * float(size)), reduced
 
 
 def spread(problem: Problem) -> float:

@@ -10,13 +10,9 @@ from scipy import sparse
 
 from mapmrf.arrays import Floats, Ints, short
 from mapmrf.engines.spins.couplings_kernels import SpinCouplings
+from mapmrf.granularity import Granularity
+from mapmrf.graph import ROUND_OFF
 from mapmrf.problem import Problem
-
-DECIMALS = 6
-"""Decimals of the weights up to which a common unit is searched."""
-
-WHOLE = 1e-9
-"""Tolerance for multiples of the unit to count as integers: round-off."""
 
 LOSS = 2.5
 """Loss of a forbidden entry, relative to the sum of all potentials: above 2, no labelling can compensate it."""
@@ -95,14 +91,9 @@ class CoupledSpins:
 
     def unit(self) -> float:
         """Values of labellings differ by multiples of this; 0 if no such number was found."""
-        weight = 2.0 * np.abs(self.couplings.strength)
-        for scale in 10.0 ** np.arange(DECIMALS + 1):
-            scaled = weight * scale
-            whole = np.round(scaled)
-            if scaled.max(initial=0.0) < 2.0**53 and np.abs(scaled - whole).max(initial=0.0) <= WHOLE:
-                common = int(np.gcd.reduce(whole.astype(np.int64), initial=0))
-                return common / float(scale)
-        return 0.0
+        strength = self.couplings.strength
+        size = float(np.abs(strength).sum())
+        return Granularity.of(2.0 * strength, len(strength), ROUND_OFF * size, 0.0).step
 
 
 def _couplings(n: int, i: Ints, j: Ints, strength: Floats) -> SpinCouplings:

@@ -246,7 +246,7 @@ class AutoRun(PhasedRun):
     def answer(self) -> Answer:
         """The best labelling and the details of all phases."""
         best = self.shared.incumbent
-        return Answer(labels=best.labels, details=self.shared.details | best.bounds.details)
+        return Answer(labels=best.labels, details=dict(self.shared.details))
 
     def close(self) -> None:
         """End all phases: solvers stop and their memory is freed."""

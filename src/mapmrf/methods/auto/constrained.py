@@ -92,8 +92,7 @@ class ConstrainedRun(PhasedRun):
 
     def answer(self) -> Answer:
         """The best labelling and the details of all phases."""
-        best = self.shared.incumbent
-        return Answer(labels=best.labels, details=self.shared.details | best.bounds.details)
+        return Answer(labels=self.shared.incumbent.labels, details=dict(self.shared.details))
 
     # -- the approaches -----------------------------------------------------------------------------------------------
 
@@ -131,8 +130,9 @@ class ConstrainedRun(PhasedRun):
         run = AutoRun(self.options, problem, self.seed, labels)
         try:
             for step in run.steps:
-                if step.anew:
+                if step.refuted is not None:
                     best.withdraw("tables")
+                    best.bounds.refuted |= step.refuted
                 found = None if step.labels is None else rewriting.project(step.labels)
                 yield shared.take(replace(step, labels=found, value=None), "tables", step.phase)
                 if shared.is_refuted("tables"):
@@ -140,7 +140,7 @@ class ConstrainedRun(PhasedRun):
                 if best.value > run.shared.incumbent.value:
                     run.shared.incumbent.offer(rewriting.lift(best.labels))
         finally:
-            shared.details |= run.shared.details | run.shared.incumbent.bounds.details
+            shared.details |= run.shared.details
             run.close()
 
     def by_counters(self) -> Generator[Progress, None, None]:

@@ -137,10 +137,10 @@ class SharedState:
         """Return a `Progress` with the best bound, and the labels if they are better than those last reported."""
         best = self.incumbent
         labels = best.labels if best.value > self._reported else None
-        anew = best.bounds.n_withdrawn > self._n_withdrawn
+        refuted = dict(best.bounds.refuted) if best.bounds.n_withdrawn > self._n_withdrawn else None
         self._reported, self._n_withdrawn = best.value, best.bounds.n_withdrawn
         bound = best.bound if best.bound < math.inf else None
-        return Progress(self.iterations, labels=labels, bound=bound, finished=finished, phase=phase, anew=anew)
+        return Progress(self.iterations, labels=labels, bound=bound, finished=finished, phase=phase, refuted=refuted)
 
     def step(self, phase: str, finished: Status | None = None) -> Progress:
         """Count an iteration and report."""

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 import mapmrf
 from mapmrf import FactorGraph
-from mapmrf.engines.program.grain import Grain
-from mapmrf.problem import Problem
 from strategies import brute_force
 
 
@@ -31,7 +29,7 @@ def integers(n: int, seed: int, step: float, offset: float = 0.0) -> FactorGraph
 @given(seed=st.integers(0, 10**6), step=st.sampled_from([1.0, 2.0, 0.5, 0.1, 0.25]), above=st.floats(0.0, 3.0))
 def test_no_value_is_between_a_bound_and_the_rounded_one(seed: int, step: float, above: float) -> None:
     graph = integers(5, seed, step, 0.123)
-    grain, optimum = Grain.of(Problem.compile(graph)), brute_force(graph)[0]
+    grain, optimum = graph.granularity, brute_force(graph)[0]
     assert grain.step >= step * (1 - 1e-12)
     rounded = grain.down(optimum + above)
     assert optimum - 1e-9 <= rounded <= optimum + above + 1e-12
@@ -42,7 +40,7 @@ def test_no_value_is_between_a_bound_and_the_rounded_one(seed: int, step: float,
 def test_other_potentials_have_no_step() -> None:
     random = np.random.default_rng(0)
     graph = FactorGraph.from_pairwise(random.normal(size=(3, 2)), [(0, 1)], random.normal(size=(2, 2)))
-    grain = Grain.of(Problem.compile(graph))
+    grain = graph.granularity
     assert grain.step == 0 and grain.slack == 0 and grain.down(1.25) == 1.25
 
 

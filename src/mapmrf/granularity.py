@@ -1,0 +1,76 @@
+"""The granularity of a model's values: if all potentials are multiples of a number, bounds can be rounded down."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+
+from mapmrf.arrays import Floats
+
+CLEAR = 1e-4
+"""Maximum total rounding error, as a share of the step."""
+
+LEAST_STEP = 1e4
+"""Minimum step, relative to the round-off of the largest potential."""
+
+FIRST = 64
+"""Potentials examined first: most models without a step show it at once."""
+
+
+@dataclass(frozen=True)
+class Granularity:
+    """Values are `offset` plus a multiple of `step`, up to `error`; a step of 0 means that none is known."""
+
+    step: float = 0.0
+    offset: float = 0.0
+    error: float = 0.0
+
+    @classmethod
+    def of(cls, potentials: Floats, n_terms: int, round_off: float, offset: float) -> Granularity:
+        """Find the step of the sums of `n_terms` of these potentials; `round_off` is the error of such a sum."""
+        step, deviation = common_step(potentials)
+        error = n_terms * deviation + round_off
+        return cls(step, offset, error) if error < CLEAR * step else cls()
+
+    def down(self, bound: float) -> float:
+        """Return the largest possible value of a labelling below a bound."""
+        if self.step == 0 or not math.isfinite(bound):
+            return bound
+        steps = math.floor((bound - self.offset + self.error) / self.step)
+        return min(bound, self.offset + self.step * steps + self.error)
+
+    @property
+    def slack(self) -> float:
+        """How far a bound may be above the optimum and still prove it; 0 if no step is known."""
+        return 0.98 * self.step
+
+
+def common_step(numbers: Floats) -> tuple[float, float]:
+    """Return the largest step of which all finite numbers are multiples, 0 if none, and their maximum deviation.
+
+    Examples
+    --------
+    >>> step, deviation = common_step(np.array([0.3, -np.inf, 1.2, -0.9]) * 1e-9)
+    >>> abs(step / 3e-10 - 1) < 1e-12, deviation < 1e-24
+    (True, True)
+    >>> common_step(np.array([1.0, np.pi]))
+    (0.0, 0.0)
+    """
+    sizes = np.abs(numbers[np.isfinite(numbers)])
+    largest = float(sizes.max(initial=0.0))
+    tol = 16 * sys.float_info.epsilon * largest
+    if tol == 0.0:
+        return 0.0, 0.0
+    step, deviation = largest, 0.0
+    for some in (sizes[:FIRST], sizes):
+        while (deviation := float(np.abs(some - np.rint(some / step) * step).max())) > tol:
+            rest = deviation
+            while rest > tol:  # Euclid's algorithm
+                step, rest = rest, abs(step - round(step / rest) * rest)
+            if step < LEAST_STEP * tol:
+                return 0.0, 0.0
+            step = largest / round(largest / step)  # as precise as the largest number
+    return step, deviation

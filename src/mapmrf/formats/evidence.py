@@ -6,10 +6,11 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
-from mapmrf.errors import FormatError, MapMRFError
+from mapmrf.errors import FormatError, GraphError, MapMRFError
 from mapmrf.formats.files import AnyPath, read_bytes, write_bytes
 from mapmrf.formats.tokens import read_text, shown, whole_number
 from mapmrf.graph import FactorGraph
+from mapmrf.names import index_of
 
 Evidence = dict[int, int]
 
@@ -87,8 +88,15 @@ def write_evidence(path: AnyPath, evidence: Mapping[int, int] | Sequence[Mapping
 
 
 def _line(sample: Mapping[int, int]) -> str:
-    pairs = (f" {int(variable)} {int(state)}" for variable, state in sample.items())
+    pairs = (f" {_index(variable, 'variable')} {_index(state, 'state')}" for variable, state in sample.items())
     return f"{len(sample)}{''.join(pairs)}\n"
+
+
+def _index(value: object, what: str) -> int:
+    found = index_of(value)
+    if found is None:
+        raise GraphError(f"evidence has the {what} {value!r}, expected an index")
+    return found
 
 
 def _named_samples(path: AnyPath, data: bytes, graph: FactorGraph) -> list[Evidence]:
@@ -112,7 +120,7 @@ def _named_sample(path: AnyPath, pairs: tuple[tuple[str, object], ...], graph: F
     known = graph.names.place if graph.names is not None else {}
     for name, state in pairs:
         variable = int(name) if name not in known and re.fullmatch("[0-9]{1,10}", name) else name
-        if not isinstance(state, int | str) or isinstance(state, bool):
+        if not isinstance(state, int | str):
             raise FormatError(f"{path}: state of {name!r}: found {str(state)[:40]}, expected a name or an index")
         try:
             i, k = graph.locate(variable, state)

@@ -182,5 +182,5 @@ def _network_text(graph: FactorGraph, tables: list[ConditionalTable]) -> Iterato
     names = fitting_names(graph, _NAMES)
     yield "/* Names */\n" + "".join(f"{name}\n" for name in names.variables)
     if graph.names.states is not None:
-        rows = (states or map(str, range(r)) for states, r in zip(names.states or (), graph.card.tolist(), strict=True))
-        yield "/* Labels */\n" + "".join(" ".join(row) + "\n" for row in rows)
+        labels = [states or map(str, range(r)) for states, r in zip(names.states or (), graph.card, strict=True)]
+        yield "/* Labels */\n" + "".join(" ".join(row) + "\n" for row in labels)

@@ -383,7 +383,7 @@ def test_tables_are_read_from_files(named: FactorGraph, suffix: str, tmp_path: P
 
 def test_tables_are_lists_of_dicts_or_columns(named: FactorGraph) -> None:
     expected = [{1: 1, 0: 1}, {2: 1}, {1: 2}]
-    assert read_rows([{"grass": "wet", 0: True}, {2: "b"}, {1: 2, "rain": None}], named) == expected
+    assert read_rows([{"grass": "wet", 0: 1}, {2: "b"}, {1: 2, "rain": None}], named) == expected
     columns = {"grass": ["wet", float("nan"), 2.0], 0: [np.int64(1), None, ""], "2": [None, 1.0, np.nan]}
     assert read_rows(columns, named) == expected
     assert read_rows([], named) == []

@@ -250,7 +250,8 @@ def test_what_the_architecture_page_names_exists() -> None:
 
 def test_every_public_name_is_in_the_reference() -> None:
     listed = set(re.findall(r"^::: \S*\.(\w+)$", (DOCS / "api.md").read_text(encoding="utf-8"), re.MULTILINE))
-    assert {*mapmrf._LAZY, "FactorGraph", "Names", "errors"} <= listed
+    methods = {cls.__name__ for cls in mapmrf.methods().values()}
+    assert {*mapmrf._LAZY, *methods, "FactorGraph", "Names", "errors"} <= listed
 
 
 def test_the_version_is_in_the_changelog_and_the_citation() -> None:

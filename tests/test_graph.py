@@ -150,7 +150,7 @@ BAD_MODELS: dict[str, tuple[Any, Any, Any, str]] = {
     "too few entries": (
         [2, 3],
         [(0,), (0, 1)],
-        [np.zeros(2), PAIR],
+        [np.zeros(2), PAIR.ravel()],
         r"factor 1 \(variables 0, 1\).*4 entries.*6 = 2 x 3",
     ),
     "unknown variable": (
@@ -274,7 +274,7 @@ def test_evidence_can_be_given_by_name() -> None:
         ({"snow": 0}, UnknownName, "no variable is named 'snow'"),
         ({"rain": "maybe"}, UnknownName, "variable 'rain' has no state named 'maybe'"),
         ({2: 0}, GraphError, "variable 2 does not exist, expected 0 to 1"),
-        ({0: 2}, GraphError, "evidence 2 on variable 0, expected 0 to 1"),
+        ({0: 2}, GraphError, "variable 'rain' has no state 2, expected 0 to 1"),
     ],
 )
 def test_wrong_evidence_is_refused(evidence: dict[Any, Any], error: type[Exception], message: str) -> None:

@@ -1,6 +1,7 @@
 """Dependencies point one way, and importing the package is cheap."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -188,3 +189,27 @@ def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         mapmrf.nothing  # noqa: B018
     assert {"solve", "read", "ICM", "FactorGraph"} <= set(dir(mapmrf))
+
+
+def test_every_method_is_a_name_of_the_package() -> None:
+    """For programs, for `dir`, and for type checkers, which see only what stands in the file."""
+    own = {name: cls for name, cls in mapmrf.methods().items() if cls.__module__.startswith("mapmrf.methods.")}
+    assert len(own) >= 30
+    written = (SOURCE / "__init__.py").read_text(encoding="utf-8")
+    for name, cls in own.items():
+        assert getattr(mapmrf, cls.__name__) is cls
+        assert cls.__name__ in dir(mapmrf)
+        assert f"    from mapmrf.methods.{name} import {cls.__name__} as {cls.__name__}\n" in written
+    assert len(re.findall(r"from mapmrf\.methods\.", written)) == len(own)
+
+
+def test_names_are_found_without_imports() -> None:
+    program = (
+        "import sys, mapmrf\n"
+        "assert 'WCSP' in dir(mapmrf) and not hasattr(mapmrf, 'lslp') and not hasattr(mapmrf, 'Nothing')\n"
+        "print([name for name in ('numpy', 'numba', 'mapmrf.method') if name in sys.modules])\n"
+        "from mapmrf import LSLP, WCSP\n"
+        "print(LSLP.name, WCSP.name)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout == "[]\nlslp wcsp\n"

@@ -84,7 +84,7 @@ def test_something_else_is_not_taken_for_a_result(text: str) -> None:
     ("field", "wrong", "said"),
     [
         ("labels", 3, "labels: expected a list"),
-        ("labels", [1e400], "infinity"),
+        ("labels", [1e400], "labels must be whole numbers"),
         ("value", None, "value is None, expected a number"),
         ("bound", "x", "bound is 'x', expected a number"),
         ("iterations", [], "iterations is"),

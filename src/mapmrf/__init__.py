@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from mapmrf.methods.toulbar2 import Toulbar2 as Toulbar2
     from mapmrf.methods.trbp import TRBP as TRBP
     from mapmrf.methods.trws import TRWS as TRWS
+    from mapmrf.methods.wcsp import WCSP as WCSP
     from mapmrf.polytope import Kind as Kind
     from mapmrf.registry import methods as methods
     from mapmrf.result import Result as Result
@@ -79,35 +80,6 @@ _LAZY = {
     "Names": "mapmrf.graph",
     "read": "mapmrf.formats",
     "write": "mapmrf.formats",
-    "AD3": "mapmrf.methods.ad3",
-    "ADSal": "mapmrf.methods.adsal",
-    "Annealing": "mapmrf.methods.annealing",
-    "Auto": "mapmrf.methods.auto",
-    "Blocks": "mapmrf.methods.blocks",
-    "BP": "mapmrf.methods.bp",
-    "Branch": "mapmrf.methods.branch",
-    "Chains": "mapmrf.methods.chains",
-    "Cuts": "mapmrf.methods.cuts",
-    "DDSG": "mapmrf.methods.dd_sg",
-    "Exhaustive": "mapmrf.methods.exhaustive",
-    "Expansion": "mapmrf.methods.expansion",
-    "Flips": "mapmrf.methods.flips",
-    "Fusion": "mapmrf.methods.fusion",
-    "ICM": "mapmrf.methods.icm",
-    "L2Box": "mapmrf.methods.l2box",
-    "LP": "mapmrf.methods.lp",
-    "LSLP": "mapmrf.methods.lslp",
-    "MaxFlow": "mapmrf.methods.maxflow",
-    "MPLP": "mapmrf.methods.mplp",
-    "MPLPC": "mapmrf.methods.mplp_c",
-    "PSDD": "mapmrf.methods.psdd",
-    "QPBO": "mapmrf.methods.qpbo",
-    "Restarts": "mapmrf.methods.restarts",
-    "SDP": "mapmrf.methods.sdp",
-    "Tabu": "mapmrf.methods.tabu",
-    "Toulbar2": "mapmrf.methods.toulbar2",
-    "TRBP": "mapmrf.methods.trbp",
-    "TRWS": "mapmrf.methods.trws",
     "Kind": "mapmrf.polytope",
     "Result": "mapmrf.result",
     "Status": "mapmrf.result",
@@ -142,12 +114,29 @@ def __getattr__(name: str) -> Any:
 
     if name in _MODULES:
         return importlib.import_module(f"mapmrf.{name}")
-    if name not in _LAZY:
+    module = _LAZY.get(name) or (_method_modules().get(name.lower()) if name[:1].isupper() else None)
+    found = None if module is None else vars(importlib.import_module(module))
+    if found is None or name not in found:
         raise AttributeError(f"module 'mapmrf' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_LAZY[name]), name)
-    globals()[name] = value
-    return value
+    globals()[name] = found[name]
+    return found[name]
+
+
+def _method_modules() -> dict[str, str]:
+    """Modules of the methods by the names of their classes in lower case: `MPLPC` is in ``mplp_c``."""
+    import pkgutil
+
+    folders = [f"{folder}/methods" for folder in __path__]
+    return {each.name.replace("_", ""): f"mapmrf.methods.{each.name}" for each in pkgutil.iter_modules(folders)}
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY, *_MODULES})
+    import importlib.util
+    import re
+
+    classes = set()
+    for name, module in _method_modules().items():  # read, not imported: that takes a second
+        loader = getattr(importlib.util.find_spec(module), "loader", None)
+        source = getattr(loader, "get_source", lambda _: None)(module) or ""
+        classes |= {each for each in re.findall(r"(?m)^class (\w+)", source) if each.lower() == name}
+    return sorted({*globals(), *_LAZY, *_MODULES, *classes})

@@ -20,6 +20,7 @@ from mapmrf.engines.elimination.functions import Functions
 from mapmrf.engines.moves.forced_states import ForcedStates
 from mapmrf.errors import OptionError, UnsupportedModel
 from mapmrf.graph import FactorGraph
+from mapmrf.graph_checks import check_labels
 from mapmrf.method import Method
 from mapmrf.names import Names, locate_variable
 from mapmrf.options import check_number
@@ -109,7 +110,7 @@ class MaxMarginals:
         >>> mapmrf.max_marginals(graph).margins(np.array([0, 1])).tolist()
         [[-1.0, -1.0], [1.0, 1.0]]
         """
-        own = self.var_ptr[:-1] + (self.labels if labels is None else labels)
+        own = self.var_ptr[:-1] + (self.labels if labels is None else check_labels(labels, np.diff(self.var_ptr)))
         low, high = _differences(self.lower, self.upper, self.var_ptr, own)
         return np.stack([np.minimum(low, high), high], axis=1)
 

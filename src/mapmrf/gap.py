@@ -34,6 +34,12 @@ def relative_gap(value: float, bound: float | None, unit: float = 1.0) -> float 
     return max(0.0, (bound - value) / max(unit, abs(value)))
 
 
+def is_closed(value: float, bound: float, unit: float, tolerance: float) -> bool:
+    """Return whether a labelling is feasible and the relative gap between its value and a bound within a tolerance."""
+    gap = relative_gap(value, bound, unit)
+    return gap is not None and gap <= tolerance and value > -math.inf
+
+
 class Closable(Protocol):
     """Anything with a gap: an incumbent of a model or of its parts."""
 
@@ -67,6 +73,11 @@ class GapTolerance(NamedTuple):
         if relative is None:
             return cls(GAP_TOLERANCE, absolute, patient=absolute == 0)
         return cls(relative, absolute, patient=False)
+
+    @property
+    def of_proofs(self) -> float:
+        """The relative gap that methods regard as closed: a wider tolerance ends runs, but proves nothing."""
+        return min(self.relative, GAP_TOLERANCE)
 
     def met_by(self, incumbent: Closable) -> bool:
         """Return whether the gap is small enough."""

@@ -42,7 +42,7 @@ from mapmrf.graph_builders import (
     negate_tables,
     slice_tables,
 )
-from mapmrf.graph_checks import MOST, as_array, as_ints, check_shapes, check_sums
+from mapmrf.graph_checks import MOST, as_array, as_ints, check_labels, check_shapes, check_sums
 from mapmrf.names import Names as Names
 from mapmrf.names import checked_names, locate_state, locate_variable
 
@@ -302,8 +302,8 @@ class FactorGraph:
         scopes
             The variables of every factor; unary and empty scopes are allowed and folded.
         tables
-            One array per factor with ``prod(card[scope])`` entries, last variable fastest. The same object given for
-            several factors is stored once.
+            One array per factor, of shape ``card[scope]``, or flat with the last variable fastest. The same object
+            given for several factors is stored once.
         weight : (n_factors,)
             Multiplier of every table; 1 if not given.
         names
@@ -380,6 +380,9 @@ class FactorGraph:
             as_array(theta_t, "theta_t") if copy else np.asarray(theta_t, dtype=np.float64),
             None if weight is None else as_array(weight, "weight"),
         )
+        for name, array in given._asdict().items():
+            if array is not None and array.ndim != 1:
+                raise GraphError(f"{name} has shape {array.shape}, expected one axis")
         return cls._folded(fold(given), names)
 
     @classmethod
@@ -416,7 +419,7 @@ class FactorGraph:
         scopes
             The variables of every factor.
         energies
-            One array per factor with ``prod(card[scope])`` entries, last variable fastest.
+            One array per factor, of shape ``card[scope]``, or flat with the last variable fastest.
         names
             Names of variables and states, if any.
 
@@ -540,22 +543,16 @@ class FactorGraph:
         >>> graph.check_labels([1.0, 0.0]).tolist()
         [1, 0]
         """
-        labels = as_ints(labels, "labels")
-        if labels.shape != self.card.shape:
-            raise GraphError(f"{labels.size} labels, expected one for each of the {self.n_vars} variables")
-        bad = np.flatnonzero((labels < 0) | (labels >= self.card))
-        if len(bad):
-            i = bad[0]
-            raise GraphError(f"label of variable {i} is {labels[i]}, expected 0 to {self.card[i] - 1}")
-        return labels
+        return check_labels(labels, self.card)
 
-    def condition(self, evidence: Mapping[int | str, int | str]) -> FactorGraph:
+    def condition(self, evidence: Mapping[int | str, int | str | bool]) -> FactorGraph:
         """Fix observed variables; they stay in the model, and in the labels, with a single allowed state.
 
         Parameters
         ----------
         evidence
-            Variable (index or name) -> state (index or name). Integers are indices, strings are names.
+            Variable (index or name) -> state (index or name). Integers are indices, strings are names; True and False
+            are the states that are called so, in upper or lower case, never the numbers 1 and 0.
 
         Raises
         ------
@@ -646,7 +643,7 @@ class FactorGraph:
             self.card, self.scope_ptr, self.scope, self.table_of, self.table_ptr, self.theta_t, self.weight
         )
 
-    def locate(self, variable: int | str, state: int | str) -> tuple[int, int]:
+    def locate(self, variable: int | str, state: int | str | bool) -> tuple[int, int]:
         """Indices of a variable and its state, given by index or by name.
 
         Examples

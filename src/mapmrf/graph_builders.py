@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Floats, Ints, largest_size, offsets, ranges, short
 from mapmrf.errors import GraphError
-from mapmrf.graph_checks import as_array, as_floats, as_ints, check_arrays, first_reshaped
+from mapmrf.graph_checks import as_array, as_floats, as_ints, check_arrays, check_shape, first_reshaped
 
 FEW_RUNS = 1000
 """Number of runs of blocks up to which they are copied one by one."""
@@ -41,22 +41,30 @@ def list_tables(
 ) -> FactorLists:
     """List a scope and a table for every factor; the same object given for several factors is stored once."""
     scope_list = [tuple(scope) for scope in scopes]
+    states = as_ints(card, "card")
     place: dict[int, int] = {}
     kept: list[ArrayLike] = []
+    shapes: list[tuple[int, ...]] = []
     flat: list[Floats] = []
     table_of: list[int] = []
     for table in tables:
         if id(table) not in place:
             place[id(table)] = len(kept)
             kept.append(table)  # keep the object alive, so that its id stays unique
-            flat.append(as_floats(table, len(table_of)))
+            values = as_floats(table, len(table_of))
+            shapes.append(values.shape)
+            flat.append(values.ravel())
         table_of.append(place[id(table)])
     if len(table_of) != len(scope_list):
         raise GraphError(f"{len(scope_list)} scopes but {len(table_of)} tables: expected one table per scope")
+    scope_ptr = offsets([len(scope) for scope in scope_list])
+    scope = as_ints([i for scope in scope_list for i in scope], "scopes")
+    for a, t in enumerate(table_of):
+        check_shape(shapes[t], states, scope[scope_ptr[a] : scope_ptr[a + 1]], a)
     return FactorLists(
-        as_ints(card, "card"),
-        offsets([len(scope) for scope in scope_list]),
-        as_ints([i for scope in scope_list for i in scope], "scopes"),
+        states,
+        scope_ptr,
+        scope,
         np.array(table_of, dtype=np.int64),
         offsets([len(table) for table in flat]),
         np.concatenate([np.zeros(0), *flat]),
@@ -127,12 +135,9 @@ def _are_plain(weights: Floats, largest: float) -> bool:
 
 def _checked_pairs(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike) -> tuple[Floats, Floats, Ints]:
     """Return the three arrays of a pairwise model; raise GraphError unless their shapes match."""
-    unary = np.atleast_2d(as_array(unary, "unary"))
+    unary = as_array(unary, "unary")
     pairwise = as_array(pairwise, "pairwise")
-    edges = as_ints(edges, "edges")
-    if edges.size and (edges.ndim != 2 or edges.shape[1] != 2):
-        raise GraphError(f"edges has shape {edges.shape}, expected (n_edges, 2)")
-    edges = edges.reshape(-1, 2)
+    edges = checked_edges(edges)
     if unary.ndim != 2:
         raise GraphError(f"unary has shape {unary.shape}, expected (n_vars, n_states)")
     k = unary.shape[1]
@@ -143,6 +148,14 @@ def _checked_pairs(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike) -> t
     shared = pairwise.ndim == 2
     _check_entries(pairwise[None] if shared else pairwise, lambda at: _edge_name(edges, None if shared else at))
     return unary, pairwise, edges
+
+
+def checked_edges(edges: ArrayLike) -> Ints:
+    """Return the pairs of variables, (n_edges, 2)."""
+    pairs = as_ints(edges, "edges")
+    if pairs.size and (pairs.ndim != 2 or pairs.shape[1] != 2):
+        raise GraphError(f"edges has shape {pairs.shape}, expected (n_edges, 2)")
+    return pairs.reshape(-1, 2)
 
 
 def _edge_name(edges: Ints, at: int | None) -> str:

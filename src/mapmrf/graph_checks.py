@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,7 @@ def as_ints(values: ArrayLike, what: str) -> Ints:
         raise GraphError(f"{what} must be whole numbers ({_first_line(error)})") from None
     if array.dtype.kind == "O" or (array.dtype.kind == "u" and array.max(initial=0) >= 2**63):
         raise GraphError(f"{what} must be whole numbers below 2^63")
-    if array.dtype.kind not in "iub":
+    if array.dtype.kind not in "iu":
         as_int = array.astype(np.int64) if array.dtype.kind == "f" and np.all(np.abs(array) < 2**63) else None
         if as_int is None or not np.array_equal(as_int, array):
             raise GraphError(f"{what} must be whole numbers, found dtype {array.dtype}")
@@ -62,8 +63,22 @@ def as_ints(values: ArrayLike, what: str) -> Ints:
 
 
 def as_floats(table: ArrayLike, a: int) -> Floats:
-    """Return the flat table of factor `a`; raise GraphError if it is not numeric."""
-    return as_array(table, f"factor {a}: the table").ravel()
+    """Return the table of factor `a`; raise GraphError if it is not numeric."""
+    return as_array(table, f"factor {a}: the table")
+
+
+def check_shape(shape: tuple[int, ...], card: Ints, scope: Ints, a: int) -> None:
+    """Raise GraphError if factor `a` has a table with axes that are not those of its variables.
+
+    The size of a flat table, and whether the variables exist, is left to `check_arrays`.
+    """
+    if len(shape) < 2 or card.ndim != 1 or np.any((scope < 0) | (scope >= len(card))):
+        return
+    expected = tuple(card[scope].tolist())
+    if shape != expected:
+        variables = ", ".join(map(str, scope.tolist())) or "none"
+        hint = "" if math.prod(shape) != math.prod(expected) else ", or a flat table"
+        raise GraphError(f"factor {a} (variables {variables}): the table has shape {shape}, expected {expected}{hint}")
 
 
 def check_arrays(
@@ -145,6 +160,19 @@ def check_shapes(card: Ints, scope_ptr: Ints, scope: Ints, table_of: Ints, n_tab
     b = int(np.flatnonzero(table_of == table_of[a])[0])
     one, other = (" x ".join(map(str, card[scope[scope_ptr[f] : scope_ptr[f + 1]]])) for f in (b, a))
     raise GraphError(f"table {table_of[a]} has two shapes: {one} in factor {b}, {other} in factor {a}")
+
+
+def check_labels(labels: ArrayLike, card: Ints) -> Ints:
+    """Return the labels, (n_vars,), as integers; raise GraphError unless there is a legal one for every variable."""
+    found = as_ints(labels, "labels")
+    if found.shape != card.shape:
+        shape = "" if found.ndim == 1 else f" of shape {found.shape}"
+        raise GraphError(f"{found.size} labels{shape}, expected one for each of the {len(card)} variables")
+    bad = np.flatnonzero((found < 0) | (found >= card))
+    if len(bad):
+        i = bad[0]
+        raise GraphError(f"label of variable {i} is {found[i]}, expected 0 to {card[i] - 1}")
+    return found
 
 
 def check_sums(size: float, constant: float) -> None:

@@ -14,6 +14,7 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.checkpoints import Snapshot
 from mapmrf.dual_state import DualState
 from mapmrf.footprints import footprint_of
+from mapmrf.gap import GAP_TOLERANCE
 from mapmrf.graph import FactorGraph
 from mapmrf.plugins import revive, source_of
 from mapmrf.polytope import FactorMarginals
@@ -120,6 +121,8 @@ class Answer:
 class Start:
     """A warm start: labels (n_vars,), and mu_v (sum of card,) and dual state of an earlier Result; all may be None.
 
+    `gap_tolerance` is the relative gap that the run regards as closed, for methods with stopping rules of their own.
+
     Examples
     --------
     >>> Start().labels is None  # nothing was given: the method chooses its own starting point
@@ -129,6 +132,7 @@ class Start:
     labels: Ints | None = None
     mu_v: Floats | None = None
     dual: DualState | None = None
+    gap_tolerance: float = GAP_TOLERANCE
 
     def first_labels(self, graph: FactorGraph) -> Ints:
         """A copy of the labels, or the best state of every variable on its own: (n_vars,).

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+
+import numpy as np
 
 from mapmrf.arrays import Ints
 from mapmrf.errors import GraphError, UnknownName
@@ -44,27 +48,49 @@ def checked_names(names: Names | None, card: Ints) -> Names | None:
     return names
 
 
-def locate_variable(names: Names | None, card: Ints, variable: int | str) -> int:
+def locate_variable(names: Names | None, card: Ints, variable: object) -> int:
     """Index of a variable given by index or name."""
     if isinstance(variable, str):
         if names is None or variable not in names.place:
             raise UnknownName(f"no variable is named {variable!r}")
-        variable = names.place[variable]
-    i = int(variable)
+        return names.place[variable]
+    i = index_of(variable)
+    if i is None:
+        raise GraphError(f"{variable!r} is not a variable, expected an index or a name")
     if not 0 <= i < len(card):
         raise GraphError(f"variable {i} does not exist, expected 0 to {len(card) - 1}")
     return i
 
 
-def locate_state(names: Names | None, card: Ints, i: int, state: int | str) -> int:
+def locate_state(names: Names | None, card: Ints, i: int, state: object) -> int:
     """Index of a state of variable `i`, given by index or name."""
-    if isinstance(state, str):
-        known = names.states[i] if names is not None and names.states else ()
-        if state not in known:
-            name = i if names is None else names.variables[i]
-            raise UnknownName(f"variable {name!r} has no state named {state!r}")
-        state = known.index(state)
-    k = int(state)
+    variable = i if names is None else names.variables[i]
+    if isinstance(state, str | bool | np.bool_):
+        named = find_state(names.states[i] if names is not None and names.states else (), state)
+        if named is None:
+            raise UnknownName(f"variable {variable!r} has no state named {state!r}")
+        return named
+    k = index_of(state)
+    if k is None:
+        raise GraphError(f"state {state!r} of variable {variable!r}: expected an index or a name")
     if not 0 <= k < card[i]:
-        raise GraphError(f"evidence {k} on variable {i}, expected 0 to {card[i] - 1}")
+        raise GraphError(f"variable {variable!r} has no state {k}, expected 0 to {card[i] - 1}")
     return k
+
+
+def find_state(states: Sequence[str], state: str | bool | np.bool_) -> int | None:
+    """Place of a state among the names; a bool is no number, but the one state called "true", "False" and so on."""
+    if isinstance(state, str):
+        return states.index(state) if state in states else None
+    same = [k for k, name in enumerate(states) if name.lower() == str(state).lower()]
+    return same[0] if len(same) == 1 else None
+
+
+def index_of(value: object) -> int | None:
+    """An integer of any library as int; None for all else: bools and floats are no indices."""
+    if isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool"):
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None

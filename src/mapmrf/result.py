@@ -15,10 +15,11 @@ import numpy as np
 from mapmrf._version import __version__
 from mapmrf.arrays import Floats, Ints
 from mapmrf.dual_state import DualState
-from mapmrf.errors import FormatError
+from mapmrf.errors import FormatError, GraphError
 from mapmrf.gap import GAP_TOLERANCE as GAP_TOLERANCE
 from mapmrf.gap import relative_gap as relative_gap
 from mapmrf.graph import FactorGraph, Names
+from mapmrf.graph_checks import as_ints
 from mapmrf.polytope import Kind, KindFractions, Residuals, describe
 from mapmrf.trace import TracePoint as TracePoint
 from mapmrf.trace import checked_numbers, point_from, write_trace
@@ -353,7 +354,7 @@ class Result:
             data = {
                 key: value if key in ("labels", "names", "violated") else numbers(value) for key, value in data.items()
             }
-            data["labels"] = np.array(data["labels"], dtype=np.int64)
+            data["labels"] = as_ints(data["labels"], "labels")
             if data["labels"].ndim != 1:
                 raise ValueError("labels: expected a list of whole numbers")
             data["status"] = Status(data["status"])
@@ -370,7 +371,7 @@ class Result:
             return checked_numbers(cls(**data))
         except KeyError as error:
             raise FormatError(f"not a result written by mapmrf: no {error}") from None
-        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError, GraphError) as error:
             raise FormatError(f"not a result written by mapmrf: {' '.join(str(error).split())}") from None
 
     def write_trace(self, path: str | Path) -> None:
@@ -472,9 +473,11 @@ def _names_from(data: Mapping[str, Any] | None, labels: Ints) -> Names | None:
 
 
 def numbers(value: Any) -> Any:
-    """Convert the strings that `plain` writes for infinite numbers back, at any depth."""
+    """Convert the strings that `plain` writes for infinite numbers back, at any depth; integers must fit a float."""
     if isinstance(value, dict):
         return {key: numbers(v) for key, v in value.items()}
     if isinstance(value, list):
         return [numbers(v) for v in value]
+    if isinstance(value, int):
+        float(value)  # an OverflowError, now rather than in a plot
     return float(value) if value in ("inf", "-inf", "nan") else value

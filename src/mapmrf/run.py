@@ -165,7 +165,7 @@ class Run(RunCalls):
         """Run one method; its state is closed when `running` ends, after the report has read the answer."""
         interrupts.check()
         problem = self.forms.problem_for(method)
-        start = self.forms.start_for(method, start)
+        start = dataclasses.replace(self.forms.start_for(method, start), gap_tolerance=self.tolerance.of_proofs)
 
         def close(late: Any) -> None:
             if late is not None:

@@ -158,6 +158,10 @@ def checked_numbers(found: Read) -> Read:
             continue
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise TypeError(f"{item.name} is {value!r}, expected a number")
-        if item.name in FINITE and not math.isfinite(value):
+        try:
+            size = float(value)
+        except OverflowError:
+            raise ValueError(f"{item.name} is a number that is too large for a float") from None
+        if item.name in FINITE and not math.isfinite(size):
             raise ValueError(f"{item.name} is {value!r}, expected a finite number")
     return found

@@ -48,7 +48,7 @@ def test_an_image_keeps_its_shape() -> None:
     )
     labels = inference_dispatch(unary, np.eye(3), edges, "branch")
     assert labels.shape == (4, 5)
-    flat = inference_dispatch(unary.reshape(20, 3), np.eye(3), edges, "branch", initial=labels)
+    flat = inference_dispatch(unary.reshape(20, 3), np.eye(3), edges, "branch", initial=labels.ravel())
     assert labels.ravel().tolist() == flat.tolist()
 
 

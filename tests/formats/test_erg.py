@@ -13,7 +13,8 @@ from test_uai_round_trip import again
 
 from mapmrf import formats
 from mapmrf.errors import FormatError, MapMRFError
-from mapmrf.graph import FactorGraph
+from mapmrf.formats.evidence import read_evidence
+from mapmrf.graph import FactorGraph, Names
 
 ERG = """/* a network
    of three variables */
@@ -145,3 +146,81 @@ def test_random_tokens_are_an_error_or_a_model(tmp_path_factory, tokens: list[st
         formats.read(path)
     except MapMRFError as error:
         assert "m.erg" in str(error) and "\n" not in str(error)
+
+
+NAMED = (
+    ERG
+    + """
+/* Names   */
+rain
+c
+the grass
+
+/* Labels  */
+no yes
+a b #c
+X0000
+"""
+)
+
+
+def test_names_of_variables_and_states_follow_the_numbers(tmp_path) -> None:
+    (tmp_path / "m.erg").write_text(NAMED)
+    graph = formats.read(tmp_path / "m.erg")
+    assert graph.names == Names(("rain", "c", "the grass"), (("no", "yes"), ("a", "b", "#c"), ("X0000",)))
+    (tmp_path / "m.erg").write_text(ERG)
+    assert formats.read(tmp_path / "m.erg").names is None
+    (tmp_path / "m.erg").write_text(NAMED.partition("/* Labels")[0])
+    assert formats.read(tmp_path / "m.erg").names == Names(("rain", "c", "the grass"))
+    (tmp_path / "m.erg").write_text(ERG + "/* LABELS */\nno yes\na b c\nx\n")
+    assert formats.read(tmp_path / "m.erg").names == Names(("x0", "x1", "x2"), (("no", "yes"), ("a", "b", "c"), ("x",)))
+
+
+def test_names_are_written_and_read_back(tmp_path, caplog) -> None:
+    (tmp_path / "m.erg").write_text(NAMED.replace("the grass", "grass"))
+    graph = formats.read(tmp_path / "m.erg")
+    formats.write(graph, tmp_path / "again.erg.gz")
+    assert formats.read(tmp_path / "again.erg.gz").names == graph.names
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("rain\n", "", "found 2 names, expected one line for each of 3 variables"),
+        ("no yes\n", "", "found labels of 2 variables, expected a line for each of 3"),
+        ("no yes", "no", "labels of variable 'rain': found 1, expected 2"),
+    ],
+)
+def test_missing_names_are_an_error(tmp_path, old, new, said) -> None:
+    (tmp_path / "m.erg").write_text(NAMED.replace(old, new))
+    with pytest.raises(FormatError, match=said):
+        formats.read(tmp_path / "m.erg")
+
+
+def test_ambiguous_names_are_left_out(tmp_path, caplog) -> None:
+    (tmp_path / "m.erg").write_text(NAMED.replace("rain", "c"))
+    assert formats.read(tmp_path / "m.erg").names is None
+    (tmp_path / "m.erg").write_text(NAMED.replace("no yes", "no no"))
+    assert formats.read(tmp_path / "m.erg").names == Names(("rain", "c", "the grass"))
+    assert "two variables have the same name" in caplog.text and "two states of 'rain'" in caplog.text
+
+
+def test_evidence_has_comments(tmp_path) -> None:
+    (tmp_path / "m.erg").write_text(NAMED)
+    (tmp_path / "m.erg.evid").write_text("/* Evidence */\n1 /* number of\n observations */\n 1 2 /* end */\n")
+    assert read_evidence(tmp_path / "m.erg.evid", formats.read(tmp_path / "m.erg")) == [{1: 2}]
+    (tmp_path / "m.erg.evid").write_text("/* Evidence\n1 1 2\n")
+    with pytest.raises(FormatError, match="line 1: found a comment without an end"):
+        read_evidence(tmp_path / "m.erg.evid", formats.read(tmp_path / "m.erg"))
+
+
+@pytest.mark.parametrize("name", ["m.erg", "m"])
+def test_a_file_may_begin_without_a_comment(tmp_path, name) -> None:
+    """As the grids of UAI 2008 do: the first comment comes before the tables."""
+    text = "3\n2 2 2\n0\n1    0\n2    0    1\n\n/* Probabilities */\n2\n 0.7 0.3\n\n4\n 0.0 1.0\n 1.0 0.0\n\n"
+    text += "8\n" + " 0.25 0.75\n" * 4 + "\n/* Names   */\nV_1_1\nV_1_2\nV_2_1\n\n/* Labels  */\n" + "X0 X1\n" * 3
+    (tmp_path / name).write_text(text)
+    graph = formats.read(tmp_path / name)
+    assert graph.names == Names(("V_1_1", "V_1_2", "V_2_1"), (("X0", "X1"),) * 3)
+    assert graph.value([0, 1, 1]) == pytest.approx(math.log(0.7 * 0.75))

@@ -412,3 +412,9 @@ def test_large_functions_that_are_multiples_of_one_share_its_table(tmp_path, kin
     assert graph.value(labels) == pytest.approx(-apart * weights.sum())
     assert graph.value(labels * 0) == 0.0
     assert opengm.read(path, hard_threshold=1e7).value(labels) == pytest.approx(-apart * weights.sum())
+
+
+def test_finite_energies_that_mean_forbidden_are_refused(tmp_path) -> None:
+    graph = FactorGraph.from_tables([2], [(0,)], [[0.0, -1e35]])
+    with pytest.raises(FormatError, match=r"m\.h5: a finite log potential of -1e\+35 would be read back as forbidden"):
+        formats.write(graph, tmp_path / "m.h5")

@@ -97,3 +97,23 @@ def test_reading_shares_all_equal_tables(graph: FactorGraph) -> None:
     read = again(graph, "m.LG")
     distinct = {tuple((graph.table(a).ravel() + 0.0).tolist()) for a in range(graph.n_factors)}
     assert read.n_tables == len(distinct)
+
+
+@pytest.mark.parametrize("suffix", [".uai", ".suai", ".fg"])
+@pytest.mark.parametrize(("scale", "digits"), [(1e-9, 7), (1e-14, 2), (1e-300, 0)])
+def test_lost_digits_are_reported(tmp_path, caplog, suffix, scale, digits) -> None:
+    """A potential near 1 has 16 digits, of which its log keeps few."""
+    theta = np.array([[0.9, 0.1], [0.3, 0.7]]) * scale
+    graph = FactorGraph.from_tables([2, 2], [(0, 1)], [theta])
+    formats.write(graph, tmp_path / f"m{suffix}")
+    assert f"m{suffix}: log potentials that differ by at most" in caplog.text
+    assert f"keep {digits} digits as potentials: write .LG (logs) to keep all" in caplog.text
+    lost = np.abs(formats.read(tmp_path / f"m{suffix}").value([0, 0]) - graph.value([0, 0]))
+    assert lost <= 1.2e-16
+    assert digits == 0 or lost <= 2 * scale * 10.0**-digits
+    caplog.clear()
+    formats.write(graph, tmp_path / "m.LG")
+    formats.write(FactorGraph.from_tables([2, 2], [(0, 1)], [theta / scale]), tmp_path / f"m{suffix}")
+    formats.write(FactorGraph.from_tables([2, 2], [], []), tmp_path / f"m{suffix}")
+    assert formats.read(tmp_path / "m.LG").value([0, 0]) == graph.value([0, 0])
+    assert caplog.text == ""

@@ -308,7 +308,7 @@ def test_what_a_state_loses_is_a_bound_on_the_labellings_that_take_it() -> None:
     admm.engine.begin(admm.engine.layout.compress(np.full(problem.n_states, 1 / 3)), admm.first_rho)
     found = admm.advance(30)
     best = Incumbent(graph, np.zeros(9, dtype=np.int64), found.bound)
-    tree = Tree(admm, AD3(branch_and_bound=True).branching_options, best, problem)
+    tree = Tree(admm, AD3(branch_and_bound=True).branching_options, best, problem, 1e-6)
     limits = found.bound - tree.losses()
     for i in range(graph.n_vars):
         for k in range(3):
@@ -325,7 +325,7 @@ def test_decisions_bind_and_their_bonus_is_taken_off_the_bound(states: int, side
     admm.engine.begin(admm.engine.layout.compress(np.full(problem.n_states, 1 / states)), admm.first_rho)
     found = admm.advance(200)
     best = Incumbent(graph, np.zeros(problem.n_vars, dtype=np.int64), found.bound)
-    tree = Tree(admm, AD3(branch_and_bound=True).branching_options, best, problem)
+    tree = Tree(admm, AD3(branch_and_bound=True).branching_options, best, problem, 1e-6)
     assert tree.node is not None
     tree.branch(tree.node, found.bound)
     tree.node = None

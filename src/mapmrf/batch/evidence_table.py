@@ -11,12 +11,15 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from mapmrf.batch.many import BatchOptions, stream
 from mapmrf.batch.tasks import Outcome
 from mapmrf.errors import FormatError, MapMRFError, UnknownName
 from mapmrf.formats.files import AnyPath, plain_name, read_bytes
 from mapmrf.graph import FactorGraph
 from mapmrf.method import Method
+from mapmrf.names import find_state, index_of
 from mapmrf.registry import DEFAULT_METHOD
 
 Row = dict[int | str, int | str]
@@ -49,7 +52,8 @@ def solve_rows(
     table
         A CSV or TSV file with a header line, a list of dicts (one per row), or a mapping column -> values such as a
         data frame. Columns are variables by name or index, values are states by name or index; text that could be
-        either is read as a name. Empty text, None and nan mean that the variable is not observed.
+        either is read as a name, and True and False are the states that are called so. Empty text, None and nan mean
+        that the variable is not observed.
     method, jobs, backend, progress, seeds, **options
         As for `solve_many`, with one seed per row.
 
@@ -214,8 +218,9 @@ class _RowParser:
             return None
         names = self.graph.names
         states = names.states[i] if names is not None and names.states else ()
-        if isinstance(value, str) and value in states:
-            return states.index(value)
+        named = find_state(states, value) if isinstance(value, str | bool | np.bool_) else None
+        if named is not None:
+            return named
         index = _integer(value)
         if index is not None and 0 <= index < self.graph.card[i]:
             return index
@@ -235,9 +240,9 @@ def _missing(value: Any) -> bool:
 
 
 def _integer(value: Any) -> int | None:
-    """Convert to an integer, also from 1.0 as in tables with gaps."""
-    if isinstance(value, numbers.Integral):
-        return int(value)
+    """Convert to an integer, also from 1.0 as in tables with gaps; a bool is no number."""
+    if isinstance(value, numbers.Integral | bool | np.bool_):
+        return index_of(value)
     try:
         number = float(value)
     except (TypeError, ValueError):

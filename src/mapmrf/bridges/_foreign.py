@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Hashable, Sequence
 from typing import Any
 
+import numpy as np
+
 from mapmrf.errors import GraphError
 from mapmrf.graph import FactorGraph, Names
 
@@ -45,10 +47,23 @@ def names_of(variables: Sequence[Hashable], states: Sequence[Sequence[Hashable]]
     if states is None:
         return Names(named)
     same: dict[tuple[Hashable, ...], tuple[str, ...]] = {}
+    found = []
     for name, some in zip(named, states, strict=True):
-        if tuple(some) not in same:
-            same[tuple(some)] = texts(some, f"states of variable {name!r}")
-    return Names(named, tuple(same[tuple(some)] for some in states))
+        key = tuple((type(state), state) for state in some)  # (False, True) == (0, 1)
+        if key not in same:
+            same[key] = texts(some, f"states of variable {name!r}")
+        found.append(same[key])
+    return Names(named, tuple(found))
+
+
+def place_of(label: object, labels: Sequence[Hashable]) -> int | None:
+    """Place of a label; None if there is none. True and 1 are different labels, although they are equal."""
+    same = (k for k, each in enumerate(labels) if each == label and _is_bool(each) == _is_bool(label))
+    return next(same, None)
+
+
+def _is_bool(label: object) -> bool:
+    return isinstance(label, bool | np.bool_)
 
 
 def labels_of(graph: FactorGraph) -> list[Hashable]:

@@ -14,6 +14,7 @@ from mapmrf.bridges._foreign import labels_of, names_of, need
 from mapmrf.errors import GraphError
 from mapmrf.graph import FactorGraph
 from mapmrf.graph_checks import as_array
+from mapmrf.names import index_of
 from mapmrf.rewriting import refuse_constraints
 
 Scope = tuple[Hashable, ...]
@@ -172,13 +173,20 @@ def _node(node: Hashable, data: dict[str, Any], unary: str) -> tuple[Floats, Seq
     if unary in data:
         block = as_array(data[unary], f"{unary!r} of node {node!r}")
     elif "card" in data or states is not None:
-        block = np.zeros(int(data["card"]) if states is None else len(states))
+        block = np.zeros(_card(node, data["card"]) if states is None else len(states))
     else:
         raise GraphError(f"node {node!r} has no attribute {unary!r}, 'card' or 'states'")
     if block.ndim != 1 or (states is not None and len(states) != len(block)):
         expected = "one number per state" if states is None else f"one number for each of {len(states)} states"
         raise GraphError(f"{unary!r} of node {node!r} has shape {block.shape}, expected {expected}")
     return block, states
+
+
+def _card(node: Hashable, given: object) -> int:
+    card = index_of(given)
+    if card is None:
+        raise GraphError(f"'card' of node {node!r} is {given!r}, expected a whole number")
+    return card
 
 
 def _factor_nodes(graph: Any) -> Iterator[tuple[Scope, Any, float]]:

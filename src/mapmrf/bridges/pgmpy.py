@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.bridges._foreign import labels_of, names_of, need, states_of
+from mapmrf.bridges._foreign import labels_of, names_of, need, place_of, states_of
 from mapmrf.engines.elimination.sum_out import sum_out
 from mapmrf.errors import GraphError, OptionError, UnknownName, UnsupportedModel
 from mapmrf.formats.bayes import network_of
@@ -75,16 +75,18 @@ class _PgmpyModel:
 
     def place(self, variable: Any) -> int:
         """Index of a variable."""
-        if variable not in self.variables:
+        found = place_of(variable, self.variables)
+        if found is None:
             raise UnknownName(f"no variable is named {variable!r}")
-        return self.variables.index(variable)
+        return found
 
     def state(self, i: int, state: Any) -> int:
         """Index of a state of a variable."""
-        if state not in self.states[i]:
+        found = place_of(state, self.states[i])
+        if found is None:
             known = ", ".join(map(repr, self.states[i][:8]))
             raise UnknownName(f"variable {self.variables[i]!r} has no state named {state!r}; known: {known}")
-        return self.states[i].index(state)
+        return found
 
 
 def _read(model: Any, more: Iterable[Any] = ()) -> _PgmpyModel:
@@ -151,13 +153,17 @@ def _logs(values: Any, scope: list[Hashable]) -> Floats:
 def _note_states(states: dict[Hashable, list[Hashable]], variable: Hashable, size: int, found: Any) -> None:
     """Keep the names of a variable's states; names replace mere numbers."""
     numbers: list[Hashable] = list(range(size))
+
+    def is_named(some: list[Hashable]) -> bool:
+        return some != numbers or any(isinstance(each, bool | np.bool_) for each in some)  # [False, True] == [0, 1]
+
     named = numbers if found is None else list(found)
     if len(named) != size:
         raise GraphError(f"variable {variable!r}: {len(named)} state names for {size} states")
     known = states.get(variable, numbers)
-    if known not in (numbers, named) and named != numbers:
+    if is_named(known) and is_named(named) and known != named:
         raise GraphError(f"the states of variable {variable!r} are {known} in one factor, {named} in another")
-    states[variable] = known if named == numbers else named
+    states[variable] = named if is_named(named) else known
 
 
 def _order(model: Any, shapes: Mapping[Hashable, int]) -> list[Hashable]:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from mapmrf.arrays import Floats, Ints
 from mapmrf.errors import GraphError
 from mapmrf.graph import FactorGraph
-from mapmrf.graph_checks import as_array
+from mapmrf.graph_checks import as_array, as_ints
 from mapmrf.quick import QUICK, Inference, infer
 
 
@@ -66,7 +66,11 @@ def inference_dispatch(
     if unary.ndim < 2:
         raise GraphError(f"unary_potentials has shape {unary.shape}, expected (..., n_states)")
     graph = FactorGraph.from_pairwise(unary.reshape(-1, unary.shape[-1]), edges, pairwise_potentials)
-    start = None if initial is None else np.asarray(initial).ravel()
+    start = None if initial is None else as_ints(initial, "initial")
+    if start is not None:
+        if start.ndim != 1 and start.shape != unary.shape[:-1]:
+            raise GraphError(f"initial has shape {start.shape}, expected {unary.shape[:-1]}")
+        start = start.ravel()
     result = infer(graph, inference_method, initial=start, time_limit=time_limit, seed=seed)
     labels = result.labels.reshape(unary.shape[:-1])
     return (labels, -result.value) if return_energy else labels

@@ -17,6 +17,7 @@ from mapmrf.bridges._foreign import need
 from mapmrf.bridges.dimod import from_bqm, from_dqm, from_polynomial, variables_of
 from mapmrf.errors import GraphError, OptionError
 from mapmrf.graph import FactorGraph
+from mapmrf.graph_checks import as_ints
 from mapmrf.method import Method
 from mapmrf.registry import DEFAULT_METHOD, make_method
 from mapmrf.result import Result, Status, relative_gap
@@ -157,14 +158,14 @@ def _labels(state: Mapping[Any, Any], labels: list[Any], values: Ints | None) ->
     missing = [label for label in labels if label not in state]
     if missing:
         raise GraphError(f"initial_state has no value for variable {missing[0]!r}")
-    given = np.array([state[label] for label in labels], dtype=np.int64)
+    given = np.array([state[label] for label in labels])
     if values is None:
-        return given
+        return as_ints(given, "initial_state")
     wrong = np.flatnonzero(~np.isin(given, values))
     if len(wrong):
         expected = " or ".join(map(str, values.tolist()))
         raise GraphError(f"initial_state of {labels[wrong[0]]!r} is {given[wrong[0]]}, expected {expected}")
-    return np.searchsorted(values, given)
+    return np.searchsorted(values, given.astype(np.int64))
 
 
 def _sample_set(results: list[Result], labels: list[Any], values: Ints | None, model: Any, vartype: Any) -> Any:

@@ -53,6 +53,7 @@ class CommandGroup(click.Group):
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         """Run a command and exit with its code."""
         extra["standalone_mode"] = False
+        _open_streams()
         with Interrupts(signal.SIGINT, signal.SIGTERM) as interrupts, keeping_old():
             try:
                 begin_work()
@@ -72,6 +73,13 @@ class CommandGroup(click.Group):
                 sys.stdout.flush()
             settle(code)
             sys.exit(code)
+
+
+def _open_streams() -> None:
+    """Replace standard streams that are closed (``>&-``), so that no file that is opened takes their numbers."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _check_space() -> None:

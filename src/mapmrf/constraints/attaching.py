@@ -10,7 +10,7 @@ from mapmrf.arrays import Ints
 from mapmrf.constraints.flat import EVERY_STATE, ConstraintKind, Constraints, one_constraint
 from mapmrf.constraints.statements import Constraint, Indicator
 from mapmrf.errors import GraphError, MapMRFError
-from mapmrf.names import Names, locate_state, locate_variable
+from mapmrf.names import Names, find_state, index_of, locate_state, locate_variable
 
 
 def attach(stated: Iterable[Constraint], names: Names | None, card: Ints) -> Constraints | None:
@@ -43,7 +43,7 @@ def _located(constraint: Constraint, names: Names | None, card: Ints) -> Constra
     if constraint.indicators is None:
         pairs = _every(constraint.label, names, card)
     elif different:
-        pairs = [(_variable(each, names, card), EVERY_STATE) for each in constraint.indicators]
+        pairs = [(locate_variable(names, card, each), EVERY_STATE) for each in constraint.indicators]
     else:
         pairs = [_pair(each, names, card) for each in constraint.indicators]
     seen: set[tuple[int, int]] = set()
@@ -58,45 +58,29 @@ def _located(constraint: Constraint, names: Names | None, card: Ints) -> Constra
 
 def _every(label: int | str | None, names: Names | None, card: Ints) -> list[tuple[int, int]]:
     """All variables with a state."""
-    if isinstance(label, bool) or not isinstance(label, int | str | np.integer):
-        raise GraphError(f"the label is {label!r}, expected an index or a name")
-    if not isinstance(label, str):
-        found = [(i, int(label)) for i in np.flatnonzero((card > label) & (label >= 0)).tolist()]
-    else:
+    if isinstance(label, str | bool | np.bool_):
         states = () if names is None or names.states is None else names.states
-        found = [(i, mine.index(label)) for i, mine in enumerate(states) if label in mine]
+        found = [(i, k) for i, mine in enumerate(states) if (k := find_state(mine, label)) is not None]
+    elif (index := index_of(label)) is None:
+        raise GraphError(f"the label is {label!r}, expected an index or a name")
+    else:
+        found = [(i, index) for i in np.flatnonzero((card > index) & (index >= 0)).tolist()]
     if not found:
         raise GraphError(f"no variable has a state {label!r}")
     return found
 
 
-def _variable(variable: object, names: Names | None, card: Ints) -> int:
-    if isinstance(variable, str):
-        return locate_variable(names, card, variable)
-    if isinstance(variable, bool) or not isinstance(variable, int | np.integer):
-        raise GraphError(f"{variable!r} is not a variable, expected an index or a name")
-    if not 0 <= variable < len(card):
-        raise GraphError(f"variable {variable} does not exist, expected 0 to {len(card) - 1}")
-    return int(variable)
-
-
 def _pair(indicator: Indicator, names: Names | None, card: Ints) -> tuple[int, int]:
     """Variable and state by index."""
     if not isinstance(indicator, tuple):
-        i = _variable(indicator, names, card)
+        i = locate_variable(names, card, indicator)
         if card[i] != 2:
             raise GraphError(f"variable {indicator!r} has {card[i]} states: specify one as ({indicator!r}, state)")
         return i, 1
     if len(indicator) != 2:
         raise GraphError(f"{indicator!r} is not an indicator, expected a pair (variable, state)")
-    i, state = _variable(indicator[0], names, card), indicator[1]
-    if isinstance(state, str):
-        return i, locate_state(names, card, i, state)
-    if isinstance(state, bool) or not isinstance(state, int | np.integer):
-        raise GraphError(f"state {state!r} of variable {indicator[0]!r}: expected an index or a name")
-    if not 0 <= state < card[i]:
-        raise GraphError(f"variable {indicator[0]!r} has no state {state}, expected 0 to {card[i] - 1}")
-    return i, int(state)
+    i = locate_variable(names, card, indicator[0])
+    return i, locate_state(names, card, i, indicator[1])
 
 
 def extreme_sums(constraints: Constraints, c: int, card: Ints) -> tuple[float, float]:

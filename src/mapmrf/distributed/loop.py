@@ -125,10 +125,12 @@ def solve(
     ranks = find_ranks(comm)
     folder = parts if isinstance(parts, PartFolder) else PartFolder(parts)
     model = PartedModel.read(ranks, folder)
-    start = Start() if initial is None else Start(together(ranks, lambda: model.pick(np.asarray(initial))))
+    tolerance = GapTolerance.of(gap_tolerance, abs_gap_tolerance)
+    labels = None if initial is None else together(ranks, lambda: model.pick(np.asarray(initial)))
+    start = Start(labels, gap_tolerance=tolerance.of_proofs)
     where = None if checkpoint is None else Checkpoints.at(checkpoint, every, resume, (chosen, seed, folder.checksums))
     polisher = None if polish is None else make_method(polish, {})
-    limits = Limits(time_limit, GapTolerance.of(gap_tolerance, abs_gap_tolerance), where, polisher, part_bound)
+    limits = Limits(time_limit, tolerance, where, polisher, part_bound)
     listeners = [] if callback is None or ranks.rank else [callback]
     with interrupts.Interrupts(signal.SIGINT, signal.SIGTERM), RankWatch(ranks), ExitStack() as stack:
         if progress and ranks.rank == 0:

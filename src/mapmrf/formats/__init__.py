@@ -18,9 +18,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol, cast
 
+import numpy as np
+
 from mapmrf.errors import FormatError, GraphError, MapMRFError, OptionError
 from mapmrf.formats.budget import spending as _spending
 from mapmrf.formats.files import AnyPath, plain_name, read_bytes
+from mapmrf.formats.files import reading_once as _reading_once
 from mapmrf.formats.names import names_lost
 from mapmrf.graph import FactorGraph
 from mapmrf.plugins import declared, load
@@ -53,7 +56,8 @@ def read(
     Parameters
     ----------
     path
-        The file; its suffix determines the format. With an unknown suffix, it is recognised by its content if possible.
+        The file, or ``"-"`` for standard input; its suffix determines the format. With an unknown suffix, and for
+        pipes, it is recognised by its content if possible.
     evidence
         Observed variables: an evidence file, of which the first sample is used, or a mapping variable -> state.
     values
@@ -84,7 +88,7 @@ def read(
     """
     _check_values(values)
     path = Path(path)
-    with _spending(max_bytes):
+    with _spending(max_bytes), _reading_once(), np.errstate(over="ignore"):
         graph = _format_to_read(path).read(path, values=values)
         if evidence is None:
             return graph
@@ -137,8 +141,9 @@ def write(graph: FactorGraph, path: AnyPath, *, values: str | None = None) -> No
     if graph.weight is not None and not getattr(known, "WEIGHTS", False):
         n_before, graph = graph.n_tables, graph.expanded()
         _log.info("%s: the format has no weights: written as %d tables instead of %d", path, graph.n_tables, n_before)
-    known.write(graph, path, values=values)
-    lost = getattr(known, "losses", names_lost)(graph)
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, for which writers check
+        known.write(graph, path, values=values)
+        lost = getattr(known, "losses", names_lost)(graph)
     if lost:
         _log.warning("%s: %s", path, "; ".join(lost))
 

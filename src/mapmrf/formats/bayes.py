@@ -125,10 +125,11 @@ def network_of(path: Path, graph: FactorGraph) -> list[ConditionalTable]:
 
 def _root(path: Path, graph: FactorGraph, i: int) -> Floats:
     probability: Floats = np.exp(graph.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]])
-    if not abs(probability.sum() - 1.0) <= _SUM_TOL:
+    total = probability.sum()
+    if not abs(total - 1.0) <= _SUM_TOL:
         raise FormatError(
             f"{path}: not a Bayesian network: variable {i} is not the child of a factor, and its potentials sum to "
-            f"{probability.sum():.6g} instead of 1"
+            f"{total:.6g} instead of 1"
         )
     return probability
 

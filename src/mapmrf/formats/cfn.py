@@ -391,6 +391,7 @@ def _names(model: _CfnModel) -> Names:
 
 def _decimals(graph: FactorGraph) -> tuple[int, bool, float]:
     """Decimals to write, whether they are exact, and the sum of the largest magnitudes of costs."""
+    graph.check_sums()
     total = abs(graph.constant) if np.isfinite(graph.constant) else 0.0
     for theta, ptr, of in (
         (graph.theta_v, graph.var_ptr, np.arange(graph.n_vars)),

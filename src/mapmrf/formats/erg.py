@@ -1,12 +1,14 @@
-"""The Ergo format of the UAI evaluations 2006 and 2008, ``.erg``: Bayesian networks without names.
+"""The Ergo format of the UAI evaluations 2006 and 2008, ``.erg``: Bayesian networks.
 
 Comments are ``/* ... */``. The tokens are the number of variables, their cardinalities, for each variable the number
 of its parents and these, then for each variable the size of its table and the entries: the last parent runs faster
-than the first, and the variable itself fastest.
+than the first, and the variable itself fastest. Two sections with names may follow, each after its comment:
+``/* Names */``, a line for each variable, and ``/* Labels */``, a line with the names of its states.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,19 +21,23 @@ from mapmrf.errors import FormatError
 from mapmrf.formats import scales, tokens, uai
 from mapmrf.formats._tables import MOST_COUNT, MOST_STATES, Factors, build, check_states, table_sizes
 from mapmrf.formats.bayes import ConditionalTable, write_network
-from mapmrf.formats.files import AnyPath
+from mapmrf.formats.files import AnyPath, read_bytes
+from mapmrf.formats.names import Allowed, fitting_names, names_replaced
 from mapmrf.formats.quadratic import numbers_of
-from mapmrf.formats.tokens import NumberFile, read_text
-from mapmrf.graph import FactorGraph
+from mapmrf.formats.tokens import NumberFile
+from mapmrf.graph import FactorGraph, Names
 
 SUFFIXES = (".erg",)
 
-_COMMENT = re.compile(rb"/\*.*?\*/", re.DOTALL)
+_SECTION = re.compile(rb"/\*\s*(names|labels)\s*\*/", re.IGNORECASE)
+_STARTS = re.compile(rb"\s*(/\*|\d+\s[\d\s]*/\*)")
+_NAMES = Allowed(re.compile(r"(?!.*(/\*|\*/))\S+"))
+_log = logging.getLogger("mapmrf")
 
 
 def sniff(data: bytes) -> bool:
-    """Return whether a file of unknown name starts with a comment of this format."""
-    return data.lstrip().startswith(b"/*")
+    """Return whether a file of unknown name starts with a comment of this format, or has one after whole numbers."""
+    return _STARTS.match(data) is not None
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -63,16 +69,47 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     factors = Factors(scope_ptr, scope, np.arange(n_vars), table_ptr, theta_t)
     layout = uai.UaiLayout(card, scope_ptr, scope, at, start, size, np.zeros(n_vars, dtype=bool))
     uai.warn_about_rows(path, layout, uai.UaiTables(factors.table_of, table_ptr, theta_t))
-    return build(path, card, factors)
+    return build(path, card, factors, _names(path, card))
 
 
 def _text(path: AnyPath) -> bytes:
-    """The text with comments blanked out, so that positions do not change."""
-    text = _COMMENT.sub(lambda match: re.sub(rb"[^\n]", b" ", match[0]), read_text(path))
-    if b"/*" in text:
-        line = text.count(b"\n", 0, text.index(b"/*")) + 1
-        raise FormatError(f"{path}: line {line}: found a comment without an end, expected '*/'")
-    return text
+    """The part with numbers, with comments blanked out, so that positions do not change."""
+    return tokens.without_c_comments(path, tokens.without_comments(path, _SECTION.split(read_bytes(path), 1)[0]))
+
+
+def _names(path: Path, card: Ints) -> Names | None:
+    """Names of the variables and states, if the file has such sections; names that are not unique are left out."""
+    _, *sections = _SECTION.split(read_bytes(path))
+    kinds = [kind.lower() for kind in sections[::2]]
+    if not kinds:
+        return None
+    found = dict(zip(kinds, (_lines(path, section) for section in sections[1::2]), strict=True))
+    variables = tuple(found.get(b"names", ()))
+    if b"names" not in found:
+        variables = tuple(f"x{i}" for i in range(len(card)))
+    if len(variables) != len(card):
+        raise FormatError(f"{path}: found {len(variables)} names, expected one line for each of {len(card)} variables")
+    if len(set(variables)) < len(variables):
+        _log.warning("%s: two variables have the same name, so all names are left out", path)
+        return None
+    if b"labels" not in found:
+        return Names(variables)
+    rows = [tuple(line.split()) for line in found[b"labels"]]
+    if len(rows) != len(card):
+        raise FormatError(f"{path}: found labels of {len(rows)} variables, expected a line for each of {len(card)}")
+    for name, row, n in zip(variables, rows, card.tolist(), strict=True):
+        if len(row) != n:
+            raise FormatError(f"{path}: labels of variable {name!r}: found {len(row)}, expected {n}")
+        if len(set(row)) < n:
+            _log.warning("%s: two states of %r have the same name, so the names of states are left out", path, name)
+            return Names(variables)
+    return Names(variables, tuple(rows))
+
+
+def _lines(path: Path, section: bytes) -> list[str]:
+    """The lines of a section that are not blank."""
+    lines = tokens.without_c_comments(path, section).decode("utf-8", "replace").splitlines()
+    return [line.strip() for line in lines if line.strip()]
 
 
 class _ErgFile(NumberFile):
@@ -119,13 +156,18 @@ def _table_places(file: NumberFile, at: int, states: Ints, scope_ptr: Ints) -> t
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
+def losses(graph: FactorGraph) -> list[str]:
+    """Describe what a file of this format cannot represent."""
+    return names_replaced(graph, _NAMES)
+
+
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     """Write a Bayesian network with 17 digits; raise FormatError if the graph is not one."""
     write_network(path, graph, values, _network_text)
 
 
 def _network_text(graph: FactorGraph, tables: list[ConditionalTable]) -> Iterator[str]:
-    """Yield the file from the number of variables to the last table."""
+    """Yield the file from the number of variables to the last name."""
     ordered = sorted(tables, key=lambda table: table.child)
     yield f"/* Number of variables */\n{graph.n_vars}\n/* Cardinalities */\n{' '.join(map(str, graph.card.tolist()))}\n"
     yield "/* Parents */\n"
@@ -135,3 +177,10 @@ def _network_text(graph: FactorGraph, tables: list[ConditionalTable]) -> Iterato
     for table in ordered:
         rows = table.probability.reshape(-1, int(graph.card[table.child])).tolist()
         yield f"{table.probability.size}\n" + "".join([" ".join(f"{p:.17g}" for p in row) + "\n" for row in rows])
+    if graph.names is None:
+        return
+    names = fitting_names(graph, _NAMES)
+    yield "/* Names */\n" + "".join(f"{name}\n" for name in names.variables)
+    if graph.names.states is not None:
+        labels = [states or map(str, range(r)) for states, r in zip(names.states or (), graph.card, strict=True)]
+        yield "/* Labels */\n" + "".join(" ".join(row) + "\n" for row in labels)

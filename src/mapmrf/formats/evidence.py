@@ -6,10 +6,11 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
-from mapmrf.errors import FormatError, MapMRFError
+from mapmrf.errors import FormatError, GraphError, MapMRFError
 from mapmrf.formats.files import AnyPath, read_bytes, write_bytes
-from mapmrf.formats.tokens import read_text, shown, whole_number
+from mapmrf.formats.tokens import shown, whole_number, without_c_comments, without_comments
 from mapmrf.graph import FactorGraph
+from mapmrf.names import index_of
 
 Evidence = dict[int, int]
 
@@ -19,7 +20,8 @@ def read_evidence(path: AnyPath, graph: FactorGraph) -> list[Evidence]:
 
     The layouts are ``k  v x  v x ...`` (2006, 2008, since 2014) and ``m`` followed by m samples ``n  v x  v x ...``
     (2010, 2011). The number of tokens decides; if both fit, the first that is valid for the model. An
-    empty file, or just 0, is a sample without observations. A JSON object ``{variable: state, ...}``, or a list of
+    empty file, or just 0, is a sample without observations. Comments are ``/* ... */``, ``# ...`` and lines
+    ``c ...``. A JSON object ``{variable: state, ...}``, or a list of
     such objects, has variables and states by name or index.
 
     Parameters
@@ -48,7 +50,7 @@ def read_evidence(path: AnyPath, graph: FactorGraph) -> list[Evidence]:
     data = read_bytes(path).removeprefix(b"\xef\xbb\xbf")
     if data.lstrip()[:1] in (b"{", b"["):
         return _named_samples(path, data, graph)
-    tokens = _whole_numbers(path)
+    tokens = _whole_numbers(path, data)
     if tokens in ([], [0]):
         return [{}]
     layouts = [layout for layout in (_one_sample(tokens), _many_samples(tokens)) if layout is not None]
@@ -87,8 +89,15 @@ def write_evidence(path: AnyPath, evidence: Mapping[int, int] | Sequence[Mapping
 
 
 def _line(sample: Mapping[int, int]) -> str:
-    pairs = (f" {int(variable)} {int(state)}" for variable, state in sample.items())
+    pairs = (f" {_index(variable, 'variable')} {_index(state, 'state')}" for variable, state in sample.items())
     return f"{len(sample)}{''.join(pairs)}\n"
+
+
+def _index(value: object, what: str) -> int:
+    found = index_of(value)
+    if found is None:
+        raise GraphError(f"evidence has the {what} {value!r}, expected an index")
+    return found
 
 
 def _named_samples(path: AnyPath, data: bytes, graph: FactorGraph) -> list[Evidence]:
@@ -112,7 +121,7 @@ def _named_sample(path: AnyPath, pairs: tuple[tuple[str, object], ...], graph: F
     known = graph.names.place if graph.names is not None else {}
     for name, state in pairs:
         variable = int(name) if name not in known and re.fullmatch("[0-9]{1,10}", name) else name
-        if not isinstance(state, int | str) or isinstance(state, bool):
+        if not isinstance(state, int | str):
             raise FormatError(f"{path}: state of {name!r}: found {str(state)[:40]}, expected a name or an index")
         try:
             i, k = graph.locate(variable, state)
@@ -124,9 +133,10 @@ def _named_sample(path: AnyPath, pairs: tuple[tuple[str, object], ...], graph: F
     return sample
 
 
-def _whole_numbers(path: AnyPath) -> list[int]:
+def _whole_numbers(path: AnyPath, data: bytes) -> list[int]:
     numbers = []
-    for place, token in enumerate(read_text(path).split(), start=1):
+    text = without_c_comments(path, without_comments(path, data))
+    for place, token in enumerate(text.split(), start=1):
         number = whole_number(token)
         if number is None:
             raise FormatError(f"{path}: token {place}: found {shown(token)}, expected a whole number of at least 0")

@@ -8,9 +8,12 @@ import gzip
 import io
 import lzma
 import os
+import stat
+import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -44,8 +47,21 @@ def plain_name(path: AnyPath) -> str:
     return name.removesuffix(compression(path))
 
 
+_PIPED: ContextVar[dict[str, bytes] | None] = ContextVar("mapmrf_piped", default=None)
+
+
+@contextlib.contextmanager
+def reading_once() -> Iterator[None]:
+    """Keep what comes through pipes: readers look at a file repeatedly, to recognise its format and to name a token."""
+    token = _PIPED.set({})
+    try:
+        yield
+    finally:
+        _PIPED.reset(token)
+
+
 def read_bytes(path: AnyPath) -> bytes:
-    """Read a file, decompressed if its name or its first bytes show that it is compressed.
+    """Read a file, decompressed if its name or its first bytes show that it is compressed; ``-`` is standard input.
 
     Raises
     ------
@@ -53,8 +69,12 @@ def read_bytes(path: AnyPath) -> bytes:
         If the file cannot be opened, its compressed content is damaged or truncated, or it exceeds the budget.
     """
     try:
-        charge(path, os.stat(path).st_size, "the file")
-        data = Path(path).read_bytes()
+        name = os.fspath(path)
+        if name == "-" or not (stat.S_ISREG((about := os.stat(path)).st_mode) or stat.S_ISDIR(about.st_mode)):
+            data = _piped(name)
+        else:
+            charge(path, about.st_size, "the file")
+            data = Path(path).read_bytes()
     except (OSError, ValueError) as error:
         if isinstance(error, FormatError):
             raise
@@ -63,21 +83,36 @@ def read_bytes(path: AnyPath) -> bytes:
     if not kind:
         return data
     try:
-        return _decompressed(path, kind, data)
+        with _OPEN[kind](io.BytesIO(data)) as file:
+            return _pieces(path, file, "its decompressed content")
     except _CORRUPT as error:
         if isinstance(error, FormatError):
             raise
         raise FormatError(f"{path}: damaged or truncated {kind} file: {_reason(error)}") from None
 
 
-def _decompressed(path: AnyPath, kind: str, data: bytes) -> bytes:
-    """The content of a compressed file, charged piece by piece: a few bytes may expand to very many."""
+def _piped(name: str) -> bytes:
+    """The content of a pipe, a terminal or standard input, which can be read only once."""
+    kept = _PIPED.get()
+    if kept is not None and name in kept:
+        return kept[name]
+    if name == "-":
+        data = _pieces(name, sys.stdin.buffer, "standard input")
+    else:
+        with Path(name).open("rb") as file:
+            data = _pieces(name, file, "the file")
+    if kept is not None:
+        kept[name] = data
+    return data
+
+
+def _pieces(path: AnyPath, file: IO[bytes], what: str) -> bytes:
+    """The content of a file of unknown size, charged piece by piece: a few bytes may expand to very many."""
     pieces, size = [], 0
-    with _OPEN[kind](io.BytesIO(data)) as file:
-        while piece := file.read(_PIECE):
-            size += len(piece)
-            charge(path, 2 * size, "its decompressed content")  # the pieces, and their concatenation
-            pieces.append(piece)
+    while piece := file.read(_PIECE):
+        size += len(piece)
+        charge(path, 2 * size, what)  # the pieces, and their concatenation
+        pieces.append(piece)
     return b"".join(pieces)
 
 

@@ -169,7 +169,7 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     """Write a factor graph of libDAI with 17 digits; an isolated variable gets a neutral factor."""
     values = values or "potential"
     try:
-        constant, unary, tables = scales.from_log(graph, values)
+        constant, unary, tables = scales.from_log(path, graph, values)
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from None
     neutral, absent = (1.0, 0.0) if values == "potential" else (0.0, np.inf)

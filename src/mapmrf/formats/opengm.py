@@ -254,6 +254,10 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
         raise FormatError(f"{path}: values='potential', but this format is written with costs or logs")
     sign = 1.0 if values == "log" else -1.0
     model = explicit_model(graph)
+    try:
+        scales.check_allowed(model.theta)
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from None
     header = [*_VERSION, graph.n_vars, model.n_factors, 1, functions.EXPLICIT, model.n_functions, _FLOAT64]
     memory = io.BytesIO()
     with h5py.File(memory, "w") as file:

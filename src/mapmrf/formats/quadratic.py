@@ -145,6 +145,7 @@ def is_spin(graph: FactorGraph) -> bool:
 
 def terms_of(graph: FactorGraph, spin: bool) -> Terms:
     """Energies as terms, linear ones first: non-zero ones, and those of variables without any other term."""
+    graph.check_sums()
     unary = graph.theta_v.reshape(-1, 2)
     t00, t01, t10, t11 = _pair_tables(graph)
     i, j = graph.scope.reshape(-1, 2).T.astype(np.int64)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
@@ -17,6 +20,9 @@ WRITTEN_FORBIDDEN = 1e39
 # Beyond these logs a potential overflows, or is denormal and loses digits.
 _LOWEST, _HIGHEST = np.log(np.finfo(np.float64).tiny), np.log(np.finfo(np.float64).max)
 _MODERATE = _HIGHEST / 2
+#: Range of the log potentials below which fewer than 12 digits of them survive as potentials.
+_FEW_DIGITS = 1e-4
+_log = logging.getLogger("mapmrf")
 
 _EXPECTED = {
     "potential": "a finite potential of at least 0 (logs and costs need values='log' or values='cost')",
@@ -60,8 +66,8 @@ def to_log(numbers: Floats, values: str) -> None:
         numbers[numbers <= -FORBIDDEN] = -np.inf
 
 
-def from_log(graph: FactorGraph, values: str) -> tuple[float, Floats, Floats]:
-    """Return constant, unary entries and tables of a graph as the numbers to write.
+def from_log(path: Path, graph: FactorGraph, values: str) -> tuple[float, Floats, Floats]:
+    """Return constant, unary entries and tables of a graph as the numbers to write; log if they lose digits.
 
     Raises
     ------
@@ -69,6 +75,7 @@ def from_log(graph: FactorGraph, values: str) -> tuple[float, Floats, Floats]:
         If a number would be read back as something else.
     """
     if values == "potential":
+        _warn_about_digits(path, graph)
         return _potentials(graph)
     sign = 1.0 if values == "log" else -1.0
     parts = [_writable(part, sign) for part in (np.array([graph.constant]), graph.theta_v, graph.theta_t)]
@@ -92,11 +99,30 @@ def one_from_log(theta: float, values: str) -> float:
 
 def _writable(theta: Floats, sign: float) -> Floats:
     """Logs (sign 1) or costs (sign -1), without the word inf, which C++ readers cannot parse."""
+    check_allowed(theta)
     hard = theta == -np.inf
-    if np.any(theta[~hard] <= -FORBIDDEN):
-        raise FormatError(f"a finite log potential of {theta[~hard].min():g} would be read back as forbidden")
     numbers: Floats = np.where(hard, -WRITTEN_FORBIDDEN, theta) * sign
     return numbers + 0.0  # no "-0"
+
+
+def check_allowed(theta: Floats) -> None:
+    """Raise FormatError for a finite log potential that would be read back as forbidden."""
+    allowed = theta[theta > -np.inf]
+    if allowed.min(initial=0.0) <= -FORBIDDEN:
+        raise FormatError(f"a finite log potential of {allowed.min():g} would be read back as forbidden")
+
+
+def _warn_about_digits(path: Path, graph: FactorGraph) -> None:
+    """Log if potentials are so close to each other that their logs, which solvers add up, lose digits.
+
+    A number near 1 has 16 digits, so its log is known to 1e-16, and a log of 1e-9 has 7 digits.
+    """
+    if graph.unit < _FEW_DIGITS:
+        digits = max(0, round(math.log10(graph.unit / np.finfo(np.float64).epsneg)))
+        _log.warning(
+            "%s: log potentials that differ by at most %.1g keep %d digits as potentials: write .LG (logs) to keep all",
+            path, graph.unit, digits,
+        )  # fmt: skip
 
 
 def _potentials(graph: FactorGraph) -> tuple[float, Floats, Floats]:

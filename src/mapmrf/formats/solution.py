@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Ints
-from mapmrf.errors import FormatError, OptionError
+from mapmrf.errors import FormatError, GraphError, OptionError
 from mapmrf.formats.files import AnyPath, compression, read_bytes, write_bytes
 from mapmrf.formats.tokens import shown, whole_number
 from mapmrf.graph import FactorGraph
+from mapmrf.graph_checks import as_ints
 
 _BEGIN = b"-BEGIN-"
 _HEADER = b"MPE\n"
@@ -136,7 +137,7 @@ def write_query_solution(path: AnyPath, variables: Sequence[int], labels: ArrayL
     ...     path.read_text()
     'MMAP\n2 4 1 2 0\n'
     """
-    pairs = zip(variables, np.asarray(labels).tolist(), strict=True)
+    pairs = zip(variables, as_ints(labels, "labels").tolist(), strict=True)
     text = " ".join(f"{i} {k}" for i, k in pairs)
     write_bytes(path, f"MMAP\n{len(variables)} {text}".rstrip().encode("ascii") + b"\n")
 
@@ -249,7 +250,10 @@ def _known_style(style: str) -> str:
 
 
 def _block(labels: ArrayLike, style: str) -> bytes:
-    numbers = np.asarray(labels, dtype=np.int64).tolist()
+    given = as_ints(labels, "labels")
+    if given.ndim != 1:
+        raise GraphError(f"labels have shape {given.shape}, expected one for each variable")
+    numbers = given.tolist()
     text = " ".join(map(str, [len(numbers), *numbers])) + "\n"
     return (text if style == "2014" else "1\n" + text).encode("ascii")
 

@@ -107,7 +107,7 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     values = values or "potential"
     graph, lists = _written_lists(path, graph)
     try:
-        numbers = scales.from_log(graph, values)
+        numbers = scales.from_log(path, graph, values)
         texts = [_list_text(each, values) for each in lists]
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from None

@@ -16,19 +16,33 @@ from mapmrf.formats.budget import FEW, charge
 from mapmrf.formats.files import AnyPath, read_bytes
 
 _COMMENT = re.compile(rb"(?m)#[^\n]*|^[ \t]*c(?!\S)[^\n]*")
+_C_COMMENT = re.compile(rb"/\*.*?\*/", re.DOTALL)
 NUMBER = re.compile(rb"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|inf(?:inity)?|nan)", re.IGNORECASE)
 TOKEN = re.compile(rb"\S+")
 
 
 def read_text(path: AnyPath) -> bytes:
     """Bytes of a text file with its comments (``c ...`` lines, ``# ...``) blanked out, positions unchanged."""
-    text = read_bytes(path)
+    return without_comments(path, read_bytes(path))
+
+
+def without_comments(path: AnyPath, text: bytes) -> bytes:
+    """Blank out ``c ...`` lines, ``# ...`` and the mark of UTF-8."""
     if text.startswith(b"\xef\xbb\xbf"):
         text = b"   " + text[3:]
     # Most files have no comments; searching for the two characters first is many times faster than the pattern.
     if b"#" in text or b"c" in text:
         charge(path, len(text), "its text without comments")
         text = _COMMENT.sub(lambda match: b" " * len(match[0]), text)
+    return text
+
+
+def without_c_comments(path: AnyPath, text: bytes) -> bytes:
+    """Blank out ``/* ... */``, positions unchanged."""
+    text = _C_COMMENT.sub(lambda match: re.sub(rb"[^\n]", b" ", match[0]), text)
+    if b"/*" in text:
+        line = text.count(b"\n", 0, text.index(b"/*")) + 1
+        raise FormatError(f"{path}: line {line}: found a comment without an end, expected '*/'")
     return text
 
 

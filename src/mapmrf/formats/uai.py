@@ -66,7 +66,7 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     """Write a UAI model (MARKOV) with 17 digits; potentials out of range are scaled into `constant`."""
     values = values or _usual_values(path)
     try:
-        numbers = scales.from_log(graph, values)
+        numbers = scales.from_log(path, graph, values)
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from None
     neutral = 1.0 if values == "potential" else 0.0

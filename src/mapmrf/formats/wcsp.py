@@ -281,6 +281,7 @@ class _WcspCosts:
 def _decimals(graph: FactorGraph) -> tuple[int, bool]:
     """Decimals to keep, such that the sum of all costs stays within 1e15, and whether they are exact."""
     parts = [(graph.theta_v, graph.var_ptr, np.ones(graph.n_vars)), (graph.theta_t, graph.table_ptr, _uses(graph))]
+    graph.check_sums()
     total = abs(graph.constant) if np.isfinite(graph.constant) else 0.0
     for theta, ptr, uses in parts:
         high, low = _extremes(theta, ptr)

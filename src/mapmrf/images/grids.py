@@ -178,6 +178,8 @@ def to_image(
     if found != expected and not (label_costs and found > expected):
         what = f"an image of shape {size}" if lattice.mask is None else f"the {expected} pixels of a mask"
         raise GraphError(f"{found} labels for {what}, expected {expected}{' and more' if label_costs else ''}")
+    if labels.ndim != 1 and labels.shape != size:
+        raise GraphError(f"labels have shape {labels.shape}, expected one axis, or {size}")
     labels = labels.reshape(-1)[:expected]
     if lattice.mask is None:
         return labels.reshape(size)

@@ -12,7 +12,8 @@ from scipy import sparse
 from mapmrf.arrays import Floats, Ints, short
 from mapmrf.errors import GraphError
 from mapmrf.graph import FactorGraph
-from mapmrf.graph_checks import as_array, as_ints
+from mapmrf.graph_builders import checked_edges
+from mapmrf.graph_checks import as_array
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,8 +91,8 @@ class LinearModel:
         """
         features = _unary_features(as_array(unary, "unary"), n_states)
         n, k, _ = features.shape
-        pairs = as_ints(edges, "edges").reshape(-1, 2)
-        basis = np.eye(k * k) if tables is None else as_array(tables, "tables").reshape(-1, k * k)
+        pairs = checked_edges(edges)
+        basis = np.eye(k * k) if tables is None else _basis(as_array(tables, "tables"), k)
         given = None if edge_features is None else as_array(edge_features, "edge_features")
         if given is not None and (given.ndim != 2 or len(given) != len(pairs)):
             raise GraphError(f"edge_features has shape {given.shape}, expected ({len(pairs)}, n_edge_features)")
@@ -174,6 +175,13 @@ def potential_counts(graph: FactorGraph, labels: Ints) -> Floats:
         places = len(graph.theta_v) + graph.table_ptr[graph.table_of].astype(np.int64) + inside
         counts += np.bincount(places, graph.weight, len(counts))
     return counts
+
+
+def _basis(tables: Floats, k: int) -> Floats:
+    """Basis tables of `k` states, one per row."""
+    if tables.ndim != 3 or tables.shape[1:] != (k, k):
+        raise GraphError(f"tables has shape {tables.shape}, expected (n_tables, {k}, {k})")
+    return tables.reshape(-1, k * k)
 
 
 def _unary_features(unary: Floats, n_states: int | None) -> Floats:

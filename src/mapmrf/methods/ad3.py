@@ -16,14 +16,14 @@ from mapmrf.engines.admm.hardening import harden, impossible
 from mapmrf.engines.admm.relaxation import ADMMRelaxation, RelaxationOptions
 from mapmrf.engines.admm.warm_start import load_multipliers, save_multipliers
 from mapmrf.engines.moves.counted_search import CountedSearch
-from mapmrf.gap import relative_gap
+from mapmrf.gap import is_closed
 from mapmrf.graph import FactorGraph
 from mapmrf.incumbent import Incumbent
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_above, check_at_least, check_choice, check_within
 from mapmrf.polytope import dense, integral
 from mapmrf.problem import Problem
-from mapmrf.result import GAP_TOLERANCE, Status
+from mapmrf.result import Status
 
 STEP_WORK = 2_000_000
 """Table entries touched per step: some tens of milliseconds."""
@@ -134,7 +134,7 @@ class AD3(Method):
     def start(self, problem: Problem, seed: int, initial: Start) -> AD3Run:
         """Build the engine; mu starts from the warm start or an earlier run, otherwise from uniform marginals."""
         graph = problem.graph
-        state = AD3Run(graph)
+        state = AD3Run(graph, initial.gap_tolerance)
         given = [] if initial.labels is None else [initial.labels]
         for labels in (segment_argmax(graph.theta_v, graph.var_ptr), *given):  # the loop already has these
             if self.branch_and_bound and state.incumbent is None:
@@ -193,7 +193,7 @@ class AD3(Method):
                 return Status.CONVERGED
             state.root = admm.engine.variables(), dense(problem, admm.engine.marginals_of(problem))
             assert state.incumbent is not None
-            state.tree = Tree(admm, self.branching_options, state.incumbent, problem)
+            state.tree = Tree(admm, self.branching_options, state.incumbent, problem, state.gap_tolerance)
             return None
         if at_rest:
             return Status.CONVERGED
@@ -250,6 +250,7 @@ class AD3Run:
     """
 
     graph: FactorGraph
+    gap_tolerance: float
     best_value: float = -math.inf
     best_bound: float = math.inf
     incumbent: Incumbent | None = None
@@ -274,8 +275,7 @@ class AD3Run:
     @property
     def certified(self) -> bool:
         """Whether the best bound proves the best labelling optimal."""
-        gap = relative_gap(self.best_value, self.best_bound, self.graph.unit)
-        return gap is not None and gap <= GAP_TOLERANCE and self.best_value > -math.inf
+        return is_closed(self.best_value, self.best_bound, self.graph.unit, self.gap_tolerance)
 
     def note(self, labels: Ints, value: float, bound: float) -> None:
         """Update the best value and bound, and the incumbent if branch and bound needs it."""

@@ -16,7 +16,7 @@ from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_above, check_at_least, check_choice
 from mapmrf.polytope import integral
 from mapmrf.problem import Problem
-from mapmrf.result import GAP_TOLERANCE, Status
+from mapmrf.result import Status
 
 STEP_WORK = 4_000_000
 """Approximate number of table entries processed per step: a few milliseconds."""
@@ -85,7 +85,7 @@ class ADSal(Method):
 
     def start(self, problem: Problem, seed: int, initial: Start) -> SmoothedRun:
         """Order the variables and lay out the factors accordingly, with zero messages."""
-        stopping = PassStopping(self.presolve_tol, GAP_TOLERANCE)
+        stopping = PassStopping(self.presolve_tol, initial.gap_tolerance)
         state = SmoothedRun(problem, VisitOrder.build(problem, self.order), stopping)
         if initial.labels is not None:
             state.offer(initial.labels)

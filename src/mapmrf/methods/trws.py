@@ -18,7 +18,7 @@ from mapmrf.engines.messages.visit_order import VariableOrder, VisitOrder
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_at_least, check_choice
 from mapmrf.problem import Problem
-from mapmrf.result import GAP_TOLERANCE, Status
+from mapmrf.result import Status
 
 STEP_WORK = 4_000_000
 """Approximate number of table entries processed per step: a few milliseconds."""
@@ -72,7 +72,7 @@ class TRWS(Method):
     def start(self, problem: Problem, seed: int, initial: Start) -> TRWSRun:
         """Order the variables and lay out the factors accordingly, with zero messages or those of an earlier run."""
         kind = SpinPasses if fits_spins(problem) else LabelPasses if fits_pairs(problem) else TablePasses
-        passes = kind(problem, VisitOrder.build(problem, self.order), PassStopping(self.tol, GAP_TOLERANCE))
+        passes = kind(problem, VisitOrder.build(problem, self.order), PassStopping(self.tol, initial.gap_tolerance))
         if initial.dual is not None:
             given = initial.dual.values_for(problem, self._layout(passes), passes.n_numbers)
             if given is not None:

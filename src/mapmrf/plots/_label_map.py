@@ -83,6 +83,8 @@ def _picture(labels: ArrayLike | Result, shape: tuple[int, int] | None) -> Ints:
     if shape is not None:
         if picture.size != shape[0] * shape[1]:
             raise GraphError(f"{picture.size} labels do not fill {shape[0]} x {shape[1]} pixels")
+        if picture.ndim != 1 and picture.shape != tuple(shape):
+            raise GraphError(f"labels have shape {picture.shape}, expected one axis, or {tuple(shape)}")
         picture = picture.reshape(shape)
     if picture.ndim != 2 or picture.size == 0:
         raise GraphError(f"labels have shape {picture.shape}, expected (height, width), or give shape=(height, width)")

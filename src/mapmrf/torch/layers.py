@@ -232,6 +232,9 @@ class _FenchelYoung(torch.autograd.Function):
         given, solver = theta.shape[1], layer.solver
         noise, numbers = layer._noise(theta), solver.whole(_numbers(theta))
         noise = np.pad(noise, ((0, 0), (0, 0), (0, numbers.shape[1] - given)))  # no gradient for the graph's own tables
+        if tuple(truth.shape) != (len(theta), solver.graph.n_vars):
+            expected = (len(theta), solver.graph.n_vars)
+            raise GraphError(f"truth has shape {tuple(truth.shape)}, expected {expected} = (batch, n_vars)")
         labels = [solver.graph.check_labels(row) for row in truth.detach().cpu().numpy()]
         counts = np.array([solver.counts(row, numbers.shape[1]) for row in labels])
         found = layer._maximisers(numbers, noise)

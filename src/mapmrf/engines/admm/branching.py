@@ -18,7 +18,6 @@ from mapmrf.engines.admm.relaxation import ADMMRelaxation
 from mapmrf.engines.moves.ascent import Ascent
 from mapmrf.incumbent import Incumbent
 from mapmrf.problem import Problem
-from mapmrf.result import GAP_TOLERANCE
 
 STORED = 1 << 25
 """Maximum total size of the multipliers of open nodes; further nodes start from those of the root."""
@@ -73,8 +72,11 @@ class Tree:
     again.
     """
 
-    def __init__(self, admm: ADMMRelaxation, options: BranchingOptions, best: Incumbent, model: Problem) -> None:
+    def __init__(
+        self, admm: ADMMRelaxation, options: BranchingOptions, best: Incumbent, model: Problem, gap_tolerance: float
+    ) -> None:
         self.admm, self.options, self.best, self.model = admm, options, best, model
+        self.gap_tolerance = max(0.0, gap_tolerance)
         self.engine: Engine = admm.engine
         self.problem = self.engine.problem
         self.theta = self.engine.layout.variables.theta.copy()
@@ -99,7 +101,7 @@ class Tree:
     @property
     def slack(self) -> float:
         """How far above the incumbent a bound may be and still be pruned: half the gap that counts as closed."""
-        return 0.5 * GAP_TOLERANCE * max(min(1.0, self.admm.unit), abs(self.best.value))
+        return 0.5 * self.gap_tolerance * max(min(1.0, self.admm.unit), abs(self.best.value))
 
     @property
     def cut_at(self) -> float:

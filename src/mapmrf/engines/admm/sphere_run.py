@@ -10,8 +10,8 @@ from typing import NamedTuple, Protocol
 from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.admm.measurement import Measurement
 from mapmrf.engines.admm.penalty import PenaltyOptions
+from mapmrf.gap import is_closed
 from mapmrf.method import Start
-from mapmrf.result import GAP_TOLERANCE, relative_gap
 
 
 class SpherePhase(NamedTuple):
@@ -136,8 +136,7 @@ class SphereRun(ABC):
     @property
     def certified(self) -> bool:
         """Whether the best bound proves the best labelling optimal."""
-        gap = relative_gap(self.best_value, self.best_bound, self.gap_unit)
-        return gap is not None and gap <= GAP_TOLERANCE and self.best_value > -math.inf
+        return is_closed(self.best_value, self.best_bound, self.gap_unit, self.initial.gap_tolerance)
 
     def note(self, found: Measurement) -> None:
         """Update the best value and bound."""

@@ -26,8 +26,8 @@ class CoupledSpins:
     ----------
     n_vars
         Variables of the model.
-    Number of spins: one more than variables if there are fields.
-        Spins: one more than variables if there are fields.
+    n
+        Number of spins: one more than variables if there are fields.
     couplings
         The pairs of spins, listed at both ends.
     constant

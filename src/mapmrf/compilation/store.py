@@ -117,7 +117,7 @@ SETTINGS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO_
 
 def changed_settings() -> list[str]:
     """Return the numba settings that differ from the defaults and affect the generated code."""
-    from numba.core import config
+    from mapmrf.compilation.toolchain import config
 
     usual = {"OPT": 3, "LOOP_VECTORIZE": 1}
     return [name for name in SETTINGS if int(getattr(config, name, 0) or 0) != usual.get(name, 0)]
@@ -126,7 +126,7 @@ def changed_settings() -> list[str]:
 @cache
 def target() -> str:
     """Return a name for the CPU that numba compiles for, and for its settings."""
-    from numba.core import config
+    from mapmrf.compilation.toolchain import config
 
     triple, name, features = _cpu()
     words = [triple, name, features, *(f"{setting}={getattr(config, setting, None)}" for setting in SETTINGS)]
@@ -135,7 +135,7 @@ def target() -> str:
 
 def _cpu() -> tuple[str, str, str]:
     """Return triple, name and features of the CPU that numba compiles for."""
-    from numba.core.registry import cpu_target
+    from mapmrf.compilation.toolchain import registry
 
-    found: tuple[str, str, str] = cpu_target.target_context.codegen().magic_tuple()
+    found: tuple[str, str, str] = registry.cpu_target.target_context.codegen().magic_tuple()
     return found

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import stat
 import sys
 import time
 from collections.abc import Iterator
@@ -78,8 +79,11 @@ class Store:
 
 
 def _is_trusted(file: int) -> bool:
-    """Return whether a file belongs to this user or to root: anyone else could have put arbitrary code into it."""
-    return not hasattr(os, "getuid") or os.fstat(file).st_uid in (os.getuid(), 0)
+    """Return whether only this user and root could have put code into a file."""
+    if not hasattr(os, "getuid"):
+        return True
+    found = os.fstat(file)
+    return found.st_uid in (os.getuid(), 0) and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _head(key: Key, made_from: str) -> bytes:

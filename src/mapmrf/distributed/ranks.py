@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
+from mapmrf import interrupts
 from mapmrf.arrays import Floats
 from mapmrf.errors import OptionError
 
@@ -155,6 +156,7 @@ class MPIRanks:
     def leave(self) -> None:
         """Finalise MPI: a rank that ends without counts as crashed, and its launcher kills the others."""
         self._mpi.Finalize()
+        interrupts.run_exit_handlers()
 
 
 def find_ranks(comm: Any = None) -> Ranks:

@@ -289,8 +289,8 @@ import ctypes, os, sys, threading, time
 from mapmrf.interrupts import begin_work, guard_process, leave_settled, run_exit_handlers, settle
 guard_process()
 begin_work()
-handler = ctypes.CFUNCTYPE(None)(lambda: os.write(1, b"signed off") and None)
-ctypes.CDLL(None).atexit(handler)
+handler = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda nothing: os.write(1, b"signed off") and None)
+ctypes.CDLL(None).__cxa_atexit(handler, None, None)
 threading.Thread(target=time.sleep, args=(1000,)).start()
 if len(sys.argv) > 1:
     run_exit_handlers()

@@ -9,6 +9,8 @@ import math
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -28,6 +30,8 @@ from mapmrf.batch import NotSolved, read_rows, solve_rows, solve_stream
 from mapmrf.batch.tasks import PackedModel
 from mapmrf.method import Answer, Progress, Start
 from mapmrf.problem import Problem
+from mapmrf.supervision import wait_for_all
+from named_pipes import opened
 from strategies import any_recipes, brute_force, random_recipe, with_weights
 
 
@@ -330,6 +334,46 @@ def test_ctrl_c_ends_a_batch_of_joblib(backend: str, jobs: int) -> None:
     rest = list(stream)
     assert done.status is Status.CONVERGED
     assert [result.status for result in rest] == [Status.INTERRUPTED] * 4
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_ctrl_c_gives_up_what_does_not_return(jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a task waits for: here, that somebody writes the file that it reads."""
+    monkeypatch.setattr("mapmrf.batch.pool.PATIENCE", 0.5)
+    pipes = [tmp_path / f"{k}.uai" for k in range(jobs)]
+    for pipe in pipes:
+        os.mkfifo(pipe)
+    writers: list[int] = []
+
+    def interrupt() -> None:
+        writers.extend(map(opened, pipes))
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    outcomes = mapmrf.solve_many([*pipes, blank(2)], "icm", jobs=jobs)
+    thread.join()
+    for writer in writers:  # the readers find an empty file, and end
+        os.close(writer)
+    wait_for_all()
+    assert all(isinstance(outcome, NotSolved) for outcome in outcomes[:-1])
+    assert outcomes[-1].status is Status.INTERRUPTED
+
+
+ORPHANING = """
+import os, signal
+import mapmrf
+def killed(point, labels):
+    os.kill(os.getppid(), signal.SIGKILL)
+graphs = [mapmrf.datasets.grid(5, 5, seed=k) for k in range(8)]
+mapmrf.solve_many(graphs, "icm", jobs=2, backend="processes", callback=killed)
+"""
+
+
+def test_processes_end_with_a_program_that_is_killed() -> None:
+    """They would keep its standard output open."""
+    process = subprocess.run([sys.executable, "-c", ORPHANING], stdout=subprocess.PIPE, timeout=200)
+    assert process.returncode == -signal.SIGKILL
 
 
 def test_after_ctrl_c_a_source_without_length_is_asked_no_more() -> None:

@@ -21,6 +21,7 @@ import mapmrf
 from mapmrf.cli import main
 from mapmrf.datasets import grid
 from mapmrf.formats.solution import read_solution
+from named_pipes import opened
 
 INFEASIBLE = "MARKOV 2  2 2  1  2 0 1  4  0 0 0 0"
 
@@ -288,3 +289,25 @@ def test_ctrl_c_keeps_what_is_done_and_the_best_of_what_runs(models: list[Path],
     assert json.loads(said.splitlines()[1])["status"] == "interrupted"
     assert heard.splitlines()[-1] == "mapmrf: interrupted: 1 of 3 not solved"
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["grid0.uai.MPE", "long.uai.MPE"]
+
+
+def test_sigterm_ends_a_batch_that_waits_for_its_files(tmp_path: Path) -> None:
+    pipes = [tmp_path / f"{k}.uai" for k in range(3)]
+    for pipe in pipes:
+        os.mkfifo(pipe)
+    command = [sys.executable, "-m", "mapmrf", "solve", *map(str, pipes), "-j", "2", "-q", "-o", f"{tmp_path}/out/"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    writers = [opened(pipe) for pipe in pipes[:2]]
+    process.terminate()
+    _, heard = process.communicate(timeout=120)
+    for writer in writers:
+        os.close(writer)
+    assert (process.returncode, heard) == (143, "mapmrf: interrupted: 3 of 3 not solved\n")
+
+
+def test_processes_end_with_the_program(models: list[Path]) -> None:
+    """They would keep its output open for five minutes; semaphores that it leaves behind are reported there."""
+    command = [sys.executable, "-m", "mapmrf", "solve", *map(str, models), "-m", "icm", "-j", "2"]
+    done = subprocess.run([*command, "--backend", "processes"], capture_output=True, text=True, timeout=200)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == 4

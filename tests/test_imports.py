@@ -134,6 +134,20 @@ def test_no_module_uses_relative_imports() -> None:
             assert not (isinstance(node, ast.ImportFrom) and node.level), f"{path.name}:{node.lineno}"
 
 
+def test_numba_is_imported_in_one_place() -> None:
+    """Threads that import it from several places at the same time would wait for each other; see that module."""
+    importing = set()
+    for module, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
+            importing |= {module for name in names if name.split(".")[0] in ("numba", "llvmlite")}
+    assert importing == {
+        "compilation.toolchain",
+        "compilation.origins",  # llvmlite, where numba must not be loaded yet or has been
+    }
+
+
 def loaded_after(code: str) -> set[str]:
     script = f"{code}\nimport sys\nprint(*sorted({{name.split('.')[0] for name in sys.modules}}))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

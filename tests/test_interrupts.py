@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -263,3 +265,42 @@ def test_a_signal_ends_the_writing_of_a_model(tmp_path: Path, monkeypatch: pytes
     with Interrupts(), pytest.raises(KeyboardInterrupt):
         write_model(GRAPH, str(tmp_path / "m.uai"))
     assert list(tmp_path.iterdir()) == []
+
+
+WAITING = """
+import signal, time
+from mapmrf.interrupts import begin_work, ending_within, guard_process
+guard_process()
+begin_work()
+with ending_within(0.0):
+    signal.raise_signal(signal.SIGTERM)
+    while True:
+        time.sleep(1000)
+"""
+
+
+def test_a_program_ends_although_it_waits() -> None:
+    done = subprocess.run([sys.executable, "-c", WAITING], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (143, "mapmrf: interrupted\n")
+
+
+LEAVING = """
+import ctypes, os, sys, threading, time
+from mapmrf.interrupts import begin_work, guard_process, leave_settled, run_exit_handlers, settle
+guard_process()
+begin_work()
+handler = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda nothing: os.write(1, b"signed off") and None)
+ctypes.CDLL(None).__cxa_atexit(handler, None, None)
+threading.Thread(target=time.sleep, args=(1000,)).start()
+if len(sys.argv) > 1:
+    run_exit_handlers()
+settle(3)
+leave_settled()
+"""
+
+
+@pytest.mark.parametrize("handlers", [False, True])
+def test_a_program_leaves_its_threads_behind_with_or_without_exit_handlers(handlers: bool) -> None:
+    command = [sys.executable, "-c", LEAVING, *["handlers"] * handlers]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "signed off" * handlers, "")

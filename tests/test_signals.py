@@ -383,6 +383,28 @@ def test_a_signal_while_a_model_is_read_ends_the_program(tmp_path: Path, folder:
     assert (done.returncode, done.stdout, done.stderr.strip()) == (143, "", "mapmrf: interrupted")
 
 
+EARLY = """
+import os, signal, sys
+class Breaking:
+    def find_spec(self, name, *rest):
+        if name == os.environ["BREAK_AT"]:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Breaking())
+"""
+
+
+@pytest.mark.parametrize("module", ["mapmrf", "mapmrf.errors", "mapmrf.interrupts", "mapmrf.cli", "click", "numpy"])
+def test_ctrl_c_while_the_program_is_imported_shows_no_traceback(module: str, tmp_path: Path, folder: Path) -> None:
+    pairs(folder, images=False)
+    (tmp_path / "sitecustomize.py").write_text(EARLY)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    script = "from _mapmrf import main; main()"  # that of the command
+    command = [sys.executable, "-c", script, "solve", str(folder / "potts.uai"), "-m", "icm"]
+    env = {**os.environ, "PYTHONPATH": path, "BREAK_AT": module}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, preexec_fn=defaults)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "mapmrf: interrupted")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Signals to mapmrf solve at random moments.")
     parser.add_argument("--shots", type=int, default=1000)

@@ -1,30 +1,6 @@
-"""`python -m mapmrf` and the command `mapmrf` are the command line."""
+"""`python -m mapmrf` is the command `mapmrf`."""
 
-import _signal  # type: ignore[import-not-found]  # the standard module takes some milliseconds to import
-import os
-
-
-def main() -> None:
-    """Run the command line. Signal handlers are installed before the slow import of numpy and the like."""
-    for number, default in ((2, _signal.default_int_handler), (15, 0)):
-        if _signal.getsignal(number) == default:
-            _signal.signal(number, _leave)
-    from mapmrf.interrupts import guard_process, leave_settled
-
-    guard_process(_leave)
-    from mapmrf.cli import main
-
-    try:
-        main(prog_name="mapmrf")
-    finally:
-        leave_settled()
-
-
-def _leave(number: int, frame: object) -> None:
-    """End the program at once: nothing has been printed or written yet."""
-    os.write(2, b"mapmrf: interrupted\n")
-    os._exit(128 + number)
-
+from _mapmrf import main
 
 if __name__ == "__main__":
     main()

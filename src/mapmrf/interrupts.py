@@ -20,6 +20,9 @@ PATIENCE = 2.0
 REACTION = 0.5
 """Seconds that the current operation has to finish after the first signal."""
 
+LOOK = 0.2
+"""Seconds between checks of a program that must end in time."""
+
 DEFAULTS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 """Handlers that may be replaced; a user's own handler stays."""
 
@@ -72,6 +75,7 @@ class _SignalFlag:
 _flag: _SignalFlag | None = None
 _process: _SignalFlag | None = None
 _others: list[Callable[[], bool]] = []
+_exit: Callable[[int], object] = os._exit
 
 
 class Interrupts:
@@ -376,6 +380,29 @@ def leave_at_once(number: int) -> NoReturn:
     os._exit(128 + number)
 
 
+@contextmanager
+def ending_within(seconds: float) -> Iterator[None]:
+    """Leave a guarded process that is still inside this context so many seconds after its first signal."""
+    flag = _process
+    if flag is None or flag is not _flag:
+        yield
+        return
+    finished = threading.Event()
+
+    def watch() -> None:
+        while not finished.wait(LOOK):
+            if flag.number and flag.seconds > seconds:
+                leave_at_once(flag.number)
+
+    watcher = threading.Thread(target=watch, name="mapmrf-signals", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        finished.set()
+        watcher.join()
+
+
 def settle(code: int) -> None:
     """Record that the program has done its work: another signal ends a guarded process immediately."""
     if _process is not None:
@@ -387,6 +414,15 @@ def leave_settled() -> None:
     if _process is not None and _process.exit_code is not None and threading.active_count() > 1:
         _process.ignore()
         _flush_and_exit(_process.exit_code)
+
+
+def run_exit_handlers() -> None:
+    """Run the exit handlers of C libraries even if the program leaves its threads behind: MPICH signs off in one."""
+    global _exit
+    if os.name == "posix":
+        import ctypes
+
+        _exit = ctypes.PyDLL(None).exit  # holds the GIL, so that no other thread runs meanwhile
 
 
 def _leave(flag: _SignalFlag) -> None:
@@ -405,6 +441,7 @@ def _flush_and_exit(code: int) -> NoReturn:
     with suppress(Exception):
         sys.stdout.flush()
         sys.stderr.flush()
+    _exit(code)
     os._exit(code)
 
 

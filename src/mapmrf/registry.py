@@ -40,11 +40,11 @@ def method_class(name: str) -> type[Method]:
     """The class of a method by its name, or by its file as in ``my_file.py:Greedy``."""
     if is_file_name(name):
         return _class_in_file(name)
-    module = None if name.startswith("_") else sys.modules.get(f"{GROUP}.{name}")
-    if module is None:  # cached: listing the folder takes longer than solving a small model
-        if name not in _own_names():
-            return _declared_class(name)
-        module = importlib.import_module(f"{GROUP}.{name}")
+    # listing the folder takes longer than solving a small model
+    known = f"{GROUP}.{name}" in sys.modules and not name.startswith("_")
+    if not known and name not in _own_names():
+        return _declared_class(name)
+    module = importlib.import_module(f"{GROUP}.{name}")  # waits if another thread is importing it
     for value in vars(module).values():
         if isinstance(value, type) and issubclass(value, Method) and getattr(value, "name", None) == name:
             return value

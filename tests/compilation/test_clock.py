@@ -1,12 +1,11 @@
 """CompileClock: the time that numba spends compiling on this thread."""
 
+import subprocess
 import sys
 import threading
 
-import numba
-import pytest
-
-from mapmrf.compilation.clock import CompileClock
+from mapmrf.compilation.clock import CompileClock, begin, end
+from mapmrf.compilation.toolchain import numba
 
 
 def compile_something() -> None:
@@ -56,8 +55,35 @@ def test_nested_compilations_count_once() -> None:
     assert len(begun) == 1
 
 
-def test_without_numba_the_clock_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "numba")
+def test_numba_may_be_imported_while_the_clock_runs() -> None:
+    code = """
+import sys
+from mapmrf.compilation.clock import CompileClock
+with CompileClock() as clock:
+    assert "numba" not in sys.modules
+    from mapmrf.compilation.toolchain import numba
+    numba.njit(lambda x: x + 1)(1)
+assert clock.seconds > 0
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_clocks_of_other_threads_come_and_go_during_a_compilation() -> None:
+    """A clock that missed the end of a compilation would be running for ever."""
+    ended = threading.Event()
+
+    def others() -> None:
+        while not ended.is_set():
+            with CompileClock(), CompileClock():
+                pass
+
+    thread = threading.Thread(target=others)
+    thread.start()
     with CompileClock() as clock:
-        assert clock._listener is None
-    assert clock.seconds == 0.0
+        for _ in range(20_000):
+            begin()
+            assert clock.running
+            end()
+            assert not clock.running
+    ended.set()
+    thread.join()

@@ -39,10 +39,22 @@ def test_a_file_of_another_kernel_is_not_taken(tmp_path: Path) -> None:
 def test_code_of_another_user_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path)
     store.put(KEY, "stamp", b"code")
-    monkeypatch.setattr(os, "fstat", lambda file: SimpleNamespace(st_uid=os.getuid() + 1))
+    monkeypatch.setattr(os, "fstat", lambda file: SimpleNamespace(st_uid=os.getuid() + 1, st_mode=0o100644))
     assert store.get(KEY, "stamp") is None
     monkeypatch.undo()
     assert store.get(KEY, "stamp") == b"code"
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="files have no owner")
+@pytest.mark.parametrize(("mode", "taken"), [(0o600, True), (0o644, True), (0o664, False), (0o646, False)])
+def test_code_that_others_can_write_is_not_taken(mode: int, taken: bool, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.put(KEY, "stamp", b"code")
+    (file,) = tmp_path.iterdir()
+    file.chmod(mode)
+    assert (store.get(KEY, "stamp") == b"code") == taken
+    store.put(KEY, "stamp", b"new")  # compiled again and stored in its place
+    assert store.get(KEY, "stamp") == b"new"
 
 
 def test_entries_leave_out_what_is_stale_or_foreign(tmp_path: Path) -> None:

@@ -178,3 +178,20 @@ def test_an_error_of_one_rank_ends_all(hard_parts: Path, tmp_path: Path) -> None
     _, error = ended(process, 60)
     assert process.returncode != 0
     assert "mapmrf: error: rank 0: log.txt: No space left on device" in error.splitlines()
+
+
+LINGERING = """
+import os, threading, time
+if os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK")) == "1":
+    threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+"""
+
+
+def test_every_rank_leaves_through_mpi(hard_parts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program with a thread left ends without waiting for it; a rank must not look crashed to the others then."""
+    (tmp_path / "sitecustomize.py").write_text(LINGERING)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    process = start_mpi(3, "solve", hard_parts, "--set", "max_iterations=20", "--json")
+    out, err = ended(process, 300)
+    assert process.returncode == 0, err
+    assert json.loads(out)["ranks"] == 3

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
+import math
 import os
 import shutil
 import signal
 import tempfile
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -18,11 +20,14 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from mapmrf.errors import OptionError
 from mapmrf.interrupts import Interrupts
+from mapmrf.supervision import GivenUp, Supervisor
 
 log = logging.getLogger("mapmrf")
 
 STOP_SECONDS = 5.0
 """Seconds that a process has to return its best labelling after Ctrl-C before it ends itself."""
+PATIENCE = STOP_SECONDS + 2.0
+"""Seconds after Ctrl-C until a batch gives up tasks that do not return."""
 POLL_SECONDS = 0.1
 """Seconds between a process's checks whether it must stop."""
 IN_PROCESS = ("threading", "sequential")
@@ -47,6 +52,10 @@ class PoolTask(Protocol[Outcome_co]):
         """The outcome of a task that could not be sent to a worker, or whose worker died."""
 
 
+_has_workers = False
+"""Whether joblib may have started processes, which it keeps for the next batch."""
+
+
 def run_in_order(
     tasks: Iterator[PoolTask[Outcome]],
     *,
@@ -57,8 +66,9 @@ def run_in_order(
 ) -> Iterator[Outcome]:
     """Run tasks and yield their outcomes in order.
 
-    The first Ctrl-C stops the current runs, whose outcomes are still yielded, and starts no more tasks; the second does
-    not wait for them. A task is taken from its source shortly before a worker becomes free.
+    The first Ctrl-C stops the current runs, whose outcomes are still yielded if they are ready within some seconds, and
+    starts no more tasks; the second does not wait for them. A task is taken from its source shortly before a worker
+    becomes free.
 
     Parameters
     ----------
@@ -85,10 +95,14 @@ def run_in_order(
 
 def _parallel(jobs: int, backend: str) -> Any:
     """The joblib pool, which returns outcomes one by one if the backend can."""
+    global _has_workers
     joblib = importlib.import_module("joblib")
     # joblib would run a single job in our own process, which a crash would end: use two workers, one task at a time.
     single = backend == "loky" and jobs == 1
     options = {"n_jobs": 2 if single else jobs, "batch_size": 1, "pre_dispatch": _pre_dispatch(backend, single)}
+    if backend == "loky":
+        _has_workers = True
+        options |= {"initializer": _begin_worker, "initargs": (os.getpid(),)}
     try:
         with joblib.parallel_config(backend=backend):  # unlike Parallel, this finds backends such as Dask
             with contextlib.suppress(ValueError):
@@ -97,6 +111,13 @@ def _parallel(jobs: int, backend: str) -> Any:
     except ValueError as error:
         said = " ".join(str(error).split())
         raise OptionError(f"backend={backend!r}, expected threads, processes or a joblib backend ({said})") from None
+
+
+def end_workers() -> None:
+    """End the processes that wait for the next batch; for programs that leave by `os._exit`."""
+    if _has_workers:
+        loky = importlib.import_module("joblib.externals.loky")
+        loky.get_reusable_executor(reuse=True).shutdown(kill_workers=True)
 
 
 def _pre_dispatch(backend: str, single: bool) -> str:
@@ -155,19 +176,24 @@ class _Batch(Generic[Outcome]):
     def _round(
         self, source: Iterator[tuple[int, PoolTask[Outcome]]], alone: bool = False
     ) -> Iterator[tuple[int, Outcome]]:
-        """Run tasks until the source ends, a worker dies, or Ctrl-C is pressed for the second time."""
+        """Run tasks until the source ends, a worker dies, or nobody waits for the tasks after Ctrl-C any longer.
+
+        joblib is called on another thread: whatever it waits for, a task or the source, it can be left waiting.
+        """
         results: Iterator[tuple[int, Outcome]] = iter(())
+        supervisor = Supervisor()
         try:
+            parallel = self.make_parallel()  # a used one keeps tasks that it has read ahead
             with self._interruptible():
-                results = iter(self.make_parallel()(self._calls(source)))  # a used one keeps tasks it has read ahead
+                results = supervisor.call(self._patience, lambda: iter(parallel(self._calls(source))), undo=_exhaust)
             while True:
                 with self._interruptible():
-                    pair = next(results, None)
+                    pair = supervisor.call(self._patience, next, results, None, undo=lambda late: _exhaust(results))
                 if pair is None:
                     break
                 del self.sent[pair[0]]
                 yield pair
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, GivenUp):
             self.stopped.set()
         except Exception as error:
             if self.pack is None:  # no worker dies in our own process: an error of the task itself
@@ -176,11 +202,13 @@ class _Batch(Generic[Outcome]):
             if alone and self.sent and not self.stopped():
                 yield from [(number, task.lost(error)) for number, task in self.sent.items()]
                 self.sent.clear()
-        except GeneratorExit:  # joblib would warn about unused results
+        except GeneratorExit:
             self.stopped.set()
-            with contextlib.suppress(Exception):
-                deque(results, maxlen=0)
+            with contextlib.suppress(GivenUp):
+                supervisor.call(self._patience, _exhaust, results)
             raise
+        finally:
+            supervisor.close()
         self.lost.extend(self.sent.items())
         self.sent.clear()
 
@@ -215,16 +243,44 @@ class _Batch(Generic[Outcome]):
             raise KeyboardInterrupt
         self.stopped.set()
 
+    def _patience(self) -> float:
+        """Seconds that the batch may still wait for its tasks."""
+        return self.stopped.since + PATIENCE - time.monotonic()
+
+
+def _exhaust(results: Iterator[object] | None) -> None:
+    """Take all results: joblib would warn about unused ones."""
+    with contextlib.suppress(Exception):
+        deque(results or (), maxlen=0)
+
 
 # -- in the worker -----------------------------------------------------------------------------------------------------
 
 
+def _begin_worker(owner: int) -> None:
+    """Watch the process that started this one, to end with it even if it is killed."""
+
+    def watch() -> None:
+        while os.getppid() == owner:
+            time.sleep(POLL_SECONDS)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 class StopFlag:
-    """A flag for tasks to stop: an event, and a file for the other processes of this machine."""
+    """A flag for tasks to stop: an event, and a file for the other processes of this machine.
+
+    Attributes
+    ----------
+    since
+        When it was set, by the monotonic clock; inf if it is not.
+    """
 
     def __init__(self) -> None:
         self.folder: Path | None = None
         self.owner = os.getpid()
+        self.since = math.inf
         self._event = threading.Event()
 
     def share(self) -> None:
@@ -237,6 +293,7 @@ class StopFlag:
 
     def set(self) -> None:
         """Set the flag permanently."""
+        self.since = min(self.since, time.monotonic())
         self._event.set()
         if self.folder is not None:
             with contextlib.suppress(OSError):
@@ -284,6 +341,7 @@ class StopFlag:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self.since = math.inf
         self._event = threading.Event()
 
 

@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from mapmrf.arrays import Ints
-from mapmrf.compilation.clock import events, listener
 from mapmrf.compilation.process import EVENT
 from mapmrf.errors import MapMRFError
 from mapmrf.result import Result, Status, TracePoint
@@ -75,16 +74,20 @@ class Compilations:
             return self._seconds + (time.perf_counter() - self._began if self._depth else 0.0)
 
     def __enter__(self) -> Compilations:
+        from mapmrf.compilation.toolchain import event, listener
+
         self._listener = listener(self.begin, self.end)
         for name in (EVENT, "numba:compile"):
-            events().register(name, self._listener)
+            event.register(name, self._listener)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        from mapmrf.compilation.toolchain import event
+
         for name in (EVENT, "numba:compile"):
-            events().unregister(name, self._listener)
+            event.unregister(name, self._listener)
 
     def begin(self) -> None:
         """Note that a compilation begins, perhaps inside another one."""

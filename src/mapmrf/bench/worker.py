@@ -88,7 +88,7 @@ class Runner:
     def __init__(self, memory: int = 0) -> None:
         self.memory = memory
         if memory:
-            import numba  # noqa: F401  # the limit is for the run, not for what the interpreter loads
+            import mapmrf.compilation.toolchain  # noqa: F401  # the limit is for the run, not for what the interpreter loads
         self._model: tuple[ModelRef, FactorGraph] | None = None
         self._warm: set[tuple[str, str]] = set()
 

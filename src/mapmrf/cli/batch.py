@@ -17,6 +17,7 @@ import click
 from mapmrf.cli.output import check_outputs, strict_json, write_result
 from mapmrf.cli.program import BAD_INPUT, INFEASIBLE, INTERRUPTED, complain, read_model
 from mapmrf.errors import MapMRFError, OptionError
+from mapmrf.interrupts import ending_within
 
 if TYPE_CHECKING:
     from mapmrf.batch import Outcome
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 _FIGURES = ("value", "bound", "gap", "status", "seconds")
 _WIDEST = 48
+LONGEST = 12.0
+"""Seconds after a signal until a batch is left that still waits, for instance for somebody to read its output."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,17 @@ def figures(result: Result) -> dict[str, Any]:
 def _shown(found: Mapping[str, Any]) -> dict[str, str]:
     formats = {"value": ".6f", "bound": ".6f", "gap": ".2g", "status": "", "seconds": ".2f"}
     return {key: "-" if found[key] is None else format(found[key], formats[key]) for key in _FIGURES}
+
+
+def solve_batch(models: Sequence[str], table: str | None, request: BatchRequest) -> int:
+    """Solve every file, or one model for every row of an evidence table; return the exit code."""
+    with ending_within(LONGEST):
+        try:
+            return solve_files(models, request) if table is None else solve_table(models[0], table, request)
+        finally:
+            from mapmrf.batch.pool import end_workers
+
+            end_workers()
 
 
 # -- many files ------------------------------------------------------------------------------------------------------

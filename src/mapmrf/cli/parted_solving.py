@@ -52,9 +52,11 @@ def solve_parts(
 
     ranks = find_ranks()
     try:
-        return _solve(folder, ranks, method, limits, request)
+        code = _solve(folder, ranks, method, limits, request)
     except Exception as error:
         return _fail(ranks, error)
+    ranks.leave()  # the program may end without mpi4py's own cleaning
+    return code
 
 
 def _solve(folder: str, ranks: Ranks, method: Method, limits: dict[str, Any], request: PartsRequest) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from mapmrf.cli.answering import Question, QuestionRun
-from mapmrf.cli.batch import BatchRequest, solve_files, solve_table
+from mapmrf.cli.batch import BatchRequest, solve_batch
 from mapmrf.cli.output import (
     check_outputs,
     methods_report,
@@ -212,7 +212,7 @@ def solve(
         )
     options = {**limits, "jobs": jobs, "backend": backend, "progress": not quiet, "max_bytes": max_bytes()}
     request = BatchRequest(chosen, options, evidence, output, as_json, quiet)
-    return solve_files(models, request) if evidence_table is None else solve_table(models[0], evidence_table, request)
+    return solve_batch(models, evidence_table, request)
 
 
 @dataclass(frozen=True)

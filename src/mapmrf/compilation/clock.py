@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+
+_lock = threading.Lock()
+_entered: tuple[CompileClock, ...] = ()
+"""The clocks of all threads; replaced, never changed, since other threads are reading it."""
 
 
 class CompileClock:
     """Seconds that this thread, and any that joins it, spend in numba's compiler while the clock is entered.
 
-    `on_begin` is called when a compilation begins. The clock does nothing if numba has not been imported: a method that
-    needs it imports it before it runs.
+    `on_begin` is called when a compilation begins.
     """
 
     def __init__(self) -> None:
@@ -23,19 +24,19 @@ class CompileClock:
         self._threads = {threading.get_ident()}
         self._depth = 0
         self._began = 0.0
-        self._listener: Any = None
 
     def __enter__(self) -> CompileClock:
-        if "numba" in sys.modules:
-            self._listener = listener(self.begin, self.end)
-            events().register("numba:compiler_lock", self._listener)
+        global _entered
+        with _lock:
+            _entered = (*_entered, self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._listener is not None:
-            events().unregister("numba:compiler_lock", self._listener)
+        global _entered
+        with _lock:
+            _entered = tuple(clock for clock in _entered if clock is not self)
 
     def join(self) -> None:
         """Count compilations of this thread, too; never two threads at a time."""
@@ -65,22 +66,13 @@ class CompileClock:
             self.seconds += time.perf_counter() - self._began
 
 
-def events() -> Any:
-    """Return numba's event module, which is untyped."""
-    from numba.core import event
+def begin() -> None:
+    """Tell all clocks that this thread enters the compiler."""
+    for clock in _entered:
+        clock.begin()
 
-    return event
 
-
-def listener(begin: Callable[[], None], end: Callable[[], None]) -> Any:
-    """Return a listener to numba's events that calls two functions."""
-    base: Any = events().Listener
-
-    class CompileListener(base):  # type: ignore[misc]
-        def on_start(self, event: Any) -> None:
-            begin()
-
-        def on_end(self, event: Any) -> None:
-            end()
-
-    return CompileListener()
+def end() -> None:
+    """Tell all clocks that this thread leaves the compiler."""
+    for clock in _entered:
+        clock.end()

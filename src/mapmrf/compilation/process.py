@@ -100,7 +100,7 @@ def compile_elsewhere(name: str, signature: Any) -> bool:
         return False
     if watch.stop():
         raise CompilingStopped(name)
-    from numba.core.event import trigger_event
+    from mapmrf.compilation.toolchain import event
 
     with _lock:
         try:
@@ -109,7 +109,7 @@ def compile_elsewhere(name: str, signature: Any) -> bool:
             if _process is None:
                 _process = CompileProcess()
                 atexit.register(_process.close)
-            with trigger_event(EVENT, data=name):
+            with event.trigger_event(EVENT, data=name):
                 return _process.compile(name, signature, watch)
         except (OSError, pickle.PicklingError):
             return False

@@ -40,8 +40,7 @@ def stamp_of(path: Path) -> str:
 
 def _hash(files: tuple[Path, ...]) -> str:
     """Hash files, all files of the package that they import, and versions."""
-    import llvmlite
-    import numba
+    from mapmrf.compilation.toolchain import llvmlite, numba
 
     found = hashlib.sha256()
     for word in (sys.implementation.cache_tag or "", numba.__version__, llvmlite.__version__):

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import stat
 import sys
 import time
 from collections.abc import Iterator
@@ -78,8 +79,11 @@ class Store:
 
 
 def _is_trusted(file: int) -> bool:
-    """Return whether a file belongs to this user or to root: anyone else could have put arbitrary code into it."""
-    return not hasattr(os, "getuid") or os.fstat(file).st_uid in (os.getuid(), 0)
+    """Return whether only this user and root could have put code into a file."""
+    if not hasattr(os, "getuid"):
+        return True
+    found = os.fstat(file)
+    return found.st_uid in (os.getuid(), 0) and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _head(key: Key, made_from: str) -> bytes:
@@ -117,7 +121,7 @@ SETTINGS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO_
 
 def changed_settings() -> list[str]:
     """Return the numba settings that differ from the defaults and affect the generated code."""
-    from numba.core import config
+    from mapmrf.compilation.toolchain import config
 
     usual = {"OPT": 3, "LOOP_VECTORIZE": 1}
     return [name for name in SETTINGS if int(getattr(config, name, 0) or 0) != usual.get(name, 0)]
@@ -126,7 +130,7 @@ def changed_settings() -> list[str]:
 @cache
 def target() -> str:
     """Return a name for the CPU that numba compiles for, and for its settings."""
-    from numba.core import config
+    from mapmrf.compilation.toolchain import config
 
     triple, name, features = _cpu()
     words = [triple, name, features, *(f"{setting}={getattr(config, setting, None)}" for setting in SETTINGS)]
@@ -135,7 +139,7 @@ def target() -> str:
 
 def _cpu() -> tuple[str, str, str]:
     """Return triple, name and features of the CPU that numba compiles for."""
-    from numba.core.registry import cpu_target
+    from mapmrf.compilation.toolchain import registry
 
-    found: tuple[str, str, str] = cpu_target.target_context.codegen().magic_tuple()
+    found: tuple[str, str, str] = registry.cpu_target.target_context.codegen().magic_tuple()
     return found

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
+from mapmrf import interrupts
 from mapmrf.arrays import Floats
 from mapmrf.errors import OptionError
 
@@ -47,6 +48,9 @@ class Ranks(Protocol):
     def abort(self, code: int) -> None:
         """End all ranks immediately."""
 
+    def leave(self) -> None:
+        """Say that this process communicates no more, before a program ends."""
+
 
 class OneProcess:
     """A run without MPI: one rank, which never sends anything.
@@ -86,6 +90,9 @@ class OneProcess:
 
     def abort(self, code: int) -> None:
         """Do nothing: the exception ends the run."""
+
+    def leave(self) -> None:
+        """Nobody has to know."""
 
 
 class MPIRanks:
@@ -145,6 +152,11 @@ class MPIRanks:
     def abort(self, code: int) -> None:
         """End all ranks immediately."""
         self.comm.Abort(code)
+
+    def leave(self) -> None:
+        """Finalise MPI: a rank that ends without counts as crashed, and its launcher kills the others."""
+        self._mpi.Finalize()
+        interrupts.run_exit_handlers()
 
 
 def find_ranks(comm: Any = None) -> Ranks:

@@ -48,12 +48,13 @@ class RankWatch:
         self.active = False
         self._ahead: socket.socket | None = None
         self._behind: socket.socket | None = None
+        self._thread = Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> Self:
         if self.ranks.size > 1:
             self._connect()
         if self.active:
-            Thread(target=self._watch, daemon=True).start()
+            self._thread.start()
         return self
 
     def __exit__(
@@ -65,13 +66,15 @@ class RankWatch:
                 traceback.print_exception(error)
             os.write(2, f"mapmrf: error: rank {self.ranks.rank}: {describe(error)}\n".encode())
             self.ranks.abort(2)
-        self.active = False
+        watching, self.active = self.active, False
         for connection in (self._ahead, self._behind):
             if connection is not None:
                 with suppress(OSError):
                     connection.sendall(GOODBYE)
                     connection.shutdown(socket.SHUT_WR)
         self._ahead = self._behind = None
+        if watching:
+            self._thread.join(SECONDS)  # until the next rank has signed off as well
 
     def _connect(self) -> None:
         ranks, token = self.ranks, secrets.token_bytes(TOKEN)

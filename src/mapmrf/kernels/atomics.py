@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import extending
-from numba.core import cgutils, types
-
 from mapmrf.arrays import Ints
+from mapmrf.compilation.toolchain import cgutils, extending, types
 
 _cgutils: Any = cgutils  # untyped, like numba's decorators
 _intrinsic: Any = extending.intrinsic

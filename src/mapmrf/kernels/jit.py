@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
-from llvmlite import binding, ir
-from numba import core
-from numba.core import registry, types
 
 from mapmrf.compilation.archive import Key
 from mapmrf.compilation.origins import origins
 from mapmrf.compilation.process import compile_elsewhere
 from mapmrf.compilation.sources import stamp_of
 from mapmrf.compilation.store import user_store
+from mapmrf.compilation.toolchain import binding, core, ir, registry, types
 
 P = ParamSpec("P")
 R = TypeVar("R")

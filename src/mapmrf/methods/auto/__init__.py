@@ -128,7 +128,7 @@ class Auto(Phases):
         """Import the kernels, unless the model is tiny or may be an assignment problem, which need none."""
         if graph.constraints is not None:
             return
-        if "mapmrf.methods.trws" not in sys.modules and small_order(graph, self.elimination_entries) is None:
+        if "mapmrf.methods.trws" in sys.modules or small_order(graph, self.elimination_entries) is None:
             importlib.import_module("mapmrf.methods.trws")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> AutoRun | ConstrainedRun:

@@ -83,7 +83,7 @@ def relevant_part(graph: FactorGraph, value: float) -> FactorGraph | None:
     --------
     >>> import mapmrf
     >>> graph = mapmrf.FactorGraph.from_tables([2, 2], [(0,), (0, 1)], [[0.0, 1.0], [[0.0, -1e9], [0.0, -0.5]]])
-    >>> relevant_part(graph, 0.9).table(0).tolist()
+    >>> relevant_part(graph, 0.3).table(0).tolist()
     [[0.0, -inf], [0.0, -0.5]]
     """
     if graph.weight is not None and graph.weight.min(initial=0.0) < 0.0:

@@ -218,7 +218,11 @@ class FactorGraph:
     @property
     def allowance(self) -> float:
         """Difference between a bound and a value that may be round-off in sums of the potentials."""
-        return EXACT * (self.size + abs(self.constant))
+        return EXACT * (self.size + self._constant_size)
+
+    @property
+    def _constant_size(self) -> float:
+        return abs(self.constant) if np.isfinite(self.constant) else 0.0
 
     @cached_property
     def granularity(self) -> Granularity:
@@ -235,7 +239,7 @@ class FactorGraph:
         if self.constraints is not None:
             potentials.append(self.constraints.penalty)
         n_terms = self.n_vars + self.n_factors + self.n_constraints
-        error = ROUND_OFF * (self.size + abs(self.constant))
+        error = ROUND_OFF * (self.size + self._constant_size)
         return Granularity.of(np.concatenate(potentials), n_terms, error, self.constant)
 
     def check_sums(self) -> None:
@@ -275,7 +279,7 @@ class FactorGraph:
         >>> 0 < graph.round_off(0.0) < 1e-14
         True
         """
-        constant = ROUND_OFF * abs(self.constant)
+        constant = ROUND_OFF * self._constant_size
         if self._crude_round_off + constant <= least:
             return 0.0
         error = ROUND_OFF * self.size + constant

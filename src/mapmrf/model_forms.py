@@ -83,13 +83,13 @@ def relevant_part(graph: FactorGraph, value: float) -> FactorGraph | None:
     --------
     >>> import mapmrf
     >>> graph = mapmrf.FactorGraph.from_tables([2, 2], [(0,), (0, 1)], [[0.0, 1.0], [[0.0, -1e9], [0.0, -0.5]]])
-    >>> relevant_part(graph, 0.9).table(0).tolist()
+    >>> relevant_part(graph, 0.3).table(0).tolist()
     [[0.0, -inf], [0.0, -0.5]]
     """
     if graph.weight is not None and graph.weight.min(initial=0.0) < 0.0:
         return None
     best_v, best_t = segment_max(graph.theta_v, graph.var_ptr), segment_max(graph.theta_t, graph.table_ptr)
-    if not (np.isfinite(best_v).all() and np.isfinite(best_t).all()):
+    if not (np.isfinite(best_v).all() and np.isfinite(best_t).all() and np.isfinite(graph.constant)):
         return None
     size = abs(graph.constant) + abs(value) + float(np.abs(best_v).sum() + np.abs(best_t) @ graph.uses)
     slack = graph.constant + float(best_v.sum() + best_t @ graph.uses) - value + EXACT * size

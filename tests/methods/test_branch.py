@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mapmrf
+from clocks import LIMIT, Clock
 from elimination_models import frustrated
 from mapmrf import FactorGraph, OptionError, Result, Status
 from mapmrf.datasets import grid
@@ -23,6 +24,7 @@ from mapmrf.engines.elimination.mini_buckets import MiniBuckets
 from mapmrf.method import Progress, Start
 from mapmrf.methods.branch import Branch
 from mapmrf.problem import Problem
+from mapmrf.result import TracePoint
 from strategies import Recipe, any_recipes, brute_force, plant, random_recipe, recipes, with_weights
 
 ONLY_SEARCH: dict[str, Any] = {"i_bound": 1, "sweeps": 0, "join_sweeps": 0, "local_search": 0}
@@ -119,9 +121,14 @@ def test_an_iteration_limit_leaves_a_labelling_and_a_bound_that_holds() -> None:
         assert result.status in (Status.ITERATION_LIMIT, Status.OPTIMAL)
 
 
-def test_a_time_limit_leaves_a_labelling_and_a_bound() -> None:
+def test_a_time_limit_leaves_a_labelling_and_a_bound(clock: Clock) -> None:
     graph = grid(40, 40, coupling=10.0)
-    result = mapmrf.solve(graph, "branch", memory=1, local_search=1, time_limit=2.0)
+
+    def look(point: TracePoint, labels: np.ndarray) -> None:
+        if point.phase == "search":
+            clock.pass_limit()
+
+    result = mapmrf.solve(graph, "branch", memory=1, local_search=1, time_limit=LIMIT, callback=look)
     assert result.status is Status.TIME_LIMIT
     assert result.bound is not None and math.isfinite(result.bound)
     assert result.value <= result.bound

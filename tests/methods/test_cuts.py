@@ -12,7 +12,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from hypothesis import strategies as st
 
 import mapmrf
 from binary_models import binary_graphs, complete, spins
+from clocks import LIMIT, Clock, wait_until
 from mapmrf import FactorGraph, OptionError, Status, UnsupportedModel
 from mapmrf.engines.program.highs import LPRelaxation
 from mapmrf.engines.program.loading import scip_failure
@@ -31,6 +31,7 @@ from mapmrf.method import Progress, Start
 from mapmrf.methods import cuts
 from mapmrf.methods.cuts import Cuts, CutsRun
 from mapmrf.problem import Problem
+from mapmrf.result import TracePoint
 from strategies import Recipe, any_recipes, brute_force, recipes, with_weights
 
 FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
@@ -178,23 +179,21 @@ def test_a_wide_gap_ends_the_search_early(solver: str) -> None:
 
 
 @each_solver
-def test_the_time_limit_and_a_callback_stop_a_solver_at_work(solver: str) -> None:
+def test_the_time_limit_and_a_callback_stop_a_solver_at_work(solver: str, clock: Clock) -> None:
     graph = complete(60)
-    result = mapmrf.solve(graph, "cuts", solver=solver, rounds=1, time_limit=1.0)
+
+    def look(point: TracePoint, labels: np.ndarray) -> None:
+        if point.phase == "branch":
+            clock.pass_limit()
+
+    result = mapmrf.solve(graph, "cuts", solver=solver, rounds=1, time_limit=LIMIT, callback=look)
     assert result.status is Status.TIME_LIMIT
     assert result.trace[-1].phase == "branch"
     optimum_at_most = result.bound
     assert optimum_at_most is not None and result.value <= optimum_at_most < math.inf
     stopped = mapmrf.solve(graph, "cuts", solver=solver, rounds=1, callback=lambda point, _: point.phase == "branch")
     assert stopped.status is Status.INTERRUPTED
-    assert_no_thread_is_left()
-
-
-def assert_no_thread_is_left() -> None:
-    deadline = time.monotonic() + 60
-    while solver_threads():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: not solver_threads())
 
 
 def solver_threads() -> list[threading.Thread]:
@@ -228,7 +227,7 @@ def test_answers_between_steps_leave_the_solver_at_work(solver: str) -> None:
         assert answer.labels is not None and answer.bound is not None
         assert problem.graph.value(answer.labels) <= answer.bound
     assert later.bound <= answers[1].bound <= answers[0].bound  # type: ignore[operator]
-    assert_no_thread_is_left()
+    wait_until(lambda: not solver_threads())
 
 
 def test_a_run_closed_in_any_phase_leaves_no_thread() -> None:

@@ -171,8 +171,8 @@ def test_sums_that_tables_cannot_hold_are_solved() -> None:
     graph = graph.with_constraints([constraints.linear(range(40), price.tolist(), upper=0.3 * price.sum())])
     with pytest.raises(mapmrf.UnsupportedModel):
         mapmrf.rewriting.rewrite(graph)
-    result = mapmrf.solve(graph, "wcsp", time_limit=60)
-    other = mapmrf.solve(graph, "cuts", time_limit=60)
+    result = mapmrf.solve(graph, "wcsp")
+    other = mapmrf.solve(graph, "cuts")
     assert result.status.closes_gap
     assert result.value == pytest.approx(other.value)
 

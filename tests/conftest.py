@@ -1,4 +1,4 @@
-"""Settings of the whole suite, and the clock that tests of time limits turn themselves."""
+"""Settings of the whole suite, the clock that tests of time limits turn, and what needs benchmark models."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 import pytest
 from hypothesis import HealthCheck, settings
 
+from benchmark_models import FOLDER, REFERENCE
 from clocks import Clock
 
 # The same examples every time, for everybody. No deadline: the first call of a kernel compiles it.
@@ -29,3 +30,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(time, "perf_counter", made)
     return made
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not REFERENCE.is_file():
+        for item in items:
+            if item.get_closest_marker("data"):
+                item.add_marker(pytest.mark.skip(reason=f"no benchmark models in {FOLDER}"))

@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 
 import mapmrf
 import mapmrf.cli.contest
+from benchmark_models import FOLDER
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.cli import main
 from mapmrf.cli.contest import Clock, Contest, ContestRun, contest_from, process_age
@@ -24,7 +25,7 @@ from mapmrf.datasets import grid
 from mapmrf.formats.solution import read_solution
 from strategies import brute_force
 
-EXAMPLES = Path(__file__).parents[2] / "shared" / "examples"
+EXAMPLES = FOLDER.parent / "examples"
 
 T3 = "MARKOV 3  2 3 2  3  1 0  2 0 1  2 2 1  2 1 1.6487  6 1 2.1 3 4 5 6.2  6 1 0 2.3 1.1 3 1.7"
 """No two labellings are worth the same but those that are forbidden."""

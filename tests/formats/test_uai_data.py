@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 
+from benchmark_models import FOLDER
 from mapmrf import formats
 
-FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
-FILES = sorted(FOLDER.glob("**/*.uai.gz")) if FOLDER.is_dir() else []
+FILES = sorted(FOLDER.glob("**/*.uai.gz"))
 
-pytestmark = [pytest.mark.data, pytest.mark.skipif(not FILES, reason=f"no benchmark models in {FOLDER}")]
+pytestmark = pytest.mark.data
 
 
 def test_all_can_be_read() -> None:

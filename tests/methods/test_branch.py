@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import gc
 import math
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mapmrf
+from benchmark_models import benchmark, references
 from clocks import LIMIT, Clock
 from elimination_models import frustrated
 from mapmrf import FactorGraph, OptionError, Result, Status
@@ -250,8 +248,6 @@ def test_random_models_of_mixed_arity_agree_on_all_ways() -> None:
 
 # -- real models ------------------------------------------------------------------------------------------------------
 
-FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
-
 
 @pytest.mark.data
 @pytest.mark.parametrize(
@@ -268,13 +264,9 @@ FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shar
     ],
 )
 def test_benchmark_models_are_proven(name: str, options: dict[str, Any]) -> None:
-    if not (FOLDER / name).is_file():
-        pytest.skip(f"no benchmark models in {FOLDER}")
-    with open(FOLDER / "reference_values.csv", newline="", encoding="utf-8") as file:
-        optimum = {row["file"]: row["logpot"] for row in csv.DictReader(file)}[name]
-    result = mapmrf.solve(mapmrf.read(FOLDER / name), "branch", **options)
+    result = mapmrf.solve(benchmark(name), "branch", **options)
     assert result.status is Status.OPTIMAL
-    assert result.value == pytest.approx(float(optimum), abs=1e-3)
+    assert result.value == pytest.approx(references()[name], abs=1e-3)
 
 
 def test_a_constraint_whose_sums_have_no_table_is_counted() -> None:

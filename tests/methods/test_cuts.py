@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import logging
 import math
-import os
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mapmrf
+from benchmark_models import benchmark, references
 from binary_models import binary_graphs, complete, spins
 from clocks import LIMIT, Clock, wait_until
 from mapmrf import FactorGraph, OptionError, Status, UnsupportedModel
@@ -33,9 +31,6 @@ from mapmrf.methods.cuts import Cuts, CutsRun
 from mapmrf.problem import Problem
 from mapmrf.result import TracePoint
 from strategies import Recipe, any_recipes, brute_force, recipes, with_weights
-
-FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
-REFERENCE = FOLDER / "reference_values.csv"
 
 needs_scip = pytest.mark.skipif(scip_failure() is not None, reason=str(scip_failure()))
 each_solver = pytest.mark.parametrize("solver", ["highs", pytest.param("scip", marks=needs_scip)])
@@ -384,7 +379,6 @@ def test_impossible_options_are_refused(options: dict[str, Any], message: str) -
 
 
 @pytest.mark.data
-@pytest.mark.skipif(not REFERENCE.is_file(), reason=f"no benchmark models in {FOLDER}")
 @pytest.mark.parametrize(
     ("name", "phase"),
     [
@@ -399,11 +393,7 @@ def test_impossible_options_are_refused(options: dict[str, Any], message: str) -
     ],
 )
 def test_benchmark_models_are_proven(name: str, phase: str) -> None:
-    if not (FOLDER / name).is_file():
-        pytest.skip(f"{name} is not there")
-    with open(REFERENCE, newline="", encoding="utf-8") as file:
-        optimum = next(float(row["logpot"]) for row in csv.DictReader(file) if row["file"] == name)
-    result = mapmrf.solve(mapmrf.read(FOLDER / name), "cuts")
+    result = mapmrf.solve(benchmark(name), "cuts")
     assert result.status.closes_gap and result.trace[-1].phase == phase
-    assert result.value == pytest.approx(optimum, abs=1e-3)
+    assert result.value == pytest.approx(references()[name], abs=1e-3)
     assert result.gap is not None and result.gap <= 1e-6

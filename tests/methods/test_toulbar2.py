@@ -1,6 +1,5 @@
 """toulbar2 in its process: exact, honest about its rounding, and gone when the run is over."""
 
-import csv
 import importlib.util
 import logging
 import math
@@ -19,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mapmrf
+from benchmark_models import benchmark, references
 from clocks import LIMIT, Clock, wait_until
 from mapmrf import FactorGraph, MapMRFError, OptionError, Status, UnsupportedModel
 from mapmrf.engines.program.toulbar2_costs import WholeCosts
@@ -31,8 +31,6 @@ from strategies import Recipe, any_recipes, brute_force, with_weights
 
 pytest.importorskip("pytoulbar2", reason="needs the optional extra: pip install 'mapmrf[exact]'")
 
-FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
-REFERENCE = FOLDER / "reference_values.csv"
 
 WAYS = [
     {"search": "hbfs", "eliminate": 0},
@@ -401,7 +399,6 @@ def test_impossible_options_are_refused(options: dict[str, Any], message: str) -
 
 
 @pytest.mark.data
-@pytest.mark.skipif(not REFERENCE.is_file(), reason=f"no benchmark models in {FOLDER}")
 @pytest.mark.parametrize(
     "name",
     [
@@ -413,10 +410,6 @@ def test_impossible_options_are_refused(options: dict[str, Any], message: str) -
     ],
 )
 def test_benchmark_models_are_solved(name: str) -> None:
-    if not (FOLDER / name).is_file():
-        pytest.skip(f"{name} is not there")
-    with open(REFERENCE, newline="", encoding="utf-8") as file:
-        optimum = next(float(row["logpot"]) for row in csv.DictReader(file) if row["file"] == name)
-    result = mapmrf.solve(mapmrf.read(FOLDER / name), "toulbar2")
+    result = mapmrf.solve(benchmark(name), "toulbar2")
     assert result.status is Status.OPTIMAL
-    assert result.value == pytest.approx(optimum, abs=1e-3)
+    assert result.value == pytest.approx(references()[name], abs=1e-3)

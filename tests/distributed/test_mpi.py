@@ -162,7 +162,7 @@ def test_a_signal_to_one_rank_ends_all_with_the_best_labelling(number: int, hard
 def test_a_killed_rank_ends_all_and_the_run_resumes_to_the_same_answer(
     victim: int, hard_parts: Path, tmp_path: Path
 ) -> None:
-    arguments = ("--set", "max_iterations=800", "--set", "lp_iterations=60", "--set", "starts=2")
+    arguments = ("--set", "max_iterations=200", "--set", "lp_iterations=60", "--set", "starts=2")
     expected, labels = answer(hard_parts, 1, *arguments, out=tmp_path / "whole")
     saving = ("--checkpoint", tmp_path / "state")
     process = start_mpi(2, "solve", hard_parts, *arguments, *saving, "--every", 0)  # at every step: it takes its time

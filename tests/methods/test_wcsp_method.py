@@ -33,7 +33,7 @@ def test_the_optimum_is_found_and_proven(recipe: Recipe, sweeps: int, effort: in
     assert result.bound is not None and result.bound >= optimum - 1e-9
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_elimination_agrees(seed: int) -> None:
     graph = random_graph(30, 60, states=(2, 4), arity=(2, 4), hard=0.05, seed=seed)
     expected = mapmrf.solve(graph, "branch")

@@ -51,12 +51,12 @@ def test_a_renamed_struct_is_compiled_again(tmp_path: Path) -> None:
     assert run(tmp_path, "Other") == ["6.0", "1"]
 
 
-@pytest.mark.parametrize("content", [b"", b"\x80\x05nonsense", None], ids=["empty", "damaged", "cut"])
-def test_damaged_code_is_compiled_again(tmp_path: Path, content: bytes | None) -> None:
+def test_damaged_code_is_compiled_again(tmp_path: Path) -> None:
     run(tmp_path, "Given")
     (file,) = (tmp_path / "cache").rglob("*.kernel")
-    file.write_bytes(file.read_bytes()[:-1] if content is None else content)
-    assert run(tmp_path, "Given") == ["6.0", "0"]
+    for content in (b"", b"\x80\x05nonsense", file.read_bytes()[:-1]):
+        file.write_bytes(content)
+        assert run(tmp_path, "Given") == ["6.0", "0"]
     assert run(tmp_path, "Given") == ["6.0", "1"]
 
 

@@ -1,18 +1,41 @@
-"""Settings of the whole suite."""
+"""Settings of the whole suite, the clock that tests of time limits turn, and what needs benchmark models."""
+
+from __future__ import annotations
 
 import os
 import signal
+import time
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from benchmark_models import FOLDER, REFERENCE
+from clocks import Clock
 
 os.environ["MAPMRF_STRICT"] = "1"  # a bound below the value of a labelling is an error here
 
-# No deadline: the first call of a kernel compiles it. In CI the same examples every time.
-settings.register_profile("default", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", settings.get_profile("default"), derandomize=True, print_blob=True)
-settings.register_profile("thorough", settings.get_profile("default"), max_examples=1000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default"))
+# The same examples every time, for everybody. No deadline: the first call of a kernel compiles it.
+settings.register_profile(
+    "fixed", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
+settings.register_profile("random", settings.get_profile("fixed"), derandomize=False, print_blob=True)
+settings.register_profile("thorough", settings.get_profile("random"), max_examples=1000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 # A shell without job control starts background jobs with Ctrl-C ignored, and tests that send it would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(time, "perf_counter", made)
+    return made
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not REFERENCE.is_file():
+        for item in items:
+            if item.get_closest_marker("data"):
+                item.add_marker(pytest.mark.skip(reason=f"no benchmark models in {FOLDER}"))

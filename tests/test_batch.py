@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,6 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mapmrf
+from clocks import LIMIT, Clock, wait_until
 from mapmrf import FactorGraph, FormatError, MapMRFError, Method, Names, OptionError, Result, Status, UnknownName
 from mapmrf.batch import NotSolved, read_rows, solve_rows, solve_stream
 from mapmrf.batch.tasks import PackedModel
@@ -44,12 +45,14 @@ class Odd(Method):
 
     max_iterations: int = 10**9
     mode: str = "endless"
+    mark: str = ""
+    """A file that is made when a run is under way."""
 
-    def start(self, problem: Problem, seed: int, initial: Start) -> int:
-        return problem.graph.n_vars
+    def start(self, problem: Problem, seed: int, initial: Start) -> list[int]:
+        return [0]
 
-    def step(self, problem: Problem, state: int) -> Progress:
-        if state != 3:
+    def step(self, problem: Problem, state: list[int]) -> Progress:
+        if problem.graph.n_vars != 3:
             return Progress(1, finished=Status.CONVERGED)
         if self.mode == "dies":
             os._exit(7)
@@ -57,10 +60,13 @@ class Odd(Method):
             raise ZeroDivisionError("a bug")
         if self.mode == "swallows":
             raise MemoryError
+        state[0] += 1
+        if self.mark and (state[0] == 2 or self.mode == "stuck"):
+            Path(self.mark).touch()
         time.sleep(1000 if self.mode == "stuck" else 0.01)
         return Progress(1)
 
-    def answer(self, problem: Problem, state: int) -> Answer:
+    def answer(self, problem: Problem, state: list[int]) -> Answer:
         return Answer()
 
 
@@ -80,8 +86,14 @@ def same(one: Any, other: Any) -> bool:
     return figures[0] == figures[1] and np.array_equal(one.labels, other.labels)
 
 
-def interrupt_soon(seconds: float = 0.5) -> None:
-    threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+def interrupt_when(condition: Callable[[], bool]) -> None:
+    """Press Ctrl-C as soon as something holds."""
+
+    def press() -> None:
+        wait_until(condition)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=press, daemon=True).start()
 
 
 # -- files and graphs -------------------------------------------------------------------------------------------------
@@ -171,10 +183,7 @@ def test_a_stream_that_is_left_ends_its_runs() -> None:
     stream = solve_stream([blank(1), blank(3), blank(3)], Odd(), jobs=2)
     next(stream)
     stream.close()  # type: ignore[attr-defined]
-    end = time.monotonic() + 10
-    while threading.active_count() > before and time.monotonic() < end:
-        time.sleep(0.01)
-    assert threading.active_count() == before
+    wait_until(lambda: threading.active_count() <= before)
 
 
 def test_seeds_belong_to_their_models() -> None:
@@ -215,9 +224,9 @@ def test_evidence_holds_for_every_model(tmp_path: Path) -> None:
         assert [result.labels[0] for result in found] == [0, 0]
 
 
-def test_the_time_limit_is_that_of_each_model() -> None:
-    results = mapmrf.solve_many([blank(3)] * 3, Odd(), time_limit=0.05)
-    assert [result.status for result in results] == [Status.TIME_LIMIT] * 3
+def test_the_time_limit_is_that_of_each_model(clock: Clock) -> None:
+    results = mapmrf.solve_many([blank(3)] * 3, Odd(), time_limit=LIMIT, callback=clock.pass_limit)
+    assert [(result.status, result.iterations) for result in results] == [(Status.TIME_LIMIT, 1)] * 3
 
 
 def test_progress_is_silent_where_there_is_no_terminal(capfd: pytest.CaptureFixture[str]) -> None:
@@ -310,9 +319,10 @@ def test_what_cannot_be_sent_is_said_in_its_place() -> None:
 def test_ctrl_c_keeps_what_is_there(backend: str, tmp_path: Path) -> None:
     """Done, running, waiting as a graph, waiting as a file."""
     mapmrf.write(blank(3), tmp_path / "later.uai")
-    stream = solve_stream([blank(2), blank(3), blank(3), tmp_path / "later.uai"], Odd(), backend=backend)
+    mark = tmp_path / "mark"
+    stream = solve_stream([blank(2), blank(3), blank(3), tmp_path / "later.uai"], Odd(mark=str(mark)), backend=backend)
     done = next(stream)
-    interrupt_soon(0.5 if backend == "threads" else 5.0)  # another process may have to load the package first
+    interrupt_when(mark.exists)
     running, waiting, unread = stream
     assert done.status is Status.CONVERGED
     assert (running.status, waiting.status) == (Status.INTERRUPTED, Status.INTERRUPTED)
@@ -320,17 +330,19 @@ def test_ctrl_c_keeps_what_is_there(backend: str, tmp_path: Path) -> None:
     assert isinstance(unread, NotSolved) and "later.uai" in str(unread)
 
 
-def test_ctrl_c_ends_a_process_that_does_not_come_back() -> None:
-    interrupt_soon()
-    (result,) = mapmrf.solve_many([blank(3)], Odd(mode="stuck"), backend="processes")
+def test_ctrl_c_ends_a_process_that_does_not_come_back(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    interrupt_when(mark.exists)
+    (result,) = mapmrf.solve_many([blank(3)], Odd(mode="stuck", mark=str(mark)), backend="processes")
     assert (result.status, result.iterations) == (Status.INTERRUPTED, 0)
 
 
 @pytest.mark.parametrize(("backend", "jobs"), [("threading", 2), ("sequential", 1)])
-def test_ctrl_c_ends_a_batch_of_joblib(backend: str, jobs: int) -> None:
-    stream = solve_stream([blank(2), *[blank(3)] * 4], Odd(), backend=backend, jobs=jobs)
+def test_ctrl_c_ends_a_batch_of_joblib(backend: str, jobs: int, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    stream = solve_stream([blank(2), *[blank(3)] * 4], Odd(mark=str(mark)), backend=backend, jobs=jobs)
     done = next(stream)
-    interrupt_soon()
+    interrupt_when(mark.exists)
     rest = list(stream)
     assert done.status is Status.CONVERGED
     assert [result.status for result in rest] == [Status.INTERRUPTED] * 4
@@ -376,7 +388,7 @@ def test_processes_end_with_a_program_that_is_killed() -> None:
     assert process.returncode == -signal.SIGKILL
 
 
-def test_after_ctrl_c_a_source_without_length_is_asked_no_more() -> None:
+def test_after_ctrl_c_a_source_without_length_is_asked_no_more(tmp_path: Path) -> None:
     asked: list[int] = []
 
     def models() -> Iterator[FactorGraph]:
@@ -384,8 +396,10 @@ def test_after_ctrl_c_a_source_without_length_is_asked_no_more() -> None:
             asked.append(k)
             yield blank(3)
 
-    interrupt_soon()
-    assert [result.status for result in mapmrf.solve_many(models(), Odd(), jobs=2)] == [Status.INTERRUPTED] * 2
+    mark = tmp_path / "mark"
+    interrupt_when(lambda: len(asked) == 2 and mark.exists())
+    results = mapmrf.solve_many(models(), Odd(mark=str(mark)), jobs=2)
+    assert [result.status for result in results] == [Status.INTERRUPTED] * 2
     assert asked == [0, 1]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from fractions import Fraction
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mapmrf
+from benchmark_models import FOLDER, benchmark
 from exhaustive_truth import varied_recipe
 from mapmrf.certificates import Certificate, verify
 from mapmrf.certifying import certify
@@ -22,8 +22,6 @@ from mapmrf.cli import main
 from mapmrf.datasets import grid
 from mapmrf.engines.elimination import small
 from test_certificates import exact_values, optimum
-
-DATA = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
 
 def run(*args: object) -> tuple[int, str, str]:
@@ -143,13 +141,13 @@ def test_the_command_line_refuses_what_is_no_proof(tmp_path: Path) -> None:
 
 
 MODELS = [f"{folder}/{path.name}" for folder in ("segmentation2", "segmentation21", "scene", "grids-small")
-          for path in sorted((DATA / folder).glob("*.uai.gz"))[:3]]  # fmt: skip
+          for path in sorted((FOLDER / folder).glob("*.uai.gz"))[:3]]  # fmt: skip
 
 
 @pytest.mark.data
 @pytest.mark.parametrize("name", MODELS)
 def test_benchmark_models_are_proven(name: str) -> None:
-    graph = mapmrf.read(DATA / name)
+    graph = benchmark(name)
     result = mapmrf.solve(graph, certificate=True)
     assert result.certificate is not None
     found = verify(graph, result.labels, result.certificate)

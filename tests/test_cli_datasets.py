@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -23,6 +22,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import mapmrf
+from clocks import PATIENCE, wait_until
 from mapmrf.cli import main
 from mapmrf.datasets import catalogue, entries, grid, lookalike, sets
 
@@ -202,7 +202,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "1000000")
         self.end_headers()
         self.wfile.write(b"MARKOV " * 10_000)
-        time.sleep(60)
+        time.sleep(1000)
     def log_message(self, *args):
         pass
 
@@ -220,22 +220,13 @@ def started(folder: Path, **pipes: Any) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", SLOW, str(folder)], text=True, env=environment, **pipes)
 
 
-def wait_for(path: Path) -> None:
-    for _ in range(600):
-        if path.exists() and path.stat().st_size:
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"{path} does not appear")
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT there")
 def test_ctrl_c_is_one_line_and_leaves_the_part(tmp_path: Path) -> None:
     process = started(tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     part = tmp_path / "grids" / "grid20x20.f10.uai.gz.part"
-    wait_for(part)
-    time.sleep(0.2)
+    wait_until(lambda: part.exists() and part.stat().st_size > 50_000)
     process.send_signal(signal.SIGINT)
-    said, heard = process.communicate(timeout=60)
+    said, heard = process.communicate(timeout=PATIENCE)
     assert (process.returncode, said, heard.strip()) == (130, "", "mapmrf: interrupted")
     assert list(part.parent.iterdir()) == [part]
     left = part.read_bytes()
@@ -249,10 +240,10 @@ def test_progress_is_shown_on_a_terminal(tmp_path: Path) -> None:
     process = started(tmp_path, stderr=theirs)
     os.close(theirs)
     seen = b""
-    while b"grid20x20" not in seen and select.select([ours], [], [], 30)[0]:
+    while b"grid20x20" not in seen and select.select([ours], [], [], PATIENCE)[0]:
         seen += os.read(ours, 1000)
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=30) == 130
+    assert process.wait(timeout=PATIENCE) == 130
     os.close(ours)
     assert b"grid20x20.f10.uai.gz" in seen
 

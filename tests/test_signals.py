@@ -343,9 +343,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("signals")
 
 
-def test_fifty_signals_at_random_moments(folder: Path) -> None:
-    verdicts = count(draw(50, 1, folder, images=False))
-    assert set(verdicts) <= set(FINE) and verdicts["clean"] >= 5, verdicts
+def test_signals_at_random_moments(folder: Path) -> None:
+    verdicts = count(draw(20, 1, folder, images=False))
+    assert set(verdicts) <= set(FINE) and verdicts["clean"] > 0, verdicts
 
 
 @pytest.mark.signals

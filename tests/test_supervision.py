@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import mapmrf
+from clocks import LIMIT, PATIENCE, Clock
 from mapmrf import Status, datasets, interrupts, supervision
 from mapmrf.interrupts import Interrupts
 from mapmrf.method import Answer, Method, Progress
@@ -63,8 +64,10 @@ def test_results_and_errors_come_from_one_other_thread(supervisor: Supervisor) -
 def test_calls_that_are_given_up_leave_nothing_behind_for_the_exit(supervisor: Supervisor) -> None:
     counts = []
     for _ in range(3):
+        may_end = threading.Event()
         with pytest.raises(GivenUp):
-            supervisor.call(lambda: 0.0, time.sleep, 0.05)
+            supervisor.call(lambda: 0.0, may_end.wait, PATIENCE)
+        may_end.set()
         supervision.wait_for_all()
         counts.append(atexit._ncallbacks())
     assert counts[0] == counts[-1]
@@ -80,7 +83,7 @@ def test_a_call_that_is_given_up_is_undone_when_it_ends(supervisor: Supervisor) 
     late: list[Any] = []
 
     def work() -> str:
-        assert may_end.wait(60)
+        assert may_end.wait(PATIENCE)
         late.append(given_up())
         return "late"
 
@@ -94,7 +97,7 @@ def test_a_call_that_is_given_up_is_undone_when_it_ends(supervisor: Supervisor) 
     assert supervisor.call(forever, given_up) is False  # the next call has a thread of its own
     assert not supervisor.gave_up
     may_end.set()
-    assert undone.wait(60)
+    assert undone.wait(PATIENCE)
     assert late == [True, "late"]
 
 
@@ -105,7 +108,7 @@ def test_what_is_within_a_call_that_is_given_up_is_in_vain(supervisor: Superviso
     def work() -> None:
         inner = Supervisor()
         try:
-            inner.call(forever, lambda: may_end.wait(60))
+            inner.call(forever, lambda: may_end.wait(PATIENCE))
             seen.append(inner.call(forever, interrupts.requested))
         finally:
             inner.close()
@@ -128,7 +131,7 @@ def test_an_exception_of_a_handler_gives_the_call_up(supervisor: Supervisor) -> 
 
     def work() -> None:
         os.kill(os.getpid(), signal.SIGINT)
-        assert may_end.wait(60)
+        assert may_end.wait(PATIENCE)
 
     signal.signal(signal.SIGINT, handler)
     with pytest.raises(Impatience):
@@ -139,12 +142,14 @@ def test_an_exception_of_a_handler_gives_the_call_up(supervisor: Supervisor) -> 
 
 def test_a_program_waits_for_calls_that_were_given_up_before_it_ends() -> None:
     text = """
-import time
+import threading, time
 from mapmrf.supervision import GivenUp, Supervisor
+may_end = threading.Event()
 try:
-    Supervisor().call(lambda: 0.0, lambda: (time.sleep(0.5), print("ended")))
+    Supervisor().call(lambda: 0.0, lambda: (may_end.wait(), time.sleep(0.3), print("ended")))
 except GivenUp:
     print("given up")
+may_end.set()
 """
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "given up\nended\n", "")
@@ -162,6 +167,7 @@ class Stuck(Method):
 
     where: str = "step"
     presses: int = 0
+    clock: Clock | None = None
     max_iterations: int = 10**12
     go: threading.Event = field(default_factory=threading.Event, compare=False)
     log: list[str] = field(default_factory=list, compare=False)
@@ -173,7 +179,12 @@ class Stuck(Method):
                 os.kill(os.getpid(), signal.SIGINT)
                 while not interrupts.requested():
                     time.sleep(0.01)
-            assert self.go.wait(60)
+            self.pass_limit()
+            assert self.go.wait(PATIENCE)
+
+    def pass_limit(self) -> None:
+        if self.clock is not None:
+            self.clock.pass_limit()
 
     def start(self, problem: Any, seed: int, initial: Any) -> list[int]:
         self.at("start")
@@ -182,6 +193,7 @@ class Stuck(Method):
     def step(self, problem: Any, state: list[int]) -> Progress:
         state[0] += 1
         if state[0] > 1:
+            self.pass_limit()
             self.at("step")
         return Progress(state[0], labels=np.ones(problem.n_vars, dtype=np.int64), bound=1e9)
 
@@ -201,9 +213,12 @@ def run(
 
 
 @pytest.mark.parametrize("where", ["start", "step", "answer", "close"])
-def test_a_method_that_hangs_does_not_keep_the_run_from_ending(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    method = Stuck(where)
-    result = run(monkeypatch, method, time_limit=0.3)
+def test_a_method_that_hangs_does_not_keep_the_run_from_ending(
+    monkeypatch: pytest.MonkeyPatch, where: str, clock: Clock
+) -> None:
+    clock.stop()
+    method = Stuck(where, clock=clock)
+    result = run(monkeypatch, method, time_limit=1.0)
     assert result.status is Status.TIME_LIMIT and left_alone() == 1
     first = GRAPH.value(np.ones(GRAPH.n_vars, dtype=np.int64))
     assert result.value >= (first if where != "start" else -np.inf)
@@ -227,9 +242,12 @@ def shared_table(n_factors: int) -> mapmrf.FactorGraph:
 
 
 @pytest.mark.parametrize("graph", [datasets.grid(40, 40), shared_table(40)], ids=["small", "shared tables"])
-def test_with_a_limit_small_models_are_no_exception(monkeypatch: pytest.MonkeyPatch, graph: mapmrf.FactorGraph) -> None:
-    method = Stuck()
-    assert run(monkeypatch, method, graph, time_limit=0.3).status is Status.TIME_LIMIT and left_alone() == 1
+def test_with_a_limit_small_models_are_no_exception(
+    monkeypatch: pytest.MonkeyPatch, graph: mapmrf.FactorGraph, clock: Clock
+) -> None:
+    clock.stop()
+    method = Stuck(clock=clock)
+    assert run(monkeypatch, method, graph, time_limit=1.0).status is Status.TIME_LIMIT and left_alone() == 1
     method.go.set()
 
 
@@ -245,7 +263,7 @@ def test_a_rewriting_that_nobody_waits_for_ends() -> None:
     gave_up, errors = threading.Event(), []
 
     def work() -> None:
-        assert gave_up.wait(60)
+        assert gave_up.wait(PATIENCE)
         try:
             rewrite(counted)
         except GivenUp as error:
@@ -281,7 +299,8 @@ def test_a_run_leaves_no_thread_behind() -> None:
     assert threading.active_count() == before
 
 
-def test_patience_ends_with_the_second_signal() -> None:
+def test_patience_ends_with_the_second_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupts, "REACTION", LIMIT)
     with Interrupts() as flag, interrupts.waiting():
         assert interrupts.patience() == np.inf
         signal.raise_signal(signal.SIGINT)

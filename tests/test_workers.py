@@ -25,7 +25,7 @@ def test_results_come_in_the_order_of_the_calls(n: int, calls: int) -> None:
 
 
 def test_calls_run_side_by_side() -> None:
-    workers, meeting = Workers(3), threading.Barrier(3, timeout=30)
+    workers, meeting = Workers(3), threading.Barrier(3, timeout=300)
     assert sorted(workers.run(meeting.wait, [(), (), ()])) == [0, 1, 2]
     workers.close()
 
@@ -51,7 +51,7 @@ def test_no_thread_stays(closed: bool) -> None:
     del workers
     gc.collect()
     for thread in mine:
-        thread.join(timeout=30)
+        thread.join(timeout=300)
         assert not thread.is_alive()
 
 

@@ -183,7 +183,7 @@ def patience(extra: float = 0.0) -> float:
     ...     signal.raise_signal(signal.SIGINT)
     ...     once = interrupts.patience()
     ...     signal.raise_signal(signal.SIGINT)
-    ...     before, 0 < once <= interrupts.REACTION, interrupts.patience(extra=1.0)
+    ...     before, once <= interrupts.REACTION, interrupts.patience(extra=1.0)
     (inf, True, 0.0)
     """
     flag = _flag

@@ -92,16 +92,18 @@ class Supervisor:
 
     Examples
     --------
-    >>> import time
+    >>> import threading
     >>> from mapmrf.supervision import GivenUp, Supervisor, wait_for_all
     >>> supervisor = Supervisor()
     >>> supervisor.call(lambda: 1.0, pow, 2, 10)
     1024
+    >>> may_end = threading.Event()
     >>> try:
-    ...     supervisor.call(lambda: 0.0, time.sleep, 0.3)
+    ...     supervisor.call(lambda: 0.0, may_end.wait)
     ... except GivenUp:
     ...     print("too long")
     too long
+    >>> may_end.set()
     >>> supervisor.close()
     >>> wait_for_all()
     """

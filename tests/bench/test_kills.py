@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import mapmrf
+from clocks import wait_until
 from mapmrf.bench.records import read_records
 from mapmrf.datasets import grid
 
@@ -39,17 +40,20 @@ def kept(path: Path) -> dict[str, dict[str, Any]]:
     return {record["key"]: {name: record.get(name) for name in SAME} for record in read_records(path)}
 
 
-def killed(arguments: list[str], seconds: float) -> bool:
-    """Start a benchmark and kill it, workers and all; False if it was done before."""
-    quiet = subprocess.DEVNULL
+def n_lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def killed(arguments: list[str], path: Path, n_more: int) -> bool:
+    """Start a benchmark and kill it, workers and all, after so many more records; False if it was done before."""
+    quiet, before = subprocess.DEVNULL, n_lines(path)
     process = subprocess.Popen(arguments, stdout=quiet, stderr=quiet, start_new_session=True)
-    try:
-        process.wait(seconds)
+    wait_until(lambda: process.poll() is not None or n_lines(path) >= before + n_more)
+    if process.poll() is not None:
         return False
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        return True
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    return True
 
 
 def kill_and_resume(folder: Path, n_kills: int, n_seeds: int) -> int:
@@ -58,12 +62,10 @@ def kill_and_resume(folder: Path, n_kills: int, n_seeds: int) -> int:
     One that ends before it is killed is begun again. Returns how often that was.
     """
     whole, broken, draw = folder / "whole.jsonl", folder / "broken.jsonl", random.Random(1)
-    began = time.perf_counter()
     subprocess.run(command(folder, whole, n_seeds), check=True, capture_output=True)
-    longest = time.perf_counter() - began
     n_killed = n_ended = 0
-    while n_killed < n_kills and n_ended < 4 * n_kills:
-        if killed(command(folder, broken, n_seeds), draw.uniform(0.1, 1.0) * longest):
+    while n_killed < n_kills and n_ended < 10 * n_kills:
+        if killed(command(folder, broken, n_seeds), broken, draw.randrange(3)):
             n_killed += 1
         else:
             n_ended += 1
@@ -96,14 +98,14 @@ def test_no_record_is_lost_doubled_or_torn_by_kills(tmp_path: Path, n_kills: int
         process = subprocess.Popen([sys.executable, "-c", APPENDING, str(path), str(n_records)], stdout=subprocess.PIPE)
         assert process.stdout is not None
         process.stdout.readline()
+        wait_until(lambda seen=seen: n_lines(path) > seen)
         time.sleep(draw.uniform(0.0, 0.05))
         process.kill()
         process.communicate()
         keys = [int(record["key"]) for record in read_records(path)]
-        assert keys == list(range(len(keys))) and len(keys) >= seen
+        assert keys == list(range(len(keys))) and len(keys) > seen
         assert [record["value"] for record in read_records(path)] == [k / 3 for k in keys]
         seen = len(keys)
-    assert seen > 0
     whole = subprocess.run([sys.executable, "-c", APPENDING, str(path), str(seen + 5)], capture_output=True, check=True)
     assert whole.stdout == b"ready\n" and len(path.read_text().splitlines()) == seen + 5 == len(read_records(path))
 

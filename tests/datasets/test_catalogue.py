@@ -17,14 +17,13 @@ from pathlib import Path
 import pytest
 
 import mapmrf
+from benchmark_models import FOLDER
 from mapmrf import UnknownName
 from mapmrf.datasets import data_folders, entries, grid, locate, sets, verify
 from mapmrf.datasets.figures import SETS, rows
 from mapmrf.datasets.statistics import mean_statistics, model_statistics, paper_statistics
 
-FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
 data = pytest.mark.data
-needs_data = pytest.mark.skipif(not (FOLDER / "segmentation2").is_dir(), reason=f"no benchmark models in {FOLDER}")
 every_set = pytest.mark.parametrize("which", list(sets()))
 
 COMPRESS = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
@@ -178,7 +177,6 @@ def test_the_paper_counts_the_grids_as_we_do() -> None:
 
 
 @data
-@needs_data
 @every_set
 def test_the_files_are_those_of_the_catalogue(which: str) -> None:
     there = [(entry, path) for entry in entries(which) if (path := locate(entry, FOLDER)) is not None]
@@ -188,7 +186,6 @@ def test_the_files_are_those_of_the_catalogue(which: str) -> None:
 
 
 @data
-@needs_data
 def test_best_known_values_are_not_below_the_references() -> None:
     with open(FOLDER / "reference_values.csv", newline="", encoding="utf-8") as file:
         references = {row["file"]: float(row["logpot"]) for row in csv.DictReader(file) if row["logpot"]}
@@ -201,7 +198,6 @@ def test_best_known_values_are_not_below_the_references() -> None:
 
 
 @data
-@needs_data
 @pytest.mark.parametrize("which", ["seg-2", "seg-21", "scene"])
 def test_best_values_of_the_easy_sets_are_exact(which: str) -> None:
     there = [(entry, path) for entry in entries(which) if (path := locate(entry, FOLDER)) is not None]
@@ -220,7 +216,6 @@ def test_the_grids_that_cutting_planes_prove_are_there() -> None:
 
 
 @data
-@needs_data
 def test_the_statistics_of_seg_2_are_those_of_the_paper() -> None:
     paths = [locate(entry, FOLDER) for entry in entries("seg-2")]
     if None in paths:
@@ -229,7 +224,6 @@ def test_the_statistics_of_seg_2_are_those_of_the_paper() -> None:
 
 
 @data
-@needs_data
 @pytest.mark.parametrize(("which", "within"), [("seg-21", 0.01), ("scene", 0.01), ("protein", 0.002)])
 def test_the_statistics_of_part_of_a_set_are_near_those_of_the_paper(which: str, within: float) -> None:
     paths = [path for entry in entries(which) if (path := locate(entry, FOLDER)) is not None]

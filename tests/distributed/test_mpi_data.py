@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 from mpi_runs import needs_mpi, solved
 
-import mapmrf
+from benchmark_models import benchmark
 from mapmrf import distributed
 
-DATA = Path(os.environ.get("MAPMRF_DATA", Path(__file__).parents[3] / "shared" / "data"))
 MODELS = ("grids/grid80x80.f10.uai.gz", "segmentation21/1_28_s.21.uai.gz", "protein/didNotconverge1.uai.gz")
 
 
@@ -21,9 +19,7 @@ MODELS = ("grids/grid80x80.f10.uai.gz", "segmentation21/1_28_s.21.uai.gz", "prot
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_ranks_do_not_change_the_answer(name: str, tmp_path: Path) -> None:
-    if not (DATA / name).exists():
-        pytest.skip(f"no {name} in the data folder")
-    graph = mapmrf.read(DATA / name)
+    graph = benchmark(name)
     distributed.partition(graph, tmp_path / "parts", 4)
     found = []
     for n in (1, 2, 4):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +13,13 @@ from hypothesis import strategies as st
 from test_uai_round_trip import again, graphs
 from test_wcsp import toulbar2
 
+from benchmark_models import benchmark
 from mapmrf import formats
 from mapmrf.errors import FormatError, MapMRFError
 from mapmrf.formats import cfn
 from mapmrf.graph import FactorGraph, Names
 from strategies import brute_force, random_recipe
 
-FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
 T3 = """{problem: {name: t3, mustbe: "<1000.000"},
  variables: {x0: 2, x1: [red green blue], x2: 2},
  functions: {
@@ -302,10 +301,7 @@ def test_random_words_are_an_error_or_a_model(tmp_path_factory, words: list[str]
 
 @pytest.mark.data
 def test_a_real_model_survives_being_written(tmp_path) -> None:
-    path = FOLDER / "other" / "1aho.cfn.gz"
-    if not path.is_file():
-        pytest.skip(f"no {path}")
-    graph = formats.read(path)
+    graph = benchmark("other/1aho.cfn.gz")
     assert (graph.n_vars, graph.n_factors) == (64, 544)
     assert graph.names.states[1][:2] == ("K0", "K1")
     assert cfn.losses(graph) == []

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_uai_round_trip import again
 
+from benchmark_models import benchmark
 from mapmrf import formats
 from mapmrf.errors import FormatError, MapMRFError
 from mapmrf.graph import FactorGraph, Names
 
-FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
 CUT = """# a comment
 4 5
 1 2 2.5
@@ -163,8 +161,7 @@ def test_random_tokens_are_an_error_or_a_model(tmp_path_factory, tokens: list[st
 
 
 @pytest.mark.data
-@pytest.mark.skipif(not (FOLDER / "maxcut").is_dir(), reason="no benchmark models")
 def test_reads_the_benchmark_graphs() -> None:
-    graph = formats.read(FOLDER / "maxcut" / "be120.3.5.mc.gz")
+    graph = benchmark("maxcut/be120.3.5.mc.gz")
     assert (graph.n_vars, graph.n_factors, graph.n_tables) == (121, 2248, 1)
     assert graph.value(np.zeros(121, dtype=int)) == 0

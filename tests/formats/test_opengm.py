@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import itertools
-import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from hypothesis import given
 from test_uai_round_trip import again, graphs
 
 import mapmrf
+from benchmark_models import benchmark
 from mapmrf import formats
 from mapmrf.errors import FormatError
 from mapmrf.formats import opengm
@@ -23,7 +23,6 @@ from mapmrf.graph import FactorGraph
 
 h5py = pytest.importorskip("h5py")
 
-FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
 T3 = {
     "header": [2, 0, 3, 3, 1, 16000, 3, 1],
     "numbers-of-states": [2, 3, 2],
@@ -352,12 +351,9 @@ def test_without_h5py(tmp_path, error_of, t3, monkeypatch) -> None:
 
 @pytest.mark.data
 def test_a_real_model_has_its_optimal_energy() -> None:
-    path = FOLDER / "other" / "triplepoint4-plain-ring.h5"
-    if not path.is_file():
-        pytest.skip(f"no {path}")
-    graph = mapmrf.read(path)
+    graph = benchmark("other/triplepoint4-plain-ring.h5")
     assert (graph.n_vars, graph.n_factors, graph.n_tables) == (14400, 28560, 1)
-    result = mapmrf.solve(graph, "lslp", time_limit=60)
+    result = mapmrf.solve(graph, "lslp")
     assert result.value == pytest.approx(-484.5907, abs=1e-3)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,12 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_uai_round_trip import again, graphs
 
+from benchmark_models import benchmark_path
 from mapmrf import formats
 from mapmrf.errors import FormatError, MapMRFError
 from mapmrf.graph import FactorGraph, Names
 from strategies import brute_force, random_recipe
-
-FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
 
 T3 = """t3 3 3 3 1000000
 2 3 2
@@ -312,16 +310,9 @@ def test_random_tokens_are_an_error_or_a_model(tmp_path_factory, tokens: list[st
 # -- real models ------------------------------------------------------------------------------------------------------
 
 
-def real(name: str) -> Path:
-    path = FOLDER / "other" / name
-    if not path.is_file():
-        pytest.skip(f"no {path}")
-    return path
-
-
 @pytest.mark.data
 def test_a_real_model_is_what_its_uai_file_says() -> None:
-    ours, uai = formats.read(real("404.wcsp.xz")), formats.read(real("404.wcsp.uai.gz"))
+    ours, uai = formats.read(benchmark_path("other/404.wcsp.xz")), formats.read(benchmark_path("other/404.wcsp.uai.gz"))
     assert np.array_equal(ours.card, uai.card)
     assert np.array_equal(ours.scope, uai.scope)
     # That file has costs in another unit, and a least probability for what is forbidden.
@@ -335,7 +326,7 @@ def test_a_real_model_is_what_its_uai_file_says() -> None:
 
 @pytest.mark.data
 def test_a_large_real_model_survives_being_written(tmp_path) -> None:
-    graph = formats.read(real("scen06.wcsp.xz"))
+    graph = formats.read(benchmark_path("other/scen06.wcsp.xz"))
     assert (graph.n_vars, graph.n_factors) == (100, 1222)
     formats.write(graph, tmp_path / "m.wcsp")
     again = formats.read(tmp_path / "m.wcsp")

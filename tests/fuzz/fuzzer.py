@@ -26,7 +26,7 @@ from targets import BUDGET, Target, targets
 from mapmrf.errors import MapMRFError
 
 PATIENCE = 20.0
-"""Seconds after which a reader of a tiny file hangs."""
+"""Seconds of processor time after which a reader of a tiny file hangs."""
 CHUNK = 500
 """Files between two looks at the memory."""
 LONGEST = 2000
@@ -79,12 +79,12 @@ def alarm() -> Iterator[None]:
     def ring(number: int, frame: FrameType | None) -> None:
         raise Hang
 
-    before = signal.signal(signal.SIGALRM, ring)
+    before = signal.signal(signal.SIGPROF, ring)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def _peak() -> int | None:
@@ -136,9 +136,9 @@ def _one(found: Fuzzed, target: Target, folder: Path, data: bytes) -> None:
     path.write_bytes(data)
     began = time.perf_counter()
     try:
-        signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+        signal.setitimer(signal.ITIMER_PROF, PATIENCE)
         target.read(path)
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         found.read += 1
     except MapMRFError as error:
         found.refused += 1
@@ -152,7 +152,7 @@ def _one(found: Fuzzed, target: Target, folder: Path, data: bytes) -> None:
             trace = trace.tb_next
         place = f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace else ""
         found.note(f"{type(error).__name__} at {place}", data)
-    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.setitimer(signal.ITIMER_PROF, 0)
     found.slowest = max(found.slowest, time.perf_counter() - began)
 
 

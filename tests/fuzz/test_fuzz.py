@@ -1,6 +1,6 @@
 """Files that are almost right end in a model or in one of our errors, soon and within the budget of bytes.
 
-All readers together get 100 000 files. `MAPMRF_FUZZ=1e7 pytest tests/fuzz` runs more, `tests/fuzz/fuzzer.py` says what
+All readers together get 30 000 files. `MAPMRF_FUZZ=1e7 pytest tests/fuzz` runs more, `tests/fuzz/fuzzer.py` says what
 came out.
 """
 
@@ -17,7 +17,7 @@ from targets import Target, targets
 
 from mapmrf.errors import FormatError
 
-N_INPUTS = float(os.environ.get("MAPMRF_FUZZ", "1e5"))
+N_INPUTS = float(os.environ.get("MAPMRF_FUZZ", "3e4"))
 SEED = 0 if N_INPUTS <= 1e5 else random.SystemRandom().randrange(10**6)
 
 NAMES = (
@@ -86,5 +86,5 @@ def test_the_fuzzer_notices_harm(harm: object, tmp_path: Path, monkeypatch: pyte
         pytest.skip("the system does not say how much memory a process has had")
     if harm == "hang":
         monkeypatch.setattr("fuzzer.PATIENCE", 0.2)
-    found: Fuzzed = fuzz(_reader(harm), 40 if harm == "hang" else 200, 1, tmp_path)
+    found: Fuzzed = fuzz(_reader(harm), 40 if isinstance(harm, str) else 200, 1, tmp_path)
     assert found.harm and b"7" in min(found.examples.values())

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import functools
 import math
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mapmrf
+from benchmark_models import benchmark, references
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
 from mapmrf.engines.admm.branching import Tree
@@ -36,8 +33,6 @@ from strategies import (
     tree_recipes,
 )
 
-FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
-REFERENCE = FOLDER / "reference_values.csv"
 DIFFER = np.array([[0.0, 1.0], [1.0, 0.0]])
 
 
@@ -387,19 +382,6 @@ def test_the_bound_is_the_dual_of_the_polytope_at_the_multipliers() -> None:
 # -- benchmark models -------------------------------------------------------------------------------------------------
 
 
-@functools.cache
-def reference() -> dict[str, float]:
-    with open(REFERENCE, newline="", encoding="utf-8") as file:
-        return {row["file"]: float(row["logpot"]) for row in csv.DictReader(file) if row["logpot"]}
-
-
-def model(name: str) -> FactorGraph:
-    path = FOLDER / name
-    if not path.is_file():
-        pytest.skip(f"{name} is not there")
-    return mapmrf.read(path)
-
-
 data = pytest.mark.data
 
 
@@ -416,8 +398,8 @@ data = pytest.mark.data
     ],
 )
 def test_segmentation_and_scene_models_are_certified(name: str) -> None:
-    result = mapmrf.solve(model(name), "ad3")
-    optimum = reference()[name]
+    result = mapmrf.solve(benchmark(name), "ad3")
+    optimum = references()[name]
     assert result.status is Status.OPTIMAL
     assert result.value == pytest.approx(optimum, abs=1e-3 + 1e-6 * abs(optimum))
 
@@ -433,7 +415,7 @@ def test_segmentation_and_scene_models_are_certified(name: str) -> None:
     ],
 )
 def test_on_frustrated_grids_the_bound_is_the_value_of_the_relaxation(name: str, value: float) -> None:
-    result = mapmrf.solve(model(name), "ad3")
+    result = mapmrf.solve(benchmark(name), "ad3")
     assert result.bound == pytest.approx(value, rel=1e-4)
     assert result.relaxed_value == pytest.approx(value, rel=1e-4)
     assert result.kind is not Kind.VALID
@@ -442,6 +424,6 @@ def test_on_frustrated_grids_the_bound_is_the_value_of_the_relaxation(name: str,
 @data
 def test_a_small_frustrated_grid_is_proven() -> None:
     name = "grids-small/grid10x10.f2.wrap.uai.gz"
-    result = mapmrf.solve(model(name), "ad3", branch_and_bound=True, time_limit=60)
+    result = mapmrf.solve(benchmark(name), "ad3", branch_and_bound=True)
     assert result.status is Status.OPTIMAL
-    assert result.value == pytest.approx(reference()[name], abs=1e-3)
+    assert result.value == pytest.approx(references()[name], abs=1e-3)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,16 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mapmrf
+from benchmark_models import benchmark
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
-from mapmrf.formats import uai
 from mapmrf.method import Start
 from mapmrf.methods.adsal import ADSal
 from mapmrf.polytope import Kind
 from mapmrf.problem import Problem
 from strategies import Recipe, brute_force, hard_recipes, random_recipe, soft_recipes
 
-FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
 data = pytest.mark.data
 
 
@@ -148,19 +145,12 @@ def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
 # -- benchmark models -------------------------------------------------------------------------------------------------
 
 
-def model(name: str) -> FactorGraph:
-    path = FOLDER / name
-    if not path.is_file():
-        pytest.skip(f"{name} is not there")
-    return uai.read(path)
-
-
 @data
 @pytest.mark.parametrize(
     ("name", "optimum"), [("segmentation21/4_30_s.21.uai.gz", -355.3736), ("scene/0000051.uai.gz", 962.9594)]
 )
 def test_segmentation_and_scene_models_are_certified(name: str, optimum: float) -> None:
-    result = mapmrf.solve(model(name), "adsal")
+    result = mapmrf.solve(benchmark(name), "adsal")
     assert result.status is Status.OPTIMAL
     assert result.value == pytest.approx(optimum, abs=1e-3)
 
@@ -173,7 +163,7 @@ def test_segmentation_and_scene_models_are_certified(name: str, optimum: float) 
 def test_grids_come_near_the_papers_figures_and_close_in_on_the_relaxation(
     name: str, figure: float, relaxation: float
 ) -> None:
-    result = mapmrf.solve(model(f"grids/{name}.uai.gz"), "adsal")
+    result = mapmrf.solve(benchmark(f"grids/{name}.uai.gz"), "adsal")
     assert result.value >= 0.97 * figure
     assert result.bound == pytest.approx(relaxation, rel=1e-4)
     assert result.relaxed_value == pytest.approx(relaxation, rel=1e-4)

@@ -6,7 +6,6 @@ import gc
 import itertools
 import math
 import threading
-import time
 import weakref
 from collections.abc import Callable, Generator
 
@@ -15,6 +14,7 @@ import pytest
 from hypothesis import given
 
 import mapmrf
+from clocks import LIMIT, wait_until
 from mapmrf import FactorGraph, OptionError, Result, Status
 from mapmrf.compilation.stopping import CompilingPostponed
 from mapmrf.datasets import grid
@@ -228,7 +228,7 @@ def test_a_phase_that_waits_too_long_for_its_kernels_is_left_out(monkeypatch: py
 
     monkeypatch.setattr(PoolSearch, "restart_regions", restart_regions)
     options = TURNS_ALONE | {"max_iterations": 80, "prove": True}
-    result = mapmrf.solve(potts(8, 8, 4, seed=1), "auto", time_limit=60.0, **options)
+    result = mapmrf.solve(potts(8, 8, 4, seed=1), "auto", time_limit=LIMIT, **options)
     assert "restarts" not in phases(result)
     assert result.status is Status.ITERATION_LIMIT or result.status.closes_gap
     assert {"blocks", "wcsp"} <= set(phases(result))
@@ -314,10 +314,7 @@ def test_nothing_of_a_run_is_left_behind(model: str, monkeypatch: pytest.MonkeyP
     finally:
         gc.enable()
     assert len(made) > len(provers) and [ref() for ref in made] == [None] * len(made)
-    for _ in range(100):  # a thread that has been told to end needs a moment
-        if threading.active_count() > before:
-            time.sleep(0.05)
-    assert threading.active_count() == before
+    wait_until(lambda: threading.active_count() <= before)  # a thread that has been told to end needs a moment
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import functools
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mapmrf
+from benchmark_models import benchmark, references
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
 from mapmrf.method import Start
@@ -236,22 +233,11 @@ def test_impossible_options_are_refused(option: str, value: Any, complaint: str)
 
 # -- benchmark models -------------------------------------------------------------------------------------------------
 
-FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
-REFERENCE = FOLDER / "reference_values.csv"
-with_data = pytest.mark.skipif(not REFERENCE.is_file(), reason=f"no benchmark models in {FOLDER}")
-
-
-@functools.cache
-def reference() -> dict[str, float]:
-    with open(REFERENCE, newline="", encoding="utf-8") as file:
-        return {row["file"]: float(row["logpot"]) for row in csv.DictReader(file) if row["logpot"]}
-
 
 @pytest.mark.data
-@with_data
 def test_the_papers_mean_on_binary_segmentation_is_reproduced_without_damping() -> None:
     """The paper's table has -79 for its BP, -137.1 for ICM and -75.5 for the optimum."""
-    models = [mapmrf.read(FOLDER / name) for name in reference() if name.startswith("segmentation2/")]
+    models = [benchmark(name) for name in references() if name.startswith("segmentation2/")]
     if len(models) < 50:
         pytest.skip("not all of the 50 models are there")
     values = [graph.value(last_labels(graph, damping=0.0, decode="argmax")) for graph in models]
@@ -259,16 +245,13 @@ def test_the_papers_mean_on_binary_segmentation_is_reproduced_without_damping() 
 
 
 @pytest.mark.data
-@with_data
 @pytest.mark.parametrize(
     ("name", "share"),
     [("grids/grid20x20.f10.uai.gz", 0.94), ("grids/grid40x40.f2.uai.gz", 0.94), ("scene/0000047.uai.gz", 0.999)],
 )
 def test_benchmark_models_are_solved_well(name: str, share: float) -> None:
-    if not (FOLDER / name).is_file():
-        pytest.skip(f"{name} is not there")
-    optimum = reference()[name]
-    assert share * optimum <= mapmrf.solve(mapmrf.read(FOLDER / name), "bp").value <= optimum + 1e-3
+    optimum = references()[name]
+    assert share * optimum <= mapmrf.solve(benchmark(name), "bp").value <= optimum + 1e-3
 
 
 def test_the_seed_does_not_matter() -> None:

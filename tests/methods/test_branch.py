@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import gc
 import math
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mapmrf
+from benchmark_models import benchmark, references
+from clocks import LIMIT, Clock
 from elimination_models import frustrated
 from mapmrf import FactorGraph, OptionError, Result, Status
 from mapmrf.datasets import grid
@@ -23,6 +22,7 @@ from mapmrf.engines.elimination.mini_buckets import MiniBuckets
 from mapmrf.method import Progress, Start
 from mapmrf.methods.branch import Branch
 from mapmrf.problem import Problem
+from mapmrf.result import TracePoint
 from strategies import Recipe, any_recipes, brute_force, plant, random_recipe, recipes, with_weights
 
 ONLY_SEARCH: dict[str, Any] = {"i_bound": 1, "sweeps": 0, "join_sweeps": 0, "local_search": 0}
@@ -119,9 +119,14 @@ def test_an_iteration_limit_leaves_a_labelling_and_a_bound_that_holds() -> None:
         assert result.status in (Status.ITERATION_LIMIT, Status.OPTIMAL)
 
 
-def test_a_time_limit_leaves_a_labelling_and_a_bound() -> None:
+def test_a_time_limit_leaves_a_labelling_and_a_bound(clock: Clock) -> None:
     graph = grid(40, 40, coupling=10.0)
-    result = mapmrf.solve(graph, "branch", memory=1, local_search=1, time_limit=2.0)
+
+    def look(point: TracePoint, labels: np.ndarray) -> None:
+        if point.phase == "search":
+            clock.pass_limit()
+
+    result = mapmrf.solve(graph, "branch", memory=1, local_search=1, time_limit=LIMIT, callback=look)
     assert result.status is Status.TIME_LIMIT
     assert result.bound is not None and math.isfinite(result.bound)
     assert result.value <= result.bound
@@ -243,8 +248,6 @@ def test_random_models_of_mixed_arity_agree_on_all_ways() -> None:
 
 # -- real models ------------------------------------------------------------------------------------------------------
 
-FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
-
 
 @pytest.mark.data
 @pytest.mark.parametrize(
@@ -261,13 +264,9 @@ FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shar
     ],
 )
 def test_benchmark_models_are_proven(name: str, options: dict[str, Any]) -> None:
-    if not (FOLDER / name).is_file():
-        pytest.skip(f"no benchmark models in {FOLDER}")
-    with open(FOLDER / "reference_values.csv", newline="", encoding="utf-8") as file:
-        optimum = {row["file"]: row["logpot"] for row in csv.DictReader(file)}[name]
-    result = mapmrf.solve(mapmrf.read(FOLDER / name), "branch", **options)
+    result = mapmrf.solve(benchmark(name), "branch", **options)
     assert result.status is Status.OPTIMAL
-    assert result.value == pytest.approx(float(optimum), abs=1e-3)
+    assert result.value == pytest.approx(references()[name], abs=1e-3)
 
 
 def test_a_constraint_whose_sums_have_no_table_is_counted() -> None:

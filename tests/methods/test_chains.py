@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mapmrf
+from benchmark_models import benchmark
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
 from mapmrf.method import Start
@@ -122,11 +121,7 @@ def test_counts_below_one_are_refused(option: str) -> None:
     [("grid20x20.f10", 3015.7447, 0.985), ("grid40x40.f2", 2689.0028, 0.99), ("grid80x80.f10", 50494.0752, 0.99)],
 )
 def test_chains_come_near_the_best_known_values_of_the_grids(model: str, best: float, share: float) -> None:
-    folder = Path(os.environ.get("MAPMRF_DATA", Path(__file__).parents[3] / "shared" / "data"))
-    path = folder / "grids" / f"{model}.uai.gz"
-    if not path.exists():
-        pytest.skip("no benchmark models here")
-    graph = mapmrf.read(path)
+    graph = benchmark(f"grids/{model}.uai.gz")
     single = mapmrf.solve(graph, "flips", depth=1)
     result = mapmrf.solve(graph, "chains", initial=single)
     assert single.value < share * best < result.value <= best + 1e-3

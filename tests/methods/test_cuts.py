@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import logging
 import math
-import os
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
-import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mapmrf
+from benchmark_models import benchmark, references
 from binary_models import binary_graphs, complete, spins
+from clocks import LIMIT, Clock, wait_until
 from mapmrf import FactorGraph, OptionError, Status, UnsupportedModel
 from mapmrf.engines.program.highs import LPRelaxation
 from mapmrf.engines.program.loading import scip_failure
@@ -31,10 +29,8 @@ from mapmrf.method import Progress, Start
 from mapmrf.methods import cuts
 from mapmrf.methods.cuts import Cuts, CutsRun
 from mapmrf.problem import Problem
+from mapmrf.result import TracePoint
 from strategies import Recipe, any_recipes, brute_force, recipes, with_weights
-
-FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
-REFERENCE = FOLDER / "reference_values.csv"
 
 needs_scip = pytest.mark.skipif(scip_failure() is not None, reason=str(scip_failure()))
 each_solver = pytest.mark.parametrize("solver", ["highs", pytest.param("scip", marks=needs_scip)])
@@ -178,23 +174,21 @@ def test_a_wide_gap_ends_the_search_early(solver: str) -> None:
 
 
 @each_solver
-def test_the_time_limit_and_a_callback_stop_a_solver_at_work(solver: str) -> None:
+def test_the_time_limit_and_a_callback_stop_a_solver_at_work(solver: str, clock: Clock) -> None:
     graph = complete(60)
-    result = mapmrf.solve(graph, "cuts", solver=solver, rounds=1, time_limit=1.0)
+
+    def look(point: TracePoint, labels: np.ndarray) -> None:
+        if point.phase == "branch":
+            clock.pass_limit()
+
+    result = mapmrf.solve(graph, "cuts", solver=solver, rounds=1, time_limit=LIMIT, callback=look)
     assert result.status is Status.TIME_LIMIT
     assert result.trace[-1].phase == "branch"
     optimum_at_most = result.bound
     assert optimum_at_most is not None and result.value <= optimum_at_most < math.inf
     stopped = mapmrf.solve(graph, "cuts", solver=solver, rounds=1, callback=lambda point, _: point.phase == "branch")
     assert stopped.status is Status.INTERRUPTED
-    assert_no_thread_is_left()
-
-
-def assert_no_thread_is_left() -> None:
-    deadline = time.monotonic() + 60
-    while solver_threads():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: not solver_threads())
 
 
 def solver_threads() -> list[threading.Thread]:
@@ -228,7 +222,7 @@ def test_answers_between_steps_leave_the_solver_at_work(solver: str) -> None:
         assert answer.labels is not None and answer.bound is not None
         assert problem.graph.value(answer.labels) <= answer.bound
     assert later.bound <= answers[1].bound <= answers[0].bound  # type: ignore[operator]
-    assert_no_thread_is_left()
+    wait_until(lambda: not solver_threads())
 
 
 def test_a_run_closed_in_any_phase_leaves_no_thread() -> None:
@@ -385,7 +379,6 @@ def test_impossible_options_are_refused(options: dict[str, Any], message: str) -
 
 
 @pytest.mark.data
-@pytest.mark.skipif(not REFERENCE.is_file(), reason=f"no benchmark models in {FOLDER}")
 @pytest.mark.parametrize(
     ("name", "phase"),
     [
@@ -400,11 +393,7 @@ def test_impossible_options_are_refused(options: dict[str, Any], message: str) -
     ],
 )
 def test_benchmark_models_are_proven(name: str, phase: str) -> None:
-    if not (FOLDER / name).is_file():
-        pytest.skip(f"{name} is not there")
-    with open(REFERENCE, newline="", encoding="utf-8") as file:
-        optimum = next(float(row["logpot"]) for row in csv.DictReader(file) if row["file"] == name)
-    result = mapmrf.solve(mapmrf.read(FOLDER / name), "cuts")
+    result = mapmrf.solve(benchmark(name), "cuts")
     assert result.status.closes_gap and result.trace[-1].phase == phase
-    assert result.value == pytest.approx(optimum, abs=1e-3)
+    assert result.value == pytest.approx(references()[name], abs=1e-3)
     assert result.gap is not None and result.gap <= 1e-6

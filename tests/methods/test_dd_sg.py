@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 import mapmrf
+from benchmark_models import benchmark, references
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.engines.decomposition.subgradient import unit_of
 from mapmrf.method import Start
@@ -20,7 +18,6 @@ from mapmrf.polytope import Kind
 from mapmrf.problem import Problem
 from strategies import Recipe, brute_force, plant, random_recipe, recipes, tree_recipes
 
-FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
 DIFFER = np.array([[0.0, 1.0], [1.0, 0.0]])
 
 
@@ -211,9 +208,7 @@ def test_impossible_options_are_refused(options: dict[str, Any], message: str) -
 )
 def test_on_grids_the_bound_is_that_of_the_lp(name: str, relaxed: float) -> None:
     """The values of LP-LP, which the paper prints to one decimal."""
-    if not (FOLDER / name).is_file():
-        pytest.skip("no benchmark models here")
-    result = mapmrf.solve(mapmrf.read(FOLDER / name), "dd_sg")
+    result = mapmrf.solve(benchmark(name), "dd_sg")
     assert result.bound == pytest.approx(relaxed, abs=1e-3)
 
 
@@ -222,10 +217,6 @@ def test_on_grids_the_bound_is_that_of_the_lp(name: str, relaxed: float) -> None
     "name", ["segmentation2/10_14_s.binary.uai.gz", "segmentation21/2_2_s.21.uai.gz", "scene/0000047.uai.gz"]
 )
 def test_segmentation_and_scene_models_are_certified(name: str) -> None:
-    if not (FOLDER / name).is_file():
-        pytest.skip("no benchmark models here")
-    with open(FOLDER / "reference_values.csv", newline="", encoding="utf-8") as file:
-        optimum = {row["file"]: row["logpot"] for row in csv.DictReader(file)}[name]
-    result = mapmrf.solve(mapmrf.read(FOLDER / name), "dd_sg")
+    result = mapmrf.solve(benchmark(name), "dd_sg")
     assert result.status is Status.OPTIMAL
-    assert result.value == pytest.approx(float(optimum), abs=2e-3)
+    assert result.value == pytest.approx(references()[name], abs=2e-3)

@@ -1,7 +1,5 @@
 """ICM: a local optimum, found step by step, with hard constraints first."""
 
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mapmrf
+from benchmark_models import benchmark
 from mapmrf import ICM, FactorGraph, OptionError, Status
 from mapmrf.method import Start
 from mapmrf.problem import Problem
@@ -116,11 +115,7 @@ def sweeps(graph: FactorGraph, labels: np.ndarray) -> np.ndarray:
     [("grid20x20.f10", 2708.9), ("grid20x20.f15.wrap", 3837.12), ("grid40x40.f2", 2255.38), ("grid80x80.f10", 43538.9)],
 )
 def test_the_papers_figures_for_icm_are_reproduced(model: str, figure: float) -> None:
-    folder = Path(os.environ.get("MAPMRF_DATA", Path(__file__).parents[3] / "shared" / "data"))
-    path = folder / "grids" / f"{model}.uai.gz"
-    if not path.exists():
-        pytest.skip("no benchmark models here")
-    graph = mapmrf.read(path)
+    graph = benchmark(f"grids/{model}.uai.gz")
     assert graph.value(alone(graph, np.zeros(graph.n_vars, dtype=np.int64))) == pytest.approx(
         figure, rel=1e-5, abs=0.06
     )

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import functools
 import math
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mapmrf
+from benchmark_models import benchmark, references
 from mapmrf import FactorGraph, OptionError, Status, UnsupportedModel
 from mapmrf.datasets import grid
 from mapmrf.engines.admm import box_form
@@ -24,9 +21,6 @@ from mapmrf.method import Start
 from mapmrf.methods.l2box import L2Box
 from mapmrf.problem import Problem
 from strategies import Recipe, brute_force
-
-FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
-REFERENCE = FOLDER / "reference_values.csv"
 
 
 def random_pairwise(seed: int, n_vars: int = 6, n_factors: int = 9, hard: float = 0.0) -> FactorGraph:
@@ -326,19 +320,6 @@ def test_impossible_options_are_refused(options: dict[str, Any]) -> None:
 # -- benchmark models -------------------------------------------------------------------------------------------------
 
 
-@functools.cache
-def reference() -> dict[str, float]:
-    with open(REFERENCE, newline="", encoding="utf-8") as file:
-        return {row["file"]: float(row["logpot"]) for row in csv.DictReader(file) if row["logpot"]}
-
-
-def model(name: str) -> FactorGraph:
-    path = FOLDER / name
-    if not path.is_file():
-        pytest.skip(f"{name} is not there")
-    return mapmrf.read(path)
-
-
 @pytest.mark.data
 @pytest.mark.parametrize(
     ("name", "paper"),
@@ -353,7 +334,7 @@ def model(name: str) -> FactorGraph:
     ],
 )
 def test_grids_reach_the_value_in_the_paper(name: str, paper: float) -> None:
-    assert mapmrf.solve(model(name), "l2box").value >= paper
+    assert mapmrf.solve(benchmark(name), "l2box").value >= paper
 
 
 @pytest.mark.data
@@ -361,5 +342,5 @@ def test_grids_reach_the_value_in_the_paper(name: str, paper: float) -> None:
     "name", ["segmentation2/12_20_s.binary.uai.gz", "segmentation21/2_2_s.21.uai.gz", "scene/0000047.uai.gz"]
 )
 def test_segmentations_and_scenes_come_near_the_optimum(name: str) -> None:
-    optimum = reference()[name]
-    assert mapmrf.solve(model(name), "l2box").value >= optimum - 0.03 * abs(optimum)
+    optimum = references()[name]
+    assert mapmrf.solve(benchmark(name), "l2box").value >= optimum - 0.03 * abs(optimum)

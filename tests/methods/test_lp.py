@@ -1,14 +1,9 @@
 """The linear relaxation: its value, its kinds, a bound that always holds, and a HiGHS that stops when told."""
 
-import csv
-import functools
 import logging
 import math
-import os
 import statistics
 import threading
-import time
-from pathlib import Path
 from typing import Any
 
 import highspy
@@ -19,6 +14,8 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import mapmrf
+from benchmark_models import FOLDER, benchmark, references
+from clocks import LIMIT, Clock, wait_until
 from mapmrf import LP, FactorGraph, Kind, OptionError, Status
 from mapmrf.datasets import grid
 from mapmrf.engines.program.local_polytope import LocalPolytope
@@ -28,8 +25,6 @@ from mapmrf.polytope import dual_bound
 from mapmrf.problem import Problem
 from strategies import Recipe, any_recipes, brute_force, hard_recipes, recipes, tree_recipes, with_weights
 
-FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
-REFERENCE = FOLDER / "reference_values.csv"
 NOT_EQUAL = np.array([[0.0, 1.0], [1.0, 0.0]])
 
 
@@ -222,21 +217,10 @@ def workers() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "mapmrf-solver"]
 
 
-def gone(seconds: float = 5.0) -> bool:
-    """Whether all workers end within some seconds."""
-    end = time.perf_counter() + seconds
-    while workers() and time.perf_counter() < end:
-        time.sleep(0.01)
-    return not workers()
-
-
-def test_a_time_limit_stops_highs_as_well() -> None:
-    graph = hard_to_solve()
-    mapmrf.solve(graph, "lp", max_iterations=1)  # loads what it needs
-    result = mapmrf.solve(graph, "lp", time_limit=0.1)
-    assert result.status is Status.TIME_LIMIT
-    assert result.runtime < 3.0
-    assert gone(2.0)
+def test_a_time_limit_stops_highs_as_well(clock: Clock) -> None:
+    result = mapmrf.solve(hard_to_solve(), "lp", time_limit=LIMIT, callback=clock.pass_limit)
+    assert (result.status, len(result.trace)) == (Status.TIME_LIMIT, 1)
+    wait_until(lambda: not workers())
 
 
 @pytest.mark.parametrize("options", [{}, {"solver": "ipm"}, {"presolve": True}])
@@ -290,7 +274,7 @@ def test_an_error_in_a_callback_stops_highs_as_well() -> None:
 
     with pytest.raises(ZeroDivisionError):
         mapmrf.solve(hard_to_solve(), "lp", callback=fail)
-    assert gone()
+    wait_until(lambda: not workers())
 
 
 def test_steps_stay_short_while_highs_works() -> None:
@@ -303,7 +287,7 @@ def test_steps_stay_short_while_highs_works() -> None:
 
     result = mapmrf.solve(hard_to_solve(), "lp", callback=look)
     assert (len(points), result.status) == (5, Status.INTERRUPTED)
-    assert gone()
+    wait_until(lambda: not workers())
 
 
 def test_a_program_that_uses_highs_with_other_threads_is_no_obstacle() -> None:
@@ -334,21 +318,6 @@ def test_an_unknown_solver_is_refused_with_the_known_ones() -> None:
 
 # -- the paper's figures ----------------------------------------------------------------------------------------------
 
-there = pytest.mark.skipif(not REFERENCE.is_file(), reason=f"no benchmark models in {FOLDER}")
-
-
-@functools.cache
-def reference() -> dict[str, float]:
-    with open(REFERENCE, newline="", encoding="utf-8") as file:
-        return {row["file"]: float(row["logpot"]) for row in csv.DictReader(file) if row["logpot"]}
-
-
-def read(name: str) -> FactorGraph:
-    if not (FOLDER / name).is_file():
-        pytest.skip(f"{name} is not there")
-    return mapmrf.read(FOLDER / name)
-
-
 GRIDS = {
     "grid20x20.f10": 3736.7,
     "grid20x20.f10.wrap": 3830.3,
@@ -362,34 +331,31 @@ GRIDS = {
 
 
 @pytest.mark.data
-@there
 @pytest.mark.parametrize("name", GRIDS, ids=str)
 def test_grids_have_the_papers_value_to_its_decimal(name: str) -> None:
-    result = mapmrf.solve(read(f"grids/{name}.uai.gz"), "lp")
+    result = mapmrf.solve(benchmark(f"grids/{name}.uai.gz"), "lp")
     assert result.relaxed_value == pytest.approx(GRIDS[name], abs=0.05)
     assert result.bound == pytest.approx(result.relaxed_value, rel=1e-9)
     assert result.kind in (Kind.UNIFORM, Kind.FRACTIONAL)
 
 
 @pytest.mark.data
-@there
 def test_the_mean_of_the_binary_segmentations_is_that_of_the_paper() -> None:
     names = sorted(path.name for path in (FOLDER / "segmentation2").glob("*.uai.gz"))
     if len(names) != 50:
         pytest.skip(f"{len(names)} of the 50 models are there")
-    results = [mapmrf.solve(read(f"segmentation2/{name}"), "lp") for name in names]
+    results = [mapmrf.solve(benchmark(f"segmentation2/{name}"), "lp") for name in names]
     assert {result.kind for result in results} == {Kind.VALID}
     assert {result.status for result in results} == {Status.OPTIMAL}
     assert statistics.mean(result.relaxed_value for result in results) == pytest.approx(-75.5, abs=0.05)
 
 
 @pytest.mark.data
-@there
 @pytest.mark.parametrize("name", ["segmentation21/2_2_s.21.uai.gz", "scene/0000047.uai.gz", "scene/0002395.uai.gz"])
 def test_segmentations_and_scenes_are_tight(name: str) -> None:
-    result = mapmrf.solve(read(name), "lp")
+    result = mapmrf.solve(benchmark(name), "lp")
     assert (result.kind, result.status) == (Kind.VALID, Status.OPTIMAL)
-    assert result.relaxed_value == pytest.approx(reference()[name], abs=1e-3)
+    assert result.relaxed_value == pytest.approx(references()[name], abs=1e-3)
 
 
 def test_a_large_program_is_announced_and_one_that_does_not_fit_is_refused(

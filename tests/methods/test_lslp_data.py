@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import functools
-import os
-from pathlib import Path
-
 import pytest
 
 import mapmrf
+from benchmark_models import benchmark, references
 from mapmrf import Status
 from mapmrf.polytope import Kind
 
-FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
-REFERENCE = FOLDER / "reference_values.csv"
-
-pytestmark = [pytest.mark.data, pytest.mark.skipif(not REFERENCE.is_file(), reason=f"no benchmark models in {FOLDER}")]
-
-
-@functools.cache
-def reference() -> dict[str, float]:
-    with open(REFERENCE, newline="", encoding="utf-8") as file:
-        return {row["file"]: float(row["logpot"]) for row in csv.DictReader(file) if row["logpot"]}
-
-
-def model(name: str) -> tuple[mapmrf.FactorGraph, float]:
-    path = FOLDER / name
-    if not path.is_file():
-        pytest.skip(f"{name} is not there")
-    return mapmrf.read(path), reference()[name]
+pytestmark = pytest.mark.data
 
 
 @pytest.mark.parametrize(
@@ -46,7 +26,7 @@ def model(name: str) -> tuple[mapmrf.FactorGraph, float]:
     ],
 )
 def test_segmentation_and_scene_models_are_certified(name: str) -> None:
-    graph, optimum = model(name)
+    graph, optimum = benchmark(name), references()[name]
     result = mapmrf.solve(graph, "lslp")
     assert result.status is Status.OPTIMAL
     assert result.kind is Kind.VALID
@@ -68,7 +48,7 @@ GRIDS = [
 @pytest.mark.parametrize("name", GRIDS)
 def test_grids_reach_97_percent_at_an_integer_point(name: str) -> None:
     """Frustrated grids, whose LP bound is far too high: the sphere alone finds the labelling."""
-    graph, optimum = model(name)
+    graph, optimum = benchmark(name), references()[name]
     result = mapmrf.solve(graph, "lslp", seed=0)
     assert 0.97 * optimum <= result.value <= optimum + 1e-3
     assert result.kind is Kind.VALID

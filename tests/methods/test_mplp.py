@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mapmrf
+from benchmark_models import FOLDER, benchmark
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
 from mapmrf.engines.messages.mplp import Dual
@@ -20,8 +19,6 @@ from mapmrf.method import Start
 from mapmrf.methods.mplp import MPLP
 from mapmrf.problem import Problem
 from strategies import Recipe, brute_force, hard_recipes, random_recipe, recipes, soft_recipes
-
-FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
 
 
 def dual_of(graph: FactorGraph, **options: Any) -> Dual:
@@ -177,9 +174,9 @@ def test_a_looser_tolerance_ends_earlier() -> None:
 @pytest.mark.data
 @pytest.mark.parametrize("name", ["grid20x20.f10", "grid20x20.f15.wrap", "grid40x40.f2", "grid40x40.f5.wrap"])
 def test_the_papers_figures_for_the_linear_relaxation_are_the_bound(name: str) -> None:
-    path, table = FOLDER / "grids" / f"{name}.uai.gz", FOLDER.parent / "paper" / "grids_logpot.csv"
-    if not (path.is_file() and table.is_file()):
-        pytest.skip("no benchmark models here")
+    graph, table = benchmark(f"grids/{name}.uai.gz"), FOLDER.parent / "paper" / "grids_logpot.csv"
+    if not table.is_file():
+        pytest.skip(f"no {table}")
     with open(table, newline="", encoding="utf-8") as file:
         figure = {row["model"]: float(row["LP-LP"]) for row in csv.DictReader(file)}[name]
-    assert mapmrf.solve(mapmrf.read(path), "mplp").bound == pytest.approx(figure, rel=1e-3)
+    assert mapmrf.solve(graph, "mplp").bound == pytest.approx(figure, rel=1e-3)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import functools
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,14 +9,13 @@ import pytest
 from hypothesis import given, settings
 
 import mapmrf
+from benchmark_models import benchmark, references
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
 from mapmrf.method import Progress, Start
 from mapmrf.methods.mplp_c import MPLPC
 from mapmrf.problem import Problem
 from strategies import Recipe, brute_force, recipes
-
-FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
 
 
 def best_by_columns(graph: FactorGraph, rows: int, cols: int) -> float:
@@ -185,12 +180,6 @@ def test_options_are_checked(option: str, value: Any) -> None:
 # -- benchmark models -------------------------------------------------------------------------------------------------
 
 
-@functools.cache
-def reference() -> dict[str, float]:
-    with open(FOLDER / "reference_values.csv", newline="", encoding="utf-8") as file:
-        return {row["file"]: float(row["logpot"]) for row in csv.DictReader(file) if row["logpot"]}
-
-
 @pytest.mark.data
 @pytest.mark.parametrize(
     "name",
@@ -209,10 +198,7 @@ def reference() -> dict[str, float]:
     ],
 )
 def test_benchmark_models_are_proven_optimal(name: str) -> None:
-    path = FOLDER / name
-    if not path.is_file():
-        pytest.skip(f"{name} is not there")
-    optimum = reference()[name]
-    result = mapmrf.solve(mapmrf.read(path), "mplp_c", max_iterations=20_000)
+    optimum = references()[name]
+    result = mapmrf.solve(benchmark(name), "mplp_c", max_iterations=20_000)
     assert result.status is Status.OPTIMAL
     assert result.value == pytest.approx(optimum, abs=1e-3 + 1e-6 * abs(optimum))

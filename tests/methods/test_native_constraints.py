@@ -25,7 +25,7 @@ HULL = [kind for kind in KINDS if kind not in ("linear", "real")]
 @pytest.mark.parametrize("method", NATIVE)
 def test_values_and_bounds_are_on_their_sides_of_the_optimum(method: str) -> None:
     closed = 0
-    for seed in range(30):
+    for seed in range(12):
         recipe = random_constrained(seed, n_vars=4)
         graph, optimum = recipe.graph(), recipe.optimum()
         result = mapmrf.solve(graph, method)
@@ -33,7 +33,7 @@ def test_values_and_bounds_are_on_their_sides_of_the_optimum(method: str) -> Non
         assert result.value <= optimum + 1e-6 <= result.bound + 2e-6
         assert math.isinf(result.value) == math.isinf(optimum)
         closed += result.value == pytest.approx(optimum)
-    assert closed >= 20
+    assert closed >= 8
 
 
 def with_tables(recipe: ConstrainedRecipe) -> FactorGraph:
@@ -132,9 +132,9 @@ def test_constraints_that_contradict_each_other(method: str) -> None:
 
 
 def test_branch_and_bound_of_ad3_keeps_constraints() -> None:
-    for seed in range(8):
+    for seed in range(4):
         recipe = random_constrained(seed + 100, n_vars=4)
-        result = mapmrf.solve(recipe.graph(), "ad3", branch_and_bound=True, time_limit=20)
+        result = mapmrf.solve(recipe.graph(), "ad3", branch_and_bound=True)
         assert result.value == pytest.approx(recipe.optimum(), abs=1e-6)
         assert result.bound >= recipe.optimum() - 1e-6
 

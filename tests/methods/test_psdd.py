@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 import mapmrf
+from benchmark_models import benchmark, references
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.engines.decomposition.factor_kernels import FactorCache
 from mapmrf.engines.decomposition.subgradient import DescentOptions, SubgradientDescent, unit_of
@@ -23,7 +21,6 @@ from mapmrf.polytope import Kind, dense, marginals
 from mapmrf.problem import Problem
 from strategies import Recipe, brute_force, plant, random_recipe, recipes
 
-FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
 DIFFER = np.array([[0.0, 1.0], [1.0, 0.0]])
 
 
@@ -264,21 +261,14 @@ def test_impossible_options_are_refused(options: dict[str, Any], message: str) -
     "name", ["segmentation2/10_14_s.binary.uai.gz", "segmentation21/2_2_s.21.uai.gz", "scene/0000047.uai.gz"]
 )
 def test_segmentation_and_scene_models_are_certified(name: str) -> None:
-    if not (FOLDER / name).is_file():
-        pytest.skip("no benchmark models here")
-    with open(FOLDER / "reference_values.csv", newline="", encoding="utf-8") as file:
-        optimum = {row["file"]: row["logpot"] for row in csv.DictReader(file)}[name]
-    result = mapmrf.solve(mapmrf.read(FOLDER / name), "psdd")
+    result = mapmrf.solve(benchmark(name), "psdd")
     assert result.status is Status.OPTIMAL
     assert result.kind is Kind.VALID
-    assert result.value == pytest.approx(float(optimum), abs=2e-3)
+    assert result.value == pytest.approx(references()[name], abs=2e-3)
 
 
 @pytest.mark.data
 def test_on_a_grid_the_average_is_worth_what_the_paper_prints_for_the_lp() -> None:
-    path = FOLDER / "grids" / "grid20x20.f10.uai.gz"
-    if not path.is_file():
-        pytest.skip("no benchmark models here")
-    result = mapmrf.solve(mapmrf.read(path), "psdd")
+    result = mapmrf.solve(benchmark("grids/grid20x20.f10.uai.gz"), "psdd")
     assert result.bound == pytest.approx(3736.7, abs=0.1)
     assert result.relaxed_value == pytest.approx(3736.7, rel=1e-3)

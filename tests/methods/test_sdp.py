@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
 
 import mapmrf
+from benchmark_models import benchmark
 from binary_models import binary_graphs, complete, spins
 from mapmrf import SDP, FactorGraph, OptionError, Status, UnsupportedModel
 from mapmrf.method import Start, running
 from mapmrf.methods import sdp
 from mapmrf.problem import Problem
 from strategies import brute_force
-
-FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data") / "maxcut"
 
 
 @given(graph=binary_graphs())
@@ -89,8 +85,7 @@ def test_options() -> None:
 
 
 @pytest.mark.data
-@pytest.mark.skipif(not FOLDER.is_dir(), reason=f"no benchmark models in {FOLDER}")
 @pytest.mark.parametrize(("name", "value"), [("gka4d", 10727), ("pm1s_80.5", 87)])
 def test_benchmark_graphs_are_proven(name: str, value: float) -> None:
-    result = mapmrf.solve(FOLDER / f"{name}.mc.gz", "sdp", time_limit=120)
+    result = mapmrf.solve(benchmark(f"maxcut/{name}.mc.gz"), "sdp")
     assert (result.value, result.status) == (value, Status.OPTIMAL)

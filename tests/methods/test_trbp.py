@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import functools
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mapmrf
+from benchmark_models import benchmark, references
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
 from mapmrf.engines.messages.max_product import ForestWeights, Tour
@@ -203,25 +200,8 @@ def test_impossible_options_are_refused(option: str, value: Any, complaint: str)
 
 # -- benchmark models -------------------------------------------------------------------------------------------------
 
-FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
-REFERENCE = FOLDER / "reference_values.csv"
-with_data = pytest.mark.skipif(not REFERENCE.is_file(), reason=f"no benchmark models in {FOLDER}")
-
-
-@functools.cache
-def reference() -> dict[str, float]:
-    with open(REFERENCE, newline="", encoding="utf-8") as file:
-        return {row["file"]: float(row["logpot"]) for row in csv.DictReader(file) if row["logpot"]}
-
-
-def model(name: str) -> FactorGraph:
-    if not (FOLDER / name).is_file():
-        pytest.skip(f"{name} is not there")
-    return mapmrf.read(FOLDER / name)
-
 
 @pytest.mark.data
-@with_data
 @pytest.mark.parametrize(
     "name",
     [
@@ -232,16 +212,15 @@ def model(name: str) -> FactorGraph:
     ],
 )
 def test_segmentation_and_scene_models_are_certified(name: str) -> None:
-    result = mapmrf.solve(model(name), "trbp")
+    result = mapmrf.solve(benchmark(name), "trbp")
     assert result.status.closes_gap
-    assert result.value == pytest.approx(reference()[name], abs=1e-3)
+    assert result.value == pytest.approx(references()[name], abs=1e-3)
 
 
 @pytest.mark.data
-@with_data
 @pytest.mark.parametrize(
     ("name", "relaxed"), [("grid20x20.f10", 3736.7), ("grid20x20.f5.wrap", 1915.2), ("grid40x40.f2", 3121.2)]
 )
 def test_the_bound_on_a_grid_is_the_papers_value_of_the_relaxation(name: str, relaxed: float) -> None:
-    result = mapmrf.solve(model(f"grids/{name}.uai.gz"), "trbp")
+    result = mapmrf.solve(benchmark(f"grids/{name}.uai.gz"), "trbp")
     assert result.bound == pytest.approx(relaxed, abs=0.06)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import functools
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,20 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mapmrf
+from benchmark_models import benchmark, references
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
 from mapmrf.engines.messages.passes import SequentialPasses
 from mapmrf.engines.messages.srmp import TablePasses
 from mapmrf.engines.messages.trws_labels import LabelPasses
 from mapmrf.engines.messages.trws_pairs import SpinPasses
-from mapmrf.formats import uai
 from mapmrf.method import Start
 from mapmrf.methods.trws import TRWS
 from mapmrf.problem import Problem
 from strategies import Recipe, brute_force, hard_recipes, random_recipe, soft_recipes, tree_recipes
 
-FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
-REFERENCE = FOLDER / "reference_values.csv"
 data = pytest.mark.data
 
 
@@ -170,19 +164,6 @@ def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
 # -- benchmark models -------------------------------------------------------------------------------------------------
 
 
-@functools.cache
-def optima() -> dict[str, float]:
-    with open(REFERENCE, newline="", encoding="utf-8") as file:
-        return {row["file"]: float(row["logpot"]) for row in csv.DictReader(file) if row["logpot"]}
-
-
-def model(name: str) -> FactorGraph:
-    path = FOLDER / name
-    if not path.is_file():
-        pytest.skip(f"{name} is not there")
-    return uai.read(path)
-
-
 @data
 @pytest.mark.parametrize(
     "name",
@@ -195,10 +176,10 @@ def model(name: str) -> FactorGraph:
     ],
 )
 def test_segmentation_and_scene_models_are_certified(name: str) -> None:
-    graph = model(name)
+    graph = benchmark(name)
     result = mapmrf.solve(graph, "trws")
     assert result.status is Status.OPTIMAL
-    assert result.value == pytest.approx(optima()[name], abs=1e-3, rel=1e-6)
+    assert result.value == pytest.approx(references()[name], abs=1e-3, rel=1e-6)
 
 
 @data
@@ -212,6 +193,6 @@ def test_segmentation_and_scene_models_are_certified(name: str) -> None:
     ],
 )
 def test_grids_reach_the_papers_figures(name: str, figure: float, relaxation: float) -> None:
-    result = mapmrf.solve(model(f"grids/{name}.uai.gz"), "trws")
+    result = mapmrf.solve(benchmark(f"grids/{name}.uai.gz"), "trws")
     assert result.value >= figure - 0.1
     assert result.bound == pytest.approx(relaxation, rel=1e-4)

@@ -171,7 +171,7 @@ def test_a_budget_agrees_with_a_general_solver() -> None:
 
 @pytest.mark.parametrize(("name", "penalty"), [*((name, math.inf) for name in KINDS), *((name, 1.5) for name in SOFT)])
 def test_max_marginals_are_those_of_all_vectors(name: str, penalty: float) -> None:
-    for rng, factors in feasible_cases(name, 80, penalty):
+    for rng, factors in feasible_cases(name, 40, penalty):
         x, bad = vectors(factors)
         n, n_groups = x.shape[1], len(factors.complete)
         scores = GroupScores(random_scores(rng, n) - 0.5, np.where(factors.complete, -np.inf, 0.0))

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mapmrf
@@ -140,6 +140,7 @@ def best_of_forest(problem: Problem, parts: Decomposition, theta_c: np.ndarray, 
 
 @pytest.mark.parametrize("cut", [Decomposition.into_trees, Decomposition.into_factors])
 @given(recipe=soft_recipes(max_vars=5) | hard_recipes(max_vars=5), seed=st.integers(0, 99))
+@settings(max_examples=10)
 def test_subproblems_are_solved_exactly(cut, recipe: Recipe, seed: int) -> None:  # type: ignore[no-untyped-def]
     problem = Problem.compile(recipe.graph())
     parts = cut(problem)

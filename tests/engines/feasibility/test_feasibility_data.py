@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
 
 import pytest
 
 import mapmrf
+from benchmark_models import FOLDER
 from mapmrf.engines.feasibility.conflict_kernels import FEASIBLE, OPEN
 from mapmrf.engines.feasibility.conflict_search import ConflictSearch
 from mapmrf.problem import Problem
 
-FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[4] / "shared" / "data") / "families"
-FILES = sorted(FOLDER.glob("*.uai.gz"))
+FILES = sorted((FOLDER / "families").glob("*.uai.gz"))
 
-pytestmark = [pytest.mark.data, pytest.mark.skipif(not FILES, reason=f"no benchmark models in {FOLDER}")]
+pytestmark = pytest.mark.data
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -147,10 +147,11 @@ def test_an_offer_is_taken_once() -> None:
     assert first is not None and first.tolist() == [1, 1] and report.take_offer() is None
 
 
+@cache
 def hard_task() -> tuple[Compact, BranchTask, Ints]:
     """A dense model that takes a branch and bound some nodes, and its optimum."""
     random = np.random.default_rng(1)
-    n = 26
+    n = 20
     edges = np.stack(np.triu_indices(n, 1), 1)
     tables = random.normal(size=(len(edges), 1, 1)) * np.array([[1.0, -1.0], [-1.0, 1.0]])
     graph = mapmrf.FactorGraph.from_pairwise(random.normal(size=(n, 2)), edges, tables)
@@ -193,7 +194,7 @@ def test_a_branch_and_bound_takes_a_point_that_was_found_elsewhere(solve: Solve)
     assert first is not None and compact.labels(first).tolist() == best.tolist()
 
 
-def knapsacks_with_a_total(n: int = 60, m: int = 40) -> Program:
+def knapsacks_with_a_total(n: int = 40, m: int = 25) -> Program:
     """Some knapsacks, and a column that is the weighted sum of all others: presolving replaces it by that sum."""
     rng = np.random.default_rng(0)
     weights = (rng.random((m, n)) < 0.4) * rng.integers(1, 30, (m, n)).astype(float)

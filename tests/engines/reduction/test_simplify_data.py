@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-import mapmrf
+from benchmark_models import benchmark, references
 from mapmrf.engines.reduction.components import solve_small
 from mapmrf.engines.reduction.simplify import simplify
 from mapmrf.problem import Problem
 
-FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[4] / "shared" / "data")
-REFERENCE = FOLDER / "reference_values.csv"
-
-pytestmark = [pytest.mark.data, pytest.mark.skipif(not REFERENCE.is_file(), reason=f"no benchmark models in {FOLDER}")]
-
-
-def read(name: str) -> mapmrf.FactorGraph:
-    if not (FOLDER / name).is_file():
-        pytest.skip(f"{name} is not there")
-    return mapmrf.read(FOLDER / name)
-
-
-def reference(name: str) -> float:
-    with open(REFERENCE, newline="", encoding="utf-8") as file:
-        return next(float(row["logpot"]) for row in csv.DictReader(file) if row["file"] == name)
+pytestmark = pytest.mark.data
 
 
 @pytest.mark.parametrize(
@@ -44,10 +26,10 @@ def reference(name: str) -> float:
     ],
 )
 def test_nothing_is_left_of_some_models(name: str) -> None:
-    graph = read(name)
+    graph = benchmark(name)
     small = simplify(Problem.compile(graph))
     assert small.problem.n_vars == 0
-    assert small.problem.graph.constant == pytest.approx(reference(name), abs=1e-3)
+    assert small.problem.graph.constant == pytest.approx(references()[name], abs=1e-3)
     assert graph.value(small.labels) == pytest.approx(small.problem.graph.constant, abs=1e-6)
 
 
@@ -61,10 +43,10 @@ def test_nothing_is_left_of_some_models(name: str) -> None:
     ],
 )
 def test_others_are_solved_by_a_little_elimination(name: str) -> None:
-    graph = read(name)
+    graph = benchmark(name)
     small = solve_small(simplify(Problem.compile(graph)))
     assert small.problem.n_vars == 0
-    assert small.problem.graph.constant == pytest.approx(reference(name), abs=1e-3)
+    assert small.problem.graph.constant == pytest.approx(references()[name], abs=1e-3)
     assert graph.value(small.labels) == pytest.approx(small.problem.graph.constant, abs=1e-6)
 
 
@@ -78,7 +60,7 @@ def test_others_are_solved_by_a_little_elimination(name: str) -> None:
     ],
 )
 def test_a_share_of_the_states_is_left_and_labellings_are_worth_the_same(name: str, share: float) -> None:
-    graph = read(name)
+    graph = benchmark(name)
     small = simplify(Problem.compile(graph))
     inner = small.problem.graph
     assert len(inner.theta_v) <= share * len(graph.theta_v)

@@ -100,7 +100,7 @@ def test_costs_stay_and_nothing_allowed_goes(kind: str, soft: bool) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_below_a_decision_only_labellings_that_cost_too_much_go_and_all_comes_back(kind: str) -> None:
-    for seed in range(8):
+    for seed in range(4):
         graph = one_kind(kind, seed, bool(seed % 2)).graph()
         network = new_network(graph)
         collect(network.soft, 0)
@@ -171,8 +171,8 @@ def test_sums_that_tables_cannot_hold_are_solved() -> None:
     graph = graph.with_constraints([constraints.linear(range(40), price.tolist(), upper=0.3 * price.sum())])
     with pytest.raises(mapmrf.UnsupportedModel):
         mapmrf.rewriting.rewrite(graph)
-    result = mapmrf.solve(graph, "wcsp", time_limit=60)
-    other = mapmrf.solve(graph, "cuts", time_limit=60)
+    result = mapmrf.solve(graph, "wcsp")
+    other = mapmrf.solve(graph, "cuts")
     assert result.status.closes_gap
     assert result.value == pytest.approx(other.value)
 

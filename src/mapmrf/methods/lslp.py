@@ -24,6 +24,7 @@ from mapmrf.engines.admm.sphere_run import SpherePhase, SphereRun, StartOptions
 from mapmrf.engines.admm.warm_start import load_multipliers, save_multipliers
 from mapmrf.engines.messages.climbing import ClimbingIncumbent, CountedIncumbent
 from mapmrf.engines.messages.message_passing import MessageRun
+from mapmrf.feasible import find_feasible
 from mapmrf.incumbent import Incumbent
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.methods.bp import BP
@@ -48,9 +49,9 @@ class Preset(NamedTuple):
     tol: float = 2e-5
     read_out: str = "best"
     check_every: int = 10
-    beliefs: int = 500
+    beliefs: int = 1000
     climb: bool = True
-    max_iterations: int = 6000
+    max_iterations: int = 7000
 
 
 PRESETS = {
@@ -79,7 +80,8 @@ _BY_PRESET: Any = None
 STEP_WORK = 2_000_000
 """Table entries touched per step: some tens of milliseconds."""
 STALL_WINDOW, WIDE_GAP = 6, 0.01
-"""The LP phase gives up when a relative gap this wide has not shrunk by a tenth within so many measurements."""
+"""The LP phase gives up when a relative gap this wide has not shrunk by a tenth within so many measurements; a start
+when that holds for the distance from the sphere at the largest rho."""
 MAX_KKT_STATES = 4_000_000
 """Maximum number of edge states for which a run ends with the epsilon-KKT report."""
 MAX_RIDGE_CONFIGS = 64
@@ -88,8 +90,6 @@ MAX_BESIDE = 4_000_000
 """Maximum number of edge states for which labellings climb and beliefs are propagated."""
 NO_ARRIVAL = 0.05
 """Sphere residual, relative to the radius, above which a start has failed once rho has reached its limit."""
-VERTEX_ETA = 1.1
-"""Growth of rho in the phase at a vertex, which leaves no time for anything but convergence."""
 
 
 @dataclass(frozen=True)
@@ -269,7 +269,7 @@ class LSLP(Method):
         engine, warm = state.the_engine, state.initial.labels is not None
         if state.phase.certifying:
             state.save_dual()
-        vertex = state.vertex() if phase.at_vertex else None
+        vertex = state.vertex() if isinstance(state, LSLPRun) and phase.at_vertex else None
         first = phase.spherical and phase.number == 0 and vertex is None
         carry_on = first and self.lp_phase and not warm
         state.phase, state.phase_began, state.calm = phase, state.iterations, 0
@@ -284,11 +284,17 @@ class LSLP(Method):
         else:
             mu = state.starting_point(StartOptions(self.start_from, self.noise), first, phase.number)
         engine.configure(self._penalty(state, phase))
-        engine.set_blocks(self.alternate_block if phase.number % 2 and self.alternate_block else self.sphere_block)
+        engine.set_blocks(self._block(phase))
         if phase.spherical or not state.load_dual(rho):
             engine.begin(mu, rho * self.warm_rho if first and warm else rho, multipliers=carry_on)
         if self.sphere == "factors" and phase.spherical:
             engine.begin_factor_sphere()
+
+    def _block(self, phase: SpherePhase) -> int:
+        """Variables per sphere; one each at a vertex, where nothing needs to be exchanged between variables."""
+        if phase.at_vertex:
+            return 1
+        return self.alternate_block if phase.number % 2 and self.alternate_block else self.sphere_block
 
     def _rho_unit(self, state: SphereRun) -> float:
         return state.unit if self.rho_unit == "relative" else 1.0
@@ -301,7 +307,7 @@ class LSLP(Method):
             epsilon=self.epsilon,
             free=self.variant == "free",
             relaxation=self.relaxation,
-            eta=1.0 if phase.certifying else VERTEX_ETA if phase.at_vertex else self.eta,
+            eta=1.0 if phase.certifying else self.eta,
             rho_upper=math.inf if phase.at_vertex else self.rho_upper * self._rho_unit(state),
             update_every=self.update_every,
             freeze_after=self.freeze_after or NEVER,
@@ -332,7 +338,7 @@ class LSLP(Method):
             iterations=state.iterations,
             labels=labels if self.read_out == "best" or finished else None,
             value=value,
-            bound=found.bound,
+            bound=-math.inf if finished is Status.INFEASIBLE else found.bound,
             finished=finished,
             relaxed_value=found.relaxed,
             phase=phase,
@@ -341,12 +347,14 @@ class LSLP(Method):
 
     def _believe(self, state: LSLPRun) -> Progress:
         """Pass messages for some milliseconds, for a labelling where the relaxation does not lead to a good one."""
-        step = state.pass_messages(min(self.beliefs, self._share(state)))
+        step = state.pass_messages(min(self.beliefs, (self.max_iterations - state.phase_began) // 2))
         state.iterations = state.phase_began + step.iterations
-        over = step.finished is not None
-        finished = self._advance(state) if over else None
+        finished = step.finished
+        if finished is Status.CONVERGED:
+            finished = self._advance(state)
         labels, value = state.improved or (step.labels, step.value)
-        return Progress(state.iterations, labels, value, finished=finished, phase="beliefs")
+        bound = -math.inf if finished is Status.INFEASIBLE else step.bound
+        return Progress(state.iterations, labels, value, bound, finished, phase="beliefs")
 
     def _next(self, state: SphereRun, found: Measurement) -> Status | None:
         """Decide after a measurement: continue, begin the next phase, or stop."""
@@ -357,9 +365,10 @@ class LSLP(Method):
         if state.iterations >= self.max_iterations:
             state.climb()
             return Status.CONVERGED if over and not state.waiting else Status.ITERATION_LIMIT
-        if not over and not self._spent(state) and not self._failed(state, found) and not state.idle:
+        failed = not over and self._failed(state, found)
+        if not (over or failed or self._spent(state) or state.idle):
             return None
-        if not over and state.climbs:  # other starts of this kind would not arrive either
+        if failed:  # other starts of this kind would not arrive either
             same = 2 if self.alternate_block else 1
             state.waiting = [
                 other for other in state.waiting if other.at_vertex or (other.number - phase.number) % same != 0
@@ -373,8 +382,11 @@ class LSLP(Method):
             return Status.CONVERGED
         if self.stops_at_gap and state.certified:
             return None  # the loop notices the closed gap and ends the run
-        if state.waiting[0].at_vertex and state.vertex() is None:
-            return Status.CONVERGED
+        if isinstance(state, LSLPRun) and state.waiting[0].at_vertex:
+            if not state.find_feasible():
+                return Status.INFEASIBLE
+            if state.vertex() is None:
+                return Status.ITERATION_LIMIT if state.rested is None else Status.CONVERGED
         self._begin(state, state.waiting.pop(0))
         return None
 
@@ -388,11 +400,12 @@ class LSLP(Method):
         return (self.max_iterations - state.phase_began) // (len(state.waiting) + 1)
 
     def _failed(self, state: SphereRun, found: Measurement) -> bool:
-        """Return whether rho has reached its limit while mu is still far from the sphere."""
+        """Return whether rho has reached its limit while mu is far from the sphere, and comes no nearer."""
         if not (isinstance(state, LSLPRun) and state.climbs and state.phase.spherical) or state.phase.at_vertex:
             return False
+        state.gaps.append(math.sqrt(found.sphere2 / max(float(state.the_engine.sphere.target2.sum()), found.sphere2)))
         at_limit = state.the_engine.rho >= self.rho_upper * self._rho_unit(state)
-        return at_limit and found.sphere2 > NO_ARRIVAL**2 * float(state.the_engine.sphere.target2.sum())
+        return at_limit and min(state.gaps) > NO_ARRIVAL and _stalled(state.gaps)
 
     def _at_rest(self, state: SphereRun, found: Measurement) -> bool:
         """Evaluate the stopping rule of a phase."""
@@ -419,9 +432,7 @@ class LSLP(Method):
         state.gaps.append(state.best_bound - state.best_value)
         if state.iterations - state.phase_began >= self.lp_iterations or self._solves_lp(found):
             return True
-        window = STALL_WINDOW
-        stalled = len(state.gaps) > window and state.gaps[-1] > 0.9 * state.gaps[-1 - window]
-        return stalled and state.gaps[-1] > WIDE_GAP * max(1.0, abs(state.best_value))
+        return _stalled(state.gaps) and state.gaps[-1] > WIDE_GAP * max(1.0, abs(state.best_value))
 
     def dual(self, problem: Problem, state: LSLPRun) -> DualState | None:
         """The multipliers of the plain relaxation, from the LP phase."""
@@ -552,8 +563,22 @@ class LSLPRun(SphereRun):
         counted = self.original.graph.constraints is not None
         return (CountedIncumbent if counted else ClimbingIncumbent)(self.original, start)
 
+    def find_feasible(self) -> bool:
+        """Search for a feasible labelling if there is none; return False if that proves that none exists."""
+        best = None if self.climbing is None else self.climbing.best
+        if best is None or best.value > -math.inf or self.original.graph.constraints is not None:
+            return True
+        search = find_feasible(self.original, best.labels)
+        if search.labels is not None:
+            self.read_out = search.labels
+            self.climb()
+        return search.labels is not None or not search.complete
+
     def vertex(self) -> tuple[Floats, float] | None:
-        """Return the vertex of the best labelling, unless it is not feasible or a phase has converged to it."""
+        """Return the vertex of the best labelling and a rho at which it is stable.
+
+        None if no labelling is feasible, or if a phase has converged to the best one.
+        """
         best = None if self.climbing is None else self.climbing.best
         if best is None or best.value == -math.inf or (self.rested is not None and self.rested.value >= best.value):
             return None
@@ -569,8 +594,9 @@ class LSLPRun(SphereRun):
         best = self.messages.best
         if best is not None:
             self.read_out = best.labels
-        if step.finished is not None or step.iterations >= limit:
+        if step.finished is None and step.iterations >= limit:
             step.finished = Status.CONVERGED
+        if step.finished is not None:
             self.stop_messages()
         return step
 
@@ -643,6 +669,11 @@ SPHERES = {
 }
 
 
+def _stalled(figures: list[float]) -> bool:
+    """Return whether the last of these has not shrunk by a tenth since the one `STALL_WINDOW` before."""
+    return len(figures) > STALL_WINDOW and figures[-1] > 0.9 * figures[-1 - STALL_WINDOW]
+
+
 def _check(method: LSLP) -> None:
     """Raise OptionError for invalid options."""
     check_choice(method, "variant", ("tied", "free"))
@@ -653,4 +684,5 @@ def _check(method: LSLP) -> None:
     check_choice(method, "read_out", ("best", "last"))
     check_above(method, 0, "rho", "rho_upper", "sphere_weight", "relaxation", "warm_rho", "lp_rho", "tol")
     check_at_least(method, 0, "epsilon", "noise", "sphere_block", "alternate_block", "freeze_after", "lp_iterations")
+    check_at_least(method, 0, "beliefs")
     check_at_least(method, 1, "eta", "update_every", "starts", "patience", "check_every", "max_iterations")

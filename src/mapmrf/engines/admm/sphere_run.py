@@ -129,10 +129,6 @@ class SphereRun(ABC):
     def climb(self) -> None:  # noqa: B027
         """Improve the best labelling of the phase that has ended, and keep it if it is the best of all phases."""
 
-    def vertex(self) -> tuple[Floats, float] | None:
-        """Return the vertex of the best labelling, and a rho at which it is stable; None if it is not needed."""
-        return None
-
     def save_dual(self) -> None:  # noqa: B027
         """Keep the multipliers of the LP phase, for warm starts of later runs."""
 

@@ -183,7 +183,7 @@ class ConstrainedRun(PhasedRun):
         """LS-LP with native constraints, which needs no rewritten model."""
         from mapmrf.methods.lslp import LSLP
 
-        method, problem, shared, best = LSLP(), self.problem, self.shared, self.shared.incumbent
+        method, problem, shared, best = LSLP(beliefs=0, climb=False), self.problem, self.shared, self.shared.incumbent
         if not shared.admits(method, problem):
             return
         with running(method, problem, self.seed, Start()) as state:

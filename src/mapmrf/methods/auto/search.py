@@ -146,7 +146,7 @@ class PoolSearch:
     def starts(self, n_starts: int, lp_phase: bool, admits: Admission) -> Iterator[Progress]:
         """Add the labellings of belief propagation and of the LS-LP starts; yields after each of their steps."""
         limit = START_ITERATIONS * (n_starts + lp_phase)
-        lslp = LSLP(starts=n_starts, lp_phase=lp_phase, max_iterations=limit)
+        lslp = LSLP(starts=n_starts, lp_phase=lp_phase, beliefs=0, climb=False, max_iterations=limit)
         for method in (BP(max_iterations=BP_ITERATIONS), lslp):
             if admits(method, self.problem):
                 yield from self._follow(method)

@@ -80,16 +80,16 @@ _BY_PRESET: Any = None
 STEP_WORK = 2_000_000
 """Table entries touched per step: some tens of milliseconds."""
 STALL_WINDOW, WIDE_GAP = 6, 0.01
-"""The LP phase gives up when a relative gap this wide has not shrunk by a tenth within so many measurements; a start
-when that holds for the distance from the sphere at the largest rho."""
+"""The LP phase gives up when a relative gap this wide has not shrunk by a tenth within so many measurements."""
 MAX_KKT_STATES = 4_000_000
 """Maximum number of edge states for which a run ends with the epsilon-KKT report."""
 MAX_RIDGE_CONFIGS = 64
 """Largest table for `sphere="factors"`, whose factor step is a dense quadratic program."""
 MAX_BESIDE = 4_000_000
 """Maximum number of edge states for which labellings climb and beliefs are propagated."""
-NO_ARRIVAL = 0.05
-"""Sphere residual, relative to the radius, above which a start has failed once rho has reached its limit."""
+NEAR_SPHERE, NO_NEARER = 0.05, 0.75
+"""A start has failed if its sphere residual was never below this share of the radius, and at the largest rho is above
+this share of what it was in the middle of the phase."""
 
 
 @dataclass(frozen=True)
@@ -400,12 +400,14 @@ class LSLP(Method):
         return (self.max_iterations - state.phase_began) // (len(state.waiting) + 1)
 
     def _failed(self, state: SphereRun, found: Measurement) -> bool:
-        """Return whether rho has reached its limit while mu is far from the sphere, and comes no nearer."""
+        """Return whether rho has reached its limit, and its growth has brought mu no nearer to the sphere."""
         if not (isinstance(state, LSLPRun) and state.climbs and state.phase.spherical) or state.phase.at_vertex:
             return False
-        state.gaps.append(math.sqrt(found.sphere2 / max(float(state.the_engine.sphere.target2.sum()), found.sphere2)))
-        at_limit = state.the_engine.rho >= self.rho_upper * self._rho_unit(state)
-        return at_limit and min(state.gaps) > NO_ARRIVAL and _stalled(state.gaps)
+        residuals, radius2 = state.gaps, float(state.the_engine.sphere.target2.sum())
+        residuals.append(math.sqrt(found.sphere2 / max(radius2, found.sphere2)))
+        if state.the_engine.rho < self.rho_upper * self._rho_unit(state):
+            return False
+        return min(residuals) > NEAR_SPHERE and residuals[-1] > NO_NEARER * residuals[len(residuals) // 2]
 
     def _at_rest(self, state: SphereRun, found: Measurement) -> bool:
         """Evaluate the stopping rule of a phase."""
@@ -432,7 +434,9 @@ class LSLP(Method):
         state.gaps.append(state.best_bound - state.best_value)
         if state.iterations - state.phase_began >= self.lp_iterations or self._solves_lp(found):
             return True
-        return _stalled(state.gaps) and state.gaps[-1] > WIDE_GAP * max(1.0, abs(state.best_value))
+        window = STALL_WINDOW
+        stalled = len(state.gaps) > window and state.gaps[-1] > 0.9 * state.gaps[-1 - window]
+        return stalled and state.gaps[-1] > WIDE_GAP * max(1.0, abs(state.best_value))
 
     def dual(self, problem: Problem, state: LSLPRun) -> DualState | None:
         """The multipliers of the plain relaxation, from the LP phase."""
@@ -667,11 +671,6 @@ SPHERES = {
     "factors": SphereKind.OFF,  # on the factors: see `begin_factor_sphere`
     "off": SphereKind.OFF,
 }
-
-
-def _stalled(figures: list[float]) -> bool:
-    """Return whether the last of these has not shrunk by a tenth since the one `STALL_WINDOW` before."""
-    return len(figures) > STALL_WINDOW and figures[-1] > 0.9 * figures[-1 - STALL_WINDOW]
 
 
 def _check(method: LSLP) -> None:

@@ -142,8 +142,8 @@ class LSLP(Method):
     check_every
         Iterations between measurements of labels, bound and residuals.
     beliefs
-        Iterations of max-product belief propagation before the sphere phases, at most; 0 for none. Where the relaxation
-        is uninformative, on dense graphs, its labelling is the best one.
+        Iterations of max-product belief propagation after the LP phase, at most; 0 for none. On dense graphs, where the
+        relaxation says nothing, its labellings are the best ones.
     climb
         Improve the best labelling of every phase by single-variable ascent and by crossover with the others, and end at
         the vertex of the best of all, with a rho at which it is stable. Starts of a kind that has failed are left out.
@@ -257,7 +257,7 @@ class LSLP(Method):
         if self.sphere == "off":
             return [lp]
         phases = [lp] if self.lp_phase else []
-        if self.beliefs and isinstance(state, LSLPRun) and state.is_small:
+        if phases and self.beliefs and isinstance(state, LSLPRun) and state.is_small and not state.idle:
             phases.append(SpherePhase("beliefs", 0, believing=True))
         phases += [SpherePhase(f"sphere {number}", number, spherical=True) for number in range(self.starts)]
         if state.climbs:

@@ -1,12 +1,12 @@
-"""Does LS-LP arrive on every structure, and how good is its labelling next to simpler methods?
+"""Whether LS-LP arrives on every structure, and how good its labelling is next to those of simpler methods.
 
     python benches/lslp_everywhere.py                          # generated families; and those of --data, if given
     python benches/lslp_everywhere.py --data DATA --only dbn triples --seconds 4
     PYTHONPATH=OLDER/src python benches/lslp_everywhere.py     # the same with an older source tree
 
 A row is a model; the figures are values in percent of the best one seen, 100 (1 - (best - value) / |best|), so that a
-negative best value reads the same way. Behind them: kind, status, iterations and processor seconds of LS-LP. `--best FILE` keeps
-the best values over several calls, so that tables made before and after a change have the same 100.
+negative best value reads the same way. Behind them: kind, status, iterations and processor seconds of LS-LP. `--best
+FILE` keeps the best values over several calls, so that tables made before and after a change have the same 100.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def random_factors(random: Random, n: int, degree: float, arity: int, states: in
         scope = np.stack([first[chosen], second[chosen]], axis=1)
     else:
         scope = np.array([random.choice(n, arity, replace=False) for _ in range(n_factors)])
-    return made(np.full(n, states), random.normal(size=n * states), list(scope), random.normal(size=(n_factors, states**arity)))
+    unary, tables = random.normal(size=n * states), random.normal(size=(n_factors, states**arity))
+    return made(np.full(n, states), unary, list(scope), tables)
 
 
 def made(card: np.ndarray, theta_v: np.ndarray, scopes: list[np.ndarray], tables: Any) -> FactorGraph:
@@ -58,10 +59,7 @@ def made(card: np.ndarray, theta_v: np.ndarray, scopes: list[np.ndarray], tables
 
 
 def dynamic(random: Random, hidden: int = 20, seen: int = 40, states: int = 2) -> FactorGraph:
-    """Two slices of a dynamic network: all hidden variables of one interact with all of the other, and with what is seen.
-
-    That is the structure of the `rus` models: two layers, everything between them.
-    """
+    """Two layers and all pairs between them, the structure of the `rus` models of dynamic networks."""
     card = np.full(hidden + seen, states)
     first, second = np.meshgrid(np.arange(hidden), np.arange(hidden, hidden + seen), indexing="ij")
     scope = np.stack([first.ravel(), second.ravel()], axis=1)
@@ -84,7 +82,7 @@ def soft_constraints(random: Random, n: int = 60, states: int = 8, degree: float
 
 
 def bayesian_grid(random: Random, side: int = 14, deterministic: float = 0.5, seen: float = 0.05) -> FactorGraph:
-    """A grid whose nodes depend on the upper and the left one, some deterministically; some are observed in a sample."""
+    """A grid whose nodes depend on the upper and the left one, some deterministically; some are observed."""
     n = side * side
     scopes, tables, sample = [], [], np.zeros(n, dtype=np.int64)
     for i in range(n):
@@ -197,7 +195,8 @@ def main() -> None:
             spent = time.process_time() - began
             values.append(result.value)
             if method == "lslp":
-                told = f"{result.kind and result.kind.value} | {result.status.value} | {result.iterations} | {spent:.1f} |"
+                kind = "unknown" if result.kind is None else result.kind.value
+                told = f"{kind} | {result.status.value} | {result.iterations} | {spent:.1f} |"
         best = known[name] = max(known.get(name, -math.inf), *values)
         shown = " | ".join(percent(value, best) for value in values)
         print(f"| {name} | {shown} | {best:.2f} | {told}", flush=True)

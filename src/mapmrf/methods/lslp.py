@@ -347,7 +347,7 @@ class LSLP(Method):
 
     def _believe(self, state: LSLPRun) -> Progress:
         """Pass messages for some milliseconds, for a labelling where the relaxation does not lead to a good one."""
-        step = state.pass_messages(min(self.beliefs, (self.max_iterations - state.phase_began) // 2))
+        step = state.pass_messages(self._message_limit(state))
         state.iterations = state.phase_began + step.iterations
         finished = step.finished
         if finished is Status.CONVERGED:
@@ -355,6 +355,9 @@ class LSLP(Method):
         labels, value = state.improved or (step.labels, step.value)
         bound = -math.inf if finished is Status.INFEASIBLE else step.bound
         return Progress(state.iterations, labels, value, bound, finished, phase="beliefs")
+
+    def _message_limit(self, state: LSLPRun) -> int:
+        return min(self.beliefs, (self.max_iterations - state.phase_began) // 2)
 
     def _next(self, state: SphereRun, found: Measurement) -> Status | None:
         """Decide after a measurement: continue, begin the next phase, or stop."""
@@ -460,9 +463,7 @@ class LSLP(Method):
             arrays["rested"] = state.rested.labels
         if state.climbing is not None and state.climbing.labels is not None:
             arrays["climbed"] = state.climbing.labels
-        if state.phase.believing:
-            figures["iterations"] = state.phase_began  # messages start again
-        elif state.read_out is not None:
+        if state.read_out is not None and not state.phase.believing:
             arrays["read_out"], figures["read_out_value"] = state.read_out, state.read_out_value
         return Snapshot(figures, arrays)
 
@@ -476,6 +477,8 @@ class LSLP(Method):
             state.climbing = state.new_climbing(Start(snapshot.arrays["climbed"]))
         if "read_out" in snapshot.arrays:
             state.read_out, state.read_out_value = snapshot.arrays["read_out"], snapshot.figures["read_out_value"]
+        while state.phase.believing and state.message_iterations < state.iterations - state.phase_began:
+            state.pass_messages(self._message_limit(state))  # again: cheaper than keeping them
 
     def answer(self, problem: Problem, state: LSLPRun) -> Answer:
         """The best start that converged, else the last iterate; nothing once the gap is closed.
@@ -603,6 +606,11 @@ class LSLPRun(SphereRun):
         if step.finished is not None:
             self.stop_messages()
         return step
+
+    @property
+    def message_iterations(self) -> int:
+        """Iterations of belief propagation so far."""
+        return 0 if self.messages is None else self.messages.iterations
 
     def stop_messages(self) -> None:
         """End belief propagation, and free its memory."""

@@ -147,6 +147,7 @@ class LSLP(Method):
     climb
         Improve the best labelling of every phase by single-variable ascent and by crossover with the others, and end at
         the vertex of the best of all, with a rho at which it is stable. Starts of a kind that has failed are left out.
+        Only with a sphere on the variables, ``stop="plain"`` and ``read_out="best"``.
     max_iterations
         Maximum number of iterations over all phases.
 
@@ -240,7 +241,8 @@ class LSLP(Method):
             return LSLPRun(problem, problem, None, 1.0, seed, initial)
         layout = Layout.build(hard, compact=self.epsilon == 0, ridge=self.sphere == "factors")
         state = LSLPRun(problem, hard, Engine(layout), interaction_scale(hard), seed, initial)
-        state.climbs = self.climb and self.read_out == "best" and self.sphere != "off" and state.is_small
+        plain = self.read_out == "best" and self.stop == "plain" and SPHERES[self.sphere] != SphereKind.OFF
+        state.climbs = self.climb and plain and state.is_small
         given = [] if initial.labels is None else [initial.labels]
         for labels in (segment_argmax(problem.graph.theta_v, problem.graph.var_ptr), *given):  # the loop has these
             state.best_value = max(state.best_value, problem.graph.value(labels))
@@ -407,7 +409,7 @@ class LSLP(Method):
         if not (isinstance(state, LSLPRun) and state.climbs and state.phase.spherical) or state.phase.at_vertex:
             return False
         residuals, radius2 = state.gaps, float(state.the_engine.sphere.target2.sum())
-        residuals.append(math.sqrt(found.sphere2 / max(radius2, found.sphere2)))
+        residuals.append(math.sqrt(found.sphere2 / max(radius2, found.sphere2)) if radius2 > 0 else 0.0)
         if state.the_engine.rho < self.rho_upper * self._rho_unit(state):
             return False
         return min(residuals) > NEAR_SPHERE and residuals[-1] > NO_NEARER * residuals[len(residuals) // 2]

@@ -76,7 +76,9 @@ def main() -> None:
         shown = [percent(values[-1], top) if values else "" for values in (auto, *(found[m] for m in given.parts))]
         table.append(f"| {name} | {' | '.join(shown)} |")
     print("\nbehind by more than 0.1 %:", *(behind or ["none"]), sep="\n- ")
-    print(f"\n| after {given.marks[-1]:g} s | auto | {' | '.join(given.parts)} |\n|---|{'--:|' * (1 + len(given.parts))}")
+    print(
+        f"\n| after {given.marks[-1]:g} s | auto | {' | '.join(given.parts)} |\n|---|{'--:|' * (1 + len(given.parts))}"
+    )
     print("\n".join(table))
 
 

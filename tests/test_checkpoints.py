@@ -33,7 +33,7 @@ def cut_after(n: int) -> Any:
     [
         (grid(14, 14, 3.0, seed=1), "lslp", {"max_iterations": 300, "lp_iterations": 60, "starts": 3}),
         (grid(14, 14, 3.0, seed=1), "lslp", {"preset": "paper", "variant": "free", "max_iterations": 60}),
-        (grid(60, 60, 3.0, seed=1), "lslp", {"max_iterations": 100, "lp_iterations": 30}),
+        (grid(60, 60, 3.0, seed=1), "lslp", {"max_iterations": 160, "lp_iterations": 30}),
         (MIXED, "lslp", {"max_iterations": 200, "lp_iterations": 50, "starts": 2}),
         (MIXED, "lslp", {"max_iterations": 200, "lp_phase": False, "sphere": "factors", "starts": 2}),
         (grid(14, 14, 3.0, seed=1), "trws", {"max_iterations": 60, "tol": 0.0}),

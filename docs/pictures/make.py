@@ -1,7 +1,7 @@
 """Make pictures of the documentation: ``python docs/pictures/make.py [NAME]...``, all of them by default.
 
-Those of the page "Pictures" are drawn here, those of photographs and volumes by the scripts in `examples`, which take
-up to half a minute each.
+Those of the pages "Pictures" and "LS-LP" are drawn here, those of photographs and volumes by the scripts in `examples`,
+which take up to half a minute each.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import numpy as np
 import mapmrf
 from mapmrf import plots
 from mapmrf.datasets import grid, potts_image
+from mapmrf.method import Start
+from mapmrf.problem import Problem
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -120,6 +122,34 @@ def margins() -> Figure:
     return plots.margins(mapmrf.solve(image.graph, margins=True), image.graph, title="margin of each pixel")
 
 
+def flipping() -> Figure:
+    """The copy on the sphere of one variable of LS-LP, on a sparse graph and on two dense ones."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 2.8), layout="constrained")
+    for place, degree in zip(figure.subplots(1, 3, sharey=True), (4, 20, 199), strict=True):
+        rng = np.random.default_rng(0)
+        pairs = np.stack(np.triu_indices(200, 1), axis=1)
+        pairs = pairs[rng.choice(len(pairs), 100 * degree, replace=False)]
+        model = mapmrf.FactorGraph.from_pairwise(rng.normal(size=(200, 2)), pairs, rng.normal(size=(len(pairs), 2, 2)))
+        method = mapmrf.LSLP(lp_phase=False, starts=1, climb=False)
+        engine = method.start(Problem.compile(model), 0, Start()).the_engine
+        copies, means = [], []
+        for _ in range(60):
+            scale = np.sqrt(engine.sphere.target2.sum() / engine.sphere.norm2.sum())
+            copies.append(0.5 + 0.5 * scale * (engine.mu[0] + engine.lam_v[0] / engine.rho))
+            means.append(0.5 + 0.5 * engine.mu[0])
+            engine.run(1)
+        place.plot(
+            copies, ".-", color="#d55e00", linewidth=0.6, markersize=4, label=r"copy on the sphere, $\upsilon_i(1)$"
+        )
+        place.plot(means, color="#0072b2", label=r"$\mu_i(1)$")
+        place.axhline(0.5, color="0.7", linewidth=0.8, zorder=0)
+        place.set(title=f"degree {degree}", xlabel="iteration", ylim=(-0.2, 1.3))
+    figure.axes[0].legend(loc="lower right", fontsize="small")
+    return figure
+
+
 MAKERS: dict[str, Callable[[], Figure]] = {
     "convergence": convergence,
     "compare": compare,
@@ -131,6 +161,7 @@ MAKERS: dict[str, Callable[[], Figure]] = {
     "kinds": kinds,
     "kinds-bar": kinds_bar,
     "margins": margins,
+    "flipping": flipping,
 }
 
 

@@ -43,7 +43,7 @@ def test_one_part_is_the_whole_model_to_the_last_bit(
     graph: FactorGraph, options: dict[str, Any], tmp_path: Path
 ) -> None:
     distributed.partition(graph, tmp_path, 1)
-    options = {"max_iterations": 120, "seed": 3, **options}
+    options = {"max_iterations": 120, "seed": 3, "beliefs": 0, "climb": False, **options}
     whole, found = mapmrf.solve(graph, "lslp", **options), distributed.solve(tmp_path, **options)
     assert np.array_equal(found.gather(), whole.labels)
     assert (found.value, found.bound, found.iterations, found.kind) == (
@@ -75,7 +75,7 @@ def test_several_parts_follow_the_whole_model(
         owner = np.random.default_rng(1).integers(0, 4, graph.n_vars)
         monkeypatch.setattr("mapmrf.distributed.cutting.owners", lambda *_: owner)
     distributed.partition(graph, tmp_path, 4)
-    options = {"max_iterations": 30, "check_every": 5, **options}
+    options = {"max_iterations": 30, "check_every": 5, "beliefs": 0, "climb": False, **options}
     whole, found = mapmrf.solve(graph, "lslp", **options), distributed.solve(tmp_path, **options)
     for one, other in zip(found.trace, whole.trace, strict=True):
         assert one.bound_now == pytest.approx(other.bound_now, rel=1e-9)

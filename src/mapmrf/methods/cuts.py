@@ -318,7 +318,7 @@ class CutsRun(PhasedRun):
 
     def relax(self) -> Iterator[Progress]:
         """Run the LP phase of LS-LP for a bound and better labellings."""
-        inner = LSLP(max_iterations=self.method.lp_iterations)
+        inner = LSLP(beliefs=0, climb=False, max_iterations=self.method.lp_iterations)
         if inner.supports(self.problem) is not None:
             return
         state = inner.start(self.problem, self.seed, Start())

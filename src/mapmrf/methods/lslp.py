@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Floats, segment_argmax
+from mapmrf.arrays import Floats, Ints, segment_argmax
 from mapmrf.checkpoints import Snapshot
 from mapmrf.dual_state import DualState
 from mapmrf.engines.admm.engine import Engine
@@ -19,11 +19,15 @@ from mapmrf.engines.admm.kkt import kkt_residuals
 from mapmrf.engines.admm.layout import Layout
 from mapmrf.engines.admm.measurement import Measurement
 from mapmrf.engines.admm.penalty import NEVER, PenaltyOptions, SphereKind
-from mapmrf.engines.admm.scale import interaction_scale
+from mapmrf.engines.admm.scale import interaction_scale, vertex_penalty
 from mapmrf.engines.admm.sphere_run import SpherePhase, SphereRun, StartOptions
 from mapmrf.engines.admm.warm_start import load_multipliers, save_multipliers
+from mapmrf.engines.messages.climbing import ClimbingIncumbent, CountedIncumbent
+from mapmrf.engines.messages.message_passing import MessageRun
+from mapmrf.feasible import find_feasible
 from mapmrf.incumbent import Incumbent
 from mapmrf.method import Answer, Method, Progress, Start
+from mapmrf.methods.bp import BP
 from mapmrf.options import check_above, check_at_least, check_choice
 from mapmrf.polytope import integral
 from mapmrf.problem import Problem
@@ -45,7 +49,9 @@ class Preset(NamedTuple):
     tol: float = 2e-5
     read_out: str = "best"
     check_every: int = 10
-    max_iterations: int = 6000
+    beliefs: int = 1000
+    climb: bool = True
+    max_iterations: int = 7000
 
 
 PRESETS = {
@@ -63,6 +69,8 @@ PRESETS = {
         tol=1e-5,
         read_out="last",
         check_every=1,
+        beliefs=0,
+        climb=False,
         max_iterations=500,
     ),
 }
@@ -77,6 +85,11 @@ MAX_KKT_STATES = 4_000_000
 """Maximum number of edge states for which a run ends with the epsilon-KKT report."""
 MAX_RIDGE_CONFIGS = 64
 """Largest table for `sphere="factors"`, whose factor step is a dense quadratic program."""
+MAX_BESIDE = 4_000_000
+"""Maximum number of edge states for which labellings climb and beliefs are propagated."""
+NEAR_SPHERE, NO_NEARER = 0.05, 0.75
+"""A start has failed if its sphere residual was never below this share of the radius, and at the largest rho is above
+this share of what it was in the middle of the phase."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +141,13 @@ class LSLP(Method):
         Labelling to return: the ``"best"`` of all measurements, or the ``"last"``.
     check_every
         Iterations between measurements of labels, bound and residuals.
+    beliefs
+        Iterations of max-product belief propagation after the LP phase, at most; 0 for none. On dense graphs, where the
+        relaxation says nothing, its labellings are the best ones.
+    climb
+        Improve the best labelling of every phase by single-variable ascent and by crossover with the others, and end at
+        the vertex of the best of all, with a rho at which it is stable. Starts of a kind that has failed are left out.
+        Only with a sphere on the variables, ``stop="plain"`` and ``read_out="best"``.
     max_iterations
         Maximum number of iterations over all phases.
 
@@ -172,6 +192,8 @@ class LSLP(Method):
     patience: int = 3
     read_out: str = _BY_PRESET
     check_every: int = _BY_PRESET
+    beliefs: int = _BY_PRESET
+    climb: bool = _BY_PRESET
     max_iterations: int = _BY_PRESET
 
     def __post_init__(self) -> None:
@@ -216,9 +238,11 @@ class LSLP(Method):
         """Build the engine and begin the first phase."""
         hard = problem if impossible(problem) else harden(problem)
         if impossible(hard):
-            return LSLPRun(problem, None, 1.0, seed, initial)
+            return LSLPRun(problem, problem, None, 1.0, seed, initial)
         layout = Layout.build(hard, compact=self.epsilon == 0, ridge=self.sphere == "factors")
-        state = LSLPRun(hard, Engine(layout), interaction_scale(hard), seed, initial)
+        state = LSLPRun(problem, hard, Engine(layout), interaction_scale(hard), seed, initial)
+        plain = self.read_out == "best" and self.stop == "plain" and SPHERES[self.sphere] != SphereKind.OFF
+        state.climbs = self.climb and plain and state.is_small
         given = [] if initial.labels is None else [initial.labels]
         for labels in (segment_argmax(problem.graph.theta_v, problem.graph.var_ptr), *given):  # the loop has these
             state.best_value = max(state.best_value, problem.graph.value(labels))
@@ -227,37 +251,52 @@ class LSLP(Method):
 
     def begin(self, state: SphereRun) -> None:
         """Begin the first phase of a run."""
-        state.waiting = self._phases()
+        state.waiting = self._phases(state)
         self._begin(state, state.waiting.pop(0))
 
-    def _phases(self) -> list[SpherePhase]:
+    def _phases(self, state: SphereRun) -> list[SpherePhase]:
         lp = SpherePhase("lp", 0, certifying=self.sphere != "off")
         if self.sphere == "off":
             return [lp]
-        sphere = [SpherePhase(f"sphere {number}", number, spherical=True) for number in range(self.starts)]
-        return [lp, *sphere] if self.lp_phase else sphere
+        phases = [lp] if self.lp_phase else []
+        if phases and self.beliefs and isinstance(state, LSLPRun) and state.is_small and not state.idle:
+            phases.append(SpherePhase("beliefs", 0, believing=True))
+        phases += [SpherePhase(f"sphere {number}", number, spherical=True) for number in range(self.starts)]
+        if state.climbs:
+            phases.append(SpherePhase("vertex", 0, spherical=True, at_vertex=True))
+        return phases
 
     def _begin(self, state: SphereRun, phase: SpherePhase) -> None:
         """Set up the engine for a phase: penalty, sphere and starting point."""
         engine, warm = state.the_engine, state.initial.labels is not None
-        if phase.spherical and state.phase.certifying:
+        if state.phase.certifying:
             state.save_dual()
-        first = phase.spherical and phase.number == 0
-        carry_on = first and state.phase.certifying and not warm
-        mu = (
-            engine.mu.copy()
-            if carry_on
-            else state.starting_point(StartOptions(self.start_from, self.noise), first, phase.number)
-        )
-        engine.configure(self._penalty(state, phase))
-        engine.set_blocks(self.alternate_block if phase.number % 2 and self.alternate_block else self.sphere_block)
+        vertex = state.vertex() if isinstance(state, LSLPRun) and phase.at_vertex else None
+        first = phase.spherical and phase.number == 0 and vertex is None
+        carry_on = first and self.lp_phase and not warm
+        state.phase, state.phase_began, state.calm = phase, state.iterations, 0
+        state.gaps = []
+        if phase.believing:
+            return
         rho = self.lp_rho * state.unit if phase.certifying else self.rho * self._rho_unit(state)
+        if vertex is not None:
+            mu, rho = vertex
+        elif carry_on:
+            mu = engine.mu.copy()
+        else:
+            mu = state.starting_point(StartOptions(self.start_from, self.noise), first, phase.number)
+        engine.configure(self._penalty(state, phase))
+        engine.set_blocks(self._block(phase))
         if phase.spherical or not state.load_dual(rho):
             engine.begin(mu, rho * self.warm_rho if first and warm else rho, multipliers=carry_on)
         if self.sphere == "factors" and phase.spherical:
             engine.begin_factor_sphere()
-        state.phase, state.phase_began, state.calm = phase, state.iterations, 0
-        state.gaps = []
+
+    def _block(self, phase: SpherePhase) -> int:
+        """Variables per sphere; one each at a vertex, where nothing needs to be exchanged between variables."""
+        if phase.at_vertex:
+            return 1
+        return self.alternate_block if phase.number % 2 and self.alternate_block else self.sphere_block
 
     def _rho_unit(self, state: SphereRun) -> float:
         return state.unit if self.rho_unit == "relative" else 1.0
@@ -271,7 +310,7 @@ class LSLP(Method):
             free=self.variant == "free",
             relaxation=self.relaxation,
             eta=1.0 if phase.certifying else self.eta,
-            rho_upper=self.rho_upper * self._rho_unit(state),
+            rho_upper=math.inf if phase.at_vertex else self.rho_upper * self._rho_unit(state),
             update_every=self.update_every,
             freeze_after=self.freeze_after or NEVER,
         )
@@ -280,7 +319,9 @@ class LSLP(Method):
         """Run some iterations of Algorithm 1 (`Engine.run`); if due, measure and perhaps begin the next phase."""
         if state.engine is None:
             return Progress(0, bound=-math.inf, finished=Status.INFEASIBLE)
-        engine = state.engine
+        engine, state.improved = state.engine, None
+        if isinstance(state, LSLPRun) and state.phase.believing:
+            return self._believe(state)
         every = self.check_every
         due = every - (state.iterations - state.phase_began) % every
         affordable = max(1, STEP_WORK // max(1, state.n_configs))
@@ -294,31 +335,63 @@ class LSLP(Method):
         state.note(found)
         phase, rho = state.phase.name, engine.last_rho  # those of this measurement, not of the next phase
         finished = self._next(state, found)
+        labels, value = state.improved or (engine.labels, found.value)
         return Progress(
             iterations=state.iterations,
-            labels=engine.labels if self.read_out == "best" or finished else None,
-            value=found.value,
-            bound=found.bound,
+            labels=labels if self.read_out == "best" or finished else None,
+            value=value,
+            bound=-math.inf if finished is Status.INFEASIBLE else found.bound,
             finished=finished,
             relaxed_value=found.relaxed,
             phase=phase,
             extra={"primal": math.sqrt(found.primal2), "sphere": math.sqrt(found.sphere2), "rho": rho},
         )
 
+    def _believe(self, state: LSLPRun) -> Progress:
+        """Pass messages for some milliseconds, for a labelling where the relaxation does not lead to a good one."""
+        step = state.pass_messages(self._message_limit(state))
+        state.iterations = state.phase_began + step.iterations
+        finished = step.finished
+        if finished is Status.CONVERGED:
+            finished = self._advance(state)
+        labels, value = state.improved or (step.labels, step.value)
+        bound = -math.inf if finished is Status.INFEASIBLE else step.bound
+        return Progress(state.iterations, labels, value, bound, finished, phase="beliefs")
+
+    def _message_limit(self, state: LSLPRun) -> int:
+        return min(self.beliefs, (self.max_iterations - state.phase_began) // 2)
+
     def _next(self, state: SphereRun, found: Measurement) -> Status | None:
         """Decide after a measurement: continue, begin the next phase, or stop."""
-        certifying = state.phase.certifying
-        over = self._lp_is_over(state, found) if certifying else self._at_rest(state, found)
-        if over and not certifying:
+        phase = state.phase
+        over = self._lp_is_over(state, found) if phase.certifying else self._at_rest(state, found)
+        if over and not phase.certifying:
             state.keep_rested(found)
         if state.iterations >= self.max_iterations:
+            state.climb()
             return Status.CONVERGED if over and not state.waiting else Status.ITERATION_LIMIT
-        if not over and not self._spent(state) and not state.idle:
+        failed = not over and self._failed(state, found)
+        if not (over or failed or self._spent(state) or state.idle):
             return None
+        if failed:  # other starts of this kind would not arrive either
+            same = 2 if self.alternate_block else 1
+            state.waiting = [
+                other for other in state.waiting if other.at_vertex or (other.number - phase.number) % same != 0
+            ]
+        return self._advance(state)
+
+    def _advance(self, state: SphereRun) -> Status | None:
+        """End a phase: improve its labelling and begin the next phase, or stop."""
+        state.climb()
         if not state.waiting or state.idle:
             return Status.CONVERGED
         if self.stops_at_gap and state.certified:
             return None  # the loop notices the closed gap and ends the run
+        if isinstance(state, LSLPRun) and state.waiting[0].at_vertex:
+            if not state.find_feasible():
+                return Status.INFEASIBLE
+            if state.vertex() is None:
+                return Status.ITERATION_LIMIT if state.rested is None else Status.CONVERGED
         self._begin(state, state.waiting.pop(0))
         return None
 
@@ -326,8 +399,20 @@ class LSLP(Method):
         """Return whether a start has used its fair share of the iterations while others are waiting."""
         if not state.phase.spherical or not state.waiting:
             return False
-        share = (self.max_iterations - state.phase_began) // (len(state.waiting) + 1)
-        return state.iterations - state.phase_began >= share
+        return state.iterations - state.phase_began >= self._share(state)
+
+    def _share(self, state: SphereRun) -> int:
+        return (self.max_iterations - state.phase_began) // (len(state.waiting) + 1)
+
+    def _failed(self, state: SphereRun, found: Measurement) -> bool:
+        """Return whether rho has reached its limit, and its growth has brought mu no nearer to the sphere."""
+        if not (isinstance(state, LSLPRun) and state.climbs and state.phase.spherical) or state.phase.at_vertex:
+            return False
+        residuals, radius2 = state.gaps, float(state.the_engine.sphere.target2.sum())
+        residuals.append(math.sqrt(found.sphere2 / max(radius2, found.sphere2)) if radius2 > 0 else 0.0)
+        if state.the_engine.rho < self.rho_upper * self._rho_unit(state):
+            return False
+        return min(residuals) > NEAR_SPHERE and residuals[-1] > NO_NEARER * residuals[len(residuals) // 2]
 
     def _at_rest(self, state: SphereRun, found: Measurement) -> bool:
         """Evaluate the stopping rule of a phase."""
@@ -366,6 +451,7 @@ class LSLP(Method):
 
     def close(self, problem: Problem, state: LSLPRun) -> None:
         """Stop the engine's threads."""
+        state.stop_messages()
         if state.engine is not None:
             state.engine.close()
 
@@ -374,10 +460,14 @@ class LSLP(Method):
         engine = state.engine
         if engine is None:
             return None
-        arrays = engine_state(engine)
+        arrays, figures = engine_state(engine), {**run_state(state), "block": engine.block}
         if state.rested is not None:
             arrays["rested"] = state.rested.labels
-        return Snapshot({**run_state(state), "block": engine.block}, arrays)
+        if state.climbing is not None and state.climbing.labels is not None:
+            arrays["climbed"] = state.climbing.labels
+        if state.read_out is not None and not state.phase.believing:
+            arrays["read_out"], figures["read_out_value"] = state.read_out, state.read_out_value
+        return Snapshot(figures, arrays)
 
     def restore(self, problem: Problem, state: LSLPRun, snapshot: Snapshot) -> None:
         """Restore the iterates."""
@@ -385,6 +475,12 @@ class LSLP(Method):
         restore_engine(state.the_engine, snapshot.figures["block"], snapshot.arrays)
         if "rested" in snapshot.arrays:
             state.rested = Incumbent(state.problem.graph, snapshot.arrays["rested"])
+        if "climbed" in snapshot.arrays:
+            state.climbing = state.new_climbing(Start(snapshot.arrays["climbed"]))
+        if "read_out" in snapshot.arrays:
+            state.read_out, state.read_out_value = snapshot.arrays["read_out"], snapshot.figures["read_out_value"]
+        while state.phase.believing and state.message_iterations < state.iterations - state.phase_began:
+            state.pass_messages(self._message_limit(state))  # again: cheaper than keeping them
 
     def answer(self, problem: Problem, state: LSLPRun) -> Answer:
         """The best start that converged, else the last iterate; nothing once the gap is closed.
@@ -427,16 +523,102 @@ class LSLP(Method):
 class LSLPRun(SphereRun):
     """The run of a whole model.
 
-    `rested` is the best labelling to which a phase has converged, `saved` the multipliers of the LP phase.
+    `original` is the model and `problem` the form that ADMM needs. `rested` is the best labelling to which a phase has
+    converged, `climbing` the best of all phases, `saved` the multipliers of the LP phase.
     """
 
     engine: Engine | None
 
-    def __init__(self, problem: Problem, engine: Engine | None, unit: float, seed: int, initial: Start) -> None:
+    def __init__(
+        self, original: Problem, problem: Problem, engine: Engine | None, unit: float, seed: int, initial: Start
+    ) -> None:
         super().__init__(engine, unit, seed, initial)
-        self.problem = problem
+        self.original, self.problem = original, problem
         self.rested: Incumbent | None = None
+        self.climbing: ClimbingIncumbent | None = None
+        self.read_out: Ints | None = None
+        self.read_out_value = -math.inf
+        self.messages: MessageRun | None = None
         self.saved: DualState | None = None
+
+    @property
+    def is_small(self) -> bool:
+        """Whether there is time and memory for other engines beside ADMM."""
+        return self.problem.n_edge_states <= MAX_BESIDE
+
+    def note(self, found: Measurement) -> None:
+        """Update the best value and bound, and the best labelling of the phase."""
+        super().note(found)
+        if self.climbs and (self.read_out is None or found.value > self.read_out_value):
+            self.read_out, self.read_out_value = self.the_engine.labels.copy(), found.value
+
+    def climb(self) -> None:
+        """Let the best labelling of the phase ascend; after the first phase also the best states of the variables."""
+        if not self.climbs:
+            return
+        if self.climbing is None:
+            self.climbing = self.new_climbing(self.initial)
+            self.climbing.offer(self.original.graph.unary_labels)
+        if self.read_out is not None:
+            self.climbing.offer(self.read_out)
+            self.read_out = None
+        best = self.climbing.best
+        if best is not None:
+            self.improved = best.labels, best.value
+            self.best_value = max(self.best_value, best.value)
+
+    def new_climbing(self, start: Start) -> ClimbingIncumbent:
+        """Create the incumbent whose candidates ascend."""
+        counted = self.original.graph.constraints is not None
+        return (CountedIncumbent if counted else ClimbingIncumbent)(self.original, start)
+
+    def find_feasible(self) -> bool:
+        """Search for a feasible labelling if there is none; return False if that proves that none exists."""
+        best = None if self.climbing is None else self.climbing.best
+        if best is None or best.value > -math.inf or self.original.graph.constraints is not None:
+            return True
+        search = find_feasible(self.original, best.labels)
+        if search.labels is not None:
+            self.read_out = search.labels
+            self.climb()
+        return search.labels is not None or not search.complete
+
+    def vertex(self) -> tuple[Floats, float] | None:
+        """Return the vertex of the best labelling and a rho at which it is stable.
+
+        None if no labelling is feasible, or if a phase has converged to the best one.
+        """
+        best = None if self.climbing is None else self.climbing.best
+        if best is None or best.value == -math.inf or (self.rested is not None and self.rested.value >= best.value):
+            return None
+        mu_v = integral(self.problem, best.labels)[0]
+        return self.the_engine.layout.compress(mu_v), max(self.unit, vertex_penalty(self.problem))
+
+    def pass_messages(self, limit: int) -> Progress:
+        """Run belief propagation for some milliseconds; it has finished after `limit` iterations."""
+        method = BP(max_iterations=max(1, limit))
+        if self.messages is None:
+            self.messages = method.start(self.original, self.seed, Start())
+        step = method.step(self.original, self.messages)
+        best = self.messages.best
+        if best is not None:
+            self.read_out = best.labels
+        if step.finished is None and step.iterations >= limit:
+            step.finished = Status.CONVERGED
+        if step.finished is not None:
+            self.stop_messages()
+        return step
+
+    @property
+    def message_iterations(self) -> int:
+        """Iterations of belief propagation so far."""
+        return 0 if self.messages is None else self.messages.iterations
+
+    def stop_messages(self) -> None:
+        """End belief propagation, and free its memory."""
+        if self.messages is not None:
+            self.messages.messages.close()
+            self.messages = None
 
     def save_dual(self) -> None:
         """Keep the multipliers of the LP phase."""
@@ -511,4 +693,5 @@ def _check(method: LSLP) -> None:
     check_choice(method, "read_out", ("best", "last"))
     check_above(method, 0, "rho", "rho_upper", "sphere_weight", "relaxation", "warm_rho", "lp_rho", "tol")
     check_at_least(method, 0, "epsilon", "noise", "sphere_block", "alternate_block", "freeze_after", "lp_iterations")
+    check_at_least(method, 0, "beliefs")
     check_at_least(method, 1, "eta", "update_every", "starts", "patience", "check_every", "max_iterations")

@@ -133,7 +133,7 @@ class Engine:
 
     def set_blocks(self, size: int) -> None:
         """Use a separate sphere for every `size` variables from the next `begin` on; 0 for one sphere over all."""
-        self.block = size
+        self.block = size = min(size, len(self.labels))
         chunk_size = size or VAR_CHUNK if self.lattice is None else self.lattice.chunk_size(size)
         n_chunks = -(-self.layout.share.n_vars // chunk_size)
         zeros, ones = np.zeros((3, n_chunks)), np.ones(n_chunks)

@@ -37,6 +37,31 @@ def interaction_scale(problem: Problem) -> float:
     return max(float(spread.mean()), least) if spread.sum() > 0 else 1.0
 
 
+def vertex_penalty(problem: Problem) -> float:
+    """Return a rho above which no factor can push a variable's copy on the sphere from its vertex past the centre.
+
+    At a vertex the sphere's multiplier balances the others, so it is at most the sum of the ranges of the potentials at
+    the variable. The copy is the projection of mu + lam / rho and mu is 1/2 away from the centre, hence the factor 2.
+    """
+    graph = problem.graph
+    spread = _ranges(graph.theta_v, graph.var_ptr)
+    of_factor = _ranges(graph.theta_t, graph.table_ptr)[graph.table_of]
+    if graph.weight is not None:
+        of_factor = of_factor * np.abs(graph.weight)
+    spread += np.bincount(graph.scope, np.repeat(of_factor, graph.arity), problem.n_vars)
+    return 2.0 * float(spread.max(initial=0.0))
+
+
+def _ranges(values: Floats, ptr: Ints) -> Floats:
+    """Return the difference of the largest and the smallest finite value of each segment, none of which is empty."""
+    if len(values) == 0:
+        return np.zeros(0)
+    finite = np.isfinite(values)
+    high = np.maximum.reduceat(np.where(finite, values, -np.inf), ptr[:-1])
+    low = np.minimum.reduceat(np.where(finite, values, np.inf), ptr[:-1])
+    return np.where(high >= low, high - low, 0.0)
+
+
 def interaction_sum(problem: Problem) -> float:
     """Return the sum of the interaction sizes of all factors."""
     total = 0.0

@@ -17,13 +17,16 @@ from mapmrf.method import Start
 class SpherePhase(NamedTuple):
     """A phase of the run, under the name shown in the trace.
 
-    `spherical`: a start with a sphere, of this number. `certifying`: the LP phase before these.
+    `spherical`: a start with a sphere, of this number. `certifying`: the LP phase before these. `believing`: belief
+    propagation between them. `at_vertex`: the last phase, from the best labelling.
     """
 
     name: str
     number: int
     spherical: bool = False
     certifying: bool = False
+    believing: bool = False
+    at_vertex: bool = False
 
 
 NO_PHASE = SpherePhase("", 0)
@@ -81,7 +84,8 @@ class SphereRun(ABC):
     """The position of a run in the sequence of phases; the subclass defines whether it runs on a model or its parts.
 
     `best_value` and `best_bound` are the kernels' own figures, which control the phases: the loop keeps the labelling
-    and evaluates it. `unit` is the scale of the interactions.
+    and evaluates it. `unit` is the scale of the interactions. `climbs`: the best labelling of a phase is improved when
+    it ends, which needs the whole model; `improved` is the outcome, with its value, until the next step.
     """
 
     engine: SphereEngine | None
@@ -96,6 +100,8 @@ class SphereRun(ABC):
     gaps: list[float] = field(default_factory=list)
     best_value: float = -math.inf
     best_bound: float = math.inf
+    climbs: bool = False
+    improved: tuple[Ints, float] | None = None
 
     @property
     @abstractmethod
@@ -119,6 +125,9 @@ class SphereRun(ABC):
     @abstractmethod
     def keep_rested(self, found: Measurement) -> None:
         """Keep the labelling to which a phase has converged, if it is the best of these."""
+
+    def climb(self) -> None:  # noqa: B027
+        """Improve the best labelling of the phase that has ended, and keep it if it is the best of all phases."""
 
     def save_dual(self) -> None:  # noqa: B027
         """Keep the multipliers of the LP phase, for warm starts of later runs."""

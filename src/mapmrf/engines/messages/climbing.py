@@ -1,4 +1,4 @@
-"""The incumbent of MPLP: candidates ascend before they are compared, and are crossed with the best."""
+"""The incumbent of MPLP and LS-LP: candidates ascend before they are compared, and are crossed with the best."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from mapmrf.arrays import Ints
 from mapmrf.engines.moves.ascent import Ascent
+from mapmrf.engines.moves.counted_search import CountedAscent
 from mapmrf.engines.moves.crossover import Crossover
 from mapmrf.incumbent import Incumbent
 from mapmrf.method import Start
@@ -27,7 +28,7 @@ class ClimbingIncumbent:
 
     def __init__(self, problem: Problem, start: Start) -> None:
         self.problem = problem
-        self.ascent = Ascent(problem)
+        self.ascent: Ascent | CountedAscent = Ascent(problem)
         self.crossover = Crossover(problem, tol=0.0)
         self.best = None if start.labels is None else Incumbent(problem.graph, start.labels)
         self.at_optimum = False
@@ -57,6 +58,13 @@ class ClimbingIncumbent:
         if self.best.labels is not known:
             self.at_optimum = self.ascent.at_optimum
 
+    def compare(self, labels: Ints) -> None:
+        """Keep a labelling if none is better."""
+        if self.best is None:
+            self.best = Incumbent(self.problem.graph, labels)
+        else:
+            self.best.prefer(labels)
+
     def climb(self, labels: Ints) -> Ints:
         """Run single-variable ascent from a labelling to a local optimum."""
         self.ascent.restart(labels)
@@ -68,3 +76,16 @@ class ClimbingIncumbent:
         crossed = labels.copy()
         self.crossover.fuse(crossed, other)
         return crossed
+
+
+class CountedIncumbent(ClimbingIncumbent):
+    """The best labelling under constraints, which the ascent respects; parts of two labellings depend on each other."""
+
+    def __init__(self, problem: Problem, start: Start) -> None:
+        super().__init__(problem, start)
+        self.ascent = CountedAscent(problem)
+
+    def offer(self, labels: Ints) -> None:
+        """Evaluate a labelling and its ascent."""
+        for candidate in (labels, self.climb(labels)):
+            self.compare(candidate)

@@ -12,7 +12,6 @@ from mapmrf.engines.messages.climbing import ClimbingIncumbent
 from mapmrf.engines.messages.counted_dual_kernels import PricedItems, counting_bound, pass_counting
 from mapmrf.engines.messages.mplp import Dual
 from mapmrf.graph import ROUND_OFF, FactorGraph
-from mapmrf.incumbent import Incumbent
 from mapmrf.method import Start
 from mapmrf.problem import Problem
 
@@ -98,14 +97,8 @@ class LegalIncumbent(ClimbingIncumbent):
         Single-variable ascent only considers the tables.
         """
         for candidate in (labels, self.climb(labels)):
-            self._compare(candidate)
+            self.compare(candidate)
         if self.problem.graph.value(labels) == -np.inf:
             legal = self.rounding.round(preferences(self.belief, self.problem.graph.var_ptr))
             if legal is not None:
-                self._compare(legal)
-
-    def _compare(self, labels: Ints) -> None:
-        if self.best is None:
-            self.best = Incumbent(self.problem.graph, labels)
-        else:
-            self.best.prefer(labels)
+                self.compare(legal)

@@ -178,7 +178,7 @@ class ConstrainedRun(PhasedRun):
         """LS-LP with native constraints, which needs no rewritten model."""
         from mapmrf.methods.lslp import LSLP
 
-        method, problem, shared = LSLP(), self.problem, self.shared
+        method, problem, shared = LSLP(beliefs=0, climb=False), self.problem, self.shared
         if not shared.admits(method, problem):
             return
         with running(method, problem, self.seed, Start()) as state:

@@ -152,7 +152,7 @@ class PoolSearch:
     def relax(self, n_starts: int, lp_phase: bool, admits: Admission) -> Iterator[Progress]:
         """Add the labellings of the LS-LP starts; yields after each of their steps."""
         limit = START_ITERATIONS * (n_starts + lp_phase)
-        method = LSLP(starts=n_starts, lp_phase=lp_phase, max_iterations=limit)
+        method = LSLP(starts=n_starts, lp_phase=lp_phase, beliefs=0, climb=False, max_iterations=limit)
         if admits(method, self.problem):
             yield from self._follow(method)
 

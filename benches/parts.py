@@ -5,9 +5,9 @@
 
 A row is a model. A figure is how much better (+) or worse (-) the value of `auto` is than the best of the other methods
 alone after the same time, in percent of that best value, with the name of the method. Every method runs once, for as
-long as the last mark; its value at a mark is the best in its trace by then. Kernels are compiled beforehand. At the end:
-the rows in which `auto` is behind by more than 0.1 %, and the values of all methods at the last mark in percent of the
-best, for choosing a single method.
+long as the last mark; its value at a mark is the best in its trace by then. Kernels are compiled beforehand. At the end
+come the rows in which `auto` is behind by more than 0.1 %, and the values of all methods at the last mark in percent of
+the best, for choosing a single method.
 """
 
 from __future__ import annotations

@@ -51,9 +51,11 @@ class Bounds:
     >>> bounds = Bounds()
     >>> bounds.tell("trws", 3.0)
     >>> bounds.tell("cuts", 2.5)
-    >>> bounds.compare(2.7, lambda: 1e-9)
-    >>> bounds.least, bounds.refuted
-    (3.0, {'cuts': 2.5})
+    >>> bounds.least
+    2.5
+    >>> bounds.withdraw("cuts")
+    >>> bounds.least
+    3.0
     """
 
     def __init__(self) -> None:
@@ -203,7 +205,7 @@ class Incumbent:
 
     def closed(self, tolerance: float, absolute: float = 0.0) -> bool:
         """Return whether the labelling is feasible and the gap within the relative or the absolute tolerance."""
-        return self.value > -math.inf and (self.gap <= tolerance or self.bound - self.value <= absolute)
+        return self.value > -math.inf and (self.gap <= tolerance or 0 < absolute >= self.bound - self.value)
 
     @property
     def optimal(self) -> bool:

@@ -78,7 +78,7 @@ def test_the_bound_of_every_iterate_is_valid(recipe, sphere, epsilon, variant, l
     bounds = [point.bound_now for point in result.trace if point.bound_now is not None]
     assert bounds
     assert min(bounds) >= optimum - 1e-9 * max(1.0, abs(optimum))
-    assert result.bound == min(bounds)
+    assert result.bound == max(result.value, min(bounds))
 
 
 @pytest.mark.parametrize("hard", [0.0, 0.2])

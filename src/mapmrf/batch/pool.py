@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import logging
 import math
@@ -116,8 +117,12 @@ def _parallel(jobs: int, backend: str) -> Any:
 def end_workers() -> None:
     """End the processes that wait for the next batch; for programs that leave by `os._exit`."""
     if _has_workers:
-        loky = importlib.import_module("joblib.externals.loky")
-        loky.get_reusable_executor(reuse=True).shutdown(kill_workers=True)
+        reusable = importlib.import_module("joblib.externals.loky.reusable_executor")
+        executor, reusable._executor = reusable._executor, None
+        if executor is not None:
+            executor.terminate(kill_workers=True)  # and remove the folder of its arrays
+            del executor
+            gc.collect()  # its semaphores
 
 
 def _pre_dispatch(backend: str, single: bool) -> str:

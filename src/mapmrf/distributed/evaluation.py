@@ -158,7 +158,8 @@ class PartedIncumbent:
     def closed(self, tolerance: float, absolute: float = 0.0) -> bool:
         """Return whether the labelling is feasible and the gap within the relative or the absolute tolerance."""
         gap = relative_gap(self.value, self.bound, self.scale.unit)
-        return self.value > -math.inf and gap is not None and (gap <= tolerance or self.bound - self.value <= absolute)
+        assert gap is not None
+        return self.value > -math.inf and (gap <= tolerance or 0 < absolute >= self.bound - self.value)
 
     @property
     def optimal(self) -> bool:

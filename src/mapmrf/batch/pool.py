@@ -117,7 +117,7 @@ def _parallel(jobs: int, backend: str) -> Any:
 def end_workers() -> None:
     """End the processes that wait for the next batch; for programs that leave by `os._exit`."""
     if _has_workers:
-        reusable = importlib.import_module("joblib.externals.loky.reusable_executor")
+        reusable: Any = importlib.import_module("joblib.externals.loky.reusable_executor")
         executor, reusable._executor = reusable._executor, None
         if executor is not None:
             executor.terminate(kill_workers=True)  # and remove the folder of its arrays

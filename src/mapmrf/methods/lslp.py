@@ -24,6 +24,7 @@ from mapmrf.engines.admm.sphere_run import SpherePhase, SphereRun, StartOptions
 from mapmrf.engines.admm.warm_start import load_multipliers, save_multipliers
 from mapmrf.engines.messages.climbing import ClimbingIncumbent, CountedIncumbent
 from mapmrf.engines.messages.message_passing import MessageRun
+from mapmrf.engines.moves.chains import ChainSearch
 from mapmrf.feasible import find_feasible
 from mapmrf.incumbent import Incumbent
 from mapmrf.method import Answer, Method, Progress, Start
@@ -85,6 +86,8 @@ MAX_KKT_STATES = 4_000_000
 """Maximum number of edge states for which a run ends with the epsilon-KKT report."""
 MAX_RIDGE_CONFIGS = 64
 """Largest table for `sphere="factors"`, whose factor step is a dense quadratic program."""
+CHAIN_LENGTH, CHAIN_ENTRIES = 20, 4_000_000
+"""Maximum number of flips of a chain, and table entries that chains read per step: some 20 ms."""
 MAX_BESIDE = 4_000_000
 """Maximum number of edge states for which labellings climb and beliefs are propagated."""
 NEAR_SPHERE, NO_NEARER = 0.05, 0.75
@@ -145,9 +148,9 @@ class LSLP(Method):
         Iterations of max-product belief propagation after the LP phase, at most; 0 for none. On dense graphs, where the
         relaxation says nothing, its labellings are the best ones.
     climb
-        Improve the best labelling of every phase by single-variable ascent and by crossover with the others, and end at
-        the vertex of the best of all, with a rho at which it is stable. Starts of a kind that has failed are left out.
-        Only with a sphere on the variables, ``stop="plain"`` and ``read_out="best"``.
+        Improve the best labelling of every phase by single-variable ascent and by crossover with the others, that of
+        all by chains of flips, and end at its vertex, with a rho at which it is stable. Starts of a kind that has
+        failed are left out. Only with a sphere on the variables, ``stop="plain"`` and ``read_out="best"``.
     max_iterations
         Maximum number of iterations over all phases.
 
@@ -263,6 +266,7 @@ class LSLP(Method):
             phases.append(SpherePhase("beliefs", 0, believing=True))
         phases += [SpherePhase(f"sphere {number}", number, spherical=True) for number in range(self.starts)]
         if state.climbs:
+            phases.append(SpherePhase("chains", 0, chaining=True))
             phases.append(SpherePhase("vertex", 0, spherical=True, at_vertex=True))
         return phases
 
@@ -276,7 +280,7 @@ class LSLP(Method):
         carry_on = first and self.lp_phase and not warm
         state.phase, state.phase_began, state.calm = phase, state.iterations, 0
         state.gaps = []
-        if phase.believing:
+        if phase.believing or phase.chaining:
             return
         rho = self.lp_rho * state.unit if phase.certifying else self.rho * self._rho_unit(state)
         if vertex is not None:
@@ -322,6 +326,8 @@ class LSLP(Method):
         engine, state.improved = state.engine, None
         if isinstance(state, LSLPRun) and state.phase.believing:
             return self._believe(state)
+        if isinstance(state, LSLPRun) and state.phase.chaining:
+            return self._chain(state)
         every = self.check_every
         due = every - (state.iterations - state.phase_began) % every
         affordable = max(1, STEP_WORK // max(1, state.n_configs))
@@ -358,6 +364,14 @@ class LSLP(Method):
         bound = -math.inf if finished is Status.INFEASIBLE else step.bound
         return Progress(state.iterations, labels, value, bound, finished, phase="beliefs")
 
+    def _chain(self, state: LSLPRun) -> Progress:
+        """Improve the best labelling by chains of flips for some milliseconds."""
+        state.iterations += 1
+        finished = self._advance(state) if state.follow_chains() else None
+        labels, value = state.improved or (None, None)
+        bound = -math.inf if finished is Status.INFEASIBLE else None
+        return Progress(state.iterations, labels, value, bound, finished, phase="chains")
+
     def _message_limit(self, state: LSLPRun) -> int:
         return min(self.beliefs, (self.max_iterations - state.phase_began) // 2)
 
@@ -367,6 +381,8 @@ class LSLP(Method):
         over = self._lp_is_over(state, found) if phase.certifying else self._at_rest(state, found)
         if over and not phase.certifying:
             state.keep_rested(found)
+        if state.iterations == self.check_every:
+            state.climb_first()
         if state.iterations >= self.max_iterations:
             state.climb()
             return Status.CONVERGED if over and not state.waiting else Status.ITERATION_LIMIT
@@ -387,10 +403,10 @@ class LSLP(Method):
             return Status.CONVERGED
         if self.stops_at_gap and state.certified:
             return None  # the loop notices the closed gap and ends the run
-        if isinstance(state, LSLPRun) and state.waiting[0].at_vertex:
-            if not state.find_feasible():
+        if isinstance(state, LSLPRun):
+            if state.waiting[0].chaining and not state.find_feasible():
                 return Status.INFEASIBLE
-            if state.vertex() is None:
+            if state.waiting[0].at_vertex and state.vertex() is None:
                 return Status.ITERATION_LIMIT if state.rested is None else Status.CONVERGED
         self._begin(state, state.waiting.pop(0))
         return None
@@ -465,7 +481,7 @@ class LSLP(Method):
             arrays["rested"] = state.rested.labels
         if state.climbing is not None and state.climbing.labels is not None:
             arrays["climbed"] = state.climbing.labels
-        if state.read_out is not None and not state.phase.believing:
+        if state.read_out is not None and not (state.phase.believing or state.phase.chaining):
             arrays["read_out"], figures["read_out_value"] = state.read_out, state.read_out_value
         return Snapshot(figures, arrays)
 
@@ -479,6 +495,7 @@ class LSLP(Method):
             state.climbing = state.new_climbing(Start(snapshot.arrays["climbed"]))
         if "read_out" in snapshot.arrays:
             state.read_out, state.read_out_value = snapshot.arrays["read_out"], snapshot.figures["read_out_value"]
+        state.iterations = state.phase_began if state.phase.chaining else state.iterations  # chains start again
         while state.phase.believing and state.message_iterations < state.iterations - state.phase_began:
             state.pass_messages(self._message_limit(state))  # again: cheaper than keeping them
 
@@ -539,6 +556,7 @@ class LSLPRun(SphereRun):
         self.read_out: Ints | None = None
         self.read_out_value = -math.inf
         self.messages: MessageRun | None = None
+        self.chains: ChainSearch | None = None
         self.saved: DualState | None = None
 
     @property
@@ -556,9 +574,8 @@ class LSLPRun(SphereRun):
         """Let the best labelling of the phase ascend; after the first phase also the best states of the variables."""
         if not self.climbs:
             return
-        if self.climbing is None:
-            self.climbing = self.new_climbing(self.initial)
-            self.climbing.offer(self.original.graph.unary_labels)
+        self.climb_first()
+        assert self.climbing is not None
         if self.read_out is not None:
             self.climbing.offer(self.read_out)
             self.read_out = None
@@ -566,6 +583,30 @@ class LSLPRun(SphereRun):
         if best is not None:
             self.improved = best.labels, best.value
             self.best_value = max(self.best_value, best.value)
+
+    def climb_first(self) -> None:
+        """Let the best states of the variables ascend, so that a run that is cut short is not worse than ICM."""
+        if self.climbs and self.climbing is None:
+            self.climbing = self.new_climbing(self.initial)
+            self.climbing.offer(self.original.graph.unary_labels)
+            if self.climbing.best is not None:
+                self.improved = self.climbing.best.labels, self.climbing.best.value
+
+    def follow_chains(self) -> bool:
+        """Run chains of flips from the best labelling for some milliseconds; return whether none helps any more."""
+        best = None if self.climbing is None else self.climbing.best
+        if best is None or best.value == -math.inf or self.original.graph.constraints is not None:
+            return True
+        if self.chains is None:
+            self.chains = ChainSearch(self.original, CHAIN_LENGTH, 1, self.seed)
+            self.chains.restart(best.labels)
+        self.chains.run(CHAIN_ENTRIES)
+        labels = self.chains.labels()
+        self.improved = labels, self.original.graph.value(labels)
+        if not self.chains.at_rest:
+            return False
+        self.read_out, self.chains = labels, None
+        return True
 
     def new_climbing(self, start: Start) -> ClimbingIncumbent:
         """Create the incumbent whose candidates ascend."""

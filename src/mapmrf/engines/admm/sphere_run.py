@@ -18,7 +18,8 @@ class SpherePhase(NamedTuple):
     """A phase of the run, under the name shown in the trace.
 
     `spherical`: a start with a sphere, of this number. `certifying`: the LP phase before these. `believing`: belief
-    propagation between them. `at_vertex`: the last phase, from the best labelling.
+    propagation between them. `chaining`: chains of flips from the best labelling. `at_vertex`: the last phase, from
+    there.
     """
 
     name: str
@@ -26,6 +27,7 @@ class SpherePhase(NamedTuple):
     spherical: bool = False
     certifying: bool = False
     believing: bool = False
+    chaining: bool = False
     at_vertex: bool = False
 
 
@@ -125,6 +127,9 @@ class SphereRun(ABC):
     @abstractmethod
     def keep_rested(self, found: Measurement) -> None:
         """Keep the labelling to which a phase has converged, if it is the best of these."""
+
+    def climb_first(self) -> None:  # noqa: B027
+        """Improve the best states of the variables."""
 
     def climb(self) -> None:  # noqa: B027
         """Improve the best labelling of the phase that has ended, and keep it if it is the best of all phases."""

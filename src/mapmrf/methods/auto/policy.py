@@ -20,13 +20,15 @@ from mapmrf.engines.moves.kicks import SearchKicks
 from mapmrf.engines.reduction.components import solve_small
 from mapmrf.engines.reduction.persistency import excluded_states
 from mapmrf.engines.reduction.simplify import Simplified, simplify_in_steps
-from mapmrf.method import Progress
+from mapmrf.method import Progress, Start, running
 from mapmrf.methods.auto.dense import dense_searchers, is_dense
 from mapmrf.methods.auto.feasibility import TURN, FeasibilityPhase
 from mapmrf.methods.auto.provers import Provers
 from mapmrf.methods.auto.race import Race
 from mapmrf.methods.auto.search import PoolSearch
 from mapmrf.methods.auto.shared import Phase, SharedState, Steps
+from mapmrf.methods.bp import BP
+from mapmrf.methods.chains import Chains
 from mapmrf.problem import Problem
 from mapmrf.result import Status
 
@@ -90,7 +92,7 @@ class Portfolio:
         wide = shared.incumbent.gap > LP_GAP
         if wide:  # the relaxation says little about good labellings: search before anything is proven
             yield from self.search_first()
-        kicks = self.search.kicks() if shared.has_room_for(("chains", "flips"), self.problem) else []
+        kicks = self.search.kicks(wide) if shared.has_room_for(("chains", "flips"), self.problem) else []
         steps = [*map(self.kick, kicks), self.start(not wide), self.restart()]
         searchers = [Phase(some, SEARCH_TURN) for some in steps]
         if is_dense(self.problem) and shared.has_room_for(("tabu",), self.problem):
@@ -192,15 +194,19 @@ class Portfolio:
     # -- search -------------------------------------------------------------------------------------------------------
 
     def search_first(self) -> Steps:
-        """Beliefs and chains of flips, one after the other to their ends."""
-        if self.shared.has_room_for(("chains",), self.problem):
-            for _ in self.search.follow_chains():
+        """Chains of flips from the best labelling, and what `chains` and `bp` find on the original model."""
+        shared, search = self.shared, self.search
+        if shared.has_room_for(("chains",), shared.problem):
+            for _ in search.follow_chains():
                 yield self.searched("chains")
-        for step in self.search.believe(self.shared.admits):
-            yield self.searched(step.phase)
-        if self.shared.has_room_for(("chains",), self.problem):
-            for _ in self.search.follow_chains():
-                yield self.searched("chains")
+        for method in (Chains(), BP()):
+            if shared.admits(method, shared.problem):
+                with running(method, shared.problem, self.seed, Start()) as state:
+                    step = Progress(0)
+                    while step.finished is None and step.iterations < method.max_iterations:
+                        step = method.step(shared.problem, state)
+                        yield shared.take(step, method.name, method.name)
+                search.learn(self.reduced.project(shared.incumbent.labels))
 
     def start(self, beliefs: bool) -> Steps:
         """Starting points for the pool, from belief propagation too if that is still to come."""

@@ -222,8 +222,8 @@ class PoolSearch:
             moves.optimise(trial, self.width, random.permutation(region))
         return region
 
-    def kicks(self) -> list[Callable[[], SearchKicks]]:
-        """Return constructors of kicks that suit the model, called when first used.
+    def kicks(self, wide: bool) -> list[Callable[[], SearchKicks]]:
+        """Return constructors of kicks that suit the model and the gap that is left, called when first used.
 
         Chains repair more than flips of pairs, but their cost grows with the number of states: either may be better.
         """
@@ -237,7 +237,7 @@ class PoolSearch:
 
         if self.holds_few:
             return [by_flips, by_chains]
-        return [by_chains] if self.problem.n_vars >= MANY_VARIABLES else []
+        return [by_chains] if wide or self.problem.n_vars >= MANY_VARIABLES else []
 
     def kick(self, kicks: SearchKicks) -> Iterator[None]:
         """Kick small regions and repair them, without end, on a separate labelling.

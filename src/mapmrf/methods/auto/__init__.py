@@ -42,10 +42,11 @@ class Auto(Phases):
     which alpha-expansions improve on large pairwise models; exact simplification, which also removes states excluded by
     the bound or by roof duality; and elimination, if the induced width is small.
 
-    Search and provers then take turns. The search takes starting points from belief propagation and LS-LP, improves
-    them by exact block moves and crossover, and continues by restarting regions; dense binary models get tabu search
-    first. The provers are cutting planes on sparse binary pairwise models, semidefinite bounds on dense ones, and on
-    all others soft arc consistency, a 0/1 program, AND/OR branch and bound, and cluster tightening.
+    Where the gap is still wide, chains of flips and belief propagation follow at once. Search and provers then take
+    turns. The search takes starting points from belief propagation and LS-LP, improves them by exact block moves and
+    crossover, and continues by restarting regions; dense binary models get tabu search first. The provers are cutting
+    planes on sparse binary pairwise models, semidefinite bounds on dense ones, and on all others soft arc consistency,
+    a 0/1 program, AND/OR branch and bound, and cluster tightening.
 
     Models with constraints alternate between local search with counters, a program with the constraints as rows, and
     all of the above on a model in which tables replace the constraints.

@@ -303,7 +303,7 @@ def test_an_interrupted_download_keeps_what_it_has(site: Site, tmp_path: Path) -
 # -- what is wrong ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("content", [CONTENT["two"], gzip.compress(CONTENT["one"])[:-4]])
+@pytest.mark.parametrize("content", [CONTENT["two"], gzip.compress(CONTENT["one"])[:-4]], ids=["plain", "cut"])
 def test_wrong_content_gets_no_name(content: bytes, site: Site, tmp_path: Path) -> None:
     site.files["/grids/one.uai.gz"] = content
     text = refused(download([entry()], tmp_path, source=site.url))

@@ -36,7 +36,7 @@ def fed(path: Path, data: bytes) -> threading.Thread:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
-@pytest.mark.parametrize("data", [PAIR.encode(), gzip.compress(PAIR.encode())])
+@pytest.mark.parametrize("data", [PAIR.encode(), gzip.compress(PAIR.encode())], ids=["plain", "gzip"])
 def test_a_pipe_is_read_once_and_recognised_by_its_content(tmp_path: Path, data: bytes) -> None:
     writer = fed(tmp_path / "pipe", data)
     graph = formats.read(tmp_path / "pipe")

@@ -99,6 +99,7 @@ def written_and_read(graph: FactorGraph) -> FactorGraph:
 
 @every_method
 @given(recipe=with_alike(with_submodular(with_weights(recipes()))), unit=st.sampled_from([1.0, 1.0, 1e-12, 1e-6, 1e12]))
+@settings(max_examples=15)
 def test_labels_are_legal_and_values_and_bounds_are_honest(name: str, recipe: Recipe, unit: float) -> None:
     built = recipe.scaled(unit).graph()
     optimum, _ = brute_force(built)

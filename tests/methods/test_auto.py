@@ -29,7 +29,7 @@ from mapmrf.methods.branch import Branch
 from mapmrf.methods.cuts import Cuts
 from mapmrf.methods.mplp_c import MPLPC
 from mapmrf.problem import Problem
-from strategies import Recipe, any_recipes, brute_force, recipes
+from strategies import Recipe, any_recipes, brute_force, hard_recipes, recipes, soft_recipes, tree_recipes
 
 
 def potts(height: int, width: int, states: int, seed: int) -> FactorGraph:
@@ -64,7 +64,7 @@ def test_turns_alone_prove_small_models(recipe: Recipe) -> None:
     assert result.status is (Status.INFEASIBLE if optimum == -np.inf else Status.OPTIMAL)
 
 
-@given(recipe=recipes())
+@given(recipe=soft_recipes() | hard_recipes() | tree_recipes())
 def test_the_search_alone_finds_small_optima(recipe: Recipe) -> None:
     graph = recipe.graph()
     problem = Problem.compile(graph)

@@ -23,6 +23,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -124,16 +125,8 @@ def whole(random: Random) -> FactorGraph:
     """Whole numbers, some of them large: gaps below 1 prove optimality."""
     graph = high(random)
     unit = float(random.choice([1.0, 1000.0, 3.7e9]))
-    rounded = (np.where(np.isfinite(x), np.round(3 * x) * unit, x) for x in (graph.theta_v, graph.theta_t))
-    theta_v, theta_t = rounded
-    return FactorGraph.from_arrays(
-        graph.card,
-        np.concatenate([graph.scope_ptr, graph.scope_ptr[-1] + 1 + np.arange(graph.n_vars)]),
-        np.concatenate([graph.scope, np.arange(graph.n_vars)]),
-        np.concatenate([graph.table_of, graph.n_tables + np.arange(graph.n_vars)]),
-        np.concatenate([graph.table_ptr, graph.table_ptr[-1] + graph.var_ptr[1:]]),
-        np.concatenate([theta_t, theta_v]),
-    )
+    theta_v, theta_t = (np.where(np.isfinite(x), np.round(3 * x) * unit, x) for x in (graph.theta_v, graph.theta_t))
+    return replace(graph, theta_v=theta_v, theta_t=theta_t)
 
 
 def limited(random: Random) -> FactorGraph:
@@ -194,15 +187,8 @@ def draw(number: int) -> tuple[FactorGraph, str]:
         name, graph = shape.__name__, shape(random)
     scale = float(random.choice([1.0, 1.0, 1.0, 1e-9, 1e9]))
     if graph.constraints is None and scale != 1.0:
-        graph = mapmrf.FactorGraph.from_arrays(
-            graph.card,
-            np.concatenate([graph.scope_ptr, graph.scope_ptr[-1] + 1 + np.arange(graph.n_vars)]),
-            np.concatenate([graph.scope, np.arange(graph.n_vars)]),
-            np.concatenate([graph.table_of, graph.n_tables + np.arange(graph.n_vars)]),
-            np.concatenate([graph.table_ptr, graph.table_ptr[-1] + graph.var_ptr[1:]]),
-            scale * np.concatenate([graph.theta_t, graph.theta_v]),
-            weight=None if graph.weight is None else np.concatenate([graph.weight, np.ones(graph.n_vars)]),
-        )
+        theta_v, theta_t = scale * graph.theta_v, scale * graph.theta_t
+        graph = replace(graph, theta_v=theta_v, theta_t=theta_t, constant=scale * graph.constant)
         name += f" x {scale:g}"
     suffix = str(random.choice(FORMATS))
     read = _through_file(graph, suffix)

@@ -21,7 +21,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 COMPILE = """
 import sys
 sys.path.insert(0, sys.argv[1])  # not by PYTHONPATH, which pip uses itself
-from mapmrf.precompile import main
+from mapmrf.compilation.precompile import main
 main(sys.argv[2], int(sys.argv[3]))
 """
 

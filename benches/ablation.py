@@ -22,7 +22,7 @@ from catalogue import data_folder, models
 from mapmrf.arrays import Ints
 from mapmrf.datasets import grid
 from mapmrf.methods.auto.search import PoolSearch
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 MODELS = (
     "grid40x40.f10", "grid40x40.f15.wrap", "grid80x80.f2", "grid80x80.f10.wrap", "grid80x80.f15", "didNotconverge1",

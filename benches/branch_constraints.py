@@ -20,7 +20,7 @@ import numpy as np
 
 import mapmrf
 from mapmrf import FactorGraph, constraints
-from mapmrf.rewriting import rewrite
+from mapmrf.constraints.as_tables import rewrite
 
 sys.path.insert(0, str(Path(__file__).parent))
 from constraints import assignment, budget, segmentation, selection, sudoku

@@ -73,8 +73,8 @@ def worker(folder: str) -> None:
     from mapmrf.distributed.parts import PartFolder
     from mapmrf.distributed.ranks import find_ranks
     from mapmrf.distributed.run import PartedModel, start_run
-    from mapmrf.method import Start
     from mapmrf.methods.lslp import LSLP
+    from mapmrf.run.method import Start
 
     ranks = find_ranks()
     parted = PartedModel.read(ranks, PartFolder(folder))

@@ -2,7 +2,7 @@
 
     python benches/footprints.py --measure peaks.jsonl                # all methods, about ten minutes
     python benches/footprints.py --measure peaks.jsonl --methods lp
-    python benches/footprints.py --fit peaks.jsonl                    # rates, for src/mapmrf/footprints.py
+    python benches/footprints.py --fit peaks.jsonl                    # rates, for src/mapmrf/run/footprints.py
     python benches/footprints.py --compare peaks.jsonl                # estimates against measurements, as a table
 
 A process per method solves one model after another. A peak is the largest resident memory during a solve, minus
@@ -28,7 +28,7 @@ from scipy.optimize import nnls
 import mapmrf
 from mapmrf import FactorGraph, datasets, images
 from mapmrf.errors import UnsupportedModel
-from mapmrf.footprints import Rates, Sizes
+from mapmrf.run.footprints import Rates, Sizes
 
 SCALE, SMALL = 2.0, 0.05
 """Scale of the models, and of those that load the kernels."""

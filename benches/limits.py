@@ -32,9 +32,9 @@ import numpy as np
 
 import mapmrf
 from mapmrf import FactorGraph, constraints, datasets
+from mapmrf.constraints.as_tables import rewrite
 from mapmrf.errors import MapMRFError
-from mapmrf.rewriting import rewrite
-from mapmrf.supervision import wait_for_all
+from mapmrf.run.calls import wait_for_all
 
 GIGABYTES = 12
 """Address space of a process; a run that needs more is recorded as such."""

@@ -18,8 +18,8 @@ from catalogue import data_folder, models
 from mapmrf.datasets.generate import grid
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.layout import NO_FORMS
-from mapmrf.method import Start
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Start
 
 
 def best(work: Callable[[], object], repeats: int, clock: Callable[[], float] = time.process_time) -> float:

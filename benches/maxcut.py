@@ -65,7 +65,7 @@ def main() -> None:
 def _row(name: str, graph: mapmrf.FactorGraph, method: str, seconds: float, reference: str) -> None:
     began, early = time.process_time(), []
 
-    def watch(point: mapmrf.trace.TracePoint, _: np.ndarray) -> bool:
+    def watch(point: mapmrf.run.trace.TracePoint, _: np.ndarray) -> bool:
         spent = time.process_time() - began
         if spent <= 1:
             early[:] = [point.value]

@@ -16,7 +16,7 @@ import numpy as np
 
 import mapmrf
 from mapmrf.engines.flow.cut_model import CutModel
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 Row = tuple[str, float, float, str]
 

@@ -16,7 +16,7 @@ import numpy as np
 
 import mapmrf
 from mapmrf.datasets import grid
-from mapmrf.registry import method_class
+from mapmrf.run.registry import method_class
 
 METHODS = ("bp", "trbp", "trws", "adsal", "dd_sg", "psdd", "ad3", "mplp", "lslp")
 OPEN = {"tol": 0.0, "patience": 10**9, "lp_phase": False, "starts": 1, "stop": "plain", "adapt_every": 10}

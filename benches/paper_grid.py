@@ -10,7 +10,7 @@ import time
 
 import mapmrf
 from catalogue import Model, data_folder, models, parser
-from mapmrf.tuning import Tuning
+from mapmrf.questions.tune import Tuning
 
 
 def search(model: Model, seeds: int) -> tuple[Tuning, int]:

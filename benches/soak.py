@@ -33,8 +33,8 @@ import numpy as np
 import mapmrf
 import random_models
 import soak_samples
-from mapmrf import supervision
 from mapmrf.errors import MapMRFError, UnsupportedModel
+from mapmrf.run import calls as supervision
 
 ITERATIONS, SECONDS = 10, 0.3
 """Limits of a single solve."""

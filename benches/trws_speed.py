@@ -16,10 +16,10 @@ from collections.abc import Callable
 import numpy as np
 
 from mapmrf import images
-from mapmrf.graph import FactorGraph
-from mapmrf.method import Start
 from mapmrf.methods.trws import TRWS
-from mapmrf.problem import Problem
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Start
 
 
 def image(side: int, n_labels: int, smoothness: str = "potts", truncation: float | None = None) -> FactorGraph:

@@ -29,7 +29,7 @@ from apart import solve_apart
 from catalogue import FOLDERS, Target, data_folder, targets
 from mapmrf.bench import peers
 from mapmrf.datasets import grid, sets
-from mapmrf.feasible import REPAIR_SECONDS
+from mapmrf.run.repair import REPAIR_SECONDS
 
 FOREVER = 10**9
 EQUAL = 1e-9

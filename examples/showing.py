@@ -10,8 +10,8 @@ import numpy as np
 from PIL import Image
 
 import mapmrf
-from mapmrf import pictures
 from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.plots import pictures
 
 
 def options(description: str, output: str, shrink: int) -> argparse.Namespace:

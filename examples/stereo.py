@@ -10,8 +10,9 @@ import numpy as np
 from showing import options, save, smaller, solved
 from skimage import data
 
-from mapmrf import images, pictures
+from mapmrf import images
 from mapmrf.arrays import Floats
+from mapmrf.plots import pictures
 
 
 def stereo_pair(shrink: int) -> tuple[Floats, Floats, Floats]:

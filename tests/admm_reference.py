@@ -18,8 +18,8 @@ import numpy as np
 
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.structs import FactorKind
-from mapmrf.graph import FactorGraph
-from mapmrf.problem import Problem
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.problem import Problem
 
 PAGE = Path(__file__).parents[1] / "docs" / "methods" / "lslp.md"
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from mapmrf import constraints
 from mapmrf.constraints import Constraint
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 from strategies import naive_value, random_recipe
 
 KINDS = (

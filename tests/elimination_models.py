@@ -10,8 +10,8 @@ from mapmrf.engines.elimination.bucket_tree import BucketTree
 from mapmrf.engines.elimination.functions import Functions
 from mapmrf.engines.elimination.orders import find_order
 from mapmrf.engines.elimination.primal_graph import PrimalGraph
-from mapmrf.graph import FactorGraph
-from mapmrf.problem import Problem
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.problem import Problem
 
 
 def primal(n: int, edges: list[tuple[int, int]]) -> PrimalGraph:

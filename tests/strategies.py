@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from hypothesis import strategies as st
 
-from mapmrf.graph import FactorGraph
-from mapmrf.method import Method, Start
-from mapmrf.problem import Problem
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Method, Start
 
 MAX_LABELLINGS = 4096
 """Brute force in plain Python stays fast below this."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapmrf.graph import FactorGraph
-from mapmrf.pair_forms import worthwhile
-from mapmrf.problem import Problem
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.problem import Problem
+from mapmrf.model.structured_pairs import worthwhile
 
 KINDS = ("potts", "linear", "quadratic")
 

@@ -13,7 +13,7 @@ import pytest
 
 import mapmrf
 from mapmrf import Result, Status
-from mapmrf.registry import method_names
+from mapmrf.run.registry import method_names
 
 BENCHES = Path(__file__).parents[1] / "benches"
 

@@ -29,9 +29,9 @@ from clocks import LIMIT, Clock, wait_until
 from mapmrf import FactorGraph, FormatError, MapMRFError, Method, Names, OptionError, Result, Status, UnknownName
 from mapmrf.batch import NotSolved, read_rows, solve_rows, solve_stream
 from mapmrf.batch.tasks import PackedModel
-from mapmrf.method import Answer, Progress, Start
-from mapmrf.problem import Problem
-from mapmrf.supervision import wait_for_all
+from mapmrf.model.problem import Problem
+from mapmrf.run.calls import wait_for_all
+from mapmrf.run.method import Answer, Progress, Start
 from named_pipes import opened
 from strategies import any_recipes, brute_force, random_recipe, with_weights
 
@@ -351,7 +351,7 @@ def test_ctrl_c_ends_a_batch_of_joblib(backend: str, jobs: int, tmp_path: Path) 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_ctrl_c_gives_up_what_does_not_return(jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a task waits for: here, that somebody writes the file that it reads."""
-    monkeypatch.setattr("mapmrf.batch.pool.PATIENCE", 0.5)
+    monkeypatch.setattr("mapmrf.run.pool.PATIENCE", 0.5)
     pipes = [tmp_path / f"{k}.uai" for k in range(jobs)]
     for pipe in pipes:
         os.mkfifo(pipe)

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 import mapmrf
 from exhaustive_truth import all_labellings, best_at_distance, distance, varied_recipe
 from mapmrf import BestLabellings, Diversity, FactorGraph, Status, solve_best
-from mapmrf.best.calls import SolveCalls
-from mapmrf.best.diverse import DiverseSearch
-from mapmrf.best.lawler import LawlerSearch
 from mapmrf.datasets import grid
-from mapmrf.interrupts import also
 from mapmrf.methods.exhaustive import Exhaustive
+from mapmrf.questions.best.calls import SolveCalls
+from mapmrf.questions.best.diverse import DiverseSearch
+from mapmrf.questions.best.lawler import LawlerSearch
+from mapmrf.run.interrupts import also
 from strategies import recipes, with_weights
 
 CLOSE = 1e-9

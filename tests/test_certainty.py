@@ -13,7 +13,7 @@ import mapmrf
 from exhaustive_truth import all_labellings, best_with_each_state, varied_recipe
 from mapmrf import FactorGraph, Result, max_marginals
 from mapmrf.datasets import grid, potts_image
-from mapmrf.interrupts import also
+from mapmrf.run.interrupts import also
 from strategies import recipes, with_weights
 
 CLOSE = 1e-9

@@ -10,9 +10,9 @@ import pytest
 
 import mapmrf
 from mapmrf import FactorGraph
-from mapmrf.checkpoints import exact, from_exact
 from mapmrf.datasets import grid, random_graph
 from mapmrf.methods import trws
+from mapmrf.run.checkpoints import exact, from_exact
 
 MIXED = random_graph(20, 30, states=(2, 4), arity=(2, 3), hard=0.05, seed=1)
 
@@ -21,7 +21,7 @@ def cut_after(n: int) -> Any:
     """A callback that ends a run after n steps."""
     seen: list[int] = []
 
-    def callback(point: mapmrf.result.TracePoint, labels: np.ndarray) -> bool:
+    def callback(point: mapmrf.run.result.TracePoint, labels: np.ndarray) -> bool:
         seen.append(point.iterations)
         return len(seen) >= n
 

@@ -14,11 +14,11 @@ from PIL import Image
 
 import mapmrf
 import mapmrf.cli.demo
-from mapmrf import pictures
 from mapmrf.cli import main
 from mapmrf.datasets import grid, potts_image, random_graph
 from mapmrf.formats.solution import read_solution, write_solution
-from mapmrf.tuning import PAPER_AXES
+from mapmrf.plots import pictures
+from mapmrf.questions.tune import PAPER_AXES
 
 HEAVY = ("numba", "scipy", "highspy", "joblib", "matplotlib", "PIL", "pooch", "rich")
 INFEASIBLE = "MARKOV 2  2 2  1  2 0 1  4  0 0 0 0"
@@ -69,7 +69,7 @@ def test_solve_prints_a_report(model):
 
 def test_the_default_method_is_that_of_the_library(model):
     pytest.importorskip("mapmrf.methods.lslp")
-    assert json.loads(done("solve", model, "--json"))["method"] == mapmrf.solver.DEFAULT_METHOD
+    assert json.loads(done("solve", model, "--json"))["method"] == mapmrf.run.solve.DEFAULT_METHOD
 
 
 def test_solve_json_is_the_result(model):
@@ -378,7 +378,7 @@ def fake_tuning(calls):
 
 def test_tune_hands_over_and_reports(model, tmp_path, monkeypatch):
     calls = []
-    monkeypatch.setitem(sys.modules, "mapmrf.tuning", fake_tuning(calls))
+    monkeypatch.setitem(sys.modules, "mapmrf.questions.tune", fake_tuning(calls))
     given = ["-m", "lslp", "--grid", "rho=0.1,0.7", "--grid", "seeds=0,1", "--set", "warm_rho=2", "--jobs", 2]
     text = done("tune", model, *given, "--time-limit", 3, "--output", tmp_path / "table.csv")
     assert "--set rho=0.7 --set eta=1.0" in text
@@ -492,7 +492,7 @@ def test_ctrl_c_after_the_run_gives_its_labelling(model, tmp_path, monkeypatch):
     def impatient(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("mapmrf.run.Run.report", impatient)
+    monkeypatch.setattr("mapmrf.run.loop.Run.report", impatient)
     result = run("solve", model, "-m", "exhaustive", "--json", "-o", tmp_path / "out.MPE")
     assert result.exit_code == 130
     assert json.loads(result.stdout)["value"] == best["value"]

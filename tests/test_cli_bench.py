@@ -144,7 +144,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, *arguments: Any) -> tuple[Result, l
 
 
 def test_the_default_method_is_among_the_methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mapmrf.registry.DEFAULT_METHOD", "exhaustive")
+    monkeypatch.setattr("mapmrf.run.registry.DEFAULT_METHOD", "exhaustive")
     done, tasks = planned(monkeypatch, "--quick", "-o", tmp_path / "r.jsonl")
     assert done.exit_code == 0, done.output
     assert {task.run.method for task in tasks} == {*COLUMNS, "exhaustive"}

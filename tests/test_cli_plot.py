@@ -13,7 +13,7 @@ from mapmrf import plots
 from mapmrf.cli import main, plotting
 from mapmrf.datasets import grid, random_graph
 from mapmrf.formats.solution import write_solution
-from mapmrf.result import Result, read_trace
+from mapmrf.run.result import Result, read_trace
 
 MAGIC = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF-"}
 
@@ -146,7 +146,7 @@ def test_names_of_states_are_in_the_legend(folder, called):
 
 
 def test_labels_lie_over_an_image(folder, called):
-    from mapmrf import pictures
+    from mapmrf.plots import pictures
 
     pictures.write("photo.png", pictures.colours(np.arange(12).reshape(3, 4), 12))
     done("full.json", "grid.uai.gz", "--image", "photo.png")

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from mapmrf.cli import main
-from mapmrf.registry import method_names
+from mapmrf.run.registry import method_names
 
 BASH = shutil.which("bash")
 

@@ -15,14 +15,14 @@ import pytest
 
 import mapmrf
 from mapmrf import FactorGraph, Method, Status, constraints
-from mapmrf.incumbent import STRICT, CheckedIncumbent, Contradiction
-from mapmrf.method import Answer, Progress
 from mapmrf.methods.branch import Branch
 from mapmrf.methods.cuts import Cuts
 from mapmrf.methods.maxflow import MaxFlow
 from mapmrf.methods.sdp import SDP
 from mapmrf.methods.trws import TRWS
 from mapmrf.methods.wcsp import WCSP
+from mapmrf.run.incumbent import STRICT, CheckedIncumbent, Contradiction
+from mapmrf.run.method import Answer, Progress
 from strategies import random_recipe
 
 GRAPH = FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import mapmrf
-from mapmrf import display
 from mapmrf.datasets import grid
-from mapmrf.graph import FactorGraph, Names
-from mapmrf.result import Result, Status, TracePoint
+from mapmrf.model.graph import FactorGraph, Names
+from mapmrf.plots import display
+from mapmrf.run.result import Result, Status, TracePoint
 
 NASTY = '<script>alert("&")</script>'
 

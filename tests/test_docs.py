@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 import mapmrf
-from mapmrf.registry import method_names
+from mapmrf.run.registry import method_names
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

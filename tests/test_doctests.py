@@ -20,7 +20,7 @@ import mapmrf
 from mapmrf.formats import Format
 from mapmrf.formats.files import plain_name, read_bytes
 from mapmrf.formats.names import names_lost
-from mapmrf.method import PhasedRun
+from mapmrf.run.method import PhasedRun
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "api.md"
 PACKAGES = ("datasets", "images", "bridges", "plots", "formats", "bench", "learn")

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mapmrf
-from mapmrf import FactorGraph, Result, dual_state
+from mapmrf import FactorGraph, Result
 from mapmrf.datasets import grid
+from mapmrf.run import dual_state
 from strategies import Recipe, any_recipes, brute_force, random_recipe, with_weights
 
 METHODS = ("trws", "mplp", "ad3", "lslp", "dd_sg", "psdd")

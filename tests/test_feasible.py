@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import mapmrf
 from mapmrf import FactorGraph
-from mapmrf.feasible import climb, fewest_violated, find_by_branching, find_feasible, fits_clauses
-from mapmrf.problem import Problem
-from mapmrf.violations import violations
+from mapmrf.model.problem import Problem
+from mapmrf.run.repair import climb, fewest_violated, find_by_branching, find_feasible, fits_clauses
+from mapmrf.run.violations import violations
 from strategies import Recipe, any_recipes, brute_force, hard_recipes, plant, with_weights
 
 
@@ -85,15 +85,15 @@ def test_a_constant_of_minus_infinity_leaves_nothing() -> None:
 def test_forbidden_entries_are_counted_once_for_every_factor(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = pigeons(5)
     for most, fits in ((40, True), (39, False)):
-        monkeypatch.setattr("mapmrf.feasible.MOST_CLAUSES", most)
+        monkeypatch.setattr("mapmrf.run.repair.MOST_CLAUSES", most)
         assert fits_clauses(problem) == fits
-    monkeypatch.setattr("mapmrf.feasible.MOST_STATES", 19)
+    monkeypatch.setattr("mapmrf.run.repair.MOST_STATES", 19)
     assert not fits_clauses(problem)
 
 
 def test_a_model_too_large_for_clauses_is_still_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mapmrf.feasible.MOST_CLAUSES", 0)
-    monkeypatch.setattr("mapmrf.feasible.FEW_STATES", 0)
+    monkeypatch.setattr("mapmrf.run.repair.MOST_CLAUSES", 0)
+    monkeypatch.setattr("mapmrf.run.repair.FEW_STATES", 0)
     search = find_feasible(pigeons(5), np.zeros(5, dtype=np.int64))
     assert search.complete and search.labels is None
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import mapmrf
-from mapmrf.registry import method_names
+from mapmrf.run.registry import method_names
 
 SOURCE = Path(mapmrf.__file__).parent
 DECORATORS = {"compiled", "bare", "inlined"}

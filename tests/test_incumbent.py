@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mapmrf import FactorGraph, GraphError, evaluator
+from mapmrf import FactorGraph, GraphError
 from mapmrf.datasets import grid
-from mapmrf.evaluator import Evaluator
-from mapmrf.incumbent import KERNEL_FACTORS, Incumbent
+from mapmrf.run import evaluator
+from mapmrf.run.evaluator import Evaluator
+from mapmrf.run.incumbent import KERNEL_FACTORS, Incumbent
 from strategies import random_recipe
 
 

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 import mapmrf
-from mapmrf import Status, interrupts
+from mapmrf import Status
 from mapmrf.cli.output import write_model
-from mapmrf.interrupts import Interrupts
-from mapmrf.method import Answer, Method, Progress
+from mapmrf.run import interrupts
+from mapmrf.run.interrupts import Interrupts
+from mapmrf.run.method import Answer, Method, Progress
 
 GRAPH = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
 
@@ -269,7 +270,7 @@ def test_a_signal_ends_the_writing_of_a_model(tmp_path: Path, monkeypatch: pytes
 
 WAITING = """
 import signal, time
-from mapmrf.interrupts import begin_work, ending_within, guard_process
+from mapmrf.run.interrupts import begin_work, ending_within, guard_process
 guard_process()
 begin_work()
 with ending_within(0.0):
@@ -286,7 +287,7 @@ def test_a_program_ends_although_it_waits() -> None:
 
 LEAVING = """
 import ctypes, os, sys, threading, time
-from mapmrf.interrupts import begin_work, guard_process, leave_settled, run_exit_handlers, settle
+from mapmrf.run.interrupts import begin_work, guard_process, leave_settled, run_exit_handlers, settle
 guard_process()
 begin_work()
 handler = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda nothing: os.write(1, b"signed off") and None)

@@ -16,11 +16,11 @@ import pytest
 import mapmrf
 from mapmrf import Method, Status, datasets, images
 from mapmrf.errors import OptionError, OutOfMemory, UnsupportedModel
-from mapmrf.footprints import RATES, Sizes, footprint_of, model_bytes
-from mapmrf.memory import PROGRAM, MemoryBudget, MemoryWatch, byte_count, is_lack_of_memory, resident_bytes
-from mapmrf.method import Answer, Progress
-from mapmrf.problem import Problem
-from mapmrf.registry import method_names
+from mapmrf.model.memory import PROGRAM, MemoryBudget, MemoryWatch, byte_count, is_lack_of_memory, resident_bytes
+from mapmrf.model.problem import Problem
+from mapmrf.run.footprints import RATES, Sizes, footprint_of, model_bytes
+from mapmrf.run.method import Answer, Progress
+from mapmrf.run.registry import method_names
 
 LINUX = sys.platform == "linux"
 GRID = datasets.grid(30, 30, 2.0)
@@ -153,7 +153,7 @@ def test_no_limit_where_infinity_is_given() -> None:
 
 
 def test_by_default_the_limit_is_what_the_machine_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mapmrf.memory.machine_bytes", lambda: PROGRAM + 1e7)
+    monkeypatch.setattr("mapmrf.model.memory.machine_bytes", lambda: PROGRAM + 1e7)
     with pytest.raises(UnsupportedModel, match=r"lp .* this machine has 180 MB"):
         mapmrf.solve(GRID, "lp")
 
@@ -255,7 +255,7 @@ def test_a_kernel_that_cannot_allocate_raises_a_memory_error() -> None:
 
 @pytest.mark.skipif(not LINUX, reason="resident memory is read from /proc")
 def test_a_run_that_outgrows_the_limit_ends_with_its_best_labelling(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mapmrf.solver.MemoryWatch", lambda most: MemoryWatch(-1.0))
+    monkeypatch.setattr("mapmrf.run.solve.MemoryWatch", lambda most: MemoryWatch(-1.0))
     result = mapmrf.solve(GRID, Hungry(fails_in=99))
     assert result.status is Status.MEMORY_LIMIT
     assert result.iterations == 1

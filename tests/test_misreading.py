@@ -16,9 +16,9 @@ from mapmrf.bridges import inference_dispatch
 from mapmrf.errors import FormatError, GraphError, MapMRFError, UnknownName
 from mapmrf.formats.evidence import read_evidence, write_evidence
 from mapmrf.formats.solution import write_query_solution, write_solution
-from mapmrf.graph import FactorGraph, Names
 from mapmrf.images import to_image
 from mapmrf.learn import LinearModel
+from mapmrf.model.graph import FactorGraph, Names
 
 
 def refuses(call: Any, message: str, error: type[Exception] = GraphError) -> None:

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
 from mapmrf.datasets import grid, potts_image, random_graph
-from mapmrf.model_summary import summarise
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
+from mapmrf.model.summary import summarise
 
 
 def components_by_search(graph: FactorGraph) -> int:

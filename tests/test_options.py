@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from mapmrf import OptionError
-from mapmrf.options import check_above, check_at_least, check_choice, check_within
+from mapmrf.run.options import check_above, check_at_least, check_choice, check_within
 
 METHOD = SimpleNamespace(name="bp", damping=0.5, rho=0.0, schedule="odd", tol=math.nan)
 

@@ -15,11 +15,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 import mapmrf
-from mapmrf.checkpoints import RunCheckpoint
 from mapmrf.cli import main
 from mapmrf.datasets import grid
 from mapmrf.formats.files import write_bytes
-from mapmrf.outputs import drop_old, keeping_old, kept_name, whole_file
+from mapmrf.run.atomic_files import drop_old, keeping_old, kept_name, whole_file
+from mapmrf.run.checkpoints import RunCheckpoint
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="limits of files and devices are those of POSIX")
 
@@ -124,7 +124,7 @@ def test_a_checkpoint_of_another_run_is_kept(tmp_path: Path) -> None:
         for step in (1, 2):
             checkpoint.write({"step": step, "run": k}, {"labels": np.zeros(3)})
     assert names(tmp_path) == ["run.mrf", "run.mrf~"]
-    kept = mapmrf.arrayfile.read_arrays(tmp_path / "run.mrf~", "run")
+    kept = mapmrf.run.array_files.read_arrays(tmp_path / "run.mrf~", "run")
     assert (kept.figures["run"], kept.figures["step"]) == (1, 2)
 
 
@@ -217,7 +217,7 @@ def test_a_closed_pipe_ends_the_command_without_a_traceback(tmp_path: Path, mode
 
 WRITER = """
 import sys
-from mapmrf.outputs import whole_file
+from mapmrf.run.atomic_files import whole_file
 k = 0
 print("ready", flush=True)
 while True:
@@ -252,7 +252,7 @@ def test_an_exception_on_the_way_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/stdout").exists(), reason="no such device")
 def test_standard_output_is_written_to_and_not_replaced(tmp_path: Path) -> None:
-    code = "from mapmrf.outputs import whole_file\nwith whole_file('/dev/stdout') as file: file.write(b'new')"
+    code = "from mapmrf.run.atomic_files import whole_file\nwith whole_file('/dev/stdout') as file: file.write(b'new')"
     piped = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert piped.stdout == b"new"
     log = tmp_path / "log"

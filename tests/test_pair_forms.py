@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
 from mapmrf.kernels.pair_transforms import Envelope, pair_form, trace_transform, transform
-from mapmrf.pair_forms import LINEAR, NO_FORM, POTTS, QUADRATIC, forms_of_tables
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
+from mapmrf.model.structured_pairs import LINEAR, NO_FORM, POTTS, QUADRATIC, forms_of_tables
 
 
 def loss(kind: int, n: int, slope: float, limit: float) -> np.ndarray:

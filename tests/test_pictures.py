@@ -3,7 +3,7 @@ import io
 import numpy as np
 from matplotlib.image import imread
 
-from mapmrf import pictures
+from mapmrf.plots import pictures
 
 
 def test_a_reader_gets_back_every_pixel(tmp_path):

@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mapmrf
-from mapmrf import curves as trace_curves
-from mapmrf import pictures, plots
+from mapmrf import plots
 from mapmrf.datasets import grid, potts_image, random_graph
 from mapmrf.errors import GraphError, OptionError
-from mapmrf.graph import FactorGraph, Names
-from mapmrf.polytope import Kind, KindFractions, Residuals
-from mapmrf.result import Result, Status, TracePoint
+from mapmrf.model.graph import FactorGraph, Names
+from mapmrf.model.polytope import Kind, KindFractions, Residuals
+from mapmrf.plots import curves as trace_curves
+from mapmrf.plots import pictures
+from mapmrf.run.result import Result, Status, TracePoint
 
 
 def result_with(*trace, **fields):

@@ -15,11 +15,12 @@ import pytest
 from click.testing import CliRunner
 
 import mapmrf
-from mapmrf import FactorGraph, MapMRFError, OptionError, UnknownName, formats, plugins
+from mapmrf import FactorGraph, MapMRFError, OptionError, UnknownName, formats
 from mapmrf.bench.groups import group
 from mapmrf.bench.records import read_records
 from mapmrf.cli import main
-from mapmrf.registry import method_class, method_names
+from mapmrf.run import plugins
+from mapmrf.run.registry import method_class, method_names
 
 GREEDY = '''
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from typing import ClassVar
 import numpy as np
 
 import mapmrf
-from mapmrf.method import Answer, Progress
+from mapmrf.run.method import Answer, Progress
 
 
 @dataclass(frozen=True)

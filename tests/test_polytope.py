@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mapmrf.polytope import (
+from mapmrf.model.polytope import (
     TOLERANCE,
     Kind,
     KindFractions,
@@ -20,7 +20,7 @@ from mapmrf.polytope import (
     relaxed_value,
     residuals,
 )
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 from strategies import Recipe, any_recipes, recipes, soft_recipes, with_weights
 
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 
 from mapmrf import FactorGraph
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 from strategies import Recipe, any_recipes, random_recipe, with_weights
 
 

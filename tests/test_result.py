@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mapmrf import FormatError, Kind, Result, Status
-from mapmrf.polytope import KindFractions, Residuals
-from mapmrf.result import TracePoint, read_trace, relative_gap
+from mapmrf.model.polytope import KindFractions, Residuals
+from mapmrf.run.result import TracePoint, read_trace, relative_gap
 
 
 def full() -> Result:

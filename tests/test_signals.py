@@ -31,7 +31,7 @@ import pytest
 
 import mapmrf
 from mapmrf import FactorGraph, constraints, datasets
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="looks into /proc")
 
@@ -393,7 +393,7 @@ sys.meta_path.insert(0, Breaking())
 """
 
 
-@pytest.mark.parametrize("module", ["mapmrf", "mapmrf.errors", "mapmrf.interrupts", "mapmrf.cli", "click", "numpy"])
+@pytest.mark.parametrize("module", ["mapmrf", "mapmrf.errors", "mapmrf.run.interrupts", "mapmrf.cli", "click", "numpy"])
 def test_ctrl_c_while_the_program_is_imported_shows_no_traceback(module: str, tmp_path: Path, folder: Path) -> None:
     pairs(folder, images=False)
     (tmp_path / "sitecustomize.py").write_text(EARLY)

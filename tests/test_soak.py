@@ -19,12 +19,13 @@ import numpy as np
 import pytest
 from numba.core.runtime import _nrt_python
 
-from mapmrf import Result, solve, supervision
+from mapmrf import Result, solve
 from mapmrf.compilation import process
 from mapmrf.constraints import at_most_k
 from mapmrf.datasets import grid, random_graph
 from mapmrf.errors import UnsupportedModel
-from mapmrf.registry import method_names
+from mapmrf.run import calls as supervision
+from mapmrf.run.registry import method_names
 
 BENCHES = Path(__file__).parents[1] / "benches"
 

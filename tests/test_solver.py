@@ -27,11 +27,11 @@ from mapmrf import (
     UnknownName,
     UnsupportedModel,
 )
-from mapmrf.method import Answer, Progress, Start
-from mapmrf.polytope import integral
-from mapmrf.problem import Problem
-from mapmrf.registry import make_method, method_class
-from mapmrf.result import TracePoint
+from mapmrf.model.polytope import integral
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Answer, Progress, Start
+from mapmrf.run.registry import make_method, method_class
+from mapmrf.run.result import TracePoint
 from strategies import Recipe, brute_force, random_recipe
 
 
@@ -425,7 +425,7 @@ def test_ctrl_c_while_a_labelling_is_repaired_still_gives_a_result(monkeypatch: 
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("mapmrf.run.find_feasible", interrupted)
+    monkeypatch.setattr("mapmrf.run.loop.find_feasible", interrupted)
     forbidden = FactorGraph.from_pairwise([[1, 0], [1, 0]], [[0, 1]], [[-np.inf, 0], [0, -np.inf]])
     result = mapmrf.solve(forbidden, Fixed(np.zeros(2, dtype=np.int64)))
     assert result.status is Status.INTERRUPTED and result.value == -np.inf
@@ -433,8 +433,10 @@ def test_ctrl_c_while_a_labelling_is_repaired_still_gives_a_result(monkeypatch: 
 
 def test_the_repair_of_a_labelling_keeps_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    found = mapmrf.run.find_feasible
-    monkeypatch.setattr("mapmrf.run.find_feasible", lambda *a, seconds: seen.append(seconds) or found(*a, seconds=1.0))
+    found = mapmrf.run.loop.find_feasible
+    monkeypatch.setattr(
+        "mapmrf.run.loop.find_feasible", lambda *a, seconds: seen.append(seconds) or found(*a, seconds=1.0)
+    )
     forbidden = FactorGraph.from_pairwise([[1, 0], [1, 0]], [[0, 1]], [[-np.inf, 0], [0, -np.inf]])
     assert mapmrf.solve(forbidden, Fixed(np.zeros(2, dtype=np.int64)), time_limit=5.0).value > -np.inf
     assert 1.0 <= seen[0] <= 5.0

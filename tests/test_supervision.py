@@ -19,11 +19,13 @@ import pytest
 
 import mapmrf
 from clocks import LIMIT, PATIENCE, Clock
-from mapmrf import Status, datasets, interrupts, supervision
-from mapmrf.interrupts import Interrupts
-from mapmrf.method import Answer, Method, Progress
-from mapmrf.rewriting import rewrite
-from mapmrf.supervision import GivenUp, Supervisor, given_up, left_alone
+from mapmrf import Status, datasets
+from mapmrf.constraints.as_tables import rewrite
+from mapmrf.run import calls as supervision
+from mapmrf.run import interrupts
+from mapmrf.run.calls import GivenUp, Supervisor, given_up, left_alone
+from mapmrf.run.interrupts import Interrupts
+from mapmrf.run.method import Answer, Method, Progress
 
 GRAPH = datasets.grid(80, 80)
 """Large enough for a run on it to be supervised."""
@@ -143,7 +145,7 @@ def test_an_exception_of_a_handler_gives_the_call_up(supervisor: Supervisor) -> 
 def test_a_program_waits_for_calls_that_were_given_up_before_it_ends() -> None:
     text = """
 import threading, time
-from mapmrf.supervision import GivenUp, Supervisor
+from mapmrf.run.calls import GivenUp, Supervisor
 may_end = threading.Event()
 try:
     Supervisor().call(lambda: 0.0, lambda: (may_end.wait(), time.sleep(0.3), print("ended")))
@@ -208,7 +210,7 @@ class Stuck(Method):
 def run(
     monkeypatch: pytest.MonkeyPatch, method: Stuck, graph: mapmrf.FactorGraph = GRAPH, **limits: Any
 ) -> mapmrf.Result:
-    monkeypatch.setattr("mapmrf.run.Run.options", lambda self: {})
+    monkeypatch.setattr("mapmrf.run.loop.Run.options", lambda self: {})
     return mapmrf.solve(graph, method, **limits)
 
 

@@ -14,9 +14,9 @@ import mapmrf
 from constraint_models import colouring, differ, pigeons, sudoku
 from mapmrf import FactorGraph, Names, Result, Status, constraints
 from mapmrf.cli import main
-from mapmrf.feasible import FeasibleSearch
-from mapmrf.incumbent import Incumbent
-from mapmrf.violations import Violation, shortfall, violations
+from mapmrf.run.incumbent import Incumbent
+from mapmrf.run.repair import FeasibleSearch
+from mapmrf.run.violations import Violation, shortfall, violations
 
 NAMES = Names(("Anna", "Ben", "Carl"), (("red", "blue"),) * 3)
 
@@ -89,7 +89,7 @@ def test_auto_proves_pigeons_and_sudokus() -> None:
 
 
 def test_a_run_that_finds_nothing_says_what_it_violates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mapmrf.run.find_feasible", lambda *_, **__: FeasibleSearch(None, complete=False))
+    monkeypatch.setattr("mapmrf.run.loop.find_feasible", lambda *_, **__: FeasibleSearch(None, complete=False))
     result = mapmrf.solve(colouring(100, 487, 4, 0), "icm")
     assert (result.status, result.value, result.bound) == (Status.CONVERGED, -math.inf, None)
     assert 0 < len(result.violated) < 20

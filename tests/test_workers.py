@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from mapmrf.workers import Workers
+from mapmrf.run.workers import Workers
 
 
 def square(x: int) -> int:

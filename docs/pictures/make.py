@@ -17,8 +17,8 @@ import numpy as np
 import mapmrf
 from mapmrf import plots
 from mapmrf.datasets import grid, potts_image
-from mapmrf.method import Start
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Start
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -22,21 +22,13 @@ if TYPE_CHECKING:
 
     from mapmrf.batch import solve_many as solve_many
     from mapmrf.batch import solve_rows as solve_rows
-    from mapmrf.best import BestLabellings as BestLabellings
-    from mapmrf.best import Diversity as Diversity
-    from mapmrf.best import solve_best as solve_best
-    from mapmrf.certainty import MaxMarginals as MaxMarginals
-    from mapmrf.certainty import max_marginals as max_marginals
     from mapmrf.certificates import Certificate as Certificate
     from mapmrf.certificates import InvalidCertificate as InvalidCertificate
     from mapmrf.certificates import Verification as Verification
     from mapmrf.certificates import verify as verify
-    from mapmrf.certifying import certify as certify
+    from mapmrf.certificates.make import certify as certify
     from mapmrf.formats import read as read
     from mapmrf.formats import write as write
-    from mapmrf.graph import FactorGraph as FactorGraph
-    from mapmrf.graph import Names as Names
-    from mapmrf.method import Method as Method
     from mapmrf.methods.ad3 import AD3 as AD3
     from mapmrf.methods.adsal import ADSal as ADSal
     from mapmrf.methods.annealing import Annealing as Annealing
@@ -67,39 +59,47 @@ if TYPE_CHECKING:
     from mapmrf.methods.trbp import TRBP as TRBP
     from mapmrf.methods.trws import TRWS as TRWS
     from mapmrf.methods.wcsp import WCSP as WCSP
-    from mapmrf.polytope import Kind as Kind
-    from mapmrf.registry import methods as methods
-    from mapmrf.result import Result as Result
-    from mapmrf.result import Status as Status
-    from mapmrf.solver import solve as solve
-    from mapmrf.summing import marginal_map as marginal_map
-    from mapmrf.tuning import tune as tune
+    from mapmrf.model.graph import FactorGraph as FactorGraph
+    from mapmrf.model.graph import Names as Names
+    from mapmrf.model.polytope import Kind as Kind
+    from mapmrf.questions.best import BestLabellings as BestLabellings
+    from mapmrf.questions.best import Diversity as Diversity
+    from mapmrf.questions.best import solve_best as solve_best
+    from mapmrf.questions.marginal_map import marginal_map as marginal_map
+    from mapmrf.questions.max_marginals import MaxMarginals as MaxMarginals
+    from mapmrf.questions.max_marginals import max_marginals as max_marginals
+    from mapmrf.questions.tune import tune as tune
+    from mapmrf.run.method import Method as Method
+    from mapmrf.run.registry import methods as methods
+    from mapmrf.run.result import Result as Result
+    from mapmrf.run.result import Status as Status
+    from mapmrf.run.solve import solve as solve
 
 _LAZY = {
-    "FactorGraph": "mapmrf.graph",
-    "Names": "mapmrf.graph",
+    "FactorGraph": "mapmrf.model.graph",
+    "Names": "mapmrf.model.graph",
     "read": "mapmrf.formats",
     "write": "mapmrf.formats",
-    "Kind": "mapmrf.polytope",
-    "Result": "mapmrf.result",
-    "Status": "mapmrf.result",
-    "Method": "mapmrf.method",
-    "methods": "mapmrf.registry",
-    "solve": "mapmrf.solver",
+    "Kind": "mapmrf.model.polytope",
+    "Result": "mapmrf.run.result",
+    "Status": "mapmrf.run.result",
+    "Method": "mapmrf.run.method",
+    "methods": "mapmrf.run.registry",
+    "solve": "mapmrf.run.solve",
     "solve_rows": "mapmrf.batch",
-    "BestLabellings": "mapmrf.best",
-    "Diversity": "mapmrf.best",
-    "solve_best": "mapmrf.best",
-    "MaxMarginals": "mapmrf.certainty",
-    "max_marginals": "mapmrf.certainty",
-    "marginal_map": "mapmrf.summing",
+    "BestLabellings": "mapmrf.questions.best",
+    "Diversity": "mapmrf.questions.best",
+    "solve_best": "mapmrf.questions.best",
+    "MaxMarginals": "mapmrf.questions.max_marginals",
+    "max_marginals": "mapmrf.questions.max_marginals",
+    "marginal_map": "mapmrf.questions.marginal_map",
     "Certificate": "mapmrf.certificates",
     "InvalidCertificate": "mapmrf.certificates",
     "Verification": "mapmrf.certificates",
     "verify": "mapmrf.certificates",
-    "certify": "mapmrf.certifying",
+    "certify": "mapmrf.certificates.make",
     "solve_many": "mapmrf.batch",
-    "tune": "mapmrf.tuning",
+    "tune": "mapmrf.questions.tune",
 }
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mapmrf.compilation.archive import Archive, ArchiveError, Key, write_archive
-from mapmrf.compilation.sources import kernel_files, stamp, stamp_of
+from mapmrf.compilation.sources import _parse, kernel_stamps, stamp, stamp_of
 
 ENTRIES = [(Key("mapmrf.kernels.forests.f", "(int64,)"), b"code" * 100), (Key("mapmrf.g", "()"), b"")]
 
@@ -24,8 +24,8 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_is_written_is_read(archive: Path) -> None:
     found = Archive(archive)
     assert (len(found), found.stamp, found.cpu) == (2, stamp(), "x86-64-v3")
-    assert [found.get(key, "") for key, _ in ENTRIES] == [code for _, code in ENTRIES]
-    assert found.get(Key("mapmrf.g", "(int64,)"), "") is None
+    assert [found.get(key) for key, _ in ENTRIES] == [code for _, code in ENTRIES]
+    assert found.get(Key("mapmrf.g", "(int64,)")) is None
     assert list(archive.parent.iterdir()) == [archive]
 
 
@@ -43,7 +43,7 @@ def test_a_damaged_archive_is_refused_or_gives_nothing_wrong(
     except ArchiveError:
         return
     for key, code in ENTRIES:
-        assert found.get(key, "") in (code, None)
+        assert found.get(key) in (code, None)
 
 
 def test_no_file_and_another_file_are_refused(tmp_path: Path) -> None:
@@ -53,19 +53,62 @@ def test_no_file_and_another_file_are_refused(tmp_path: Path) -> None:
             Archive(tmp_path / name)
 
 
-def test_a_stamp_covers_the_kernels_that_a_kernel_calls() -> None:
-    from mapmrf.engines.admm import factor_steps, forest_qp
-
-    for module in (factor_steps, forest_qp):
-        assert Path(str(module.__file__)) in kernel_files()
-    assert len({stamp(), *(stamp_of(path) for path in kernel_files())}) == 1 + len(kernel_files())
+def test_every_kernel_has_a_stamp_of_its_own() -> None:
+    stamps = kernel_stamps()
+    assert len(stamps) > 300
+    assert len({stamp(), *stamps.values()}) == 1 + len(stamps)
 
 
-def test_a_stamp_changes_with_an_imported_file(tmp_path: Path) -> None:
-    code = tmp_path / "kernel.py"
-    code.write_text("from mapmrf.kernels.jit import compiled\n")
-    first = stamp_of(code)
-    other = tmp_path / "other.py"
-    other.write_text("from mapmrf.kernels.forests import components\n")
-    assert len({first, stamp_of(other), stamp_of(tmp_path / "missing.py")}) == 3
-    assert stamp_of(tmp_path / "missing.py") == ""
+KERNEL = """\
+from mapmrf.compilation.jit import compiled
+from mapmrf.kernels.forests import components
+
+SCALE = 2.0
+OTHER = 3.0
+
+@compiled
+def helper(x):
+    return SCALE * x
+
+@compiled
+def kernel(x):
+    {doc}
+    return helper(x) + {called}
+
+def driver(x):
+    return kernel(x) + OTHER
+"""
+
+
+def stamp_of_text(path: Path, text: str) -> str:
+    path.write_text(text)
+    _parse.cache_clear()
+    return stamp_of("module.kernel", path)
+
+
+def test_a_stamp_changes_with_what_a_kernel_calls(tmp_path: Path) -> None:
+    code = KERNEL.format(doc="pass", called="1.0")
+    changed = [
+        code,
+        code.replace("SCALE = 2.0", "SCALE = 2.5"),
+        code.replace("SCALE * x", "SCALE * x * x"),
+        code.replace("1.0", "components"),
+        code.replace("1.0", "components").replace("forests import components", "forests import other as components"),
+        code.replace("@compiled\ndef kernel", "@bare\ndef kernel").replace("import compiled", "import bare, compiled"),
+    ]
+    assert len({stamp_of_text(tmp_path / "kernels.py", text) for text in changed}) == len(changed)
+
+
+def test_a_stamp_ignores_comments_docstrings_and_drivers(tmp_path: Path) -> None:
+    code = KERNEL.format(doc="pass", called="1.0")
+    equal = [
+        code,
+        code.replace("    pass\n", '    """It says what it does."""\n    pass\n'),
+        code.replace("OTHER = 3.0", "OTHER = 4.0"),
+        code.replace("def driver(x):", "# why\ndef driver(x, y=1):"),
+    ]
+    assert len({stamp_of_text(tmp_path / "kernels.py", text) for text in equal}) == 1
+
+
+def test_a_file_that_is_not_there_has_no_stamp(tmp_path: Path) -> None:
+    assert stamp_of("module.kernel", tmp_path / "missing.py") == ""

@@ -31,12 +31,12 @@ def ended() -> Iterator[None]:
 
 def test_outside_of_runs_nothing_is_compiled_elsewhere() -> None:
     assert watch_of_run() is None
-    assert not compile_elsewhere("mapmrf.kernels.jit.nothing", ())
+    assert not compile_elsewhere("mapmrf.compilation.jit.nothing", ())
 
 
 def test_a_run_that_must_end_does_not_wait() -> None:
     with stoppable(CompileWatch(lambda: True)), pytest.raises(CompilingStopped):
-        compile_elsewhere("mapmrf.kernels.jit.nothing", ())
+        compile_elsewhere("mapmrf.compilation.jit.nothing", ())
 
 
 def test_watches_nest() -> None:
@@ -50,28 +50,28 @@ def test_watches_nest() -> None:
 
 def test_what_cannot_be_compiled_is_left_to_the_caller() -> None:
     with stoppable(CompileWatch(lambda: False)):
-        assert not compile_elsewhere("mapmrf.kernels.jit.nothing", ())
+        assert not compile_elsewhere("mapmrf.compilation.jit.nothing", ())
 
 
 def test_giving_up_ends_the_process() -> None:
     process = CompileProcess()
     began = time.monotonic()
     with pytest.raises(CompilingStopped):
-        process.compile("mapmrf.kernels.jit.nothing", (), CompileWatch(lambda: time.monotonic() > began))
+        process.compile("mapmrf.compilation.jit.nothing", (), CompileWatch(lambda: time.monotonic() > began))
     process.close()
     assert not process.alive
 
 
 def test_a_run_without_patience_goes_on_and_the_process_finishes_by_itself() -> None:
     with stoppable(CompileWatch(lambda: False, left=lambda: 1e-9)), patience(0.5), pytest.raises(CompilingPostponed):
-        compile_elsewhere("mapmrf.kernels.jit.nothing", ())
+        compile_elsewhere("mapmrf.compilation.jit.nothing", ())
     assert process._process is None
 
 
 def postpone() -> CompileProcess:
     """Have a run go on without its kernel; returns the process that finishes by itself."""
     with stoppable(CompileWatch(lambda: False, left=lambda: 1e-9)), patience(0.5), pytest.raises(CompilingPostponed):
-        compile_elsewhere("mapmrf.kernels.jit.nothing", ())
+        compile_elsewhere("mapmrf.compilation.jit.nothing", ())
     return process._left_alone[-1]
 
 
@@ -91,11 +91,11 @@ def test_patience_outside_of_runs_does_nothing() -> None:
 
 def test_a_process_that_died_is_replaced() -> None:
     with stoppable(CompileWatch(lambda: False)):
-        compile_elsewhere("mapmrf.kernels.jit.nothing", ())
+        compile_elsewhere("mapmrf.compilation.jit.nothing", ())
         first = process._process
         assert first is not None
         first.close()
-        compile_elsewhere("mapmrf.kernels.jit.nothing", ())
+        compile_elsewhere("mapmrf.compilation.jit.nothing", ())
         assert process._process is not first
 
 

@@ -13,9 +13,9 @@ import pytest
 import mapmrf
 from constrained_recipes import KINDS, random_constrained
 from mapmrf import FactorGraph, GraphError, Names, Result, Status, UnknownName, constraints
-from mapmrf.evaluator import Evaluator
-from mapmrf.model_summary import summarise
-from mapmrf.violations import penalised, shortfall
+from mapmrf.model.summary import summarise
+from mapmrf.run.evaluator import Evaluator
+from mapmrf.run.violations import penalised, shortfall
 
 SEEDS = range(60)
 

@@ -10,7 +10,7 @@ import pytest
 import mapmrf
 from constrained_recipes import random_constrained
 from mapmrf import FactorGraph, Status, UnsupportedModel, constraints
-from mapmrf.registry import method_class, method_names
+from mapmrf.run.registry import method_class, method_names
 
 TOL = 1e-6
 

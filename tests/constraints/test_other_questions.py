@@ -9,7 +9,8 @@ import pytest
 
 import mapmrf
 from constrained_recipes import ConstrainedRecipe, random_constrained
-from mapmrf import FactorGraph, Status, constraints, rewriting
+from mapmrf import FactorGraph, Status, constraints
+from mapmrf.constraints import as_tables as rewriting
 
 
 def recipe_of(seed: int) -> ConstrainedRecipe:

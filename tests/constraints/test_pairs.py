@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import mapmrf
-from mapmrf import UnsupportedModel, constraints, rewriting
+from mapmrf import UnsupportedModel, constraints
 from mapmrf.constraints import Constraint, pairs
-from mapmrf.graph import FactorGraph
-from mapmrf.rewriting import rewrite
+from mapmrf.constraints import as_tables as rewriting
+from mapmrf.constraints.as_tables import rewrite
+from mapmrf.model.graph import FactorGraph
 
 
 def some_constraint(rng: random.Random, card: tuple[int, int]) -> Constraint:

@@ -10,7 +10,7 @@ import pytest
 
 from constrained_recipes import random_constrained
 from mapmrf import FactorGraph, UnsupportedModel, constraints
-from mapmrf.rewriting import rewrite, without_constraints
+from mapmrf.constraints.as_tables import rewrite, without_constraints
 
 
 @pytest.mark.parametrize("seed", range(80))

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from mapmrf import FactorGraph, OptionError
 from mapmrf.datasets import grid, potts_image, random_graph
-from mapmrf.feasible import find_feasible
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
+from mapmrf.run.repair import find_feasible
 
 
 def rebuilt(graph: FactorGraph) -> FactorGraph:

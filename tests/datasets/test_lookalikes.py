@@ -11,7 +11,7 @@ import mapmrf
 from mapmrf import FactorGraph, OptionError, Status, UnknownName
 from mapmrf.datasets import entries, grid, lookalike, lookalike_name, n_lookalikes, sets
 from mapmrf.datasets.statistics import mean_statistics, model_statistics, paper_statistics
-from mapmrf.model_summary import summarise
+from mapmrf.model.summary import summarise
 
 ARRAYS = ("card", "theta_v", "scope_ptr", "scope", "table_of", "table_ptr", "theta_t")
 every_set = pytest.mark.parametrize("which", list(sets()))

@@ -99,7 +99,7 @@ if both:
 
 def test_the_trace_is_written_once(hard_parts: Path, tmp_path: Path) -> None:
     found = solved(2, hard_parts, "--trace", tmp_path / "t.csv", "--set", "max_iterations=20")
-    trace = mapmrf.result.read_trace(tmp_path / "t.csv")
+    trace = mapmrf.run.result.read_trace(tmp_path / "t.csv")
     assert trace[-1].value <= found["value"] and trace[-1].iterations == found["iterations"] == 20
 
 

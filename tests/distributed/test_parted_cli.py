@@ -37,7 +37,7 @@ def test_from_a_file_to_a_solution_file(stream: tuple[str, ...], model: Path, tm
     run("join", labels, "-o", tmp_path / "grid.MPE")
     assert GRAPH.value(read_solution(tmp_path / "grid.MPE", GRAPH)) == pytest.approx(found["value"], rel=1e-9)
     assert found["ranks"] == 1 and found["n_vars"] == 64 and "labels" not in found
-    assert len(mapmrf.result.read_trace(tmp_path / "t.csv")) > 1
+    assert len(mapmrf.run.result.read_trace(tmp_path / "t.csv")) > 1
 
 
 def test_a_generated_model_by_parts_is_the_whole_one(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from mapmrf import FactorGraph, distributed
 from mapmrf.datasets import grid, potts_image, random_graph
 from mapmrf.distributed.cutting import slabs, split
 from mapmrf.distributed.engine import part_layout
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 
 def optimum(graph: FactorGraph) -> float:

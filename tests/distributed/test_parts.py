@@ -10,7 +10,6 @@ from mpi_runs import needs_metis
 
 import mapmrf
 from mapmrf import FactorGraph, distributed
-from mapmrf.arrayfile import ArrayFile, read_arrays, write_arrays
 from mapmrf.datasets import grid, potts_image, random_graph
 from mapmrf.distributed.cutting import metis, n_cut, owners, slab_starts, slabs, split
 from mapmrf.distributed.evaluation import evaluate
@@ -18,6 +17,7 @@ from mapmrf.distributed.parts import Part, is_parts, part_path
 from mapmrf.distributed.ranks import OneProcess, parts_of
 from mapmrf.distributed.run import PartedModel, uniform_at
 from mapmrf.errors import FormatError, OptionError
+from mapmrf.run.array_files import ArrayFile, read_arrays, write_arrays
 
 MODELS = {
     "grid": grid(7, 9, 2.0, seed=1),

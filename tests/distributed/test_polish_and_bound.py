@@ -17,7 +17,7 @@ from mapmrf.distributed.part_bound import part_bound, part_model
 from mapmrf.distributed.polish import colour_parts, polished
 from mapmrf.distributed.ranks import OneProcess
 from mapmrf.distributed.run import PartedModel, start_run
-from mapmrf.method import Start
+from mapmrf.run.method import Start
 
 MODELS = {
     "grid": grid(9, 9, 2.0, seed=1),

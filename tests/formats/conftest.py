@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mapmrf.errors import FormatError
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 T3_UAI = """MARKOV
 3

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mapmrf import formats
 from mapmrf.errors import FormatError, MapMRFError
 from mapmrf.formats import bif
-from mapmrf.graph import FactorGraph, Names
+from mapmrf.model.graph import FactorGraph, Names
 
 TOY = """network toy { }
 variable A { type discrete [ 2 ] { a0, a1 }; }

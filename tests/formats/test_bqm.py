@@ -14,7 +14,7 @@ from test_uai_round_trip import again
 from mapmrf import formats
 from mapmrf.errors import FormatError, MapMRFError
 from mapmrf.formats import coo, qubo
-from mapmrf.graph import FactorGraph, Names
+from mapmrf.model.graph import FactorGraph, Names
 
 QUBO = """c a comment
 p qubo 0 4 2 2

@@ -18,7 +18,7 @@ import mapmrf
 from mapmrf import FormatError, OptionError
 from mapmrf.cli import main
 from mapmrf.formats.budget import ByteBudget, charge, spending
-from mapmrf.memory import machine_bytes
+from mapmrf.model.memory import machine_bytes
 
 SMALL = {
     # So many factors that their table is not replaced by constraints.

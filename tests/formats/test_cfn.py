@@ -17,7 +17,7 @@ from benchmark_models import benchmark
 from mapmrf import formats
 from mapmrf.errors import FormatError, MapMRFError
 from mapmrf.formats import cfn
-from mapmrf.graph import FactorGraph, Names
+from mapmrf.model.graph import FactorGraph, Names
 from strategies import brute_force, random_recipe
 
 T3 = """{problem: {name: t3, mustbe: "<1000.000"},

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from mapmrf import formats
 from mapmrf.cli import main
-from mapmrf.graph import FactorGraph, Names
+from mapmrf.model.graph import FactorGraph, Names
 
 needs_h5py = pytest.mark.skipif(find_spec("h5py") is None, reason="h5py is not installed")
 H5 = pytest.param("h5", marks=needs_h5py)

@@ -14,7 +14,7 @@ from test_uai_round_trip import again
 from mapmrf import formats
 from mapmrf.errors import FormatError, MapMRFError
 from mapmrf.formats.evidence import read_evidence
-from mapmrf.graph import FactorGraph, Names
+from mapmrf.model.graph import FactorGraph, Names
 
 ERG = """/* a network
    of three variables */

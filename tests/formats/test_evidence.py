@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mapmrf.formats.evidence import read_evidence, write_evidence
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 GRAPH = FactorGraph.from_tables([2, 3, 2, 4], [], [])
 

@@ -14,7 +14,7 @@ from test_uai_round_trip import again, graphs, per_factor, same_layout
 
 from mapmrf import formats
 from mapmrf.errors import FormatError, MapMRFError
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 T3 = """# a comment
 3

@@ -17,7 +17,7 @@ import pytest
 import mapmrf
 from mapmrf import FormatError
 from mapmrf.formats import _listed
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 FORBIDDEN = 100
 

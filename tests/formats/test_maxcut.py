@@ -13,7 +13,7 @@ from test_uai_round_trip import again
 from benchmark_models import benchmark
 from mapmrf import formats
 from mapmrf.errors import FormatError, MapMRFError
-from mapmrf.graph import FactorGraph, Names
+from mapmrf.model.graph import FactorGraph, Names
 
 CUT = """# a comment
 4 5

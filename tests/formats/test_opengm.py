@@ -19,7 +19,7 @@ from benchmark_models import benchmark
 from mapmrf import formats
 from mapmrf.errors import FormatError
 from mapmrf.formats import opengm
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 h5py = pytest.importorskip("h5py")
 

@@ -15,7 +15,7 @@ import pytest
 
 from mapmrf import formats
 from mapmrf.errors import FormatError, MapMRFError
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 PAIR = "MARKOV 2  2 2  1  2 0 1  4  1 2 3 4"
 

@@ -21,7 +21,7 @@ from mapmrf.formats.solution import (
     write_solution,
     write_solutions,
 )
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 GRAPH = FactorGraph.from_tables([2, 3, 12], [], [])
 

@@ -11,7 +11,7 @@ import pytest
 
 from mapmrf import formats
 from mapmrf.formats import uai
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 
 def read(tmp_path, text: str, name: str = "m.uai", **options) -> FactorGraph:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mapmrf import formats
 from mapmrf.errors import FormatError
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 
 def numbers(limit: float) -> st.SearchStrategy[float]:

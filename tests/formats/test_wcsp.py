@@ -18,7 +18,7 @@ from test_uai_round_trip import again, graphs
 from benchmark_models import benchmark_path
 from mapmrf import formats
 from mapmrf.errors import FormatError, MapMRFError
-from mapmrf.graph import FactorGraph, Names
+from mapmrf.model.graph import FactorGraph, Names
 from strategies import brute_force, random_recipe
 
 T3 = """t3 3 3 3 1000000

@@ -13,7 +13,7 @@ from test_bif import read as read_bif
 
 from mapmrf import formats
 from mapmrf.errors import FormatError, MapMRFError
-from mapmrf.graph import FactorGraph, Names
+from mapmrf.model.graph import FactorGraph, Names
 
 TOY = """<?xml version="1.0"?>
 <BIF VERSION="0.3">

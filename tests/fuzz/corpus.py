@@ -14,9 +14,9 @@ import mapmrf
 from mapmrf.bench.records import pack_labels
 from mapmrf.certificates import Certificate
 from mapmrf.certificates.certificate import Cycles
-from mapmrf.checkpoints import FILE
 from mapmrf.datasets import grid
-from mapmrf.graph import FactorGraph, Names
+from mapmrf.model.graph import FactorGraph, Names
+from mapmrf.run.checkpoints import FILE
 
 GRAPH = FactorGraph.from_tables(
     [2, 3, 2],

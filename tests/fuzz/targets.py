@@ -21,7 +21,6 @@ import numpy as np
 from mutator import mutate
 
 import mapmrf
-from mapmrf.arrayfile import ALIGNMENT, MAGIC, PREFIX
 from mapmrf.batch import read_rows
 from mapmrf.bench.records import read_records, unpack_labels
 from mapmrf.bench.run_list import read_plan
@@ -32,8 +31,9 @@ from mapmrf.distributed.parts import PartFolder, read_part
 from mapmrf.distributed.streaming import stream_partition
 from mapmrf.formats.evidence import read_evidence
 from mapmrf.formats.solution import read_solution, read_solutions
-from mapmrf.graph import FactorGraph
-from mapmrf.trace import read_trace
+from mapmrf.model.graph import FactorGraph
+from mapmrf.run.array_files import ALIGNMENT, MAGIC, PREFIX
+from mapmrf.run.trace import read_trace
 
 BUDGET = 4_000_000
 """Bytes that a model may take."""

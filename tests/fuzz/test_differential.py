@@ -15,7 +15,7 @@ from mutator import MUTATIONS, change_number, replace_token
 
 import mapmrf
 from mapmrf.errors import MapMRFError
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 NUMBERS = (replace_token, change_number)
 ODD = re.compile(rb"\d_|\d[eE]|nan|\d\.(?!\d)|(?<!\d)\.\d|\+|\b0\d|\d{12}")

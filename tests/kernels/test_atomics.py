@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.compilation.jit import compiled
 from mapmrf.kernels.atomics import observe, publish
-from mapmrf.kernels.jit import compiled
 
 
 @compiled

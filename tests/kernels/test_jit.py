@@ -14,12 +14,12 @@ import pytest
 from numba import typeof
 from numba.core.caching import NullCache
 
-from mapmrf.kernels.jit import compiled, kind_of
+from mapmrf.compilation.jit import compiled, kind_of
 
 MODULE = """
 from typing import NamedTuple
 import numpy as np
-from mapmrf.kernels.jit import compiled
+from mapmrf.compilation.jit import compiled
 
 class {struct}(NamedTuple):
     values: np.ndarray
@@ -94,7 +94,7 @@ def test_kernels_between_kernels_know_wrapped_integers() -> None:
 
 
 def test_with_the_compiler_disabled_kernels_are_functions(tmp_path: Path) -> None:
-    code = "from mapmrf.kernels.jit import compiled\nprint(type(compiled(len)).__name__)"
+    code = "from mapmrf.compilation.jit import compiled\nprint(type(compiled(len)).__name__)"
     env = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
     found = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "builtin_function_or_method"

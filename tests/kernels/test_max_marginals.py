@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mapmrf.kernels.jit import compiled
+from mapmrf.compilation.jit import compiled
 from mapmrf.kernels.max_marginals import FactorScratch, max_marginals, table_max_marginals, table_top
 
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mapmrf.graph import FactorGraph
-from mapmrf.kernels.jit import compiled
+from mapmrf.compilation.jit import compiled
 from mapmrf.kernels.max_marginals import FactorScratch
 from mapmrf.kernels.structured_pairs import StructuredPairs, form_max_marginals, form_messages, form_top
-from mapmrf.pair_forms import NO_FORM, worthwhile
-from mapmrf.problem import Problem
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.problem import Problem
+from mapmrf.model.structured_pairs import NO_FORM, worthwhile
 from structured_models import KINDS, loss
 
 

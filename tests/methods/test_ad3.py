@@ -18,11 +18,11 @@ from mapmrf.datasets import grid
 from mapmrf.engines.admm.branching import Tree
 from mapmrf.engines.admm.relaxation import ADMMRelaxation
 from mapmrf.engines.admm.scale import interaction_scale
-from mapmrf.incumbent import Incumbent
-from mapmrf.method import Start
 from mapmrf.methods.ad3 import AD3
-from mapmrf.polytope import Kind, dense, dual_bound
-from mapmrf.problem import Problem
+from mapmrf.model.polytope import Kind, dense, dual_bound
+from mapmrf.model.problem import Problem
+from mapmrf.run.incumbent import Incumbent
+from mapmrf.run.method import Start
 from strategies import (
     Recipe,
     any_recipes,

@@ -13,10 +13,10 @@ import mapmrf
 from benchmark_models import benchmark
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
-from mapmrf.method import Start
 from mapmrf.methods.adsal import ADSal
-from mapmrf.polytope import Kind
-from mapmrf.problem import Problem
+from mapmrf.model.polytope import Kind
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Start
 from strategies import Recipe, brute_force, hard_recipes, random_recipe, soft_recipes
 
 data = pytest.mark.data

@@ -8,9 +8,9 @@ import pytest
 import mapmrf
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
-from mapmrf.method import Start
 from mapmrf.methods.annealing import Annealing
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Start
 from strategies import random_recipe
 
 

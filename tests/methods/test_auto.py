@@ -20,7 +20,6 @@ from mapmrf.compilation.stopping import CompilingPostponed
 from mapmrf.datasets import grid
 from mapmrf.engines.admm import engine as _admm
 from mapmrf.engines.reduction.simplify import Simplified
-from mapmrf.method import Progress
 from mapmrf.methods.auto.policy import Portfolio
 from mapmrf.methods.auto.race import Race
 from mapmrf.methods.auto.search import PoolSearch
@@ -28,7 +27,8 @@ from mapmrf.methods.auto.shared import Phase, SharedState
 from mapmrf.methods.branch import Branch
 from mapmrf.methods.cuts import Cuts
 from mapmrf.methods.mplp_c import MPLPC
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Progress
 from strategies import Recipe, any_recipes, brute_force, hard_recipes, recipes, soft_recipes, tree_recipes
 
 
@@ -280,7 +280,7 @@ def test_the_trace_names_the_part_that_found_each_improvement() -> None:
 def test_stopping_while_a_solver_works_returns_the_best_so_far() -> None:
     seen: list[float] = []
 
-    def stop(point: mapmrf.result.TracePoint, labels: np.ndarray) -> bool:
+    def stop(point: mapmrf.run.result.TracePoint, labels: np.ndarray) -> bool:
         seen.append(point.value)
         return point.phase == "cuts"
 

@@ -13,8 +13,8 @@ from constraint_models import colouring, differ, ksat, pigeons
 from mapmrf import FactorGraph, Status
 from mapmrf.methods.auto.feasibility import FeasibilityPhase, largest_sum
 from mapmrf.methods.auto.shared import SharedState
-from mapmrf.problem import Problem
-from mapmrf.violations import shortfall
+from mapmrf.model.problem import Problem
+from mapmrf.run.violations import shortfall
 from strategies import Recipe, brute_force, random_recipe, weighted
 
 
@@ -72,7 +72,7 @@ def test_steps_end_when_another_phase_finds_a_labelling() -> None:
 
 
 def test_a_model_with_too_many_forbidden_entries_is_repaired_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mapmrf.feasible.MOST_CLAUSES", 399)
+    monkeypatch.setattr("mapmrf.run.repair.MOST_CLAUSES", 399)
     graph = colouring(60, 100, 4, 0)
     shared = SharedState(Problem.compile(graph), np.zeros(60, dtype=np.int64))
     phase = FeasibilityPhase(shared, 0)

@@ -13,9 +13,9 @@ import mapmrf
 from benchmark_models import benchmark, references
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
-from mapmrf.method import Start
 from mapmrf.methods.bp import BP
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Start
 from strategies import Recipe, brute_force, plant, random_recipe, random_tree, soft_recipes, tree_recipes
 
 SAME = np.array([[1.0, 0.0], [0.0, 1.0]])

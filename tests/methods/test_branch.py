@@ -19,10 +19,10 @@ from mapmrf import FactorGraph, OptionError, Result, Status
 from mapmrf.datasets import grid
 from mapmrf.engines.elimination.and_or import AndOrSearch
 from mapmrf.engines.elimination.mini_buckets import MiniBuckets
-from mapmrf.method import Progress, Start
 from mapmrf.methods.branch import Branch
-from mapmrf.problem import Problem
-from mapmrf.result import TracePoint
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Progress, Start
+from mapmrf.run.result import TracePoint
 from strategies import Recipe, any_recipes, brute_force, plant, random_recipe, recipes, with_weights
 
 ONLY_SEARCH: dict[str, Any] = {"i_bound": 1, "sweeps": 0, "join_sweeps": 0, "local_search": 0}

@@ -13,9 +13,9 @@ import mapmrf
 from benchmark_models import benchmark
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
-from mapmrf.method import Start
 from mapmrf.methods.chains import Chains
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Start
 from strategies import Recipe, random_recipe, soft_recipes, with_weights
 
 

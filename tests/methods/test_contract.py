@@ -25,12 +25,13 @@ from hypothesis import strategies as st
 
 import mapmrf
 from clocks import LIMIT, Clock
-from mapmrf import FactorGraph, Method, OptionError, Result, Status, UnsupportedModel, supervision
+from mapmrf import FactorGraph, Method, OptionError, Result, Status, UnsupportedModel
 from mapmrf.certificates import verify
-from mapmrf.certifying import certify
-from mapmrf.method import Start, running
-from mapmrf.problem import Problem
-from mapmrf.registry import method_class, method_names
+from mapmrf.certificates.make import certify
+from mapmrf.model.problem import Problem
+from mapmrf.run import calls as supervision
+from mapmrf.run.method import Start, running
+from mapmrf.run.registry import method_class, method_names
 from strategies import (
     Recipe,
     any_recipes,
@@ -364,7 +365,7 @@ def test_a_callback_can_stop_the_run(name: str) -> None:
     mapmrf.solve(graph, name, max_iterations=1)  # while kernels are compiled, callbacks come without a step
     seen = []
 
-    def stop(point: mapmrf.result.TracePoint, labels: np.ndarray) -> bool:
+    def stop(point: mapmrf.run.result.TracePoint, labels: np.ndarray) -> bool:
         seen.append((point, graph.value(labels)))
         return True
 

@@ -25,11 +25,11 @@ from mapmrf import FactorGraph, OptionError, Status, UnsupportedModel
 from mapmrf.engines.program.highs import LPRelaxation
 from mapmrf.engines.program.loading import scip_failure
 from mapmrf.engines.program.solver_run import BranchTask, SolverOutcome, SolverReport
-from mapmrf.method import Progress, Start
 from mapmrf.methods import cuts
 from mapmrf.methods.cuts import Cuts, CutsRun
-from mapmrf.problem import Problem
-from mapmrf.result import TracePoint
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Progress, Start
+from mapmrf.run.result import TracePoint
 from strategies import Recipe, any_recipes, brute_force, recipes, with_weights
 
 needs_scip = pytest.mark.skipif(scip_failure() is not None, reason=str(scip_failure()))

@@ -12,10 +12,10 @@ import mapmrf
 from benchmark_models import benchmark, references
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.engines.decomposition.subgradient import unit_of
-from mapmrf.method import Start
 from mapmrf.methods.dd_sg import DDSG
-from mapmrf.polytope import Kind
-from mapmrf.problem import Problem
+from mapmrf.model.polytope import Kind
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Start
 from strategies import Recipe, brute_force, plant, random_recipe, recipes, tree_recipes
 
 DIFFER = np.array([[0.0, 1.0], [1.0, 0.0]])

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import mapmrf
 from mapmrf import Exhaustive, FactorGraph, OptionError, Status, UnsupportedModel
-from mapmrf.incumbent import Incumbent
 from mapmrf.methods.exhaustive import Enumeration
+from mapmrf.run.incumbent import Incumbent
 from strategies import Recipe, any_recipes, brute_force, random_recipe, with_weights
 
 

@@ -8,9 +8,9 @@ import pytest
 import mapmrf
 from mapmrf import FactorGraph, OptionError, Status, UnsupportedModel
 from mapmrf.datasets import grid, potts_image
-from mapmrf.method import Start
 from mapmrf.methods.fusion import Fusion
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Start
 from strategies import Recipe, brute_force, random_recipe
 
 

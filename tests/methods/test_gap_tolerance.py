@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import mapmrf
-from mapmrf.graph import FactorGraph
-from mapmrf.method import Start
-from mapmrf.result import GAP_TOLERANCE, Result, Status
+from mapmrf.model.graph import FactorGraph
+from mapmrf.run.method import Start
+from mapmrf.run.result import GAP_TOLERANCE, Result, Status
 
 
 def small_gap() -> FactorGraph:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import mapmrf
 from benchmark_models import benchmark
 from mapmrf import ICM, FactorGraph, OptionError, Status
-from mapmrf.method import Start
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Start
 from strategies import (
     Recipe,
     assert_no_flip_helps,

@@ -17,9 +17,9 @@ from mapmrf.datasets import grid
 from mapmrf.engines.admm import box_form
 from mapmrf.engines.admm import box_kernels as B
 from mapmrf.engines.admm.box import BoxProgram, softened
-from mapmrf.method import Start
 from mapmrf.methods.l2box import L2Box
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Start
 from strategies import Recipe, brute_force
 
 

@@ -19,10 +19,10 @@ from clocks import LIMIT, Clock, wait_until
 from mapmrf import LP, FactorGraph, Kind, OptionError, Status
 from mapmrf.datasets import grid
 from mapmrf.engines.program.local_polytope import LocalPolytope
-from mapmrf.method import Start
 from mapmrf.methods import lp
-from mapmrf.polytope import dual_bound
-from mapmrf.problem import Problem
+from mapmrf.model.polytope import dual_bound
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Start
 from strategies import Recipe, any_recipes, brute_force, hard_recipes, recipes, tree_recipes, with_weights
 
 NOT_EQUAL = np.array([[0.0, 1.0], [1.0, 0.0]])
@@ -164,7 +164,7 @@ def test_a_frustrated_triangle_is_uniform_and_its_bound_is_not_tight() -> None:
 
 def test_ties_of_the_relaxed_solution_go_to_the_smallest_state() -> None:
     method, problem = LP(), Problem.compile(triangle())
-    state = method.start(problem, 0, mapmrf.method.Start())
+    state = method.start(problem, 0, mapmrf.run.method.Start())
     while method.step(problem, state).finished is None:
         pass
     answer = method.answer(problem, state)
@@ -174,7 +174,7 @@ def test_ties_of_the_relaxed_solution_go_to_the_smallest_state() -> None:
 def test_forbidden_configurations_get_no_mass_at_all() -> None:
     graph = triangle(np.array([[-np.inf, 1.0], [1.0, -np.inf]]))
     method, problem = LP(), Problem.compile(graph)
-    state = method.start(problem, 0, mapmrf.method.Start())
+    state = method.start(problem, 0, mapmrf.run.method.Start())
     while method.step(problem, state).finished is None:
         pass
     answer = method.answer(problem, state)

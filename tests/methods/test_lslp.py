@@ -16,10 +16,10 @@ from mapmrf import LSLP, FactorGraph, OptionError, Status, UnsupportedModel
 from mapmrf.datasets.generate import random_graph
 from mapmrf.engines.admm import engine as _admm
 from mapmrf.engines.admm import lattice as _lattice
-from mapmrf.method import Start
 from mapmrf.methods.lslp import PRESETS, Preset
-from mapmrf.polytope import Kind
-from mapmrf.problem import Problem
+from mapmrf.model.polytope import Kind
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Start
 from strategies import Recipe, brute_force, hard_recipes, plant, random_recipe, recipes, tree_recipes
 
 
@@ -393,7 +393,7 @@ def test_the_time_limit_ends_a_run_with_what_there_is(clock: Clock) -> None:
 def test_a_callback_sees_every_point_and_can_stop() -> None:
     seen = []
 
-    def callback(point: mapmrf.result.TracePoint, labels: np.ndarray) -> bool:
+    def callback(point: mapmrf.run.result.TracePoint, labels: np.ndarray) -> bool:
         seen.append((point.iterations, point.phase))
         return len(seen) == 4
 

@@ -7,7 +7,7 @@ import pytest
 import mapmrf
 from benchmark_models import benchmark, references
 from mapmrf import Status
-from mapmrf.polytope import Kind
+from mapmrf.model.polytope import Kind
 
 pytestmark = pytest.mark.data
 

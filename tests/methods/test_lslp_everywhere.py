@@ -13,9 +13,9 @@ import pytest
 import mapmrf
 from mapmrf import LSLP, FactorGraph, Status, constraints
 from mapmrf.engines.admm.scale import interaction_scale, vertex_penalty
-from mapmrf.method import Start
-from mapmrf.polytope import Kind
-from mapmrf.problem import Problem
+from mapmrf.model.polytope import Kind
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Start
 
 
 def factors(n: int, degree: float, arity: int, states: int, seed: int = 0) -> FactorGraph:

@@ -12,9 +12,9 @@ from admm_reference import DenseADMM, Knobs
 from mapmrf import LSLP, FactorGraph, Status
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.kkt import edge_states_of
-from mapmrf.method import Start
-from mapmrf.polytope import Kind, dense, integral, residuals
-from mapmrf.problem import Problem
+from mapmrf.model.polytope import Kind, dense, integral, residuals
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Start
 from strategies import Recipe
 
 

@@ -15,9 +15,9 @@ from benchmark_models import FOLDER, benchmark
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
 from mapmrf.engines.messages.mplp import Dual
-from mapmrf.method import Start
 from mapmrf.methods.mplp import MPLP
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Start
 from strategies import Recipe, brute_force, hard_recipes, random_recipe, recipes, soft_recipes
 
 

@@ -12,9 +12,9 @@ import mapmrf
 from benchmark_models import benchmark, references
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
-from mapmrf.method import Progress, Start
 from mapmrf.methods.mplp_c import MPLPC
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Progress, Start
 from strategies import Recipe, brute_force, recipes
 
 

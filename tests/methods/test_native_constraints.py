@@ -13,8 +13,8 @@ import mapmrf
 from constrained_recipes import KINDS, ConstrainedRecipe, random_constrained, random_constraint
 from mapmrf import FactorGraph, constraints
 from mapmrf.datasets import potts_image
-from mapmrf.polytope import Kind, classify
-from mapmrf.problem import Problem
+from mapmrf.model.polytope import Kind, classify
+from mapmrf.model.problem import Problem
 from strategies import random_recipe
 
 NATIVE = ("lslp", "ad3", "mplp")

@@ -15,10 +15,10 @@ from mapmrf.engines.decomposition.factor_kernels import FactorCache
 from mapmrf.engines.decomposition.subgradient import DescentOptions, SubgradientDescent, unit_of
 from mapmrf.engines.decomposition.subgradient_kernels import MAJORITY, SQRT
 from mapmrf.engines.decomposition.subproblems import Decomposition
-from mapmrf.method import Start
 from mapmrf.methods.psdd import PSDD
-from mapmrf.polytope import Kind, dense, marginals
-from mapmrf.problem import Problem
+from mapmrf.model.polytope import Kind, dense, marginals
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Start
 from strategies import Recipe, brute_force, plant, random_recipe, recipes
 
 DIFFER = np.array([[0.0, 1.0], [1.0, 0.0]])

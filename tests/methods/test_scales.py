@@ -11,7 +11,7 @@ import pytest
 import mapmrf
 from constrained_recipes import KINDS, ConstrainedRecipe, random_constrained, random_constraint
 from mapmrf import FactorGraph, Status, constraints
-from mapmrf.registry import method_class
+from mapmrf.run.registry import method_class
 from strategies import random_recipe
 
 NATIVE = ("ad3", "auto", "branch", "cuts", "exhaustive", "lp", "lslp", "mplp", "wcsp")

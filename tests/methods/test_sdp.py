@@ -10,9 +10,9 @@ import mapmrf
 from benchmark_models import benchmark
 from binary_models import binary_graphs, complete, spins
 from mapmrf import SDP, FactorGraph, OptionError, Status, UnsupportedModel
-from mapmrf.method import Start, running
 from mapmrf.methods import sdp
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Start, running
 from strategies import brute_force
 
 

@@ -23,10 +23,10 @@ from clocks import LIMIT, Clock, wait_until
 from mapmrf import FactorGraph, MapMRFError, OptionError, Status, UnsupportedModel
 from mapmrf.engines.program.toulbar2_costs import WholeCosts
 from mapmrf.engines.program.toulbar2_process import Toulbar2Process
-from mapmrf.method import Progress, Start
 from mapmrf.methods.toulbar2 import Toulbar2, Toulbar2Run
-from mapmrf.problem import Problem
-from mapmrf.result import TracePoint
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Progress, Start
+from mapmrf.run.result import TracePoint
 from strategies import Recipe, any_recipes, brute_force, with_weights
 
 pytest.importorskip("pytoulbar2", reason="needs the optional extra: pip install 'mapmrf[exact]'")

@@ -15,7 +15,7 @@ from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
 from mapmrf.engines.messages.max_product import ForestWeights, Tour
 from mapmrf.methods.trbp import TRBP, degree_weights, forest_weights, parent_shares, uniform_weights
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 from strategies import Recipe, brute_force, random_recipe, recipes, soft_recipes, tree_recipes
 
 WEIGHTINGS = ("forests", "uniform", "degree")

@@ -17,9 +17,9 @@ from mapmrf.engines.messages.passes import SequentialPasses
 from mapmrf.engines.messages.srmp import TablePasses
 from mapmrf.engines.messages.trws_labels import LabelPasses
 from mapmrf.engines.messages.trws_pairs import SpinPasses
-from mapmrf.method import Start
 from mapmrf.methods.trws import TRWS
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Start
 from strategies import Recipe, brute_force, hard_recipes, random_recipe, soft_recipes, tree_recipes
 
 data = pytest.mark.data

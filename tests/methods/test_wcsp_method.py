@@ -14,9 +14,9 @@ from benchmark_models import benchmark_path, references
 from mapmrf import FactorGraph, OptionError, Status, constraints
 from mapmrf.datasets import random_graph
 from mapmrf.engines.soft_consistency import search as soft_search
-from mapmrf.method import Start, running
 from mapmrf.methods.wcsp import WCSP
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Start, running
 from strategies import Recipe, any_recipes, brute_force, recipes, with_weights
 
 

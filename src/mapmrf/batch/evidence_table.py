@@ -17,10 +17,10 @@ from mapmrf.batch.many import BatchOptions, stream
 from mapmrf.batch.tasks import Outcome
 from mapmrf.errors import FormatError, MapMRFError, UnknownName
 from mapmrf.formats.files import AnyPath, plain_name, read_bytes
-from mapmrf.graph import FactorGraph
-from mapmrf.method import Method
-from mapmrf.names import find_state, index_of
-from mapmrf.registry import DEFAULT_METHOD
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.names import find_state, index_of
+from mapmrf.run.method import Method
+from mapmrf.run.registry import DEFAULT_METHOD
 
 Row = dict[int | str, int | str]
 Table = AnyPath | Sequence[Mapping[Any, Any]] | Mapping[Any, Sequence[Any]]

@@ -8,16 +8,16 @@ from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
-from mapmrf.batch.pool import run_in_order
 from mapmrf.batch.tasks import Evidence, Model, ModelPacker, ModelTask, Outcome
 from mapmrf.errors import OptionError
-from mapmrf.graph import FactorGraph
-from mapmrf.memory import byte_count
-from mapmrf.method import Method
-from mapmrf.progress import TerminalBar
-from mapmrf.registry import DEFAULT_METHOD, make_method
-from mapmrf.result import Result
-from mapmrf.solver import check_limits
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.memory import byte_count
+from mapmrf.run.method import Method
+from mapmrf.run.pool import run_in_order
+from mapmrf.run.progress import TerminalBar
+from mapmrf.run.registry import DEFAULT_METHOD, make_method
+from mapmrf.run.result import Result
+from mapmrf.run.solve import check_limits
 
 _OF_SOLVE = (
     "time_limit",

@@ -20,10 +20,10 @@ from mapmrf.errors import MapMRFError, OptionError
 from mapmrf.formats import read
 from mapmrf.formats.evidence import read_evidence
 from mapmrf.formats.files import AnyPath
-from mapmrf.graph import FactorGraph
-from mapmrf.method import Method
-from mapmrf.result import Result, Status, TracePoint
-from mapmrf.solver import as_graph, solve
+from mapmrf.model.graph import FactorGraph
+from mapmrf.run.method import Method
+from mapmrf.run.result import Result, Status, TracePoint
+from mapmrf.run.solve import as_graph, solve
 
 log = logging.getLogger("mapmrf")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from mapmrf.frames import needed
+from mapmrf.plots.frames import needed
 
 
 @dataclass(frozen=True)

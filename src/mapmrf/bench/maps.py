@@ -12,7 +12,7 @@ from mapmrf.arrays import Ints
 from mapmrf.bench.groups import Group, family, title
 from mapmrf.bench.records import MAX_LABELS, Record, unpack_labels
 from mapmrf.datasets.figures import COLUMNS
-from mapmrf.pictures import colours, encode
+from mapmrf.plots.pictures import colours, encode
 
 MAPS_PER_SET = 8
 """Number of models per set that are drawn."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from mapmrf.arrays import Ints
 from mapmrf.errors import OptionError
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 if TYPE_CHECKING:
     from mapmrf.datasets.catalogue import Entry

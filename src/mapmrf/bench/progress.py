@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from mapmrf.bench.records import Record
 from mapmrf.bench.run_list import BenchTask
-from mapmrf.progress import TerminalBar
+from mapmrf.run.progress import TerminalBar
 
 
 class BenchBar(TerminalBar):

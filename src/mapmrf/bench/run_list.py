@@ -19,9 +19,9 @@ from typing import Any, cast
 
 from mapmrf.bench.models import ModelRef
 from mapmrf.errors import OptionError
-from mapmrf.method import Method
-from mapmrf.plugins import is_file_name
-from mapmrf.registry import checked_class, make_method, method_class, method_names
+from mapmrf.run.method import Method
+from mapmrf.run.plugins import is_file_name
+from mapmrf.run.registry import checked_class, make_method, method_class, method_names
 
 PEER = "peer:"
 """Prefix of other packages in method names."""

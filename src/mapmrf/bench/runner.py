@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, cast
 from mapmrf.bench.records import Record, RecordFile
 from mapmrf.bench.run_list import BenchTask
 from mapmrf.bench.worker import BEGINS, PREPARES, machine, work
-from mapmrf.interrupts import Interrupts, blocked
+from mapmrf.run.interrupts import Interrupts, blocked
 
 GRACE = 60.0
 """Seconds beyond its time limit after which a run is killed: the last step and the report need some of them."""

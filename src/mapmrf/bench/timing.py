@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from mapmrf.arrays import Ints
 from mapmrf.compilation.process import EVENT
 from mapmrf.errors import MapMRFError
-from mapmrf.result import Result, Status, TracePoint
+from mapmrf.run.result import Result, Status, TracePoint
 
 ATTEMPTS = 4
 """Maximum number of attempts at a run in which nothing is compiled."""

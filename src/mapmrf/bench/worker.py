@@ -23,9 +23,9 @@ from mapmrf.bench.run_list import BenchTask
 from mapmrf.bench.timing import Callback, RunClock, time_run
 from mapmrf.datasets.statistics import model_statistics
 from mapmrf.errors import MapMRFError, UnsupportedModel
-from mapmrf.graph import FactorGraph
-from mapmrf.polytope import describe
-from mapmrf.result import Result
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.polytope import describe
+from mapmrf.run.result import Result
 
 BEGINS, PREPARES = "begins", "prepares"
 """Messages sent before the record of a run: its clock starts; something is compiled, and it will be repeated."""

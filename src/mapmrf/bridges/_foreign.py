@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mapmrf.errors import GraphError
-from mapmrf.graph import FactorGraph, Names
+from mapmrf.model.graph import FactorGraph, Names
 
 
 def need(module: str) -> Any:

@@ -11,10 +11,10 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.bridges._foreign import labels_of, names_of, need
+from mapmrf.constraints.as_tables import refuse_constraints
 from mapmrf.errors import FormatError, OptionError, UnsupportedModel
 from mapmrf.formats.quadratic import Terms, check_quadratic, graph_of, is_spin, terms_of
-from mapmrf.graph import FactorGraph
-from mapmrf.rewriting import refuse_constraints
+from mapmrf.model.graph import FactorGraph
 
 MAX_DEGREE = 20
 """Maximum degree of a term of a polynomial: its table has 2 to the power of the degree entries."""

@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Floats
 from mapmrf.bridges._foreign import labels_of, names_of, need
+from mapmrf.constraints.as_tables import refuse_constraints
 from mapmrf.errors import GraphError
-from mapmrf.graph import FactorGraph
-from mapmrf.graph_checks import as_array
-from mapmrf.names import index_of
-from mapmrf.rewriting import refuse_constraints
+from mapmrf.model.checks import as_array
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.names import index_of
 
 Scope = tuple[Hashable, ...]
 Place = dict[Hashable, int]

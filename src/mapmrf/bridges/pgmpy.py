@@ -14,12 +14,12 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.bridges._foreign import labels_of, names_of, need, place_of, states_of
+from mapmrf.constraints.as_tables import refuse_constraints
 from mapmrf.engines.elimination.sum_out import sum_out
 from mapmrf.errors import GraphError, OptionError, UnknownName, UnsupportedModel
 from mapmrf.formats.bayes import network_of
-from mapmrf.graph import FactorGraph
-from mapmrf.graph_checks import as_array
-from mapmrf.rewriting import refuse_constraints
+from mapmrf.model.checks import as_array
+from mapmrf.model.graph import FactorGraph
 
 KINDS = ("markov", "bayesian", "factor_graph", "factors")
 MOST = 600.0
@@ -236,7 +236,7 @@ def map_query(
     >>> map_query([Factor()], evidence={"grass": "dry"})
     {'rain': 'no'}
     """
-    from mapmrf.solver import solve
+    from mapmrf.run.solve import solve
 
     known = _read(model, virtual_evidence)
     observed = {

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mapmrf.arrays import Floats, Ints
 from mapmrf.errors import GraphError
-from mapmrf.graph import FactorGraph
-from mapmrf.graph_checks import as_array, as_ints
-from mapmrf.quick import QUICK, Inference, infer
+from mapmrf.learn.examples import state_losses
+from mapmrf.learn.inference import QUICK, Inference, infer
+from mapmrf.model.checks import as_array, as_ints
+from mapmrf.model.graph import FactorGraph
 
 
 def inference_dispatch(
@@ -38,9 +38,10 @@ def inference_dispatch(
     edges : (n_edges, 2)
         Pairs of variables, numbered as in ``unary_potentials`` with all axes but the last flattened.
     inference_method
-        ``"quick"``, for training: `mapmrf.quick.solve_quickly`, milliseconds for a grid of 40 x 40 with 5 states, exact
-        on tiny models and wherever TRW-S is. Or the name of a method of this library, or a tuple of a name and its
-        options, such as ``("lslp", {"starts": 2})``; ``"auto"`` is the default of `solve`, which is slower.
+        ``"quick"``, for training: `mapmrf.learn.inference.solve_quickly`, milliseconds for a grid of 40 x 40 with 5
+        states, exact on tiny models and wherever TRW-S is. Or the name of a method of this library, or a
+        tuple of a name and its options, such as ``("lslp", {"starts": 2})``; ``"auto"`` is the default of `solve`,
+        which is slower.
     return_energy
         Whether to return the energy as well.
     initial : (...,)
@@ -109,37 +110,3 @@ def loss_augmented(
         i = int(np.searchsorted(graph.var_ptr, wrong[0], side="right")) - 1
         raise GraphError(f"loss of variable {i} is not finite, expected finite numbers or -inf")
     return dataclasses.replace(graph, theta_v=theta_v)
-
-
-def state_losses(graph: FactorGraph, truth: Ints, loss: ArrayLike | Sequence[ArrayLike] | None) -> Floats:
-    """The loss of every state of every variable, laid out like `theta_v`; `loss` as in `loss_augmented`.
-
-    Examples
-    --------
-    >>> import numpy as np, mapmrf
-    >>> state_losses(mapmrf.FactorGraph.from_tables([2, 3], [], []), np.array([1, 0]), None).tolist()
-    [1.0, 0.0, 0.0, 1.0, 1.0]
-    """
-    rows = np.ones(graph.n_vars) if loss is None else _rows(loss)
-    if isinstance(rows, np.ndarray) and rows.shape == graph.card.shape:
-        found = np.repeat(rows, graph.card)
-        found[graph.var_ptr[:-1] + truth] = 0.0
-        return found
-    if len(rows) != graph.n_vars:
-        raise GraphError(f"loss of {len(rows)} variables, expected {graph.n_vars}")
-    sizes = np.array([row.size if row.ndim == 1 else -1 for row in rows], dtype=np.int64)
-    wrong = np.flatnonzero(sizes != graph.card)
-    if len(wrong):
-        i = wrong[0]
-        raise GraphError(
-            f"loss of variable {i} has shape {rows[i].shape}, expected a number for each of {graph.card[i]} states"
-        )
-    return np.concatenate(rows)
-
-
-def _rows(loss: Any) -> Floats | list[Floats]:
-    """One array if all variables have the same number of entries, else an array for each."""
-    try:
-        return np.atleast_1d(as_array(loss, "loss"))
-    except GraphError:
-        return [as_array(row, f"loss of variable {i}") for i, row in enumerate(loss)]

@@ -16,12 +16,12 @@ from mapmrf.arrays import Ints
 from mapmrf.bridges._foreign import need
 from mapmrf.bridges.dimod import from_bqm, from_dqm, from_polynomial, variables_of
 from mapmrf.errors import GraphError, OptionError
-from mapmrf.graph import FactorGraph
-from mapmrf.graph_checks import as_ints
-from mapmrf.method import Method
-from mapmrf.registry import DEFAULT_METHOD, make_method
-from mapmrf.result import Result, Status, relative_gap
-from mapmrf.solver import solve
+from mapmrf.model.checks import as_ints
+from mapmrf.model.graph import FactorGraph
+from mapmrf.run.method import Method
+from mapmrf.run.registry import DEFAULT_METHOD, make_method
+from mapmrf.run.result import Result, Status, relative_gap
+from mapmrf.run.solve import solve
 
 if TYPE_CHECKING:
     from dimod.core.polysampler import PolySampler

@@ -9,7 +9,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.certificates.invalid import InvalidCertificate
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 TREE_ARRAYS = {
     "node_parent": "i",

@@ -17,7 +17,7 @@ from mapmrf.certificates.invalid import InvalidCertificate
 from mapmrf.errors import FormatError
 from mapmrf.formats.budget import charge
 from mapmrf.formats.files import AnyPath, read_bytes, write_bytes
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 VERSION = 2
 """Version of the file. Version 1 had neither cases nor variables to eliminate first."""

@@ -20,8 +20,8 @@ from mapmrf.certificates.invalid import InvalidCertificate
 from mapmrf.certificates.reduced import without
 from mapmrf.certificates.tree_check import TreeCheck
 from mapmrf.certificates.whole import WholeModel, exact_value
-from mapmrf.graph import FactorGraph
-from mapmrf.rewriting import rewrite
+from mapmrf.constraints.as_tables import rewrite
+from mapmrf.model.graph import FactorGraph
 
 
 @dataclass(frozen=True)

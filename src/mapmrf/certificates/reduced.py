@@ -13,7 +13,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.certificates.invalid import InvalidCertificate
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 MOST_TABLE = 1 << 20
 """Maximum number of entries of the table of a variable that is maximised out."""

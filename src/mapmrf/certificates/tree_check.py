@@ -18,7 +18,7 @@ from mapmrf.certificates.certificate import Certificate
 from mapmrf.certificates.dual_check import DualCheck, Outcome
 from mapmrf.certificates.leftover import eliminated
 from mapmrf.certificates.whole import WholeModel
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 QUICK = 8
 """Factor on the number of entries of elimination tables in 64-bit numbers compared with fractions."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets
 from mapmrf.certificates.certificate import Certificate
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 Whole = NDArray[Any]
 """Python's integers of any size, or 64-bit ones."""

@@ -12,9 +12,9 @@ from mapmrf.cli.program import INFEASIBLE, INTERRUPTED, complain, read_model
 from mapmrf.errors import OptionError
 
 if TYPE_CHECKING:
-    from mapmrf.best import BestLabellings
-    from mapmrf.method import Method
-    from mapmrf.result import Result, Status
+    from mapmrf.questions.best import BestLabellings
+    from mapmrf.run.method import Method
+    from mapmrf.run.result import Result, Status
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class QuestionRun:
 
     def best(self, m: int, distance: int | None, model: str, evidence: str | None) -> int:
         """Find, write and print the m best labellings."""
-        from mapmrf.best import solve_best
+        from mapmrf.questions.best import solve_best
 
         found = solve_best(read_model(model, evidence), m, self.method, diverse=distance, **self.limits)
         try:
@@ -73,7 +73,7 @@ class QuestionRun:
 
     def query(self, text: str, model: str, evidence: str | None) -> int:
         """Find, write and print the best labels of some variables, with the others summed out."""
-        from mapmrf.summing import marginal_map, query_indices
+        from mapmrf.questions.marginal_map import marginal_map, query_indices
 
         graph = read_model(model, evidence)
         asked = query_indices(graph, parse_query(text, None if graph.names is None else graph.names.place))
@@ -122,7 +122,7 @@ def write_query(result: Result, asked: list[int], path: str) -> None:
     """Write the answer to a query: the result to *.json, otherwise a solution file (MMAP)."""
     from mapmrf.formats.files import write_bytes
     from mapmrf.formats.solution import write_query_solution
-    from mapmrf.result import Status
+    from mapmrf.run.result import Status
 
     if path.endswith(".json"):
         write_bytes(path, (result.to_json() + "\n").encode())

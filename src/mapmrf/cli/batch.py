@@ -17,13 +17,13 @@ import click
 from mapmrf.cli.output import check_outputs, strict_json, write_result
 from mapmrf.cli.program import BAD_INPUT, INFEASIBLE, INTERRUPTED, complain, read_model
 from mapmrf.errors import MapMRFError, OptionError
-from mapmrf.interrupts import ending_within
+from mapmrf.run.interrupts import ending_within
 
 if TYPE_CHECKING:
     from mapmrf.batch import Outcome
-    from mapmrf.graph import FactorGraph
-    from mapmrf.method import Method
-    from mapmrf.result import Result
+    from mapmrf.model.graph import FactorGraph
+    from mapmrf.run.method import Method
+    from mapmrf.run.result import Result
 
 _FIGURES = ("value", "bound", "gap", "status", "seconds")
 _WIDEST = 48
@@ -127,7 +127,7 @@ def solve_batch(models: Sequence[str], table: str | None, request: BatchRequest)
         try:
             return solve_files(models, request) if table is None else solve_table(models[0], table, request)
         finally:
-            from mapmrf.batch.pool import end_workers
+            from mapmrf.run.pool import end_workers
 
             end_workers()
 
@@ -215,7 +215,7 @@ def _form(output: str) -> str:
 
 def _answer(outcome: Outcome) -> dict[str, Any]:
     """The JSON object of a row."""
-    from mapmrf.result import Status
+    from mapmrf.run.result import Status
 
     if isinstance(outcome, MapMRFError):
         return {"error": str(outcome)}

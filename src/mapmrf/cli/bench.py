@@ -101,7 +101,7 @@ def _runs(given: dict[str, Any], peers: bool) -> list[MethodConfig]:
     from mapmrf.bench.peers import installed
     from mapmrf.bench.run_list import PEER, MethodConfig
     from mapmrf.datasets.figures import COLUMNS
-    from mapmrf.registry import DEFAULT_METHOD
+    from mapmrf.run.registry import DEFAULT_METHOD
 
     named = given.get("methods", [] if given.get("run") else [*COLUMNS, DEFAULT_METHOD])
     asked = [name for name in dict.fromkeys(named) if name != EVERY_PEER]

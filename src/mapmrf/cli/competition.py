@@ -27,7 +27,7 @@ from mapmrf.cli.program import (
     method_option,
     set_option,
 )
-from mapmrf.interrupts import also, check
+from mapmrf.run.interrupts import also, check
 
 if TYPE_CHECKING:
     from mapmrf.cli.contest import ContestRun
@@ -95,7 +95,7 @@ def uai(
 
 def _method(name: str | None, settings: Sequence[str]) -> tuple[str, dict[str, Any]]:
     from mapmrf.cli.settings import parse_settings
-    from mapmrf.registry import DEFAULT_METHOD, make_method, method_class
+    from mapmrf.run.registry import DEFAULT_METHOD, make_method, method_class
 
     chosen = name or DEFAULT_METHOD
     options = parse_settings(method_class(chosen), settings)
@@ -105,7 +105,7 @@ def _method(name: str | None, settings: Sequence[str]) -> tuple[str, dict[str, A
 
 def _run(entry: ContestRun, method: str, options: dict[str, Any], guard: Guard) -> None:
     """Solve, and print one line per sample of evidence."""
-    from mapmrf.result import Status
+    from mapmrf.run.result import Status
 
     try:
         with also(guard.stopping):

@@ -47,8 +47,8 @@ def status_lines() -> list[str]:
 
 
 def _compile(jobs: int) -> None:
-    from mapmrf.precompile import compile_all
-    from mapmrf.progress import TerminalBar
+    from mapmrf.compilation.precompile import compile_all
+    from mapmrf.run.progress import TerminalBar
 
     with TerminalBar("compiling", "bar", "count", "{task.fields[state]}", "elapsed", total=None) as bar:
         compile_all(jobs, lambda done, total, name: bar.draw(completed=done, total=total, state=name))

@@ -36,7 +36,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]
         return [CompletionItem(incomplete, type="file")] if may_be_file else found
 
     def _names(self, ctx: click.Context) -> list[str]:
-        from mapmrf.registry import DEFAULT_METHOD, method_class, method_names
+        from mapmrf.run.registry import DEFAULT_METHOD, method_class, method_names
 
         if self.kind == "method":
             return method_names()

@@ -22,11 +22,11 @@ from mapmrf.formats import read
 from mapmrf.formats.evidence import read_evidence
 from mapmrf.formats.files import write_bytes
 from mapmrf.formats.solution import SolutionStream
-from mapmrf.graph import FactorGraph
-from mapmrf.method import Method
-from mapmrf.registry import make_method
-from mapmrf.result import GAP_TOLERANCE, Result, Status, TracePoint, relative_gap
-from mapmrf.solver import solve
+from mapmrf.model.graph import FactorGraph
+from mapmrf.run.method import Method
+from mapmrf.run.registry import make_method
+from mapmrf.run.result import GAP_TOLERANCE, Result, Status, TracePoint, relative_gap
+from mapmrf.run.solve import solve
 
 log = logging.getLogger("mapmrf")
 

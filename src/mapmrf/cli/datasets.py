@@ -11,7 +11,7 @@ import click
 from mapmrf.cli.output import check_outputs, strict_json, table, write_model
 from mapmrf.cli.program import BAD_INPUT, Command, bytes_option, complain, force_option, json_option, main, max_bytes
 from mapmrf.errors import OptionError
-from mapmrf.interrupts import check, raising
+from mapmrf.run.interrupts import check, raising
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -159,7 +159,7 @@ def download(context: click.Context, which: Sequence[str], data: str | None, sou
     """
     from mapmrf.datasets.catalogue import data_folders, entries, model_set, sets
     from mapmrf.datasets.download import download
-    from mapmrf.progress import TerminalBar
+    from mapmrf.run.progress import TerminalBar
 
     chosen = [model_set(name) for name in which] or list(sets().values())
     folder = data_folders(context.obj if data is None else data)[0]

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from mapmrf import pictures
 from mapmrf.arrays import Ints
 from mapmrf.datasets import PottsImage, grid, potts_image
-from mapmrf.graph import FactorGraph
-from mapmrf.registry import DEFAULT_METHOD
-from mapmrf.result import Result, Status
-from mapmrf.solver import solve
+from mapmrf.model.graph import FactorGraph
+from mapmrf.plots import pictures
+from mapmrf.run.registry import DEFAULT_METHOD
+from mapmrf.run.result import Result, Status
+from mapmrf.run.solve import solve
 
 SECONDS = 60.0
 """Time limit for a model of the user."""

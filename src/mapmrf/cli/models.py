@@ -24,7 +24,7 @@ def info(model: str, as_json: bool) -> None:
     """Print the size, structure and memory of MODEL."""
     import dataclasses
 
-    from mapmrf.model_summary import summarise
+    from mapmrf.model.summary import summarise
 
     found = summarise(read_model(model))
     click.echo(strict_json(dataclasses.asdict(found)) if as_json else found.text())
@@ -41,7 +41,7 @@ def convert(source: str, target: str, tables: bool) -> None:
     check_outputs(target)
     graph = read_model(source)
     if tables:
-        from mapmrf.rewriting import without_constraints
+        from mapmrf.constraints.as_tables import without_constraints
 
         graph = without_constraints(graph)
     write_model(graph, target)

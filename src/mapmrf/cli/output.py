@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mapmrf.errors import OptionError
-from mapmrf.interrupts import raising
-from mapmrf.outputs import keeps_old
+from mapmrf.run.atomic_files import keeps_old
+from mapmrf.run.interrupts import raising
 
 if TYPE_CHECKING:
-    from mapmrf.graph import FactorGraph
-    from mapmrf.result import Result
+    from mapmrf.model.graph import FactorGraph
+    from mapmrf.run.result import Result
 
 Row = Mapping[str, Any]
 
@@ -88,7 +88,7 @@ def write_result(result: Result, path: str) -> bool:
     """Write the result to a .json file, or its labels as a solution; return False for an infeasible model."""
     from mapmrf.formats.files import write_bytes
     from mapmrf.formats.solution import write_solution
-    from mapmrf.result import Status
+    from mapmrf.run.result import Status
 
     if path.endswith(".json"):
         with_mu = result.mu_v is not None and result.mu_v.size <= MAX_MU_STATES

@@ -14,7 +14,7 @@ from mapmrf.errors import OptionError
 if TYPE_CHECKING:
     from mapmrf.distributed.ranks import Ranks
     from mapmrf.distributed.report import PartedResult
-    from mapmrf.method import Method
+    from mapmrf.run.method import Method
 
 
 def is_part_folder(model: str) -> bool:
@@ -61,7 +61,7 @@ def solve_parts(
 
 def _solve(folder: str, ranks: Ranks, method: Method, limits: dict[str, Any], request: PartsRequest) -> int:
     from mapmrf.distributed.loop import solve
-    from mapmrf.progress import ImprovementLines
+    from mapmrf.run.progress import ImprovementLines
 
     chief = ranks.rank == 0
     initial = limits.pop("initial")
@@ -76,7 +76,7 @@ def _solve(folder: str, ranks: Ranks, method: Method, limits: dict[str, Any], re
         result.write_labels(request.output)
     if chief:
         _print(result, request)
-    from mapmrf.result import Status
+    from mapmrf.run.result import Status
 
     return {Status.INFEASIBLE: INFEASIBLE, Status.INTERRUPTED: INTERRUPTED}.get(result.status, 0)
 
@@ -91,7 +91,7 @@ def _read_initial(path: str, folder: str) -> Any:
 
 
 def _print(result: PartedResult, request: PartsRequest) -> None:
-    from mapmrf.trace import write_trace
+    from mapmrf.run.trace import write_trace
 
     if request.trace is not None:
         write_trace(result.trace, request.trace)

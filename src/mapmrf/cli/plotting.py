@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from mapmrf.arrays import Ints
-    from mapmrf.curves import Over
-    from mapmrf.graph import FactorGraph
-    from mapmrf.result import Result, TracePoint
+    from mapmrf.model.graph import FactorGraph
+    from mapmrf.plots.curves import Over
+    from mapmrf.run.result import Result, TracePoint
 
 SUFFIXES: dict[str, dict[str, Any]] = {
     ".png": {"dpi": 150},
@@ -43,7 +43,7 @@ class Given:
     @property
     def result(self) -> Result | None:
         """The result, if there is exactly one run and it is not just a trace."""
-        from mapmrf.result import Result
+        from mapmrf.run.result import Result
 
         only = next(iter(self.runs.values())) if len(self.runs) == 1 else None
         return only if isinstance(only, Result) else None
@@ -187,7 +187,7 @@ def _role(name: str) -> str:
 
 def _run(path: str, role: str) -> Result | tuple[TracePoint, ...]:
     from mapmrf.formats.files import read_bytes
-    from mapmrf.result import Result, read_trace
+    from mapmrf.run.result import Result, read_trace
 
     if role == "trace":
         return read_trace(path)
@@ -246,7 +246,7 @@ def _check_options(kind: str, options: PlotOptions) -> None:
 def _convergence(given: Given, options: PlotOptions) -> Figure:
     from mapmrf.plots import convergence
     from mapmrf.plots.style import literal
-    from mapmrf.result import Result
+    from mapmrf.run.result import Result
 
     if len(given.runs) != 1 or given.model is not None:
         raise OptionError("--kind convergence: expected one result or trace, and no model")

@@ -20,12 +20,12 @@ import click
 
 from mapmrf._version import __version__
 from mapmrf.errors import MapMRFError, OptionError, OutOfMemory
-from mapmrf.interrupts import Interrupts, begin_work, check, leaving, settle
-from mapmrf.memory import PROGRAM, address_space, byte_count, is_lack_of_memory, shown_bytes
-from mapmrf.outputs import drop_old, keeping_old
+from mapmrf.model.memory import PROGRAM, address_space, byte_count, is_lack_of_memory, shown_bytes
+from mapmrf.run.atomic_files import drop_old, keeping_old
+from mapmrf.run.interrupts import Interrupts, begin_work, check, leaving, settle
 
 if TYPE_CHECKING:
-    from mapmrf.graph import FactorGraph
+    from mapmrf.model.graph import FactorGraph
 
 ASKED = "_MAPMRF_COMPLETE"
 """Set by a shell that completes a command line."""
@@ -242,7 +242,7 @@ def read_labels(path: str, graph: FactorGraph) -> Any:
 
 def _read(reader: Callable[[], Any]) -> Any:
     """Read on another thread while this one waits, so that signals are also handled while a kernel parses."""
-    from mapmrf.supervision import Supervisor
+    from mapmrf.run.calls import Supervisor
 
     with leaving():
         supervisor = Supervisor()

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from mapmrf.errors import OptionError
-from mapmrf.method import Method
+from mapmrf.run.method import Method
 
 _BOOLS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 _WANTED = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "none"}

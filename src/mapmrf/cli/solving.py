@@ -42,14 +42,14 @@ from mapmrf.cli.program import (
     time_option,
 )
 from mapmrf.errors import OptionError
-from mapmrf.interrupts import leaving
-from mapmrf.memory import byte_count
+from mapmrf.model.memory import byte_count
+from mapmrf.run.interrupts import leaving
 
 if TYPE_CHECKING:
     from mapmrf.arrays import Ints
-    from mapmrf.graph import FactorGraph
-    from mapmrf.method import Method
-    from mapmrf.result import Result, TracePoint
+    from mapmrf.model.graph import FactorGraph
+    from mapmrf.run.method import Method
+    from mapmrf.run.result import Result, TracePoint
 
 Lines = Literal["improvements", "log"]
 """What a run prints besides its result: a line per improvement, or a full log."""
@@ -238,7 +238,7 @@ class SingleRun:
             _say(_opening_line(model, graph, self.method))
         result = _solve(graph, self.method, arguments, self.lines)
         if self.lines == "log":
-            from mapmrf.progress import closing_lines
+            from mapmrf.run.progress import closing_lines
 
             for line in closing_lines(result):
                 _say(line)
@@ -270,7 +270,7 @@ def _method(name: str | None, settings: Sequence[str]) -> Method:
     """Build the method first, so that a misspelt option is reported before a large model is read."""
     with leaving():  # numpy and numba are imported here
         from mapmrf.cli.settings import parse_settings
-        from mapmrf.registry import DEFAULT_METHOD, make_method, method_class
+        from mapmrf.run.registry import DEFAULT_METHOD, make_method, method_class
 
         name = name or DEFAULT_METHOD
         return make_method(name, parse_settings(method_class(name), settings))
@@ -296,9 +296,9 @@ def _opening_line(model: str, graph: FactorGraph, method: Method) -> str:
 def _solve(graph: FactorGraph, method: Method, arguments: dict[str, Any], shown: Lines | None) -> Result:
     """Solve; Ctrl-C returns the incumbent, also outside the solver loop, which handles it itself."""
     from mapmrf.arrays import segment_argmax
-    from mapmrf.progress import ImprovementLines
-    from mapmrf.result import Result, Status
-    from mapmrf.solver import solve
+    from mapmrf.run.progress import ImprovementLines
+    from mapmrf.run.result import Result, Status
+    from mapmrf.run.solve import solve
 
     initial = arguments["initial"]
     best = [segment_argmax(graph.theta_v, graph.var_ptr) if initial is None else initial]
@@ -334,7 +334,7 @@ def _write_certificate(result: Result, path: str | None) -> None:
 
 
 def _exit_code(result: Result) -> int:
-    from mapmrf.result import Status
+    from mapmrf.run.result import Status
 
     return {Status.INFEASIBLE: INFEASIBLE, Status.INTERRUPTED: INTERRUPTED}.get(result.status, 0)
 
@@ -385,8 +385,8 @@ def tune(
     """
     check_outputs(output)
     from mapmrf.cli.settings import parse_settings
-    from mapmrf.registry import method_class
-    from mapmrf.tuning import tune
+    from mapmrf.questions.tune import tune
+    from mapmrf.run.registry import method_class
 
     name = method or "lslp"
     axes = _axes(method_class(name), grid)
@@ -403,7 +403,7 @@ def tune(
 def _axes(cls: type[Method], texts: Sequence[str]) -> dict[str, Any]:
     """The values to try: of the paper's parameters by name, or a grid of any options."""
     from mapmrf.cli.settings import parse_grid
-    from mapmrf.tuning import PAPER_AXES
+    from mapmrf.questions.tune import PAPER_AXES
 
     axes = parse_grid(cls, texts)
     seeds = {"seeds": axes.pop("seeds")} if "seeds" in axes else {}
@@ -418,7 +418,7 @@ def methods(as_json: bool) -> None:
     """List the methods, what each provides, and its options."""
     import dataclasses
 
-    from mapmrf.registry import methods
+    from mapmrf.run.registry import methods
 
     known: dict[str, dict[str, Any]] = {}
     for name, cls in methods().items():

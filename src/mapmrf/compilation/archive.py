@@ -74,8 +74,8 @@ class Archive:
     def __len__(self) -> int:
         return len(self._places)
 
-    def get(self, key: Key, made_from: str) -> bytes | None:
-        """Return the entry of a kernel, or None if there is none or it is damaged; `made_from` is ignored."""
+    def get(self, key: Key) -> bytes | None:
+        """Return the entry of a kernel, or None if there is none or it is damaged."""
         place = self._places.get(key)
         if place is None:
             return None

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from mapmrf.compilation.archive import Key, digest, write_whole
-from mapmrf.compilation.sources import file_of, stamp_of
+from mapmrf.compilation.sources import kernel_stamps, stamp, stamp_of
 
 KEEP_DAYS = 30
 """Code that has not been used for this many days is removed."""
@@ -61,8 +61,7 @@ class Store:
             head, code = _unpacked(path.read_bytes())
             if head:
                 name, signature, made_from = json.loads(head)
-                file = file_of(name.removeprefix("mapmrf.").rpartition(".")[0])
-                if file is not None and made_from == stamp_of(file):
+                if made_from == own_stamps().get(name):
                     yield Key(name, signature), code
 
     def _path(self, key: Key, made_from: str) -> Path:
@@ -113,6 +112,23 @@ def cache_folder() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "mapmrf" / "kernels"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "mapmrf", "kernels")
+
+
+@cache
+def own_stamps() -> dict[str, str]:
+    """Return the stamps of all kernels of the package, which are kept for as long as no file of it changes."""
+    store, key = user_store(), Key("stamps", "")
+    kept = store.get(key, stamp())
+    if kept is None:
+        kept = json.dumps(kernel_stamps()).encode()
+        store.put(key, stamp(), kept)
+    found: dict[str, str] = json.loads(kept)
+    return found
+
+
+def current_stamp(name: str, file: Path) -> str:
+    """Return the stamp of a kernel, in this package or not; empty if its file cannot be read."""
+    return own_stamps().get(name) or stamp_of(name, file)
 
 
 SETTINGS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "DEBUG_NRT")

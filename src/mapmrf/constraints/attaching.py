@@ -10,7 +10,7 @@ from mapmrf.arrays import Ints
 from mapmrf.constraints.flat import EVERY_STATE, ConstraintKind, Constraints, one_constraint
 from mapmrf.constraints.statements import Constraint, Indicator
 from mapmrf.errors import GraphError, MapMRFError
-from mapmrf.names import Names, find_state, index_of, locate_state, locate_variable
+from mapmrf.model.names import Names, find_state, index_of, locate_state, locate_variable
 
 
 def attach(stated: Iterable[Constraint], names: Names | None, card: Ints) -> Constraints | None:

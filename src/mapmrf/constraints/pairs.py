@@ -8,7 +8,6 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.constraints.flat import ConstraintKind, Constraints
-from mapmrf.supervision import check_awaited
 
 FEW_ON_A_PAIR = 2
 """Constraints on the same two variables that are always counted one by one."""
@@ -70,6 +69,8 @@ def _summed(
     constraints: Constraints, members: list[int], pair: tuple[int, int], shape: tuple[int, int], worth: Floats
 ) -> Floats:
     """The sum of what violations of some constraints are worth."""
+    from mapmrf.run.calls import check_awaited
+
     table, base = np.zeros(shape), 0.0
     for c in members:
         check_awaited()

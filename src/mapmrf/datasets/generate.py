@@ -8,7 +8,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets, short
 from mapmrf.errors import OptionError
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 Span = int | tuple[int, int]
 """A count, or the smallest and the largest count."""

@@ -17,7 +17,7 @@ from mapmrf.arrays import Floats, Ints, offsets, short
 from mapmrf.datasets.catalogue import entries, model_set
 from mapmrf.datasets.generate import grid
 from mapmrf.errors import OptionError
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 Random = np.random.Generator
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mapmrf.datasets.figures import SETS, rows
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 
 @dataclass(frozen=True)

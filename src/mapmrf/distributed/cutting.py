@@ -14,7 +14,7 @@ from mapmrf.arrays import Ints, frozen, offsets, ranges
 from mapmrf.distributed.parts import ModelCounts, Part, PartFolder, lean, write_manifest, write_part
 from mapmrf.engines.admm.runs import find_runs
 from mapmrf.errors import OptionError, UnsupportedModel
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 Cut = Literal["auto", "metis", "slabs"]
 """How variables are distributed: by METIS, or as equal ranges of indices.
@@ -52,7 +52,7 @@ def partition(
     ...     mapmrf.distributed.partition(grid(6, 6, seed=1), folder, 3, "slabs").counts.n_parts
     3
     """
-    from mapmrf.solver import as_graph
+    from mapmrf.run.solve import as_graph
 
     graph = as_graph(graph)
     if graph.constraints is not None:

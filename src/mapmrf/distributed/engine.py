@@ -20,7 +20,7 @@ from mapmrf.engines.admm.layout import Layout
 from mapmrf.engines.admm.measurement import Measurement
 from mapmrf.engines.admm.penalty import PenaltyOptions
 from mapmrf.engines.admm.structs import Share
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 SUMMED = ("bound", "value", "relaxed", "primal2", "sphere2", "changed")
 LARGEST = ("primal_max", "integrality")

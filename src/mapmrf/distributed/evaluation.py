@@ -11,11 +11,11 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints, compact, finite_range, frozen, largest_size
 from mapmrf.distributed.parts import Part
 from mapmrf.distributed.ranks import Ranks
-from mapmrf.graph import EXACT, ROUND_OFF, VALUE_CHUNK, FactorGraph
-from mapmrf.incumbent import ROUGHLY, Bounds
 from mapmrf.kernels.evaluation import Tables, factor_terms, unary_terms
-from mapmrf.result import relative_gap
-from mapmrf.violations import Shortfall
+from mapmrf.model.graph import EXACT, ROUND_OFF, VALUE_CHUNK, FactorGraph
+from mapmrf.run.incumbent import ROUGHLY, Bounds
+from mapmrf.run.result import relative_gap
+from mapmrf.run.violations import Shortfall
 
 Slices = Sequence[slice]
 

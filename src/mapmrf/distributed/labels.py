@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from mapmrf.arrayfile import Array, ArrayFile, read_arrays, write_arrays
 from mapmrf.arrays import Ints, compact
 from mapmrf.distributed.parts import Part
 from mapmrf.errors import FormatError
+from mapmrf.run.array_files import Array, ArrayFile, read_arrays, write_arrays
 
 
 def label_path(folder: Path, number: int) -> Path:

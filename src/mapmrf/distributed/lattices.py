@@ -15,8 +15,8 @@ from mapmrf.datasets.generate import check_potts, potts_unary, shapes
 from mapmrf.distributed.cutting import check_parts, place_part
 from mapmrf.distributed.parts import ModelCounts, Part, PartFolder, write_manifest, write_part
 from mapmrf.errors import GraphError
-from mapmrf.graph import FactorGraph
 from mapmrf.images.grids import Weight, grid_model
+from mapmrf.model.graph import FactorGraph
 
 ROWS = 64
 """Rows of random numbers drawn together."""

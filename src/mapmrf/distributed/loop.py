@@ -1,4 +1,4 @@
-"""LS-LP on a model in parts: the loop of `mapmrf.solver`, once for all ranks."""
+"""LS-LP on a model in parts: the loop of `mapmrf.run.solve`, once for all ranks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mapmrf import interrupts
 from mapmrf.arrays import Ints
-from mapmrf.checkpoints import check_resume
 from mapmrf.distributed.checkpoint import Checkpoints, restore, save, set_aside
 from mapmrf.distributed.errors import together
 from mapmrf.distributed.evaluation import PartedIncumbent
@@ -28,15 +26,17 @@ from mapmrf.distributed.report import PartedResult
 from mapmrf.distributed.run import PartedModel, PartedRun, classify_parts, start_run
 from mapmrf.distributed.watch import RankWatch
 from mapmrf.errors import OptionError
-from mapmrf.gap import GapTolerance
-from mapmrf.method import Method, Progress, Start
 from mapmrf.methods.lslp import LSLP
-from mapmrf.polytope import TOLERANCE, Kind, KindFractions, Residuals
-from mapmrf.progress import ProgressBar
-from mapmrf.registry import make_method
-from mapmrf.result import Status, TracePoint
-from mapmrf.run import MOST_STEPS, NEGLIGIBLE
-from mapmrf.solver import check_limits
+from mapmrf.model.polytope import TOLERANCE, Kind, KindFractions, Residuals
+from mapmrf.run import interrupts
+from mapmrf.run.checkpoints import check_resume
+from mapmrf.run.gap import GapTolerance
+from mapmrf.run.loop import MOST_STEPS, NEGLIGIBLE
+from mapmrf.run.method import Method, Progress, Start
+from mapmrf.run.progress import ProgressBar
+from mapmrf.run.registry import make_method
+from mapmrf.run.result import Status, TracePoint
+from mapmrf.run.solve import check_limits
 
 Listener = Callable[[TracePoint, Ints], bool | None]
 

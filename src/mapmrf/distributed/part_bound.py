@@ -15,10 +15,10 @@ from mapmrf.distributed.parts import Part
 from mapmrf.distributed.run import PartedModel
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.structs import BatchRow, FactorKind
-from mapmrf.graph import FactorGraph
 from mapmrf.methods.trws import TRWS
-from mapmrf.problem import Batch
-from mapmrf.solver import solve
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.problem import Batch
+from mapmrf.run.solve import solve
 
 
 def part_bound(model: PartedModel, engine: PartedEngine, iterations: int) -> float:

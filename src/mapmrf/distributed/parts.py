@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapmrf.arrayfile import ArrayFile, checksum_of, read_arrays, write_arrays
 from mapmrf.arrays import Ints, frozen, short
 from mapmrf.errors import FormatError
-from mapmrf.graph import FactorGraph
-from mapmrf.outputs import whole_file
+from mapmrf.model.graph import FactorGraph
+from mapmrf.run.array_files import ArrayFile, checksum_of, read_arrays, write_arrays
+from mapmrf.run.atomic_files import whole_file
 
 MANIFEST = "parts.json"
 VERSION = 1

@@ -15,9 +15,9 @@ from mapmrf.arrays import Ints, ranges
 from mapmrf.distributed.halo import Halo, Local
 from mapmrf.distributed.parts import Part
 from mapmrf.distributed.run import PartedModel
-from mapmrf.graph import FactorGraph
-from mapmrf.method import Method
-from mapmrf.solver import solve
+from mapmrf.model.graph import FactorGraph
+from mapmrf.run.method import Method
+from mapmrf.run.solve import solve
 
 ROUNDS = 10
 """Maximum number of rounds over all colours; it ends earlier if no part gains."""

@@ -7,9 +7,9 @@ import time
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
-from mapmrf import interrupts
 from mapmrf.arrays import Floats
 from mapmrf.errors import OptionError
+from mapmrf.run import interrupts
 
 T = TypeVar("T")
 

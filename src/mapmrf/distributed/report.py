@@ -16,9 +16,9 @@ from mapmrf.arrays import Ints
 from mapmrf.distributed.errors import together
 from mapmrf.distributed.labels import write_labels
 from mapmrf.distributed.run import PartedModel
-from mapmrf.gap import relative_gap
-from mapmrf.polytope import Kind, KindFractions, Residuals
-from mapmrf.result import Result, Status, TracePoint, plain
+from mapmrf.model.polytope import Kind, KindFractions, Residuals
+from mapmrf.run.gap import relative_gap
+from mapmrf.run.result import Result, Status, TracePoint, plain
 
 
 @dataclass(frozen=True, eq=False)

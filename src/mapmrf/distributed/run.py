@@ -20,11 +20,11 @@ from mapmrf.engines.admm.measurement import Measurement
 from mapmrf.engines.admm.scale import interaction_scale, interaction_sum
 from mapmrf.engines.admm.sphere_run import SphereRun, StartOptions
 from mapmrf.errors import GraphError, UnsupportedModel
-from mapmrf.graph import FactorGraph
-from mapmrf.method import Start
 from mapmrf.methods.lslp import LSLP
-from mapmrf.polytope import Kind, KindFractions, Residuals, integral, kinds_of_variables, residuals
-from mapmrf.problem import Problem
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.polytope import Kind, KindFractions, Residuals, integral, kinds_of_variables, residuals
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Start
 
 BLOCK = 1 << 16
 """Random numbers drawn together."""
@@ -207,7 +207,7 @@ def _part_interaction(part: Part, problem: Problem) -> tuple[float, float, int]:
 
 
 def classify_parts(run: PartedRun, tolerance: float) -> tuple[Kind, KindFractions, Residuals]:
-    """Kind of the iterates, and their distance from L_G; see `mapmrf.polytope.classify`."""
+    """Kind of the iterates, and their distance from L_G; see `mapmrf.model.polytope.classify`."""
     mine = [_part_kinds(part, number, run, tolerance) for number, part in enumerate(run.model.parts)]
     found = [one for some in run.model.ranks.allgather(mine) for one in some]
     n = max(1, run.model.n_vars)

@@ -22,7 +22,7 @@ from mapmrf.distributed.parts import ModelCounts, Part, PartFolder, write_manife
 from mapmrf.errors import FormatError, GraphError
 from mapmrf.formats.scales import expected, first_bad, to_log
 from mapmrf.formats.sharing import first_equal
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 BLOCK = 1 << 24
 """Bytes of text read at a time."""

@@ -25,8 +25,8 @@ from mapmrf.formats.budget import spending as _spending
 from mapmrf.formats.files import AnyPath, plain_name, read_bytes
 from mapmrf.formats.files import reading_once as _reading_once
 from mapmrf.formats.names import names_lost
-from mapmrf.graph import FactorGraph
-from mapmrf.plugins import declared, load
+from mapmrf.model.graph import FactorGraph
+from mapmrf.run.plugins import declared, load
 
 _VALUES = ("potential", "log", "cost")
 _log = logging.getLogger("mapmrf")
@@ -136,7 +136,7 @@ def write(graph: FactorGraph, path: AnyPath, *, values: str | None = None) -> No
         first = graph.constraints.names[0]
         raise FormatError(
             f"{path}: the format has no constraints, and the model has {graph.n_constraints}, the first: {first}; "
-            "convert --tables, or mapmrf.rewriting.without_constraints(graph), puts tables in their place"
+            "convert --tables, or mapmrf.constraints.as_tables.without_constraints(graph), puts tables in their place"
         )
     if graph.weight is not None and not getattr(known, "WEIGHTS", False):
         n_before, graph = graph.n_tables, graph.expanded()

@@ -15,10 +15,10 @@ import numpy as np
 
 from mapmrf.arrays import Ints
 from mapmrf.constraints import Constraint, ConstraintKind, Constraints, all_different, linear
+from mapmrf.constraints.as_tables import rewrite
 from mapmrf.errors import FormatError, UnsupportedModel
-from mapmrf.graph import FactorGraph
-from mapmrf.names import Names
-from mapmrf.rewriting import rewrite
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.names import Names
 
 _log = logging.getLogger("mapmrf")
 

@@ -25,8 +25,8 @@ from mapmrf.constraints.flat import ConstraintKind, Constraints
 from mapmrf.errors import FormatError
 from mapmrf.formats._tables import Factors, build
 from mapmrf.formats.budget import charge
-from mapmrf.graph import FactorGraph, Names
-from mapmrf.graph_builders import blocks
+from mapmrf.model.builders import blocks
+from mapmrf.model.graph import FactorGraph, Names
 
 LARGE = 1 << 16
 """Number of entries from which a table may be replaced by a list of tuples."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, ranges
 from mapmrf.formats._tables import numbered, same_rows, transposed
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,8 +14,8 @@ from mapmrf.errors import FormatError, GraphError
 from mapmrf.formats.budget import charge
 from mapmrf.formats.multiples import find_multiples
 from mapmrf.formats.sharing import first_equal
-from mapmrf.graph import FactorGraph, Names
-from mapmrf.graph_builders import blocks
+from mapmrf.model.builders import blocks
+from mapmrf.model.graph import FactorGraph, Names
 
 MOST_STATES = 2**30
 """Maximum total number of states; more would be 8 GB of unary potentials: more likely a broken file than a model."""

@@ -14,7 +14,7 @@ from mapmrf.arrays import Floats, Ints, offsets, ranges
 from mapmrf.formats._listed import keeps_list, shape_bounds
 from mapmrf.formats._tables import COPIES, most_common, table_offsets, table_sizes
 from mapmrf.formats.tokens import NumberFile
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 _MOST_CACHED = 1 << 14
 

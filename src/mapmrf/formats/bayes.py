@@ -16,8 +16,8 @@ from mapmrf.formats import scales
 from mapmrf.formats._tables import COPIES, TABLES, Factors, build, check_states
 from mapmrf.formats.budget import charge
 from mapmrf.formats.files import replacing
-from mapmrf.graph import FactorGraph, Names
-from mapmrf.graph_checks import MOST_VARIABLES
+from mapmrf.model.checks import MOST_VARIABLES
+from mapmrf.model.graph import FactorGraph, Names
 
 #: Tolerance for the sums of rows: other rows are reported when they are read.
 _ROW_TOL = 1e-6

@@ -16,7 +16,7 @@ from mapmrf.formats.bayes import ConditionalTable, network_graph, rows_of, table
 from mapmrf.formats.files import read_bytes
 from mapmrf.formats.names import Allowed, fitting_names, names_replaced
 from mapmrf.formats.tokens import shown
-from mapmrf.graph import FactorGraph, Names
+from mapmrf.model.graph import FactorGraph, Names
 
 SUFFIXES = (".bif",)
 

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from mapmrf.errors import FormatError
-from mapmrf.memory import byte_count, machine_bytes, shown_bytes
+from mapmrf.model.memory import byte_count, machine_bytes, shown_bytes
 
 if TYPE_CHECKING:
     from mapmrf.formats.files import AnyPath

@@ -23,7 +23,7 @@ from mapmrf.formats.budget import charge
 from mapmrf.formats.files import replacing
 from mapmrf.formats.names import Allowed, fitting_names, names_replaced
 from mapmrf.formats.tokens import parse_numbers, shown
-from mapmrf.graph import FactorGraph, Names
+from mapmrf.model.graph import FactorGraph, Names
 
 SUFFIXES = (".cfn",)
 CONSTRAINTS = True

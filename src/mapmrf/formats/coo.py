@@ -30,7 +30,7 @@ from mapmrf.formats.quadratic import (
     terms_of,
 )
 from mapmrf.formats.tokens import read_text, shown
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 SUFFIXES = (".coo", ".bqm")
 WEIGHTS = True

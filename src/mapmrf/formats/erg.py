@@ -25,7 +25,7 @@ from mapmrf.formats.files import AnyPath, read_bytes
 from mapmrf.formats.names import Allowed, fitting_names, names_replaced
 from mapmrf.formats.quadratic import numbers_of
 from mapmrf.formats.tokens import NumberFile
-from mapmrf.graph import FactorGraph, Names
+from mapmrf.model.graph import FactorGraph, Names
 
 SUFFIXES = (".erg",)
 

@@ -19,7 +19,7 @@ from typing import IO, Any, cast
 
 from mapmrf.errors import FormatError
 from mapmrf.formats.budget import charge
-from mapmrf.outputs import whole_file
+from mapmrf.run.atomic_files import whole_file
 
 AnyPath = str | os.PathLike[str]
 
@@ -118,7 +118,7 @@ def _pieces(path: AnyPath, file: IO[bytes], what: str) -> bytes:
 
 @contextlib.contextmanager
 def replacing(path: AnyPath, *, keep: bool | None = None) -> Iterator[IO[bytes]]:
-    """Open a file for writing that replaces `path` once it is complete; see `mapmrf.outputs.whole_file`.
+    """Open a file for writing that replaces `path` once it is complete; see `mapmrf.run.atomic_files.whole_file`.
 
     The bytes are compressed according to the suffix.
 

@@ -19,7 +19,7 @@ from mapmrf.formats._listed import build_listed, keeps_list, shape_bounds, state
 from mapmrf.formats._tables import MOST_COUNT, Factors, check_states, last_fastest, table_offsets, table_sizes
 from mapmrf.formats.files import replacing
 from mapmrf.formats.tokens import NumberFile, parse_numbers, read_text
-from mapmrf.graph import FactorGraph, Names
+from mapmrf.model.graph import FactorGraph, Names
 
 SUFFIXES = (".fg",)
 

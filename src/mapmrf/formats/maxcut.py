@@ -28,7 +28,7 @@ from mapmrf.formats.quadratic import (
     terms_of,
 )
 from mapmrf.formats.tokens import NumberFile, read_text
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 SUFFIXES = (".mc", ".rudy")
 WEIGHTS = True

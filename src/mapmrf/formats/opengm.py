@@ -19,7 +19,7 @@ from mapmrf.formats._opengm_explicit import explicit_model
 from mapmrf.formats._tables import Factors, check_states
 from mapmrf.formats.budget import charge
 from mapmrf.formats.files import read_bytes, write_bytes
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 SUFFIXES = (".h5", ".hdf5")
 

@@ -16,7 +16,7 @@ from mapmrf.formats._tables import Factors, build
 from mapmrf.formats.budget import charge
 from mapmrf.formats.names import names_lost
 from mapmrf.formats.tokens import NumberFile, parse_numbers
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 MOST_VARIABLES = 2**27
 NUMBER = rb"([+-]?[0-9.][0-9.eE+-]*)"

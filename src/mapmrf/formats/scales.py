@@ -11,7 +11,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.errors import FormatError
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 #: Many programs cannot read the word ``-inf``: logs up to -FORBIDDEN (costs from FORBIDDEN) mean a forbidden entry.
 FORBIDDEN = 1e30

@@ -17,8 +17,8 @@ from mapmrf.arrays import Ints
 from mapmrf.errors import FormatError, GraphError, OptionError
 from mapmrf.formats.files import AnyPath, compression, read_bytes, write_bytes
 from mapmrf.formats.tokens import shown, whole_number
-from mapmrf.graph import FactorGraph
-from mapmrf.graph_checks import as_ints
+from mapmrf.model.checks import as_ints
+from mapmrf.model.graph import FactorGraph
 
 _BEGIN = b"-BEGIN-"
 _HEADER = b"MPE\n"

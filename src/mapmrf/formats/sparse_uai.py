@@ -21,7 +21,7 @@ from mapmrf.formats._tables import Factors
 from mapmrf.formats._tuples import Lists, listed, read_lists, shape_of, tuple_text, value_places
 from mapmrf.formats.files import replacing
 from mapmrf.formats.tokens import NumberFile, read_numbers, whole_range
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 SUFFIXES = (".suai",)
 CONSTRAINTS = True
@@ -129,7 +129,7 @@ def _written_lists(path: Path, graph: FactorGraph) -> tuple[FactorGraph, list[Wr
         if some is None:
             raise FormatError(
                 f"{path}: constraint {c} ({graph.constraints.names[c]}) is not a list of tuples; "
-                "mapmrf.rewriting.without_constraints(graph) has tables in its place"
+                "mapmrf.constraints.as_tables.without_constraints(graph) has tables in its place"
             )
         for each in some:
             if len(each.scope) == 1 and each.default == 0.0:

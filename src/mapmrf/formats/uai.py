@@ -24,7 +24,7 @@ from mapmrf.formats.files import plain_name, replacing
 from mapmrf.formats.sharing import first_equal
 from mapmrf.formats.tokens import NumberFile, read_numbers, whole_range
 from mapmrf.formats.uai_text import model_text
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 SUFFIXES = (".uai", ".LG", ".uai.LG")
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, ranges
 from mapmrf.formats.scales import WRITTEN_FORBIDDEN
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 _CHUNK = 1 << 16
 # 17 digits would spoil the round number for a forbidden configuration.

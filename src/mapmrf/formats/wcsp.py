@@ -26,7 +26,7 @@ from mapmrf.formats._wcsp_globals import WordFunction, constraints_of, split, te
 from mapmrf.formats.files import read_bytes, replacing
 from mapmrf.formats.names import names_lost
 from mapmrf.formats.tokens import NumberFile, parse_numbers
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 SUFFIXES = (".wcsp",)
 CONSTRAINTS = True

@@ -14,7 +14,7 @@ from mapmrf.formats.bayes import ConditionalTable, network_graph, table_size, wr
 from mapmrf.formats.files import read_bytes
 from mapmrf.formats.names import Allowed, fitting_names, names_replaced
 from mapmrf.formats.tokens import parse_numbers, shown
-from mapmrf.graph import FactorGraph, Names
+from mapmrf.model.graph import FactorGraph, Names
 
 SUFFIXES = (".xml", ".bifxml", ".xmlbif")
 

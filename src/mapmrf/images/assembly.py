@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets, short
 from mapmrf.errors import GraphError, OptionError
-from mapmrf.graph import FactorGraph
 from mapmrf.images.lattice import numbers
 from mapmrf.images.memory import model_bytes
 from mapmrf.images.smoothness import check_entries
-from mapmrf.memory import check_bytes
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.memory import check_bytes
 
 CHUNK = 1 << 14
 """Variables whose unaries are gathered together."""

@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.errors import GraphError, OptionError
-from mapmrf.graph_checks import as_ints
 from mapmrf.images.contrast import channels_for
 from mapmrf.images.lattice import Lattice, checked_mask, numbers
+from mapmrf.model.checks import as_ints
 
 CHUNK = 1 << 16
 """Samples processed together, to bound the memory."""

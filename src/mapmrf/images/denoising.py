@@ -14,7 +14,7 @@ from mapmrf.images.data_terms import unary_from_differences, without_data
 from mapmrf.images.grids import grid_model
 from mapmrf.images.lattice import Offset, checked_mask, checked_spacing, distance, neighbour_offsets, numbers
 from mapmrf.images.solving import GAP_TOLERANCE, TIME_LIMIT, LabelledImage, SolveOptions
-from mapmrf.method import Method
+from mapmrf.run.method import Method
 
 MAD = 0.6745
 """Median of the absolute value of a normal variable of standard deviation 1."""

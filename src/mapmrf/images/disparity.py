@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mapmrf.graph_checks import as_ints
 from mapmrf.images.contrast import channels_for, contrast_weights
 from mapmrf.images.grids import grid_model
 from mapmrf.images.lattice import Lattice, checked_mask
 from mapmrf.images.matching import unary_from_stereo
 from mapmrf.images.solving import GAP_TOLERANCE, TIME_LIMIT, LabelledImage, SolveOptions
-from mapmrf.method import Method
+from mapmrf.model.checks import as_ints
+from mapmrf.run.method import Method
 
 
 def stereo(

@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.errors import GraphError, OptionError
-from mapmrf.graph import FactorGraph
 from mapmrf.images.assembly import PairTerms, UnaryTerms, as_given, checked_prices
 from mapmrf.images.contrast import ContrastRule, channels_for, split_pairs
 from mapmrf.images.lattice import (
@@ -26,7 +25,8 @@ from mapmrf.images.lattice import (
     pairs_at,
 )
 from mapmrf.images.smoothness import base_table
-from mapmrf.result import Result
+from mapmrf.model.graph import FactorGraph
+from mapmrf.run.result import Result
 
 Weight = float | Mapping[Offset, ArrayLike]
 """One weight for all pairs of neighbours, or for every offset (rows, columns) a number or an array of one per pair."""

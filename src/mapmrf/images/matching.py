@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.errors import GraphError, OptionError
-from mapmrf.graph_checks import as_ints
 from mapmrf.images.contrast import channels_last, finite_inside
+from mapmrf.model.checks import as_ints
 
 Matching = Literal["absolute", "census"]
 MAX_CENSUS = 7

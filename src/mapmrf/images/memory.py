@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from mapmrf.errors import GraphError, UnknownName
 from mapmrf.images.lattice import neighbour_offsets, pairs_at
-from mapmrf.memory import PROGRAM, check_bytes, shown_bytes
+from mapmrf.model.memory import PROGRAM, check_bytes, shown_bytes
 
 BUILD_PER_PIXEL = 28
 """Temporary bytes per pixel for building: its index, and its colour as 64-bit floats."""

@@ -7,8 +7,6 @@ from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.errors import GraphError, OptionError
-from mapmrf.graph import FactorGraph
-from mapmrf.graph_checks import as_ints
 from mapmrf.images.assembly import checked_prices
 from mapmrf.images.colours import kmeans, unary_from_seeds
 from mapmrf.images.contrast import channels_for, channels_last, contrast_weights, finite_inside
@@ -16,7 +14,9 @@ from mapmrf.images.data_terms import unary_from_differences
 from mapmrf.images.grids import grid_model, to_image
 from mapmrf.images.lattice import Lattice, checked_mask
 from mapmrf.images.solving import GAP_TOLERANCE, TIME_LIMIT, LabelledImage, SolveOptions
-from mapmrf.method import Method
+from mapmrf.model.checks import as_ints
+from mapmrf.model.graph import FactorGraph
+from mapmrf.run.method import Method
 
 SAMPLE = 50_000
 """Approximate number of pixels that are grouped by colour."""

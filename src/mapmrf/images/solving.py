@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mapmrf.arrays import Bools, Floats, Ints
-from mapmrf.graph import FactorGraph
 from mapmrf.images.grids import to_image
-from mapmrf.method import Method
-from mapmrf.result import Result
-from mapmrf.solver import solve
+from mapmrf.model.graph import FactorGraph
+from mapmrf.run.method import Method
+from mapmrf.run.result import Result
+from mapmrf.run.solve import solve
 
 TIME_LIMIT = 30.0
 """Default time limit of a one-call function, in seconds."""

@@ -11,8 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from mapmrf.arrays import Floats, Ints, short
 from mapmrf.errors import GraphError, OptionError
-from mapmrf.graph import FactorGraph
-from mapmrf.graph_checks import as_ints
 from mapmrf.images.assembly import PairTerms, UnaryTerms, as_given, checked_prices
 from mapmrf.images.contrast import ContrastRule, channels_for, split_pairs
 from mapmrf.images.lattice import (
@@ -25,7 +23,9 @@ from mapmrf.images.lattice import (
     pairs_at,
 )
 from mapmrf.images.smoothness import base_table
-from mapmrf.result import Result
+from mapmrf.model.checks import as_ints
+from mapmrf.model.graph import FactorGraph
+from mapmrf.run.result import Result
 
 Contrast = Literal["borders", "regions"]
 

@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.compilation.jit import bare
 from mapmrf.kernels.factor_tables import weight_of
-from mapmrf.kernels.jit import bare
 
 LEGAL = -1
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mapmrf.arrays import Floats
-from mapmrf.kernels.jit import inlined
+from mapmrf.compilation.jit import inlined
 
 
 @inlined

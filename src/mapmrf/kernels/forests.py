@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mapmrf.arrays import Bools, Ints
-from mapmrf.kernels.jit import bare, inlined
+from mapmrf.compilation.jit import bare, inlined
 
 
 @inlined

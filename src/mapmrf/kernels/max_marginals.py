@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.kernels.jit import inlined
+from mapmrf.compilation.jit import inlined
 
 
 class FactorScratch(NamedTuple):

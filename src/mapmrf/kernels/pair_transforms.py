@@ -1,7 +1,7 @@
 """Messages through structured pairs in linear time: ``out[l] = max_k (h[k] - g(|k - l|))``.
 
-The forms of ``g`` are those of `mapmrf.pair_forms`; all of them are symmetric, so one transform serves both directions.
-Row and column parts are left to the caller. Entries of `h` are finite or -inf.
+The forms of ``g`` are those of `mapmrf.model.structured_pairs`; all of them are symmetric, so one transform serves both
+directions. Row and column parts are left to the caller. Entries of `h` are finite or -inf.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.kernels.jit import inlined
-from mapmrf.pair_forms import LINEAR, POTTS, PairForms
+from mapmrf.compilation.jit import inlined
+from mapmrf.model.structured_pairs import LINEAR, POTTS, PairForms
 
 
 class PairForm(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mapmrf.kernels.jit import inlined
+from mapmrf.compilation.jit import inlined
 
 Bits = NDArray[np.uint64]
 

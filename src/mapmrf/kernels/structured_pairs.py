@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats
-from mapmrf.kernels.jit import inlined
+from mapmrf.compilation.jit import inlined
 from mapmrf.kernels.max_marginals import FactorScratch
 from mapmrf.kernels.pair_transforms import Envelope, PairForm, pair_form, transform
-from mapmrf.pair_forms import NO_FORM, PairForms
+from mapmrf.model.structured_pairs import NO_FORM, PairForms
 
 
 class StructuredPairs(NamedTuple):
@@ -23,7 +23,7 @@ class StructuredPairs(NamedTuple):
     Attributes
     ----------
     forms
-        See `mapmrf.pair_forms`.
+        See `mapmrf.model.structured_pairs`.
     shifted : (largest number of states,)
         `given` of one variable, with the row or column part of a table added.
     envelope

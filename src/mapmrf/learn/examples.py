@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.bridges.pystruct import state_losses
 from mapmrf.errors import GraphError, OptionError
-from mapmrf.graph import FactorGraph
 from mapmrf.learn.features import LinearModel
+from mapmrf.model.checks import as_array
+from mapmrf.model.graph import FactorGraph
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,3 +111,37 @@ def check_examples(examples: Sequence[Example]) -> int:
         found = f"models of {sorted(sizes)} weights" if sizes else "no examples"
         raise OptionError(f"{found}, expected examples with the same number of weights")
     return sizes.pop()
+
+
+def state_losses(graph: FactorGraph, truth: Ints, loss: ArrayLike | Sequence[ArrayLike] | None) -> Floats:
+    """The loss of every state of every variable, laid out like `theta_v`; `loss` as in `loss_augmented`.
+
+    Examples
+    --------
+    >>> import numpy as np, mapmrf
+    >>> state_losses(mapmrf.FactorGraph.from_tables([2, 3], [], []), np.array([1, 0]), None).tolist()
+    [1.0, 0.0, 0.0, 1.0, 1.0]
+    """
+    rows = np.ones(graph.n_vars) if loss is None else _rows(loss)
+    if isinstance(rows, np.ndarray) and rows.shape == graph.card.shape:
+        found = np.repeat(rows, graph.card)
+        found[graph.var_ptr[:-1] + truth] = 0.0
+        return found
+    if len(rows) != graph.n_vars:
+        raise GraphError(f"loss of {len(rows)} variables, expected {graph.n_vars}")
+    sizes = np.array([row.size if row.ndim == 1 else -1 for row in rows], dtype=np.int64)
+    wrong = np.flatnonzero(sizes != graph.card)
+    if len(wrong):
+        i = wrong[0]
+        raise GraphError(
+            f"loss of variable {i} has shape {rows[i].shape}, expected a number for each of {graph.card[i]} states"
+        )
+    return np.concatenate(rows)
+
+
+def _rows(loss: Any) -> Floats | list[Floats]:
+    """One array if all variables have the same number of entries, else an array for each."""
+    try:
+        return np.atleast_1d(as_array(loss, "loss"))
+    except GraphError:
+        return [as_array(row, f"loss of variable {i}") for i, row in enumerate(loss)]

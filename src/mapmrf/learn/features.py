@@ -11,9 +11,9 @@ from scipy import sparse
 
 from mapmrf.arrays import Floats, Ints, short
 from mapmrf.errors import GraphError
-from mapmrf.graph import FactorGraph
-from mapmrf.graph_builders import checked_edges
-from mapmrf.graph_checks import as_array
+from mapmrf.model.builders import checked_edges
+from mapmrf.model.checks import as_array
+from mapmrf.model.graph import FactorGraph
 
 
 @dataclass(frozen=True, eq=False)

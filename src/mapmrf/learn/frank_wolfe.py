@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mapmrf import interrupts
 from mapmrf.arrays import Floats, segment_max
 from mapmrf.errors import OptionError
 from mapmrf.learn.examples import Example, check_examples
 from mapmrf.learn.hinge import Hinge, hinge_loss
+from mapmrf.learn.inference import QUICK, Inference
 from mapmrf.learn.training import Trained, TrainingCallback, TrainingLog, TrainingPoint
-from mapmrf.quick import QUICK, Inference
-from mapmrf.result import Result
+from mapmrf.run import interrupts
+from mapmrf.run.result import Result
 
 MOVES = 10
 """Number of moves of an example's part of the dual after inference, which takes much longer."""

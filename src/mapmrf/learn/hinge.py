@@ -8,9 +8,9 @@ from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.learn.examples import Example
-from mapmrf.quick import QUICK, Inference, infer
-from mapmrf.result import Result, Status
-from mapmrf.solver import Initial
+from mapmrf.learn.inference import QUICK, Inference, infer
+from mapmrf.run.result import Result, Status
+from mapmrf.run.solve import Initial
 
 
 class Hinge(NamedTuple):
@@ -56,8 +56,8 @@ def hinge_loss(
     weights : (n_weights,)
         Where to evaluate.
     inference
-        How the most violated labelling is found: ``"quick"`` (`mapmrf.quick.solve_quickly`), a method, a name with
-        options, or a method object.
+        How the most violated labelling is found: ``"quick"`` (`mapmrf.learn.inference.solve_quickly`), a
+        method, a name with options, or a method object.
     initial : (n_vars,) or Result
         A labelling, or the `result` of an earlier call, to start from.
     seed

@@ -10,11 +10,11 @@ from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Floats
 from mapmrf.errors import OptionError
-from mapmrf.graph import FactorGraph
 from mapmrf.learn.examples import Example
-from mapmrf.quick import QUICK, Inference, infer
-from mapmrf.result import Result
-from mapmrf.solver import Initial
+from mapmrf.learn.inference import QUICK, Inference, infer
+from mapmrf.model.graph import FactorGraph
+from mapmrf.run.result import Result
+from mapmrf.run.solve import Initial
 
 
 class Likelihood(NamedTuple):

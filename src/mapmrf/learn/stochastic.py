@@ -8,15 +8,15 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from mapmrf import interrupts
 from mapmrf.arrays import Floats
 from mapmrf.errors import OptionError
 from mapmrf.learn.examples import Example, check_examples
 from mapmrf.learn.hinge import hinge_loss
+from mapmrf.learn.inference import QUICK, Inference
 from mapmrf.learn.likelihood import log_likelihood
 from mapmrf.learn.training import Trained, TrainingCallback, TrainingLog, TrainingPoint
-from mapmrf.quick import QUICK, Inference
-from mapmrf.result import Result, Status
+from mapmrf.run import interrupts
+from mapmrf.run.result import Result, Status
 
 Target = Literal["hinge", "likelihood"]
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mapmrf import interrupts
 from mapmrf.arrays import Floats
-from mapmrf.graph import FactorGraph
 from mapmrf.learn.features import LinearModel
-from mapmrf.quick import QUICK, Inference, infer
-from mapmrf.result import Result
+from mapmrf.learn.inference import QUICK, Inference, infer
+from mapmrf.model.graph import FactorGraph
+from mapmrf.run import interrupts
+from mapmrf.run.result import Result
 
 
 class TrainingPoint(NamedTuple):

@@ -5,14 +5,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mapmrf.method import Method
+    from mapmrf.run.method import Method
 
 
 class _Callable(ModuleType):
     """Make the package callable: importing it hides the function `mapmrf.methods`, so it answers to the same call."""
 
     def __call__(self) -> "dict[str, type[Method]]":
-        from mapmrf.registry import methods
+        from mapmrf.run.registry import methods
 
         return methods()
 

@@ -9,21 +9,21 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, segment_argmax
-from mapmrf.dual_state import DualState
 from mapmrf.engines.admm.branching import BranchingOptions, Tree
 from mapmrf.engines.admm.forest_qp import MAX_STATES
 from mapmrf.engines.admm.hardening import harden, impossible
 from mapmrf.engines.admm.relaxation import ADMMRelaxation, RelaxationOptions
 from mapmrf.engines.admm.warm_start import load_multipliers, save_multipliers
 from mapmrf.engines.moves.counted_search import CountedSearch
-from mapmrf.gap import is_closed
-from mapmrf.graph import FactorGraph
-from mapmrf.incumbent import Incumbent
-from mapmrf.method import Answer, Method, Progress, Start
-from mapmrf.options import check_above, check_at_least, check_choice, check_within
-from mapmrf.polytope import dense, integral
-from mapmrf.problem import Problem
-from mapmrf.result import Status
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.polytope import dense, integral
+from mapmrf.model.problem import Problem
+from mapmrf.run.dual_state import DualState
+from mapmrf.run.gap import is_closed
+from mapmrf.run.incumbent import Incumbent
+from mapmrf.run.method import Answer, Method, Progress, Start
+from mapmrf.run.options import check_above, check_at_least, check_choice, check_within
+from mapmrf.run.result import Status
 
 STEP_WORK = 2_000_000
 """Table entries touched per step: some tens of milliseconds."""

@@ -11,12 +11,12 @@ import numpy as np
 from mapmrf.engines.messages.passes_kernels import AT_REST, INFEASIBLE, PassStopping
 from mapmrf.engines.messages.smoothing import SmoothedRun
 from mapmrf.engines.messages.visit_order import VariableOrder, VisitOrder
-from mapmrf.feasible import REPAIR_SECONDS, find_feasible
-from mapmrf.method import Answer, Method, Progress, Start
-from mapmrf.options import check_above, check_at_least, check_choice
-from mapmrf.polytope import integral
-from mapmrf.problem import Problem
-from mapmrf.result import Status
+from mapmrf.model.polytope import integral
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Answer, Method, Progress, Start
+from mapmrf.run.options import check_above, check_at_least, check_choice
+from mapmrf.run.repair import REPAIR_SECONDS, find_feasible
+from mapmrf.run.result import Status
 
 STEP_WORK = 4_000_000
 """Approximate number of table entries processed per step: a few milliseconds."""

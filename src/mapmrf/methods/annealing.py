@@ -10,11 +10,11 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.engines.moves.annealing import AnnealingSweeps, new_sweeps
 from mapmrf.engines.moves.flip_state import local_scale
-from mapmrf.incumbent import Incumbent
-from mapmrf.method import Answer, Method, Progress, Start
-from mapmrf.options import check_above, check_at_least, check_choice
-from mapmrf.problem import Problem
-from mapmrf.result import Status
+from mapmrf.model.problem import Problem
+from mapmrf.run.incumbent import Incumbent
+from mapmrf.run.method import Answer, Method, Progress, Start
+from mapmrf.run.options import check_above, check_at_least, check_choice
+from mapmrf.run.result import Status
 
 Rule = Literal["metropolis", "heat_bath"]
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from mapmrf.arrays import Ints
 from mapmrf.engines.moves.blocks import PER_VARIABLE, BlockMoves
-from mapmrf.method import Answer, Method, Progress, Start
-from mapmrf.options import check_at_least
-from mapmrf.problem import Problem
-from mapmrf.result import Status
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Answer, Method, Progress, Start
+from mapmrf.run.options import check_at_least
+from mapmrf.run.result import Status
 
 REGION = 50_000
 """Maximum number of variables from which a block is chosen: planning it takes some tenths of a second."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from mapmrf.engines.messages.max_product import ForestWeights
 from mapmrf.engines.messages.message_passing import Decoding, MessagePassing, ScheduleName
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mapmrf.engines.moves.chains import ChainSearch
-from mapmrf.method import Answer, Method, Progress, Start
-from mapmrf.options import check_at_least
-from mapmrf.problem import Problem
-from mapmrf.result import Status
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Answer, Method, Progress, Start
+from mapmrf.run.options import check_at_least
+from mapmrf.run.result import Status
 
 STEP_ENTRIES = 4_000_000
 """Maximum number of table entries read per step: some 20 ms."""

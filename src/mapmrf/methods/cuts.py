@@ -32,15 +32,15 @@ from mapmrf.engines.program.scip import solve_by_scip
 from mapmrf.engines.program.solver_run import BranchTask, SolverOutcome, SolverRun
 from mapmrf.engines.program.spin_planes import SpinPlanes
 from mapmrf.engines.reduction.simplify import Simplified, simplify
-from mapmrf.granularity import Granularity
-from mapmrf.graph import FactorGraph
-from mapmrf.incumbent import Incumbent
-from mapmrf.method import Answer, PhasedRun, Phases, Progress, Start
 from mapmrf.methods.lslp import LSLP
-from mapmrf.options import check_above, check_at_least, check_choice
-from mapmrf.polytope import dual_bound
-from mapmrf.problem import Problem
-from mapmrf.result import Status
+from mapmrf.model.granularity import Granularity
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.polytope import dual_bound
+from mapmrf.model.problem import Problem
+from mapmrf.run.incumbent import Incumbent
+from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
+from mapmrf.run.options import check_above, check_at_least, check_choice
+from mapmrf.run.result import Status
 
 log = logging.getLogger("mapmrf")
 

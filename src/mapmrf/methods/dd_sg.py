@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
-from mapmrf.dual_state import DualState
 from mapmrf.engines.decomposition import subgradient_kernels as kernels
 from mapmrf.engines.decomposition.subgradient import DescentOptions, SubgradientDescent
 from mapmrf.engines.decomposition.subproblems import Decomposition
 from mapmrf.errors import OptionError
-from mapmrf.method import Answer, Method, Progress, Start
-from mapmrf.options import check_above, check_at_least, check_choice
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
+from mapmrf.run.dual_state import DualState
+from mapmrf.run.method import Answer, Method, Progress, Start
+from mapmrf.run.options import check_above, check_at_least, check_choice
 
 Parts = Literal["trees", "factors"]
 StepRule = Literal["level", "polyak", "diminishing"]

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from mapmrf.arrays import Bools, Ints
 from mapmrf.constraints import ConstraintKind, Constraints
 from mapmrf.constraints.counters import counter_of, gains_of, worth_of
-from mapmrf.graph import FactorGraph
-from mapmrf.incumbent import Incumbent
-from mapmrf.method import Answer, Method, Progress, Start
-from mapmrf.options import check_at_least
-from mapmrf.problem import Problem
-from mapmrf.result import Status
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.problem import Problem
+from mapmrf.run.incumbent import Incumbent
+from mapmrf.run.method import Answer, Method, Progress, Start
+from mapmrf.run.options import check_at_least
+from mapmrf.run.result import Status
 
 BLOCK = 2**14
 """Maximum number of labellings evaluated at once."""

@@ -8,10 +8,10 @@ from typing import ClassVar, Literal, get_args
 
 from mapmrf.engines.flow.expansion import LabelMoves
 from mapmrf.engines.flow.fusion_move import why_no_fusion
-from mapmrf.method import Answer, Method, Progress, Start
-from mapmrf.options import check_at_least, check_choice
-from mapmrf.problem import Problem
-from mapmrf.result import Status
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Answer, Method, Progress, Start
+from mapmrf.run.options import check_at_least, check_choice
+from mapmrf.run.result import Status
 
 LabelMove = Literal["expansion", "swap"]
 

@@ -10,10 +10,10 @@ import numpy as np
 from mapmrf.arrays import segment_argmax
 from mapmrf.engines.moves.ascent import Ascent
 from mapmrf.engines.moves.counted_search import CountedAscent
-from mapmrf.method import Answer, Method, Progress, Start
-from mapmrf.options import check_at_least, check_choice
-from mapmrf.problem import Problem
-from mapmrf.result import Status
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Answer, Method, Progress, Start
+from mapmrf.run.options import check_at_least, check_choice
+from mapmrf.run.result import Status
 
 Init = Literal["unary", "zeros"]
 

@@ -11,11 +11,11 @@ import numpy as np
 from mapmrf.arrays import segment_argmax
 from mapmrf.engines.admm.box import BoxProgram
 from mapmrf.engines.admm.box_kernels import BOX, BoxIterates, BoxRecord, BoxScratch, Labellings, iterate_box
-from mapmrf.method import Answer, Method, Progress, Start
-from mapmrf.options import check_above, check_at_least, check_choice
-from mapmrf.polytope import integral
-from mapmrf.problem import Problem
-from mapmrf.result import Status
+from mapmrf.model.polytope import integral
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Answer, Method, Progress, Start
+from mapmrf.run.options import check_above, check_at_least, check_choice
+from mapmrf.run.result import Status
 
 STEP_WORK = 12_000_000
 """Table entries touched per step: some tens of milliseconds."""

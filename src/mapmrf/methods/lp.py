@@ -16,14 +16,14 @@ from mapmrf.engines.program.highs import LPRelaxation
 from mapmrf.engines.program.loading import highs_failure
 from mapmrf.engines.program.local_polytope import LocalPolytope
 from mapmrf.engines.program.solver_run import SolverOutcome
-from mapmrf.footprints import Sizes
-from mapmrf.graph import FactorGraph
-from mapmrf.memory import shown_bytes
-from mapmrf.method import Answer, Method, Progress, Start
-from mapmrf.options import check_at_least, check_choice
-from mapmrf.polytope import dual_bound
-from mapmrf.problem import Problem
-from mapmrf.result import Status
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.memory import shown_bytes
+from mapmrf.model.polytope import dual_bound
+from mapmrf.model.problem import Problem
+from mapmrf.run.footprints import Sizes
+from mapmrf.run.method import Answer, Method, Progress, Start
+from mapmrf.run.options import check_at_least, check_choice
+from mapmrf.run.result import Status
 
 log = logging.getLogger("mapmrf")
 

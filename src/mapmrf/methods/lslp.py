@@ -9,8 +9,6 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, segment_argmax
-from mapmrf.checkpoints import Snapshot
-from mapmrf.dual_state import DualState
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.engine_state import engine_state, restore_engine, restore_run, run_state
 from mapmrf.engines.admm.forest_qp import MAX_STATES
@@ -25,14 +23,16 @@ from mapmrf.engines.admm.warm_start import load_multipliers, save_multipliers
 from mapmrf.engines.messages.climbing import ClimbingIncumbent, CountedIncumbent
 from mapmrf.engines.messages.message_passing import MessageRun
 from mapmrf.engines.moves.chains import ChainSearch
-from mapmrf.feasible import find_feasible
-from mapmrf.incumbent import Incumbent
-from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.methods.bp import BP
-from mapmrf.options import check_above, check_at_least, check_choice
-from mapmrf.polytope import integral
-from mapmrf.problem import Problem
-from mapmrf.result import Status
+from mapmrf.model.polytope import integral
+from mapmrf.model.problem import Problem
+from mapmrf.run.checkpoints import Snapshot
+from mapmrf.run.dual_state import DualState
+from mapmrf.run.incumbent import Incumbent
+from mapmrf.run.method import Answer, Method, Progress, Start
+from mapmrf.run.options import check_above, check_at_least, check_choice
+from mapmrf.run.repair import find_feasible
+from mapmrf.run.result import Status
 
 
 class Preset(NamedTuple):

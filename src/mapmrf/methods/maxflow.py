@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mapmrf.engines.flow.cut_model import CutModel, why_no_cut
-from mapmrf.method import Answer, Method, Progress, Start
-from mapmrf.options import check_at_least
-from mapmrf.problem import Problem
-from mapmrf.result import Status
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Answer, Method, Progress, Start
+from mapmrf.run.options import check_at_least
+from mapmrf.run.result import Status
 
 STEP_WORK = 3_000_000
 """Approximate number of arcs examined per step: some 30 ms."""

@@ -14,10 +14,10 @@ from mapmrf.engines.messages.clusters import Clusters
 from mapmrf.engines.messages.clusters_kernels import Cycle
 from mapmrf.engines.messages.cycles import ClusterSearch
 from mapmrf.engines.messages.mplp import ROUND_OFF, Dual, DualDescent, FactorOrder, PassDirection
-from mapmrf.method import Answer, PhasedRun, Phases, Progress, Start
-from mapmrf.options import check_above, check_at_least, check_choice
-from mapmrf.problem import Problem
-from mapmrf.result import Status
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
+from mapmrf.run.options import check_above, check_at_least, check_choice
+from mapmrf.run.result import Status
 
 FLOOR = 1e-7
 """Share of the gap by which a cluster must lower the bound at once to be added."""

@@ -16,11 +16,11 @@ from mapmrf.engines.flow.improvement import Improvement
 from mapmrf.engines.flow.roof_duality import RoofDual, relax, why_no_roof
 from mapmrf.engines.flow.roof_duality_kernels import UNDECIDED
 from mapmrf.engines.moves.ascent import Ascent
-from mapmrf.incumbent import Incumbent
-from mapmrf.method import Answer, PhasedRun, Phases, Progress, Start
-from mapmrf.options import check_at_least
-from mapmrf.problem import Problem
-from mapmrf.result import Status
+from mapmrf.model.problem import Problem
+from mapmrf.run.incumbent import Incumbent
+from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
+from mapmrf.run.options import check_at_least
+from mapmrf.run.result import Status
 
 STEP_WORK = 3_000_000
 """Approximate number of arcs examined per step: some 30 ms."""

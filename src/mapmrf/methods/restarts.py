@@ -12,11 +12,11 @@ from mapmrf.engines.moves.crossover import Crossover
 from mapmrf.engines.moves.flip_state import local_scale
 from mapmrf.engines.moves.flips import FlipSearch
 from mapmrf.engines.moves.kicks import BlockKicks, ChainKicks, FlipKicks
-from mapmrf.incumbent import Incumbent
-from mapmrf.method import Answer, Method, Progress, Start
-from mapmrf.options import check_at_least, check_choice
-from mapmrf.problem import Problem
-from mapmrf.result import Status
+from mapmrf.model.problem import Problem
+from mapmrf.run.incumbent import Incumbent
+from mapmrf.run.method import Answer, Method, Progress, Start
+from mapmrf.run.options import check_at_least, check_choice
+from mapmrf.run.result import Status
 
 Move = Literal["flips", "chains", "blocks"]
 

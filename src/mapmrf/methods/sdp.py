@@ -15,12 +15,12 @@ from mapmrf.engines.spins.couplings import CoupledSpins
 from mapmrf.engines.spins.plain_bound import PlainBound
 from mapmrf.engines.spins.search import SpinSearch
 from mapmrf.engines.spins.tree import SpinTree
-from mapmrf.graph import FactorGraph
-from mapmrf.incumbent import Incumbent
-from mapmrf.method import Answer, PhasedRun, Phases, Progress, Start
-from mapmrf.options import check_at_least
-from mapmrf.problem import Problem
-from mapmrf.result import Status
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.problem import Problem
+from mapmrf.run.incumbent import Incumbent
+from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
+from mapmrf.run.options import check_at_least
+from mapmrf.run.result import Status
 
 PER_SQUARE, PER_EDGE = 20.0, 75.0
 """Bytes per pair of variables, and per edge of the factor graph: measured by benches/footprints.py."""

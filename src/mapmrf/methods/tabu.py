@@ -13,11 +13,11 @@ from mapmrf.engines.moves.counted_search import CountedSearch
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.engines.spins.couplings import CoupledSpins
 from mapmrf.engines.spins.search import SpinSearch
-from mapmrf.incumbent import Incumbent
-from mapmrf.method import Answer, PhasedRun, Phases, Progress, Start
-from mapmrf.options import check_at_least
-from mapmrf.problem import Problem
-from mapmrf.result import Status
+from mapmrf.model.problem import Problem
+from mapmrf.run.incumbent import Incumbent
+from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
+from mapmrf.run.options import check_at_least
+from mapmrf.run.result import Status
 
 STEP_STATES = 1_000_000
 """States examined per step: some 20 ms."""

@@ -15,10 +15,10 @@ from mapmrf.arrays import Ints
 from mapmrf.engines.program.toulbar2_costs import WholeCosts
 from mapmrf.engines.program.toulbar2_process import Toulbar2Message, Toulbar2Process, packed
 from mapmrf.errors import MapMRFError, OptionError
-from mapmrf.method import Answer, Method, Progress, Start
-from mapmrf.options import check_at_least, check_choice
-from mapmrf.problem import Problem
-from mapmrf.result import Status
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Answer, Method, Progress, Start
+from mapmrf.run.options import check_at_least, check_choice
+from mapmrf.run.result import Status
 
 log = logging.getLogger("mapmrf")
 

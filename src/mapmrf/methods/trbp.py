@@ -11,9 +11,9 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.messages.max_product import ForestWeights, Tour
 from mapmrf.engines.messages.message_passing import Decoding, MessagePassing, ScheduleName
 from mapmrf.kernels.forests import grow_forest
-from mapmrf.options import check_at_least, check_choice
-from mapmrf.problem import Problem
-from mapmrf.supervision import check_awaited
+from mapmrf.model.problem import Problem
+from mapmrf.run.calls import check_awaited
+from mapmrf.run.options import check_at_least, check_choice
 
 Weighting = Literal["forests", "uniform", "degree"]
 

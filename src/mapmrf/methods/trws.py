@@ -6,19 +6,19 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, get_args
 
-from mapmrf.arrayfile import Array, put_back
-from mapmrf.checkpoints import Snapshot
-from mapmrf.dual_state import MOST_NUMBERS, DualState
 from mapmrf.engines.messages.passes import SequentialPasses
 from mapmrf.engines.messages.passes_kernels import AT_REST, INFEASIBLE, PassFigures, PassStopping
 from mapmrf.engines.messages.srmp import TablePasses
 from mapmrf.engines.messages.trws_labels import LabelPasses, fits_pairs
 from mapmrf.engines.messages.trws_pairs import SpinPasses, fits_spins
 from mapmrf.engines.messages.visit_order import VariableOrder, VisitOrder
-from mapmrf.method import Answer, Method, Progress, Start
-from mapmrf.options import check_at_least, check_choice
-from mapmrf.problem import Problem
-from mapmrf.result import Status
+from mapmrf.model.problem import Problem
+from mapmrf.run.array_files import Array, put_back
+from mapmrf.run.checkpoints import Snapshot
+from mapmrf.run.dual_state import MOST_NUMBERS, DualState
+from mapmrf.run.method import Answer, Method, Progress, Start
+from mapmrf.run.options import check_at_least, check_choice
+from mapmrf.run.result import Status
 
 STEP_WORK = 4_000_000
 """Approximate number of table entries processed per step: a few milliseconds."""

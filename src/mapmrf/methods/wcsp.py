@@ -19,11 +19,11 @@ from mapmrf.engines.reduction.components import solve_small, split
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.engines.soft_consistency.network import ModelNetwork
 from mapmrf.engines.soft_consistency.search import SoftSearch
-from mapmrf.incumbent import Incumbent
-from mapmrf.method import Answer, PhasedRun, Phases, Progress, Start
-from mapmrf.options import check_at_least
-from mapmrf.problem import Problem
-from mapmrf.result import Status
+from mapmrf.model.problem import Problem
+from mapmrf.run.incumbent import Incumbent
+from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
+from mapmrf.run.options import check_at_least
+from mapmrf.run.result import Status
 
 MOST_ENTRIES = 2.0**22
 """Maximum number of table entries for which components are eliminated instead of searched: some tens of

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mapmrf.curves import Run, column, points_of, view
 from mapmrf.errors import OptionError
+from mapmrf.plots.curves import Run, column, points_of, view
 from mapmrf.plots.style import CYCLE, INK, beside, heading, literal, new_figure, plain_axes
-from mapmrf.result import Result, TracePoint
+from mapmrf.run.result import Result, TracePoint
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

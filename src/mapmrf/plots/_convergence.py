@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mapmrf.curves import Over, Run, axis_of, column, phases, points_of, view
+from mapmrf.plots.curves import Over, Run, axis_of, column, phases, points_of, view
 from mapmrf.plots.style import BLUE, GREEN, INK, MUTED, PURPLE, VERMILION, beside, new_figure, plain_axes
-from mapmrf.result import Result, TracePoint
+from mapmrf.run.result import Result, TracePoint
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,7 +32,7 @@ def convergence(run: Run, *, over: Over | None = None, title: str | None = None)
     Parameters
     ----------
     run
-        A result, or a trace such as `mapmrf.result.read_trace` returns.
+        A result, or a trace such as `mapmrf.run.result.read_trace` returns.
     over
         Horizontal axis: ``"iterations"`` or ``"seconds"``. By default iterations, unless they hardly change.
     title

@@ -10,12 +10,12 @@ from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.errors import GraphError
-from mapmrf.graph import FactorGraph
-from mapmrf.pictures import colours
+from mapmrf.model.graph import FactorGraph
 from mapmrf.plots._lattice import lattice_shape, neighbours
 from mapmrf.plots._places import FactorGraphLayout, PrimalLayout, factor_graph_layout, primal_layout
+from mapmrf.plots.pictures import colours
 from mapmrf.plots.style import INK, MOST_SQUARES, MUTED, VERMILION, heading, label_bar, literal, new_figure, shade
-from mapmrf.result import Result
+from mapmrf.run.result import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,11 +8,11 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.errors import GraphError
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.polytope import TOLERANCE, Kind, KindFractions, describe
 from mapmrf.plots._lattice import lattice_shape
 from mapmrf.plots.style import BLUE, ORANGE, heading, new_figure, squares
-from mapmrf.polytope import TOLERANCE, Kind, KindFractions, describe
-from mapmrf.result import Result
+from mapmrf.run.result import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,7 +62,7 @@ def kinds(
 
 
 def kinds_of(graph: FactorGraph, mu_v: Floats) -> Ints:
-    """The index in `NAMES` of every variable's kind, by the tolerance of `mapmrf.polytope`."""
+    """The index in `NAMES` of every variable's kind, by the tolerance of `mapmrf.model.polytope`."""
     if mu_v.shape != graph.theta_v.shape:
         raise GraphError(f"mu_v has {mu_v.size} entries, expected {graph.theta_v.size}: it belongs to another model")
     if graph.n_vars == 0:

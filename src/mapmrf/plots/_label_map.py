@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.errors import GraphError, OptionError
-from mapmrf.pictures import colours
+from mapmrf.plots.pictures import colours
 from mapmrf.plots.style import MOST_SQUARES, heading, label_bar, literal, new_figure, shade, squares
-from mapmrf.result import Result
+from mapmrf.run.result import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapmrf.arrays import Ints
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 WHOLE = 0.75
 """Share of the pairs of neighbours that a lattice must have: some may be removed by conditioning."""

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapmrf.arrays import Floats
-from mapmrf.certainty import MaxMarginals
 from mapmrf.errors import GraphError
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 from mapmrf.plots._lattice import lattice_shape
 from mapmrf.plots.style import BLUE, SKY, VERMILION, heading, new_figure, plain_axes
-from mapmrf.result import Result
+from mapmrf.questions.max_marginals import MaxMarginals
+from mapmrf.run.result import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

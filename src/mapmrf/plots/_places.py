@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 from mapmrf.plots._lattice import neighbours
 from mapmrf.plots._layout import node_layout
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mapmrf.pictures import colours
+from mapmrf.plots.pictures import colours
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,8 +8,8 @@ import numpy as np
 
 from mapmrf.arrays import Floats
 from mapmrf.errors import GraphError, OptionError
-from mapmrf.graph import FactorGraph
-from mapmrf.quick import QUICK, Inference
+from mapmrf.learn.inference import QUICK, Inference
+from mapmrf.model.graph import FactorGraph
 from mapmrf.torch.local_polytope import LocalSparseMAP
 from mapmrf.torch.models import StructureSolver
 from mapmrf.torch.smoothing import LayerSmoothing, Mode

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from mapmrf.arrays import Floats
-from mapmrf.dual_state import DualState
 from mapmrf.engines.admm.quadratic import solve_quadratic, table_sums
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
+from mapmrf.run.dual_state import DualState
 from mapmrf.torch.models import StructureSolver
 
 STEP = 1e-3

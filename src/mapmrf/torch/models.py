@@ -9,10 +9,10 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.errors import GraphError
-from mapmrf.graph import FactorGraph
 from mapmrf.learn.features import potential_counts
-from mapmrf.quick import Inference, infer
-from mapmrf.result import Result
+from mapmrf.learn.inference import Inference, infer
+from mapmrf.model.graph import FactorGraph
+from mapmrf.run.result import Result
 
 
 class StructureSolver:

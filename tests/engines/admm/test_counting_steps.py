@@ -10,7 +10,7 @@ from mapmrf import FactorGraph, constraints
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.hardening import harden, impossible
 from mapmrf.engines.admm.layout import Layout
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 
 def engine_of(graph: FactorGraph, compact: bool) -> Engine:

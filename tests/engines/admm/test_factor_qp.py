@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 from admm_reference import kkt_violation, marginal_matrix, simplex_qp
 from mapmrf.engines.admm import dense_qp, factor_qp, forest_qp, triple_qp
 from mapmrf.engines.admm.form_prices import PairTable
-from mapmrf.pair_forms import NO_FORM
+from mapmrf.model.structured_pairs import NO_FORM
 
 EXACT = 1e-9
 NONE = np.zeros(0)

@@ -20,8 +20,8 @@ from mapmrf.engines.admm.form_prices import (
     largest_of_form,
     pays,
 )
-from mapmrf.method import Start
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Start
 
 SHAPES = ("potts", "linear", "truncated linear", "quadratic", "truncated quadratic")
 

@@ -14,9 +14,9 @@ from mapmrf import LSLP, FactorGraph
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.kkt import cone_distance2, edge_states_of, kkt_residuals
 from mapmrf.engines.admm.structs import FactorKind
-from mapmrf.method import Start
-from mapmrf.polytope import dense, edge_copies
-from mapmrf.problem import Problem
+from mapmrf.model.polytope import dense, edge_copies
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Start
 from strategies import Recipe, brute_force, random_recipe, random_tree
 
 SPHERES = {"variables": {}, "affine": {}, "blocks": {"sphere": "variables", "sphere_block": 2}}

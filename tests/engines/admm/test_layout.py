@@ -19,8 +19,8 @@ from mapmrf.engines.admm.layout import Layout
 from mapmrf.engines.admm.penalty import PenaltyOptions, SphereKind
 from mapmrf.engines.admm.scale import interaction_scale
 from mapmrf.engines.admm.structs import FactorKind
-from mapmrf.polytope import integral
-from mapmrf.problem import Problem
+from mapmrf.model.polytope import integral
+from mapmrf.model.problem import Problem
 from strategies import Recipe, any_recipes, hard_recipes, random_recipe, recipes, soft_recipes
 
 

@@ -13,7 +13,7 @@ from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.kkt import edge_states_of
 from mapmrf.engines.admm.layout import Layout
 from mapmrf.engines.admm.penalty import PenaltyOptions, SphereKind
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 ITERATIONS = 40
 CLOSE = 1e-9

@@ -14,9 +14,9 @@ from mapmrf.engines.admm import lattice as _lattice
 from mapmrf.engines.admm import runs
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.kkt import edge_states_of, kkt_residuals
-from mapmrf.method import Start
-from mapmrf.polytope import dense
-from mapmrf.problem import Problem
+from mapmrf.model.polytope import dense
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Start
 from strategies import Recipe
 
 ITERATIONS = 6

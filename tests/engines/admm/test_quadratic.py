@@ -12,8 +12,8 @@ from scipy import optimize
 from mapmrf import FactorGraph
 from mapmrf.datasets import grid
 from mapmrf.engines.admm.quadratic import solve_quadratic, table_sums
-from mapmrf.polytope import residuals
-from mapmrf.problem import Problem
+from mapmrf.model.polytope import residuals
+from mapmrf.model.problem import Problem
 from strategies import random_recipe
 
 

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 import mapmrf
-from mapmrf import datasets, supervision
+from mapmrf import datasets
 from mapmrf.engines.admm import rounds
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.layout import Layout
 from mapmrf.engines.admm.rounds import rounds_of, work_of
 from mapmrf.engines.admm.structs import BATCH, BatchRow, FactorKind
-from mapmrf.problem import Problem
-from mapmrf.supervision import GivenUp, Supervisor
+from mapmrf.model.problem import Problem
+from mapmrf.run import calls as supervision
+from mapmrf.run.calls import GivenUp, Supervisor
 
 ROW = BatchRow(
     kind=FactorKind.DENSE, n=50, begin=0, end=50, arity=3, q_at=0, q_width=9, factor_at=0, edge_at=0, slot_at=0,

@@ -14,7 +14,7 @@ from mapmrf import FactorGraph
 from mapmrf.datasets import grid
 from mapmrf.engines.admm.layout import Layout
 from mapmrf.engines.admm.runs import LEAST_LENGTH, RunArrays, Runs, cut_tiles, find_runs
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 
 def neighbours(height: int, width: int) -> np.ndarray:

@@ -15,8 +15,8 @@ from mapmrf import FactorGraph
 from mapmrf.engines.admm.box import BoxProgram
 from mapmrf.engines.admm.hardening import harden
 from mapmrf.engines.admm.scale import interaction_scale
-from mapmrf.method import Start
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Start
 from strategies import brute_force, plant, random_recipe
 
 

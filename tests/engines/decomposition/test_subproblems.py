@@ -18,8 +18,8 @@ from mapmrf.engines.decomposition.subgradient_kernels import MAJORITY, SQRT
 from mapmrf.engines.decomposition.subproblems import Decomposition
 from mapmrf.engines.decomposition.tree_kernels import Chosen, TreeScratch, solve_forests
 from mapmrf.kernels.structured_pairs import StructuredPairs
-from mapmrf.polytope import dense
-from mapmrf.problem import Problem
+from mapmrf.model.polytope import dense
+from mapmrf.model.problem import Problem
 from strategies import Recipe, hard_recipes, random_recipe, random_tree, soft_recipes
 from structured_models import image, structured_graph, with_forms, without_forms
 

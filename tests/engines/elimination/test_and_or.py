@@ -16,7 +16,7 @@ from mapmrf.engines.elimination.and_or import AndOrSearch
 from mapmrf.engines.elimination.and_or_kernels import message_paths
 from mapmrf.engines.elimination.elimination import Elimination
 from mapmrf.engines.elimination.mini_buckets import MiniBuckets, find_partition
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 from strategies import Recipe, brute_force, recipes, with_weights
 
 CACHE = 2.0**20

@@ -8,8 +8,8 @@ import pytest
 from elimination_models import frustrated, prepared
 from mapmrf.engines.elimination.bucket_messages import BucketMessages, RankedLabellings, fitting_tree
 from mapmrf.engines.elimination.elimination import Elimination
-from mapmrf.graph import FactorGraph
-from mapmrf.problem import Problem
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.problem import Problem
 
 
 def collected(graph: FactorGraph, additions: int) -> BucketMessages:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from elimination_models import grid_edges, prepared
 from mapmrf.engines.elimination.bucket_tree import row_major
 from mapmrf.engines.elimination.elimination import Elimination
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 from strategies import Recipe, any_recipes, brute_force, random_recipe, recipes, with_weights
 
 

@@ -15,7 +15,7 @@ from mapmrf.engines.elimination import join_graph
 from mapmrf.engines.elimination.join_graph import JoinGraph
 from mapmrf.engines.elimination.join_graph_kernels import WIDTH, JoinClusters, SeparatorScratch, add_onto, max_onto
 from mapmrf.engines.elimination.mini_buckets import find_partition
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 from strategies import Recipe, brute_force, recipes, with_weights
 
 

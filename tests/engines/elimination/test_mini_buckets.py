@@ -21,7 +21,7 @@ from mapmrf.engines.elimination.mini_bucket_kernels import (
     partition_buckets,
 )
 from mapmrf.engines.elimination.mini_buckets import MiniBuckets, find_partition, largest_partition
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 from strategies import Recipe, brute_force, recipes, with_weights
 
 

@@ -20,7 +20,7 @@ from mapmrf.engines.elimination.path_rules import RuleForms
 from mapmrf.engines.elimination.primal_graph import PrimalGraph
 from mapmrf.engines.elimination.rule_prices import RulePrices, assignment_prices
 from mapmrf.engines.elimination.rule_tree import tree_with_paths, with_cliques
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 from strategies import random_recipe
 
 

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from mapmrf import FactorGraph
 from mapmrf.datasets import grid
 from mapmrf.engines.elimination.small import MAX_FUNCTIONS, eliminate_small, small_order
-from mapmrf.graph_checks import MOST_VARIABLES
+from mapmrf.model.checks import MOST_VARIABLES
 from strategies import Recipe, any_recipes, brute_force, with_weights
 
 

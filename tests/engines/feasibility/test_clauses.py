@@ -10,7 +10,7 @@ import pytest
 
 from mapmrf import FactorGraph
 from mapmrf.engines.feasibility.clauses import Atoms, HardClauses, factor_clauses, variable_clauses
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 
 def all_clauses(graph: FactorGraph) -> tuple[Atoms, HardClauses]:

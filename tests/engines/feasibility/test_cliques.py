@@ -14,7 +14,7 @@ from mapmrf.engines.feasibility.clauses import Atoms
 from mapmrf.engines.feasibility.cliques import clique_clauses, cliques, different_pairs
 from mapmrf.engines.feasibility.conflict_kernels import FEASIBLE
 from mapmrf.engines.feasibility.conflict_search import ConflictSearch
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 
 def sudoku(base: int, holes: float, seed: int) -> FactorGraph:

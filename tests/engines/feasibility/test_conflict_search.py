@@ -15,7 +15,7 @@ from mapmrf import FactorGraph
 from mapmrf.engines.feasibility.clause_kernels import propagate
 from mapmrf.engines.feasibility.conflict_kernels import FEASIBLE, INFEASIBLE, OPEN
 from mapmrf.engines.feasibility.conflict_search import ConflictSearch
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 from strategies import Recipe, any_recipes, brute_force, with_weights
 
 STEP = 20_000

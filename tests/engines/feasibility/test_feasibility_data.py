@@ -11,7 +11,7 @@ import mapmrf
 from benchmark_models import FOLDER
 from mapmrf.engines.feasibility.conflict_kernels import FEASIBLE, OPEN
 from mapmrf.engines.feasibility.conflict_search import ConflictSearch
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 FILES = sorted((FOLDER / "families").glob("*.uai.gz"))
 

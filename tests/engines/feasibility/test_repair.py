@@ -10,8 +10,8 @@ import pytest
 from constraint_models import colouring, ksat, pigeons
 from mapmrf import FactorGraph
 from mapmrf.engines.feasibility.repair import Repair
-from mapmrf.problem import Problem
-from mapmrf.violations import shortfall
+from mapmrf.model.problem import Problem
+from mapmrf.run.violations import shortfall
 
 
 def repaired(graph: FactorGraph, work: int = 300_000) -> Repair:

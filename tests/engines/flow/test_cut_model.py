@@ -14,7 +14,7 @@ from binary_models import spins, submodular_recipes
 from mapmrf import FactorGraph
 from mapmrf.engines.flow import cut_model, cut_model_kernels, plain_cut_kernels
 from mapmrf.engines.flow.cut_model import CutModel, why_no_cut
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 from strategies import Recipe, brute_force
 
 

@@ -15,7 +15,7 @@ from mapmrf.engines.flow import fusion_move, fusion_move_kernels
 from mapmrf.engines.flow.expansion import LabelMoves, label_marks
 from mapmrf.engines.flow.fusion_move import FusionMove, why_no_fusion
 from mapmrf.images import grid_model
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 from strategies import Recipe, random_recipe
 
 METRIC = {

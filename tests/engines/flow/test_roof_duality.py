@@ -18,7 +18,7 @@ from mapmrf.engines.flow.cut_model import binary_pairs
 from mapmrf.engines.flow.improvement import Improvement
 from mapmrf.engines.flow.roof_duality import RoofDual, persistent_states, why_no_roof
 from mapmrf.engines.flow.roof_duality_kernels import UNDECIDED
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 from strategies import Recipe, brute_force
 
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
 from mapmrf.engines.messages.climbing import ClimbingIncumbent
-from mapmrf.method import Start
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Start
 from strategies import Recipe, recipes
 
 EQUAL = [[1.0, 0.0], [0.0, 1.0]]

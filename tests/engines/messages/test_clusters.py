@@ -16,7 +16,7 @@ from mapmrf.engines.messages.clusters_kernels import CycleList
 from mapmrf.engines.messages.cycles import ClusterSearch, ProjectedGraph, list_short
 from mapmrf.engines.messages.cycles_kernels import Projection, inconsistent_pairs, triangulate
 from mapmrf.engines.messages.mplp import Dual
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 from strategies import Recipe, brute_force, random_recipe, recipes
 
 

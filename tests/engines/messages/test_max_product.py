@@ -19,10 +19,10 @@ from mapmrf.engines.messages.max_product import (
     potential_scale,
 )
 from mapmrf.engines.messages.max_product_kernels import MessageSchedule
-from mapmrf.graph import FactorGraph
 from mapmrf.kernels.forests import grow_forest
-from mapmrf.polytope import dual_bound
-from mapmrf.problem import Problem
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.polytope import dual_bound
+from mapmrf.model.problem import Problem
 from strategies import Recipe, brute_force, graphs, hard_recipes, recipes, soft_recipes
 
 FLOOD = MessageSchedule(flooding=True, damping=0.0, tol=-1.0)

@@ -28,8 +28,8 @@ from mapmrf.engines.messages.srmp import TablePasses
 from mapmrf.engines.messages.trws_pairs import SpinPasses, fits_spins
 from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.engines.messages.visit_order_kernels import breadth_first
-from mapmrf.polytope import dual_bound
-from mapmrf.problem import Problem
+from mapmrf.model.polytope import dual_bound
+from mapmrf.model.problem import Problem
 from strategies import Recipe, any_recipes, brute_force, random_recipe, soft_recipes, tree_recipes
 
 ORDERS = ["given", "trees_last", "breadth_first"]

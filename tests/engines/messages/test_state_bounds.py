@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from mapmrf import FactorGraph
 from mapmrf.datasets import grid
 from mapmrf.engines.messages.passes import SequentialPasses
-from mapmrf.method import Start
 from mapmrf.methods.trws import TRWS
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Start
 from strategies import any_recipes
 
 

@@ -19,7 +19,7 @@ from mapmrf.engines.messages.strands_kernels import FactorTurns
 from mapmrf.engines.messages.trws_labels import LabelPasses
 from mapmrf.engines.messages.trws_pairs import SpinPasses
 from mapmrf.engines.messages.visit_order import VisitOrder
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 ENDLESS = PassStopping(-1.0, -1.0)
 

@@ -7,7 +7,7 @@ import pytest
 
 from mapmrf.engines.messages.mplp import Dual, FactorOrder
 from mapmrf.engines.messages.tiles import tiles_of
-from mapmrf.workers import Workers
+from mapmrf.run.workers import Workers
 from structured_models import image
 
 

@@ -19,7 +19,7 @@ from mapmrf.engines.messages.srmp import TablePasses
 from mapmrf.engines.messages.trws_labels import LabelPasses, fits_pairs
 from mapmrf.engines.messages.trws_pairs import SpinPasses, fits_spins
 from mapmrf.engines.messages.visit_order import VisitOrder
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 from strategies import brute_force
 
 ENDLESS = PassStopping(-1.0, -1.0)

@@ -22,7 +22,7 @@ from mapmrf.engines.messages.max_product import (
 )
 from mapmrf.engines.messages.max_product_kernels import MessageSchedule
 from mapmrf.engines.messages.mplp import Dual
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 from strategies import Recipe, brute_force, recipes
 from structured_models import image, structured_graph, with_forms, without_forms
 

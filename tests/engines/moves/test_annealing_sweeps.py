@@ -10,7 +10,7 @@ import pytest
 from mapmrf import FactorGraph
 from mapmrf.datasets import grid
 from mapmrf.engines.moves.annealing import AnnealingSweeps, PairSweeps, StateSweeps, new_sweeps
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 from strategies import random_recipe
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mapmrf.datasets import grid
 from mapmrf.engines.elimination.primal_graph import PrimalGraph
 from mapmrf.engines.moves.blocks import BlockMoves
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 from strategies import Recipe, brute_force, hard_recipes, recipes, soft_recipes, with_weights
 
 

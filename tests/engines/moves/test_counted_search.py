@@ -11,7 +11,7 @@ import mapmrf
 from constrained_recipes import random_constrained
 from mapmrf import FactorGraph, constraints
 from mapmrf.engines.moves.counted_search import CountedAscent, CountedSearch
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 
 @pytest.mark.parametrize("seed", range(20))

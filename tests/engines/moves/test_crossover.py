@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
 from mapmrf.engines.moves.crossover import Crossover
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 from strategies import Recipe, recipes, with_weights
 
 

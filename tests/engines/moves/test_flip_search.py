@@ -11,7 +11,7 @@ from mapmrf import FactorGraph
 from mapmrf.engines.moves.chains import ChainSearch
 from mapmrf.engines.moves.flip_state import floor_of, local_scale
 from mapmrf.engines.moves.flips import FlipSearch
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 from strategies import Recipe, cost, recipes, with_weights
 
 

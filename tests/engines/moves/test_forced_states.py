@@ -7,7 +7,7 @@ from hypothesis import given
 
 from mapmrf.datasets import grid
 from mapmrf.engines.moves.forced_states import ForcedStates
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 from strategies import hard_recipes, soft_recipes, with_weights
 
 

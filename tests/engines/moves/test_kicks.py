@@ -11,7 +11,7 @@ from mapmrf.datasets import grid
 from mapmrf.engines.moves.chains import ChainSearch
 from mapmrf.engines.moves.flips import FlipSearch
 from mapmrf.engines.moves.kicks import BlockKicks, ChainKicks, FlipKicks
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 from strategies import Recipe, hard_recipes, recipes, with_weights
 
 

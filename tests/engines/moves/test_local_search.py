@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mapmrf.datasets import grid
 from mapmrf.engines.moves import local_search, local_search_kernels
 from mapmrf.engines.moves.local_search import LocalSearch
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 from strategies import Recipe, random_recipe, recipes, with_weights
 
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mapmrf.compilation.jit import compiled
+from mapmrf.compilation.records import blank
 from mapmrf.engines.moves.move_model import lay_out, table_places
 from mapmrf.engines.reduction.reduction import _reducible
-from mapmrf.evaluator import Evaluator
-from mapmrf.kernels.jit import compiled
-from mapmrf.kernels.records import blank
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
+from mapmrf.run.evaluator import Evaluator
 from strategies import Recipe, random_recipe, recipes, with_weights
 
 

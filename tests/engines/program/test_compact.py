@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from binary_models import binary_graphs
 from mapmrf import FactorGraph
 from mapmrf.engines.program.compact import Compact, is_compact
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 
 @given(graph=binary_graphs())

@@ -13,7 +13,7 @@ from mapmrf.arrays import Floats
 from mapmrf.engines.program import confirmation
 from mapmrf.engines.program.confirmation import Confirmation
 from mapmrf.engines.program.constrained_polytope import ConstrainedPolytope
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 
 def search(recipe: ConstrainedRecipe, known: float) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from mapmrf import FactorGraph, Status, constraints
 from mapmrf.engines.program.assignment import FEW_ROWS, best_assignment
 from mapmrf.engines.program.compact import Compact
 from mapmrf.engines.program.constrained_polytope import ConstrainedPolytope
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -15,7 +15,7 @@ from mapmrf.engines.program.compact import Compact
 from mapmrf.engines.program.cutting_planes import CuttingPlanes
 from mapmrf.engines.program.solver_run import SolverOutcome
 from mapmrf.engines.program.spin_planes import SpinPlanes
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 from strategies import brute_force
 
 

@@ -10,7 +10,7 @@ from mapmrf.datasets import grid
 from mapmrf.engines.program.compact import Compact
 from mapmrf.engines.program.cutting_planes import CuttingPlanes
 from mapmrf.engines.program.cycle_duals import CycleDual, cycle_dual
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 
 def bound_of(problem: Problem, dual: CycleDual) -> float:

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 
 from mapmrf import FactorGraph
 from mapmrf.engines.program.local_polytope import LocalPolytope
-from mapmrf.polytope import dense, integral
-from mapmrf.problem import Problem
+from mapmrf.model.polytope import dense, integral
+from mapmrf.model.problem import Problem
 from strategies import Recipe, hard_recipes, recipes, with_weights
 
 

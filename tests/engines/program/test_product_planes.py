@@ -17,7 +17,7 @@ from mapmrf.engines.program.primal_dual import IterationLimits, PrimalDual
 from mapmrf.engines.program.product_form import ProductForm, block_matrix, has_products
 from mapmrf.engines.program.product_planes import ProductPlanes
 from mapmrf.methods import cuts
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 from strategies import brute_force
 
 

@@ -11,7 +11,7 @@ from binary_models import binary_graphs
 from mapmrf import FactorGraph
 from mapmrf.engines.program.compact import Compact
 from mapmrf.engines.program.program import Rows, block_losses, lagrangian, spread
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 from strategies import brute_force
 
 

@@ -17,7 +17,7 @@ from mapmrf.engines.program.highs import solve_by_highs
 from mapmrf.engines.program.program import Program, Rows
 from mapmrf.engines.program.scip import solve_by_scip
 from mapmrf.engines.program.solver_run import BranchTask, SolverOutcome, SolverReport, SolverRun
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 Solve = Callable[[BranchTask, SolverReport], None]
 

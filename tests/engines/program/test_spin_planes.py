@@ -16,7 +16,7 @@ from mapmrf.engines.program.compact import Compact
 from mapmrf.engines.program.primal_dual import IterationLimits, PrimalDual
 from mapmrf.engines.program.spin_form import SpinForm
 from mapmrf.engines.program.spin_planes import SpinPlanes
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 from strategies import brute_force
 
 

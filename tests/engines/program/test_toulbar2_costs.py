@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
 from mapmrf.engines.program.toulbar2_costs import WholeCosts
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 from strategies import Recipe, brute_force, recipes, with_weights
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from mapmrf.engines.program import toulbar2_worker
 from mapmrf.engines.program.toulbar2_process import packed, parse
-from mapmrf.result import Status
+from mapmrf.run.result import Status
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import mapmrf
 from mapmrf.datasets import grid, random_graph
 from mapmrf.engines.reduction.bounded_elimination import eliminate_bounded
 from mapmrf.engines.reduction.simplify import Simplified, simplify
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 from strategies import Recipe, any_recipes, brute_force, recipes, with_weights
 
 

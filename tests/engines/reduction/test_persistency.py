@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from mapmrf.engines.reduction.persistency import belief_bounds, dual_bounds, excluded_states
 from mapmrf.engines.reduction.simplify import simplify
-from mapmrf.graph import FactorGraph
-from mapmrf.polytope import dual_bound
-from mapmrf.problem import Problem
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.polytope import dual_bound
+from mapmrf.model.problem import Problem
 from strategies import Recipe, any_recipes, brute_force, recipes, soft_recipes, with_weights
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -11,8 +11,8 @@ import mapmrf
 from mapmrf import datasets
 from mapmrf.engines.reduction.reduction import Reduction
 from mapmrf.engines.reduction.simplify import Simplified, simplify, simplify_in_steps
-from mapmrf.graph import FactorGraph
-from mapmrf.problem import Problem
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.problem import Problem
 from strategies import (
     Recipe,
     any_recipes,

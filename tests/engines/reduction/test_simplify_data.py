@@ -8,7 +8,7 @@ import pytest
 from benchmark_models import benchmark, references
 from mapmrf.engines.reduction.components import solve_small
 from mapmrf.engines.reduction.simplify import simplify
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 pytestmark = pytest.mark.data
 

@@ -19,7 +19,7 @@ from mapmrf.engines.soft_consistency.network_kernels import HARD, assign
 from mapmrf.engines.soft_consistency.rule_kernels import rule_cost
 from mapmrf.engines.soft_consistency.search import SoftSearch
 from mapmrf.engines.soft_consistency.sweep_kernels import collect, price_rules, settle, sweep
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 from strategies import random_recipe
 
 LARGE = 1 << 62
@@ -170,7 +170,7 @@ def test_sums_that_tables_cannot_hold_are_solved() -> None:
     graph = FactorGraph.from_tables([2] * 40, [(i,) for i in range(40)], [[0.0, gain] for gain in worth])
     graph = graph.with_constraints([constraints.linear(range(40), price.tolist(), upper=0.3 * price.sum())])
     with pytest.raises(mapmrf.UnsupportedModel):
-        mapmrf.rewriting.rewrite(graph)
+        mapmrf.constraints.as_tables.rewrite(graph)
     result = mapmrf.solve(graph, "wcsp")
     other = mapmrf.solve(graph, "cuts")
     assert result.status.closes_gap

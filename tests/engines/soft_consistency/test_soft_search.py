@@ -19,7 +19,7 @@ from mapmrf.engines.soft_consistency.network import ModelNetwork
 from mapmrf.engines.soft_consistency.open_nodes import OpenNodes
 from mapmrf.engines.soft_consistency.search import SoftSearch
 from mapmrf.engines.soft_consistency.sweep_kernels import collect, settle, sweep
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 from strategies import Recipe, any_recipes, brute_force, recipes, with_weights
 
 LARGE = 1 << 62

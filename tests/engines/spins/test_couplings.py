@@ -12,7 +12,7 @@ from binary_models import binary_graphs, complete
 from mapmrf import FactorGraph
 from mapmrf.engines.spins.couplings import CoupledSpins
 from mapmrf.engines.spins.couplings_kernels import set_gains
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 
 def model_of(graph: FactorGraph) -> CoupledSpins:

@@ -22,7 +22,7 @@ from mapmrf.engines.spins.search import SpinSearch
 from mapmrf.engines.spins.tree import SpinNode, SpinTree
 from mapmrf.engines.spins.triangle_kernels import Triangles, set_slack
 from mapmrf.engines.spins.triangles import TriangleSet, most_violated
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 T = TypeVar("T")
 

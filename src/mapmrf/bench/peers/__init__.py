@@ -18,11 +18,11 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from mapmrf.arrays import Ints, segment_argmax
+from mapmrf.constraints.as_tables import without_constraints
 from mapmrf.errors import UnknownName, UnsupportedModel
-from mapmrf.graph import FactorGraph
-from mapmrf.incumbent import Incumbent
-from mapmrf.result import GAP_TOLERANCE, Result, Status, TracePoint
-from mapmrf.rewriting import without_constraints
+from mapmrf.model.graph import FactorGraph
+from mapmrf.run.incumbent import Incumbent
+from mapmrf.run.result import GAP_TOLERANCE, Result, Status, TracePoint
 
 
 @dataclass(frozen=True)

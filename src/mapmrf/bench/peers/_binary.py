@@ -8,7 +8,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.errors import UnsupportedModel
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from mapmrf.bench.peers import Found, Ready
 from mapmrf.bench.peers._binary import binary_pairs
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 PACKAGE, MODULE = "dwave-samplers", "dwave.samplers"
 SWEEPS = 1000

@@ -12,8 +12,8 @@ import numpy as np
 from mapmrf.arrays import Ints
 from mapmrf.bench.peers import Found, Ready
 from mapmrf.errors import UnsupportedModel
-from mapmrf.graph import FactorGraph
-from mapmrf.problem import Problem
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.problem import Problem
 
 PACKAGE, MODULE = "pgmax", "pgmax"
 ROUND = 20

@@ -10,7 +10,7 @@ import numpy as np
 from mapmrf.arrays import Ints, segment_argmax
 from mapmrf.bench.peers import Found, Ready
 from mapmrf.bench.peers._binary import binary_pairs
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 PACKAGE, MODULE = "thinqpbo", "thinqpbo"
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from mapmrf.arrays import Bools, Floats, Ints, segment_argmax, segment_ends
 from mapmrf.engines.admm.box_form import BinaryTerms, BoxForm, TableTerms, largest_curvature
 from mapmrf.engines.admm.scale import interaction_scale
-from mapmrf.problem import Batch, Problem
-from mapmrf.supervision import check_awaited
+from mapmrf.model.problem import Batch, Problem
+from mapmrf.run.calls import check_awaited
 
 POWER_STEPS, POWER_WORK = 100, 200_000_000
 """Maximum number of power iterations for the form's largest eigenvalue, and of entries touched by all of them."""

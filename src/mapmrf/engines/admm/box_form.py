@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.compilation.jit import bare, inlined
 from mapmrf.kernels.factor_tables import weight_of
-from mapmrf.kernels.jit import bare, inlined
 
 NARROW = 8
 """Number of columns from which a row of a table is worth vectorising."""

@@ -16,8 +16,8 @@ from mapmrf.engines.admm.kkt import edge_states_of, tables_of
 from mapmrf.engines.admm.layout import isolated
 from mapmrf.engines.admm.relaxation import ADMMRelaxation
 from mapmrf.engines.moves.ascent import Ascent
-from mapmrf.incumbent import Incumbent
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
+from mapmrf.run.incumbent import Incumbent
 
 STORED = 1 << 25
 """Maximum total size of the multipliers of open nodes; further nodes start from those of the root."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.compilation.jit import bare
 from mapmrf.engines.admm.penalty import Penalty, SphereKind, next_rho, target_weight
 from mapmrf.engines.admm.structs import Iterates, SphereState, VariableArrays
 from mapmrf.engines.admm.variable_steps import centres, distance2
 from mapmrf.engines.counting.marginal_kernels import GroupScores, best_value
 from mapmrf.engines.counting.projection_kernels import project
 from mapmrf.engines.counting.structs import CountingFactors
-from mapmrf.graph import ROUND_OFF
-from mapmrf.kernels.jit import bare
+from mapmrf.model.graph import ROUND_OFF
 
 
 class ItemLinks(NamedTuple):

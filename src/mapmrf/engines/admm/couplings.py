@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, frozen
-from mapmrf.problem import Batch, Problem
+from mapmrf.model.problem import Batch, Problem
 
 CHUNK = 1 << 18
 """Factors processed at a time, which limits temporary memory."""

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.admm.factor_qp import TOLERANCE, Support, drop, retreat
-from mapmrf.kernels.jit import bare, inlined
 
 
 class DenseFactor(NamedTuple):

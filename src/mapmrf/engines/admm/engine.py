@@ -26,10 +26,10 @@ from mapmrf.engines.admm.structs import (
     VariableArrays,
 )
 from mapmrf.engines.admm.work import KernelCalls, cut_tasks, new_scratch
-from mapmrf.polytope import FactorMarginals, dense
-from mapmrf.problem import Batch, Problem
-from mapmrf.supervision import check_awaited
-from mapmrf.workers import Workers
+from mapmrf.model.polytope import FactorMarginals, dense
+from mapmrf.model.problem import Batch, Problem
+from mapmrf.run.calls import check_awaited
+from mapmrf.run.workers import Workers
 
 VAR_CHUNK = 16384
 """Variables per chunk of a reduction; fixed, so that sums do not depend on the number of threads."""

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mapmrf.arrays import Floats
-from mapmrf.kernels.jit import inlined
+from mapmrf.compilation.jit import inlined
 
 TOLERANCE = 1e-12
 """A configuration enters if its price exceeds tau by this much, relative to the magnitude of the numbers involved."""

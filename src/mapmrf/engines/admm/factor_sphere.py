@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapmrf.arrays import Floats
-from mapmrf.polytope import dense
+from mapmrf.model.polytope import dense
 
 if TYPE_CHECKING:
     from mapmrf.engines.admm.engine import Engine

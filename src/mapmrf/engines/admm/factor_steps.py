@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.admm.dense_qp import DenseFactor, DenseScratch, dense_qp
 from mapmrf.engines.admm.factor_qp import Support, pair2_step
 from mapmrf.engines.admm.forest_qp import forest_scratch, forest_solve, slot_col, slot_row
@@ -30,8 +31,7 @@ from mapmrf.engines.admm.structs import (
 )
 from mapmrf.engines.admm.triple_qp import TripleScratch, TripleTable, triple_qp
 from mapmrf.kernels.factor_tables import weight_of
-from mapmrf.kernels.jit import bare, compiled, inlined
-from mapmrf.pair_forms import NO_FORM, PairForms
+from mapmrf.model.structured_pairs import NO_FORM, PairForms
 
 
 @compiled

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.admm.factor_qp import TOLERANCE, Support, drop, retreat
 from mapmrf.engines.admm.form_prices import STEP_STATES, FormScratch, PairTable, entering_by_form, pays
-from mapmrf.kernels.jit import bare, inlined
-from mapmrf.pair_forms import PairForms
+from mapmrf.model.structured_pairs import PairForms
 
 LEAF_IS_ROW, LEAF_IS_COLUMN = 0, 1
 MAX_STATES = 1 << 15

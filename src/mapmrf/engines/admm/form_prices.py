@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.kernels.jit import bare, inlined
+from mapmrf.compilation.jit import bare, inlined
 from mapmrf.kernels.pair_transforms import Envelope, PairForm, pair_form, trace_transform, transform
-from mapmrf.pair_forms import NO_FORM, QUADRATIC, PairForms
+from mapmrf.model.structured_pairs import NO_FORM, QUADRATIC, PairForms
 
 STEP_STATES, BOUND_STATES = 24, 12
 """Numbers of states from which a transform is faster than the table: in the vectorised factor step; in the bound."""

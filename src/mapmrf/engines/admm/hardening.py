@@ -8,7 +8,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, offsets
 from mapmrf.engines.counting.model import CountingModel
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 NO_VARIABLES = np.zeros(0, dtype=np.int64)
 

@@ -10,8 +10,8 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.penalty import SphereKind
 from mapmrf.engines.admm.structs import BatchRow, FactorKind
-from mapmrf.polytope import blocks, dense
-from mapmrf.problem import Batch
+from mapmrf.model.polytope import blocks, dense
+from mapmrf.model.problem import Batch
 
 SUPPORT = 1e-9
 """Masses up to this are round-off, not support."""

@@ -24,8 +24,8 @@ from mapmrf.engines.admm.structs import (
 )
 from mapmrf.engines.admm.variable_steps import by_variable
 from mapmrf.engines.counting.model import CountingModel
-from mapmrf.pair_forms import PairForms, find_forms
-from mapmrf.problem import Batch, Problem
+from mapmrf.model.problem import Batch, Problem
+from mapmrf.model.structured_pairs import PairForms, find_forms
 
 NO_FORMS = find_forms(0, (), np.zeros(0, dtype=np.int64), np.zeros(0))
 """The forms of a model without structured pairs."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.admm.factor_qp import pair2_step
 from mapmrf.engines.admm.forest_qp import slot_col, slot_row
 from mapmrf.engines.admm.form_prices import BOUND_STATES, FormScratch, PairTable, largest_of_form, pays
@@ -26,7 +27,6 @@ from mapmrf.engines.admm.structs import (
     VariableArrays,
 )
 from mapmrf.kernels.factor_tables import weight_of
-from mapmrf.kernels.jit import bare, compiled, inlined
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mapmrf.kernels.jit import compiled
+from mapmrf.compilation.jit import compiled
 
 NEVER = 2**62
 """An iteration that is never reached."""

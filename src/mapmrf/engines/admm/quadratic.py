@@ -8,14 +8,14 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, ranges
-from mapmrf.dual_state import DualState
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.hardening import harden
 from mapmrf.engines.admm.layout import Layout, isolated
 from mapmrf.engines.admm.scale import interaction_scale
 from mapmrf.engines.admm.warm_start import load_multipliers, save_multipliers
-from mapmrf.polytope import dense
-from mapmrf.problem import Problem
+from mapmrf.model.polytope import dense
+from mapmrf.model.problem import Problem
+from mapmrf.run.dual_state import DualState
 
 BLOCK = 10
 """Iterations between checks of the residuals."""
@@ -53,7 +53,7 @@ def solve_quadratic(
     Examples
     --------
     >>> import numpy as np, mapmrf
-    >>> from mapmrf.problem import Problem
+    >>> from mapmrf.model.problem import Problem
     >>> graph = mapmrf.FactorGraph.from_pairwise([[0.0, 0.4], [0.0, 0.0]], [[0, 1]], np.zeros((2, 2)))
     >>> solve_quadratic(Problem.compile(graph)).mu_v.round(5).tolist()
     [0.3, 0.7, 0.5, 0.5]

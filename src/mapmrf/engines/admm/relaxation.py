@@ -12,7 +12,7 @@ from mapmrf.engines.admm.measurement import Measurement
 from mapmrf.engines.admm.penalty import PenaltyOptions
 from mapmrf.engines.admm.scale import interaction_scale
 from mapmrf.engines.admm.variable_steps import squared_change
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 
 class RelaxationOptions(NamedTuple):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Ints, frozen, offsets, short
-from mapmrf.kernels.jit import compiled
+from mapmrf.compilation.jit import compiled
 
 TILE = 2048
 """Variables per tile: with their factors they take some 150 kB."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.problem import Batch, Problem
+from mapmrf.model.problem import Batch, Problem
 
 CHUNK = 1 << 18
 """Table entries processed at a time, which limits temporary memory."""

@@ -10,8 +10,8 @@ from typing import NamedTuple, Protocol
 from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.admm.measurement import Measurement
 from mapmrf.engines.admm.penalty import PenaltyOptions
-from mapmrf.gap import is_closed
-from mapmrf.method import Start
+from mapmrf.run.gap import is_closed
+from mapmrf.run.method import Start
 
 
 class SpherePhase(NamedTuple):

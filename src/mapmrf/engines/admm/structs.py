@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mapmrf.arrays import Bools, Floats, Ints
-from mapmrf.pair_forms import PairForms
+from mapmrf.model.structured_pairs import PairForms
 
 
 class FactorKind(IntEnum):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.compilation.jit import bare, compiled
 from mapmrf.engines.admm.factor_qp import pair2_step
 from mapmrf.engines.admm.measurement import FactorSums
 from mapmrf.engines.admm.penalty import Penalty
 from mapmrf.engines.admm.structs import Iterates, PairArrays
 from mapmrf.engines.admm.tile_steps import LatticeModel, sum_parts
 from mapmrf.engines.admm.variable_steps import BLOCK, block_sum
-from mapmrf.kernels.jit import bare, compiled
 
 N_TERMS = 5
 """Number of terms summed per factor or variable; they lie at fixed distances, see `variable_steps.ROOM`."""

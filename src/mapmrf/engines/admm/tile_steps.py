@@ -7,13 +7,13 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats
+from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.admm.couplings import SAME
 from mapmrf.engines.admm.factor_qp import pair2_step
 from mapmrf.engines.admm.penalty import Penalty, update_lam, update_rho
 from mapmrf.engines.admm.runs import RunArrays, Tiles
 from mapmrf.engines.admm.structs import Iterates, PairArrays, SphereState, VariableArrays
 from mapmrf.engines.admm.variable_steps import BLOCK, ROOM, update_block, update_upsilon
-from mapmrf.kernels.jit import bare, compiled, inlined
 
 
 class LatticeModel(NamedTuple):

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.compilation.jit import bare, compiled
 from mapmrf.engines.admm.factor_steps import update_compact_pairs
 from mapmrf.engines.admm.penalty import Penalty, SphereKind, next_rho, target_weight, update_lam, update_rho
 from mapmrf.engines.admm.structs import Batches, Iterates, PairArrays, SphereState, VariableArrays
-from mapmrf.kernels.jit import bare, compiled
 
 BLOCK = 256
 """Compact variables updated together."""

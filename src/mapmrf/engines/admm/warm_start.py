@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapmrf.dual_state import MOST_NUMBERS, DualState
 from mapmrf.engines.admm.engine import Engine
+from mapmrf.run.dual_state import MOST_NUMBERS, DualState
 
 
 def save_multipliers(engine: Engine, unit: float) -> DualState | None:

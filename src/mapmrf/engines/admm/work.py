@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from mapmrf.compilation.jit import settled
 from mapmrf.engines.admm.structs import BATCH, Batches, BatchRow, FactorKind, Scratch
-from mapmrf.kernels.jit import settled
-from mapmrf.workers import Workers
+from mapmrf.run.workers import Workers
 
 
 class KernelCalls:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from mapmrf.arrays import Floats
+from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.counting.structs import CountingFactors
-from mapmrf.kernels.jit import bare, inlined
 
 NEGLIGIBLE = 1e-13
 """Relative tolerance on residuals and intervals in root finding."""

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats
+from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.counting.structs import CountingFactors, CountingKind
-from mapmrf.graph import ROUND_OFF
-from mapmrf.kernels.jit import bare, inlined
+from mapmrf.model.graph import ROUND_OFF
 
 ROUNDS, DOUBLINGS = 100, 60
 """Maximum number of bisection steps, and of doublings before that to find an interval."""

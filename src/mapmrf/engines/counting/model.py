@@ -13,7 +13,7 @@ import numpy as np
 from mapmrf.arrays import Bools, Floats, Ints, frozen, offsets, ranges
 from mapmrf.constraints.flat import ConstraintKind, Constraints
 from mapmrf.engines.counting.structs import CountingFactors, CountingKind
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapmrf.arrays import Floats
+from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.counting.marginal_kernels import (
     GroupScores,
     best_item,
@@ -18,7 +19,6 @@ from mapmrf.engines.counting.marginal_kernels import (
     row_multipliers,
 )
 from mapmrf.engines.counting.structs import CountingFactors, CountingKind
-from mapmrf.kernels.jit import bare, inlined
 
 ROUNDS = 60
 """Bisection steps."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapmrf.arrays import Floats
+from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.counting.group_kernels import (
     NEGLIGIBLE,
     group_total,
@@ -22,7 +23,6 @@ from mapmrf.engines.counting.group_kernels import (
     threshold,
 )
 from mapmrf.engines.counting.structs import CountingFactors, CountingKind
-from mapmrf.kernels.jit import bare, inlined
 
 CLOSE = 1e-11
 """Tolerance on the violation of a row with a penalty, each of whose search steps is itself a search."""

@@ -8,7 +8,7 @@ from mapmrf.arrays import Floats, Ints, offsets, segment_max
 from mapmrf.engines.counting.marginal_kernels import GroupScores
 from mapmrf.engines.counting.model import CountingModel
 from mapmrf.engines.counting.rounding_kernels import FactorReach, GroupPlaces, round_in_order
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 MOST_RESTARTS = 30
 """Maximum number of restarts in which a variable that had no state left is moved to the front."""

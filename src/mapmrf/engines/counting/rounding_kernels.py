@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.counting.marginal_kernels import GroupScores, weight_limits, within
 from mapmrf.engines.counting.structs import CountingFactors, CountingKind
-from mapmrf.kernels.jit import bare, inlined
 
 UNKNOWN = -1.0
 """Marks an undecided output of a fan."""

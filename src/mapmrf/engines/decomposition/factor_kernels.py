@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.decomposition.tree_kernels import Chosen, Legs, form_up, leg_form, next_state, sum_of
 from mapmrf.kernels.factor_tables import weight_of
-from mapmrf.kernels.jit import bare, inlined
 from mapmrf.kernels.structured_pairs import StructuredPairs
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets, ranges, segment_argmax, segment_max
-from mapmrf.dual_state import MOST_NUMBERS, DualState
 from mapmrf.engines.decomposition.factor_kernels import FactorCache
 from mapmrf.engines.decomposition.subgradient_kernels import (
     DESCENT_FIGURES,
@@ -22,10 +21,11 @@ from mapmrf.engines.decomposition.subgradient_kernels import (
 from mapmrf.engines.decomposition.subproblems import Decomposition
 from mapmrf.engines.decomposition.tree_kernels import Chosen, TreeScratch
 from mapmrf.kernels.structured_pairs import StructuredPairs
-from mapmrf.method import Answer, Progress
-from mapmrf.polytope import FactorMarginals, integral
-from mapmrf.problem import Batch, Problem
-from mapmrf.result import Status
+from mapmrf.model.polytope import FactorMarginals, integral
+from mapmrf.model.problem import Batch, Problem
+from mapmrf.run.dual_state import MOST_NUMBERS, DualState
+from mapmrf.run.method import Answer, Progress
+from mapmrf.run.result import Status
 
 STEP_WORK = 1_500_000
 """Maximum number of table entries, states and copies processed per step: some 20 ms."""

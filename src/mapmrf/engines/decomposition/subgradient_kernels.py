@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.decomposition.factor_kernels import FactorCache, solve_factors
 from mapmrf.engines.decomposition.tree_kernels import Chosen, Copies, Legs, TreeScratch, solve_forests
 from mapmrf.kernels.factor_tables import weight_of
-from mapmrf.kernels.jit import bare, compiled, inlined
 
 DIMINISHING, SQRT, POLYAK, LEVEL = 0, 1, 2, 3
 """Step rules."""

@@ -10,7 +10,7 @@ from mapmrf.arrays import Ints, offsets, segment_max
 from mapmrf.engines.decomposition.subgradient_kernels import Subproblems
 from mapmrf.engines.decomposition.tree_kernels import Copies, CopyGraph, Legs, number_copies, orient
 from mapmrf.kernels.forests import grow_forest
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.kernels.factor_tables import weight_of
-from mapmrf.kernels.jit import bare, compiled, inlined
 from mapmrf.kernels.structured_pairs import StructuredPairs, form_message, weighted_form
-from mapmrf.pair_forms import NO_FORM
+from mapmrf.model.structured_pairs import NO_FORM
 
 
 class Copies(NamedTuple):

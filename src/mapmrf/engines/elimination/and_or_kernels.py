@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.elimination.elimination_kernels import Buckets, FunctionTables
 from mapmrf.engines.elimination.mini_bucket_kernels import best_state
 from mapmrf.engines.elimination.path_rules_kernels import PathMarks, PathRules, add_worths, drop_label, take_label
-from mapmrf.kernels.jit import bare, compiled, inlined
 
 ENTER, NEXT_VALUE, NEXT_CHILD, LEAVE, FINISHED = 0, 1, 2, 3, 4
 """The next action at the current node."""

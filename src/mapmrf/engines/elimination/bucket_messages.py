@@ -21,7 +21,7 @@ from mapmrf.engines.elimination.elimination_kernels import BLOCK, FunctionTables
 from mapmrf.engines.elimination.functions import Functions
 from mapmrf.engines.elimination.orders import Order, fill_orders, front_orders
 from mapmrf.engines.elimination.primal_graph import PrimalGraph
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 RESTARTS = 5
 """Number of elimination orders of each kind to try."""
@@ -33,7 +33,7 @@ def fitting_tree(problem: Problem, max_bytes: float, seed: int = 0) -> BucketTre
     Examples
     --------
     >>> from mapmrf.datasets import grid
-    >>> from mapmrf.problem import Problem
+    >>> from mapmrf.model.problem import Problem
     >>> problem = Problem.compile(grid(5, 5))
     >>> fitting_tree(problem, 2**20).n, fitting_tree(problem, 100.0)
     (25, None)
@@ -48,7 +48,7 @@ def narrow_tree(problem: Problem, max_entries: float, seed: int = 0) -> BucketTr
     Examples
     --------
     >>> from mapmrf.datasets import grid
-    >>> from mapmrf.problem import Problem
+    >>> from mapmrf.model.problem import Problem
     >>> narrow_tree(Problem.compile(grid(20, 20)), 1000.0) is None
     True
     """

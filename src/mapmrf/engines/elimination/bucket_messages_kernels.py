@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.compilation.jit import compiled, inlined
 from mapmrf.engines.elimination.elimination_kernels import (
     BLOCK,
     MARGINAL,
@@ -20,7 +21,6 @@ from mapmrf.engines.elimination.elimination_kernels import (
     fold,
     score_bucket,
 )
-from mapmrf.kernels.jit import compiled, inlined
 
 
 class CollectCursor(NamedTuple):

@@ -9,7 +9,7 @@ import numpy as np
 from mapmrf.arrays import Ints, segment_max
 from mapmrf.engines.elimination.bucket_tree import inverse
 from mapmrf.engines.elimination.cost_shifting_kernels import ShiftedModel, collect_marginals, shift_costs
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 STEP_ENTRIES = 2_000_000
 """Table entries per step, each of which is read several times: some hundredths of a second."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.kernels.jit import compiled, inlined
+from mapmrf.compilation.jit import compiled, inlined
 
 
 class ShiftedModel(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
-from mapmrf.kernels.jit import bare, compiled, inlined
+from mapmrf.compilation.jit import bare, compiled, inlined
 
 BLOCK = 1024
 """Entries of a result that are computed together, so that they stay in cache."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.elimination.bucket_tree import BucketTree, inverse
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 
 @dataclass(frozen=True, eq=False)

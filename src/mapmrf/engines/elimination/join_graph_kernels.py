@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.elimination.elimination_kernels import FunctionTables
 from mapmrf.engines.elimination.mini_bucket_kernels import BucketPartition
-from mapmrf.kernels.jit import bare, compiled, inlined
 
 WIDTH = 1024
 """Runs of a table's entries whose places in a separator's table are computed once."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.elimination.elimination_kernels import (
     BLOCK,
     MARGINAL,
@@ -19,7 +20,6 @@ from mapmrf.engines.elimination.elimination_kernels import (
     MatchedTable,
     fold,
 )
-from mapmrf.kernels.jit import bare, compiled, inlined
 
 
 class BucketPartition(NamedTuple):

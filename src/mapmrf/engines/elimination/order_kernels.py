@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.kernels.jit import bare, compiled, inlined
+from mapmrf.compilation.jit import bare, compiled, inlined
 
 MANY_CHILDREN = 64
 """Maximum number of children of a vertex for which they are sorted."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
+from mapmrf.compilation.records import Records, blank, blanks
 from mapmrf.constraints.counters import gains_of
 from mapmrf.constraints.flat import ConstraintKind, Constraints
 from mapmrf.engines.elimination.bucket_tree import BucketTree, inverse
@@ -25,8 +26,7 @@ from mapmrf.engines.elimination.path_rules_kernels import (
     PathTally,
     best_sum,
 )
-from mapmrf.kernels.records import Records, blank, blanks
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 N_BITS = 4
 """Number of values of the bits of LOGIC."""

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
-from mapmrf.kernels.jit import bare, compiled, inlined
-from mapmrf.kernels.records import Records
+from mapmrf.compilation.jit import bare, compiled, inlined
+from mapmrf.compilation.records import Records
 
 SUM, LOGIC, DIFFERENT = 0, 1, 2
 """Kinds of rules: a sum between limits; two bits that the states change; variables whose states differ."""

@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 
 from mapmrf.arrays import Ints, offsets
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.compilation.jit import bare, compiled
 from mapmrf.engines.elimination.path_rules_kernels import PathRule, best_sum
-from mapmrf.kernels.jit import bare, compiled
 
 HALVINGS = 60
 """Bisection steps."""

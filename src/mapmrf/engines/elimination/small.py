@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, largest_size
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 MAX_FUNCTIONS = 200
 """Maximum total number of variables and factors of a tiny model: numpy takes some microseconds for each."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats
 from mapmrf.errors import UnsupportedModel
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 MEMORY = 1024.0
 """Default memory for the tables, in megabytes."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mapmrf.arrays import Ints
-from mapmrf.kernels.jit import bare, inlined
+from mapmrf.compilation.jit import bare, inlined
 
 Int32s = NDArray[np.int32]
 Signs = NDArray[np.int8]

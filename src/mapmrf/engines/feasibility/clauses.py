@@ -10,7 +10,7 @@ import numpy as np
 from mapmrf.arrays import Ints, offsets, ranges
 from mapmrf.engines.feasibility.clause_kernels import Int32s
 from mapmrf.engines.feasibility.cover_kernels import CoverRoom, TableShape, cover_tables
-from mapmrf.problem import Batch, Problem
+from mapmrf.model.problem import Batch, Problem
 
 CHUNK_LITERALS = 1 << 19
 """Room for literals when tables are converted to clauses."""

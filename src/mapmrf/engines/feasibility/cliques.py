@@ -12,7 +12,7 @@ import numpy as np
 
 from mapmrf.arrays import Ints, offsets
 from mapmrf.engines.feasibility.clauses import Atoms, HardClauses
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 MOST_LOOKS = 300_000
 """Maximum number of neighbourhoods compared, in a tenth of a second or so."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mapmrf.arrays import Ints
+from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.feasibility.clause_kernels import (
     DECIDED,
     LITERALS,
@@ -17,7 +18,6 @@ from mapmrf.engines.feasibility.clause_kernels import (
 )
 from mapmrf.engines.feasibility.learning_kernels import Lesson, backtrack, learn
 from mapmrf.engines.feasibility.ranking_kernels import DECAY, Ranking, leave
-from mapmrf.kernels.jit import bare, inlined
 
 OPEN, FEASIBLE, INFEASIBLE, FULL = 0, 1, 2, 3
 """Outcomes of a call: the work limit is reached, a feasible labelling is found, none exists, or the arena is too small

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapmrf.arrays import Bools, Ints, offsets
+from mapmrf.compilation.records import blank
 from mapmrf.engines.feasibility.clause_kernels import (
     LITERALS,
     Clauses,
@@ -33,8 +34,7 @@ from mapmrf.engines.feasibility.counting import Groups, is_overfull
 from mapmrf.engines.feasibility.learning_kernels import Lesson
 from mapmrf.engines.feasibility.ranking_kernels import Ranking, fill
 from mapmrf.engines.feasibility.symmetry import interchangeable, renamed_away
-from mapmrf.kernels.records import blank
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 ROOM = 1 << 16
 """Initial room for learnt clauses in the arena."""

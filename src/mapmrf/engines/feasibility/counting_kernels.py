@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mapmrf.arrays import Bools, Ints
+from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.feasibility.clause_kernels import Int32s
-from mapmrf.kernels.jit import bare, inlined
 
 
 class Exclusions(NamedTuple):

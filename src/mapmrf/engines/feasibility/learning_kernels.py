@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mapmrf.arrays import Ints
+from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.feasibility.clause_kernels import (
     DECIDED,
     LENGTH,
@@ -20,7 +21,6 @@ from mapmrf.engines.feasibility.clause_kernels import (
     watch,
 )
 from mapmrf.engines.feasibility.ranking_kernels import Ranking, bump, enter
-from mapmrf.kernels.jit import bare, inlined
 
 
 class Lesson(NamedTuple):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mapmrf.arrays import Floats
+from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.feasibility.clause_kernels import Int32s, SearchCounts, Signs
-from mapmrf.kernels.jit import bare, inlined
 
 TOO_LARGE, DECAY = 1e100, 0.95
 """Activity at which all are rescaled, and the decay per conflict."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from mapmrf.arrays import Ints, offsets, ranges
+from mapmrf.compilation.records import blank
 from mapmrf.engines.feasibility.repair_kernels import HardFactors, RepairCounts, RepairState, begin_repair, repair
 from mapmrf.kernels.random_numbers import seeded
-from mapmrf.kernels.records import blank
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 
 class Repair:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.kernels.jit import bare, inlined
+from mapmrf.compilation.jit import bare, inlined
 from mapmrf.kernels.random_numbers import Bits, draw
 
 SIDEWAYS = 50

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapmrf.arrays import Bools, Ints
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 
 def interchangeable(problem: Problem) -> Ints:

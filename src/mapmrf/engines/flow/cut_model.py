@@ -12,7 +12,7 @@ from mapmrf.engines.flow.cut_model_kernels import NONE, BinaryPairs, find_flips,
 from mapmrf.engines.flow.maximum_flow import MaximumFlow
 from mapmrf.engines.flow.network import MAX_ARCS, wire
 from mapmrf.engines.flow.plain_cut_kernels import TableParts, all_favour_equal, lay_out_plain, split_tables
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 
 class CutModel:

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.flow.network_kernels import Wiring, add_capacity
 from mapmrf.kernels.factor_tables import weight_of
-from mapmrf.kernels.jit import bare, inlined
 from mapmrf.kernels.parity import root_of
 
 EITHER, EQUAL, DIFFERENT = 0, 1, -1

@@ -11,8 +11,8 @@ from mapmrf.arrays import Ints
 from mapmrf.engines.flow.cut_model import packed
 from mapmrf.engines.flow.fusion_move import FusionMove
 from mapmrf.engines.flow.fusion_move_kernels import NO_MARK, find_marks, propose_expansion, propose_swap
-from mapmrf.problem import Problem
-from mapmrf.workers import Workers
+from mapmrf.model.problem import Problem
+from mapmrf.run.workers import Workers
 
 GOLDEN = (math.sqrt(5) - 1) / 2
 WORK_PER_PAIR = 8
@@ -97,7 +97,7 @@ class LabelMoves:
     >>> import numpy as np
     >>> from mapmrf.datasets import potts_image
     >>> from mapmrf.engines.flow.expansion import LabelMoves
-    >>> from mapmrf.problem import Problem
+    >>> from mapmrf.model.problem import Problem
     >>> image = potts_image(20, 20, labels=3, noise=0.5, seed=0)
     >>> search = LabelMoves(Problem.compile(image.graph), np.zeros(400, dtype=np.int64))
     >>> while not search.at_rest:

@@ -22,7 +22,7 @@ from mapmrf.engines.flow.maximum_flow import MaximumFlow
 from mapmrf.engines.flow.maximum_flow_kernels import NO_LIMIT
 from mapmrf.engines.flow.network import MAX_ARCS, wire
 from mapmrf.engines.flow.roof_duality import RoofDual
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 TOLERANCE = 1e-12
 """Minimum gain of a move relative to the costs in its cut; less counts as round-off."""
@@ -40,7 +40,7 @@ class FusionMove:
     >>> import numpy as np
     >>> from mapmrf.datasets import potts_image
     >>> from mapmrf.engines.flow.fusion_move import FusionMove
-    >>> from mapmrf.problem import Problem
+    >>> from mapmrf.model.problem import Problem
     >>> problem = Problem.compile(potts_image(9, 9, labels=3, seed=0).graph)
     >>> labels = np.zeros(81, dtype=np.int64)
     >>> before = problem.graph.value(labels)

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.flow.cut_model_kernels import DIFFERENT, EITHER, BinaryPairs, Table, favours, split
 from mapmrf.engines.flow.network_kernels import Wiring, add_capacity
 from mapmrf.kernels.factor_tables import weight_of
-from mapmrf.kernels.jit import bare, inlined
 
 OUTSIDE = -1
 NO_MARK = -1

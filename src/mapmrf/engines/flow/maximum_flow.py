@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.compilation.records import blank
 from mapmrf.engines.flow.maximum_flow_kernels import (
     MAXIMAL,
     NO_LIMIT,
@@ -20,7 +21,6 @@ from mapmrf.engines.flow.maximum_flow_kernels import (
 from mapmrf.engines.flow.network import sparse_wiring, wire
 from mapmrf.engines.flow.network_kernels import Wiring, add_capacities
 from mapmrf.engines.flow.search_tree_kernels import FREE, FlowCursor, SearchTrees
-from mapmrf.kernels.records import blank
 
 
 class MaximumFlow:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.flow.network_kernels import (
     Network,
     arc_in,
@@ -36,7 +37,6 @@ from mapmrf.engines.flow.search_tree_kernels import (
     orphan_first,
     orphan_last,
 )
-from mapmrf.kernels.jit import bare, inlined
 
 HUB = 1000
 """Nodes with more links, such as the variable of a label cost, are hubs: their links are not all visited each time."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.kernels.jit import bare, inlined
+from mapmrf.compilation.jit import bare, inlined
 
 SPARSE: tuple[()] = ()
 LATTICE: tuple[int] = (1,)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mapmrf.arrays import Floats
+from mapmrf.compilation.jit import bare
 from mapmrf.engines.flow.cut_model_kernels import EITHER, BinaryPairs, favours
 from mapmrf.engines.flow.network_kernels import Wiring, add_capacity
 from mapmrf.kernels.factor_tables import weight_of
-from mapmrf.kernels.jit import bare
 
 
 class TableParts(NamedTuple):

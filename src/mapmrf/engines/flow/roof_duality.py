@@ -19,7 +19,7 @@ from mapmrf.engines.flow.roof_duality_kernels import (
     lay_out_roof,
     read_persistent,
 )
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 
 class RoofDual:
@@ -93,7 +93,7 @@ def persistent_states(problem: Problem) -> Persistency:
     --------
     >>> import mapmrf
     >>> from mapmrf.engines.flow.roof_duality import persistent_states
-    >>> from mapmrf.problem import Problem
+    >>> from mapmrf.model.problem import Problem
     >>> differ, unary = [[0.0, 1.0], [1.0, 0.0]], [[0.0, 0.0]] * 3 + [[0.0, 5.0]]
     >>> graph = mapmrf.FactorGraph.from_pairwise(unary, [[0, 1], [1, 2], [2, 0], [2, 3]], differ)
     >>> persistent_states(Problem.compile(graph))  # a frustrated triangle, and one decided variable

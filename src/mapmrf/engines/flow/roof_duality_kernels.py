@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.flow.cut_model_kernels import (
     DIFFERENT,
     EITHER,
@@ -27,7 +28,6 @@ from mapmrf.engines.flow.cut_model_kernels import (
 from mapmrf.engines.flow.maximum_flow_kernels import NO_LIMIT, PAUSED, change_terminals, send_flow
 from mapmrf.engines.flow.network_kernels import Network, Wiring, add_capacity
 from mapmrf.engines.flow.search_tree_kernels import FREE, SearchTrees
-from mapmrf.kernels.jit import bare, inlined
 
 UNDECIDED = -1
 """Takes the place of a state where roof duality does not fix the variable."""

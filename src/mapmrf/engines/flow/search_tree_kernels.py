@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mapmrf.arrays import Bools, Floats, Ints
-from mapmrf.kernels.jit import inlined
+from mapmrf.compilation.jit import inlined
 
 TERMINAL, ORPHAN, FREE = -1, -2, -3
 """Special values of the link to the parent: a root, a node that lost its parent, and one in neither tree."""

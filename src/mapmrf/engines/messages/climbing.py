@@ -10,9 +10,9 @@ from mapmrf.arrays import Ints
 from mapmrf.engines.moves.ascent import Ascent
 from mapmrf.engines.moves.counted_search import CountedAscent
 from mapmrf.engines.moves.crossover import Crossover
-from mapmrf.incumbent import Incumbent
-from mapmrf.method import Start
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
+from mapmrf.run.incumbent import Incumbent
+from mapmrf.run.method import Start
 
 
 class ClimbingIncumbent:

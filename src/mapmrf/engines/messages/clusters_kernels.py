@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets
+from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.messages.mplp_kernels import PassOrder, Regions, pair_entry, pass_factors, pass_pairs2
 from mapmrf.kernels.factor_tables import weight_of
-from mapmrf.kernels.jit import bare, inlined
 from mapmrf.kernels.max_marginals import FactorScratch, next_configuration
 from mapmrf.kernels.structured_pairs import StructuredPairs
 

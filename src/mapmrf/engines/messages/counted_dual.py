@@ -11,9 +11,9 @@ from mapmrf.engines.counting.rounding import LegalRounding, preferences
 from mapmrf.engines.messages.climbing import ClimbingIncumbent
 from mapmrf.engines.messages.counted_dual_kernels import PricedItems, counting_bound, pass_counting
 from mapmrf.engines.messages.mplp import Dual
-from mapmrf.graph import ROUND_OFF, FactorGraph
-from mapmrf.method import Start
-from mapmrf.problem import Problem
+from mapmrf.model.graph import ROUND_OFF, FactorGraph
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Start
 
 NO_VARIABLES = np.zeros(0, dtype=np.int64)
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.compilation.jit import bare
 from mapmrf.engines.counting.marginal_kernels import GroupScores, activity_limits, best_value, weight_limits, within
 from mapmrf.engines.counting.price_kernels import find_prices
 from mapmrf.engines.counting.structs import CountingFactors, CountingKind
-from mapmrf.kernels.jit import bare
 
 
 class PricedItems(NamedTuple):

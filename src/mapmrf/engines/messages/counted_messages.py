@@ -11,7 +11,7 @@ from mapmrf.engines.messages.counted_dual import NO_VARIABLES, new_scores, price
 from mapmrf.engines.messages.counted_messages_kernels import send_counted
 from mapmrf.engines.messages.max_product import ForestWeights, TableMessages, Tour
 from mapmrf.engines.messages.max_product_kernels import MessageSchedule
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 
 class CountedMessages:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from mapmrf.compilation.jit import bare
 from mapmrf.engines.counting.marginal_kernels import GroupScores, max_marginals
 from mapmrf.engines.counting.structs import CountingFactors
 from mapmrf.engines.messages.counted_dual_kernels import PricedItems, forbid_others, load_scores
 from mapmrf.engines.messages.max_product_kernels import Beliefs
-from mapmrf.kernels.jit import bare
 
 
 @bare

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.compilation.jit import compiled, inlined
 from mapmrf.engines.messages.clusters_kernels import CycleList
 from mapmrf.engines.messages.mplp_kernels import Regions, pair_entry
 from mapmrf.kernels.factor_tables import weight_of
-from mapmrf.kernels.jit import compiled, inlined
 from mapmrf.kernels.parity import root_of
 
 

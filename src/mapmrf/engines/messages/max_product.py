@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, segment_argmax, segment_max, short
+from mapmrf.compilation.jit import settled
 from mapmrf.engines.messages.max_product_kernels import (
     Beliefs,
     BeliefScratch,
@@ -34,12 +35,11 @@ from mapmrf.engines.messages.max_product_pairs_kernels import (
     value_of_pairs,
 )
 from mapmrf.engines.messages.neighbours import Neighbours
-from mapmrf.graph import FactorGraph
-from mapmrf.kernels.jit import settled
 from mapmrf.kernels.max_marginals import FactorScratch
 from mapmrf.kernels.structured_pairs import StructuredPairs
-from mapmrf.problem import Problem
-from mapmrf.workers import Workers
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.problem import Problem
+from mapmrf.run.workers import Workers
 
 PARALLEL_FROM = 100_000
 """Number of factors from which several threads are worth their synchronisation."""

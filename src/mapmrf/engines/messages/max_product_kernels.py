@@ -20,9 +20,9 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.messages.neighbours import Neighbours
 from mapmrf.kernels.factor_tables import weight_of
-from mapmrf.kernels.jit import bare, inlined
 from mapmrf.kernels.max_marginals import FactorScratch, Triple, table_max_marginals, table_top
 from mapmrf.kernels.structured_pairs import StructuredPairs, form_messages, form_of, form_top
 

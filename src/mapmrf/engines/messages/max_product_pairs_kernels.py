@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.messages.max_product_kernels import MessageSchedule
 from mapmrf.engines.messages.neighbours import Neighbours
-from mapmrf.kernels.jit import bare, inlined
 
 
 class PairBeliefs(NamedTuple):

@@ -11,11 +11,11 @@ from mapmrf.arrays import Ints
 from mapmrf.engines.messages.counted_messages import CountedMessages
 from mapmrf.engines.messages.max_product import ForestWeights, Messages, Tour, make_messages, potential_scale
 from mapmrf.engines.messages.max_product_kernels import MessageSchedule
-from mapmrf.incumbent import Incumbent
-from mapmrf.method import Answer, Method, Progress, Start
-from mapmrf.options import check_at_least, check_choice, check_within
-from mapmrf.problem import Problem
-from mapmrf.result import Status
+from mapmrf.model.problem import Problem
+from mapmrf.run.incumbent import Incumbent
+from mapmrf.run.method import Answer, Method, Progress, Start
+from mapmrf.run.options import check_at_least, check_choice, check_within
+from mapmrf.run.result import Status
 
 ScheduleName = Literal["parallel", "sequential"]
 Decoding = Literal["sequential", "argmax"]

@@ -9,7 +9,6 @@ from typing import Literal, Protocol
 import numpy as np
 
 from mapmrf.arrays import Ints, offsets, ranges, short
-from mapmrf.dual_state import DualState
 from mapmrf.engines.messages.climbing import ClimbingIncumbent
 from mapmrf.engines.messages.mplp_kernels import (
     FactorChunk,
@@ -26,10 +25,11 @@ from mapmrf.engines.messages.neighbours import Neighbours
 from mapmrf.engines.messages.tiles import TiledPass, tiles_of, tiles_of_variables
 from mapmrf.kernels.max_marginals import FactorScratch
 from mapmrf.kernels.structured_pairs import StructuredPairs
-from mapmrf.method import Progress
-from mapmrf.pair_forms import NO_FORM
-from mapmrf.problem import Problem
-from mapmrf.workers import Workers
+from mapmrf.model.problem import Problem
+from mapmrf.model.structured_pairs import NO_FORM
+from mapmrf.run.dual_state import DualState
+from mapmrf.run.method import Progress
+from mapmrf.run.workers import Workers
 
 FactorOrder = Literal["variables", "model", "random"]
 PassDirection = Literal["alternate", "forward"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mapmrf.arrays import Ints
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 
 class Neighbours(NamedTuple):

@@ -12,7 +12,7 @@ from mapmrf.engines.messages.passes_kernels import LIMIT, PassFigures, PassSpan,
 from mapmrf.engines.messages.strands import Crew, arrange
 from mapmrf.engines.messages.strands_kernels import Board, FactorTurns, begin_pass
 from mapmrf.engines.messages.visit_order import VisitOrder
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 LARGE = 4_000_000
 """Work of an iteration from which passes are divided into chunks."""

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Ints
+from mapmrf.compilation.jit import compiled, inlined
 from mapmrf.engines.messages.strands_kernels import Board, add_up
-from mapmrf.kernels.jit import compiled, inlined
 
 # Why a kernel stopped.
 LIMIT, CLOSED, AT_REST, INFEASIBLE = range(4)

@@ -19,9 +19,9 @@ from mapmrf.engines.messages.smoothing_kernels import (
 )
 from mapmrf.engines.messages.srmp import TablePasses
 from mapmrf.engines.messages.visit_order import VisitOrder
-from mapmrf.incumbent import Incumbent
-from mapmrf.polytope import FactorMarginals
-from mapmrf.problem import Batch, Problem
+from mapmrf.model.polytope import FactorMarginals
+from mapmrf.model.problem import Batch, Problem
+from mapmrf.run.incumbent import Incumbent
 
 ROUND_OFF = 1e-12
 """Gaps below this, relative to that between the bound and the labels, count as zero."""

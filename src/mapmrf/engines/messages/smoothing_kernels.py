@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.messages.srmp_kernels import (
     FIRST,
     LAST,
@@ -28,7 +29,6 @@ from mapmrf.engines.messages.srmp_kernels import (
     spread,
 )
 from mapmrf.kernels.factor_tables import weight_of
-from mapmrf.kernels.jit import bare, compiled, inlined
 
 NOTHING = 40.0
 """A term this many temperatures below the largest is below floating-point precision."""

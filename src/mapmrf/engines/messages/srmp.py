@@ -20,7 +20,7 @@ from mapmrf.engines.messages.srmp_kernels import (
 from mapmrf.engines.messages.strands import Crew
 from mapmrf.engines.messages.visit_order import VisitOrder, edge_roles
 from mapmrf.engines.reduction.persistency import dual_bounds
-from mapmrf.problem import Batch, Problem
+from mapmrf.model.problem import Batch, Problem
 
 WIDE = 4
 """Number of states from which a pair's table is also stored transposed, so that both directions read it row by row."""

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.messages.passes_kernels import LIMIT, PassFigures, PassSpan, PassStopping, end_pass
 from mapmrf.engines.messages.strands_kernels import (
     Board,
@@ -24,7 +25,6 @@ from mapmrf.engines.messages.strands_kernels import (
     report_chunk,
 )
 from mapmrf.kernels.factor_tables import weight_of
-from mapmrf.kernels.jit import bare, compiled, inlined
 
 Records = Any
 """An array of records with named fields: `np.recarray`."""

@@ -11,7 +11,7 @@ import numpy as np
 from mapmrf.arrays import Ints, offsets, ranges, short
 from mapmrf.engines.messages.strands_kernels import Board, FactorTurns, Shares, find_needs, link_runs, longest_wait
 from mapmrf.engines.messages.visit_order import VisitOrder
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 LONG, SHORT = 256, 32
 """Number of visits from which a run is a good strand, and below which it is none."""

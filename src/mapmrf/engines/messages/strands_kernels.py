@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.compilation.jit import compiled, inlined
 from mapmrf.kernels.atomics import observe, publish
-from mapmrf.kernels.jit import compiled, inlined
 
 PATIENCE = 100_000
 """Number of polls before a waiting worker yields to other processes: some 50 microseconds."""

@@ -19,7 +19,7 @@ import numpy as np
 from mapmrf.arrays import Ints, offsets, short
 from mapmrf.engines.messages.neighbours import Neighbours
 from mapmrf.engines.messages.tiles_kernels import depths_of, variable_depths
-from mapmrf.workers import Workers
+from mapmrf.run.workers import Workers
 
 BANDS = (4, 8, 16)
 """Numbers of bands per thread that are tried."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mapmrf.arrays import Ints
+from mapmrf.compilation.jit import bare
 from mapmrf.engines.messages.neighbours import Neighbours
-from mapmrf.kernels.jit import bare
 
 
 @bare

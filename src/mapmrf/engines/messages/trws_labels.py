@@ -21,8 +21,8 @@ from mapmrf.engines.messages.trws_links_kernels import PairLinks, Turns, sort_li
 from mapmrf.engines.messages.trws_tables_kernels import PairScratch, PairTables, turn_tables
 from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.engines.reduction.persistency import belief_bounds
-from mapmrf.pair_forms import NO_FORM
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
+from mapmrf.model.structured_pairs import NO_FORM
 
 WIDE = 4
 """Number of states from which tables are also stored transposed, so that both directions read them row by row."""

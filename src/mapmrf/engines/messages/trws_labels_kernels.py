@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.messages.passes_kernels import LIMIT, PassFigures, PassSpan, PassStopping, end_pass
 from mapmrf.engines.messages.strands_kernels import (
     Board,
@@ -31,7 +32,6 @@ from mapmrf.engines.messages.trws_tables_kernels import (
     pass_message,
     reward,
 )
-from mapmrf.kernels.jit import bare, compiled, inlined
 
 ONE = np.uintp(1)
 

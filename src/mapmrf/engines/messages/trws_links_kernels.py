@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Ints
-from mapmrf.kernels.jit import compiled
+from mapmrf.compilation.jit import compiled
 
 
 class PairLinks(NamedTuple):

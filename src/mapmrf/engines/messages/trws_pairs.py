@@ -21,7 +21,7 @@ from mapmrf.engines.messages.trws_pairs_kernels import (
 )
 from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.engines.reduction.persistency import belief_bounds
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 Values = TypeVar("Values", Floats, Ints)
 

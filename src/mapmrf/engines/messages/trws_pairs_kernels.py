@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.compilation.jit import compiled, inlined
 from mapmrf.engines.messages.passes_kernels import LIMIT, PassFigures, PassSpan, PassStopping, end_pass
 from mapmrf.engines.messages.strands_kernels import (
     Board,
@@ -23,7 +24,6 @@ from mapmrf.engines.messages.strands_kernels import (
 )
 from mapmrf.engines.messages.trws_links_kernels import PairLinks
 from mapmrf.kernels.factor_tables import weight_of
-from mapmrf.kernels.jit import compiled, inlined
 
 ONE = np.uintp(1)
 TINY = 1e-300

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.compilation.jit import compiled, inlined
 from mapmrf.kernels.factor_tables import weight_of
-from mapmrf.kernels.jit import compiled, inlined
 from mapmrf.kernels.pair_transforms import Envelope, PairForm, pair_form, transform_potts, transform_quadratic
-from mapmrf.pair_forms import LINEAR, NO_FORM, POTTS, PairForms
+from mapmrf.model.structured_pairs import LINEAR, NO_FORM, POTTS, PairForms
 
 Place = Any
 """An unsigned place in an array. Signed ones are checked for being negative, which takes a good part of the time."""

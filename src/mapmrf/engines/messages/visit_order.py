@@ -18,7 +18,7 @@ from mapmrf.engines.messages.visit_order_kernels import (
     count_factors,
     peel_variables,
 )
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 VariableOrder = Literal["given", "trees_last", "breadth_first"]
 

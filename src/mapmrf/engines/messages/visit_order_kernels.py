@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Ints
+from mapmrf.compilation.jit import compiled, inlined
 from mapmrf.engines.messages.neighbours import Neighbours
-from mapmrf.kernels.jit import compiled, inlined
 
 
 class EndCounts(NamedTuple):

@@ -7,11 +7,11 @@ from typing import Protocol
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets, short
+from mapmrf.compilation.jit import settled
 from mapmrf.engines.moves.annealing_kernels import BinaryForm, sweep_pairs, sweep_states
 from mapmrf.engines.moves.flip_state import floor_of, new_flip_state, set_labels
 from mapmrf.engines.moves.random_kernels import seeded
-from mapmrf.kernels.jit import settled
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 
 class AnnealingSweeps(Protocol):

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.compilation.jit import compiled, inlined
 from mapmrf.engines.moves.flip_state_kernels import FlipState, set_state, sum_row
 from mapmrf.engines.moves.random_kernels import UNIT, Bits, draw
-from mapmrf.kernels.jit import compiled, inlined
 
 NEVER = -44.0
 """Exponents below this are rejected without a random number: exp(-44) is less than 2**-63."""

@@ -7,11 +7,11 @@ import math
 import numpy as np
 
 from mapmrf.arrays import Ints
+from mapmrf.compilation.jit import settled
+from mapmrf.compilation.records import blank
 from mapmrf.engines.moves.ascent_kernels import Climber, Round, RoundCursor, ascend
 from mapmrf.engines.moves.move_model import lay_out, table_places
-from mapmrf.kernels.jit import settled
-from mapmrf.kernels.records import blank
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 STEP_ENTRIES = 3_000_000
 """Maximum number of table entries read per run: some 40 ms."""

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.compilation.jit import compiled, inlined
 from mapmrf.engines.moves.move_model import MoveModel
 from mapmrf.kernels.factor_tables import weight_of
-from mapmrf.kernels.jit import compiled, inlined
 
 MARGIN = 1e-13
 """Gains below this fraction of the sums that they are a difference of count as round-off."""

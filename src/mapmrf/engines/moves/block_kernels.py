@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.elimination.order_kernels import append
 from mapmrf.engines.moves.move_model import MoveModel
 from mapmrf.engines.moves.random_kernels import Bits, next_bits
 from mapmrf.kernels.factor_tables import weight_of
-from mapmrf.kernels.jit import bare, compiled, inlined
 
 BUCKETS = 512
 """Number of distinct weights; a weight is the logarithm of a table size, in steps of `PER_BIT`."""

@@ -9,7 +9,7 @@ from mapmrf.engines.elimination.order_kernels import ball
 from mapmrf.engines.elimination.primal_graph import PrimalGraph
 from mapmrf.engines.moves.block_kernels import PER_BIT, Block, BlockWorkspace, plan_block, solve_block
 from mapmrf.engines.moves.move_model import lay_out
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 PER_VARIABLE = 2000
 """Cost of planning per variable of a block pass, in table entries."""

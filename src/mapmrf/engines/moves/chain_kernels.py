@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.compilation.jit import compiled, inlined
 from mapmrf.engines.moves.flip_state_kernels import (
     HINT,
     Agenda,
@@ -18,7 +19,6 @@ from mapmrf.engines.moves.flip_state_kernels import (
     set_state,
     take_back,
 )
-from mapmrf.kernels.jit import compiled, inlined
 
 FREE, LISTED, USED = 0, 1, 2
 """Status of a variable in the current chain."""

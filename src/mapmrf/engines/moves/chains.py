@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from mapmrf.arrays import Ints
+from mapmrf.compilation.jit import settled
+from mapmrf.compilation.records import blank
 from mapmrf.engines.moves.chain_kernels import Chain, ChainCursor, follow_chains
 from mapmrf.engines.moves.flip_state import begin_at, enqueue_all, is_empty, new_agenda, new_flip_state
 from mapmrf.engines.moves.flip_state_kernels import FlipList, refresh
-from mapmrf.kernels.jit import settled
-from mapmrf.kernels.records import blank
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 
 class ChainSearch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mapmrf.arrays import Bools, Floats, Ints
-from mapmrf.kernels.jit import inlined
+from mapmrf.compilation.jit import inlined
 
 SUM, PARITY, OUTPUT = 0, 1, 2
 """Condition of a rule: its sum is within limits, odd, or positive iff its output is 1."""

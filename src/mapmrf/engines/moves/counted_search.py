@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets
+from mapmrf.compilation.records import blank
 from mapmrf.constraints.flat import ConstraintKind, Constraints
 from mapmrf.engines.moves.counted_rules_kernels import OUTPUT, PARITY, SUM, CountedRules
 from mapmrf.engines.moves.counted_search_kernels import (
@@ -16,10 +17,9 @@ from mapmrf.engines.moves.counted_search_kernels import (
 )
 from mapmrf.engines.moves.flip_state import new_flip_state, set_labels
 from mapmrf.engines.moves.random_kernels import seeded
-from mapmrf.graph import FactorGraph
-from mapmrf.incumbent import Incumbent
-from mapmrf.kernels.records import blank
-from mapmrf.problem import Problem
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.problem import Problem
+from mapmrf.run.incumbent import Incumbent
 
 SCAN = 1500
 """Maximum number of variables examined for a change."""
@@ -48,7 +48,7 @@ class CountedSearch:
     --------
     >>> import mapmrf
     >>> from mapmrf import constraints
-    >>> from mapmrf.problem import Problem
+    >>> from mapmrf.model.problem import Problem
     >>> graph = mapmrf.FactorGraph.from_tables([2] * 4, [(i,) for i in range(4)], [[0, i] for i in range(4)])
     >>> graph = graph.with_constraints([constraints.at_most_k(range(4), 2)])
     >>> search = CountedSearch(Problem.compile(graph), graph.check_labels([1, 1, 0, 0]), seed=0)

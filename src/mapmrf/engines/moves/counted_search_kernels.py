@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mapmrf.arrays import Ints
+from mapmrf.compilation.jit import compiled, inlined
 from mapmrf.engines.moves.counted_rules_kernels import (
     CountedRules,
     add_touches,
@@ -14,7 +15,6 @@ from mapmrf.engines.moves.counted_rules_kernels import (
 )
 from mapmrf.engines.moves.flip_state_kernels import FlipState, set_state, sum_row
 from mapmrf.engines.moves.random_kernels import Bits, draw
-from mapmrf.kernels.jit import compiled, inlined
 
 ADAPT = 8
 """Changes between updates of the prices."""

@@ -7,7 +7,7 @@ import numpy as np
 from mapmrf.arrays import Ints, largest_size
 from mapmrf.engines.moves.crossover_kernels import PartScratch, fuse
 from mapmrf.engines.moves.move_model import lay_out
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 TOLERANCE = 1e-12
 """Minimum gain of a part, relative to the size of the potentials; less counts as round-off."""
@@ -26,7 +26,7 @@ class Crossover:
     >>> import numpy as np
     >>> import mapmrf
     >>> from mapmrf.engines.moves.crossover import Crossover
-    >>> from mapmrf.problem import Problem
+    >>> from mapmrf.model.problem import Problem
     >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [2, 0]], np.zeros((0, 2), dtype=int), np.zeros((2, 2)))
     >>> labels = np.array([0, 0])
     >>> Crossover(Problem.compile(graph)).fuse(labels, np.array([1, 1]))

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Ints
+from mapmrf.compilation.jit import compiled, inlined
 from mapmrf.engines.moves.move_model import MoveModel
 from mapmrf.kernels.factor_tables import weight_of
-from mapmrf.kernels.jit import compiled, inlined
 
 
 class PartScratch(NamedTuple):

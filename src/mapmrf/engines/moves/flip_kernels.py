@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.compilation.jit import compiled, inlined
 from mapmrf.engines.moves.flip_state_kernels import (
     HINT,
     Agenda,
@@ -21,7 +22,6 @@ from mapmrf.engines.moves.flip_state_kernels import (
     set_state,
     take_back,
 )
-from mapmrf.kernels.jit import compiled, inlined
 
 
 class SetCursor:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, block_sizes, segment_ends
+from mapmrf.compilation.records import blank
 from mapmrf.engines.moves.flip_state_kernels import Agenda, AgendaCounts, FlipState
 from mapmrf.engines.moves.move_model import lay_out, table_places
-from mapmrf.kernels.records import blank
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 
 def new_flip_state(problem: Problem, longest: int) -> FlipState:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.compilation.records import blank
 from mapmrf.engines.moves.ascent import new_climber
 from mapmrf.engines.moves.forced_states_kernels import force, force_states
 from mapmrf.engines.moves.local_search_kernels import UndoLog, Waiting, WaitingEnds
 from mapmrf.engines.moves.move_model import lay_out, table_places
-from mapmrf.kernels.records import blank
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 STEP_ENTRIES = 3_000_000
 """Maximum number of table entries read per call: some 40 ms."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mapmrf.arrays import Floats
+from mapmrf.compilation.jit import compiled, inlined
 from mapmrf.engines.moves.ascent_kernels import Climber, best_state, move_to, score_states
 from mapmrf.engines.moves.local_search_kernels import UndoLog, Waiting, queue_neighbours
 from mapmrf.engines.moves.move_model import MoveModel
-from mapmrf.kernels.jit import compiled, inlined
 
 MOST_VISITS = 200
 """Maximum number of variables visited after one is forced into a state."""

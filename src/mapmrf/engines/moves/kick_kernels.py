@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.moves.chain_kernels import Chain, follow_chains
 from mapmrf.engines.moves.crossover_kernels import PartScratch, forget_parts, gather_part
 from mapmrf.engines.moves.flip_kernels import SetSearch, flip_sets
 from mapmrf.engines.moves.flip_state_kernels import Agenda, FlipState, commit, set_state
 from mapmrf.engines.moves.random_kernels import UNIT, Bits, draw
-from mapmrf.kernels.jit import bare, compiled, inlined
 
 ANY_NUMBER = 1 << 60
 """No limit on visits."""

@@ -7,14 +7,14 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from mapmrf.arrays import Ints
+from mapmrf.compilation.records import blank
 from mapmrf.engines.moves.blocks import BlockMoves
 from mapmrf.engines.moves.chains import ChainSearch
 from mapmrf.engines.moves.crossover import Crossover, new_part_scratch
 from mapmrf.engines.moves.flips import FlipSearch
 from mapmrf.engines.moves.kick_kernels import KickCounts, Kicks, kick_and_chain, kick_and_flip
 from mapmrf.engines.moves.random_kernels import seeded
-from mapmrf.kernels.records import blank
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 AROUND = 4
 """Variables of a repair block, per kicked variable."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapmrf.arrays import Ints
+from mapmrf.compilation.records import blank
 from mapmrf.engines.moves.ascent import new_climber
 from mapmrf.engines.moves.local_search_kernels import (
     UndoLog,
@@ -15,9 +16,8 @@ from mapmrf.engines.moves.local_search_kernels import (
 )
 from mapmrf.engines.moves.move_model import lay_out, table_places
 from mapmrf.engines.moves.random_kernels import seeded
-from mapmrf.incumbent import Incumbent
-from mapmrf.kernels.records import blank
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
+from mapmrf.run.incumbent import Incumbent
 
 LARGEST = 12
 """Maximum number of variables in a perturbation."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mapmrf.arrays import Bools, Ints
+from mapmrf.compilation.jit import compiled, inlined
 from mapmrf.engines.moves.ascent_kernels import MARGIN, Climber, best_state, move_to, score_states
 from mapmrf.engines.moves.move_model import MoveModel
 from mapmrf.engines.moves.random_kernels import Bits, draw
-from mapmrf.kernels.jit import compiled, inlined
 
 
 class WaitingEnds:

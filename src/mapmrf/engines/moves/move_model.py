@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, frozen, short
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 
 class MoveModel(NamedTuple):

@@ -9,7 +9,7 @@ import numpy as np
 from mapmrf.arrays import Bools, Floats, Ints, offsets
 from mapmrf.engines.program.odd_cycle_kernels import OddCycles, round_by_tree
 from mapmrf.engines.program.program import Program, Rows, cost_scale
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 ROUND_OFF = 4 * float(np.finfo(float).eps)
 """Couplings below this share of their tables' entries count as 0."""

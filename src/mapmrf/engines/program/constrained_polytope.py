@@ -13,7 +13,7 @@ from mapmrf.constraints.flat import ConstraintKind, Constraints
 from mapmrf.engines.program.compact import Compact, is_compact
 from mapmrf.engines.program.local_polytope import LocalPolytope
 from mapmrf.engines.program.program import Program, Rows, lagrangian
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 Term = tuple[int, float]
 """A column of the base program, or -1 - k for additional column k, and its coefficient."""

@@ -12,7 +12,7 @@ from mapmrf.engines.program.compact import Compact
 from mapmrf.engines.program.cutting_planes import CuttingPlanes
 from mapmrf.engines.program.program import Rows
 from mapmrf.engines.program.solver_run import SolverOutcome
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 POLL = 0.05
 """Seconds between checks of whether to stop."""

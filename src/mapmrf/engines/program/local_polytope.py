@@ -10,8 +10,8 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets, segment_argmax
 from mapmrf.engines.program.program import Program, Rows, block_losses, cost_scale
-from mapmrf.polytope import configuration, dual_bound
-from mapmrf.problem import Batch, Problem
+from mapmrf.model.polytope import configuration, dual_bound
+from mapmrf.model.problem import Batch, Problem
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

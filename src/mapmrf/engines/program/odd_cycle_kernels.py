@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.kernels.jit import compiled, inlined
+from mapmrf.compilation.jit import compiled, inlined
 from mapmrf.kernels.parity import root_of
 
 

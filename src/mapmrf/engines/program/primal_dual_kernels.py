@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.compilation.jit import compiled, inlined
 from mapmrf.engines.program.product_kernels import FactorBlocks, move_blocks, settle_blocks
-from mapmrf.kernels.jit import compiled, inlined
 
 PAIR_STEP = 1.0 / 3.0
 """Step of a pair's row, which has three entries."""

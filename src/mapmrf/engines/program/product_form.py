@@ -16,7 +16,7 @@ from mapmrf.engines.program.odd_cycle_kernels import OddCycles, round_by_tree
 from mapmrf.engines.program.product_kernels import FactorBlocks
 from mapmrf.engines.program.program import Program, Rows
 from mapmrf.engines.program.spin_form import SpinCuts
-from mapmrf.problem import Batch, Problem
+from mapmrf.model.problem import Batch, Problem
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, segment_max
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -12,7 +12,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.program.program import block_losses
-from mapmrf.problem import Batch, Problem
+from mapmrf.model.problem import Batch, Problem
 
 COST_BITS = 50
 """The sum of the largest costs is below 2 to this power: a double represents it, and toulbar2's limit is 2^58."""

@@ -20,7 +20,7 @@ import numpy as np
 
 from mapmrf.arrays import Ints
 from mapmrf.engines.program import toulbar2_worker
-from mapmrf.result import Status
+from mapmrf.run.result import Status
 
 WORKER = Path(toulbar2_worker.__file__)
 

@@ -12,8 +12,8 @@ from mapmrf.arrays import Floats, Ints, offsets, ranges, short
 from mapmrf.engines.reduction.reducible_kernels import EliminationLog
 from mapmrf.engines.reduction.reduction import LabelMap, ReductionCounts
 from mapmrf.engines.reduction.simplify import Simplified, simplify
-from mapmrf.graph import FactorGraph
-from mapmrf.problem import Problem
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.problem import Problem
 
 MOST_FACTORS = 20_000
 """Maximum number of variables and factors: numpy takes some microseconds for each."""

@@ -7,7 +7,7 @@ second, compared to the milliseconds in which `auto` solves small models.
 from __future__ import annotations
 
 from mapmrf.arrays import Ints
-from mapmrf.kernels.jit import compiled, inlined
+from mapmrf.compilation.jit import compiled, inlined
 
 
 @inlined

@@ -18,8 +18,8 @@ from mapmrf.engines.elimination.primal_graph import PrimalGraph
 from mapmrf.engines.reduction.component_kernels import find_components
 from mapmrf.engines.reduction.reduction import LabelMap
 from mapmrf.engines.reduction.simplify import Simplified
-from mapmrf.graph import FactorGraph
-from mapmrf.problem import Problem
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.problem import Problem
 
 MOST_ENTRIES = 2.0**20
 """Table entries of all eliminations together: some tens of milliseconds."""

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.reduction.reducible_kernels import NOTHING, ReducibleModel, drop_state
 from mapmrf.kernels.factor_tables import weight_of
-from mapmrf.kernels.jit import bare, inlined
 
 CANDIDATES = 8
 """Number of states, those with the highest scores, that every other state is compared with."""

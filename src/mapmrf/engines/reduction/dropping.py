@@ -6,7 +6,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats
 from mapmrf.engines.reduction.dropping_kernels import DropModel, DropRoom, drop_states
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 
 class StateDrops:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, largest_size, segment_max
-from mapmrf.graph import ROUND_OFF
-from mapmrf.problem import Batch, Problem
+from mapmrf.model.graph import ROUND_OFF
+from mapmrf.model.problem import Batch, Problem
 
 BLOCK_ENTRIES = 1 << 20
 """Table entries processed at a time."""

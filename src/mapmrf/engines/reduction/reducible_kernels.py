@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.kernels.factor_tables import weight_of
-from mapmrf.kernels.jit import bare, compiled, inlined
 
 NOTHING: Any = np.int64(-1)
 """Not a plain -1, for which numba would compile functions twice."""

@@ -11,9 +11,9 @@ from mapmrf.engines.reduction.dominance_kernels import CANDIDATES, ComparisonScr
 from mapmrf.engines.reduction.reducible_kernels import COUNTERS, EliminationLog, ReducibleModel, set_up
 from mapmrf.engines.reduction.reduction_kernels import MessageScratch, reduce_model
 from mapmrf.engines.reduction.rewriting_kernels import find_places, measure, replay, share_equal, write_tables
-from mapmrf.graph import FactorGraph
-from mapmrf.graph_builders import FactorLists, one_shape_each
-from mapmrf.problem import Problem
+from mapmrf.model.builders import FactorLists, one_shape_each
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.problem import Problem
 
 PASSES = 10
 """Work limit, in passes over the model's tables from all of their variables."""

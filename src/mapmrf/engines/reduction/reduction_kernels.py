@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Ints
+from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.reduction.dominance_kernels import ComparisonScratch, drop_dominated
 from mapmrf.engines.reduction.reducible_kernels import (
     ONE,
@@ -21,7 +22,6 @@ from mapmrf.engines.reduction.reducible_kernels import (
     push_neighbours,
 )
 from mapmrf.kernels.factor_tables import weight_of
-from mapmrf.kernels.jit import bare, compiled, inlined
 
 WORK_PER_VARIABLE, WORK_PER_FACTOR = 20, 8
 """Cost of processing a variable, in table entries, if no table is read."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.compilation.jit import compiled
 from mapmrf.engines.reduction.reducible_kernels import EliminationLog, ReducibleModel
-from mapmrf.kernels.jit import compiled
 
 
 @compiled

@@ -10,8 +10,8 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Ints, segment_argmax
 from mapmrf.engines.reduction.reduction import LabelMap, Reduction, ReductionCounts
-from mapmrf.problem import Problem
-from mapmrf.supervision import check_awaited
+from mapmrf.model.problem import Problem
+from mapmrf.run.calls import check_awaited
 
 STEP_WORK = 3_000_000
 """Table entries read per step: some hundredths of a second."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mapmrf.arrays import Bools, Ints
+from mapmrf.compilation.jit import bare, compiled
 from mapmrf.engines.soft_consistency.network_kernels import (
     FORBIDDEN,
     SoftNetwork,
@@ -15,7 +16,6 @@ from mapmrf.engines.soft_consistency.network_kernels import (
 )
 from mapmrf.engines.soft_consistency.propagation_kernels import propagate
 from mapmrf.engines.soft_consistency.rule_kernels import rule_cost
-from mapmrf.kernels.jit import bare, compiled
 
 CLOSED, LIMITED, PAUSED, FULL = 0, 1, 2, 3
 """Outcomes of a dive: the subtree is closed; enough backtracks; enough work for a step; no room on the trail."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, segment_max
+from mapmrf.compilation.records import blank, blanks
 from mapmrf.engines.program.toulbar2_costs import WholeCosts
 from mapmrf.engines.soft_consistency.network_kernels import (
     HARD,
@@ -23,8 +24,7 @@ from mapmrf.engines.soft_consistency.network_kernels import (
     VariableRecord,
 )
 from mapmrf.engines.soft_consistency.rules import lay_out_rules
-from mapmrf.kernels.records import blank, blanks
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 LEAST_UNIT = 1 << 10
 """Common divisors of all costs below this are not used."""

@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mapmrf.arrays import Ints
+from mapmrf.compilation.jit import bare, inlined
+from mapmrf.compilation.records import Records
 from mapmrf.engines.soft_consistency.rule_structs import STALE, WAITING, RuleNetwork
-from mapmrf.kernels.jit import bare, inlined
-from mapmrf.kernels.records import Records
 
 HARD = 1 << 60
 """Cost of a forbidden configuration; it stays above `FORBIDDEN` whatever is shifted."""

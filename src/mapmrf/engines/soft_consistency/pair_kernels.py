@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.soft_consistency.network_kernels import (
     FORBIDDEN,
     SoftNetwork,
@@ -14,7 +15,6 @@ from mapmrf.engines.soft_consistency.network_kernels import (
     wait_changed,
     write,
 )
-from mapmrf.kernels.jit import bare, inlined
 
 
 @inlined

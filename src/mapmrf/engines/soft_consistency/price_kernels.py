@@ -6,6 +6,7 @@ prices of ALL_DIFFERENT are the duals of an assignment problem, by shortest augm
 
 from __future__ import annotations
 
+from mapmrf.compilation.jit import bare, inlined
 from mapmrf.constraints.flat import ConstraintKind
 from mapmrf.engines.soft_consistency.network_kernels import (
     FORBIDDEN,
@@ -17,7 +18,6 @@ from mapmrf.engines.soft_consistency.network_kernels import (
     wait_unsettled,
     write,
 )
-from mapmrf.kernels.jit import bare, inlined
 
 ASKS = 64
 """Maximum number of bisection and doubling steps for a price."""

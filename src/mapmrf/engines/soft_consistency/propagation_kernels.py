@@ -8,6 +8,7 @@ full supports in all of its factors. A state whose cost reaches the upper bound 
 
 from __future__ import annotations
 
+from mapmrf.compilation.jit import bare
 from mapmrf.engines.soft_consistency.network_kernels import (
     CHANGED,
     REMOVED,
@@ -33,7 +34,6 @@ from mapmrf.engines.soft_consistency.table_kernels import (
     is_support,
     project_table,
 )
-from mapmrf.kernels.jit import bare
 
 
 @bare

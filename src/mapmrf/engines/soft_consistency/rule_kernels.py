@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from mapmrf.arrays import Ints
+from mapmrf.compilation.jit import bare
 from mapmrf.constraints.flat import ConstraintKind
 from mapmrf.engines.soft_consistency.network_kernels import FORBIDDEN, SoftNetwork, raise_lower, remove, write
 from mapmrf.engines.soft_consistency.price_kernels import change_price, limit_at, unused_prices
-from mapmrf.kernels.jit import bare
 
 OPEN, HOLDS, FAILS = 0, 1, 2
 """Status of a rule: undetermined, satisfied, or violated."""

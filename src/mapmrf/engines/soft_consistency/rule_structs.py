@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.kernels.records import Records
+from mapmrf.compilation.records import Records
 
 WAITING, STALE = 1, 2
 """Reasons why a rule is queued: a variable lost states; costs of a variable changed."""

@@ -7,12 +7,12 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets
+from mapmrf.compilation.records import blanks
 from mapmrf.constraints.flat import EVERY_STATE, ConstraintKind, Constraints
 from mapmrf.engines.program.toulbar2_costs import WholeCosts
 from mapmrf.engines.soft_consistency.network_kernels import HARD
 from mapmrf.engines.soft_consistency.rule_structs import LinkRecord, RuleNetwork, RuleRecord, RuleRoom
-from mapmrf.kernels.records import blanks
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 LARGEST_SUM = 1 << 31
 """Sums of weights are integers up to this; others are scaled to it."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from mapmrf.arrays import Ints
+from mapmrf.compilation.records import blank
 from mapmrf.engines.soft_consistency.dive_kernels import (
     FULL,
     LIMITED,
@@ -24,7 +25,6 @@ from mapmrf.engines.soft_consistency.network import ModelNetwork
 from mapmrf.engines.soft_consistency.network_kernels import forget_pending
 from mapmrf.engines.soft_consistency.open_nodes import OpenNodes
 from mapmrf.engines.soft_consistency.sweep_kernels import collect, price_rules, settle, sweep
-from mapmrf.kernels.records import blank
 
 STEP_WORK = 1_000_000
 """Work per step: some 30 ms."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mapmrf.compilation.jit import bare, compiled
 from mapmrf.engines.soft_consistency.network_kernels import (
     RAISED,
     SoftNetwork,
@@ -15,7 +16,6 @@ from mapmrf.engines.soft_consistency.network_kernels import (
 from mapmrf.engines.soft_consistency.price_kernels import price_rule
 from mapmrf.engines.soft_consistency.propagation_kernels import project, propagate, prune
 from mapmrf.engines.soft_consistency.rule_structs import WAITING
-from mapmrf.kernels.jit import bare, compiled
 
 
 @compiled

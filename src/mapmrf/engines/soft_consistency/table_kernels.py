@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mapmrf.compilation.jit import bare
 from mapmrf.engines.soft_consistency.network_kernels import (
     FORBIDDEN,
     SoftNetwork,
@@ -11,7 +12,6 @@ from mapmrf.engines.soft_consistency.network_kernels import (
     wait_changed,
     write,
 )
-from mapmrf.kernels.jit import bare
 
 MOST_CONFIGURATIONS = 1 << 16
 """Maximum number of remaining configurations for which costs are projected to variables."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from mapmrf.arrays import Floats
+from mapmrf.compilation.jit import bare
 from mapmrf.engines.spins.couplings_kernels import SpinCouplings
-from mapmrf.kernels.jit import bare
 
 PANEL = 32
 """Rows per panel, which are subtracted from all others together."""

@@ -10,9 +10,9 @@ from scipy import sparse
 
 from mapmrf.arrays import Floats, Ints, short
 from mapmrf.engines.spins.couplings_kernels import SpinCouplings
-from mapmrf.granularity import Granularity
-from mapmrf.graph import ROUND_OFF
-from mapmrf.problem import Problem
+from mapmrf.model.granularity import Granularity
+from mapmrf.model.graph import ROUND_OFF
+from mapmrf.model.problem import Problem
 
 LOSS = 2.5
 """Loss of a forbidden entry, relative to the sum of all potentials: above 2, no labelling can compensate it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.kernels.jit import bare
+from mapmrf.compilation.jit import bare
 
 
 class SpinCouplings(NamedTuple):

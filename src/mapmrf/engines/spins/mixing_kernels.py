@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from mapmrf.arrays import Floats
+from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.spins.couplings_kernels import SpinCouplings
-from mapmrf.kernels.jit import bare, inlined
 
 
 @inlined

@@ -7,10 +7,10 @@ import math
 import numpy as np
 
 from mapmrf.arrays import Floats
+from mapmrf.compilation.jit import bare, compiled
 from mapmrf.engines.moves.random_kernels import UNIT, Bits, next_bits
 from mapmrf.engines.spins.couplings_kernels import SpinCouplings
 from mapmrf.engines.spins.tabu_kernels import flip
-from mapmrf.kernels.jit import bare, compiled
 
 
 @bare

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mapmrf.arrays import Floats
+from mapmrf.compilation.jit import bare
 from mapmrf.engines.spins.mixing_kernels import mix_dense, set_gram
 from mapmrf.engines.spins.triangle_kernels import Triangles, add_triangles, set_slack
-from mapmrf.kernels.jit import bare
 
 INERTIA = 0.2
 """Damping of a vector per active inequality at it, relative to the penalty."""

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.compilation.records import blank
 from mapmrf.engines.moves.random_kernels import seeded
 from mapmrf.engines.spins.couplings import CoupledSpins
 from mapmrf.engines.spins.couplings_kernels import set_gains
 from mapmrf.engines.spins.rank_two_kernels import best_cut, disturb_angles, turn_vectors
 from mapmrf.engines.spins.tabu_kernels import TabuState, TabuTally, Tenure, relink, run_tabu
-from mapmrf.kernels.records import blank
 
 STEP_WORK = 10_000_000
 """Spins and couplings visited per step: some 20 ms."""

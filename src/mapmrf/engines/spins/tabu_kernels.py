@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.moves.random_kernels import Bits, draw
 from mapmrf.engines.spins.couplings_kernels import SpinCouplings
-from mapmrf.kernels.jit import bare, inlined
 
 NONE = -1
 """No spin."""

@@ -13,7 +13,7 @@ from mapmrf.engines.spins.couplings import CoupledSpins
 from mapmrf.engines.spins.relaxation import Steps, TightRelaxation, random_vectors
 from mapmrf.engines.spins.search import SpinSearch
 from mapmrf.engines.spins.triangles import TriangleSet
-from mapmrf.graph import EXACT
+from mapmrf.model.graph import EXACT
 
 SWEEPS = 100
 """Sweeps of the relaxation between separation rounds."""

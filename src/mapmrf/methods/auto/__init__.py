@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from mapmrf.arrays import Ints
 from mapmrf.engines.elimination.small import eliminate_small, small_order
-from mapmrf.footprints import footprint_of
-from mapmrf.graph import FactorGraph
-from mapmrf.method import Answer, Method, PhasedRun, Phases, Progress, Start, running
 from mapmrf.methods.auto.constrained import ConstrainedRun
 from mapmrf.methods.auto.feasibility import FeasibilityPhase
 from mapmrf.methods.auto.relaxation import LARGE, ExpansionTurns, RelaxationEnd
 from mapmrf.methods.auto.shared import SharedState
-from mapmrf.options import check_above, check_at_least, check_choice
-from mapmrf.problem import Problem
-from mapmrf.result import Status
-from mapmrf.violations import penalised
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.problem import Problem
+from mapmrf.run.footprints import footprint_of
+from mapmrf.run.method import Answer, Method, PhasedRun, Phases, Progress, Start, running
+from mapmrf.run.options import check_above, check_at_least, check_choice
+from mapmrf.run.result import Status
+from mapmrf.run.violations import penalised
 
 if TYPE_CHECKING:
     from mapmrf.methods.auto.policy import Portfolio

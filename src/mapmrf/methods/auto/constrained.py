@@ -12,13 +12,13 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.constraints import ConstraintKind
+from mapmrf.constraints.as_tables import rewrite
 from mapmrf.engines.program.assignment import best_assignment
 from mapmrf.errors import UnsupportedModel
-from mapmrf.method import Answer, PhasedRun, Progress, Start, running
 from mapmrf.methods.auto.shared import SharedState
-from mapmrf.problem import Problem
-from mapmrf.result import Status
-from mapmrf.rewriting import rewrite
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Answer, PhasedRun, Progress, Start, running
+from mapmrf.run.result import Status
 
 if TYPE_CHECKING:
     from mapmrf.methods.auto import Auto

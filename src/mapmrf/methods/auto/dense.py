@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mapmrf.engines.program.compact import is_compact
 from mapmrf.methods.auto.shared import Phase, Steps
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
 
 if TYPE_CHECKING:
     from mapmrf.methods.auto.policy import Portfolio

@@ -10,10 +10,10 @@ import numpy as np
 
 from mapmrf.arrays import Bools, segment_ends
 from mapmrf.compilation.stopping import CompilingPostponed, patience
-from mapmrf.feasible import STEP_WORK, fits_clauses
-from mapmrf.graph import FactorGraph
-from mapmrf.method import Progress
 from mapmrf.methods.auto.shared import PATIENCE, SharedState, Steps, log
+from mapmrf.model.graph import FactorGraph
+from mapmrf.run.method import Progress
+from mapmrf.run.repair import STEP_WORK, fits_clauses
 
 if TYPE_CHECKING:
     from mapmrf.engines.feasibility.conflict_search import ConflictSearch

@@ -20,7 +20,6 @@ from mapmrf.engines.moves.kicks import SearchKicks
 from mapmrf.engines.reduction.components import solve_small
 from mapmrf.engines.reduction.persistency import excluded_states
 from mapmrf.engines.reduction.simplify import Simplified, simplify_in_steps
-from mapmrf.method import Progress, Start, running
 from mapmrf.methods.auto.dense import dense_searchers, is_dense
 from mapmrf.methods.auto.feasibility import TURN, FeasibilityPhase
 from mapmrf.methods.auto.provers import Provers
@@ -29,8 +28,9 @@ from mapmrf.methods.auto.search import PoolSearch
 from mapmrf.methods.auto.shared import Phase, SharedState, Steps
 from mapmrf.methods.bp import BP
 from mapmrf.methods.chains import Chains
-from mapmrf.problem import Problem
-from mapmrf.result import Status
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Progress, Start, running
+from mapmrf.run.result import Status
 
 if TYPE_CHECKING:
     from mapmrf.methods.auto import Auto

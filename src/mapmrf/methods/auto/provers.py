@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from mapmrf.arrays import Ints
 from mapmrf.engines.program.compact import is_compact
 from mapmrf.engines.program.product_form import has_products
-from mapmrf.method import Method, Progress, Start, running
 from mapmrf.methods.auto.dense import beats_cuts, sdp_prover, semidefinite
 from mapmrf.methods.auto.shared import LEAST, Phase, Steps
 from mapmrf.methods.branch import Branch
 from mapmrf.methods.cuts import EXACT_PAIRS, Cuts
 from mapmrf.methods.mplp_c import MPLPC
 from mapmrf.methods.wcsp import WCSP
+from mapmrf.run.method import Method, Progress, Start, running
 
 if TYPE_CHECKING:
     from mapmrf.methods.auto.policy import Portfolio

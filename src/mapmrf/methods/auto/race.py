@@ -10,9 +10,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, NamedTuple
 
 from mapmrf.arrays import Ints
-from mapmrf.method import Progress
 from mapmrf.methods.auto.shared import Phase
-from mapmrf.result import Status
+from mapmrf.run.method import Progress
+from mapmrf.run.result import Status
 
 if TYPE_CHECKING:
     from mapmrf.methods.auto.policy import Portfolio

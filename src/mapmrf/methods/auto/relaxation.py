@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapmrf.arrays import Floats
-from mapmrf.incumbent import Incumbent
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
+from mapmrf.run.incumbent import Incumbent
 
 if TYPE_CHECKING:
     from mapmrf.engines.messages.passes import SequentialPasses

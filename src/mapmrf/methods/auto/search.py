@@ -14,10 +14,10 @@ from mapmrf.engines.moves.chains import ChainSearch
 from mapmrf.engines.moves.crossover import Crossover
 from mapmrf.engines.moves.flips import FlipSearch
 from mapmrf.engines.moves.kicks import ChainKicks, FlipKicks, SearchKicks
-from mapmrf.method import Method, Progress, Start, running
 from mapmrf.methods.bp import BP
 from mapmrf.methods.lslp import LSLP
-from mapmrf.problem import Problem
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Method, Progress, Start, running
 
 Admission = Callable[[Method, Problem], bool]
 """Predicate: whether a method may run on a problem."""

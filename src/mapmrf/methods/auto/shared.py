@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.stopping import CompilingPostponed, patience
-from mapmrf.footprints import footprint_of
-from mapmrf.incumbent import CheckedIncumbent
-from mapmrf.method import Method, Progress
-from mapmrf.problem import Problem
-from mapmrf.result import Status
+from mapmrf.model.problem import Problem
+from mapmrf.run.footprints import footprint_of
+from mapmrf.run.incumbent import CheckedIncumbent
+from mapmrf.run.method import Method, Progress
+from mapmrf.run.result import Status
 
 log = logging.getLogger("mapmrf")
 

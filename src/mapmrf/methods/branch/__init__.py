@@ -8,12 +8,12 @@ from typing import ClassVar
 
 from mapmrf.constraints.counters import why_too_wide
 from mapmrf.engines.reduction.simplify import Simplified, simplify
-from mapmrf.graph import FactorGraph
-from mapmrf.method import Phases, Start
 from mapmrf.methods.branch.counted import RuledBranchRun
 from mapmrf.methods.branch.phases import BranchRun
-from mapmrf.options import check_above, check_at_least
-from mapmrf.problem import Problem
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Phases, Start
+from mapmrf.run.options import check_above, check_at_least
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from mapmrf.arrays import Ints
+from mapmrf.constraints.as_tables import Rewriting, rewrite
 from mapmrf.engines.elimination.bucket_tree import BucketTree
 from mapmrf.engines.elimination.cost_shifting import CostShifting
 from mapmrf.engines.elimination.elimination import Elimination
@@ -20,11 +21,10 @@ from mapmrf.engines.moves.blocks import BlockMoves
 from mapmrf.engines.moves.counted_search import CountedLocalSearch
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.errors import UnsupportedModel
-from mapmrf.method import Progress, Start
 from mapmrf.methods.branch.phases import BranchRun
-from mapmrf.problem import Problem
-from mapmrf.result import Status
-from mapmrf.rewriting import Rewriting, rewrite
+from mapmrf.model.problem import Problem
+from mapmrf.run.method import Progress, Start
+from mapmrf.run.result import Status
 
 if TYPE_CHECKING:
     from mapmrf.methods.branch import Branch

@@ -24,9 +24,9 @@ from mapmrf.engines.moves.blocks import BlockMoves
 from mapmrf.engines.moves.counted_search import CountedLocalSearch
 from mapmrf.engines.moves.local_search import LocalSearch
 from mapmrf.engines.reduction.simplify import Simplified
-from mapmrf.incumbent import Incumbent
-from mapmrf.method import Answer, PhasedRun, Progress, Start
-from mapmrf.result import Status
+from mapmrf.run.incumbent import Incumbent
+from mapmrf.run.method import Answer, PhasedRun, Progress, Start
+from mapmrf.run.result import Status
 
 if TYPE_CHECKING:
     from mapmrf.methods.branch import Branch

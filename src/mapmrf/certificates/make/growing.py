@@ -1,0 +1,243 @@
+"""Grow a tree of cases for a labelling, the node with the largest bound first, until the bound is its value."""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+
+from mapmrf.arrays import Bools, Floats, Ints, offsets
+from mapmrf.certificates.cases import CaseTree
+from mapmrf.certificates.certificate import Certificate
+from mapmrf.certificates.dual_check import MOST_ENTRIES
+from mapmrf.certificates.make.branching import Branching, BranchingNode
+from mapmrf.certificates.make.node_messages import NodePasses, graph_places, with_cycles
+from mapmrf.certificates.make.orders import greedy_order
+from mapmrf.certificates.tree_check import QUICK
+from mapmrf.certificates.whole import WholeModel
+from mapmrf.engines.reduction.dropping import StateDrops
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.problem import Problem
+
+MOST_NODES, MOST_BYTES = 10_000, 1 << 26
+"""Nodes of a tree, and bytes of all its arrays."""
+
+LEAF_ENTRIES, ROOT_ENTRIES = MOST_ENTRIES, QUICK * MOST_ENTRIES
+"""Maximum total entries of the elimination tables in a leaf, and in the root if that is the only leaf."""
+
+FEWER = 0.9
+"""Elimination is tried again when this fraction of the open variables remains."""
+
+MARGIN = 4
+"""Margin as a multiple of the checker's largest rounding error."""
+
+PASSES = 60
+"""Maximum number of iterations of message passing in a node."""
+
+COARSE, FINER, TRIES, KEPT = 0.5, 0.125, 3, 0.8
+"""Messages are rounded to multiples of this fraction of their gain per edge, then a few times more finely, until this
+share of the gain is kept."""
+
+
+class TreeLimits(NamedTuple):
+    """Limits of a tree of cases: nodes, and bytes of messages and states."""
+
+    nodes: int = MOST_NODES
+    bytes: int = MOST_BYTES
+
+
+@dataclass(eq=False)
+class GrownNode:
+    """A node of a growing tree.
+
+    Attributes
+    ----------
+    parent, states
+        Its parent, -1 for the root, and the states of the parent's variable.
+    left : packed bits
+        The remaining states.
+    bound, depth
+        The bound of an open node, and its depth.
+    tried
+        The number of open variables when elimination failed.
+    at, lam
+        Messages that differ from the parent's.
+    variable, order
+        The variable of its cases, -1 for none, and the order of elimination of a leaf.
+    """
+
+    parent: int
+    states: Ints
+    left: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))
+    bound: float = math.inf
+    depth: int = 0
+    tried: float = math.inf
+    at: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    lam: Floats = field(default_factory=lambda: np.zeros(0))
+    variable: int = -1
+    order: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes in the file, before compression."""
+        return 8 * (5 + len(self.states) + 2 * len(self.at) + len(self.order))
+
+
+class CaseGrower:
+    """A tree of cases below a dual point.
+
+    Bounds are computed in floating point here, with a margin for round-off and for the checker's rounding; the checker
+    has the last word.
+
+    Attributes
+    ----------
+    goal
+        A node with a bound up to this is closed; -inf if there is no feasible labelling.
+    margin
+        Distance of the goal below the value of the solution.
+    heap
+        Open nodes, ordered by bound, or by depth if there is no feasible labelling.
+    """
+
+    def __init__(
+        self, graph: FactorGraph, point: Certificate, worth: Fraction | None, limits: TreeLimits,
+        stop: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        self.graph, self.limits, self.stop = graph, limits, stop
+        problem = Problem.compile(with_cycles(graph, point.cycles))
+        self.place, self.drops, self.passes = graph_places(problem), StateDrops(problem), NodePasses(problem)
+        self.lam_e = point.lam[self.place] if len(point.lam) else np.zeros(problem.n_edge_states)
+        self.branching = Branching(graph, self.passes, stop)
+        self.nodes: list[GrownNode] = []
+        self.heap: list[tuple[float, int]] = []
+        self.n_bytes = 0
+        model = WholeModel.build(graph, dataclasses.replace(point, tree=_root()), False)
+        self.margin, self.goal = float(model.fraction(MARGIN * model.slack)), -math.inf
+        if worth is not None:
+            offset = model.fraction(model.offset)
+            self.goal = float(model.fraction(model.goal(worth)) - offset) - self.margin
+
+    def grow(self) -> CaseTree:
+        """Grow until no node is open, or a limit is reached."""
+        try:
+            self.add(GrownNode(-1, np.zeros(0, dtype=np.int64)), np.isfinite(self.graph.theta_v), self.lam_e)
+            while self.heap and not self.stop():
+                if len(self.nodes) >= self.limits.nodes or self.n_bytes >= self.limits.bytes:
+                    break
+                self.branch(heapq.heappop(self.heap)[1])
+        finally:
+            self.passes.close()
+        return self.tree()
+
+    def branch(self, number: int) -> None:
+        """Divide the states of a variable of a node among cases."""
+        node, lam_e = self.nodes[number], self.messages(number)
+        left = np.unpackbits(node.left, count=len(self.graph.theta_v)).astype(bool)
+        bound = self.drops.settle(lam_e, left, self.goal)
+        if bound == -math.inf:
+            return
+        i, parts = self.branching.choose(BranchingNode(left, lam_e, bound, self.goal, self.drops.reach.copy()))
+        node.variable = i
+        gone = np.setdiff1d(self.domain(number, i), np.concatenate(parts))
+        for k, part in enumerate(parts):
+            # Dropped states must be in some case, where they cost nothing.
+            states = np.sort(np.concatenate([part, gone])) if k == 0 else part
+            case = GrownNode(number, states, bound=node.bound, depth=node.depth + 1, tried=node.tried)
+            self.add(case, self.branching.case(left, i, part), lam_e)
+
+    def add(self, node: GrownNode, left: Bools, lam_e: Floats) -> None:
+        """Add a node, and close it if possible: by what is known above, by elimination, or by new messages."""
+        bound = self.drops.settle(lam_e, left, self.goal)
+        if bound > -math.inf and not self.eliminate(node, left):
+            bound = self.improve(node, left, lam_e, bound)
+            if bound > self.goal + 2 * self.margin and not self.eliminate(node, left):
+                node.bound, node.left = min(bound, node.bound), np.packbits(left)
+                heapq.heappush(self.heap, (-node.bound if self.goal > -math.inf else -node.depth, len(self.nodes)))
+        self.nodes.append(node)
+        self.n_bytes += node.n_bytes
+
+    def eliminate(self, node: GrownNode, left: Bools) -> bool:
+        """Give a node an elimination order if the tables are small enough; it is then a leaf."""
+        n_left = np.add.reduceat(left.astype(np.int64), self.graph.var_ptr[:-1])
+        n_open = int(np.count_nonzero(n_left > 1))
+        if n_open > FEWER * node.tried:
+            return False
+        node.order = greedy_order(self.graph, n_left, LEAF_ENTRIES if self.nodes else ROOT_ENTRIES)
+        node.tried = n_open
+        return n_open == 0 or len(node.order) > 0
+
+    def improve(self, node: GrownNode, left: Bools, lam_e: Floats, bound: float) -> float:
+        """Look for messages of a node that lower its bound; keep them, rounded, if they do."""
+        better, _ = self.passes.improved(lam_e, left, self.goal, PASSES, self.stop)
+        reached = self.drops.settle(better, (whole := left.copy()), self.goal)
+        gain = bound - max(reached, self.goal)
+        if not gain > 0:
+            return bound
+        change = np.abs(better - lam_e)
+        unit = min(gain, bound) if gain == math.inf else gain
+        quantum = 2.0 ** math.floor(math.log2(COARSE * unit / (1 + math.sqrt(np.count_nonzero(change)))))
+        kept, found, some = better, reached, whole
+        for _ in range(TRIES if gain < math.inf else 0):
+            rounded = np.where(change >= quantum, np.rint(better / quantum) * quantum, lam_e)
+            trial = self.drops.settle(rounded, (part := left.copy()), self.goal)
+            if bound - max(trial, self.goal) >= (gain if reached == -math.inf else KEPT * gain):
+                kept, found, some = rounded, trial, part
+                break
+            quantum *= FINER
+        node.at = np.flatnonzero(kept != lam_e)
+        node.lam = kept[node.at]
+        left[:] = some
+        return found
+
+    def messages(self, number: int) -> Floats:
+        """The messages of a node."""
+        lam_e, path = self.lam_e.copy(), []
+        while number >= 0:
+            path.append(number)
+            number = self.nodes[number].parent
+        for above in reversed(path):
+            lam_e[self.nodes[above].at] = self.nodes[above].lam
+        return lam_e
+
+    def domain(self, number: int, i: int) -> Ints:
+        """The states of a variable that the cases above leave to a node."""
+        while self.nodes[number].parent >= 0:
+            parent = self.nodes[number].parent
+            if self.nodes[parent].variable == i:
+                return self.nodes[number].states
+            number = parent
+        return np.arange(self.graph.card[i])
+
+    def tree(self) -> CaseTree:
+        """The tree as it is now; open nodes are leaves."""
+        nodes = self.nodes
+        states, places = [node.states for node in nodes], [self.place[node.at] for node in nodes]
+        orders = [node.order for node in nodes]
+        return CaseTree(
+            parent=np.array([node.parent for node in nodes], dtype=np.int64),
+            variable=np.array([node.variable for node in nodes], dtype=np.int64),
+            state_ptr=_ptr(states),
+            state=np.concatenate(states).astype(np.int64),
+            lam_ptr=_ptr(places),
+            lam_at=np.concatenate(places).astype(np.int64),
+            lam=np.concatenate([node.lam for node in nodes]),
+            order_ptr=_ptr(orders),
+            order=np.concatenate(orders).astype(np.int64),
+        )
+
+
+def _ptr(parts: list[Ints]) -> Ints:
+    """Offsets of concatenated parts."""
+    return offsets(np.array([len(part) for part in parts], dtype=np.int64)).astype(np.int64)
+
+
+def _root() -> CaseTree:
+    """A tree of one node."""
+    one, none = np.array([-1]), np.zeros(2, dtype=np.int64)
+    return CaseTree(parent=one, variable=one, state_ptr=none, lam_ptr=none, order_ptr=none)

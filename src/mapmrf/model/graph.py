@@ -1,0 +1,689 @@
+"""FactorGraph: a discrete graphical model as a few flat, read-only arrays. It knows no solver."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mapmrf.arrays import (
+    Floats,
+    Ints,
+    block_sizes,
+    compact,
+    finite_range,
+    frozen,
+    largest_size,
+    offsets,
+    ranges,
+    segment_argmax,
+    size_chunks,
+    strides,
+)
+from mapmrf.constraints.attaching import attach
+from mapmrf.constraints.conditioning import Conditioned
+from mapmrf.constraints.conditioning import condition as condition_constraints
+from mapmrf.constraints.flat import Constraints as Constraints
+from mapmrf.constraints.statements import Constraint
+from mapmrf.errors import GraphError
+from mapmrf.model.builders import (
+    FactorLists,
+    FoldedLists,
+    expand,
+    fold,
+    fold_pairs,
+    list_tables,
+    negate_tables,
+    slice_tables,
+)
+from mapmrf.model.checks import MOST, as_array, as_ints, check_labels, check_shapes, check_sums
+from mapmrf.model.granularity import Granularity
+from mapmrf.model.names import Names as Names
+from mapmrf.model.names import checked_names, locate_state, locate_variable
+
+VALUE_CHUNK = 1 << 17
+"""Factors evaluated together: keeps the intermediate arrays in the cache."""
+ROUND_OFF = 4 * sys.float_info.epsilon
+"""Relative error that sums and differences of potentials are allowed."""
+EXACT = 1e-12
+"""A bound that exceeds a value by at most this fraction of all magnitudes' sum meets it: the rest is round-off."""
+MOST_EXAMINED = 2_000_000
+"""Maximum number of potentials of a model whose granularity is found."""
+
+
+@dataclass(frozen=True, eq=False)
+class FactorGraph:
+    """A factor graph with natural-log potentials, to be maximised; `-inf` forbids a configuration.
+
+    Build one with `from_tables`, `from_energies`, `from_pairwise` or `mapmrf.read`; the bare constructor expects
+    arrays in the layout below and checks only that every table has one shape.
+
+    Attributes
+    ----------
+    card : (n_vars,)
+        Number of states of every variable.
+    theta_v : (sum of card,)
+        Unary log potentials, a block of ``card[i]`` per variable.
+    scope_ptr : (n_factors + 1,)
+        The variables of factor `a` are ``scope[scope_ptr[a]:scope_ptr[a + 1]]``; every factor has two or more.
+    scope : (n_edges,)
+        A place in `scope` is an edge of the factor graph.
+    table_of : (n_factors,)
+        The table that a factor uses; many factors of the same shape may share one.
+    weight : (n_factors,) or None
+        The potentials of factor `a` are ``weight[a]`` times those of its table; None if all weights are 1. A factor
+        whose table holds `-inf` has a positive weight, all others a finite one.
+    table_ptr : (n_tables + 1,)
+        Offsets of the tables in `theta_t`.
+    theta_t : (sum of table sizes,)
+        The tables, last variable of the scope fastest.
+    constant : float
+        Sum of all factors without variables.
+    names : Names or None
+        Names, where the source of the model had them.
+    constraints : Constraints or None
+        Constraints on the labels in addition to the tables, see `with_constraints`.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> graph = mapmrf.FactorGraph.from_tables([2, 3], [(0,), (0, 1)], [[0.0, 1.0], [[0, 0, 2], [1, 0, 0]]])
+    >>> graph
+    FactorGraph(n_vars=2, n_factors=1, n_tables=1)
+    >>> graph.card.tolist(), graph.theta_v.tolist(), graph.theta_t.tolist()
+    ([2, 3], [0.0, 1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 2.0, 1.0, 0.0, 0.0])
+    """
+
+    card: Ints
+    theta_v: Floats
+    scope_ptr: Ints
+    scope: Ints
+    table_of: Ints
+    table_ptr: Ints
+    theta_t: Floats
+    constant: float = 0.0
+    names: Names | None = field(default=None)
+    weight: Floats | None = field(default=None)
+    constraints: Constraints | None = field(default=None)
+
+    def __post_init__(self) -> None:
+        for array in (self.card, self.theta_v, self.scope_ptr, self.scope, self.table_of, self.table_ptr, self.theta_t):
+            frozen(array)
+        if self.weight is not None:
+            frozen(self.weight)
+        check_shapes(self.card, self.scope_ptr, self.scope, self.table_of, self.n_tables)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Unpickle; arrays come back writable, so make them read-only again."""
+        self.__dict__.update(state)
+        self.__post_init__()
+
+    def __repr__(self) -> str:
+        constraints = f", n_constraints={self.n_constraints}" if self.n_constraints else ""
+        return f"FactorGraph(n_vars={self.n_vars}, n_factors={self.n_factors}, n_tables={self.n_tables}{constraints})"
+
+    def _repr_html_(self) -> str:
+        """HTML for notebooks."""
+        from mapmrf.plots.display import graph_html
+
+        return graph_html(self)
+
+    def __rich__(self) -> Any:
+        """Renderable for `rich.print`."""
+        from mapmrf.plots.display import graph_rich
+
+        return graph_rich(self)
+
+    @property
+    def n_vars(self) -> int:
+        """Number of variables."""
+        return len(self.card)
+
+    @property
+    def n_factors(self) -> int:
+        """Number of factors on two or more variables."""
+        return len(self.table_of)
+
+    @property
+    def n_edges(self) -> int:
+        """Number of (variable, factor) pairs."""
+        return len(self.scope)
+
+    @property
+    def n_tables(self) -> int:
+        """Number of distinct stored tables."""
+        return len(self.table_ptr) - 1
+
+    @property
+    def n_constraints(self) -> int:
+        """Number of constraints in addition to the tables."""
+        return 0 if self.constraints is None else len(self.constraints)
+
+    @cached_property
+    def var_ptr(self) -> Ints:
+        """Offsets of the variables' blocks in `theta_v`."""
+        return frozen(offsets(self.card))
+
+    @property
+    def arity(self) -> Ints:
+        """Number of variables of every factor."""
+        return np.diff(self.scope_ptr)
+
+    @property
+    def unary_labels(self) -> Ints:
+        """The best state of every variable on its own, (n_vars,)."""
+        return frozen(self._unary_labels.astype(np.int64))
+
+    @cached_property
+    def _unary_labels(self) -> Ints:
+        """The same in the smallest integer type, since they are kept."""
+        return frozen(compact(segment_argmax(self.theta_v, self.var_ptr)))
+
+    @cached_property
+    def stride(self) -> Ints:
+        """Stride of every edge's variable in its factor's table, (n_edges,)."""
+        return frozen(strides(self.card[self.scope], self.scope_ptr))
+
+    @cached_property
+    def unit(self) -> float:
+        """The smallest denominator of a relative gap: 1, or the range of the potentials where that is smaller."""
+        spread = finite_range(self.theta_v) + self._largest_weight * finite_range(self.theta_t) + self._penalties
+        return min(1.0, spread) if spread > 0 else 1.0
+
+    @cached_property
+    def _largest_weight(self) -> float:
+        return 1.0 if self.weight is None else largest_size(self.weight)
+
+    @cached_property
+    def _penalties(self) -> float:
+        return 0.0 if self.constraints is None else self.constraints.size
+
+    @cached_property
+    def _crude_round_off(self) -> float:
+        """A quick upper bound on ``ROUND_OFF * size``."""
+        largest = max(largest_size(self.theta_v), self._largest_weight * largest_size(self.theta_t))
+        return ROUND_OFF * (largest * (self.n_vars + self.n_factors) + self._penalties)
+
+    @cached_property
+    def size(self) -> float:
+        """Sum of the largest magnitudes of a finite potential over all variables, factors and constraints."""
+        unary = sum(float(sizes.sum()) for sizes in size_chunks(self.theta_v, self.var_ptr))
+        return unary + float(block_sizes(self.theta_t, self.table_ptr) @ self.uses) + self._penalties
+
+    @property
+    def allowance(self) -> float:
+        """Difference between a bound and a value that may be round-off in sums of the potentials."""
+        return EXACT * (self.size + self._constant_size)
+
+    @property
+    def _constant_size(self) -> float:
+        return abs(self.constant) if np.isfinite(self.constant) else 0.0
+
+    @cached_property
+    def granularity(self) -> Granularity:
+        """The step of the values of all labellings; not known for large models."""
+        potentials = [self.theta_v, self.theta_t]
+        if self.weight is not None:
+            used = np.unique(np.stack([self.table_of.astype(np.float64), self.weight]), axis=1)
+            table, sizes = used[0].astype(np.int64), np.diff(self.table_ptr)[used[0].astype(np.int64)]
+            if sizes.sum() > MOST_EXAMINED:
+                return Granularity()
+            potentials[1] = self.theta_t[ranges(self.table_ptr[table], sizes)] * np.repeat(used[1], sizes)
+        if sum(map(len, potentials)) > MOST_EXAMINED:
+            return Granularity()
+        if self.constraints is not None:
+            potentials.append(self.constraints.penalty)
+        n_terms = self.n_vars + self.n_factors + self.n_constraints
+        error = ROUND_OFF * (self.size + self._constant_size)
+        return Granularity.of(np.concatenate(potentials), n_terms, error, self.constant)
+
+    def check_sums(self) -> None:
+        """Raise GraphError if the potentials are too large to be added up.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> mapmrf.FactorGraph.from_tables([2], [(0,)], [[0.0, 1e305]]).check_sums()
+        Traceback (most recent call last):
+        mapmrf.errors.GraphError: the magnitudes of the potentials add up to 1.0e+305, expected at most 1e+300
+        """
+        with np.errstate(over="ignore"):
+            crude = self._crude_round_off / ROUND_OFF
+            check_sums(crude if crude <= MOST else self.size, self.constant)
+
+    @property
+    def uses(self) -> Floats:
+        """Total magnitude of the weights with which every table is used, (n_tables,)."""
+        uses = np.zeros(self.n_tables)
+        step = max(VALUE_CHUNK, self.n_tables)  # numpy makes copies
+        for begin in range(0, self.n_factors, step):
+            some = slice(begin, begin + step)
+            sizes = None if self.weight is None else np.abs(self.weight[some])
+            uses += np.bincount(self.table_of[some], weights=sizes, minlength=self.n_tables)
+        return uses
+
+    def round_off(self, least: float) -> float:
+        """Bound on the floating-point error in sums of the potentials; 0 if it is at most `least`.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> graph.round_off(1e-9)
+        0.0
+        >>> 0 < graph.round_off(0.0) < 1e-14
+        True
+        """
+        constant = ROUND_OFF * self._constant_size
+        if self._crude_round_off + constant <= least:
+            return 0.0
+        error = ROUND_OFF * self.size + constant
+        return error if error > least else 0.0
+
+    # -- constructors -------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_tables(
+        cls,
+        card: ArrayLike,
+        scopes: Iterable[Sequence[int]],
+        tables: Iterable[ArrayLike],
+        *,
+        weight: ArrayLike | None = None,
+        names: Names | None = None,
+    ) -> FactorGraph:
+        """Build a graph from one scope and one table of log potentials per factor.
+
+        Parameters
+        ----------
+        card : (n_vars,)
+            Number of states of every variable.
+        scopes
+            The variables of every factor; unary and empty scopes are allowed and folded.
+        tables
+            One array per factor, of shape ``card[scope]``, or flat with the last variable fastest. The same object
+            given for several factors is stored once.
+        weight : (n_factors,)
+            Multiplier of every table; 1 if not given.
+        names
+            Names of variables and states, if any.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_tables([2, 2], [(0,), (0, 1)], [[0.0, 1.0], [[0.5, 0.0], [0.0, 0.5]]])
+        >>> graph.value([1, 1])
+        1.5
+        """
+        return cls._folded(fold(list_tables(card, scopes, tables, weight)), names)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        card: ArrayLike,
+        scope_ptr: ArrayLike,
+        scope: ArrayLike,
+        table_of: ArrayLike,
+        table_ptr: ArrayLike,
+        theta_t: ArrayLike,
+        *,
+        weight: ArrayLike | None = None,
+        names: Names | None = None,
+        copy: bool = True,
+    ) -> FactorGraph:
+        """Build a graph from flat arrays in the layout of the attributes, with factors of any arity; checks everything.
+
+        Arity-0 factors go into `constant`, unary factors into `theta_v`.
+
+        Parameters
+        ----------
+        card : (n_vars,)
+            Number of states of every variable.
+        scope_ptr : (n_factors + 1,)
+            Where the variables of every factor begin in `scope`.
+        scope : (sum of arities,)
+            The variables of all factors, one factor after another.
+        table_of : (n_factors,)
+            The table of every factor.
+        table_ptr : (n_tables + 1,)
+            Where every table begins in `theta_t`.
+        theta_t : (sum of table sizes,)
+            Log potentials of all tables, last variable of the scope fastest.
+        weight : (n_factors,)
+            Multiplier of every factor's table; 1 if not given.
+        names
+            Names of variables and states, if any.
+        copy
+            Whether to copy `theta_t`; False uses the array itself and makes it read-only.
+
+        Examples
+        --------
+        >>> import numpy as np, mapmrf
+        >>> graph = mapmrf.FactorGraph.from_arrays(
+        ...     card=[2, 2, 2],
+        ...     scope_ptr=np.array([0, 2, 4]),
+        ...     scope=np.array([0, 1, 1, 2]),
+        ...     table_of=np.array([0, 0]),  # both pairs have the same table
+        ...     table_ptr=np.array([0, 4]),
+        ...     theta_t=np.array([1.0, 0.0, 0.0, 1.0]),
+        ... )
+        >>> graph.n_factors, graph.n_tables, graph.value([1, 1, 1])
+        (2, 1, 2.0)
+        """
+        given = FactorLists(
+            as_ints(card, "card"),
+            as_ints(scope_ptr, "scope_ptr"),
+            as_ints(scope, "scope"),
+            as_ints(table_of, "table_of"),
+            as_ints(table_ptr, "table_ptr"),
+            as_array(theta_t, "theta_t") if copy else np.asarray(theta_t, dtype=np.float64),
+            None if weight is None else as_array(weight, "weight"),
+        )
+        for name, array in given._asdict().items():
+            if array is not None and array.ndim != 1:
+                raise GraphError(f"{name} has shape {array.shape}, expected one axis")
+        return cls._folded(fold(given), names)
+
+    @classmethod
+    def _folded(cls, folded: FoldedLists, names: Names | None) -> FactorGraph:
+        lists = folded.lists
+        return cls(
+            card=lists.card,
+            theta_v=folded.theta_v,
+            scope_ptr=lists.scope_ptr,
+            scope=lists.scope,
+            table_of=lists.table_of,
+            table_ptr=lists.table_ptr,
+            theta_t=lists.theta_t,
+            constant=folded.constant,
+            names=checked_names(names, lists.card),
+            weight=lists.weight,
+        )
+
+    @classmethod
+    def from_energies(
+        cls,
+        card: ArrayLike,
+        scopes: Iterable[Sequence[int]],
+        energies: Iterable[ArrayLike],
+        *,
+        names: Names | None = None,
+    ) -> FactorGraph:
+        """Like `from_tables`, from energies (costs) to be minimised: log potential = -energy, `inf` forbids.
+
+        Parameters
+        ----------
+        card : (n_vars,)
+            Number of states of every variable.
+        scopes
+            The variables of every factor.
+        energies
+            One array per factor, of shape ``card[scope]``, or flat with the last variable fastest.
+        names
+            Names of variables and states, if any.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_energies([2, 2], [(0,), (0, 1)], [[3.0, 0.0], [[0, 1], [2, float("inf")]]])
+        >>> graph.value([1, 0]), graph.value([1, 1])
+        (-2.0, -inf)
+        """
+        return cls.from_tables(card, scopes, negate_tables(energies), names=names)
+
+    @classmethod
+    def from_pairwise(
+        cls,
+        unary: ArrayLike,
+        edges: ArrayLike,
+        pairwise: ArrayLike,
+        *,
+        weight: ArrayLike | None = None,
+        names: Names | None = None,
+    ) -> FactorGraph:
+        """Build a pairwise model in which all variables have the same states.
+
+        Parameters
+        ----------
+        unary : (n_vars, n_states)
+            Log potentials of the single variables.
+        edges : (n_edges, 2)
+            Pairs of variables.
+        pairwise : (n_states, n_states) or (n_edges, n_states, n_states)
+            Log potentials of the pairs: one table shared by all, or one each.
+        weight : (n_edges,)
+            Multiplier of every pair's table; 1 if not given.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> graph.value([1, 1])
+        2.0
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]], weight=[0.5])
+        >>> graph.value([1, 1])
+        1.5
+        """
+        return cls._folded(fold_pairs(unary, edges, pairwise, weight), names)
+
+    # -- questions ----------------------------------------------------------------------------------------------
+
+    def table(self, a: int) -> Floats:
+        """Log potentials of factor `a`, with an axis for each variable of its scope.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> graph.table(0).tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
+        """
+        t = self.table_of[a]
+        table = self.theta_t[self.table_ptr[t] : self.table_ptr[t + 1]].reshape(self.card[self.scope_of(a)])
+        return table if self.weight is None else self.weight[a] * table
+
+    def scope_of(self, a: int) -> Ints:
+        """Variables of factor `a`.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> graph.scope_of(0).tolist()
+        [0, 1]
+        """
+        return self.scope[self.scope_ptr[a] : self.scope_ptr[a + 1]]
+
+    def value(self, labels: ArrayLike) -> float:
+        """Log potential of a labelling: the sum over all factors, minus the penalties of constraints it violates.
+
+        Parameters
+        ----------
+        labels : (n_vars,)
+            A state for every variable.
+
+        Raises
+        ------
+        GraphError
+            If a label is missing or out of range.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> graph.value([1, 1])
+        2.0
+        >>> graph.value([1, 2])
+        Traceback (most recent call last):
+            ...
+        mapmrf.errors.GraphError: label of variable 1 is 2, expected 0 to 1
+        """
+        labels = self.check_labels(labels)
+        total = chunked_sum(self.theta_v[self.var_ptr[:-1] + labels], self.constant)
+        for begin in range(0, self.n_factors, VALUE_CHUNK):
+            end = min(begin + VALUE_CHUNK, self.n_factors)
+            edges = slice(self.scope_ptr[begin], self.scope_ptr[end])
+            ptr = self.scope_ptr[begin : end + 1] - self.scope_ptr[begin]
+            places = self.table_ptr[self.table_of[begin:end]]
+            _add_places(places, self.scope[edges], ptr, labels, self.card)
+            terms = self.theta_t[places]
+            if self.weight is not None:
+                terms *= self.weight[begin:end]
+            total += float(terms.sum())
+        return total if self.constraints is None else total + self.constraints.value(labels)
+
+    def check_labels(self, labels: ArrayLike) -> Ints:
+        """Return the labels, (n_vars,), as integers; raise GraphError unless there is a legal one for every variable.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> graph.check_labels([1.0, 0.0]).tolist()
+        [1, 0]
+        """
+        return check_labels(labels, self.card)
+
+    def condition(self, evidence: Mapping[int | str, int | str | bool]) -> FactorGraph:
+        """Fix observed variables; they stay in the model, and in the labels, with a single allowed state.
+
+        Parameters
+        ----------
+        evidence
+            Variable (index or name) -> state (index or name). Integers are indices, strings are names; True and False
+            are the states that are called so, in upper or lower case, never the numbers 1 and 0.
+
+        Raises
+        ------
+        UnknownName
+            If no variable or state has this name.
+        GraphError
+            If an index is out of range.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> names = mapmrf.Names(("Rain", "Grass"), (("no", "yes"), ("dry", "wet")))
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]], names=names)
+        >>> graph.condition({1: 0}).value([1, 0])
+        1.0
+        >>> graph.condition({"Grass": "dry"}).value([1, 0])
+        1.0
+        """
+        if not isinstance(evidence, Mapping):
+            raise GraphError(f"the evidence is {evidence!r}, expected a mapping from variables to states")
+        observed = np.full(self.n_vars, -1, dtype=np.int64)
+        for variable, state in evidence.items():
+            i, k = self.locate(variable, state)
+            observed[i] = k
+        folded = fold(slice_tables(self._lists(), observed))
+        theta_v = self.theta_v + folded.theta_v
+        fixed = np.flatnonzero(observed >= 0)
+        allowed = self.var_ptr[fixed] + observed[fixed]
+        value = theta_v[allowed]
+        theta_v[ranges(self.var_ptr[fixed], self.card[fixed])] = -np.inf
+        theta_v[allowed] = value
+        left = Conditioned(None, 0.0)
+        if self.constraints is not None:
+            left = condition_constraints(self.constraints, observed, self.card)
+        constant = self.constant + folded.constant + left.constant
+        smaller = self._folded(FoldedLists(folded.lists, theta_v, constant), self.names)
+        return smaller if left.constraints is None else replace(smaller, constraints=left.constraints)
+
+    def with_constraints(self, constraints: Iterable[Constraint]) -> FactorGraph:
+        """Return the model with further constraints.
+
+        Parameters
+        ----------
+        constraints
+            Constraints made by the functions of `mapmrf.constraints`.
+
+        Raises
+        ------
+        GraphError
+            If a variable or state does not exist, or occurs twice in a constraint.
+        UnknownName
+            If a name does not exist.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> from mapmrf import constraints
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 1]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> one = graph.with_constraints([constraints.exactly_one([0, 1])])
+        >>> one
+        FactorGraph(n_vars=2, n_factors=1, n_tables=1, n_constraints=1)
+        >>> one.value([1, 0]), one.value([1, 1])
+        (1.0, -inf)
+        """
+        further = attach(constraints, self.names, self.card)
+        parts = [part for part in (self.constraints, further) if part is not None]
+        return replace(self, constraints=Constraints.join(parts))
+
+    def expanded(self) -> FactorGraph:
+        """Return the model without weights: a table for every distinct pair of weight and table.
+
+        For formats and programs without weights. A model without weights is returned unchanged.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]], weight=[0.5])
+        >>> graph.expanded().theta_t.tolist(), graph.expanded().weight
+        ([0.5, 0.0, 0.0, 0.5], None)
+        """
+        if self.weight is None:
+            return self
+        lists = expand(self._lists())
+        return replace(self, table_of=lists.table_of, table_ptr=lists.table_ptr, theta_t=lists.theta_t, weight=None)
+
+    def _lists(self) -> FactorLists:
+        return FactorLists(
+            self.card, self.scope_ptr, self.scope, self.table_of, self.table_ptr, self.theta_t, self.weight
+        )
+
+    def locate(self, variable: int | str, state: int | str | bool) -> tuple[int, int]:
+        """Indices of a variable and its state, given by index or by name.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> names = mapmrf.Names(("Rain", "Grass"), (("no", "yes"), ("dry", "wet")))
+        >>> mapmrf.FactorGraph.from_tables([2, 2], [], [], names=names).locate("Grass", "wet")
+        (1, 1)
+        """
+        i = locate_variable(self.names, self.card, variable)
+        return i, locate_state(self.names, self.card, i, state)
+
+
+def chunked_sum(terms: Floats, total: float) -> float:
+    """Add the terms to `total` in the fixed chunks of `FactorGraph.value`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> chunked_sum(np.array([1.0, 2.0]), 0.5)
+    3.5
+    """
+    for begin in range(0, len(terms), VALUE_CHUNK):
+        total += float(terms[begin : begin + VALUE_CHUNK].sum())
+    return total
+
+
+def _add_places(places: Ints, scope: Ints, ptr: Ints, labels: Ints, card: Ints) -> None:
+    """Add the position of every factor's configuration in its table to `places`."""
+    arity = np.diff(ptr)
+    if len(arity) and np.all(arity == arity[0]):
+        columns = scope.reshape(len(arity), -1).T
+        inside = labels[columns[0]]
+        for column in columns[1:]:
+            inside *= card[column]
+            inside += labels[column]
+        places += inside
+    else:
+        places += np.add.reduceat(labels[scope] * strides(card[scope], ptr), ptr[:-1])

@@ -1,0 +1,216 @@
+"""Pairs whose tables have a form that allows messages in linear time: Potts, linear, quadratic.
+
+Tables are examined once, when a problem is compiled. With row and column parts subtracted,
+``T[k, l] = row[k] + column[l] - g(|k - l|)``, the rest may be
+
+- Potts: ``g(d) = slope`` for ``d > 0``;
+- linear: ``g(d) = min(slope * d, limit)``;
+- quadratic: ``g(d) = min(slope * d**2, limit)``,
+
+with ``g(0) = 0``. They are used in `mapmrf.kernels.pair_transforms`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from mapmrf.arrays import Bools, Floats, Ints, short
+
+NO_FORM, POTTS, LINEAR, QUADRATIC = -1, 0, 1, 2
+"""Forms of a table."""
+
+LEAST_STATES = 4
+"""Number of states from which a form is faster than the table."""
+
+WORTHWHILE = (8, 8, 64)
+"""Numbers of states from which Potts, linear and quadratic forms are faster than their tables."""
+
+ROUND_OFF = 16 * sys.float_info.epsilon
+"""Allowed deviation of a table from its form, relative to its largest entry: round-off in the user's own sums."""
+
+
+class PairForms(NamedTuple):
+    """The forms of a problem's pairs.
+
+    Attributes
+    ----------
+    of : (n_factors,)
+        The form of every factor, NO_FORM for none; empty if no factor has one.
+    kind, slope, limit : (n_forms,)
+        Potts, linear or quadratic, with the parameters of ``g``; the limit is inf if there is none.
+    base : (n_forms,)
+        A constant that is part of the table.
+    part_at : (n_forms,)
+        Where the row part, and after it the column part, start in `parts`; -1 if both are 0.
+    parts
+        Row and column parts.
+    """
+
+    of: Ints
+    kind: Ints
+    slope: Floats
+    limit: Floats
+    base: Floats
+    part_at: Ints
+    parts: Floats
+
+
+class TableBlock(NamedTuple):
+    """Some tables (n, K, K), and their numbers."""
+
+    numbers: Ints
+    tables: Floats
+
+
+class TableForms(NamedTuple):
+    """The forms of some tables; arrays as in `PairForms`.
+
+    Attributes
+    ----------
+    places : (n_forms,)
+        Which tables have a form.
+    row, column : (n_forms, K)
+        Row and column parts.
+    """
+
+    places: Ints
+    kind: Ints
+    slope: Floats
+    limit: Floats
+    row: Floats
+    column: Floats
+
+
+def find_forms(n_tables: int, blocks: Iterable[TableBlock], table_of: Ints, weight: Floats) -> PairForms:
+    """The forms of all factors.
+
+    Parameters
+    ----------
+    n_tables
+        Number of tables.
+    blocks
+        Tables of pairs of variables with equally many states.
+    table_of, weight : (n_factors,)
+        The table of every factor, and its multiplier; `weight` is empty if all weights are 1.
+    """
+    form_of_table, n_forms = np.full(n_tables, NO_FORM, dtype=np.int32), 0
+    found: list[TableForms] = []
+    for block in blocks:
+        some = forms_of_tables(block.tables)
+        form_of_table[block.numbers[some.places]] = n_forms + np.arange(len(some.places))
+        n_forms += len(some.places)
+        found.append(some)
+    if n_forms == 0:
+        none, floats = np.zeros(0, dtype=np.int32), np.zeros(0)
+        return PairForms(none, none, floats, floats, floats, none, floats)
+    kind, slope, limit = (
+        np.concatenate([getattr(some, name) for some in found]) for name in ("kind", "slope", "limit")
+    )
+    of = form_of_table[table_of] if n_tables > 1 else np.zeros(len(table_of), dtype=np.int32)  # zeros need no memory
+    if np.any(kind != POTTS):  # a reward for differing is not concave
+        rewards = slope[of] < 0 if len(weight) == 0 else slope[of] * weight < 0
+        of[(of >= 0) & (kind[of] != POTTS) & rewards] = NO_FORM
+    return PairForms(of, kind, slope, limit, *_constants_and_parts(found))
+
+
+def worthwhile(forms: PairForms, card_f: Ints, least: tuple[int, ...] = WORTHWHILE) -> PairForms:
+    """Drop the forms for which the table is faster.
+
+    Parameters
+    ----------
+    forms
+        The forms of a model's pairs.
+    card_f : (n_factors,)
+        Number of states of the first variable of every factor.
+    least
+        Minimum number of states for each of Potts, linear and quadratic.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mapmrf import FactorGraph
+    >>> from mapmrf.model.structured_pairs import worthwhile
+    >>> from mapmrf.model.problem import Problem
+    >>> graph = FactorGraph.from_pairwise(np.zeros((2, 6)), [[0, 1]], np.eye(6))
+    >>> forms = Problem.compile(graph).forms
+    >>> forms.of.tolist(), worthwhile(forms, np.array([6])).of.tolist()
+    ([0], [])
+    """
+    if len(forms.of) == 0:
+        return forms
+    slow = (forms.of >= 0) & (card_f < np.array(least)[forms.kind[forms.of]])
+    if not slow.any():
+        return forms
+    of = np.where(slow, np.int32(NO_FORM), forms.of)
+    return forms._replace(of=of if (of >= 0).any() else of[:0])
+
+
+def _constants_and_parts(found: list[TableForms]) -> tuple[Floats, Ints, Floats]:
+    """The terms added to a form: a constant, or row and column parts and their offsets."""
+    base, part_at, parts, n = [], [], [np.zeros(0)], 0
+    for some in found:
+        both = np.concatenate([some.row, some.column], axis=1)
+        tol = ROUND_OFF * np.maximum(np.abs(both).max(axis=1), np.abs(some.slope))
+        plain = (np.ptp(some.row, axis=1) <= tol) & (np.ptp(some.column, axis=1) <= tol)
+        base.append(np.where(plain, some.row[:, 0] + some.column[:, 0], 0.0))
+        part_at.append(np.where(plain, -1, n + both.shape[1] * (np.cumsum(~plain) - 1)))
+        parts.append(both[~plain].ravel())
+        n += len(parts[-1])
+    return np.concatenate(base), short(np.concatenate(part_at)), np.concatenate(parts)
+
+
+def forms_of_tables(tables: Floats) -> TableForms:
+    """Find the forms of those tables (n, K, K) that have one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mapmrf.model.structured_pairs import LINEAR, forms_of_tables
+    >>> k = np.arange(5.0)
+    >>> linear = 3.0 * k[:, None] - 2.0 * np.minimum(np.abs(k[:, None] - k), 3.0)
+    >>> found = forms_of_tables(np.stack([np.random.default_rng(0).normal(size=(5, 5)), linear]))
+    >>> found.places.tolist(), found.kind.tolist() == [LINEAR], found.slope.tolist(), found.limit.tolist()
+    ([1], True, [2.0], [6.0])
+    >>> found.row.tolist()
+    [[0.0, 3.0, 6.0, 9.0, 12.0]]
+    """
+    places = np.flatnonzero(_may_have_form(tables))
+    tables, d = tables[places], np.arange(tables.shape[1])
+    tol = ROUND_OFF * np.abs(tables).max(axis=(1, 2), initial=0.0)
+    g = (tables[:, :1, 0] + tables[:, d, d] - tables[:, 0] - tables[:, :, 0]) / 2.0
+    rest = tables + g[:, np.abs(d[:, None] - d)]
+    row, column = rest[:, :, 0], rest[:, 0] - rest[:, 0, :1]
+    apart = np.abs(rest - (row[:, :, None] + column[:, None])).max(axis=(1, 2), initial=0.0)
+    kind, limit = _named(g, tol)
+    kind[apart > tol] = NO_FORM
+    have = kind != NO_FORM
+    return TableForms(places[have], kind[have], g[have, 1], limit[have], row[have], column[have])
+
+
+def _may_have_form(tables: Floats) -> Bools:
+    """A quick look at many tables (n, K, K): finite, and the same difference between neighbours at both ends."""
+    with np.errstate(invalid="ignore"):
+        corner = tables[:, 0, 0] + tables[:, 1, 1] - tables[:, 0, 1] - tables[:, 1, 0]
+        other = tables[:, -2, -2] + tables[:, -1, -1] - tables[:, -2, -1] - tables[:, -1, -2]
+        size = np.abs(tables).max(axis=(1, 2), initial=0.0)
+        found: Bools = np.isfinite(size) & (np.abs(corner - other) <= ROUND_OFF * size) & (corner != 0.0)
+        return found
+
+
+def _named(g: Floats, tol: Floats) -> tuple[Ints, Floats]:
+    """Kinds (NO_FORM for none) and limits, from losses by distance, (n, K)."""
+    d = np.arange(g.shape[1])
+    kind, limit = np.full(len(g), NO_FORM, dtype=np.int32), np.full(len(g), np.inf)
+    for name, apart in ((QUADRATIC, d**2), (LINEAR, d)):  # of two that fit, the simpler wins: it comes last
+        plain, last = g[:, 1:2] * apart, g[:, -1:]
+        within = np.abs(g - np.minimum(plain, last)).max(axis=1, initial=0.0) <= tol * len(d)
+        exact = np.abs(g - plain).max(axis=1, initial=0.0) <= tol * len(d)
+        fits = exact | (within & (g[:, 1] > 0.0))
+        kind[fits], limit[fits] = name, np.where(exact, np.inf, last[:, 0])[fits]
+    potts = np.abs(g[:, 1:] - g[:, 1:2]).max(axis=1, initial=0.0) <= tol
+    kind[potts], limit[potts] = POTTS, g[potts, 1]
+    return kind, limit

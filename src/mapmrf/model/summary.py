@@ -1,0 +1,193 @@
+"""The size, structure and memory of a model, found without a solver."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mapmrf.constraints import Constraints
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.memory import shown_bytes
+
+
+@dataclass(frozen=True)
+class ModelSummary:
+    """The size, structure and memory of a model.
+
+    Attributes
+    ----------
+    n_vars, n_factors, n_edges, n_tables
+        Numbers of variables, factors on two or more of them, (variable, factor) pairs, and distinct tables.
+    weighted
+        Whether factors have weights, that is, are multiples of tables.
+    card_min, card_max
+        Smallest and largest number of states.
+    arities
+        Number of factors by arity.
+    n_states, n_configs
+        Total number of states of the variables, and of configurations of the factors.
+    forbidden
+        Number of states and configurations with probability zero (log potential `-inf`).
+    log10_labellings
+        Decimal logarithm of the number of labellings.
+    degree_mean, degree_max
+        Mean and largest number of factors of a variable.
+    density
+        Fraction of all pairs of variables that share a factor.
+    n_components
+        Number of connected components.
+    pairwise, binary, tree
+        Whether all factors have two variables, all variables two states, and the factor graph no cycles; a model with
+        constraints is neither pairwise nor a tree.
+    model_bytes, compiled_bytes
+        Memory of the model, and of the model compiled for solving (an estimate, without a method's own arrays).
+    constraints
+        Number of constraints by the function that made them, such as ``at_most_k``.
+    """
+
+    n_vars: int
+    n_factors: int
+    n_edges: int
+    n_tables: int
+    weighted: bool
+    card_min: int
+    card_max: int
+    arities: dict[int, int]
+    n_states: int
+    n_configs: int
+    forbidden: int
+    log10_labellings: float
+    degree_mean: float
+    degree_max: int
+    density: float
+    n_components: int
+    pairwise: bool
+    binary: bool
+    tree: bool
+    model_bytes: int
+    compiled_bytes: int
+    constraints: dict[str, int] = field(default_factory=dict)
+
+    def text(self) -> str:
+        """The summary as lines of text."""
+        rows = {
+            "variables": f"{self.n_vars}  ({_span(self.card_min, self.card_max)} states)",
+            "factors": f"{self.n_factors}  ({_listed(self.arities)})",
+            "tables": f"{self.n_tables} distinct" + (", and a weight per factor" if self.weighted else ""),
+            **({"constraints": self._constraints()} if self.constraints else {}),
+            "entries": f"{self.n_states} states, {self.n_configs} configurations, {self.forbidden} of them forbidden",
+            "labellings": f"10^{self.log10_labellings:.1f}",
+            "degree": f"{self.degree_mean:.2f} factors per variable, at most {self.degree_max}",
+            "density": f"{self.density:.2g} of all pairs of variables share a factor",
+            "structure": self._structure(),
+            "memory": f"{shown_bytes(self.model_bytes)}, compiled {shown_bytes(self.compiled_bytes)}",
+        }
+        return "\n".join(f"{key:<13}{text}" for key, text in rows.items())
+
+    def _constraints(self) -> str:
+        return f"{sum(self.constraints.values())}  ({', '.join(f'{n} {name}' for name, n in self.constraints.items())})"
+
+    def _structure(self) -> str:
+        words = [
+            "pairwise" if self.pairwise else "higher order",
+            "binary" if self.binary else "multi-label",
+            "tree" if self.tree and self.n_components <= 1 else "forest" if self.tree else "with cycles",
+            "connected" if self.n_components <= 1 else f"{self.n_components} components",
+        ]
+        return ", ".join(words)
+
+
+def summarise(graph: FactorGraph) -> ModelSummary:
+    """Summarise a model.
+
+    Examples
+    --------
+    >>> from mapmrf.datasets import grid
+    >>> found = summarise(grid(4, 5))
+    >>> found.n_vars, found.arities, found.binary, found.tree, found.n_components
+    (20, {2: 31}, True, False, 1)
+    """
+    from scipy.sparse.csgraph import connected_components
+
+    adjacency = _adjacency(graph)
+    degree = np.bincount(graph.scope, minlength=graph.n_vars)
+    joined = adjacency if graph.constraints is None else adjacency + _joined(graph.constraints, graph.n_vars)
+    n_components = int(connected_components(joined, directed=False, return_labels=False)) if graph.n_vars else 0
+    return ModelSummary(
+        n_vars=graph.n_vars,
+        n_factors=graph.n_factors,
+        n_edges=graph.n_edges,
+        n_tables=graph.n_tables,
+        weighted=graph.weight is not None,
+        card_min=int(graph.card.min(initial=graph.card.max(initial=0))),
+        card_max=int(graph.card.max(initial=0)),
+        arities=dict(zip(*(found.tolist() for found in np.unique(graph.arity, return_counts=True)), strict=True)),
+        n_states=len(graph.theta_v),
+        n_configs=int(np.diff(graph.table_ptr)[graph.table_of].sum()),
+        forbidden=_forbidden(graph),
+        log10_labellings=math.fsum(np.log10(graph.card).tolist()),
+        degree_mean=float(degree.mean()) if graph.n_vars else 0.0,
+        degree_max=int(degree.max(initial=0)),
+        density=_density(adjacency),
+        n_components=n_components,
+        pairwise=graph.constraints is None and bool(np.all(graph.arity == 2)),
+        binary=bool(np.all(graph.card == 2)),
+        tree=graph.constraints is None and graph.n_edges - graph.n_factors == graph.n_vars - n_components,
+        model_bytes=_model_bytes(graph),
+        compiled_bytes=_model_bytes(graph) + _problem_bytes(graph),
+        constraints={} if graph.constraints is None else dict(Counter(graph.constraints.names)),
+    )
+
+
+def _forbidden(graph: FactorGraph) -> int:
+    """Count -inf in the states and, once for every factor that uses a table, in the tables."""
+    before = np.concatenate([[0], np.cumsum(np.isneginf(graph.theta_t))])
+    per_table = np.diff(before[graph.table_ptr])
+    return int(np.isneginf(graph.theta_v).sum()) + int(per_table[graph.table_of].sum())
+
+
+def _adjacency(graph: FactorGraph) -> Any:
+    """The pairs of variables that share a factor, as a sparse symmetric matrix."""
+    from scipy.sparse import csr_array
+
+    ones = np.ones(graph.n_edges, dtype=np.int32)
+    in_factor = csr_array((ones, graph.scope, graph.scope_ptr), shape=(graph.n_factors, graph.n_vars))
+    return in_factor.T @ in_factor
+
+
+def _joined(constraints: Constraints, n_vars: int) -> Any:
+    """Pairs of variables that follow each other in a constraint, as a sparse matrix."""
+    from scipy.sparse import csr_array
+
+    next_to = np.flatnonzero(np.diff(constraints.owner) == 0)
+    pairs = (constraints.var[next_to], constraints.var[next_to + 1])
+    return csr_array((np.ones(len(next_to), dtype=np.int32), pairs), shape=(n_vars, n_vars))
+
+
+def _density(adjacency: Any) -> float:
+    n = adjacency.shape[0]
+    return 0.0 if n < 2 else float((adjacency.nnz - np.count_nonzero(adjacency.diagonal())) / (n * (n - 1)))
+
+
+def _model_bytes(graph: FactorGraph) -> int:
+    arrays = (graph.card, graph.theta_v, graph.scope_ptr, graph.scope, graph.table_of, graph.table_ptr, graph.theta_t)
+    weights = 0 if graph.weight is None else graph.weight.nbytes
+    return sum(array.nbytes for array in arrays) + weights + (graph.constraints.nbytes if graph.constraints else 0)
+
+
+def _problem_bytes(graph: FactorGraph) -> int:
+    """Upper bound on the bytes of the arrays that Problem adds: three per factor, one per variable, and the scopes."""
+    weights = 0 if graph.weight is None else graph.weight.nbytes
+    return 8 * (3 * graph.n_factors + graph.n_vars + 2) + graph.scope.nbytes + weights
+
+
+def _span(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def _listed(arities: dict[int, int]) -> str:
+    return ", ".join(f"{count} on {arity} variables" for arity, count in arities.items()) or "none"

@@ -1,0 +1,287 @@
+"""Display of results and models: HTML in notebooks, and colour in terminals through `rich`."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from mapmrf.model.summary import summarise
+from mapmrf.plots.curves import Over, axis_of, column, points_of, view
+from mapmrf.run.result import Result, Status, TracePoint
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from mapmrf.model.graph import FactorGraph
+
+SHOWN = 12
+"""Number of labels, names and rows of a trace that are shown."""
+LONGEST = 120
+"""Number of characters of a name or an option that are shown."""
+VALUE, BOUND = "#2b8cc4", "#d9722e"
+"""Colours of the curves, visible on light and dark backgrounds."""
+WIDTH, HEIGHT = 230.0, 60.0
+BARS, PLAIN_BARS = "▁▂▃▄▅▆▇█", "_.-=*#"
+_BADGES = {
+    Status.OPTIMAL: "#1f8a4c",
+    Status.WITHIN_TOLERANCE: "#1f8a4c",
+    Status.INFEASIBLE: "#c0392b",
+    Status.INTERRUPTED: "#a86b00",
+}
+_INKS = {
+    Status.OPTIMAL: "green",
+    Status.WITHIN_TOLERANCE: "green",
+    Status.INFEASIBLE: "red",
+    Status.INTERRUPTED: "yellow",
+}
+
+# Inherited colours and half-transparent lines suit a light and a dark page alike.
+_BOX = "display:inline-block;max-width:100%;font-family:sans-serif;font-size:13px;line-height:1.45;color:inherit"
+_HEAD = "display:flex;align-items:center;gap:0.7em;font-weight:600;margin:0.2em 0 0.4em"
+_TABLE = "font-size:inherit;border-collapse:collapse;margin:0;color:inherit;background:transparent"
+_CELL = "text-align:left;padding:1px 12px 1px 0;border:0;vertical-align:top;background:transparent;color:inherit"
+_RULED = "text-align:right;padding:1px 10px 1px 0;border:0;border-bottom:1px solid rgba(128,128,128,.3);color:inherit"
+
+# -- notebooks -------------------------------------------------------------------------------------------------------
+
+
+def result_html(result: Result) -> str:
+    """A result as self-contained HTML: figures, a sparkline of the run, and collapsed options and trace.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> graph = mapmrf.FactorGraph.from_tables([2], [(0,)], [[0.0, 1.0]])
+    >>> "1.000000" in result_html(mapmrf.solve(graph, "icm"))
+    True
+    """
+    colour = _BADGES.get(result.status, "#5f6b73")
+    badge = f"background:{colour};color:#fff;border-radius:3px;padding:0 0.5em;font-weight:400"
+    head = f'<span>{_safe(result.method)}</span><span style="{badge}">{result.status.value.replace("_", " ")}</span>'
+    inside = [
+        f'<div style="{_HEAD}">{head}</div>',
+        '<div style="display:flex;flex-wrap:wrap;gap:0.6em 2em;align-items:flex-start">',
+        f"{_rows_html(_result_rows(result))}{_sparkline(result)}</div>",
+        _unfold("options", _rows_html([(name, repr(value)) for name, value in result.options.items()])),
+        _unfold(f"trace ({len(result.trace)} points)", _trace_html(result.trace)) if len(result.trace) > 1 else "",
+    ]
+    return f'<div style="{_BOX}">{"".join(inside)}</div>'
+
+
+def graph_html(graph: FactorGraph) -> str:
+    """The size of a model as an HTML table: variables, factors by arity, zeros, structure, memory.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> graph = mapmrf.FactorGraph.from_tables([2, 3], [(0, 1)], [[0.0] * 6])
+    >>> "2 to 3 states" in graph_html(graph)
+    True
+    """
+    return f'<div style="{_BOX}"><div style="{_HEAD}">FactorGraph</div>{_rows_html(_graph_rows(graph))}</div>'
+
+
+def _safe(text: str) -> str:
+    """Escape text for HTML and shorten it to a line or two."""
+    return escape(text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}...")
+
+
+def _rows_html(rows: Sequence[tuple[str, str]]) -> str:
+    lines = [
+        f'<tr style="background:transparent"><td style="{_CELL};opacity:.7;white-space:nowrap">{_safe(name)}</td>'
+        f'<td style="{_CELL}">{_safe(text)}</td></tr>'
+        for name, text in rows
+    ]
+    return f'<table style="{_TABLE}">{"".join(lines)}</table>'
+
+
+def _unfold(title: str, inside: str) -> str:
+    style = "cursor:pointer;opacity:.7"
+    return f'<details style="margin-top:0.3em"><summary style="{style}">{escape(title)}</summary>{inside}</details>'
+
+
+def _trace_html(trace: Sequence[TracePoint]) -> str:
+    """Some rows of a trace including the first and the last, without empty columns."""
+    rows = [_trace_row(point) for point in _some(trace)]
+    names = [name for name in rows[0] if any(row[name] for row in rows)]
+    head = "".join(f'<th style="{_RULED};font-weight:600">{name.replace("_", " ")}</th>' for name in names)
+    lines = ["".join(f'<td style="{_RULED}">{_safe(row[name])}</td>' for name in names) for row in rows]
+    body = "".join(f'<tr style="background:transparent">{line}</tr>' for line in lines)
+    return f'<table style="{_TABLE}"><tr style="background:transparent">{head}</tr>{body}</table>'
+
+
+def _trace_row(point: TracePoint) -> dict[str, str]:
+    numbers = {
+        "seconds": point.time,
+        "iterations": point.iterations,
+        "value": point.value,
+        "bound": point.bound,
+        "gap": point.gap,
+        "relaxed_value": point.relaxed_value,
+        "rho": point.figure("rho"),
+    }
+    texts = {name: "" if x is None else f"{x:.6g}" for name, x in numbers.items()}
+    return texts | {"gap": "" if point.gap is None else f"{point.gap:.2g}", "phase": point.phase}
+
+
+def _some(trace: Sequence[TracePoint]) -> list[TracePoint]:
+    """At most `SHOWN` points, evenly chosen."""
+    last = len(trace) - 1
+    return [trace[i] for i in sorted({round(k * last / (SHOWN - 1)) for k in range(SHOWN)})]
+
+
+def _sparkline(result: Result) -> str:
+    """Value and bound over the run as a small SVG; empty if there is nothing to show."""
+    points = points_of(result)
+    over = axis_of(points, None)
+    curves = {name: column(points, name, over) for name in ("bound", "value")}
+    limits = view([numbers for _, numbers in curves.values()])
+    places = [x for xs, _ in curves.values() for x in xs]
+    if limits is None or len(result.trace) < 2 or max(places) == min(places):
+        return ""
+    frame = (min(places), max(places), *limits)
+    lines = "".join(_polyline(xs, ys, name, frame) for name, (xs, ys) in curves.items() if ys)
+    said = f"value{' and bound' if curves['bound'][1] else ''} over {over}"
+    box = f'viewBox="0 0 {WIDTH:g} {HEIGHT:g}" width="{WIDTH:g}" height="{HEIGHT:g}"'
+    return f'<figure style="margin:0">{_svg(box, said, lines)}{_caption(curves, over)}</figure>'
+
+
+def _svg(box: str, said: str, lines: str) -> str:
+    style = "display:block;overflow:hidden;border-bottom:1px solid rgba(128,128,128,.4)"
+    return f'<svg {box} role="img" aria-label="{said}" style="{style}"><title>{said}</title>{lines}</svg>'
+
+
+def _polyline(xs: Sequence[float], ys: Sequence[float], name: str, frame: tuple[float, float, float, float]) -> str:
+    """A step curve: the best so far is constant until the next point."""
+    left, right, low, high = frame
+    # Steep starts are clipped far outside the picture, so that renderers need not handle huge numbers.
+    place = [
+        (WIDTH * (x - left) / (right - left), HEIGHT * (high - y) / (high - low)) for x, y in zip(xs, ys, strict=True)
+    ]
+    corners = [(x, min(max(y, -10 * HEIGHT), 10 * HEIGHT)) for x, y in place]
+    steps = [f"{corners[0][0]:.1f},{corners[0][1]:.1f}"]
+    for (_, before), (x, y) in pairwise(corners):
+        steps += [f"{x:.1f},{before:.1f}", f"{x:.1f},{y:.1f}"]
+    look = f'stroke="{VALUE}"' if name == "value" else f'stroke="{BOUND}" stroke-dasharray="4 2"'
+    return f'<polyline fill="none" stroke-width="1.6" {look} points="{" ".join(_thinned(steps))}"/>'
+
+
+def _thinned(steps: list[str]) -> list[str]:
+    """Drop repeated corners, so that a long trace does not make a heavy page."""
+    return [step for k, step in enumerate(steps) if k == 0 or step != steps[k - 1]]
+
+
+def _caption(curves: Mapping[str, tuple[list[Any], list[Any]]], over: Over) -> str:
+    keys = [f'<span style="color:{VALUE}">value</span>'] if curves["value"][1] else []
+    keys += [f'<span style="color:{BOUND}">bound</span>'] if curves["bound"][1] else []
+    return f'<figcaption style="font-size:11px">{" and ".join(keys)} over {over}</figcaption>'
+
+
+# -- terminals -------------------------------------------------------------------------------------------------------
+
+
+def result_rich(result: Result, *, ascii_only: bool = False) -> Iterator[RenderableType]:
+    """A result for `rich.print`, with its value over time as a row of characters.
+
+    Examples
+    --------
+    >>> import io
+    >>> import mapmrf
+    >>> from rich.console import Console
+    >>> graph = mapmrf.FactorGraph.from_tables([2], [(0,)], [[0.0, 1.0]])
+    >>> console = Console(file=io.StringIO(), width=80)
+    >>> console.print(mapmrf.solve(graph, "icm"))
+    >>> "log potential" in console.file.getvalue()
+    True
+    """
+    rows = _result_rows(result)
+    course = _bars([point.value for point in result.trace], PLAIN_BARS if ascii_only else BARS)
+    if course:
+        rows.append(("course", course))
+    yield _panel(rows, result.method, {"log potential": "bold", "status": _INKS.get(result.status, "")})
+
+
+def graph_rich(graph: FactorGraph) -> RenderableType:
+    """A model's size for `rich.print`.
+
+    Examples
+    --------
+    >>> import io
+    >>> import mapmrf
+    >>> from rich.console import Console
+    >>> console = Console(file=io.StringIO(), width=80)
+    >>> console.print(mapmrf.FactorGraph.from_tables([2, 3], [(0, 1)], [[0.0] * 6]))
+    >>> "2 to 3 states" in console.file.getvalue()
+    True
+    """
+    return _panel(_graph_rows(graph), "FactorGraph", {"variables": "bold", "factors": "bold"})
+
+
+def _panel(rows: Sequence[tuple[str, str]], title: str, inks: Mapping[str, str]) -> RenderableType:
+    from rich.panel import Panel
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for name, text in rows:
+        table.add_row(Text(name, style="dim"), Text(text, style=inks.get(name, "")))
+    return Panel.fit(table, title=Text(title, style="bold"), title_align="left", border_style="dim")
+
+
+def _bars(values: Sequence[float], bars: str, width: int = 40) -> str:
+    """At most `width` characters whose heights show the values; empty if they do not change."""
+    finite = [value for value in values if math.isfinite(value)]
+    if len(finite) < 2 or finite[0] == finite[-1]:
+        return ""
+    low, high = min(finite), max(finite)
+    chosen = (
+        [finite[round(k * (len(finite) - 1) / (width - 1))] for k in range(width)] if len(finite) > width else finite
+    )
+    share = [(value / 2 - low / 2) / (high / 2 - low / 2) for value in chosen]  # halves: no overflow
+    return "".join(bars[round(x * (len(bars) - 1))] for x in share)
+
+
+# -- shared by both --------------------------------------------------------------------------------------------------
+
+
+def _result_rows(result: Result) -> list[tuple[str, str]]:
+    """The lines of the summary, then the first labels."""
+    rows = _split(result.summary(shown=0))
+    if result.names is None:
+        answers = [str(k) for k in result.labels[:SHOWN].tolist()]
+        return [*rows, ("labels", _listed(answers, len(result.labels), " "))]
+    named = list(result.assignment.items())[:SHOWN]
+    answers = [f"{_one_line(name)}={_one_line(state)}" for name, state in named]
+    return [*rows, ("assignment", _listed(answers, len(result.labels)))]
+
+
+def _graph_rows(graph: FactorGraph) -> list[tuple[str, str]]:
+    """The lines of the summary, then the first names."""
+    rows = _split(summarise(graph).text())
+    if graph.names is not None:
+        names = [_one_line(name) for name in graph.names.variables[:SHOWN]]
+        rows.append(("names", _listed(names, graph.n_vars)))
+    return rows
+
+
+def _split(summary: str) -> list[tuple[str, str]]:
+    """Name and text of every line, which are separated by at least two blanks."""
+    rows = [re.split(r" {2,}", line, maxsplit=1) for line in summary.splitlines()]
+    return [(name, text) for name, text in rows]
+
+
+def _one_line(name: int | str) -> str:
+    """A name without control characters, and not too long."""
+    text = "".join(letter if letter.isprintable() else " " for letter in str(name))
+    return text if len(text) <= LONGEST // 4 else f"{text[: LONGEST // 4 - 3]}..."
+
+
+def _listed(texts: Sequence[str], count: int, between: str = ", ") -> str:
+    more = f" ... ({count} in all)" if count > len(texts) else ""
+    return between.join(texts) + more

@@ -1,0 +1,6 @@
+"""The m best labellings of a model, plain or diverse."""
+
+from mapmrf.questions.best.answers import BestLabellings
+from mapmrf.questions.best.solving import Diversity, solve_best
+
+__all__ = ["BestLabellings", "Diversity", "solve_best"]

@@ -1,0 +1,379 @@
+"""How sure a labelling is: max-marginals and margins, exact or as intervals."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints, segment_max
+from mapmrf.constraints.as_tables import Rewriting, rewrite
+from mapmrf.engines.elimination.bucket_messages import BucketMessages, fitting_tree
+from mapmrf.engines.elimination.functions import Functions
+from mapmrf.engines.moves.forced_states import ForcedStates
+from mapmrf.errors import OptionError, UnsupportedModel
+from mapmrf.model.checks import check_labels
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.names import Names, locate_variable
+from mapmrf.model.problem import Problem
+from mapmrf.questions.state_bounds import StateBounds, state_bounds
+from mapmrf.run import interrupts
+from mapmrf.run.method import Method
+from mapmrf.run.options import check_number
+from mapmrf.run.registry import DEFAULT_METHOD
+from mapmrf.run.result import Result
+from mapmrf.run.solve import as_graph, check_limits, solve
+
+STEP_ADDITIONS = 20_000_000
+"""Additions of table entries between two checks of the clock: about 30 ms."""
+
+MEMORY = 1024.0
+"""Default memory for exact max-marginals, in megabytes."""
+
+MOST_CLIMBS = 2000
+"""States of a model with constraints that are forced one by one, by a run each: some milliseconds."""
+
+Stop = Callable[[], bool]
+
+
+@dataclass(frozen=True, eq=False)
+class MaxMarginals:
+    """Largest log potential for each state of each variable, as intervals; the ends coincide where it is exact.
+
+    Attributes
+    ----------
+    lower, upper : (sum of card,)
+        Value of the best known labelling with each state, -inf if there is none, and an upper bound on all such
+        labellings; a block of ``card[i]`` per variable.
+    var_ptr : (n_vars + 1,)
+        Where the block of every variable begins.
+    labels : (n_vars,)
+        The best known labelling.
+    exact
+        Whether all intervals are closed, up to round-off.
+    names
+        Names of variables and states, where the model has them.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[2, 0], [0, 2]])
+    >>> found = mapmrf.max_marginals(graph)
+    >>> found.lower.tolist(), found.exact
+    ([2.0, 3.0, 2.0, 3.0], True)
+    >>> found.margins().tolist()
+    [[1.0, 1.0], [1.0, 1.0]]
+    """
+
+    lower: Floats
+    upper: Floats
+    var_ptr: Ints
+    labels: Ints
+    exact: bool
+    names: Names | None = None
+
+    @property
+    def value(self) -> float:
+        """Value of the best known labelling."""
+        return float(self.lower.max(initial=-math.inf))
+
+    def of(self, variable: int | str) -> Floats:
+        """Lower and upper end for every state of a variable, given by index or name: (card, 2).
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[2, 0], [0, 2]])
+        >>> mapmrf.max_marginals(graph).of(0).tolist()
+        [[2.0, 2.0], [3.0, 3.0]]
+        """
+        i = locate_variable(self.names, np.diff(self.var_ptr), variable)
+        mine = slice(int(self.var_ptr[i]), int(self.var_ptr[i + 1]))
+        return np.stack([self.lower[mine], self.upper[mine]], axis=1)
+
+    def margins(self, labels: Ints | None = None) -> Floats:
+        """Margin of each variable's label over its best other state: (n_vars, 2), lower and upper end.
+
+        Above 0, every optimal labelling has this label; inf if there is no other state. By default, `labels` are those
+        of the best known labelling.
+
+        Examples
+        --------
+        >>> import numpy as np, mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[2, 0], [0, 2]])
+        >>> mapmrf.max_marginals(graph).margins(np.array([0, 1])).tolist()
+        [[-1.0, -1.0], [1.0, 1.0]]
+        """
+        own = self.var_ptr[:-1] + (self.labels if labels is None else check_labels(labels, np.diff(self.var_ptr)))
+        low, high = _differences(self.lower, self.upper, self.var_ptr, own)
+        return np.stack([np.minimum(low, high), high], axis=1)
+
+
+def _differences(lower: Floats, upper: Floats, var_ptr: Ints, own: Ints) -> tuple[Floats, Floats]:
+    """Interval of the difference between a state of each variable and the best of its other states."""
+    ends = []
+    for mine, others in ((lower, upper), (upper, lower)):
+        rest = others.copy()
+        rest[own] = -np.inf
+        best, chosen = segment_max(rest, var_ptr), mine[own]
+        none = best == -np.inf
+        with np.errstate(invalid="ignore"):
+            ends.append(np.where(none, np.where(chosen == -np.inf, 0.0, np.inf), chosen - best))
+    return ends[0], ends[1]
+
+
+def max_marginals(
+    graph: FactorGraph | str | os.PathLike[str],
+    method: str | Method = DEFAULT_METHOD,
+    *,
+    memory: float = MEMORY,
+    refine: int = 0,
+    time_limit: float | None = None,
+    seed: int = 0,
+    threads: int | None = 1,
+    initial: Result | None = None,
+) -> MaxMarginals:
+    """Find the largest log potential for each state of each variable, exactly or as an interval.
+
+    Where the tables of elimination fit into memory, one pass to the roots of the bucket tree and one back give all of
+    them. Otherwise the upper ends come from the dual of the linear relaxation, and the lower ends from labellings: the
+    best known one with a variable forced into another state, and its neighbours reoptimised.
+
+    Parameters
+    ----------
+    graph
+        The model, or a file to read it from.
+    method
+        The method that finds the labelling to start from where the tables do not fit, and solves refinements.
+    memory
+        Memory for the tables of elimination in megabytes; 0 to compute intervals in any case.
+    refine
+        Maximum number of intervals to narrow by solving the model with one variable fixed, the most uncertain ones
+        first. Used only where the tables do not fit.
+    time_limit
+        Total time in seconds, after which the intervals known so far are returned; so they are on Ctrl-C.
+    seed, threads
+        As for `solve`.
+    initial
+        A Result for this model, to avoid solving it again.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[2, 0], [0, 2]])
+    >>> found = mapmrf.max_marginals(graph)
+    >>> found.of(1).tolist(), found.exact
+    ([[2.0, 2.0], [3.0, 3.0]], True)
+    """
+    began = time.perf_counter()
+    check_limits(time_limit, threads, seed)
+    check_number("memory", memory)
+    check_number("refine", refine, int)
+    for name, number in (("memory", memory), ("refine", refine)):
+        if not number >= 0:
+            raise OptionError(f"{name} is {number}, expected at least 0")
+    model = as_graph(graph)
+    deadline = math.inf if time_limit is None else began + time_limit
+    with interrupts.Interrupts():
+        search = _search_for(model, method, (seed, threads, deadline))
+        return search.exact(memory * 2**20) or search.intervals(initial, refine)
+
+
+def _search_for(
+    graph: FactorGraph, method: str | Method, limits: tuple[int, int | None, float]
+) -> MarginalSearch | ConstrainedSearch:
+    return (MarginalSearch if graph.constraints is None else ConstrainedSearch)(graph, method, *limits)
+
+
+class MarginalSearch:
+    """One search for max-marginals: how to solve, and the deadline."""
+
+    def __init__(
+        self, graph: FactorGraph, method: str | Method, seed: int, threads: int | None, deadline: float
+    ) -> None:
+        self.graph, self.method, self.seed, self.threads, self.deadline = graph, method, seed, threads, deadline
+
+    def stopped(self) -> bool:
+        """Return whether the time is up, or the user has interrupted."""
+        return interrupts.requested() or time.perf_counter() >= self.deadline
+
+    def left(self, share: float = 1.0) -> float | None:
+        """A share of the remaining seconds, None without a limit."""
+        return None if self.deadline == math.inf else max(0.0, share * (self.deadline - time.perf_counter()))
+
+    def exact(self, max_bytes: float) -> MaxMarginals | None:
+        """Exact max-marginals by elimination; None if its tables do not fit, or the time is up."""
+        graph = self.graph
+        problem = Problem.compile(graph)
+        tree = fitting_tree(problem, max_bytes, self.seed) if max_bytes > 0 else None
+        if tree is None:
+            return None
+        messages = BucketMessages(tree, Functions.of_model(problem, tree))
+        while not messages.collected and not self.stopped():
+            messages.collect(STEP_ADDITIONS)
+        while messages.collected and not messages.distributed and not self.stopped():
+            messages.distribute(STEP_ADDITIONS)
+        if not (messages.collected and messages.distributed):
+            return None
+        found = messages.marginals() + graph.constant
+        labels = graph.unary_labels
+        if messages.value + graph.constant > -math.inf:
+            labels = tree.by_variable(messages.best_labels())
+        return MaxMarginals(found, found, graph.var_ptr, labels, exact=True, names=graph.names)
+
+    def intervals(self, initial: Result | None, refine: int) -> MaxMarginals:
+        """Intervals from the dual and local search, starting from a labelling of the method."""
+        graph = self.graph
+        result = initial if initial is not None else self._solve(graph, 0.5)
+        problem = Problem.compile(graph, self.threads or 1)
+        dual = self._dual(problem)
+        bound = math.inf if result.bound is None else result.bound
+        upper = np.minimum(dual.upper, bound)
+        lower = np.full(len(upper), -np.inf)
+        labels = self._force(problem, graph.check_labels(result.labels), lower)
+        if labels is not None and dual.labels is not None:
+            self._note(dual.labels, lower)
+        found = self._found(lower, upper, labels)
+        for _ in range(refine):
+            if self.stopped() or found.exact or not self._refine(found):
+                break
+            found = self._found(found.lower, found.upper, found.labels)
+        return found
+
+    def _dual(self, problem: Problem) -> StateBounds:
+        return state_bounds(problem, self.stopped)
+
+    def _solve(self, graph: FactorGraph, share: float) -> Result:
+        limit = self.left(share)
+        return solve(graph, self.method, time_limit=limit, seed=self.seed, threads=self.threads)
+
+    def _found(self, lower: Floats, upper: Floats, labels: Ints | None) -> MaxMarginals:
+        """Intervals with their lower ends below the upper ones, which round-off might cross."""
+        graph = self.graph
+        lower = np.minimum(lower, upper)
+        with np.errstate(invalid="ignore"):
+            closed = (lower == upper) | (upper - lower <= graph.allowance)
+        labels = graph.unary_labels if labels is None else labels
+        return MaxMarginals(lower, upper, graph.var_ptr, labels, bool(np.all(closed)), graph.names)
+
+    def _note(self, labels: Ints, lower: Floats) -> None:
+        """Raise the lower ends of a labelling's states to its value."""
+        at = self.graph.var_ptr[:-1] + labels
+        lower[at] = np.maximum(lower[at], self.graph.value(labels))
+
+    def _force(self, problem: Problem, labels: Ints, lower: Floats) -> Ints | None:
+        """Find lower ends by forcing each state in ever better labellings; return the best, None if none is finite."""
+        graph = self.graph
+        if graph.value(labels) == -math.inf or graph.n_vars == 0:
+            return labels if graph.n_vars == 0 else None
+        while True:
+            value = graph.value(labels)
+            forced = ForcedStates(problem, labels)
+            while not forced.finished and not self.stopped():
+                forced.advance()
+            np.maximum(lower, value + forced.gain, out=lower)
+            at = int(np.argmax(forced.gain))
+            i = int(np.searchsorted(graph.var_ptr, at, side="right")) - 1
+            better = forced.labels_with(i, at - int(graph.var_ptr[i]))
+            if self.stopped() or not graph.value(better) > value + graph.allowance:
+                return labels
+            labels = better
+
+    def _refine(self, found: MaxMarginals) -> bool:
+        """Solve the model with the most uncertain state fixed; return False if all are certain."""
+        graph, ptr = self.graph, self.graph.var_ptr
+        with np.errstate(invalid="ignore"):
+            doubt = np.where(found.upper > found.lower, found.upper - found.lower, 0.0)
+        doubt[doubt <= graph.allowance] = 0.0
+        widest = segment_max(doubt, ptr)
+        decided = found.margins()[:, 0] > 0
+        if not widest.any():
+            return False
+        undecided = np.where(decided, 0.0, widest)
+        i = int(np.argmax(undecided if undecided.any() else widest))
+        k = int(np.argmax(np.where(doubt > 0, found.upper, -np.inf)[ptr[i] : ptr[i + 1]]))
+        result = self._solve(graph.condition({i: k}), 0.1)
+        if result.bound is not None:
+            found.upper[ptr[i] + k] = min(found.upper[ptr[i] + k], result.bound)
+        if result.value > -math.inf:
+            self._note(result.labels, found.lower)
+        return True
+
+
+class ConstrainedSearch(MarginalSearch):
+    """The same for a model with constraints: with tables in their place where these help, without them elsewhere."""
+
+    def __init__(
+        self, graph: FactorGraph, method: str | Method, seed: int, threads: int | None, deadline: float
+    ) -> None:
+        super().__init__(graph, method, seed, threads, deadline)
+        self.rewriting: Rewriting | None = None
+        with suppress(UnsupportedModel):  # sums of too many values
+            self.rewriting = rewrite(graph)
+
+    def exact(self, max_bytes: float) -> MaxMarginals | None:
+        """By elimination of the model with tables, whose first variables are those of the model."""
+        if self.rewriting is None:
+            return None
+        found = MarginalSearch(self.rewriting.graph, *self._how).exact(max_bytes)
+        if found is None:
+            return None
+        mine, graph = slice(0, len(self.graph.theta_v)), self.graph
+        labels = self.rewriting.project(found.labels)
+        return MaxMarginals(found.lower[mine], found.upper[mine], graph.var_ptr, labels, found.exact, graph.names)
+
+    @property
+    def _how(self) -> tuple[str | Method, int, int | None, float]:
+        return self.method, self.seed, self.threads, self.deadline
+
+    def _dual(self, problem: Problem) -> StateBounds:
+        """From the model with tables, or without its constraints, which only makes labellings worth more."""
+        if self.rewriting is None:
+            free = Problem.compile(dataclasses.replace(self.graph, constraints=None), self.threads or 1)
+            return state_bounds(free, self.stopped)._replace(labels=None)
+        found = state_bounds(Problem.compile(self.rewriting.graph, self.threads or 1), self.stopped)
+        labels = None if found.labels is None else self.rewriting.project(found.labels)
+        return StateBounds(found.upper[: len(self.graph.theta_v)], found.bound, labels)
+
+    def _force(self, problem: Problem, labels: Ints, lower: Floats) -> Ints | None:
+        """Lower ends by forcing each state in tables, and by climbing with counters where that gives none."""
+        graph, ptr = self.graph, self.graph.var_ptr
+        if graph.value(labels) == -math.inf:
+            return None
+        self._note(labels, lower)
+        if self.rewriting is not None:
+            tables = MarginalSearch(self.rewriting.graph, *self._how)
+            wide = np.full(len(tables.graph.theta_v), -np.inf)
+            better = tables._force(Problem.compile(tables.graph), self.rewriting.lift(labels), wide)
+            np.maximum(lower, wide[: len(lower)], out=lower)
+            labels = labels if better is None else self.rewriting.project(better)
+        for at in np.flatnonzero(lower == -np.inf)[:MOST_CLIMBS].tolist():
+            if self.stopped():
+                break
+            i = int(np.searchsorted(ptr, at, side="right")) - 1
+            found = solve(graph.condition({i: at - int(ptr[i])}), "icm", initial=labels, threads=self.threads)
+            self._note(found.labels, lower)
+            labels = found.labels if found.value > graph.value(labels) else labels
+        return labels
+
+
+def with_margins(result: Result, graph: FactorGraph, deadline: float, threads: int) -> Result:
+    """A result with its margins: exact where elimination fits, otherwise from the dual and local search.
+
+    Examples
+    --------
+    >>> import math, mapmrf
+    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[2, 0], [0, 2]])
+    >>> with_margins(mapmrf.solve(graph), graph, math.inf, 1).margins.tolist()
+    [[1.0, 1.0], [1.0, 1.0]]
+    """
+    with interrupts.Interrupts():
+        search = _search_for(graph, result.method, (result.seed, threads, deadline))
+        found = search.exact(MEMORY * 2**20) or search.intervals(result, 0)
+    return dataclasses.replace(result, margins=found.margins(result.labels))

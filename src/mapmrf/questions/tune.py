@@ -1,0 +1,234 @@
+"""Parameter tuning: run a method on a grid of its options, by default the paper's grid for LS-LP; keep the best run."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mapmrf.errors import OptionError
+from mapmrf.model.graph import FactorGraph
+from mapmrf.run.pool import run_in_order
+from mapmrf.run.progress import TerminalBar
+from mapmrf.run.registry import make_method, method_class
+from mapmrf.run.result import Result, Status
+from mapmrf.run.solve import solve
+
+PAPER_RHO = (0.05, 0.1, 1.0, 5.0, 10.0, 1e2, 1e3, 1e4)
+PAPER_ETA = (1.01, 1.03, 1.05, 1.1, 1.2)
+PAPER_RHO_UPPER = (1e6, 1e8)
+PAPER_AXES = ("rho", "eta", "rho_upper")
+"""Options that the paper tunes."""
+
+GridRun = tuple[dict[str, Any], Result]
+"""A row of the table, and its result."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tuning:
+    """The outcome of a parameter search.
+
+    Attributes
+    ----------
+    best
+        The options (and the seed) of the best run.
+    result
+        The Result of the best run.
+    table
+        One row per run: its parameters, seed, value, relaxed value, kind, iterations, runtime, status.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+    >>> tuning = mapmrf.tune(graph, rho=[0.1, 1.0], eta=[1.03], rho_upper=[1e6], jobs=1)
+    >>> len(tuning.table), tuning.result.value
+    (2, 2.0)
+    """
+
+    best: dict[str, Any]
+    result: Result
+    table: list[dict[str, Any]]
+
+
+def tune(
+    graph: FactorGraph,
+    method: str = "lslp",
+    *,
+    rho: Sequence[float] = PAPER_RHO,
+    eta: Sequence[float] = PAPER_ETA,
+    rho_upper: Sequence[float] = PAPER_RHO_UPPER,
+    seeds: Sequence[int] = (0,),
+    preset: str = "paper",
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    time_limit: float | None = None,
+    jobs: int | None = None,
+    progress: bool = False,
+    **options: Any,
+) -> Tuning:
+    """Run a method on every combination of parameters and return the best run, with a table of all.
+
+    The defaults are the paper's grid and its algorithm: its LS-LP figures are the best of these 80 runs. Combinations
+    run on `jobs` threads (all cores by default); the table keeps the order of the grid. A combination whose rho never
+    reached a smaller `rho_upper` would repeat that run exactly, so its row is copied.
+
+    Parameters
+    ----------
+    graph
+        The model.
+    method
+        Name of the method; ``my_file.py:Greedy`` is a class in a file.
+    rho, eta, rho_upper, seeds
+        Values to try.
+    preset
+        Preset of the method for all other options, if it has presets.
+    grid
+        Values to try for any options of the method, by name, instead of `rho`, `eta` and `rho_upper`.
+    time_limit
+        Seconds for the whole search, after which the best run so far is returned.
+    jobs
+        Number of runs in parallel.
+    progress
+        Show a progress bar, if standard error is a terminal.
+    **options
+        Other options, the same for every run.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+    >>> tuning = mapmrf.tune(graph, rho=[0.1, 1], eta=[1.03], rho_upper=[1e6], jobs=1)
+    >>> tuning.result.value, len(tuning.table)
+    (2.0, 2)
+    >>> mapmrf.tune(graph, "icm", grid={"starts": [1, 5]}, seeds=[0, 1], jobs=1).best
+    {'starts': 1, 'seed': 0}
+    """
+    options = _with_preset(method, preset, options)
+    if grid is None:
+        _check_paper_axes(method)
+        axes: dict[str, Sequence[Any]] = {"rho": [float(r) for r in rho], "eta": [float(e) for e in eta]}
+        uppers: list[float] = sorted(float(upper) for upper in rho_upper)
+    else:
+        axes, uppers = {key: list(values) for key, values in grid.items()}, []
+    cells = _product({**axes, "seed": [int(seed) for seed in seeds]})
+    if not cells or (grid is None and not uppers):
+        raise OptionError("nothing to tune: every parameter needs at least one value")
+    for cell in cells:  # bad options are the caller's error, found before anything runs
+        asked = {key: value for key, value in cell.items() if key != "seed"}
+        make_method(method, {**options, **asked, **({"rho_upper": uppers[0]} if uppers else {})})
+    search = GridSearch(
+        graph, method, options, uppers, None if time_limit is None else time.perf_counter() + time_limit
+    )
+    tasks = (CellTask(search, cell) for cell in cells)
+    with TerminalBar("tuning", "bar", "count", "elapsed", total=len(cells), wanted=progress) as bar:
+        counter = itertools.count(1)
+        done = list(
+            run_in_order(tasks, jobs=jobs or os.cpu_count() or 1, done=lambda rows: bar.draw(completed=next(counter)))
+        )
+    done += [task.unsolved() for task in tasks]  # empty unless the search was interrupted
+    return _best(list(itertools.chain.from_iterable(done)))
+
+
+def _product(axes: Mapping[str, Sequence[Any]]) -> list[GridCell]:
+    """All combinations, the last axis fastest."""
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+
+
+def _with_preset(method: str, preset: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of every run, with the preset if the method has presets."""
+    return {"preset": preset, **options} if "preset" in _options_of(method) else options
+
+
+def _options_of(method: str) -> list[str]:
+    return [item.name for item in dataclasses.fields(method_class(method))]  # type: ignore[arg-type]
+
+
+def _check_paper_axes(method: str) -> None:
+    known = _options_of(method)
+    absent = [name for name in PAPER_AXES if name not in known]
+    if absent:
+        raise OptionError(
+            f"{method} has no option {absent[0]!r}, expected a grid of its own options; known: {', '.join(known)}"
+        )
+
+
+def _best(runs: list[GridRun]) -> Tuning:
+    """The best of all runs; the first one wins ties."""
+    table = [row for row, _ in runs]
+    best = max(range(len(runs)), key=lambda index: (table[index]["value"], -index))
+    chosen = {key: value for key, value in table[best].items() if key not in FIGURES}
+    return Tuning(chosen, runs[best][1], table)
+
+
+GridCell = dict[str, Any]
+"""A combination of options and a seed, without the `rho_upper` of the paper's grid."""
+
+
+@dataclass(frozen=True, eq=False)
+class GridSearch:
+    """Settings shared by all runs of a search; `deadline` is a time of `time.perf_counter`."""
+
+    graph: FactorGraph
+    method: str
+    fixed: dict[str, Any]
+    uppers: list[float]
+    deadline: float | None
+
+    def solve(self, cell: GridCell, stopped: Callable[[], bool]) -> GridRun:
+        """Do one run; return its row of the table and its result."""
+        left = None if self.deadline is None else max(0.0, self.deadline - time.perf_counter())
+        limits: dict[str, Any] = {"time_limit": left, "callback": lambda point, labels: stopped()}
+        result = solve(self.graph, self.method, **cell, **limits, **self.fixed)
+        return {**cell, **_figures(result)}, result
+
+
+@dataclass(frozen=True, eq=False)
+class CellTask:
+    """All values of `rho_upper` for one combination of the other parameters, as a task for the pool."""
+
+    search: GridSearch
+    cell: GridCell
+
+    def run(self, stopped: Callable[[], bool]) -> list[GridRun]:
+        """Run from the smallest value up; copy the row where rho never reached the previous value."""
+        if not self.search.uppers:
+            return [self.search.solve(self.cell, stopped)]
+        runs: list[GridRun] = []
+        for upper in self.search.uppers:
+            if runs and runs[-1][1].details.get("rho", upper) < runs[-1][0]["rho_upper"]:
+                runs.append(({**runs[-1][0], "rho_upper": upper}, runs[-1][1]))
+            else:
+                runs.append(self.search.solve(self._with(upper), stopped))
+        return runs
+
+    def _with(self, upper: float) -> GridCell:
+        """The combination with a limit of rho, before the seed as in the table."""
+        seed = {"seed": self.cell["seed"]}
+        return {key: value for key, value in self.cell.items() if key != "seed"} | {"rho_upper": upper} | seed
+
+    def unsolved(self) -> list[GridRun]:
+        """Rows of runs that were stopped immediately."""
+        return self.run(lambda: True)
+
+    def lost(self, error: Exception) -> list[GridRun]:
+        """Threads do not lose tasks."""
+        raise error
+
+
+FIGURES = ("value", "relaxed_value", "kind", "iterations", "runtime", "status")
+"""Columns of the table that are outcomes."""
+
+
+def _figures(result: Result) -> dict[str, Any]:
+    return {
+        "value": result.value,
+        "relaxed_value": result.relaxed_value,
+        "kind": None if result.kind is None else result.kind.value,
+        "iterations": result.iterations,
+        "runtime": result.runtime,
+        "status": Status(result.status).value,
+    }

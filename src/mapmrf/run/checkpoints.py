@@ -1,0 +1,173 @@
+"""Checkpoints of a run in one process: one file, written atomically, from which the run can be resumed."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import time
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mapmrf.errors import FormatError, MapMRFError, OptionError
+from mapmrf.model.graph import FactorGraph
+from mapmrf.run.array_files import Array, ArrayFile, read_arrays, write_arrays
+
+FILE = "run.mrf"
+EVERY = 300.0
+"""Seconds between checkpoints."""
+
+
+class Snapshot(NamedTuple):
+    """The state of a method: figures that JSON can hold, and arrays.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Snapshot({"done": 3}, {"messages": np.zeros(4)}).figures["done"]
+    3
+    """
+
+    figures: dict[str, Any]
+    arrays: dict[str, Array]
+
+
+def exact(value: Any) -> Any:
+    """Encode numbers for JSON without loss.
+
+    Examples
+    --------
+    >>> exact({"gap": [0.1, 3]})
+    {'gap': ['0x1.999999999999ap-4', 3]}
+    """
+    if isinstance(value, float):
+        return value.hex()
+    if isinstance(value, list | tuple):
+        return [exact(one) for one in value]
+    if isinstance(value, Mapping):
+        return {key: exact(one) for key, one in value.items()}
+    return value
+
+
+def from_exact(value: Any) -> Any:
+    """Undo `exact`; tuples come back as lists.
+
+    Examples
+    --------
+    >>> from_exact(exact({"gap": (0.1, 3)}))
+    {'gap': [0.1, 3]}
+    """
+    if isinstance(value, str):
+        return float.fromhex(value) if value.lstrip("-")[:2] == "0x" or value in ("inf", "-inf", "nan") else value
+    if isinstance(value, list):
+        return [from_exact(one) for one in value]
+    if isinstance(value, dict):
+        return {key: from_exact(one) for key, one in value.items()}
+    return value
+
+
+@contextlib.contextmanager
+def damaged(path: Path) -> Iterator[None]:
+    """Turn errors caused by missing or wrong entries of a checkpoint into one that names the file."""
+    try:
+        yield
+    except FormatError as error:
+        raise error if str(path) in str(error) else FormatError(f"{path}: {error}") from None
+    except MapMRFError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError) as error:
+        raise FormatError(f"{path}: damaged: {type(error).__name__}: {' '.join(str(error).split())}") from None
+
+
+def check_options(place: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Raise OptionError unless the checkpoint was written by the same run."""
+    for name, value in from_exact(exact(wanted)).items():
+        if name != "options" and found.get(name) != value:
+            raise OptionError(f"{place}: the checkpoint is from another run: its {name} differs")
+    options = found["options"]
+    for name, value in from_exact(exact(wanted["options"])).items():
+        if options.get(name) != value:
+            raise OptionError(f"{place}: the checkpoint was written with {name}={options.get(name)}, found {value}")
+
+
+class RunCheckpoint:
+    """The checkpoint of a run.
+
+    Parameters
+    ----------
+    folder, every
+        Its folder, and the seconds between checkpoints.
+    origin
+        The identity of the run: method, seed and model.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from mapmrf.run.checkpoints import RunCheckpoint
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     checkpoint = RunCheckpoint(folder, 60.0, {"method": "lslp", "options": {}})
+    ...     checkpoint.write({"iterations": 7}, {"labels": np.zeros(3)})
+    ...     checkpoint.read().figures["iterations"], checkpoint.due
+    (7, False)
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], every: float, origin: dict[str, Any]) -> None:
+        if not every >= 0:
+            raise OptionError(f"every is {every}, expected a number of seconds of at least 0")
+        self.path, self.every, self.origin = Path(folder, FILE), every, origin
+        self.written = time.perf_counter()
+        self.foreign = True
+
+    @property
+    def due(self) -> bool:
+        """Whether the next checkpoint is due."""
+        return time.perf_counter() >= self.written + self.every
+
+    def write(self, figures: dict[str, Any], arrays: dict[str, Array]) -> None:
+        """Replace the last checkpoint; one of an earlier run that was not resumed is kept as ``run.mrf~``."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        content = ArrayFile("run", exact({**figures, "origin": self.origin}), arrays)
+        write_arrays(self.path, content, keep=self.foreign)
+        self.foreign = False
+        self.written = time.perf_counter()
+
+    def read(self) -> ArrayFile | None:
+        """Read the last checkpoint, None if there is none; raise OptionError if it is from another run."""
+        if not self.path.exists():
+            return None
+        found = read_arrays(self.path, "run", mapped=False)
+        with damaged(self.path):
+            figures = from_exact(found.figures)
+            check_options(self.path, figures["origin"], self.origin)
+        self.foreign = False
+        return found._replace(figures=figures)
+
+
+def origin_of(method: Any, seed: int, threads: int, graph: FactorGraph) -> dict[str, Any]:
+    """Identity of a run that a checkpoint must match: method and options, seed, threads and model."""
+    options = {key: value for key, value in dataclasses.asdict(method).items() if _plain(value)}
+    return {"method": method.name, "options": options, "seed": seed, "threads": threads, "model": _fingerprint(graph)}
+
+
+def _plain(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def _fingerprint(graph: FactorGraph) -> int:
+    """A checksum of the model."""
+    crc = 0
+    for array in (graph.card, graph.theta_v, graph.scope, graph.table_of, graph.theta_t, graph.weight):
+        if array is not None:
+            crc = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data, crc)
+    return crc
+
+
+def check_resume(checkpoint: str | os.PathLike[str] | None, resume: bool) -> None:
+    """Raise OptionError if a run is to be resumed without a checkpoint."""
+    if resume and checkpoint is None:
+        raise OptionError("resume needs a checkpoint: the folder in which the earlier run was saved")

@@ -1,0 +1,174 @@
+"""Calls of a run that may take too long: they are abandoned when the time is up or the user interrupts."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from mapmrf.compilation.clock import CompileClock
+from mapmrf.compilation.stopping import CompileWatch, stoppable
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.problem import Problem
+from mapmrf.run import interrupts
+from mapmrf.run.calls import GivenUp, Supervisor
+from mapmrf.run.method import Method
+from mapmrf.run.saved_run import SavedRun
+
+R = TypeVar("R")
+
+SMALL = 50_000
+"""Variables, edges and configurations up to which a run without a time limit never needs to abandon a call."""
+
+TINY = 10_000
+"""The same with a time limit: some methods have steps of a second on models that are not much larger."""
+
+AMPLE = 3.0
+"""Enough seconds for any call on a small model: with more time left, no call is made on another thread."""
+
+MEDIUM = 200_000
+"""The same for compiling the model and checking that a method supports it, which is done whatever the limit."""
+
+SAVING = 5.0
+"""Extra seconds for a call in a run that is saved when it is cut short."""
+
+
+class Grace(NamedTuple):
+    """How long a call may continue when the time is up.
+
+    Attributes
+    ----------
+    seconds, share
+        Seconds after the time limit, and share of the limit on top.
+    interrupted
+        Extra seconds after an interrupt, on top of those that every call has; none after a second one.
+    """
+
+    seconds: float
+    share: float
+    interrupted: float
+
+
+STEPPING, ANSWERING, REPORTING = Grace(0.05, 0.005, 0.0), Grace(0.1, 0.01, 0.25), Grace(0.13, 0.015, 0.5)
+
+
+class RunCalls:
+    """The clock of a run, and calls that can be abandoned when the time is up.
+
+    Attributes
+    ----------
+    began, limit, deadline
+        Start of the run, its time limit in seconds, and its deadline.
+    """
+
+    def __init__(self) -> None:
+        self.saving: SavedRun | None = None
+        self.cancelled = False
+        self.thread = threading.get_ident()
+        self.compiling = CompileClock()
+        self.watch = CompileWatch(self.must_stop, lambda: self.deadline - time.perf_counter())
+        self.supervisor: Supervisor | None = None
+        self.small = False
+        self.lost: list[Any] = []
+        self.set_clock(time.perf_counter(), None)
+
+    def set_clock(self, began: float, time_limit: float | None) -> None:
+        """Set the start of the run and its time limit."""
+        self.began = self.asked = began
+        self.limit = math.inf if time_limit is None else time_limit
+        self.deadline = began + self.limit
+
+    @property
+    def left(self) -> float:
+        """Seconds left."""
+        return self.deadline - time.perf_counter()
+
+    def ask(self) -> None:
+        """Ask the listeners whether the run must end, while a kernel is compiled."""
+
+    def must_stop(self) -> bool:
+        """Return whether the run must end now; called from any of its threads while a kernel is compiled."""
+        if threading.get_ident() == self.thread:
+            self.ask()
+        return self.cancelled or time.perf_counter() >= self.deadline or interrupts.requested()
+
+    @contextmanager
+    def supervised(self, graph: FactorGraph) -> Iterator[None]:
+        """Make calls on another thread inside this context, unless the model is small for the time limit."""
+        size = math.inf if graph.constraints is not None else graph.n_vars + graph.n_edges + _n_configs(graph)
+        self.medium = size <= MEDIUM
+        self.small = size <= SMALL
+        if self.small and (self.limit == math.inf or size <= TINY):
+            yield
+            return
+        self.supervisor = Supervisor(self.setting, self.idle)
+        try:
+            with nullcontext() if self.small else interrupts.waiting():
+                yield
+        finally:
+            self.supervisor.close()
+
+    @contextmanager
+    def setting(self) -> Iterator[None]:
+        """The context of the other thread, which compiles for this run."""
+        self.compiling.join()
+        with stoppable(self.watch):
+            yield
+
+    def idle(self) -> None:
+        """Called while the run waits for the other thread."""
+        if self.compiling.running:
+            self.ask()
+
+    def wake(self) -> None:
+        """Called by the handler of signals."""
+        if self.supervisor is not None:
+            self.supervisor.wake()
+
+    def patience(self, grace: Grace) -> float:
+        """Seconds that a call may still take."""
+        over = self.deadline + grace.seconds + (grace.share * self.limit if self.limit < math.inf else 0.0)
+        extra = SAVING if self.saving is not None else 0.0  # an abandoned call could not be saved
+        return min(over + extra - time.perf_counter(), interrupts.patience(grace.interrupted + extra))
+
+    def attempt(
+        self, grace: Grace, function: Callable[..., R], *arguments: Any, undo: Callable[[R | None], object] = id
+    ) -> R:
+        """Call a function; raise GivenUp if it takes too long, in which case `undo` is called with its late result."""
+        if self.supervisor is None or (self.small and self.left > AMPLE):
+            return function(*arguments)
+        with interrupts.waiting():
+            return self.supervisor.call(lambda: self.patience(grace), function, *arguments, undo=undo)
+
+    def prepare(self, function: Callable[[Method], R], method: Method) -> R:
+        """The same for calls before a run."""
+        return function(method) if self.medium else self.attempt(STEPPING, function, method)
+
+    def attempt_on(self, state: Any, method: Method, grace: Grace, function: Callable[..., R], problem: Problem) -> R:
+        """Call a function of a method on its state; an abandoned call closes the state when it returns."""
+        try:
+            return self.attempt(grace, function, problem, state, undo=lambda late: method.close(problem, state))
+        except BaseException:
+            if self.supervisor is not None and self.supervisor.gave_up:
+                self.lost.append(state)
+            raise
+
+    def is_lost(self, state: Any) -> bool:
+        """Return whether a state is still used by an abandoned call."""
+        return any(state is lost for lost in self.lost)
+
+    def close(self, method: Method, problem: Problem, state: Any) -> None:
+        """Close the state of a method, unless an abandoned call will do so."""
+        if not self.is_lost(state):
+            with suppress(GivenUp):
+                self.attempt(REPORTING, method.close, problem, state)
+
+
+def _n_configs(graph: FactorGraph) -> int:
+    """Configurations of all factors: a shared table costs a method time once per factor."""
+    return int(np.diff(graph.table_ptr)[graph.table_of].sum())

@@ -1,0 +1,255 @@
+"""The best labelling and the best bound so far, kept in the same way by the loop and by methods."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Callable
+
+import numpy as np
+
+from mapmrf.arrays import Ints
+from mapmrf.compilation.stopping import CompilingStopped
+from mapmrf.model.graph import FactorGraph
+from mapmrf.run.evaluator import Evaluator
+from mapmrf.run.result import relative_gap
+from mapmrf.run.violations import Shortfall, shortfall
+
+log = logging.getLogger("mapmrf")
+
+ROUGHLY = 1e-6
+"""Relative gap above which round-off does not matter."""
+
+KERNEL_FACTORS = 20_000
+"""Number of factors from which labellings are evaluated by a kernel."""
+
+STRICT = "MAPMRF_STRICT"
+"""Environment variable with which a refuted bound is an error, as in the tests, and not only reported."""
+
+
+class Contradiction(AssertionError):
+    """A bound below the value of a labelling: there is a mistake in the code that computed the bound."""
+
+
+class Bounds:
+    """The best upper bound of each source that is still believed.
+
+    A bound below the value of a labelling is false. Its source is refuted: none of its bounds counts any longer.
+
+    Attributes
+    ----------
+    least
+        The best of all bounds, inf while there is none.
+    refuted
+        The false bounds by source.
+    n_withdrawn
+        How many sources have been withdrawn, refuted or not: `least` may have grown since.
+
+    Examples
+    --------
+    >>> bounds = Bounds()
+    >>> bounds.tell("trws", 3.0)
+    >>> bounds.tell("cuts", 2.5)
+    >>> bounds.least
+    2.5
+    >>> bounds.withdraw("cuts")
+    >>> bounds.least
+    3.0
+    """
+
+    def __init__(self) -> None:
+        self._told: dict[str, float] = {}
+        self.least = math.inf
+        self.refuted: dict[str, float] = {}
+        self.n_withdrawn = 0
+
+    def tell(self, source: str, bound: float) -> None:
+        """Keep a bound if it is the best of its source and the source is still believed."""
+        if bound < self._told.get(source, math.inf) and source not in self.refuted:
+            self._told[source] = bound
+            self.least = min(self.least, bound)
+
+    def compare(self, value: float, allowance: Callable[[], float]) -> None:
+        """Refute all sources whose bounds are below a value by more than what round-off explains."""
+        if not value > self.least:
+            return
+        lowest = value - allowance()
+        false = {source: bound for source, bound in self._told.items() if bound < lowest}
+        if false and os.environ.get(STRICT):
+            raise Contradiction(f"a labelling has the value {value!r}, above the bounds {false}")
+        for source, bound in false.items():
+            log.error("%s: the bound %r is below the value %r of a labelling: ignored", source, bound, value)
+            self.refuted[source] = bound
+            self.withdraw(source)
+
+    @property
+    def details(self) -> dict[str, float]:
+        """The refuted sources with their false bounds, for `Result.details`."""
+        return {f"refuted_{source}": bound for source, bound in self.refuted.items()}
+
+    def withdraw(self, *sources: str) -> None:
+        """Forget the bounds of some sources, of all if none is named."""
+        for source in sources or tuple(self._told):
+            self.n_withdrawn += self._told.pop(source, None) is not None
+        self.least = min(self._told.values(), default=math.inf)
+
+
+class Incumbent:
+    """The best labelling seen, its value, and the best upper bound.
+
+    Every labelling that may be better is evaluated here: values reported by others are not trusted.
+
+    Parameters
+    ----------
+    threads
+        Number of threads that evaluate labellings of a large model, unless an evaluator for it is already in use.
+
+    Attributes
+    ----------
+    graph
+        The model.
+    labels : (n_vars,)
+        The best labelling; the one that violates the fewest factors while none is feasible.
+    value
+        Its log potential.
+    bound
+        The best upper bound, inf while there is none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import mapmrf
+    >>> from mapmrf.run.incumbent import Incumbent
+    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+    >>> best = Incumbent(graph, np.array([0, 0]))
+    >>> best.offer(np.array([1, 1])), best.offer(np.array([0, 1]))
+    (2.0, 0.0)
+    >>> best.tighten(2.5)
+    >>> best.labels.tolist(), best.value, best.gap
+    ([1, 1], 2.0, 0.25)
+    """
+
+    def __init__(self, graph: FactorGraph, labels: Ints, bound: float = math.inf, threads: int = 1) -> None:
+        self.graph = graph
+        self._evaluator = Evaluator.of(graph, threads) if graph.n_factors >= KERNEL_FACTORS else None
+        self.labels: Ints = np.array(labels, dtype=np.int64)
+        self.value = self.evaluate(self.labels)
+        self.bound = bound
+        self._shortfall: Shortfall | None = None
+
+    def evaluate(self, labels: Ints) -> float:
+        """Log potential of a labelling, as `FactorGraph.value` gives it."""
+        if self._evaluator is not None:
+            try:
+                return self._evaluator.value(labels)
+            except CompilingStopped:
+                self._evaluator = None
+        return self.graph.value(labels)
+
+    def offer(self, labels: Ints, claim: float | None = None) -> float:
+        """Keep a copy of the labels if they are the best so far; return their value.
+
+        Of labellings that are not feasible, the best is the one that violates the fewest factors. A claimed value is
+        used in place of the true one only where it is no improvement.
+        """
+        if claim is not None and claim <= self.value and self.value > -math.inf:
+            return claim
+        value = self.evaluate(labels)
+        if value > self.value:
+            self._keep(labels, value)
+        elif self.value == -math.inf:
+            self._offer_infeasible(labels)
+        return value
+
+    def prefer(self, labels: Ints) -> None:
+        """Keep a copy of the labels if none are better; these win ties."""
+        value = self.evaluate(labels)
+        if value > self.value or value == self.value > -math.inf:
+            self._keep(labels, value)
+        elif self.value == -math.inf:
+            self._offer_infeasible(labels)
+
+    def _keep(self, labels: Ints, value: float) -> None:
+        self.labels, self.value = np.array(labels, dtype=np.int64), value
+
+    def _offer_infeasible(self, labels: Ints) -> None:
+        """Keep a copy of the labels if they violate fewer factors, or as many with a larger value of the rest."""
+        if np.array_equal(labels, self.labels):
+            return
+        found = shortfall(self.graph, labels)
+        if found.better_than(self.shortfall):
+            self._keep(labels, -math.inf)
+            self._shortfall = found
+
+    @property
+    def shortfall(self) -> Shortfall:
+        """What the labelling violates."""
+        if self.value > -math.inf:
+            return Shortfall(0, self.value)
+        if self._shortfall is None:
+            self._shortfall = shortfall(self.graph, self.labels)
+        return self._shortfall
+
+    def tighten(self, bound: float | None) -> None:
+        """Keep an upper bound if it is the best so far."""
+        if bound is not None and bound < self.bound:
+            self.bound = bound
+
+    @property
+    def gap(self) -> float:
+        """Relative gap between bound and value, inf while there is no bound or no finite value."""
+        gap = relative_gap(self.value, self.bound, self.graph.unit)
+        assert gap is not None
+        return gap
+
+    def closed(self, tolerance: float, absolute: float = 0.0) -> bool:
+        """Return whether the labelling is feasible and the gap within the relative or the absolute tolerance."""
+        return self.value > -math.inf and (self.gap <= tolerance or 0 < absolute >= self.bound - self.value)
+
+    @property
+    def optimal(self) -> bool:
+        """Whether the bound meets the value, up to the round-off of sums, or leaves no room for a better one."""
+        if self.closed(0.0) or (self.closed(ROUGHLY) and self.closed(0.0, self.graph.allowance)):
+            return True
+        known = self.value > -math.inf and self.bound < math.inf
+        return known and self.bound - self.value <= self.graph.granularity.slack
+
+
+class CheckedIncumbent(Incumbent):
+    """An incumbent whose bounds have sources, which are refuted by the value of any labelling that they exclude.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import mapmrf
+    >>> from mapmrf.run.incumbent import CheckedIncumbent
+    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+    >>> best = CheckedIncumbent(graph, np.array([0, 0]))
+    >>> best.tighten(2.0, "elimination")
+    >>> best.offer(np.array([1, 1])), best.optimal, best.bounds.refuted
+    (2.0, True, {})
+    """
+
+    def __init__(self, graph: FactorGraph, labels: Ints, threads: int = 1) -> None:
+        self.bounds = Bounds()
+        super().__init__(graph, labels, threads=threads)
+
+    def _keep(self, labels: Ints, value: float) -> None:
+        super()._keep(labels, value)
+        self._compare()
+
+    def tighten(self, bound: float | None, source: str = "") -> None:
+        """Keep an upper bound if it is the best so far, unless its source has been refuted."""
+        if bound is not None:
+            self.bounds.tell(source, bound)
+            self._compare()
+
+    def withdraw(self, *sources: str) -> None:
+        """Forget the bounds of some sources, of all if none is named."""
+        self.bounds.withdraw(*sources)
+        self.bound = max(self.bounds.least, self.value)
+
+    def _compare(self) -> None:
+        self.bounds.compare(self.value, lambda: self.graph.allowance)
+        self.bound = max(self.bounds.least, self.value)  # what is missing is round-off

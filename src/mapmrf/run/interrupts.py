@@ -1,0 +1,449 @@
+"""Ctrl-C and SIGTERM as a flag that runs check: nothing is raised inside a kernel, a compiler or a solver."""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType, TracebackType
+from typing import Any, NoReturn
+
+PATIENCE = 2.0
+"""Seconds after which another signal is raised although the run has reacted to the first, since it seems to hang."""
+
+REACTION = 0.5
+"""Seconds that the current operation has to finish after the first signal."""
+
+LOOK = 0.2
+"""Seconds between checks of a program that must end in time."""
+
+DEFAULTS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+"""Handlers that may be replaced; a user's own handler stays."""
+
+
+class _SignalFlag:
+    """Signals received since the outermost context was entered."""
+
+    def __init__(self, signals: Sequence[signal.Signals]) -> None:
+        self.number = 0
+        self.raised = self.noticed = False
+        self.n_raising = self.n_leaving = self.n_waiting = 0
+        self.count = 0
+        self.listeners: list[Callable[[], None]] = []
+        self.exit_code: int | None = None
+        self._first = 0.0
+        self._before = {which: signal.getsignal(which) for which in signals}
+        for which in signals:
+            signal.signal(which, self._handle)
+
+    def restore(self) -> None:
+        for which, before in self._before.items():
+            signal.signal(which, before)
+
+    def ignore(self) -> None:
+        for which in self._before:
+            signal.signal(which, signal.SIG_IGN)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the first signal."""
+        return time.monotonic() - self._first
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.exit_code is not None:  # everything is written, but some thread keeps the interpreter alive
+            os._exit(128 + number)
+        if self.n_leaving:
+            leave_at_once(number)
+        if self.number == 0:
+            self.number, self._first = number, time.monotonic()
+        self.count += 1
+        for listener in tuple(self.listeners):
+            listener()
+        calm = self.noticed or self.n_waiting > 0 or self is _process
+        impatient = self.count > 1 and (not calm or self.seconds > PATIENCE)
+        if self.n_raising or impatient:
+            self.raised, self.n_raising = True, 0
+            raise KeyboardInterrupt
+
+
+_flag: _SignalFlag | None = None
+_process: _SignalFlag | None = None
+_others: list[Callable[[], bool]] = []
+_exit: Callable[[int], object] = os._exit
+
+
+class Interrupts:
+    """While this context is entered in the main thread, Ctrl-C only sets a flag.
+
+    Replaces Python's default handlers until the outermost context is left; contexts inside it share its flag. A second
+    signal raises KeyboardInterrupt, unless the run has called `notice` in the meantime. Does nothing in other threads,
+    or if the user has installed a handler.
+
+    Parameters
+    ----------
+    *signals
+        The signals; SIGINT by default.
+    listener
+        Called by the handler at every signal.
+
+    Examples
+    --------
+    >>> import signal
+    >>> from mapmrf.run.interrupts import Interrupts
+    >>> with Interrupts() as interrupts:
+    ...     signal.raise_signal(signal.SIGINT)
+    ...     interrupts.requested, interrupts.number
+    (True, 2)
+    """
+
+    def __init__(self, *signals: signal.Signals, listener: Callable[[], None] | None = None) -> None:
+        self._signals = signals or (signal.SIGINT,)
+        self._listener = listener
+        self._flag: _SignalFlag | None = None
+        self._outermost = False
+
+    def __enter__(self) -> Interrupts:
+        global _flag
+        if _flag is None and _in_main_thread():
+            free = [which for which in self._signals if signal.getsignal(which) == DEFAULTS[which]]
+            if free:
+                _flag = _SignalFlag(free)
+                self._outermost = True
+        self._flag = _flag
+        if self._flag is not None and self._listener is not None:
+            self._flag.listeners.append(self._listener)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        global _flag
+        if self._flag is None:
+            return
+        if self._listener is not None:
+            self._flag.listeners.remove(self._listener)
+        if self._outermost:
+            self._flag.restore()
+            _flag = None
+
+    @property
+    def number(self) -> int:
+        """The signal that arrived first, 0 if none has."""
+        return 0 if self._flag is None else self._flag.number
+
+    @property
+    def requested(self) -> bool:
+        """Whether a signal has arrived."""
+        return self.number != 0
+
+    @property
+    def raised(self) -> bool:
+        """Whether a signal was raised as KeyboardInterrupt, wherever it was raised and however it was handled."""
+        return self._flag is not None and self._flag.raised
+
+
+def requested() -> bool:
+    """Return whether the run must end: a signal arrived while a context is active. May be called from any thread.
+
+    Examples
+    --------
+    >>> import signal
+    >>> from mapmrf.run import interrupts
+    >>> with interrupts.Interrupts():
+    ...     signal.raise_signal(signal.SIGINT)
+    ...     interrupts.requested()
+    True
+    >>> interrupts.requested()
+    False
+    """
+    flag = _flag
+    return (flag is not None and flag.number != 0) or any(other() for other in _others)
+
+
+def count_as_interrupt(stopped: Callable[[], bool]) -> None:
+    """Also count as interrupted whenever `stopped()` is true; see `also`."""
+    _others.append(stopped)
+
+
+def patience(extra: float = 0.0) -> float:
+    """Seconds that the current operation may still take: inf without a signal, 0 after a second one.
+
+    Examples
+    --------
+    >>> import signal
+    >>> from mapmrf.run import interrupts
+    >>> with interrupts.Interrupts(), interrupts.waiting():
+    ...     before = interrupts.patience()
+    ...     signal.raise_signal(signal.SIGINT)
+    ...     once = interrupts.patience()
+    ...     signal.raise_signal(signal.SIGINT)
+    ...     before, once <= interrupts.REACTION, interrupts.patience(extra=1.0)
+    (inf, True, 0.0)
+    """
+    flag = _flag
+    if flag is None or flag.number == 0:
+        return math.inf
+    return 0.0 if flag.count > 1 else REACTION + extra - flag.seconds
+
+
+@contextmanager
+def waiting() -> Iterator[None]:
+    """Raise nothing, even at a second signal: the main thread waits for calls that it can abandon.
+
+    Examples
+    --------
+    >>> import signal
+    >>> from mapmrf.run import interrupts
+    >>> with interrupts.Interrupts() as flag, interrupts.waiting():
+    ...     signal.raise_signal(signal.SIGINT)
+    ...     signal.raise_signal(signal.SIGINT)
+    ...     flag.requested, flag.raised
+    (True, False)
+    """
+    flag = _flag
+    if flag is None or not _in_main_thread():
+        yield
+        return
+    flag.n_waiting += 1
+    try:
+        yield
+    finally:
+        flag.n_waiting -= 1
+
+
+def check() -> None:
+    """Raise KeyboardInterrupt if a signal has arrived: for use where that does no harm.
+
+    Examples
+    --------
+    >>> from mapmrf.run import interrupts
+    >>> interrupts.check()
+    """
+    if requested():
+        raise KeyboardInterrupt
+
+
+def notice() -> None:
+    """Record that the run in the main thread is about to end: another signal must not disturb it.
+
+    Examples
+    --------
+    >>> import signal
+    >>> from mapmrf.run import interrupts
+    >>> with interrupts.Interrupts():
+    ...     signal.raise_signal(signal.SIGINT)
+    ...     interrupts.notice()
+    ...     signal.raise_signal(signal.SIGINT)
+    """
+    if _flag is not None and _in_main_thread():
+        _flag.noticed = True
+
+
+@contextmanager
+def raising() -> Iterator[None]:
+    """Raise KeyboardInterrupt immediately on a signal: for files and downloads, where only Python code runs.
+
+    Examples
+    --------
+    >>> import signal
+    >>> from mapmrf.run import interrupts
+    >>> with interrupts.Interrupts():
+    ...     try:
+    ...         with interrupts.raising():
+    ...             signal.raise_signal(signal.SIGINT)
+    ...     except KeyboardInterrupt:
+    ...         print("interrupted")
+    interrupted
+    """
+    check()
+    flag = _flag
+    if flag is None or not _in_main_thread():
+        yield
+        return
+    flag.n_raising += 1
+    try:
+        yield
+    finally:
+        flag.n_raising = max(0, flag.n_raising - 1)
+
+
+@contextmanager
+def leaving() -> Iterator[None]:
+    """End the program immediately on a signal: nothing can be lost yet. Outside a guarded process, same as `raising`.
+
+    Examples
+    --------
+    >>> from mapmrf.run import interrupts
+    >>> with interrupts.leaving():
+    ...     text = "read from a file"
+    """
+    flag = _process
+    if flag is None or flag is not _flag or not _in_main_thread():
+        with raising():
+            yield
+        return
+    flag.n_leaving += 1
+    if flag.number:
+        leave_at_once(flag.number)
+    try:
+        yield
+    finally:
+        flag.n_leaving -= 1
+
+
+@contextmanager
+def also(stopped: Callable[[], bool]) -> Iterator[None]:
+    """Also count as interrupted while `stopped()` is true.
+
+    Examples
+    --------
+    >>> from mapmrf.run import interrupts
+    >>> with interrupts.also(lambda: True):
+    ...     interrupts.requested()
+    True
+    """
+    _others.append(stopped)
+    try:
+        yield
+    finally:
+        _others.remove(stopped)
+
+
+@contextmanager
+def blocked() -> Iterator[None]:
+    """Block SIGINT in this thread, and for good in the processes that it starts, which Ctrl-C would reach as well.
+
+    Examples
+    --------
+    >>> import signal
+    >>> from mapmrf.run import interrupts
+    >>> with interrupts.blocked():
+    ...     signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    True
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+# -- programs ---------------------------------------------------------------------------------------------------------
+
+
+def guard_process(first: Callable[[int, Any], None] | None = None) -> None:
+    """Handle SIGINT and SIGTERM until the process ends; for programs, before they import anything heavy.
+
+    Until `begin_work`, a signal ends the program immediately.
+
+    Parameters
+    ----------
+    first
+        A handler that the program installed before this module was imported; it is replaced as well.
+    """
+    global _flag, _process
+    free = [which for which, default in DEFAULTS.items() if signal.getsignal(which) in (default, first)]
+    if _flag is not None or not free or not _in_main_thread():
+        return
+    _flag = _process = _SignalFlag(free)
+    _process.n_leaving = 1
+    atexit.register(_leave, _process)  # registered first, so called last
+    hook = sys.unraisablehook
+
+    def quiet(unraisable: Any) -> None:
+        """Suppress Python's message about an exception that it cannot propagate: it is enough that the flag is set."""
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            hook(unraisable)
+
+    sys.unraisablehook = quiet
+
+
+def begin_work() -> None:
+    """Let signals in a guarded process set the flag from now on."""
+    if _process is not None:
+        _process.n_leaving = 0
+
+
+def leave_at_once(number: int) -> NoReturn:
+    """End the program with the exit code of a signal; nothing has been printed or written yet."""
+    with suppress(OSError):
+        os.write(2, b"mapmrf: interrupted\n")
+    os._exit(128 + number)
+
+
+@contextmanager
+def ending_within(seconds: float) -> Iterator[None]:
+    """Leave a guarded process that is still inside this context so many seconds after its first signal."""
+    flag = _process
+    if flag is None or flag is not _flag:
+        yield
+        return
+    finished = threading.Event()
+
+    def watch() -> None:
+        while not finished.wait(LOOK):
+            if flag.number and flag.seconds > seconds:
+                leave_at_once(flag.number)
+
+    watcher = threading.Thread(target=watch, name="mapmrf-signals", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        finished.set()
+        watcher.join()
+
+
+def settle(code: int) -> None:
+    """Record that the program has done its work: another signal ends a guarded process immediately."""
+    if _process is not None:
+        _process.exit_code = code
+
+
+def leave_settled() -> None:
+    """End a guarded process that has settled without waiting for its threads, which may run for a long time."""
+    if _process is not None and _process.exit_code is not None and threading.active_count() > 1:
+        _process.ignore()
+        _flush_and_exit(_process.exit_code)
+
+
+def run_exit_handlers() -> None:
+    """Run the exit handlers of C libraries even if the program leaves its threads behind: MPICH signs off in one."""
+    global _exit
+    if os.name == "posix":
+        import ctypes
+
+        _exit = ctypes.PyDLL(None).exit  # holds the GIL, so that no other thread runs meanwhile
+
+
+def _leave(flag: _SignalFlag) -> None:
+    """Set the exit code of the program when everything else is done.
+
+    Python restores the system's handlers before it shuts down: a signal would then kill it. And after a
+    KeyboardInterrupt that passed through `exec`, as in the definition of a dataclass, it kills itself by SIGINT, even
+    if that was handled.
+    """
+    flag.ignore()
+    if flag.raised and flag.exit_code is not None:
+        _flush_and_exit(flag.exit_code)
+
+
+def _flush_and_exit(code: int) -> NoReturn:
+    with suppress(Exception):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    _exit(code)
+    os._exit(code)
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()

@@ -1,0 +1,410 @@
+"""One run of a method: the loop with its limits, the incumbent and the trace, and the report."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from functools import partial
+from typing import Any
+
+from mapmrf.arrays import Ints
+from mapmrf.compilation.stopping import CompilingStopped
+from mapmrf.errors import OutOfMemory, UnsupportedModel
+from mapmrf.model.graph import EXACT, ROUND_OFF
+from mapmrf.model.memory import MemoryWatch, is_lack_of_memory, shown_bytes
+from mapmrf.model.polytope import classify, classify_vertex, relaxed_value, vertex
+from mapmrf.model.problem import Problem
+from mapmrf.run import interrupts
+from mapmrf.run.calls import GivenUp
+from mapmrf.run.clock import ANSWERING, REPORTING, STEPPING, RunCalls
+from mapmrf.run.dual_state import DualState
+from mapmrf.run.gap import GapTolerance
+from mapmrf.run.incumbent import CheckedIncumbent
+from mapmrf.run.method import Answer, Method, Progress, Start
+from mapmrf.run.model_forms import ModelForms
+from mapmrf.run.repair import REPAIR_SECONDS, climb, fewest_violated, find_feasible
+from mapmrf.run.result import Result, Status, TracePoint
+
+log = logging.getLogger("mapmrf")
+
+MUCH = 1e9
+"""Estimated memory of a run from which it is logged, in bytes."""
+
+NEGLIGIBLE = 1e-9
+"""Round-off in a bound, relative to the value, below which it is ignored."""
+
+MOST_STEPS = 1000
+"""Limit on the steps for that: some steps wait for a solver and do not count as an iteration."""
+
+ASK = 0.1
+"""Seconds between calls of the callback while kernels are compiled."""
+
+REPAIR_SHARE = 0.25
+"""Share of the time reserved for the search for a feasible labelling while there is none, at most `REPAIR_SECONDS`."""
+
+_CUT_SHORT = (Status.TIME_LIMIT, Status.MEMORY_LIMIT, Status.INTERRUPTED)
+_UNPROVEN = (Status.CONVERGED, Status.ITERATION_LIMIT)
+
+Callback = Callable[[TracePoint, Ints], bool | None]
+
+
+class Run(RunCalls):
+    """One run of the loop: the incumbent and the trace so far."""
+
+    incumbent: CheckedIncumbent
+
+    def __init__(self, method: Method, seed: int, tolerance: GapTolerance, callback: Callback | None) -> None:
+        super().__init__()
+        self.method, self.seed, self.tolerance = method, seed, tolerance
+        self.listeners: list[Callback] = [] if callback is None else [callback]
+        self.signals = interrupts.Interrupts()
+        self.trace: list[TracePoint] = []
+        self.iterations = 0
+        self.polisher: Method | None = None
+        self.memory = MemoryWatch(math.inf)
+        self.end, self.n_steps, self.intact = math.inf, 0, True
+        self.cancelled = self.unloaded = self.medium = False
+        self.dual: DualState | None = None
+
+    def load(self, forms: ModelForms) -> None:
+        """Import the modules that the methods need for their form of the model."""
+        for method in (self.method, self.polisher):
+            if method is not None:
+                try:
+                    method.load(self.attempt(STEPPING, forms.graph_for, method))
+                except GivenUp:
+                    self.unloaded = True
+
+    def solve(self, forms: ModelForms, start: Start) -> Result:
+        """Compile the graph, run the method and the polisher, and report."""
+        forms.graph.check_sums()
+        self.forms, self.graph = forms, forms.graph
+        if not self.unloaded:  # otherwise the method's form of the model does not exist yet
+            self.fit()
+        self.incumbent = CheckedIncumbent(self.graph, Start().first_labels(self.graph), threads=forms.threads)
+        self.started = start.labels is not None
+        if start.labels is not None:
+            self.incumbent.offer(start.labels)
+        if self.saving is not None:
+            start = self.saving.begin(self, start)
+        with ExitStack() as running:
+            answer = Answer()
+            problem: Problem | None = None
+            compile_time = 0.0
+            try:
+                if self.unloaded:
+                    raise GivenUp
+                problem = self.prepare(forms.problem_for, self.method)
+                compile_time = time.perf_counter() - self.began
+                self.check_support()
+                status, answer = self.run(self.method, start, running)
+                if status not in _CUT_SHORT and self.is_blurred:
+                    self.confirm(running)
+                if self.polisher is not None and status in _UNPROVEN:
+                    status = self.polish(self.polisher, answer, status, running)
+            except BaseException as error:
+                status = self.cut_short(error)
+            if answer.mu_f is None:  # the run is over, and the report needs memory too
+                running.close()
+            return self.report(problem, answer, status, compile_time + self.compiling.seconds)
+
+    def cut_short(self, error: BaseException) -> Status:
+        """The status after a KeyboardInterrupt, an error that compiled code makes of one, or an abandoned call.
+
+        Other errors are raised again.
+        """
+        if isinstance(error, CompilingStopped | GivenUp) and time.perf_counter() >= self.deadline:
+            return Status.TIME_LIMIT
+        if is_lack_of_memory(error):
+            return self.out_of_memory(error)
+        if not (isinstance(error, KeyboardInterrupt | CompilingStopped | GivenUp) or self.signals.raised):
+            raise error
+        interrupts.notice()
+        return Status.INTERRUPTED
+
+    def out_of_memory(self, error: BaseException) -> Status:
+        """The status if a labelling was found before memory ran out; otherwise raise OutOfMemory."""
+        if isinstance(error, OutOfMemory):
+            raise error
+        if not self.trace and not self.started:
+            raise OutOfMemory(f"not enough memory for {self.method.name} on this model") from error
+        log.warning("out of memory: %s ends with its best labelling so far", self.method.name)
+        return Status.MEMORY_LIMIT
+
+    def fit(self) -> None:
+        """Refuse a method that needs too much memory before anything is allocated; adapt options that affect it."""
+        budget = self.forms.memory
+        for method in (self.method, self.polisher):
+            if method is None:
+                continue
+            needed = method.footprint(self.forms.graph_for(method)) or 0.0
+            reason = budget.refusal(needed)
+            if reason is not None:
+                raise UnsupportedModel(f"{method.name} cannot solve this model: {reason}")
+            if needed > MUCH:
+                log.info("%s will need about %s of memory", method.name, shown_bytes(needed + budget.besides))
+        self.method = self.method.within(self.forms.graph_for(self.method), budget.left)
+
+    def check_support(self) -> None:
+        """Raise UnsupportedModel unless the method and the polisher can solve the problem."""
+        for method in (self.method, self.polisher):
+            reason = None if method is None else self.prepare(self.reason_against, method)
+            if method is not None and reason is not None:
+                form = " with tables in place of its constraints" if self.forms.is_rewritten(method) else ""
+                raise UnsupportedModel(f"{method.name} cannot solve this model{form}: {reason}")
+
+    def reason_against(self, method: Method) -> str | None:
+        """The reason why a method cannot solve the problem, or None."""
+        return method.supports(self.forms.problem_for(method))
+
+    def run(self, method: Method, start: Start, running: ExitStack) -> tuple[Status, Answer]:
+        """Run one method; its state is closed when `running` ends, after the report has read the answer."""
+        interrupts.check()
+        problem = self.forms.problem_for(method)
+        start = dataclasses.replace(self.forms.start_for(method, start), gap_tolerance=self.tolerance.of_proofs)
+
+        def close(late: Any) -> None:
+            if late is not None:
+                method.close(problem, late)
+
+        state = self.attempt(STEPPING, method.start, problem, self.seed, start, undo=close)
+        running.callback(self.close, method, problem, state)
+        interrupts.check()
+        saving = self.saving if method is self.method else None
+        if saving is not None:
+            saving.restore(self, problem, state)
+        status = self.loop(problem, method, state)
+        if status is Status.MEMORY_LIMIT and not self.intact:  # no answer after a step that was cut short
+            return status, Answer()
+        if saving is not None and status in _CUT_SHORT and self.intact:
+            saving.save(self, problem, state)
+        return status, self.ask_for_answer(problem, method, state)
+
+    def ask_for_answer(self, problem: Problem, method: Method, state: Any) -> Answer:
+        """The final answer of the method, if there is time for it."""
+        answer = Answer()
+        with suppress(GivenUp):
+            if not self.is_lost(state):
+                answer = self.attempt_on(state, method, ANSWERING, method.answer, problem)
+                if method is self.method:
+                    self.dual = self.attempt_on(state, method, ANSWERING, method.dual, problem)
+        return answer
+
+    @property
+    def is_blurred(self) -> bool:
+        """Whether the gap is no wider than the round-off of the largest potentials, but too wide for a proof."""
+        incumbent, gap = self.incumbent, self.incumbent.bound - self.incumbent.value
+        # The same as gap <= graph.allowance, which sums over all potentials.
+        within = math.isfinite(gap) and self.graph.round_off(gap * ROUND_OFF / EXACT) > 0.0
+        return within and not incumbent.optimal
+
+    def confirm(self, running: ExitStack) -> None:
+        """Run the method once more without potentials that are too low for any labelling better than the incumbent.
+
+        Only these may be so large that their round-off prevents a proof.
+        """
+        relevant = self.forms.relevant(self.incumbent.value)
+        if relevant is not None:
+            forms, self.forms = self.forms, relevant
+            try:
+                self.run(dataclasses.replace(self.method), Start(self.incumbent.labels), running)  # type: ignore[type-var]
+            finally:
+                self.forms = forms
+
+    def polish(self, polisher: Method, answer: Answer, status: Status, running: ExitStack) -> Status:
+        """Improve the incumbent by another method; the status is kept unless this one is cut short."""
+        if answer.labels is not None:
+            self.incumbent.offer(self.forms.project(answer.labels))
+        ended, polished = self.run(polisher, Start(self.incumbent.labels), running)
+        if polished.labels is not None:
+            self.incumbent.offer(self.forms.project(polished.labels))
+        return ended if ended in _CUT_SHORT else status
+
+    def loop(self, problem: Problem, method: Method, state: Any) -> Status:
+        """Step until the method ends, the gap closes, a limit is hit, or the user or a callback interrupts."""
+        before = 0 if method is self.method else self.iterations  # those of the method before the polisher
+        if method is not self.method:
+            self.end, self.n_steps = math.inf, 0
+        while True:
+            try:
+                self.intact = False
+                progress = self.attempt_on(state, method, STEPPING, method.step, problem)
+                if method is not self.method:
+                    progress = dataclasses.replace(progress, iterations=before + progress.iterations, phase=method.name)
+                stopped, finished = self.record(progress, method.name), progress.finished
+                del progress  # its labels need memory
+                self.intact = True
+            except BaseException as error:
+                return self.cut_short(error)
+            if stopped or interrupts.requested():
+                interrupts.notice()
+                return Status.INTERRUPTED
+            if finished is not None:
+                return finished
+            if method.stops_at_gap and self.tolerance.met_by(self.incumbent):
+                done, self.n_steps = self.iterations - before, self.n_steps + 1
+                self.end = min(self.end, done + self.tolerance.more_iterations(done))
+                if done >= self.end or self.n_steps >= MOST_STEPS or self.incumbent.optimal:
+                    return Status.WITHIN_TOLERANCE
+            if self.iterations - before >= method.max_iterations:
+                return Status.ITERATION_LIMIT
+            if time.perf_counter() >= self.deadline - self.reserve:
+                return Status.TIME_LIMIT
+            if self.memory.is_over:
+                log.warning("%s exceeds the memory limit and ends with its best labelling so far", method.name)
+                return Status.MEMORY_LIMIT
+            if self.saving is not None and method is self.method and self.saving.checkpoint.due:
+                self.saving.save(self, problem, state)
+
+    @property
+    def reserve(self) -> float:
+        """Seconds reserved at the end for the search for a feasible labelling, while there is none."""
+        if self.incumbent.value > -math.inf or self.limit == math.inf:
+            return 0.0
+        return min(REPAIR_SECONDS, REPAIR_SHARE * self.limit)
+
+    def ask(self) -> None:
+        """Ask the listeners whether the run must end, while a kernel is compiled."""
+        now = time.perf_counter()
+        known = "incumbent" in vars(self)  # not while the first labelling is evaluated
+        if known and now < self.deadline and now >= self.asked + ASK:
+            self.asked = now
+            point = TracePoint(now - self.began, self.iterations, self.incumbent.value, self.bound)
+            if self.trace:
+                point = dataclasses.replace(self.trace[-1], time=now - self.began)
+            self.cancelled |= self.tell(point)
+
+    def tell(self, point: TracePoint) -> bool:
+        """Call the listeners; return whether one of them asks to stop."""
+        return any([bool(listener(point, self.incumbent.labels)) for listener in self.listeners])
+
+    def record(self, progress: Progress, source: str) -> bool:
+        """Update incumbent and trace from a step of a method; return whether a listener asks to stop."""
+        incumbent = self.incumbent
+        if progress.refuted is not None:
+            incumbent.withdraw(source)
+            incumbent.bounds.refuted |= progress.refuted
+        self.iterations = progress.iterations
+        candidate = None
+        if progress.labels is not None:
+            # The value on the tables is not used: auxiliary counts may not match what they count.
+            claim = progress.value if len(progress.labels) == self.graph.n_vars else None
+            candidate = incumbent.offer(self.forms.project(progress.labels), claim)
+        bound = None if progress.bound is None else progress.bound + self.round_off()
+        incumbent.tighten(bound, source)
+        best = TracePoint(time.perf_counter() - self.began, progress.iterations, incumbent.value, self.bound)
+        point = progress.traced(best, candidate, bound)
+        self.trace.append(point)
+        return self.tell(point)
+
+    @property
+    def bound(self) -> float | None:
+        """The best bound, None while there is none."""
+        return self.incumbent.bound if self.incumbent.bound < math.inf else None
+
+    def round_off(self) -> float:
+        """Floating-point error of a bound, where that is not negligible."""
+        value = self.incumbent.value
+        size = abs(value) if math.isfinite(value) else 0.0
+        return self.forms.graph.round_off(NEGLIGIBLE * max(self.graph.unit, size))
+
+    # -- the report -----------------------------------------------------------------------------------------------
+
+    def report(self, problem: Problem | None, answer: Answer, status: Status, compile_time: float) -> Result:
+        """Recompute every figure from the answer: no method reports its own value."""
+        incumbent = self.incumbent
+        if answer.labels is not None:
+            labels = self.forms.project(answer.labels)
+            incumbent.prefer(labels)  # on ties, the method's choice wins over labellings that the loop met on the way
+        if answer.bound is not None:
+            incumbent.tighten(answer.bound + self.round_off(), self.method.name)
+        if incumbent.value == -math.inf and problem is not None:
+            status = self.repair(status)
+        if not self.trace:  # the time was up before the first step
+            now = time.perf_counter() - self.began
+            self.trace.append(TracePoint(now, self.iterations, incumbent.value, self.bound))
+        closed = self.tolerance.met_by(incumbent) or incumbent.optimal
+        mu_v, mu_f = answer.mu_v, answer.mu_f
+        kind = fractions = found = relaxed = None
+        if problem is not None and mu_v is None and closed:  # the vertex of an optimal labelling solves the LP too
+            mu_v, relaxed = vertex(problem, self.forms.lift(self.method, incumbent.labels)), incumbent.value
+            kind, fractions, found = classify_vertex(problem)
+        elif problem is not None and mu_v is not None and mu_f is not None:
+            with suppress(CompilingStopped, GivenUp):  # the time is up: what is not known yet stays unknown
+                kind, fractions, found = self.attempt(REPORTING, classify, problem, mu_v, mu_f)
+                relaxed = self.attempt(REPORTING, relaxed_value, problem, mu_v, mu_f)
+        return dataclasses.replace(
+            Result.of_labels(self.graph, incumbent.labels, self.verdict(status), self.method.name, incumbent.value),
+            bound=self.bound,
+            relaxed_value=relaxed,
+            kind=kind,
+            kind_fractions=fractions,
+            residuals=found,
+            iterations=self.iterations,
+            compile_time=compile_time,
+            runtime=time.perf_counter() - self.began,
+            trace=tuple(self.believed_trace()),
+            options=self.options(),
+            seed=self.seed,
+            details=answer.details | incumbent.bounds.details,
+            mu_v=mu_v if mu_v is None or not self.forms.is_rewritten(self.method) else mu_v[: len(self.graph.theta_v)],
+            dual=None if self.method.name in incumbent.bounds.refuted else self.dual,
+        )
+
+    def believed_trace(self) -> Iterator[TracePoint]:
+        """The trace, without bounds that are below the final value: these were false."""
+        for point in self.trace:
+            false = self.incumbent.bounds.n_withdrawn and point.bound is not None and point.bound < self.incumbent.value
+            yield dataclasses.replace(point, bound=None, bound_now=None) if false else point
+
+    def repair(self, status: Status) -> Status:
+        """Look for a labelling of finite value within the remaining time, or for one with few violations."""
+        incumbent, forms = self.incumbent, self.forms
+        try:
+            problem = self.attempt(REPORTING, forms.problem_for, None)
+            if incumbent.bound > -math.inf:
+                seconds = self.repair_seconds if status in _CUT_SHORT else max(REPAIR_SECONDS, self.left)
+                lifted = forms.lift(None, incumbent.labels)
+                search = self.attempt(REPORTING, partial(find_feasible, problem, lifted, seconds=seconds))
+                if search.labels is not None:
+                    incumbent.offer(forms.project(search.labels))
+                    better = self.attempt(REPORTING, climb, problem, search.labels, self.repair_seconds)
+                    incumbent.offer(forms.project(better))
+                elif search.complete:
+                    incumbent.tighten(-math.inf, "repair")
+            least = int(incumbent.bound == -math.inf)
+            if incumbent.shortfall.n_violated > least:
+                lifted, seconds = forms.lift(None, incumbent.labels), self.repair_seconds
+                found = self.attempt(REPORTING, fewest_violated, problem, lifted, least, seconds)
+                incumbent.offer(forms.project(found))
+        except UnsupportedModel:  # the constraints cannot be written as tables
+            return status
+        except BaseException as error:
+            return self.cut_short(error)
+        return status
+
+    @property
+    def repair_seconds(self) -> float:
+        """Seconds for one of the two searches at the end of a run."""
+        return REPAIR_SECONDS / 2 if self.limit == math.inf else max(0.05, min(REPAIR_SECONDS, self.left) / 2)
+
+    def verdict(self, status: Status) -> Status:
+        """The final status, judged by the incumbent: a method may claim a proof that round-off does not support."""
+        if self.incumbent.optimal:
+            return Status.OPTIMAL
+        if self.tolerance.met_by(self.incumbent):
+            return Status.WITHIN_TOLERANCE
+        if self.incumbent.bound == -math.inf:
+            return Status.INFEASIBLE
+        if status.closes_gap or status is Status.INFEASIBLE:
+            return Status.CONVERGED
+        return Status.INTERRUPTED if interrupts.requested() else status
+
+    def options(self) -> dict[str, Any]:
+        """The method's options, and the polisher's name if there is one."""
+        polish = {} if self.polisher is None else {"polish": self.polisher.name}
+        return {**dataclasses.asdict(self.method), **polish}  # type: ignore[call-overload]

@@ -1,0 +1,347 @@
+"""The contract of a method: options, four functions, and what they report to the loop."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints
+from mapmrf.model.graph import FactorGraph
+from mapmrf.model.polytope import FactorMarginals
+from mapmrf.model.problem import Problem
+from mapmrf.run.checkpoints import Snapshot
+from mapmrf.run.dual_state import DualState
+from mapmrf.run.footprints import footprint_of
+from mapmrf.run.gap import GAP_TOLERANCE
+from mapmrf.run.plugins import revive, source_of
+from mapmrf.run.result import Status, TracePoint
+
+
+@dataclass(slots=True)
+class Progress:
+    """The report of one step of a method to the loop. Labels are candidates: the loop evaluates them itself.
+
+    Attributes
+    ----------
+    iterations
+        Iterations since the start.
+    labels : (n_vars,)
+        A candidate labelling.
+    value
+        The method's own value of it; the loop skips evaluation where this is no improvement (None: always evaluate).
+    bound
+        A valid upper bound, if this step gives one.
+    finished
+        The status with which the method ends; None while it continues.
+    relaxed_value
+        ``<theta, mu>`` of the current relaxed point, for the trace.
+    phase
+        Name of the phase, for the trace.
+    extra
+        Further figures for the trace, by name.
+    refuted
+        If bounds reported before have turned out to be false: all that were false, by source. The others are withdrawn
+        too, but for the one in this report.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> progress = Progress(iterations=3, labels=np.array([1, 0]), bound=2.5)
+    >>> progress.value is None, progress.finished is None  # the loop evaluates the labels, and the run goes on
+    (True, True)
+    """
+
+    iterations: int
+    labels: Ints | None = None
+    value: float | None = None
+    bound: float | None = None
+    finished: Status | None = None
+    relaxed_value: float | None = None
+    phase: str = ""
+    extra: dict[str, float] = field(default_factory=dict)
+    refuted: dict[str, float] | None = None
+
+    def traced(self, best: TracePoint, candidate: float | None, bound: float | None) -> TracePoint:
+        """The trace point of this step: a point with the best so far, plus the step's own value and bound.
+
+        Examples
+        --------
+        >>> from mapmrf.run.method import Progress
+        >>> from mapmrf.run.result import TracePoint
+        >>> point = Progress(3, phase="sweeps").traced(TracePoint(0.5, 3, -2.0, -1.0), candidate=-4.0, bound=-0.5)
+        >>> point.value, point.candidate, point.bound, point.bound_now, point.phase
+        (-2.0, -4.0, -1.0, -0.5, 'sweeps')
+        """
+        return replace(
+            best,
+            candidate=candidate,
+            bound_now=bound,
+            relaxed_value=self.relaxed_value,
+            phase=self.phase,
+            extra=self.extra,
+        )
+
+
+@dataclass(slots=True)
+class Answer:
+    """The current answer of a method; every field is optional. The loop compares the labels with its incumbent.
+
+    Attributes
+    ----------
+    labels : (n_vars,)
+        A labelling.
+    mu_v : (sum of card,)
+        The relaxed solution on the variables.
+    mu_f : (sum of table sizes over all factors,)
+        The same on the factors, or a function that returns it for a few factors at a time.
+    bound
+        A valid upper bound.
+    details
+        Figures for the result.
+
+    Examples
+    --------
+    >>> Answer(details={"restarts": 4.0}).labels is None
+    True
+    """
+
+    labels: Ints | None = None
+    mu_v: Floats | None = None
+    mu_f: FactorMarginals | None = None
+    bound: float | None = None
+    details: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A warm start: labels (n_vars,), and mu_v (sum of card,) and dual state of an earlier Result; all may be None.
+
+    `gap_tolerance` is the relative gap that the run regards as closed, for methods with stopping rules of their own.
+
+    Examples
+    --------
+    >>> Start().labels is None  # nothing was given: the method chooses its own starting point
+    True
+    """
+
+    labels: Ints | None = None
+    mu_v: Floats | None = None
+    dual: DualState | None = None
+    gap_tolerance: float = GAP_TOLERANCE
+
+    def first_labels(self, graph: FactorGraph) -> Ints:
+        """A copy of the labels, or the best state of every variable on its own: (n_vars,).
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [2, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> mapmrf.run.method.Start().first_labels(graph).tolist()
+        [1, 0]
+        """
+        labels = graph.unary_labels if self.labels is None else self.labels
+        return np.array(labels, dtype=np.int64)
+
+
+class Method(ABC):
+    """A solution method: a frozen dataclass of options with four functions.
+
+    Concrete methods live in ``mapmrf/methods/<name>.py``, one class each, and declare all their options, among them
+    `max_iterations`. Class attributes declare what a method promises; the contract tests check it. `family` is
+    the group of methods that it belongs to in the documentation, such as ``message passing``.
+
+    There are two shapes. In a *kernel loop* `step` runs some iterations of a kernel. A *run of phases* derives from
+    `Phases`: its steps are those of a generator.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import mapmrf
+    >>> from mapmrf.run.method import Answer, Progress
+    >>> @dataclass(frozen=True)
+    ... class Constant(mapmrf.Method):
+    ...     name = "constant"
+    ...     max_iterations: int = 2
+    ...     def start(self, problem, seed, initial):
+    ...         return [0]
+    ...     def step(self, problem, state):
+    ...         state[0] += 1
+    ...         return Progress(state[0], labels=0 * problem.graph.card + (state[0] - 1))
+    ...     def answer(self, problem, state):
+    ...         return Answer()
+    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+    >>> mapmrf.solve(graph, Constant())
+    Result(constant: value=2.000000, status=iteration_limit)
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    family: ClassVar[str] = ""
+    gives_bound: ClassVar[bool] = False
+    exact: ClassVar[bool] = False
+    exact_on_trees: ClassVar[bool] = False
+    native_constraints: ClassVar[bool] = False
+    """Whether the method handles constraints itself; otherwise it gets them as tables: `constraints.as_tables`."""
+
+    max_iterations: int
+
+    @property
+    def stops_at_gap(self) -> bool:
+        """Return whether the loop may end the run as soon as the gap is closed."""
+        return True
+
+    def supports(self, problem: Problem) -> str | None:
+        """Return the reason why this method cannot solve the problem, or None if it can."""
+        return None
+
+    def footprint(self, graph: FactorGraph) -> float | None:
+        """Estimate the memory of a run in bytes, besides the model itself; None if unknown."""
+        return footprint_of(self.name, graph)
+
+    def within(self, graph: FactorGraph, left: float) -> Method:
+        """Return the method with options such that a run needs at most this many bytes, where options decide that."""
+        return self
+
+    def refusal(self, problem: Problem) -> str | None:
+        """Return the reason why a run must not start: unsupported model or too little memory; None if it may."""
+        return self.supports(problem) or problem.memory.refusal(self.footprint(problem.graph))
+
+    def load(self, graph: FactorGraph) -> None:  # noqa: B027
+        """Import the modules that a run on this model needs besides the method's own."""
+
+    @abstractmethod
+    def start(self, problem: Problem, seed: int, initial: Start) -> Any:
+        """Return the state of a new run."""
+
+    @abstractmethod
+    def step(self, problem: Problem, state: Any) -> Progress:
+        """Advance the state in place, for at most some 50 ms."""
+
+    @abstractmethod
+    def answer(self, problem: Problem, state: Any) -> Answer:
+        """Return the current answer. Must not change the state: the loop may ask after any step and continue."""
+
+    def dual(self, problem: Problem, state: Any) -> DualState | None:
+        """Return messages or multipliers from which a later run may start; the loop asks once, at the end."""
+        return None
+
+    def close(self, problem: Problem, state: Any) -> None:  # noqa: B027
+        """Release threads, processes and memory; the loop calls this once, however the run ended."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle the method; one from a file such as ``my_file.py:Greedy`` by its file, which a worker imports."""
+        path = source_of(type(self))
+        if path is None:
+            return super().__reduce_ex__(protocol)
+        return revive, (path, type(self).__qualname__, dict(vars(self)))
+
+    def snapshot(self, problem: Problem, state: Any) -> Snapshot | None:
+        """Return everything that `restore` needs to continue from here to the same answer; None if not supported."""
+        return None
+
+    def restore(self, problem: Problem, state: Any, snapshot: Snapshot) -> None:
+        """Restore a state returned by `start` from a snapshot."""
+        raise NotImplementedError(f"{self.name} does not support snapshots")
+
+
+@contextmanager
+def running(method: Method, problem: Problem, seed: int, initial: Start) -> Iterator[Any]:
+    """Start a run of another method and close its state at the end; for methods that use other methods."""
+    state = method.start(problem, seed, initial)
+    try:
+        yield state
+    finally:
+        method.close(problem, state)
+
+
+class PhasedRun(ABC):
+    """The state of a run of phases: one generator, a `Progress` for every step.
+
+    Attributes
+    ----------
+    steps
+        The generator; closing it runs the ``finally`` clauses of the current phase.
+
+    Examples
+    --------
+    >>> from mapmrf.run.method import Answer, PhasedRun, Progress
+    >>> class Countdown(PhasedRun):
+    ...     def run(self):
+    ...         try:
+    ...             for left in (2, 1, 0):
+    ...                 yield Progress(3 - left, phase=f"{left} left")
+    ...         finally:
+    ...             print("released")
+    ...     def answer(self):
+    ...         return Answer()
+    >>> run = Countdown()
+    >>> next(run.steps).phase
+    '2 left'
+    >>> run.close()
+    released
+    """
+
+    def __init__(self) -> None:
+        self.steps = self.run()
+
+    @abstractmethod
+    def run(self) -> Generator[Progress, None, None]:
+        """Run all phases, one after another."""
+
+    @abstractmethod
+    def answer(self) -> Answer:
+        """Return the current answer without changing the run."""
+
+    def close(self) -> None:
+        """Release the run's resources: without this, generator and run would keep each other alive."""
+        self.steps.close()
+
+
+class Phases(Method):
+    """A method that runs in phases: `start` returns a `PhasedRun`, whose generator yields after every step.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import mapmrf
+    >>> from mapmrf.run.method import Answer, PhasedRun, Phases, Progress
+    >>> class AllThenNone(PhasedRun):
+    ...     def __init__(self, problem):
+    ...         super().__init__()
+    ...         self.card = problem.graph.card
+    ...     def run(self):
+    ...         yield Progress(1, labels=self.card - 1, phase="all")
+    ...         yield Progress(2, labels=0 * self.card, finished=mapmrf.Status.CONVERGED, phase="none")
+    ...     def answer(self):
+    ...         return Answer()
+    >>> @dataclass(frozen=True)
+    ... class Extremes(Phases):
+    ...     name = "extremes"
+    ...     max_iterations: int = 10
+    ...     def start(self, problem, seed, initial):
+    ...         return AllThenNone(problem)
+    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+    >>> [point.phase for point in mapmrf.solve(graph, Extremes()).trace]
+    ['all', 'none']
+    """
+
+    @abstractmethod
+    def start(self, problem: Problem, seed: int, initial: Start) -> PhasedRun:
+        """Return the run, its generator not yet begun."""
+
+    def step(self, problem: Problem, state: PhasedRun) -> Progress:
+        """Run the next step of the current phase."""
+        return next(state.steps)
+
+    def answer(self, problem: Problem, state: PhasedRun) -> Answer:
+        """Return the current answer."""
+        return state.answer()
+
+    def close(self, problem: Problem, state: PhasedRun) -> None:
+        """End the current phase and release the run's resources."""
+        state.close()

@@ -1,0 +1,483 @@
+"""Result: what `solve` returns, with every figure recomputed by the library."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from mapmrf._version import __version__
+from mapmrf.arrays import Floats, Ints
+from mapmrf.errors import FormatError, GraphError
+from mapmrf.model.checks import as_ints
+from mapmrf.model.graph import FactorGraph, Names
+from mapmrf.model.polytope import Kind, KindFractions, Residuals, describe
+from mapmrf.run.dual_state import DualState
+from mapmrf.run.gap import GAP_TOLERANCE as GAP_TOLERANCE
+from mapmrf.run.gap import relative_gap as relative_gap
+from mapmrf.run.trace import TracePoint as TracePoint
+from mapmrf.run.trace import checked_numbers, point_from, write_trace
+from mapmrf.run.trace import read_trace as read_trace
+from mapmrf.run.violations import Violation, violations
+
+if TYPE_CHECKING:
+    from mapmrf.certificates.certificate import Certificate
+
+
+class Status(StrEnum):
+    """How a run ended. Not converging is a status, never an exception.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> mapmrf.Status("optimal").meaning
+    'proven: no labelling is better'
+    >>> mapmrf.Status.TIME_LIMIT == "time_limit"
+    True
+    """
+
+    OPTIMAL = "optimal"
+    WITHIN_TOLERANCE = "within_tolerance"
+    CONVERGED = "converged"
+    ITERATION_LIMIT = "iteration_limit"
+    TIME_LIMIT = "time_limit"
+    MEMORY_LIMIT = "memory_limit"
+    INTERRUPTED = "interrupted"
+    INFEASIBLE = "infeasible"
+
+    @property
+    def meaning(self) -> str:
+        """A readable explanation."""
+        return _MEANINGS[self]
+
+    @property
+    def closes_gap(self) -> bool:
+        """Whether value and bound meet: exactly (`OPTIMAL`), or within the gap tolerance."""
+        return self in (Status.OPTIMAL, Status.WITHIN_TOLERANCE)
+
+
+_MEANINGS = {
+    Status.OPTIMAL: "proven: no labelling is better",
+    Status.WITHIN_TOLERANCE: "no labelling is better by more than the gap tolerance",
+    Status.CONVERGED: "the method converged by its own stopping rule",
+    Status.ITERATION_LIMIT: "stopped at the iteration limit",
+    Status.TIME_LIMIT: "stopped at the time limit",
+    Status.MEMORY_LIMIT: "stopped for lack of memory",
+    Status.INTERRUPTED: "stopped by the user or a callback",
+    Status.INFEASIBLE: "every labelling has probability zero (log potential -inf)",
+}
+
+
+COMPILING = 2.0
+"""Compile time from which a summary mentions it, in seconds."""
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """The result of a run.
+
+    Attributes
+    ----------
+    labels : (n_vars,)
+        A legal state for every variable: the best labelling seen.
+    value
+        Log potential of `labels`, evaluated on the given graph.
+    relaxed_value
+        ``<theta, mu>`` of the final relaxed solution, or None.
+    bound
+        Upper bound on the optimum, or None.
+    kind, kind_fractions, residuals
+        Kind of the relaxed solution (valid, uniform, fractional, approximate), fractions of the variables of each kind,
+        and violations of L_G.
+    status
+        How the run ended.
+    iterations, compile_time, runtime
+        Number of iterations; seconds spent compiling the graph and kernels; total seconds.
+    trace
+        The run as a list of TracePoint.
+    method, options, seed, version
+        The origin of the result.
+    details
+        Extra figures of the method, such as the epsilon-KKT residuals of LS-LP.
+    mu_v : (sum of card,)
+        The final relaxed solution on the variables, or None; a warm start can use it.
+    margins : (n_vars, 2)
+        Margin of each variable's label over its best other state: lower and upper end, equal where exact; None unless
+        requested, see `max_marginals`.
+    dual
+        The final messages or multipliers, or None; a warm start can use them. Not part of the JSON.
+    certificate
+        A dual point that proves a bound, for `verify`; None unless requested, and not part of the JSON.
+    unit
+        The smallest denominator of a relative gap: 1, or the range of the model's potentials where that is smaller.
+    names
+        Names of the variables and states, if the model has them; `assignment` is the labelling by name.
+    violated
+        If no feasible labelling was found, the violations of `labels`: factors, hard constraints, and variables in
+        forbidden states. `labels` then have the fewest violations seen. Empty if the value is finite.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+    >>> result = mapmrf.solve(graph)
+    >>> result
+    Result(auto: value=2.000000, gap=0, status=optimal)
+    >>> result.labels.tolist(), result.value == graph.value(result.labels), result.bound
+    ([1, 1], True, 2.0)
+    """
+
+    labels: Ints
+    value: float
+    status: Status
+    method: str
+    bound: float | None = None
+    relaxed_value: float | None = None
+    kind: Kind | None = None
+    kind_fractions: KindFractions | None = None
+    residuals: Residuals | None = None
+    iterations: int = 0
+    compile_time: float = 0.0
+    runtime: float = 0.0
+    trace: tuple[TracePoint, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    version: str = ""
+    details: Mapping[str, float] = field(default_factory=dict)
+    mu_v: Floats | None = None
+    unit: float = 1.0
+    names: Names | None = None
+    violated: tuple[Violation, ...] = ()
+    margins: Floats | None = None
+    dual: DualState | None = field(default=None, repr=False)
+    certificate: Certificate | None = None
+
+    @classmethod
+    def of_labels(
+        cls, graph: FactorGraph, labels: Ints, status: Status, method: str, value: float | None = None
+    ) -> Result:
+        """A result with nothing but labels (n_vars,); add further figures with `dataclasses.replace`.
+
+        The value is computed unless given.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> mapmrf.Result.of_labels(graph, graph.check_labels([1, 1]), mapmrf.Status.INTERRUPTED, "by hand")
+        Result(by hand: value=2.000000, status=interrupted)
+        """
+        value = graph.value(labels) if value is None else value
+        violated = violations(graph, labels) if value == -math.inf else ()
+        return cls(
+            labels, value, status, method, version=__version__, unit=graph.unit, names=graph.names, violated=violated
+        )
+
+    @property
+    def assignment(self) -> dict[int | str, int | str]:
+        """The labelling as a dict: variable -> state, by name where the model has names, else by index.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> names = mapmrf.Names(("Rain", "Grass"), (("no", "yes"), ("dry", "wet")))
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]], names=names)
+        >>> mapmrf.solve(graph).assignment
+        {'Rain': 'yes', 'Grass': 'wet'}
+        """
+        return self._named(len(self.labels))
+
+    def _named(self, count: int) -> dict[int | str, int | str]:
+        """The first entries of `assignment`."""
+        found: dict[int | str, int | str] = {}
+        for i, k in enumerate(self.labels[:count].tolist()):
+            if self.names is None:
+                found[i] = k
+            else:
+                name = self.names.variables[i]
+                # Of variables that share a name, the name belongs to the one that evidence by this name would fix.
+                key = name if self.names.place[name] == i else i
+                found[key] = k if self.names.states is None else self.names.states[i][k]
+        return found
+
+    @property
+    def gap(self) -> float | None:
+        """Relative gap (bound - value) / max(unit, |value|), or None without a bound."""
+        return relative_gap(self.value, self.bound, self.unit)
+
+    @property
+    def improvements(self) -> tuple[TracePoint, ...]:
+        """The points of the trace at which value or bound improved, with the `phase` that did it.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> [(point.phase, point.value) for point in mapmrf.solve(graph, "auto").improvements]
+        [('eliminate', 2.0)]
+        """
+        better, value, bound = [], -math.inf, math.inf
+        for point in self.trace:
+            now = math.inf if point.bound is None else point.bound
+            if point.value > value or now < bound:
+                better.append(point)
+                value, bound = max(value, point.value), min(bound, now)
+        return tuple(better)
+
+    @property
+    def found(self) -> TracePoint | None:
+        """The first point of the trace with this value: its `phase` found the labelling. None if no step did.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> mapmrf.solve(graph, "auto").found.phase
+        'eliminate'
+        """
+        return next((point for point in self.trace if point.value == self.value), None)
+
+    @property
+    def bounded(self) -> TracePoint | None:
+        """The first point of the trace with this bound: its `phase` proved it. None if no step did.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> mapmrf.solve(graph, "trws").bounded.iterations
+        1
+        """
+        return next((point for point in self.trace if point.bound is not None and point.bound == self.bound), None)
+
+    def __repr__(self) -> str:
+        gap = "" if self.gap is None else f", gap={self.gap:.2g}"
+        violated = f", violated={len(self.violated)}" if self.violated else ""
+        return f"Result({self.method}: value={self.value:.6f}{gap}, status={self.status.value}{violated})"
+
+    def summary(self, *, shown: int = 6) -> str:
+        """Return a summary in a few lines, with the first `shown` states if the model has names.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> print(mapmrf.solve(graph).summary())  # doctest: +ELLIPSIS
+        log potential  2.000000
+        status         optimal: proven: no labelling is better
+        upper bound    2.000000  (relative gap 0)
+        ...
+        """
+        lines = [
+            f"log potential  {self.value:.6f}",
+            f"status         {self.status.value}: {self.status.meaning}",
+        ]
+        if self.violated:
+            lines.append(f"violated       {self._violated_text(max(shown, 1))}")
+        if self.bound is not None:
+            lines.append(f"upper bound    {self.bound:.6f}  (relative gap {self.gap:.3g})")
+        if self.kind is not None and self.kind_fractions is not None:
+            lines.append(f"relaxed point  {self.kind.value} ({describe(self.kind, self.kind_fractions)})")
+        if self.relaxed_value is not None:
+            lines.append(f"relaxed value  {self.relaxed_value:.6f}")
+        polish = f" + {self.options['polish']}" if "polish" in self.options else ""
+        compiling = f", {self.compile_time:.1f} s of them loading or compiling" if self.compile_time > COMPILING else ""
+        spent = f"{self.iterations} iteration{'' if self.iterations == 1 else 's'}, {self.runtime:.3f} s{compiling}"
+        lines.append(f"method         {self.method}{polish}, {spent}")
+        if self.names is not None and shown > 0:
+            some = " ".join(f"{name}={state}" for name, state in self._named(shown).items())
+            more = f" ... ({len(self.labels)} in all)" if len(self.labels) > shown else ""
+            lines.append(f"assignment     {some}{more}")
+        return "\n".join(lines)
+
+    def _violated_text(self, shown: int) -> str:
+        """Number of violations, and the first of them."""
+        more = " ..." if len(self.violated) > shown else ""
+        some = ", ".join(str(violation) for violation in self.violated[:shown])
+        return f"{len(self.violated)}: {some}{more}"
+
+    def to_json(self, *, trace: bool = False, mu_v: bool = False) -> str:
+        """One JSON object; trace and relaxed solution only on request. Infinite numbers are written as strings.
+
+        A model with names adds them, and the labelling by name as `assignment`.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> import json
+        >>> data = json.loads(mapmrf.solve(graph).to_json())
+        >>> data["labels"], data["value"], data["gap"], data["status"]
+        ([1, 1], 2.0, 0.0, 'optimal')
+        """
+        data: dict[str, Any] = {}
+        for item in fields(self):
+            if item.name in ("trace", "mu_v", "dual", "certificate") or (
+                item.name == "margins" and self.margins is None
+            ):
+                continue
+            data[item.name] = plain(getattr(self, item.name))
+        data["gap"] = plain(self.gap)
+        if self.names is not None:
+            data["assignment"] = plain(self.assignment)
+        if trace:
+            data["trace"] = [plain(asdict(point)) for point in self.trace]
+        if mu_v:
+            data["mu_v"] = plain(self.mu_v)
+        return json.dumps(data)
+
+    @classmethod
+    def from_json(cls, text: str) -> Result:
+        """Read a result written by `to_json`.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> again = mapmrf.Result.from_json(mapmrf.solve(graph).to_json())
+        >>> again.labels.tolist(), again.status.value
+        ([1, 1], 'optimal')
+        """
+        try:
+            data = json.loads(text)
+            if not isinstance(data, dict):
+                raise TypeError("expected an object")
+            data.pop("gap", None)
+            data.pop("assignment", None)
+            # A state may be named "inf": names are left as they are.
+            data = {
+                key: value if key in ("labels", "names", "violated") else numbers(value) for key, value in data.items()
+            }
+            data["labels"] = as_ints(data["labels"], "labels")
+            if data["labels"].ndim != 1:
+                raise ValueError("labels: expected a list of whole numbers")
+            data["status"] = Status(data["status"])
+            data["kind"] = None if data.get("kind") is None else Kind(data["kind"])
+            if data.get("kind_fractions") is not None:
+                data["kind_fractions"] = KindFractions(**data["kind_fractions"])
+            if data.get("residuals") is not None:
+                data["residuals"] = Residuals(**data["residuals"])
+            data["trace"] = tuple(point_from(point) for point in data.get("trace", ()))
+            data["mu_v"] = None if data.get("mu_v") is None else np.array(data["mu_v"], dtype=np.float64)
+            data["violated"] = tuple(_violation_from(entry) for entry in data.get("violated", ()))
+            data["margins"] = None if data.get("margins") is None else np.array(data["margins"], dtype=np.float64)
+            data["names"] = _names_from(data.get("names"), data["labels"])
+            return checked_numbers(cls(**data))
+        except KeyError as error:
+            raise FormatError(f"not a result written by mapmrf: no {error}") from None
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError, GraphError) as error:
+            raise FormatError(f"not a result written by mapmrf: {' '.join(str(error).split())}") from None
+
+    def write_trace(self, path: str | Path) -> None:
+        """Write the trace as CSV, one row per point.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "run.csv")
+        ...     mapmrf.solve(graph).write_trace(path)
+        ...     path.read_text().split(",")[:4]
+        ['time', 'iterations', 'value', 'bound']
+        """
+        write_trace(self.trace, path)
+
+    def to_pandas(self, of: Literal["labels", "trace"] = "labels") -> Any:
+        """Return a `pandas.DataFrame` with a row per variable, or per point of the trace; `attrs` has the figures.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> frame = mapmrf.solve(graph).to_pandas()
+        >>> frame["label"].tolist(), frame.attrs["value"]
+        ([1, 1], 2.0)
+        """
+        from mapmrf.plots.frames import result_frame
+
+        return result_frame(self, of)
+
+    def to_xarray(self) -> Any:
+        """Return an `xarray.Dataset`: labels by `variable`, the trace by `point`, the figures in `attrs`.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> data = mapmrf.solve(graph, "trws").to_xarray()
+        >>> data["label"].values.tolist(), float(data["value"].max())
+        ([1, 1], 2.0)
+        """
+        from mapmrf.plots.frames import result_dataset
+
+        return result_dataset(self)
+
+    def _repr_html_(self) -> str:
+        """HTML for notebooks."""
+        from mapmrf.plots.display import result_html
+
+        return result_html(self)
+
+    def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
+        """Renderable for `rich.print`."""
+        from mapmrf.plots.display import result_rich
+
+        yield from result_rich(self, ascii_only=options.ascii_only)
+
+
+def plain(value: Any) -> Any:
+    """Convert a field to something that strict JSON can represent."""
+    if isinstance(value, np.ndarray):
+        return value.tolist() if value.dtype.kind != "f" or np.isfinite(value).all() else plain(value.tolist())
+    if isinstance(value, StrEnum):
+        return value.value
+    if isinstance(value, Violation) and value.constraint is None:
+        return {key: plain(getattr(value, key)) for key in ("factor", "variables", "states")}
+    if isinstance(value, KindFractions | Residuals | Names | Violation):
+        return {key: plain(v) for key, v in asdict(value).items()}
+    if isinstance(value, Mapping):
+        return {str(key): plain(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def _violation_from(data: Mapping[str, Any]) -> Violation:
+    """Read a violation written by `plain`."""
+    return Violation(data["factor"], tuple(data["variables"]), tuple(data["states"]), data.get("constraint"))
+
+
+def _names_from(data: Mapping[str, Any] | None, labels: Ints) -> Names | None:
+    """Read names written by `plain`; there must be one for every variable and label."""
+    if data is None:
+        return None
+    states = data["states"]
+    names = Names(tuple(data["variables"]), None if states is None else tuple(tuple(some) for some in states))
+    if len(names.variables) != len(labels):
+        raise ValueError(f"{len(names.variables)} names of variables for {len(labels)} labels")
+    if names.states is not None and any(k >= len(some) for k, some in zip(labels, names.states, strict=True)):
+        raise ValueError("a label has no name among the states")
+    return names
+
+
+def numbers(value: Any) -> Any:
+    """Convert the strings that `plain` writes for infinite numbers back, at any depth; integers must fit a float."""
+    if isinstance(value, dict):
+        return {key: numbers(v) for key, v in value.items()}
+    if isinstance(value, list):
+        return [numbers(v) for v in value]
+    if isinstance(value, int):
+        float(value)  # an OverflowError, now rather than in a plot
+    return float(value) if value in ("inf", "-inf", "nan") else value

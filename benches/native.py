@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mapmrf.compilation.origins import baseline
+from mapmrf.compilation.store import baseline
 
 CASES = {
     "lslp, binary grid 300x300": ("lslp", "grid(300, 300, 3.0, seed=0)", {"max_iterations": 100, "starts": 1}),

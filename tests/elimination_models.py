@@ -6,10 +6,8 @@ import itertools
 
 import numpy as np
 
-from mapmrf.engines.elimination.bucket_tree import BucketTree
-from mapmrf.engines.elimination.functions import Functions
-from mapmrf.engines.elimination.orders import find_order
-from mapmrf.engines.elimination.primal_graph import PrimalGraph
+from mapmrf.engines.elimination.elimination import BucketTree, Functions
+from mapmrf.engines.elimination.orders import PrimalGraph, find_order
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 

@@ -28,7 +28,7 @@ import mapmrf
 from clocks import LIMIT, Clock, wait_until
 from mapmrf import FactorGraph, FormatError, MapMRFError, Method, Names, OptionError, Result, Status, UnknownName
 from mapmrf.batch import NotSolved, read_rows, solve_rows, solve_stream
-from mapmrf.batch.tasks import PackedModel
+from mapmrf.batch.many import PackedModel
 from mapmrf.model.problem import Problem
 from mapmrf.run.calls import wait_for_all
 from mapmrf.run.method import Answer, Progress, Start

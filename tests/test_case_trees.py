@@ -21,13 +21,11 @@ import mapmrf
 from exhaustive_truth import varied_recipe
 from mapmrf import constraints
 from mapmrf.certificates import CaseTree, Certificate, InvalidCertificate, verify
-from mapmrf.certificates.dual_check import DualCheck
+from mapmrf.certificates.checking import DualCheck, TreeCheck
 from mapmrf.certificates.make import certify
 from mapmrf.certificates.make.node_messages import in_graph_order
 from mapmrf.certificates.make.orders import greedy_start
-from mapmrf.certificates.reduced import add_up, without
-from mapmrf.certificates.tree_check import TreeCheck
-from mapmrf.certificates.whole import WholeModel, exact_value, grain
+from mapmrf.certificates.reduced import WholeModel, add_up, exact_value, grain, without
 from mapmrf.cli import main
 from mapmrf.engines.reduction.dropping import StateDrops
 from mapmrf.model.problem import Problem

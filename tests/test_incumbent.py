@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from mapmrf import FactorGraph, GraphError
 from mapmrf.datasets import grid
 from mapmrf.run import evaluator
-from mapmrf.run.evaluator import Evaluator
-from mapmrf.run.incumbent import KERNEL_FACTORS, Incumbent
+from mapmrf.run.incumbent import KERNEL_FACTORS, Evaluator, Incumbent
 from strategies import random_recipe
 
 

@@ -124,7 +124,7 @@ def test_a_checkpoint_of_another_run_is_kept(tmp_path: Path) -> None:
         for step in (1, 2):
             checkpoint.write({"step": step, "run": k}, {"labels": np.zeros(3)})
     assert names(tmp_path) == ["run.mrf", "run.mrf~"]
-    kept = mapmrf.run.array_files.read_arrays(tmp_path / "run.mrf~", "run")
+    kept = mapmrf.run.dual_state.read_arrays(tmp_path / "run.mrf~", "run")
     assert (kept.figures["run"], kept.figures["step"]) == (1, 2)
 
 

@@ -13,7 +13,7 @@ import pytest
 from mapmrf import FactorGraph, GraphError, OptionError
 from mapmrf.datasets import grid
 from mapmrf.learn.features import potential_counts
-from mapmrf.torch.smoothing import LayerSmoothing
+from mapmrf.torch.layers import LayerSmoothing
 from strategies import brute_force
 
 torch = pytest.importorskip("torch", reason="PyTorch is an extra: pip install 'mapmrf[torch]'")

@@ -119,7 +119,7 @@ def test_a_model_of_each_family_is_solved_as_warm_and_nothing_is_compiled(python
 
 
 def test_damaged_code_is_not_loaded(python: Path, tmp_path: Path) -> None:
-    code = "import mapmrf.compilation.origins as o; print(o.SHIPPED)"
+    code = "import mapmrf.compilation.store as o; print(o.SHIPPED)"
     archive = Path(run(python, tmp_path / "home", "-c", code).strip())
     content = archive.read_bytes()
     try:

@@ -4,7 +4,7 @@ import subprocess
 import sys
 import threading
 
-from mapmrf.compilation.clock import CompileClock, begin, end
+from mapmrf.compilation.stopping import CompileClock, begin, end
 from mapmrf.compilation.toolchain import numba
 
 
@@ -58,7 +58,7 @@ def test_nested_compilations_count_once() -> None:
 def test_numba_may_be_imported_while_the_clock_runs() -> None:
     code = """
 import sys
-from mapmrf.compilation.clock import CompileClock
+from mapmrf.compilation.stopping import CompileClock
 with CompileClock() as clock:
     assert "numba" not in sys.modules
     from mapmrf.compilation.toolchain import numba

@@ -10,7 +10,7 @@ import pytest
 import mapmrf
 from mapmrf import FactorGraph, OptionError, Status, UnknownName
 from mapmrf.datasets import entries, grid, lookalike, lookalike_name, n_lookalikes, sets
-from mapmrf.datasets.statistics import mean_statistics, model_statistics, paper_statistics
+from mapmrf.datasets.catalogue import mean_statistics, model_statistics, paper_statistics
 from mapmrf.model.summary import summarise
 
 ARRAYS = ("card", "theta_v", "scope_ptr", "scope", "table_of", "table_ptr", "theta_t")

@@ -17,7 +17,7 @@ from mapmrf.distributed.parts import Part, is_parts, part_path
 from mapmrf.distributed.ranks import OneProcess, parts_of
 from mapmrf.distributed.run import PartedModel, uniform_at
 from mapmrf.errors import FormatError, OptionError
-from mapmrf.run.array_files import ArrayFile, read_arrays, write_arrays
+from mapmrf.run.dual_state import ArrayFile, read_arrays, write_arrays
 
 MODELS = {
     "grid": grid(7, 9, 2.0, seed=1),

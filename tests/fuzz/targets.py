@@ -26,13 +26,13 @@ from mapmrf.bench.records import read_records, unpack_labels
 from mapmrf.bench.run_list import read_plan
 from mapmrf.certificates import Certificate, verify
 from mapmrf.distributed.checkpoint import read_manifest
-from mapmrf.distributed.labels import join_labels
+from mapmrf.distributed.evaluation import join_labels
 from mapmrf.distributed.parts import PartFolder, read_part
 from mapmrf.distributed.streaming import stream_partition
 from mapmrf.formats.evidence import read_evidence
 from mapmrf.formats.solution import read_solution, read_solutions
 from mapmrf.model.graph import FactorGraph
-from mapmrf.run.array_files import ALIGNMENT, MAGIC, PREFIX
+from mapmrf.run.dual_state import ALIGNMENT, MAGIC, PREFIX
 from mapmrf.run.trace import read_trace
 
 BUDGET = 4_000_000

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mapmrf.compilation.jit import compiled
 from mapmrf.kernels.max_marginals import FactorScratch
-from mapmrf.kernels.structured_pairs import StructuredPairs, form_max_marginals, form_messages, form_top
+from mapmrf.kernels.pair_transforms import StructuredPairs, form_max_marginals, form_messages, form_top
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.model.structured_pairs import NO_FORM, worthwhile

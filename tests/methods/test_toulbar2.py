@@ -21,8 +21,7 @@ import mapmrf
 from benchmark_models import benchmark, references
 from clocks import LIMIT, Clock, wait_until
 from mapmrf import FactorGraph, MapMRFError, OptionError, Status, UnsupportedModel
-from mapmrf.engines.program.toulbar2_costs import WholeCosts
-from mapmrf.engines.program.toulbar2_process import Toulbar2Process
+from mapmrf.engines.program.toulbar2_process import Toulbar2Process, WholeCosts
 from mapmrf.methods.toulbar2 import Toulbar2, Toulbar2Run
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Progress, Start

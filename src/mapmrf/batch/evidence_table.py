@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mapmrf.batch.many import BatchOptions, stream
-from mapmrf.batch.tasks import Outcome
+from mapmrf.batch.many import BatchOptions, Outcome, stream
 from mapmrf.errors import FormatError, MapMRFError, UnknownName
 from mapmrf.formats.files import AnyPath, plain_name, read_bytes
 from mapmrf.model.graph import FactorGraph

@@ -76,7 +76,7 @@ class ModelRef:
             return read(self.path, max_bytes=self.max_bytes)
         if self.pickled:  # make its arrays read-only again: kernels are compiled for those
             return replace(cast(FactorGraph, pickle.loads(Path(self.pickled).read_bytes())))
-        from mapmrf.datasets.lookalikes import lookalike
+        from mapmrf.datasets.generate import lookalike
 
         return lookalike(self.set.removesuffix("-like"), self.number, scale=self.scale)
 
@@ -108,7 +108,7 @@ def _digest(path: Path) -> str:
 
 def like_set(which: str, most: int | None = None, scale: float = 1.0) -> list[ModelRef]:
     """Look-alikes of one of the paper's sets, all or the first few."""
-    from mapmrf.datasets.lookalikes import lookalike_name, n_lookalikes
+    from mapmrf.datasets.generate import lookalike_name, n_lookalikes
 
     count = n_lookalikes(which) if most is None else min(most, n_lookalikes(which))
     return [

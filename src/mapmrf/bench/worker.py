@@ -21,7 +21,7 @@ from mapmrf.bench.peers import prepare, solve_with
 from mapmrf.bench.records import Record, pack_labels, thin
 from mapmrf.bench.run_list import BenchTask
 from mapmrf.bench.timing import Callback, RunClock, time_run
-from mapmrf.datasets.statistics import model_statistics
+from mapmrf.datasets.catalogue import model_statistics
 from mapmrf.errors import MapMRFError, UnsupportedModel
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.polytope import describe

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.bridges._foreign import labels_of, names_of, need
+from mapmrf.bridges.pystruct import labels_of, names_of, need
 from mapmrf.constraints.as_tables import refuse_constraints
 from mapmrf.errors import FormatError, OptionError, UnsupportedModel
 from mapmrf.formats.quadratic import Terms, check_quadratic, graph_of, is_spin, terms_of

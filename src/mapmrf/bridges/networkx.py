@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Floats
-from mapmrf.bridges._foreign import labels_of, names_of, need
+from mapmrf.bridges.pystruct import labels_of, names_of, need
 from mapmrf.constraints.as_tables import refuse_constraints
 from mapmrf.errors import GraphError
 from mapmrf.model.checks import as_array

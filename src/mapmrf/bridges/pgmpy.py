@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.bridges._foreign import labels_of, names_of, need, place_of, states_of
+from mapmrf.bridges.pystruct import labels_of, names_of, need, place_of, states_of
 from mapmrf.constraints.as_tables import refuse_constraints
 from mapmrf.engines.elimination.sum_out import sum_out
 from mapmrf.errors import GraphError, OptionError, UnknownName, UnsupportedModel

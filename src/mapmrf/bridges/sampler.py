@@ -13,8 +13,8 @@ import numpy as np
 
 from mapmrf._version import __version__
 from mapmrf.arrays import Ints
-from mapmrf.bridges._foreign import need
 from mapmrf.bridges.dimod import from_bqm, from_dqm, from_polynomial, variables_of
+from mapmrf.bridges.pystruct import need
 from mapmrf.errors import GraphError, OptionError
 from mapmrf.model.checks import as_ints
 from mapmrf.model.graph import FactorGraph

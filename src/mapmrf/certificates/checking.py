@@ -7,21 +7,22 @@ It imports the graph and the readers, and nothing else from the package. `DualCh
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 from numpy.typing import ArrayLike
 
-from mapmrf.arrays import Ints
-from mapmrf.certificates.certificate import Certificate
-from mapmrf.certificates.dual_check import MOST_ENTRIES, DualCheck, Outcome
-from mapmrf.certificates.invalid import InvalidCertificate
-from mapmrf.certificates.reduced import without
-from mapmrf.certificates.tree_check import TreeCheck
-from mapmrf.certificates.whole import WholeModel, exact_value
+from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.certificates.certificate import Certificate, InvalidCertificate
+from mapmrf.certificates.reduced import FactorGroup, Whole, WholeModel, eliminated, exact_value, without
 from mapmrf.constraints.as_tables import rewrite
 from mapmrf.model.graph import FactorGraph
+
+MOST_ENTRIES = 1 << 22
+"""Maximum total number of entries of the elimination tables."""
 
 
 @dataclass(frozen=True)
@@ -182,3 +183,266 @@ def _check_claim(prover: Prover, bound: float, found: Outcome) -> Outcome:
 
 def _bound_of(found: Outcome) -> Fraction | float:
     return -math.inf if found.bound is None else found.bound
+
+
+# -- The bound of a tree of cases -------------------------------------------------------------------------------------
+# A case keeps its parent's remaining states, except for those of other cases, and its parent's messages, except for
+# those that it changes. A labelling is in one of the cases of every node, so the largest bound over all leaves is a
+# bound on all labellings. If all states of a variable are dropped, nothing in this case is better than the
+# solution.
+
+QUICK = 8
+"""Factor on the number of entries of elimination tables in 64-bit numbers compared with fractions."""
+
+NEAR = 4
+"""Leaves are computed in fractions if their bound exceeds the target by at most this multiple of the rounding error."""
+
+
+class Case(NamedTuple):
+    """A node to be checked: the states and messages of its parent, and the best bound above."""
+
+    node: int
+    left: Bools
+    lam: Floats
+    above: Any
+
+
+class TreeCheck:
+    """A certificate with cases.
+
+    All nodes are checked in 64-bit numbers, with potentials rounded up: states dropped by such a bound are dropped by
+    the exact one. Leaves that stay open are computed in fractions, if `exact`. Once `stop` is true, cases get the bound
+    of their parents.
+    """
+
+    def __init__(
+        self, graph: FactorGraph, certificate: Certificate, exact: bool, max_entries: int,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:  # fmt: skip
+        self.stop = stop
+        self.graph, self.tree, self.exact, self.max_entries = graph, certificate.tree, exact, max_entries
+        self.certificate, self.cases = certificate, certificate.tree.cases()
+        self.model = WholeModel.build(graph, certificate, False)
+        self.lam = certificate.lam if len(certificate.lam) else np.zeros(len(self.model.lam))
+        self.whole: WholeModel | None = None
+
+    @property
+    def rounding(self) -> Fraction:
+        """Largest possible excess of the bound over the exact one."""
+        return Fraction(0) if self.exact else self.model.fraction(2 * self.model.slack)
+
+    def above(self, worth: Fraction | None, labels: Ints | None) -> Outcome:
+        """The largest bound over all leaves, if labellings up to `worth` need not be considered."""
+        target = self.model.target(worth, None if self.exact else labels)
+        stack = [Case(0, self.model.allowed, self.lam, None)]
+        found = [Outcome(self._settled(target, worth), None, 0, True)]
+        relaxation = None
+        while stack:
+            case = stack.pop()
+            if case.above is not None and self.stop():
+                found.append(Outcome(self.model.rounded_down(self.model.fraction(case.above)), None, 0, True))
+                continue
+            lam = self.tree.messages_of(case.node, case.lam)
+            check, bound = self.settled(case, lam, target)
+            relaxation = check.first if case.node == 0 else relaxation
+            if bound is None:
+                continue
+            for child in self.cases[case.node]:
+                stack.append(Case(child, self._restricted(check.left, child), lam, bound))
+            if not self.cases[case.node]:
+                found.append(self.leaf(case.node, check, bound, (lam, worth)))
+        bounds = [outcome.bound for outcome in found if outcome.bound is not None]
+        first = None if relaxation is None else self.model.fraction(relaxation)
+        n_open = max(outcome.n_open for outcome in found)
+        done = n_open > 0 and all(outcome.eliminated or not outcome.n_open for outcome in found)
+        return Outcome(max(bounds) if bounds else None, first, n_open, done)
+
+    def settled(self, case: Case, lam: Floats, target: int | None) -> tuple[DualCheck, Any]:
+        """The states left of a case and their bound, None if there are none: by the parent's messages, then its own."""
+        check = DualCheck(self.model.with_messages(case.lam), target, left=case.left)
+        bound = check.settle()
+        if bound is not None and lam is not case.lam:
+            check = DualCheck(self.model.with_messages(lam), target, left=check.left)
+            mine = check.settle()
+            bound = None if mine is None else min(bound, mine)
+        return check, bound if bound is None or case.above is None else min(bound, case.above)
+
+    def _settled(self, target: int | None, worth: Fraction | None) -> Fraction | None:
+        """The bound on everything dropped."""
+        if self.exact or target is None or worth is None:
+            return worth
+        return max(worth, self.model.rounded_down(self.model.fraction(target)))
+
+    def _restricted(self, left: Bools, child: int) -> Bools:
+        """The states left of a node, without those of its variable that are not in a case."""
+        i = self.tree.variable[self.tree.parent[child]]
+        begin, end = self.graph.var_ptr[i], self.graph.var_ptr[i + 1]
+        kept = left.copy()
+        kept[begin:end] = False
+        states = begin + self.tree.states_of(child)
+        kept[states] = left[states]
+        return kept
+
+    def leaf(self, node: int, check: DualCheck, bound: Any, point: tuple[Floats, Fraction | None]) -> Outcome:
+        """The bound of a leaf that stays open: by elimination, and in fractions if necessary."""
+        lam, worth = point
+        order, n_open = self.tree.order_of(node), int(np.count_nonzero(check.n_left() > 1))
+        rest = eliminated(check.model, check.left, order, QUICK * self.max_entries)
+        bound = bound if rest is None else min(bound, rest)
+        if bound <= self.model.least // 2 or (check.target is not None and bound <= check.target):
+            return Outcome(None, None, n_open, rest is not None)
+        rounded = self.model.rounded_down(self.model.fraction(bound))
+        near = check.target is not None and bound <= check.target + NEAR * self.model.slack
+        if not self.exact or not near:
+            return Outcome(rounded, None, n_open, rest is not None)
+        if self.whole is None:
+            self.whole = WholeModel.build(self.graph, self.certificate, True)
+        whole = DualCheck(self.whole.with_messages(lam), self.whole.target(worth), left=check.left)
+        proven = whole.run(order, self.max_entries).bound
+        return Outcome(None if proven is None else min(proven, rounded), None, n_open, rest is not None)
+
+
+# -- The bound of a dual point, in integer arithmetic -----------------------------------------------------------------
+# For any messages lam and any multipliers w >= 0 of valid inequalities, the value of a labelling x is at most
+#
+#     constant + offset + sum_i (theta_i - sum_a lam_ia)(x_i) + sum_a (theta_a + sum_i lam_ia + cut_a)(x_a),
+#
+# where `cut` and `offset` are those inequalities times their multipliers. The largest entry of every term gives the
+# bound of all labellings; the largest entry with a state of a variable, that of all labellings with this state.
+# States for which that is at most the value of the solution are dropped. What is left is smaller and has a better
+# bound, or is maximised exactly, variable by variable, in the order that the certificate gives.
+
+
+class Outcome(NamedTuple):
+    """The bound that a dual point proves: see `Verification`."""
+
+    bound: Fraction | None
+    relaxation: Fraction | None
+    n_open: int
+    eliminated: bool
+
+
+class DualCheck:
+    """The dual point on the remaining states.
+
+    Attributes
+    ----------
+    target
+        Labellings up to this value need not be considered; None if there is no feasible one.
+    left : (n_states,)
+        The remaining states.
+    belief : (n_states,)
+        The unary potentials without the messages.
+    reach : (n_states,)
+        Upper bound on the labellings with each state, after `drop`.
+    first
+        The bound before any state was dropped.
+    stop
+        Called between rounds; true to stop with what is known.
+    """
+
+    def __init__(
+        self, model: WholeModel, target: Any, stop: Callable[[], bool] = lambda: False, left: Bools | None = None
+    ) -> None:
+        self.model, self.target, self.stop = model, target, stop
+        self.first: Any = None
+        self.left: Bools = model.allowed.copy() if left is None else left & model.allowed
+        self.reach: Whole = np.zeros(0)
+        self.ptr = model.graph.var_ptr.astype(np.int64)
+        self.belief = model.theta_v.copy()
+        for group in model.groups:
+            for k in range(len(group.shape)):
+                np.subtract.at(self.belief, group.states[k], model.lam[group.edges[k]])
+        self.tables = [_reparametrised(model, group) for group in model.groups]
+
+    def run(self, order: Ints, max_entries: int) -> Outcome:
+        """Drop states until no more can be dropped, then maximise over the rest if possible."""
+        bound = self.settle()
+        if bound is None:  # no labelling exceeds the target
+            return self.outcome(self.target, 0, False)
+        rest = eliminated(self.model, self.left, order, max_entries)
+        bound = bound if rest is None else rest
+        bound = bound if self.target is None else max(bound, self.target)
+        return self.outcome(bound, int(np.count_nonzero(self.n_left() > 1)), rest is not None)
+
+    def settle(self) -> Any:
+        """Drop states until no more can be dropped; return the bound of the rest, None if nothing remains."""
+        bound = self.drop()
+        self.first = bound if self.first is None else self.first
+        while bound is not None and not self.stop():
+            n_left = np.count_nonzero(self.left)
+            bound = self.drop()
+            if np.count_nonzero(self.left) == n_left:
+                break
+        return bound
+
+    def outcome(self, bound: Any, n_open: int, done: bool) -> Outcome:
+        """The bound in fractions; None for -inf."""
+        fraction, first = self.model.fraction, self.first
+        relaxation = None if first is None else fraction(first)
+        if bound is None or bound <= self.model.least // 2:
+            return Outcome(None, relaxation, n_open, done)
+        bound = bound if first is None else min(bound, first)
+        return Outcome(self.model.rounded_down(fraction(bound)), relaxation, n_open, done)
+
+    def drop(self) -> Any:
+        """The bound of the remaining states, None if a variable has none; drop those that do not reach the target."""
+        model, least, ptr = self.model, self.model.least, self.ptr
+        belief = np.where(self.left, self.belief, least)
+        bound, out = model.constant + model.offset, ~self.left
+        if len(ptr) > 1:
+            top = np.maximum.reduceat(belief, ptr[:-1])
+            if top.min() <= least // 2:
+                return None
+            bound += int(top.sum())
+            loss = np.repeat(top, np.diff(ptr)) - belief
+        for group, table in zip(model.groups, self.tables, strict=True):
+            entries = np.where(self.possible(group), table, least)
+            top = entries.max(axis=1)
+            if top.min() <= least // 2:
+                return None
+            bound += int(top.sum())
+            self.add_losses(group, entries, top, (loss, out))
+        if len(ptr) == 1:
+            return bound
+        self.reach = reach = np.where(out, least, bound - loss)
+        # Every labelling has one of the states of each variable.
+        bound = min(bound, int(np.maximum.reduceat(reach, ptr[:-1]).min()))
+        if bound <= least // 2:
+            return None
+        self.left = ~out if self.target is None else ~out & (reach > self.target).astype(bool)
+        return bound
+
+    def n_left(self) -> Ints:
+        """Number of remaining states of every variable."""
+        left = self.left.astype(np.int64)
+        return np.add.reduceat(left, self.ptr[:-1]) if len(self.ptr) > 1 else left
+
+    def possible(self, group: FactorGroup) -> Bools:
+        """Which configurations are allowed and consist of remaining states: (n, n_configs)."""
+        cube = group.allowed.reshape(-1, *group.shape)
+        for k in range(len(group.shape)):
+            cube = cube & group.spread(self.left[group.states[k]], k)
+        return cube.reshape(group.allowed.shape)
+
+    def add_losses(self, group: FactorGroup, entries: Whole, top: Whole, sums: tuple[Whole, Bools]) -> None:
+        """Add the losses of the factors for each state of their variables; mark states without any entry."""
+        loss, out = sums
+        cube = entries.reshape(len(top), *group.shape)
+        for k in range(len(group.shape)):
+            best = cube.max(axis=tuple(j + 1 for j in range(len(group.shape)) if j != k))
+            states = group.states[k]
+            none = (best <= self.model.least // 2).astype(bool)
+            out[states[none]] = True
+            np.add.at(loss, states, np.where(none, 0, top[:, None] - best))
+
+
+def _reparametrised(model: WholeModel, group: FactorGroup) -> Whole:
+    """The tables with the messages and the cycles: (n, n_configs)."""
+    cube = group.tables.reshape(-1, *group.shape)
+    for k in range(len(group.shape)):
+        cube = cube + group.spread(model.lam[group.edges[k]], k)
+    table = cube.reshape(group.tables.shape)
+    if group.shape == (2, 2):
+        table = table + model.cut[group.factors][:, None] * np.array([0, 1, 1, 0], dtype=model.cut.dtype)
+    return table

@@ -6,13 +6,18 @@ by round-off: a bound on the one is a bound on the other.
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from mapmrf.arrays import Floats, Ints
-from mapmrf.certificates.invalid import InvalidCertificate
+from mapmrf.arrays import Bools, Floats, Ints, offsets
+from mapmrf.certificates.certificate import Certificate, InvalidCertificate
 from mapmrf.model.graph import FactorGraph
 
 MOST_TABLE = 1 << 20
@@ -148,3 +153,461 @@ def _times_up(weight: float, table: Floats) -> Floats:
     product = weight * np.where(np.isfinite(table), table, 0.0)
     above = np.where((product == 0) & ((weight == 0) | (table == 0)), 0.0, np.nextafter(product, np.inf))
     return np.where(np.isfinite(table), above, -np.inf)
+
+
+# -- Exact maximisation over the remaining states, variable by variable -----------------------------------------------
+
+
+class OpenTable(NamedTuple):
+    """A table over some open variables, with an axis for each."""
+
+    variables: tuple[int, ...]
+    entries: Whole
+
+
+class LeftStates(NamedTuple):
+    """The remaining states.
+
+    Attributes
+    ----------
+    is_open : (n_vars,)
+        Whether a variable has several.
+    closed : (n_vars,)
+        The first state of each variable, which is the only one if it is not open.
+    states
+        All states of the open variables.
+    """
+
+    is_open: Bools
+    closed: Ints
+    states: Mapping[int, Ints]
+
+    @classmethod
+    def build(cls, ptr: Ints, left: Bools) -> LeftStates | None:
+        """The states of all variables; None if one has none."""
+        n_left = np.add.reduceat(left.astype(np.int64), ptr[:-1]) if len(ptr) > 1 else np.zeros(0, dtype=np.int64)
+        if not n_left.all():
+            return None
+        states = np.flatnonzero(left) - np.repeat(ptr[:-1], n_left)
+        at = np.cumsum(n_left) - n_left
+        some = np.flatnonzero(n_left > 1)
+        parts = {i: states[at[i] : at[i] + n_left[i]] for i in some.tolist()}
+        return cls(n_left > 1, states[at], parts)
+
+
+def eliminated(model: WholeModel, left: Bools, order: Ints, max_entries: int) -> Any:
+    """The largest value of all labellings by the states `left`, `model.least` if there is none.
+
+    None if `order` lacks a variable with several states, or the tables would have more entries than `max_entries`.
+    """
+    ptr = model.graph.var_ptr.astype(np.int64)
+    known = LeftStates.build(ptr, left)
+    if known is None:
+        return model.least
+    turns = [i for i in order.tolist() if i in known.states]
+    if len(turns) < len(known.states):
+        return None
+    place = {i: turn for turn, i in enumerate(turns)}
+    tables: dict[tuple[int, ...], Whole] = {(i,): model.theta_v[ptr[i] + known.states[i]] for i in turns}
+    total = model.constant + sum(model.theta_v[(ptr[:-1] + known.closed)[~known.is_open]].tolist())
+    for group in model.groups:
+        total, some = _restricted(model, group, known, total)
+        for table in some:
+            _add(tables, table, place, model.least)
+    return _maximised([OpenTable(*item) for item in tables.items()], turns, model.least, max_entries, total)
+
+
+def _add(tables: dict[tuple[int, ...], Whole], table: OpenTable, place: dict[int, int], least: Any) -> None:
+    """Add a table to that of the same variables, with axes in the order of elimination."""
+    variables, entries = table
+    if len(variables) > 1:
+        axes = sorted(range(len(variables)), key=lambda k: place[variables[k]])
+        variables, entries = tuple(variables[k] for k in axes), entries.transpose(axes)
+    have = tables.get(variables)
+    tables[variables] = entries if have is None else np.maximum(have + entries, least)
+
+
+def _restricted(model: WholeModel, group: FactorGroup, known: LeftStates, total: Any) -> tuple[Any, list[OpenTable]]:
+    """The total with the entries of factors whose variables are all closed, and the tables of the others."""
+    is_open, closed = known.is_open[group.scope], known.closed[group.scope]
+    entries = np.where(group.allowed, group.tables, model.least)
+    touched = np.any(is_open, axis=1)
+    at = np.ravel_multi_index(tuple(closed.T), group.shape)
+    for number in entries[np.arange(len(at)), at][~touched].tolist():
+        total = max(total + number, model.least)
+    found: list[OpenTable] = []
+    rows = np.flatnonzero(touched)
+    scopes, states, cubes = group.scope[rows].tolist(), closed[rows].tolist(), entries.reshape(-1, *group.shape)
+    for a, scope, fixed in zip(rows.tolist(), scopes, states, strict=True):
+        cube = cubes[a]
+        some: list[int] = []
+        for i, state in zip(scope, fixed, strict=True):
+            mine = known.states.get(i)
+            axis = len(some)
+            if mine is None:
+                cube = cube.take(state, axis)
+                continue
+            cube = cube if len(mine) == cube.shape[axis] else cube.take(mine, axis)
+            some.append(i)
+        found.append(OpenTable(tuple(some), cube))
+    return total, found
+
+
+def _maximised(tables: list[OpenTable], turns: list[int], least: Any, max_entries: int, total: Any) -> Any:
+    """Maximise out one variable after another; None if that needs too many entries."""
+    buckets: dict[int, list[OpenTable]] = {i: [] for i in turns}
+    place = {i: turn for turn, i in enumerate(turns)}
+    for table in tables:
+        buckets[table.variables[0]].append(table)
+    for i in turns:
+        size = {j: n for table in buckets[i] for j, n in zip(table.variables, table.entries.shape, strict=True)}
+        variables = sorted(size, key=place.__getitem__)
+        max_entries -= math.prod(size.values())
+        if max_entries < 0:
+            return None
+        joint = np.zeros([size[j] for j in variables], dtype=tables[0].entries.dtype)
+        for table in buckets.pop(i):
+            # Axes are in the order of elimination, so that only axes of other variables have to be inserted.
+            shape = [size[j] if j in table.variables else 1 for j in variables]
+            joint = np.maximum(joint + table.entries.reshape(shape), least)
+        rest, best = tuple(variables[1:]), joint.max(axis=0)
+        if rest:
+            buckets[rest[0]].append(OpenTable(rest, best))
+        else:
+            total = max(total + int(best), least)
+    return total
+
+
+# -- The model in integers: exact multiples of a power of 2, or rounded up to one for speed ---------------------------
+
+
+Whole = NDArray[Any]
+"""Python's integers of any size, or 64-bit ones."""
+
+BITS = 58
+"""Bits of the largest sum of 64-bit numbers."""
+
+MOST_SHIFT = 30
+"""Bits behind the point of numbers of which all potentials may be multiples."""
+
+
+@dataclass(frozen=True, eq=False)
+class FactorGroup:
+    """The factors of one shape.
+
+    Attributes
+    ----------
+    factors : (n,)
+        Their indices in the model.
+    shape
+        States of their variables.
+    scope : (n, arity)
+        Their variables.
+    states, edges : (n, shape[k]) for each k
+        The states of their k-th variables among all states, and among all edges' states.
+    tables : (n, n_configs)
+        Their potentials; 0 where forbidden.
+    allowed : (n, n_configs)
+        Whether the potentials are finite.
+    """
+
+    factors: Ints
+    shape: tuple[int, ...]
+    scope: Ints
+    states: tuple[Ints, ...]
+    edges: tuple[Ints, ...]
+    tables: Whole
+    allowed: Bools
+
+    def spread(self, numbers: Any, k: int) -> Any:
+        """Numbers by the states of the k-th variables, to be combined with all configurations: (n, *shape)."""
+        return numbers.reshape(len(numbers), *(size if j == k else 1 for j, size in enumerate(self.shape)))
+
+
+@dataclass(frozen=True, eq=False)
+class WholeModel:
+    """A model and a dual point, as multiples of ``2 ** -shift``.
+
+    Attributes
+    ----------
+    theta_v, allowed : (n_states,)
+        Unary potentials, 0 where forbidden, and whether they are finite.
+    groups
+        The factors, by shape.
+    lam, cut, offset
+        The messages; the amounts that the cycles add to each factor if its labels differ, (n_factors,), and to all
+        labellings.
+    least
+        Substitute for -inf: any sum with it is below all others.
+    slack
+        Largest possible excess of sums over the exact ones; 0 if numbers are exact.
+    grain
+        A number of which all values are multiples, 0 if none is known: see `grain`.
+    """
+
+    graph: FactorGraph
+    shift: int
+    constant: Any
+    theta_v: Whole
+    allowed: Bools
+    groups: tuple[FactorGroup, ...]
+    lam: Whole
+    cut: Whole
+    offset: Any
+    least: Any
+    slack: int
+    grain: Fraction
+
+    def fraction(self, number: Any) -> Fraction:
+        """The number represented by a multiple."""
+        return Fraction(int(number)) / Fraction(2) ** self.shift
+
+    def goal(self, worth: Fraction) -> int:
+        """The largest multiple such that labellings with a bound up to it are worth no more than `worth`."""
+        scale = Fraction(2) ** self.shift
+        worth = self.rounded_down(worth)
+        return math.ceil((worth + self.grain) * scale) - 1 if self.grain else math.floor(worth * scale)
+
+    def target(self, worth: Fraction | None, labels: Ints | None = None) -> int | None:
+        """The bound up to which labellings need not be considered, given the value of `labels`; None for -inf.
+
+        Where numbers are rounded, that includes the bound that is proven for the labelling itself.
+        """
+        if worth is None:
+            return None
+        goal = self.goal(worth)
+        return goal if labels is None or not self.slack else max(goal, int(self.value(labels)) + self.slack)
+
+    def rounded_down(self, bound: Fraction) -> Fraction:
+        """The largest possible value up to a bound: integer potentials have integer sums."""
+        return bound // self.grain * self.grain if self.grain else bound
+
+    def with_messages(self, lam: Floats) -> WholeModel:
+        """The model with other messages."""
+        scale = _Scale(self.slack == 0, self.shift, 0, self.least)
+        return dataclasses.replace(self, lam=scale.near(lam))
+
+    @classmethod
+    def build(cls, graph: FactorGraph, certificate: Certificate, exact: bool) -> WholeModel:
+        """Convert all numbers exactly, or round potentials up and the dual point to nearest.
+
+        Any dual point proves a bound as long as the messages that a factor takes are those that its variables give.
+        """
+        lam = certificate.lam if len(certificate.lam) else np.zeros(int(graph.card[graph.scope].sum()))
+        scale = _Scale.exact(graph, certificate) if exact else _Scale.rounded(graph, certificate)
+        allowed = np.isfinite(graph.theta_v)
+        groups = tuple(_group(graph, scale, shape, factors) for shape, factors in _shapes(graph).items())
+        weight = scale.near(certificate.cycles.weight)
+        cut, offset = _cycle_terms(graph, certificate, weight)
+        return cls(
+            graph=graph,
+            shift=scale.shift,
+            constant=scale.up(np.array([graph.constant]))[0],
+            theta_v=scale.up(np.where(allowed, graph.theta_v, 0.0)),
+            allowed=allowed,
+            groups=groups,
+            lam=scale.near(lam),
+            cut=cut,
+            offset=offset,
+            least=scale.least,
+            slack=0 if exact else 2 * _n_terms(graph, certificate),
+            grain=grain(graph),
+        )
+
+    def value(self, labels: Ints) -> Any:
+        """The value of a feasible labelling."""
+        graph = self.graph
+        total = self.constant + sum(self.theta_v[graph.var_ptr[:-1] + labels].tolist())
+        for group in self.groups:
+            places = np.ravel_multi_index(tuple(labels[group.scope].T), group.shape)
+            total += sum(group.tables[np.arange(len(group.factors)), places].tolist())
+        return total
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """Conversion of numbers to multiples of ``2 ** -shift``; `weight_shift` is the share of weights in it."""
+
+    exact_numbers: bool
+    shift: int
+    weight_shift: int
+    least: Any
+
+    @classmethod
+    def exact(cls, graph: FactorGraph, certificate: Certificate) -> _Scale:
+        """The shift at which all numbers, and all products of weights and potentials, are whole."""
+        weights = np.ones(1) if graph.weight is None else graph.weight
+        weight_shift = _shift_of(weights)
+        others = [graph.theta_v, graph.theta_t, certificate.lam, certificate.cycles.weight, np.array([graph.constant])]
+        others.append(certificate.tree.lam)
+        shift = weight_shift + max(map(_shift_of, others))
+        return cls(True, shift, weight_shift, -(2 ** (shift + math.ceil(_log_size(graph, certificate)) + 8)))
+
+    @classmethod
+    def rounded(cls, graph: FactorGraph, certificate: Certificate) -> _Scale:
+        """The shift at which all sums fit into 64 bits."""
+        return cls(False, BITS - math.ceil(_log_size(graph, certificate)), 0, -(2**61))
+
+    def up(self, values: Floats, shift: int | None = None) -> Whole:
+        """Multiples that are not below the values."""
+        shift = self.shift if shift is None else shift
+        return _whole(values, shift) if self.exact_numbers else np.ceil(np.ldexp(values, shift)).astype(np.int64)
+
+    def near(self, values: Floats) -> Whole:
+        """Multiples near the values."""
+        return _whole(values, self.shift) if self.exact_numbers else np.rint(np.ldexp(values, self.shift)).astype(int)
+
+    def products(self, weights: Floats, values: Floats) -> Whole:
+        """Multiples that are not below the products of weights (n,) and values (n, m)."""
+        if not self.exact_numbers:
+            above = np.nextafter(weights[:, None] * values, np.inf)
+            return self.up(np.where((weights[:, None] == 0) | (values == 0), 0.0, above))
+        return _whole(weights, self.weight_shift)[:, None] * _whole(values, self.shift - self.weight_shift)
+
+
+def exact_value(graph: FactorGraph, labels: Ints) -> Fraction | None:
+    """The exact value of a labelling; None if it is -inf."""
+    scope_ptr, card, states = graph.scope_ptr.tolist(), graph.card.tolist(), labels.tolist()
+    scope = graph.scope.tolist()
+    places = graph.table_ptr[graph.table_of].astype(np.int64)
+    for a in range(graph.n_factors):
+        place = 0
+        for i in scope[scope_ptr[a] : scope_ptr[a + 1]]:
+            place = place * card[i] + states[i]
+        places[a] += place
+    tables, unary = graph.theta_t[places], np.append(graph.theta_v[graph.var_ptr[:-1] + labels], graph.constant)
+    if not (np.isfinite(tables).all() and np.isfinite(unary).all()):
+        return None
+    weight = np.ones(graph.n_factors) if graph.weight is None else graph.weight
+    shift_w, shift = _shift_of(weight), max(_shift_of(tables), _shift_of(unary))
+    total = sum((_whole(weight, shift_w) * _whole(tables, shift)).tolist())
+    return Fraction(total + (sum(_whole(unary, shift).tolist()) << shift_w), 2 ** (shift + shift_w))
+
+
+def _shift_of(values: Floats) -> int:
+    """The smallest shift, 0 or more, at which finite values are whole."""
+    some = np.unique(values[np.isfinite(values) & (values != 0)])
+    mantissa, exponent = np.frexp(some)
+    bits = np.ldexp(mantissa, 53).astype(np.int64)
+    low = np.log2((bits & -bits).astype(np.float64)).astype(np.int64)  # zeros at the end
+    return max(0, int((53 - exponent - low).max(initial=0)))
+
+
+def _whole(values: Floats, shift: int) -> Whole:
+    """Values times ``2 ** shift`` as Python integers, which they must be."""
+    mantissa, exponent = np.frexp(values)
+    bits = np.ldexp(mantissa, 53).astype(np.int64)
+    power = exponent.astype(np.int64) - 53 + shift
+    # Only zeros are shifted out; if everything is small, 64 bits are enough.
+    bits = bits >> np.minimum(np.maximum(-power, 0), 63)
+    return np.asarray(bits.astype(object) << np.maximum(power, 0).astype(object))
+
+
+def _log_size(graph: FactorGraph, certificate: Certificate) -> float:
+    """Base-2 logarithm of a bound on every sum over the model and the dual point, at least 0."""
+    weight = 1.0 if graph.weight is None else np.abs(graph.weight)
+    with np.errstate(over="ignore"):
+        total = abs(graph.constant) + _sizes(graph.theta_v, graph.var_ptr).sum() + 2 * _messages_size(certificate)
+        total += (_sizes(graph.theta_t, graph.table_ptr)[graph.table_of] * weight).sum()
+        total += 2 * (certificate.cycles.weight * np.diff(certificate.cycles.ptr)).sum()
+    if np.isfinite(total):
+        return max(0.0, math.log2(total + 1)) + 2
+    return 1024.0 + 1024.0 + math.log2(_n_terms(graph, certificate))  # products of the largest floats
+
+
+def _messages_size(certificate: Certificate) -> float:
+    """The sum of the magnitudes of all messages; in a tree, a bound for all its nodes."""
+    size, tree = np.abs(certificate.lam), certificate.tree
+    if tree.n == 0:
+        return float(size.sum())
+    largest = np.zeros(max(len(size), int(tree.lam_at.max(initial=-1)) + 1))
+    largest[: len(size)] = size
+    np.maximum.at(largest, tree.lam_at, np.abs(tree.lam))
+    # With room, so that a few more messages do not change the scale.
+    return max(4 * float(size.sum()), float(largest.sum()))
+
+
+def grain(graph: FactorGraph) -> Fraction:
+    """A number of which all finite potentials are multiples, such as 1 for integers; 0 if none is found in 64 bits.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> grain(mapmrf.FactorGraph.from_tables([2, 2], [(0, 1)], [[0.0, 1.5, 4.5, 3.0]]))
+    Fraction(3, 2)
+    """
+    weight = np.ones(1) if graph.weight is None else graph.weight
+    unary = np.append(graph.theta_v, graph.constant)
+    shift_w, shift = _shift_of(weight), max(_shift_of(unary), _shift_of(graph.theta_t))
+    if shift_w > MOST_SHIFT or shift > MOST_SHIFT:
+        return Fraction(0)
+    parts = [np.where(np.isfinite(some), some, 0.0) for some in (weight, unary, graph.theta_t)]
+    if max(float(np.abs(some).max(initial=0.0)) for some in parts) >= 2.0 ** (62 - MOST_SHIFT):
+        return Fraction(0)
+    weights, unaries, tables = (
+        np.ldexp(some, by).astype(np.int64) for some, by in zip(parts, (shift_w, shift, shift), strict=True)
+    )
+    of_table = np.gcd.reduceat(tables, graph.table_ptr[:-1]) if len(tables) else np.zeros(0, dtype=np.int64)
+    used = np.broadcast_to(weights, graph.n_factors).tolist()
+    shared = math.gcd(*(w * t for w, t in set(zip(used, of_table[graph.table_of].tolist(), strict=True))))
+    shared = math.gcd(shared, int(np.gcd.reduce(unaries)) << shift_w)
+    return Fraction(shared, 2 ** (shift + shift_w))
+
+
+def _sizes(values: Floats, ptr: Ints) -> Floats:
+    """The largest magnitude of the finite values in every block."""
+    size = np.where(np.isfinite(values), np.abs(values), 0.0)
+    return np.maximum.reduceat(size, ptr[:-1]) if len(ptr) > 1 else np.zeros(0)
+
+
+def _n_terms(graph: FactorGraph, certificate: Certificate) -> int:
+    """Upper bound on the terms of the longest sum."""
+    return 1 + graph.n_vars + graph.n_factors + 2 * len(graph.scope) + 2 * len(certificate.cycles.factor)
+
+
+def _shapes(graph: FactorGraph) -> dict[tuple[int, ...], Ints]:
+    """The factors of every shape."""
+    found: dict[tuple[int, ...], list[int]] = {}
+    card = graph.card[graph.scope].tolist()
+    ptr = graph.scope_ptr.tolist()
+    for a in range(graph.n_factors):
+        found.setdefault(tuple(card[ptr[a] : ptr[a + 1]]), []).append(a)
+    return {shape: np.array(factors, dtype=np.int64) for shape, factors in found.items()}
+
+
+def _group(graph: FactorGraph, scale: _Scale, shape: tuple[int, ...], factors: Ints) -> FactorGroup:
+    """The factors of one shape, with their tables."""
+    edges = graph.scope_ptr[factors].astype(np.int64)[:, None] + np.arange(len(shape))
+    scope = graph.scope[edges].astype(np.int64)
+    places = graph.table_ptr[graph.table_of[factors]].astype(np.int64)[:, None] + np.arange(math.prod(shape))
+    tables = graph.theta_t[places]
+    allowed = np.isfinite(tables)
+    finite = np.where(allowed, tables, 0.0)
+    weight = None if graph.weight is None else graph.weight[factors]
+    edge_ptr = offsets(graph.card[graph.scope]).astype(np.int64)
+    return FactorGroup(
+        factors=factors,
+        shape=shape,
+        scope=scope,
+        states=_blocks(graph.var_ptr[scope].astype(np.int64), shape),
+        edges=_blocks(edge_ptr[edges], shape),
+        tables=scale.up(finite) if weight is None else scale.products(weight, finite),
+        allowed=allowed,
+    )
+
+
+def _blocks(at: Ints, shape: tuple[int, ...]) -> tuple[Ints, ...]:
+    """Positions of all states, from the offsets of each variable."""
+    return tuple(at[:, k][:, None] + np.arange(size) for k, size in enumerate(shape))
+
+
+def _cycle_terms(graph: FactorGraph, certificate: Certificate, weight: Whole) -> tuple[Whole, Any]:
+    """The amounts that the cycles add to each factor if its labels differ, and to every labelling."""
+    cycles = certificate.cycles
+    cut = np.zeros(graph.n_factors, dtype=weight.dtype)
+    sizes = np.diff(cycles.ptr)
+    each = np.repeat(weight, sizes)
+    np.add.at(cut, cycles.factor, np.where(cycles.odd == 1, -each, each))
+    owner = np.repeat(np.arange(cycles.n), sizes)
+    n_odd = np.bincount(owner, weights=cycles.odd, minlength=cycles.n).astype(np.int64)
+    return cut, sum((weight * (n_odd - 1)).tolist())

@@ -22,7 +22,7 @@ def compile_command(native: bool, jobs: int | None, status: bool) -> None:
     An installed package contains machine code for any common CPU, so this is not needed. `--native` compiles for all
     features of this machine.
     """
-    from mapmrf.compilation.origins import mark_native
+    from mapmrf.compilation.store import mark_native
 
     if not status:
         began = time.perf_counter()
@@ -39,7 +39,7 @@ def compile_command(native: bool, jobs: int | None, status: bool) -> None:
 
 def status_lines() -> list[str]:
     """List the possible sources of machine code in the order of search, and which is in use."""
-    from mapmrf.compilation.origins import origins
+    from mapmrf.compilation.store import origins
 
     used = {True: "used", False: "not used"}
     lines = [f"{used[origin.code is not None]:10}{origin.what}: {origin.reason}" for origin in origins()]

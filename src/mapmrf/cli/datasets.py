@@ -16,8 +16,7 @@ from mapmrf.run.interrupts import check, raising
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mapmrf.datasets.catalogue import Entry, ModelSet
-    from mapmrf.datasets.statistics import Statistics
+    from mapmrf.datasets.catalogue import Entry, ModelSet, Statistics
 
 NAMED = 3
 """Number of missing models listed by name; the others are counted."""
@@ -65,9 +64,8 @@ def _inventory(of: ModelSet, data: str | None, verify: bool) -> dict[str, Any]:
     """Return the catalogue's entry for a set, and which of its files are present."""
     import dataclasses
 
-    from mapmrf.datasets.catalogue import entries, locate
+    from mapmrf.datasets.catalogue import entries, locate, paper_statistics
     from mapmrf.datasets.catalogue import verify as right
-    from mapmrf.datasets.statistics import paper_statistics
 
     models: list[dict[str, Any]] = []
     for entry in entries(of.name):
@@ -83,7 +81,7 @@ def _inventory(of: ModelSet, data: str | None, verify: bool) -> dict[str, Any]:
 
 def _statistics(paths: Iterable[str]) -> Statistics | None:
     """The paper's statistics over some files; one that cannot be read is reported and left out."""
-    from mapmrf.datasets.statistics import mean_statistics, model_statistics
+    from mapmrf.datasets.catalogue import mean_statistics, model_statistics
     from mapmrf.errors import FormatError
     from mapmrf.formats import read
 
@@ -199,6 +197,6 @@ def _by_hand(of: ModelSet, missing: Sequence[Entry], folder: Path) -> None:
 def generate(which: str, number: int, scale: float, output: str) -> None:
     """Generate the look-alike NUMBER (from 1) of a SET."""
     check_outputs(output)
-    from mapmrf.datasets.lookalikes import lookalike
+    from mapmrf.datasets.generate import lookalike
 
     write_model(lookalike(which, number, scale=scale), output)

@@ -13,7 +13,7 @@ from mapmrf.errors import OptionError
 
 if TYPE_CHECKING:
     from mapmrf.distributed.ranks import Ranks
-    from mapmrf.distributed.report import PartedResult
+    from mapmrf.distributed.run import PartedResult
     from mapmrf.run.method import Method
 
 
@@ -83,7 +83,7 @@ def _solve(folder: str, ranks: Ranks, method: Method, limits: dict[str, Any], re
 
 def _read_initial(path: str, folder: str) -> Any:
     """Read labels by parts, or a solution file."""
-    from mapmrf.distributed.labels import join_labels
+    from mapmrf.distributed.evaluation import join_labels
     from mapmrf.distributed.parts import PartFolder
     from mapmrf.formats.solution import read_solution
 
@@ -101,7 +101,7 @@ def _print(result: PartedResult, request: PartsRequest) -> None:
 
 def _fail(ranks: Ranks, error: Exception) -> int:
     """Print one line that names the rank; an error that all ranks share is printed by the first one only."""
-    from mapmrf.distributed.errors import RankError, describe
+    from mapmrf.distributed.parts import RankError, describe
     from mapmrf.errors import MapMRFError
 
     shared = isinstance(error, RankError | MapMRFError | ImportError)

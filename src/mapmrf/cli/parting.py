@@ -49,7 +49,7 @@ def partition(model: str, folder: str, parts: int, cut: str, stream: bool, evide
 def join(folder: str, output: str) -> None:
     """Join the labels that `solve -o DIR/` wrote into one solution file."""
     check_outputs(output)
-    from mapmrf.distributed.labels import join_labels
+    from mapmrf.distributed.evaluation import join_labels
     from mapmrf.formats.solution import write_solution
 
     write_solution(output, join_labels(folder))

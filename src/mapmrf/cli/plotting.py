@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from mapmrf.arrays import Ints
     from mapmrf.model.graph import FactorGraph
-    from mapmrf.plots.curves import Over
+    from mapmrf.plots.display import Over
     from mapmrf.run.result import Result, TracePoint
 
 SUFFIXES: dict[str, dict[str, Any]] = {

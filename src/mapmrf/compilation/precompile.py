@@ -423,8 +423,8 @@ def _ask(graph: FactorGraph) -> None:
     import mapmrf
     from mapmrf.engines.reduction.dropping import StateDrops
     from mapmrf.model.problem import Problem
-    from mapmrf.questions.best.calls import SolveCalls
     from mapmrf.questions.best.ranked import rank_by_passes
+    from mapmrf.questions.best.solving import SolveCalls
 
     mapmrf.solve_best(graph, 3, "branch", memory=16.0)
     rank_by_passes(graph, 3, SolveCalls(mapmrf.Branch(), seed=0, threads=1))
@@ -474,8 +474,7 @@ def build_archive(path: Path, jobs: int) -> int:
     The process must not have imported numba yet, which reads the name of the target CPU on import.
     """
     from mapmrf.compilation.archive import write_archive
-    from mapmrf.compilation.origins import baseline, lacks
-    from mapmrf.compilation.store import user_store
+    from mapmrf.compilation.store import baseline, lacks, user_store
 
     base = baseline()
     if base is None:

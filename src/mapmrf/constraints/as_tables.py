@@ -8,15 +8,15 @@ two variables that must differ, become a table on these.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets, short
-from mapmrf.constraints.counters import Counter, counter_of, worth_of
-from mapmrf.constraints.flat import ConstraintKind
-from mapmrf.constraints.pairs import crowded_pairs, pair_table
+from mapmrf.constraints.flat import ConstraintKind, Constraints
 from mapmrf.errors import UnsupportedModel
 from mapmrf.model.builders import FactorLists, one_shape_each
 from mapmrf.model.graph import FactorGraph
@@ -295,3 +295,359 @@ def _check_awaited() -> None:
     from mapmrf.run.calls import check_awaited
 
     check_awaited()
+
+
+# -- Many LINEAR constraints on the same two variables, as one table on these -----------------------------------------
+
+
+FEW_ON_A_PAIR = 2
+"""Constraints on the same two variables that are always counted one by one."""
+
+
+def crowded_pairs(constraints: Constraints, card: Ints) -> dict[tuple[int, int], list[int]]:
+    """Pairs of variables with so many LINEAR constraints that one table takes less than counting each of them.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf import constraints
+    >>> graph = mapmrf.FactorGraph.from_tables([9, 9, 2], [], [])
+    >>> different = [constraints.at_most_one([(0, k), (1, k)], penalty=1.0) for k in range(9)]
+    >>> graph = graph.with_constraints([*different, constraints.at_most_one([(0, 1), (2, 1)])])
+    >>> crowded_pairs(graph.constraints, graph.card)
+    {(0, 1): [0, 1, 2, 3, 4, 5, 6, 7, 8]}
+    """
+    var, owner = constraints.var, constraints.owner
+    low = np.minimum.reduceat(var, constraints.ptr[:-1])
+    high = np.maximum.reduceat(var, constraints.ptr[:-1])
+    others = np.bincount(owner, (var != low[owner]) & (var != high[owner]), len(constraints))
+    linear = (constraints.kind == ConstraintKind.LINEAR) & (constraints.penalty > 0)
+    two = np.flatnonzero(linear & (others == 0) & (low < high))
+    found: dict[tuple[int, int], list[int]] = {}
+    for c, i, j in zip(two.tolist(), low[two].tolist(), high[two].tolist(), strict=True):
+        found.setdefault((i, j), []).append(c)
+    return {
+        (i, j): members
+        for (i, j), members in found.items()
+        if len(members) > max(FEW_ON_A_PAIR, int(card[i] * card[j]) // (2 * int(card[i] + card[j])))
+    }
+
+
+def pair_table(constraints: Constraints, members: list[int], pair: tuple[int, int], shape: tuple[int, int]) -> Floats:
+    """What some LINEAR constraints on two variables are worth, as a table.
+
+    Each is worth the same at all states of which it does not speak, so that it changes a few rows and columns only.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf import constraints
+    >>> graph = mapmrf.FactorGraph.from_tables([2, 2], [], [])
+    >>> graph = graph.with_constraints([constraints.at_most_one([0, 1], penalty=3.0), constraints.exactly_one([0, 1])])
+    >>> pair_table(graph.constraints, [0, 1], (0, 1), (2, 2)).tolist()
+    [[-inf, 0.0], [0.0, -inf]]
+    """
+    soft = [c for c in members if not constraints.hard[c]]
+    hard = [c for c in members if constraints.hard[c]]
+    table = _summed(constraints, soft, pair, shape, -constraints.penalty)
+    if hard:
+        n_broken = _summed(constraints, hard, pair, shape, np.ones(len(constraints)))
+        table[n_broken > 0.5] = -np.inf
+    return table
+
+
+def _summed(
+    constraints: Constraints, members: list[int], pair: tuple[int, int], shape: tuple[int, int], worth: Floats
+) -> Floats:
+    """The sum of what violations of some constraints are worth."""
+    from mapmrf.run.calls import check_awaited
+
+    table, base = np.zeros(shape), 0.0
+    for c in members:
+        check_awaited()
+        found = _violations(constraints, c, pair)
+        found.add(table, float(worth[c]))
+        base += float(worth[c]) * found.base
+    table += base
+    return table
+
+
+class _Violations(NamedTuple):
+    """Where a constraint on two variables is violated (1) or not (0).
+
+    At states that it does not name, at named ones of the first and of the second variable alone, and at named ones of
+    both.
+    """
+
+    rows: Ints
+    columns: Ints
+    base: float
+    by_row: Floats
+    by_column: Floats
+    both: Floats
+
+    def add(self, table: Floats, worth: float) -> None:
+        """Add what violations are worth to a table, less what one is worth at states that are not named."""
+        table[self.rows] += worth * (self.by_row - self.base)[:, None]
+        table[:, self.columns] += worth * (self.by_column - self.base)
+        crossing = self.both - self.by_row[:, None] - self.by_column + self.base
+        table[np.ix_(self.rows, self.columns)] += worth * crossing
+
+
+def _violations(constraints: Constraints, c: int, pair: tuple[int, int]) -> _Violations:
+    mine = constraints.span(c)
+    var, state, weight = constraints.var[mine], constraints.state[mine], constraints.weight[mine]
+    rows, columns = var == pair[0], var == pair[1]
+    least, most = float(constraints.least[c]), float(constraints.most[c])
+
+    def violated(sums: Floats) -> Floats:
+        return ((sums < least) | (sums > most)).astype(np.float64)
+
+    a, b = weight[rows], weight[columns]
+    base = float(violated(np.zeros(1))[0])
+    return _Violations(state[rows], state[columns], base, violated(a), violated(b), violated(a[:, None] + b))
+
+
+# -- Constraints as counters: they read variables one after another and keep the necessary information ----------------
+
+
+MOST_COUNTS = 20_000
+"""Maximum number of distinct sums of a counter after a step."""
+
+MOST_MOVES = 1 << 26
+"""Moves of all steps together."""
+
+SAME = 1e-11
+"""Sums of real weights that differ by at most this, relative to all weights, are merged."""
+
+
+@dataclass(frozen=True, eq=False)
+class Counter:
+    """A finite automaton that reads labels and ends with their value.
+
+    Attributes
+    ----------
+    variables
+        The variable that each step reads.
+    moves
+        For each step the count after it, by the count before and the state of the variable: (counts, card). -1 if
+        no continuation is allowed. There is one count before the first step.
+    sizes
+        Number of counts after each step.
+    final : (counts,)
+        Value of each count after the last step: 0, or minus the penalty.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mapmrf.constraints import at_most_one
+    >>> from mapmrf.constraints.attaching import attach
+    >>> card = np.array([2, 2, 2])
+    >>> counter = counter_of(attach([at_most_one([0, 1, 2])], None, card), 0, card)
+    >>> [move.tolist() for move in counter.moves]
+    [[[0, 1]], [[0, 1], [1, -1]], [[0, 0], [0, -1]]]
+    """
+
+    variables: list[int]
+    moves: list[Ints]
+    sizes: list[int]
+    final: Floats
+
+    @cached_property
+    def first_step(self) -> int:
+        """The first step whose count is not a copy of the variable itself: 0 or 1."""
+        first = self.moves[0][0]
+        return int(len(self.moves) > 1 and np.unique(first[first >= 0]).size == len(first))
+
+    def through_first(self, step: int) -> Ints:
+        """The move of a step, with the state of the first variable in place of the count after it."""
+        return self.moves[step] if step == 0 or self.first_step == 0 else self.moves[step][self.moves[0][0]]
+
+    def read(self, labels: Ints) -> Ints:
+        """The count after each step; 0 where no continuation is allowed."""
+        counts = np.zeros(len(self.variables), dtype=np.int64)
+        count = 0
+        for step, (i, move) in enumerate(zip(self.variables, self.moves, strict=True)):
+            count = max(0, int(move[count, labels[i]]))
+            counts[step] = count
+        return counts
+
+
+def worth_of(counts: Ints, final: Floats) -> Floats:
+    """Values of counts at the end; -inf if a count is -1.
+
+    Examples
+    --------
+    >>> worth_of(np.array([1, -1, 0]), np.array([0.0, -2.0])).tolist()
+    [-2.0, -inf, 0.0]
+    """
+    return np.where(counts >= 0, final[np.maximum(counts, 0)], -np.inf)
+
+
+def counter_of(constraints: Constraints, c: int, card: Ints) -> Counter:
+    """The counter of a constraint."""
+    kind = constraints.kind[c]
+    if kind == ConstraintKind.ALL_DIFFERENT:
+        return _repetition_counter(constraints, c, card)
+    if kind == ConstraintKind.LINEAR:
+        return _sum_counter(constraints, c, card)
+    return _logic_counter(constraints, c, card)
+
+
+def why_too_wide(constraints: Constraints | None, card: Ints) -> str | None:
+    """Why constraints are too many for methods that keep a number for all states of all variables of each.
+
+    Examples
+    --------
+    >>> why_too_wide(None, np.array([2, 2])) is None
+    True
+    """
+    if constraints is None:
+        return None
+    links = np.unique(constraints.owner * len(card) + constraints.var)
+    total = int(card[links % len(card)].sum(dtype=np.int64))
+    if total <= MOST_MOVES:
+        return None
+    return (
+        f"the variables of its {len(constraints)} constraints have {total} states, counted for each of them, expected "
+        f"at most {MOST_MOVES}"
+    )
+
+
+def gains_of(constraints: Constraints, c: int, card: Ints) -> tuple[list[int], list[Floats]]:
+    """The variables of a LINEAR constraint, and what each of their states adds to the sum.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mapmrf.constraints import linear
+    >>> from mapmrf.constraints.attaching import attach
+    >>> card = np.array([2, 3])
+    >>> variables, gains = gains_of(attach([linear([(1, 2), 0], [4, 5], upper=6)], None, card), 0, card)
+    >>> variables, [gain.tolist() for gain in gains]
+    ([1, 0], [[0.0, 0.0, 4.0], [0.0, 5.0]])
+    """
+    mine = constraints.span(c)
+    gains: dict[int, Floats] = {}
+    each = (constraints.var[mine].tolist(), constraints.state[mine].tolist(), constraints.weight[mine].tolist())
+    for i, k, weight in zip(*each, strict=True):
+        gains.setdefault(i, np.zeros(card[i]))[k] += weight
+    return list(gains), list(gains.values())
+
+
+def _sum_counter(constraints: Constraints, c: int, card: Ints) -> Counter:
+    """Count sums; all that satisfy the constraint whatever follows are one count, as are all that violate it."""
+    variables, gains = gains_of(constraints, c, card)
+    low = np.cumsum([0.0, *(gain.min() for gain in gains[::-1])])[::-1]
+    high = np.cumsum([0.0, *(gain.max() for gain in gains[::-1])])[::-1]
+    least, most, hard = float(constraints.least[c]), float(constraints.most[c]), bool(constraints.hard[c])
+    tolerance = 0.0 if constraints.whole[c] else SAME * sum(float(np.abs(gain).max()) for gain in gains)
+    merge = _Merge(least, most, tolerance)
+    sums, moves, sizes, n_moves = np.zeros(1), [], [], 0
+    known: dict[tuple[bytes, bytes, float, float], tuple[Floats, Ints]] = {}  # long chains repeat their steps
+    for step, gain in enumerate(gains):
+        rest = merge.relevant(sums, gain, float(low[step + 1]), float(high[step + 1]))
+        key = (sums.tobytes(), gain.tobytes(), *rest)
+        if key not in known:
+            n_moves += len(sums) * len(gain)
+            _check_moves(constraints, c, n_moves)
+            known[key] = merge.distinct(merge.sums(sums[:, None] + gain, *rest), hard)
+        sums, move = known[key]
+        if len(sums) > MOST_COUNTS:
+            name = constraints.names[c]
+            raise UnsupportedModel(
+                f"constraint {c} ({name}): its sum has more than {MOST_COUNTS} values, too many for tables"
+            )
+        moves.append(move)
+        sizes.append(len(sums))
+    final = np.where(sums == merge.broken, -float(constraints.penalty[c]), 0.0)
+    return Counter(variables, moves, sizes, final)
+
+
+def _check_moves(constraints: Constraints, c: int, n_moves: int) -> None:
+    if n_moves > MOST_MOVES:
+        name = constraints.names[c]
+        raise UnsupportedModel(f"constraint {c} ({name}): more than {MOST_MOVES} ways to count, too many for tables")
+
+
+@dataclass(frozen=True)
+class _Merge:
+    """Sums that need not be distinguished: infinite ones mean constraints that hold (-inf) or fail (inf)."""
+
+    least: float
+    most: float
+    tolerance: float
+    broken = np.inf
+    kept = -np.inf
+
+    def relevant(self, sums: Floats, gain: Floats, low: float, high: float) -> tuple[float, float]:
+        """The remaining sum, clipped to the range that matters: beyond it, any sum can be satisfied or violated."""
+        limits = [limit for limit in (self.least, self.most) if np.isfinite(limit)]
+        finite = sums[np.isfinite(sums)]
+        if not limits or len(finite) == 0:
+            return min(low, 0.0), max(high, 0.0)
+        lowest, highest = float(finite[0] + gain.min()), float(finite[-1] + gain.max())  # sums are in order
+        return max(low, min(limits) - highest - 1.0), min(high, max(limits) - lowest + 1.0)
+
+    def sums(self, sums: Floats, low: float, high: float) -> Floats:
+        """The sums, with decided ones as infinite; the remaining sum is between `low` and `high`."""
+        fails = (sums + high < self.least) | (sums + low > self.most)
+        holds = (sums + low >= self.least) & (sums + high <= self.most)
+        decided = np.where(fails, self.broken, np.where(holds, self.kept, sums))
+        return np.where(np.isinf(sums), sums, decided)
+
+    def distinct(self, sums: Floats, hard: bool) -> tuple[Floats, Ints]:
+        """The distinct sums in order, and the index of each among them; -1 if it is not allowed."""
+        values, place = np.unique(sums, return_inverse=True)
+        if self.tolerance and len(values) > 1:
+            with np.errstate(invalid="ignore"):
+                new = np.concatenate([[True], ~(np.diff(values) <= self.tolerance)])
+            values, place = values[new], (np.cumsum(new) - 1)[place]
+        place = place.reshape(sums.shape).astype(np.int64)
+        if hard and len(values) > 1 and values[-1] == self.broken:
+            place = np.where(place == len(values) - 1, -1, place)
+            values = values[:-1]
+        elif hard and values[-1] == self.broken:
+            place = np.full_like(place, -1)
+        return values, place
+
+
+def _logic_counter(constraints: Constraints, c: int, card: Ints) -> Counter:
+    """XOR and OR: counts 0 to 3 are two bits, the parity or 'an input is 1', and 'the output is 1'."""
+    mine = constraints.span(c)
+    var, state = constraints.var[mine].tolist(), constraints.state[mine].tolist()
+    parity = constraints.kind[c] == ConstraintKind.XOR
+    effects: dict[int, Ints] = {}
+    for place, (i, k) in enumerate(zip(var, state, strict=True)):
+        effect = effects.setdefault(i, np.zeros(card[i], dtype=np.int64))
+        effect[k] |= 2 if not parity and place == len(var) - 1 else 1
+    join: Callable[[Ints, Ints], Ints] = np.bitwise_xor if parity else np.bitwise_or
+    good = np.array([0, 3]) if not parity else np.array([int(constraints.lower[c])])
+    moves: list[Ints] = []
+    counts, sizes = np.zeros(1, dtype=np.int64), []
+    for effect in effects.values():
+        after = join(counts[:, None], effect)
+        counts, move = np.unique(after, return_inverse=True)
+        moves.append(move.reshape(after.shape).astype(np.int64))
+        sizes.append(len(counts))
+    final = np.where(np.isin(counts, good), 0.0, -float(constraints.penalty[c]))
+    return Counter(list(effects), moves, sizes, final)
+
+
+def _repetition_counter(constraints: Constraints, c: int, card: Ints) -> Counter:
+    """ALL_DIFFERENT: for each state, whether it has occurred (1), and whether any has occurred twice (2)."""
+    scope = constraints.var[constraints.span(c)].tolist()
+    _check_moves(constraints, c, 3 * int((card[scope] ** 2).sum()))
+    steps = [(k, i) for k in range(int(card[scope].max())) for i in scope if card[i] > k]
+    variables, moves = [], []
+    n_before = 1
+    for step, (k, i) in enumerate(steps):
+        move = np.repeat(np.array([[0], [1], [2]]), card[i], axis=1)
+        if step and steps[step - 1][0] != k:
+            move[1] = 0
+        met = move[:2, k].copy()
+        move[:2, k] = met + 1
+        variables.append(i)
+        moves.append(move[:n_before])
+        n_before = 3
+    return Counter(variables, moves, [3] * len(steps), np.array([0.0, 0.0, -float(constraints.penalty[c])]))

@@ -9,8 +9,8 @@ from mapmrf.datasets.catalogue import sets as sets
 from mapmrf.datasets.catalogue import verify as verify
 from mapmrf.datasets.generate import PottsImage as PottsImage
 from mapmrf.datasets.generate import grid as grid
+from mapmrf.datasets.generate import lookalike as lookalike
+from mapmrf.datasets.generate import lookalike_name as lookalike_name
+from mapmrf.datasets.generate import n_lookalikes as n_lookalikes
 from mapmrf.datasets.generate import potts_image as potts_image
 from mapmrf.datasets.generate import random_graph as random_graph
-from mapmrf.datasets.lookalikes import lookalike as lookalike
-from mapmrf.datasets.lookalikes import lookalike_name as lookalike_name
-from mapmrf.datasets.lookalikes import n_lookalikes as n_lookalikes

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Ints
-from mapmrf.distributed.errors import together
-from mapmrf.distributed.parts import write_json
+from mapmrf.distributed.parts import together, write_json
 from mapmrf.distributed.ranks import Ranks
 from mapmrf.distributed.run import PartedRun
 from mapmrf.engines.admm.engine_state import engine_state, restore_engine, restore_run, run_state
 from mapmrf.errors import FormatError, OptionError
-from mapmrf.run.array_files import Array, ArrayFile, read_arrays, write_arrays
 from mapmrf.run.checkpoints import check_options, damaged, exact, from_exact
+from mapmrf.run.dual_state import Array, ArrayFile, read_arrays, write_arrays
 from mapmrf.run.method import Method
 from mapmrf.run.result import plain
 from mapmrf.run.trace import TracePoint, checked_numbers

@@ -8,23 +8,28 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from mapmrf.arrays import Ints, frozen, short
-from mapmrf.errors import FormatError
+from mapmrf.distributed.ranks import Ranks
+from mapmrf.errors import FormatError, MapMRFError
 from mapmrf.model.graph import FactorGraph
-from mapmrf.run.array_files import ArrayFile, checksum_of, read_arrays, write_arrays
 from mapmrf.run.atomic_files import whole_file
+from mapmrf.run.dual_state import ArrayFile, checksum_of, read_arrays, write_arrays
 
 MANIFEST = "parts.json"
+
 VERSION = 1
+
 GRAPH_ARRAYS = ("card", "theta_v", "scope_ptr", "scope", "table_of", "table_ptr", "theta_t")
+
 COUNTS = ("number", "n_parts", "n_own", "n_inside", "n_counted")
+
 LIST_ARRAYS = ("var", "state_at", "factor", "halo_part", "neighbours", "send_ptr", "send")
 
 
@@ -143,7 +148,7 @@ def read_part(path: str | os.PathLike[str]) -> Part:
     (1, 6, 9)
     """
     path = Path(path)
-    from mapmrf.distributed.part_checks import check_kinds, check_part
+    from mapmrf.distributed.parts import check_kinds, check_part
 
     _, figures, arrays = read_arrays(path, "part")
     try:
@@ -246,3 +251,115 @@ def is_parts(path: str | os.PathLike[str]) -> bool:
     False
     """
     return Path(path, MANIFEST).is_file()
+
+
+# -- Check the arrays of a part's file: kernels would read beyond the end of invalid ones -----------------------------
+
+
+CHUNK = 1 << 18
+"""Factors checked together: a part may be about as large as the memory."""
+
+
+def check_kinds(arrays: Mapping[str, Any]) -> None:
+    """Raise FormatError for an array that is missing, or not one-dimensional of the right type."""
+    for name in (*GRAPH_ARRAYS, *LIST_ARRAYS, *(["weight"] if "weight" in arrays else [])):
+        kind = "f" if name in ("theta_v", "theta_t", "weight") else "i"
+        found = arrays.get(name)
+        if found is None or found.ndim != 1 or found.dtype.kind != kind or (kind == "f" and found.dtype.itemsize != 8):
+            raise FormatError(f"damaged: no array {name!r} of the right kind")
+
+
+def check_part(part: Part) -> None:
+    """Raise FormatError unless every index is valid."""
+    graph = part.graph
+    n_vars, n_factors, n_tables = graph.n_vars, graph.n_factors, graph.n_tables
+    _need(0 <= part.number < part.n_parts, "its number")
+    _need(0 <= part.n_own <= n_vars and 0 <= part.n_inside <= part.n_counted <= n_factors, "its counts")
+    _need(_within(graph.card, 1, 2**31) and int(graph.card.sum(dtype=np.int64)) == len(graph.theta_v), "card")
+    _need(_offsets(graph.scope_ptr, n_factors, len(graph.scope)), "scope_ptr")
+    _need(_within(graph.scope, 0, n_vars), "scope")
+    _need(_offsets(graph.table_ptr, n_tables, len(graph.theta_t)) and _within(graph.table_of, 0, n_tables), "table_of")
+    _need(all(_sizes_agree(part, begin) for begin in range(0, n_factors, CHUNK)), "the sizes of tables")
+    for name in ("theta_v", "theta_t", "weight"):
+        values = getattr(graph, name)
+        _need(values is None or len(values) == 0 or (values.max() < np.inf and not np.isnan(values.min())), name)
+    _need(graph.weight is None or len(graph.weight) == n_factors, "weight")
+    _need(len(part.var) == len(part.state_at) == n_vars and _within(part.var, 0, 2**62), "var")
+    _need(len(part.factor) == n_factors and _within(part.factor, 0, 2**62), "factor")
+    _need(len(part.halo_part) == n_vars - part.n_own and _within(part.halo_part, 0, part.n_parts), "halo_part")
+    _need(_within(part.neighbours, 0, part.n_parts) and bool(np.all(np.diff(part.neighbours) > 0)), "neighbours")
+    _need(_offsets(part.send_ptr, len(part.neighbours), len(part.send)), "send_ptr")
+    _need(_within(part.send, 0, part.n_own), "send")
+
+
+def _need(right: bool, what: str) -> None:
+    if not right:
+        raise FormatError(f"damaged: {what}: found invalid numbers")
+
+
+def _within(numbers: Ints, low: int, high: int) -> bool:
+    return len(numbers) == 0 or (int(numbers.min()) >= low and int(numbers.max()) < high)
+
+
+def _offsets(ptr: Ints, n_blocks: int, size: int) -> bool:
+    if len(ptr) != n_blocks + 1 or n_blocks < 0:
+        return False
+    return int(ptr[0]) == 0 and int(ptr[-1]) == size and bool(np.all(ptr[1:] >= ptr[:-1]))
+
+
+def _sizes_agree(part: Part, begin: int) -> bool:
+    """Return whether the tables of some factors have as many entries as the variables have configurations."""
+    graph = part.graph
+    ptr = graph.scope_ptr[begin : begin + CHUNK + 1].astype(np.int64)
+    if np.any(np.diff(ptr) < 2):
+        return False
+    table = graph.table_of[begin : begin + CHUNK]
+    card = graph.card[graph.scope[ptr[0] : ptr[-1]]].astype(np.float64)
+    with np.errstate(over="ignore"):
+        expected = np.multiply.reduceat(card, ptr[:-1] - ptr[0])
+    return bool(np.array_equal(expected, graph.table_ptr[table + 1].astype(np.float64) - graph.table_ptr[table]))
+
+
+# -- Errors of ranks: an error on one of them ends all, with one line that names the rank -----------------------------
+
+
+T = TypeVar("T")
+
+
+class RankError(MapMRFError):
+    """Something went wrong on one of the ranks; raised on all of them.
+
+    Examples
+    --------
+    >>> from mapmrf.distributed.parts import together
+    >>> from mapmrf.distributed.ranks import OneProcess
+    >>> def read():
+    ...     raise OSError(28, "No space left on device", "state.mrf")
+    >>> together(OneProcess(), read)
+    Traceback (most recent call last):
+        ...
+    mapmrf.distributed.parts.RankError: state.mrf: No space left on device
+    """
+
+
+def together(ranks: Ranks, action: Callable[[], T]) -> T:
+    """Call a function on every rank; if it fails on one, raise the same RankError on all."""
+    result: T
+    text = None
+    try:
+        result = action()
+    except (OSError, MemoryError, MapMRFError, ValueError) as error:
+        text = describe(error)
+    for rank, found in enumerate(ranks.allgather(text)):
+        if found is not None:
+            raise RankError(found if ranks.size == 1 else f"rank {rank}: {found}")
+    return result
+
+
+def describe(error: BaseException) -> str:
+    """Describe an error in one line."""
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, MemoryError):
+        return "not enough memory"
+    return " ".join(str(error).split()) or type(error).__name__

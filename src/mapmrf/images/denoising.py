@@ -9,10 +9,10 @@ from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Bools, Floats
 from mapmrf.errors import GraphError, OptionError
-from mapmrf.images.contrast import channels_last, finite_inside
-from mapmrf.images.data_terms import unary_from_differences, without_data
+from mapmrf.images.colours import unary_from_differences, without_data
 from mapmrf.images.grids import grid_model
 from mapmrf.images.lattice import Offset, checked_mask, checked_spacing, distance, neighbour_offsets, numbers
+from mapmrf.images.smoothness import channels_last, finite_inside
 from mapmrf.images.solving import GAP_TOLERANCE, TIME_LIMIT, LabelledImage, SolveOptions
 from mapmrf.run.method import Method
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mapmrf.images.contrast import channels_for, contrast_weights
 from mapmrf.images.grids import grid_model
 from mapmrf.images.lattice import Lattice, checked_mask
 from mapmrf.images.matching import unary_from_stereo
+from mapmrf.images.smoothness import channels_for, contrast_weights
 from mapmrf.images.solving import GAP_TOLERANCE, TIME_LIMIT, LabelledImage, SolveOptions
 from mapmrf.model.checks import as_ints
 from mapmrf.run.method import Method

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.errors import GraphError, OptionError
-from mapmrf.images.contrast import channels_last, finite_inside
+from mapmrf.images.smoothness import channels_last, finite_inside
 from mapmrf.model.checks import as_ints
 
 Matching = Literal["absolute", "census"]

@@ -7,12 +7,10 @@ from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.errors import GraphError, OptionError
-from mapmrf.images.assembly import checked_prices
-from mapmrf.images.colours import kmeans, unary_from_seeds
-from mapmrf.images.contrast import channels_for, channels_last, contrast_weights, finite_inside
-from mapmrf.images.data_terms import unary_from_differences
-from mapmrf.images.grids import grid_model, to_image
+from mapmrf.images.colours import kmeans, unary_from_differences, unary_from_seeds
+from mapmrf.images.grids import checked_prices, grid_model, to_image
 from mapmrf.images.lattice import Lattice, checked_mask
+from mapmrf.images.smoothness import channels_for, channels_last, contrast_weights, finite_inside
 from mapmrf.images.solving import GAP_TOLERANCE, TIME_LIMIT, LabelledImage, SolveOptions
 from mapmrf.model.checks import as_ints
 from mapmrf.model.graph import FactorGraph

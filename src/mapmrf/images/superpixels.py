@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mapmrf.arrays import Floats, Ints, short
 from mapmrf.errors import GraphError, OptionError
-from mapmrf.images.assembly import PairTerms, UnaryTerms, as_given, checked_prices
-from mapmrf.images.contrast import ContrastRule, channels_for, split_pairs
+from mapmrf.images.grids import PairTerms, UnaryTerms, as_given, checked_prices
 from mapmrf.images.lattice import (
     Lattice,
     checked_spacing,
@@ -22,7 +21,7 @@ from mapmrf.images.lattice import (
     pair_slices,
     pairs_at,
 )
-from mapmrf.images.smoothness import base_table
+from mapmrf.images.smoothness import ContrastRule, base_table, channels_for, split_pairs
 from mapmrf.model.checks import as_ints
 from mapmrf.model.graph import FactorGraph
 from mapmrf.run.result import Result

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.jit import bare
-from mapmrf.kernels.factor_tables import weight_of
+from mapmrf.kernels.max_marginals import weight_of
 
 LEGAL = -1
 

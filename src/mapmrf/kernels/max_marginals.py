@@ -175,3 +175,12 @@ def table_top(
     if arity == 2:
         return pair_top(theta_t, at, card_e[first], card_e[first + 1], weight, scratch.given)
     return max_marginals(theta_t, at, card_e, first, arity, weight, scratch)
+
+
+# -- Reading the potentials of factors: a weight times the entry of a table -------------------------------------------
+
+
+@inlined
+def weight_of(weight: Floats, a: int) -> float:
+    """Return the weight of a factor's table; `weight` is empty if all factors have weight 1."""
+    return weight[a] if len(weight) > 0 else 1.0

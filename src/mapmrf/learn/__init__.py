@@ -12,13 +12,13 @@ problems by `mapmrf.learn.inference` or any method.
 
 from __future__ import annotations
 
-from mapmrf.learn.examples import Example as Example
+from mapmrf.learn.features import Example as Example
 from mapmrf.learn.features import LinearModel as LinearModel
+from mapmrf.learn.frank_wolfe import StochasticDescent as StochasticDescent
 from mapmrf.learn.frank_wolfe import StructuredSVM as StructuredSVM
-from mapmrf.learn.hinge import Hinge as Hinge
-from mapmrf.learn.hinge import hinge_loss as hinge_loss
-from mapmrf.learn.likelihood import Likelihood as Likelihood
-from mapmrf.learn.likelihood import log_likelihood as log_likelihood
-from mapmrf.learn.stochastic import StochasticDescent as StochasticDescent
+from mapmrf.learn.training import Hinge as Hinge
+from mapmrf.learn.training import Likelihood as Likelihood
 from mapmrf.learn.training import Trained as Trained
 from mapmrf.learn.training import TrainingPoint as TrainingPoint
+from mapmrf.learn.training import hinge_loss as hinge_loss
+from mapmrf.learn.training import log_likelihood as log_likelihood

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from mapmrf.arrays import Floats
-from mapmrf.learn.features import LinearModel
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mapmrf.arrays import Floats, Ints
+from mapmrf.errors import OptionError
+from mapmrf.learn.features import Example, LinearModel
 from mapmrf.learn.inference import QUICK, Inference, infer
 from mapmrf.model.graph import FactorGraph
 from mapmrf.run import interrupts
-from mapmrf.run.result import Result
+from mapmrf.run.result import Result, Status
+from mapmrf.run.solve import Initial
 
 
 class TrainingPoint(NamedTuple):
@@ -124,3 +129,179 @@ class TrainingLog:
         self.points.append(point)
         if self.callback is not None and self.callback(point):
             self.cancelled = True
+
+
+# -- The structured hinge loss, its subgradient, and loss-augmented inference -----------------------------------------
+
+
+class Hinge(NamedTuple):
+    """The hinge loss of an example.
+
+    Attributes
+    ----------
+    value
+        The loss, at least 0; a lower bound unless `exact`.
+    gradient : (n_weights,)
+        A subgradient at the weights.
+    labels : (n_vars,)
+        The most violated labelling found.
+    exact
+        Whether it is proven to be the most violated one.
+    result
+        The Result of inference, for a warm start of the next call.
+
+    Examples
+    --------
+    >>> from mapmrf.learn import Example, LinearModel, hinge_loss
+    >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2)
+    >>> hinge_loss(Example.of(model, [1, 0]), [0.0] * 6).value
+    2.0
+    """
+
+    value: float
+    gradient: Floats
+    labels: Ints
+    exact: bool
+    result: Result
+
+
+def hinge_loss(
+    example: Example, weights: ArrayLike, inference: Inference = QUICK, *, initial: Initial = None, seed: int = 0
+) -> Hinge:
+    """Max over labellings y of ``loss(y) + score(y) - score(truth)``, with a subgradient in the weights.
+
+    Parameters
+    ----------
+    example
+        Model, true labels and loss.
+    weights : (n_weights,)
+        Where to evaluate.
+    inference
+        How the most violated labelling is found: ``"quick"`` (`mapmrf.learn.inference.solve_quickly`), a
+        method, a name with options, or a method object.
+    initial : (n_vars,) or Result
+        A labelling, or the `result` of an earlier call, to start from.
+    seed
+        Seed of inference.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mapmrf.learn import Example, LinearModel, hinge_loss
+    >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2, tables=np.eye(2)[None])
+    >>> found = hinge_loss(Example.of(model, [1, 0]), [0.0, 0.5, 0.0])
+    >>> found.value, found.labels.tolist(), found.gradient.tolist(), found.exact
+    (1.0, [0, 1], [2.0, -2.0, 0.0], True)
+    """
+    found = example.model.check_weights(weights)
+    augmented = example.augmented(found)
+    result = infer(augmented, inference, initial=initial, seed=seed)
+    at_truth = augmented.value(example.truth)  # the truth itself may have a loss
+    labels = result.labels if result.value >= at_truth else example.truth  # inference may miss it
+    value = max(result.value, at_truth) - example.model.at(found).value(example.truth)
+    gradient = example.model.features(labels) - example.model.features(example.truth)
+    return Hinge(value, gradient, labels, result.status is Status.OPTIMAL, result)
+
+
+# Perturb-and-MAP: a bound on the log likelihood from the maxima of perturbed models (Hazan, Jaakkola, ICML 2012).
+
+
+class Likelihood(NamedTuple):
+    """An estimate of an example's log likelihood.
+
+    Attributes
+    ----------
+    value
+        The estimate: on average at most the log likelihood, if inference is exact.
+    gradient : (n_weights,)
+        Its gradient in the weights.
+    error
+        Standard error of the value.
+    result
+        The last Result of inference, for a warm start of the next call.
+
+    Examples
+    --------
+    >>> from mapmrf.learn import Example, LinearModel, log_likelihood
+    >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2)
+    >>> found = log_likelihood(Example.of(model, [1, 0]), [0.0] * 6, samples=100)  # four labellings, equally likely
+    >>> bool(abs(found.value + 2 * np.log(2)) < 5 * found.error)
+    True
+    """
+
+    value: float
+    gradient: Floats
+    error: float
+    result: Result
+
+
+def log_likelihood(
+    example: Example,
+    weights: ArrayLike,
+    inference: Inference = QUICK,
+    *,
+    samples: int = 10,
+    initial: Initial = None,
+    seed: int = 0,
+) -> Likelihood:
+    """Estimate ``score(truth) - log Z``, Z by the mean maximum of models with Gumbel noise on all unary potentials.
+
+    That mean is at least log Z, and equal to it where there are no factors. For a fixed seed, the estimate is a concave
+    function of the weights, and the gradient is exact.
+
+    Parameters
+    ----------
+    example
+        Model and true labels; its loss is not used.
+    weights : (n_weights,)
+        Where to evaluate.
+    inference
+        How maxima are found: see `hinge_loss`.
+    samples
+        Number of perturbed models.
+    initial : (n_vars,) or Result
+        A labelling, or the `result` of an earlier call, to start from.
+    seed
+        Seed of the noise.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mapmrf.learn import Example, LinearModel, log_likelihood
+    >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2)
+    >>> example = Example.of(model, [1, 0])
+    >>> values = [log_likelihood(example, [0, scale, 0, 0, 0, 0], samples=200).value for scale in (0.0, 1.0, 3.0)]
+    >>> values[0] < values[1] < values[2]
+    True
+    """
+    if samples < 1:
+        raise OptionError(f"samples is {samples}, expected at least 1")
+    model = example.model
+    found = model.check_weights(weights)
+    graph, random = model.at(found), np.random.default_rng(seed)
+    maxima, features, last = np.zeros(samples), np.zeros(model.n_weights), initial
+    for s in range(samples):
+        noisy = perturbed(graph, gumbel(random, len(graph.theta_v)))
+        last = result = infer(noisy, inference, initial=last, seed=seed)
+        maxima[s] = result.value
+        features += model.features(result.labels) / samples
+    error = float(maxima.std(ddof=1) / np.sqrt(samples)) if samples > 1 else np.inf
+    value = graph.value(example.truth) - float(maxima.mean())
+    return Likelihood(value, model.features(example.truth) - features, error, result)
+
+
+def gumbel(random: np.random.Generator, size: int) -> Floats:
+    """Gumbel noise of mean 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> bool(abs(gumbel(np.random.default_rng(0), 100_000).mean()) < 0.01)
+    True
+    """
+    return np.asarray(random.gumbel(-np.euler_gamma, 1.0, size))
+
+
+def perturbed(graph: FactorGraph, noise: Floats) -> FactorGraph:
+    """The model with noise on its unary potentials."""
+    return replace(graph, theta_v=graph.theta_v + noise)

@@ -19,10 +19,9 @@ from mapmrf.model.graph import FactorGraph
 from mapmrf.model.polytope import dense, integral
 from mapmrf.model.problem import Problem
 from mapmrf.run.dual_state import DualState
-from mapmrf.run.gap import is_closed
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import check_above, check_at_least, check_choice, check_within
+from mapmrf.run.options import check_above, check_at_least, check_choice, check_within, is_closed
 from mapmrf.run.result import Status
 
 STEP_WORK = 2_000_000

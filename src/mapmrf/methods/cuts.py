@@ -17,19 +17,13 @@ from mapmrf.engines.flow.roof_duality import excluded_by_roof, why_no_roof
 from mapmrf.engines.moves.counted_search import CountedSearch
 from mapmrf.engines.moves.local_search import LocalSearch
 from mapmrf.engines.program.compact import Compact, is_compact
-from mapmrf.engines.program.confirmation import Confirmation
-from mapmrf.engines.program.constrained_polytope import ConstrainedPolytope
 from mapmrf.engines.program.cutting_planes import CuttingPlanes
-from mapmrf.engines.program.highs import solve_by_highs
-from mapmrf.engines.program.loading import highs_failure, scip_failure
-from mapmrf.engines.program.local_polytope import LocalPolytope
-from mapmrf.engines.program.plane_tree import PlaneTree
-from mapmrf.engines.program.planes import Planes
+from mapmrf.engines.program.highs import Confirmation, solve_by_highs
+from mapmrf.engines.program.local_polytope import ConstrainedPolytope, LocalPolytope
+from mapmrf.engines.program.planes import TREE_PLACES, Planes, PlaneTree, ProductPlanes
 from mapmrf.engines.program.product_form import ProductForm, has_products
-from mapmrf.engines.program.product_planes import TREE_PLACES, ProductPlanes
-from mapmrf.engines.program.program import Formulation, Program, lagrangian, spread
-from mapmrf.engines.program.scip import solve_by_scip
-from mapmrf.engines.program.solver_run import BranchTask, SolverOutcome, SolverRun
+from mapmrf.engines.program.program import Formulation, Program, highs_failure, lagrangian, scip_failure, spread
+from mapmrf.engines.program.scip import BranchTask, SolverOutcome, SolverRun, solve_by_scip
 from mapmrf.engines.program.spin_planes import SpinPlanes
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.methods.lslp import LSLP

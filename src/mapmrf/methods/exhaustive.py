@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mapmrf.arrays import Bools, Ints
 from mapmrf.constraints import ConstraintKind, Constraints
-from mapmrf.constraints.counters import counter_of, gains_of, worth_of
+from mapmrf.constraints.as_tables import counter_of, gains_of, worth_of
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent

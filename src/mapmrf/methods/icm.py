@@ -8,8 +8,8 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 
 from mapmrf.arrays import segment_argmax
-from mapmrf.engines.moves.ascent import Ascent
 from mapmrf.engines.moves.counted_search import CountedAscent
+from mapmrf.engines.moves.local_search import Ascent
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import check_at_least, check_choice

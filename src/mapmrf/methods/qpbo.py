@@ -12,10 +12,8 @@ import numpy as np
 
 from mapmrf.arrays import Ints
 from mapmrf.engines.flow.cut_model import CutModel
-from mapmrf.engines.flow.improvement import Improvement
-from mapmrf.engines.flow.roof_duality import RoofDual, relax, why_no_roof
-from mapmrf.engines.flow.roof_duality_kernels import UNDECIDED
-from mapmrf.engines.moves.ascent import Ascent
+from mapmrf.engines.flow.roof_duality import UNDECIDED, Improvement, RoofDual, relax, why_no_roof
+from mapmrf.engines.moves.local_search import Ascent
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start

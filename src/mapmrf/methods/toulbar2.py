@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 from mapmrf.arrays import Ints
-from mapmrf.engines.program.toulbar2_costs import WholeCosts
-from mapmrf.engines.program.toulbar2_process import Toulbar2Message, Toulbar2Process, packed
+from mapmrf.engines.program.toulbar2_process import Toulbar2Message, Toulbar2Process, WholeCosts, packed
 from mapmrf.errors import MapMRFError, OptionError
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Answer, Method, Progress, Start

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from mapmrf.arrays import Ints
-from mapmrf.constraints.counters import why_too_wide
+from mapmrf.constraints.as_tables import why_too_wide
 from mapmrf.engines.moves.counted_search import CountedLocalSearch
 from mapmrf.engines.moves.local_search import LocalSearch
 from mapmrf.engines.reduction.bounded_elimination import BoundedElimination

@@ -25,9 +25,8 @@ from mapmrf.arrays import (
     size_chunks,
     strides,
 )
-from mapmrf.constraints.attaching import attach
-from mapmrf.constraints.conditioning import Conditioned
-from mapmrf.constraints.conditioning import condition as condition_constraints
+from mapmrf.constraints.attaching import Conditioned, attach
+from mapmrf.constraints.attaching import condition as condition_constraints
 from mapmrf.constraints.flat import Constraints as Constraints
 from mapmrf.constraints.statements import Constraint
 from mapmrf.errors import GraphError

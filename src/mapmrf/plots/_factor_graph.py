@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.errors import GraphError
 from mapmrf.model.graph import FactorGraph
-from mapmrf.plots._lattice import lattice_shape, neighbours
-from mapmrf.plots._places import FactorGraphLayout, PrimalLayout, factor_graph_layout, primal_layout
+from mapmrf.plots._label_map import lattice_shape, neighbours
 from mapmrf.plots.pictures import colours
 from mapmrf.plots.style import INK, MOST_SQUARES, MUTED, VERMILION, heading, label_bar, literal, new_figure, shade
 from mapmrf.run.result import Result
@@ -22,12 +21,16 @@ if TYPE_CHECKING:
 
 FULL_VARS, FULL_FACTORS, FULL_LATTICE = 150, 500, 400
 """Largest model that is drawn with its factors; a lattice may be larger."""
+
 PRIMAL_VARS, PRIMAL_LATTICE, PRIMAL_PAIRS = 1000, 10_000, 25_000
 """Variables, and pairs that share a factor, of the largest model that is drawn at all."""
+
 LONGEST_INSIDE = 3
 """Number of letters that fit into a circle."""
+
 ROOM = 1.5
 """Factor on the distance of circles if their names are below them."""
+
 SMALLEST_PRINT = 4.0
 """Font size below which a name is left out."""
 
@@ -221,3 +224,215 @@ def _legend(sheet: _Sheet, graph: FactorGraph, layout: PrimalLayout, labels: Int
         columns = min(len(handles), max(2, int(sheet.axes.figure.get_size_inches()[0] / 1.5)))
         style = {"fontsize": 8.5, "handletextpad": 0.5, "columnspacing": 1.2}
         sheet.axes.figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, **style)
+
+
+# -- Positions of variables, factors and lines in the drawing of a model ----------------------------------------------
+
+
+SPACING = 2.0
+"""Distance of two variables that share a factor."""
+
+EDGE = 1.2
+"""Length of a line between a variable and its factor, if the model is not a lattice."""
+
+VARIABLE, FACTOR, DOT = 0.75, 0.42, 0.35
+"""Space around a variable, a factor, and a variable of the primal graph."""
+
+
+@dataclass(frozen=True)
+class PrimalLayout:
+    """Positions of the variables, (n_vars, 2), and the ends of all lines, (n_lines, 2, 2)."""
+
+    variables: Floats
+    lines: Floats
+
+
+@dataclass(frozen=True)
+class FactorGraphLayout(PrimalLayout):
+    """Also positions of the factors, (n_factors, 2), and of lines that leave a lattice which is a torus."""
+
+    factors: Floats
+    stubs: Floats
+
+
+def primal_layout(graph: FactorGraph, shape: tuple[int, int] | None) -> PrimalLayout:
+    """Variables, and a line for every pair that shares a factor."""
+    pairs = neighbours(graph)
+    if shape is not None:
+        places = _rows(shape)
+        # Lines around a torus would cover the picture.
+        return PrimalLayout(places, places[pairs[~_around(places[pairs])]])
+    places = node_layout(pairs, np.full(graph.n_vars, DOT), SPACING)
+    return PrimalLayout(places, places[pairs])
+
+
+def factor_graph_layout(graph: FactorGraph, shape: tuple[int, int] | None, room: float) -> FactorGraphLayout:
+    """Variables, factors and all edges of the factor graph; `room` is 1, or more if names are below circles."""
+    higher = bool(np.any(graph.arity > 2))
+    if shape is not None and not (higher and _around(_rows(shape)[neighbours(graph)]).any()):
+        return _lattice_layout(graph, shape)
+    radius = np.repeat([room * VARIABLE, FACTOR], [graph.n_vars, graph.n_factors])
+    edges = np.stack([graph.scope, graph.n_vars + _owner(graph)], axis=1)
+    nodes = node_layout(edges, radius, room * EDGE)
+    variables, factors = nodes[: graph.n_vars], nodes[graph.n_vars :]
+    return FactorGraphLayout(variables, _lines(graph, variables, factors), factors, np.zeros((0, 2, 2)))
+
+
+def _lattice_layout(graph: FactorGraph, shape: tuple[int, int]) -> FactorGraphLayout:
+    """Place factors between their variables; those around the torus outside, to the right or below."""
+    variables, owner = _rows(shape), _owner(graph)
+    factors = np.zeros((graph.n_factors, 2))
+    np.add.at(factors, owner, variables[graph.scope] / graph.arity[owner, None])
+    pairs = np.flatnonzero(graph.arity == 2)
+    scopes = graph.scope[graph.scope_ptr[pairs][:, None] + np.arange(2)]
+    factors[pairs] = _between(scopes, variables)
+    around = _around(variables[scopes])
+    last, first, out = _outward(variables[scopes[around]], shape)
+    factors[pairs[around]] = last + out
+    lines = _lines(graph, variables, factors)[~np.isin(owner, pairs[around])]
+    inner = np.stack([last, last + out], axis=1)
+    return FactorGraphLayout(variables, np.concatenate([lines, inner]), factors, np.stack([first, first - out], axis=1))
+
+
+def _outward(ends: Floats, shape: tuple[int, int]) -> tuple[Floats, Floats, Floats]:
+    """For pairs joined around the torus: the end further right or down, the other, and the way out at the first."""
+    step = ends[:, 1] - ends[:, 0]
+    second = np.where(np.abs(step[:, 0]) > SPACING, step[:, 0] > 0, step[:, 1] < 0)[:, None]
+    period = SPACING * np.array([shape[1], shape[0]])
+    short = (step - period * np.round(step / period)) / 2
+    last, first = np.where(second, ends[:, 1], ends[:, 0]), np.where(second, ends[:, 0], ends[:, 1])
+    return last, first, np.where(second, -short, short)
+
+
+def _around(ends: Floats) -> Bools:
+    """Which pairs of a lattice are not adjacent in the drawing."""
+    return np.asarray(np.abs(ends[:, 1] - ends[:, 0]).max(axis=1, initial=0.0) > SPACING)
+
+
+def _rows(shape: tuple[int, int]) -> Floats:
+    down, right = np.divmod(np.arange(shape[0] * shape[1]), shape[1])
+    return SPACING * np.stack([right, -down], axis=1).astype(np.float64)
+
+
+def _owner(graph: FactorGraph) -> Ints:
+    """The factor of every edge."""
+    return np.repeat(np.arange(graph.n_factors), graph.arity)
+
+
+def _lines(graph: FactorGraph, variables: Floats, factors: Floats) -> Floats:
+    """From each variable to each of its factors."""
+    return np.stack([variables[graph.scope], factors[_owner(graph)]], axis=1)
+
+
+def _between(pairs: Ints, variables: Floats) -> Floats:
+    """Positions on the lines between two variables: in the middle, or spread evenly if several share a line."""
+    low, high = np.sort(pairs, axis=1).T
+    _, group, size = np.unique(np.stack([low, high], axis=1), axis=0, return_inverse=True, return_counts=True)
+    group = group.ravel()
+    order = np.argsort(group, kind="stable")
+    rank = np.empty(len(pairs), dtype=np.int64)
+    rank[order] = np.arange(len(pairs)) - np.repeat(np.cumsum(size) - size, size)
+    # Clear of both circles, which cover a quarter of the line at each end.
+    share = 0.3 + 0.4 * (rank + 1) / (size[group] + 1)
+    return np.asarray(variables[low] + share[:, None] * (variables[high] - variables[low]))
+
+
+# -- Layout of a graph: components are laid out by networkx, without overlaps, and packed into rows -------------------
+
+
+LARGE = 200
+"""Number of nodes up to which distances follow those in the graph (Kamada-Kawai); beyond, springs are faster."""
+
+ROUNDS = 300
+
+APART = 1.5
+"""Space between components."""
+
+NO_NETWORKX = "drawing a factor graph needs networkx: pip install 'mapmrf[plots]'"
+
+
+def node_layout(edges: Ints, radius: Floats, length: float) -> Floats:
+    """Positions of the nodes, (n, 2): each component separately, the components in rows, largest first.
+
+    Parameters
+    ----------
+    edges : (n_edges, 2)
+        Pairs of nodes.
+    radius : (n,)
+        Space that each node needs around it.
+    length
+        Length of a typical edge.
+    """
+    try:
+        import networkx as nx
+    except ImportError:
+        raise ImportError(NO_NETWORKX) from None
+    n = len(radius)
+    graph = nx.empty_graph(n)
+    graph.add_edges_from(edges.tolist())
+    blocks: list[tuple[Ints, Floats]] = []
+    for nodes in sorted((sorted(nodes) for nodes in nx.connected_components(graph)), key=len, reverse=True):
+        component = nx.Graph()  # with nodes and edges in order: the layout depends on it
+        component.add_nodes_from(nodes)
+        component.add_edges_from(sorted(graph.subgraph(nodes).edges))
+        members = np.array(nodes)
+        blocks.append((members, _turned(_parted(_spread(component, length), radius[members]))))
+    return _packed(n, blocks)
+
+
+def _spread(graph: Any, length: float) -> Floats:
+    """Positions of the nodes of a connected graph, with distances close to those in the graph."""
+    import networkx as nx
+
+    if len(graph) == 1:
+        return np.zeros((1, 2))
+    if len(graph) <= LARGE:
+        places = nx.kamada_kawai_layout(graph)
+    else:
+        places = nx.spring_layout(graph, seed=0, iterations=ROUNDS)
+    found = np.array([places[node] for node in graph])
+    edges = np.array([(a, b) for a, b in nx.convert_node_labels_to_integers(graph).edges])
+    typical = np.median(np.linalg.norm(found[edges[:, 0]] - found[edges[:, 1]], axis=1))
+    return np.asarray(found * (length / max(float(typical), 1e-9)))
+
+
+def _distances(places: Floats) -> Floats:
+    x, y = places.T
+    return np.asarray(np.hypot(x[:, None] - x, y[:, None] - y))
+
+
+def _parted(places: Floats, radius: Floats) -> Floats:
+    """Push overlapping nodes apart, a little at a time."""
+    need = radius[:, None] + radius
+    np.fill_diagonal(need, 0.0)
+    for _ in range(ROUNDS):
+        found = _distances(places)
+        lack = np.maximum(need - found, 0.0)
+        if lack.max(initial=0.0) <= 0.05 * need.max(initial=0.0):
+            break
+        # Each of the two moves a quarter of the way, since several pushes may add up.
+        share = 0.25 * lack / np.maximum(found, 1e-9)
+        places = places + places * share.sum(axis=1)[:, None] - share @ places
+    return places
+
+
+def _turned(places: Floats) -> Floats:
+    """Rotate to be wider than high, and centre."""
+    centred = places - places.mean(axis=0)
+    _, _, axes = np.linalg.svd(centred, full_matrices=False)
+    return np.asarray(centred @ axes.T) if len(places) > 1 else centred
+
+
+def _packed(n: int, blocks: list[tuple[Ints, Floats]]) -> Floats:
+    """Pack components into rows such that the whole is about as wide as high."""
+    places = np.zeros((n, 2))
+    sizes = [np.ptp(part, axis=0) + APART for _, part in blocks]
+    width = max([1.3 * np.sqrt(sum(float(s.prod()) for s in sizes)), *(float(s[0]) for s in sizes)], default=0.0)
+    x = y = tallest = 0.0
+    for (members, part), size in zip(blocks, sizes, strict=True):
+        if x > 0 and x + size[0] > width:
+            x, y, tallest = 0.0, y - tallest, 0.0
+        corner = np.array([part[:, 0].min(), part[:, 1].max()])
+        places[members] = part - corner + [x, y]
+        x, tallest = x + float(size[0]), max(tallest, float(size[1]))
+    return places

@@ -15,7 +15,7 @@ import numpy as np
 
 from mapmrf.errors import FormatError, MapMRFError, OptionError
 from mapmrf.model.graph import FactorGraph
-from mapmrf.run.array_files import Array, ArrayFile, read_arrays, write_arrays
+from mapmrf.run.dual_state import Array, ArrayFile, read_arrays, write_arrays
 
 FILE = "run.mrf"
 EVERY = 300.0

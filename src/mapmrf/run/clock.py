@@ -11,8 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from mapmrf.compilation.clock import CompileClock
-from mapmrf.compilation.stopping import CompileWatch, stoppable
+from mapmrf.compilation.stopping import CompileClock, CompileWatch, stoppable
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run import interrupts

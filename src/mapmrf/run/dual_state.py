@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import math
+import struct
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.errors import FormatError
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
+from mapmrf.run.atomic_files import whole_file
 
 MOST_NUMBERS = 2_000_000
 """Largest dual state that is kept in a result, in numbers: 16 MB."""
@@ -112,3 +121,191 @@ def _full_name(problem: Problem, layout: str) -> str:
     batches = ",".join(f"{'x'.join(map(str, batch.shape))}{'!' * batch.hard}" for batch in problem.batches)
     order = 0 if problem.sorted_by is None else zlib.crc32(np.ascontiguousarray(problem.sorted_by).tobytes())
     return f"{layout}:{batches}:{order:x}"
+
+
+# -- Files of named arrays: a header that describes them, a checksum for each, written atomically ---------------------
+# The file begins with eight bytes that name the format, the length of the header and its checksum. The header is
+# JSON: the kind of file, figures, and for every array its name, type, shape, offset and CRC-32. Arrays start at
+# multiples of 64 bytes, so that they can be mapped into memory.
+
+MAGIC = b"mapmrf-1"
+
+PREFIX = struct.Struct("<8sQI")
+
+ALIGNMENT = 64
+
+PIECE = 1 << 24
+"""Bytes read and checked at a time."""
+
+TYPES = {np.dtype(name).str: name for name in ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8")}
+"""Types that arrays may have in a file: numbers only."""
+
+Array = NDArray[Any]
+
+
+class ArrayFile(NamedTuple):
+    """The content of a file: its kind, figures by name, and arrays by name."""
+
+    kind: str
+    figures: dict[str, Any]
+    arrays: dict[str, Array]
+
+
+def write_arrays(path: Path, content: ArrayFile, *, keep: bool | None = False) -> int:
+    """Write a file completely, or leave the old one untouched; return the checksum of its header.
+
+    The file is complete and on disk before it gets its name; `keep` as in `mapmrf.run.atomic_files.whole_file`.
+    """
+    arrays = {name: np.ascontiguousarray(array) for name, array in content.arrays.items()}
+    head = _header(content, arrays)
+    with whole_file(path, keep=keep) as file:
+        file.write(PREFIX.pack(MAGIC, len(head), zlib.crc32(head)))
+        file.write(head)
+        for array in arrays.values():
+            file.write(b"\0" * (-file.tell() % ALIGNMENT))
+            file.write(_bytes(array))
+    return zlib.crc32(head)
+
+
+def _header(content: ArrayFile, arrays: Mapping[str, Array]) -> bytes:
+    """The header; offsets count from its end, rounded up."""
+    entries, at = [], 0
+    for name, array in arrays.items():
+        at += -at % ALIGNMENT
+        entry = {"name": name, "type": array.dtype.str, "shape": array.shape, "at": at, "crc": _crc(array)}
+        if array.dtype.fields is not None:
+            raise TypeError(f"{name}: arrays of records are not written")
+        entries.append(entry)
+        at += array.nbytes
+    text = json.dumps({"kind": content.kind, "figures": content.figures, "arrays": entries})
+    return text.encode() + b" " * (-(PREFIX.size + len(text.encode())) % ALIGNMENT)
+
+
+def _bytes(array: Array) -> memoryview:
+    return memoryview(array.reshape(-1).view(np.uint8).data)
+
+
+def _crc(array: Array) -> int:
+    data, crc = _bytes(array), 0
+    for begin in range(0, len(data), PIECE):
+        crc = zlib.crc32(data[begin : begin + PIECE], crc)
+    return crc
+
+
+class ArrayPlace(NamedTuple):
+    """The offset of an array in a file, and its type, shape and checksum."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    at: int
+    crc: int
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the array."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def read_arrays(path: Path, kind: str, *, mapped: bool = True) -> ArrayFile:
+    """Read a file and check all of it; `mapped` leaves the arrays on disk, read-only, until they are accessed.
+
+    Raises
+    ------
+    FormatError
+        If it is not such a file, is of another kind, or damaged.
+    """
+    try:
+        with path.open("rb") as file:
+            head, begin = _read_header(file, path)
+            if head.get("kind") != kind:
+                raise FormatError(f"{path}: found {_article(head.get('kind'))}, expected {_article(kind)}")
+            figures, places = head.get("figures"), _places(head, path)
+            if not isinstance(figures, dict):
+                raise FormatError(f"{path}: damaged: the header has no figures")
+            for place in places:
+                _check(file, begin, place, path)
+            arrays = {place.name: _array(file, path, begin, place, mapped) for place in places}
+    except OSError as error:
+        raise FormatError(f"{path}: {error.strerror}") from None
+    return ArrayFile(kind, figures, arrays)
+
+
+def _places(head: Mapping[str, Any], path: Path) -> list[ArrayPlace]:
+    """The arrays that a header describes."""
+    try:
+        places = [_place(entry) for entry in head["arrays"]]
+    except (KeyError, TypeError, ValueError, SyntaxError, OverflowError, AttributeError):
+        raise FormatError(f"{path}: damaged: the header does not describe its arrays") from None
+    if len({place.name for place in places}) < len(places):
+        raise FormatError(f"{path}: damaged: the header describes an array twice")
+    return places
+
+
+def _place(entry: Mapping[str, Any]) -> ArrayPlace:
+    numbers = [*entry["shape"], entry["at"], entry["crc"]]
+    dtype = np.dtype(TYPES[entry["type"]])
+    if not all(isinstance(number, int) and 0 <= number < 2**62 for number in numbers) or len(entry["shape"]) > 8:
+        raise ValueError
+    return ArrayPlace(str(entry["name"]), dtype, tuple(entry["shape"]), entry["at"], entry["crc"])
+
+
+def checksum_of(path: Path) -> int:
+    """Checksum of a file's header, which contains those of its arrays; 0 if it is not such a file."""
+    with path.open("rb") as file:
+        prefix = file.read(PREFIX.size)
+    return int(PREFIX.unpack(prefix)[2]) if len(prefix) == PREFIX.size else 0
+
+
+def _article(kind: object) -> str:
+    return f"a file of kind {kind!r}"
+
+
+def _read_header(file: BinaryIO, path: Path) -> tuple[dict[str, Any], int]:
+    prefix = file.read(PREFIX.size)
+    if len(prefix) < PREFIX.size or prefix[:8] != MAGIC:
+        raise FormatError(f"{path}: not a file of arrays written by mapmrf")
+    _, length, crc = PREFIX.unpack(prefix)
+    text = file.read(length) if length <= path.stat().st_size else b""
+    if len(text) < length or zlib.crc32(text) != crc:
+        raise FormatError(f"{path}: damaged: wrong checksum of the header")
+    try:
+        head = json.loads(text)
+    except (ValueError, RecursionError):
+        head = None
+    if not isinstance(head, dict):
+        raise FormatError(f"{path}: damaged: the header is not a JSON object")
+    return head, PREFIX.size + length
+
+
+def _check(file: BinaryIO, begin: int, place: ArrayPlace, path: Path) -> None:
+    """Raise FormatError if the checksum of an array is wrong."""
+    file.seek(begin + place.at)
+    left, crc = place.n_bytes, 0
+    while left:
+        data = file.read(min(PIECE, left))
+        if not data:
+            raise FormatError(f"{path}: damaged: it ends within the array {place.name!r}")
+        crc, left = zlib.crc32(data, crc), left - len(data)
+    if crc != place.crc:
+        raise FormatError(f"{path}: damaged: wrong checksum of the array {place.name!r}")
+
+
+def _array(file: BinaryIO, path: Path, begin: int, place: ArrayPlace, mapped: bool) -> Array:
+    if place.n_bytes == 0:
+        return np.zeros(place.shape, place.dtype)
+    if mapped:
+        return np.asarray(np.memmap(path, place.dtype, "r", begin + place.at, place.shape))
+    file.seek(begin + place.at)
+    return np.fromfile(file, place.dtype, math.prod(place.shape)).reshape(place.shape)
+
+
+def put_back(target: Array, found: Mapping[str, Array], name: str) -> None:
+    """Copy an array from a file into one in memory; raise FormatError unless type and shape are the same."""
+    array = found.get(name)
+    if array is None or array.shape != target.shape or array.dtype != target.dtype:
+        what = "nothing" if array is None else f"{array.dtype} of shape {array.shape}"
+        raise FormatError(
+            f"the checkpoint's array {name!r}: found {what}, expected {target.dtype} of shape {target.shape}"
+        )
+    target[...] = array

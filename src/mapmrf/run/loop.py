@@ -22,10 +22,10 @@ from mapmrf.run import interrupts
 from mapmrf.run.calls import GivenUp
 from mapmrf.run.clock import ANSWERING, REPORTING, STEPPING, RunCalls
 from mapmrf.run.dual_state import DualState
-from mapmrf.run.gap import GapTolerance
 from mapmrf.run.incumbent import CheckedIncumbent
 from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.model_forms import ModelForms
+from mapmrf.run.options import GapTolerance
 from mapmrf.run.repair import REPAIR_SECONDS, climb, fewest_violated, find_feasible
 from mapmrf.run.result import Result, Status, TracePoint
 

@@ -17,7 +17,7 @@ from mapmrf.model.problem import Problem
 from mapmrf.run.checkpoints import Snapshot
 from mapmrf.run.dual_state import DualState
 from mapmrf.run.footprints import footprint_of
-from mapmrf.run.gap import GAP_TOLERANCE
+from mapmrf.run.options import GAP_TOLERANCE
 from mapmrf.run.plugins import revive, source_of
 from mapmrf.run.result import Status, TracePoint
 

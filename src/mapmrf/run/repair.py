@@ -62,7 +62,7 @@ def find_feasible(problem: Problem, labels: Ints, seconds: float = math.inf) -> 
 
 def climb(problem: Problem, labels: Ints, seconds: float = math.inf) -> Ints:
     """Single-variable ascent from a feasible labelling, which stays feasible, for at most `seconds`."""
-    from mapmrf.engines.moves.ascent import Ascent
+    from mapmrf.engines.moves.local_search import Ascent
 
     clock = _Clock(seconds)
     with suppress(CompilingStopped):  # no time to wait for kernels
@@ -96,8 +96,7 @@ def find_by_branching(problem: Problem, labels: Ints, max_nodes: int, seconds: f
 
 def _find_by_conflicts(problem: Problem, labels: Ints, seconds: float) -> FeasibleSearch:
     """Search that learns from conflicts."""
-    from mapmrf.engines.feasibility.conflict_kernels import FEASIBLE, OPEN
-    from mapmrf.engines.feasibility.conflict_search import ConflictSearch
+    from mapmrf.engines.feasibility.conflict_search import FEASIBLE, OPEN, ConflictSearch
 
     clock = _Clock(seconds)
     if clock.over():

@@ -19,8 +19,8 @@ from mapmrf.model.checks import as_ints
 from mapmrf.model.graph import FactorGraph, Names
 from mapmrf.model.polytope import Kind, KindFractions, Residuals, describe
 from mapmrf.run.dual_state import DualState
-from mapmrf.run.gap import GAP_TOLERANCE as GAP_TOLERANCE
-from mapmrf.run.gap import relative_gap as relative_gap
+from mapmrf.run.options import GAP_TOLERANCE as GAP_TOLERANCE
+from mapmrf.run.options import relative_gap as relative_gap
 from mapmrf.run.trace import TracePoint as TracePoint
 from mapmrf.run.trace import checked_numbers, point_from, write_trace
 from mapmrf.run.trace import read_trace as read_trace

@@ -11,8 +11,8 @@ import numpy as np
 from mapmrf.arrays import Ints, compact
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
-from mapmrf.run.array_files import Array
 from mapmrf.run.checkpoints import RunCheckpoint, Snapshot, damaged
+from mapmrf.run.dual_state import Array
 from mapmrf.run.method import Start
 from mapmrf.run.trace import TracePoint, checked_numbers
 

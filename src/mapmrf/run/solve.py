@@ -20,11 +20,10 @@ from mapmrf.run.calls import GivenUp
 from mapmrf.run.checkpoints import EVERY, RunCheckpoint, check_resume, origin_of
 from mapmrf.run.clock import REPORTING
 from mapmrf.run.footprints import model_bytes
-from mapmrf.run.gap import GapTolerance
 from mapmrf.run.loop import Callback, Run
 from mapmrf.run.method import Method, Start
 from mapmrf.run.model_forms import ModelForms
-from mapmrf.run.options import check_number
+from mapmrf.run.options import GapTolerance, check_number
 from mapmrf.run.registry import DEFAULT_METHOD, make_method
 from mapmrf.run.result import Result
 from mapmrf.run.saved_run import SavedRun

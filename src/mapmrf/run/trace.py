@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from mapmrf.errors import FormatError
 from mapmrf.run.atomic_files import whole_file
-from mapmrf.run.gap import relative_gap
+from mapmrf.run.options import relative_gap
 
 FINITE = ("time", "iterations", "compile_time", "runtime", "seed", "unit")
 """Figures that are finite for every model."""

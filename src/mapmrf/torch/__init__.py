@@ -9,9 +9,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mapmrf.torch.layers import LayerSmoothing as LayerSmoothing
     from mapmrf.torch.layers import MapLayer as MapLayer
     from mapmrf.torch.layers import PerturbedLoss as PerturbedLoss
-    from mapmrf.torch.smoothing import LayerSmoothing as LayerSmoothing
 
 _LAZY = {"MapLayer": "layers", "PerturbedLoss": "layers", "LayerSmoothing": "smoothing"}
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from mapmrf.arrays import Floats
+from mapmrf.engines.admm.quadratic import solve_quadratic, table_sums
 from mapmrf.errors import GraphError, OptionError
 from mapmrf.learn.inference import QUICK, Inference
 from mapmrf.model.graph import FactorGraph
-from mapmrf.torch.local_polytope import LocalSparseMAP
+from mapmrf.model.problem import Problem
+from mapmrf.run.dual_state import DualState
 from mapmrf.torch.models import StructureSolver
-from mapmrf.torch.smoothing import LayerSmoothing, Mode
-from mapmrf.torch.sparse_map import SparsePoint, sparse_map
 
 try:
     import torch
@@ -254,3 +255,218 @@ FUNCTIONS: dict[str, Any] = {
     "sparsemap": _SparseMAP,
     "local": _LocalSparseMAP,
 }
+
+# -- SparseMAP over the local polytope: a quadratic program by ADMM, and its Jacobian along a direction ---------------
+
+
+STEP = 1e-3
+"""Largest change of a potential along a direction."""
+
+
+class LocalSparseMAP:
+    """The point of the local polytope that maximises ``<theta, mu> - |mu_v|^2 / 2``, for rows of potentials.
+
+    Attributes
+    ----------
+    solver
+        The structure; its inference is not used.
+    known
+        Multipliers of the last call for each row of a batch.
+
+    Examples
+    --------
+    >>> import numpy as np, mapmrf
+    >>> graph = mapmrf.FactorGraph.from_pairwise(np.zeros((2, 2)), [[0, 1]], np.zeros((2, 2)))
+    >>> local = LocalSparseMAP(StructureSolver(graph))
+    >>> local.point(np.array([0.0, 0.4, 0.0, 0.0]), 0).round(5).tolist()
+    [0.3, 0.7, 0.5, 0.5]
+    >>> local.along(np.array([0.0, 0.4, 0.0, 0.0]), np.array([0.0, 1.0, 0.0, 0.0]), 0).round(3).tolist()
+    [-0.5, 0.5, 0.0, 0.0]
+    """
+
+    def __init__(self, solver: StructureSolver) -> None:
+        self.solver = solver
+        self.known: dict[int, DualState | None] = {}
+
+    def point(self, theta: Floats, row: int) -> Floats:
+        """The point, as counts of the potentials that are given: (n_potentials,)."""
+        problem = Problem.compile(self.solver.model(theta))
+        found = solve_quadratic(problem, self.known.get(row))
+        self.known[row] = found.dual
+        return np.concatenate([found.mu_v, table_sums(problem, found.mu_f)])[: len(theta)]
+
+    def along(self, theta: Floats, direction: Floats, row: int) -> Floats:
+        """The Jacobian times a direction, which is the direction times the Jacobian: it is symmetric.
+
+        The point is a piecewise linear function of the potentials, so a central difference is exact within a piece.
+        """
+        size = float(np.abs(direction).max(initial=0.0))
+        if size == 0.0:
+            return np.zeros_like(direction)
+        h = STEP / size
+        up, down = (self.point(theta + sign * h * direction, row) for sign in (1.0, -1.0))
+        return np.asarray((up - down) / (2.0 * h))
+
+
+# SparseMAP: a quadratic program over the marginal polytope, solved by few labellings (Niculae et al., ICML 2018).
+
+
+RIDGE = 1e-12
+"""Regularisation of the squared lengths of labellings, so that linear systems have a solution."""
+
+GONE = 1e-12
+"""Shares up to this are dropped."""
+
+
+class SparsePoint(NamedTuple):
+    """A convex combination of labellings.
+
+    Attributes
+    ----------
+    mu : (n_potentials,)
+        Counts of the potentials that were given, averaged.
+    corners : (n_labellings, n_potentials)
+        Counts of each labelling, including those of tables.
+    share : (n_labellings,)
+        Share of each labelling.
+    """
+
+    mu: Floats
+    corners: Floats
+    share: Floats
+
+    def pull(self, gradient: Floats, n_states: int) -> Floats:
+        """The gradient in theta of a loss whose gradient in mu is given: (n_potentials,).
+
+        With the labellings fixed, their shares are an affine function of the scores ``corners @ theta``.
+        """
+        corners = self.corners[:, : len(gradient)]
+        gram = _gram(corners, n_states)
+        inverse = np.linalg.inv(gram)
+        sums = inverse.sum(axis=1)
+        of_scores = inverse - np.outer(sums, sums) / sums.sum()
+        return np.asarray(corners.T @ (of_scores @ (corners @ gradient)))
+
+
+def sparse_map(
+    solver: StructureSolver, theta: Floats, row: int = 0, *, steps: int = 100, tol: float = 1e-6
+) -> SparsePoint:
+    """Maximise ``<theta, mu> - |mu_v|^2 / 2`` over the convex hull of all labellings; the square is of the unary part.
+
+    An active-set method: each step adds the best labelling for the gradient, found by MAP inference, and solves for the
+    shares. The point is exact if inference is.
+
+    Examples
+    --------
+    >>> import numpy as np, mapmrf
+    >>> solver = StructureSolver(mapmrf.FactorGraph.from_tables([3], [], []))
+    >>> sparse_map(solver, np.array([0.6, 0.4, -1.0])).mu.round(6).tolist()  # the projection onto the simplex
+    [0.6, 0.4, 0.0]
+    """
+    n = len(solver.graph.theta_v)
+    rows, given = np.array([row]), len(theta)
+    theta = solver.whole(theta[None])[0]
+    corners = solver.solve(theta[None], rows)
+    share = np.ones(1)
+    for _ in range(steps):
+        mu = share @ corners
+        slope = theta.copy()
+        slope[:n] -= mu[:n]
+        best = solver.solve(slope[None], rows)[0]
+        if (best - mu) @ slope <= tol or np.any(np.all(corners == best, axis=1)):
+            break
+        corners, share = _settle(np.vstack([corners, best]), np.append(share, 0.0), theta, n)
+    return SparsePoint((share @ corners)[:given], corners, share)
+
+
+def _gram(corners: Floats, n_states: int) -> Floats:
+    """Inner products of the unary parts of labellings."""
+    unary = corners[:, :n_states]
+    return np.asarray(unary @ unary.T + RIDGE * np.eye(len(corners)))
+
+
+def _settle(corners: Floats, share: Floats, theta: Floats, n_states: int) -> tuple[Floats, Floats]:
+    """The best shares of labellings; those that get none are dropped."""
+    while True:
+        best = _affine(_gram(corners, n_states), corners @ theta)
+        if best.min() >= 0:
+            return corners, best
+        falling = best < share
+        ratio = np.where(falling, share / np.where(falling, share - best, 1.0), np.inf)
+        share = share + min(1.0, float(ratio.min())) * (best - share)
+        share[int(ratio.argmin())] = 0.0  # it is, up to round-off
+        keep = share > GONE
+        corners, share = corners[keep], share[keep] / share[keep].sum()
+
+
+def _affine(gram: Floats, scores: Floats) -> Floats:
+    """Shares that sum to 1 and maximise ``scores . p - p . gram . p / 2``, of any sign."""
+    both = np.linalg.solve(gram, np.stack([scores, np.ones(len(scores))], axis=1))
+    price = (both[:, 0].sum() - 1.0) / both[:, 1].sum()
+    return np.asarray(both[:, 0] - price * both[:, 1])
+
+
+# -- How a MAP layer gets a gradient ----------------------------------------------------------------------------------
+
+
+Mode = Literal["perturbed", "imle", "sparsemap", "local"]
+
+
+@dataclass(frozen=True)
+class LayerSmoothing:
+    """The differentiable output of a MAP layer in place of a labelling, and the way to compute its gradient.
+
+    Attributes
+    ----------
+    mode
+        ``"perturbed"``: the mean over models with Gaussian noise, whose Jacobian is estimated from the same models
+        (Berthet et al., 2020). ``"imle"``: the mean over models with Gumbel noise, a labelling if `samples` is 1; the
+        gradient is the difference to the models whose potentials were moved against the incoming gradient (Niepert et
+        al., 2021). ``"sparsemap"``: the solution of a quadratic program over the convex hull of the labellings, with
+        its own Jacobian (Niculae et al., 2018); nothing is random. ``"local"``: the same program over the local
+        polytope, by ADMM, without inference (LP-SparseMAP; Niculae and Martins, 2020).
+    samples, sigma
+        Number of perturbed models, and the scale of the noise.
+    strength
+        How far ``"imle"`` moves the potentials against the gradient.
+    seed
+        Seed of the noise and of inference.
+    redraw
+        Whether the noise is redrawn in each call, or the same in all.
+
+    Examples
+    --------
+    >>> from mapmrf.torch.layers import LayerSmoothing
+    >>> LayerSmoothing("imle", samples=2).noise((1, 3), call=0).shape
+    (2, 1, 3)
+    """
+
+    mode: Mode = "perturbed"
+    samples: int = 8
+    sigma: float = 1.0
+    strength: float = 1.0
+    seed: int = 0
+    redraw: bool = True
+
+    def __post_init__(self) -> None:
+        if self.mode not in get_args(Mode):
+            raise OptionError(f"mode is {self.mode!r}, expected one of {', '.join(get_args(Mode))}")
+        if self.samples < 1:
+            raise OptionError(f"samples is {self.samples}, expected at least 1")
+        if not (self.sigma > 0 and self.strength > 0):
+            raise OptionError(f"sigma is {self.sigma} and strength {self.strength}, expected numbers above 0")
+
+    def noise(self, shape: tuple[int, ...], call: int) -> Floats:
+        """The noise of a call: (samples, *shape).
+
+        Examples
+        --------
+        >>> from mapmrf.torch.layers import LayerSmoothing
+        >>> fixed = LayerSmoothing(redraw=False)
+        >>> bool((fixed.noise((1, 2), call=1) == fixed.noise((1, 2), call=2)).all())
+        True
+        """
+        random = np.random.default_rng([self.seed, call if self.redraw else 0])
+        size = (self.samples, *shape)
+        drawn = random.normal(size=size) if self.mode == "perturbed" else random.gumbel(-np.euler_gamma, size=size)
+        return np.asarray(drawn)

@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 
 import mapmrf
 from mapmrf import FactorGraph
-from mapmrf.engines.decomposition.factor_kernels import FactorCache, solve_factors
-from mapmrf.engines.decomposition.subgradient import DescentOptions, SubgradientDescent, unit_of
-from mapmrf.engines.decomposition.subgradient_kernels import MAJORITY, SQRT
-from mapmrf.engines.decomposition.subproblems import Decomposition
+from mapmrf.engines.decomposition.subgradient import Decomposition, DescentOptions, SubgradientDescent, unit_of
+from mapmrf.engines.decomposition.subgradient_kernels import MAJORITY, SQRT, FactorCache, solve_factors
 from mapmrf.engines.decomposition.tree_kernels import Chosen, TreeScratch, solve_forests
-from mapmrf.kernels.structured_pairs import StructuredPairs
+from mapmrf.kernels.pair_transforms import StructuredPairs
 from mapmrf.model.polytope import dense
 from mapmrf.model.problem import Problem
 from strategies import Recipe, hard_recipes, random_recipe, random_tree, soft_recipes

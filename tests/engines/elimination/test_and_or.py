@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from elimination_models import frustrated, prepared
 from mapmrf.datasets import grid
-from mapmrf.engines.elimination.and_or import AndOrSearch
-from mapmrf.engines.elimination.and_or_kernels import message_paths
+from mapmrf.engines.elimination.and_or import AndOrSearch, message_paths
 from mapmrf.engines.elimination.elimination import Elimination
 from mapmrf.engines.elimination.mini_buckets import MiniBuckets, find_partition
 from mapmrf.model.graph import FactorGraph

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elimination_models import eliminated, grid_edges, primal, random_graph
-from mapmrf.engines.elimination.bucket_tree import BucketTree, inverse, row_major
-from mapmrf.engines.elimination.order_kernels import fill_order
-from mapmrf.engines.elimination.orders import Order, find_order
+from mapmrf.engines.elimination.elimination import BucketTree, inverse, row_major
+from mapmrf.engines.elimination.orders import Order, fill_order, find_order
 
 
 @given(seed=st.integers(0, 2**20), n=st.integers(1, 12), share=st.sampled_from([0.1, 0.3, 0.7]))

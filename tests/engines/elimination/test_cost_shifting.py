@@ -10,7 +10,7 @@ from hypothesis import given
 
 from elimination_models import frustrated
 from mapmrf.engines.elimination import cost_shifting
-from mapmrf.engines.elimination.cost_shifting import CostShifting
+from mapmrf.engines.elimination.mini_buckets import CostShifting
 from mapmrf.model.problem import Problem
 from strategies import Recipe, brute_force, recipes, with_weights
 

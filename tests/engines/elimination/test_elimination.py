@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elimination_models import grid_edges, prepared
-from mapmrf.engines.elimination.bucket_tree import row_major
-from mapmrf.engines.elimination.elimination import Elimination
+from mapmrf.engines.elimination.elimination import Elimination, row_major
 from mapmrf.model.graph import FactorGraph
 from strategies import Recipe, any_recipes, brute_force, random_recipe, recipes, with_weights
 

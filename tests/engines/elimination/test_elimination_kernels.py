@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mapmrf.arrays import offsets
 from mapmrf.engines.elimination import elimination_kernels as kernels
-from mapmrf.engines.elimination.elimination_kernels import (
+from mapmrf.engines.elimination.elimination import (
     BLOCK,
     MARGINAL,
     PLAIN,

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from elimination_models import frustrated, prepared
 from mapmrf.engines.elimination import join_graph
-from mapmrf.engines.elimination.join_graph import JoinGraph
-from mapmrf.engines.elimination.join_graph_kernels import WIDTH, JoinClusters, SeparatorScratch, add_onto, max_onto
+from mapmrf.engines.elimination.join_graph import WIDTH, JoinClusters, JoinGraph, SeparatorScratch, add_onto, max_onto
 from mapmrf.engines.elimination.mini_buckets import find_partition
 from mapmrf.model.graph import FactorGraph
 from strategies import Recipe, brute_force, recipes, with_weights

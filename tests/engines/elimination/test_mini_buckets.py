@@ -11,16 +11,18 @@ from hypothesis import strategies as st
 
 from elimination_models import frustrated, prepared
 from mapmrf.arrays import offsets
-from mapmrf.engines.elimination.cost_shifting import CostShifting
-from mapmrf.engines.elimination.functions import Functions
-from mapmrf.engines.elimination.mini_bucket_kernels import (
+from mapmrf.engines.elimination.elimination import Functions
+from mapmrf.engines.elimination.mini_buckets import (
+    CostShifting,
     MessageLimits,
+    MiniBuckets,
     by_scope,
+    find_partition,
+    largest_partition,
     match,
     partition_bucket,
     partition_buckets,
 )
-from mapmrf.engines.elimination.mini_buckets import MiniBuckets, find_partition, largest_partition
 from mapmrf.model.graph import FactorGraph
 from strategies import Recipe, brute_force, recipes, with_weights
 

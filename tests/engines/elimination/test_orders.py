@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elimination_models import eliminated, grid_edges, primal, random_graph
-from mapmrf.engines.elimination.order_kernels import ball, fill_order
 from mapmrf.engines.elimination.orders import (
+    ball,
+    fill_order,
     fill_orders,
     find_order,
     front_orders,

@@ -12,14 +12,11 @@ import mapmrf
 from constrained_recipes import KINDS, ConstrainedRecipe, random_constrained, random_constraint
 from mapmrf import FactorGraph, constraints
 from mapmrf.engines.elimination.and_or import AndOrSearch
-from mapmrf.engines.elimination.cost_shifting import CostShifting
-from mapmrf.engines.elimination.functions import Functions
-from mapmrf.engines.elimination.mini_buckets import MiniBuckets, find_partition
-from mapmrf.engines.elimination.orders import find_order
+from mapmrf.engines.elimination.elimination import Functions
+from mapmrf.engines.elimination.mini_buckets import CostShifting, MiniBuckets, find_partition
+from mapmrf.engines.elimination.orders import PrimalGraph, find_order
 from mapmrf.engines.elimination.path_rules import RuleForms
-from mapmrf.engines.elimination.primal_graph import PrimalGraph
-from mapmrf.engines.elimination.rule_prices import RulePrices, assignment_prices
-from mapmrf.engines.elimination.rule_tree import tree_with_paths, with_cliques
+from mapmrf.engines.elimination.rule_prices import RulePrices, assignment_prices, tree_with_paths, with_cliques
 from mapmrf.model.problem import Problem
 from strategies import random_recipe
 

@@ -11,9 +11,8 @@ import pytest
 import mapmrf
 from mapmrf import FactorGraph, Status
 from mapmrf.engines.feasibility.clauses import Atoms
-from mapmrf.engines.feasibility.cliques import clique_clauses, cliques, different_pairs
-from mapmrf.engines.feasibility.conflict_kernels import FEASIBLE
-from mapmrf.engines.feasibility.conflict_search import ConflictSearch
+from mapmrf.engines.feasibility.conflict_search import FEASIBLE, ConflictSearch
+from mapmrf.engines.feasibility.counting import clique_clauses, cliques, different_pairs
 from mapmrf.model.problem import Problem
 
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from constraint_models import colouring, holes, ksat, pigeons, sudoku
 from mapmrf import FactorGraph
-from mapmrf.engines.feasibility.clause_kernels import propagate
-from mapmrf.engines.feasibility.conflict_kernels import FEASIBLE, INFEASIBLE, OPEN
-from mapmrf.engines.feasibility.conflict_search import ConflictSearch
+from mapmrf.engines.feasibility.clauses import propagate
+from mapmrf.engines.feasibility.conflict_search import FEASIBLE, INFEASIBLE, OPEN, ConflictSearch
 from mapmrf.model.problem import Problem
 from strategies import Recipe, any_recipes, brute_force, with_weights
 

@@ -9,8 +9,7 @@ import pytest
 
 import mapmrf
 from benchmark_models import FOLDER
-from mapmrf.engines.feasibility.conflict_kernels import FEASIBLE, OPEN
-from mapmrf.engines.feasibility.conflict_search import ConflictSearch
+from mapmrf.engines.feasibility.conflict_search import FEASIBLE, OPEN, ConflictSearch
 from mapmrf.model.problem import Problem
 
 FILES = sorted((FOLDER / "families").glob("*.uai.gz"))

@@ -7,8 +7,7 @@ import pytest
 
 from binary_models import lattice_pairs
 from mapmrf.engines.flow import network_kernels as kernels
-from mapmrf.engines.flow.network import sparse_wiring, wire
-from mapmrf.engines.flow.network_kernels import Wiring
+from mapmrf.engines.flow.network import Wiring, sparse_wiring, wire
 from mapmrf.images import neighbour_offsets
 
 

@@ -15,9 +15,7 @@ from binary_models import binary_graphs, spins, submodular_recipes
 from mapmrf import FactorGraph
 from mapmrf.engines.flow import roof_duality, roof_duality_kernels
 from mapmrf.engines.flow.cut_model import binary_pairs
-from mapmrf.engines.flow.improvement import Improvement
-from mapmrf.engines.flow.roof_duality import RoofDual, persistent_states, why_no_roof
-from mapmrf.engines.flow.roof_duality_kernels import UNDECIDED
+from mapmrf.engines.flow.roof_duality import UNDECIDED, Improvement, RoofDual, persistent_states, why_no_roof
 from mapmrf.model.problem import Problem
 from strategies import Recipe, brute_force
 

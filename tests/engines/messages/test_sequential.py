@@ -15,7 +15,7 @@ from mapmrf.engines.messages import srmp_kernels
 from mapmrf.engines.messages.neighbours import Neighbours
 from mapmrf.engines.messages.passes import SequentialPasses
 from mapmrf.engines.messages.passes_kernels import INFEASIBLE, PassSpan, PassStopping
-from mapmrf.engines.messages.smoothing_kernels import (
+from mapmrf.engines.messages.smoothing import (
     JointScratch,
     Smoothing,
     SoftFactors,
@@ -26,8 +26,7 @@ from mapmrf.engines.messages.smoothing_kernels import (
 )
 from mapmrf.engines.messages.srmp import TablePasses
 from mapmrf.engines.messages.trws_pairs import SpinPasses, fits_spins
-from mapmrf.engines.messages.visit_order import VisitOrder
-from mapmrf.engines.messages.visit_order_kernels import breadth_first
+from mapmrf.engines.messages.visit_order import VisitOrder, breadth_first
 from mapmrf.model.polytope import dual_bound
 from mapmrf.model.problem import Problem
 from strategies import Recipe, any_recipes, brute_force, random_recipe, soft_recipes, tree_recipes

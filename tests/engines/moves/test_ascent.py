@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
 from mapmrf.engines.moves import ascent, ascent_kernels
-from mapmrf.engines.moves.ascent import Ascent
+from mapmrf.engines.moves.local_search import Ascent
 from mapmrf.model.problem import Problem
 from strategies import Recipe, assert_no_flip_helps, hard_recipes, random_recipe, recipes, with_weights
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapmrf.datasets import grid
-from mapmrf.engines.elimination.primal_graph import PrimalGraph
+from mapmrf.engines.elimination.orders import PrimalGraph
 from mapmrf.engines.moves.blocks import BlockMoves
 from mapmrf.model.problem import Problem
 from strategies import Recipe, brute_force, hard_recipes, recipes, soft_recipes, with_weights

@@ -15,7 +15,7 @@ from mapmrf.compilation.records import blank
 from mapmrf.engines.moves.move_model import lay_out, table_places
 from mapmrf.engines.reduction.reduction import _reducible
 from mapmrf.model.problem import Problem
-from mapmrf.run.evaluator import Evaluator
+from mapmrf.run.incumbent import Evaluator
 from strategies import Recipe, random_recipe, recipes, with_weights
 
 

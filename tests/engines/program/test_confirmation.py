@@ -11,8 +11,8 @@ pytest.importorskip("highspy")
 from constrained_recipes import ConstrainedRecipe, random_constrained
 from mapmrf.arrays import Floats
 from mapmrf.engines.program import confirmation
-from mapmrf.engines.program.confirmation import Confirmation
-from mapmrf.engines.program.constrained_polytope import ConstrainedPolytope
+from mapmrf.engines.program.highs import Confirmation
+from mapmrf.engines.program.local_polytope import ConstrainedPolytope
 from mapmrf.model.problem import Problem
 
 

@@ -13,7 +13,7 @@ from constrained_recipes import random_constrained
 from mapmrf import FactorGraph, Status, constraints
 from mapmrf.engines.program.assignment import FEW_ROWS, best_assignment
 from mapmrf.engines.program.compact import Compact
-from mapmrf.engines.program.constrained_polytope import ConstrainedPolytope
+from mapmrf.engines.program.local_polytope import ConstrainedPolytope
 from mapmrf.model.problem import Problem
 
 

@@ -13,7 +13,7 @@ from binary_models import binary_graphs, complete, spins
 from mapmrf import FactorGraph
 from mapmrf.engines.program.compact import Compact
 from mapmrf.engines.program.cutting_planes import CuttingPlanes
-from mapmrf.engines.program.solver_run import SolverOutcome
+from mapmrf.engines.program.scip import SolverOutcome
 from mapmrf.engines.program.spin_planes import SpinPlanes
 from mapmrf.model.problem import Problem
 from strategies import brute_force

@@ -8,8 +8,7 @@ import pytest
 import mapmrf
 from mapmrf.datasets import grid
 from mapmrf.engines.program.compact import Compact
-from mapmrf.engines.program.cutting_planes import CuttingPlanes
-from mapmrf.engines.program.cycle_duals import CycleDual, cycle_dual
+from mapmrf.engines.program.cutting_planes import CuttingPlanes, CycleDual, cycle_dual
 from mapmrf.model.problem import Problem
 
 
@@ -38,7 +37,7 @@ def bound_of(problem: Problem, dual: CycleDual) -> float:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_without_rounds_the_point_proves_the_relaxation(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mapmrf.engines.program.cycle_duals.MOST_ROUNDS", 1)
+    monkeypatch.setattr("mapmrf.engines.program.cutting_planes.MOST_ROUNDS", 1)
     problem = Problem.compile(grid(8, 8, coupling=2.0, seed=seed))
     dual = cycle_dual(problem, -np.inf, 0.0, lambda: False)
     planes = CuttingPlanes(Compact.build(problem), 0)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapmrf.arrays import offsets
-from mapmrf.engines.program.odd_cycle_kernels import (
+from mapmrf.engines.program.odd_cycle_separation import (
     ClosedWalk,
     OddCycles,
     PairAdjacency,

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import FactorGraph
 from mapmrf.arrays import Floats
-from mapmrf.engines.program.plane_tree import PlaneTree
+from mapmrf.engines.program.planes import PlaneTree, ProductPlanes
 from mapmrf.engines.program.primal_dual import IterationLimits, PrimalDual
 from mapmrf.engines.program.product_form import ProductForm, block_matrix, has_products
-from mapmrf.engines.program.product_planes import ProductPlanes
 from mapmrf.methods import cuts
 from mapmrf.model.problem import Problem
 from strategies import brute_force

@@ -15,8 +15,7 @@ from mapmrf.arrays import Ints
 from mapmrf.engines.program.compact import Compact
 from mapmrf.engines.program.highs import solve_by_highs
 from mapmrf.engines.program.program import Program, Rows
-from mapmrf.engines.program.scip import solve_by_scip
-from mapmrf.engines.program.solver_run import BranchTask, SolverOutcome, SolverReport, SolverRun
+from mapmrf.engines.program.scip import BranchTask, SolverOutcome, SolverReport, SolverRun, solve_by_scip
 from mapmrf.model.problem import Problem
 
 Solve = Callable[[BranchTask, SolverReport], None]

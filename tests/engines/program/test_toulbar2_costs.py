@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
-from mapmrf.engines.program.toulbar2_costs import WholeCosts
+from mapmrf.engines.program.toulbar2_process import WholeCosts
 from mapmrf.model.problem import Problem
 from strategies import Recipe, brute_force, recipes, with_weights
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mapmrf.engines.reduction.persistency import belief_bounds, dual_bounds, excluded_states
-from mapmrf.engines.reduction.simplify import simplify
+from mapmrf.engines.reduction.simplify import belief_bounds, dual_bounds, excluded_states, simplify
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.polytope import dual_bound
 from mapmrf.model.problem import Problem

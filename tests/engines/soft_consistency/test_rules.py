@@ -12,13 +12,12 @@ import mapmrf
 from constrained_recipes import KINDS, ConstrainedRecipe, random_constrained, random_constraint
 from mapmrf import FactorGraph, constraints
 from mapmrf.arrays import Ints
-from mapmrf.engines.feasibility.counting_kernels import MatchingRoom, all_matched
-from mapmrf.engines.soft_consistency.dive_kernels import follow
+from mapmrf.engines.feasibility.counting import MatchingRoom, all_matched
+from mapmrf.engines.soft_consistency.dive_kernels import collect, follow, price_rules, settle, sweep
 from mapmrf.engines.soft_consistency.network import ModelNetwork
 from mapmrf.engines.soft_consistency.network_kernels import HARD, assign
 from mapmrf.engines.soft_consistency.rule_kernels import rule_cost
 from mapmrf.engines.soft_consistency.search import SoftSearch
-from mapmrf.engines.soft_consistency.sweep_kernels import collect, price_rules, settle, sweep
 from mapmrf.model.problem import Problem
 from strategies import random_recipe
 

@@ -15,10 +15,9 @@ from mapmrf import FactorGraph
 from mapmrf.arrays import Ints
 from mapmrf.datasets import random_graph
 from mapmrf.engines.soft_consistency import search as search_module
+from mapmrf.engines.soft_consistency.dive_kernels import collect, settle, sweep
 from mapmrf.engines.soft_consistency.network import ModelNetwork
-from mapmrf.engines.soft_consistency.open_nodes import OpenNodes
-from mapmrf.engines.soft_consistency.search import SoftSearch
-from mapmrf.engines.soft_consistency.sweep_kernels import collect, settle, sweep
+from mapmrf.engines.soft_consistency.search import OpenNodes, SoftSearch
 from mapmrf.model.problem import Problem
 from strategies import Recipe, any_recipes, brute_force, recipes, with_weights
 

@@ -13,15 +13,13 @@ from hypothesis import strategies as st
 
 from binary_models import complete
 from mapmrf.engines.spins import triangles
-from mapmrf.engines.spins.certificate import certified_bound, smallest_eigenvalue
-from mapmrf.engines.spins.certificate_kernels import factorise
+from mapmrf.engines.spins.certificate import certified_bound, factorise, smallest_eigenvalue
 from mapmrf.engines.spins.couplings import CoupledSpins
 from mapmrf.engines.spins.plain_bound import PlainBound
 from mapmrf.engines.spins.relaxation import TightRelaxation, random_vectors
 from mapmrf.engines.spins.search import SpinSearch
 from mapmrf.engines.spins.tree import SpinNode, SpinTree
-from mapmrf.engines.spins.triangle_kernels import Triangles, set_slack
-from mapmrf.engines.spins.triangles import TriangleSet, most_violated
+from mapmrf.engines.spins.triangles import Triangles, TriangleSet, most_violated, set_slack
 from mapmrf.model.problem import Problem
 
 T = TypeVar("T")

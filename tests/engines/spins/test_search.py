@@ -12,12 +12,19 @@ from hypothesis import strategies as st
 from binary_models import binary_graphs, complete
 from mapmrf import FactorGraph
 from mapmrf.compilation.records import blank
-from mapmrf.engines.moves.random_kernels import seeded
-from mapmrf.engines.spins.couplings import CoupledSpins
-from mapmrf.engines.spins.couplings_kernels import set_gains
-from mapmrf.engines.spins.rank_two_kernels import best_cut, disturb_angles, turn_vectors
-from mapmrf.engines.spins.search import SpinSearch
-from mapmrf.engines.spins.tabu_kernels import TabuState, TabuTally, Tenure, relink, run_tabu
+from mapmrf.engines.moves.move_model import seeded
+from mapmrf.engines.spins.couplings import CoupledSpins, set_gains
+from mapmrf.engines.spins.search import (
+    SpinSearch,
+    TabuState,
+    TabuTally,
+    Tenure,
+    best_cut,
+    disturb_angles,
+    relink,
+    run_tabu,
+    turn_vectors,
+)
 from mapmrf.model.problem import Problem
 from strategies import brute_force
 

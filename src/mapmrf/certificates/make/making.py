@@ -14,13 +14,11 @@ from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.certificates.certificate import Certificate, Cycles
-from mapmrf.certificates.dual_check import MOST_ENTRIES, DualCheck
+from mapmrf.certificates.checking import MOST_ENTRIES, DualCheck, TreeCheck
 from mapmrf.certificates.make.growing import MOST_BYTES, MOST_NODES, CaseGrower, TreeLimits
 from mapmrf.certificates.make.node_messages import in_graph_order
 from mapmrf.certificates.make.orders import greedy_order, greedy_start
-from mapmrf.certificates.reduced import without
-from mapmrf.certificates.tree_check import TreeCheck
-from mapmrf.certificates.whole import WholeModel, exact_value
+from mapmrf.certificates.reduced import WholeModel, exact_value, without
 from mapmrf.compilation.stopping import CompilingStopped
 from mapmrf.constraints.as_tables import rewrite
 from mapmrf.engines.elimination.small import small_order
@@ -28,8 +26,8 @@ from mapmrf.engines.messages.passes_kernels import LIMIT, PassStopping
 from mapmrf.engines.messages.srmp import TablePasses
 from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.engines.program.compact import is_compact
-from mapmrf.engines.program.cycle_duals import cycle_dual
-from mapmrf.engines.program.loading import highs_failure
+from mapmrf.engines.program.cutting_planes import cycle_dual
+from mapmrf.engines.program.program import highs_failure
 from mapmrf.errors import UnsupportedModel
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem

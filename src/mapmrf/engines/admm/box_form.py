@@ -11,7 +11,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.jit import bare, inlined
-from mapmrf.kernels.factor_tables import weight_of
+from mapmrf.kernels.max_marginals import weight_of
 
 NARROW = 8
 """Number of columns from which a row of a table is worth vectorising."""

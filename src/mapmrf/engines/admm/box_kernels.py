@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.compilation.jit import bare
 from mapmrf.engines.admm.box_form import BoxForm, apply_system, dot, precondition
-from mapmrf.kernels.factor_tables import weight_of
+from mapmrf.kernels.max_marginals import weight_of
 
 LARGER = 20.0
 """Maximum factor by which Q may enlarge a solution; with a diagonal of 1.2 times its curvature it is at most 6."""

@@ -15,7 +15,7 @@ from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.kkt import edge_states_of, tables_of
 from mapmrf.engines.admm.layout import isolated
 from mapmrf.engines.admm.relaxation import ADMMRelaxation
-from mapmrf.engines.moves.ascent import Ascent
+from mapmrf.engines.moves.local_search import Ascent
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
 

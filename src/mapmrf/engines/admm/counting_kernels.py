@@ -14,8 +14,8 @@ from mapmrf.engines.admm.penalty import Penalty, SphereKind, next_rho, target_we
 from mapmrf.engines.admm.structs import Iterates, SphereState, VariableArrays
 from mapmrf.engines.admm.variable_steps import centres, distance2
 from mapmrf.engines.counting.marginal_kernels import GroupScores, best_value
+from mapmrf.engines.counting.model import CountingFactors
 from mapmrf.engines.counting.projection_kernels import project
-from mapmrf.engines.counting.structs import CountingFactors
 from mapmrf.model.graph import ROUND_OFF
 
 

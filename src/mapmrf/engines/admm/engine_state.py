@@ -9,7 +9,7 @@ import numpy as np
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.sphere_run import SpherePhase, SphereRun
 from mapmrf.errors import FormatError
-from mapmrf.run.array_files import Array, put_back
+from mapmrf.run.dual_state import Array, put_back
 
 RUN_FIGURES = ("unit", "phase_began", "iterations", "calm", "gaps", "best_value", "best_bound")
 ENGINE_ARRAYS = ("mu", "lam_v", "q")

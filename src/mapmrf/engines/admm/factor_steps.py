@@ -30,7 +30,7 @@ from mapmrf.engines.admm.structs import (
     TableArrays,
 )
 from mapmrf.engines.admm.triple_qp import TripleScratch, TripleTable, triple_qp
-from mapmrf.kernels.factor_tables import weight_of
+from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.structured_pairs import NO_FORM, PairForms
 
 

@@ -26,7 +26,7 @@ from mapmrf.engines.admm.structs import (
     TableArrays,
     VariableArrays,
 )
-from mapmrf.kernels.factor_tables import weight_of
+from mapmrf.kernels.max_marginals import weight_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from typing import NamedTuple, Protocol
 from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.admm.measurement import Measurement
 from mapmrf.engines.admm.penalty import PenaltyOptions
-from mapmrf.run.gap import is_closed
 from mapmrf.run.method import Start
+from mapmrf.run.options import is_closed
 
 
 class SpherePhase(NamedTuple):

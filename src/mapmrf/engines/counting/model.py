@@ -5,15 +5,35 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from functools import cached_property
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, frozen, offsets, ranges
 from mapmrf.constraints.flat import ConstraintKind, Constraints
-from mapmrf.engines.counting.structs import CountingFactors, CountingKind
 from mapmrf.model.graph import FactorGraph
+
+
+class CountingKind(IntEnum):
+    """Kind of a counting factor.
+
+    ROW
+        ``lower <= sum of weights of what is on <= upper``; with a finite penalty there is no lower side.
+    PARITY
+        The number of groups that are on is odd (`lower` 1) or even (`lower` 0).
+    FAN
+        No group is on unless the last one is.
+    COST
+        No group is on.
+    """
+
+    ROW = 0
+    PARITY = 1
+    FAN = 2
+    COST = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,6 +179,7 @@ class _Items:
 
 
 _NONE: Ints = np.zeros(0, dtype=np.int64)
+
 _NO_ITEMS = _Piece(CountingKind.ROW, _NONE, _NONE, np.zeros(0), _NONE)
 
 
@@ -303,3 +324,33 @@ def _arrays(pieces: list[_Piece]) -> CountingFactors:
 def _joined(pieces: Iterable[_Piece], name: str) -> Ints:
     arrays = [np.asarray(getattr(piece, name), dtype=np.int64) for piece in pieces]
     return frozen(np.concatenate([_NONE, *arrays]))
+
+
+# -- Data structures of the kernels for counting factors --------------------------------------------------------------
+
+
+class CountingFactors(NamedTuple):
+    """Factors over groups of items: an item is a state of a variable, a group has items of one variable.
+
+    Attributes
+    ----------
+    kind, lower, upper, penalty : (n_factors,)
+        A `CountingKind`, its limits, and the cost of a violation; inf if it is forbidden.
+    group_ptr : (n_factors + 1,)
+        Offsets of the factors' groups.
+    item_ptr : (n_groups + 1,)
+        Offsets of the groups' items.
+    complete : (n_groups,)
+        Whether exactly one item of the group is on; at most one otherwise.
+    weight : (n_items,)
+        Weights of the items of rows; in a row with a penalty those of a group are equal.
+    """
+
+    kind: Ints
+    lower: Floats
+    upper: Floats
+    penalty: Floats
+    group_ptr: Ints
+    item_ptr: Ints
+    complete: Bools
+    weight: Floats

@@ -18,7 +18,7 @@ from mapmrf.engines.counting.marginal_kernels import (
     reachable,
     row_multipliers,
 )
-from mapmrf.engines.counting.structs import CountingFactors, CountingKind
+from mapmrf.engines.counting.model import CountingFactors, CountingKind
 
 ROUNDS = 60
 """Bisection steps."""

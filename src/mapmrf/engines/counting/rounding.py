@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, offsets, segment_max
-from mapmrf.engines.counting.marginal_kernels import GroupScores
-from mapmrf.engines.counting.model import CountingModel
-from mapmrf.engines.counting.rounding_kernels import FactorReach, GroupPlaces, round_in_order
+from mapmrf.arrays import Bools, Floats, Ints, offsets, segment_max
+from mapmrf.compilation.jit import bare, inlined
+from mapmrf.engines.counting.marginal_kernels import GroupScores, weight_limits, within
+from mapmrf.engines.counting.model import CountingFactors, CountingKind, CountingModel
 from mapmrf.model.graph import FactorGraph
 
 MOST_RESTARTS = 30
@@ -66,3 +68,155 @@ def preferences(belief: Floats, var_ptr: Ints) -> Floats:
     weight = np.where(alive, np.exp(-behind / unit), 0.0)
     total = np.maximum(np.add.reduceat(weight, var_ptr[:-1]), 1e-300) if len(card) else np.zeros(0)
     return np.asarray(weight / np.repeat(total, card))
+
+
+# -- Rounding that respects hard constraints: no variable takes a state that makes a factor infeasible ----------------
+
+
+UNKNOWN = -1.0
+"""Marks an undecided output of a fan."""
+
+
+class GroupPlaces(NamedTuple):
+    """Mapping between groups, variables and states.
+
+    Attributes
+    ----------
+    var_ptr, group
+        The groups of every variable.
+    factor : (n_groups,)
+        The factor of every group.
+    state : (n_items,)
+        The state of every item.
+    at : (n_vars + 1,)
+        Where the states of every variable start in the arrays per state.
+    """
+
+    var_ptr: Ints
+    group: Ints
+    factor: Ints
+    state: Ints
+    at: Ints
+
+
+class FactorReach(NamedTuple):
+    """What the decided groups leave open for every factor.
+
+    Attributes
+    ----------
+    low, high
+        The minimum and maximum sum of weights; for a fan, the number of inputs that are on, and whether the output is;
+        for a parity, the number of groups that are on.
+    left
+        Number of undecided groups.
+    """
+
+    low: Floats
+    high: Floats
+    left: Ints
+
+
+@bare
+def reset_reach(factors: CountingFactors, possible: GroupScores, reach: FactorReach) -> None:
+    """Reset to no decisions."""
+    for f in range(len(factors.kind)):
+        first, last = factors.group_ptr[f], factors.group_ptr[f + 1]
+        reach.low[f], reach.high[f], reach.left[f] = 0.0, 0.0, last - first
+        if factors.kind[f] == CountingKind.FAN:
+            reach.high[f] = UNKNOWN
+        elif factors.kind[f] == CountingKind.ROW:
+            for g in range(first, last):
+                least, most = weight_limits(g, factors, possible)
+                reach.low[f] += least
+                reach.high[f] += most
+
+
+@inlined
+def weight_of_state(g: int, k: int, factors: CountingFactors, places: GroupPlaces) -> tuple[bool, float]:
+    """Return whether a state turns a group on, and its weight."""
+    for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
+        if places.state[j] == k:
+            return True, factors.weight[j]
+    return False, 0.0
+
+
+@bare
+def keeps_reach(
+    i: int, k: int, factors: CountingFactors, places: GroupPlaces, possible: GroupScores, reach: FactorReach
+) -> bool:
+    """Return whether the hard factors of a variable can still be satisfied after it takes a state."""
+    for at in range(places.var_ptr[i], places.var_ptr[i + 1]):
+        g = places.group[at]
+        f = places.factor[g]
+        if factors.penalty[f] < np.inf:
+            continue
+        on, weight = weight_of_state(g, k, factors, places)
+        kind, fits = factors.kind[f], True
+        if kind == CountingKind.ROW:
+            least, most = weight_limits(g, factors, possible)
+            fits = within(reach.low[f] - least + weight, reach.high[f] - most + weight, f, factors)
+        elif kind == CountingKind.PARITY:
+            fits = reach.left[f] > 1 or (reach.low[f] + on) % 2.0 == factors.lower[f]
+        elif kind == CountingKind.FAN and g == factors.group_ptr[f + 1] - 1:
+            fits = on or reach.low[f] == 0.0
+        elif kind == CountingKind.FAN:
+            fits = not on or reach.high[f] != 0.0
+        if not fits:
+            return False
+    return True
+
+
+@bare
+def decide(
+    i: int, k: int, factors: CountingFactors, places: GroupPlaces, possible: GroupScores, reach: FactorReach
+) -> None:
+    """Assign a state to a variable."""
+    for at in range(places.var_ptr[i], places.var_ptr[i + 1]):
+        g = places.group[at]
+        f = places.factor[g]
+        on, weight = weight_of_state(g, k, factors, places)
+        reach.left[f] -= 1
+        if factors.kind[f] == CountingKind.ROW:
+            least, most = weight_limits(g, factors, possible)
+            reach.low[f] += weight - least
+            reach.high[f] += weight - most
+        elif factors.kind[f] == CountingKind.FAN and g == factors.group_ptr[f + 1] - 1:
+            reach.high[f] = 1.0 if on else 0.0
+        else:
+            reach.low[f] += on
+
+
+@bare
+def round_in_order(
+    order: Ints,
+    prefer: Floats,
+    factors: CountingFactors,
+    places: GroupPlaces,
+    possible: GroupScores,
+    reach: FactorReach,
+    tried: Bools,
+    labels: Ints,
+) -> int:
+    """Assign the variables their preferred feasible states; return the position of the first without one, or -1.
+
+    A state of preference -inf is never taken.
+    """
+    reset_reach(factors, possible, reach)
+    for place in range(len(order)):
+        i = order[place]
+        begin, end = places.at[i], places.at[i + 1]
+        tried[begin:end] = False
+        chosen = -1
+        while chosen < 0:
+            best = -1
+            for s in range(begin, end):
+                if not tried[s] and prefer[s] > -np.inf and (best < 0 or prefer[s] > prefer[best]):
+                    best = s
+            if best < 0:
+                return place
+            tried[best] = True
+            if keeps_reach(i, best - begin, factors, places, possible, reach):
+                chosen = best - begin
+        decide(i, chosen, factors, places, possible, reach)
+        labels[i] = chosen
+    return -1

@@ -12,8 +12,8 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.compilation.jit import bare, compiled, inlined
-from mapmrf.kernels.factor_tables import weight_of
-from mapmrf.kernels.structured_pairs import StructuredPairs, form_message, weighted_form
+from mapmrf.kernels.max_marginals import weight_of
+from mapmrf.kernels.pair_transforms import StructuredPairs, form_message, weighted_form
 from mapmrf.model.structured_pairs import NO_FORM
 
 

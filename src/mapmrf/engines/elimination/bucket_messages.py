@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import heapq
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, ranges
-from mapmrf.engines.elimination.bucket_messages_kernels import (
-    CollectCursor,
-    StateMarginals,
-    collect,
-    complete,
-    distribute,
-    losses,
+from mapmrf.compilation.jit import compiled, inlined
+from mapmrf.engines.elimination.elimination import (
+    BLOCK,
+    MARGINAL,
+    NOWHERE,
+    PLAIN,
+    Buckets,
+    BucketTree,
+    Elimination,
+    FoldedSum,
+    FoldTarget,
+    Functions,
+    FunctionTables,
+    MatchedTable,
+    fold,
+    gathered,
+    label_type,
+    row_major,
+    score_bucket,
 )
-from mapmrf.engines.elimination.bucket_tree import BucketTree, row_major
-from mapmrf.engines.elimination.elimination import gathered, label_type
-from mapmrf.engines.elimination.elimination_kernels import BLOCK, FunctionTables
-from mapmrf.engines.elimination.functions import Functions
-from mapmrf.engines.elimination.orders import Order, fill_orders, front_orders
-from mapmrf.engines.elimination.primal_graph import PrimalGraph
+from mapmrf.engines.elimination.orders import Order, PrimalGraph, fill_orders, front_orders
 from mapmrf.model.problem import Problem
 
 RESTARTS = 5
@@ -248,3 +259,318 @@ class RankedLabellings:
     def labels(self, number: int) -> Ints:
         """Return the labels of a found labelling, by variable."""
         return self.messages.tree.by_variable(self.found[number].astype(np.int64))
+
+
+# -- Messages of all buckets: up to the roots, down again to max-marginals, and labellings by rank --------------------
+
+
+class CollectCursor(NamedTuple):
+    """The bucket to continue with, and the block of its message."""
+
+    position: int
+    block: int
+
+
+class StateMarginals(NamedTuple):
+    """Max-marginals of single variables: those of position `p` start at ``value[at[p]]``."""
+
+    at: Ints
+    value: Floats
+
+
+@compiled
+def collect(cursor: CollectCursor, budget: int, fns: FunctionTables, buckets: Buckets, inner: Ints) -> CollectCursor:
+    """Compute the messages to the roots, the last position first, until some `budget` of additions is spent."""
+    unmatched = MatchedTable(np.zeros(0, np.int64), np.zeros(1), NOWHERE)
+    no_choice = np.zeros(1, np.uint8)
+    p, block = cursor.position, cursor.block
+    while p >= 0 and budget > 0:
+        mine = buckets.member[buckets.ptr[p] : buckets.ptr[p + 1]]
+        message = fns.n_given + p
+        dims = fns.var[fns.ptr[message] : fns.ptr[message + 1]]
+        cost = BLOCK * fns.card[p] * len(mine)
+        n_blocks = 1 + budget // cost
+        target = FoldTarget(fns.at[message], no_choice, NOWHERE)
+        block = fold(PLAIN, fns, FoldedSum(mine, dims, p), unmatched, target, block, n_blocks, inner)
+        size = fns.at[message + 1] - fns.at[message]
+        budget -= min(n_blocks * cost, size * fns.card[p] * len(mine) + 100)
+        if block < 0:
+            p, block = p - 1, 0
+    return CollectCursor(p, block)
+
+
+@compiled
+def add_up_clique(p: int, fns: FunctionTables, buckets: Buckets, inner: Ints) -> int:
+    """Tabulate the sum of all functions of a bucket and of the message from above; return the table's size.
+
+    It becomes the last function, over the bucket's context and its own variable.
+    """
+    n, last = len(fns.card), len(fns.ptr) - 2
+    first, end = fns.ptr[fns.n_given + p], fns.ptr[fns.n_given + p + 1]
+    at = fns.ptr[last]
+    for d in range(first, end):
+        fns.var[at + d - first] = fns.var[d]
+    fns.var[at + end - first] = p
+    fns.ptr[last + 1] = at + end - first + 1
+    size = 1
+    for d in range(fns.ptr[last + 1] - 1, at - 1, -1):
+        fns.stride[d] = size
+        size *= fns.card[fns.var[d]]
+    mine = buckets.member[buckets.ptr[p] : buckets.ptr[p + 1]]
+    members = np.empty(len(mine) + 1, np.int64)
+    members[:-1] = mine
+    members[-1] = fns.n_given + n + p
+    project(members, fns.var[at : fns.ptr[last + 1]], fns.arena, fns.at[last], fns, inner)
+    return size
+
+
+@compiled
+def project(members: Ints, scope: Ints, table: Floats, at: int, fns: FunctionTables, inner: Ints) -> None:
+    """Write the max-marginals of a sum over a bucket's clique on some of its variables, its own variable the last.
+
+    The clique is that of the last function.
+    """
+    last = len(fns.ptr) - 2
+    clique = fns.var[fns.ptr[last] : fns.ptr[last + 1]]
+    size = 1
+    for d in range(len(scope)):
+        size *= fns.card[scope[d]]
+    table[at : at + size] = -np.inf
+    terms = FoldedSum(members, clique[:-1], clique[-1])
+    target = FoldTarget(NOWHERE, np.zeros(1, np.uint8), NOWHERE)
+    fold(MARGINAL, fns, terms, MatchedTable(scope, table, at), target, NOWHERE, 2**62, inner)
+
+
+@compiled
+def distribute(
+    p: int, budget: int, fns: FunctionTables, buckets: Buckets, marginals: StateMarginals, inner: Ints
+) -> int:
+    """Compute the messages from the roots and the max-marginals, position by position; return the next position.
+
+    What is taken off a message that is -inf does not matter: nothing below it is possible.
+    """
+    n, last = len(fns.card), len(fns.ptr) - 2
+    summed = np.array([last])
+    while p < n and budget > 0:
+        size = add_up_clique(p, fns, buckets, inner)
+        mine = buckets.member[buckets.ptr[p] : buckets.ptr[p + 1]]
+        budget -= (2 * len(mine) + 1) * size + 100
+        own = fns.var[fns.ptr[last + 1] - 1 : fns.ptr[last + 1]]
+        project(summed, own, marginals.value, marginals.at[p], fns, inner)
+        for m in range(len(mine)):
+            up = mine[m]
+            if up < fns.n_given:
+                continue
+            down = up + n
+            project(summed, fns.var[fns.ptr[down] : fns.ptr[down + 1]], fns.arena, fns.at[down], fns, inner)
+            for j in range(fns.at[up + 1] - fns.at[up]):
+                message = fns.arena[fns.at[up] + j]
+                if message > -np.inf:
+                    fns.arena[fns.at[down] + j] -= message
+                else:
+                    fns.arena[fns.at[down] + j] = -np.inf
+        p += 1
+    return p
+
+
+@inlined
+def first_best(score: Floats, n: int) -> int:
+    """The first state of the largest score."""
+    best = 0
+    for k in range(1, n):
+        if score[k] > score[best]:
+            best = k
+    return best
+
+
+@compiled
+def complete(first: int, end: int, rank: int, fns: FunctionTables, buckets: Buckets, labels: Ints) -> None:
+    """Give position `first` its state of this rank (0: the best), and those after it, up to `end`, the best."""
+    score = np.empty(fns.card.max())
+    for p in range(first, end):
+        score_bucket(p, fns, buckets, labels, score)
+        if p == first and rank > 0:
+            labels[p] = np.argsort(-score[: fns.card[p]], kind="mergesort")[rank]
+        else:
+            labels[p] = first_best(score, fns.card[p])
+
+
+@compiled
+def losses(first: int, rank: int, fns: FunctionTables, buckets: Buckets, labels: Ints, loss: Floats) -> None:
+    """Compute the loss of the next-ranked state at every position from `first` on, given those before; inf if none.
+
+    Position `first` has its state of the given rank, all after it have their best.
+    """
+    score = np.empty(fns.card.max())
+    for p in range(first, len(labels)):
+        n = fns.card[p]
+        loss[p] = np.inf
+        if n < 2:
+            continue
+        score_bucket(p, fns, buckets, labels, score)
+        if p == first and rank > 0:
+            if rank + 1 < n:
+                falling = np.sort(-score[:n])
+                best, other = -falling[rank], -falling[rank + 1]
+            else:
+                best, other = 0.0, -np.inf
+        else:
+            k = first_best(score, n)
+            best, score[k] = score[k], -np.inf
+            other = score[first_best(score, n)]
+        if other > -np.inf:
+            loss[p] = best - other
+
+
+# -- The m best labellings if only one elimination at a time fits into memory: its passes are repeated ----------------
+# The first pass keeps the maximising state for every entry of every message: an eighth of the size of the messages.
+# From these, a labelling that deviates from another at one position is completed at once. The losses of its own
+# deviations are computed in another pass, while the messages of each bucket are available; a pass handles many
+# labellings.
+
+STEP_ADDITIONS = 20_000_000
+"""Additions of table entries between checks of the clock: some 30 ms."""
+
+BATCH = 64
+"""Maximum number of labellings per pass."""
+
+
+@dataclass(eq=False)
+class Deviation:
+    """The best labelling of a part: equal to an earlier one before a position, without the excluded states there.
+
+    Attributes
+    ----------
+    value
+        Its value.
+    labels : (n,)
+        Its labels, by position.
+    position, excluded
+        The position of the deviation, and the states there that belong to other parts.
+    score
+        After a pass: for every position, the sum of its bucket's functions for each state, a block per position.
+    """
+
+    value: float
+    labels: Ints
+    position: int
+    excluded: tuple[int, ...]
+    score: Floats | None = None
+
+
+class RepeatedPasses:
+    """Labellings in decreasing order of value, by repeated elimination.
+
+    Attributes
+    ----------
+    n_wanted
+        Number of labellings that will be requested.
+    found
+        Labels by position, best first.
+    n_passes
+        Number of eliminations started.
+    """
+
+    def __init__(self, tree: BucketTree, given: Functions, n_wanted: int, stop: Callable[[], bool]) -> None:
+        self.tree, self.given, self.n_wanted, self._stop = tree, given, n_wanted, stop
+        self.found: list[Ints] = []
+        self.n_passes = 0
+        self._at = np.concatenate([[0], np.cumsum(tree.card)]).astype(np.int64)
+        self._kind = label_type(tree.card)
+        self._number = 0
+        self._undivided = -math.inf
+        self._heap: list[tuple[float, int, Deviation]] = []
+        self._choices: Elimination | None = None
+
+    @staticmethod
+    def bytes_needed(tree: BucketTree) -> float:
+        """Return the memory of an elimination with its choices, and of the messages of another one alongside."""
+        return Elimination.bytes_needed(tree) + 8 * tree.peak + label_type(tree.card).itemsize * tree.entries
+
+    @property
+    def next_value(self) -> float:
+        """Value of the next labelling, or an upper limit of it; -inf if there is none."""
+        return max(-self._heap[0][0] if self._heap else -math.inf, self._undivided)
+
+    @property
+    def started(self) -> bool:
+        """Whether the first pass is done."""
+        return self._choices is not None
+
+    def start(self) -> bool:
+        """Run the first pass; False if it was stopped."""
+        self.n_passes += 1
+        first = Elimination(self.tree, self.given)
+        while not first.finished:
+            if self._stop():
+                return False
+            first.advance(STEP_ADDITIONS, self.tree.n)
+        self._choices = first
+        if first.value > -math.inf:
+            self._push(Deviation(first.value, first.labels()[self.tree.var_of], 0, ()))
+        return True
+
+    def advance(self) -> bool:
+        """Find the next labelling; False if it is the last, because the pass that divides the rest was stopped."""
+        best = self._heap[0][2]
+        known = best.score is not None or self._look()
+        heapq.heappop(self._heap)
+        self.found.append(best.labels.astype(self._kind))
+        if known:
+            self._divide(best)
+        else:
+            self._undivided = best.value
+        return known
+
+    def labels(self, number: int) -> Ints:
+        """Return the labels of a found labelling, by variable."""
+        return self.tree.by_variable(self.found[number].astype(np.int64))
+
+    def _push(self, one: Deviation) -> None:
+        heapq.heappush(self._heap, (-one.value, self._number, one))
+        self._number += 1
+
+    def _divide(self, found: Deviation) -> None:
+        """Queue the best deviations from a labelling that may be requested."""
+        assert found.score is not None
+        tree, at, labels = self.tree, self._at, found.labels
+        other = found.score.copy()
+        other[at[:-1] + labels] = -np.inf
+        other[at[found.position] + np.array(found.excluded, dtype=np.int64)] = -np.inf
+        other[: at[found.position]] = -np.inf
+        if tree.n == 0:
+            return
+        loss = found.score[at[:-1] + labels] - np.maximum.reduceat(other, at[:-1])
+        left = self.n_wanted + 1 - len(self.found)
+        for p in np.argsort(loss, kind="stable")[:left].tolist():
+            if loss[p] == math.inf:
+                break
+            k = int(np.argmax(other[at[p] : at[p + 1]]))
+            excluded = (*(found.excluded if p == found.position else ()), int(labels[p]))
+            self._push(Deviation(found.value - float(loss[p]), self._completed(labels, p, k), p, excluded))
+        self._heap = heapq.nsmallest(left, self._heap, key=lambda entry: entry[:2])  # a sorted list is a heap
+
+    def _completed(self, labels: Ints, position: int, state: int) -> Ints:
+        """Return the best labels that equal the given ones before a position, and have a state there."""
+        assert self._choices is not None
+        changed = labels.copy()
+        changed[position] = state
+        self._choices.complete(position + 1, int(self.tree.end[position]), changed)
+        return changed
+
+    def _look(self) -> bool:
+        """Score the most promising labellings in a pass; False if it was stopped."""
+        self.n_passes += 1
+        some = [one for _, _, one in self._heap[:BATCH] if one.score is None]
+        labels = np.array([one.labels for one in some])
+        scores = np.empty((len(some), int(self._at[-1])))
+        elimination = Elimination(self.tree, self.given)
+        for p in range(self.tree.n - 1, -1, -1):
+            while elimination.n_done < self.tree.n - 1 - p:
+                if self._stop():
+                    return False
+                elimination.advance(STEP_ADDITIONS, self.tree.n - 1 - p)
+            elimination.score(labels, int(self._at[p]), scores)
+        for one, score in zip(some, scores, strict=True):
+            one.score = score
+        return True

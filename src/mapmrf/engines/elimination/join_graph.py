@@ -4,23 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Ints, offsets, segment_max
-from mapmrf.engines.elimination.bucket_tree import BucketTree, row_major
-from mapmrf.engines.elimination.elimination_kernels import FunctionTables
-from mapmrf.engines.elimination.functions import Functions
-from mapmrf.engines.elimination.join_graph_kernels import (
-    WIDTH,
-    JoinClusters,
-    JoinLinks,
-    SeparatorScratch,
-    SweepCursor,
-    fill_clusters,
-    sweep_clusters,
-)
-from mapmrf.engines.elimination.mini_bucket_kernels import BucketPartition
+from mapmrf.arrays import Floats, Ints, offsets, segment_max
+from mapmrf.compilation.jit import bare, compiled, inlined
+from mapmrf.engines.elimination.elimination import BucketTree, Functions, FunctionTables, row_major
+from mapmrf.engines.elimination.mini_buckets import BucketPartition
 
 FILL_ENTRIES = 1_000_000
 """Table entries filled per step: some hundredths of a second."""
@@ -100,3 +91,347 @@ def _scratch(
     stride, digit, scope, sides = np.zeros((4, max(longest, int(counts.max(initial=1)), 2) + 1), dtype=np.int64)
     inner = np.zeros(max(WIDTH, int(tree.card.max(initial=1))), dtype=np.int64)
     return buffer, SeparatorScratch(stride, digit, scope, sides, inner)
+
+
+# -- Cost shifting on a join graph: clusters of variables with tables, whose max-marginals agree on separators --------
+# The clusters are mini-buckets. A cluster is joined with the cluster that receives its message, on all its
+# variables but the last, and with the other mini-buckets of its bucket, on their common variables.
+
+WIDTH = 1024
+"""Runs of a table's entries whose places in a separator's table are computed once."""
+
+LONG = 8
+"""Length from which a run of entries is processed as a vector; shorter ones are processed entry by entry."""
+
+
+class JoinClusters(NamedTuple):
+    """The clusters of a join graph.
+
+    Attributes
+    ----------
+    card : (n,)
+        Number of states at every position.
+    ptr, var
+        Cluster `m` has the variables ``var[ptr[m]:ptr[m + 1]]``, the one that is eliminated last.
+    at, tables
+        Its table is ``tables[at[m]:at[m + 1]]``.
+    """
+
+    card: Ints
+    ptr: Ints
+    var: Ints
+    at: Ints
+    tables: Floats
+
+
+class JoinLinks(NamedTuple):
+    """The edges of a join graph.
+
+    Attributes
+    ----------
+    bucket_ptr
+        The clusters of every bucket, the first eliminated first.
+    parent
+        The cluster that receives the message of a cluster, or -1.
+    child_ptr, child
+        The clusters whose messages a cluster receives.
+    """
+
+    bucket_ptr: Ints
+    parent: Ints
+    child_ptr: Ints
+    child: Ints
+
+
+class SeparatorScratch(NamedTuple):
+    """Room for one separator: strides, a configuration, its variables, the clusters that share it, places in it."""
+
+    stride: Ints
+    digit: Ints
+    scope: Ints
+    sides: Ints
+    inner: Ints
+
+
+class EntryRuns(NamedTuple):
+    """Mapping of a cluster's table entries to those of a separator.
+
+    Attributes
+    ----------
+    length
+        Entries that follow each other and do so in the separator's table, too: a run.
+    times
+        How often a run is repeated on the same places.
+    width, cut
+        Repeated runs whose places are computed at once, and how many of the cluster's variables are left to count.
+    """
+
+    length: int
+    times: int
+    width: int
+    cut: int
+
+
+class SweepCursor(NamedTuple):
+    """Progress of a sweep: the bucket, whether it is going back to the leaves, and the completed sweeps."""
+
+    bucket: int
+    to_leaves: bool
+    n_sweeps: int
+
+
+@inlined
+def separator_strides(m: int, clusters: JoinClusters, n_scope: int, scratch: SeparatorScratch) -> None:
+    """Strides of a separator's table along a cluster's variables: 0 for those that it does not have."""
+    card, var, scope, stride = clusters.card, clusters.var, scratch.scope, scratch.stride
+    first, step, s = clusters.ptr[m], 1, n_scope - 1
+    for d in range(clusters.ptr[m + 1] - first - 1, -1, -1):
+        stride[d] = 0
+        if s >= 0 and scope[s] == var[first + d]:
+            stride[d] = step
+            step *= card[scope[s]]
+            s -= 1
+
+
+@bare
+def entry_runs(m: int, clusters: JoinClusters, n_scope: int, scratch: SeparatorScratch) -> EntryRuns:
+    """Return the mapping of a cluster's table entries to those of a separator, and write the offsets of its runs."""
+    card, var, stride, inner = clusters.card, clusters.var, scratch.stride, scratch.inner
+    separator_strides(m, clusters, n_scope, scratch)
+    first, d = clusters.ptr[m], clusters.ptr[m + 1] - clusters.ptr[m] - 1
+    length, times = 1, 1
+    while d >= 0 and stride[d] > 0:
+        length *= card[var[first + d]]
+        d -= 1
+    while d >= 0 and stride[d] == 0:
+        times *= card[var[first + d]]
+        d -= 1
+    cut, width = d + 1, 1
+    inner[0] = 0
+    while cut > 0 and width * card[var[first + cut - 1]] <= WIDTH:
+        cut -= 1
+        n_k = card[var[first + cut]]
+        for k in range(n_k - 1, -1, -1):
+            for j in range(width):
+                inner[k * width + j] = inner[j] + k * stride[cut]
+        width *= n_k
+    return EntryRuns(length, times, width, cut)
+
+
+@bare
+def next_base(m: int, clusters: JoinClusters, cut: int, stride: Ints, digit: Ints, base: int) -> int:
+    """The place in the separator's table where the next run of a cluster's entries starts."""
+    d = cut - 1
+    while d >= 0:
+        digit[d] += 1
+        base += stride[d]
+        if digit[d] < clusters.card[clusters.var[clusters.ptr[m] + d]]:
+            break
+        base -= digit[d] * stride[d]
+        digit[d] = 0
+        d -= 1
+    return base
+
+
+@inlined
+def max_run(length: int, times: int, tables: Floats, at: int, out: Floats, to: int) -> None:
+    """Maxima of a run of entries: as many as it is long, each over as many entries as it is repeated."""
+    n, step, row, place = np.uintp(length), np.uintp(length), np.uintp(at), np.uintp(to)
+    if length < LONG:
+        for i in range(n):
+            best, t = out[place + i], row + i
+            for _ in range(times):
+                best = max(best, tables[t])
+                t += step
+            out[place + i] = best
+    else:
+        for _ in range(times):
+            for i in range(n):
+                out[place + i] = max(out[place + i], tables[row + i])
+            row += step
+
+
+@inlined
+def add_run(length: int, times: int, tables: Floats, at: int, given: Floats, given_at: int) -> None:
+    """Add to a run of entries what is given for each, repeated."""
+    n, step, row, place = np.uintp(length), np.uintp(length), np.uintp(at), np.uintp(given_at)
+    if length < LONG:
+        for i in range(n):
+            shift, t = given[place + i], row + i
+            for _ in range(times):
+                tables[t] += shift
+                t += step
+    else:
+        for _ in range(times):
+            for i in range(n):
+                tables[row + i] += given[place + i]
+            row += step
+
+
+@bare
+def max_onto(
+    m: int, clusters: JoinClusters, n_scope: int, out: Floats, out_at: int, scratch: SeparatorScratch
+) -> int:  # fmt: skip
+    """Max-marginals of a cluster on a separator; returns their number."""
+    tables, inner, stride, digit = clusters.tables, scratch.inner, scratch.stride, scratch.digit
+    length, times, width, cut = entry_runs(m, clusters, n_scope, scratch)
+    size = 1
+    for s in range(n_scope):
+        size *= clusters.card[scratch.scope[s]]
+    for s in range(size):
+        out[out_at + s] = -np.inf
+    for d in range(cut):
+        digit[d] = 0
+    at, base = clusters.at[m], out_at
+    while at < clusters.at[m + 1]:
+        for j in range(width):
+            max_run(length, times, tables, at, out, base + inner[j])
+            at += length * times
+        base = next_base(m, clusters, cut, stride, digit, base)
+    return size
+
+
+@bare
+def add_onto(
+    m: int, clusters: JoinClusters, n_scope: int, given: Floats, given_at: int, scratch: SeparatorScratch
+) -> None:  # fmt: skip
+    """Add a separator's table to a cluster's."""
+    tables, inner, stride, digit = clusters.tables, scratch.inner, scratch.stride, scratch.digit
+    length, times, width, cut = entry_runs(m, clusters, n_scope, scratch)
+    for d in range(cut):
+        digit[d] = 0
+    at, base = clusters.at[m], given_at
+    while at < clusters.at[m + 1]:
+        for j in range(width):
+            add_run(length, times, tables, at, given, base + inner[j])
+            at += length * times
+        base = next_base(m, clusters, cut, stride, digit, base)
+
+
+@bare
+def share_out(buffer: Floats, size: int, n_sides: int, share_of_first: float) -> None:
+    """Turn the max-marginals of several clusters into what each gains, so that it has its share of their sum.
+
+    The first has the share given and the others equal ones. A state impossible for one cluster becomes so for all.
+    """
+    for s in range(size):
+        total, possible = 0.0, True
+        for r in range(n_sides):
+            total += buffer[r * size + s]
+            possible = possible and buffer[r * size + s] > -np.inf
+        for r in range(n_sides):
+            share = share_of_first if r == 0 else (1.0 - share_of_first) / (n_sides - 1)
+            buffer[r * size + s] = share * total - buffer[r * size + s] if possible else -np.inf
+
+
+@bare
+def agree(
+    n_sides: int, share_of_first: float, n_scope: int, clusters: JoinClusters, buffer: Floats,
+    scratch: SeparatorScratch,
+) -> None:  # fmt: skip
+    """Make the max-marginals of the clusters in `sides` on a separator shares of their sum."""
+    size = 1
+    for r in range(n_sides):
+        size = max_onto(scratch.sides[r], clusters, n_scope, buffer, r * size, scratch)
+    share_out(buffer, size, n_sides, share_of_first)
+    for r in range(n_sides):
+        add_onto(scratch.sides[r], clusters, n_scope, buffer, r * size, scratch)
+
+
+@compiled
+def fill_clusters(
+    first: int,
+    last: int,
+    clusters: JoinClusters,
+    partition: BucketPartition,
+    fns: FunctionTables,
+    scratch: SeparatorScratch,
+) -> None:
+    """Sum up the given functions of the clusters from `first` to `last`."""
+    tables, digit, stride = clusters.tables, scratch.digit, scratch.stride
+    for m in range(first, last):
+        for at in range(clusters.at[m], clusters.at[m + 1]):
+            tables[at] = 0.0
+        n_dims = clusters.ptr[m + 1] - clusters.ptr[m]
+        for b in range(partition.member_ptr[m], partition.member_ptr[m + 1]):
+            f = partition.member[b]
+            if f >= fns.n_given:
+                continue
+            v = fns.ptr[f]
+            for d in range(n_dims):
+                digit[d], stride[d] = 0, 0
+                if v < fns.ptr[f + 1] and fns.var[v] == clusters.var[clusters.ptr[m] + d]:
+                    stride[d] = fns.stride[v]
+                    v += 1
+            base = fns.at[f]
+            for at in range(clusters.at[m], clusters.at[m + 1]):
+                tables[at] += fns.theta[base]
+                base = next_base(m, clusters, n_dims, stride, digit, base)
+
+
+@bare
+def agree_in_bucket(
+    first: int, last: int, clusters: JoinClusters, buffer: Floats, scratch: SeparatorScratch
+) -> None:  # fmt: skip
+    """Make the mini-buckets of a bucket agree on the variables that all of them have."""
+    ptr, var = clusters.ptr, clusters.var
+    n_scope = 0
+    for d in range(ptr[first], ptr[first + 1]):
+        everywhere = True
+        for m in range(first + 1, last):
+            at = ptr[m]
+            while at < ptr[m + 1] and var[at] < var[d]:
+                at += 1
+            everywhere = everywhere and at < ptr[m + 1] and var[at] == var[d]
+        if everywhere:
+            scratch.scope[n_scope] = var[d]
+            n_scope += 1
+    for r in range(last - first):
+        scratch.sides[r] = first + r
+    agree(last - first, 1.0 / (last - first), n_scope, clusters, buffer, scratch)
+
+
+@bare
+def agree_with_parent(
+    m: int, parent: int, share: float, clusters: JoinClusters, buffer: Floats, scratch: SeparatorScratch
+) -> int:
+    """Make a cluster and the one above agree; the lower one keeps a share. Returns the table entries that took."""
+    scratch.sides[0], scratch.sides[1] = m, parent
+    n_scope = clusters.ptr[m + 1] - clusters.ptr[m] - 1
+    for d in range(n_scope):
+        scratch.scope[d] = clusters.var[clusters.ptr[m] + d]
+    agree(2, share, n_scope, clusters, buffer, scratch)
+    return int(2 * (clusters.at[m + 1] - clusters.at[m] + clusters.at[parent + 1] - clusters.at[parent]))
+
+
+@compiled
+def sweep_clusters(
+    cursor: SweepCursor, budget: int, links: JoinLinks, clusters: JoinClusters, buffer: Floats,
+    scratch: SeparatorScratch,
+) -> SweepCursor:  # fmt: skip
+    """Sweep over the buckets to the roots and back, until some `budget` of table entries is spent or the sweep ends.
+
+    On the way to the roots every cluster hands its max-marginals to the cluster above; on the way back it shares with
+    each cluster below. The mini-buckets of a bucket agree on what they have in common, both times. The sum of the
+    tables' maxima does not rise.
+    """
+    t, to_leaves, n_sweeps = cursor.bucket, cursor.to_leaves, cursor.n_sweeps
+    n = len(links.bucket_ptr) - 1
+    while budget > 0:
+        first, last = links.bucket_ptr[t], links.bucket_ptr[t + 1]
+        if last - first > 1:
+            agree_in_bucket(first, last, clusters, buffer, scratch)
+        for m in range(first, last):
+            budget -= 2 * (clusters.at[m + 1] - clusters.at[m]) + 100
+            if to_leaves:
+                for c_at in range(links.child_ptr[m], links.child_ptr[m + 1]):
+                    budget -= agree_with_parent(links.child[c_at], m, 0.5, clusters, buffer, scratch)
+            elif links.parent[m] >= 0:
+                budget -= agree_with_parent(m, links.parent[m], 0.0, clusters, buffer, scratch)
+        t += -1 if to_leaves else 1
+        if t == n:
+            t, to_leaves = n - 1, True
+        elif t < 0:
+            t, to_leaves, n_sweeps = 0, False, n_sweeps + 1
+            break
+    return SweepCursor(t, to_leaves, n_sweeps)

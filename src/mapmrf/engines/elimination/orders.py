@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, combinations
+from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints
-from mapmrf.engines.elimination.order_kernels import ball, contexts, fill_order, front_order
-from mapmrf.engines.elimination.primal_graph import PrimalGraph
+from mapmrf.arrays import Floats, Ints, offsets
+from mapmrf.compilation.jit import bare, compiled, inlined
+from mapmrf.model.problem import Problem
 
 MAX_LISTED = 10_000_000
 """Growth of the neighbour lists at which an order is abandoned: its tables would not fit anyway."""
@@ -127,3 +128,466 @@ def segment_sums(values: Floats, ptr: Ints) -> Floats:
     """Return the sum of every block of `values`."""
     total = np.concatenate([[0.0], np.cumsum(values)])
     return np.asarray(total[ptr[1:]] - total[ptr[:-1]])
+
+
+# -- Elimination orders and their structure ---------------------------------------------------------------------------
+# Graphs are in CSR form: the neighbours of `v` are ``nbr[ptr[v]:ptr[v + 1]]``, both directions listed.
+
+MANY_CHILDREN = 64
+"""Maximum number of children of a vertex for which they are sorted."""
+
+
+class FillScores(NamedTuple):
+    """Scores of the vertices that are left in a weighted min-fill elimination.
+
+    Attributes
+    ----------
+    weight : (n,)
+        The weights, at least 1; an edge weighs the product of its ends.
+    score : (n,)
+        Weight of the edges that are missing among the neighbours of every vertex.
+    strength : (n,)
+        Weight of the neighbours of every vertex.
+    """
+
+    weight: Floats
+    score: Floats
+    strength: Floats
+
+
+@inlined
+def before(u: int, v: int, score: Floats, noise: Floats) -> bool:
+    """Return whether `u` goes before `v`: the smaller score, ties by noise."""
+    return bool(score[u] < score[v] or (score[u] == score[v] and noise[u] < noise[v]))
+
+
+@bare
+def sift(v: int, heap: Ints, place: Ints, size: int, score: Floats, noise: Floats) -> None:
+    """Move `v` up or down in the heap to where its score belongs."""
+    at = place[v]
+    while at > 0:
+        up = (at - 1) // 2
+        if not before(v, heap[up], score, noise):
+            break
+        heap[at] = heap[up]
+        place[heap[at]] = at
+        at = up
+    while True:
+        low = 2 * at + 1
+        if low >= size:
+            break
+        if low + 1 < size and before(heap[low + 1], heap[low], score, noise):
+            low += 1
+        if not before(heap[low], v, score, noise):
+            break
+        heap[at] = heap[low]
+        place[heap[at]] = at
+        at = low
+    heap[at] = v
+    place[v] = at
+
+
+@bare
+def missing_weight(
+    v: int, pool: Ints, start: Ints, count: Ints, weight: Floats, mark: Ints, stamp: int
+) -> tuple[float, int]:
+    """Weight of the edges that are missing among the neighbours of `v`, and the last stamp used."""
+    total = 0.0
+    for a_at in range(start[v], start[v] + count[v]):
+        a = pool[a_at]
+        stamp += 1
+        for c_at in range(start[a], start[a] + count[a]):
+            mark[pool[c_at]] = stamp
+        for b_at in range(a_at + 1, start[v] + count[v]):
+            b = pool[b_at]
+            if mark[b] != stamp:
+                total += weight[a] * weight[b]
+    return total, stamp
+
+
+@bare
+def join(a: int, b: int, pool: Ints, start: Ints, count: Ints, mark: Ints, stamp: int, scores: FillScores) -> None:
+    """Add the edge a-b to the scores: those of `a`, of `b` and of their common neighbours (`mark` holds N(a))."""
+    weight, score, strength = scores.weight, scores.score, scores.strength
+    common = 0.0
+    for at in range(start[b], start[b] + count[b]):
+        c = pool[at]
+        if mark[c] == stamp:
+            common += weight[c]
+            score[c] -= weight[a] * weight[b]
+    score[a] += weight[b] * (strength[a] - common)
+    score[b] += weight[a] * (strength[b] - common)
+    strength[a] += weight[b]
+    strength[b] += weight[a]
+
+
+@compiled
+def neighbour_lists(ptr: Ints, nbr: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """The rows of a graph with room to grow: start, length and room of every list, and the lists."""
+    n = len(ptr) - 1
+    start, count, room = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
+    pool = np.empty(2 * len(nbr) + 4 * n + 16, np.int32)
+    free = 0
+    for v in range(n):
+        start[v], count[v] = free, ptr[v + 1] - ptr[v]
+        room[v] = 2 * count[v] + 4
+        for at in range(ptr[v], ptr[v + 1]):
+            pool[free + at - ptr[v]] = nbr[at]
+        free += room[v]
+    return start, count, room, pool
+
+
+@compiled
+def append(p: int, q: int, pool: Ints, start: Ints, count: Ints, room: Ints, free: int) -> tuple[Ints, int]:
+    """Append `q` to the list of `p`, which may move to the free end of the pool, and the pool to more memory."""
+    if count[p] == room[p]:
+        if free + 2 * room[p] > len(pool):
+            bigger = np.empty(2 * len(pool) + 2 * room[p], np.int32)
+            for at in range(free):
+                bigger[at] = pool[at]
+            pool = bigger
+        for at in range(count[p]):
+            pool[free + at] = pool[start[p] + at]
+        start[p] = free
+        room[p] *= 2
+        free += room[p]
+    pool[start[p] + count[p]] = q
+    count[p] += 1
+    return pool, free
+
+
+@bare
+def take_out(v: int, pool: Ints, start: Ints, count: Ints, scores: FillScores) -> None:
+    """Remove `v`, whose neighbours are all joined by now, from the lists and scores of its neighbours."""
+    weight, score, strength = scores.weight, scores.score, scores.strength
+    for a_at in range(start[v], start[v] + count[v]):
+        a = pool[a_at]
+        score[a] -= weight[v] * (strength[a] - weight[v] - (strength[v] - weight[a]))
+        strength[a] -= weight[v]
+        for at in range(start[a], start[a] + count[a]):
+            if pool[at] == v:
+                pool[at] = pool[start[a] + count[a] - 1]
+                break
+        count[a] -= 1
+
+
+@bare
+def list_changed(c: int, touched: Ints, time: int, changed: Ints, n_changed: int) -> int:
+    """Put `c` on the list of vertices whose score has changed, once per elimination; return the list's length."""
+    if touched[c] != time:
+        touched[c] = time
+        changed[n_changed] = c
+        n_changed += 1
+    return n_changed
+
+
+@compiled
+def fill_order(
+    ptr: Ints, nbr: Ints, weight: Floats, log_card: Floats, noise: Floats, max_pool: int, max_width: int,
+    max_entries: float,
+) -> tuple[Ints, int, int, float]:  # fmt: skip
+    """Repeatedly eliminate the vertex whose neighbours lack edges of the least total weight (weighted min-fill).
+
+    Weights are at least 1. Stops early when the lists of neighbours outgrow `max_pool`, a list `max_width`, or the
+    tables `max_entries`; the rest of the order is then arbitrary. Returns the order, how much of it is by min-fill,
+    the induced width and the entries of all tables.
+    """
+    n = len(ptr) - 1
+    start, count, room, pool = neighbour_lists(ptr, nbr)
+    free = len(pool) - 16
+    scores = FillScores(weight, np.zeros(n), np.zeros(n))
+    score, strength = scores.score, scores.strength
+    mark, touched, changed = np.zeros(n, np.int64), np.zeros(n, np.int64), np.empty(n, np.int64)
+    heap, place = np.empty(n, np.int64), np.empty(n, np.int64)
+    stamp = 0
+    for v in range(n):
+        for at in range(ptr[v], ptr[v + 1]):
+            strength[v] += weight[nbr[at]]
+        score[v], stamp = missing_weight(v, pool, start, count, weight, mark, stamp)
+        place[v], heap[v] = v, v
+        sift(v, heap, place, v + 1, score, noise)
+    order = np.empty(n, np.int64)
+    width, entries, done = 0, 0.0, 0
+    while done < n:
+        v = heap[0]
+        log_size = log_card[v]
+        for at in range(start[v], start[v] + count[v]):
+            log_size += log_card[pool[at]]
+        entries += 2.0 ** min(log_size, 1000.0)
+        if entries > max_entries or free > max_pool or count[v] > max_width:
+            break
+        width = max(width, count[v])
+        order[done] = v
+        done += 1
+        last = heap[n - done]
+        heap[0], place[last], place[v] = last, 0, -1
+        if last != v:
+            sift(last, heap, place, n - done, score, noise)
+        n_changed = 0
+        complete = score[v] < 0.5  # no edge is missing: the least that one can weigh is 1
+        for a_at in range(count[v]):
+            a = pool[start[v] + a_at]
+            n_changed = list_changed(a, touched, done, changed, n_changed)
+            if complete:
+                continue
+            stamp += 1
+            for at in range(start[a], start[a] + count[a]):
+                mark[pool[at]] = stamp
+            for b_at in range(a_at + 1, count[v]):
+                b = pool[start[v] + b_at]
+                if mark[b] == stamp:
+                    continue
+                for at in range(start[b], start[b] + count[b]):
+                    if mark[pool[at]] == stamp:
+                        n_changed = list_changed(pool[at], touched, done, changed, n_changed)
+                join(a, b, pool, start, count, mark, stamp, scores)
+                pool, free = append(a, b, pool, start, count, room, free)
+                pool, free = append(b, a, pool, start, count, room, free)
+                mark[b] = stamp
+        take_out(v, pool, start, count, scores)
+        for k in range(n_changed):
+            if place[changed[k]] >= 0:
+                sift(changed[k], heap, place, n - done, score, noise)
+    for k in range(n - done):
+        order[done + k] = heap[k]
+    return order, done, width, entries
+
+
+@compiled
+def front_order(ptr: Ints, nbr: Ints, first: int) -> Ints:
+    """Sweep the graph from `first`: the next vertex is the oldest of the front among those that add the fewest others.
+
+    Good on long and narrow graphs and on grids, where it attains the width of the narrow side.
+    """
+    n = len(ptr) - 1
+    order = np.empty(n, np.int64)
+    state = np.zeros(n, np.int8)
+    fresh = np.empty(n, np.int64)
+    for v in range(n):
+        fresh[v] = ptr[v + 1] - ptr[v]
+    front = np.empty(n, np.int64)
+    n_front, done, seek = 0, 0, 0
+    while done < n:
+        if n_front == 0:
+            v = first
+            while state[v] > 0:
+                v = seek
+                seek += 1
+            front[0] = v
+            n_front = 1
+            state[v] = 1
+            for at in range(ptr[v], ptr[v + 1]):
+                fresh[nbr[at]] -= 1
+        best = 0
+        for k in range(1, n_front):
+            if fresh[front[k]] < fresh[front[best]]:
+                best = k
+        v = front[best]
+        for k in range(best, n_front - 1):
+            front[k] = front[k + 1]
+        n_front -= 1
+        state[v] = 2
+        order[done] = v
+        done += 1
+        for at in range(ptr[v], ptr[v + 1]):
+            u = nbr[at]
+            if state[u] == 0:
+                state[u] = 1
+                front[n_front] = u
+                n_front += 1
+                for w_at in range(ptr[u], ptr[u + 1]):
+                    fresh[nbr[w_at]] -= 1
+    return order
+
+
+@compiled
+def ball(ptr: Ints, nbr: Ints, first: int, size: int) -> Ints:
+    """The first vertices that a breadth-first search from `first` reaches, at most `size` of them."""
+    n = len(ptr) - 1
+    seen = np.zeros(n, np.bool_)
+    queue = np.empty(min(n, size), np.int64)
+    queue[0] = first
+    seen[first] = True
+    at, end = 0, 1
+    while at < end:
+        v = queue[at]
+        at += 1
+        for u_at in range(ptr[v], ptr[v + 1]):
+            u = nbr[u_at]
+            if not seen[u] and end < len(queue):
+                seen[u] = True
+                queue[end] = u
+                end += 1
+    return queue[:end]
+
+
+# -- structure --------------------------------------------------------------------------------------------------------
+
+
+@compiled
+def contexts(ptr: Ints, nbr: Ints, order: Ints, n_known: int, max_len: int) -> tuple[bool, Ints, Ints, Ints]:
+    """Neighbours of every vertex at the moment of its elimination, and the one of them that is eliminated first.
+
+    Only for the first `n_known` of the order; the others have no context and form a chain. The first value returned
+    is whether the contexts fitted into `max_len` places.
+    """
+    n = len(order)
+    rank = np.empty(n, np.int64)
+    for t in range(n):
+        rank[order[t]] = t
+    context_ptr = np.zeros(n + 1, np.int64)
+    pool = np.empty(max(16, 4 * n + len(nbr)), np.int32)
+    parent = np.full(n, -1, np.int64)
+    head, after = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
+    mark = np.full(n, -1, np.int64)
+    end = 0
+    for t in range(n):
+        v = order[t]
+        if t >= n_known:
+            context_ptr[t + 1] = end
+            if t + 1 < n:
+                parent[v] = order[t + 1]
+            continue
+        begin = end
+        mark[v] = t
+        most = ptr[v + 1] - ptr[v]
+        child = head[v]
+        while child >= 0:
+            at = rank[child]
+            most += context_ptr[at + 1] - context_ptr[at]
+            child = after[child]
+        if end + most > len(pool):
+            bigger = np.empty(2 * len(pool) + most, np.int32)
+            for at in range(end):
+                bigger[at] = pool[at]
+            pool = bigger
+        if end > max_len:
+            return False, context_ptr, pool[:end], parent
+        for at in range(ptr[v], ptr[v + 1]):
+            u = nbr[at]
+            if rank[u] > t and mark[u] != t:
+                mark[u] = t
+                pool[end] = u
+                end += 1
+        child = head[v]
+        while child >= 0:
+            for at in range(context_ptr[rank[child]], context_ptr[rank[child] + 1]):
+                u = pool[at]
+                if mark[u] != t:
+                    mark[u] = t
+                    pool[end] = u
+                    end += 1
+            child = after[child]
+        context_ptr[t + 1] = end
+        if end > begin:
+            first = pool[begin]
+            for at in range(begin + 1, end):
+                if rank[pool[at]] < rank[first]:
+                    first = pool[at]
+            parent[v] = first
+            after[v] = head[first]
+            head[first] = v
+    return True, context_ptr, pool[:end], parent
+
+
+@compiled
+def child_lists(order: Ints, parent: Ints) -> tuple[Ints, Ints]:
+    """The children of every vertex, in the order given; those without a parent are the children of vertex n."""
+    n = len(order)
+    ptr, fill = np.zeros(n + 2, np.int64), np.zeros(n + 1, np.int64)
+    for v in order:
+        ptr[(parent[v] if parent[v] >= 0 else n) + 1] += 1
+    for v in range(n + 1):
+        ptr[v + 1] += ptr[v]
+        fill[v] = ptr[v]
+    child = np.empty(n, np.int64)
+    for v in order:
+        p = parent[v] if parent[v] >= 0 else n
+        child[fill[p]] = v
+        fill[p] += 1
+    return ptr, child
+
+
+@bare
+def sort_children(begin: int, end: int, child: Ints, surplus: Floats) -> None:
+    """Put children with the largest surplus first; of very many only the one with the largest."""
+    if end - begin > MANY_CHILDREN:
+        best = begin
+        for c in range(begin, end):
+            if surplus[child[c]] > surplus[child[best]]:
+                best = c
+        child[begin], child[best] = child[best], child[begin]
+        return
+    for c in range(begin + 1, end):
+        v = child[c]
+        at = c
+        while at > begin and surplus[v] > surplus[child[at - 1]]:
+            child[at] = child[at - 1]
+            at -= 1
+        child[at] = v
+
+
+@compiled
+def preorder(order: Ints, parent: Ints, size: Floats) -> tuple[Ints, float]:
+    """Number the trees of `parent` from the roots down, every subtree a range; return the vertices and the peak.
+
+    Read backwards it is an elimination order whose messages (of the sizes given) live on a stack. The children of a
+    vertex are arranged so that the stack stays low: those that need most and leave least are eliminated first.
+    """
+    n = len(order)
+    ptr, child = child_lists(order, parent)
+    surplus, peak = np.zeros(n + 1), np.zeros(n + 1)
+    for t in range(n + 1):
+        v = order[t] if t < n else n
+        sort_children(ptr[v], ptr[v + 1], child, surplus)
+        held = 0.0
+        for c in range(ptr[v], ptr[v + 1]):
+            peak[v] = max(peak[v], held + peak[child[c]])
+            held += size[child[c]]
+        if v < n:
+            peak[v] = max(peak[v], held + size[v])
+            surplus[v] = peak[v] - size[v]
+    numbered, stack = np.empty(n, np.int64), np.empty(n + 1, np.int64)
+    stack[0] = n
+    height, done = 1, 0
+    while height > 0:
+        height -= 1
+        v = stack[height]
+        if v < n:
+            numbered[done] = v
+            done += 1
+        for c in range(ptr[v], ptr[v + 1]):  # the last one put on the stack is numbered first
+            stack[height] = child[c]
+            height += 1
+    return numbered, peak[n]
+
+
+# -- The primal graph of a problem, which joins variables that share a factor -----------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class PrimalGraph:
+    """A graph in CSR form: the neighbours of `i` are ``nbr[ptr[i]:ptr[i + 1]]``, ascending."""
+
+    ptr: Ints
+    nbr: Ints
+
+    @property
+    def n(self) -> int:
+        """Number of variables."""
+        return len(self.ptr) - 1
+
+    @classmethod
+    def of(cls, problem: Problem) -> PrimalGraph:
+        """Build the graph from the scopes of all factors."""
+        n = problem.n_vars
+        keys = [np.zeros(0, dtype=np.int64)]
+        for batch in problem.batches:
+            scope = batch.scope.astype(np.int64)
+            for j, k in combinations(range(batch.arity), 2):
+                keys.append(scope[:, j] * n + scope[:, k])
+                keys.append(scope[:, k] * n + scope[:, j])
+        pairs = np.sort(np.concatenate(keys))  # np.unique hashes first, which takes several times as long
+        if len(pairs):
+            pairs = pairs[np.concatenate([[True], pairs[1:] != pairs[:-1]])]
+        return cls(offsets(np.bincount(pairs // max(n, 1), minlength=n)), (pairs % max(n, 1)).astype(np.int32))

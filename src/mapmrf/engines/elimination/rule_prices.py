@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets
-from mapmrf.engines.elimination.cost_shifting import CostShifting
-from mapmrf.engines.elimination.path_rules import RuleForm, RuleForms
-from mapmrf.engines.elimination.path_rules_kernels import SUM
-from mapmrf.engines.elimination.rule_prices_kernels import find_price
+from mapmrf.compilation.jit import bare, compiled
+from mapmrf.engines.elimination.elimination import BucketTree, inverse, subtree_ends
+from mapmrf.engines.elimination.mini_buckets import CostShifting
+from mapmrf.engines.elimination.orders import Order, PrimalGraph, preorder
+from mapmrf.engines.elimination.path_rules import SUM, PathRule, RuleForm, RuleForms, best_sum
 
 MOST_ASSIGNED = 300
 """Maximum number of variables for which an ALL_DIFFERENT constraint has prices."""
@@ -104,3 +106,137 @@ def assignment_prices(score: Floats) -> Floats | None:
             break
         price = higher
     return np.asarray(price - price.min())
+
+
+# -- The price of a sum that minimises a bound ------------------------------------------------------------------------
+
+
+HALVINGS = 60
+"""Bisection steps."""
+
+
+@bare
+def _priced_bound(
+    ptr: Ints, gain: Floats, score: Floats, ends: tuple[float, float], rule: PathRule
+) -> tuple[float, float]:
+    """The bound of all variables and the rule at its price, and its slope."""
+    value, at = best_sum(ends[0], ends[1], rule)
+    for v in range(len(ptr) - 1):
+        best, chosen = -np.inf, 0.0
+        for s in range(ptr[v], ptr[v + 1]):
+            if score[s] - rule.price * gain[s] > best:
+                best, chosen = score[s] - rule.price * gain[s], gain[s]
+        value += best
+        at -= chosen
+    return value, at
+
+
+@compiled
+def find_price(ptr: Ints, gain: Floats, score: Floats, ends: tuple[float, float], rule: PathRule) -> float:
+    """The price at which scores and rule have the least bound; it is convex in the price."""
+    spread, step = 0.0, np.inf
+    for v in range(len(ptr) - 1):
+        for s in range(ptr[v], ptr[v + 1]):
+            for t in range(ptr[v], s):
+                if np.isfinite(score[s]) and np.isfinite(score[t]) and gain[s] != gain[t]:
+                    spread = max(spread, abs(score[s] - score[t]))
+                    step = min(step, abs(gain[s] - gain[t]))
+    if step == np.inf:
+        return float(rule.price)
+    price = rule.price
+    best = _priced_bound(ptr, gain, score, ends, rule)[0]
+    low, high = -2.0 * spread / step, 2.0 * spread / step  # beyond all kinks, and of the scale of the scores
+    for _ in range(HALVINGS):
+        rule.price = 0.5 * (low + high)
+        value, slope = _priced_bound(ptr, gain, score, ends, rule)
+        if value < best:
+            best, price = value, rule.price
+        if slope > 0.0:
+            high = rule.price
+        elif slope < 0.0:
+            low = rule.price
+        else:
+            break
+    return float(price)
+
+
+# -- Bucket trees for models with constraints: the variables of a constraint lie on one path --------------------------
+
+
+LARGEST_CLIQUE = 40
+"""Maximum number of variables of a constraint for which they are made neighbours in the elimination order."""
+
+MOST_CONTEXTS = 20_000_000
+"""Maximum total size of contexts for which they are listed; without them the search has no cache."""
+
+
+def with_cliques(graph: PrimalGraph, scopes: Sequence[Ints]) -> PrimalGraph:
+    """Add an edge for each pair of variables of the same small constraint."""
+    n = graph.n
+    owner = np.repeat(np.arange(n), np.diff(graph.ptr))
+    keys = [owner * n + graph.nbr]
+    for scope in scopes:
+        if 1 < len(scope) <= LARGEST_CLIQUE:
+            first, second = (scope[at].astype(np.int64) for at in np.triu_indices(len(scope), 1))
+            keys += [first * n + second, second * n + first]
+    pairs = np.unique(np.concatenate(keys).astype(np.int64))
+    return PrimalGraph(offsets(np.bincount(pairs // max(n, 1), minlength=n)), (pairs % max(n, 1)).astype(np.int32))
+
+
+def tree_with_paths(graph: PrimalGraph, card: Ints, order: Order, scopes: Sequence[Ints]) -> BucketTree:
+    """Build the tree of an order such that the variables of each scope lie on one path.
+
+    A variable's parent is the next in the order that is in a table, or a constraint, of its subtree. Contexts are those
+    of the tables.
+    """
+    n, rank = graph.n, inverse(order.order)
+    above, parent = _climb(graph, order.order, rank, scopes)
+    var_of, _ = preorder(order.order, parent, np.ones(n))
+    position = inverse(var_of)
+    lengths = np.array([above[r].bit_count() for r in rank[var_of].tolist()], dtype=np.int64)
+    listed = int(lengths.sum()) <= MOST_CONTEXTS
+    context = np.zeros(0, dtype=np.int64)
+    if listed:
+        rows = [np.sort(position[order.order[_bits(above[r])]]) for r in rank[var_of].tolist()]
+        context = np.concatenate([context, *rows])
+    up = np.where(parent[var_of] >= 0, position[parent[var_of]], -1)
+    return BucketTree(
+        var_of=var_of,
+        card=card[var_of].astype(np.int64),
+        parent=up,
+        end=subtree_ends(up),
+        context_ptr=offsets(lengths if listed else np.zeros(n, dtype=np.int64)),
+        context=context,
+        known=np.full(n, listed),
+        peak=math.inf,
+        entries=math.inf,
+    )
+
+
+def _climb(graph: PrimalGraph, order: Ints, rank: Ints, scopes: Sequence[Ints]) -> tuple[list[int], Ints]:
+    """Return, by rank, the ranks above a subtree that its tables reach, as bits; and the parent of every variable."""
+    n = graph.n
+    later = [0] * n
+    for scope in scopes:
+        ranks = rank[scope].tolist()
+        later[min(ranks)] |= sum(1 << r for r in ranks)
+    above, parent = [0] * n, np.full(n, -1, dtype=np.int64)
+    for r, i in enumerate(order.tolist()):
+        for j in rank[graph.nbr[graph.ptr[i] : graph.ptr[i + 1]]].tolist():
+            above[r] |= (j > r) << j
+        above[r] &= ~(1 << r)
+        later[r] &= ~(1 << r)
+        both = above[r] | later[r]
+        if both:
+            up = (both & -both).bit_length() - 1
+            parent[i] = order[up]
+            above[up] |= above[r]
+            later[up] |= later[r]
+            later[r] = 0  # long, and not needed any more
+    return above, parent
+
+
+def _bits(mask: int) -> Ints:
+    """Return the positions of the set bits."""
+    data = np.frombuffer(mask.to_bytes(mask.bit_length() // 8 + 1, "little"), dtype=np.uint8)
+    return np.flatnonzero(np.unpackbits(data, bitorder="little"))

@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from mapmrf.arrays import Bools, Ints, offsets
+from mapmrf.arrays import Bools, Floats, Ints, offsets
+from mapmrf.compilation.jit import bare, inlined
 from mapmrf.compilation.records import blank
-from mapmrf.engines.feasibility.clause_kernels import (
+from mapmrf.engines.feasibility.clauses import (
+    DECIDED,
+    LENGTH,
     LITERALS,
+    SPREAD,
+    USED,
+    Atoms,
     Clauses,
+    HardClauses,
+    Int32s,
     SearchCounts,
+    Signs,
     Trail,
     add_clauses,
+    assign,
+    factor_clauses,
     list_pairs,
     propagate,
+    reduce,
+    variable_clauses,
+    watch,
 )
-from mapmrf.engines.feasibility.clauses import Atoms, HardClauses, factor_clauses, variable_clauses
-from mapmrf.engines.feasibility.cliques import clique_clauses
-from mapmrf.engines.feasibility.conflict_kernels import (
-    FEASIBLE,
-    FULL,
-    INFEASIBLE,
-    LEAST,
-    MODE,
-    OPEN,
-    REDUCE,
-    Conflicts,
-    make_room,
-    rewind,
-    search,
-)
-from mapmrf.engines.feasibility.counting import Groups, is_overfull
-from mapmrf.engines.feasibility.learning_kernels import Lesson
-from mapmrf.engines.feasibility.ranking_kernels import Ranking, fill
-from mapmrf.engines.feasibility.symmetry import interchangeable, renamed_away
+from mapmrf.engines.feasibility.counting import Groups, clique_clauses, interchangeable, is_overfull, renamed_away
 from mapmrf.model.problem import Problem
 
 ROOM = 1 << 16
@@ -213,3 +211,434 @@ def _new_trail(n: int) -> Trail:
 def _new_lesson(n: int) -> Lesson:
     literals, met, stack = np.zeros((3, n + 1), dtype=np.int32)
     return Lesson(np.zeros(n, dtype=np.int8), literals, met, stack, np.zeros(n + 2, dtype=np.int64))
+
+
+# -- Conflict-driven clause learning: decide, propagate, learn from conflicts, and restart ----------------------------
+
+
+OPEN, FEASIBLE, INFEASIBLE, FULL = 0, 1, 2, 3
+"""Outcomes of a call: the work limit is reached, a feasible labelling is found, none exists, or the arena is too small
+for another clause."""
+
+QUICK, SLOW, MARGIN, LEAST = 1.0 / 32.0, 1.0 / 4096.0, 1.1, 4
+"""Weights of the last conflict in the moving averages, the ratio of the short-term to the long-term average at which to
+restart, and the minimum number of conflicts between restarts."""
+
+CALM, MODE = 200, 1000
+"""Conflicts between restarts in the stable mode, times a term of Luby's sequence, and in the very first mode."""
+
+REDUCE, REDUCE_MORE = 2000, 300
+"""Conflicts before the first reduction of learnt clauses, and the increment before each further one."""
+
+
+class Conflicts(NamedTuple):
+    """A conflict-driven search: trail, clauses, decision heuristic, scratch for conflict analysis, and counters."""
+
+    trail: Trail
+    clauses: Clauses
+    ranking: Ranking
+    lesson: Lesson
+    sizes: Ints
+    counts: SearchCounts
+
+
+@inlined
+def luby(n: int) -> int:
+    """Return the n-th term, from 1, of Luby's sequence 1 1 2 1 1 2 4 ..."""
+    while True:
+        power = 1
+        while 2 * power - 1 < n:
+            power *= 2
+        if 2 * power - 1 == n:
+            return power
+        n -= power - 1
+
+
+@inlined
+def pick(trail: Trail, clauses: Clauses, ranking: Ranking, counts: SearchCounts) -> int:
+    """Return the decision literal, or -1: the most active atom in its saved phase, or a state of its variable."""
+    while counts.n_heap > 0:
+        atom = leave(ranking, counts)
+        if trail.truth[2 * atom] != 0:
+            continue
+        begin, end = clauses.block_begin[atom], clauses.block_end[atom]
+        if begin == end:
+            return int(2 * atom + 1 - ranking.phase[atom])
+        for other in range(begin, end):
+            if ranking.phase[other] == 1 and trail.truth[2 * other] == 0:
+                return 2 * other
+        return 2 * atom
+    return -1
+
+
+@inlined
+def note_conflict(counts: SearchCounts, spread: int) -> None:
+    """Count a conflict whose learnt clause has this LBD."""
+    counts.n_conflicts += 1
+    counts.step /= DECAY
+    counts.quick += QUICK * (spread - counts.quick)
+    share = max(SLOW, 1.0 / counts.n_conflicts)
+    counts.slow += share * (spread - counts.slow)
+
+
+@inlined
+def is_restart_due(counts: SearchCounts) -> bool:
+    """Return whether a restart is due."""
+    if counts.n_conflicts < counts.restart_at:
+        return False
+    return counts.stable == 1 or counts.quick > MARGIN * counts.slow
+
+
+@inlined
+def restart(trail: Trail, ranking: Ranking, counts: SearchCounts) -> None:
+    """Restart, keeping learnt clauses; when the mode changes, saved phases are set to those of the longest trail."""
+    backtrack(trail, ranking, counts, 0)
+    if counts.n_conflicts >= counts.switch_at:
+        counts.stable = 1 - counts.stable
+        counts.switch_at = 2 * counts.n_conflicts + MODE
+        for atom in range(len(ranking.phase)):
+            ranking.phase[atom] = ranking.best[atom]
+        counts.most = 0
+    counts.luby += 1
+    counts.restart_at = counts.n_conflicts + (CALM * luby(counts.luby) if counts.stable == 1 else LEAST)
+
+
+@bare
+def search(state: Conflicts, work: int) -> int:
+    """Search until about this many clauses have been visited."""
+    trail, clauses, ranking, lesson, sizes, counts = state
+    end, room = counts.work + work, len(clauses.arena) - len(lesson.literals) - LITERALS - 1
+    while True:
+        if counts.end >= room:
+            return FULL
+        if not propagate(trail, clauses, counts):
+            if counts.n_levels == 0:
+                return INFEASIBLE
+            note_conflict(counts, learn(trail, clauses, lesson, ranking, counts))
+            continue
+        if counts.work >= end:
+            return OPEN
+        if is_restart_due(counts):
+            restart(trail, ranking, counts)
+            continue
+        if counts.n_conflicts >= counts.reduce_at and counts.n_levels == 0:
+            counts.n_reduced += 1
+            counts.reduce_at = counts.n_conflicts + REDUCE + REDUCE_MORE * counts.n_reduced
+            reduce(trail, clauses, counts, sizes)
+        literal = pick(trail, clauses, ranking, counts)
+        if literal < 0:
+            return FEASIBLE
+        counts.work += 1
+        trail.level_at[counts.n_levels] = counts.n_trail
+        counts.n_levels += 1
+        assign(trail, counts, literal, DECIDED)
+
+
+@bare
+def rewind(state: Conflicts) -> None:
+    """Backtrack to decision level 0."""
+    backtrack(state.trail, state.ranking, state.counts, 0)
+
+
+@bare
+def make_room(state: Conflicts) -> None:
+    """Restart and remove less useful clauses; requires that propagation is complete."""
+    trail, clauses, ranking, _, sizes, counts = state
+    backtrack(trail, ranking, counts, 0)
+    if propagate(trail, clauses, counts):
+        reduce(trail, clauses, counts, sizes)
+
+
+# -- Conflict analysis: learn the clause of the first unique implication point (1-UIP), minimised ---------------------
+
+
+class Lesson(NamedTuple):
+    """Scratch for conflict analysis.
+
+    Attributes
+    ----------
+    seen : (n_atoms,)
+        Atoms seen so far.
+    literals, met, stack : (n_atoms + 1,)
+        The learnt clause, the atoms to reset afterwards, and those whose reasons are to be examined.
+    stamp : (n_atoms + 1,)
+        The last stamp of each level.
+    """
+
+    seen: Signs
+    literals: Int32s
+    met: Int32s
+    stack: Int32s
+    stamp: Ints
+
+
+@inlined
+def backtrack(trail: Trail, ranking: Ranking, counts: SearchCounts, level: int) -> None:
+    """Backtrack to a decision level, saving phases."""
+    if counts.n_levels <= level:
+        return
+    if trail.level_at[counts.n_levels - 1] > counts.most:  # all before the last decision is conflict-free
+        counts.most = trail.level_at[counts.n_levels - 1]
+        for at in range(counts.most):
+            literal = trail.literals[at]
+            ranking.best[literal >> 1] = 1 - (literal & 1)
+    begin = trail.level_at[level]
+    for at in range(counts.n_trail - 1, begin - 1, -1):
+        literal = trail.literals[at]
+        trail.truth[literal] = 0
+        trail.truth[literal ^ 1] = 0
+        ranking.phase[literal >> 1] = 1 - (literal & 1)
+        enter(ranking, counts, literal >> 1)
+    counts.n_trail = counts.queue_at = begin
+    counts.n_levels = level
+
+
+@inlined
+def meet(trail: Trail, lesson: Lesson, ranking: Ranking, counts: SearchCounts, literal: int, n: int) -> int:
+    """Process a false literal of a conflict or reason; those of earlier levels join the clause of `n` literals."""
+    atom = literal >> 1
+    level = trail.level[atom]
+    if lesson.seen[atom] == 0 and level > 0:
+        lesson.seen[atom] = 1
+        bump(ranking, counts, atom)
+        if level < counts.n_levels:
+            lesson.literals[n] = literal
+            return n + 1
+        counts.n_open += 1
+    return n
+
+
+@inlined
+def meet_all(
+    trail: Trail, arena: Int32s, lesson: Lesson, ranking: Ranking, counts: SearchCounts, reason: int, n: int
+) -> int:  # fmt: skip
+    """Process the false literals of a reason, a clause or a literal; return the length of the learnt clause."""
+    if reason < 0:
+        return meet(trail, lesson, ranking, counts, (-2 - reason) ^ 1, n)
+    arena[reason + USED] = 1
+    for at in range(reason + LITERALS, reason + LITERALS + arena[reason + LENGTH]):
+        if trail.truth[arena[at]] < 0:
+            n = meet(trail, lesson, ranking, counts, arena[at], n)
+    return n
+
+
+@bare
+def first_implication_point(
+    trail: Trail, clauses: Clauses, lesson: Lesson, ranking: Ranking, counts: SearchCounts
+) -> int:  # fmt: skip
+    """Write the 1-UIP clause of a conflict, its only literal of the last level first; return its length."""
+    arena, seen = clauses.arena, lesson.seen
+    n, at, reason = 1, counts.n_trail - 1, counts.clash
+    counts.n_open = 0
+    if reason < 0:
+        n = meet(trail, lesson, ranking, counts, counts.other, n)
+    while True:
+        n = meet_all(trail, arena, lesson, ranking, counts, reason, n)
+        while seen[trail.literals[at] >> 1] == 0:
+            at -= 1
+        literal = trail.literals[at]
+        at -= 1
+        seen[literal >> 1] = 0
+        counts.n_open -= 1
+        if counts.n_open == 0:
+            break
+        reason = trail.reason[literal >> 1]
+    lesson.literals[0] = literal ^ 1
+    return n
+
+
+@inlined
+def is_implied(trail: Trail, arena: Int32s, lesson: Lesson, stamp: int, literal: int, n_met: int) -> int:
+    """Check whether a literal is implied by others of the clause; return the number of atoms met, or -1 if not."""
+    seen, stack, met = lesson.seen, lesson.stack, lesson.met
+    stack[0] = literal >> 1
+    n_stack, n_before = 1, n_met
+    while n_stack > 0:
+        n_stack -= 1
+        atom = stack[n_stack]
+        reason = trail.reason[atom]
+        begin, end = (0, 1) if reason < 0 else (reason + LITERALS, reason + LITERALS + arena[reason + LENGTH])
+        for at in range(begin, end):
+            other = (-2 - reason if reason < 0 else arena[at]) >> 1
+            if other == atom or seen[other] != 0 or trail.level[other] == 0:
+                continue
+            if trail.reason[other] == DECIDED or lesson.stamp[trail.level[other]] != stamp:
+                for back in range(n_before, n_met):
+                    seen[met[back]] = 0
+                return -1
+            seen[other] = 1
+            stack[n_stack] = met[n_met] = other
+            n_stack += 1
+            n_met += 1
+    return n_met
+
+
+@inlined
+def minimise(trail: Trail, arena: Int32s, lesson: Lesson, counts: SearchCounts, n: int) -> int:
+    """Remove implied literals from the clause and reset the marks; return its length."""
+    literals, met = lesson.literals, lesson.met
+    counts.stamp += 1
+    for k in range(n):
+        lesson.stamp[trail.level[literals[k] >> 1]] = counts.stamp
+        met[k] = literals[k] >> 1
+    n_met, kept = n, 1
+    for k in range(1, n):
+        literal = literals[k]
+        more = -1
+        if trail.reason[literal >> 1] != DECIDED:
+            more = is_implied(trail, arena, lesson, counts.stamp, literal, n_met)
+        if more >= 0:
+            n_met = more
+        else:
+            literals[kept] = literal
+            kept += 1
+    for at in range(n_met):
+        lesson.seen[met[at]] = 0
+    return kept
+
+
+@inlined
+def spread_of(trail: Trail, lesson: Lesson, counts: SearchCounts, n: int) -> int:
+    """Return the LBD of a clause; its literal of the second-highest level is moved to position 1."""
+    literals, level = lesson.literals, trail.level
+    counts.stamp += 1
+    spread, second = 0, 1
+    for k in range(n):
+        at = level[literals[k] >> 1]
+        if lesson.stamp[at] != counts.stamp:
+            lesson.stamp[at] = counts.stamp
+            spread += 1
+        if k > 1 and at > level[literals[second] >> 1]:
+            second = k
+    if n > 1:
+        literals[1], literals[second] = literals[second], literals[1]
+    return spread
+
+
+@bare
+def learn(trail: Trail, clauses: Clauses, lesson: Lesson, ranking: Ranking, counts: SearchCounts) -> int:
+    """Learn from a conflict, backjump, and assert the learnt clause's first literal; return the clause's LBD."""
+    arena, literals, at = clauses.arena, lesson.literals, counts.end
+    n = first_implication_point(trail, clauses, lesson, ranking, counts)
+    n = minimise(trail, arena, lesson, counts, n)
+    spread = spread_of(trail, lesson, counts, n)
+    if n == 1:
+        backtrack(trail, ranking, counts, 0)
+        assign(trail, counts, literals[0], DECIDED)
+        return spread
+    backtrack(trail, ranking, counts, trail.level[literals[1] >> 1])
+    arena[at + LENGTH], arena[at + SPREAD], arena[at + USED] = n, spread, 1
+    for k in range(n):
+        arena[at + LITERALS + k] = literals[k]
+    watch(arena, clauses.head, at, 0)
+    watch(arena, clauses.head, at, 1)
+    counts.end += LITERALS + n
+    counts.n_learnt += 1
+    assign(trail, counts, literals[0], at)
+    return spread
+
+
+# -- Decision heuristic: the atom most involved in recent conflicts (VSIDS) -------------------------------------------
+
+
+TOO_LARGE, DECAY = 1e100, 0.95
+"""Activity at which all are rescaled, and the decay per conflict."""
+
+
+class Ranking(NamedTuple):
+    """The atoms by activity.
+
+    Attributes
+    ----------
+    activity : (n_atoms,)
+        Activity of each atom.
+    heap, where
+        Heap of possibly undecided atoms, most active first, and the position of each in it; -1 if it is not there.
+    phase, best : (n_atoms,)
+        Saved phase of each atom, and its value on the longest conflict-free trail.
+    """
+
+    activity: Floats
+    heap: Int32s
+    where: Int32s
+    phase: Signs
+    best: Signs
+
+
+@inlined
+def sift_up(ranking: Ranking, at: int) -> None:
+    """Move an atom of the heap up to its position."""
+    heap, where, activity = ranking.heap, ranking.where, ranking.activity
+    atom = heap[at]
+    while at > 0:
+        parent = (at - 1) >> 1
+        if activity[heap[parent]] >= activity[atom]:
+            break
+        heap[at] = heap[parent]
+        where[heap[at]] = at
+        at = parent
+    heap[at] = atom
+    where[atom] = at
+
+
+@inlined
+def sift_down(ranking: Ranking, at: int, n: int) -> None:
+    """Move an atom of the heap down to its position."""
+    heap, where, activity = ranking.heap, ranking.where, ranking.activity
+    atom = heap[at]
+    child = 2 * at + 1
+    while child < n:
+        if child + 1 < n and activity[heap[child + 1]] > activity[heap[child]]:
+            child += 1
+        if activity[heap[child]] <= activity[atom]:
+            break
+        heap[at] = heap[child]
+        where[heap[at]] = at
+        at = child
+        child = 2 * at + 1
+    heap[at] = atom
+    where[atom] = at
+
+
+@inlined
+def enter(ranking: Ranking, counts: SearchCounts, atom: int) -> None:
+    """Insert an atom into the heap, unless it is there."""
+    if ranking.where[atom] < 0:
+        ranking.heap[counts.n_heap] = atom
+        ranking.where[atom] = counts.n_heap
+        counts.n_heap += 1
+        sift_up(ranking, counts.n_heap - 1)
+
+
+@inlined
+def leave(ranking: Ranking, counts: SearchCounts) -> int:
+    """Remove and return the most active atom of the heap."""
+    heap, where = ranking.heap, ranking.where
+    atom = heap[0]
+    where[atom] = -1
+    counts.n_heap -= 1
+    if counts.n_heap > 0:
+        heap[0] = heap[counts.n_heap]
+        where[heap[0]] = 0
+        sift_down(ranking, 0, counts.n_heap)
+    return int(atom)
+
+
+@inlined
+def bump(ranking: Ranking, counts: SearchCounts, atom: int) -> None:
+    """Increase the activity of an atom involved in a conflict."""
+    activity = ranking.activity
+    activity[atom] += counts.step
+    if activity[atom] > TOO_LARGE:
+        for other in range(len(activity)):
+            activity[other] /= TOO_LARGE
+        counts.step /= TOO_LARGE
+    if ranking.where[atom] >= 0:
+        sift_up(ranking, ranking.where[atom])
+
+
+@bare
+def fill(ranking: Ranking, counts: SearchCounts) -> None:
+    """Insert all atoms into the heap."""
+    for atom in range(len(ranking.where)):
+        enter(ranking, counts, atom)

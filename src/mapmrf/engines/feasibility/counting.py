@@ -5,21 +5,15 @@ The pigeonhole principle is the standard example, on which resolution takes expo
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 import numpy as np
 
-from mapmrf.arrays import Ints, offsets, ranges
-from mapmrf.engines.feasibility.clause_kernels import Clauses, Signs
-from mapmrf.engines.feasibility.clauses import HardClauses
-from mapmrf.engines.feasibility.counting_kernels import (
-    Exclusions,
-    GroupRoom,
-    MatchingRoom,
-    all_matched,
-    choose_disjoint,
-    group_sizes,
-    grow,
-    partition,
-)
+from mapmrf.arrays import Bools, Ints, offsets, ranges
+from mapmrf.compilation.jit import bare, inlined
+from mapmrf.engines.feasibility.clauses import Atoms, Clauses, HardClauses, Int32s, Signs
+from mapmrf.model.problem import Problem
 
 MOST_STEPS = 10_000_000
 """Maximum number of steps to find groups, some hundredths of a second; models that need more are skipped."""
@@ -88,3 +82,297 @@ def _undecided(clauses: HardClauses, truth: Signs) -> HardClauses:
     keep = (now == 0) & ~holds[owner]
     counts = np.bincount(owner[keep], minlength=len(clauses.lengths))[~holds]
     return HardClauses(clauses.literals[keep], offsets(counts).astype(np.int64))
+
+
+# -- At-most-one groups of literals, and their matching with disjoint clauses -----------------------------------------
+
+
+class Exclusions(NamedTuple):
+    """Mutually exclusive literals, as binary implications: see `Clauses`."""
+
+    pair_ptr: Ints
+    pair_to: Int32s
+
+
+class MatchingRoom(NamedTuple):
+    """Scratch to match clauses with groups.
+
+    Attributes
+    ----------
+    clause_of, source : (n_groups,)
+        The clause matched with each group, or -1, and the clause from which a search reached it.
+    seen : (n_groups,)
+        One more than the clause whose search reached each group last.
+    queue : (n_clauses,)
+        Queue of the search.
+    """
+
+    clause_of: Ints
+    source: Ints
+    seen: Ints
+    queue: Ints
+
+
+class GroupRoom(NamedTuple):
+    """Scratch to grow a group.
+
+    Attributes
+    ----------
+    common : (n_literals,)
+        Number of group members, or of neighbours of its first member, that each literal excludes.
+    order, members : (n_literals,)
+        Candidates in the order in which they are tried, and the members.
+    free : (n_literals,)
+        Literals that may join.
+    """
+
+    common: Ints
+    order: Ints
+    members: Ints
+    free: Bools
+
+
+@inlined
+def count_neighbours(pairs: Exclusions, common: Ints, literal: int, change: int) -> None:
+    """Add `change` to the counts of all literals that exclude this one."""
+    for at in range(pairs.pair_ptr[literal], pairs.pair_ptr[literal + 1]):
+        common[pairs.pair_to[at] ^ 1] += change
+
+
+@inlined
+def list_candidates(pairs: Exclusions, room: GroupRoom, first: int) -> int:
+    """List the free literals that exclude the first one, those with most common neighbours first."""
+    common, order = room.common, room.order
+    begin, end = pairs.pair_ptr[first], pairs.pair_ptr[first + 1]
+    for at in range(begin, end):
+        count_neighbours(pairs, common, pairs.pair_to[at] ^ 1, 1)
+    n = 0
+    for at in range(begin, end):
+        literal = pairs.pair_to[at] ^ 1
+        if not room.free[literal]:
+            continue
+        to = n
+        while to > 0 and common[order[to - 1]] < common[literal]:
+            order[to] = order[to - 1]
+            to -= 1
+        order[to] = literal
+        n += 1
+    for at in range(begin, end):
+        count_neighbours(pairs, common, pairs.pair_to[at] ^ 1, -1)
+    return n
+
+
+@bare
+def grow(pairs: Exclusions, room: GroupRoom, first: int) -> int:
+    """Grow a maximal group of free literals around the first one; return its size."""
+    n_candidates = list_candidates(pairs, room, first)
+    members, common = room.members, room.common
+    members[0], n = first, 1
+    count_neighbours(pairs, common, first, 1)
+    for k in range(n_candidates):
+        literal = room.order[k]
+        if common[literal] >= n and (k == 0 or literal != room.order[k - 1]):
+            members[n] = literal
+            n += 1
+            count_neighbours(pairs, common, literal, 1)
+    for k in range(n):
+        count_neighbours(pairs, common, members[k], -1)
+    return n
+
+
+@bare
+def group_sizes(pairs: Exclusions, room: GroupRoom, sizes: Ints) -> None:
+    """Compute the size of the group around every literal."""
+    for literal in range(len(sizes)):
+        sizes[literal] = grow(pairs, room, literal)
+
+
+@bare
+def partition(pairs: Exclusions, room: GroupRoom, order: Ints, group: Ints) -> int:
+    """Assign a group to every literal, in the given order; return the number of groups."""
+    n_groups = 0
+    for first in order:
+        if not room.free[first]:
+            continue
+        n = grow(pairs, room, first)
+        for k in range(n):
+            group[room.members[k]] = n_groups
+            room.free[room.members[k]] = False
+        n_groups += 1
+    return n_groups
+
+
+@bare
+def choose_disjoint(ptr: Ints, literals: Ints, taken: Bools, chosen: Bools) -> None:
+    """Greedily choose clauses without common literals."""
+    for c in range(len(ptr) - 1):
+        chosen[c] = True
+        for at in range(ptr[c], ptr[c + 1]):
+            if taken[literals[at]]:
+                chosen[c] = False
+        if chosen[c]:
+            for at in range(ptr[c], ptr[c + 1]):
+                taken[literals[at]] = True
+
+
+@bare
+def all_matched(ptr: Ints, group: Ints, room: MatchingRoom) -> bool:
+    """Return whether all clauses can be matched with distinct groups of their literals."""
+    for clause in range(len(ptr) - 1):
+        found = open_group(ptr, group, room, clause)
+        if found < 0:
+            return False
+        while found >= 0:
+            giver = room.source[found]
+            before = -1
+            for at in range(ptr[giver], ptr[giver + 1]):
+                if room.clause_of[group[at]] == giver:
+                    before = group[at]
+            room.clause_of[found] = giver
+            found = before
+    return True
+
+
+@bare
+def open_group(ptr: Ints, group: Ints, room: MatchingRoom, clause: int) -> int:
+    """Return an unmatched group at the end of an alternating path from a clause, or -1."""
+    room.queue[0], n = clause, 1
+    k = 0
+    while k < n:
+        now = room.queue[k]
+        k += 1
+        for at in range(ptr[now], ptr[now + 1]):
+            g = group[at]
+            if room.seen[g] != clause + 1:
+                room.seen[g] = clause + 1
+                room.source[g] = now
+                if room.clause_of[g] < 0:
+                    return int(g)
+                room.queue[n] = room.clause_of[g]
+                n += 1
+    return -1
+
+
+# -- Cliques of variables that must all differ: with as many variables as states, every state is used -----------------
+# Pairwise inequalities do not propagate this. The clauses of this module do: a state that only one variable of a clique
+# can still take is assigned to it.
+
+MOST_LOOKS = 300_000
+"""Maximum number of neighbourhoods compared, in a tenth of a second or so."""
+
+
+def clique_clauses(problem: Problem, atoms: Atoms) -> HardClauses:
+    """Return a clause for every state of each clique that needs all states."""
+    card, var_ptr, allowed = problem.graph.card, problem.graph.var_ptr, problem.feasible_v
+    width = int(card.max(initial=0))
+    may = np.zeros((problem.n_vars, width), dtype=bool)
+    may[np.repeat(np.arange(problem.n_vars), card), np.arange(problem.n_states) - np.repeat(var_ptr[:-1], card)] = (
+        allowed
+    )
+    literals, lengths = [np.zeros(0, dtype=np.int64)], []
+    for clique in cliques(different_pairs(problem), problem.n_vars, int(may.sum(axis=1).min(initial=width))):
+        states = np.flatnonzero(may[clique].any(axis=0))
+        if len(states) > len(clique):
+            continue
+        for k in states:
+            holders = clique[may[clique, k]]
+            literals.append(atoms.literal_of[var_ptr[holders] + k])
+            lengths.append(len(holders))
+    return HardClauses(np.concatenate(literals), offsets(np.array(lengths, dtype=np.int64)))
+
+
+def different_pairs(problem: Problem) -> Ints:
+    """Return the pairs of variables that must differ, (n, 2): their tables forbid all equal states."""
+    theta_t, found = problem.graph.theta_t, [np.zeros((0, 2), dtype=np.int64)]
+    for batch in problem.batches:
+        if batch.arity == 2 and batch.hard:
+            table_at, of = np.unique(batch.table_at, return_inverse=True)
+            equal = np.arange(min(batch.shape)) * (batch.shape[1] + 1)
+            differ = np.isneginf(theta_t[table_at[:, None] + equal]).all(axis=1)
+            found.append(batch.scope[differ[of.ravel()]].astype(np.int64))
+    return np.concatenate(found)
+
+
+def cliques(pairs: Ints, n: int, least: int) -> Iterator[Ints]:
+    """Yield maximal cliques of at least `least` variables that cover most pairs of a graph, with limited work."""
+    near = _neighbours(pairs, n)
+    left = near.copy()
+    looks = 0
+    for i in range(n):
+        while left[i] and looks < MOST_LOOKS:
+            j = left[i].bit_length() - 1
+            clique, some = [i, j], near[i] & near[j]
+            while some and len(clique) + some.bit_count() >= least:
+                choice = list(_bits(some))
+                looks += len(choice)
+                best = max(choice, key=lambda v: (near[v] & some).bit_count())
+                clique.append(best)
+                some &= near[best]
+            looks += 1
+            whole = sum(1 << v for v in clique)
+            for v in clique:
+                left[v] &= ~whole
+            if len(clique) >= least and not some:
+                yield np.array(sorted(clique), dtype=np.int64)
+
+
+def _neighbours(pairs: Ints, n: int) -> list[int]:
+    """Return the neighbours of every variable as bit sets."""
+    near = [0] * n
+    for i, j in pairs.tolist():
+        near[i] |= 1 << j
+        near[j] |= 1 << i
+    return near
+
+
+def _bits(number: int) -> Iterator[int]:
+    """Yield the positions of the set bits of a number."""
+    while number:
+        low = number & -number
+        yield low.bit_length() - 1
+        number ^= low
+
+
+# -- Interchangeable states: if constraints only require variables to differ, states can be renamed -------------------
+
+
+def interchangeable(problem: Problem) -> Ints:
+    """Return the largest set of states that are interchangeable under the hard constraints, possibly empty.
+
+    All hard factors must be inequalities between two variables with the same number of states. States are
+    interchangeable if they are forbidden for the same variables.
+    """
+    none: Ints = np.zeros(0, dtype=np.int64)
+    hard = [batch for batch in problem.batches if batch.hard]
+    if not hard or any(batch.shape != hard[0].shape or batch.arity != 2 for batch in hard):
+        return none
+    n = hard[0].shape[0]
+    if n < 3 or hard[0].shape[1] != n:
+        return none
+    for batch in hard:
+        tables = np.unique(batch.table_at)[:, None] + np.arange(n * n)
+        forbidden = np.isneginf(problem.graph.theta_t[tables])
+        if np.any(forbidden != np.eye(n, dtype=bool).ravel()):
+            return none
+    involved = np.unique(np.concatenate([batch.scope.ravel() for batch in hard]))
+    allowed: Bools = problem.feasible_v[problem.graph.var_ptr[involved][:, None] + np.arange(n)]
+    _, kind = np.unique(allowed, axis=1, return_inverse=True)
+    kind = kind.ravel()
+    return np.flatnonzero(kind == np.argmax(np.bincount(kind)))
+
+
+def renamed_away(problem: Problem, states: Ints, variables: Ints, labels: Ints) -> Ints:
+    """Return what may be forbidden to break the symmetry of interchangeable `states`: entries of arrays per state.
+
+    Along any list of variables, the states can be renamed in the order of their first occurrence. So the first variable
+    has the first of them, or another state, the second has one of the first two, and so on. The order of the states
+    follows `labels`, where these differ.
+    """
+    order: list[int] = []
+    for wanted in [*labels[variables].tolist(), *states.tolist()]:
+        if wanted in states and wanted not in order:
+            order.append(wanted)
+    ranked = np.array(order, dtype=np.int64)
+    first = problem.graph.var_ptr[variables[: len(ranked)]]
+    out = [at + ranked[k + 1 :] for k, at in enumerate(first.tolist())]
+    return np.concatenate([*out, np.zeros(0, dtype=np.int64)])

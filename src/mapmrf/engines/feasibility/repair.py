@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from mapmrf.arrays import Ints, offsets, ranges
+from mapmrf.arrays import Floats, Ints, offsets, ranges
+from mapmrf.compilation.jit import bare, inlined
 from mapmrf.compilation.records import blank
-from mapmrf.engines.feasibility.repair_kernels import HardFactors, RepairCounts, RepairState, begin_repair, repair
-from mapmrf.kernels.random_numbers import seeded
+from mapmrf.kernels.random_numbers import Bits, draw, seeded
 from mapmrf.model.problem import Problem
 
 
@@ -77,3 +79,164 @@ def _hard_factors(problem: Problem) -> tuple[HardFactors, Ints]:
     )
     tables = graph.table_ptr[graph.table_of[factors]]
     return model, np.concatenate([tables, len(graph.theta_t) + graph.var_ptr[unary]]).astype(np.int64)
+
+
+# -- Local search for a labelling that violates as few factors as possible --------------------------------------------
+# A violated factor is drawn, and the best flip of one of its variables is made if that lowers the weight of the
+# violated factors. Otherwise the factor's weight is increased until a flip does, so that the search leaves every
+# local optimum.
+
+SIDEWAYS = 50
+"""One in so many flips is made although it does not help."""
+
+
+class HardFactors(NamedTuple):
+    """Factors with forbidden entries; a variable with forbidden states has a unary one.
+
+    Attributes
+    ----------
+    card : (n_vars,)
+        Number of states of every variable.
+    scope_ptr, scope, stride
+        Variables of each factor, and their strides in its table.
+    theta
+        The tables.
+    nbr_ptr, nbr, factor_of
+        Positions of every variable in `scope`, and the factor of each position.
+    """
+
+    card: Ints
+    scope_ptr: Ints
+    scope: Ints
+    stride: Ints
+    theta: Floats
+    nbr_ptr: Ints
+    nbr: Ints
+    factor_of: Ints
+
+
+class RepairCounts:
+    """Number of violated factors now, the fewest so far, and table entries read."""
+
+    n_violated: int
+    fewest: int
+    work: int
+
+
+class RepairState(NamedTuple):
+    """State of a repair.
+
+    Attributes
+    ----------
+    labels, best : (n_vars,)
+        The current labelling, and the one with the fewest violated factors.
+    place, weight : (n_factors,)
+        Current table entry of each factor, and its weight.
+    violated, position : (n_factors,)
+        The violated factors, and the position of each among them; -1 if it is satisfied.
+    score : (most states,)
+        Weight of the violated factors around a variable in each of its states.
+    random, counts
+        The generator, and the counters.
+    """
+
+    labels: Ints
+    best: Ints
+    place: Ints
+    weight: Ints
+    violated: Ints
+    position: Ints
+    score: Ints
+    random: Bits
+    counts: RepairCounts
+
+
+@inlined
+def set_violated(state: RepairState, a: int, now: bool) -> None:
+    """Record whether a factor is violated."""
+    at, counts = state.position[a], state.counts
+    if now and at < 0:
+        state.violated[counts.n_violated] = a
+        state.position[a] = counts.n_violated
+        counts.n_violated += 1
+    elif not now and at >= 0:
+        counts.n_violated -= 1
+        last = state.violated[counts.n_violated]
+        state.violated[at] = last
+        state.position[last] = at
+        state.position[a] = -1
+
+
+@inlined
+def flip(model: HardFactors, state: RepairState, i: int, k: int) -> None:
+    """Set the state of a variable."""
+    step = k - state.labels[i]
+    state.labels[i] = k
+    for e in model.nbr[model.nbr_ptr[i] : model.nbr_ptr[i + 1]]:
+        a = model.factor_of[e]
+        state.place[a] += step * model.stride[e]
+        set_violated(state, a, model.theta[state.place[a]] == -float("inf"))
+
+
+@inlined
+def weigh_states(model: HardFactors, state: RepairState, i: int) -> None:
+    """Sum the weights of the violated factors around a variable, for each of its states."""
+    n, score = model.card[i], state.score
+    score[:n] = 0
+    for e in model.nbr[model.nbr_ptr[i] : model.nbr_ptr[i + 1]]:
+        a = model.factor_of[e]
+        base = state.place[a] - state.labels[i] * model.stride[e]
+        for k in range(n):
+            if model.theta[base + k * model.stride[e]] == -float("inf"):
+                score[k] += state.weight[a]
+    state.counts.work += n * (1 + model.nbr_ptr[i + 1] - model.nbr_ptr[i])
+
+
+@inlined
+def best_flip(model: HardFactors, state: RepairState, a: int) -> tuple[int, int, int]:
+    """Return variable, state and gain of the best flip in a factor, with random tie-breaking."""
+    best_i, best_k, gain, n_ties = -1, -1, 0, 0
+    for i in model.scope[model.scope_ptr[a] : model.scope_ptr[a + 1]]:
+        weigh_states(model, state, i)
+        now = state.score[state.labels[i]]
+        for k in range(model.card[i]):
+            if k == state.labels[i]:
+                continue
+            better = now - state.score[k]
+            if best_i < 0 or better > gain:
+                best_i, best_k, gain, n_ties = i, k, better, 1
+            elif better == gain:
+                n_ties += 1
+                if draw(state.random, n_ties) == 0:
+                    best_i, best_k = i, k
+    return best_i, best_k, gain
+
+
+@bare
+def begin_repair(model: HardFactors, state: RepairState) -> None:
+    """Find the initially violated factors."""
+    for a in range(len(state.place)):
+        set_violated(state, a, model.theta[state.place[a]] == -float("inf"))
+    state.counts.fewest = state.counts.n_violated
+
+
+@bare
+def repair(model: HardFactors, state: RepairState, work: int) -> None:
+    """Flip variables until nothing is violated or this many table entries have been read."""
+    counts = state.counts
+    end = counts.work + work
+    while counts.n_violated > 0 and counts.work < end:
+        a = state.violated[draw(state.random, counts.n_violated)]
+        counts.work += 1
+        i, k, gain = best_flip(model, state, a)
+        if i < 0:
+            continue
+        if gain <= 0:
+            state.weight[a] += 1
+            if draw(state.random, SIDEWAYS) != 0:
+                continue
+        flip(model, state, i, k)
+        if counts.n_violated < counts.fewest:
+            counts.fewest = counts.n_violated
+            for j in range(len(state.labels)):
+                state.best[j] = state.labels[j]

@@ -9,8 +9,7 @@ import numpy as np
 
 from mapmrf.arrays import Ints
 from mapmrf.engines.flow.cut_model import packed
-from mapmrf.engines.flow.fusion_move import FusionMove
-from mapmrf.engines.flow.fusion_move_kernels import NO_MARK, find_marks, propose_expansion, propose_swap
+from mapmrf.engines.flow.fusion_move import NO_MARK, FusionMove, find_marks, propose_expansion, propose_swap
 from mapmrf.model.problem import Problem
 from mapmrf.run.workers import Workers
 

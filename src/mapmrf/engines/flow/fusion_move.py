@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Ints, frozen
-from mapmrf.engines.flow.cut_model import packed
-from mapmrf.engines.flow.cut_model_kernels import BinaryPairs
-from mapmrf.engines.flow.fusion_move_kernels import (
-    MovePairs,
-    TwoLabellings,
-    gain_of,
-    gather_active,
-    lay_out_move,
-    list_active,
-    take_new,
-)
-from mapmrf.engines.flow.maximum_flow import MaximumFlow
-from mapmrf.engines.flow.maximum_flow_kernels import NO_LIMIT
-from mapmrf.engines.flow.network import MAX_ARCS, wire
+from mapmrf.arrays import Bools, Floats, Ints, frozen
+from mapmrf.compilation.jit import bare, inlined
+from mapmrf.engines.flow.cut_model import DIFFERENT, EITHER, BinaryPairs, Table, favours, packed, split
+from mapmrf.engines.flow.maximum_flow import NO_LIMIT, MaximumFlow
+from mapmrf.engines.flow.network import MAX_ARCS, Wiring, add_capacity, wire
 from mapmrf.engines.flow.roof_duality import RoofDual
+from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Problem
 
 TOLERANCE = 1e-12
@@ -136,3 +128,236 @@ def why_no_fusion(problem: Problem) -> str | None:
     if 4 * problem.n_factors > MAX_ARCS:
         return f"it has {problem.n_factors} factors, more than {MAX_ARCS // 4}"
     return None
+
+
+# Fusion of two labellings as a binary model: every variable keeps its old state (0) or takes the new one (1).
+
+
+OUTSIDE = -1
+
+NO_MARK = -1
+
+
+class MovePairs(NamedTuple):
+    """A pairwise model for fusion moves.
+
+    Attributes
+    ----------
+    card, var_ptr, theta_v, theta_t
+        As in `FactorGraph`.
+    scope : (2 n_factors,)
+        The variables of every pair.
+    table_at, weight : (n_factors,)
+        Where its table starts in `theta_t`, and its weight; `weight` is empty if all weights are 1.
+    """
+
+    card: Ints
+    var_ptr: Ints
+    theta_v: Floats
+    scope: Ints
+    table_at: Ints
+    weight: Floats
+    theta_t: Floats
+
+
+class TwoLabellings(NamedTuple):
+    """The old and the new state of every variable; potentials below `floor` are raised to it."""
+
+    old: Ints
+    new: Ints
+    floor: float
+
+
+class MoveCost(NamedTuple):
+    """Cost of the cut that keeps all old states, and the number of pairs that are not submodular."""
+
+    none: float
+    n_apart: int
+
+
+@inlined
+def unary_loss(model: MovePairs, move: TwoLabellings, i: int) -> float:
+    """Return the unary loss of a variable when it takes its new state."""
+    at = model.var_ptr[i]
+    loss: float = max(move.floor, model.theta_v[at + move.old[i]]) - max(move.floor, model.theta_v[at + move.new[i]])
+    return loss
+
+
+@inlined
+def move_table(model: MovePairs, move: TwoLabellings, a: int) -> Table:
+    """Return the four entries of a pair: both old, second new, first new, both new."""
+    i, j, floor = model.scope[2 * a], model.scope[2 * a + 1], move.floor
+    theta_t, weight, r = model.theta_t, weight_of(model.weight, a), np.int64(model.card[j])
+    row0, row1 = model.table_at[a] + r * move.old[i], model.table_at[a] + r * move.new[i]
+    t00, t01 = weight * theta_t[row0 + move.old[j]], weight * theta_t[row0 + move.new[j]]
+    t10, t11 = weight * theta_t[row1 + move.old[j]], weight * theta_t[row1 + move.new[j]]
+    return max(floor, t00), max(floor, t01), max(floor, t10), max(floor, t11)
+
+
+@inlined
+def pair_losses(table: Table) -> tuple[float, float, float, float]:
+    """Return the loss of either variable's new state, and the arc capacities; all old states must be possible."""
+    t00, t01, t10, t11 = table
+    if max(t10, t11) == -np.inf:  # the first must stay
+        return np.inf, t00 - t01, 0.0, 0.0
+    if max(t01, t11) == -np.inf:  # the second must stay
+        return t00 - t10, np.inf, 0.0, 0.0
+    more_i, more_j, forward, backward = split(table)
+    return -more_i, -more_j, forward, backward
+
+
+@bare
+def lay_out_move(model: MovePairs, move: TwoLabellings, wiring: Wiring, excess: Floats) -> MoveCost:
+    """Set capacities, initially zero, for a move; they are meaningless if some pair is not submodular.
+
+    The old labelling must be feasible.
+    """
+    old, new = move.old, move.new
+    for i in range(len(old)):
+        excess[i] = unary_loss(model, move, i) if old[i] != new[i] else 0.0
+    guess = n_apart = 0
+    for a in range(len(model.table_at)):
+        i, j = model.scope[2 * a], model.scope[2 * a + 1]
+        if old[i] == new[i] and old[j] == new[j]:
+            continue
+        table = move_table(model, move, a)
+        if old[i] == new[i]:
+            excess[j] += table[0] - table[1]
+        elif old[j] == new[j]:
+            excess[i] += table[0] - table[2]
+        else:
+            wish = favours(table)
+            n_apart += wish == DIFFERENT
+            loss_i, loss_j, forward, backward = pair_losses(table)
+            excess[i] += loss_i
+            excess[j] += loss_j
+            if wish != EITHER:
+                guess = add_capacity(wiring, a, guess, forward, backward)
+    none = 0.0
+    for i in range(len(old)):
+        none += max(-excess[i], 0.0)
+    return MoveCost(none, n_apart)
+
+
+@bare
+def list_active(model: MovePairs, move: TwoLabellings, number: Ints) -> tuple[int, int]:
+    """Number the variables whose states differ, others are OUTSIDE; return their number, and that of their pairs."""
+    n = n_pairs = 0
+    for i in range(len(number)):
+        number[i] = OUTSIDE
+        if move.old[i] != move.new[i]:
+            number[i] = n
+            n += 1
+    for a in range(len(model.table_at)):
+        n_pairs += number[model.scope[2 * a]] != OUTSIDE and number[model.scope[2 * a + 1]] != OUTSIDE
+    return n, n_pairs
+
+
+@bare
+def gather_active(model: MovePairs, move: TwoLabellings, number: Ints, binary: BinaryPairs) -> None:
+    """Build the binary model of the variables whose states differ: unary potentials, pairs, and a table for each."""
+    for i in range(len(number)):
+        if number[i] != OUTSIDE:
+            at = model.var_ptr[i]
+            binary.theta_v[number[i], 0] = max(move.floor, model.theta_v[at + move.old[i]])
+            binary.theta_v[number[i], 1] = max(move.floor, model.theta_v[at + move.new[i]])
+    b = 0
+    for a in range(len(model.table_at)):
+        i, j = number[model.scope[2 * a]], number[model.scope[2 * a + 1]]
+        if i == OUTSIDE and j == OUTSIDE:
+            continue
+        t00, t01, t10, t11 = move_table(model, move, a)
+        if i == OUTSIDE:
+            binary.theta_v[j, 0] += t00
+            binary.theta_v[j, 1] += t01
+        elif j == OUTSIDE:
+            binary.theta_v[i, 0] += t00
+            binary.theta_v[i, 1] += t10
+        else:
+            binary.scope[2 * b], binary.scope[2 * b + 1] = i, j
+            at = binary.table_at[b]
+            binary.theta_t[at], binary.theta_t[at + 1] = t00, t01
+            binary.theta_t[at + 2], binary.theta_t[at + 3] = t10, t11
+            b += 1
+
+
+@bare
+def gain_of(model: MovePairs, move: TwoLabellings) -> float:
+    """Return the gain of all new states together over the old ones."""
+    gain = 0.0
+    for i in range(len(move.old)):
+        if move.old[i] != move.new[i]:
+            gain -= unary_loss(model, move, i)
+    for a in range(len(model.table_at)):
+        i, j = model.scope[2 * a], model.scope[2 * a + 1]
+        if move.old[i] != move.new[i] or move.old[j] != move.new[j]:
+            table = move_table(model, move, a)
+            gain += table[3] - table[0]
+    return gain
+
+
+@bare
+def take_new(labels: Ints, new: Ints, taken: Bools) -> int:
+    """Give the marked variables their new states; return how many change."""
+    changed = 0
+    for i in range(len(labels)):
+        if taken[i] and labels[i] != new[i]:
+            labels[i] = new[i]
+            changed += 1
+    return changed
+
+
+@bare
+def propose_expansion(model: MovePairs, labels: Ints, alpha: int, marks: Ints, new: Ints) -> int:
+    """Set the new states for an expansion of `alpha`, where it exists; return how many variables would change.
+
+    `marks` is the label that a variable marks as used in its state 1, or NO_MARK; empty if there are no such variables.
+    The mark of `alpha` is set, and all others may be cleared.
+    """
+    n = 0
+    for i in range(len(labels)):
+        new[i] = alpha if alpha < model.card[i] else labels[i]
+        if len(marks) > 0 and marks[i] != NO_MARK:
+            new[i] = 1 if marks[i] == alpha else 0
+        elif new[i] != labels[i]:
+            n += 1
+    return n
+
+
+@bare
+def find_marks(scope: Ints, marked: Ints, marks: Ints) -> int:
+    """Find binary variables that mark a label as used; return how many there are.
+
+    Such a variable does nothing but forbid one label to others while it is in state 0. `marked` holds for every pair
+    the label that its second variable could mark, or NO_MARK; `marks` receives the label of every variable, or NO_MARK.
+    """
+    undecided = NO_MARK - 1
+    for i in range(len(marks)):
+        marks[i] = undecided
+    for a in range(len(marked)):
+        i, j = scope[2 * a], scope[2 * a + 1]
+        marks[i] = NO_MARK
+        if marks[j] == undecided:
+            marks[j] = marked[a]
+        elif marks[j] != marked[a]:
+            marks[j] = NO_MARK
+    n = 0
+    for i in range(len(marks)):
+        if marks[i] == undecided:
+            marks[i] = NO_MARK
+        n += marks[i] != NO_MARK
+    return n
+
+
+@bare
+def propose_swap(model: MovePairs, labels: Ints, alpha: int, beta: int, new: Ints) -> int:
+    """Set the new states for a swap of two labels; return how many variables have one and could take the other."""
+    n = 0
+    for i in range(len(labels)):
+        new[i] = labels[i]
+        if labels[i] == alpha and beta < model.card[i]:
+            new[i] = beta
+        elif labels[i] == beta and alpha < model.card[i]:
+            new[i] = alpha
+        n += new[i] != labels[i]
+    return n

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.compilation.jit import bare, inlined
 from mapmrf.compilation.records import blank
-from mapmrf.engines.flow.maximum_flow_kernels import (
-    MAXIMAL,
-    NO_LIMIT,
-    PAUSED,
-    UNBOUNDED,
-    change_terminals,
-    plant,
-    send_flow,
-    send_to_neighbours,
+from mapmrf.engines.flow.network import (
+    Network,
+    Wiring,
+    add_capacities,
+    arc_in,
+    arc_out,
+    end_link,
+    first_link,
+    link_back,
+    neighbour,
+    sparse_wiring,
+    wire,
 )
-from mapmrf.engines.flow.network import sparse_wiring, wire
-from mapmrf.engines.flow.network_kernels import Wiring, add_capacities
-from mapmrf.engines.flow.search_tree_kernels import FREE, FlowCursor, SearchTrees
+
+NO_LIMIT = 1 << 62
 
 
 class MaximumFlow:
@@ -130,3 +134,510 @@ def link(n: int, pairs: Ints, forward: Floats, backward: Floats, lattice: bool =
     wiring = wire(n, scope) if lattice else sparse_wiring(n, scope)
     add_capacities(wiring, np.asarray(forward, dtype=np.float64), np.asarray(backward, dtype=np.float64))
     return wiring
+
+
+# -- Maximum flow by two search trees, one from the source and one from the sink (Boykov and Kolmogorov, 2004) --------
+# The trees grow until they touch, flow is pushed along the path between their roots, nodes that have lost the arc to
+# their parent are adopted by another or become free, and the trees grow on. Time stamps and distances keep the paths
+# short.
+#
+# An arc is saturated when its residual capacity is exactly 0: every path empties one to the last bit, so no
+# tolerance is needed to terminate. Infinite capacities stay infinite.
+
+HUB = 1000
+"""Nodes with more links, such as the variable of a label cost, are hubs: their links are not all visited each time."""
+
+FAR = 1 << 60
+
+LAST_TIME = 2_000_000_000
+"""Stamps have 32 bits."""
+
+MAXIMAL, PAUSED, UNBOUNDED = 0, 1, 2
+"""Reasons for `send_flow` to return: the flow is maximal, the budget is spent, or a path has infinite capacity."""
+
+
+class Touch(NamedTuple):
+    """Contact of the trees: a node of the source tree and its link to one of the sink tree, or NOBODY."""
+
+    tail: int
+    link: int
+
+
+# -- grow -------------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def grow(network: Network, trees: SearchTrees, i: int, again: bool) -> Touch:
+    """Add the free neighbours of a node to its tree; return where it touches the other tree, if it does.
+
+    A hub that grows again resumes at the link where it stopped: most of its links would be visited in vain.
+    """
+    cursor, first, end = trees.cursor, first_link(network, i), end_link(network, i)
+    cursor.work += 2
+    if end - first <= HUB:
+        cursor.work += end - first
+        return grow_along(network, trees, i, first, end)
+    place = cursor.place if again else first
+    touch = grow_along(network, trees, i, place, end)
+    if touch.tail == NOBODY:
+        touch = grow_along(network, trees, i, first, place)
+    if touch.tail != NOBODY:
+        cursor.place = touch.link if touch.tail == i else link_back(network, touch.link)
+    cursor.work += (cursor.place - place) % (end - first) if touch.tail != NOBODY else end - first
+    return touch
+
+
+@inlined
+def grow_along(network: Network, trees: SearchTrees, i: int, begin: int, end: int) -> Touch:
+    """Grow along some links of a node, up to the first at which it touches the other tree."""
+    residual, parent, in_sink = network.residual, trees.parent, trees.in_sink
+    stamp, dist = trees.stamp, trees.dist
+    sink = in_sink[i]
+    for link in range(begin, end):
+        # flow goes from the source tree to the sink tree
+        if residual[arc_in(network, i, link) if sink else arc_out(network, i, link)] <= 0.0:
+            continue
+        j = neighbour(network, i, link)
+        if parent[j] == FREE:
+            in_sink[j] = sink
+            parent[j] = link_back(network, link)
+            stamp[j] = stamp[i]
+            dist[j] = dist[i] + 1
+            activate(trees, j)
+        elif in_sink[j] != sink:
+            return Touch(j, link_back(network, link)) if sink else Touch(i, link)
+        elif stamp[j] <= stamp[i] and dist[j] > dist[i]:  # closer to the root through i
+            parent[j] = link_back(network, link)
+            stamp[j] = stamp[i]
+            dist[j] = dist[i] + 1
+    return Touch(NOBODY, NOBODY)
+
+
+# -- augment ----------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def bottleneck(network: Network, trees: SearchTrees, touch: Touch) -> float:
+    """Return the residual capacity of the path from root to root through the arc where the trees touch."""
+    residual, parent = network.residual, trees.parent
+    i = touch.tail
+    least: float = residual[arc_out(network, i, touch.link)]
+    while parent[i] >= 0:
+        least = min(least, residual[arc_in(network, i, parent[i])])
+        i = neighbour(network, i, parent[i])
+    least = min(least, trees.excess[i])
+    i = neighbour(network, touch.tail, touch.link)
+    while parent[i] >= 0:
+        least = min(least, residual[arc_out(network, i, parent[i])])
+        i = neighbour(network, i, parent[i])
+    least = min(least, -trees.excess[i])
+    return least
+
+
+@inlined
+def push(network: Network, trees: SearchTrees, touch: Touch, amount: float) -> int:
+    """Push flow along the path through an arc; nodes below saturated arcs become orphans. Return the path length."""
+    residual, parent = network.residual, trees.parent
+    i = touch.tail
+    residual[arc_out(network, i, touch.link)] -= amount
+    residual[arc_in(network, i, touch.link)] += amount
+    length = 1
+    while parent[i] >= 0:
+        link = parent[i]
+        down = arc_in(network, i, link)
+        residual[arc_out(network, i, link)] += amount
+        residual[down] -= amount
+        if residual[down] <= 0.0:
+            orphan_first(trees, i)
+        i = neighbour(network, i, link)
+        length += 1
+    trees.excess[i] -= amount
+    if trees.excess[i] <= 0.0:
+        orphan_first(trees, i)
+    i = neighbour(network, touch.tail, touch.link)
+    while parent[i] >= 0:
+        link = parent[i]
+        up = arc_out(network, i, link)
+        residual[arc_in(network, i, link)] += amount
+        residual[up] -= amount
+        if residual[up] <= 0.0:
+            orphan_first(trees, i)
+        i = neighbour(network, i, link)
+        length += 1
+    trees.excess[i] += amount
+    if trees.excess[i] >= 0.0:
+        orphan_first(trees, i)
+    return length
+
+
+@inlined
+def count_flow(cursor: FlowCursor, amount: float) -> None:
+    """Add to the total flow by Neumaier's compensated summation."""
+    total = cursor.sent + amount
+    if abs(cursor.sent) >= abs(amount):
+        cursor.lost += (cursor.sent - total) + amount
+    else:
+        cursor.lost += (amount - total) + cursor.sent
+    cursor.sent = total
+
+
+# -- adopt ------------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def distance(network: Network, trees: SearchTrees, j: int, time: int) -> int:
+    """Return the number of arcs from a node to the root of its tree, FAR if it descends from an orphan."""
+    parent, stamp = trees.parent, trees.stamp
+    d = 0
+    while stamp[j] != time:
+        link = parent[j]
+        d += 1
+        if link < 0:
+            trees.cursor.work += d
+            if link == ORPHAN:
+                return FAR
+            stamp[j] = time
+            trees.dist[j] = 1
+            return d
+        j = neighbour(network, j, link)
+    trees.cursor.work += d
+    rest: int = trees.dist[j]
+    return d + rest
+
+
+@inlined
+def find_parent(network: Network, trees: SearchTrees, i: int) -> int:
+    """Return the link to the eligible parent closest to the root, or FREE; for hubs, to any."""
+    cursor, first, end = trees.cursor, first_link(network, i), end_link(network, i)
+    if end - first <= HUB:
+        cursor.work += 2 * (end - first)
+        return nearest_parent(network, trees, i, first, end)
+    place = first + cursor.work % (end - first)  # a pseudo-random start, not always the same links in vain
+    found = nearest_parent(network, trees, i, place, end)
+    if found == FREE:
+        found = nearest_parent(network, trees, i, first, place)
+    cursor.work += 2 * (end - first) if found == FREE else (found - place) % (end - first)
+    return found
+
+
+@inlined
+def nearest_parent(network: Network, trees: SearchTrees, i: int, begin: int, end: int) -> int:
+    """Find a new parent among some neighbours: the closest to the root, or the first found for a hub."""
+    residual, parent, stamp, dist = network.residual, trees.parent, trees.stamp, trees.dist
+    sink, time = trees.in_sink[i], trees.cursor.time
+    hub = end_link(network, i) - first_link(network, i) > HUB
+    best, nearest = FREE, FAR
+    for link in range(begin, end):
+        if residual[arc_out(network, i, link) if sink else arc_in(network, i, link)] <= 0.0:
+            continue
+        j = neighbour(network, i, link)
+        if parent[j] == FREE or trees.in_sink[j] != sink:
+            continue
+        d = distance(network, trees, j, time)
+        if d == FAR:
+            continue
+        if d < nearest:
+            nearest, best = d, link
+        while stamp[j] != time:
+            stamp[j] = time
+            dist[j] = d
+            d -= 1
+            j = neighbour(network, j, parent[j])
+        if hub:
+            break
+    if best != FREE:
+        stamp[i] = time
+        dist[i] = nearest + 1
+    return best
+
+
+@inlined
+def let_go(network: Network, trees: SearchTrees, i: int) -> None:
+    """Free a node without a parent: its children become orphans, and neighbours may grow to it again."""
+    residual, parent, sink = network.residual, trees.parent, trees.in_sink[i]
+    for link in range(first_link(network, i), end_link(network, i)):
+        j = neighbour(network, i, link)
+        up = parent[j]
+        if up == FREE or trees.in_sink[j] != sink:
+            continue
+        if residual[arc_out(network, i, link) if sink else arc_in(network, i, link)] > 0.0:
+            activate(trees, j)
+        if up == link_back(network, link):
+            orphan_last(trees, j)
+
+
+@inlined
+def adopt(network: Network, trees: SearchTrees) -> None:
+    """Find a parent for every orphan or free it, one after another with all its descendants."""
+    cursor = trees.cursor
+    while cursor.first_orphan != NOBODY:
+        oldest = cursor.first_orphan
+        others, last = trees.next_orphan[oldest], cursor.last_orphan
+        trees.next_orphan[oldest] = NOBODY
+        cursor.last_orphan = oldest
+        while cursor.first_orphan != NOBODY:
+            i = cursor.first_orphan
+            cursor.first_orphan = trees.next_orphan[i]
+            if cursor.first_orphan == NOBODY:
+                cursor.last_orphan = NOBODY
+            found = find_parent(network, trees, i)
+            trees.parent[i] = found
+            cursor.work += 2
+            if found == FREE:
+                let_go(network, trees, i)
+        cursor.first_orphan = others
+        cursor.last_orphan = last if others != NOBODY else NOBODY
+
+
+# -- the whole --------------------------------------------------------------------------------------------------------
+
+
+@bare
+def send_to_neighbours(network: Network, trees: SearchTrees) -> None:
+    """Start from zero flow, and push along all single arcs from nodes with excess to nodes with deficit."""
+    cursor, excess, residual = trees.cursor, trees.excess, network.residual
+    cursor.sent = cursor.lost = 0.0
+    cursor.paths = 0
+    for i in range(len(excess)):
+        if excess[i] <= 0.0:
+            continue
+        for link in range(first_link(network, i), end_link(network, i)):
+            out = arc_out(network, i, link)
+            if residual[out] <= 0.0:
+                continue
+            j = neighbour(network, i, link)
+            if excess[j] >= 0.0:
+                continue
+            amount = min(excess[i], residual[out], -excess[j])
+            if amount == np.inf:  # left to `send_flow`
+                continue
+            residual[out] -= amount
+            residual[arc_in(network, i, link)] += amount
+            excess[j] += amount
+            excess[i] -= amount
+            count_flow(cursor, amount)
+            if excess[i] <= 0.0:
+                break
+
+
+@bare
+def plant(trees: SearchTrees) -> None:
+    """Initialise both trees: every node with residual terminal capacity is a root."""
+    cursor = trees.cursor
+    cursor.first_active = cursor.last_active = cursor.first_orphan = cursor.last_orphan = cursor.current = NOBODY
+    cursor.time = 0
+    for i in range(len(trees.excess)):
+        trees.next_active[i] = NOBODY
+        trees.parent[i] = FREE
+        trees.stamp[i] = 0
+        if trees.excess[i] != 0.0:
+            trees.in_sink[i] = trees.excess[i] < 0.0
+            trees.parent[i] = TERMINAL
+            trees.dist[i] = 1
+            activate(trees, i)
+
+
+@inlined
+def advance_time(trees: SearchTrees) -> None:
+    """Advance the time for stamps, which are reset before they overflow."""
+    cursor = trees.cursor
+    if cursor.time >= LAST_TIME:
+        trees.stamp[:] = 0
+        cursor.time = 0
+    cursor.time += 1
+
+
+@bare
+def send_flow(network: Network, trees: SearchTrees, max_work: int, max_paths: int) -> int:
+    """Augment until the flow is maximal, or a number of arcs visited or paths; the next call resumes."""
+    cursor = trees.cursor
+    end, paths = cursor.work + max_work, 0
+    why = MAXIMAL
+    while True:
+        if cursor.work >= end or paths >= max_paths:
+            why = PAUSED
+            break
+        i = cursor.current
+        if i != NOBODY:
+            trees.next_active[i] = NOBODY
+            cursor.current = NOBODY
+        again = i != NOBODY and trees.parent[i] != FREE
+        if not again:
+            i = next_to_grow(trees)
+        if i == NOBODY:
+            break
+        touch = grow(network, trees, i, again)
+        if touch.tail == NOBODY:
+            continue
+        advance_time(trees)
+        trees.next_active[i] = i  # active, but in no queue: it is the next to grow
+        cursor.current = i
+        amount = bottleneck(network, trees, touch)
+        if amount == np.inf:
+            why = UNBOUNDED
+            break
+        count_flow(cursor, amount)
+        cursor.work += 4 * push(network, trees, touch, amount)
+        adopt(network, trees)
+        paths += 1
+    cursor.paths += paths
+    return why
+
+
+@bare
+def change_terminals(network: Network, trees: SearchTrees, nodes: Ints, source: Floats, sink: Floats) -> None:
+    """Add to the terminal capacities of some distinct nodes, and repair the trees.
+
+    Capacities may be lowered: an amount below 0 at one terminal is added at the other, and counted in the flow.
+    """
+    cursor, stamp, excess = trees.cursor, trees.stamp, trees.excess
+    for k in range(len(nodes)):
+        i = nodes[k]
+        from_source = source[k] + max(excess[i], 0.0)
+        to_sink = sink[k] + max(-excess[i], 0.0)
+        count_flow(cursor, min(from_source, to_sink))
+        excess[i] = from_source - to_sink
+        stamp[i] = -1  # not visited yet
+    cursor.time += 1  # `send_flow` keeps it far below the maximum
+    for k in range(len(nodes)):
+        replant(network, trees, nodes[k])
+    adopt(network, trees)
+
+
+@inlined
+def replant(network: Network, trees: SearchTrees, i: int) -> None:
+    """Make a node with changed capacities a root, or an orphan if it has none left."""
+    parent, in_sink = trees.parent, trees.in_sink
+    activate(trees, i)
+    if trees.excess[i] == 0.0:
+        trees.stamp[i] = 0
+        if parent[i] != FREE:
+            orphan_last(trees, i)
+        return
+    sink = trees.excess[i] < 0.0
+    if parent[i] == FREE or in_sink[i] != sink:
+        in_sink[i] = sink
+        for link in range(first_link(network, i), end_link(network, i)):
+            j = neighbour(network, i, link)
+            if trees.stamp[j] == -1:
+                continue
+            if parent[j] == link_back(network, link):
+                orphan_last(trees, j)
+            if parent[j] == FREE or in_sink[j] == sink:
+                continue
+            if network.residual[arc_in(network, i, link) if sink else arc_out(network, i, link)] > 0.0:
+                activate(trees, j)
+    parent[i] = TERMINAL
+    trees.stamp[i] = trees.cursor.time
+    trees.dist[i] = 1
+
+
+# -- The two search trees of a maximum flow, and the queues of their active nodes and orphans -------------------------
+
+
+TERMINAL, ORPHAN, FREE = -1, -2, -3
+"""Special values of the link to the parent: a root, a node that lost its parent, and one in neither tree."""
+
+NOBODY = -1
+
+
+class FlowCursor:
+    """Progress of a flow: ends of the two queues, the current node and its link, and counters."""
+
+    first_active: int
+    last_active: int
+    first_orphan: int
+    last_orphan: int
+    current: int
+    place: int
+    time: int
+    work: int
+    paths: int
+    sent: float
+    lost: float
+
+
+class SearchTrees(NamedTuple):
+    """The two search trees and the flow between them.
+
+    Attributes
+    ----------
+    excess : (n,)
+        Residual capacity from the source if positive, to the sink if negative.
+    parent : (n,)
+        The link to the parent, or TERMINAL, ORPHAN or FREE.
+    in_sink : (n,)
+        Whether the node is in the sink tree; meaningless for a free node.
+    stamp, dist : (n,)
+        When the distance to the root was last computed, and its value.
+    next_active, next_orphan : (n,)
+        Queues. An active node's entry is NOBODY if it is in no queue, and the node itself if it is the last.
+    cursor
+        Progress of the flow.
+    """
+
+    excess: Floats
+    parent: Ints
+    in_sink: Bools
+    stamp: Ints
+    dist: Ints
+    next_active: Ints
+    next_orphan: Ints
+    cursor: FlowCursor
+
+
+# -- queues -----------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def activate(trees: SearchTrees, i: int) -> None:
+    """Add a node to the queue of active nodes."""
+    next_active, cursor = trees.next_active, trees.cursor
+    if next_active[i] == NOBODY:
+        if cursor.last_active == NOBODY:
+            cursor.first_active = i
+        else:
+            next_active[cursor.last_active] = i
+        cursor.last_active = i
+        next_active[i] = i
+
+
+@inlined
+def next_to_grow(trees: SearchTrees) -> int:
+    """Remove and return the next active node that is in a tree; NOBODY if there is none."""
+    next_active, cursor = trees.next_active, trees.cursor
+    while cursor.first_active != NOBODY:
+        i = cursor.first_active
+        if next_active[i] == i:
+            cursor.first_active = NOBODY
+            cursor.last_active = NOBODY
+        else:
+            cursor.first_active = next_active[i]
+        next_active[i] = NOBODY
+        if trees.parent[i] != FREE:
+            return i
+    return NOBODY
+
+
+@inlined
+def orphan_first(trees: SearchTrees, i: int) -> None:
+    """Make a node an orphan and put it at the front of the queue."""
+    cursor = trees.cursor
+    trees.parent[i] = ORPHAN
+    trees.next_orphan[i] = cursor.first_orphan
+    cursor.first_orphan = i
+    if cursor.last_orphan == NOBODY:
+        cursor.last_orphan = i
+
+
+@inlined
+def orphan_last(trees: SearchTrees, i: int) -> None:
+    """Make a node an orphan and put it at the end of the queue."""
+    cursor = trees.cursor
+    trees.parent[i] = ORPHAN
+    trees.next_orphan[i] = NOBODY
+    if cursor.last_orphan == NOBODY:
+        cursor.first_orphan = i
+    else:
+        trees.next_orphan[cursor.last_orphan] = i
+    cursor.last_orphan = i

@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Ints
-from mapmrf.engines.flow.cut_model import CutModel, binary_pairs, flips_of, why_not_binary_pairs
-from mapmrf.engines.flow.cut_model_kernels import NONE, BinaryPairs, set_excess
-from mapmrf.engines.flow.maximum_flow import MaximumFlow
-from mapmrf.engines.flow.maximum_flow_kernels import NO_LIMIT
-from mapmrf.engines.flow.network import MAX_ARCS, sparse_wiring
-from mapmrf.engines.flow.roof_duality_kernels import (
-    UNDECIDED,
-    join_complements,
-    lay_out_roof,
-    read_persistent,
+from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.compilation.jit import bare, inlined
+from mapmrf.engines.flow.cut_model import (
+    DIFFERENT,
+    EITHER,
+    NONE,
+    BinaryPairs,
+    CutModel,
+    add_unaries,
+    binary_pairs,
+    favours,
+    flipped,
+    flips_of,
+    is_unary,
+    set_excess,
+    split,
+    table_of_pair,
+    why_not_binary_pairs,
 )
+from mapmrf.engines.flow.maximum_flow import (
+    FREE,
+    NO_LIMIT,
+    PAUSED,
+    MaximumFlow,
+    SearchTrees,
+    change_terminals,
+    send_flow,
+)
+from mapmrf.engines.flow.network import MAX_ARCS, Network, Wiring, add_capacity, sparse_wiring
 from mapmrf.model.problem import Problem
 
 
@@ -113,3 +130,151 @@ def excluded_by_roof(problem: Problem) -> Bools:
     decided = np.flatnonzero(states != UNDECIDED)
     excluded[2 * decided + 1 - states[decided]] = True
     return excluded
+
+
+# -- Roof duality: the network of a binary model with two nodes per variable ------------------------------------------
+# Node `i` stands for variable `i`, node ``n + i`` for its complement: on the source's side a variable has state 0, its
+# complement state 1. A pair that favours equal states joins `i` with `j` and the complements with each other; one that
+# favours different states joins each variable with the complement of the other. Every pair thus becomes submodular, but
+# variable and complement may disagree.
+
+UNDECIDED = -1
+"""Takes the place of a state where roof duality does not fix the variable."""
+
+
+@bare
+def join_complements(pairs: BinaryPairs, scope: Ints) -> None:
+    """List the nodes of two arcs for every pair, (4 n_pairs,): the pair itself, and its mirror image."""
+    n = len(pairs.theta_v)
+    for a in range(len(pairs.table_at)):
+        i, j = pairs.scope[2 * a], pairs.scope[2 * a + 1]
+        apart = favours(table_of_pair(pairs, a)) == DIFFERENT
+        scope[4 * a] = i
+        scope[4 * a + 1] = n + j if apart else j
+        scope[4 * a + 2] = j if apart else n + j
+        scope[4 * a + 3] = n + i
+
+
+@bare
+def lay_out_roof(pairs: BinaryPairs, unary: Floats, wiring: Wiring) -> None:
+    """Turn pairs into capacities, and add their unary parts to the unary potentials (n_vars, 2)."""
+    for a in range(len(pairs.table_at)):
+        i, j = pairs.scope[2 * a], pairs.scope[2 * a + 1]
+        table = table_of_pair(pairs, a)
+        if is_unary(table):
+            add_unaries(unary, i, j, table)
+            continue
+        wish = favours(table)
+        one = 0 if wish == DIFFERENT else 1  # the state of j that corresponds to 1 in the complement
+        table = flipped(table, 0, 1 - one)
+        half, (more_i, more_j, forward, backward) = table[0] / 2.0, split(table)
+        unary[i, 0] += half
+        unary[i, 1] += half + more_i
+        unary[j, 1 - one] += half
+        unary[j, one] += half + more_j
+        if wish != EITHER:
+            add_capacity(wiring, 2 * a, 0, forward, backward)
+            add_capacity(wiring, 2 * a + 1, 0, forward, backward)
+
+
+@bare
+def read_persistent(on_sink_side: Bools, states: Ints) -> int:
+    """Set the states on which variable and complement agree, and UNDECIDED elsewhere; return how many are decided.
+
+    The nodes that can reach the sink are the mirror image of those reachable from the source.
+    """
+    n, decided = len(states), 0
+    for i in range(n):
+        one, zero = on_sink_side[i], on_sink_side[n + i]
+        states[i] = UNDECIDED if one == zero else 1 if one else 0
+        decided += one != zero
+    return decided
+
+
+class Hold(NamedTuple):
+    """Scratch for fixing a variable at its state: its two nodes, and what is added to their capacities, (2,)."""
+
+    nodes: Ints
+    source: Floats
+    sink: Floats
+
+
+@inlined
+def can_reach_sink(trees: SearchTrees, i: int) -> bool:
+    """Return whether a node is on the sink's side."""
+    reaches: bool = trees.in_sink[i] and trees.parent[i] != FREE
+    return reaches
+
+
+@bare
+def hold_in_turn(
+    network: Network, trees: SearchTrees, labels: Ints, order: Ints, begin: int, max_work: int, hold: Hold
+) -> int:
+    """Fix variables at their states, one after another, and augment the flow each time, which may decide others.
+
+    Variables that are decided when their turn comes are skipped. Returns the position reached in `order` for the work;
+    an unfinished flow is completed first.
+    """
+    n, end = len(labels), trees.cursor.work + max_work
+    if send_flow(network, trees, max_work, NO_LIMIT) == PAUSED:
+        return begin
+    for k in range(begin, len(order)):
+        i = order[k]
+        if can_reach_sink(trees, i) != can_reach_sink(trees, n + i):
+            continue
+        hold.nodes[labels[i]], hold.nodes[1 - labels[i]] = i, n + i  # the first is tied to the source
+        hold.source[0], hold.source[1] = np.inf, 0.0
+        hold.sink[0], hold.sink[1] = 0.0, np.inf
+        change_terminals(network, trees, hold.nodes, hold.source, hold.sink)
+        if send_flow(network, trees, max(1, end - trees.cursor.work), NO_LIMIT) == PAUSED:
+            return k + 1
+    return len(order)
+
+
+# -- Improvement of labellings by roof duality (QPBO-I; Rother, Kolmogorov, Lempitsky and Szummer, 2007) --------------
+
+
+class Improvement:
+    """Rounds in which undecided variables are fixed at their states in random order until all others are decided.
+
+    Decisions of roof duality while some variables are fixed at the states of a labelling never make that labelling
+    worse. So the labelling at the end of a round is at least as good as the one at its start, up to round-off.
+
+    Parameters
+    ----------
+    roof
+        A model with maximum flow. Every round starts from this flow.
+    random
+        Generator of the random orders.
+    """
+
+    def __init__(self, roof: RoofDual, random: np.random.Generator) -> None:
+        self.roof, self.random = roof, random
+        self.undecided = np.flatnonzero(roof.states == UNDECIDED)
+        trees = roof.flow.trees
+        arrays: list[Any] = [roof.flow.network.residual, *trees[:-1]]
+        self._kept = [(array, array.copy()) for array in arrays]
+        self._cursor = {name: getattr(trees.cursor, name) for name in trees.cursor.dtype.names}  # type: ignore[attr-defined]
+        self._hold = Hold(np.zeros(2, dtype=np.int64), np.zeros(2), np.zeros(2))
+        self.order = np.zeros(0, dtype=np.int64)
+        self.at = 0
+
+    def begin(self, labels: Ints) -> None:
+        """Start a round from a labelling in which all decided variables have their states."""
+        for array, kept in self._kept:
+            array[:] = kept
+        for name, value in self._cursor.items():
+            setattr(self.roof.flow.trees.cursor, name, value)
+        self.labels = np.array(labels, dtype=np.int64)
+        self.order, self.at = self.random.permutation(self.undecided), 0
+
+    def run(self, max_work: int) -> bool:
+        """Continue for about this much work; return whether the round has ended."""
+        flow = self.roof.flow
+        self.at = hold_in_turn(flow.network, flow.trees, self.labels, self.order, self.at, max_work, self._hold)
+        return self.at == len(self.order)
+
+    def improved(self) -> Ints:
+        """The labelling at the end of a round."""
+        states = self.roof.states
+        return np.asarray(np.where(states == UNDECIDED, self.labels, states))

@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from mapmrf.arrays import Ints
-from mapmrf.engines.moves.ascent import Ascent
 from mapmrf.engines.moves.counted_search import CountedAscent
 from mapmrf.engines.moves.crossover import Crossover
+from mapmrf.engines.moves.local_search import Ascent
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Start

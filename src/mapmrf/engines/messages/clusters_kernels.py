@@ -14,9 +14,8 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.messages.mplp_kernels import PassOrder, Regions, pair_entry, pass_factors, pass_pairs2
-from mapmrf.kernels.factor_tables import weight_of
-from mapmrf.kernels.max_marginals import FactorScratch, next_configuration
-from mapmrf.kernels.structured_pairs import StructuredPairs
+from mapmrf.kernels.max_marginals import FactorScratch, next_configuration, weight_of
+from mapmrf.kernels.pair_transforms import StructuredPairs
 
 Cycle = tuple[Ints, Ints]
 """A cycle of pairs: their numbers in walking order, and 1 where one is walked from its second variable to its first."""

@@ -36,7 +36,7 @@ from mapmrf.engines.messages.max_product_pairs_kernels import (
 )
 from mapmrf.engines.messages.neighbours import Neighbours
 from mapmrf.kernels.max_marginals import FactorScratch
-from mapmrf.kernels.structured_pairs import StructuredPairs
+from mapmrf.kernels.pair_transforms import StructuredPairs
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run.workers import Workers

@@ -22,9 +22,8 @@ import numpy as np
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.messages.neighbours import Neighbours
-from mapmrf.kernels.factor_tables import weight_of
-from mapmrf.kernels.max_marginals import FactorScratch, Triple, table_max_marginals, table_top
-from mapmrf.kernels.structured_pairs import StructuredPairs, form_messages, form_of, form_top
+from mapmrf.kernels.max_marginals import FactorScratch, Triple, table_max_marginals, table_top, weight_of
+from mapmrf.kernels.pair_transforms import StructuredPairs, form_messages, form_of, form_top
 
 
 class FactorTables(NamedTuple):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, get_args
 
 from mapmrf.arrays import Ints
-from mapmrf.engines.messages.counted_messages import CountedMessages
+from mapmrf.engines.messages.counted_dual import CountedMessages
 from mapmrf.engines.messages.max_product import ForestWeights, Messages, Tour, make_messages, potential_scale
 from mapmrf.engines.messages.max_product_kernels import MessageSchedule
 from mapmrf.model.problem import Problem

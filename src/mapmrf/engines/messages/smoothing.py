@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, segment_argmax
+from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.messages.passes_kernels import PassStopping
-from mapmrf.engines.messages.smoothing_kernels import (
-    Extension,
-    JointScratch,
-    Smoothing,
-    SoftFactors,
-    SoftPoint,
-    extend_marginals,
-    soft_iterate,
-)
 from mapmrf.engines.messages.srmp import TablePasses
+from mapmrf.engines.messages.srmp_kernels import (
+    FIRST,
+    LAST,
+    Record,
+    SrmpMessages,
+    SrmpModel,
+    SrmpScratch,
+    collect,
+    distribute,
+    settle,
+    spread,
+)
 from mapmrf.engines.messages.visit_order import VisitOrder
+from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.polytope import FactorMarginals
 from mapmrf.model.problem import Batch, Problem
 from mapmrf.run.incumbent import Incumbent
 
 ROUND_OFF = 1e-12
 """Gaps below this, relative to that between the bound and the labels, count as zero."""
+
 MAX_RAISES, MAX_RAISE = 20, 16.0
 """Maximum number of increases of an initial temperature that is too low, and the maximum factor of each."""
 
@@ -175,3 +182,363 @@ class SmoothedRun:
             return out
 
         return mu_f
+
+
+# -- The smoothed counterpart of `srmp_kernels`, and points of the local polytope read from its multipliers -----------
+# Maxima are replaced by ``rho log sum exp(. / rho)``, always with the maximum taken out. The passes minimise the
+# dual of
+#
+#     <theta, mu> + rho (sum_a H(mu_a) - sum_i (n_i - 1 / omega_i) H(mu_i)),   mu in L_G,
+#
+# which is smooth, so that they do not stall before its minimum. n_i is the number of factors of a variable.
+
+NOTHING = 40.0
+"""A term this many temperatures below the largest is below floating-point precision."""
+
+NO_MASS = 1e-6
+"""Mass on a forbidden entry that counts as round-off."""
+
+
+class Smoothing(NamedTuple):
+    """The temperature `rho`, what a variable keeps in a backward pass, and the marginals of the variables."""
+
+    rho: float
+    keep: Floats
+    mu: Floats
+
+
+# -- passes -----------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def soften_pair(
+    rho: float, link: Record, weight: float, tables: Floats, lam: Floats, n_own: int, out: Floats, mass: Floats
+) -> None:
+    """Weigh the entries of a pair's table, for every state of this variable, against the best one."""
+    # Unsigned places need no check for negative ones.
+    begin, n, step = np.uintp(link.other), np.uintp(link.n_other), np.uintp(link.step_other)
+    row, step_own = np.uintp(link.table), np.uintp(link.step_own)
+    for k in range(np.uintp(n_own)):
+        top, total, at = out[k], 0.0, row
+        for j in range(n):
+            below = (weight * tables[at] + lam[begin + j] - top) / rho
+            if below > -NOTHING:
+                total += math.exp(below)
+            at += step
+        mass[k] = total
+        row += step_own
+
+
+@inlined
+def soften_table(
+    rho: float, link: Record, weight: float, tables: Floats, edge_ptr: Ints, sums: Floats, out: Floats, mass: Floats
+) -> None:
+    """The same for a table of any arity; `sums` as `collect_table` left it."""
+    at, first, one = np.uintp(link.table), link.other, np.uintp(1)
+    own = first + link.step_own
+    size = edge_ptr[own + 1] - edge_ptr[own]
+    n_outer, n_inner = 1, 1
+    for e in range(first, first + link.step_other):
+        if e < own:
+            n_outer *= edge_ptr[e + 1] - edge_ptr[e]
+        elif e > own:
+            n_inner *= edge_ptr[e + 1] - edge_ptr[e]
+    for k in range(size):
+        mass[k] = 0.0
+    n, begin = np.uintp(n_inner), np.uintp(n_outer)
+    for o in range(n_outer):
+        outer = sums[o]
+        for k in range(size):
+            top, total = out[k], mass[k]
+            for i in range(n):
+                below = (weight * tables[at] + (outer + sums[begin + i]) - top) / rho
+                if below > -NOTHING:
+                    total += math.exp(below)
+                at += one
+            mass[k] = total
+
+
+@inlined
+def soften(
+    rho: float, row: int, model: SrmpModel, edge_ptr: Ints | None, lam: Floats, n_own: int, scratch: SrmpScratch
+) -> None:
+    """Close the log-sum-exp over the entries of which `collect` has put the best into `work`.
+
+    A state without any possible entry stays at -inf.
+    """
+    out, mass = scratch.work, scratch.score
+    link, weight = model.links[row], weight_of(model.weight, row)
+    if link.n_other > 0:
+        soften_pair(rho, link, weight, model.tables, lam, n_own, out, mass)
+    elif edge_ptr is not None:
+        soften_table(rho, link, weight, model.tables, edge_ptr, scratch.sums, out, mass)
+    for k in range(n_own):
+        if mass[k] > 0.0:
+            out[k] += rho * math.log(mass[k])
+
+
+@inlined
+def soft_marginals(smoothing: Smoothing, theta_at: int, n_own: int, omega: float, best: float, belief: Floats) -> float:
+    """Fill in a variable's marginals from its belief; return the log of what they sum to before they are scaled."""
+    mu = smoothing.mu
+    partition = 0.0
+    for k in range(n_own):
+        mu[theta_at + k] = math.exp(omega * (belief[k] - best) / smoothing.rho)
+        partition += mu[theta_at + k]
+    for k in range(n_own):
+        mu[theta_at + k] /= partition
+    return math.log(partition)
+
+
+@bare
+def soft_sweep(
+    forward: bool, model: SrmpModel, messages: SrmpMessages, smoothing: Smoothing, scratch: SrmpScratch
+) -> float:
+    """Visit all variables in one direction; return the smoothed bound (backward) and fill in the marginals `mu`."""
+    links, lam, rho = model.links, messages.lam, smoothing.rho
+    belief, work, n_vars = scratch.belief, scratch.work, len(model.visits)
+    total = 0.0
+    skip, end = (FIRST, LAST) if forward else (LAST, FIRST)
+    for v in range(n_vars):
+        p = v if forward else n_vars - 1 - v
+        visit, omega = model.visits[p], model.omega[p]
+        theta_at, n_own = visit.theta_at, visit.n_own
+        for k in range(n_own):
+            belief[k] = messages.theta[theta_at + k]
+        for row in range(visit.begin, visit.end):
+            link = links[row]
+            mine = link.lam
+            if link.role == skip:
+                for k in range(n_own):
+                    belief[k] -= lam[mine + k]
+                continue
+            collect(row, model, model.edge_ptr, lam, n_own, scratch)
+            soften(rho, row, model, model.edge_ptr, lam, n_own, scratch)
+            top = work[0]
+            for k in range(1, n_own):
+                top = max(top, work[k])
+            if not forward and link.role == FIRST:
+                total += top
+            for k in range(n_own):
+                belief[k] += work[k] - top
+                lam[mine + k] = top - work[k]
+        best = settle(visit, links, messages, belief)
+        if best == -np.inf:
+            return -np.inf
+        log_partition = soft_marginals(smoothing, theta_at, n_own, omega, best, belief)
+        total += best + smoothing.keep[p] / omega * rho * log_partition
+        distribute(visit, links, end, omega, best, lam, belief)
+    return total
+
+
+@compiled
+def soft_iterate(
+    n_iterations: int, model: SrmpModel, messages: SrmpMessages, smoothing: Smoothing, scratch: SrmpScratch
+) -> float:
+    """Run smoothed iterations; return the smoothed bound, without the constant, that the last one proves."""
+    total = 0.0
+    for half in range(2 * n_iterations):
+        total = soft_sweep(half % 2 == 0, model, messages, smoothing, scratch)
+    return total
+
+
+# -- points of the local polytope -------------------------------------------------------------------------------------
+
+
+class SoftPoint(NamedTuple):
+    """Marginals of the variables, and the multipliers and the temperature by which they extend to the factors."""
+
+    mu: Floats
+    lam: Floats
+    rho: float
+
+
+class SoftFactors(NamedTuple):
+    """The factors of a problem: its arrays of these names, and per edge its variable's turn and block in `mu`."""
+
+    theta_t: Floats
+    table_at: Ints
+    weight: Floats
+    scope_ptr: Ints
+    edge_ptr: Ints
+    turn: Ints
+    mu_at: Ints
+
+
+class JointScratch(NamedTuple):
+    """Working memory for one factor: a joint distribution, another one, and a marginal."""
+
+    w: Floats
+    extra: Floats
+    margin: Floats
+
+    @classmethod
+    def allocate(cls, n_configs: int) -> JointScratch:
+        """Room for factors of at most so many configurations."""
+        return cls(*np.zeros((3, n_configs)))
+
+
+class Extension(NamedTuple):
+    """Value of an extension of marginals to factors; value and entropy of the one that `couple` gives."""
+
+    value: float
+    soft: float
+    entropy: float
+
+
+@inlined
+def scale_axis(w: Floats, n: int, inner: int, size: int, by: Floats) -> None:
+    """Multiply a table by ``by[s]`` for every state s of one of its variables."""
+    t = 0
+    while t < n:
+        for s in range(size):
+            factor = by[s]
+            for _ in range(inner):
+                w[t] *= factor
+                t += 1
+
+
+@inlined
+def sum_axis(w: Floats, n: int, inner: int, size: int, out: Floats) -> None:
+    """Marginal of a table over one of its variables."""
+    for s in range(size):
+        out[s] = 0.0
+    t = 0
+    while t < n:
+        for s in range(size):
+            total = out[s]
+            for _ in range(inner):
+                total += w[t]
+                t += 1
+            out[s] = total
+
+
+@bare
+def soft_table(a: int, factors: SoftFactors, point: SoftPoint, w: Floats) -> int:
+    """A factor's smoothed distribution: a softmax of its table, given the marginal of its first variable."""
+    edge_ptr, turn = factors.edge_ptr, factors.turn
+    at, first, last = factors.table_at[a], factors.scope_ptr[a], factors.scope_ptr[a + 1]
+    n = spread(first, last, edge_ptr, point.lam, w, 0)
+    top, weight = -np.inf, weight_of(factors.weight, a)
+    for t in range(n):
+        w[t] += weight * factors.theta_t[at + t]
+        top = max(top, w[t])
+    root = first
+    for e in range(first, last):
+        root = e if turn[e] < turn[root] else root
+    inner = 1
+    for e in range(root + 1, last):
+        inner *= edge_ptr[e + 1] - edge_ptr[e]
+    size = edge_ptr[root + 1] - edge_ptr[root]
+    total, t, mu_at = 0.0, 0, factors.mu_at[root]
+    while t < n:
+        for s in range(size):
+            mu = point.mu[mu_at + s]
+            for _ in range(inner):
+                w[t] = mu * math.exp((w[t] - top) / point.rho)
+                total += w[t]
+                t += 1
+    for t in range(n):
+        w[t] = w[t] / total if total > 0.0 else 0.0
+    return n
+
+
+@bare
+def couple(a: int, factors: SoftFactors, point: SoftPoint, scratch: JointScratch) -> int:
+    """Fill `w` with a joint distribution of a factor whose marginals are exactly those of its variables.
+
+    The smoothed distribution is scaled down along each variable where it has too much; what is then missing is
+    filled up by the product of the marginals that are missing. Returns the number of configurations.
+    """
+    w, extra, margin = scratch
+    edge_ptr, mu_at, mu = factors.edge_ptr, factors.mu_at, point.mu
+    first, last = factors.scope_ptr[a], factors.scope_ptr[a + 1]
+    n = soft_table(a, factors, point, w)
+    inner = n
+    for e in range(first, last):
+        size = edge_ptr[e + 1] - edge_ptr[e]
+        inner //= size
+        sum_axis(w, n, inner, size, margin)
+        for s in range(size):
+            margin[s] = min(1.0, mu[mu_at[e] + s] / margin[s]) if margin[s] > 0.0 else 1.0
+        scale_axis(w, n, inner, size, margin)
+    missing = 1.0
+    for t in range(n):
+        missing -= w[t]
+    if missing <= 0.0:
+        return n
+    for t in range(n):
+        extra[t] = missing
+    inner = n
+    for e in range(first, last):
+        size = edge_ptr[e + 1] - edge_ptr[e]
+        inner //= size
+        sum_axis(w, n, inner, size, margin)
+        for s in range(size):
+            margin[s] = max(0.0, mu[mu_at[e] + s] - margin[s]) / missing
+        scale_axis(extra, n, inner, size, margin)
+    for t in range(n):
+        w[t] += extra[t]
+    return n
+
+
+@inlined
+def best_pair(weight: float, theta_t: Floats, at: int, p: float, q: float, w: Floats) -> None:
+    """The best joint distribution of two binary variables that are 1 with probabilities p and q."""
+    together = weight * (theta_t[at] + theta_t[at + 3] - theta_t[at + 1] - theta_t[at + 2])
+    both = min(p, q) if together >= 0.0 else max(0.0, p + q - 1.0)
+    w[0], w[1], w[2], w[3] = max(0.0, 1.0 - p - q + both), q - both, p - both, both
+
+
+@inlined
+def joint_value(weight: float, theta_t: Floats, at: int, w: Floats, n: int) -> tuple[float, float, float]:
+    """<theta, w>, -inf with mass on a forbidden entry; the same with a finite price of such mass; the entropy of w."""
+    value, entropy = 0.0, 0.0
+    forbidden, most = 0.0, 0.0
+    low, high = np.inf, -np.inf
+    for t in range(n):
+        theta = weight * theta_t[at + t]
+        if theta > -np.inf:
+            value += theta * w[t]
+            low = min(low, theta)
+            high = max(high, theta)
+        else:
+            forbidden += w[t]
+            most = max(most, w[t])
+        if w[t] > 0.0:
+            entropy -= w[t] * math.log(w[t])
+    priced = value + forbidden * (2.0 * low - high) if forbidden > 0.0 else value
+    return -np.inf if most > NO_MASS else value, priced, entropy
+
+
+@compiled
+def extend_marginals(
+    begin: int, end: int, factors: SoftFactors, point: SoftPoint, scratch: JointScratch, out: Floats
+) -> Extension:
+    """Extend marginals of variables to factors `begin` to `end`, by `couple` or better.
+
+    Two binary variables have a best extension in closed form. Where `out` has room for it, the extension itself is
+    written there.
+    """
+    theta_t, edge_ptr, mu, mu_at = factors.theta_t, factors.edge_ptr, point.mu, factors.mu_at
+    w, extra = scratch.w, scratch.extra
+    total, soft, entropy = 0.0, 0.0, 0.0
+    place = 0
+    for a in range(begin, end):
+        at, first, last = factors.table_at[a], factors.scope_ptr[a], factors.scope_ptr[a + 1]
+        n, weight = couple(a, factors, point, scratch), weight_of(factors.weight, a)
+        value, of_soft, uncertainty = joint_value(weight, theta_t, at, w, n)
+        soft += of_soft
+        entropy += uncertainty
+        if n == 4 and last - first == 2 and edge_ptr[first + 1] - edge_ptr[first] == 2:
+            best_pair(weight, theta_t, at, mu[mu_at[first] + 1], mu[mu_at[first + 1] + 1], extra)
+            best, _, _ = joint_value(weight, theta_t, at, extra, n)
+            if best > value:
+                value = best
+                w[0], w[1], w[2], w[3] = extra[0], extra[1], extra[2], extra[3]
+        total += value
+        if len(out) > 0:
+            for t in range(n):
+                out[place + t] = w[t]
+            place += n
+    return Extension(total, soft, entropy)

@@ -19,7 +19,7 @@ from mapmrf.engines.messages.srmp_kernels import (
 )
 from mapmrf.engines.messages.strands import Crew
 from mapmrf.engines.messages.visit_order import VisitOrder, edge_roles
-from mapmrf.engines.reduction.persistency import dual_bounds
+from mapmrf.engines.reduction.simplify import dual_bounds
 from mapmrf.model.problem import Batch, Problem
 
 WIDE = 4

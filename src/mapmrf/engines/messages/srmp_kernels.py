@@ -24,7 +24,7 @@ from mapmrf.engines.messages.strands_kernels import (
     next_chunk,
     report_chunk,
 )
-from mapmrf.kernels.factor_tables import weight_of
+from mapmrf.kernels.max_marginals import weight_of
 
 Records = Any
 """An array of records with named fields: `np.recarray`."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.jit import compiled, inlined
-from mapmrf.kernels.factor_tables import weight_of
+from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.kernels.pair_transforms import Envelope, PairForm, pair_form, transform_potts, transform_quadratic
 from mapmrf.model.structured_pairs import LINEAR, NO_FORM, POTTS, PairForms
 

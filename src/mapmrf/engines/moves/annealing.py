@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets, short
-from mapmrf.compilation.jit import settled
-from mapmrf.engines.moves.annealing_kernels import BinaryForm, sweep_pairs, sweep_states
-from mapmrf.engines.moves.flip_state import floor_of, new_flip_state, set_labels
-from mapmrf.engines.moves.random_kernels import seeded
+from mapmrf.compilation.jit import compiled, inlined, settled
+from mapmrf.engines.moves.flip_state import FlipState, floor_of, new_flip_state, set_labels, set_state, sum_row
+from mapmrf.engines.moves.move_model import UNIT, Bits, draw, seeded
 from mapmrf.model.problem import Problem
 
 
@@ -107,3 +106,141 @@ def quadratic_form(problem: Problem) -> BinaryForm:
         slope=theta[:, 1] - theta[:, 0] + np.bincount(ends, slope, problem.n_vars),
         coupling=np.concatenate([coupling, coupling])[order],
     )
+
+
+# -- Sweeps of simulated annealing at given temperatures; at temperature 0 the value never falls ----------------------
+
+
+NEVER = -44.0
+"""Exponents below this are rejected without a random number: exp(-44) is less than 2**-63."""
+
+SIGNIFICANT = 1e-12
+"""At temperature 0, a gain must exceed this fraction of the terms that it is a difference of."""
+
+
+class BinaryForm(NamedTuple):
+    """A model of binary variables and pairs: ``sum_i slope_i x_i + sum_ij coupling_ij x_i x_j`` and a constant.
+
+    Every coupling stands in the rows of both its variables: those of `i` are at ``ptr[i]:ptr[i + 1]``.
+    """
+
+    ptr: Ints
+    nbr: Ints
+    slope: Floats
+    coupling: Floats
+
+
+@inlined
+def sum_gains(form: BinaryForm, labels: Ints, gain: Floats) -> None:
+    """Gain of every flip, summed afresh."""
+    for i in range(len(labels)):
+        slope = form.slope[i]
+        for e in range(form.ptr[i], form.ptr[i + 1]):
+            slope += form.coupling[e] * labels[form.nbr[e]]
+        gain[i] = slope if labels[i] == 0 else -slope
+
+
+@inlined
+def flip_bit(form: BinaryForm, labels: Ints, gain: Floats, i: int) -> None:
+    """Flip a variable, and keep the gains up to date."""
+    new = 1 - labels[i]
+    labels[i] = new
+    gain[i] = -gain[i]
+    shift = 2.0 * new - 1.0
+    for e in range(form.ptr[i], form.ptr[i + 1]):
+        j = form.nbr[e]
+        gain[j] += (1.0 - 2.0 * labels[j]) * shift * form.coupling[e]
+
+
+@compiled
+def sweep_pairs(form: BinaryForm, temperatures: Floats, labels: Ints, gain: Floats, random: Bits) -> int:
+    """Metropolis sweeps over binary variables, one per temperature; flips of the last sweep. `gain` is scratch."""
+    sum_gains(form, labels, gain)
+    flips = 0
+    x = random[0]  # the generator's state stays in a register: this loop does little else
+    for temperature in temperatures:
+        beta = 1.0 / temperature if temperature > 0.0 else np.inf
+        flips = 0
+        for i in range(len(labels)):
+            g = gain[i]
+            if g <= 0.0:
+                if temperature == 0.0 or g * beta < NEVER:
+                    continue
+                x ^= x << np.uint64(13)
+                x ^= x >> np.uint64(7)
+                x ^= x << np.uint64(17)
+                if np.exp(g * beta) * UNIT <= np.float64(x >> np.uint64(11)):
+                    continue
+            elif temperature == 0.0 and g <= SIGNIFICANT * abs(form.slope[i]):
+                continue
+            flips += 1
+            flip_bit(form, labels, gain, i)
+    random[0] = x
+    return flips
+
+
+@inlined
+def best_label(score: Floats, row: int, n_k: int, old: int) -> int:
+    """Return the state with the highest score, the current one unless another is significantly better."""
+    new = old
+    for k in range(n_k):
+        least = SIGNIFICANT * (abs(score[row + k]) + abs(score[row + new]))
+        if score[row + k] > score[row + new] + least:
+            new = k
+    return new
+
+
+@inlined
+def heat_bath_label(score: Floats, row: int, n_k: int, temperature: float, weight: Floats, random: Bits) -> int:
+    """Draw a state from the Boltzmann distribution of the scores; `weight` is scratch."""
+    top = -np.inf
+    for k in range(n_k):
+        top = max(top, score[row + k])
+    total = 0.0
+    for k in range(n_k):
+        total += np.exp((score[row + k] - top) / temperature)
+        weight[k] = total
+    level = total * (draw(random, 1 << 53) / UNIT)
+    new = 0
+    while new < n_k - 1 and weight[new] <= level:
+        new += 1
+    return new
+
+
+@inlined
+def metropolis_label(score: Floats, row: int, n_k: int, old: int, temperature: float, random: Bits) -> int:
+    """Draw another state uniformly; return it if the Metropolis rule accepts it, else the current one."""
+    new: int = draw(random, n_k - 1)
+    new += 1 if new >= old else 0
+    power = (score[row + new] - score[row + old]) / temperature
+    if power < 0.0 and (power < NEVER or np.exp(power) <= draw(random, 1 << 53) / UNIT):
+        new = old
+    return new
+
+
+@compiled
+def sweep_states(state: FlipState, temperatures: Floats, heat_bath: bool, weight: Floats, random: Bits) -> int:
+    """Sweeps over the variables of any model, by Metropolis or heat bath, one per temperature; changes of the last.
+
+    The scores are summed afresh first; `weight` is scratch.
+    """
+    score = state.score
+    for i in range(len(state.labels)):
+        sum_row(state, i)
+    changes = 0
+    for temperature in temperatures:
+        changes = 0
+        for i in range(len(state.labels)):
+            n_k, row, old = state.model.card[i], state.model.var_ptr[i], state.labels[i]
+            if n_k == 1:
+                continue
+            if temperature == 0.0:
+                new = best_label(score, row, n_k, old)
+            elif heat_bath:
+                new = heat_bath_label(score, row, n_k, temperature, weight, random)
+            else:
+                new = metropolis_label(score, row, n_k, old, temperature, random)
+            if new != old:
+                changes += 1
+                set_state(state, i, new, 0)
+    return changes

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from mapmrf.arrays import Ints
-from mapmrf.engines.elimination.order_kernels import ball
-from mapmrf.engines.elimination.primal_graph import PrimalGraph
-from mapmrf.engines.moves.block_kernels import PER_BIT, Block, BlockWorkspace, plan_block, solve_block
-from mapmrf.engines.moves.move_model import lay_out
+from mapmrf.arrays import Floats, Ints
+from mapmrf.compilation.jit import bare, compiled, inlined
+from mapmrf.engines.elimination.orders import PrimalGraph, append, ball
+from mapmrf.engines.moves.move_model import Bits, MoveModel, lay_out, next_bits
+from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Problem
 
 PER_VARIABLE = 2000
@@ -97,3 +99,458 @@ class BlockMoves:
         if centre is None:
             centre = int(self.random.integers(self.problem.n_vars))
         return np.asarray(ball(self.graph.ptr, self.graph.nbr, centre, size))
+
+
+# -- Exact optimisation over large low-width parts of a model, with all other variables fixed -------------------------
+# Variables are eliminated one after another, cheapest first. If even the cheapest would create too large a table, the
+# most expensive variable is frozen at its current label. The rest is solved by dynamic programming, so a pass never
+# lowers the value. Graphs are in CSR form: the neighbours of `v` are ``nbr[ptr[v]:ptr[v + 1]]``.
+
+BUCKETS = 512
+"""Number of distinct weights; a weight is the logarithm of a table size, in steps of `PER_BIT`."""
+
+PER_BIT = 8
+
+LONG = 8
+"""Minimum length of runs of states that get the same value for which they are summed without individual offsets."""
+
+
+class Block(NamedTuple):
+    """The variables that a pass optimises; all others are frozen.
+
+    Attributes
+    ----------
+    order
+        The variables in the order of their elimination.
+    scope_ptr, scope
+        The neighbours of each at that time.
+    """
+
+    order: Ints
+    scope_ptr: Ints
+    scope: Ints
+
+
+# -- which variables, in which order ----------------------------------------------------------------------------------
+
+
+class InnerLists(NamedTuple):
+    """Lists of neighbours within a region in a common pool: where each starts, its length, and the room that it has."""
+
+    start: Ints
+    length: Ints
+    room: Ints
+
+
+class WeightLists(NamedTuple):
+    """The variables of a region, listed by the table that eliminating each would make.
+
+    Attributes
+    ----------
+    bits, table
+        Weight of a variable, and of its table: its own and those of its neighbours together.
+    weight
+        Weight by which it is listed: that of its table, up to the last bucket.
+    head, after, before
+        The first of every list; who comes after and before each variable (-1: nobody).
+    """
+
+    bits: Ints
+    table: Ints
+    weight: Ints
+    head: Ints
+    after: Ints
+    before: Ints
+
+
+@bare
+def unlink(lists: WeightLists, v: int) -> None:
+    """Take `v` out of the list of its weight."""
+    after, before = lists.after, lists.before
+    if before[v] >= 0:
+        after[before[v]] = after[v]
+    else:
+        lists.head[lists.weight[v]] = after[v]
+    if after[v] >= 0:
+        before[after[v]] = before[v]
+
+
+@bare
+def link(lists: WeightLists, v: int) -> None:
+    """Put `v` in front of the list of its weight."""
+    weight = min(lists.table[v], BUCKETS - 1)
+    first = lists.head[weight]
+    lists.after[v] = first
+    lists.before[v] = -1
+    if first >= 0:
+        lists.before[first] = v
+    lists.head[weight] = v
+    lists.weight[v] = weight
+
+
+@inlined
+def drop(lists: InnerLists, pool: Ints, a: int, v: int) -> None:
+    """Take `v` off the list of `a`."""
+    last = lists.start[a] + lists.length[a] - 1
+    for at in range(lists.start[a], last + 1):
+        if pool[at] == v:
+            pool[at] = pool[last]
+            break
+    lists.length[a] -= 1
+
+
+@compiled
+def inner_lists(ptr: Ints, nbr: Ints, region: Ints, local: Ints) -> tuple[InnerLists, Ints, int]:
+    """Neighbours within a region, in numbers of the region, with room to grow: the lists, their pool, and its end."""
+    n = len(region)
+    start, count, room = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
+    most = 0
+    for i in range(n):
+        most += 2 * (ptr[region[i] + 1] - ptr[region[i]]) + 4
+    pool = np.empty(2 * most + 16, np.int32)
+    free = 0
+    for i in range(n):
+        start[i] = free
+        end = free
+        for at in range(ptr[region[i]], ptr[region[i] + 1]):
+            j = local[nbr[at]]
+            if j >= 0:
+                pool[end] = j
+                end += 1
+        count[i] = end - free
+        room[i] = 2 * count[i] + 4
+        free += room[i]
+    return InnerLists(start, count, room), pool, free
+
+
+@compiled
+def weight_lists(bits: Ints, region: Ints, lists: InnerLists, pool: Ints) -> WeightLists:
+    """List the variables of a region; of equal weights, the first of the region comes first."""
+    n = len(region)
+    head = np.full(BUCKETS, -1, np.int32)
+    after, before, weight = np.empty(n, np.int32), np.empty(n, np.int32), np.zeros(n, np.int32)
+    own, table = np.empty(n, np.int64), np.zeros(n, np.int64)
+    for i in range(n):
+        own[i] = bits[region[i]]
+    weights = WeightLists(own, table, weight, head, after, before)
+    for i in range(n - 1, -1, -1):
+        table[i] = own[i]
+        for at in range(lists.start[i], lists.start[i] + lists.length[i]):
+            table[i] += own[pool[at]]
+        link(weights, i)
+    return weights
+
+
+@inlined
+def dearest(weights: WeightLists, random: Bits) -> int:
+    """Return a variable with the heaviest table, one of the first two."""
+    high = BUCKETS - 1
+    while weights.head[high] < 0:
+        high -= 1
+    v: int = weights.head[high]
+    if next_bits(random) & np.uint64(1) and weights.after[v] >= 0:
+        v = weights.after[v]
+    return v
+
+
+@compiled
+def join_all(
+    scope: Ints, begin: int, end: int, lists: InnerLists, pool: Ints, free: int, weights: WeightLists, mark: Ints
+) -> tuple[Ints, int]:
+    """Make the variables ``scope[begin:end]`` neighbours of one another; returns the pool and its end.
+
+    `mark` holds places in `scope`, plus one, of earlier calls or 0.
+    """
+    for i in range(begin, end):
+        a = scope[i]
+        for at in range(lists.start[a], lists.start[a] + lists.length[a]):
+            mark[pool[at]] = i + 1
+        for j in range(i + 1, end):
+            b = scope[j]
+            if mark[b] != i + 1:
+                pool, free = append(a, b, pool, lists.start, lists.length, lists.room, free)
+                pool, free = append(b, a, pool, lists.start, lists.length, lists.room, free)
+                weights.table[a] += weights.bits[b]
+                weights.table[b] += weights.bits[a]
+    return pool, free
+
+
+@compiled
+def with_room(scope: Ints, used: int, wanted: int) -> Ints:
+    """The array itself, or a larger one with its first `used` entries where it has no room for `wanted`."""
+    if wanted <= len(scope):
+        return scope
+    bigger = np.empty(2 * wanted, np.int32)
+    for at in range(used):
+        bigger[at] = scope[at]
+    return bigger
+
+
+@compiled
+def plan_block(ptr: Ints, nbr: Ints, bits: Ints, region: Ints, limit: int, local: Ints, random: Bits) -> Block:
+    """Choose the variables of a region to eliminate, their order and their neighbours; all others are frozen.
+
+    `bits` is the weight of each variable, `limit` that of the largest table; earlier in the region goes before equals.
+    `local` is scratch of -1, left so.
+    """
+    n = len(region)
+    for i in range(n):
+        local[region[i]] = i
+    lists, pool, free = inner_lists(ptr, nbr, region, local)
+    for i in range(n):
+        local[region[i]] = -1
+    weights = weight_lists(bits, region, lists, pool)
+    mark = np.zeros(n, np.int64)
+    low, n_done = 0, 0
+    order = np.empty(n, np.int32)
+    scope_ptr = np.zeros(n + 1, np.int64)
+    scope: Ints = np.empty(8 * n + 64, np.int32)
+    for _ in range(n):
+        while weights.head[low] < 0:
+            low += 1
+        freeze = low > limit
+        v = dearest(weights, random) if freeze else weights.head[low]
+        unlink(weights, v)
+        for at in range(lists.start[v], lists.start[v] + lists.length[v]):
+            drop(lists, pool, pool[at], v)
+            weights.table[pool[at]] -= weights.bits[v]
+        if not freeze:
+            begin, end = scope_ptr[n_done], scope_ptr[n_done] + lists.length[v]
+            scope = with_room(scope, begin, end)
+            for k in range(lists.length[v]):
+                scope[begin + k] = pool[lists.start[v] + k]
+            order[n_done] = region[v]
+            n_done += 1
+            scope_ptr[n_done] = end
+            pool, free = join_all(scope, begin, end, lists, pool, free, weights, mark)
+        for at in range(lists.start[v], lists.start[v] + lists.length[v]):
+            a = pool[at]
+            if min(weights.table[a], BUCKETS - 1) != weights.weight[a]:
+                unlink(weights, a)
+                link(weights, a)
+            low = min(low, weights.weight[a])
+    for at in range(scope_ptr[n_done]):
+        scope[at] = region[scope[at]]
+    return Block(order[:n_done], scope_ptr[: n_done + 1], scope)
+
+
+# -- dynamic programming ----------------------------------------------------------------------------------------------
+
+
+class BlockWorkspace(NamedTuple):
+    """Scratch per variable: place in the order (-1 if frozen), and stride in the function at hand (0 if not in it)."""
+
+    place: Ints
+    step: Ints
+
+
+class BlockMessages(NamedTuple):
+    """Best sum and best state of every eliminated variable, for all states of its scope; tables start at `at_ptr`."""
+
+    at_ptr: Ints
+    best: Floats
+    choice: Ints
+
+
+class BlockSums(NamedTuple):
+    """Sums for all states of a variable and of its scope, and the offsets of a function in all states of the scope."""
+
+    total: Floats
+    offset: Ints
+
+
+@bare
+def sort_by(values: Ints, begin: int, end: int, place: Ints) -> None:
+    """Sort a short stretch by place."""
+    for i in range(begin + 1, end):
+        v = values[i]
+        j = i - 1
+        while j >= begin and place[values[j]] > place[v]:
+            values[j + 1] = values[j]
+            j -= 1
+        values[j + 1] = v
+
+
+@bare
+def spread(offset: Ints, scope: Ints, begin: int, end: int, card: Ints, step: Ints) -> tuple[int, int]:
+    """Offsets of a function in all states of ``scope[begin:end]``, the last variable fastest.
+
+    Last variables that the function does not have are left out where there are many states of them: each offset stands
+    for a run of states. Returns the number of offsets, and the length of the runs.
+    """
+    last, run = end, 1
+    while last > begin and step[scope[last - 1]] == 0:
+        last -= 1
+        run *= card[scope[last]]
+    if run < LONG:
+        last, run = end, 1
+    offset[0] = 0
+    size = 1
+    for at in range(last - 1, begin - 1, -1):
+        u = scope[at]
+        shift = step[u]
+        for k in range(1, card[u]):
+            for j in range(size):
+                offset[k * size + j] = offset[j] + k * shift
+        size *= card[u]
+    return size, run
+
+
+@bare
+def add_function(
+    sums: BlockSums, table: Floats, weight: float, base: int, stride: int, n_states: int, runs: tuple[int, int]
+) -> None:
+    """Add a weight times a function to the sums of all states of a variable and of its scope; `runs` as by `spread`."""
+    total, offset, row = sums.total, sums.offset, np.uintp(0)
+    size, run, one = np.uintp(runs[0]), np.uintp(runs[1]), np.uintp(1)
+    for k in range(n_states):
+        first = base + k * stride
+        if run == one:
+            for j in range(size):
+                total[row + j] += weight * table[np.uintp(first + offset[j])]
+            row += size
+        else:
+            for j in range(size):
+                value = weight * table[np.uintp(first + offset[j])]
+                for i in range(run):
+                    total[row + i] += value
+                row += run
+
+
+@inlined
+def trim(block: Block, card: Ints, place: Ints, at_ptr: Ints) -> int:
+    """Leave those out of the scopes who were frozen later, sort the rest by elimination, and size the tables.
+
+    Returns the largest number of sums that one elimination needs.
+    """
+    scope_ptr, scope = block.scope_ptr, block.scope
+    largest, kept = 1, 0
+    begin = 0
+    for at in range(len(block.order)):
+        end = scope_ptr[at + 1]
+        scope_ptr[at] = kept
+        size = 1
+        for k in range(begin, end):
+            u = scope[k]
+            if place[u] >= 0:
+                scope[kept] = u
+                kept += 1
+                size *= card[u]
+        sort_by(scope, scope_ptr[at], kept, place)
+        at_ptr[at + 1] = at_ptr[at] + size
+        largest = max(largest, size * card[block.order[at]])
+        begin = end
+    scope_ptr[len(block.order)] = kept
+    return largest
+
+
+@inlined
+def add_factor(
+    model: MoveModel, block: Block, labels: Ints, scratch: BlockWorkspace, sums: BlockSums, at: int, a: int
+) -> None:
+    """Add a factor to the sums of a variable, if that is the first of the factor's variables to be eliminated."""
+    place, step = scratch.place, scratch.step
+    v = block.order[at]
+    base: int = model.table_at[a]
+    least = at
+    for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
+        u = model.scope[p]
+        if place[u] < 0:
+            base += model.scope_stride[p] * labels[u]
+        else:
+            least = min(least, place[u])
+            step[u] = model.scope_stride[p]
+    if least == at:
+        runs = spread(sums.offset, block.scope, block.scope_ptr[at], block.scope_ptr[at + 1], model.card, step)
+        add_function(sums, model.theta_t, weight_of(model.weight, a), base, step[v], model.card[v], runs)
+    for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
+        step[model.scope[p]] = 0
+
+
+@inlined
+def add_message(
+    card: Ints, block: Block, messages: BlockMessages, step: Ints, sums: BlockSums, at: int, child: int
+) -> None:
+    """Add the message of an eliminated variable to the sums of the next one."""
+    scope, begin, end = block.scope, block.scope_ptr[child], block.scope_ptr[child + 1]
+    v = block.order[at]
+    stride = 1
+    for k in range(end - 1, begin - 1, -1):
+        step[scope[k]] = stride
+        stride *= card[scope[k]]
+    runs = spread(sums.offset, scope, block.scope_ptr[at], block.scope_ptr[at + 1], card, step)
+    add_function(sums, messages.best, 1.0, messages.at_ptr[child], step[v], card[v], runs)
+    for k in range(begin, end):
+        step[scope[k]] = 0
+
+
+@inlined
+def maximise(messages: BlockMessages, total: Floats, at: int, n_states: int, label: int) -> None:
+    """Find the best state of a variable for every state of its scope; the current label wins ties."""
+    best, choice = messages.best, messages.choice
+    begin = messages.at_ptr[at]
+    size = messages.at_ptr[at + 1] - begin
+    for j in range(size):
+        best[begin + j] = total[label * size + j]
+        choice[begin + j] = label
+    for k in range(n_states):
+        row = k * size
+        for j in range(size):
+            value = total[row + j]
+            if value > best[begin + j]:
+                best[begin + j] = value
+                choice[begin + j] = k
+
+
+@inlined
+def read_labels(block: Block, messages: BlockMessages, card: Ints, labels: Ints) -> int:
+    """Read the labels off, last eliminated first; returns how many changed."""
+    scope = block.scope
+    changed = 0
+    for at in range(len(block.order) - 1, -1, -1):
+        j = 0
+        for k in range(block.scope_ptr[at], block.scope_ptr[at + 1]):
+            j = j * card[scope[k]] + labels[scope[k]]
+        new = messages.choice[messages.at_ptr[at] + j]
+        if new != labels[block.order[at]]:
+            labels[block.order[at]] = new
+            changed += 1
+    return changed
+
+
+@compiled
+def solve_block(model: MoveModel, block: Block, labels: Ints, scratch: BlockWorkspace) -> int:
+    """Solve exactly for the variables that `plan_block` left free, and write the labels; return how many changed.
+
+    The scopes of the block are trimmed. The scratch is -1 and 0 before and after.
+    """
+    order, scope_ptr, card = block.order, block.scope_ptr, model.card
+    n = len(order)
+    for at in range(n):
+        scratch.place[order[at]] = at
+    at_ptr = np.zeros(n + 1, np.int64)
+    largest = trim(block, card, scratch.place, at_ptr)
+    messages = BlockMessages(at_ptr, np.empty(at_ptr[n]), np.empty(at_ptr[n], np.uint16))
+    sums = BlockSums(np.empty(largest), np.empty(largest, np.int64))
+    first, following = np.full(n, -1, np.int32), np.full(n, -1, np.int32)
+    for at in range(n):
+        v = order[at]
+        size = at_ptr[at + 1] - at_ptr[at]
+        for k in range(card[v]):
+            theta = model.theta_v[model.var_ptr[v] + k]
+            for j in range(size):
+                sums.total[k * size + j] = theta
+        for e in range(model.nbr_ptr[v], model.nbr_ptr[v + 1]):
+            add_factor(model, block, labels, scratch, sums, at, model.factor_of[e])
+        child = first[at]
+        while child >= 0:
+            add_message(card, block, messages, scratch.step, sums, at, child)
+            child = following[child]
+        maximise(messages, sums.total, at, card[v], labels[v])
+        if scope_ptr[at + 1] > scope_ptr[at]:
+            parent = scratch.place[block.scope[scope_ptr[at]]]
+            following[at] = first[parent]
+            first[parent] = at
+    for at in range(n):
+        scratch.place[order[at]] = -1
+    return read_labels(block, messages, card, labels)

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from mapmrf.arrays import Ints
-from mapmrf.compilation.jit import settled
+from mapmrf.arrays import Floats, Ints
+from mapmrf.compilation.jit import compiled, inlined, settled
 from mapmrf.compilation.records import blank
-from mapmrf.engines.moves.chain_kernels import Chain, ChainCursor, follow_chains
-from mapmrf.engines.moves.flip_state import begin_at, enqueue_all, is_empty, new_agenda, new_flip_state
-from mapmrf.engines.moves.flip_state_kernels import FlipList, refresh
+from mapmrf.engines.moves.flip_state import (
+    HINT,
+    Agenda,
+    FlipList,
+    FlipState,
+    begin_at,
+    dequeue,
+    enqueue_all,
+    flip_best,
+    is_empty,
+    make_change,
+    new_agenda,
+    new_flip_state,
+    refresh,
+    set_state,
+    take_back,
+)
 from mapmrf.model.problem import Problem
 
 
@@ -79,3 +95,173 @@ def new_chain(n: int, length: int, breadth: int) -> Chain:
         breadth=breadth,
         cursor=blank(ChainCursor),
     )
+
+
+# -- Chains of flips: one is forced, the best flips of its neighbours follow, and the best prefix is kept -------------
+
+
+FREE, LISTED, USED = 0, 1, 2
+"""Status of a variable in the current chain."""
+
+
+class ChainCursor:
+    """Progress of the search for chains.
+
+    Attributes
+    ----------
+    variable, state
+        The variable that chains start from (-1: none), and the state that it is forced to.
+    second
+        How many second flips have been tried.
+    improved
+        1 if a chain has helped since the round began, else 0.
+    """
+
+    variable: int
+    state: int
+    second: int
+    improved: int
+
+
+class Chain(NamedTuple):
+    """A chain under way.
+
+    Attributes
+    ----------
+    cand, kind
+        Variables beside the chain, and what every variable is to it.
+    gain, flip
+        Gain and state of the best flip of every listed variable.
+    flips
+        The flips of the chain, as many as it may have.
+    breadth
+        Chains from each start.
+    cursor
+        Where the search stands.
+    """
+
+    cand: Ints
+    kind: Ints
+    gain: Floats
+    flip: Ints
+    flips: FlipList
+    breadth: int
+    cursor: ChainCursor
+
+
+@inlined
+def list_beside(flips: FlipState, chain: Chain, i: int, n_cand: int) -> int:
+    """Update the best flips of the neighbours of `i`, and list new ones; return the number listed."""
+    model, score, kind = flips.model, flips.score, chain.kind
+    for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
+        a = model.factor_of[e]
+        for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
+            j = model.scope[p]
+            if kind[j] == USED or model.card[j] == 1:
+                continue
+            if kind[j] == FREE:
+                kind[j] = LISTED
+                chain.cand[n_cand] = j
+                n_cand += 1
+            row, old = model.var_ptr[j], flips.labels[j]
+            best, top = -1, -np.inf
+            for k in range(model.card[j]):
+                if k != old and score[row + k] > top:
+                    best, top = k, score[row + k]
+            chain.gain[j], chain.flip[j] = top - score[row + old], best
+    return n_cand
+
+
+@inlined
+def choose(chain: Chain, n_cand: int, skipped: int) -> int:
+    """Return the listed variable with the highest gain after skipping `skipped`; -1 if there is none."""
+    last_gain, last_at, best_at = np.inf, -1, -1
+    for _ in range(skipped + 1):
+        best_at = -1
+        best = -np.inf
+        for at in range(n_cand):
+            j = chain.cand[at]
+            gain = chain.gain[j]
+            after = gain < last_gain or (gain == last_gain and at > last_at)
+            if chain.kind[j] == LISTED and after and gain > best:
+                best_at, best = at, gain
+        last_gain, last_at = best, best_at
+    return int(chain.cand[best_at]) if best_at >= 0 else -1
+
+
+@inlined
+def try_chain(flips: FlipState, chain: Chain, v: int, k: int, second: int) -> tuple[int, int]:
+    """Flip `v` to `k`, then the best neighbours one by one, and undo all flips.
+
+    Returns the length of the best prefix, 0 if none gains, and the entries read. The flips remain in `chain`.
+    """
+    who, state, old, top = chain.flips.who, chain.flips.state, chain.flips.old, chain.flips.top
+    i = v
+    n = n_cand = best_n = work = 0
+    total = size = best = 0.0
+    top[0] = 0
+    while i >= 0 and n < len(who):
+        row, x = flips.model.var_ptr[i], flips.labels[i]
+        new, now = flips.score[row + k], flips.score[row + x]
+        total += new - now
+        size += abs(new) + abs(now)
+        who[n], state[n], old[n] = i, k, x
+        chain.kind[i] = USED
+        top[n + 1] = set_state(flips, i, k, top[n])
+        n += 1
+        if total > best and total > HINT * size:
+            best, best_n = total, n
+        n_cand = list_beside(flips, chain, i, n_cand)
+        i = choose(chain, n_cand, second if n == 1 else 0)
+        k = chain.flip[i] if i >= 0 else 0
+        work += n_cand
+    work += 3 * top[n]
+    for at in range(n - 1, -1, -1):
+        take_back(flips, who[at], old[at], top[at], top[at + 1])
+        chain.kind[who[at]] = FREE
+    for at in range(n_cand):
+        chain.kind[chain.cand[at]] = FREE
+    if n == 1 and second > 0:  # no second flip is left to be tried
+        chain.cursor.second = 1 << 30
+    return best_n, work
+
+
+@compiled
+def follow_chains(
+    flips: FlipState, agenda: Agenda, chain: Chain, budget: int, max_visits: int
+) -> tuple[int, int]:  # fmt: skip
+    """Make best flips and improving chains until there is none or a budget is spent.
+
+    Returns entries and variables visited.
+    """
+    cursor = chain.cursor
+    work, visits = 0, 0
+    while work < budget:
+        if cursor.variable >= 0:
+            v, k = cursor.variable, cursor.state
+            if k >= flips.model.card[v]:
+                cursor.variable = -1
+                continue
+            if k == flips.labels[v] or cursor.second >= chain.breadth:
+                cursor.state += 1
+                cursor.second = 0
+                continue
+            cursor.second += 1
+            n, entries = try_chain(flips, chain, v, k, cursor.second - 1)
+            work += entries
+            if n > 0:
+                work += make_change(flips, agenda, chain.flips, n)
+                cursor.improved = 1
+                cursor.variable = -1
+        elif visits >= max_visits:
+            break
+        elif agenda.counts.heap_length > 0:
+            work += flip_best(flips, agenda)
+            visits += 1
+        elif agenda.counts.queue_length > 0:
+            cursor.variable = dequeue(agenda)
+            cursor.state = cursor.second = 0
+            visits += 1
+        else:
+            break
+    return work, visits

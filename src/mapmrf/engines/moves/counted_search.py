@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, offsets
+from mapmrf.arrays import Bools, Floats, Ints, offsets
+from mapmrf.compilation.jit import compiled, inlined
 from mapmrf.compilation.records import blank
 from mapmrf.constraints.flat import ConstraintKind, Constraints
-from mapmrf.engines.moves.counted_rules_kernels import OUTPUT, PARITY, SUM, CountedRules
-from mapmrf.engines.moves.counted_search_kernels import (
-    CountedPlan,
-    CountedState,
-    CountedTally,
-    run_counted,
-    sum_scores,
-)
-from mapmrf.engines.moves.flip_state import new_flip_state, set_labels
-from mapmrf.engines.moves.random_kernels import seeded
+from mapmrf.engines.moves.flip_state import FlipState, new_flip_state, set_labels, set_state, sum_row
+from mapmrf.engines.moves.move_model import Bits, draw, seeded
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
@@ -293,3 +288,291 @@ class _RuleLists:
         self.rule.extend([len(self.kind) - 1] * n)
         self.weight.extend(weights)
         self.is_output.extend([False] * n)
+
+
+# -- Tabu search over labellings with constraints: the prices of hard ones rise while they are violated ---------------
+
+
+ADAPT = 8
+"""Changes between updates of the prices."""
+
+DEARER, CHEAPER = 1.3, 0.87
+"""Factors on the price of a violated rule, and of a satisfied one."""
+
+NEGLIGIBLE = 1e-6
+"""Fraction of the lowest price below which a gain counts as round-off."""
+
+NOTHING = -1e300
+"""Less than any gain."""
+
+
+class CountedTally:
+    """Changes so far and since the last improvement; current and best value, relative to the start."""
+
+    clock: int
+    vain: int
+    value: float
+    best: float
+    chosen: int
+    state: int
+
+
+class CountedState(NamedTuple):
+    """State of a search.
+
+    Attributes
+    ----------
+    flips
+        The labelling, and what each change of a variable gains in the tables.
+    rules
+        The constraints.
+    until : (n_vars,)
+        The change from which a variable may change again.
+    best : (n_vars,)
+        The best labelling without a violation.
+    lowest, highest
+        Limits of the prices.
+    """
+
+    flips: FlipState
+    rules: CountedRules
+    until: Ints
+    best: Ints
+    tally: CountedTally
+    random: Bits
+    lowest: float
+    highest: float
+
+
+class CountedPlan(NamedTuple):
+    """Number of variables examined for a change, and the tabu tenure: minimum and maximum addition."""
+
+    scan: int
+    least: int
+    spread: int
+
+
+@compiled
+def sum_scores(flips: FlipState) -> int:
+    """Sum the scores of all variables afresh; returns the number of entries."""
+    entries = 0
+    for i in range(len(flips.labels)):
+        entries += sum_row(flips, i)
+    return entries
+
+
+@inlined
+def choose(search: CountedState, i: int, most: float) -> float:
+    """Find the best change of a variable, store it in the tally if it beats `most`; return its gain, or `most`."""
+    flips, tally = search.flips, search.tally
+    row = flips.model.var_ptr[i]
+    old = row + flips.labels[i]
+    free = search.until[i] <= tally.clock
+    for s in range(row, row + flips.model.card[i]):
+        if s == old:
+            continue
+        gain = flips.score[s] - flips.score[old]
+        if gain <= most and len(search.rules.kind) == 0:
+            continue
+        gain -= change_of_rules(search.rules, old, s)
+        if gain > most and (free or tally.value + gain > tally.best):
+            most = gain
+            tally.chosen = i
+            tally.state = s - row
+    return most
+
+
+@inlined
+def adapt(search: CountedState) -> None:
+    """Raise the prices of violated hard rules, and lower those of others."""
+    rules = search.rules
+    for c in range(len(rules.kind)):
+        if rules.hard[c]:
+            factor = DEARER if excess(rules, c, rules.total[c], rules.output[c]) > 0.0 else CHEAPER
+            rules.price[c] = min(max(rules.price[c] * factor, search.lowest), search.highest)
+
+
+@inlined
+def change(search: CountedState, i: int, k: int) -> None:
+    """Set a variable to another state."""
+    flips, tally = search.flips, search.tally
+    row = flips.model.var_ptr[i]
+    old, new = row + flips.labels[i], row + k
+    tally.value += flips.score[new] - flips.score[old]
+    add_touches(search.rules, old, -1.0)
+    add_touches(search.rules, new, 1.0)
+    set_state(flips, i, k, 0)
+
+
+@inlined
+def soft_cost(rules: CountedRules) -> float:
+    """Return the cost of the violated soft rules."""
+    total = 0.0
+    for c in range(len(rules.kind)):
+        if not rules.hard[c] and excess(rules, c, rules.total[c], rules.output[c]) > 0.0:
+            total += rules.price[c]
+    return total
+
+
+@compiled
+def run_counted(search: CountedState, plan: CountedPlan, n_changes: int, greedy: bool) -> int:
+    """Repeatedly make the best change that is not tabu; return the number of changes.
+
+    A greedy search ends where no change of a variable gains.
+    """
+    flips, tally = search.flips, search.tally
+    n = len(flips.labels)
+    for done in range(n_changes):
+        tally.clock += 1
+        tally.vain += 1
+        tally.chosen = -1
+        first, most = draw(search.random, n), NEGLIGIBLE * search.lowest if greedy else NOTHING
+        for v in range(n if greedy else plan.scan):
+            most = choose(search, (first + v) % n, most)
+        i = tally.chosen
+        if i < 0:
+            if greedy:
+                return done
+            continue
+        change(search, i, tally.state)
+        search.until[i] = tally.clock + plan.least + draw(search.random, plan.spread)
+        if not greedy and tally.clock % ADAPT == 0:
+            adapt(search)
+        least = tally.best + NEGLIGIBLE * search.lowest  # accumulated gains drift
+        if tally.value > least and broken_rules(search.rules) == 0:
+            value = tally.value - soft_cost(search.rules)
+            if value > least:
+                tally.best = value
+                tally.vain = 0
+                for j in range(n):
+                    search.best[j] = flips.labels[j]
+    return n_changes
+
+
+# -- Cost of changing one variable under the constraints of a model, by counters that are kept up to date -------------
+
+
+SUM, PARITY, OUTPUT = 0, 1, 2
+"""Condition of a rule: its sum is within limits, odd, or positive iff its output is 1."""
+
+CLOSE = 1e-9
+"""Excesses up to this count as round-off."""
+
+
+class CountedRules(NamedTuple):
+    """Constraints as rules on sums.
+
+    Attributes
+    ----------
+    kind, least, most : (n_rules,)
+        Condition of each rule, and its limits; `least` is the parity.
+    hard : (n_rules,)
+        Whether a rule must hold.
+    price : (n_rules,)
+        Cost per unit of excess of a violated hard rule, and penalty of a soft one.
+    unit : (n_rules,)
+        Unit of the excess.
+    touch_ptr : (n_states + 1,)
+        The rules that a state contributes to: those from ``touch_ptr[s]`` to ``touch_ptr[s + 1]``.
+    rule, weight, is_output
+        The rule of each contribution, its amount, and whether it goes to the output.
+    total, output : (n_rules,)
+        The current sums and outputs.
+    """
+
+    kind: Ints
+    least: Floats
+    most: Floats
+    hard: Bools
+    price: Floats
+    unit: Floats
+    touch_ptr: Ints
+    rule: Ints
+    weight: Floats
+    is_output: Bools
+    total: Floats
+    output: Floats
+
+
+@inlined
+def excess(rules: CountedRules, c: int, total: float, output: float) -> float:
+    """Return the violation of a rule."""
+    kind = rules.kind[c]
+    if kind == SUM:
+        over: float = max(rules.least[c] - total, total - rules.most[c])
+        return over / rules.unit[c] if over > CLOSE * rules.unit[c] else 0.0
+    if kind == PARITY:
+        return float(abs(total % 2.0 - rules.least[c]))
+    return abs(min(total, 1.0) - output)
+
+
+@inlined
+def cost(rules: CountedRules, c: int, total: float, output: float) -> float:
+    """Return the cost of a rule."""
+    over = excess(rules, c, total, output)
+    if over == 0.0:
+        return 0.0
+    return float(rules.price[c] * over if rules.hard[c] else rules.price[c])
+
+
+@inlined
+def rule_change(rules: CountedRules, old: int, new: int, t: int) -> float:
+    """Return the cost change of the rule of contribution `t` if state `old` becomes `new`, as indices of `theta_v`."""
+    c = rules.rule[t]
+    total, output = rules.total[c], rules.output[c]
+    for u in range(rules.touch_ptr[old], rules.touch_ptr[old + 1]):
+        if rules.rule[u] == c:
+            if rules.is_output[u]:
+                output -= 1.0
+            else:
+                total -= rules.weight[u]
+    for u in range(rules.touch_ptr[new], rules.touch_ptr[new + 1]):
+        if rules.rule[u] == c:
+            if rules.is_output[u]:
+                output += 1.0
+            else:
+                total += rules.weight[u]
+    return cost(rules, c, total, output) - cost(rules, c, rules.total[c], rules.output[c])
+
+
+@inlined
+def change_of_rules(rules: CountedRules, old: int, new: int) -> float:
+    """Return the cost change of all rules if a variable changes from one state to another."""
+    total = 0.0
+    begin, end = rules.touch_ptr[old], rules.touch_ptr[old + 1]
+    for t in range(begin, end):
+        seen = False
+        for u in range(begin, t):
+            seen = seen or rules.rule[u] == rules.rule[t]
+        if not seen:
+            total += rule_change(rules, old, new, t)
+    first = rules.touch_ptr[new]
+    for t in range(first, rules.touch_ptr[new + 1]):
+        seen = False
+        for u in range(begin, end):
+            seen = seen or rules.rule[u] == rules.rule[t]
+        for u in range(first, t):
+            seen = seen or rules.rule[u] == rules.rule[t]
+        if not seen:
+            total += rule_change(rules, old, new, t)
+    return total
+
+
+@inlined
+def add_touches(rules: CountedRules, state: int, sign: float) -> None:
+    """Add or subtract the contributions of a state to sums and outputs."""
+    for t in range(rules.touch_ptr[state], rules.touch_ptr[state + 1]):
+        if rules.is_output[t]:
+            rules.output[rules.rule[t]] += sign
+        else:
+            rules.total[rules.rule[t]] += sign * rules.weight[t]
+
+
+@inlined
+def broken_rules(rules: CountedRules) -> int:
+    """Return the number of violated hard rules."""
+    broken = 0
+    for c in range(len(rules.kind)):
+        if rules.hard[c] and excess(rules, c, rules.total[c], rules.output[c]) > 0.0:
+            broken += 1
+    return broken

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from mapmrf.arrays import Ints, largest_size
-from mapmrf.engines.moves.crossover_kernels import PartScratch, fuse
-from mapmrf.engines.moves.move_model import lay_out
+from mapmrf.arrays import Bools, Ints, largest_size
+from mapmrf.compilation.jit import compiled, inlined
+from mapmrf.engines.moves.move_model import MoveModel, lay_out
+from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Problem
 
 TOLERANCE = 1e-12
@@ -60,3 +63,94 @@ def new_part_scratch(problem: Problem) -> PartScratch:
     """Allocate scratch for finding parts."""
     n = problem.n_vars
     return PartScratch(np.zeros(n, dtype=np.int64), np.zeros(n, dtype=bool), np.zeros(problem.n_factors, dtype=bool))
+
+
+# -- Partition crossover of two labellings ----------------------------------------------------------------------------
+# The variables in which two labellings differ form connected parts that share no factor, so that the gain of a part
+# does not depend on the others: the better choice for each part gives the best of all combinations.
+
+
+class PartScratch(NamedTuple):
+    """Room for the search of parts: their variables, and which variables and factors it has met (none, in between)."""
+
+    members: Ints
+    seen: Bools
+    met: Bools
+
+
+class PartGain(NamedTuple):
+    """A part: where its members end, and what it gains: forbidden entries mended, and the finite sum."""
+
+    end: int
+    mended: int
+    gain: float
+
+
+@inlined
+def gather_part(model: MoveModel, old: Ints, new: Ints, scratch: PartScratch, first: int, begin: int) -> PartGain:
+    """Collect the part that holds `first`, with its gain if `new` takes the place of `old` there.
+
+    Its members are listed from `begin`.
+    """
+    members, seen, met, theta_t = scratch.members, scratch.seen, scratch.met, model.theta_t
+    members[begin] = first
+    seen[first] = True
+    at, end = begin, begin + 1
+    mended, gain = 0, 0.0
+    while at < end:
+        v = members[at]
+        at += 1
+        now, was = model.theta_v[model.var_ptr[v] + new[v]], model.theta_v[model.var_ptr[v] + old[v]]
+        mended += int(was == -np.inf) - int(now == -np.inf)
+        gain += (now if now > -np.inf else 0.0) - (was if was > -np.inf else 0.0)
+        for e in range(model.nbr_ptr[v], model.nbr_ptr[v + 1]):
+            a = model.factor_of[e]
+            if met[a]:
+                continue
+            met[a] = True
+            here = there = np.int64(model.table_at[a])
+            for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
+                u = model.scope[p]
+                here += model.scope_stride[p] * old[u]
+                there += model.scope_stride[p] * new[u]
+                if old[u] != new[u] and not seen[u]:
+                    seen[u] = True
+                    members[end] = u
+                    end += 1
+            weight = weight_of(model.weight, a)
+            now, was = weight * theta_t[there], weight * theta_t[here]
+            mended += int(was == -np.inf) - int(now == -np.inf)
+            gain += (now if now > -np.inf else 0.0) - (was if was > -np.inf else 0.0)
+    return PartGain(end, mended, gain)
+
+
+@inlined
+def forget_parts(model: MoveModel, scratch: PartScratch, end: int) -> None:
+    """Clear what the search of all parts up to `end` has met."""
+    for at in range(end):
+        v = scratch.members[at]
+        scratch.seen[v] = False
+        for e in range(model.nbr_ptr[v], model.nbr_ptr[v + 1]):
+            scratch.met[model.factor_of[e]] = False
+
+
+@compiled
+def fuse(model: MoveModel, labels: Ints, other: Ints, among: Ints, scratch: PartScratch, tol: float) -> float:
+    """Take every part of `other` into `labels` that raises the value; returns the gain.
+
+    A part counts if it gains more than `tol`. A part that mends forbidden entries (-inf) counts before everything
+    finite. All variables that differ are `among` those given.
+    """
+    total, end = 0.0, 0
+    for first in among:
+        if labels[first] == other[first] or scratch.seen[first]:
+            continue
+        begin = end
+        part = gather_part(model, labels, other, scratch, first, begin)
+        end = part.end
+        if part.mended > 0 or (part.mended == 0 and part.gain > tol):
+            for at in range(begin, end):
+                labels[scratch.members[at]] = other[scratch.members[at]]
+            total += part.gain
+    forget_parts(model, scratch, end)
+    return total

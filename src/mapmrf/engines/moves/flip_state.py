@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, block_sizes, segment_ends
+from mapmrf.arrays import Bools, Floats, Ints, block_sizes, segment_ends
+from mapmrf.compilation.jit import compiled, inlined
 from mapmrf.compilation.records import blank
-from mapmrf.engines.moves.flip_state_kernels import Agenda, AgendaCounts, FlipState
-from mapmrf.engines.moves.move_model import lay_out, table_places
+from mapmrf.engines.moves.move_model import MoveModel, lay_out, table_places
+from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Problem
 
 
@@ -101,3 +104,364 @@ def enqueue_all(agenda: Agenda, random: np.random.Generator | None = None) -> No
 def is_empty(agenda: Agenda) -> bool:
     """Return whether no flip gains and no variable is queued."""
     return agenda.counts.heap_length == 0 and agenda.counts.queue_length == 0
+
+
+# -- Gains of all single flips, kept up to date: shared by flips, chains and restarts ---------------------------------
+# The table of scores holds, for every state of every variable, the sum of all potentials around that variable if it
+# took that state and all others stayed. A flip only changes the scores of neighbours. Trial flips are logged and
+# undone exactly; committed ones accumulate round-off, so that a row is recomputed after as many commits as it has
+# factors.
+#
+# Forbidden entries (-inf) count as `floor`, which is lower than any finite sum of one move. It is used to find moves; a
+# move is made only if its exact gain confirms it: fewer forbidden entries first, then the finite sum.
+
+MARGIN = 1e-13
+"""Gains below this fraction of the entries that they are a difference of count as round-off."""
+
+HINT = 1e-12
+"""The same for gains read from the table of scores."""
+
+OVERHEAD = 16
+"""Cost of updating a variable in heap and queue, in table entries."""
+
+FRESH = 16
+"""Minimum number of commits after which a row is recomputed."""
+
+
+class FlipState(NamedTuple):
+    """A labelling, and what each flip would gain.
+
+    Attributes
+    ----------
+    model
+        The model.
+    floor
+        What a forbidden entry counts as; -inf if there is none.
+    labels : (n_vars,)
+        The labelling.
+    place : (n_factors,)
+        The entry of `theta_t` that each factor takes under it.
+    score : (n_states,)
+        The table of scores.
+    age : (n_vars,)
+        Commits since a variable's row was summed.
+    log_at, log_score
+        Entries of `score` before trial flips, for taking them back.
+    """
+
+    model: MoveModel
+    floor: float
+    labels: Ints
+    place: Ints
+    score: Floats
+    age: Ints
+    log_at: Ints
+    log_score: Floats
+
+
+class AgendaCounts:
+    """Begin and length of the queue, length of the heap, and number of changed variables."""
+
+    queue_begin: int
+    queue_length: int
+    heap_length: int
+    n_changed: int
+
+
+class Agenda(NamedTuple):
+    """Work list: a heap of variables whose flip gains, and a queue of those whose surroundings have changed.
+
+    Attributes
+    ----------
+    heap, where, key, flip
+        Variables in a binary heap, their places in it (-1 if not there), and the gain and the state of each one's best
+        flip.
+    queue, queued
+        A ring of variables, and who is in it.
+    changed, is_changed, origin
+        Variables that were flipped since the last kick, who is among them, and the labelling before.
+    counts
+        Lengths of these lists.
+    """
+
+    heap: Ints
+    where: Ints
+    key: Floats
+    flip: Ints
+    queue: Ints
+    queued: Bools
+    changed: Ints
+    is_changed: Bools
+    origin: Ints
+    counts: AgendaCounts
+
+
+class ExactGain(NamedTuple):
+    """Gain of a flip: decrease of forbidden entries, the finite sum, and its possible round-off."""
+
+    mended: int
+    gain: float
+    margin: float
+
+
+class FlipList(NamedTuple):
+    """Flips that are made together: variables, their new states, labels before, and where the log of each begins."""
+
+    who: Ints
+    state: Ints
+    old: Ints
+    top: Ints
+
+
+# -- scores -----------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def sum_row(flips: FlipState, i: int) -> int:
+    """Sum the scores of a variable afresh; returns the number of entries."""
+    model, score, floor = flips.model, flips.score, flips.floor
+    row: int = model.var_ptr[i]
+    n_k: int = model.card[i]
+    for k in range(n_k):
+        score[row + k] = max(model.theta_v[row + k], floor)
+    for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
+        a, stride = model.factor_of[e], model.stride_of[e]
+        at = flips.place[a] - stride * flips.labels[i]
+        weight = weight_of(model.weight, a)
+        if weight == 1.0:  # as in `set_state`
+            for k in range(n_k):
+                score[row + k] += max(model.theta_t[at + k * stride], floor)
+        else:
+            for k in range(n_k):
+                score[row + k] += max(weight * model.theta_t[at + k * stride], floor)
+    flips.age[i] = 0
+    return int(n_k * (1 + model.nbr_ptr[i + 1] - model.nbr_ptr[i]))
+
+
+@inlined
+def set_state(flips: FlipState, i: int, k: int, top: int) -> int:
+    """Set a variable and the scores of its neighbours, logging old scores from `top` on; return the end of the log."""
+    model, floor, theta_t = flips.model, flips.floor, flips.model.theta_t
+    score, log_at, log_score = flips.score, flips.log_at, flips.log_score
+    old = flips.labels[i]
+    for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
+        a = model.factor_of[e]
+        here = flips.place[a]
+        shift = model.stride_of[e] * (k - old)
+        flips.place[a] = here + shift
+        weight = weight_of(model.weight, a)
+        for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
+            j = model.scope[p]
+            if j == i:
+                continue
+            stride = model.scope_stride[p]
+            at = here - stride * flips.labels[j]
+            row, end = model.var_ptr[j], model.var_ptr[j] + model.card[j]
+            if weight == 1.0:  # a loop of its own: the products would make it slower
+                for s in range(row, end):
+                    log_at[top], log_score[top] = s, score[s]
+                    top += 1
+                    score[s] += max(theta_t[at + shift], floor) - max(theta_t[at], floor)
+                    at += stride
+            else:
+                for s in range(row, end):
+                    log_at[top], log_score[top] = s, score[s]
+                    top += 1
+                    score[s] += max(weight * theta_t[at + shift], floor) - max(weight * theta_t[at], floor)
+                    at += stride
+    flips.labels[i] = k
+    return top
+
+
+@inlined
+def take_back(flips: FlipState, i: int, old: int, begin: int, top: int) -> None:
+    """Undo the last `set_state`, whose log began at `begin` and ended at `top`."""
+    model = flips.model
+    for t in range(top - 1, begin - 1, -1):
+        flips.score[flips.log_at[t]] = flips.log_score[t]
+    for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
+        flips.place[model.factor_of[e]] += model.stride_of[e] * (old - flips.labels[i])
+    flips.labels[i] = old
+
+
+@inlined
+def exact_gain(flips: FlipState, i: int, k: int) -> ExactGain:
+    """Compute the gain of a flip from the potentials themselves."""
+    model = flips.model
+    row, old = model.var_ptr[i], flips.labels[i]
+    mended, gain, size = 0, 0.0, 0.0
+    was, new = model.theta_v[row + old], model.theta_v[row + k]
+    for e in range(model.nbr_ptr[i] - 1, model.nbr_ptr[i + 1]):
+        if e >= model.nbr_ptr[i]:
+            a = model.factor_of[e]
+            at, weight = flips.place[a], weight_of(model.weight, a)
+            was, new = weight * model.theta_t[at], weight * model.theta_t[at + model.stride_of[e] * (k - old)]
+        if was == -np.inf:
+            mended += 1
+            was = 0.0
+        if new == -np.inf:
+            mended -= 1
+            new = 0.0
+        gain += new - was
+        size += abs(new) + abs(was)
+    return ExactGain(mended, gain, MARGIN * size)
+
+
+# -- the heap and the queue -------------------------------------------------------------------------------------------
+
+
+@inlined
+def rank(flips: FlipState, agenda: Agenda, i: int, stay: bool) -> None:
+    """Find a variable's best flip, and insert it into the heap if that gains and it may `stay`; else remove it."""
+    score, count = flips.score, agenda.counts
+    row, old = flips.model.var_ptr[i], flips.labels[i]
+    best, top = -1, -np.inf
+    for k in range(flips.model.card[i]):
+        if k != old and score[row + k] > top:
+            best, top = k, score[row + k]
+    now = score[row + old]
+    at, who = agenda.where[i], i
+    agenda.flip[i] = best
+    agenda.key[i] = top - now
+    if stay and best >= 0 and top - now > HINT * (abs(top) + abs(now)):
+        if at < 0:
+            at = count.heap_length
+            count.heap_length += 1
+    elif at >= 0:
+        agenda.where[i] = -1
+        count.heap_length -= 1
+        who = agenda.heap[count.heap_length]
+        at = at if who != i else -1
+    if at >= 0:
+        sift(agenda, who, at)
+
+
+@inlined
+def sift(agenda: Agenda, i: int, at: int) -> None:
+    """Move variable `i` from the free position `at` to its position in the heap: best gain first, then index."""
+    heap, where, key, n = agenda.heap, agenda.where, agenda.key, agenda.counts.heap_length
+    while at > 0:
+        up = heap[(at - 1) // 2]
+        if key[up] > key[i] or (key[up] == key[i] and up < i):
+            break
+        heap[at] = up
+        where[up] = at
+        at = (at - 1) // 2
+    while 2 * at + 1 < n:
+        child = 2 * at + 1
+        down = heap[child]
+        if child + 1 < n:
+            other = heap[child + 1]
+            if key[other] > key[down] or (key[other] == key[down] and other < down):
+                child, down = child + 1, other
+        if key[down] < key[i] or (key[down] == key[i] and down > i):
+            break
+        heap[at] = down
+        where[down] = at
+        at = child
+    heap[at] = i
+    where[i] = at
+
+
+@inlined
+def enqueue(agenda: Agenda, i: int) -> None:
+    """Put a variable at the end of the queue, unless it is in it."""
+    queue, count = agenda.queue, agenda.counts
+    if not agenda.queued[i]:
+        agenda.queued[i] = True
+        queue[(count.queue_begin + count.queue_length) % len(queue)] = i
+        count.queue_length += 1
+
+
+@inlined
+def dequeue(agenda: Agenda) -> int:
+    """Take the first variable off the queue."""
+    count = agenda.counts
+    i: int = agenda.queue[count.queue_begin]
+    agenda.queued[i] = False
+    count.queue_begin = (count.queue_begin + 1) % len(agenda.queue)
+    count.queue_length -= 1
+    return i
+
+
+@inlined
+def commit(flips: FlipState, agenda: Agenda, i: int) -> int:
+    """Make a flip final: list it, and rank and queue the variable and its neighbours. Returns the entries read."""
+    model, age = flips.model, flips.age
+    if not agenda.is_changed[i]:
+        agenda.is_changed[i] = True
+        agenda.changed[agenda.counts.n_changed] = i
+        agenda.counts.n_changed += 1
+    work = 0
+    a = -1  # the variable itself comes first, in the same loop as its neighbours: two loops would compile twice as long
+    p, end = 0, 1
+    e = model.nbr_ptr[i] - 1
+    while True:
+        j = i if a < 0 else model.scope[p]
+        if a < 0 or j != i:
+            age[j] += 0 if a < 0 else 1
+            # what came and went by the floor leaves more round-off than a few sums
+            if age[j] > 0 and (flips.floor > -np.inf or age[j] > max(FRESH, model.nbr_ptr[j + 1] - model.nbr_ptr[j])):
+                work += sum_row(flips, j)
+            rank(flips, agenda, j, True)
+            enqueue(agenda, j)
+            work += model.card[j] + OVERHEAD
+        p += 1
+        if p == end:
+            e += 1
+            if e == model.nbr_ptr[i + 1]:
+                break
+            a = model.factor_of[e]
+            p, end = model.scope_ptr[a], model.scope_ptr[a + 1]
+    return work
+
+
+@inlined
+def flip_best(flips: FlipState, agenda: Agenda) -> int:
+    """Make the best single flip of the heap if its exact gain confirms it; return the entries read."""
+    i = agenda.heap[0]
+    k = agenda.flip[i]
+    exact = exact_gain(flips, i, k)
+    if exact.mended < 0 or (exact.mended == 0 and exact.gain <= exact.margin):
+        rank(flips, agenda, i, False)
+        return 1
+    top = set_state(flips, i, k, 0)
+    return 2 * top + commit(flips, agenda, i)
+
+
+@inlined
+def make_change(flips: FlipState, agenda: Agenda, change: FlipList, n: int) -> int:
+    """Make the first `n` flips of a list if their exact total gain confirms it; return the entries read."""
+    who, state, old, top = change.who, change.state, change.old, change.top
+    mended, gain, margin = 0, 0.0, 0.0
+    top[0] = 0
+    for at in range(n):
+        exact = exact_gain(flips, who[at], state[at])
+        mended, gain, margin = mended + exact.mended, gain + exact.gain, margin + exact.margin
+        old[at] = flips.labels[who[at]]
+        top[at + 1] = set_state(flips, who[at], state[at], top[at])
+    work: int = 2 * top[n]
+    good = mended > 0 or (mended == 0 and gain > margin)
+    for t in range(n):
+        at = t if good else n - 1 - t
+        if good:
+            work += commit(flips, agenda, who[at])
+        else:
+            take_back(flips, who[at], old[at], top[at], top[at + 1])
+    return work
+
+
+@compiled
+def refresh(flips: FlipState, agenda: Agenda, least: int) -> int:
+    """Sum and rank all rows that have aged by `least`; returns the entries.
+
+    With `least` 0 every row is summed, and every variable queued.
+    """
+    work = 0
+    for i in range(len(flips.labels)):
+        if least == 0:
+            enqueue(agenda, i)
+        if flips.age[i] >= least:
+            work += sum_row(flips, i)
+            rank(flips, agenda, i, True)
+    return work

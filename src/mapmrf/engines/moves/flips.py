@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from mapmrf.arrays import Ints
-from mapmrf.compilation.jit import settled
+from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.compilation.jit import compiled, inlined, settled
 from mapmrf.compilation.records import blank
-from mapmrf.engines.moves.flip_kernels import SetCursor, SetSearch, flip_sets
-from mapmrf.engines.moves.flip_state import begin_at, enqueue_all, is_empty, new_agenda, new_flip_state
-from mapmrf.engines.moves.flip_state_kernels import refresh
+from mapmrf.engines.moves.flip_state import (
+    HINT,
+    Agenda,
+    FlipList,
+    FlipState,
+    begin_at,
+    dequeue,
+    enqueue_all,
+    flip_best,
+    is_empty,
+    make_change,
+    new_agenda,
+    new_flip_state,
+    refresh,
+    set_state,
+    take_back,
+)
 from mapmrf.model.problem import Problem
 
 
@@ -89,3 +105,172 @@ def new_set_search(n: int, depth: int) -> SetSearch:
         best_state=levels[6],
         cursor=blank(SetCursor),
     )
+
+
+# The lazy flipper: the best change of every small connected set of variables, each set searched once per change.
+# A variable whose surroundings have changed is queued. When its turn comes, all connected sets that contain it and no
+# queued variable are searched: a set is searched when the last of its members leaves the queue, and no list of sets is
+# ever stored. The search over one variable's sets can be interrupted after any of them and resumed.
+
+
+class SetCursor:
+    """Progress of the search over sets.
+
+    Attributes
+    ----------
+    level
+        Variables of the present set that are flipped; -1: no search is under way.
+    reach
+        Size up to which sets are searched.
+    best_gain, n_best
+        Gain and size of the best change found.
+    """
+
+    level: int
+    reach: int
+    n_best: int
+    best_gain: float
+
+
+class SetSearch(NamedTuple):
+    """The search of the sets that hold one variable.
+
+    Attributes
+    ----------
+    cand, listed
+        Variables that may join the set, in the order of the search, and who is among them.
+    spot, end, state, old, top : (depth + 1,)
+        For every level: the candidate that is tried, where its successors end, its trial state, its label before, and
+        where its log begins.
+    total, size : (depth + 1,)
+        Gain of all flips below a level, and the size of what it is a difference of.
+    best_var, best_state : (depth,)
+        The best change so far.
+    cursor
+        Where the search stands.
+    """
+
+    cand: Ints
+    listed: Bools
+    spot: Ints
+    end: Ints
+    state: Ints
+    old: Ints
+    top: Ints
+    total: Floats
+    size: Floats
+    best_var: Ints
+    best_state: Ints
+    cursor: SetCursor
+
+
+@inlined
+def weigh(flips: FlipState, sets: SetSearch, level: int, u: int, k: int) -> tuple[float, float]:
+    """Return the gain of the current set with `u` in state `k`, and the size of the scores; the best is stored."""
+    cursor = sets.cursor
+    row = flips.model.var_ptr[u]
+    new, now = flips.score[row + k], flips.score[row + flips.labels[u]]
+    gain = sets.total[level] + (new - now)
+    size = sets.size[level] + abs(new) + abs(now)
+    if gain > cursor.best_gain and gain > HINT * size:
+        cursor.best_gain = gain
+        cursor.n_best = level + 1
+        for at in range(level):
+            sets.best_var[at] = sets.cand[sets.spot[at]]
+            sets.best_state[at] = sets.state[at]
+        sets.best_var[level], sets.best_state[level] = u, k
+    return gain, size
+
+
+@inlined
+def list_neighbours(flips: FlipState, agenda: Agenda, sets: SetSearch, level: int, u: int) -> None:
+    """Append the neighbours of `u` that are neither listed nor queued as candidates to join after it."""
+    model = flips.model
+    end = sets.end[level]
+    for e in range(model.nbr_ptr[u], model.nbr_ptr[u + 1]):
+        a = model.factor_of[e]
+        for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
+            j = model.scope[p]
+            if not sets.listed[j] and not agenda.queued[j] and model.card[j] > 1:
+                sets.listed[j] = True
+                sets.cand[end] = j
+                end += 1
+    sets.end[level + 1] = end
+
+
+@inlined
+def begin_search(sets: SetSearch, v: int) -> None:
+    """Start the search over the sets that contain `v`."""
+    sets.cand[0] = v
+    sets.listed[v] = True
+    sets.spot[0], sets.end[0], sets.state[0], sets.top[0] = 0, 1, -1, 0
+    sets.total[0], sets.size[0] = 0.0, 0.0
+    sets.cursor.best_gain = 0.0
+    sets.cursor.level, sets.cursor.n_best = 0, 0
+
+
+@inlined
+def search_next(flips: FlipState, agenda: Agenda, sets: SetSearch) -> int:
+    """Evaluate the next set, or the next state of its last member; returns the number of entries."""
+    spot, end, state, top, cursor = sets.spot, sets.end, sets.state, sets.top, sets.cursor
+    level = cursor.level
+    u = sets.cand[spot[level]]
+    n_k, x = flips.model.card[u], flips.labels[u]
+    deepest = level == cursor.reach - 1
+    if state[level] < 0 and not deepest:
+        list_neighbours(flips, agenda, sets, level, u)
+    k = state[level] + 1
+    gain = size = 0.0
+    while k < n_k:
+        if k != x:
+            gain, size = weigh(flips, sets, level, u, k)
+            if not deepest:
+                break
+        k += 1
+    state[level] = k
+    if k < n_k and spot[level] + 1 < end[level + 1]:
+        sets.old[level] = x
+        top[level + 1] = set_state(flips, u, k, top[level])
+        sets.total[level + 1], sets.size[level + 1] = gain, size
+        spot[level + 1], state[level + 1] = spot[level] + 1, -1
+        cursor.level = level + 1
+        return 2 * int(top[level + 1] - top[level])
+    if k >= n_k:
+        if not deepest:
+            for at in range(end[level], end[level + 1]):
+                sets.listed[sets.cand[at]] = False
+        spot[level] += 1
+        state[level] = -1
+        if spot[level] == end[level]:
+            level -= 1
+            cursor.level = level
+            if level >= 0:
+                take_back(flips, sets.cand[spot[level]], sets.old[level], top[level], top[level + 1])
+    return int(n_k)
+
+
+@compiled
+def flip_sets(
+    flips: FlipState, agenda: Agenda, sets: SetSearch, budget: int, max_visits: int
+) -> tuple[int, int]:  # fmt: skip
+    """Make improving changes until there is none or a budget is spent; returns entries and variables visited."""
+    best = FlipList(sets.best_var, sets.best_state, sets.old, sets.top)
+    work, visits = 0, 0
+    while work < budget:
+        if sets.cursor.level >= 0:
+            work += search_next(flips, agenda, sets)
+            if sets.cursor.level < 0:
+                sets.listed[sets.cand[0]] = False
+                if sets.cursor.n_best > 0:
+                    work += make_change(flips, agenda, best, sets.cursor.n_best)
+        elif visits >= max_visits:
+            break
+        elif agenda.counts.heap_length > 0:
+            work += flip_best(flips, agenda)
+            visits += 1
+        elif agenda.counts.queue_length > 0:
+            begin_search(sets, dequeue(agenda))
+            visits += 1
+        else:
+            break
+    return work, visits

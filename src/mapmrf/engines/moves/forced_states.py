@@ -6,9 +6,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.records import blank
-from mapmrf.engines.moves.ascent import new_climber
-from mapmrf.engines.moves.forced_states_kernels import force, force_states
-from mapmrf.engines.moves.local_search_kernels import UndoLog, Waiting, WaitingEnds
+from mapmrf.engines.moves.local_search import UndoLog, Waiting, WaitingEnds, force, force_states, new_climber
 from mapmrf.engines.moves.move_model import lay_out, table_places
 from mapmrf.model.problem import Problem
 

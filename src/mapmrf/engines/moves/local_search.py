@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from typing import NamedTuple
+
 import numpy as np
 
-from mapmrf.arrays import Ints
+from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.compilation.jit import compiled, inlined, settled
 from mapmrf.compilation.records import blank
-from mapmrf.engines.moves.ascent import new_climber
-from mapmrf.engines.moves.local_search_kernels import (
-    UndoLog,
-    Waiting,
-    WaitingEnds,
-    climb_from_queue,
-    perturb_and_climb,
-)
-from mapmrf.engines.moves.move_model import lay_out, table_places
-from mapmrf.engines.moves.random_kernels import seeded
+from mapmrf.engines.moves.move_model import Bits, MoveModel, draw, lay_out, seeded, table_places
+from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
 
@@ -86,3 +82,446 @@ class LocalSearch:
         before = self.incumbent.value
         self.incumbent.offer(labels)
         return self.incumbent.value > before
+
+
+# -- Iterated local search: perturb a neighbourhood, ascend again, and keep what is not worse -------------------------
+
+
+class WaitingEnds:
+    """Start and length of a ring buffer of queued variables."""
+
+    begin: int
+    length: int
+
+
+class Waiting(NamedTuple):
+    """Queue of variables to visit: a ring buffer, membership flags, and its ends."""
+
+    ring: Ints
+    queued: Bools
+    ends: WaitingEnds
+
+
+class UndoLog(NamedTuple):
+    """Changes of a trial: variables and their previous labels."""
+
+    variable: Ints
+    label: Ints
+
+
+class TrialChange(NamedTuple):
+    """Effect of a trial so far.
+
+    Attributes
+    ----------
+    mended, gain
+        Forbidden entries mended, and the finite gain.
+    size
+        Size of the sums that the gain of the ascent is a difference of.
+    n_log
+        Changes in the log.
+    entries
+        Table entries read.
+    """
+
+    mended: int
+    gain: float
+    size: float
+    n_log: int
+    entries: int
+
+
+@inlined
+def queue_neighbours(model: MoveModel, waiting: Waiting, i: int) -> None:
+    """Queue the neighbours of a variable that has changed."""
+    ring, queued, ends = waiting.ring, waiting.queued, waiting.ends
+    for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
+        a = model.factor_of[e]
+        for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
+            j = model.scope[p]
+            if j != i and not queued[j]:
+                queued[j] = True
+                ring[(ends.begin + ends.length) % len(ring)] = j
+                ends.length += 1
+
+
+@inlined
+def perturb(
+    model: MoveModel, climber: Climber, waiting: Waiting, log: UndoLog, random: Bits, largest: int
+) -> TrialChange:
+    """Randomise labels along a random walk of up to `largest` variables."""
+    labels, broken, score = climber.labels, climber.broken, climber.score
+    mended, gain, n_log, entries = 0, 0.0, 0, 0
+    n_steps = 1 + draw(random, largest)
+    i = draw(random, len(labels))
+    for _ in range(n_steps):
+        score_states(model, climber, i)
+        k = draw(random, model.card[i])
+        gain += score[k] - score[labels[i]]
+        mended -= broken[k] - broken[labels[i]]
+        log.variable[n_log], log.label[n_log] = i, labels[i]
+        n_log += 1
+        move_to(model, climber, i, k)
+        queue_neighbours(model, waiting, i)
+        degree = model.nbr_ptr[i + 1] - model.nbr_ptr[i]
+        entries += model.card[i] * degree
+        if degree == 0:
+            break
+        a = model.factor_of[model.nbr_ptr[i] + draw(random, degree)]
+        i = model.scope[model.scope_ptr[a] + draw(random, model.scope_ptr[a + 1] - model.scope_ptr[a])]
+    return TrialChange(mended, gain, 0.0, n_log, entries)
+
+
+@inlined
+def climb(
+    model: MoveModel, climber: Climber, waiting: Waiting, log: UndoLog, change: TrialChange, budget: int
+) -> TrialChange:
+    """Visit the queued variables until none is left or a budget is spent, as part of a trial.
+
+    A log of length zero means that nothing will be undone; a full log ends the changes of its trial.
+    """
+    labels, ring, ends = climber.labels, waiting.ring, waiting.ends
+    broken, score = climber.broken, climber.score
+    room = len(log.variable)
+    mended, gain, size, n_log, entries = change.mended, change.gain, change.size, change.n_log, change.entries
+    while ends.length > 0 and entries < budget:
+        i = ring[ends.begin]
+        ends.begin = (ends.begin + 1) % len(ring)
+        ends.length -= 1
+        waiting.queued[i] = False
+        old = labels[i]
+        score_states(model, climber, i)
+        entries += model.card[i] * (1 + model.nbr_ptr[i + 1] - model.nbr_ptr[i])
+        k = best_state(climber, old, model.card[i])
+        if k == old or (room > 0 and n_log == room):
+            continue
+        gain += score[k] - score[old]
+        mended -= broken[k] - broken[old]
+        size += abs(score[k]) + abs(score[old])
+        if room > 0:
+            log.variable[n_log], log.label[n_log] = i, old
+            n_log += 1
+        move_to(model, climber, i, k)
+        queue_neighbours(model, waiting, i)
+    return TrialChange(mended, gain, size, n_log, entries)
+
+
+@compiled
+def climb_from_queue(model: MoveModel, climber: Climber, waiting: Waiting, budget: int) -> int:
+    """Climb until no variable waits or about `budget` table entries are read; returns the entries."""
+    nothing = UndoLog(waiting.ring[:0], waiting.ring[:0])
+    return climb(model, climber, waiting, nothing, TrialChange(0, 0.0, 0.0, 0, 0), budget).entries
+
+
+@compiled
+def perturb_and_climb(
+    model: MoveModel, climber: Climber, waiting: Waiting, log: UndoLog, random: Bits, largest: int, budget: int,
+    max_trials: int,
+) -> int:  # fmt: skip
+    """Perturb neighbourhoods of up to `largest` variables, one after another, and climb again each time.
+
+    A trial that breaks more constraints, or as many at a lower sum, is undone. At most `max_trials`, and about `budget`
+    table entries; returns the number of trials. `log` has room for the changes of one trial.
+    """
+    trials = 0
+    while budget > 0 and trials < max_trials:
+        trials += 1
+        change = perturb(model, climber, waiting, log, random, largest)
+        change = climb(model, climber, waiting, log, change, 1 << 60)
+        budget -= change.entries
+        if change.mended < 0 or (change.mended == 0 and change.gain < -MARGIN * change.size):
+            for at in range(change.n_log - 1, -1, -1):
+                move_to(model, climber, log.variable[at], log.label[at])
+    return trials
+
+
+# -- Single-variable ascent in the order of the variables -------------------------------------------------------------
+
+
+STEP_ENTRIES = 3_000_000
+"""Maximum number of table entries read per run: some 40 ms."""
+
+
+class Ascent:
+    """A labelling that ascends by changes of single variables.
+
+    Attributes
+    ----------
+    labels : (n_vars,)
+        The current labelling.
+    visits
+        Variables visited so far, over all restarts.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.visits = 0
+        self._model = lay_out(problem)
+        self._climber = new_climber(problem)
+        stretch = 1 + math.isqrt(problem.n_vars)
+        marked, marks_in = np.zeros(problem.n_vars, dtype=bool), np.zeros(stretch, dtype=np.int64)
+        self._marks = Round(marked, marks_in, stretch, blank(RoundCursor))
+        self._ascend = settled(ascend)
+
+    @property
+    def labels(self) -> Ints:
+        """The current labelling."""
+        return self._climber.labels
+
+    @property
+    def at_optimum(self) -> bool:
+        """Whether no single change helps."""
+        return self._marks.cursor.n_marked == 0
+
+    def restart(self, labels: Ints) -> None:
+        """Restart from a labelling, with every variable marked."""
+        n, marks = self.problem.n_vars, self._marks
+        self._climber.labels[:] = labels
+        self._climber.place[:] = table_places(self.problem, self._climber.labels)
+        marks.marked[:] = True
+        marks.marks_in[:] = np.bincount(np.arange(n) // marks.stretch, minlength=len(marks.marks_in))
+        marks.cursor.n_marked, marks.cursor.variable = n, 0
+
+    def run(self, max_visits: int, entries: int = STEP_ENTRIES) -> None:
+        """Visit marked variables until none is left, or a limit on visits or table entries is reached."""
+        self.visits += self._ascend(self._model, self._climber, self._marks, max_visits, entries)
+
+
+def new_climber(problem: Problem) -> Climber:
+    """Return a climber with all labels zero."""
+    widest = int(problem.graph.card.max(initial=1))
+    return Climber(
+        labels=np.zeros(problem.n_vars, dtype=np.int64),
+        place=problem.table_at.astype(np.int64),
+        broken=np.zeros(widest, dtype=np.int64),
+        score=np.zeros(widest),
+    )
+
+
+# Single-variable ascent: a variable takes its best state, and its neighbours are marked again if that is a change.
+# `score_states`, `best_state` and `move_to` are shared by all ascents, which differ in the order of visits: `ascend`
+# cycles through the variables in their order, which is OpenGM's and gives the paper's figures for ICM; the local search
+# of the exact methods uses a queue, which only touches the surroundings of a perturbation, however large the model.
+
+MARGIN = 1e-13
+"""Gains below this fraction of the sums that they are a difference of count as round-off."""
+
+
+class Climber(NamedTuple):
+    """A labelling that climbs.
+
+    Attributes
+    ----------
+    labels : (n_vars,)
+        Where it stands.
+    place : (n_factors,)
+        Entry of `theta_t` that every factor takes there.
+    broken, score : (largest cardinality,)
+        Forbidden entries and finite sum of each state of the variable looked at.
+    """
+
+    labels: Ints
+    place: Ints
+    broken: Ints
+    score: Floats
+
+
+class RoundCursor:
+    """Progress of the round: number of marked variables, and the next variable."""
+
+    n_marked: int
+    variable: int
+
+
+class Round(NamedTuple):
+    """The variables due, visited in their order, round and round.
+
+    Attributes
+    ----------
+    marked : (n_vars,)
+        Which variables are due.
+    marks_in
+        How many of them are in every stretch of `stretch` variables: stretches without any are skipped.
+    cursor
+        How far the round has come.
+    """
+
+    marked: Bools
+    marks_in: Ints
+    stretch: int
+    cursor: RoundCursor
+
+
+@inlined
+def score_states(model: MoveModel, climber: Climber, i: int) -> None:
+    """Compute the forbidden entries and the finite sum of every state of variable `i`, with all others fixed."""
+    broken, score, n_k, label = climber.broken, climber.score, model.card[i], climber.labels[i]
+    for k in range(n_k):
+        theta = model.theta_v[model.var_ptr[i] + k]
+        hard = theta == -np.inf
+        broken[k] = 1 if hard else 0
+        score[k] = 0.0 if hard else theta
+    for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
+        a, stride = model.factor_of[e], model.stride_of[e]
+        at = climber.place[a] - stride * label
+        weight = weight_of(model.weight, a)
+        for k in range(n_k):
+            theta = weight * model.theta_t[at + k * stride]
+            if theta == -np.inf:
+                broken[k] += 1
+            else:
+                score[k] += theta
+
+
+@inlined
+def best_state(climber: Climber, label: int, n_states: int) -> int:
+    """Return the best state: the current one unless another violates less, or as much with a higher score."""
+    broken, score = climber.broken, climber.score
+    best = label
+    for k in range(n_states):
+        if broken[k] < broken[best]:
+            best = k
+        elif broken[k] == broken[best]:
+            # a margin above round-off, so that equal states do not alternate forever
+            margin = MARGIN * (abs(score[k]) + abs(score[best]))
+            if score[k] > score[best] + margin:
+                best = k
+    return best
+
+
+@inlined
+def move_to(model: MoveModel, climber: Climber, i: int, k: int) -> None:
+    """Set variable `i` to state `k`."""
+    shift = k - climber.labels[i]
+    for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
+        climber.place[model.factor_of[e]] += model.stride_of[e] * shift
+    climber.labels[i] = k
+
+
+@inlined
+def next_marked(marks: Round, i: int) -> int:
+    """Return the first marked variable from `i` on, cyclically; there must be one."""
+    n = len(marks.marked)
+    i = i if i < n else 0
+    while not marks.marked[i]:
+        b = i // marks.stretch
+        i = i + 1 if marks.marks_in[b] > 0 else (b + 1) * marks.stretch
+        i = i if i < n else 0
+    return i
+
+
+@inlined
+def mark_neighbours(model: MoveModel, marks: Round, i: int) -> int:
+    """Mark the neighbours of a variable; returns how many were not marked before."""
+    n_new = 0
+    for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
+        a = model.factor_of[e]
+        for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
+            j = model.scope[p]
+            if j != i and not marks.marked[j]:
+                marks.marked[j] = True
+                marks.marks_in[j // marks.stretch] += 1
+                n_new += 1
+    return n_new
+
+
+@compiled
+def ascend(model: MoveModel, climber: Climber, marks: Round, max_visits: int, max_entries: int) -> int:
+    """Visit marked variables until none is left or a budget is spent; return how many were visited."""
+    n_marked, i = marks.cursor.n_marked, marks.cursor.variable
+    visits = 0
+    entries = 0
+    while n_marked > 0 and visits < max_visits and entries < max_entries:
+        i = next_marked(marks, i)
+        marks.marked[i] = False
+        marks.marks_in[i // marks.stretch] -= 1
+        n_marked -= 1
+        visits += 1
+        entries += model.card[i] * (1 + model.nbr_ptr[i + 1] - model.nbr_ptr[i])
+        score_states(model, climber, i)
+        new = best_state(climber, climber.labels[i], model.card[i])
+        if new != climber.labels[i]:
+            move_to(model, climber, i, new)
+            n_marked += mark_neighbours(model, marks, i)
+        i += 1
+    marks.cursor.n_marked, marks.cursor.variable = n_marked, i
+    return visits
+
+
+# -- Labellings with each state: a variable is forced into a state, its surroundings ascend, and all is undone --------
+
+
+MOST_VISITS = 200
+"""Maximum number of variables visited after one is forced into a state."""
+
+
+class ForcedChange(NamedTuple):
+    """Effect of forcing a state: new forbidden entries, the finite gain, changes, and entries read."""
+
+    broken: int
+    gain: float
+    n_log: int
+    entries: int
+
+
+@inlined
+def set_state(model: MoveModel, climber: Climber, log: UndoLog, i: int, k: int, change: ForcedChange) -> ForcedChange:
+    """Give a variable a state, with its states' scores at hand, and note the change."""
+    old = climber.labels[i]
+    broken = change.broken + climber.broken[k] - climber.broken[old]
+    gain = change.gain + climber.score[k] - climber.score[old]
+    log.variable[change.n_log], log.label[change.n_log] = i, old
+    move_to(model, climber, i, k)
+    return ForcedChange(broken, gain, change.n_log + 1, change.entries)
+
+
+@compiled
+def force(model: MoveModel, climber: Climber, waiting: Waiting, log: UndoLog, i: int, k: int) -> ForcedChange:
+    """Set variable `i` to state `k` and let variables around it ascend, in queue order; `i` stays fixed."""
+    ring, queued, ends = waiting.ring, waiting.queued, waiting.ends
+    score_states(model, climber, i)
+    change = set_state(model, climber, log, i, k, ForcedChange(0, 0.0, 0, 0))
+    queue_neighbours(model, waiting, i)
+    visits, entries = 0, 0
+    while ends.length > 0:
+        j = ring[ends.begin]
+        ends.begin = (ends.begin + 1) % len(ring)
+        ends.length -= 1
+        queued[j] = False
+        if j == i or visits >= MOST_VISITS or change.n_log >= len(log.variable):
+            continue
+        visits += 1
+        entries += model.card[j] * (1 + model.nbr_ptr[j + 1] - model.nbr_ptr[j])
+        score_states(model, climber, j)
+        new = best_state(climber, climber.labels[j], model.card[j])
+        if new != climber.labels[j]:
+            change = set_state(model, climber, log, j, new, change)
+            queue_neighbours(model, waiting, j)
+    return ForcedChange(change.broken, change.gain, change.n_log, entries)
+
+
+@compiled
+def force_states(
+    begin: int, max_entries: int, model: MoveModel, climber: Climber, waiting: Waiting, log: UndoLog, gain: Floats
+) -> int:
+    """Force every other state of the variables from `begin` on, until a budget is spent; return the next variable.
+
+    The gain over the current labelling is recorded for every state of each feasible labelling on the way.
+    """
+    labels, var_ptr = climber.labels, model.var_ptr
+    i, entries = begin, 0
+    while i < len(labels) and entries < max_entries:
+        home = labels[i]
+        for k in range(model.card[i]):
+            if k == home:
+                continue
+            change = force(model, climber, waiting, log, i, k)
+            entries += change.entries + 100
+            for n in range(change.n_log - 1, -1, -1):
+                j = log.variable[n]
+                if change.broken <= 0:
+                    gain[var_ptr[j] + labels[j]] = max(gain[var_ptr[j] + labels[j]], change.gain)
+            for n in range(change.n_log - 1, -1, -1):
+                move_to(model, climber, log.variable[n], log.label[n])
+        i += 1
+    return i

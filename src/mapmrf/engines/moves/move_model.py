@@ -8,6 +8,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, frozen, short
+from mapmrf.kernels.random_numbers import UNIT as UNIT
+from mapmrf.kernels.random_numbers import Bits as Bits
+from mapmrf.kernels.random_numbers import draw as draw
+from mapmrf.kernels.random_numbers import next_bits as next_bits
+from mapmrf.kernels.random_numbers import seeded as seeded
 from mapmrf.model.problem import Problem
 
 

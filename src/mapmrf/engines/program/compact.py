@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets
-from mapmrf.engines.program.odd_cycle_kernels import OddCycles, round_by_tree
+from mapmrf.engines.program.odd_cycle_separation import OddCycles, round_by_tree
 from mapmrf.engines.program.program import Program, Rows, cost_scale
 from mapmrf.model.problem import Problem
 

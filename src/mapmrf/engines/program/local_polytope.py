@@ -15,6 +15,12 @@ from mapmrf.model.problem import Batch, Problem
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
+from dataclasses import field
+
+from mapmrf.constraints.attaching import extreme_sums
+from mapmrf.constraints.flat import ConstraintKind, Constraints
+from mapmrf.engines.program.compact import Compact, is_compact
+from mapmrf.engines.program.program import lagrangian
 
 
 @dataclass(frozen=True)
@@ -161,3 +167,203 @@ def _marginal_rows(problem: Problem, batch: Batch) -> tuple[Ints, Ints, Floats]:
     first = problem.n_states + batch.configs.start + n_configs * np.arange(batch.n)
     column[:, ~is_copy] = first[:, None] + members
     return np.tile(counts, batch.n), column.ravel(), np.tile(np.where(is_copy, 1.0, -1.0), batch.n)
+
+
+# -- A program with rows for the constraints of a model: linear ones directly, all others linearised ------------------
+
+
+Term = tuple[int, float]
+"""A column of the base program, or -1 - k for additional column k, and its coefficient."""
+
+
+@dataclass(frozen=True)
+class ConstrainedPolytope:
+    """The columns of a base formulation, preceded by 0/1 columns for violations and for binary digits of sums.
+
+    Attributes
+    ----------
+    program
+        The program; its first `n_extra` columns are the additional ones.
+    base
+        The formulation without constraints.
+    problem
+        The problem.
+    extras
+        For every additional column, its constraint and the power of 2 that it represents in half of the sum; -1 if it
+        indicates that the constraint is violated.
+    """
+
+    program: Program
+    base: LocalPolytope | Compact
+    problem: Problem
+    extras: list[tuple[int, int]]
+
+    @classmethod
+    def build(cls, problem: Problem, compact: bool = True) -> ConstrainedPolytope:
+        """Build the program of a problem, over the compact formulation if that applies and is wanted."""
+        base = Compact.build(problem) if compact and is_compact(problem) else LocalPolytope.build(problem)
+        return cls(*_RowBuilder(problem, base).run())
+
+    @property
+    def n_extra(self) -> int:
+        """Number of additional columns."""
+        return len(self.extras)
+
+    @property
+    def entries(self) -> Ints:
+        """Indices of the base program's columns."""
+        return self.base.entries if isinstance(self.base, LocalPolytope) else np.arange(len(self.base.program.cost))
+
+    @property
+    def relaxation(self) -> Program:
+        """The program without integrality."""
+        return dataclasses.replace(self.program, n_integer=0)
+
+    def columns(self, labels: Ints) -> Floats:
+        """Return the point that represents a labelling."""
+        constraints = self.problem.graph.constraints
+        assert constraints is not None
+        violated, sums = constraints.violated(labels), constraints.counts(labels)
+        halves = (sums - np.where(constraints.kind == ConstraintKind.XOR, constraints.lower, 0.0)) // 2
+        below = (violated & (constraints.lower == 1)).astype(np.float64)  # half of one more
+        extra = [
+            float(violated[c]) if power < 0 else float((int(halves[c] + below[c]) >> power) & 1)
+            for c, power in self.extras
+        ]
+        return np.concatenate([extra, self.base.columns(labels)])
+
+    def labels(self, columns: Floats) -> Ints:
+        """Return the labelling of an integer point."""
+        return self.base.labels(columns[self.n_extra :])
+
+    def marginals(self, columns: Floats) -> tuple[Floats, Floats]:
+        """Return (mu_v, mu_f) of a point, over the local polytope."""
+        assert isinstance(self.base, LocalPolytope)
+        return self.base.marginals(columns[self.n_extra :])
+
+    def bound(self, weights: Floats) -> float:
+        """Return the upper bound given by any multipliers of the rows."""
+        return lagrangian(self.program, self.program.rows, weights)[0]
+
+
+@dataclass
+class _RowBuilder:
+    problem: Problem
+    base: LocalPolytope | Compact
+    extras: list[tuple[int, int]] = field(default_factory=list)
+    rows: list[list[Term]] = field(default_factory=list)
+    lower: list[float] = field(default_factory=list)
+    upper: list[float] = field(default_factory=list)
+
+    def run(self) -> tuple[Program, LocalPolytope | Compact, Problem, list[tuple[int, int]]]:
+        constraints = self.problem.graph.constraints
+        assert constraints is not None
+        for c in np.flatnonzero(constraints.penalty > 0).tolist():
+            self.add(constraints, c)
+        return self.program(constraints), self.base, self.problem, self.extras
+
+    def add(self, constraints: Constraints, c: int) -> None:
+        """Add the rows of a constraint."""
+        mine = constraints.span(c)
+        pairs = list(zip(constraints.var[mine].tolist(), constraints.state[mine].tolist(), strict=True))
+        violated = None if constraints.hard[c] else self.column(c, -1)
+        kind = constraints.kind[c]
+        if kind == ConstraintKind.LINEAR:
+            limits = (float(constraints.least[c]), float(constraints.most[c]))
+            extremes = extreme_sums(constraints, c, self.problem.graph.card)
+            self.add_row(pairs, constraints.weight[mine].tolist(), limits, violated, extremes)
+        elif kind == ConstraintKind.XOR:
+            self.add_parity(pairs, c, int(constraints.lower[c]), violated)
+        elif kind == ConstraintKind.OR:
+            for each in pairs[:-1]:
+                self.add_row([each, pairs[-1]], [1.0, -1.0], (-np.inf, 0.0), violated, (-1.0, 1.0))
+            weights = [-1.0] * (len(pairs) - 1) + [1.0]
+            self.add_row(pairs, weights, (-np.inf, 0.0), violated, (-np.inf, 1.0))
+        else:
+            self.add_states([i for i, _ in pairs], violated)
+
+    def add_states(self, scope: list[int], violated: int | None) -> None:
+        """Add rows for at most one variable per state; exactly one if there are as many states as variables."""
+        card = self.problem.graph.card
+        n_states, n = int(card[scope].max(initial=0)), len(scope)
+        whole = n == n_states and violated is None
+        for k in range(n_states):
+            pairs = [(i, k) for i in scope if card[i] > k]
+            least = 1.0 if whole else -np.inf
+            self.add_row(pairs, [1.0] * len(pairs), (least, 1.0), violated, (0.0, float(len(pairs))))
+
+    def add_parity(self, pairs: list[tuple[int, int]], c: int, parity: int, violated: int | None) -> None:
+        """Add a row by which the sum equals the parity plus an even number, up to a violation."""
+        terms, constant = self.terms(pairs, [1.0] * len(pairs))
+        for power in range(max(1, (len(pairs) // 2 + 1).bit_length())):
+            terms.append((self.column(c, power), -(2.0 ** (power + 1))))
+        if violated is not None:
+            terms.append((violated, 1.0 if parity else -1.0))
+        self.push(terms, parity - constant, parity - constant)
+
+    def column(self, c: int, power: int) -> int:
+        """Add a column, numbered by a negative number."""
+        self.extras.append((c, power))
+        return -len(self.extras)
+
+    def terms(self, pairs: list[tuple[int, int]], weights: list[float]) -> tuple[list[Term], float]:
+        """Convert a weighted sum of indicators to terms and a constant."""
+        terms, constant = [], 0.0
+        for (i, k), weight in zip(pairs, weights, strict=True):
+            column, factor, added = self.base.indicator(i, k)
+            constant += weight * added
+            if column >= 0:
+                terms.append((column, weight * factor))
+        return terms, constant
+
+    def add_row(
+        self,
+        pairs: list[tuple[int, int]],
+        weights: list[float],
+        limits: tuple[float, float],
+        violated: int | None,
+        extremes: tuple[float, float],
+    ) -> None:
+        """Add a row for a sum within limits, relaxed to its extremes if it is violated."""
+        terms, constant = self.terms(pairs, weights)
+        low, high = limits[0] - constant, limits[1] - constant
+        if violated is None:
+            self.push(terms, low, high)
+            return
+        if np.isfinite(high) and extremes[1] > limits[1]:
+            self.push([*terms, (violated, limits[1] - extremes[1])], -np.inf, high)
+        if np.isfinite(low) and extremes[0] < limits[0]:
+            self.push([*terms, (violated, limits[0] - extremes[0])], low, np.inf)
+
+    def push(self, terms: list[Term], lower: float, upper: float) -> None:
+        merged: dict[int, float] = {}
+        for column, factor in terms:
+            merged[column] = merged.get(column, 0.0) + factor
+        self.rows.append(list(merged.items()))
+        self.lower.append(lower)
+        self.upper.append(upper)
+
+    def program(self, constraints: Constraints) -> Program:
+        """Assemble the base program with the additional columns and rows."""
+        from scipy import sparse  # not imported for models that need no program
+
+        base, n_extra = self.base.program, len(self.extras)
+        places = [[n_extra + column if column >= 0 else -1 - column for column, _ in row] for row in self.rows]
+        data = np.array([factor for row in self.rows for _, factor in row])
+        ptr = np.cumsum([0, *(len(row) for row in self.rows)])
+        shape = (len(self.rows), n_extra + len(base.cost))
+        indices = np.array([place for row in places for place in row], dtype=np.int32)
+        more = Rows(sparse.csr_array((data, indices, ptr), shape=shape), np.array(self.lower), np.array(self.upper))
+        none = sparse.csr_array((base.rows.n, n_extra))
+        wide = sparse.hstack([none, base.rows.matrix], format="csr")
+        price = [-float(constraints.penalty[c]) if power < 0 else 0.0 for c, power in self.extras]
+        return Program(
+            cost=np.concatenate([np.array(price) / base.scale, base.cost]),
+            lower=np.concatenate([np.zeros(n_extra), base.lower]),
+            upper=np.concatenate([np.ones(n_extra), base.upper]),
+            n_integer=n_extra + base.n_integer,
+            rows=Rows(wide, base.rows.lower, base.rows.upper).plus(more),
+            offset=base.offset,
+            scale=base.scale,
+            mass=base.mass + n_extra,
+        )

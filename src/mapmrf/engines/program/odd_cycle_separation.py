@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets, ranges
-from mapmrf.engines.program.odd_cycle_kernels import (
-    ClosedWalk,
-    OddCycles,
-    PairAdjacency,
-    SeparationLimits,
-    SeparationPlace,
-    ShortestPaths,
-    odd_cycles,
-    sources_of,
-)
+from mapmrf.compilation.jit import compiled, inlined
+from mapmrf.kernels.parity import root_of
 
 STEP_WORK = 1_000_000
 """Pairs visited in one step of separation: some 15 ms, and three times as much on large models."""
@@ -112,3 +105,376 @@ def _walk(n: int) -> ClosedWalk:
     """Allocate scratch for n variables."""
     var, edge, odd = np.zeros((3, 4 * n + 1), dtype=np.int64)
     return ClosedWalk(var, edge, odd, place_of=np.full(n, -1))
+
+
+# Odd cycles of the cut polytope: separation by shortest paths in the double graph, and rounding along a tree.
+# A labelling x of binary variables cuts the pair (i, j) if x_i != x_j; ``cut`` holds these values, from 0 to 1, for a
+# relaxed solution. Every cycle C contains an even number of cut pairs, so that for every odd subset F of C
+#
+#     sum_F (1 - cut) + sum_{C without F} cut >= 1.
+#
+# The double graph has nodes 2 v and 2 v + 1 for every variable v; a pair leads from v to w on the same side at length
+# `cut`, and to the other side, for a pair in F, at length 1 - `cut`. A walk from 2 v to 2 v + 1 of length below 1 is a
+# violated inequality (Barahona and Mahjoub 1986).
+
+
+class PairAdjacency(NamedTuple):
+    """The pairs of variable v are ``edge_of[ptr[v]:ptr[v + 1]]``, their other variables ``nbr``."""
+
+    ptr: Ints
+    nbr: Ints
+    edge_of: Ints
+
+
+class ShortestPaths(NamedTuple):
+    """Scratch for the shortest paths from one source: per node of the double graph, and a heap.
+
+    `stamp` is the last source from which a node was reached, or -1; `came_from` and `came_by` are the node and the pair
+    before it. The heap has room for 4 entries per pair plus one.
+    """
+
+    dist: Floats
+    stamp: Ints
+    came_from: Ints
+    came_by: Ints
+    heap_key: Floats
+    heap_node: Ints
+
+
+class ClosedWalk(NamedTuple):
+    """A walk: pair ``edge[t]`` leads from variable ``var[t]`` to the next and is in F if ``odd[t]``.
+
+    Room for 4 entries per variable plus one. `place_of` is scratch per variable, all -1 between calls.
+    """
+
+    var: Ints
+    edge: Ints
+    odd: Ints
+    place_of: Ints
+
+
+class OddCycles(NamedTuple):
+    """Cycle c is ``ptr[c]:ptr[c + 1]`` of var, edge and odd, as in `ClosedWalk`; violation : per cycle."""
+
+    ptr: Ints
+    var: Ints
+    edge: Ints
+    odd: Ints
+    violation: Floats
+
+
+class SeparationLimits(NamedTuple):
+    """Pairs to visit per call and per source, the minimum violation, and a surcharge on the length of a pair."""
+
+    max_work: int
+    violation: float
+    hop: float
+    reach: int
+
+
+class SeparationPlace(NamedTuple):
+    """Progress of a separation: the number of sources processed and of cycles found."""
+
+    turn: int
+    n_found: int
+
+
+class Meeting(NamedTuple):
+    """Two paths from one source that meet at the ends of the pair `by`, or -1 everywhere; and the work done."""
+
+    from_node: int
+    to_node: int
+    by: int
+    work: int
+
+
+@inlined
+def push(size: int, key: float, node: int, heap_key: Floats, heap_node: Ints) -> int:
+    """Push a node on the heap; return the heap's size."""
+    at = size
+    while at > 0:
+        up = (at - 1) >> 1
+        if heap_key[up] <= key:
+            break
+        heap_key[at], heap_node[at] = heap_key[up], heap_node[up]
+        at = up
+    heap_key[at], heap_node[at] = key, node
+    return size + 1
+
+
+@inlined
+def pop(size: int, heap_key: Floats, heap_node: Ints) -> int:
+    """Pop the first node, which the caller has read, from the heap; return the heap's size."""
+    size -= 1
+    key, node = heap_key[size], heap_node[size]
+    at = 0
+    while True:
+        down = 2 * at + 1
+        if down >= size:
+            break
+        if down + 1 < size and heap_key[down + 1] < heap_key[down]:
+            down += 1
+        if heap_key[down] >= key:
+            break
+        heap_key[at], heap_node[at] = heap_key[down], heap_node[down]
+        at = down
+    heap_key[at], heap_node[at] = key, node
+    return size
+
+
+@inlined
+def simple_cycle(n_walk: int, walk: ClosedWalk) -> int:
+    """Reduce a closed odd walk to a simple odd cycle, in place; return its length.
+
+    Even loops are removed; the first odd one is the result.
+    """
+    var, edge, is_odd, place_of = walk.var, walk.edge, walk.odd, walk.place_of
+    size, begin = 0, 0
+    for t in range(n_walk + 1):
+        v = var[t] if t < n_walk else var[0]
+        first = place_of[v] if t < n_walk else 0
+        if t > 0 and first >= 0:
+            odd = 0
+            for k in range(first, size):
+                odd ^= is_odd[k]
+            if odd or t == n_walk:
+                begin = first
+                break
+            for k in range(first, size):
+                place_of[var[k]] = -1
+            size = first
+        place_of[v] = size
+        # Kept entries move to the front, never past the reading position.
+        var[size], edge[size], is_odd[size] = v, edge[t], is_odd[t]
+        size += 1
+    for k in range(size):
+        place_of[var[k]] = -1
+    for k in range(begin, size):
+        var[k - begin] = var[k]
+        edge[k - begin], is_odd[k - begin] = edge[k], is_odd[k]
+    return size - begin
+
+
+@inlined
+def cycle_length(begin: int, end: int, walk: ClosedWalk, cut: Floats) -> float:
+    """Return the left-hand side of the inequality over some pairs of a cycle."""
+    edge, odd = walk.edge, walk.odd
+    total = 0.0
+    for k in range(begin, end):
+        total += 1.0 - cut[edge[k]] if odd[k] else cut[edge[k]]
+    return total
+
+
+@inlined
+def halve(size: int, graph: PairAdjacency, cut: Floats, walk: ClosedWalk) -> int:
+    """Split an odd cycle at a chord and keep the half with the smaller left-hand side, in place; return its length.
+
+    Returns the length unchanged if there is no chord. The left-hand sides of the halves sum to 1 plus that of the
+    whole.
+    """
+    var, edge, is_odd, place_of = walk.var, walk.edge, walk.odd, walk.place_of
+    ptr, nbr, edge_of = graph.ptr, graph.nbr, graph.edge_of
+    for k in range(size):
+        place_of[var[k]] = k
+    first, last, chord = -1, -1, -1
+    for k in range(size):
+        for q in range(ptr[var[k]], ptr[var[k] + 1]):
+            other = place_of[nbr[q]]
+            if other > k + 1 and other - k < size - 1:
+                first, last, chord = k, other, edge_of[q]
+                break
+        if chord >= 0:
+            break
+    for k in range(size):
+        place_of[var[k]] = -1
+    if chord < 0:
+        return size
+    odd = 0
+    for k in range(first, last):
+        odd ^= is_odd[k]
+    inner = cycle_length(first, last, walk, cut)
+    outer = cycle_length(0, size, walk, cut) - inner
+    inner += cut[chord] if odd else 1.0 - cut[chord]
+    outer += 1.0 - cut[chord] if odd else cut[chord]
+    if inner <= outer:
+        for k in range(first, last + 1):
+            var[k - first], edge[k - first], is_odd[k - first] = var[k], edge[k], is_odd[k]
+        edge[last - first], is_odd[last - first] = chord, 1 - odd
+        return last - first + 1
+    edge[first], is_odd[first] = chord, odd
+    for k in range(last, size):
+        at = first + 1 + k - last
+        var[at], edge[at], is_odd[at] = var[k], edge[k], is_odd[k]
+    return size - (last - first) + 1
+
+
+@inlined
+def find_meeting(
+    source: int, limits: SeparationLimits, cut: Floats, graph: PairAdjacency, paths: ShortestPaths
+) -> Meeting:
+    """Find the shortest walk from ``2 source`` to its mirror, if it is shorter than 1 - violation.
+
+    Paths are only followed up to half the length: two that meet at the ends of a pair close the walk.
+    """
+    ptr, nbr, edge_of = graph.ptr, graph.nbr, graph.edge_of
+    dist, stamp, came_from, came_by = paths.dist, paths.stamp, paths.came_from, paths.came_by
+    heap_key, heap_node = paths.heap_key, paths.heap_node
+    hop, best, work = limits.hop, 1.0 - limits.violation, 0
+    meet_from, meet_to, meet_by = -1, -1, -1
+    size = push(0, 0.0, 2 * source, heap_key, heap_node)
+    dist[2 * source], stamp[2 * source], came_from[2 * source] = 0.0, source, -1
+    while size > 0 and 2.0 * heap_key[0] < best and work < limits.reach:
+        key, here = heap_key[0], heap_node[0]
+        size = pop(size, heap_key, heap_node)
+        if key > dist[here]:
+            continue
+        u, side = here >> 1, here & 1
+        work += ptr[u + 1] - ptr[u]
+        for q in range(ptr[u], ptr[u + 1]):
+            price = cut[edge_of[q]]
+            for flip in range(2):
+                there = 2 * nbr[q] + (side ^ flip)
+                way = key + hop + (1.0 - price if flip else price)
+                mirror = there ^ 1
+                if stamp[mirror] == source and way + dist[mirror] < best:
+                    best = way + dist[mirror]
+                    meet_from, meet_to, meet_by = here, mirror, edge_of[q]
+                if 2.0 * way < best and (stamp[there] != source or way < dist[there]):
+                    stamp[there], dist[there] = source, way
+                    came_from[there], came_by[there] = here, edge_of[q]
+                    size = push(size, way, there, heap_key, heap_node)
+    return Meeting(meet_from, meet_to, meet_by, work)
+
+
+@inlined
+def write_walk(meeting: Meeting, paths: ShortestPaths, walk: ClosedWalk) -> int:
+    """Write the closed walk of two paths that meet; return its length.
+
+    It starts at one end of the pair where they meet, goes back to the source, out to the other end and over the pair.
+    """
+    came_from, came_by = paths.came_from, paths.came_by
+    var, edge, odd = walk.var, walk.edge, walk.odd
+    size = 0
+    here = meeting.from_node
+    while came_from[here] >= 0:
+        var[size], edge[size] = here >> 1, came_by[here]
+        odd[size] = (here ^ came_from[here]) & 1
+        size += 1
+        here = came_from[here]
+    here, turned = meeting.to_node, size
+    while came_from[here] >= 0:
+        var[size], edge[size] = came_from[here] >> 1, came_by[here]
+        odd[size] = (here ^ came_from[here]) & 1
+        size += 1
+        here = came_from[here]
+    k, end = turned, size - 1
+    while k < end:
+        var[k], var[end] = var[end], var[k]
+        edge[k], edge[end] = edge[end], edge[k]
+        odd[k], odd[end] = odd[end], odd[k]
+        k, end = k + 1, end - 1
+    var[size], edge[size] = meeting.to_node >> 1, meeting.by
+    # The pair leads to the mirror of to_node.
+    odd[size] = 1 ^ ((meeting.from_node ^ meeting.to_node) & 1)
+    return size + 1
+
+
+@inlined
+def keep_cycle(size: int, violated: float, n_found: int, walk: ClosedWalk, found: OddCycles) -> int:
+    """Append a cycle to those found, if there is room; return their number."""
+    at = found.ptr[n_found]
+    if at + size > len(found.edge):
+        return n_found
+    for k in range(size):
+        found.var[at + k], found.edge[at + k], found.odd[at + k] = walk.var[k], walk.edge[k], walk.odd[k]
+    found.ptr[n_found + 1] = at + size
+    found.violation[n_found] = violated
+    return n_found + 1
+
+
+@compiled
+def odd_cycles(
+    place: SeparationPlace,
+    limits: SeparationLimits,
+    sources: Ints,
+    cut: Floats,
+    graph: PairAdjacency,
+    paths: ShortestPaths,
+    walk: ClosedWalk,
+    found: OddCycles,
+) -> SeparationPlace:
+    """Find the shortest odd cycle through one source after another, if violated by more than ``limits.violation``.
+
+    Processes the variables `sources` from `place` on until the work or the space is used up, and returns its progress.
+    Every pair is longer by ``limits.hop``, so that among equal cycles the one with fewer pairs is found. Chords are cut
+    off.
+    """
+    turn, n_found, work = place.turn, place.n_found, 0
+    while turn < len(sources) and work < limits.max_work and n_found < len(found.violation):
+        meeting = find_meeting(sources[turn], limits, cut, graph, paths)
+        work += meeting.work
+        turn += 1
+        if meeting.by < 0:
+            continue
+        size = simple_cycle(write_walk(meeting, paths, walk), walk)
+        before = size + 1
+        while size < before:
+            before = size
+            size = halve(before, graph, cut, walk)
+        violated = 1.0 - cycle_length(0, size, walk, cut)
+        if violated > limits.violation:
+            n_found = keep_cycle(size, violated, n_found, walk, found)
+    return SeparationPlace(turn, n_found)
+
+
+@compiled
+def sources_of(node1: Ints, node2: Ints, cut: Floats, tol: float, parent: Ints, parity: Ints, is_source: Ints) -> None:
+    """Mark the variables that may lie on a violated odd cycle: is_source is 1 there and 0 elsewhere.
+
+    These are the ends of pairs that are neither cut nor uncut, and all variables of a component, connected by the other
+    pairs, in which these are inconsistent. A cycle without either has an even number of cut pairs. parent, parity :
+    scratch per variable.
+    """
+    for u in range(len(parent)):
+        parent[u], parity[u], is_source[u] = u, 0, 0
+    for e in range(len(cut)):
+        if tol < cut[e] < 1.0 - tol:
+            is_source[node1[e]], is_source[node2[e]] = 1, 1
+            continue
+        u, odd1 = root_of(node1[e], parent, parity)
+        v, odd2 = root_of(node2[e], parent, parity)
+        if u != v:
+            parent[u], parity[u] = v, odd1 ^ odd2 ^ (1 if cut[e] > 0.5 else 0)
+    for u in range(len(parent)):
+        root, odd = root_of(u, parent, parity)
+        parent[u], parity[u] = root, odd
+    for e in range(len(cut)):
+        if not tol < cut[e] < 1.0 - tol:
+            odd = parity[node1[e]] ^ parity[node2[e]] ^ (1 if cut[e] > 0.5 else 0)
+            if odd:
+                is_source[parent[node1[e]]] = 2
+    for u in range(len(parent)):
+        if is_source[parent[u]] == 2 and parent[u] != u:
+            is_source[u] = 1
+    for u in range(len(parent)):
+        is_source[u] = min(is_source[u], 1)
+
+
+@compiled
+def round_by_tree(order: Ints, node1: Ints, node2: Ints, cut: Floats, parent: Ints, parity: Ints, labels: Ints) -> None:
+    """Label along a spanning tree of the pairs with the clearest cut values: `order` lists the clearest first.
+
+    The last node represents the label 0: a pair with it is a variable, and its `cut` is that variable's x. parent,
+    parity : scratch per node.
+    """
+    for u in range(len(parent)):
+        parent[u], parity[u] = u, 0
+    for e in order:
+        u, odd1 = root_of(node1[e], parent, parity)
+        v, odd2 = root_of(node2[e], parent, parity)
+        if u != v:
+            parent[u], parity[u] = v, odd1 ^ odd2 ^ (1 if cut[e] > 0.5 else 0)
+    _, ground = root_of(len(labels), parent, parity)
+    for i in range(len(labels)):
+        _, odd = root_of(i, parent, parity)
+        labels[i] = odd ^ ground

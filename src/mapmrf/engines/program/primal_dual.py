@@ -9,18 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
-from mapmrf.engines.program.primal_dual_kernels import (
-    PAIR_STEP,
-    SettledBound,
-    SpinPoint,
-    SpinProgram,
-    SpinScratch,
-    SpinSteps,
-    advance,
-    settle,
-)
+from mapmrf.compilation.jit import compiled, inlined
 from mapmrf.engines.program.product_form import ProductForm
-from mapmrf.engines.program.spin_form import SpinCuts, SpinForm
+from mapmrf.engines.program.spin_form import FactorBlocks, SpinCuts, SpinForm, move_blocks, settle_blocks
 
 CHECK = 20
 """Iterations between checks of the step length."""
@@ -172,3 +163,218 @@ class PrimalDual:
             ptr, middle, column, cuts.upper, form.blocks, form.n_spins,
         )  # fmt: skip
         return program, SpinSteps(1.0 / np.maximum(load, 1.0), 1.0 / cuts.size)
+
+
+# -- Iterations of the primal-dual hybrid gradient on the spin form of a binary pairwise program ----------------------
+# Maximise cost z over lower <= z <= upper and rows a z <= upper: spins s, one per variable, then their products d,
+# one per pair; all are -1 to 1. Every pair has two rows, sign d + s_i - sign s_j <= 1 and sign d - s_i + sign s_j
+# <= 1, where sign is that of its cost. The others are cuts, with entries 1 and -1.
+#
+# An iteration T takes z to the box after a step along cost - A' y, then y to y >= 0 after a step along A (2 z' - z) -
+# upper. The steps are those of Pock and Chambolle (2011), one for each column and row. Iterate k is
+# (k + 1) / (k + 2) (2 T(p) - p) + 1 / (k + 2) p_0, Halpern's iteration on the reflection of T, from the anchor p_0
+# (Lu and Yang 2024).
+
+PAIR_STEP = 1.0 / 3.0
+"""Step of a pair's row, which has three entries."""
+
+
+class SpinProgram(NamedTuple):
+    """The program: costs and bounds by column, the pairs, and the cuts.
+
+    Cut r is the sum over ``column[ptr[r]:middle[r]]`` minus that over ``column[middle[r]:ptr[r + 1]]``.
+    """
+
+    cost: Floats
+    lower: Floats
+    upper: Floats
+    first: Ints
+    second: Ints
+    sign: Floats
+    ptr: Ints
+    middle: Ints
+    column: Ints
+    cut_upper: Floats
+    blocks: FactorBlocks
+    n_spins: int
+
+
+class SpinSteps(NamedTuple):
+    """Step sizes by column and by cut; the former are multiplied by the primal weight, the latter divided by it."""
+
+    of_column: Floats
+    of_cut: Floats
+
+
+class SpinPoint(NamedTuple):
+    """Primal and dual: z by column; y by pair, two each, by cut, and by entry of a block; and A' y by column."""
+
+    z: Floats
+    y_pair: Floats
+    y_cut: Floats
+    y_block: Floats
+    pushed: Floats
+
+
+class SettledBound(NamedTuple):
+    """An upper bound, without the constant, and the smallest reduced cost of a spin that is not fixed."""
+
+    bound: float
+    least: float
+
+
+class SpinScratch(NamedTuple):
+    """By column: 2 z' - z, and the change of A' y; and room for a block."""
+
+    ahead: Floats
+    push: Floats
+    values: Floats
+
+
+@inlined
+def move_columns(
+    share: float,
+    weight: float,
+    program: SpinProgram,
+    steps: SpinSteps,
+    now: SpinPoint,
+    anchor: SpinPoint,
+    ahead: Floats,
+) -> None:
+    """Take the primal half of an iteration."""
+    cost, lower, upper, of_column = program.cost, program.lower, program.upper, steps.of_column
+    z, pushed, z_anchor = now.z, now.pushed, anchor.z
+    for j in range(len(z)):
+        moved = z[j] + weight * of_column[j] * (cost[j] - pushed[j])
+        moved = min(max(moved, lower[j]), upper[j])
+        ahead[j] = 2.0 * moved - z[j]
+        z[j] = share * ahead[j] + (1.0 - share) * z_anchor[j]
+
+
+@inlined
+def move_pairs(
+    share: float, weight: float, program: SpinProgram, now: SpinPoint, anchor: SpinPoint, scratch: SpinScratch
+) -> float:
+    """Take the dual half for the rows of pairs; return the squared length of the step."""
+    first, second, sign = program.first, program.second, program.sign
+    y, y_anchor, ahead, push = now.y_pair, anchor.y_pair, scratch.ahead, scratch.push
+    n, step, total = len(ahead) - len(first), PAIR_STEP / weight, 0.0
+    for e in range(len(first)):
+        i, j, s = first[e], second[e], sign[e]
+        level, tilt = s * ahead[n + e] - 1.0, ahead[i] - s * ahead[j]
+        change1 = max(0.0, y[2 * e] + step * (level + tilt)) - y[2 * e]
+        change2 = max(0.0, y[2 * e + 1] + step * (level - tilt)) - y[2 * e + 1]
+        y[2 * e] = share * (y[2 * e] + 2.0 * change1) + (1.0 - share) * y_anchor[2 * e]
+        y[2 * e + 1] = share * (y[2 * e + 1] + 2.0 * change2) + (1.0 - share) * y_anchor[2 * e + 1]
+        if change1 != 0.0 or change2 != 0.0:
+            total += change1 * change1 + change2 * change2
+            push[n + e] += s * (change1 + change2)
+            push[i] += change1 - change2
+            push[j] -= s * (change1 - change2)
+    return total / step
+
+
+@inlined
+def move_cuts(
+    share: float,
+    weight: float,
+    program: SpinProgram,
+    of_cut: Floats,
+    now: SpinPoint,
+    anchor: SpinPoint,
+    scratch: SpinScratch,
+) -> float:
+    """Take the dual half for the cuts; return the squared length of the step."""
+    ptr, middle, column, upper = program.ptr, program.middle, program.column, program.cut_upper
+    y, y_anchor, ahead, push = now.y_cut, anchor.y_cut, scratch.ahead, scratch.push
+    total = 0.0
+    for r in range(len(upper)):
+        excess = -upper[r]
+        for q in range(ptr[r], middle[r]):
+            excess += ahead[column[q]]
+        for q in range(middle[r], ptr[r + 1]):
+            excess -= ahead[column[q]]
+        step = of_cut[r] / weight
+        change = max(0.0, y[r] + step * excess) - y[r]
+        y[r] = share * (y[r] + 2.0 * change) + (1.0 - share) * y_anchor[r]
+        if change != 0.0:
+            total += change * change / step
+            for q in range(ptr[r], middle[r]):
+                push[column[q]] += change
+            for q in range(middle[r], ptr[r + 1]):
+                push[column[q]] -= change
+    return total
+
+
+@compiled
+def advance(
+    n_iterations: int,
+    turn: int,
+    weight: float,
+    program: SpinProgram,
+    steps: SpinSteps,
+    now: SpinPoint,
+    anchor: SpinPoint,
+    scratch: SpinScratch,
+) -> float:
+    """Run some iterations in place, `turn` after the anchor; return the length of the last step."""
+    pushed, pushed_anchor, push = now.pushed, anchor.pushed, scratch.push
+    total = 0.0
+    for k in range(turn, turn + n_iterations):
+        share = (k + 1.0) / (k + 2.0)
+        if k == turn + n_iterations - 1:
+            total = primal_length(weight, program, steps, now)
+        move_columns(share, weight, program, steps, now, anchor, scratch.ahead)
+        push[:] = 0.0
+        dual = move_pairs(share, weight, program, now, anchor, scratch)
+        dual += move_cuts(share, weight, program, steps.of_cut, now, anchor, scratch)
+        dual += move_blocks(
+            share, weight, program.blocks, now.y_block, anchor.y_block, scratch.ahead, push, scratch.values
+        )
+        for j in range(len(pushed)):
+            pushed[j] = share * (pushed[j] + 2.0 * push[j]) + (1.0 - share) * pushed_anchor[j]
+        if k == turn + n_iterations - 1:
+            total += dual
+    return float(total**0.5)
+
+
+@inlined
+def primal_length(weight: float, program: SpinProgram, steps: SpinSteps, now: SpinPoint) -> float:
+    """Return the squared length of the next primal step."""
+    cost, lower, upper, of_column = program.cost, program.lower, program.upper, steps.of_column
+    z, pushed, total = now.z, now.pushed, 0.0
+    for j in range(len(z)):
+        moved = z[j] + weight * of_column[j] * (cost[j] - pushed[j])
+        change = min(max(moved, lower[j]), upper[j]) - z[j]
+        total += change * change / (weight * of_column[j])
+    return total
+
+
+@compiled
+def settle(program: SpinProgram, now: SpinPoint, values: Floats) -> SettledBound:
+    """Project a point onto its bounds, recompute A' y, and return the bound that y proves."""
+    z, y_pair, y_cut, y_block, pushed = now
+    n, bound, least = len(z) - len(program.first), 0.0, np.inf
+    pushed[:] = 0.0
+    for e in range(len(program.first)):
+        one, two, s = max(0.0, y_pair[2 * e]), max(0.0, y_pair[2 * e + 1]), program.sign[e]
+        y_pair[2 * e], y_pair[2 * e + 1] = one, two
+        bound += one + two
+        pushed[n + e] += s * (one + two)
+        pushed[program.first[e]] += one - two
+        pushed[program.second[e]] -= s * (one - two)
+    for r in range(len(y_cut)):
+        y_cut[r] = max(0.0, y_cut[r])
+        bound += y_cut[r] * program.cut_upper[r]
+        for q in range(program.ptr[r], program.middle[r]):
+            pushed[program.column[q]] += y_cut[r]
+        for q in range(program.middle[r], program.ptr[r + 1]):
+            pushed[program.column[q]] -= y_cut[r]
+    bound += settle_blocks(program.blocks, y_block, pushed, values)
+    for j in range(len(z)):
+        z[j] = min(max(z[j], program.lower[j]), program.upper[j])
+        reduced = program.cost[j] - pushed[j]
+        bound += max(reduced * program.lower[j], reduced * program.upper[j])
+        if j < program.n_spins and program.lower[j] < program.upper[j]:
+            least = min(least, abs(reduced))
+    return SettledBound(bound, least)

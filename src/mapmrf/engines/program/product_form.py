@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets
-from mapmrf.engines.program.odd_cycle_kernels import OddCycles, round_by_tree
-from mapmrf.engines.program.product_kernels import FactorBlocks
+from mapmrf.engines.program.odd_cycle_separation import OddCycles, round_by_tree
 from mapmrf.engines.program.program import Program, Rows
-from mapmrf.engines.program.spin_form import SpinCuts
+from mapmrf.engines.program.spin_form import FactorBlocks, SpinCuts
 from mapmrf.model.problem import Batch, Problem
 
 if TYPE_CHECKING:

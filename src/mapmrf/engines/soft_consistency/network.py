@@ -8,7 +8,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, segment_max
 from mapmrf.compilation.records import blank, blanks
-from mapmrf.engines.program.toulbar2_costs import WholeCosts
+from mapmrf.engines.program.toulbar2_process import WholeCosts
 from mapmrf.engines.soft_consistency.network_kernels import (
     HARD,
     ConsistencyTally,

@@ -9,7 +9,7 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.compilation.records import blanks
 from mapmrf.constraints.flat import EVERY_STATE, ConstraintKind, Constraints
-from mapmrf.engines.program.toulbar2_costs import WholeCosts
+from mapmrf.engines.program.toulbar2_process import WholeCosts
 from mapmrf.engines.soft_consistency.network_kernels import HARD
 from mapmrf.engines.soft_consistency.rule_structs import LinkRecord, RuleNetwork, RuleRecord, RuleRoom
 from mapmrf.model.problem import Problem

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
 
 from mapmrf.arrays import Floats, Ints, short
-from mapmrf.engines.spins.couplings_kernels import SpinCouplings
+from mapmrf.compilation.jit import bare
 from mapmrf.model.granularity import Granularity
 from mapmrf.model.graph import ROUND_OFF
 from mapmrf.model.problem import Problem
@@ -103,3 +104,35 @@ def _couplings(n: int, i: Ints, j: Ints, strength: Floats) -> SpinCouplings:
     both.sum_duplicates()
     both.eliminate_zeros()
     return SpinCouplings(both.indptr.astype(np.int64), short(both.indices), both.data.astype(np.float64))
+
+
+# -- Pairwise couplings of spins: the layout shared by all kernels of this engine -------------------------------------
+
+
+class SpinCouplings(NamedTuple):
+    """Couplings in CSR form: those of spin i are in ``ptr[i] : ptr[i + 1]``.
+
+    Attributes
+    ----------
+    ptr, nbr
+        Offsets of the spins' lists, and the neighbouring spins.
+    strength
+        Value of a pair if its spins are equal; the negative if they are not.
+    """
+
+    ptr: Ints
+    nbr: Ints
+    strength: Floats
+
+
+@bare
+def set_gains(couplings: SpinCouplings, spin: Floats, gain: Floats) -> float:
+    """Compute the gain of every flip, and return the sum of all couplings."""
+    total = 0.0
+    for i in range(len(spin)):
+        pull = 0.0
+        for e in range(couplings.ptr[i], couplings.ptr[i + 1]):
+            pull += couplings.strength[e] * spin[couplings.nbr[e]]
+        gain[i] = -2.0 * spin[i] * pull
+        total += spin[i] * pull
+    return 0.5 * total

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
+from typing import NamedTuple
 
 import numpy as np
 
 from mapmrf.arrays import Floats
+from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.spins.certificate import BoundSteps, bound_in_steps, certified_bound
-from mapmrf.engines.spins.couplings import CoupledSpins
-from mapmrf.engines.spins.mixing_kernels import mix_dense, mix_sparse, set_gram
-from mapmrf.engines.spins.relaxation_kernels import Prices, RelaxedSpins, press, set_matrix
-from mapmrf.engines.spins.triangle_kernels import set_slack
-from mapmrf.engines.spins.triangles import TriangleSet
+from mapmrf.engines.spins.couplings import CoupledSpins, SpinCouplings
+from mapmrf.engines.spins.triangles import Triangles, TriangleSet, add_triangles, set_slack
 
 STEP_WORK = 150_000_000
 """Multiplications per step: up to some 50 ms."""
@@ -155,3 +154,133 @@ class PlainRelaxation:
     def bound(self) -> BoundSteps:
         """Compute an upper bound on the couplings of all labellings, in steps."""
         return bound_in_steps(self.model.couplings, self.strength)
+
+
+# -- The semidefinite relaxation with triangle inequalities: an augmented Lagrangian over unit vectors ----------------
+
+
+INERTIA = 0.2
+"""Damping of a vector per active inequality at it, relative to the penalty."""
+
+
+class RelaxedSpins(NamedTuple):
+    """Unit vectors for spins, and scratch.
+
+    Attributes
+    ----------
+    base, matrix : (n, n)
+        Couplings of the model, and the same plus the inequalities times their prices.
+    vectors : (n, rank)
+        A unit vector for every spin.
+    gram : (n, n)
+        Their Gram matrix.
+    strength, inertia : (n,)
+        Norm of the gradient at every vector, and its damping.
+    pull : (rank,)
+        Scratch.
+    """
+
+    base: Floats
+    matrix: Floats
+    vectors: Floats
+    gram: Floats
+    strength: Floats
+    inertia: Floats
+    pull: Floats
+
+
+class Prices(NamedTuple):
+    """Multiplier, slack and price of every inequality; the price is the multiplier updated by the penalty."""
+
+    multiplier: Floats
+    slack: Floats
+    price: Floats
+
+
+@bare
+def set_matrix(spins: RelaxedSpins, triangles: Triangles, price: Floats) -> None:
+    """Add the inequalities at their prices to the couplings; `inertia` counts the active ones at every spin."""
+    n = len(spins.base)
+    for i in range(n):
+        spins.inertia[i] = 0.0
+        for j in range(n):
+            spins.matrix[i, j] = spins.base[i, j]
+    add_triangles(triangles, price, spins.matrix, spins.inertia)
+
+
+@bare
+def press(spins: RelaxedSpins, triangles: Triangles, prices: Prices, penalty: float, sweeps: int) -> None:
+    """Run sweeps of coordinate ascent, with prices updated before each."""
+    multiplier, slack, price = prices
+    for _ in range(sweeps):
+        set_gram(spins.vectors, spins.gram)
+        set_slack(triangles, spins.gram, slack)
+        for t in range(len(price)):
+            price[t] = max(0.0, multiplier[t] - penalty * slack[t])
+        set_matrix(spins, triangles, price)
+        for i in range(len(spins.inertia)):
+            spins.inertia[i] *= INERTIA * penalty
+        mix_dense(spins.matrix, spins.vectors, spins.inertia, spins.strength, spins.pull, 1)
+
+
+# -- The mixing method: coordinate ascent over unit vectors on the semidefinite relaxation ----------------------------
+
+
+@inlined
+def settle(vectors: Floats, pull: Floats, i: int, inertia: float) -> float:
+    """Set a vector to the direction of its gradient, damped by its inertia; return the norm of the gradient."""
+    square, along, total = 0.0, 0.0, 0.0
+    for d in range(vectors.shape[1]):
+        square += pull[d] * pull[d]
+        along += pull[d] * vectors[i, d]
+        pull[d] += inertia * vectors[i, d]
+        total += pull[d] * pull[d]
+    if total > 0.0:
+        scale = 1.0 / math.sqrt(total)
+        for d in range(vectors.shape[1]):
+            vectors[i, d] = scale * pull[d]
+    return math.sqrt(square)
+
+
+@bare
+def mix_dense(matrix: Floats, vectors: Floats, inertia: Floats, strength: Floats, pull: Floats, sweeps: int) -> None:
+    """Run sweeps of coordinate ascent; `strength` receives the norms of the gradients in the last one."""
+    n, rank = vectors.shape
+    for _ in range(sweeps):
+        for i in range(n):
+            for d in range(rank):
+                pull[d] = 0.0
+            for j in range(n):
+                w = matrix[i, j]
+                if w != 0.0:
+                    for d in range(rank):
+                        pull[d] += w * vectors[j, d]
+            strength[i] = settle(vectors, pull, i, inertia[i])
+
+
+@bare
+def mix_sparse(couplings: SpinCouplings, vectors: Floats, strength: Floats, pull: Floats, sweeps: int) -> None:
+    """Run the same sweeps over sparse couplings, without inertia."""
+    n, rank = vectors.shape
+    for _ in range(sweeps):
+        for i in range(n):
+            for d in range(rank):
+                pull[d] = 0.0
+            for e in range(couplings.ptr[i], couplings.ptr[i + 1]):
+                j, w = couplings.nbr[e], couplings.strength[e]
+                for d in range(rank):
+                    pull[d] += w * vectors[j, d]
+            strength[i] = settle(vectors, pull, i, 0.0)
+
+
+@bare
+def set_gram(vectors: Floats, gram: Floats) -> None:
+    """Compute the Gram matrix of the vectors, (n, n)."""
+    n, rank = vectors.shape
+    for i in range(n):
+        for j in range(i + 1):
+            total = 0.0
+            for d in range(rank):
+                total += vectors[i, d] * vectors[j, d]
+            gram[i, j] = total
+            gram[j, i] = total

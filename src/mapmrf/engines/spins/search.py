@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.compilation.records import blank
-from mapmrf.engines.moves.random_kernels import seeded
-from mapmrf.engines.spins.couplings import CoupledSpins
-from mapmrf.engines.spins.couplings_kernels import set_gains
-from mapmrf.engines.spins.rank_two_kernels import best_cut, disturb_angles, turn_vectors
-from mapmrf.engines.spins.tabu_kernels import TabuState, TabuTally, Tenure, relink, run_tabu
+from mapmrf.engines.moves.move_model import UNIT, Bits, draw, next_bits, seeded
+from mapmrf.engines.spins.couplings import CoupledSpins, SpinCouplings, set_gains
 
 STEP_WORK = 10_000_000
 """Spins and couplings visited per step: some 20 ms."""
@@ -187,3 +186,198 @@ class SpinSearch:
         elif value > min(self.values):
             worst = int(np.argmin(self.values))
             self.elite[worst], self.values[worst] = spin.copy(), value
+
+
+# Rank-2 relaxation: coordinate ascent on the circle, and the best cut through it (Burer, Monteiro, Zhang 2002).
+
+
+@bare
+def disturb_angles(spin: Floats, noise: float, vectors: Floats, random: Bits) -> None:
+    """Set unit vectors (n, 2) to angle 0 or pi according to the spins, perturbed by up to `noise` times pi."""
+    for i in range(len(spin)):
+        turn = 2.0 * float(next_bits(random) >> np.uint64(11)) / UNIT - 1.0
+        angle = math.pi * noise * turn
+        vectors[i, 0] = spin[i] * math.cos(angle)
+        vectors[i, 1] = spin[i] * math.sin(angle)
+
+
+@bare
+def turn_vectors(couplings: SpinCouplings, vectors: Floats, sweeps: int, tolerance: float) -> int:
+    """Run coordinate ascent over the vectors until a sweep gains little; return the number of sweeps."""
+    total = 0.0
+    for sweep in range(sweeps):
+        gained, pulls = 0.0, 0.0
+        for i in range(len(vectors)):
+            x, y = 0.0, 0.0
+            for e in range(couplings.ptr[i], couplings.ptr[i + 1]):
+                j, w = couplings.nbr[e], couplings.strength[e]
+                x += w * vectors[j, 0]
+                y += w * vectors[j, 1]
+            pull = math.sqrt(x * x + y * y)
+            if pull > 0.0:
+                gained += pull - x * vectors[i, 0] - y * vectors[i, 1]
+                pulls += pull
+                vectors[i, 0] = x / pull
+                vectors[i, 1] = y / pull
+        total = pulls
+        if gained <= tolerance * total:
+            return sweep + 1
+    return sweeps
+
+
+@compiled
+def best_cut(couplings: SpinCouplings, vectors: Floats, spin: Floats, gain: Floats) -> float:
+    """Rotate a line through the circle and keep the best of all cuts; return its gain over the first one.
+
+    `spin` and `gain` hold the first cut, by the sign of the second coordinate, and finally the best one.
+    """
+    n = len(spin)
+    angle = np.empty(n)
+    for i in range(n):
+        angle[i] = math.atan2(vectors[i, 1], vectors[i, 0])
+        if angle[i] < 0.0:
+            angle[i] += math.pi
+    order = np.argsort(angle)
+    total, best, at = 0.0, 0.0, 0
+    for step in range(n):  # the line passes one vector after another
+        total += gain[order[step]]
+        flip(couplings, spin, gain, order[step])
+        if total > best:
+            best, at = total, step + 1
+    for step in range(n - 1, at - 1, -1):
+        flip(couplings, spin, gain, order[step])
+    return best
+
+
+# -- One-flip tabu search over spins, and path relinking --------------------------------------------------------------
+
+
+NONE = -1
+"""No spin."""
+
+
+class TabuTally:
+    """Flips so far and since the last improvement, values of the current and the best labelling, and round-off."""
+
+    clock: int
+    vain: int
+    value: float
+    best: float
+    round_off: float
+
+
+class TabuState(NamedTuple):
+    """State of a tabu search.
+
+    Attributes
+    ----------
+    spin, gain
+        The current labelling, and the gain of every flip.
+    until
+        The flip count from which a spin may be flipped again.
+    best
+        The best labelling since the last start.
+    random
+        State of the random number generator.
+    """
+
+    spin: Floats
+    gain: Floats
+    until: Ints
+    best: Floats
+    tally: TabuTally
+    random: Bits
+
+
+class Tenure(NamedTuple):
+    """Tabu tenure: a spin stays fixed for at least so many flips, and up to `spread` more."""
+
+    least: int
+    spread: int
+
+
+@inlined
+def flip(couplings: SpinCouplings, spin: Floats, gain: Floats, i: int) -> None:
+    """Flip a spin and update the gains."""
+    spin[i] = -spin[i]
+    gain[i] = -gain[i]
+    twice = -4.0 * spin[i]
+    for e in range(couplings.ptr[i], couplings.ptr[i + 1]):
+        j = couplings.nbr[e]
+        gain[j] += twice * couplings.strength[e] * spin[j]
+
+
+@inlined
+def keep(state: TabuState) -> None:
+    """Record the current labelling as the best one."""
+    for i in range(len(state.spin)):
+        state.best[i] = state.spin[i]
+
+
+@inlined
+def best_flip(state: TabuState, begin: int, end: int, chosen: int) -> int:
+    """Return the best flip among some spins, or `chosen` if that is better.
+
+    Tabu spins only count if flipping them gives a new best labelling (aspiration).
+    """
+    gain, until, tally = state.gain, state.until, state.tally
+    threshold = tally.best + tally.round_off
+    most = gain[chosen] if chosen != NONE else -1e300
+    for i in range(begin, end):
+        if gain[i] > most and (until[i] <= tally.clock or tally.value + gain[i] > threshold):
+            most = gain[i]
+            chosen = i
+    return chosen
+
+
+@bare
+def run_tabu(
+    couplings: SpinCouplings, state: TabuState, n_free: int, tenure: Tenure, n_flips: int, patience: int
+) -> int:
+    """Repeatedly make the best flip that is not tabu, until `patience` flips bring no improvement; return the flips.
+
+    Only the first `n_free` spins are flipped. Ties go to the first spin after a random position.
+    """
+    tally = state.tally
+    done = 0
+    while done < n_flips and tally.vain < patience:
+        done += 1
+        tally.clock += 1
+        tally.vain += 1
+        first = draw(state.random, n_free)
+        i = best_flip(state, first, n_free, NONE)
+        i = best_flip(state, 0, first, i)
+        if i == NONE:
+            continue
+        tally.value += state.gain[i]
+        flip(couplings, state.spin, state.gain, i)
+        state.until[i] = tally.clock + tenure.least + draw(state.random, tenure.spread)
+        if tally.value > tally.best + tally.round_off:
+            tally.best = tally.value
+            tally.vain = 0
+            keep(state)
+    return done
+
+
+@bare
+def relink(couplings: SpinCouplings, state: TabuState, target: Floats, least: int, most: int) -> float:
+    """Walk towards another labelling, best flip first, and keep the best labelling on the path.
+
+    Only labellings between `least` and `most` flips away from the start count. `best` receives the labelling, and its
+    gain over the start is returned.
+    """
+    spin, gain = state.spin, state.gain
+    total, best = 0.0, -1e300
+    for step in range(1, most + 1):
+        chosen = NONE
+        for i in range(len(spin)):
+            if spin[i] != target[i] and (chosen == NONE or gain[i] > gain[chosen]):
+                chosen = i
+        if chosen == NONE:
+            break
+        total += gain[chosen]
+        flip(couplings, spin, gain, chosen)
+        if step >= least and total > best:
+            best = total
+            keep(state)
+    return best

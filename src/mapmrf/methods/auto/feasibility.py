@@ -107,8 +107,8 @@ class FeasibilityPhase:
             factor_clauses,
             variable_clauses,
         )
-        from mapmrf.engines.feasibility.cliques import clique_clauses
         from mapmrf.engines.feasibility.conflict_search import ConflictSearch
+        from mapmrf.engines.feasibility.counting import clique_clauses
 
         if not fits_clauses(self.problem):
             return
@@ -126,7 +126,7 @@ class FeasibilityPhase:
 
     def _look(self, search: ConflictSearch) -> Iterator[Progress]:
         """Take one step of the conflict-driven search."""
-        from mapmrf.engines.feasibility.conflict_kernels import FEASIBLE, INFEASIBLE
+        from mapmrf.engines.feasibility.conflict_search import FEASIBLE, INFEASIBLE
 
         outcome = search.run(STEP_WORK)
         if outcome == FEASIBLE:

@@ -9,17 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapmrf.arrays import Bools
-from mapmrf.engines.elimination.bucket_tree import BucketTree
-from mapmrf.engines.elimination.elimination import Elimination
-from mapmrf.engines.elimination.functions import Functions
-from mapmrf.engines.elimination.orders import Order, fill_orders
-from mapmrf.engines.elimination.primal_graph import PrimalGraph
-from mapmrf.engines.flow.roof_duality import persistent_states, why_no_roof
-from mapmrf.engines.flow.roof_duality_kernels import UNDECIDED
+from mapmrf.engines.elimination.elimination import BucketTree, Elimination, Functions
+from mapmrf.engines.elimination.orders import Order, PrimalGraph, fill_orders
+from mapmrf.engines.flow.roof_duality import UNDECIDED, persistent_states, why_no_roof
 from mapmrf.engines.moves.kicks import SearchKicks
 from mapmrf.engines.reduction.components import solve_small
-from mapmrf.engines.reduction.persistency import excluded_states
-from mapmrf.engines.reduction.simplify import Simplified, simplify_in_steps
+from mapmrf.engines.reduction.simplify import Simplified, excluded_states, simplify_in_steps
 from mapmrf.methods.auto.dense import dense_searchers, is_dense
 from mapmrf.methods.auto.feasibility import TURN, FeasibilityPhase
 from mapmrf.methods.auto.provers import Provers

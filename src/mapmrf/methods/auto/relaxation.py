@@ -74,7 +74,7 @@ class RelaxationEnd:
         return stalled
 
     def _is_nearly_decided(self, iterations: int, state_bounds: Floats) -> bool:
-        from mapmrf.engines.reduction.persistency import excluded_states  # small models skip the import
+        from mapmrf.engines.reduction.simplify import excluded_states  # small models skip the import
 
         out = excluded_states(self._problem, state_bounds, self._best.value)
         left = np.add.reduceat(~out, self._problem.graph.var_ptr[:-1], dtype=np.int64)

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from mapmrf.constraints.counters import why_too_wide
+from mapmrf.constraints.as_tables import why_too_wide
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.methods.branch.counted import RuledBranchRun
 from mapmrf.methods.branch.phases import BranchRun

@@ -8,15 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mapmrf.arrays import Ints
 from mapmrf.constraints.as_tables import Rewriting, rewrite
-from mapmrf.engines.elimination.bucket_tree import BucketTree
-from mapmrf.engines.elimination.cost_shifting import CostShifting
-from mapmrf.engines.elimination.elimination import Elimination
-from mapmrf.engines.elimination.mini_buckets import MiniBuckets
-from mapmrf.engines.elimination.orders import Order, front_orders
+from mapmrf.engines.elimination.elimination import BucketTree, Elimination
+from mapmrf.engines.elimination.mini_buckets import CostShifting, MiniBuckets
+from mapmrf.engines.elimination.orders import Order, PrimalGraph, front_orders
 from mapmrf.engines.elimination.path_rules import RuleForms
-from mapmrf.engines.elimination.primal_graph import PrimalGraph
-from mapmrf.engines.elimination.rule_prices import RulePrices
-from mapmrf.engines.elimination.rule_tree import tree_with_paths, with_cliques
+from mapmrf.engines.elimination.rule_prices import RulePrices, tree_with_paths, with_cliques
 from mapmrf.engines.moves.blocks import BlockMoves
 from mapmrf.engines.moves.counted_search import CountedLocalSearch
 from mapmrf.engines.reduction.simplify import Simplified, simplify

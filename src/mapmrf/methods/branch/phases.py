@@ -10,16 +10,17 @@ import numpy as np
 
 from mapmrf.arrays import Ints
 from mapmrf.engines.elimination.and_or import AndOrSearch
-from mapmrf.engines.elimination.bucket_tree import BucketTree
-from mapmrf.engines.elimination.cost_shifting import CostShifting
-from mapmrf.engines.elimination.elimination import Elimination
-from mapmrf.engines.elimination.functions import Functions
+from mapmrf.engines.elimination.elimination import BucketTree, Elimination, Functions
 from mapmrf.engines.elimination.join_graph import JoinGraph
-from mapmrf.engines.elimination.mini_bucket_kernels import BucketPartition
-from mapmrf.engines.elimination.mini_buckets import MiniBuckets, find_partition, largest_partition
-from mapmrf.engines.elimination.orders import Order, fill_orders, front_orders
+from mapmrf.engines.elimination.mini_buckets import (
+    BucketPartition,
+    CostShifting,
+    MiniBuckets,
+    find_partition,
+    largest_partition,
+)
+from mapmrf.engines.elimination.orders import Order, PrimalGraph, fill_orders, front_orders
 from mapmrf.engines.elimination.path_rules import RuleForms
-from mapmrf.engines.elimination.primal_graph import PrimalGraph
 from mapmrf.engines.moves.blocks import BlockMoves
 from mapmrf.engines.moves.counted_search import CountedLocalSearch
 from mapmrf.engines.moves.local_search import LocalSearch

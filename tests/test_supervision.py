@@ -23,7 +23,7 @@ from mapmrf import Status, datasets
 from mapmrf.constraints.as_tables import rewrite
 from mapmrf.run import calls as supervision
 from mapmrf.run import interrupts
-from mapmrf.run.calls import GivenUp, Supervisor, given_up, left_alone
+from mapmrf.run.calls import CallAbandoned, Supervisor, given_up, left_alone
 from mapmrf.run.interrupts import Interrupts
 from mapmrf.run.method import Answer, Method, Progress
 
@@ -67,7 +67,7 @@ def test_calls_that_are_given_up_leave_nothing_behind_for_the_exit(supervisor: S
     counts = []
     for _ in range(3):
         may_end = threading.Event()
-        with pytest.raises(GivenUp):
+        with pytest.raises(CallAbandoned):
             supervisor.call(lambda: 0.0, may_end.wait, PATIENCE)
         may_end.set()
         supervision.wait_for_all()
@@ -93,7 +93,7 @@ def test_a_call_that_is_given_up_is_undone_when_it_ends(supervisor: Supervisor) 
         late.append(result)
         undone.set()
 
-    with pytest.raises(GivenUp):
+    with pytest.raises(CallAbandoned):
         supervisor.call(lambda: 0.0, work, undo=undo)
     assert supervisor.gave_up and left_alone() == 1
     assert supervisor.call(forever, given_up) is False  # the next call has a thread of its own
@@ -115,7 +115,7 @@ def test_what_is_within_a_call_that_is_given_up_is_in_vain(supervisor: Superviso
         finally:
             inner.close()
 
-    with pytest.raises(GivenUp):
+    with pytest.raises(CallAbandoned):
         supervisor.call(lambda: 0.0, work)
     may_end.set()
     supervision.wait_for_all()
@@ -145,11 +145,11 @@ def test_an_exception_of_a_handler_gives_the_call_up(supervisor: Supervisor) -> 
 def test_a_program_waits_for_calls_that_were_given_up_before_it_ends() -> None:
     text = """
 import threading, time
-from mapmrf.run.calls import GivenUp, Supervisor
+from mapmrf.run.calls import CallAbandoned, Supervisor
 may_end = threading.Event()
 try:
     Supervisor().call(lambda: 0.0, lambda: (may_end.wait(), time.sleep(0.3), print("ended")))
-except GivenUp:
+except CallAbandoned:
     print("given up")
 may_end.set()
 """
@@ -268,11 +268,11 @@ def test_a_rewriting_that_nobody_waits_for_ends() -> None:
         assert gave_up.wait(PATIENCE)
         try:
             rewrite(counted)
-        except GivenUp as error:
+        except CallAbandoned as error:
             errors.append(error)
 
     supervisor = Supervisor()
-    with pytest.raises(GivenUp):
+    with pytest.raises(CallAbandoned):
         supervisor.call(lambda: 0.0, work)
     gave_up.set()
     supervision.wait_for_all()

@@ -24,7 +24,7 @@ def same_parts(folder: PartFolder, graph: FactorGraph, row: int) -> None:
     owner = np.searchsorted(starts, np.arange(graph.n_vars) // row, side="right") - 1
     assert (folder.counts.n_vars, folder.counts.n_factors) == (graph.n_vars, graph.n_factors)
     for part, other in zip(folder.read(range(n)), split(graph, owner, n), strict=True):
-        for name in ("n_own", "n_inside", "n_counted"):
+        for name in ("n_own", "n_inside", "n_constrained"):
             assert getattr(part, name) == getattr(other, name)
         for name in ("var", "state_at", "halo_part", "neighbours", "send_ptr", "send"):
             assert np.array_equal(getattr(part, name), getattr(other, name)), name

@@ -43,7 +43,7 @@ def test_parts_hold_every_factor_once_and_know_their_neighbours(name: str, n: in
         parts = list(split(graph, owner, n))
         own = np.concatenate([part.var[: part.n_own] for part in parts])
         assert sorted(own.tolist()) == list(range(graph.n_vars))
-        counted = np.concatenate([part.factor[: part.n_counted] for part in parts])
+        counted = np.concatenate([part.factor[: part.n_constrained] for part in parts])
         assert sorted(counted.tolist()) == list(range(graph.n_factors))
         for part in parts:
             check_part(graph, owner, part)
@@ -62,7 +62,7 @@ def check_part(graph: FactorGraph, owner: np.ndarray, part: Part) -> None:
         assert part.var[part.graph.scope_of(a)].tolist() == graph.scope_of(number).tolist()
         assert np.array_equal(part.graph.table(a), graph.table(number))
         assert (a < part.n_inside) == bool(np.all(owner[graph.scope_of(number)] == part.number))
-        assert (a < part.n_counted) == (owner[graph.scope_of(number)[0]] == part.number)
+        assert (a < part.n_constrained) == (owner[graph.scope_of(number)[0]] == part.number)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -102,7 +102,7 @@ def test_a_part_that_was_written_is_read_back(tmp_path: Path) -> None:
     assert is_parts(tmp_path / "parts") and not is_parts(tmp_path)
     expected = split(MODELS["random"], slabs(30, 3), 3)
     for part, other in zip(folder.read(range(3)), expected, strict=True):
-        assert (part.n_own, part.n_inside, part.n_counted) == (other.n_own, other.n_inside, other.n_counted)
+        assert (part.n_own, part.n_inside, part.n_constrained) == (other.n_own, other.n_inside, other.n_constrained)
         assert np.array_equal(part.send, other.send) and np.array_equal(part.graph.theta_t, other.graph.theta_t)
         assert not part.graph.theta_v.flags.writeable
 

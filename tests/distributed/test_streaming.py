@@ -38,7 +38,7 @@ def test_the_parts_are_those_of_the_model_that_is_read_whole(
     for part, other in zip(folder.read(range(2)), split(graph, slabs(graph.n_vars, 2), 2), strict=True):
         for array in ("var", "state_at", "factor", "halo_part", "neighbours", "send_ptr", "send"):
             assert np.array_equal(getattr(part, array), getattr(other, array)), array
-        assert (part.n_own, part.n_inside, part.n_counted) == (other.n_own, other.n_inside, other.n_counted)
+        assert (part.n_own, part.n_inside, part.n_constrained) == (other.n_own, other.n_inside, other.n_constrained)
         assert np.allclose(part.graph.theta_v, other.graph.theta_v, rtol=1e-14, atol=1e-14)
         assert part.graph.constant == pytest.approx(other.graph.constant)
         for a in range(part.graph.n_factors):

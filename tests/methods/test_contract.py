@@ -485,7 +485,7 @@ def test_the_loop_closes_a_run_once_however_it_ends(name: str, ending: str) -> N
     closed: list[Any] = []
     cls = method_class(name)
 
-    class Counted(cls):  # type: ignore[misc, valid-type]
+    class Constrained(cls):  # type: ignore[misc, valid-type]
         def start(self, problem: Any, seed: int, initial: Start) -> Any:
             started.append(super().start(problem, seed, initial))
             return started[0]
@@ -502,7 +502,7 @@ def test_the_loop_closes_a_run_once_however_it_ends(name: str, ending: str) -> N
             super().close(problem, state)
 
     with pytest.raises(ZeroDivisionError) if ending == "error" else contextlib.nullcontext():
-        mapmrf.solve(grid_for(name), Counted(), time_limit=0 if ending == "limit" else None)
+        mapmrf.solve(grid_for(name), Constrained(), time_limit=0 if ending == "limit" else None)
     supervision.wait_for_all()  # a start or a step that takes too long is given up, and then closes the run itself
     assert len(closed) == 1 and closed[0] is started[0]
 

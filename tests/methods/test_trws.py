@@ -13,10 +13,10 @@ import mapmrf
 from benchmark_models import benchmark, references
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
-from mapmrf.engines.messages.passes import SequentialPasses
 from mapmrf.engines.messages.srmp import TablePasses
-from mapmrf.engines.messages.trws_labels import LabelPasses
-from mapmrf.engines.messages.trws_pairs import SpinPasses
+from mapmrf.engines.messages.sweeps import SequentialPasses
+from mapmrf.engines.messages.trws_binary import SpinPasses
+from mapmrf.engines.messages.trws_pairwise import LabelPasses
 from mapmrf.methods.trws import TRWS
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Start

@@ -4,5 +4,5 @@ from mapmrf.certificates.certificate import CaseTree as CaseTree
 from mapmrf.certificates.certificate import Certificate as Certificate
 from mapmrf.certificates.certificate import Cycles as Cycles
 from mapmrf.certificates.certificate import InvalidCertificate as InvalidCertificate
-from mapmrf.certificates.checking import Verification as Verification
-from mapmrf.certificates.checking import verify as verify
+from mapmrf.certificates.check import Verification as Verification
+from mapmrf.certificates.check import verify as verify

@@ -174,7 +174,7 @@ def _kernel(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     return kernel
 
 
-def settled(kernel: Callable[P, R]) -> Callable[P, R]:
+def predispatched(kernel: Callable[P, R]) -> Callable[P, R]:
     """Return a kernel that dispatches on the types of its arguments in the first call only; they must never change.
 
     Otherwise every call dispatches, which takes 0.1 us per array in a NamedTuple: as long as an iteration on a few

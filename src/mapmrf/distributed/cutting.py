@@ -219,7 +219,7 @@ def place_part(
         graph=local,
         n_own=own,
         n_inside=arranged.n_inside,
-        n_counted=arranged.n_counted,
+        n_constrained=arranged.n_constrained,
         var=frozen(lean(var)),
         state_at=frozen(lean(state_at)),
         factor=frozen(lean(factor[order])),
@@ -238,7 +238,7 @@ class Arranged(NamedTuple):
 
     order: Ints
     n_inside: int
-    n_counted: int
+    n_constrained: int
     send: Ints
 
 
@@ -251,8 +251,8 @@ def arrange(graph: FactorGraph, own: int, part_of: Ints, number: int) -> Arrange
     cut = np.logical_or.reduceat(graph.scope >= own, starts) if len(starts) else np.zeros(0, dtype=bool)
     elsewhere = graph.scope[starts] >= own
     order = np.argsort(cut.astype(np.int8) + elsewhere, kind="stable")
-    n_inside, n_counted = int(np.count_nonzero(~cut)), int(np.count_nonzero(~elsewhere))
-    return Arranged(order, n_inside, n_counted, _copies(graph, np.flatnonzero(cut), own, part_of))
+    n_inside, n_constrained = int(np.count_nonzero(~cut)), int(np.count_nonzero(~elsewhere))
+    return Arranged(order, n_inside, n_constrained, _copies(graph, np.flatnonzero(cut), own, part_of))
 
 
 def _copies(graph: FactorGraph, cut: Ints, own: int, part_of: Ints) -> Ints:

@@ -232,7 +232,7 @@ def part_layout(part: Part, problem: Problem, compact: bool, ridge: bool = False
     """
     if part.n_parts == 1:
         return Layout.build(problem, compact, ridge)
-    inside, counted = (_count(problem, n) for n in (part.n_inside, part.n_counted))
+    inside, counted = (_count(problem, n) for n in (part.n_inside, part.n_constrained))
     layout = Layout.build(problem, compact, ridge, share=Share(part.n_own, inside, counted))
     if layout.runs is None:
         _sort_edges(part, problem, layout.variables.nbr_q)

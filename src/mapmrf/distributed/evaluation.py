@@ -41,10 +41,10 @@ def part_sums(part: Part, labels: Ints) -> tuple[list[ChunkSum], list[ChunkSum]]
         graph.card, graph.var_ptr, graph.theta_v, graph.scope_ptr, graph.scope, graph.table_of, graph.table_ptr,
         graph.theta_t, frozen(np.zeros(0)) if graph.weight is None else graph.weight,
     )  # fmt: skip
-    buffer: Floats = np.empty(min(VALUE_CHUNK, max(part.n_own, part.n_counted)))
+    buffer: Floats = np.empty(min(VALUE_CHUNK, max(part.n_own, part.n_constrained)))
     labels = frozen(np.array(labels, dtype=np.int64))
     found = []
-    for terms, n in ((unary_terms, part.n_own), (factor_terms, part.n_counted)):
+    for terms, n in ((unary_terms, part.n_own), (factor_terms, part.n_constrained)):
         sums = []
         for first in range(0, n, VALUE_CHUNK):
             some = buffer[: n - first]
@@ -102,7 +102,7 @@ def _part_scale(part: Part) -> tuple[float, float, float, float, int]:
     graph = part.graph
     weight = graph.weight
     most = 1.0 if weight is None else largest_size(weight)
-    n = part.n_counted
+    n = part.n_constrained
     own = graph.theta_v.copy()
     own[graph.var_ptr[part.n_own] :] = 0.0
     counted = FactorGraph(

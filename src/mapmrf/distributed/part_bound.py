@@ -42,7 +42,7 @@ def part_model(part: Part, engine: Engine) -> FactorGraph:
     An own variable has its potential less the multipliers of factors that others count; a copy has the multipliers of
     the factors that are counted here. Over all parts, that adds up to the potential of the variable.
     """
-    graph, n = part.graph, part.n_counted
+    graph, n = part.graph, part.n_constrained
     problem = engine.problem
     theta_v = graph.theta_v.copy()
     copies = theta_v[graph.var_ptr[part.n_own] :]

@@ -28,7 +28,7 @@ VERSION = 1
 
 GRAPH_ARRAYS = ("card", "theta_v", "scope_ptr", "scope", "table_of", "table_ptr", "theta_t")
 
-COUNTS = ("number", "n_parts", "n_own", "n_inside", "n_counted")
+COUNTS = ("number", "n_parts", "n_own", "n_inside", "n_constrained")
 
 LIST_ARRAYS = ("var", "state_at", "factor", "halo_part", "neighbours", "send_ptr", "send")
 
@@ -44,7 +44,7 @@ class Part:
     graph
         The part as a separate model: its variables, then those of the halo; factors inside, then across the cut and
         counted here, then across the cut and counted elsewhere. The constant of the model is in part 0.
-    n_own, n_inside, n_counted
+    n_own, n_inside, n_constrained
         Variables that the part owns, factors inside, and factors that it counts.
     var, factor : (n_vars,), (n_factors,)
         Indices of the variables and factors in the whole model.
@@ -60,7 +60,7 @@ class Part:
     >>> from mapmrf.datasets import grid
     >>> from mapmrf.distributed.cutting import slabs, split
     >>> first, second = split(grid(4, 3), slabs(12, 2), 2)
-    >>> first.n_own, first.var.tolist(), first.n_inside, first.n_counted
+    >>> first.n_own, first.var.tolist(), first.n_inside, first.n_constrained
     (6, [0, 1, 2, 3, 4, 5, 6, 7, 8], 7, 10)
     >>> second.var.tolist()  # its own ones first
     [6, 7, 8, 9, 10, 11, 3, 4, 5]
@@ -71,7 +71,7 @@ class Part:
     graph: FactorGraph
     n_own: int
     n_inside: int
-    n_counted: int
+    n_constrained: int
     var: Ints
     state_at: Ints
     factor: Ints
@@ -274,7 +274,7 @@ def check_part(part: Part) -> None:
     graph = part.graph
     n_vars, n_factors, n_tables = graph.n_vars, graph.n_factors, graph.n_tables
     _need(0 <= part.number < part.n_parts, "its number")
-    _need(0 <= part.n_own <= n_vars and 0 <= part.n_inside <= part.n_counted <= n_factors, "its counts")
+    _need(0 <= part.n_own <= n_vars and 0 <= part.n_inside <= part.n_constrained <= n_factors, "its counts")
     _need(_within(graph.card, 1, 2**31) and int(graph.card.sum(dtype=np.int64)) == len(graph.theta_v), "card")
     _need(_offsets(graph.scope_ptr, n_factors, len(graph.scope)), "scope_ptr")
     _need(_within(graph.scope, 0, n_vars), "scope")

@@ -72,7 +72,7 @@ class PartedModel(NamedTuple):
 
 def _configs(part: Part) -> int:
     """Table entries of the factors that a part counts."""
-    return int(np.diff(part.graph.table_ptr)[part.graph.table_of[: part.n_counted]].sum())
+    return int(np.diff(part.graph.table_ptr)[part.graph.table_of[: part.n_constrained]].sum())
 
 
 class PartedRun(SphereRun):
@@ -199,7 +199,7 @@ def _interaction(model: PartedModel, problems: Sequence[Problem]) -> float:
 
 def _part_interaction(part: Part, problem: Problem) -> tuple[float, float, int]:
     """Sum of the interactions of the counted factors, and sum and number of the finite unary potentials."""
-    graph, n = problem.graph, part.n_counted
+    graph, n = problem.graph, part.n_constrained
     states = graph.theta_v[: graph.var_ptr[part.n_own]]
     finite = np.abs(states[np.isfinite(states)])
     unary = float(finite.sum()), len(finite)

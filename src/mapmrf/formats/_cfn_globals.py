@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from mapmrf.arrays import Ints
 from mapmrf.constraints import Constraint
-from mapmrf.formats._globals import KEYWORDS, Counted, WrittenFunction, at_least, different
+from mapmrf.formats._globals import KEYWORDS, Constrained, WrittenFunction, at_least, different
 from mapmrf.formats._relaxed_json import OPEN, Scanner
 
 CFN_TYPES = (*KEYWORDS, "knapsackv")
@@ -85,7 +85,7 @@ def constraints_of(
             return
         if measure == "dec" or (kind == "sgcc" and math.isfinite(cost)):
             raise ValueError(measure)
-        yield from Counted(scope, measure, cost, _limits(kind, params, lookup)).constraints(card)
+        yield from Constrained(scope, measure, cost, _limits(kind, params, lookup)).constraints(card)
     elif kind == "clique":
         weights = [[(_state(lookup[at], k), -1.0) for k in mine] for at, mine in enumerate(params.listed("values"))]
         yield at_least(scope, -params.number("rhs"), weights)

@@ -35,7 +35,7 @@ DIGITS = 9
 
 
 @dataclass(frozen=True)
-class Counted:
+class Constrained:
     """A function that counts variables: its measure of violations, their cost, and what it counts.
 
     Attributes
@@ -86,7 +86,7 @@ def different(scope: list[int], measure: str, cost: float, card: Ints) -> Iterat
     states = range(int(card[scope].max(initial=0)))
     if len(states) * len(scope) > MOST_STEPS:
         raise FormatError(f"found {len(states)} states of {len(scope)} variables, expected at most {MOST_STEPS} pairs")
-    yield from Counted(scope, measure, cost, [((k,), 0, 1) for k in states]).constraints(card)
+    yield from Constrained(scope, measure, cost, [((k,), 0, 1) for k in states]).constraints(card)
 
 
 def at_least(scope: list[int], capacity: float, weights: Sequence[Sequence[tuple[int, float]]]) -> Constraint:

@@ -11,7 +11,7 @@ from mapmrf.arrays import Ints
 from mapmrf.constraints import Constraint
 from mapmrf.errors import FormatError
 from mapmrf.formats import tokens
-from mapmrf.formats._globals import KEYWORDS, Counted, WrittenFunction, at_least, different
+from mapmrf.formats._globals import KEYWORDS, Constrained, WrittenFunction, at_least, different
 
 
 class WordFunction(NamedTuple):
@@ -121,7 +121,7 @@ def _parsed(function: WordFunction, upper: float, card: Ints) -> Iterator[Constr
             return
         if measure == "dec" or (function.keyword == "sgcc" and math.isfinite(cost)):
             raise ValueError
-        yield from Counted(scope, measure, cost, _limits(function)).constraints(card)
+        yield from Constrained(scope, measure, cost, _limits(function)).constraints(card)
     elif function.keyword == "knapsack":  # of variables with states 0 and 1
         weights = [[(1, float(weight))] if card[i] > 1 else [] for i, weight in zip(scope, words[1:], strict=True)]
         yield at_least(scope, float(words[0]), weights)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mapmrf.engines.elimination.small import small_order
+from mapmrf.engines.elimination.numpy_elimination import small_order
 from mapmrf.model.graph import FactorGraph
 from mapmrf.run.method import Method
 from mapmrf.run.registry import DEFAULT_METHOD, make_method

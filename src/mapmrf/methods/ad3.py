@@ -14,7 +14,7 @@ from mapmrf.engines.admm.forest_qp import MAX_STATES
 from mapmrf.engines.admm.hardening import harden, impossible
 from mapmrf.engines.admm.relaxation import ADMMRelaxation, RelaxationOptions
 from mapmrf.engines.admm.warm_start import load_multipliers, save_multipliers
-from mapmrf.engines.moves.counted_search import CountedSearch
+from mapmrf.engines.moves.constrained_search import ConstrainedSearch
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.polytope import dense, integral
 from mapmrf.model.problem import Problem
@@ -255,7 +255,7 @@ class AD3Run:
     incumbent: Incumbent | None = None
     admm: ADMMRelaxation | None = None
     tree: Tree | None = None
-    moves: CountedSearch | None = None
+    moves: ConstrainedSearch | None = None
     iterations: int = 0
     root: tuple[Floats, Floats] | None = None
 
@@ -266,7 +266,7 @@ class AD3Run:
         if problem.graph.constraints is None or problem.n_vars == 0:
             return labels, value
         if self.moves is None:
-            self.moves = CountedSearch(problem, labels, 0)
+            self.moves = ConstrainedSearch(problem, labels, 0)
         self.moves.restart(labels)
         self.moves.run(max(1, MOVE_STATES // problem.n_states))
         return self.moves.incumbent.labels, self.moves.incumbent.value

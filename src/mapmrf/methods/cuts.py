@@ -14,13 +14,13 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Ints, segment_argmax
 from mapmrf.engines.flow.roof_duality import excluded_by_roof, why_no_roof
-from mapmrf.engines.moves.counted_search import CountedSearch
+from mapmrf.engines.moves.constrained_search import ConstrainedSearch
 from mapmrf.engines.moves.local_search import LocalSearch
 from mapmrf.engines.program.compact import Compact, is_compact
 from mapmrf.engines.program.cutting_planes import CuttingPlanes
 from mapmrf.engines.program.highs import Confirmation, solve_by_highs
 from mapmrf.engines.program.local_polytope import ConstrainedPolytope, LocalPolytope
-from mapmrf.engines.program.planes import TREE_PLACES, Planes, PlaneTree, ProductPlanes
+from mapmrf.engines.program.plane_rounds import TREE_PLACES, Planes, PlaneTree, ProductPlanes
 from mapmrf.engines.program.product_form import ProductForm, has_products
 from mapmrf.engines.program.program import Formulation, Program, highs_failure, lagrangian, scip_failure, spread
 from mapmrf.engines.program.scip import BranchTask, SolverOutcome, SolverRun, solve_by_scip
@@ -278,7 +278,7 @@ class CutsRun(PhasedRun):
             if self.method.lp_iterations > 0 and not is_compact(self.problem):
                 yield from self.relax()
         elif self.method.local_search > 0:
-            yield from self.search_counted()
+            yield from self.search_constrained()
         products = self.has_products and self.method.rounds > 0
         program = (yield from self.cut_products()) if products else self.formulate()
         n_needed = program.rows.n
@@ -288,9 +288,9 @@ class CutsRun(PhasedRun):
         yield self.progress("branch")
         yield from self.branch(program, n_needed)
 
-    def search_counted(self) -> Iterator[Progress]:
+    def search_constrained(self) -> Iterator[Progress]:
         """Local search with counters for the constraints, for a first labelling."""
-        search = CountedSearch(self.problem, self.incumbent.labels, self.seed)
+        search = ConstrainedSearch(self.problem, self.incumbent.labels, self.seed)
         for _ in range(min(self.method.local_search, LOCAL_STEPS)):
             search.run(min(STEP_CHANGES // self.problem.n_states, 50 * self.problem.n_vars) + 1)
             self.incumbent.offer(search.incumbent.labels)

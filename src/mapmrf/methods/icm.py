@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 
 from mapmrf.arrays import segment_argmax
-from mapmrf.engines.moves.counted_search import CountedAscent
+from mapmrf.engines.moves.constrained_search import ConstrainedAscent
 from mapmrf.engines.moves.local_search import Ascent
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Answer, Method, Progress, Start
@@ -66,7 +66,7 @@ class ICM(Method):
             labels = np.zeros(problem.n_vars, dtype=np.int64)
         elif labels is None:
             labels = segment_argmax(graph.theta_v, graph.var_ptr)
-        ascent = Ascent(problem) if graph.constraints is None else CountedAscent(problem)
+        ascent = Ascent(problem) if graph.constraints is None else ConstrainedAscent(problem)
         ascent.restart(labels)
         return ICMRun(ascent, np.random.default_rng(seed))
 
@@ -91,6 +91,6 @@ class ICM(Method):
 class ICMRun:
     """A run: the current ascent, and the number of starts that have reached a local optimum."""
 
-    ascent: Ascent | CountedAscent
+    ascent: Ascent | ConstrainedAscent
     random: np.random.Generator
     ended: int = 0

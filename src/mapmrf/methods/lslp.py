@@ -20,7 +20,7 @@ from mapmrf.engines.admm.penalty import NEVER, PenaltyOptions, SphereKind
 from mapmrf.engines.admm.scale import interaction_scale, vertex_penalty
 from mapmrf.engines.admm.sphere_run import SpherePhase, SphereRun, StartOptions
 from mapmrf.engines.admm.warm_start import load_multipliers, save_multipliers
-from mapmrf.engines.messages.climbing import ClimbingIncumbent, CountedIncumbent
+from mapmrf.engines.messages.ascending_incumbent import ClimbingIncumbent, ConstrainedIncumbent
 from mapmrf.engines.messages.message_passing import MessageRun
 from mapmrf.engines.moves.chains import ChainSearch
 from mapmrf.methods.bp import BP
@@ -611,7 +611,7 @@ class LSLPRun(SphereRun):
     def new_climbing(self, start: Start) -> ClimbingIncumbent:
         """Create the incumbent whose candidates ascend."""
         counted = self.original.graph.constraints is not None
-        return (CountedIncumbent if counted else ClimbingIncumbent)(self.original, start)
+        return (ConstrainedIncumbent if counted else ClimbingIncumbent)(self.original, start)
 
     def find_feasible(self) -> bool:
         """Search for a feasible labelling if there is none; return False if that proves that none exists."""

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, get_args
 
-from mapmrf.engines.messages.climbing import ClimbingIncumbent
-from mapmrf.engines.messages.counted_dual import CountedDual, LegalIncumbent
+from mapmrf.engines.messages.ascending_incumbent import ClimbingIncumbent
+from mapmrf.engines.messages.constrained_dual import ConstrainedDual, LegalIncumbent
 from mapmrf.engines.messages.mplp import Dual, DualDescent, FactorOrder, PassDirection
 from mapmrf.model.problem import Problem
 from mapmrf.run.dual_state import DualState
@@ -74,7 +74,7 @@ class MPLP(Method):
             dual.resume(problem, initial.dual)
         if problem.graph.constraints is None:
             return DualDescent(dual, ClimbingIncumbent(problem, initial))
-        counted = CountedDual(dual, problem)
+        counted = ConstrainedDual(dual, problem)
         run = DualDescent(dual, LegalIncumbent(problem, initial, counted))
         run.function = counted
         return run

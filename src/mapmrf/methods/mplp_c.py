@@ -9,7 +9,7 @@ from typing import ClassVar, get_args
 
 import numpy as np
 
-from mapmrf.engines.messages.climbing import ClimbingIncumbent
+from mapmrf.engines.messages.ascending_incumbent import ClimbingIncumbent
 from mapmrf.engines.messages.clusters import Clusters, ClusterSearch
 from mapmrf.engines.messages.clusters_kernels import Cycle
 from mapmrf.engines.messages.mplp import ROUND_OFF, Dual, DualDescent, FactorOrder, PassDirection

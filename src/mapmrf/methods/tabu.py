@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mapmrf.engines.flow.cut_model import why_not_binary_pairs
-from mapmrf.engines.moves.counted_search import CountedSearch
+from mapmrf.engines.moves.constrained_search import ConstrainedSearch
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.engines.spins.couplings import CoupledSpins
 from mapmrf.engines.spins.search import SpinSearch
@@ -80,10 +80,10 @@ class Tabu(Phases):
         """Reject all but pairwise models of binary variables, unless there are constraints."""
         return None if problem.graph.constraints is not None else why_not_binary_pairs(problem)
 
-    def start(self, problem: Problem, seed: int, initial: Start) -> TabuRun | CountedTabuRun:
+    def start(self, problem: Problem, seed: int, initial: Start) -> TabuRun | ConstrainedTabuRun:
         """Simplify the model, and write it in spins."""
         if problem.graph.constraints is not None:
-            return CountedTabuRun(self, CountedSearch(problem, initial.first_labels(problem.graph), seed))
+            return ConstrainedTabuRun(self, ConstrainedSearch(problem, initial.first_labels(problem.graph), seed))
         return TabuRun(self, simplify(problem), seed, initial)
 
 
@@ -142,10 +142,10 @@ class TabuRun(PhasedRun):
         return Answer(labels=self.small.lift(self.best.labels), details=details)
 
 
-class CountedTabuRun(PhasedRun):
+class ConstrainedTabuRun(PhasedRun):
     """A run on a model with constraints."""
 
-    def __init__(self, method: Tabu, search: CountedSearch) -> None:
+    def __init__(self, method: Tabu, search: ConstrainedSearch) -> None:
         super().__init__()
         self.method, self.search, self.n_rounds = method, search, 0
 

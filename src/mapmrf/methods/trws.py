@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, get_args
 
-from mapmrf.engines.messages.passes import SequentialPasses
-from mapmrf.engines.messages.passes_kernels import AT_REST, INFEASIBLE, PassFigures, PassStopping
 from mapmrf.engines.messages.srmp import TablePasses
-from mapmrf.engines.messages.trws_labels import LabelPasses, fits_pairs
-from mapmrf.engines.messages.trws_pairs import SpinPasses, fits_spins
+from mapmrf.engines.messages.sweeps import SequentialPasses
+from mapmrf.engines.messages.sweeps_kernels import AT_REST, INFEASIBLE, PassFigures, PassStopping
+from mapmrf.engines.messages.trws_binary import SpinPasses, fits_spins
+from mapmrf.engines.messages.trws_pairwise import LabelPasses, fits_pairs
 from mapmrf.engines.messages.visit_order import VariableOrder, VisitOrder
 from mapmrf.model.problem import Problem
 from mapmrf.run.checkpoints import Snapshot

@@ -12,7 +12,7 @@ import numpy as np
 
 from mapmrf.arrays import Ints
 from mapmrf.constraints.as_tables import why_too_wide
-from mapmrf.engines.moves.counted_search import CountedLocalSearch
+from mapmrf.engines.moves.constrained_search import ConstrainedLocalSearch
 from mapmrf.engines.moves.local_search import LocalSearch
 from mapmrf.engines.reduction.bounded_elimination import BoundedElimination
 from mapmrf.engines.reduction.components import solve_small, split
@@ -124,7 +124,7 @@ class WCSPRun(PhasedRun):
         warm = initial if initial.labels is None else Start(small.project(initial.labels))
         self.incumbent = Incumbent(self.problem.graph, warm.first_labels(self.problem.graph))
         constrained = self.problem.graph.constraints is not None
-        self.local = (CountedLocalSearch if constrained else LocalSearch)(self.problem, self.incumbent.labels, seed)
+        self.local = (ConstrainedLocalSearch if constrained else LocalSearch)(self.problem, self.incumbent.labels, seed)
         self.inner = Simplified(self.problem, ())
         self.search: SoftSearch | None = None
         self.parts: list[tuple[WCSPRun, Ints]] = []

@@ -23,11 +23,11 @@ LOOK = 0.1
 """Seconds between a waiting caller's checks of the clock: a signal delivered to another thread does not wake it."""
 
 
-class GivenUp(Exception):
+class CallAbandoned(Exception):
     """A call took too long and was abandoned."""
 
 
-class _Errand:
+class _Call:
     """A call, its result, and what to do with the result if nobody is waiting for it."""
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...], undo: Callable[[Any], Any]) -> None:
@@ -93,14 +93,14 @@ class Supervisor:
     Examples
     --------
     >>> import threading
-    >>> from mapmrf.run.calls import GivenUp, Supervisor, wait_for_all
+    >>> from mapmrf.run.calls import CallAbandoned, Supervisor, wait_for_all
     >>> supervisor = Supervisor()
     >>> supervisor.call(lambda: 1.0, pow, 2, 10)
     1024
     >>> may_end = threading.Event()
     >>> try:
     ...     supervisor.call(lambda: 0.0, may_end.wait)
-    ... except GivenUp:
+    ... except CallAbandoned:
     ...     print("too long")
     too long
     >>> may_end.set()
@@ -115,7 +115,7 @@ class Supervisor:
     ) -> None:
         self._setting, self._idle = setting, idle
         self._helper: _CallThread | None = None
-        self._errand: _Errand | None = None
+        self._errand: _Call | None = None
         self.gave_up = False
 
     def call(
@@ -136,12 +136,12 @@ class Supervisor:
 
         Raises
         ------
-        GivenUp
+        CallAbandoned
             When patience runs out. The abandoned call continues, and the next one gets a new thread.
         """
         self.gave_up = False
         self._helper = self._helper or _CallThread(self._setting)
-        self._errand = errand = _Errand(function, arguments, undo)
+        self._errand = errand = _Call(function, arguments, undo)
         self._helper.inbox.put(errand)
         try:
             outcome = self._wait(errand, patience)
@@ -159,12 +159,12 @@ class Supervisor:
         value: R = outcome.value
         return value
 
-    def _wait(self, errand: _Errand, patience: Callable[[], float]) -> _Outcome:
+    def _wait(self, errand: _Call, patience: Callable[[], float]) -> _Outcome:
         while True:
             left = patience()
             if left <= 0 and errand.give_up():
                 self._leave_alone()
-                raise GivenUp
+                raise CallAbandoned
             with suppress(Empty):
                 outcome = errand.outbox.get(timeout=max(0.001, min(LOOK, left)))
                 if outcome is not None:
@@ -196,14 +196,14 @@ class _CallThread:
     """A thread that makes one call after another."""
 
     def __init__(self, setting: Callable[[], AbstractContextManager[Any]]) -> None:
-        self.inbox: SimpleQueue[_Errand | None] = SimpleQueue()
+        self.inbox: SimpleQueue[_Call | None] = SimpleQueue()
         arguments = (self.inbox, setting, getattr(_thread, "errand", None))
         self.thread = threading.Thread(target=_serve, args=arguments, name="mapmrf-call", daemon=True)
         self.thread.start()
 
 
 def _serve(
-    inbox: SimpleQueue[_Errand | None], setting: Callable[[], AbstractContextManager[Any]], within: _Errand | None
+    inbox: SimpleQueue[_Call | None], setting: Callable[[], AbstractContextManager[Any]], within: _Call | None
 ) -> None:
     """Serve calls until told to end."""
     with setting():
@@ -228,7 +228,7 @@ def given_up() -> bool:
 
 
 def check_awaited() -> None:
-    """Raise GivenUp if this thread's call was abandoned; for use inside steps that may take long.
+    """Raise CallAbandoned if this thread's call was abandoned; for use inside steps that may take long.
 
     Examples
     --------
@@ -236,7 +236,7 @@ def check_awaited() -> None:
     >>> check_awaited()
     """
     if given_up():
-        raise GivenUp
+        raise CallAbandoned
 
 
 interrupts.count_as_interrupt(given_up)

@@ -15,7 +15,7 @@ from mapmrf.compilation.stopping import CompileClock, CompileWatch, stoppable
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run import interrupts
-from mapmrf.run.calls import GivenUp, Supervisor
+from mapmrf.run.calls import CallAbandoned, Supervisor
 from mapmrf.run.method import Method
 from mapmrf.run.saved_run import SavedRun
 
@@ -37,7 +37,7 @@ SAVING = 5.0
 """Extra seconds for a call in a run that is saved when it is cut short."""
 
 
-class Grace(NamedTuple):
+class Overrun(NamedTuple):
     """How long a call may continue when the time is up.
 
     Attributes
@@ -53,7 +53,7 @@ class Grace(NamedTuple):
     interrupted: float
 
 
-STEPPING, ANSWERING, REPORTING = Grace(0.05, 0.005, 0.0), Grace(0.1, 0.01, 0.25), Grace(0.13, 0.015, 0.5)
+STEPPING, ANSWERING, REPORTING = Overrun(0.05, 0.005, 0.0), Overrun(0.1, 0.01, 0.25), Overrun(0.13, 0.015, 0.5)
 
 
 class RunCalls:
@@ -129,16 +129,16 @@ class RunCalls:
         if self.supervisor is not None:
             self.supervisor.wake()
 
-    def patience(self, grace: Grace) -> float:
+    def patience(self, grace: Overrun) -> float:
         """Seconds that a call may still take."""
         over = self.deadline + grace.seconds + (grace.share * self.limit if self.limit < math.inf else 0.0)
         extra = SAVING if self.saving is not None else 0.0  # an abandoned call could not be saved
         return min(over + extra - time.perf_counter(), interrupts.patience(grace.interrupted + extra))
 
     def attempt(
-        self, grace: Grace, function: Callable[..., R], *arguments: Any, undo: Callable[[R | None], object] = id
+        self, grace: Overrun, function: Callable[..., R], *arguments: Any, undo: Callable[[R | None], object] = id
     ) -> R:
-        """Call a function; raise GivenUp if it takes too long, in which case `undo` is called with its late result."""
+        """Call a function; raise CallAbandoned if it takes too long, in which case `undo` is called with its late result."""
         if self.supervisor is None or (self.small and self.left > AMPLE):
             return function(*arguments)
         with interrupts.waiting():
@@ -148,7 +148,7 @@ class RunCalls:
         """The same for calls before a run."""
         return function(method) if self.medium else self.attempt(STEPPING, function, method)
 
-    def attempt_on(self, state: Any, method: Method, grace: Grace, function: Callable[..., R], problem: Problem) -> R:
+    def attempt_on(self, state: Any, method: Method, grace: Overrun, function: Callable[..., R], problem: Problem) -> R:
         """Call a function of a method on its state; an abandoned call closes the state when it returns."""
         try:
             return self.attempt(grace, function, problem, state, undo=lambda late: method.close(problem, state))
@@ -164,7 +164,7 @@ class RunCalls:
     def close(self, method: Method, problem: Problem, state: Any) -> None:
         """Close the state of a method, unless an abandoned call will do so."""
         if not self.is_lost(state):
-            with suppress(GivenUp):
+            with suppress(CallAbandoned):
                 self.attempt(REPORTING, method.close, problem, state)
 
 

@@ -19,7 +19,7 @@ from mapmrf.model.memory import MemoryWatch, is_lack_of_memory, shown_bytes
 from mapmrf.model.polytope import classify, classify_vertex, relaxed_value, vertex
 from mapmrf.model.problem import Problem
 from mapmrf.run import interrupts
-from mapmrf.run.calls import GivenUp
+from mapmrf.run.calls import CallAbandoned
 from mapmrf.run.clock import ANSWERING, REPORTING, STEPPING, RunCalls
 from mapmrf.run.dual_state import DualState
 from mapmrf.run.incumbent import CheckedIncumbent
@@ -76,7 +76,7 @@ class Run(RunCalls):
             if method is not None:
                 try:
                     method.load(self.attempt(STEPPING, forms.graph_for, method))
-                except GivenUp:
+                except CallAbandoned:
                     self.unloaded = True
 
     def solve(self, forms: ModelForms, start: Start) -> Result:
@@ -97,7 +97,7 @@ class Run(RunCalls):
             compile_time = 0.0
             try:
                 if self.unloaded:
-                    raise GivenUp
+                    raise CallAbandoned
                 problem = self.prepare(forms.problem_for, self.method)
                 compile_time = time.perf_counter() - self.began
                 self.check_support()
@@ -117,11 +117,11 @@ class Run(RunCalls):
 
         Other errors are raised again.
         """
-        if isinstance(error, CompilingStopped | GivenUp) and time.perf_counter() >= self.deadline:
+        if isinstance(error, CompilingStopped | CallAbandoned) and time.perf_counter() >= self.deadline:
             return Status.TIME_LIMIT
         if is_lack_of_memory(error):
             return self.out_of_memory(error)
-        if not (isinstance(error, KeyboardInterrupt | CompilingStopped | GivenUp) or self.signals.raised):
+        if not (isinstance(error, KeyboardInterrupt | CompilingStopped | CallAbandoned) or self.signals.raised):
             raise error
         interrupts.notice()
         return Status.INTERRUPTED
@@ -187,7 +187,7 @@ class Run(RunCalls):
     def ask_for_answer(self, problem: Problem, method: Method, state: Any) -> Answer:
         """The final answer of the method, if there is time for it."""
         answer = Answer()
-        with suppress(GivenUp):
+        with suppress(CallAbandoned):
             if not self.is_lost(state):
                 answer = self.attempt_on(state, method, ANSWERING, method.answer, problem)
                 if method is self.method:
@@ -334,7 +334,7 @@ class Run(RunCalls):
             mu_v, relaxed = vertex(problem, self.forms.lift(self.method, incumbent.labels)), incumbent.value
             kind, fractions, found = classify_vertex(problem)
         elif problem is not None and mu_v is not None and mu_f is not None:
-            with suppress(CompilingStopped, GivenUp):  # the time is up: what is not known yet stays unknown
+            with suppress(CompilingStopped, CallAbandoned):  # the time is up: what is not known yet stays unknown
                 kind, fractions, found = self.attempt(REPORTING, classify, problem, mu_v, mu_f)
                 relaxed = self.attempt(REPORTING, relaxed_value, problem, mu_v, mu_f)
         return dataclasses.replace(

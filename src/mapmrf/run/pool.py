@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from mapmrf.errors import OptionError
-from mapmrf.run.calls import GivenUp, Supervisor
+from mapmrf.run.calls import CallAbandoned, Supervisor
 from mapmrf.run.interrupts import Interrupts
 
 log = logging.getLogger("mapmrf")
@@ -198,7 +198,7 @@ class _Batch(Generic[Outcome]):
                     break
                 del self.sent[pair[0]]
                 yield pair
-        except (KeyboardInterrupt, GivenUp):
+        except (KeyboardInterrupt, CallAbandoned):
             self.stopped.set()
         except Exception as error:
             if self.pack is None:  # no worker dies in our own process: an error of the task itself
@@ -209,7 +209,7 @@ class _Batch(Generic[Outcome]):
                 self.sent.clear()
         except GeneratorExit:
             self.stopped.set()
-            with contextlib.suppress(GivenUp):
+            with contextlib.suppress(CallAbandoned):
                 supervisor.call(self._patience, _exhaust, results)
             raise
         finally:

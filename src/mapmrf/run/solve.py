@@ -16,7 +16,7 @@ from mapmrf.errors import GraphError, OptionError
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.memory import KERNELS, MemoryBudget, MemoryWatch, byte_count
 from mapmrf.run import interrupts
-from mapmrf.run.calls import GivenUp
+from mapmrf.run.calls import CallAbandoned
 from mapmrf.run.checkpoints import EVERY, RunCheckpoint, check_resume, origin_of
 from mapmrf.run.clock import REPORTING
 from mapmrf.run.footprints import model_bytes
@@ -142,7 +142,7 @@ def solve(
         result = run.solve(forms, start)
         for wanted, extend in ((margins, _with_margins), (certificate, _with_certificate)):
             if wanted:
-                with suppress(GivenUp):
+                with suppress(CallAbandoned):
                     result = run.attempt(REPORTING, extend, result, graph, run.deadline, threads)
         return result
 

@@ -16,7 +16,7 @@ from mapmrf.engines.admm.rounds import rounds_of, work_of
 from mapmrf.engines.admm.structs import BATCH, BatchRow, FactorKind
 from mapmrf.model.problem import Problem
 from mapmrf.run import calls as supervision
-from mapmrf.run.calls import GivenUp, Supervisor
+from mapmrf.run.calls import CallAbandoned, Supervisor
 
 ROW = BatchRow(
     kind=FactorKind.DENSE, n=50, begin=0, end=50, arity=3, q_at=0, q_width=9, factor_at=0, edge_at=0, slot_at=0,
@@ -58,10 +58,10 @@ def test_an_iteration_that_nobody_waits_for_ends_between_two_rounds(monkeypatch:
         assert gave_up.wait(60)
         try:
             engine.run(1)
-        except GivenUp:
+        except CallAbandoned:
             done.append("given up")
 
-    with pytest.raises(GivenUp):
+    with pytest.raises(CallAbandoned):
         Supervisor().call(lambda: 0.0, work)
     gave_up.set()
     supervision.wait_for_all()

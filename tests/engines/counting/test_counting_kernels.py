@@ -10,10 +10,10 @@ import pytest
 from scipy.optimize import LinearConstraint, linprog, minimize
 
 from mapmrf.arrays import Floats
-from mapmrf.engines.counting.marginal_kernels import GroupScores, best_value, max_marginals
-from mapmrf.engines.counting.model import CountingFactors, CountingKind
-from mapmrf.engines.counting.price_kernels import find_prices
-from mapmrf.engines.counting.projection_kernels import project, threshold
+from mapmrf.engines.constraint_factors.marginal_kernels import GroupScores, best_value, max_marginals
+from mapmrf.engines.constraint_factors.model import CountingFactors, CountingKind
+from mapmrf.engines.constraint_factors.price_kernels import find_prices
+from mapmrf.engines.constraint_factors.projection_kernels import project, threshold
 
 KINDS = ("exactly", "at_most", "at_least", "between", "parity", "fan", "cost", "knapsack", "signed")
 SOFT = ("at_most", "at_least", "parity", "fan", "cost", "signed")

@@ -10,9 +10,9 @@ import pytest
 
 from constrained_recipes import KINDS, ConstrainedRecipe, random_constraint
 from mapmrf import FactorGraph, constraints
-from mapmrf.engines.counting.marginal_kernels import GroupScores, best_value
-from mapmrf.engines.counting.model import CountingModel
-from mapmrf.engines.counting.rounding import LegalRounding
+from mapmrf.engines.constraint_factors.marginal_kernels import GroupScores, best_value
+from mapmrf.engines.constraint_factors.model import CountingModel
+from mapmrf.engines.constraint_factors.rounding import LegalRounding
 from strategies import random_recipe
 
 NONE = np.zeros(0, dtype=np.int64)

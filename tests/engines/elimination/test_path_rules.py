@@ -12,22 +12,27 @@ import mapmrf
 from constrained_recipes import KINDS, ConstrainedRecipe, random_constrained, random_constraint
 from mapmrf import FactorGraph, constraints
 from mapmrf.engines.elimination.and_or import AndOrSearch
+from mapmrf.engines.elimination.constraint_prices import (
+    ConstraintPrices,
+    assignment_prices,
+    tree_with_paths,
+    with_cliques,
+)
 from mapmrf.engines.elimination.elimination import Functions
 from mapmrf.engines.elimination.mini_buckets import CostShifting, MiniBuckets, find_partition
 from mapmrf.engines.elimination.orders import PrimalGraph, find_order
-from mapmrf.engines.elimination.path_rules import RuleForms
-from mapmrf.engines.elimination.rule_prices import RulePrices, assignment_prices, tree_with_paths, with_cliques
+from mapmrf.engines.elimination.path_constraints import ConstraintForms
 from mapmrf.model.problem import Problem
 from strategies import random_recipe
 
 
-def tree_of(problem: Problem, rules: RuleForms):
+def tree_of(problem: Problem, rules: ConstraintForms):
     graph = PrimalGraph.of(problem)
     order = find_order(with_cliques(graph, rules.scopes), problem.graph.card)
     return tree_with_paths(graph, problem.graph.card, order, rules.scopes)
 
 
-def search_of(problem: Problem, rules: RuleForms, shifting: CostShifting | None = None) -> AndOrSearch:
+def search_of(problem: Problem, rules: ConstraintForms, shifting: CostShifting | None = None) -> AndOrSearch:
     """A search with messages of one variable."""
     tree = tree_of(problem, rules)
     given = Functions.of_model(problem, tree)
@@ -62,11 +67,11 @@ def test_the_search_finds_the_optimum(kind: str, soft: bool, priced: bool) -> No
         recipe = stated(kind, soft, seed)
         graph, optimum = recipe.graph(), recipe.optimum()
         problem = Problem.compile(graph)
-        rules, shifting = RuleForms.of(problem), CostShifting(problem, np.arange(graph.n_vars))
+        rules, shifting = ConstraintForms.of(problem), CostShifting(problem, np.arange(graph.n_vars))
         if rules.root == -math.inf:
             assert optimum == -math.inf
             continue
-        prices = RulePrices(rules, shifting)
+        prices = ConstraintPrices(rules, shifting)
         for _ in range(3 if priced else 0):
             list(shifting.sweep())
             prices.update()
@@ -78,7 +83,7 @@ def test_the_search_finds_the_optimum(kind: str, soft: bool, priced: bool) -> No
 def test_labels_taken_back_leave_no_marks() -> None:
     for seed in range(20):
         problem = Problem.compile(random_constrained(seed, n_vars=6, n_constraints=4).graph())
-        rules = RuleForms.of(problem)
+        rules = ConstraintForms.of(problem)
         if rules.root == -math.inf:
             continue
         search = search_of(problem, rules)
@@ -95,7 +100,7 @@ def test_labels_taken_back_leave_no_marks() -> None:
 def test_variables_of_a_constraint_are_on_one_path() -> None:
     for seed in range(20):
         problem = Problem.compile(random_constrained(seed, n_vars=7, n_constraints=4).graph())
-        rules = RuleForms.of(problem)
+        rules = ConstraintForms.of(problem)
         tree = tree_of(problem, rules)
         position = np.argsort(tree.var_of)
         scopes = [*rules.scopes, *(problem.graph.scope_of(a) for a in range(problem.n_factors))]
@@ -134,7 +139,7 @@ def test_the_price_of_a_sum_gives_the_bound_of_the_relaxation(seed: int) -> None
     limit = constraints.linear(range(n), weights.tolist(), upper=float(weights.sum() // 3), lower=2.0 * (seed % 3))
     graph = graph.with_constraints([limit])
     problem = Problem.compile(graph)
-    prices = RulePrices(RuleForms.of(problem), CostShifting(problem, np.arange(n)))
+    prices = ConstraintPrices(ConstraintForms.of(problem), CostShifting(problem, np.arange(n)))
     prices.update()
     assert prices.bound() == pytest.approx(mapmrf.solve(graph, "lp").bound, abs=1e-6)
 
@@ -143,8 +148,8 @@ def test_a_label_cost_pays_for_what_its_label_gains() -> None:
     """Four variables gain 1 each by a label of price 3: the bound is 1, that of a price for each of them would be 4."""
     graph = FactorGraph.from_tables([2] * 4, [(i,) for i in range(4)], [[0.0, 1.0]] * 4)
     problem = Problem.compile(graph.with_constraints([constraints.label_cost(1, 3.0)]))
-    rules = RuleForms.of(problem)
-    prices = RulePrices(rules, CostShifting(problem, np.arange(4)))
+    rules = ConstraintForms.of(problem)
+    prices = ConstraintPrices(rules, CostShifting(problem, np.arange(4)))
     assert prices.bound() == 4.0
     prices.update()
     assert prices.bound() == pytest.approx(1.0)
@@ -162,7 +167,7 @@ def test_single_choices_decide_a_small_sudoku_without_a_search() -> None:
         [constraints.all_different(group) for group in groups]
     )
     problem = Problem.compile(graph)
-    rules = RuleForms.of(problem)
+    rules = ConstraintForms.of(problem)
     search = search_of(problem, rules)
     assert int(search._state.marks.alive[:-1].sum()) == 16
     labels = best_of(search)

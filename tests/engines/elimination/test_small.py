@@ -10,7 +10,7 @@ from hypothesis import example, given
 
 from mapmrf import FactorGraph
 from mapmrf.datasets import grid
-from mapmrf.engines.elimination.small import MAX_FUNCTIONS, eliminate_small, small_order
+from mapmrf.engines.elimination.numpy_elimination import MAX_FUNCTIONS, eliminate_small, small_order
 from mapmrf.model.checks import MOST_VARIABLES
 from strategies import Recipe, any_recipes, brute_force, with_weights
 

@@ -12,7 +12,7 @@ import mapmrf
 from mapmrf import FactorGraph, Status
 from mapmrf.engines.feasibility.clauses import Atoms
 from mapmrf.engines.feasibility.conflict_search import FEASIBLE, ConflictSearch
-from mapmrf.engines.feasibility.counting import clique_clauses, cliques, different_pairs
+from mapmrf.engines.feasibility.pigeonhole import clique_clauses, cliques, different_pairs
 from mapmrf.model.problem import Problem
 
 

@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from mapmrf import FactorGraph
 from mapmrf.engines.messages import srmp_kernels
 from mapmrf.engines.messages.neighbours import Neighbours
-from mapmrf.engines.messages.passes import SequentialPasses
-from mapmrf.engines.messages.passes_kernels import INFEASIBLE, PassSpan, PassStopping
 from mapmrf.engines.messages.smoothing import (
     JointScratch,
     Smoothing,
@@ -25,7 +23,9 @@ from mapmrf.engines.messages.smoothing import (
     soft_iterate,
 )
 from mapmrf.engines.messages.srmp import TablePasses
-from mapmrf.engines.messages.trws_pairs import SpinPasses, fits_spins
+from mapmrf.engines.messages.sweeps import SequentialPasses
+from mapmrf.engines.messages.sweeps_kernels import INFEASIBLE, PassSpan, PassStopping
+from mapmrf.engines.messages.trws_binary import SpinPasses, fits_spins
 from mapmrf.engines.messages.visit_order import VisitOrder, breadth_first
 from mapmrf.model.polytope import dual_bound
 from mapmrf.model.problem import Problem

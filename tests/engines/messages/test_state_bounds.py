@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
 from mapmrf.datasets import grid
-from mapmrf.engines.messages.passes import SequentialPasses
+from mapmrf.engines.messages.sweeps import SequentialPasses
 from mapmrf.methods.trws import TRWS
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Start

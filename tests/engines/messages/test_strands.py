@@ -11,13 +11,13 @@ import mapmrf
 from mapmrf import FactorGraph
 from mapmrf.engines.messages import passes as passes_module
 from mapmrf.engines.messages import strands
-from mapmrf.engines.messages.passes import SequentialPasses
-from mapmrf.engines.messages.passes_kernels import PassStopping
+from mapmrf.engines.messages.parallel_sweep import cut_visits, share_chunks
+from mapmrf.engines.messages.parallel_sweep_kernels import FactorTurns
 from mapmrf.engines.messages.srmp import TablePasses
-from mapmrf.engines.messages.strands import cut_visits, share_chunks
-from mapmrf.engines.messages.strands_kernels import FactorTurns
-from mapmrf.engines.messages.trws_labels import LabelPasses
-from mapmrf.engines.messages.trws_pairs import SpinPasses
+from mapmrf.engines.messages.sweeps import SequentialPasses
+from mapmrf.engines.messages.sweeps_kernels import PassStopping
+from mapmrf.engines.messages.trws_binary import SpinPasses
+from mapmrf.engines.messages.trws_pairwise import LabelPasses
 from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.model.problem import Problem
 

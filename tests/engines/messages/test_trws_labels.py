@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import FactorGraph
 from mapmrf.engines.messages import trws_labels
-from mapmrf.engines.messages.passes import SequentialPasses
-from mapmrf.engines.messages.passes_kernels import INFEASIBLE, PassStopping
 from mapmrf.engines.messages.srmp import TablePasses
-from mapmrf.engines.messages.trws_labels import LabelPasses, fits_pairs
-from mapmrf.engines.messages.trws_pairs import SpinPasses, fits_spins
+from mapmrf.engines.messages.sweeps import SequentialPasses
+from mapmrf.engines.messages.sweeps_kernels import INFEASIBLE, PassStopping
+from mapmrf.engines.messages.trws_binary import SpinPasses, fits_spins
+from mapmrf.engines.messages.trws_pairwise import LabelPasses, fits_pairs
 from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.model.problem import Problem
 from strategies import brute_force
@@ -190,7 +190,7 @@ def test_no_unary_potential_and_no_table_is_copied() -> None:
 
 def test_kernels_run_as_plain_python() -> None:
     from mapmrf.engines.messages import trws_labels_kernels, trws_tables_kernels
-    from mapmrf.engines.messages.passes_kernels import PassSpan
+    from mapmrf.engines.messages.sweeps_kernels import PassSpan
 
     graph = model(3, ["potts", "linear", "quadratic", "any"], 5, 9, (5, 5), weighted=True)
     compiled, plain = engines(graph, "trees_last", LabelPasses, LabelPasses)

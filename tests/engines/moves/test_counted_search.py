@@ -10,7 +10,7 @@ import pytest
 import mapmrf
 from constrained_recipes import random_constrained
 from mapmrf import FactorGraph, constraints
-from mapmrf.engines.moves.counted_search import CountedAscent, CountedSearch
+from mapmrf.engines.moves.constrained_search import ConstrainedAscent, ConstrainedSearch
 from mapmrf.model.problem import Problem
 
 
@@ -18,7 +18,7 @@ from mapmrf.model.problem import Problem
 def test_sums_are_those_of_the_labels(seed: int) -> None:
     recipe = random_constrained(seed, n_vars=2 + seed % 4, n_constraints=4)
     graph = recipe.graph()
-    search = CountedSearch(Problem.compile(graph), graph.unary_labels, seed)
+    search = ConstrainedSearch(Problem.compile(graph), graph.unary_labels, seed)
     search.run(137)
     rules, total = search._state.rules, search._state.rules.total.copy()
     output = rules.output.copy()
@@ -32,7 +32,7 @@ def test_most_small_models_are_solved() -> None:
     for seed in range(60):
         recipe = random_constrained(seed, n_vars=1 + seed % 5, n_constraints=1 + seed % 4)
         graph, optimum = recipe.graph(), recipe.optimum()
-        search = CountedSearch(Problem.compile(graph), graph.unary_labels, seed)
+        search = ConstrainedSearch(Problem.compile(graph), graph.unary_labels, seed)
         for _ in range(5):
             search.run(200)
             search.kick()
@@ -47,7 +47,7 @@ def test_an_ascent_ends_where_no_change_helps(seed: int) -> None:
     recipe = random_constrained(seed, n_vars=2 + seed % 4, n_constraints=2, soft=1.0)
     recipe.stated = [each for each in recipe.stated if each.name != "all_different"]
     graph = recipe.graph()
-    ascent = CountedAscent(Problem.compile(graph))
+    ascent = ConstrainedAscent(Problem.compile(graph))
     ascent.restart(graph.unary_labels)
     while not ascent.at_optimum:
         ascent.run(10**6)
@@ -66,7 +66,7 @@ def test_a_tight_count_is_no_obstacle() -> None:
     gains = [[0, g] for g in (1.0, 5.0, 2.0, 4.0, 3.0, 0.5)]
     graph = FactorGraph.from_tables([2] * 6, [(i,) for i in range(6)], gains)
     graph = graph.with_constraints([constraints.exactly_k(range(6), 2)])
-    search = CountedSearch(Problem.compile(graph), graph.check_labels([1, 0, 0, 0, 0, 1]), 0)
+    search = ConstrainedSearch(Problem.compile(graph), graph.check_labels([1, 0, 0, 0, 0, 1]), 0)
     search.run(200)
     assert search.incumbent.labels.tolist() == [0, 1, 0, 1, 0, 0]
 

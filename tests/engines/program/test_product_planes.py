@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import FactorGraph
 from mapmrf.arrays import Floats
-from mapmrf.engines.program.planes import PlaneTree, ProductPlanes
+from mapmrf.engines.program.plane_rounds import PlaneTree, ProductPlanes
 from mapmrf.engines.program.primal_dual import IterationLimits, PrimalDual
 from mapmrf.engines.program.product_form import ProductForm, block_matrix, has_products
 from mapmrf.methods import cuts

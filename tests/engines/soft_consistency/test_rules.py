@@ -12,11 +12,11 @@ import mapmrf
 from constrained_recipes import KINDS, ConstrainedRecipe, random_constrained, random_constraint
 from mapmrf import FactorGraph, constraints
 from mapmrf.arrays import Ints
-from mapmrf.engines.feasibility.counting import MatchingRoom, all_matched
-from mapmrf.engines.soft_consistency.dive_kernels import collect, follow, price_rules, settle, sweep
+from mapmrf.engines.feasibility.pigeonhole import MatchingRoom, all_matched
+from mapmrf.engines.soft_consistency.constraint_kernels import constraint_cost
+from mapmrf.engines.soft_consistency.depth_first import collect, follow, price_constraints, settle, sweep
 from mapmrf.engines.soft_consistency.network import ModelNetwork
 from mapmrf.engines.soft_consistency.network_kernels import HARD, assign
-from mapmrf.engines.soft_consistency.rule_kernels import rule_cost
 from mapmrf.engines.soft_consistency.search import SoftSearch
 from mapmrf.model.problem import Problem
 from strategies import random_recipe
@@ -49,7 +49,7 @@ def cost_now(network: ModelNetwork, labels: Ints) -> int:
         total += int(net.costs[factor.table + edges.stride @ states]) - int(cell[edges.at + states].sum())
     for c in range(len(soft.rules.rules)):
         if cell[soft.rules.rules[c].at] == 0:
-            total += rule_cost(soft, c, labels)
+            total += constraint_cost(soft, c, labels)
     return total
 
 
@@ -78,7 +78,7 @@ def test_costs_stay_and_nothing_allowed_goes(kind: str, soft: bool) -> None:
         before = {tuple(labels.tolist()): cost_given(network, labels) for labels in labellings(graph)}
         for k in range(seed % 3):
             sweep(network.soft, k % 2 == 0, 0)
-            price_rules(network.soft, 0)
+            price_constraints(network.soft, 0)
         if network.soft.tally.failed == 0:
             collect(network.soft, 0)
             settle(network.soft)

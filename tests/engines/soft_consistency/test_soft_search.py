@@ -15,7 +15,7 @@ from mapmrf import FactorGraph
 from mapmrf.arrays import Ints
 from mapmrf.datasets import random_graph
 from mapmrf.engines.soft_consistency import search as search_module
-from mapmrf.engines.soft_consistency.dive_kernels import collect, settle, sweep
+from mapmrf.engines.soft_consistency.depth_first import collect, settle, sweep
 from mapmrf.engines.soft_consistency.network import ModelNetwork
 from mapmrf.engines.soft_consistency.search import OpenNodes, SoftSearch
 from mapmrf.model.problem import Problem

@@ -14,10 +14,10 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets
 from mapmrf.certificates.certificate import CaseTree, Certificate
-from mapmrf.certificates.checking import MOST_ENTRIES, QUICK
+from mapmrf.certificates.check import MOST_ENTRIES, QUICK
+from mapmrf.certificates.exact_model import WholeModel
 from mapmrf.certificates.make.node_messages import NodePasses, graph_places, with_cycles
 from mapmrf.certificates.make.orders import greedy_order
-from mapmrf.certificates.reduced import WholeModel
 from mapmrf.engines.reduction.dropping import StateDrops
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem

@@ -9,8 +9,8 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
 from mapmrf.certificates.certificate import Cycles
-from mapmrf.engines.messages.passes_kernels import LIMIT, PassFigures, PassStopping
 from mapmrf.engines.messages.srmp import TablePasses
+from mapmrf.engines.messages.sweeps_kernels import LIMIT, PassFigures, PassStopping
 from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem

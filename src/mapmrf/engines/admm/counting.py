@@ -10,8 +10,8 @@ from mapmrf.engines.admm.counting_kernels import CountingState, CountingSums, It
 from mapmrf.engines.admm.layout import Layout
 from mapmrf.engines.admm.penalty import Penalty
 from mapmrf.engines.admm.structs import Iterates, SphereState
-from mapmrf.engines.counting.model import CountingModel
-from mapmrf.engines.counting.rounding import LegalRounding
+from mapmrf.engines.constraint_factors.model import CountingModel
+from mapmrf.engines.constraint_factors.rounding import LegalRounding
 
 NO_COUNTS = CountingSums(0.0, 0.0, 0.0, 0.0, 0.0)
 """The sums over no factors."""
@@ -37,11 +37,11 @@ class CountingSteps:
 
     def update_mu_v(self, sphere: SphereState) -> None:
         """Take the variable step of the whole model."""
-        kernels.update_counted_variables(self.penalty, sphere, self.layout.variables, self.links, self.iterates)
+        kernels.update_constrained_variables(self.penalty, sphere, self.layout.variables, self.links, self.iterates)
 
     def sphere_norms(self, sphere: SphereState) -> None:
         """Compute squared norms of the first projection's points."""
-        kernels.counted_norms(self.penalty, sphere, self.layout.variables, self.links, self.iterates)
+        kernels.constrained_norms(self.penalty, sphere, self.layout.variables, self.links, self.iterates)
 
     def multipliers(self, lam: Floats) -> None:
         """Write the multipliers of all items."""

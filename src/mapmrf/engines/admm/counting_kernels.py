@@ -13,9 +13,9 @@ from mapmrf.compilation.jit import bare
 from mapmrf.engines.admm.penalty import Penalty, SphereKind, next_rho, target_weight
 from mapmrf.engines.admm.structs import Iterates, SphereState, VariableArrays
 from mapmrf.engines.admm.variable_steps import centres, distance2
-from mapmrf.engines.counting.marginal_kernels import GroupScores, best_value
-from mapmrf.engines.counting.model import CountingFactors
-from mapmrf.engines.counting.projection_kernels import project
+from mapmrf.engines.constraint_factors.marginal_kernels import GroupScores, best_value
+from mapmrf.engines.constraint_factors.model import CountingFactors
+from mapmrf.engines.constraint_factors.projection_kernels import project
 from mapmrf.model.graph import ROUND_OFF
 
 
@@ -93,7 +93,7 @@ def update_counting(
 
 
 @bare
-def update_counted_variables(
+def update_constrained_variables(
     penalty: Penalty, sphere: SphereState, variables: VariableArrays, links: ItemLinks, iterates: Iterates
 ) -> None:
     """Update mu_i and lam_i of all variables, as `update_variables`; items count like edges."""
@@ -169,7 +169,7 @@ def _pull_of_items(w: int, rho: float, links: ItemLinks, q: Floats) -> tuple[flo
 
 
 @bare
-def counted_norms(
+def constrained_norms(
     penalty: Penalty, sphere: SphereState, variables: VariableArrays, links: ItemLinks, iterates: Iterates
 ) -> None:
     """Squared norms of the first projection's points, per chunk."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from mapmrf.arrays import Floats, offsets
-from mapmrf.engines.counting.model import CountingModel
+from mapmrf.engines.constraint_factors.model import CountingModel
 from mapmrf.model.problem import Problem
 
 NO_VARIABLES = np.zeros(0, dtype=np.int64)

@@ -23,7 +23,7 @@ from mapmrf.engines.admm.structs import (
     VariableArrays,
 )
 from mapmrf.engines.admm.variable_steps import by_variable
-from mapmrf.engines.counting.model import CountingModel
+from mapmrf.engines.constraint_factors.model import CountingModel
 from mapmrf.model.problem import Batch, Problem
 from mapmrf.model.structured_pairs import PairForms, find_forms
 

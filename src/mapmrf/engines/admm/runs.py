@@ -41,7 +41,7 @@ class Runs(NamedTuple):
 class Tiles(NamedTuple):
     """Tiles of `size` variables; those of tile t are ``piece_ptr[t]:piece_ptr[t + 1]``, likewise for parts.
 
-    n_vars, n_counted
+    n_vars, n_constrained
         The variables that have tiles, and the number of factors that are measured, which come first. All of them,
         except in a part of a larger model, which has copies of others.
     piece
@@ -52,7 +52,7 @@ class Tiles(NamedTuple):
 
     size: int
     n_vars: int
-    n_counted: int
+    n_constrained: int
     piece_ptr: Ints
     piece: Ints
     part_ptr: Ints
@@ -106,7 +106,7 @@ def break_runs(runs: RunArrays, scope: Ints, cuts: tuple[int, ...]) -> RunArrays
     return RunArrays(begin, first, second)
 
 
-def cut_tiles(runs: RunArrays, n_vars: int, size: int, n_counted: int | None = None) -> Tiles:
+def cut_tiles(runs: RunArrays, n_vars: int, size: int, n_constrained: int | None = None) -> Tiles:
     """Divide runs into pieces and parts by tiles of `size` variables; variables from `n_vars` on have none."""
     n_tiles = -(-n_vars // size)
     count = np.zeros((2, n_tiles), dtype=np.int64)
@@ -115,7 +115,7 @@ def cut_tiles(runs: RunArrays, n_vars: int, size: int, n_counted: int | None = N
     tiles = Tiles(
         size,
         n_vars,
-        int(runs.begin[-1]) if n_counted is None else n_counted,
+        int(runs.begin[-1]) if n_constrained is None else n_constrained,
         piece_ptr,
         np.zeros((int(piece_ptr[-1]), 4), dtype=np.int64),
         part_ptr,

@@ -28,7 +28,7 @@ def measure_tiles(
         sums = np.zeros(N_TERMS)
         for number in range(tiles.piece_ptr[tile], tiles.piece_ptr[tile + 1]):
             at, v1, v2, n = tiles.piece[number]
-            if at >= tiles.n_counted:
+            if at >= tiles.n_constrained:
                 continue
             for skip in range(0, n, BLOCK):
                 count = min(BLOCK, n - skip)

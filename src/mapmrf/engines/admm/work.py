@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mapmrf.compilation.jit import settled
+from mapmrf.compilation.jit import predispatched
 from mapmrf.engines.admm.structs import BATCH, Batches, BatchRow, FactorKind, Scratch
 from mapmrf.run.workers import Workers
 
@@ -26,7 +26,7 @@ class KernelCalls:
     def __init__(self, kernel: Callable[..., None], arguments: list[tuple[Any, ...]]) -> None:
         self.kernel = kernel
         self.arguments = arguments
-        self._call = settled(kernel)
+        self._call = predispatched(kernel)
 
     def run(self, workers: Workers) -> None:
         """Make all calls, distributed over the threads."""

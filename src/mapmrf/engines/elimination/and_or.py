@@ -12,11 +12,11 @@ from mapmrf.arrays import Bools, Floats, Ints, offsets
 from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.elimination.elimination import Buckets, BucketTree, FunctionTables, label_type, row_major
 from mapmrf.engines.elimination.mini_buckets import MiniBuckets, best_state
-from mapmrf.engines.elimination.path_rules import (
+from mapmrf.engines.elimination.path_constraints import (
+    ConstraintForm,
+    ConstraintForms,
+    PathConstraints,
     PathMarks,
-    PathRules,
-    RuleForm,
-    RuleForms,
     add_worths,
     drop_label,
     lay_out_paths,
@@ -40,7 +40,7 @@ class AndOrSearch:
     are cached by the labels of their context, with their labels; failed ones with the bound that the failure proves.
     """
 
-    def __init__(self, buckets: MiniBuckets, cache_bytes: float, rules: RuleForms | None = None) -> None:
+    def __init__(self, buckets: MiniBuckets, cache_bytes: float, rules: ConstraintForms | None = None) -> None:
         self.buckets, self.tree, self.n = buckets, buckets.tree, buckets.tree.n
         forms = [] if rules is None else rules.forms
         self._space = _search_space(buckets, forms)
@@ -104,7 +104,7 @@ class AndOrSearch:
         return labels
 
 
-def _search_space(buckets: MiniBuckets, forms: Sequence[RuleForm]) -> SearchSpace:
+def _search_space(buckets: MiniBuckets, forms: Sequence[ConstraintForm]) -> SearchSpace:
     """Add a node above all roots, whose bucket holds the constants, to the tree, and find the paths of messages."""
     tree, n, partition = buckets.tree, buckets.tree.n, buckets.partition
     parent = np.append(np.where(tree.parent >= 0, tree.parent, n), -1)
@@ -154,7 +154,7 @@ def _search_state(space: SearchSpace, possible: Bools | None) -> SearchState:
     )
 
 
-def _crossed(tree: BucketTree, rules: PathRules) -> Bools:
+def _crossed(tree: BucketTree, rules: PathConstraints) -> Bools:
     """Return the positions with variables of a rule both above and within their subtree."""
     top = np.arange(tree.n)
     for c in range(len(rules.rules)):
@@ -273,7 +273,7 @@ class SearchSpace(NamedTuple):
     fns: FunctionTables
     buckets: Buckets
     paths: MessagePaths
-    rules: PathRules
+    rules: PathConstraints
 
 
 class SearchState(NamedTuple):

@@ -31,7 +31,7 @@ from mapmrf.engines.feasibility.clauses import (
     variable_clauses,
     watch,
 )
-from mapmrf.engines.feasibility.counting import Groups, clique_clauses, interchangeable, is_overfull, renamed_away
+from mapmrf.engines.feasibility.pigeonhole import Groups, clique_clauses, interchangeable, is_overfull, renamed_away
 from mapmrf.model.problem import Problem
 
 ROOM = 1 << 16

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, segment_argmax, segment_max, short
-from mapmrf.compilation.jit import settled
+from mapmrf.compilation.jit import predispatched
 from mapmrf.engines.messages.max_product_kernels import (
     Beliefs,
     BeliefScratch,
@@ -268,8 +268,8 @@ class TableMessages:
             )
             for _ in range(self.threads.workers.n)
         ]
-        self._pass_messages, self._decode_in_order = settled(pass_messages), settled(decode_in_order)
-        self._value_of_tables, self._bound_of_tables = settled(value_of_tables), settled(bound_of_tables)
+        self._pass_messages, self._decode_in_order = predispatched(pass_messages), predispatched(decode_in_order)
+        self._value_of_tables, self._bound_of_tables = predispatched(value_of_tables), predispatched(bound_of_tables)
 
     def iterate(self, schedule: MessageSchedule, begin: int, end: int) -> tuple[int, float]:
         """Run the kernel of either schedule."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, get_args
 
 from mapmrf.arrays import Ints
-from mapmrf.engines.messages.counted_dual import CountedMessages
+from mapmrf.engines.messages.constrained_dual import ConstrainedMessages
 from mapmrf.engines.messages.max_product import ForestWeights, Messages, Tour, make_messages, potential_scale
 from mapmrf.engines.messages.max_product_kernels import MessageSchedule
 from mapmrf.model.problem import Problem
@@ -61,7 +61,7 @@ class MessagePassing(Method):
         tol = self.tol * potential_scale(problem.graph)
         return MessageRun(
             problem,
-            (CountedMessages if constrained else make_messages)(problem, tour, weights),
+            (ConstrainedMessages if constrained else make_messages)(problem, tour, weights),
             TWO_SWEEPS if forest else MessageSchedule(self.schedule == "parallel", self.damping, tol),
             in_order=forest or self.decode == "sequential",
             bounded=forest or self.gives_bound,

@@ -13,7 +13,7 @@ import numpy as np
 
 from mapmrf.arrays import Ints, offsets, ranges, short
 from mapmrf.compilation.jit import bare
-from mapmrf.engines.messages.climbing import ClimbingIncumbent
+from mapmrf.engines.messages.ascending_incumbent import ClimbingIncumbent
 from mapmrf.engines.messages.mplp_kernels import (
     FactorChunk,
     PassOrder,

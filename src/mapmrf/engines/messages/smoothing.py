@@ -9,7 +9,6 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, segment_argmax
 from mapmrf.compilation.jit import bare, compiled, inlined
-from mapmrf.engines.messages.passes_kernels import PassStopping
 from mapmrf.engines.messages.srmp import TablePasses
 from mapmrf.engines.messages.srmp_kernels import (
     FIRST,
@@ -23,6 +22,7 @@ from mapmrf.engines.messages.srmp_kernels import (
     settle,
     spread,
 )
+from mapmrf.engines.messages.sweeps_kernels import PassStopping
 from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.polytope import FactorMarginals

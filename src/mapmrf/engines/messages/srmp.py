@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapmrf.arrays import Floats, frozen, offsets
-from mapmrf.engines.messages.passes import SequentialPasses
-from mapmrf.engines.messages.passes_kernels import PassFigures, PassSpan, PassStopping
+from mapmrf.engines.messages.parallel_sweep import Crew
 from mapmrf.engines.messages.srmp_kernels import (
     LINK_FIELDS,
     VISIT_FIELDS,
@@ -17,7 +16,8 @@ from mapmrf.engines.messages.srmp_kernels import (
     help_srmp,
     iterate,
 )
-from mapmrf.engines.messages.strands import Crew
+from mapmrf.engines.messages.sweeps import SequentialPasses
+from mapmrf.engines.messages.sweeps_kernels import PassFigures, PassSpan, PassStopping
 from mapmrf.engines.messages.visit_order import VisitOrder, edge_roles
 from mapmrf.engines.reduction.simplify import dual_bounds
 from mapmrf.model.problem import Batch, Problem

@@ -15,8 +15,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.jit import bare, compiled, inlined
-from mapmrf.engines.messages.passes_kernels import LIMIT, PassFigures, PassSpan, PassStopping, end_pass
-from mapmrf.engines.messages.strands_kernels import (
+from mapmrf.engines.messages.parallel_sweep_kernels import (
     Board,
     Shares,
     begin_pass,
@@ -24,6 +23,7 @@ from mapmrf.engines.messages.strands_kernels import (
     next_chunk,
     report_chunk,
 )
+from mapmrf.engines.messages.sweeps_kernels import LIMIT, PassFigures, PassSpan, PassStopping, end_pass
 from mapmrf.kernels.max_marginals import weight_of
 
 Records = Any

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets, short
-from mapmrf.compilation.jit import compiled, inlined, settled
+from mapmrf.compilation.jit import compiled, inlined, predispatched
 from mapmrf.engines.moves.flip_state import FlipState, floor_of, new_flip_state, set_labels, set_state, sum_row
 from mapmrf.engines.moves.move_model import UNIT, Bits, draw, seeded
 from mapmrf.model.problem import Problem
@@ -73,7 +73,7 @@ class StateSweeps:
         self._random = seeded(seed)
         self._state = new_flip_state(problem, 1)
         self._weight = np.zeros(int(problem.graph.card.max(initial=1)))
-        self._sweep = settled(sweep_states)
+        self._sweep = predispatched(sweep_states)
         self.work = max(1, problem.n_states + problem.n_edge_states)
 
     def labels(self) -> Ints:

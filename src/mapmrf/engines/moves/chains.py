@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.compilation.jit import compiled, inlined, settled
+from mapmrf.compilation.jit import compiled, inlined, predispatched
 from mapmrf.compilation.records import blank
 from mapmrf.engines.moves.flip_state import (
     HINT,
@@ -47,7 +47,7 @@ class ChainSearch:
         self.random = np.random.default_rng(seed)
         self.visits = 0
         self.at_rest = True
-        self._follow_chains, self._refresh = settled(follow_chains), settled(refresh)
+        self._follow_chains, self._refresh = predispatched(follow_chains), predispatched(refresh)
 
     def restart(self, labels: Ints) -> None:
         """Restart from a labelling."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
-from mapmrf.compilation.jit import compiled, inlined, settled
+from mapmrf.compilation.jit import compiled, inlined, predispatched
 from mapmrf.compilation.records import blank
 from mapmrf.engines.moves.flip_state import (
     HINT,
@@ -49,7 +49,7 @@ class FlipSearch:
         self.sets = new_set_search(problem.n_vars, self.depth)
         self.visits = 0
         self.at_rest = True
-        self._flip_sets, self._refresh = settled(flip_sets), settled(refresh)
+        self._flip_sets, self._refresh = predispatched(flip_sets), predispatched(refresh)
 
     def restart(self, labels: Ints) -> None:
         """Restart from a labelling."""

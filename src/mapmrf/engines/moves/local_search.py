@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
-from mapmrf.compilation.jit import compiled, inlined, settled
+from mapmrf.compilation.jit import compiled, inlined, predispatched
 from mapmrf.compilation.records import blank
 from mapmrf.engines.moves.move_model import Bits, MoveModel, draw, lay_out, seeded, table_places
 from mapmrf.kernels.max_marginals import weight_of
@@ -261,7 +261,7 @@ class Ascent:
         stretch = 1 + math.isqrt(problem.n_vars)
         marked, marks_in = np.zeros(problem.n_vars, dtype=bool), np.zeros(stretch, dtype=np.int64)
         self._marks = Round(marked, marks_in, stretch, blank(RoundCursor))
-        self._ascend = settled(ascend)
+        self._ascend = predispatched(ascend)
 
     @property
     def labels(self) -> Ints:

@@ -10,7 +10,7 @@ from typing import ClassVar
 from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.program.compact import Compact
 from mapmrf.engines.program.odd_cycle_separation import OddCycleSeparation
-from mapmrf.engines.program.planes import QUIET, SLACK, Planes, SeparationEffort
+from mapmrf.engines.program.plane_rounds import QUIET, SLACK, Planes, SeparationEffort
 from mapmrf.engines.program.program import Program
 from mapmrf.engines.program.spin_form import SpinForm
 

@@ -9,6 +9,7 @@ import numpy as np
 from mapmrf.arrays import Bools, Floats, Ints, segment_max
 from mapmrf.compilation.records import blank, blanks
 from mapmrf.engines.program.toulbar2_process import WholeCosts
+from mapmrf.engines.soft_consistency.constraints import lay_out_constraints
 from mapmrf.engines.soft_consistency.network_kernels import (
     HARD,
     ConsistencyTally,
@@ -23,7 +24,6 @@ from mapmrf.engines.soft_consistency.network_kernels import (
     TrailRecord,
     VariableRecord,
 )
-from mapmrf.engines.soft_consistency.rules import lay_out_rules
 from mapmrf.model.problem import Problem
 
 LEAST_UNIT = 1 << 10
@@ -55,8 +55,8 @@ class ModelNetwork:
     def of(cls, problem: Problem) -> ModelNetwork:
         """Build the network before any propagation, with all states."""
         costs = WholeCosts.of(problem)
-        laid_out = lay_out_rules(problem, costs, problem.n_vars + 1 + problem.n_states + problem.n_edge_states)
-        net = _network(problem, costs, laid_out.rule_ptr)
+        laid_out = lay_out_constraints(problem, costs, problem.n_vars + 1 + problem.n_states + problem.n_edge_states)
+        net = _network(problem, costs, laid_out.constraint_ptr)
         now = _state(problem, costs, laid_out.n_cells)
         todo = _pending(problem)
         tally = blank(ConsistencyTally)
@@ -108,13 +108,13 @@ def _largest(costs: Floats, ptr: Ints) -> Floats:
     return segment_max(np.where(np.isfinite(costs), costs, 0.0), ptr)
 
 
-def _network(problem: Problem, costs: WholeCosts, rule_ptr: Ints) -> CostNetwork:
+def _network(problem: Problem, costs: WholeCosts, constraint_ptr: Ints) -> CostNetwork:
     n, graph = problem.n_vars, problem.graph
     variables = blanks(VariableRecord, n)
     variables.at, variables.card = graph.var_ptr[:-1] + (n + 1), graph.card
     variables.first, variables.end = problem.nbr_ptr[:-1], problem.nbr_ptr[1:]
-    variables.first_rule, variables.end_rule = rule_ptr[:-1], rule_ptr[1:]
-    variables.burden = 1.0 + problem.degree + np.diff(rule_ptr)
+    variables.first_constraint, variables.end_constraint = constraint_ptr[:-1], constraint_ptr[1:]
+    variables.burden = 1.0 + problem.degree + np.diff(constraint_ptr)
     edges = blanks(EdgeRecord, problem.n_edges)
     edges.variable, edges.factor, edges.stride = problem.scope, problem.edge_factor, problem.edge_stride
     edges.at = problem.edge_ptr[:-1] + (n + 1 + problem.n_states)
@@ -124,9 +124,9 @@ def _network(problem: Problem, costs: WholeCosts, rule_ptr: Ints) -> CostNetwork
     return CostNetwork(variables, edges, factors, problem.nbr.astype(np.int64), _whole(costs.tables))
 
 
-def _state(problem: Problem, costs: WholeCosts, n_rule_cells: int) -> NetworkState:
+def _state(problem: Problem, costs: WholeCosts, n_constraint_cells: int) -> NetworkState:
     n, n_states, n_edge_states = problem.n_vars, problem.n_states, problem.n_edge_states
-    n_cells, begin = n + 1 + n_states + n_edge_states + n_rule_cells, n + 1
+    n_cells, begin = n + 1 + n_states + n_edge_states + n_constraint_cells, n + 1
     end = begin + n_states
     cell, domain = np.zeros(n_cells, dtype=np.int64), np.zeros(n_cells, dtype=np.int64)
     card = problem.graph.card

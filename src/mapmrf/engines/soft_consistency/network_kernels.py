@@ -16,7 +16,7 @@ from typing import NamedTuple
 from mapmrf.arrays import Ints
 from mapmrf.compilation.jit import bare, inlined
 from mapmrf.compilation.records import Records
-from mapmrf.engines.soft_consistency.rule_structs import STALE, WAITING, RuleNetwork
+from mapmrf.engines.soft_consistency.constraint_structs import STALE, WAITING, ConstraintNetwork
 
 HARD = 1 << 60
 """Cost of a forbidden configuration; it stays above `FORBIDDEN` whatever is shifted."""
@@ -38,8 +38,8 @@ class VariableRecord:
         Where the costs of its states start in `cell`, and its number of states.
     first, end
         Its edges are ``nbr[first:end]``.
-    first_rule, end_rule
-        Its rules are ``of_variable[first_rule:end_rule]``.
+    first_constraint, end_constraint
+        Its rules are ``of_variable[first_constraint:end_constraint]``.
     favourite
         The state expected to be the best.
     reasons
@@ -54,8 +54,8 @@ class VariableRecord:
     card: int
     first: int
     end: int
-    first_rule: int
-    end_rule: int
+    first_constraint: int
+    end_constraint: int
     favourite: int
     reasons: int
     seen: int
@@ -233,7 +233,7 @@ class SoftNetwork(NamedTuple):
     """A network with its rules, state, pending work, and scalars."""
 
     net: CostNetwork
-    rules: RuleNetwork
+    rules: ConstraintNetwork
     now: NetworkState
     todo: PendingWork
     tally: ConsistencyTally
@@ -315,10 +315,10 @@ def wait_unsettled(soft: SoftNetwork, i: int) -> None:
 
 
 @bare
-def wait_rules(soft: SoftNetwork, i: int, reason: int) -> None:
+def wait_constraints(soft: SoftNetwork, i: int, reason: int) -> None:
     """Queue the rules of a variable."""
     net, rules, tally = soft.net, soft.rules, soft.tally
-    for h in range(net.variables[i].first_rule, net.variables[i].end_rule):
+    for h in range(net.variables[i].first_constraint, net.variables[i].end_constraint):
         c = rules.of_variable[h]
         if rules.rules[c].reasons & reason == 0:
             rules.rules[c].reasons |= reason
@@ -331,7 +331,7 @@ def wait_rules(soft: SoftNetwork, i: int, reason: int) -> None:
 
 
 @bare
-def next_rule(soft: SoftNetwork, reason: int) -> int:
+def next_constraint(soft: SoftNetwork, reason: int) -> int:
     """Remove a queued rule from its stack."""
     rules, tally = soft.rules, soft.tally
     if reason == WAITING:
@@ -444,6 +444,6 @@ def forget_pending(soft: SoftNetwork) -> None:
         net.variables[todo.queue[k].unsettled].reasons = 0
     tally.n_removed = tally.n_raised = tally.n_changed = tally.n_unsettled = 0
     while tally.n_waiting > 0:
-        next_rule(soft, WAITING)
+        next_constraint(soft, WAITING)
     while tally.n_stale > 0:
-        next_rule(soft, STALE)
+        next_constraint(soft, STALE)

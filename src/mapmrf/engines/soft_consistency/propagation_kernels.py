@@ -9,24 +9,24 @@ full supports in all of its factors. A state whose cost reaches the upper bound 
 from __future__ import annotations
 
 from mapmrf.compilation.jit import bare, inlined
+from mapmrf.engines.soft_consistency.constraint_kernels import apply_constraint, price_constraint
+from mapmrf.engines.soft_consistency.constraint_structs import STALE, WAITING
 from mapmrf.engines.soft_consistency.network_kernels import (
     CHANGED,
     FORBIDDEN,
     REMOVED,
     UNSETTLED,
     SoftNetwork,
+    next_constraint,
     next_raised,
-    next_rule,
     raise_bound,
     raise_state,
     remove,
     wait_changed,
-    wait_rules,
+    wait_constraints,
     wait_unsettled,
     write,
 )
-from mapmrf.engines.soft_consistency.rule_kernels import apply_rule, price_rule
-from mapmrf.engines.soft_consistency.rule_structs import STALE, WAITING
 
 
 @bare
@@ -37,7 +37,7 @@ def propagate(soft: SoftNetwork) -> None:
         if tally.n_removed > 0:
             _spread_removal(soft)
         elif tally.n_waiting > 0:
-            apply_rule(soft, next_rule(soft, WAITING))
+            apply_constraint(soft, next_constraint(soft, WAITING))
         elif tally.n_raised > 0:
             _spread_costs(soft, next_raised(soft))
         elif tally.n_changed > 0:
@@ -45,7 +45,7 @@ def propagate(soft: SoftNetwork) -> None:
         elif tally.n_unsettled > 0:
             _settle(soft)
         elif tally.n_stale > 0:
-            price_rule(soft, next_rule(soft, STALE))
+            price_constraint(soft, next_constraint(soft, STALE))
         elif now.cell[tally.n_vars] != tally.pruned_at:
             prune(soft)
         else:
@@ -102,7 +102,7 @@ def _spread_removal(soft: SoftNetwork) -> None:
     i = todo.queue[tally.n_removed].removed
     net.variables[i].reasons &= ~REMOVED
     raise_bound(soft, i)
-    wait_rules(soft, i, WAITING)
+    wait_constraints(soft, i, WAITING)
     for h in range(net.variables[i].first, net.variables[i].end):
         e = net.nbr[h]
         a = net.edges[e].factor
@@ -148,7 +148,7 @@ def _ask_neighbours(soft: SoftNetwork) -> None:
     tally.n_changed -= 1
     i = todo.queue[tally.n_changed].changed
     net.variables[i].reasons &= ~CHANGED
-    wait_rules(soft, i, STALE)
+    wait_constraints(soft, i, STALE)
     begin = net.variables[i].at
     for h in range(net.variables[i].first, net.variables[i].end):
         e = net.nbr[h]

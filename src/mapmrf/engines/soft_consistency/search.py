@@ -11,7 +11,7 @@ import numpy as np
 
 from mapmrf.arrays import Ints
 from mapmrf.compilation.records import blank
-from mapmrf.engines.soft_consistency.dive_kernels import (
+from mapmrf.engines.soft_consistency.depth_first import (
     FULL,
     LIMITED,
     PAUSED,
@@ -22,7 +22,7 @@ from mapmrf.engines.soft_consistency.dive_kernels import (
     collect,
     dive,
     follow,
-    price_rules,
+    price_constraints,
     settle,
     sweep,
 )
@@ -155,12 +155,12 @@ class SoftSearch:
                     yield
                     self._allow()
                     place = sweep(soft, forward, place)
-            place = price_rules(soft, 0)
+            place = price_constraints(soft, 0)
             while place > 0:
                 self._keep()
                 yield
                 self._allow()
-                place = price_rules(soft, place)
+                place = price_constraints(soft, place)
             self._keep()
 
     @property

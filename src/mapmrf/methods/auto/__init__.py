@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from mapmrf.arrays import Ints
-from mapmrf.engines.elimination.small import eliminate_small, small_order
+from mapmrf.engines.elimination.numpy_elimination import eliminate_small, small_order
 from mapmrf.methods.auto.constrained import ConstrainedRun
 from mapmrf.methods.auto.feasibility import FeasibilityPhase
 from mapmrf.methods.auto.relaxation import LARGE, ExpansionTurns, RelaxationEnd

@@ -145,12 +145,12 @@ class ConstrainedRun(PhasedRun):
 
     def by_counters(self) -> Generator[Progress, None, None]:
         """Tabu search that maintains the counts of the constraints."""
-        from mapmrf.engines.moves.counted_search import SCAN, CountedSearch
+        from mapmrf.engines.moves.constrained_search import SCAN, ConstrainedSearch
 
         shared, problem = self.shared, self.problem
         if problem.n_vars == 0:
             return
-        search = CountedSearch(problem, shared.incumbent.labels, self.seed)
+        search = ConstrainedSearch(problem, shared.incumbent.labels, self.seed)
         states = max(1, problem.n_states * min(problem.n_vars, SCAN) // problem.n_vars)
         while True:
             search.incumbent.offer(shared.incumbent.labels, shared.incumbent.value)

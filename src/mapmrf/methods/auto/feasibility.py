@@ -108,7 +108,7 @@ class FeasibilityPhase:
             variable_clauses,
         )
         from mapmrf.engines.feasibility.conflict_search import ConflictSearch
-        from mapmrf.engines.feasibility.counting import clique_clauses
+        from mapmrf.engines.feasibility.pigeonhole import clique_clauses
 
         if not fits_clauses(self.problem):
             return

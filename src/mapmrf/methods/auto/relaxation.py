@@ -12,7 +12,7 @@ from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
 
 if TYPE_CHECKING:
-    from mapmrf.engines.messages.passes import SequentialPasses
+    from mapmrf.engines.messages.sweeps import SequentialPasses
 
 LARGE = 20_000
 """Number of factors from which a model is large: it gets a first labelling at once, and alpha-expansions."""

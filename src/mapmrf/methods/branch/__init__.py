@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from mapmrf.constraints.as_tables import why_too_wide
 from mapmrf.engines.reduction.simplify import Simplified, simplify
-from mapmrf.methods.branch.counted import RuledBranchRun
+from mapmrf.methods.branch.constrained import ConstrainedBranchRun
 from mapmrf.methods.branch.phases import BranchRun
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
@@ -86,5 +86,5 @@ class Branch(Phases):
     def start(self, problem: Problem, seed: int, initial: Start) -> BranchRun:
         """Simplify the model; the run starts with local search."""
         if problem.graph.constraints is not None:
-            return RuledBranchRun(self, Simplified(problem, ()), seed, initial)
+            return ConstrainedBranchRun(self, Simplified(problem, ()), seed, initial)
         return BranchRun(self, simplify(problem), seed, initial)

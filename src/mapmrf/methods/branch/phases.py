@@ -20,9 +20,9 @@ from mapmrf.engines.elimination.mini_buckets import (
     largest_partition,
 )
 from mapmrf.engines.elimination.orders import Order, PrimalGraph, fill_orders, front_orders
-from mapmrf.engines.elimination.path_rules import RuleForms
+from mapmrf.engines.elimination.path_constraints import ConstraintForms
 from mapmrf.engines.moves.blocks import BlockMoves
-from mapmrf.engines.moves.counted_search import CountedLocalSearch
+from mapmrf.engines.moves.constrained_search import ConstrainedLocalSearch
 from mapmrf.engines.moves.local_search import LocalSearch
 from mapmrf.engines.reduction.simplify import Simplified
 from mapmrf.run.incumbent import Incumbent
@@ -92,9 +92,9 @@ class BranchRun(PhasedRun):
         self.constant = self.problem.graph.constant
         self.iterations = 0
         self.details = small.counts.details()
-        self.rules: RuleForms | None = None
+        self.rules: ConstraintForms | None = None
 
-    def new_local_search(self, labels: Ints) -> LocalSearch | CountedLocalSearch:
+    def new_local_search(self, labels: Ints) -> LocalSearch | ConstrainedLocalSearch:
         """Return a local search from a labelling."""
         return LocalSearch(self.problem, labels, self.seed)
 

@@ -23,7 +23,7 @@ N_BITS = 4
 
 
 @dataclass(eq=False)
-class RuleForm:
+class ConstraintForm:
     """A constraint, independent of the order of its variables.
 
     Attributes
@@ -88,9 +88,9 @@ class RuleForm:
         return sums + paid + float(np.abs(self.state_price).sum()) + (0.0 if math.isinf(self.penalty) else self.penalty)
 
     @property
-    def record(self) -> PathRule:
+    def record(self) -> PathConstraint:
         """Return its record for the kernels."""
-        rule = blank(PathRule)
+        rule = blank(PathConstraint)
         rule.kind, rule.toggles, rule.guards = self.kind, int(self.toggles), int(self.guards)
         rule.least, rule.most, rule.penalty, rule.price = self.least, self.most, self.penalty, self.price
         rule.n_states, rule.n_links = len(self.state_price), len(self.variables)
@@ -116,7 +116,7 @@ class RuleForm:
 
 
 @dataclass(eq=False)
-class RuleForms:
+class ConstraintForms:
     """All constraints of a problem.
 
     Attributes
@@ -128,11 +128,11 @@ class RuleForms:
     """
 
     problem: Problem
-    forms: list[RuleForm]
+    forms: list[ConstraintForm]
     constant: float
 
     @classmethod
-    def of(cls, problem: Problem) -> RuleForms:
+    def of(cls, problem: Problem) -> ConstraintForms:
         """Convert the constraints of a problem."""
         found = cls(problem, [], 0.0)
         constraints = problem.graph.constraints
@@ -150,7 +150,7 @@ class RuleForms:
             if len(variables) > int(card[variables].max()):
                 self.constant -= penalty
             elif len(variables) > 1:
-                self.forms.append(RuleForm(DIFFERENT, variables, [np.zeros(r) for r in card[variables]], penalty))
+                self.forms.append(ConstraintForm(DIFFERENT, variables, [np.zeros(r) for r in card[variables]], penalty))
         elif constraints.kind[c] == ConstraintKind.LINEAR:
             listed, gains = gains_of(constraints, c, card)
             limits = float(constraints.least[c]), float(constraints.most[c])
@@ -175,18 +175,20 @@ class RuleForms:
         return self.constant + sum(form.root for form in self.forms)
 
 
-def _sum_form(variables: Ints, gains: list[Floats], limits: tuple[float, float], penalty: float) -> RuleForm:
+def _sum_form(variables: Ints, gains: list[Floats], limits: tuple[float, float], penalty: float) -> ConstraintForm:
     """Convert LINEAR to a sum, or to LOGIC if it is a cost for any of some states."""
     positive = np.concatenate(gains)
     positive = positive[positive != 0.0]
     any_violates = len(positive) == 0 or float(positive.min()) > max(0.0, limits[1])
     if limits[0] <= 0.0 <= limits[1] and any_violates and math.isfinite(penalty):
         final = np.array([0.0, -penalty, 0.0, -penalty])
-        return RuleForm(LOGIC, variables, [(gain > 0.0).astype(np.float64) for gain in gains], penalty, final=final)
-    return RuleForm(SUM, variables, gains, penalty, *limits)
+        return ConstraintForm(
+            LOGIC, variables, [(gain > 0.0).astype(np.float64) for gain in gains], penalty, final=final
+        )
+    return ConstraintForm(SUM, variables, gains, penalty, *limits)
 
 
-def _logic_form(constraints: Constraints, c: int, card: Ints) -> RuleForm:
+def _logic_form(constraints: Constraints, c: int, card: Ints) -> ConstraintForm:
     """Convert XOR and OR: the bits are the parity, or 'an input is 1', and 'the output is 1'."""
     mine, parity = constraints.span(c), constraints.kind[c] == ConstraintKind.XOR
     effects: dict[int, Ints] = {}
@@ -197,10 +199,12 @@ def _logic_form(constraints: Constraints, c: int, card: Ints) -> RuleForm:
     final = np.full(N_BITS, -float(constraints.penalty[c]))
     final[good] = 0.0
     gains = [effect.astype(np.float64) for effect in effects.values()]
-    return RuleForm(LOGIC, np.array(list(effects)), gains, float(constraints.penalty[c]), final=final, toggles=parity)
+    return ConstraintForm(
+        LOGIC, np.array(list(effects)), gains, float(constraints.penalty[c]), final=final, toggles=parity
+    )
 
 
-def lay_out_paths(tree: BucketTree, forms: Sequence[RuleForm]) -> PathRules:
+def lay_out_paths(tree: BucketTree, forms: Sequence[ConstraintForm]) -> PathConstraints:
     """Lay out the rules along a tree that has the variables of each of them on one path."""
     builder = _PathBuilder(tree)
     for form in forms:
@@ -211,7 +215,7 @@ def lay_out_paths(tree: BucketTree, forms: Sequence[RuleForm]) -> PathRules:
 class _PathBuilder:
     def __init__(self, tree: BucketTree) -> None:
         self.tree, self.position = tree, inverse(tree.var_of)
-        self.forms: list[RuleForm] = []
+        self.forms: list[ConstraintForm] = []
         self.nodes: list[Ints] = []
         self.links: list[tuple[float, ...]] = []
         self.gain: list[Floats] = []
@@ -219,7 +223,7 @@ class _PathBuilder:
         self.worth: list[Floats] = []
         self.n_gains = 0
 
-    def add(self, form: RuleForm) -> None:
+    def add(self, form: ConstraintForm) -> None:
         """Add a rule, with its links from the root down."""
         places = self.position[form.variables]
         order = np.argsort(places)
@@ -238,7 +242,7 @@ class _PathBuilder:
         self.nodes.append(places[order])
         self.forms.append(form)
 
-    def layout(self) -> PathRules:
+    def layout(self) -> PathConstraints:
         """Assemble all rules, with the links sorted by node."""
         n_nodes, prices = self.tree.n + 1, [form.state_price for form in self.forms]
         node = _joined(self.nodes, np.int64)
@@ -251,7 +255,7 @@ class _PathBuilder:
         guarded = np.zeros(n_nodes, dtype=np.bool_)
         for form, nodes in zip(self.forms, self.nodes, strict=True):
             guarded[nodes] |= form.guards
-        return PathRules(
+        return PathConstraints(
             rules=self.rules(),
             links=links[by],
             link_ptr=offsets(np.bincount(node, minlength=n_nodes)).astype(np.int64),
@@ -262,7 +266,7 @@ class _PathBuilder:
             member=node,
             state_price=_joined(prices, np.float64),
             ranked=_joined([np.argsort(-price, kind="stable") for price in prices], np.int64),
-            rule_of=np.repeat(np.arange(len(self.forms)), [len(price) for price in prices]),
+            constraint_of=np.repeat(np.arange(len(self.forms)), [len(price) for price in prices]),
             guarded=guarded,
             state_ptr=state_ptr,
             node_of=np.repeat(np.arange(n_nodes), np.diff(state_ptr)),
@@ -270,7 +274,7 @@ class _PathBuilder:
 
     def rules(self) -> Records:
         """Return the records of all rules."""
-        rules, at = blanks(PathRule, len(self.forms)), 0
+        rules, at = blanks(PathConstraint, len(self.forms)), 0
         for c, form in enumerate(self.forms):
             rules[c] = form.record
             rules[c].root, rules[c].at = form.root, at
@@ -282,7 +286,7 @@ def _joined(parts: Sequence[Ints | Floats], kind: type) -> Any:
     return np.concatenate([np.zeros(0, dtype=kind), *parts]).astype(kind)
 
 
-def new_marks(rules: PathRules, alive: Bools) -> PathMarks:
+def new_marks(rules: PathConstraints, alive: Bools) -> PathMarks:
     """Allocate marks without labels; `alive` are the possible states by node. Single choices are queued."""
     n_nodes, n_links = len(rules.guarded), len(rules.links)
     left = np.add.reduceat(alive, rules.state_ptr[:-1], dtype=np.int64)
@@ -293,13 +297,13 @@ def new_marks(rules: PathRules, alive: Bools) -> PathMarks:
             mine = alive[rules.state_ptr[p] : rules.state_ptr[p + 1]]
             holders[rule["at"] : rule["at"] + len(mine)] += mine
     every = (rules.rules["guards"] == 1) & (rules.rules["n_links"] == rules.rules["n_states"])  # all states are used
-    single = np.flatnonzero(every[rules.rule_of] & (holders == 1))
+    single = np.flatnonzero(every[rules.constraint_of] & (holders == 1))
     first = np.concatenate([np.flatnonzero((left == 1) & rules.guarded), n_nodes + single])
     queue = np.zeros(2 * n_nodes + 2 * len(used) + 4, dtype=np.int64)
     queue[: len(first)] = first
     tally = blank(PathTally)
     tally.queued = len(first)
-    tally.failed = int(np.any(left == 0) or np.any(every[rules.rule_of] & (holders == 0)))
+    tally.failed = int(np.any(left == 0) or np.any(every[rules.constraint_of] & (holders == 0)))
     return PathMarks(
         total=np.zeros(n_links),
         bits=np.zeros(n_links, dtype=np.int64),
@@ -326,7 +330,7 @@ SUM, LOGIC, DIFFERENT = 0, 1, 2
 """Kinds of rules: a sum between limits; two bits that the states change; variables whose states differ."""
 
 
-class PathRule:
+class PathConstraint:
     """Record of a rule.
 
     Attributes
@@ -386,13 +390,13 @@ class PathLink:
     high: float
 
 
-class PathRules(NamedTuple):
+class PathConstraints(NamedTuple):
     """The rules of a search.
 
     Attributes
     ----------
     rules, links
-        A `PathRule` and `PathLink` of each.
+        A `PathConstraint` and `PathLink` of each.
     link_ptr : (n + 2,)
         The links of every node.
     gain, bonus
@@ -403,7 +407,7 @@ class PathRules(NamedTuple):
         The nodes of every rule, in the order of the path.
     state_price, ranked
         By DIFFERENT and state: what the state has been paid for, and its states by falling price.
-    rule_of
+    constraint_of
         By DIFFERENT and state: the rule.
     guarded : (n + 1,)
         Which nodes are in a hard DIFFERENT.
@@ -421,7 +425,7 @@ class PathRules(NamedTuple):
     member: Ints
     state_price: Floats
     ranked: Ints
-    rule_of: Ints
+    constraint_of: Ints
     guarded: Bools
     state_ptr: Ints
     node_of: Ints
@@ -473,7 +477,7 @@ class PathMarks(NamedTuple):
 
 
 @inlined
-def best_sum(low: float, high: float, rule: PathRule) -> tuple[float, float]:
+def best_sum(low: float, high: float, rule: PathConstraint) -> tuple[float, float]:
     """Return the best value of a sum in [low, high], at the rule's price and with its penalty, and that sum."""
     price, value, at = rule.price, -np.inf, low
     first, last = max(low, rule.least), min(high, rule.most)
@@ -493,7 +497,7 @@ def best_sum(low: float, high: float, rule: PathRule) -> tuple[float, float]:
 
 
 @bare
-def add_worths(a: int, rules: PathRules, marks: PathMarks, own: Floats) -> None:
+def add_worths(a: int, rules: PathConstraints, marks: PathMarks, own: Floats) -> None:
     """Subtract the loss of the rules for each label of node `a`."""
     at_v = rules.state_ptr[a]
     n_k = rules.state_ptr[a + 1] - at_v
@@ -523,7 +527,7 @@ def add_worths(a: int, rules: PathRules, marks: PathMarks, own: Floats) -> None:
 
 
 @inlined
-def _add_sums(m: int, n_k: int, rules: PathRules, marks: PathMarks, own: Floats) -> None:
+def _add_sums(m: int, n_k: int, rules: PathConstraints, marks: PathMarks, own: Floats) -> None:
     """SUM: the interval of sums that are left shrinks."""
     link = rules.links[m]
     rule = rules.rules[link.rule]
@@ -538,7 +542,7 @@ def _add_sums(m: int, n_k: int, rules: PathRules, marks: PathMarks, own: Floats)
 
 
 @inlined
-def _bits_after(m: int, k: int, bits: int, rules: PathRules) -> int:
+def _bits_after(m: int, k: int, bits: int, rules: PathConstraints) -> int:
     """LOGIC: the bits after a state."""
     link = rules.links[m]
     effect = int(rules.gain[link.gains + k])
@@ -546,7 +550,7 @@ def _bits_after(m: int, k: int, bits: int, rules: PathRules) -> int:
 
 
 @inlined
-def _dearest(m: int, rules: PathRules, marks: PathMarks) -> float:
+def _dearest(m: int, rules: PathConstraints, marks: PathMarks) -> float:
     """DIFFERENT: the lowest of the highest prices of unused states, one for each variable that is left."""
     link = rules.links[m]
     rule = rules.rules[link.rule]
@@ -560,7 +564,7 @@ def _dearest(m: int, rules: PathRules, marks: PathMarks) -> float:
 
 
 @bare
-def take_label(a: int, k: int, rules: PathRules, marks: PathMarks) -> bool:
+def take_label(a: int, k: int, rules: PathConstraints, marks: PathMarks) -> bool:
     """Give node `a` the label `k`: rules count, and exclude states. False if one cannot be satisfied any more."""
     tally = marks.tally
     marks.held[a], marks.trail_at[a] = k, tally.height
@@ -582,7 +586,7 @@ def take_label(a: int, k: int, rules: PathRules, marks: PathMarks) -> bool:
 
 
 @bare
-def drop_label(a: int, rules: PathRules, marks: PathMarks) -> None:
+def drop_label(a: int, rules: PathConstraints, marks: PathMarks) -> None:
     """Take the label of node `a` back, if it has one."""
     k = marks.held[a]
     if k < 0:
@@ -606,7 +610,7 @@ def drop_label(a: int, rules: PathRules, marks: PathMarks) -> None:
 
 
 @bare
-def _exclude(i: int, k: int, rules: PathRules, marks: PathMarks) -> None:
+def _exclude(i: int, k: int, rules: PathConstraints, marks: PathMarks) -> None:
     """Exclude a state of a node; what this leaves a single choice for is queued."""
     tally, n_nodes = marks.tally, len(marks.left)
     s = rules.state_ptr[i] + k
@@ -632,7 +636,7 @@ def _exclude(i: int, k: int, rules: PathRules, marks: PathMarks) -> None:
 
 
 @bare
-def _keep_only(i: int, k: int, rules: PathRules, marks: PathMarks) -> None:
+def _keep_only(i: int, k: int, rules: PathConstraints, marks: PathMarks) -> None:
     """Exclude all other states of a node."""
     for s in range(rules.state_ptr[i], rules.state_ptr[i + 1]):
         if marks.alive[s] and s != rules.state_ptr[i] + k:
@@ -642,7 +646,7 @@ def _keep_only(i: int, k: int, rules: PathRules, marks: PathMarks) -> None:
 
 
 @compiled
-def settle(rules: PathRules, marks: PathMarks) -> bool:
+def settle(rules: PathConstraints, marks: PathMarks) -> bool:
     """Exclude what single choices exclude, until there are no more; False if a hard DIFFERENT cannot be satisfied."""
     tally, n_nodes = marks.tally, len(marks.left)
     while tally.queued > 0 and tally.failed == 0:
@@ -658,7 +662,7 @@ def settle(rules: PathRules, marks: PathMarks) -> bool:
 
 
 @bare
-def _take_state(i: int, rules: PathRules, marks: PathMarks) -> None:
+def _take_state(i: int, rules: PathConstraints, marks: PathMarks) -> None:
     """The only state of a node is excluded for the others of its rules."""
     k = 0
     while not marks.alive[rules.state_ptr[i] + k]:
@@ -675,9 +679,9 @@ def _take_state(i: int, rules: PathRules, marks: PathMarks) -> None:
 
 
 @bare
-def _give_state(place: int, rules: PathRules, marks: PathMarks) -> None:
+def _give_state(place: int, rules: PathConstraints, marks: PathMarks) -> None:
     """A state that every labelling uses goes to the only node that may have it."""
-    c = rules.rule_of[place]
+    c = rules.constraint_of[place]
     k = place - rules.rules[c].at
     for at in range(rules.member_ptr[c], rules.member_ptr[c + 1]):
         p = rules.member[at]

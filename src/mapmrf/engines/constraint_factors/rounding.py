@@ -8,8 +8,8 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets, segment_max
 from mapmrf.compilation.jit import bare, inlined
-from mapmrf.engines.counting.marginal_kernels import GroupScores, weight_limits, within
-from mapmrf.engines.counting.model import CountingFactors, CountingKind, CountingModel
+from mapmrf.engines.constraint_factors.marginal_kernels import GroupScores, weight_limits, within
+from mapmrf.engines.constraint_factors.model import CountingFactors, CountingKind, CountingModel
 from mapmrf.model.graph import FactorGraph
 
 MOST_RESTARTS = 30

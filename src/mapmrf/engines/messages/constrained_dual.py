@@ -9,7 +9,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, segment_max
 from mapmrf.compilation.jit import bare
-from mapmrf.engines.counting.marginal_kernels import (
+from mapmrf.engines.constraint_factors.marginal_kernels import (
     GroupScores,
     activity_limits,
     best_value,
@@ -17,10 +17,10 @@ from mapmrf.engines.counting.marginal_kernels import (
     weight_limits,
     within,
 )
-from mapmrf.engines.counting.model import CountingFactors, CountingKind, CountingModel
-from mapmrf.engines.counting.price_kernels import find_prices
-from mapmrf.engines.counting.rounding import LegalRounding, preferences
-from mapmrf.engines.messages.climbing import ClimbingIncumbent
+from mapmrf.engines.constraint_factors.model import CountingFactors, CountingKind, CountingModel
+from mapmrf.engines.constraint_factors.price_kernels import find_prices
+from mapmrf.engines.constraint_factors.rounding import LegalRounding, preferences
+from mapmrf.engines.messages.ascending_incumbent import ClimbingIncumbent
 from mapmrf.engines.messages.max_product import ForestWeights, TableMessages, Tour
 from mapmrf.engines.messages.max_product_kernels import Beliefs, MessageSchedule
 from mapmrf.engines.messages.mplp import Dual
@@ -51,7 +51,7 @@ def new_scores(model: CountingModel) -> GroupScores:
     return GroupScores(np.zeros(model.n_items), np.zeros(len(model.factors.complete)))
 
 
-class CountedDual:
+class ConstrainedDual:
     """Messages of tables and prices of constraints.
 
     A constraint takes back its prices and finds those at which the free choice of its variables satisfies it: a step of
@@ -99,7 +99,7 @@ ITEM_WORK = 100
 class LegalIncumbent(ClimbingIncumbent):
     """The best labelling that satisfies the constraints, obtained by rounding beliefs if a candidate does not."""
 
-    def __init__(self, problem: Problem, start: Start, counted: CountedDual) -> None:
+    def __init__(self, problem: Problem, start: Start, counted: ConstrainedDual) -> None:
         super().__init__(problem, start)
         self.belief: Floats = counted.dual.regions.belief
         self.rounding = LegalRounding(problem.graph, counted.model)
@@ -226,7 +226,7 @@ def counting_bound(factors: CountingFactors, items: PricedItems, belief: Floats,
 # -- Belief propagation on models with constraints: messages of tables and of constraints -----------------------------
 
 
-class CountedMessages:
+class ConstrainedMessages:
     """Messages of the tables, of any shape, followed in every iteration by those of the constraints."""
 
     def __init__(self, problem: Problem, tour: Tour, weights: ForestWeights) -> None:
@@ -247,7 +247,7 @@ class CountedMessages:
         return done, worst
 
     def _send(self, damping: float) -> float:
-        return send_counted(self.model.factors, self.items, self.tables.beliefs, damping, self.scores, self.out)
+        return send_constrained(self.model.factors, self.items, self.tables.beliefs, damping, self.scores, self.out)
 
     def decode(self, in_order: bool) -> Ints:
         """Decode a labelling; if it violates a constraint, round the beliefs to one that does not."""
@@ -278,7 +278,7 @@ class CountedMessages:
 
 
 @bare
-def send_counted(
+def send_constrained(
     factors: CountingFactors,
     items: PricedItems,
     beliefs: Beliefs,

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from mapmrf.arrays import Bools, Ints
 from mapmrf.compilation.jit import bare, compiled
+from mapmrf.engines.soft_consistency.constraint_kernels import constraint_cost, price_constraint
+from mapmrf.engines.soft_consistency.constraint_structs import WAITING
 from mapmrf.engines.soft_consistency.network_kernels import (
     FORBIDDEN,
     RAISED,
@@ -16,14 +18,12 @@ from mapmrf.engines.soft_consistency.network_kernels import (
     remove,
     take_back,
     wait_changed,
+    wait_constraints,
     wait_raised,
-    wait_rules,
     wait_unsettled,
     write,
 )
 from mapmrf.engines.soft_consistency.propagation_kernels import project, propagate, prune
-from mapmrf.engines.soft_consistency.rule_kernels import price_rule, rule_cost
-from mapmrf.engines.soft_consistency.rule_structs import WAITING
 
 CLOSED, LIMITED, PAUSED, FULL = 0, 1, 2, 3
 """Outcomes of a dive: the subtree is closed; enough backtracks; enough work for a step; no room on the trail."""
@@ -196,7 +196,7 @@ def _examine(soft: SoftNetwork, way: Dive) -> int:
         if now.cell[i] > 1:
             extra = min(extra + _extra_cost(soft, goal, i), FORBIDDEN)
     for c in range(len(soft.rules.rules)):
-        extra = min(extra + _extra_of_rule(soft, goal, c), FORBIDDEN)
+        extra = min(extra + _extra_of_constraint(soft, goal, c), FORBIDDEN)
     total = now.cell[n] + extra
     tally.work += n
     if total < tally.upper:
@@ -244,13 +244,13 @@ def _extra_cost(soft: SoftNetwork, goal: DiveLabels, i: int) -> int:
 
 
 @bare
-def _extra_of_rule(soft: SoftNetwork, goal: DiveLabels, c: int) -> int:
+def _extra_of_constraint(soft: SoftNetwork, goal: DiveLabels, c: int) -> int:
     """Return the cost of the labels in an undecided rule."""
     now, rules, rule = soft.now, soft.rules, soft.rules.rules[c]
     if now.cell[rule.at] == 1:
         return 0
     soft.tally.work += rule.end - rule.first
-    extra = rule_cost(soft, c, goal.labels)
+    extra = constraint_cost(soft, c, goal.labels)
     if extra > 0:
         for m in range(rule.first, rule.end):
             if now.cell[rules.links[m].variable] > 1:
@@ -311,7 +311,7 @@ def _pass_on(soft: SoftNetwork, i: int, forward: bool) -> None:
         n_before += _continues(soft, net.nbr[h], False)
     parts = max(n_after, n_before)
     if parts > 0:  # costs from rules stay with the states
-        parts += net.variables[i].end_rule - net.variables[i].first_rule
+        parts += net.variables[i].end_constraint - net.variables[i].first_constraint
     if parts == 0:
         return
     begin = net.variables[i].at
@@ -342,7 +342,7 @@ def _continues(soft: SoftNetwork, e: int, forward: bool) -> bool:
 
 
 @compiled
-def price_rules(soft: SoftNetwork, first: int) -> int:
+def price_constraints(soft: SoftNetwork, first: int) -> int:
     """Compute prices of all rules, starting with rule `first`.
 
     Returns the next rule if the work limit is reached, else 0.
@@ -352,7 +352,7 @@ def price_rules(soft: SoftNetwork, first: int) -> int:
         if c > first and tally.work >= tally.pause_at:
             return c
         if tally.failed == 0:
-            price_rule(soft, c)
+            price_constraint(soft, c)
     return 0
 
 
@@ -372,7 +372,7 @@ def collect(soft: SoftNetwork, first: int) -> int:
         if tally.failed == 0:
             raise_bound(soft, i)
         _wait_for_all(soft, i)
-        wait_rules(soft, i, WAITING)
+        wait_constraints(soft, i, WAITING)
     if tally.failed == 0:
         prune(soft)
     return 0

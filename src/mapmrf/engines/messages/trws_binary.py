@@ -8,10 +8,8 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.jit import compiled, inlined
-from mapmrf.engines.messages.passes import SequentialPasses
-from mapmrf.engines.messages.passes_kernels import LIMIT, PassFigures, PassSpan, PassStopping, end_pass
-from mapmrf.engines.messages.strands import Crew
-from mapmrf.engines.messages.strands_kernels import (
+from mapmrf.engines.messages.parallel_sweep import Crew
+from mapmrf.engines.messages.parallel_sweep_kernels import (
     Board,
     Shares,
     begin_pass,
@@ -19,7 +17,9 @@ from mapmrf.engines.messages.strands_kernels import (
     next_chunk,
     report_chunk,
 )
-from mapmrf.engines.messages.trws_links_kernels import PairLinks, Turns, sort_links
+from mapmrf.engines.messages.sweep_edges import PairLinks, Turns, sort_links
+from mapmrf.engines.messages.sweeps import SequentialPasses
+from mapmrf.engines.messages.sweeps_kernels import LIMIT, PassFigures, PassSpan, PassStopping, end_pass
 from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.engines.reduction.simplify import belief_bounds
 from mapmrf.kernels.max_marginals import weight_of

@@ -12,20 +12,20 @@ from mapmrf.compilation.jit import bare, compiled
 from mapmrf.engines.elimination.elimination import BucketTree, inverse, subtree_ends
 from mapmrf.engines.elimination.mini_buckets import CostShifting
 from mapmrf.engines.elimination.orders import Order, PrimalGraph, preorder
-from mapmrf.engines.elimination.path_rules import SUM, PathRule, RuleForm, RuleForms, best_sum
+from mapmrf.engines.elimination.path_constraints import SUM, ConstraintForm, ConstraintForms, PathConstraint, best_sum
 
 MOST_ASSIGNED = 300
 """Maximum number of variables for which an ALL_DIFFERENT constraint has prices."""
 
 
-class RulePrices:
+class ConstraintPrices:
     """Optimises the prices of constraints, on the unary potentials of cost shifting."""
 
-    def __init__(self, rules: RuleForms, shifting: CostShifting) -> None:
+    def __init__(self, rules: ConstraintForms, shifting: CostShifting) -> None:
         self.rules, self.shifting = rules, shifting
         self._places = [self._places_of(form) for form in rules.forms]
 
-    def _places_of(self, form: RuleForm) -> Ints:
+    def _places_of(self, form: ConstraintForm) -> Ints:
         """Return the indices of the states of a constraint's variables."""
         at = self.rules.problem.graph.var_ptr[form.variables]
         return np.concatenate([np.arange(i, i + len(gain)) for i, gain in zip(at, form.gain, strict=True)])
@@ -45,14 +45,14 @@ class RulePrices:
         """Return the joint bound of cost shifting and the constraints."""
         return self.shifting.bound() + self.rules.root
 
-    def _price_sum(self, form: RuleForm, places: Ints) -> None:
+    def _price_sum(self, form: ConstraintForm, places: Ints) -> None:
         theta, gain = self.shifting.theta_v, np.concatenate(form.gain)
         score = theta[places] + form.price * gain
         ptr = offsets(np.array([len(each) for each in form.gain])).astype(np.int64)
         form.price = find_price(ptr, gain, score, form.extremes, form.record)
         theta[places] = score - form.price * gain
 
-    def _price_states(self, form: RuleForm, places: Ints) -> None:
+    def _price_states(self, form: ConstraintForm, places: Ints) -> None:
         theta = self.shifting.theta_v
         states = np.concatenate([np.arange(len(gain)) for gain in form.gain])
         row = np.repeat(np.arange(len(form.variables)), [len(gain) for gain in form.gain])
@@ -63,7 +63,7 @@ class RulePrices:
             form.state_price = price
             theta[places] = score[row, states] - price[states]
 
-    def _price_cost(self, form: RuleForm, places: Ints) -> None:
+    def _price_cost(self, form: ConstraintForm, places: Ints) -> None:
         """Compensate the gains of the states, in equal parts, up to the label's cost."""
         theta, bonus, on = self.shifting.theta_v, np.concatenate(form.bonus), np.concatenate(form.gain) > 0.0
         score, begin = theta[places] + bonus, offsets(np.array([len(gain) for gain in form.gain])).astype(np.int64)[:-1]
@@ -117,7 +117,7 @@ HALVINGS = 60
 
 @bare
 def _priced_bound(
-    ptr: Ints, gain: Floats, score: Floats, ends: tuple[float, float], rule: PathRule
+    ptr: Ints, gain: Floats, score: Floats, ends: tuple[float, float], rule: PathConstraint
 ) -> tuple[float, float]:
     """The bound of all variables and the rule at its price, and its slope."""
     value, at = best_sum(ends[0], ends[1], rule)
@@ -132,7 +132,7 @@ def _priced_bound(
 
 
 @compiled
-def find_price(ptr: Ints, gain: Floats, score: Floats, ends: tuple[float, float], rule: PathRule) -> float:
+def find_price(ptr: Ints, gain: Floats, score: Floats, ends: tuple[float, float], rule: PathConstraint) -> float:
     """The price at which scores and rule have the least bound; it is convex in the price."""
     spread, step = 0.0, np.inf
     for v in range(len(ptr) - 1):

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from mapmrf.arrays import Ints
-from mapmrf.engines.moves.counted_search import CountedAscent
+from mapmrf.engines.moves.constrained_search import ConstrainedAscent
 from mapmrf.engines.moves.crossover import Crossover
 from mapmrf.engines.moves.local_search import Ascent
 from mapmrf.model.problem import Problem
@@ -28,7 +28,7 @@ class ClimbingIncumbent:
 
     def __init__(self, problem: Problem, start: Start) -> None:
         self.problem = problem
-        self.ascent: Ascent | CountedAscent = Ascent(problem)
+        self.ascent: Ascent | ConstrainedAscent = Ascent(problem)
         self.crossover = Crossover(problem, tol=0.0)
         self.best = None if start.labels is None else Incumbent(problem.graph, start.labels)
         self.at_optimum = False
@@ -78,12 +78,12 @@ class ClimbingIncumbent:
         return crossed
 
 
-class CountedIncumbent(ClimbingIncumbent):
+class ConstrainedIncumbent(ClimbingIncumbent):
     """The best labelling under constraints, which the ascent respects; parts of two labellings depend on each other."""
 
     def __init__(self, problem: Problem, start: Start) -> None:
         super().__init__(problem, start)
-        self.ascent = CountedAscent(problem)
+        self.ascent = ConstrainedAscent(problem)
 
     def offer(self, labels: Ints) -> None:
         """Evaluate a labelling and its ascent."""

@@ -14,16 +14,16 @@ from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.certificates.certificate import Certificate, Cycles
-from mapmrf.certificates.checking import MOST_ENTRIES, DualCheck, TreeCheck
+from mapmrf.certificates.check import MOST_ENTRIES, DualCheck, TreeCheck
+from mapmrf.certificates.exact_model import WholeModel, exact_value, without
 from mapmrf.certificates.make.growing import MOST_BYTES, MOST_NODES, CaseGrower, TreeLimits
 from mapmrf.certificates.make.node_messages import in_graph_order
 from mapmrf.certificates.make.orders import greedy_order, greedy_start
-from mapmrf.certificates.reduced import WholeModel, exact_value, without
 from mapmrf.compilation.stopping import CompilingStopped
 from mapmrf.constraints.as_tables import rewrite
-from mapmrf.engines.elimination.small import small_order
-from mapmrf.engines.messages.passes_kernels import LIMIT, PassStopping
+from mapmrf.engines.elimination.numpy_elimination import small_order
 from mapmrf.engines.messages.srmp import TablePasses
+from mapmrf.engines.messages.sweeps_kernels import LIMIT, PassStopping
 from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.engines.program.compact import is_compact
 from mapmrf.engines.program.cutting_planes import cycle_dual

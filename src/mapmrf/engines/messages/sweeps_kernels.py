@@ -8,7 +8,7 @@ import numpy as np
 
 from mapmrf.arrays import Ints
 from mapmrf.compilation.jit import compiled, inlined
-from mapmrf.engines.messages.strands_kernels import Board, add_up
+from mapmrf.engines.messages.parallel_sweep_kernels import Board, add_up
 
 # Why a kernel stopped.
 LIMIT, CLOSED, AT_REST, INFEASIBLE = range(4)

@@ -10,8 +10,13 @@ from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.compilation.records import blanks
 from mapmrf.constraints.flat import EVERY_STATE, ConstraintKind, Constraints
 from mapmrf.engines.program.toulbar2_process import WholeCosts
+from mapmrf.engines.soft_consistency.constraint_structs import (
+    ConstraintNetwork,
+    ConstraintRecord,
+    ConstraintRoom,
+    LinkRecord,
+)
 from mapmrf.engines.soft_consistency.network_kernels import HARD
-from mapmrf.engines.soft_consistency.rule_structs import LinkRecord, RuleNetwork, RuleRecord, RuleRoom
 from mapmrf.model.problem import Problem
 
 LARGEST_SUM = 1 << 31
@@ -24,15 +29,15 @@ MOST_ASSIGNED = 1_000_000
 """Maximum number of variables squared times states for which ALL_DIFFERENT has prices: a millisecond."""
 
 
-class RuleLayout(NamedTuple):
+class ConstraintLayout(NamedTuple):
     """Rules, the offsets of the variables in `of_variable`, and the number of cells used by the rules."""
 
-    network: RuleNetwork
-    rule_ptr: Ints
+    network: ConstraintNetwork
+    constraint_ptr: Ints
     n_cells: int
 
 
-def lay_out_rules(problem: Problem, costs: WholeCosts, first_cell: int) -> RuleLayout:
+def lay_out_constraints(problem: Problem, costs: WholeCosts, first_cell: int) -> ConstraintLayout:
     """Build the rules of a problem, with cells from `first_cell` on; none if it has no constraints."""
     lists = _RuleBuilder(problem, costs, first_cell)
     constraints = problem.graph.constraints
@@ -128,21 +133,21 @@ class _RuleBuilder:
         lowest = -min(most, penalty // below) if below > 0 else 0
         return lowest, min(most, penalty // above) if above > 0 else 0
 
-    def layout(self) -> RuleLayout:
+    def layout(self) -> ConstraintLayout:
         """Assemble all added rules."""
         n, n_rules = self.problem.n_vars, len(self.records)
-        rules, links = blanks(RuleRecord, n_rules), blanks(LinkRecord, len(self.variables))
-        for at, name in enumerate(RuleRecord.__annotations__):
+        rules, links = blanks(ConstraintRecord, n_rules), blanks(LinkRecord, len(self.variables))
+        for at, name in enumerate(ConstraintRecord.__annotations__):
             if name != "reasons":
                 rules[name] = [record[at] for record in self.records]
         links.variable, links.gains = self.variables, self.at
         variables = np.array(self.variables, dtype=np.int64)
         states = 1 + int(self.card.max(initial=0))
-        room = RuleRoom(
+        room = ConstraintRoom(
             *(np.zeros(n_rules, dtype=np.int64) for _ in range(2)),
             *(np.zeros(states, dtype=np.int64) for _ in range(5)),
         )
-        network = RuleNetwork(
+        network = ConstraintNetwork(
             rules=rules,
             links=links,
             gains=np.concatenate([np.zeros(0, dtype=np.int64), *self.gains]),
@@ -150,4 +155,4 @@ class _RuleBuilder:
             of_variable=np.array(self.owners, dtype=np.int64)[np.argsort(variables, kind="stable")],
             room=room,
         )
-        return RuleLayout(network, offsets(np.bincount(variables, minlength=n)), self.n_cells)
+        return ConstraintLayout(network, offsets(np.bincount(variables, minlength=n)), self.n_cells)

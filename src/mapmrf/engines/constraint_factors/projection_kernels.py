@@ -11,7 +11,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats
 from mapmrf.compilation.jit import bare, inlined
-from mapmrf.engines.counting.model import CountingFactors, CountingKind
+from mapmrf.engines.constraint_factors.model import CountingFactors, CountingKind
 
 CLOSE = 1e-11
 """Tolerance on the violation of a row with a penalty, each of whose search steps is itself a search."""

@@ -18,7 +18,7 @@ WAITING, STALE = 1, 2
 """Reasons why a rule is queued: a variable lost states; costs of a variable changed."""
 
 
-class RuleRecord:
+class ConstraintRecord:
     """Record of a rule.
 
     Attributes
@@ -65,7 +65,7 @@ class LinkRecord:
     gains: int
 
 
-class RuleRoom(NamedTuple):
+class ConstraintRoom(NamedTuple):
     """Queues and scratch.
 
     Attributes
@@ -87,13 +87,13 @@ class RuleRoom(NamedTuple):
     back: Ints
 
 
-class RuleNetwork(NamedTuple):
+class ConstraintNetwork(NamedTuple):
     """All rules.
 
     Attributes
     ----------
     rules, links
-        A `RuleRecord`, `LinkRecord` of each.
+        A `ConstraintRecord`, `LinkRecord` of each.
     gains, weights
         For every link and state, its contribution to the sum: an integer, and the original weight. Bit 1 of a gain
         means that an input of OR is 1, bit 2 that the output is.
@@ -108,4 +108,4 @@ class RuleNetwork(NamedTuple):
     gains: Ints
     weights: Floats
     of_variable: Ints
-    room: RuleRoom
+    room: ConstraintRoom

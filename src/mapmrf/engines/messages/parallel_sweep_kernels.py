@@ -211,7 +211,7 @@ def publish(numbers: Ints, at: int, value: int) -> None:
     Examples
     --------
     >>> import numpy as np
-    >>> from mapmrf.engines.messages.strands_kernels import observe, publish
+    >>> from mapmrf.engines.messages.parallel_sweep_kernels import observe, publish
     >>> numbers = np.zeros(2, dtype=np.int64)
     >>> publish(numbers, 1, 7)
     >>> observe(numbers, 1)
@@ -226,7 +226,7 @@ def observe(numbers: Ints, at: int) -> int:
     Examples
     --------
     >>> import numpy as np
-    >>> from mapmrf.engines.messages.strands_kernels import observe
+    >>> from mapmrf.engines.messages.parallel_sweep_kernels import observe
     >>> observe(np.array([3, 4]), 1)
     4
     """

@@ -10,7 +10,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats
 from mapmrf.compilation.jit import bare, inlined
-from mapmrf.engines.counting.marginal_kernels import (
+from mapmrf.engines.constraint_factors.marginal_kernels import (
     GroupScores,
     best_item,
     free_value,
@@ -18,7 +18,7 @@ from mapmrf.engines.counting.marginal_kernels import (
     reachable,
     row_multipliers,
 )
-from mapmrf.engines.counting.model import CountingFactors, CountingKind
+from mapmrf.engines.constraint_factors.model import CountingFactors, CountingKind
 
 ROUNDS = 60
 """Bisection steps."""

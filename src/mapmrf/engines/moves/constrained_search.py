@@ -29,7 +29,7 @@ KICK = 0.1
 """Maximum share of the variables changed by a kick."""
 
 
-class CountedSearch:
+class ConstrainedSearch:
     """Tabu search, with kicks from the best labelling when it stalls.
 
     Attributes
@@ -46,7 +46,7 @@ class CountedSearch:
     >>> from mapmrf.model.problem import Problem
     >>> graph = mapmrf.FactorGraph.from_tables([2] * 4, [(i,) for i in range(4)], [[0, i] for i in range(4)])
     >>> graph = graph.with_constraints([constraints.at_most_k(range(4), 2)])
-    >>> search = CountedSearch(Problem.compile(graph), graph.check_labels([1, 1, 0, 0]), seed=0)
+    >>> search = ConstrainedSearch(Problem.compile(graph), graph.check_labels([1, 1, 0, 0]), seed=0)
     >>> search.run(100)
     >>> search.incumbent.labels.tolist()
     [0, 0, 1, 1]
@@ -58,18 +58,18 @@ class CountedSearch:
         self.incumbent = Incumbent(graph, labels)
         self._numbers = np.random.default_rng(seed)
         scale = _scale(graph)
-        self._state = CountedState(
+        self._state = ConstrainedState(
             flips=new_flip_state(problem, 1),
             rules=_rules(graph, scale),
             until=np.zeros(graph.n_vars, dtype=np.int64),
             best=np.array(labels, dtype=np.int64),
-            tally=blank(CountedTally),
+            tally=blank(ConstrainedTally),
             random=seeded(seed),
             lowest=1e-3 * scale,
             highest=max(1e3 * scale, 10 * graph.size),
         )
         tenure = min(TENURE, max(0, graph.n_vars // 4))
-        self._plan = CountedPlan(min(graph.n_vars, SCAN), tenure, min(SPREAD, max(1, graph.n_vars // 3)))
+        self._plan = ConstrainedPlan(min(graph.n_vars, SCAN), tenure, min(SPREAD, max(1, graph.n_vars // 3)))
         self.restart(labels)
 
     def restart(self, labels: Ints) -> None:
@@ -106,7 +106,7 @@ class CountedSearch:
     def run(self, n_changes: int) -> None:
         """Continue the search, and update the incumbent."""
         if self.problem.n_vars:
-            self.changes += run_counted(self._state, self._plan, n_changes, False)
+            self.changes += run_constrained(self._state, self._plan, n_changes, False)
             self.incumbent.offer(self._state.best)
 
     def climb(self, n_changes: int) -> int:
@@ -114,7 +114,7 @@ class CountedSearch:
         if self.problem.n_vars == 0:
             return 0
         self._state.rules.price[self._state.rules.hard] = self._state.highest
-        done = run_counted(self._state, CountedPlan(self.problem.n_vars, 0, 1), n_changes, True)
+        done = run_constrained(self._state, ConstrainedPlan(self.problem.n_vars, 0, 1), n_changes, True)
         self.changes += done
         self.incumbent.offer(self.labels)
         return done
@@ -134,13 +134,13 @@ class CountedSearch:
         self.restart(labels)
 
 
-class CountedLocalSearch:
+class ConstrainedLocalSearch:
     """The same search with the interface of `LocalSearch`: in steps of table entries."""
 
     descending = False
 
     def __init__(self, problem: Problem, labels: Ints, seed: int) -> None:
-        self.problem, self._search = problem, CountedSearch(problem, labels, seed)
+        self.problem, self._search = problem, ConstrainedSearch(problem, labels, seed)
         self._work = max(1, problem.n_states * min(problem.n_vars, SCAN) // max(1, problem.n_vars))
 
     @property
@@ -170,7 +170,7 @@ class CountedLocalSearch:
         return self.value > before
 
 
-class CountedAscent:
+class ConstrainedAscent:
     """Best-improvement changes of single variables until none gains: `icm` with constraints.
 
     Attributes
@@ -183,7 +183,7 @@ class CountedAscent:
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.visits, self.at_optimum = problem, 0, False
-        self._search = CountedSearch(problem, problem.graph.unary_labels, 0)
+        self._search = ConstrainedSearch(problem, problem.graph.unary_labels, 0)
 
     @property
     def labels(self) -> Ints:
@@ -209,7 +209,7 @@ def _scale(graph: FactorGraph) -> float:
     return max(graph.size / max(1, graph.n_vars), 1e-6)
 
 
-def _rules(graph: FactorGraph, scale: float) -> CountedRules:
+def _rules(graph: FactorGraph, scale: float) -> ConstraintRows:
     """Convert the constraints to rules; ALL_DIFFERENT becomes one rule per state."""
     lists = _RuleLists(graph)
     for c in range(graph.n_constraints):
@@ -218,7 +218,7 @@ def _rules(graph: FactorGraph, scale: float) -> CountedRules:
     state = np.array(lists.state, dtype=np.int64)
     order = np.argsort(state, kind="stable")
     hard = np.isinf(np.array(lists.price, dtype=np.float64))
-    return CountedRules(
+    return ConstraintRows(
         kind=np.array(lists.kind, dtype=np.int64),
         least=np.array(lists.least, dtype=np.float64),
         most=np.array(lists.most, dtype=np.float64),
@@ -259,10 +259,10 @@ class _RuleLists:
         weights = constraints.weight[mine]
         if kind == ConstraintKind.LINEAR:
             limits = float(constraints.least[c]), float(constraints.most[c])
-            self.add_rule(SUM, limits, float(constraints.penalty[c]), weights)
+            self.add_constraint(SUM, limits, float(constraints.penalty[c]), weights)
         else:
             looks_at = PARITY if kind == ConstraintKind.XOR else OUTPUT
-            self.add_rule(looks_at, (float(constraints.lower[c]), np.inf), float(constraints.penalty[c]), weights)
+            self.add_constraint(looks_at, (float(constraints.lower[c]), np.inf), float(constraints.penalty[c]), weights)
         self.touch(places, weights.tolist())
         if kind == ConstraintKind.OR:
             self.is_output[-1] = True
@@ -270,11 +270,11 @@ class _RuleLists:
     def add_states(self, constraints: Constraints, c: int) -> None:
         scope = constraints.var[constraints.span(c)]
         for k in range(int(self.graph.card[scope].max())):
-            self.add_rule(SUM, (-np.inf, 1.0), float(constraints.penalty[c]), np.ones(1))
+            self.add_constraint(SUM, (-np.inf, 1.0), float(constraints.penalty[c]), np.ones(1))
             places = (self.graph.var_ptr[scope] + k)[self.graph.card[scope] > k].tolist()
             self.touch(places, [1.0] * len(places))
 
-    def add_rule(self, kind: int, limits: tuple[float, float], price: float, weights: Floats) -> None:
+    def add_constraint(self, kind: int, limits: tuple[float, float], price: float, weights: Floats) -> None:
         self.kind.append(kind)
         self.least.append(limits[0])
         self.most.append(limits[1])
@@ -306,7 +306,7 @@ NOTHING = -1e300
 """Less than any gain."""
 
 
-class CountedTally:
+class ConstrainedTally:
     """Changes so far and since the last improvement; current and best value, relative to the start."""
 
     clock: int
@@ -317,7 +317,7 @@ class CountedTally:
     state: int
 
 
-class CountedState(NamedTuple):
+class ConstrainedState(NamedTuple):
     """State of a search.
 
     Attributes
@@ -335,16 +335,16 @@ class CountedState(NamedTuple):
     """
 
     flips: FlipState
-    rules: CountedRules
+    rules: ConstraintRows
     until: Ints
     best: Ints
-    tally: CountedTally
+    tally: ConstrainedTally
     random: Bits
     lowest: float
     highest: float
 
 
-class CountedPlan(NamedTuple):
+class ConstrainedPlan(NamedTuple):
     """Number of variables examined for a change, and the tabu tenure: minimum and maximum addition."""
 
     scan: int
@@ -362,7 +362,7 @@ def sum_scores(flips: FlipState) -> int:
 
 
 @inlined
-def choose(search: CountedState, i: int, most: float) -> float:
+def choose(search: ConstrainedState, i: int, most: float) -> float:
     """Find the best change of a variable, store it in the tally if it beats `most`; return its gain, or `most`."""
     flips, tally = search.flips, search.tally
     row = flips.model.var_ptr[i]
@@ -374,7 +374,7 @@ def choose(search: CountedState, i: int, most: float) -> float:
         gain = flips.score[s] - flips.score[old]
         if gain <= most and len(search.rules.kind) == 0:
             continue
-        gain -= change_of_rules(search.rules, old, s)
+        gain -= change_of_constraints(search.rules, old, s)
         if gain > most and (free or tally.value + gain > tally.best):
             most = gain
             tally.chosen = i
@@ -383,7 +383,7 @@ def choose(search: CountedState, i: int, most: float) -> float:
 
 
 @inlined
-def adapt(search: CountedState) -> None:
+def adapt(search: ConstrainedState) -> None:
     """Raise the prices of violated hard rules, and lower those of others."""
     rules = search.rules
     for c in range(len(rules.kind)):
@@ -393,7 +393,7 @@ def adapt(search: CountedState) -> None:
 
 
 @inlined
-def change(search: CountedState, i: int, k: int) -> None:
+def change(search: ConstrainedState, i: int, k: int) -> None:
     """Set a variable to another state."""
     flips, tally = search.flips, search.tally
     row = flips.model.var_ptr[i]
@@ -405,7 +405,7 @@ def change(search: CountedState, i: int, k: int) -> None:
 
 
 @inlined
-def soft_cost(rules: CountedRules) -> float:
+def soft_cost(rules: ConstraintRows) -> float:
     """Return the cost of the violated soft rules."""
     total = 0.0
     for c in range(len(rules.kind)):
@@ -415,7 +415,7 @@ def soft_cost(rules: CountedRules) -> float:
 
 
 @compiled
-def run_counted(search: CountedState, plan: CountedPlan, n_changes: int, greedy: bool) -> int:
+def run_constrained(search: ConstrainedState, plan: ConstrainedPlan, n_changes: int, greedy: bool) -> int:
     """Repeatedly make the best change that is not tabu; return the number of changes.
 
     A greedy search ends where no change of a variable gains.
@@ -439,7 +439,7 @@ def run_counted(search: CountedState, plan: CountedPlan, n_changes: int, greedy:
         if not greedy and tally.clock % ADAPT == 0:
             adapt(search)
         least = tally.best + NEGLIGIBLE * search.lowest  # accumulated gains drift
-        if tally.value > least and broken_rules(search.rules) == 0:
+        if tally.value > least and broken_constraints(search.rules) == 0:
             value = tally.value - soft_cost(search.rules)
             if value > least:
                 tally.best = value
@@ -459,7 +459,7 @@ CLOSE = 1e-9
 """Excesses up to this count as round-off."""
 
 
-class CountedRules(NamedTuple):
+class ConstraintRows(NamedTuple):
     """Constraints as rules on sums.
 
     Attributes
@@ -495,7 +495,7 @@ class CountedRules(NamedTuple):
 
 
 @inlined
-def excess(rules: CountedRules, c: int, total: float, output: float) -> float:
+def excess(rules: ConstraintRows, c: int, total: float, output: float) -> float:
     """Return the violation of a rule."""
     kind = rules.kind[c]
     if kind == SUM:
@@ -507,7 +507,7 @@ def excess(rules: CountedRules, c: int, total: float, output: float) -> float:
 
 
 @inlined
-def cost(rules: CountedRules, c: int, total: float, output: float) -> float:
+def cost(rules: ConstraintRows, c: int, total: float, output: float) -> float:
     """Return the cost of a rule."""
     over = excess(rules, c, total, output)
     if over == 0.0:
@@ -516,7 +516,7 @@ def cost(rules: CountedRules, c: int, total: float, output: float) -> float:
 
 
 @inlined
-def rule_change(rules: CountedRules, old: int, new: int, t: int) -> float:
+def constraint_change(rules: ConstraintRows, old: int, new: int, t: int) -> float:
     """Return the cost change of the rule of contribution `t` if state `old` becomes `new`, as indices of `theta_v`."""
     c = rules.rule[t]
     total, output = rules.total[c], rules.output[c]
@@ -536,7 +536,7 @@ def rule_change(rules: CountedRules, old: int, new: int, t: int) -> float:
 
 
 @inlined
-def change_of_rules(rules: CountedRules, old: int, new: int) -> float:
+def change_of_constraints(rules: ConstraintRows, old: int, new: int) -> float:
     """Return the cost change of all rules if a variable changes from one state to another."""
     total = 0.0
     begin, end = rules.touch_ptr[old], rules.touch_ptr[old + 1]
@@ -545,7 +545,7 @@ def change_of_rules(rules: CountedRules, old: int, new: int) -> float:
         for u in range(begin, t):
             seen = seen or rules.rule[u] == rules.rule[t]
         if not seen:
-            total += rule_change(rules, old, new, t)
+            total += constraint_change(rules, old, new, t)
     first = rules.touch_ptr[new]
     for t in range(first, rules.touch_ptr[new + 1]):
         seen = False
@@ -554,12 +554,12 @@ def change_of_rules(rules: CountedRules, old: int, new: int) -> float:
         for u in range(first, t):
             seen = seen or rules.rule[u] == rules.rule[t]
         if not seen:
-            total += rule_change(rules, old, new, t)
+            total += constraint_change(rules, old, new, t)
     return total
 
 
 @inlined
-def add_touches(rules: CountedRules, state: int, sign: float) -> None:
+def add_touches(rules: ConstraintRows, state: int, sign: float) -> None:
     """Add or subtract the contributions of a state to sums and outputs."""
     for t in range(rules.touch_ptr[state], rules.touch_ptr[state + 1]):
         if rules.is_output[t]:
@@ -569,7 +569,7 @@ def add_touches(rules: CountedRules, state: int, sign: float) -> None:
 
 
 @inlined
-def broken_rules(rules: CountedRules) -> int:
+def broken_constraints(rules: ConstraintRows) -> int:
     """Return the number of violated hard rules."""
     broken = 0
     for c in range(len(rules.kind)):

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mapmrf.arrays import Ints
 from mapmrf.constraints.as_tables import Rewriting, rewrite
+from mapmrf.engines.elimination.constraint_prices import ConstraintPrices, tree_with_paths, with_cliques
 from mapmrf.engines.elimination.elimination import BucketTree, Elimination
 from mapmrf.engines.elimination.mini_buckets import CostShifting, MiniBuckets
 from mapmrf.engines.elimination.orders import Order, PrimalGraph, front_orders
-from mapmrf.engines.elimination.path_rules import RuleForms
-from mapmrf.engines.elimination.rule_prices import RulePrices, tree_with_paths, with_cliques
+from mapmrf.engines.elimination.path_constraints import ConstraintForms
 from mapmrf.engines.moves.blocks import BlockMoves
-from mapmrf.engines.moves.counted_search import CountedLocalSearch
+from mapmrf.engines.moves.constrained_search import ConstrainedLocalSearch
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.errors import UnsupportedModel
 from mapmrf.methods.branch.phases import BranchRun
@@ -40,7 +40,7 @@ class RewrittenRun(NamedTuple):
     tree: BucketTree
 
 
-class RuledBranchRun(BranchRun):
+class ConstrainedBranchRun(BranchRun):
     """A run of `branch` on a model with constraints.
 
     Where its tables fit, the model with tables in place of the constraints is eliminated. Otherwise the search
@@ -55,17 +55,17 @@ class RuledBranchRun(BranchRun):
         The model with tables in place of its constraints, if it can be eliminated.
     """
 
-    rules: RuleForms
+    rules: ConstraintForms
 
     def __init__(self, method: Branch, small: Simplified, seed: int, initial: Start) -> None:
         super().__init__(method, small, seed, initial)
-        self.rules = RuleForms.of(self.problem)
-        self.prices: RulePrices | None = None
+        self.rules = ConstraintForms.of(self.problem)
+        self.prices: ConstraintPrices | None = None
         self.tables: RewrittenRun | None = None
 
-    def new_local_search(self, labels: Ints) -> CountedLocalSearch:
+    def new_local_search(self, labels: Ints) -> ConstrainedLocalSearch:
         """Return a local search with counters."""
-        return CountedLocalSearch(self.problem, labels, self.seed)
+        return ConstrainedLocalSearch(self.problem, labels, self.seed)
 
     def run(self) -> Generator[Progress, None, None]:
         """Eliminate with tables if they fit, else search with counters."""
@@ -82,7 +82,7 @@ class RuledBranchRun(BranchRun):
         graph = PrimalGraph.of(self.problem)
         shifting = self.cost_shifting()
         if shifting is not None:
-            self.prices = RulePrices(self.rules, shifting)
+            self.prices = ConstraintPrices(self.rules, shifting)
             yield from self.shift(shifting)
         if self.problem.n_vars > MOST_VARIABLES:
             yield self.progress("cost shifting", Status.CONVERGED)

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.certificates.certificate import Certificate, InvalidCertificate
-from mapmrf.certificates.reduced import FactorGroup, Whole, WholeModel, eliminated, exact_value, without
+from mapmrf.certificates.exact_model import FactorGroup, Whole, WholeModel, eliminated, exact_value, without
 from mapmrf.constraints.as_tables import rewrite
 from mapmrf.model.graph import FactorGraph
 

@@ -8,19 +8,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, frozen, offsets, ranges, short
 from mapmrf.compilation.jit import bare, compiled, inlined
-from mapmrf.engines.messages.passes import SequentialPasses
-from mapmrf.engines.messages.passes_kernels import LIMIT, PassFigures, PassSpan, PassStopping, end_pass
-from mapmrf.engines.messages.strands import Crew
-from mapmrf.engines.messages.strands_kernels import (
-    Board,
-    Shares,
-    begin_pass,
-    chunk_at,
-    next_chunk,
-    report_chunk,
-)
-from mapmrf.engines.messages.trws_links_kernels import PairLinks, Turns, sort_links
-from mapmrf.engines.messages.trws_tables_kernels import (
+from mapmrf.engines.messages.pair_messages import (
     PairScratch,
     PairTables,
     Place,
@@ -31,6 +19,18 @@ from mapmrf.engines.messages.trws_tables_kernels import (
     reward,
     turn_tables,
 )
+from mapmrf.engines.messages.parallel_sweep import Crew
+from mapmrf.engines.messages.parallel_sweep_kernels import (
+    Board,
+    Shares,
+    begin_pass,
+    chunk_at,
+    next_chunk,
+    report_chunk,
+)
+from mapmrf.engines.messages.sweep_edges import PairLinks, Turns, sort_links
+from mapmrf.engines.messages.sweeps import SequentialPasses
+from mapmrf.engines.messages.sweeps_kernels import LIMIT, PassFigures, PassSpan, PassStopping, end_pass
 from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.engines.reduction.simplify import belief_bounds
 from mapmrf.model.problem import Problem

@@ -22,7 +22,7 @@ OPEN, HOLDS, FAILS = 0, 1, 2
 
 
 @bare
-def apply_rule(soft: SoftNetwork, c: int) -> None:
+def apply_constraint(soft: SoftNetwork, c: int) -> None:
     """Propagate a rule, and decide it if its outcome is final."""
     now, tally, rule = soft.now, soft.tally, soft.rules.rules[c]
     if now.cell[rule.at] == 1:
@@ -255,7 +255,7 @@ def _give_last(soft: SoftNetwork, c: int) -> None:
 
 
 @bare
-def rule_cost(soft: SoftNetwork, c: int, labels: Ints) -> int:
+def constraint_cost(soft: SoftNetwork, c: int, labels: Ints) -> int:
     """Return the current cost of labels in a rule: the penalty if violated, and the leftover of its prices."""
     rules, rule = soft.rules, soft.rules.rules[c]
     total, weighted = 0, 0.0
@@ -307,7 +307,7 @@ ASKS = 64
 
 
 @bare
-def price_rule(soft: SoftNetwork, c: int) -> None:
+def price_constraint(soft: SoftNetwork, c: int) -> None:
     """Change the prices of a rule if that raises the lower bound."""
     now, tally, rule = soft.now, soft.tally, soft.rules.rules[c]
     if now.cell[rule.at] == 1 or rule.n_prices == 0:

@@ -9,7 +9,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 
 from mapmrf.arrays import Ints, offsets, ranges, short
-from mapmrf.engines.messages.strands_kernels import Board, FactorTurns, Shares, find_needs, link_runs, longest_wait
+from mapmrf.engines.messages.parallel_sweep_kernels import (
+    Board,
+    FactorTurns,
+    Shares,
+    find_needs,
+    link_runs,
+    longest_wait,
+)
 from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.model.problem import Problem
 

@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.engines.messages.passes_kernels import LIMIT, PassFigures, PassSpan, PassStopping, end_pass
-from mapmrf.engines.messages.strands import Crew, arrange
-from mapmrf.engines.messages.strands_kernels import Board, FactorTurns, begin_pass
+from mapmrf.engines.messages.parallel_sweep import Crew, arrange
+from mapmrf.engines.messages.parallel_sweep_kernels import Board, FactorTurns, begin_pass
+from mapmrf.engines.messages.sweeps_kernels import LIMIT, PassFigures, PassSpan, PassStopping, end_pass
 from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.model.problem import Problem
 

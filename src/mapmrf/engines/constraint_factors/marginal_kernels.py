@@ -13,7 +13,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats
 from mapmrf.compilation.jit import bare, inlined
-from mapmrf.engines.counting.model import CountingFactors, CountingKind
+from mapmrf.engines.constraint_factors.model import CountingFactors, CountingKind
 from mapmrf.model.graph import ROUND_OFF
 
 ROUNDS, DOUBLINGS = 100, 60

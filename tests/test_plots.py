@@ -16,7 +16,7 @@ from mapmrf.datasets import grid, potts_image, random_graph
 from mapmrf.errors import GraphError, OptionError
 from mapmrf.model.graph import FactorGraph, Names
 from mapmrf.model.polytope import Kind, KindFractions, Residuals
-from mapmrf.plots import curves as trace_curves
+from mapmrf.plots import display as trace_curves
 from mapmrf.plots import pictures
 from mapmrf.run.result import Result, Status, TracePoint
 

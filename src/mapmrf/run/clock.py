@@ -138,7 +138,7 @@ class RunCalls:
     def attempt(
         self, grace: Overrun, function: Callable[..., R], *arguments: Any, undo: Callable[[R | None], object] = id
     ) -> R:
-        """Call a function; raise CallAbandoned if it takes too long, in which case `undo` is called with its late result."""
+        """Call a function; raise CallAbandoned if it takes too long, and call `undo` with its late result."""
         if self.supervisor is None or (self.small and self.left > AMPLE):
             return function(*arguments)
         with interrupts.waiting():

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from elimination_models import frustrated
-from mapmrf.engines.elimination import cost_shifting
+from mapmrf.engines.elimination import mini_buckets
 from mapmrf.engines.elimination.mini_buckets import CostShifting
 from mapmrf.model.problem import Problem
 from strategies import Recipe, brute_force, recipes, with_weights
@@ -50,7 +50,7 @@ def test_the_steps_of_a_sweep_do_not_change_it(monkeypatch: pytest.MonkeyPatch) 
     problem = Problem.compile(frustrated(4, 5, states=3, seed=1))
     whole, stepwise = (CostShifting(problem, np.arange(20)) for _ in range(2))
     assert len(list(whole.sweep())) == 2
-    monkeypatch.setattr(cost_shifting, "STEP_ENTRIES", 50)
+    monkeypatch.setattr(mini_buckets, "STEP_ENTRIES", 50)
     assert len(list(stepwise.sweep())) > 10
     assert np.array_equal(stepwise.theta_f, whole.theta_f) and np.array_equal(stepwise.theta_v, whole.theta_v)
     assert np.array_equal(stepwise.labels, whole.labels)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapmrf.arrays import offsets
-from mapmrf.engines.elimination import elimination_kernels as kernels
+from mapmrf.engines.elimination import elimination as kernels
 from mapmrf.engines.elimination.elimination import (
     BLOCK,
     MARGINAL,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from binary_models import lattice_pairs
-from mapmrf.engines.flow import network_kernels as kernels
+from mapmrf.engines.flow import network as kernels
 from mapmrf.engines.flow.network import Wiring, sparse_wiring, wire
 from mapmrf.images import neighbour_offsets
 

@@ -9,8 +9,8 @@ import pytest
 
 import mapmrf
 from mapmrf import FactorGraph
-from mapmrf.engines.messages import passes as passes_module
-from mapmrf.engines.messages import strands
+from mapmrf.engines.messages import parallel_sweep
+from mapmrf.engines.messages import sweeps as passes_module
 from mapmrf.engines.messages.parallel_sweep import cut_visits, share_chunks
 from mapmrf.engines.messages.parallel_sweep_kernels import FactorTurns
 from mapmrf.engines.messages.srmp import TablePasses
@@ -221,7 +221,7 @@ def test_who_waits_in_vain_is_called_again(monkeypatch: pytest.MonkeyPatch) -> N
     problem = Problem.compile(image((12, 64), 2, diagonals=False), 2)
     engine = SpinPasses(problem, VisitOrder.build(problem, "given"), ENDLESS)
     assert engine.crew is not None
-    monkeypatch.setattr(strands, "NAP", 0.0)
+    monkeypatch.setattr(parallel_sweep, "NAP", 0.0)
     engine.crew.run(work)
     engine.close()
     assert sorted(calls) == [0, 0, 0, 1, 1, 1]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import mapmrf
 from mapmrf import FactorGraph
-from mapmrf.engines.messages import trws_labels
+from mapmrf.engines.messages import trws_pairwise
 from mapmrf.engines.messages.srmp import TablePasses
 from mapmrf.engines.messages.sweeps import SequentialPasses
 from mapmrf.engines.messages.sweeps_kernels import INFEASIBLE, PassStopping
@@ -20,6 +20,7 @@ from mapmrf.engines.messages.trws_binary import SpinPasses, fits_spins
 from mapmrf.engines.messages.trws_pairwise import LabelPasses, fits_pairs
 from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.model.problem import Problem
+from plain_kernels import plain_python
 from strategies import brute_force
 
 ENDLESS = PassStopping(-1.0, -1.0)
@@ -169,7 +170,7 @@ def test_a_variable_without_a_possible_state_makes_a_model_infeasible() -> None:
 @pytest.mark.parametrize("limit", [0, 1 << 22])
 def test_tables_that_are_not_transposed_give_the_same_messages(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     graph = model(5, ["any"], 8, 14, (3, 6), weighted=True)
-    monkeypatch.setattr(trws_labels, "MAX_TRANSPOSED", limit)
+    monkeypatch.setattr(trws_pairwise, "MAX_TRANSPOSED", limit)
     labels, tables = engines(graph, "given", LabelPasses, TablePasses)
     assert isinstance(labels, LabelPasses)
     assert (len(labels.model.tables.turned) > 0) == (limit > 0)
@@ -189,19 +190,15 @@ def test_no_unary_potential_and_no_table_is_copied() -> None:
 
 
 def test_kernels_run_as_plain_python() -> None:
-    from mapmrf.engines.messages import trws_labels_kernels, trws_tables_kernels
+    from mapmrf.engines.messages import pair_messages
     from mapmrf.engines.messages.sweeps_kernels import PassSpan
 
     graph = model(3, ["potts", "linear", "quadratic", "any"], 5, 9, (5, 5), weighted=True)
     compiled, plain = engines(graph, "trees_last", LabelPasses, LabelPasses)
     assert isinstance(plain, LabelPasses)
     compiled.iterate(0, 3, 1)
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (trws_labels_kernels, trws_tables_kernels):
-            for name, kernel in list(vars(module).items()):
-                if hasattr(kernel, "py_func"):
-                    patch.setattr(module, name, kernel.py_func)
-        _, _, figures = trws_labels_kernels.iterate_labels(
+    with plain_python(trws_pairwise, pair_messages):
+        _, _, figures = trws_pairwise.iterate_labels(
             PassSpan(0, 3, 1), plain.stopping, plain.figures, plain.model, plain.messages, plain.rooms[0], plain.board
         )
     assert figures == pytest.approx(compiled.figures, rel=1e-12)

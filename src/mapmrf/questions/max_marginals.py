@@ -187,8 +187,8 @@ def max_marginals(
 
 def _search_for(
     graph: FactorGraph, method: str | Method, limits: tuple[int, int | None, float]
-) -> MarginalSearch | ConstrainedSearch:
-    return (MarginalSearch if graph.constraints is None else ConstrainedSearch)(graph, method, *limits)
+) -> MarginalSearch | ConstrainedMarginals:
+    return (MarginalSearch if graph.constraints is None else ConstrainedMarginals)(graph, method, *limits)
 
 
 class MarginalSearch:
@@ -306,7 +306,7 @@ class MarginalSearch:
         return True
 
 
-class ConstrainedSearch(MarginalSearch):
+class ConstrainedMarginals(MarginalSearch):
     """The same for a model with constraints: with tables in their place where these help, without them elsewhere."""
 
     def __init__(

@@ -19,78 +19,36 @@ import math
 import resource
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from scipy.optimize import nnls
 
 import mapmrf
-from mapmrf import FactorGraph, datasets, images
+from mapmrf import FactorGraph
 from mapmrf.errors import UnsupportedModel
 from mapmrf.footprints import Rates, Sizes
+from models import GENERATED
 
-SCALE, SMALL = 2.0, 0.05
-"""Scale of the models, and of those that load the kernels."""
+SMALL = 0.002
+"""Scale of the models that load the kernels."""
 
 ITERATIONS = 3
 ROUNDS = 30
 SECONDS = 4.0
 UNLIMITED = (
-    "auto",
-    "branch",
-    "cuts",
-    "lp",
-    "mplp_c",
-    "qpbo",
-    "sdp",
-    "wcsp",
-    "toulbar2",
-    "maxflow",
-    "fusion",
-    "restarts",
-)
+    "auto", "branch", "cuts", "lp", "mplp_c", "qpbo", "sdp", "wcsp", "toulbar2", "maxflow", "fusion", "restarts",
+)  # fmt: skip
 """Methods whose memory grows on the way: they get all of the time, and no limit of iterations."""
 
 
-def _weighted(side: int, labels: int, seed: int = 0) -> FactorGraph:
-    random = np.random.default_rng(seed)
-    return images.grid_model(random.random((side, side, labels)), guide=random.random((side, side)), weight=0.4)
-
-
-def _pairs(n: int, degree: float, states: tuple[int, int], seed: int = 0) -> FactorGraph:
-    return datasets.random_graph(n, int(n * degree / 2), states=states, arity=2, seed=seed)
-
-
-MODELS: dict[str, Callable[[float], FactorGraph]] = {
-    "spins 320x320": lambda f: datasets.grid(int(160 * f), int(160 * f), 2.0),
-    "Potts 400x400, 2 labels": lambda f: _weighted(int(200 * f), 2),
-    "Potts 200x200, 8 labels": lambda f: _weighted(int(100 * f), 8),
-    "Potts 100x100, 32 labels": lambda f: _weighted(int(50 * f), 32),
-    "pairs, 12000, 6 states": lambda f: _pairs(int(6000 * f), 6.0, (6, 6)),
-    "pairs, 600, 2 to 40 states": lambda f: _pairs(int(300 * f) + 1, 12.0, (2, 40)),
-    "pairs, 4000, binary, degree 40": lambda f: _pairs(int(2000 * f), 40.0, (2, 2)),
-    "triples, 30000, binary": lambda f: datasets.random_graph(int(15_000 * f), int(22_000 * f), states=2, arity=3),
-    "mixed, 12000, arity 2 to 5": lambda f: datasets.random_graph(int(6000 * f), int(7000 * f), (1, 5), (2, 5)),
-    "forbidden, 20000": lambda f: datasets.random_graph(int(10_000 * f), int(12_000 * f), (2, 5), (2, 3), hard=0.2),
-    "dense, 600, binary": lambda f: _dense(int(300 * f)),
-    "complete Potts, 300, 16 labels": lambda f: _complete_potts(int(150 * f), 16),
-    "chains, 20000, 20 states": lambda f: _pairs(int(10_000 * f), 1.0, (20, 20)),
-}
-"""Models that the rates are fitted to."""
-
-
-def _complete_potts(n: int, labels: int, seed: int = 0) -> FactorGraph:
-    random = np.random.default_rng(seed)
-    pairs = np.stack(np.triu_indices(n, 1), axis=1)
-    weight = random.exponential(size=len(pairs))
-    return FactorGraph.from_pairwise(random.normal(size=(n, labels)), pairs, np.eye(labels), weight=weight)
-
-
-def _dense(n: int, seed: int = 0) -> FactorGraph:
-    random = np.random.default_rng(seed)
-    pairs = np.stack(np.triu_indices(n, 1), axis=1)
-    return FactorGraph.from_pairwise(random.normal(size=(n, 2)), pairs, random.normal(size=(len(pairs), 2, 2)))
+MODELS = (
+    "spins 320x320", "Potts 400x400, 2 labels", "Potts 200x200, 8 labels", "Potts 100x100, 32 labels",
+    "pairs, 12000, 6 states", "pairs, 600, 2 to 40 states", "pairs, 4000, binary, degree 40", "triples, 30000, binary",
+    "mixed, 12000, arity 2 to 5", "forbidden, 20000", "dense, 600, binary", "complete Potts, 300, 16 labels",
+    "chains, 20000, 20 states",
+)  # fmt: skip
+"""Models of `models.toml` that the rates are fitted to."""
 
 
 # -- measuring --------------------------------------------------------------------------------------------------------
@@ -99,6 +57,11 @@ def _dense(n: int, seed: int = 0) -> FactorGraph:
 def resident() -> int:
     """Bytes of memory that this process has now."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def forget_peak() -> None:
+    """Let the system count the peak from now on."""
+    Path("/proc/self/clear_refs").write_text("5")
 
 
 def peak() -> int:
@@ -113,19 +76,19 @@ def peak_of_solve(graph: FactorGraph, method: str, seconds: float = SECONDS) -> 
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     before = resident()
-    Path("/proc/self/clear_refs").write_text("5")
+    forget_peak()
     mapmrf.solve(graph, method, time_limit=seconds, **options)
     return peak() - before
 
 
 def measure_method(method: str, seconds: float, models: str) -> None:
     """Print a line of JSON for every model that the method takes."""
-    for name, make in MODELS.items():
+    for name in MODELS:
         if models not in name:
             continue
-        graph = make(SCALE)
+        graph = GENERATED[name](0, 1.0)
         try:
-            mapmrf.solve(make(SMALL), method, time_limit=1.0)
+            mapmrf.solve(GENERATED[name](0, SMALL), method, time_limit=1.0)
             found = peak_of_solve(graph, method, seconds)
         except UnsupportedModel:
             continue
@@ -188,7 +151,7 @@ def print_comparison(rows: list[dict]) -> None:
     print("| method | models | measured, MB | estimated / measured, least | median | most |\n|---|---|---|---|---|---|")
     for method, mine in by_method(rows).items():
         peaks = [row["peak"] for row in mine]
-        ratios = [estimate(method, MODELS[row["model"]](SCALE)) / row["peak"] for row in mine]
+        ratios = [estimate(method, GENERATED[row["model"]](0, 1.0)) / row["peak"] for row in mine]
         span = f"{min(peaks) / 1e6:.0f} to {max(peaks) / 1e6:.0f}"
         print(
             f"| `{method}` | {len(mine)} | {span} | {min(ratios):.2f} | {np.median(ratios):.2f} | {max(ratios):.2f} |"

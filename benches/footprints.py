@@ -1,12 +1,11 @@
-"""Memory of every method on models of several shapes, measured, and the rates used for estimates.
+"""Memory of every method on models of several shapes, and the rates used for estimates.
 
-    python benches/footprints.py --measure peaks.jsonl                # all methods, about ten minutes
-    python benches/footprints.py --measure peaks.jsonl --methods lp
+    python benches/run.py footprints --json peaks.jsonl               # measures all methods, about half an hour
     python benches/footprints.py --fit peaks.jsonl                    # rates, for src/mapmrf/footprints.py
     python benches/footprints.py --compare peaks.jsonl                # estimates against measurements, as a table
 
-A process per method solves one model after another. A peak is the largest resident memory during a solve, minus
-that before it: the model is not part of it. Needs Linux.
+Every method has a process for every model. A peak is the largest resident memory during a solve, minus that before it:
+the model is not part of it. Needs Linux.
 """
 
 from __future__ import annotations
@@ -17,8 +16,6 @@ import gc
 import json
 import math
 import resource
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -26,12 +23,8 @@ from scipy.optimize import nnls
 
 import mapmrf
 from mapmrf import FactorGraph
-from mapmrf.errors import UnsupportedModel
 from mapmrf.footprints import Rates, Sizes
 from models import GENERATED
-
-SMALL = 0.002
-"""Scale of the models that load the kernels."""
 
 ITERATIONS = 3
 ROUNDS = 30
@@ -40,15 +33,6 @@ UNLIMITED = (
     "auto", "branch", "cuts", "lp", "mplp_c", "qpbo", "sdp", "wcsp", "toulbar2", "maxflow", "fusion", "restarts",
 )  # fmt: skip
 """Methods whose memory grows on the way: they get all of the time, and no limit of iterations."""
-
-
-MODELS = (
-    "spins 320x320", "Potts 400x400, 2 labels", "Potts 200x200, 8 labels", "Potts 100x100, 32 labels",
-    "pairs, 12000, 6 states", "pairs, 600, 2 to 40 states", "pairs, 4000, binary, degree 40", "triples, 30000, binary",
-    "mixed, 12000, arity 2 to 5", "forbidden, 20000", "dense, 600, binary", "complete Potts, 300, 16 labels",
-    "chains, 20000, 20 states",
-)  # fmt: skip
-"""Models of `models.toml` that the rates are fitted to."""
 
 
 # -- measuring --------------------------------------------------------------------------------------------------------
@@ -81,39 +65,14 @@ def peak_of_solve(graph: FactorGraph, method: str, seconds: float = SECONDS) -> 
     return peak() - before
 
 
-def measure_method(method: str, seconds: float, models: str) -> None:
-    """Print a line of JSON for every model that the method takes."""
-    for name in MODELS:
-        if models not in name:
-            continue
-        graph = GENERATED[name](0, 1.0)
-        try:
-            mapmrf.solve(GENERATED[name](0, SMALL), method, time_limit=1.0)
-            found = peak_of_solve(graph, method, seconds)
-        except UnsupportedModel:
-            continue
-        row = {"method": method, "model": name, "peak": found, **Sizes.of(graph)._asdict()}
-        print(json.dumps(row), flush=True)
-
-
-def measure(methods: list[str], path: Path, seconds: float, models: str) -> None:
-    """Measure methods one after another; lines of the same methods that the file has already are replaced."""
-    kept = (
-        [row for row in read(path) if row["method"] not in methods or models not in row["model"]]
-        if path.exists()
-        else []
-    )
-    path.write_text("".join(json.dumps(row) + "\n" for row in kept))
-    for method in methods:
-        command = [sys.executable, __file__, "--one", method, "--seconds", str(seconds), "--models", models]
-        done = subprocess.run(command, capture_output=True, text=True)
-        with path.open("a") as out:
-            out.write(done.stdout)
-        print(f"{method}: {len(done.stdout.splitlines())} models {done.stderr.splitlines()[-1:]}", flush=True)
-
-
 def read(path: Path) -> list[dict]:
+    """The records of the experiment `footprints`."""
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def sizes(graph: FactorGraph) -> dict[str, int]:
+    """What an estimate is linear in."""
+    return Sizes.of(graph)._asdict()
 
 
 # -- fitting ----------------------------------------------------------------------------------------------------------
@@ -136,7 +95,7 @@ def fit(rows: list[dict]) -> Rates:
 
 
 def by_method(rows: list[dict]) -> dict[str, list[dict]]:
-    return {method: [row for row in rows if row["method"] == method] for method in sorted({r["method"] for r in rows})}
+    return {method: [row for row in rows if row["run"] == method] for method in sorted({r["run"] for r in rows})}
 
 
 def print_fit(rows: list[dict]) -> None:
@@ -166,18 +125,9 @@ def estimate(method: str, graph: FactorGraph) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--measure", type=Path, metavar="FILE.jsonl")
-    parser.add_argument("--methods", nargs="+", default=sorted(mapmrf.methods()))
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="time limit of a solve")
-    parser.add_argument("--models", default="", metavar="TEXT", help="only models whose names contain this")
-    parser.add_argument("--fit", type=Path, metavar="FILE.jsonl")
-    parser.add_argument("--compare", type=Path, metavar="FILE.jsonl")
-    parser.add_argument("--one", metavar="METHOD", help="measure one case, in this process")
+    parser.add_argument("--fit", type=Path, metavar="FILE.jsonl", help="print the rates that fit best")
+    parser.add_argument("--compare", type=Path, metavar="FILE.jsonl", help="compare estimates with measurements")
     given = parser.parse_args()
-    if given.one:
-        measure_method(given.one, given.seconds, given.models)
-    if given.measure:
-        measure(given.methods, given.measure, given.seconds, given.models)
     if given.fit:
         print_fit(read(given.fit))
     if given.compare:

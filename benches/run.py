@@ -31,6 +31,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import mapmrf
 import models
 from mapmrf import datasets
 from mapmrf.datasets.figures import model_figure
@@ -83,7 +84,8 @@ class Experiment:
 
     def all_runs(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
         """The title, the variant and the options of every run."""
-        named = {method: {"method": method} for method in self.methods} | self.runs
+        methods = sorted(mapmrf.methods()) if self.methods == ["all"] else self.methods
+        named = {method: {"method": method} for method in methods} | self.runs
         for title, run in named.items():
             for variant, more in self.variants.items():
                 yield title, variant, {**self.common, **run, **more}

@@ -31,7 +31,6 @@ import numpy as np
 
 import images
 import mapmrf
-import soak_samples
 from mapmrf import FactorGraph, Result
 from mapmrf.bench import peers
 from mapmrf.errors import UnsupportedModel
@@ -193,6 +192,15 @@ def memory(task: Task, method: str, **options: Any) -> Record:
         "estimated": (own + estimate) / graph.n_vars,
         "process, MB": most / 1e6,
     }
+
+
+def footprint(task: Task, method: str) -> Record:
+    """Bytes of a solve beside the model, and the sizes of the model; in a fresh process, on Linux."""
+    import footprints
+
+    mapmrf.solve(task.model.build(0.002), method, time_limit=1.0)
+    peak = footprints.peak_of_solve(task.graph, method, task.seconds)
+    return {"peak": peak, "estimated": footprints.estimate(method, task.graph), **footprints.sizes(task.graph)}
 
 
 def certificate(task: Task, make_limit: float = 60.0) -> Record:
@@ -376,35 +384,32 @@ def image_method(task: Task, method: str, **options: Any) -> Record:
     return {**record, "build s": built[0], "processor s": built[1] + record["processor s"]}
 
 
-DWAVE = """
-import sys, time
-import dimod
-import numpy as np
-from dwave.samplers import TabuSampler
-rows = np.loadtxt(sys.argv[1], skiprows=1)
-i, j, w = rows[:, 0].astype(int) - 1, rows[:, 1].astype(int) - 1, rows[:, 2]
-bqm = dimod.BQM.from_numpy_vectors(np.zeros(max(i.max(), j.max()) + 1), (i, j, w / 2), -w.sum() / 2, "SPIN")
-began, best, state, seed = time.process_time(), -np.inf, {}, 0
-while time.process_time() - began < float(sys.argv[2]):
-    found = TabuSampler().sample(bqm, num_reads=1, timeout=500, seed=seed, **state)
-    seed += 1
-    if -found.first.energy > best:
-        best, state = -found.first.energy, {"initial_states": found.first.sample}
-        print(time.process_time() - began, best)
-"""
-
-
 def dwave_tabu(task: Task) -> Record:
     """The tabu search of dwave-samplers on a maximum cut."""
     if importlib.util.find_spec("dwave") is None:
         raise UnsupportedModel("dwave-samplers is not installed")
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "graph.mc")
-        mapmrf.write(task.graph, path)
-        command = [sys.executable, "-c", DWAVE, str(path), str(task.seconds)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-    trace = [(*map(float, line.split()), "tabu") for line in done.stdout.splitlines()]
+    weights = np.array([task.graph.table(a)[0, 1] for a in range(task.graph.n_factors)])
+    pairs = task.graph.scope.reshape(-1, 2)
+    trace = _process("dwave").submit(_tabu, task.graph.n_vars, pairs, weights, task.seconds).result()
     return {"value": trace[-1][1], "status": "time_limit", "processor s": task.seconds, "trace": trace}
+
+
+def _tabu(n: int, pairs: np.ndarray, weights: np.ndarray, seconds: float) -> list[tuple[float, float, str]]:
+    """Improvements of a tabu search that goes on from its best state."""
+    import dimod
+    from dwave.samplers import TabuSampler
+
+    coupled = (pairs[:, 0], pairs[:, 1], weights / 2)
+    model = dimod.BQM.from_numpy_vectors(np.zeros(n), coupled, -weights.sum() / 2, "SPIN")
+    began, trace, state = time.process_time(), [(0.0, -math.inf, "tabu")], {}
+    for seed in itertools.count():
+        found = TabuSampler().sample(model, num_reads=1, timeout=500, seed=seed, **state)
+        if -found.first.energy > trace[-1][1]:
+            trace.append((time.process_time() - began, -found.first.energy, "tabu"))
+            state = {"initial_states": found.first.sample}
+        if time.process_time() - began > seconds:
+            break
+    return trace
 
 
 # -- commands and processes -------------------------------------------------------------------------------------------
@@ -434,6 +439,7 @@ def command(task: Task, words: list[str], method: str = "", file: bool = False, 
 
 def arenas(_: Task, threads: int = 6, arrays: int = 4000, repeats: int = 4) -> Record:
     """Resident memory after threads have freed all that they had, again and again: what glibc keeps."""
+    from footprints import resident
 
     def work(all_are_there: threading.Barrier) -> None:
         all_are_there.wait()
@@ -443,7 +449,7 @@ def arenas(_: Task, threads: int = 6, arrays: int = 4000, repeats: int = 4) -> R
             kept.pop()
 
     np.ones(30 * 125_000)  # a block of 30 MB, freed at once: from now on glibc keeps up to 60 MB of every arena
-    record = {"first, MB": soak_samples.resident() / 1e6}
+    record = {"first, MB": resident() / 1e6}
     for turn in range(repeats):
         barrier = threading.Barrier(threads)
         started = [threading.Thread(target=work, args=(barrier,)) for _ in range(threads)]
@@ -453,7 +459,7 @@ def arenas(_: Task, threads: int = 6, arrays: int = 4000, repeats: int = 4) -> R
             thread.join()
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)
-        record[f"after threads {turn + 1}"] = soak_samples.resident() / 1e6
+        record[f"after threads {turn + 1}"] = resident() / 1e6
     return record
 
 
@@ -461,12 +467,14 @@ def joblib_calls(_: Task, calls: int = 40) -> Record:
     """What joblib keeps of a call in processes, after the first calls."""
     from joblib import Parallel, delayed
 
+    from soak import given_out
+
     counts = []
     for _ in range(2):
         for _ in range(calls):
             Parallel(n_jobs=2)(delayed(abs)(-k) for k in range(4))
         gc.collect()
-        counts.append((atexit._ncallbacks(), len(gc.get_objects()), soak_samples.given_out()))  # type: ignore[attr-defined]
+        counts.append((atexit._ncallbacks(), len(gc.get_objects()), given_out()))  # type: ignore[attr-defined]
     kept = [(last - first) / calls for first, last in zip(*counts, strict=True)]
     return dict(zip(("callbacks at exit", "objects", "bytes"), kept, strict=True))
 
@@ -474,7 +482,7 @@ def joblib_calls(_: Task, calls: int = 40) -> Record:
 RUNNERS: dict[str, Callable[..., Record]] = {
     runner.__name__: runner
     for runner in (
-        solve, per_iteration, streaming, memory, certificate, tune, warm_start, dispatch, restarted, crossed, annealed,
-        peer, toulbar2, cpsat, image_peer, image_method, dwave_tabu, command, arenas, joblib_calls,
+        solve, per_iteration, streaming, memory, footprint, certificate, tune, warm_start, dispatch, restarted, crossed,
+        annealed, peer, toulbar2, cpsat, image_peer, image_method, dwave_tabu, command, arenas, joblib_calls,
     )
 }  # fmt: skip

@@ -6,6 +6,7 @@ other potentials are products as 0/1 variables, rounded to millionths.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Iterator
@@ -26,13 +27,12 @@ def solve(graph: FactorGraph, seconds: float) -> tuple[float, bool, float]:
 
     began = time.perf_counter()
     model = cp_model.CpModel()
-    x = [[model.new_bool_var("") for _ in range(r)] for r in graph.card.tolist()]
-    for states in x:
-        model.add_exactly_one(states)
-    terms = [(round(UNIT * gain), literal) for gain, literal in _terms(model, graph, x) if math.isfinite(gain)]
-    _add_constraints(model, graph, x)
-    if any(gain for gain, _ in terms):
-        model.maximize(sum(gain * literal for gain, literal in terms))
+    if all(_says_different(graph.table(a)) for a in range(graph.n_factors)) and graph.constraints is None:
+        x = _differences(model, graph, cp_model)
+        labels_of = [lambda solver, i=i: solver.value(x[i]) for i in range(graph.n_vars)]
+    else:
+        y = _literals(model, graph)
+        labels_of = [lambda solver, i=i: [solver.boolean_value(one) for one in y[i]].index(True) for i in range(len(y))]
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.max_time_in_seconds = seconds
@@ -40,8 +40,35 @@ def solve(graph: FactorGraph, seconds: float) -> tuple[float, bool, float]:
     spent = time.perf_counter() - began
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return -math.inf, status == cp_model.INFEASIBLE, spent
-    labels = [[solver.boolean_value(literal) for literal in states].index(True) for states in x]
-    return graph.value(labels), status == cp_model.OPTIMAL, spent
+    return graph.value([label(solver) for label in labels_of]), status == cp_model.OPTIMAL, spent
+
+
+def _says_different(table: np.ndarray) -> bool:
+    """Return whether a table says that two variables differ, and nothing else."""
+    return table.ndim == 2 and np.array_equal(table, np.where(np.eye(*table.shape, dtype=bool), -np.inf, 0.0))
+
+
+def _differences(model: Any, graph: FactorGraph, cp_model: Any) -> list[Any]:
+    """An integer variable for every variable, with its allowed states; the unary potentials are 0 or -inf."""
+    x = []
+    for begin, end in itertools.pairwise(graph.var_ptr):
+        states = np.flatnonzero(graph.theta_v[begin:end] > -np.inf).tolist()
+        x.append(model.new_int_var_from_domain(cp_model.Domain.from_values(states), ""))
+    for i, j in graph.scope.reshape(-1, 2).tolist():
+        model.add(x[i] != x[j])
+    return x
+
+
+def _literals(model: Any, graph: FactorGraph) -> list[list[Any]]:
+    """A literal for every state; the potentials and constraints are stated with these."""
+    x = [[model.new_bool_var("") for _ in range(r)] for r in graph.card.tolist()]
+    for states in x:
+        model.add_exactly_one(states)
+    terms = [(round(UNIT * gain), literal) for gain, literal in _terms(model, graph, x) if math.isfinite(gain)]
+    _add_constraints(model, graph, x)
+    if any(gain for gain, _ in terms):
+        model.maximize(sum(gain * literal for gain, literal in terms))
+    return x
 
 
 def _terms(model: Any, graph: FactorGraph, x: list[list[Any]]) -> Iterator[tuple[float, Any]]:

@@ -80,23 +80,17 @@ class Case:
 
 @dataclass(frozen=True)
 class Found:
-    """A labelling by a peer, and when its model was built and solved: wall clock and processor."""
+    """A labelling by a peer, and seconds to build and to solve its model, by the clock and of the processor."""
 
     labels: Ints
     build: tuple[float, float]
     solve: tuple[float, float]
 
 
-class Stopwatch:
-    """Seconds by the wall clock and of the processor since the last look."""
-
-    def __init__(self) -> None:
-        self.last = (time.perf_counter(), time.process_time())
-
-    def lap(self) -> tuple[float, float]:
-        """Seconds since the last lap."""
-        before, self.last = self.last, (time.perf_counter(), time.process_time())
-        return self.last[0] - before[0], self.last[1] - before[1]
+def lap(last: list[float]) -> tuple[float, float]:
+    """Seconds since the last call with the same list, by the clock and of the processor."""
+    before, last[:] = last[:], [time.perf_counter(), time.process_time()]
+    return (last[0] - before[0], last[1] - before[1]) if before else (0.0, 0.0)
 
 
 # -- the models -------------------------------------------------------------------------------------------------------
@@ -204,15 +198,15 @@ CASES: dict[str, Callable[[float], Case]] = {
 
 def by_maxflow(case: Case) -> Found:
     """The minimum cut of PyMaxflow for two labels, its alpha-expansion for even weights on straight neighbours."""
-    peer = importlib.import_module("maxflow")
+    peer, watch = importlib.import_module("maxflow"), []
     if case.n_labels > 2:
         if not isinstance(case.weight, float) or case.neighbours is not None:
             raise UnsupportedModel("PyMaxflow expands labels on grids of one weight only")
         expand = importlib.import_module("maxflow.fastmin").aexpansion_grid
-        watch = Stopwatch()
+        lap(watch)
         labels = expand(-case.unary, case.weight * case.table)
-        return Found(labels.ravel(), (math.nan, math.nan), watch.lap())
-    watch = Stopwatch()
+        return Found(labels.ravel(), (math.nan, math.nan), lap(watch))
+    lap(watch)
     weights = case.weights()
     network = peer.GraphFloat(math.prod(case.shape), len(weights) * math.prod(case.shape))
     nodes = network.add_grid_nodes(case.shape)
@@ -223,17 +217,17 @@ def by_maxflow(case: Case) -> Found:
         structure[tuple(1 + o for o in offset)] = 1
         network.add_grid_edges(nodes, full, structure=structure, symmetric=True)
     network.add_grid_tedges(nodes, -case.unary[..., 1], -case.unary[..., 0])
-    built = watch.lap()
+    built = lap(watch)
     network.maxflow()
-    return Found(np.asarray(network.get_grid_segments(nodes), dtype=np.int64).ravel(), built, watch.lap())
+    return Found(np.asarray(network.get_grid_segments(nodes), dtype=np.int64).ravel(), built, lap(watch))
 
 
 def by_gco(case: Case, start: bool = False) -> Found:
     """Alpha-expansion of gco until no label improves; with `start`, from the best label of every pixel on its own."""
-    peer = importlib.import_module("gco").GCO
+    peer, watch = importlib.import_module("gco").GCO, []
     scope = case.graph().scope.reshape(-1, 2)  # pairs are not what is timed: gco's users have them, too
     unary = case.unary.reshape(-1, case.n_labels)
-    watch = Stopwatch()
+    lap(watch)
     parts = [np.broadcast_to(w, pairs_shape(case.shape, offset)).ravel() for offset, w in case.weights().items()]
     weight = np.concatenate(parts)
     largest = max(float(-case.unary.min()), float(weight.max() * case.table.max()))
@@ -246,9 +240,9 @@ def by_gco(case: Case, start: bool = False) -> Found:
     network.set_smooth_cost(case.table.astype(np.intc))
     for i, label in enumerate(unary.argmax(axis=1).tolist() if start else ()):
         network.init_label_at_site(i, label)
-    built = watch.lap()
+    built = lap(watch)
     network.expansion(-1)
-    found = Found(network.get_labels().astype(np.int64), built, watch.lap())
+    found = Found(network.get_labels().astype(np.int64), built, lap(watch))
     network.destroy_graph()
     return found
 
@@ -257,10 +251,10 @@ def by_walker(case: Case) -> Found:
     """The random walker of scikit-image, from the scribbles."""
     if case.seeds is None or case.photo is None:
         raise UnsupportedModel("the random walker needs scribbles")
-    walker = importlib.import_module("skimage.segmentation").random_walker
-    watch = Stopwatch()
+    walker, watch = importlib.import_module("skimage.segmentation").random_walker, []
+    lap(watch)
     found = walker(case.photo / 255, case.seeds + 1, mode="cg_j", channel_axis=-1)
-    return Found(found.ravel() - 1, (math.nan, math.nan), watch.lap())
+    return Found(found.ravel() - 1, (math.nan, math.nan), lap(watch))
 
 
 PEERS: dict[str, Callable[..., Found]] = {"gco": by_gco, "maxflow": by_maxflow, "skimage": by_walker}

@@ -20,6 +20,7 @@ import numpy as np
 
 import images
 import mapmrf
+import random_models
 from mapmrf import FactorGraph, constraints, datasets
 from mapmrf import images as pictures
 
@@ -106,12 +107,6 @@ def complete(n: int) -> np.ndarray:
     return np.stack(np.triu_indices(n, 1), axis=1)
 
 
-def tree(n: int) -> np.ndarray:
-    """Each variable hangs on a random earlier one."""
-    random = np.random.default_rng(0)
-    return np.array([[random.integers(max(0, i - 50), i), i] for i in range(1, n)])
-
-
 def network(n: int) -> np.ndarray:
     """Any two variables may be neighbours; each has six of them on average."""
     random = np.random.default_rng(0)
@@ -188,20 +183,9 @@ def protein() -> FactorGraph:
     return FactorGraph.from_tables(card, scopes, tables)
 
 
-def pedigree(n: int) -> FactorGraph:
-    """A Bayesian network: conditional tables of up to two parents, some of them deterministic."""
-    random = np.random.default_rng(0)
-    card = random.integers(2, 5, n)
-    scopes, tables = [], []
-    for i in range(n):
-        parents = [] if i < 8 else random.choice(np.arange(max(0, i - 25), i), 2, replace=False).tolist()
-        chance = random.dirichlet(np.full(card[i], 0.5), size=tuple(card[parents]))
-        if random.random() < 0.4:
-            chance = np.where(chance == chance.max(axis=-1, keepdims=True), 1.0, 0.0)
-        scopes.append((*parents, i))
-        with np.errstate(divide="ignore"):
-            tables.append(np.log(chance))
-    return FactorGraph.from_tables(card, scopes, tables)
+def shape(name: str, times: float, seed: int = 0, scale: float = 1.0) -> FactorGraph:
+    """A model of a shape of `random_models.py`, so many times as large as there."""
+    return random_models.model(name, seed, max(1.0, times * scale))
 
 
 def unit_maxcut(n: int, m: int, scale: float = 1.0) -> FactorGraph:

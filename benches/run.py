@@ -43,7 +43,7 @@ QUICK_SCALE, QUICK_LIMIT = 0.001, 0.3
 """Size of generated models and time limit of a quick try."""
 REACHED = 1e-7
 """Relative difference to the best known value that counts as none: reference values are rounded."""
-TIMES = ("seconds", "processor s", "thread s", "proof s", "build s", "ms per iteration", "ns per factor")
+TIMES = ("seconds", "processor s", "busiest thread s", "proof s", "build s", "ms per iteration", "ns per factor")
 """Figures of which the least of several repeats counts."""
 FORMATS = {
     "value": ".4f",

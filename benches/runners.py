@@ -6,6 +6,7 @@ A runner takes a `Task` and the options of a run, and returns a record: figures 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import functools
 import gc
@@ -63,23 +64,38 @@ class Task:
 
 
 class Clock:
-    """Seconds since its start: by the clock, of the processor (child processes included), and of this thread."""
+    """Seconds since its start: by the clock, and of the processor (child processes included)."""
 
     def __init__(self) -> None:
-        self.start = self._now()
+        self.start, self.threads = self._now(), busy_threads()
 
-    def _now(self) -> tuple[float, float, float]:
+    def _now(self) -> tuple[float, float]:
         used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-        return time.perf_counter(), sum(one.ru_utime + one.ru_stime for one in used), time.thread_time()
+        return time.perf_counter(), sum(one.ru_utime + one.ru_stime for one in used)
 
-    def spent(self) -> tuple[float, float, float]:
+    def spent(self) -> tuple[float, float]:
         """The seconds so far."""
-        return tuple(now - then for now, then in zip(self._now(), self.start, strict=True))  # type: ignore[return-value]
+        wall, processor = self._now()
+        return wall - self.start[0], processor - self.start[1]
+
+    def busiest(self) -> float:
+        """Processor seconds of the busiest thread that is still there."""
+        return max(seconds - self.threads.get(thread, 0.0) for thread, seconds in busy_threads().items())
+
+
+def busy_threads() -> dict[str, float]:
+    """Processor seconds of every thread, on Linux."""
+    found = {"": 0.0}
+    for stat in Path("/proc/self/task").glob("*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            found[stat.parent.name] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return found
 
 
 def recorded(result: Result, clock: Clock, **more: Any) -> Record:
     """The figures of a result."""
-    wall, processor, thread = clock.spent()
+    wall, processor = clock.spent()
     proven = result.status.closes_gap or result.status is mapmrf.Status.INFEASIBLE
     return {
         "value": result.value,
@@ -93,7 +109,6 @@ def recorded(result: Result, clock: Clock, **more: Any) -> Record:
         "iterations": result.iterations,
         "seconds": result.runtime - result.compile_time if result.runtime else wall,
         "processor s": processor,
-        "thread s": thread,
         "proof s": processor if proven else math.inf,
         "decided": proven or result.value > -math.inf,
         "decision s": result.found.time if result.value > -math.inf and result.found else result.runtime,
@@ -107,24 +122,28 @@ def recorded(result: Result, clock: Clock, **more: Any) -> Record:
 # -- methods ----------------------------------------------------------------------------------------------------------
 
 
-def solve(task: Task, method: str, form: str = "", **options: Any) -> Record:
-    """A method of this package; in the form "tables" constraints are rewritten first."""
+def solve(task: Task, method: str, form: str = "", busiest: bool = False, **options: Any) -> Record:
+    """A method of this package; in the form "tables" constraints are rewritten; busiest: its threads are watched."""
     graph = task.graph
     if form == "tables":
         from mapmrf.rewriting import rewrite
 
         graph = rewrite(graph).graph
     limits: dict[str, Any] = {"time_limit": task.time_limit}
-    clock, points = Clock(), []
+    clock, points, most = Clock(), [], 0.0
 
     def watch(point: Any, _: Any) -> bool:
+        nonlocal most
+        most = max(most, clock.busiest()) if busiest else 0.0
         points.append((clock.spent()[1], point.value, point.phase))
         return points[-1][0] > (task.processor_limit or math.inf)
 
     if task.processor_limit is not None:
-        limits = {"time_limit": 20 * task.processor_limit, "callback": watch}
+        limits = {"time_limit": 20 * task.processor_limit}
+    if busiest or task.processor_limit is not None:
+        limits["callback"] = watch
     result = mapmrf.solve(graph, method, seed=task.seed, **limits, **options)
-    return recorded(result, clock, **({"trace": points} if points else {}))
+    return {**recorded(result, clock), "busiest thread s": most, **({"trace": points} if points else {})}
 
 
 def per_iteration(task: Task, method: str, iterations: tuple[int, int], repeats: int = 5, **options: Any) -> Record:
@@ -141,7 +160,7 @@ def per_iteration(task: Task, method: str, iterations: tuple[int, int], repeats:
             found.append((long - short)[1:] / (long[0] - short[0]))
     if not found:
         raise UnsupportedModel("the run ends too early to be measured")
-    wall, processor, _ = np.min(found, axis=0)
+    wall, processor = np.min(found, axis=0)
     return {
         "ms per iteration": 1e3 * wall,
         "ms, median": 1e3 * float(np.median(found, axis=0)[0]),
@@ -262,7 +281,7 @@ def dispatch(task: Task, method: str) -> Record:
     limit = task.time_limit if method == "auto" else None
     clock = Clock()
     _, energy = inference_dispatch(*arrays, method, True, time_limit=limit)
-    return {"value": -energy, **dict(zip(("seconds", "processor s"), clock.spent(), strict=False))}
+    return {"value": -energy, **dict(zip(("seconds", "processor s"), clock.spent(), strict=True))}
 
 
 # -- phases of `auto` ------------------------------------------------------------------------------------------------

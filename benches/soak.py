@@ -288,30 +288,6 @@ def spread(samples: list[Sample], lines: int = 12) -> list[Sample]:
     return [samples[min(place, len(samples) - 1)] for place in places.tolist()]
 
 
-class Reading:
-    """Samples of a run, printed about `lines` times over its time.
-
-    Parameters
-    ----------
-    seconds
-        How long the run takes.
-    """
-
-    def __init__(self, seconds: float, lines: int = 12) -> None:
-        self.samples: list[Sample] = []
-        self.began, self._every, self._shown = time.monotonic(), seconds / lines, 0
-        print(HEAD, flush=True)
-
-    def take(self, solves: int) -> Sample:
-        """Sample the process after a round."""
-        one = take_sample(time.monotonic() - self.began, len(self.samples) + 1, solves)
-        self.samples.append(one)
-        if one.seconds >= self._shown * self._every:
-            self._shown = int(one.seconds / self._every) + 1
-            print(row(one), flush=True)
-        return one
-
-
 # -- the work ---------------------------------------------------------------------------------------------------------
 
 
@@ -407,20 +383,26 @@ class Soak:
                 self.failures.append(f"{method}, in {backend}: {one}")
 
 
-def soak_for(soak: Soak, minutes: float, path: Path | None) -> list[Sample]:
-    """Rounds until the time is up; returns what was counted after each."""
-    reading = Reading(60 * minutes)
+def soak_for(soak: Soak, minutes: float, path: Path | None, lines: int = 12) -> list[Sample]:
+    """Rounds until the time is up; returns what was counted after each, and prints about so many lines of it."""
+    samples: list[Sample] = []
+    began, seconds, shown = time.monotonic(), 60 * minutes, 0
+    print(HEAD, flush=True)
     with contextlib.ExitStack() as stack:
-        lines = stack.enter_context(path.open("w", newline="", buffering=1)) if path else None
-        out = csv.writer(lines) if lines else None
+        file = stack.enter_context(path.open("w", newline="", buffering=1)) if path else None
+        out = csv.writer(file) if file else None
         if out is not None:
             out.writerow(Sample._fields)
-        while not reading.samples or reading.samples[-1].seconds < 60 * minutes:
-            soak.round(len(reading.samples) + 1)
-            sample = reading.take(soak.solves)
+        while not samples or samples[-1].seconds < seconds:
+            number = len(samples) + 1
+            soak.round(number)
+            samples.append(take_sample(time.monotonic() - began, number, soak.solves))
             if out is not None:
-                out.writerow(sample)
-    return reading.samples
+                out.writerow(samples[-1])
+            if samples[-1].seconds >= shown * seconds / lines:
+                shown = int(samples[-1].seconds * lines / seconds) + 1
+                print(row(samples[-1]), flush=True)
+    return samples
 
 
 def count_everything() -> None:

@@ -51,14 +51,15 @@ def data_folder(argument: str | Path | None = None) -> Path:
 
 
 def select(selector: str, data: str | Path | None = None, seeds: int = 1) -> list[Model]:
-    """The models of a set of the paper, of a folder, or of a generated family; `grids/80x80` are some of a set."""
+    """The models of a set, a folder or a generated family; `grids/80x80` are some of a set, `scene#10` the first."""
     if selector in GENERATED:
         maker, names = GENERATED[selector], [selector] if seeds == 1 else [f"{selector} #{k}" for k in range(seeds)]
         return [
             Model(name, selector, lambda scale, seed=seed: maker(seed, scale))  # type: ignore[misc]
             for seed, name in enumerate(names)
         ]
-    group, _, part = selector.partition("/")
+    named, _, first = selector.partition("#")
+    group, _, part = named.partition("/")
     if group in FOLDERS:
         found = _in_folder(data_folder(data), group)
     elif group in datasets.sets():
@@ -70,8 +71,8 @@ def select(selector: str, data: str | Path | None = None, seeds: int = 1) -> lis
         ]
     else:
         raise SystemExit(f"no models are called {selector!r}: neither a set, nor a folder, nor a generated family")
-    exact = [model for model in found if model.name == part]
-    return exact or [model for model in found if part in model.name]
+    exact = [model for model in found if model.name == part] or [model for model in found if part in model.name]
+    return exact[: int(first)] if first else exact
 
 
 def _in_folder(folder: Path, group: str) -> list[Model]:

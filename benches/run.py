@@ -7,10 +7,11 @@
     python benches/run.py speed --quick                        # tiny models and limits, to see that it works
 
 A set of models is one of the paper (grids, protein, seg-2, ...), a folder of the data (other, families, maxcut, ...) or
-a generated family; `grids/80x80` are the models of a set whose names contain this. Every run is made once before
-it is timed, on a small model where there is one, so that kernels are loaded. Several runs of the same (`--repeats`) are
-told by their least time, because other work on the machine only adds to it. A run that a method or package does not
-support is left out. Progress goes to standard error, the table is printed at the end, also after an interrupt.
+a generated family; `grids/80x80` are the models of a set whose names contain this, `scene#10` the first ten.
+
+Every run is made once before it is timed, on a small model where there is one, so that kernels are loaded. Of several
+repeats the least times count, because other work on the machine only adds to them. A run that a method or package does
+not support is left out. Progress goes to standard error, the table is printed at the end, also after an interrupt.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,7 +68,7 @@ def test_every_experiment_names_models_runners_methods_and_figures_that_exist(dr
     for name, experiment in driver.experiments().items():
         assert experiment.about and experiment.figures, name
         for selector in experiment.models:
-            assert selector in driver.models.GENERATED or selector.partition("/")[0] in sets, selector
+            assert selector in driver.models.GENERATED or re.split("[/#]", selector)[0] in sets, selector
         for _, _, run in experiment.all_runs():
             runner = run.get("run", "solve")
             assert runner in driver.RUNNERS, name

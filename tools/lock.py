@@ -1,9 +1,9 @@
 """Pin the dependencies of a release, with hashes: a requirements file for `pip install --require-hashes`.
 
-    python benches/lock.py                                     # core, for this platform and Python, to standard output
-    python benches/lock.py --extras plots exact -o lock.txt
-    python benches/lock.py --pythons 3.11 3.12 3.13 -o requirements-lock.txt      # the lock of the repository
-    python benches/lock.py --check lock.txt                    # would pip install exactly this, with these hashes?
+    python tools/lock.py                                     # core, for this platform and Python, to standard output
+    python tools/lock.py --extras plots exact -o lock.txt
+    python tools/lock.py --pythons 3.11 3.12 3.13 -o requirements-lock.txt      # the lock of the repository
+    python tools/lock.py --check lock.txt                    # would pip install exactly this, with these hashes?
 
 pip resolves the requirements of pyproject.toml as for a new environment (`pip install --dry-run --report`); nothing is
 installed. Hashes are those of the files that pip chose, so a lock is for one platform and version of Python, which its
@@ -114,7 +114,7 @@ def main() -> int:
     where = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
     if given.pythons:
         where = f"Linux x86_64, Python {' '.join(given.pythons)}"
-    text = "\n".join([f"# {where}: python benches/lock.py {' '.join(sys.argv[1:])}".rstrip(), *lines, ""])
+    text = "\n".join([f"# {where}: python tools/lock.py {' '.join(sys.argv[1:])}".rstrip(), *lines, ""])
     if given.output is None:
         print(text, end="")
     else:

@@ -1,9 +1,9 @@
 """Licences and known vulnerabilities of mapmrf's dependencies, and a bill of materials (CycloneDX, JSON).
 
-    python benches/audit.py                                    # licences of everything installed for the core
-    python benches/audit.py --extras plots hdf5                # ... and for some extras
-    python benches/audit.py --sbom mapmrf.cdx.json             # write the bill of materials
-    python benches/audit.py --vulnerabilities                  # run pip-audit, if it is installed
+    python tools/audit.py                                    # licences of everything installed for the core
+    python tools/audit.py --extras plots hdf5                # ... and for some extras
+    python tools/audit.py --sbom mapmrf.cdx.json             # write the bill of materials
+    python tools/audit.py --vulnerabilities                  # run pip-audit, if it is installed
 
 The exit code is 1 if a package has a licence that the core must not depend on, or none that is known, or if pip-audit
 reports something.

@@ -342,7 +342,7 @@ def test_generate_makes_what_the_library_makes(tmp_path):
 
 
 def test_demo_explains_and_draws(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(mapmrf.cli.demo, "DEFAULT_METHOD", "icm")
+    monkeypatch.setattr("mapmrf.registry.DEFAULT_METHOD", "icm")
     monkeypatch.chdir(tmp_path)
     text = done("demo", model)
     assert "spin glass" in text
@@ -453,10 +453,11 @@ main()
 """
 
 READING = """
-import os, signal
+import functools, os, signal
 import mapmrf.{module} as module
 signal.signal(signal.SIGINT, signal.default_int_handler)
 true = module.{name}
+@functools.wraps(true)
 def interrupted(*args, **options):
     os.kill(os.getpid(), signal.SIGINT)
     return true(*args, **options)

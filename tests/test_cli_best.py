@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import mapmrf
 from mapmrf.cli import main
-from mapmrf.cli.answering import parse_query
+from mapmrf.cli.solving import parse_query
 from mapmrf.datasets import grid
 from mapmrf.formats.solution import read_solution, read_solutions
 

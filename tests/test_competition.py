@@ -256,14 +256,14 @@ def test_claims_are_checked() -> None:
 
 def test_with_time_left_a_method_starts_again_with_another_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     seeds, starts = [], []
-    solve = mapmrf.cli.contest.solve
+    solve = mapmrf.solver.solve
 
     def told(graph, method, *, seed, initial, **options):  # type: ignore[no-untyped-def]
         seeds.append(seed)
         starts.append(initial is not None)
         return solve(graph, method, seed=seed, initial=initial, **options)
 
-    monkeypatch.setattr(mapmrf.cli.contest, "solve", told)
+    monkeypatch.setattr("mapmrf.solver.solve", told)
     made = entry(grid(4, 4, coupling=3.0, seed=2), seed=5)
     made.contest = Contest("model.LG", None, "model.MPE", seed=5, seconds=1e6)
     made.clock = Clock(1e6, 0.0)
@@ -348,7 +348,7 @@ def test_the_end_of_the_time_ends_the_process_whatever_the_method_does(seconds: 
 
 
 def test_time_that_is_over_before_there_is_a_model_is_said() -> None:
-    code = "import time, mapmrf.cli.contest as c\nc.read = lambda path, max_bytes: time.sleep(1000)\nmain()"
+    code = "import time, mapmrf.formats\nmapmrf.formats.read = lambda path, max_bytes: time.sleep(1000)\nmain()"
     process = started("nets/t3.uai", "", "", "MPE", "-m", "icm", code=code, environ={"INF_TIME": "2"})
     said, heard = process.communicate(timeout=120)
     assert (process.returncode, said) == (2, "")
@@ -377,7 +377,7 @@ def test_used_up_memory_keeps_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
     def exhausted(*args: object, **options: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(mapmrf.cli.contest, "solve", exhausted)
+    monkeypatch.setattr("mapmrf.solver.solve", exhausted)
     result = run("nets/t3.uai", "", "", "MPE", "-m", "icm")
     assert result.exit_code == 0 and "out of memory" in result.stderr
     assert len(read_solution("t3.uai.MPE", 3)) == 3

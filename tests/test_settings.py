@@ -5,7 +5,7 @@ import pytest
 
 import mapmrf
 from mapmrf import OptionError
-from mapmrf.cli.settings import parse_grid, parse_settings
+from mapmrf.cli.methods import parse_grid, parse_settings
 from mapmrf.method import Method
 
 

@@ -6,12 +6,15 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import combinations
 
-from mapmrf.bench.cells import Cell, Column, Table, count, number
+import numpy as np
+
 from mapmrf.bench.groups import (
     PROVEN,
     RELAXED,
+    TARGETS,
     TIE,
     Figure,
     Group,
@@ -20,17 +23,23 @@ from mapmrf.bench.groups import (
     group,
     log_potential,
     loss,
+    median_time,
     number_in,
     rank,
     ranks,
     seconds,
+    target_times,
     title,
 )
-from mapmrf.bench.profiles import TARGETS, median_time, target_times
 from mapmrf.bench.records import Record
-from mapmrf.bench.significance import wilcoxon_table
+from mapmrf.bench.render import Cell, Column, Table, count, number
 from mapmrf.datasets.figures import COLUMNS, SETS, model_figure, model_kind, set_figure, set_kinds
 from mapmrf.datasets.statistics import Statistics, mean_statistics, paper_statistics
+
+FEWEST = 6
+"""Number of models from which a difference can be significant at the 5 % level: with five, the smallest p is 1/16."""
+LEVEL = 0.05
+"""Level below which a corrected p is marked."""
 
 SUMMARISED = ("seg-2", "seg-21", "scene")
 """Sets for which the paper reports mean and standard deviation instead of single models."""
@@ -50,19 +59,19 @@ def tables(records: Iterable[Record]) -> list[Table]:
     groups = group(records)
     made = [datasets(groups)]
     if len(groups) > 1:
-        made += [everything(groups), targets("all", "All sets", groups), significance("all", "All sets", groups)]
+        made += [make("all", "All sets", groups) for make in (overview, targets, significance)]
     for mine in groups:
         made += [replace(table, of=mine.name) for table in _of_set(mine)]
     return [table for table in made if table.rows]
 
 
 def _of_set(mine: Group) -> list[Table]:
-    made = [overview(mine)]
+    name = title(mine.name)
+    made = [overview(mine.name, name, [mine])]
     if family(mine.name) in SUMMARISED:
         made += [by_set(mine, measure) for measure in MEASURES]
         made.append(kind_counts(mine))
     made += [*(by_model(mine, measure) for measure in MEASURES), kinds(mine), bounds(mine)]
-    name = title(mine.name)
     return [*made, targets(mine.name, name, [mine]), significance(mine.name, name, [mine])]
 
 
@@ -82,15 +91,10 @@ def datasets(groups: Sequence[Group]) -> Table:
     heads = [Column("set", key=True), Column("of", key=True), *(Column(name.replace("_", " ")) for name in names)]
     note = "Means over the models. Factors and edges without those on a single variable."
     table = Table("datasets", "Statistics of the sets", heads, rows, note)
-    if any(is_papers(mine) for mine in groups):
+    if any(mine.name in SETS for mine in groups):
         about = "The paper's figures are over its whole sets, ours over the models that were run."
         return replace(table, note=f"{note} {about}")
     return table.only([k for k, column in enumerate(heads) if column.name != "of"])
-
-
-def is_papers(mine: Group) -> bool:
-    """Return whether these are models of the paper, which are compared with its figures."""
-    return mine.name in SETS
 
 
 def _statistics(record: Record) -> Statistics | None:
@@ -103,7 +107,7 @@ def _statistics(record: Record) -> Statistics | None:
 def _beside_the_paper(mine: Group, ours: Sequence[float]) -> list[list[Cell]]:
     """Our row and, for a set of the paper, the paper's row and the difference."""
     lines = {"ours": ours}
-    if is_papers(mine):
+    if mine.name in SETS:  # the paper's models, to be compared with its figures
         lines["paper"] = list(vars(paper_statistics(mine.name)).values())
         lines["difference"] = [a - b for a, b in zip(ours, lines["paper"], strict=True)]
     return [
@@ -123,17 +127,8 @@ _SUMMARY = ["models", "at best known", "proven", "mean rank", "mean loss %", "me
 _LOSS = "Loss: best known value minus the labelling's, relative to the best known value. Ordered by mean rank."
 
 
-def overview(mine: Group) -> Table:
+def overview(name: str, what: str, groups: Sequence[Group]) -> Table:
     """One row per run: number of models, best known values reached, proofs, mean rank, gap to the best and time."""
-    return _summary(f"{mine.name}-overview", title(mine.name), [mine])
-
-
-def everything(groups: Sequence[Group]) -> Table:
-    """The overview of all sets."""
-    return _summary("all-overview", "All sets", groups)
-
-
-def _summary(name: str, what: str, groups: Sequence[Group]) -> Table:
     runs = dict.fromkeys(run for mine in groups for run in mine.runs)
     places = {(mine.name, model): ranks(mine, model) for mine in groups for _, model in mine.models}
     rows = []
@@ -146,8 +141,8 @@ def _summary(name: str, what: str, groups: Sequence[Group]) -> Table:
     for k, sign in ((3, -1), (4, -1), (5, 1), (6, 1), (7, 1)):
         _mark(rows, k, sign)
     heads = [Column("run", key=True), Column("paper's name"), *map(Column, _SUMMARY)]
-    table = Table(name, f"{what}: overview", heads, rows, _LOSS)
-    return table if any(map(is_papers, groups)) else table.only([0, *range(2, len(heads))])
+    table = Table(f"{name}-overview", f"{what}: overview", heads, rows, _LOSS)
+    return table if any(mine.name in SETS for mine in groups) else table.only([0, *range(2, len(heads))])
 
 
 def _line(done: Sequence[tuple[Group, str]], run: str, mean_rank: float) -> list[Cell]:
@@ -280,11 +275,6 @@ def targets(name: str, what: str, groups: Sequence[Group]) -> Table:
     return Table(f"{name}-target", f"{what}: time to target", heads, made, note)
 
 
-def significance(name: str, what: str, groups: Sequence[Group]) -> Table:
-    """One row per pair of runs: Wilcoxon's signed-rank test."""
-    return wilcoxon_table(f"{name}-wilcoxon", f"{what}: significance of differences", groups)
-
-
 # -- over a set -------------------------------------------------------------------------------------------------------
 
 
@@ -320,9 +310,7 @@ _TYPES = "V valid, U uniform, F fractional, A approximate (outside the local pol
 def kinds(mine: Group) -> Table:
     """One row per model: the kind of every relaxed solution in the paper's notation, and the paper's."""
     printed = {run for method, run in mine.runs for _, m in mine.models if model_kind(mine.name, m, method)}
-    relaxed = {
-        run for _, run in mine.runs for _, m in mine.models if any(r.get("kind_text") for r in _some(mine, m, run))
-    }
+    relaxed = {run for (_, run), records in mine.cells.items() if any(record.get("kind_text") for record in records)}
     runs = [(method, run) for method, run in mine.runs if run in relaxed | printed]
     heads = [*MODEL]
     for _, run in runs:
@@ -337,10 +325,6 @@ def kinds(mine: Group) -> Table:
     return Table(
         f"{mine.name}-kinds", f"{title(mine.name)}: solution types", heads, rows if runs else [], _kinds_note(mine.name)
     )
-
-
-def _some(mine: Group, model: str, run: str) -> list[Record]:
-    return mine.cells.get((model, run), [])
 
 
 _PAPERS_TYPES = {
@@ -374,3 +358,115 @@ def kind_counts(mine: Group) -> Table:
 def _letter(kind: str) -> str:
     """The kind that a mixed solution counts as: approximate, else fractional, else uniform."""
     return next(letter for letter in "AFUV" if letter in kind)
+
+
+# -- significance of differences --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two runs on the models that both solved.
+
+    Attributes
+    ----------
+    run, other
+        Names of the two runs.
+    better, equal, worse
+        Models on which the labelling of `run` is better than that of `other`, as good, and worse.
+    p
+        Two-sided p of the signed-rank test on the differences of their relative losses.
+    corrected
+        The same after the correction of Holm for all pairs of a table.
+    """
+
+    run: str
+    other: str
+    better: int
+    equal: int
+    worse: int
+    p: float
+    corrected: float = 1.0
+
+
+def signed_rank(differences: Sequence[float]) -> float:
+    """Two-sided p of Wilcoxon's signed-rank test; differences of 0 are ignored, and p is 1 if there are no others."""
+    from scipy.stats import wilcoxon
+
+    found = np.array([x for x in differences if x != 0], dtype=np.float64)
+    if not found.size:
+        return 1.0
+    finite = np.abs(found[np.isfinite(found)]).max(initial=0.0)
+    return float(wilcoxon(np.clip(found, -2 * finite - 1, 2 * finite + 1)).pvalue)
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """Correct p-values for multiple tests by the step-down procedure of Holm (1979)."""
+    corrected = [1.0] * len(ps)
+    least = 0.0
+    for place, k in enumerate(sorted(range(len(ps)), key=lambda k: ps[k])):
+        least = max(least, min(1.0, (len(ps) - place) * ps[k]))
+        corrected[k] = least
+    return corrected
+
+
+def comparisons(groups: Sequence[Group]) -> list[Comparison]:
+    """All pairs of runs that share at least `FEWEST` models, the first one the better of the two."""
+    runs = dict.fromkeys(run for mine in groups for _, run in mine.runs)
+    losses = {run: _losses(groups, run) for run in runs}
+    found = []
+    for first, second in combinations(runs, 2):
+        shared = [key for key in losses[first] if key in losses[second]]
+        if len(shared) >= FEWEST:
+            found.append(_compared(first, second, [_minus(losses[second][k], losses[first][k]) for k in shared]))
+    corrected = holm([one.p for one in found])
+    return [replace(one, corrected=p) for one, p in zip(found, corrected, strict=True)]
+
+
+def _losses(groups: Sequence[Group], run: str) -> dict[tuple[str, str], float]:
+    """Loss of a run on each model that it has solved, the mean over the seeds."""
+    return {
+        (mine.name, model): loss(mine, model, run)
+        for mine in groups
+        for _, model in mine.models
+        if (model, run) in mine.cells
+    }
+
+
+def _minus(a: float, b: float) -> float:
+    """A difference of losses, 0 for ties."""
+    if math.isinf(a) and math.isinf(b):
+        return 0.0
+    return 0.0 if abs(a - b) <= TIE else a - b
+
+
+def _compared(first: str, second: str, gains: Sequence[float]) -> Comparison:
+    """Gains of the first over the second, reversed if the second is better."""
+    better, worse = sum(x > 0 for x in gains), sum(x < 0 for x in gains)
+    p = signed_rank(gains)
+    if worse > better:
+        first, second, better, worse = second, first, worse, better
+    return Comparison(first, second, better, len(gains) - better - worse, worse, p)
+
+
+def significance(name: str, what: str, groups: Sequence[Group]) -> Table:
+    """One row per pair of runs: Wilcoxon's signed-rank test; p below 5 % after correction is marked."""
+    heads = [Column("run", key=True), Column("against", key=True)]
+    heads += [Column(text) for text in ("better", "equal", "worse", "p", "p (Holm)")]
+    rows = [
+        [
+            Cell(one.run), Cell(one.other), count(one.better), count(one.equal), count(one.worse),
+            _probability(one.p), replace(_probability(one.corrected), best=one.corrected < LEVEL),
+        ]
+        for one in sorted(comparisons(groups), key=lambda one: one.p)
+    ]  # fmt: skip
+    note = (
+        "Wilcoxon's signed-rank test, two-sided, on the relative losses of two runs over the models that both have "
+        f"solved; ties are left out. Pairs with at least {FEWEST} models. Marked: below {100 * LEVEL:g} % after Holm's "
+        "correction."
+    )
+    return Table(f"{name}-wilcoxon", f"{what}: significance of differences", heads, rows, note)
+
+
+def _probability(p: float) -> Cell:
+    """Format a p-value with two significant digits."""
+    return number(p, 4) if p >= 1e-3 else Cell(f"{p:.1e}", p)

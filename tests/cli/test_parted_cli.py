@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
+import command_line
 import mapmrf
-from mapmrf.cli import main
 from mapmrf.datasets import grid
 from mapmrf.formats.solution import read_solution
 
@@ -18,7 +18,7 @@ GRAPH = grid(8, 8, 2.0, seed=1)
 
 
 def run(*arguments: object, code: int = 0) -> Result:
-    found = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    found = command_line.run(*arguments)
     assert found.exit_code == code, found.output
     return found
 

@@ -13,13 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
+import command_line
 import mapmrf
-import mapmrf.cli.contest
 from benchmark_models import FOLDER
 from mapmrf import FactorGraph, OptionError, Status
-from mapmrf.cli import main
 from mapmrf.cli.contest import Clock, Contest, ContestRun, contest_from, process_age
 from mapmrf.datasets import grid
 from mapmrf.formats.solution import read_solution
@@ -40,14 +39,12 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(*args: object, **environ: str) -> Result:
-    return CliRunner().invoke(main, ["uai", *(str(arg) for arg in args)], env=environ)
+    return command_line.run("uai", *args, env=environ)
 
 
 def started(*args: object, code: str = "main()", environ: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
     """A process, as only there limits and signals are real."""
-    command = [sys.executable, "-c", f"import sys\nfrom mapmrf.cli import main\n{code}", "uai", *map(str, args)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(command, text=True, env={**os.environ, **(environ or {})}, **pipes)
+    return command_line.started(code, "uai", *args, env=environ)
 
 
 def blocks(path: Path | str) -> list[str]:

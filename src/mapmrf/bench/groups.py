@@ -249,12 +249,12 @@ def performance_profile(times: Mapping[str, Sequence[float]]) -> dict[str, Curve
     least = table.min(axis=0, initial=math.inf)
     with np.errstate(invalid="ignore"):
         ratios = np.where(np.isfinite(table), table / least, math.inf)
-    return {run: _from_one(distribution(list(row))) for run, row in zip(times, ratios, strict=True)}
+    return {run: _from(1.0, distribution(list(row))) for run, row in zip(times, ratios, strict=True)}
 
 
-def _from_one(curve: Curve) -> Curve:
-    """A curve of ratios, with its value at 1."""
-    return curve if curve and curve[0][0] == 1.0 else [(1.0, 0.0), *curve]
+def _from(first: float, curve: Curve) -> Curve:
+    """A curve that begins at the smallest place possible."""
+    return curve if curve and curve[0][0] == first else [(first, 0.0), *curve]
 
 
 def distribution(values: Sequence[float]) -> Curve:
@@ -280,8 +280,7 @@ def time_distributions(groups: Sequence[Group], distance: float) -> dict[str, Cu
 
 def accuracy_profile(losses: Sequence[float], most: float = 1.0) -> Curve:
     """Share of the models within a relative distance of the best known value; ties count as no distance."""
-    corners = distribution([max(TIE, x) if x <= most else math.inf for x in losses])
-    return corners if corners and corners[0][0] == TIE else [(TIE, 0.0), *corners]
+    return _from(TIE, distribution([max(TIE, x) if x <= most else math.inf for x in losses]))
 
 
 # -- anytime curves ---------------------------------------------------------------------------------------------------
@@ -289,22 +288,12 @@ def accuracy_profile(losses: Sequence[float], most: float = 1.0) -> Curve:
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """Best value so far over several seeds.
+    """Best value so far over several seeds: quantiles of the values at some times, and the number of seeds."""
 
-    Attributes
-    ----------
-    times : (n,)
-        Seconds.
-    low, middle, high : (n,)
-        Quantiles of the values at that time: the lower end of the interval, the median, the upper end.
-    seeds
-        Their number.
-    """
-
-    times: Floats
-    low: Floats
-    middle: Floats
-    high: Floats
+    times: Floats  # (n,) seconds
+    low: Floats  # (n,) lower end of the interval
+    middle: Floats  # (n,) median
+    high: Floats  # (n,) upper end
     seeds: int
 
 

@@ -40,39 +40,19 @@ TIME_LIMIT = 60.0
 
 @dataclass(frozen=True)
 class ModelRef:
-    """A model that is read or generated on demand.
-
-    Attributes
-    ----------
-    set, index, name
-        Its set, its number there (``M1``), and its name.
-    path
-        The model file, or empty for a look-alike.
-    number, scale
-        Number of the look-alike in its family, and its scale.
-    best
-        Best known log potential, if any.
-    digest
-        Checksum of the content of the file, if known.
-    checksum
-        For a file of the catalogue ``right``, ``differs``, or ``unknown`` where the catalogue has no checksum.
-    pickled
-        File of a model that was in memory, instead of `path`.
-    max_bytes
-        Memory for reading the file in bytes, None for the memory of the machine.
-    """
+    """A model that is read or generated on demand."""
 
     set: str
     name: str
-    path: str = ""
-    index: str = ""
-    number: int = 0
+    path: str = ""  # the model file, empty for a look-alike
+    index: str = ""  # its number in the set: M1
+    number: int = 0  # of the look-alike in its family
     scale: float = 1.0
-    best: float | None = None
-    digest: str = ""
-    checksum: str = ""
-    pickled: str = ""
-    max_bytes: float | None = None
+    best: float | None = None  # best known log potential
+    digest: str = ""  # checksum of the content, if known
+    checksum: str = ""  # of a file of the catalogue: right, differs, or unknown where the catalogue has none
+    pickled: str = ""  # file of a model that was in memory, instead of `path`
+    max_bytes: float | None = None  # memory for reading the file, None for that of the machine
 
     @property
     def identity(self) -> str:
@@ -141,10 +121,11 @@ def from_files(paths: Iterable[str | Path]) -> list[ModelRef]:
     for path in files:
         if not path.is_file():
             raise OptionError(f"{path}: no such file")
-    count = Counter(_name(path) for path in files)
+    # without their suffixes of compression and format
+    names = [Path(path.stem if path.suffix in (".gz", ".bz2", ".xz") else path.name).stem for path in files]
     found = []
-    for path in files:
-        name = _name(path) if count[_name(path)] == 1 else f"{path.resolve().parent.name}/{path.name}"
+    for path, short in zip(files, names, strict=True):
+        name = short if names.count(short) == 1 else f"{path.resolve().parent.name}/{path.name}"
         found.append(ModelRef(set="own", name=name, path=str(path.resolve()), digest=_digest(path)))
     return found
 
@@ -157,12 +138,6 @@ def from_graphs(graphs: Mapping[str, FactorGraph], folder: str | Path) -> list[M
         path.write_bytes(pickle.dumps(replace(graph), protocol=5))
         found.append(ModelRef("own", name, digest=_digest(path), pickled=str(path)))
     return found
-
-
-def _name(path: Path) -> str:
-    """The name of a file without its suffixes of compression and format."""
-    stem = path.stem if path.suffix in (".gz", ".bz2", ".xz") else path.name
-    return Path(stem).stem
 
 
 def lattice(graph: FactorGraph) -> tuple[int, int] | None:
@@ -198,27 +173,13 @@ def _is_lattice(found: Ints, height: int, width: int) -> bool:
 
 @dataclass(frozen=True)
 class MethodConfig:
-    """A method with its options, and its name in the tables.
+    """A method with its options, and its name in the tables."""
 
-    Attributes
-    ----------
-    method
-        Name of the method, of a class in a file (``my_file.py:Greedy``), or of another package (``peer:cpsat``).
-    options
-        Its options.
-    name
-        Name of the run in the tables.
-    source
-        Digest of a custom method's file: after a change of code, it is another run.
-    pickled
-        The method itself, if a worker could not find it by name.
-    """
-
-    method: str
+    method: str  # or a class in a file (my_file.py:Greedy), or another package (peer:cpsat)
     options: Mapping[str, Any] = field(default_factory=dict)
     name: str = ""
-    source: str = ""
-    pickled: bytes = b""
+    source: str = ""  # digest of a custom method's file: after a change of code, it is another run
+    pickled: bytes = b""  # the method itself, if a worker could not find it by name
 
     def __post_init__(self) -> None:
         if is_file_name(self.method):

@@ -35,19 +35,9 @@ Listener = Callable[[Record], None]
 
 
 class RunLimits(NamedTuple):
-    """Limits of a run besides its time limit, after which its process is killed.
+    """Limits of a run besides its time limit, after which its process is killed."""
 
-    Attributes
-    ----------
-    memory
-        Bytes, 0 for no limit.
-    grace
-        Seconds beyond the time limit.
-    setup
-        Seconds for reading the model and compiling the method before the clock starts.
-    """
-
-    memory: int = 0
+    memory: int = 0  # bytes, 0 for no limit
     grace: float = GRACE
     setup: float = SETUP
 
@@ -130,8 +120,13 @@ class _Bench:
             while not self.stopped.is_set():
                 task = self.waiting.get_nowait()
                 record = workers[task.run.peer if task.run.is_peer else ""].record(task, self.stopped)
-                if record is not None:
-                    self._keep(record)
+                if record is None:
+                    continue
+                with self.lock:
+                    self.file.append(record)
+                    self.done += 1
+                    if self.listener is not None:
+                        self.listener(record)
         except queue.Empty:
             pass
         except BaseException as error:  # a full disk, for instance: raised by the thread that called `run`
@@ -140,13 +135,6 @@ class _Bench:
         finally:
             for worker in workers.values():
                 worker.kill()
-
-    def _keep(self, record: Record) -> None:
-        with self.lock:
-            self.file.append(record)
-            self.done += 1
-            if self.listener is not None:
-                self.listener(record)
 
 
 class _BenchWorker:
@@ -170,10 +158,11 @@ class _BenchWorker:
                     found = self._wait(task, self.limits.setup, "still compiling", stopped)
             return cast(Record | None, found)
         except (EOFError, OSError):
-            code = self._exit_code()
-            if stopped.is_set():
-                return None
-            return _lost(task, "crash", f"the process ended with code {code}")
+            assert self.process is not None
+            self.process.join(5.0)
+            code = self.process.exitcode
+            self.kill()
+            return None if stopped.is_set() else _lost(task, "crash", f"the process ended with code {code}")
 
     def _wait(self, task: BenchTask, seconds: float, phase: str, stopped: threading.Event) -> Any:
         """The next message of the process; the record of a killed run after a timeout, None if all was stopped."""
@@ -198,13 +187,6 @@ class _BenchWorker:
         with blocked(), _without_main():
             self.process.start()
         theirs.close()
-
-    def _exit_code(self) -> int | None:
-        assert self.process is not None
-        self.process.join(5.0)
-        code = self.process.exitcode
-        self.kill()
-        return code
 
     def kill(self) -> None:
         """End the process, if there is one."""

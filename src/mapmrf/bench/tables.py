@@ -51,6 +51,9 @@ MEASURES: dict[str, tuple[str, Figure, int]] = {
 }
 """The measures of the paper's tables: name, value of a record, and decimals."""
 
+STATISTICS = ("n_vars", "n_factors", "n_edges", "factor_size", "variable_states", "factor_states")
+"""Fields of a record in the table of the sets."""
+
 MODEL = (Column("no.", key=True), Column("model", key=True))
 
 
@@ -83,9 +86,9 @@ def datasets(groups: Sequence[Group]) -> Table:
     names = list(Statistics.__dataclass_fields__)
     rows: list[list[Cell]] = []
     for mine in groups:
-        ours = mean_statistics(
-            found for model in mine.model_records.values() if (found := _statistics(model)) is not None
-        )
+        figures = [[record.get(place) for place in STATISTICS] for record in mine.model_records.values()]
+        # records of older versions lack some
+        ours = mean_statistics(Statistics(1, *map(float, some)) for some in figures if None not in some)  # type: ignore[arg-type]
         if ours is not None:
             rows += _beside_the_paper(mine, [getattr(ours, name) for name in names])
     heads = [Column("set", key=True), Column("of", key=True), *(Column(name.replace("_", " ")) for name in names)]
@@ -97,13 +100,6 @@ def datasets(groups: Sequence[Group]) -> Table:
     return table.only([k for k, column in enumerate(heads) if column.name != "of"])
 
 
-def _statistics(record: Record) -> Statistics | None:
-    """The statistics of a model from its record; None for records of older versions."""
-    places = ("n_vars", "n_factors", "n_edges", "factor_size", "variable_states", "factor_states")
-    found = [record.get(place) for place in places]
-    return None if None in found else Statistics(1, *map(float, found))  # type: ignore[arg-type]
-
-
 def _beside_the_paper(mine: Group, ours: Sequence[float]) -> list[list[Cell]]:
     """Our row and, for a set of the paper, the paper's row and the difference."""
     lines = {"ours": ours}
@@ -111,14 +107,11 @@ def _beside_the_paper(mine: Group, ours: Sequence[float]) -> list[list[Cell]]:
         lines["paper"] = list(vars(paper_statistics(mine.name)).values())
         lines["difference"] = [a - b for a, b in zip(ours, lines["paper"], strict=True)]
     return [
-        [Cell(title(mine.name)), Cell(of), *(_short(x, sign=of == "difference") for x in figures)]
+        # means with two decimals as in the paper, integers without any
+        [Cell(title(mine.name)), Cell(of)]
+        + [number(x, 0 if round(x, 2) == round(x) else 2, sign=of == "difference") for x in figures]
         for of, figures in lines.items()
     ]
-
-
-def _short(x: float, *, sign: bool = False) -> Cell:
-    """A mean with two decimals as in the paper; an integer without any."""
-    return number(x, 0 if round(x, 2) == round(x) else 2, sign=sign)
 
 
 # -- summaries --------------------------------------------------------------------------------------------------------
@@ -172,7 +165,12 @@ def _mark(rows: list[list[Cell]], k: int, sign: int) -> None:
 def by_model(mine: Group, measure: str) -> Table:
     """One row per model: for every run our figure (with its rank), the paper's and the difference."""
     name, what, digits = MEASURES[measure]
-    printed = {run for method, run in mine.runs for _, m in mine.models if _paper(mine, m, method, measure) is not None}
+    printed = {
+        run
+        for method, run in mine.runs
+        for _, m in mine.models
+        if model_figure(mine.name, m, method, measure) is not None
+    }
     with_ranks = measure == "logpot"
     heads = [*MODEL, *([Column("best known")] if with_ranks else [])]
     for _, run in mine.runs:
@@ -182,7 +180,7 @@ def by_model(mine: Group, measure: str) -> Table:
         row = [*_model_cells(index, model), *([number(mine.best.get(model), 2)] if with_ranks else [])]
         ours_ranks, theirs = (ranks(mine, model), _paper_ranks(mine, model)) if with_ranks else ({}, {})
         for method, run in mine.runs:
-            ours, paper = mine.mean(model, run, what), _paper(mine, model, method, measure)
+            ours, paper = mine.mean(model, run, what), model_figure(mine.name, model, method, measure)
             row.append(_ranked(number(ours, digits), ours_ranks.get(run)))
             if run in printed:
                 row += [_ranked(number(paper, digits), theirs.get(method)), _difference(ours, paper, digits)]
@@ -197,13 +195,9 @@ def _model_cells(index: str, model: str) -> list[Cell]:
     return [Cell(index, float(number_in(index))), Cell(model)]
 
 
-def _paper(mine: Group, model: str, method: str, measure: str) -> float | None:
-    return model_figure(mine.name, model, method, measure)
-
-
 def _paper_ranks(mine: Group, model: str) -> dict[str, int]:
     """The paper's ranks on a model, among its methods with valid solutions."""
-    printed = {method: _paper(mine, model, method, "logpot") for method in COLUMNS if method not in RELAXED}
+    printed = {method: model_figure(mine.name, model, method, "logpot") for method in COLUMNS if method not in RELAXED}
     return rank({method: value for method, value in printed.items() if value is not None})
 
 
@@ -238,16 +232,13 @@ def bounds(mine: Group) -> Table:
     for index, model in mine.models:
         found = {run: mine.mean(model, run, figure("bound")) for run in runs}
         least = min((bound for bound in found.values() if bound is not None), default=math.nan)
-        cells = [_bound(found[run], least) for run in runs]
-        rows.append([*_model_cells(index, model), number(mine.best.get(model), 2), *cells])
+        row = [*_model_cells(index, model), number(mine.best.get(model), 2)]
+        for bound in found.values():
+            tight = bound is not None and math.isfinite(least) and bound <= least + TIE * max(1.0, abs(least))
+            row.append(replace(number(bound, 2), best=tight))
+        rows.append(row)
     heads = [*MODEL, Column("best known"), *map(Column, runs)]
     return Table(f"{mine.name}-bounds", f"{title(mine.name)}: upper bounds", heads, rows if runs else [])
-
-
-def _bound(bound: float | None, least: float) -> Cell:
-    cell = number(bound, 2)
-    tight = bound is not None and math.isfinite(least) and bound <= least + TIE * max(1.0, abs(least))
-    return replace(cell, best=tight)
 
 
 # -- time to a target, and significance -------------------------------------------------------------------------------
@@ -322,9 +313,8 @@ def kinds(mine: Group) -> Table:
             row.append(Cell(mine.kind(model, run)))
             row += [Cell(model_kind(mine.name, model, method) or "")] if run in printed else []
         rows.append(row)
-    return Table(
-        f"{mine.name}-kinds", f"{title(mine.name)}: solution types", heads, rows if runs else [], _kinds_note(mine.name)
-    )
+    note = f"{_TYPES} Methods that return only labellings are valid by definition. {_PAPERS_TYPES.get(mine.name, '')}"
+    return Table(f"{mine.name}-kinds", f"{title(mine.name)}: solution types", heads, rows if runs else [], note.strip())
 
 
 _PAPERS_TYPES = {
@@ -335,16 +325,13 @@ _PAPERS_TYPES = {
 } | dict.fromkeys(SUMMARISED, "The paper gives no type model by model, only how many are approximate: see the counts.")
 
 
-def _kinds_note(which: str) -> str:
-    about = _PAPERS_TYPES.get(which, "")
-    return f"{_TYPES} Methods that return only labellings are valid by definition. {about}".strip()
-
-
 def kind_counts(mine: Group) -> Table:
     """One row per run: the number of solutions of each kind, and the paper's over its set."""
     rows = []
     for method, run in mine.runs:
-        letters = Counter(_letter(kind) for _, model in mine.models if (kind := mine.kind(model, run)))
+        found = [kind for _, model in mine.models if (kind := mine.kind(model, run))]
+        # A mixed solution counts as approximate, else as fractional, else as uniform.
+        letters = Counter(next(letter for letter in "AFUV" if letter in kind) for kind in found)
         if letters:
             ours = ", ".join(f"{letters[letter]} {letter}" for letter in "VUFA" if letters[letter])
             paper = set_kinds(mine.name, method) if mine.name in SUMMARISED else None
@@ -355,37 +342,20 @@ def kind_counts(mine: Group) -> Table:
     return Table(f"{mine.name}-kinds-count", text, heads, rows, f"{_TYPES} {about}".strip())
 
 
-def _letter(kind: str) -> str:
-    """The kind that a mixed solution counts as: approximate, else fractional, else uniform."""
-    return next(letter for letter in "AFUV" if letter in kind)
-
-
 # -- significance of differences --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two runs on the models that both solved.
-
-    Attributes
-    ----------
-    run, other
-        Names of the two runs.
-    better, equal, worse
-        Models on which the labelling of `run` is better than that of `other`, as good, and worse.
-    p
-        Two-sided p of the signed-rank test on the differences of their relative losses.
-    corrected
-        The same after the correction of Holm for all pairs of a table.
-    """
+    """Two runs on the models that both solved: on how many the labelling of `run` is better than that of `other`."""
 
     run: str
     other: str
     better: int
     equal: int
     worse: int
-    p: float
-    corrected: float = 1.0
+    p: float  # two-sided, of the signed-rank test on the differences of their relative losses
+    corrected: float = 1.0  # by Holm, for all pairs of a table
 
 
 def signed_rank(differences: Sequence[float]) -> float:

@@ -45,8 +45,8 @@ from numba.core.runtime.nrt import rtsys
 import mapmrf
 import random_models
 from footprints import resident
-from mapmrf import supervision
 from mapmrf.errors import MapMRFError, UnsupportedModel
+from mapmrf.run import calls as supervision
 
 ITERATIONS, SECONDS = 10, 0.3
 """Limits of a single solve."""

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import FactorGraph, Result
 from mapmrf.datasets import grid
-from mapmrf.run.loop import dual_state
+from mapmrf.run import dual_state
 from strategies import Recipe, any_recipes, brute_force, random_recipe, with_weights
 
 METHODS = ("trws", "mplp", "ad3", "lslp", "dd_sg", "psdd")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from mapmrf import FactorGraph, GraphError
 from mapmrf.datasets import grid
+from mapmrf.run import incumbent
 from mapmrf.run.incumbent import KERNEL_FACTORS, Evaluator, Incumbent
-from mapmrf.run.loop import incumbent
 from strategies import random_recipe
 
 

@@ -19,7 +19,7 @@ from mapmrf import FactorGraph, MapMRFError, OptionError, UnknownName, formats
 from mapmrf.bench.groups import group
 from mapmrf.bench.records import read_records
 from mapmrf.cli import main
-from mapmrf.run.loop import plugins
+from mapmrf.run import plugins
 from mapmrf.run.registry import method_class, method_names
 
 GREEDY = '''

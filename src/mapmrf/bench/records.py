@@ -17,7 +17,7 @@ import numpy as np
 
 from mapmrf.arrays import Ints
 from mapmrf.errors import FormatError, MapMRFError
-from mapmrf.run.result import TracePoint, numbers, plain
+from mapmrf.result import TracePoint, numbers, plain
 
 Record = dict[str, Any]
 """A finished run; `docs/benchmark.md` lists the fields."""
@@ -26,20 +26,9 @@ FAILURES = ("error", "memory", "killed", "crash")
 """Outcomes of runs that failed."""
 BEGINNING = b'{"key"'
 _TEXTS = {
-    "key",
-    "set",
-    "index",
-    "model",
-    "run",
-    "method",
-    "source",
-    "outcome",
-    "message",
-    "status",
-    "kind",
-    "kind_text",
+    "key", "set", "index", "model", "run", "method", "source", "outcome", "message", "status", "kind", "kind_text",
     "labels",
-}
+}  # fmt: skip
 
 TRACE_COLUMNS = ("time", "iterations", "value", "bound", "relaxed_value", "primal", "sphere", "rho", "phase")
 TRACE_POINTS = 120

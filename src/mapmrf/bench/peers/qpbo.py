@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from mapmrf.arrays import Ints, segment_argmax
-from mapmrf.bench.peers import Found, Ready
-from mapmrf.bench.peers._binary import binary_pairs
-from mapmrf.model.graph import FactorGraph
+from mapmrf.bench.peers import Found, Ready, binary_pairs
+from mapmrf.graph import FactorGraph
 
 PACKAGE, MODULE = "thinqpbo", "thinqpbo"
 

@@ -6,34 +6,24 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
+import command_line
 import mapmrf
 from mapmrf import plots
-from mapmrf.cli import main, plotting
+from mapmrf.cli import plotting
 from mapmrf.datasets import grid, random_graph
 from mapmrf.formats.solution import write_solution
-from mapmrf.run.result import Result, read_trace
+from mapmrf.result import Result, read_trace
 
 MAGIC = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF-"}
 
 
-def run(*args):
-    return CliRunner().invoke(main, ["plot", *map(str, args)])
-
-
 def done(*args):
-    result = run(*args)
-    assert (result.exit_code, result.stderr) == (0, ""), result.output
-    return result.stdout.strip()
+    return command_line.done("plot", *args).strip()
 
 
 def refused(*args):
-    result = run(*args)
-    assert (result.exit_code, result.stdout) == (2, ""), result.output
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("mapmrf: error: ")
-    return line
+    return command_line.refused("plot", *args)
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +213,7 @@ def test_missing_matplotlib_names_the_extra(folder, monkeypatch):
 
 def test_every_picture_of_the_library_has_a_kind():
     assert len(plotting.KINDS) == len(set(plots.__all__) - {"lattice_shape"})
-    assert all(kind in CliRunner().invoke(main, ["plot", "--help"]).output for kind in plotting.KINDS)
+    assert all(kind in command_line.done("plot", "--help") for kind in plotting.KINDS)
 
 
 # -- what the pictures are made from ---------------------------------------------------------------------------------

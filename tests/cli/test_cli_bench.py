@@ -9,17 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 import mapmrf
+from command_line import run as call
 from mapmrf.bench.records import read_records
-from mapmrf.cli import main
 from mapmrf.datasets import grid
 from mapmrf.datasets.figures import COLUMNS
-
-
-def call(*arguments: Any) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
 @pytest.fixture

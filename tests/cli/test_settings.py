@@ -5,8 +5,8 @@ import pytest
 
 import mapmrf
 from mapmrf import OptionError
-from mapmrf.cli.settings import parse_grid, parse_settings
-from mapmrf.run.method import Method
+from mapmrf.cli.methods import parse_grid, parse_settings
+from mapmrf.method import Method
 
 
 @dataclass(frozen=True)

@@ -19,25 +19,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
+import command_line
 import mapmrf
 from clocks import PATIENCE, wait_until
-from mapmrf.cli import main
 from mapmrf.datasets import catalogue, entries, grid, lookalike, sets
 
 HEAVY = ("numba", "scipy", "highspy", "joblib", "matplotlib", "PIL", "pooch", "rich")
 
 
 def run(*args: object) -> Result:
-    return CliRunner().invoke(main, ["datasets", *map(str, args)])
+    return command_line.run("datasets", *args)
 
 
 def done(*args: object) -> str:
-    """Standard output of a command that must succeed and be silent on standard error."""
-    result = run(*args)
-    assert (result.exit_code, result.stderr) == (0, ""), result.output
-    return result.stdout
+    return command_line.done("datasets", *args)
 
 
 def refused(*args: object) -> list[str]:
@@ -282,7 +279,6 @@ def test_impossible_look_alikes_are_one_line(
 @pytest.mark.parametrize("args", [[], ["--json"], ["generate", "seg-2", "1", "-o", "x.uai"], ["download", "scene"]])
 def test_the_commands_import_nothing_heavy(args: list[str], tmp_path: Path) -> None:
     code = f"try:\n  main()\nfinally:\n  sys.exit(','.join(name for name in {HEAVY} if name in sys.modules) or 0)"
-    command = [sys.executable, "-c", f"import sys\nfrom mapmrf.cli import main\n{code}", "datasets", *args]
-    environment = {**os.environ, "MAPMRF_DATA": str(tmp_path)}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
+    process = command_line.started(code, "datasets", *args, env={"MAPMRF_DATA": str(tmp_path)}, cwd=tmp_path)
+    _, heard = process.communicate(timeout=120)
+    assert process.returncode == 0, heard

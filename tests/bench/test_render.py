@@ -8,8 +8,18 @@ import re
 
 import pytest
 
-from mapmrf.bench.cells import Cell, Column, Table, number, split
-from mapmrf.bench.forms import TEX_ROWS, to_csv, to_latex, to_markdown, to_text, write_tables
+from mapmrf.bench.render import (
+    TEX_ROWS,
+    Cell,
+    Column,
+    Table,
+    all_tables,
+    number,
+    to_csv,
+    to_latex,
+    to_markdown,
+    to_text,
+)
 
 TABLE = Table(
     "t", "A & B", [Column("no.", key=True), Column("na|me_x"), Column("value")],
@@ -33,7 +43,7 @@ def wide(runs: int, rows: int = 3) -> Table:
 
 def test_parts_repeat_the_keys_keep_runs_together_and_lose_nothing() -> None:
     table = wide(7)
-    parts = split(table, 80, lambda cell: len(cell.shown), 2)
+    parts = table.split(80, lambda cell: len(cell.shown), 2)
     assert len(parts) > 1
     seen = []
     for part in parts:
@@ -50,8 +60,8 @@ def test_parts_repeat_the_keys_keep_runs_together_and_lose_nothing() -> None:
 
 
 def test_a_table_that_fits_is_left_alone_and_a_run_is_never_cut() -> None:
-    assert split(wide(2), 1000, lambda cell: len(cell.shown), 2) == [wide(2)]
-    parts = split(wide(3), 5, lambda cell: len(cell.shown), 2)
+    assert wide(2).split(1000, lambda cell: len(cell.shown), 2) == [wide(2)]
+    parts = wide(3).split(5, lambda cell: len(cell.shown), 2)
     assert [sum(column.name == "ours" for column in part.columns) for part in parts] == [0, 1, 1, 1]
 
 
@@ -102,7 +112,7 @@ def test_latex_is_split_by_width_and_by_page_and_every_line_has_its_cells() -> N
             assert line.count("&") + spans == len(align) - 1
     assert text.count("Said once.") == 1
     assert text.count("mean rank") == len(tabulars) // 3
-    assert write_tables([TABLE], "latex").startswith("% \\usepackage{booktabs}")
+    assert all_tables([TABLE], ".tex").startswith("% \\usepackage{booktabs}")
 
 
 def test_csv_has_figures_in_full_ranks_apart_and_names_that_differ() -> None:
@@ -114,7 +124,12 @@ def test_csv_has_figures_in_full_ranks_apart_and_names_that_differ() -> None:
     assert len(rows) == 3  # no line of means among the models
 
 
-@pytest.mark.parametrize("form", ["text", "markdown", "latex"])
-def test_several_tables_make_one_text(form: str) -> None:
-    text = write_tables([TABLE, wide(2)], form)
+@pytest.mark.parametrize("suffix", [".txt", ".md", ".tex"])
+def test_several_tables_make_one_text(suffix: str) -> None:
+    text = all_tables([TABLE, wide(2)], suffix)
     assert text.count("Wide") == 1 and "note" in text
+
+
+def test_numbers_are_rounded_without_a_negative_zero() -> None:
+    texts = [number(1.25, 1, sign=True).text, number(-0.001, 2, sign=True).text, number(None, 2).text]
+    assert texts == ["+1.2", "0.00", ""]

@@ -7,17 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
+import command_line
 import mapmrf
-from mapmrf.cli import main
-from mapmrf.cli.answering import parse_query
+from mapmrf.cli.solving import parse_query
 from mapmrf.datasets import grid
 from mapmrf.formats.solution import read_solution, read_solutions
 
 
 def run(*args: object) -> tuple[int, str, str]:
-    result = CliRunner().invoke(main, [str(arg) for arg in args])
+    result = command_line.run(*args)
     return result.exit_code, result.stdout, result.stderr
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
+import command_line
 import mapmrf
-from mapmrf.cli import main
 from mapmrf.datasets import grid
 from mapmrf.formats.solution import read_solution
 
@@ -18,7 +18,7 @@ GRAPH = grid(8, 8, 2.0, seed=1)
 
 
 def run(*arguments: object, code: int = 0) -> Result:
-    found = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    found = command_line.run(*arguments)
     assert found.exit_code == code, found.output
     return found
 
@@ -37,7 +37,7 @@ def test_from_a_file_to_a_solution_file(stream: tuple[str, ...], model: Path, tm
     run("join", labels, "-o", tmp_path / "grid.MPE")
     assert GRAPH.value(read_solution(tmp_path / "grid.MPE", GRAPH)) == pytest.approx(found["value"], rel=1e-9)
     assert found["ranks"] == 1 and found["n_vars"] == 64 and "labels" not in found
-    assert len(mapmrf.run.result.read_trace(tmp_path / "t.csv")) > 1
+    assert len(mapmrf.result.read_trace(tmp_path / "t.csv")) > 1
 
 
 def test_a_generated_model_by_parts_is_the_whole_one(tmp_path: Path) -> None:

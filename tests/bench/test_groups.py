@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mapmrf.bench.groups import group
-from mapmrf.bench.profiles import (
+from mapmrf.bench.groups import (
     TARGETS,
     accuracy_profile,
     anytime,
     distribution,
+    group,
     median_time,
     performance_profile,
     profiles,

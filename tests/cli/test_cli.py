@@ -1,5 +1,7 @@
 import csv
+import dataclasses
 import gzip
+import inspect
 import json
 import os
 import signal
@@ -9,12 +11,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 from PIL import Image
 
 import mapmrf
 import mapmrf.cli.demo
+from command_line import done, refused, run, started
 from mapmrf.cli import main
+from mapmrf.cli.solving import SolveRequest
 from mapmrf.datasets import grid, potts_image, random_graph
 from mapmrf.formats.solution import read_solution, write_solution
 from mapmrf.plots import pictures
@@ -22,33 +25,6 @@ from mapmrf.questions.tune import PAPER_AXES
 
 HEAVY = ("numba", "scipy", "highspy", "joblib", "matplotlib", "PIL", "pooch", "rich")
 INFEASIBLE = "MARKOV 2  2 2  1  2 0 1  4  0 0 0 0"
-
-
-def run(*args: object) -> Result:
-    return CliRunner().invoke(main, [str(arg) for arg in args])
-
-
-def done(*args: object) -> str:
-    """Standard output of a command that must succeed and be silent on standard error."""
-    result = run(*args)
-    assert (result.exit_code, result.stderr) == (0, ""), result.output
-    return result.stdout
-
-
-def refused(*args: object) -> str:
-    """The one line of a command that must fail."""
-    result = run(*args)
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("mapmrf: error: ")
-    return line
-
-
-def started(code: str, *args: object, **pipes: int) -> subprocess.Popen:
-    """A process that runs Python code with the command line `main` at hand."""
-    command = [sys.executable, "-c", f"import sys\nfrom mapmrf.cli import main\n{code}", *map(str, args)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **pipes)
 
 
 @pytest.fixture
@@ -176,6 +152,16 @@ def test_a_time_limit_ends_a_run(model):
     endless = ["--set", "starts=1e9", "--set", "max_iterations=1e12"]
     data = json.loads(done("solve", model, "-m", "icm", "--json", "--time-limit", 0.2, *endless))
     assert data["status"] == "time_limit"
+
+
+def test_options_that_are_arguments_of_solve_have_their_names_and_defaults():
+    given = main.commands["solve"].make_context("solve", ["model.uai"]).params
+    assert SolveRequest(**given) == SolveRequest(("model.uai",))
+    options = {item.name: item.default for item in dataclasses.fields(SolveRequest)}
+    arguments = {name: one.default for name, one in inspect.signature(mapmrf.solve).parameters.items()}
+    assert arguments.keys() - options.keys() == {"graph", "callback", "options"}  # of programs alone
+    shared = arguments.keys() & options.keys() - {"method", "certificate"}  # None; a file
+    assert {name: options[name] for name in shared} == {name: arguments[name] for name in shared}
 
 
 # -- what can go wrong -----------------------------------------------------------------------------------------------
@@ -342,7 +328,7 @@ def test_generate_makes_what_the_library_makes(tmp_path):
 
 
 def test_demo_explains_and_draws(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(mapmrf.cli.demo, "DEFAULT_METHOD", "icm")
+    monkeypatch.setattr("mapmrf.run.registry.DEFAULT_METHOD", "icm")
     monkeypatch.chdir(tmp_path)
     text = done("demo", model)
     assert "spin glass" in text
@@ -453,10 +439,11 @@ main()
 """
 
 READING = """
-import os, signal
+import functools, os, signal
 import mapmrf.{module} as module
 signal.signal(signal.SIGINT, signal.default_int_handler)
 true = module.{name}
+@functools.wraps(true)
 def interrupted(*args, **options):
     os.kill(os.getpid(), signal.SIGINT)
     return true(*args, **options)

@@ -9,9 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from mapmrf.cli import main
+from command_line import run
 from mapmrf.run.registry import method_names
 
 BASH = shutil.which("bash")
@@ -19,12 +18,12 @@ BASH = shutil.which("bash")
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_every_shell_has_a_script(shell: str) -> None:
-    done = CliRunner().invoke(main, ["completion", shell])
+    done = run("completion", shell)
     assert done.exit_code == 0 and "_MAPMRF_COMPLETE" in done.stdout and "mapmrf" in done.stdout
 
 
 def test_another_shell_is_one_line() -> None:
-    done = CliRunner().invoke(main, ["completion", "tcsh"])
+    done = run("completion", "tcsh")
     assert done.exit_code == 2 and done.stderr.count("\n") == 1 and "bash" in done.stderr
 
 
@@ -64,7 +63,7 @@ def test_bash_sources_the_script_and_completes(tmp_path: Path) -> None:
     program = tmp_path / "mapmrf"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m mapmrf "$@"\n')
     program.chmod(0o755)
-    (tmp_path / "script").write_text(CliRunner().invoke(main, ["completion", "bash"]).stdout)
+    (tmp_path / "script").write_text(run("completion", "bash").stdout)
     code = """
         source "$1/script" || exit 1
         complete -p mapmrf || exit 2

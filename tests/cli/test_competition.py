@@ -13,13 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
+import command_line
 import mapmrf
-import mapmrf.cli.contest
 from benchmark_models import FOLDER
 from mapmrf import FactorGraph, OptionError, Status
-from mapmrf.cli import main
 from mapmrf.cli.contest import Clock, Contest, ContestRun, contest_from, process_age
 from mapmrf.datasets import grid
 from mapmrf.formats.solution import read_solution
@@ -40,14 +39,12 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(*args: object, **environ: str) -> Result:
-    return CliRunner().invoke(main, ["uai", *(str(arg) for arg in args)], env=environ)
+    return command_line.run("uai", *args, env=environ)
 
 
 def started(*args: object, code: str = "main()", environ: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
     """A process, as only there limits and signals are real."""
-    command = [sys.executable, "-c", f"import sys\nfrom mapmrf.cli import main\n{code}", "uai", *map(str, args)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(command, text=True, env={**os.environ, **(environ or {})}, **pipes)
+    return command_line.started(code, "uai", *args, env=environ)
 
 
 def blocks(path: Path | str) -> list[str]:
@@ -256,14 +253,14 @@ def test_claims_are_checked() -> None:
 
 def test_with_time_left_a_method_starts_again_with_another_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     seeds, starts = [], []
-    solve = mapmrf.cli.contest.solve
+    solve = mapmrf.run.solve.solve
 
     def told(graph, method, *, seed, initial, **options):  # type: ignore[no-untyped-def]
         seeds.append(seed)
         starts.append(initial is not None)
         return solve(graph, method, seed=seed, initial=initial, **options)
 
-    monkeypatch.setattr(mapmrf.cli.contest, "solve", told)
+    monkeypatch.setattr("mapmrf.run.solve.solve", told)
     made = entry(grid(4, 4, coupling=3.0, seed=2), seed=5)
     made.contest = Contest("model.LG", None, "model.MPE", seed=5, seconds=1e6)
     made.clock = Clock(1e6, 0.0)
@@ -348,7 +345,7 @@ def test_the_end_of_the_time_ends_the_process_whatever_the_method_does(seconds: 
 
 
 def test_time_that_is_over_before_there_is_a_model_is_said() -> None:
-    code = "import time, mapmrf.cli.contest as c\nc.read = lambda path, max_bytes: time.sleep(1000)\nmain()"
+    code = "import time, mapmrf.formats\nmapmrf.formats.read = lambda path, max_bytes: time.sleep(1000)\nmain()"
     process = started("nets/t3.uai", "", "", "MPE", "-m", "icm", code=code, environ={"INF_TIME": "2"})
     said, heard = process.communicate(timeout=120)
     assert (process.returncode, said) == (2, "")
@@ -377,7 +374,7 @@ def test_used_up_memory_keeps_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
     def exhausted(*args: object, **options: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(mapmrf.cli.contest, "solve", exhausted)
+    monkeypatch.setattr("mapmrf.run.solve.solve", exhausted)
     result = run("nets/t3.uai", "", "", "MPE", "-m", "icm")
     assert result.exit_code == 0 and "out of memory" in result.stderr
     assert len(read_solution("t3.uai.MPE", 3)) == 3

@@ -15,27 +15,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 import mapmrf
-from mapmrf.cli import main
+from command_line import refused, run
 from mapmrf.datasets import grid
 from mapmrf.formats.solution import read_solution
 from named_pipes import opened
 
 INFEASIBLE = "MARKOV 2  2 2  1  2 0 1  4  0 0 0 0"
-
-
-def run(*args: object) -> Result:
-    return CliRunner().invoke(main, [str(arg) for arg in args])
-
-
-def refused(*args: object) -> str:
-    """The one line of a command that must fail before it does anything."""
-    result = run(*args)
-    assert (result.exit_code, result.stdout) == (2, ""), result.output
-    (line,) = result.stderr.splitlines()
-    return line
 
 
 @pytest.fixture

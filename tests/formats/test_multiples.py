@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import mapmrf
 from mapmrf import FactorGraph
-from mapmrf.formats.multiples import find_multiples
+from mapmrf.formats.tables import Factors, with_weights
 from strategies import Recipe, recipes, weighted
 
 SIDE = 12
@@ -28,6 +28,13 @@ def image(table: np.ndarray, seed: int = 0) -> FactorGraph:
     edges = np.concatenate([across, np.stack([place[:-1].ravel(), place[1:].ravel()], axis=1)])
     unary = random.normal(size=(SIDE * SIDE, len(table)))
     return FactorGraph.from_pairwise(unary, edges, table, weight=random.exponential(size=len(edges)))
+
+
+def pairs(rows: np.ndarray, users: int = 1, arity: int = 2) -> Factors:
+    """Factors on two variables, so many for each table."""
+    n = users * len(rows)
+    ptr, table_of = np.arange(0, rows.size + 1, rows.shape[1]), np.repeat(np.arange(len(rows)), users)
+    return Factors(arity * np.arange(n + 1), np.tile(np.arange(arity), n), table_of, ptr, rows.ravel())
 
 
 def assert_same_potentials(one: FactorGraph, two: FactorGraph) -> None:
@@ -71,8 +78,8 @@ def test_products_are_the_tables_to_the_last_bit(seed: int, scale: float) -> Non
     rows = scale * random.exponential(size=(200, 1)) * kinds[random.integers(0, 5, 200)].reshape(200, 16)
     own = random.random(200) < 0.04
     rows[own] = random.normal(size=(int(own.sum()), 16))
-    found = find_multiples(rows.ravel(), np.arange(0, 3201, 16), np.ones(200, dtype=np.int64), 200)
-    if found is not None:
+    found = with_weights(pairs(rows))
+    if found.weight is not None:
         tables = found.theta_t.reshape(-1, 16)
         assert np.array_equal(found.weight[:, None] * tables[found.table_of], rows)
         assert len(tables) <= 200 // 8
@@ -81,14 +88,13 @@ def test_products_are_the_tables_to_the_last_bit(seed: int, scale: float) -> Non
 
 def test_what_saves_no_memory_is_left_alone() -> None:
     random = np.random.default_rng(0)
-    ones, ptr = np.ones(100, dtype=np.int64), np.arange(0, 1601, 16)
     own = random.normal(size=(100, 16))
-    assert find_multiples(own.ravel(), ptr, ones, 100) is None
+    assert with_weights(pairs(own)).weight is None
     few = np.outer(random.exponential(size=100), POTTS.ravel())
-    assert find_multiples(few.ravel(), ptr, ones, 100) is not None
-    assert find_multiples(few.ravel(), ptr, 100 * ones, 10_000) is None  # 100 tables of 10 000 factors
-    assert find_multiples(few.ravel(), ptr, 0 * ones, 100) is None  # all on single variables
-    assert find_multiples(few[:20].ravel(), ptr[:21], ones[:20], 20) is None  # a small model
+    assert with_weights(pairs(few)).weight is not None
+    assert with_weights(pairs(few, users=100)).weight is None  # 100 tables of 10 000 factors
+    assert with_weights(pairs(few, arity=1)).weight is None  # all on single variables
+    assert with_weights(pairs(few[:20])).weight is None  # a small model
 
 
 @given(recipe=recipes(), seed=st.integers(0, 2**32 - 1))

@@ -173,7 +173,7 @@ def test_what_logs_cannot_hold(tmp_path, error_of) -> None:
 
 
 def test_large_models_are_written_in_pieces(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("mapmrf.formats.uai_text._CHUNK", 8)
+    monkeypatch.setattr("mapmrf.formats.uai._CHUNK", 8)
     random = np.random.default_rng(0)
     scopes = [tuple(random.permutation(6)[: 1 + a % 3]) for a in range(40)]
     card = [2, 3, 2, 1, 2, 3]

@@ -15,8 +15,7 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.certificates.cases import TREE_ARRAYS, CaseTree
 from mapmrf.certificates.invalid import InvalidCertificate
 from mapmrf.errors import FormatError
-from mapmrf.formats.budget import charge
-from mapmrf.formats.files import AnyPath, read_bytes, write_bytes
+from mapmrf.formats.files import AnyPath, charge, read_bytes, write_bytes
 from mapmrf.graph import FactorGraph
 
 VERSION = 2

@@ -6,22 +6,22 @@ import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 
 from mapmrf.arrays import Floats
 from mapmrf.errors import FormatError
-from mapmrf.formats.bayes import ConditionalTable, network_graph, rows_of, table_size, write_network
+from mapmrf.formats.bayes import ConditionalTable, network_graph, table_size, write_network
 from mapmrf.formats.files import read_bytes
 from mapmrf.formats.names import Allowed, fitting_names, names_replaced
-from mapmrf.formats.tokens import shown
+from mapmrf.formats.scales import check_values
+from mapmrf.formats.tokens import Scanner, shown
 from mapmrf.graph import FactorGraph, Names
 
 SUFFIXES = (".bif",)
 
 _COMMENT = re.compile(r'"[^"\n]*"|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
-TOKEN = re.compile(r'"([^"\n]*)"|([{}()\[\];])|([^\s{}()\[\];|,"]+)|(")')
+_TOKEN = re.compile(r'"([^"\n]*)"|([{}()\[\];])|([^\s{}()\[\];|,"]+)|(")')
 _STOP = re.compile(r'[{}()\[\];"]')
 _BLANKS = str.maketrans(",|", "  ")
 _PROPERTY = re.compile(r'(?>"[^"\n]*"|[^;])*+;')
@@ -37,34 +37,32 @@ def sniff(data: bytes) -> bool:
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-class _Scanner:
-    """Tokenizer; commas and bars count as blanks."""
+class _Scanner(Scanner[str]):
+    """Commas and bars count as blanks; a token is a word, or one of the special characters."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        data = read_bytes(path)
         try:
-            text = read_bytes(path).decode("utf-8-sig")
+            text = data.decode("utf-8-sig")
         except UnicodeDecodeError:
-            text = read_bytes(path).decode("latin-1")
+            text = data.decode("latin-1")
         # Comments become as many blanks, so that positions do not change; quoted names are kept.
-        self._text = _COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else re.sub(r"[^\n]", " ", m[0]), text)
-        self._at = 0
-        self._last = 0
+        text = _COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else re.sub(r"[^\n]", " ", m[0]), text)
+        super().__init__(path, text, _TOKEN, "\n")
 
     def take(self, what: str) -> tuple[str, bool]:
         """Consume the next token; return it, and whether it is one of the special characters."""
-        match = TOKEN.search(self._text, self._at)
+        match = _TOKEN.search(self.text, self.at)
         if match is None:
-            lines = self._text.count("\n") + 1
-            raise FormatError(f"{self.path}: {what}: the file ends in line {lines}, expected more")
-        self._last, self._at = match.start(), match.end()
+            self.fail_at_end(what)
+        self.last, self.at = match.start(), match.end()
         if match[4]:
             self.fail(what, "a quote that is closed in its line")
         return (match[1], False) if match[1] is not None else (match[2] or match[3], match[2] is not None)
 
     def more(self) -> bool:
         """Return whether anything is left."""
-        return TOKEN.search(self._text, self._at) is not None
+        return _TOKEN.search(self.text, self.at) is not None
 
     def word(self, what: str) -> str:
         """Consume the next token, which must be a word or a number."""
@@ -80,10 +78,10 @@ class _Scanner:
 
     def words(self, end: str, what: str) -> list[str]:
         """All words up to a special character, which is consumed."""
-        stop = _STOP.search(self._text, self._at)
+        stop = _STOP.search(self.text, self.at)
         if stop is not None and stop[0] == end:  # nearly always: nothing is quoted
-            plain = self._text[self._at : stop.start()].translate(_BLANKS).split()
-            self._last, self._at = stop.start(), stop.end()
+            plain = self.text[self.at : stop.start()].translate(_BLANKS).split()
+            self.last, self.at = stop.start(), stop.end()
             return plain
         found: list[str] = []
         while True:
@@ -112,17 +110,10 @@ class _Scanner:
 
     def skip_property(self) -> None:
         """Skip the rest of a property."""
-        match = _PROPERTY.match(self._text, self._at)
+        match = _PROPERTY.match(self.text, self.at)
         if match is None:
             self.fail("property", "a semicolon at its end")
-        self._at = match.end()
-
-    def fail(self, what: str, expected: str, found: str = "") -> NoReturn:
-        """Raise the error for the last token; `found` describes it if it is not a token."""
-        match = TOKEN.search(self._text, self._last)
-        found = found or shown((match[0] if match else "").encode("utf-8", "replace"))
-        line = self._text.count("\n", 0, self._last) + 1
-        raise FormatError(f"{self.path}: {what} (line {line}): found {found}, expected {expected}")
+        self.at = match.end()
 
 
 class _Network:
@@ -140,8 +131,7 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
 
     Properties are skipped. Rows that do not sum to 1 are kept as they are, and logged.
     """
-    if values not in (None, "potential"):
-        raise FormatError(f"{path}: values={values!r}, but the numbers of this format are probabilities")
+    check_values(path, values, ("potential",), "probabilities")
     scanner = _Scanner(path)
     network = _Network()
     if not scanner.more():
@@ -220,7 +210,7 @@ def _probability(scanner: _Scanner, network: _Network) -> None:
     child, *parents = scope
     what = f"probability of {child!r}"
     shape = [len(network.states[name]) for name in (*parents, child)]
-    size = table_size(scanner.path, shape, what, network.n_entries)
+    size = table_size(Path(scanner.path), shape, what, network.n_entries)
     network.n_entries += size
     rows = np.full((size // shape[-1], shape[-1]), np.nan)
     scanner.expect("{", what)
@@ -295,7 +285,8 @@ def _text(graph: FactorGraph, tables: list[ConditionalTable]) -> Iterator[str]:
         parents = ", ".join(variables[i] for i in table.parents)
         given = f" | {parents}" if parents else ""
         yield f"probability ( {variables[table.child]}{given} ) {{\n"
-        for at, row in zip(*rows_of(table, graph.card), strict=True):
+        rows = table.probability.reshape(-1, int(graph.card[table.child]))
+        for at, row in zip(np.ndindex(*table.probability.shape[:-1]), rows, strict=True):
             of = ", ".join(states[i][k] for i, k in zip(table.parents, at, strict=True))
             start = f"({of})" if parents else "table"
             yield f"  {start} {', '.join([f'{p:.17g}' for p in row.tolist()])};\n"

@@ -49,8 +49,7 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
 
     Properties are skipped. Rows that do not sum to 1 are kept as they are, and logged.
     """
-    if values not in (None, "potential"):
-        raise FormatError(f"{path}: values={values!r}, but the numbers of this format are probabilities")
+    scales.check_values(path, values, ("potential",), "probabilities")
     network = _network(path)
     states: dict[str, tuple[str, ...]] = {}
     for element in _all(network, "VARIABLE"):

@@ -13,11 +13,11 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
+from mapmrf.arrays import Bools, Floats, Ints, ranges
 from mapmrf.errors import FormatError
-from mapmrf.formats._listed import LISTS, diagonal, keeps_list, shape_bounds, states_at, stays_list
-from mapmrf.formats._tables import last_fastest, same_shapes, table_offsets, table_sizes
-from mapmrf.formats.budget import charge
+from mapmrf.formats.files import charge
+from mapmrf.formats.lists import LISTS, diagonal, keeps_list, stays_list, tables_of_keys
+from mapmrf.formats.tables import last_fastest, same_shapes, table_offsets, table_sizes
 
 EXPLICIT = 16000
 REFUSED = {
@@ -171,24 +171,15 @@ def _sparse(source: Source) -> OpenGMTables:
     source.check_values(int((n_keys + 1).sum()))
     shape, shape_ptr = _checked(source, source.indices[ranges(start, order)]), np.append(0, np.cumsum(order))
     size = table_sizes(shape, shape_ptr)
-    stays = keeps_list(size, n_keys, shape_bounds(shape, shape_ptr), source.users) & (size < 2.0**62)
+    stays = keeps_list(size, n_keys, shape, shape_ptr, source.users) & (size < 2.0**62)
     table_ptr = table_offsets(Path(source.path), np.where(stays, n_keys + 1.0, size))
     default_at = np.append(0, np.cumsum(n_keys + 1)[:-1])
-    theta = np.repeat(source.values[default_at], np.diff(table_ptr))
     keys = source.indices[ranges(start + order + 1, n_keys)]
     if (keys >= np.repeat(size, n_keys)).any():
         source.fail("a key beyond the last entry of its table", "keys inside")
-    within = 1 + ranges(np.zeros(len(n_keys), dtype=np.int64), n_keys)
-    place = np.where(np.repeat(stays, n_keys), within, keys)
-    theta[np.repeat(table_ptr[:-1], n_keys) + place] = source.values[ranges(default_at + 1, n_keys)]
-    lists, turned, first = dict[int, Ints](), shape.copy(), offsets(n_keys)
-    for t in np.flatnonzero(stays).tolist():
-        mine = slice(int(shape_ptr[t]), int(shape_ptr[t + 1]))
-        lists[t] = states_at(keys[first[t] : first[t + 1]], shape[mine])
-        turned[mine] = 1  # no axes to be reversed
-        turned[mine.start] = n_keys[t] + 1
-    theta = last_fastest(theta, table_ptr, turned, shape_ptr)
-    return OpenGMTables.one_each((shape, shape_ptr), table_ptr, theta, lists)
+    entries = keys, source.values[ranges(default_at + 1, n_keys)], n_keys
+    theta_t, lists = tables_of_keys(table_ptr, stays, source.values[default_at], entries, shape, shape_ptr)
+    return OpenGMTables.one_each((shape, shape_ptr), table_ptr, theta_t, lists)
 
 
 Formula = Callable[[Floats, tuple[int, ...], int], Floats]

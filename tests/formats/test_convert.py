@@ -110,11 +110,3 @@ def test_what_cannot_be_converted_leaves_nothing(tmp_path) -> None:
         assert done.exit_code == 2
         assert done.stderr.count("\n") == 1 and target in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["source.LG"]
-
-
-def test_every_format_can_be_read_and_written() -> None:
-    for suffix in formats.suffixes():
-        module = formats._format_of(Path(f"m{suffix}"))
-        assert callable(module.read) and callable(module.write)
-    known = {".h5", ".hdf5", ".wcsp", ".cfn", ".bif", ".xml", ".bifxml", ".fg", ".suai", ".qubo", ".coo", ".bqm"}
-    assert known <= set(formats.suffixes())

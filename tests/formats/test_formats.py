@@ -28,10 +28,6 @@ def test_import_is_cheap() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_suffixes_are_known() -> None:
-    assert {".uai", ".lg", ".uai.lg"} <= set(formats.suffixes())
-
-
 @pytest.mark.parametrize("suffix", COMPRESS)
 @pytest.mark.parametrize("name", ["t3.uai", "T3.UAI", "t3.LG", "t3.uai.LG", "t3.lg"])
 def test_reads_compressed(tmp_path, t3, t3_uai, t3_lg, name, suffix) -> None:

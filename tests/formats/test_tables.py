@@ -1,4 +1,4 @@
-"""Tables that are multiples of one another become one table and weights, to the last bit, where that saves memory."""
+"""Equal tables are stored once, and tables that are multiples of one another become one table and weights."""
 
 from pathlib import Path
 
@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 import mapmrf
 from mapmrf import FactorGraph
+from mapmrf.arrays import offsets
+from mapmrf.formats import tables
 from mapmrf.formats.tables import Factors, with_weights
 from strategies import Recipe, recipes, weighted
 
@@ -80,9 +82,9 @@ def test_products_are_the_tables_to_the_last_bit(seed: int, scale: float) -> Non
     rows[own] = random.normal(size=(int(own.sum()), 16))
     found = with_weights(pairs(rows))
     if found.weight is not None:
-        tables = found.theta_t.reshape(-1, 16)
-        assert np.array_equal(found.weight[:, None] * tables[found.table_of], rows)
-        assert len(tables) <= 200 // 8
+        units = found.theta_t.reshape(-1, 16)
+        assert np.array_equal(found.weight[:, None] * units[found.table_of], rows)
+        assert len(units) <= 200 // 8
         assert np.all(found.weight > 0)
 
 
@@ -132,3 +134,28 @@ def test_every_format_writes_the_potentials_of_a_model_with_weights(tmp_path: Pa
     back = mapmrf.read(tmp_path / f"model{suffix}")
     values = [[model.value(labels) for labels in np.ndindex(2, 2, 2)] for model in (graph, back)]
     assert np.ptp(np.subtract(*values)) < 1e-6
+
+
+def by_hand(blocks: list[tuple[float, ...]]) -> list[int]:
+    return [blocks.index(block) for block in blocks]
+
+
+@given(blocks=st.lists(st.lists(st.sampled_from([0.0, -0.0, 1.0, -np.inf, 0.1]), max_size=3).map(tuple), max_size=12))
+def test_first_equal(blocks: list[tuple[float, ...]]) -> None:
+    ptr = offsets([len(block) for block in blocks])
+    values = np.array([x for block in blocks for x in block], dtype=np.float64)
+    assert tables.first_equal(values, ptr[:-1], np.diff(ptr)).tolist() == by_hand(blocks)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1 << 17])
+def test_chunks_and_round_numbers(monkeypatch, chunk) -> None:
+    monkeypatch.setattr(tables, "_CACHED", chunk)
+    table = np.random.default_rng(0).integers(0, 4, (500, 4)).astype(np.float64)
+    found = tables.first_equal(table.ravel(), np.arange(500) * 4, np.full(500, 4))
+    assert found.tolist() == by_hand([tuple(row) for row in table.tolist()])
+
+
+def test_colliding_hashes_keep_tables_apart(monkeypatch) -> None:
+    monkeypatch.setattr(tables, "_hashes", lambda bits: np.zeros(len(bits), dtype=np.uint64))
+    found = tables.first_equal(np.array([1.0, 2.0, 1.0, 3.0]), np.arange(4), np.ones(4, dtype=np.int64))
+    assert found.tolist() == [0, 1, 0, 3]

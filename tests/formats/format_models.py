@@ -16,6 +16,8 @@ from mapmrf import formats
 from mapmrf.graph import FactorGraph, Names
 
 NUMBERS = ("0", "1", "2", "3", "-1", "0.5", "nan", "1e9", "inf", "1e300")
+POTENTIALS = {None: 100.0, "potential": 100.0, "log": 1e20, "cost": 1e20}
+PROBABILITIES = {None: 1.0, "potential": 1.0}
 Models = Callable[[float], st.SearchStrategy[FactorGraph]]
 """The largest number -> models."""
 

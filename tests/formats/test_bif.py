@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from format_models import Example, labellings, networks, prefixes, read_text
+from format_models import PROBABILITIES, Example, labellings, networks, prefixes, read_text
 
 from mapmrf import formats
 from mapmrf.formats import bif
@@ -208,7 +208,7 @@ CONTRACT = {
         "m.bif",
         TOY,
         networks,
-        {None: 1.0, "potential": 1.0},
+        PROBABILITIES,
         others="probabilities",
         malformed=ZOO,
         cuts=prefixes(TOY, TOY.index("variable A") + 1),  # before that it is a network of no variables

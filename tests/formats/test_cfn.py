@@ -9,13 +9,11 @@ import pytest
 from format_models import Example, again, graphs, labellings, prefixes, read_text
 from hypothesis import given
 from hypothesis import strategies as st
-from test_wcsp import toulbar2
 
 from benchmark_models import benchmark
 from mapmrf import formats
 from mapmrf.formats import cfn
 from mapmrf.graph import FactorGraph, Names
-from strategies import brute_force, random_recipe
 
 T3 = """{problem: {name: t3, mustbe: "<1000.000"},
  variables: {x0: 2, x1: [red green blue], x2: 2},
@@ -95,22 +93,7 @@ def test_shared_functions_are_shared(tmp_path, later) -> None:
     assert graph.table(1).tolist() == [[-1, -2, -3], [-4, -5, -6]]
 
 
-def test_written_tables_are_shared(tmp_path) -> None:
-    table = np.array([[0.0, -1.0], [-1.0, 0.0]])
-    chain = FactorGraph.from_tables([2] * 5, [(i, i + 1) for i in range(4)], [table] * 4)
-    formats.write(chain, tmp_path / "m.cfn")
-    text = (tmp_path / "m.cfn").read_text()
-    assert text.count("costs: f3") == 3 and text.count("costs: [") == 1
-    assert formats.read(tmp_path / "m.cfn").n_tables == 1
-
-
 # -- round trips ------------------------------------------------------------------------------------------------------
-
-
-@given(costs=st.lists(st.integers(-1000, 1000), min_size=12, max_size=12), digits=st.integers(0, 9))
-def test_decimal_costs_are_kept_to_the_last_digit(costs: list[int], digits: int) -> None:
-    graph = FactorGraph.from_tables([3, 4], [(1, 0)], [np.array(costs) / 10.0**digits])
-    assert np.array_equal(again(graph, "m.cfn").theta_t, graph.theta_t)
 
 
 NAMES = st.text(st.characters(codec="utf-8"), max_size=4) | st.sampled_from(["x1", "x0", "a b", "1a", "inf", "é", "a"])
@@ -138,45 +121,6 @@ def test_costs_too_large_for_the_format(tmp_path, error_of) -> None:
     path = tmp_path / "m.cfn"
     assert "1e+17" in error_of(path, formats.write, graph, path)
     assert not path.exists()
-
-
-def test_toulbar2_reads_what_is_written(tmp_path) -> None:
-    cases = []
-    for seed in range(24):
-        recipe = random_recipe(100 + seed, 2 + seed % 5, seed % 9, hard=0.0 if seed % 3 else 0.3, max_arity=3)
-        recipe.tables = [np.round(table, 3) if seed % 2 else table for table in recipe.tables]
-        graph = recipe.graph()
-        path = tmp_path / f"{seed}.cfn"
-        formats.write(graph, path)
-        cases.append((graph, path))
-    for (graph, _), found in zip(cases, toulbar2([path for _, path in cases]), strict=True):
-        best, _ = brute_force(graph)
-        if found is None:
-            assert best == -math.inf
-            continue
-        assert graph.value(found[0]) == pytest.approx(best, abs=1e-9)
-        assert found[1] == pytest.approx(-best, abs=1e-9)
-
-
-def test_toulbar2_reads_files_by_hand_as_we_do(tmp_path) -> None:
-    texts = [
-        T3,
-        HEAD % ("<10.00", "{scope: [a], costs: [12.9 13]} {scope: [b], costs: [-3 0 1]}"),
-        HEAD % (">5.00", "{scope: [a b], costs: [2.0 4 1 3 5 6]} {scope: [b], costs: [2 3 inf]}"),
-        HEAD % ("<10.00", "f: {scope: [b a], costs: g} g: {scope: [b a], costs: [1 2 3 0 4 5]}"),
-        HEAD % ("<10.00", "{scope: [b], defaultcost: 3, costs: [v 0.25]}"),
-        HEAD % ("<10.00", "{scope: [], costs: [-3.5]}"),
-    ]
-    paths = []
-    for k, text in enumerate(texts):
-        paths.append(tmp_path / f"{k}.cfn")
-        paths[-1].write_text(text)
-    for path, found in zip(paths, toulbar2(paths), strict=True):
-        graph = formats.read(path)
-        assert found is not None
-        sign = 1.0 if 'mustbe: ">' in path.read_text() else -1.0
-        assert sign * found[1] == pytest.approx(graph.value(found[0]))
-        assert graph.value(found[0]) == pytest.approx(brute_force(graph)[0])
 
 
 # -- what is wrong ----------------------------------------------------------------------------------------------------

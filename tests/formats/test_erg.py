@@ -6,7 +6,7 @@ import itertools
 import math
 
 import pytest
-from format_models import Example, networks, prefixes
+from format_models import PROBABILITIES, Example, networks, prefixes
 
 from mapmrf import formats
 from mapmrf.errors import FormatError
@@ -89,7 +89,7 @@ CONTRACT = {
         "m.erg",
         ERG,
         networks,
-        {None: 1.0, "potential": 1.0},
+        PROBABILITIES,
         others="probabilities",
         malformed=ZOO,
         cuts=prefixes(ERG),

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from format_models import Example, graphs, read_text, word_prefixes
+from format_models import POTENTIALS, Example, graphs, read_text, word_prefixes
 
 from mapmrf import formats
 from mapmrf.graph import FactorGraph
@@ -107,12 +107,6 @@ ZOO = {
 
 CONTRACT = {
     "libdai": Example(
-        "m.fg",
-        T3,
-        graphs,
-        {None: 100.0, "potential": 100.0, "log": 1e20, "cost": 1e20},
-        exact=("log", "cost"),
-        malformed=ZOO,
-        cuts=word_prefixes(T3.split("\n", 1)[1]),
+        "m.fg", T3, graphs, POTENTIALS, exact=("log", "cost"), malformed=ZOO, cuts=word_prefixes(T3.split("\n", 1)[1])
     )
 }

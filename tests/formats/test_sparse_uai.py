@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 import pytest
-from format_models import Example, graphs, prefixes, read_text
+from format_models import POTENTIALS, Example, graphs, prefixes, read_text
 
 from mapmrf import formats
 from mapmrf.graph import FactorGraph
@@ -99,7 +99,7 @@ CONTRACT = {
         "m.suai",
         T3,
         graphs,
-        {None: 100.0, "potential": 100.0, "log": 1e20, "cost": 1e20},
+        POTENTIALS,
         exact=("log", "cost"),
         malformed=ZOO,
         cuts=prefixes(GOOD),

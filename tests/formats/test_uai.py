@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from format_models import NUMBERS, Example, again, graphs, prefixes, read_text
+from format_models import NUMBERS, POTENTIALS, Example, again, graphs, prefixes, read_text
 from hypothesis import given
 
 from benchmark_models import FOLDER
@@ -317,7 +317,7 @@ CONTRACT = {
         "m.uai",
         GOOD,
         graphs,
-        {None: 100.0, "potential": 100.0, "log": 1e20, "cost": 1e20},
+        POTENTIALS,
         exact=("log", "cost"),
         malformed=ZOO,
         cuts=prefixes(GOOD),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from format_models import Example, networks, prefixes, read_text
+from format_models import PROBABILITIES, Example, networks, prefixes, read_text
 from hypothesis import given
 from hypothesis import strategies as st
 from test_bif import TOY as TOY_BIF
@@ -115,7 +115,7 @@ CONTRACT = {
         "m.xml",
         TOY,
         networks,
-        {None: 1.0, "potential": 1.0},
+        PROBABILITIES,
         others="probabilities",
         malformed=ZOO,
         cuts=prefixes(TOY)[::3],

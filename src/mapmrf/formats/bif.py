@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -116,14 +118,12 @@ class _Scanner(Scanner[str]):
         self.at = match.end()
 
 
+@dataclass
 class _Network:
-    """The content read so far."""
-
-    def __init__(self) -> None:
-        self.states: dict[str, list[str]] = {}
-        self.place: dict[str, int] = {}
-        self.tables: dict[str, ConditionalTable] = {}
-        self.n_entries = 0
+    states: dict[str, list[str]] = field(default_factory=dict)
+    place: dict[str, int] = field(default_factory=dict)
+    tables: dict[str, ConditionalTable] = field(default_factory=dict)
+    n_entries: int = 0
 
 
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
@@ -140,7 +140,12 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
         what = "start of a block"
         block = scanner.word(what)
         if block == "network":
-            _skip_network(scanner)
+            scanner.word("name of the network")
+            scanner.expect("{", "network")
+            while (token := scanner.take("network")) != ("}", True):
+                if token != ("property", False):
+                    scanner.fail("network", "'property' or '}'")
+                scanner.skip_property()
         elif block == "variable":
             _variable(scanner, network)
         elif block == "probability":
@@ -151,15 +156,6 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     tables = list(network.tables.values())
     network.tables.clear()
     return network_graph(path, tables, names)
-
-
-def _skip_network(scanner: _Scanner) -> None:
-    scanner.word("name of the network")
-    scanner.expect("{", "network")
-    while (token := scanner.take("network")) != ("}", True):
-        if token != ("property", False):
-            scanner.fail("network", "'property' or '}'")
-        scanner.skip_property()
 
 
 def _variable(scanner: _Scanner, network: _Network) -> None:
@@ -181,7 +177,6 @@ def _variable(scanner: _Scanner, network: _Network) -> None:
 
 
 def _type(scanner: _Scanner, what: str) -> list[str]:
-    """Names of the states."""
     if scanner.word(f"type of {what}") != "discrete":
         scanner.fail(f"type of {what}", "'discrete'")
     scanner.expect("[", f"type of {what}")
@@ -263,9 +258,7 @@ def _row(scanner: _Scanner, places: list[dict[str, int]], what: str) -> int:
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-def losses(graph: FactorGraph) -> list[str]:
-    """Describe what a file of this format cannot represent."""
-    return names_replaced(graph, _NAMES)
+losses = partial(names_replaced, allowed=_NAMES)
 
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:

@@ -211,7 +211,6 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
 
 
 def _problem(scanner: _Scanner, model: _CfnModel) -> None:
-    """Name and bound."""
     bounded = False
     while not scanner.closes("part 'problem'"):
         key = scanner.word("part 'problem'")
@@ -229,30 +228,23 @@ def _problem(scanner: _Scanner, model: _CfnModel) -> None:
 
 
 def _variables(scanner: _Scanner, model: _CfnModel) -> None:
-    """Names and domains."""
     while not scanner.closes("part 'variables'"):
         name = scanner.word("name of a variable").decode("utf-8", "replace")
         if name in model.place:
             scanner.fail("name of a variable", "a name that no other variable has")
         model.place[name] = len(model.variables)
         model.variables.append(name)
-        _domain(scanner, model, f"domain of variable {name!r}")
-    check_states(Path(scanner.path), np.array(model.card, dtype=np.int64))
-
-
-def _domain(scanner: _Scanner, model: _CfnModel, what: str) -> None:
-    token = scanner.take(what)
-    if token == OPEN:
-        values = scanner.rest(what).decode("utf-8", "replace").split()
-        if not values or len(set(values)) < len(values):
-            scanner.fail(what, "at least one, each with another name", f"{len(values)} values")
+        what, values = f"domain of variable {name!r}", None
+        token = scanner.take(what)
+        if token == OPEN:
+            values = scanner.rest(what).decode("utf-8", "replace").split()
+            if not values or len(set(values)) < len(values):
+                scanner.fail(what, "at least one, each with another name", f"{len(values)} values")
+        elif _WHOLE.fullmatch(token) is None or int(token) < 1:
+            scanner.fail(what, "a number of values from 1 on (no interval) or a list of them")
         model.values.append(values)
-        model.card.append(len(values))
-        return
-    if _WHOLE.fullmatch(token) is None or int(token) < 1:
-        scanner.fail(what, "a number of values from 1 on (no interval) or a list of them")
-    model.values.append(None)
-    model.card.append(int(token))
+        model.card.append(len(values) if values else int(token))
+    check_states(Path(scanner.path), np.array(model.card, dtype=np.int64))
 
 
 def _functions(scanner: _Scanner, model: _CfnModel) -> None:
@@ -281,7 +273,10 @@ def _function(scanner: _Scanner, model: _CfnModel, what: str) -> None:
             scope = [_variable(scanner, model, token, what) for token in scanner.rest(f"scope of {what}").split()]
             model.scopes.append(scope)
         elif key == b"defaultcost" and scope is not None:
-            default = _number(scanner, model, scanner.word(f"default of {what}"), what)
+            numbers = parse_numbers(scanner.word(f"default of {what}"))
+            if numbers is None or len(numbers) != 1:
+                scanner.fail(f"default of {what}", "a number")
+            default = float(_checked(scanner, model, numbers, what)[0])
         elif key == b"costs" and scope is not None and not found:
             found = True
             _costs(scanner, model, scope, default, what)
@@ -397,7 +392,7 @@ def _costs(scanner: _Scanner, model: _CfnModel, scope: list[int], default: float
     shape = [model.card[i] for i in scope]
     size = math.prod(map(float, shape))
     if default is not None:
-        tuples, costs = _tuples(scanner, model, scope, (text, what))
+        tuples, costs = _tuples(scanner, model, scope, text, what)
         if stays_list(size, len(costs), shape, scanner.text.count(b"costs") if size > HUGE else 1):
             model.lists[a] = tuples
             _charge(scanner, model, len(costs) + 1.0, what)
@@ -420,7 +415,6 @@ def _costs(scanner: _Scanner, model: _CfnModel, scope: list[int], default: float
 
 
 def _charge(scanner: _Scanner, model: _CfnModel, size: float, what: str) -> None:
-    """Charge for a table."""
     model.n_entries += size
     charge(scanner.path, 8.0 * COPIES * model.n_entries, TABLES, f"{what} has {size:.4g} entries")
 
@@ -449,13 +443,6 @@ def _parse_dense(scanner: _Scanner, model: _CfnModel) -> None:
     numbers[np.isinf(numbers)] = np.inf
 
 
-def _number(scanner: _Scanner, model: _CfnModel, token: bytes, what: str) -> float:
-    numbers = parse_numbers(token)
-    if numbers is None or len(numbers) != 1:
-        scanner.fail(f"default of {what}", "a number")
-    return float(_checked(scanner, model, numbers, what)[0])
-
-
 def _wrong(model: _CfnModel, numbers: Floats) -> Ints:
     """Positions of numbers that are not costs; ``inf`` forbids, also where costs are maximised."""
     return np.flatnonzero(np.isnan(numbers) | ((numbers == -np.inf) & (model.sign > 0)))
@@ -468,11 +455,9 @@ def _checked(scanner: _Scanner, model: _CfnModel, numbers: Floats, what: str) ->
     return np.where(np.isinf(numbers), np.inf, model.sign * numbers)
 
 
-def _tuples(scanner: _Scanner, model: _CfnModel, scope: list[int], listing: tuple[bytes, str]) -> tuple[Ints, Floats]:
+def _tuples(scanner: _Scanner, model: _CfnModel, scope: list[int], text: bytes, what: str) -> tuple[Ints, Floats]:
     """Tuples (n_tuples, arity) of states by name or index, with their costs; the last of repeated ones is used."""
-    text, what = listing
-    words = text.split()
-    k = len(scope)
+    words, k = text.split(), len(scope)
     if len(words) % (k + 1):
         scanner.fail(f"costs of {what}", f"tuples of {k} values and a cost", f"{len(words)} words")
     costs = parse_numbers(b" ".join(words[k :: k + 1]))
@@ -480,19 +465,14 @@ def _tuples(scanner: _Scanner, model: _CfnModel, scope: list[int], listing: tupl
         scanner.fail(f"costs of {what}", f"tuples of {k} values and a cost", "a cost that is not a number")
     tuples = np.zeros((len(costs), k), dtype=np.int64)
     for j, i in enumerate(scope):
-        tuples[:, j] = _states(scanner, model, i, (words[j :: k + 1], what))
+        known = {value.encode(): state for state, value in enumerate(model.values[i] or ())}
+        mine = words[j :: k + 1]
+        states = [known[w] if w in known else int(w) if _WHOLE.fullmatch(w) else -1 for w in mine]
+        for state, word in zip(states, mine, strict=True):
+            if not 0 <= state < model.card[i]:
+                scanner.fail(f"costs of {what}", f"a value of variable {model.variables[i]!r}", shown(word))
+        tuples[:, j] = states
     return tuples, _checked(scanner, model, costs, what)
-
-
-def _states(scanner: _Scanner, model: _CfnModel, i: int, listing: tuple[list[bytes], str]) -> Ints:
-    """Values of a variable as states."""
-    words, what = listing
-    known = {value.encode(): k for k, value in enumerate(model.values[i] or ())}
-    states = [known[w] if w in known else int(w) if _WHOLE.fullmatch(w) else -1 for w in words]
-    for state, word in zip(states, words, strict=True):
-        if not 0 <= state < model.card[i]:
-            scanner.fail(f"costs of {what}", f"a value of variable {model.variables[i]!r}", shown(word))
-    return np.array(states, dtype=np.int64)
 
 
 def _shared(path: Path, model: _CfnModel) -> tuple[Ints, list[Floats]]:
@@ -567,7 +547,6 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
 
 
 def _text(graph: FactorGraph, number: str, bound: str, functions: list[WrittenFunction]) -> Iterator[str]:
-    """Yield the file from the bound to the last function."""
     names = fitting_names(graph, _NAMES)
     yield f'{{\n problem: {{name: mapmrf, mustbe: "<{bound}"}},\n variables: {{\n'
     for i, name in enumerate(names.variables):

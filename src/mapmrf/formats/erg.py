@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -118,9 +119,7 @@ def _lines(path: Path, section: bytes) -> list[str]:
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-def losses(graph: FactorGraph) -> list[str]:
-    """Describe what a file of this format cannot represent."""
-    return names_replaced(graph, _NAMES)
+losses = partial(names_replaced, allowed=_NAMES)
 
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
@@ -129,7 +128,6 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
 
 
 def _network_text(graph: FactorGraph, tables: list[ConditionalTable]) -> Iterator[str]:
-    """Yield the file from the number of variables to the last name."""
     ordered = sorted(tables, key=lambda table: table.child)
     yield f"/* Number of variables */\n{graph.n_vars}\n/* Cardinalities */\n{' '.join(map(str, graph.card.tolist()))}\n"
     yield "/* Parents */\n"

@@ -174,7 +174,6 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
 
 
 def _text(graph: FactorGraph, numbers: tuple[float, Floats, Floats], values: str) -> Iterator[str]:
-    """Yield the file from the number of factors to the last one."""
     constant, unary, tables = numbers
     neutral, absent = (1.0, 0.0) if values == "potential" else (0.0, np.inf)
     alone = np.setdiff1d(np.arange(graph.n_vars), graph.scope)

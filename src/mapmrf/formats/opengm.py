@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib
 import io
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, ranges
+from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
 from mapmrf.errors import FormatError
 from mapmrf.formats import opengm_functions as functions
 from mapmrf.formats import scales
@@ -44,8 +43,7 @@ def _h5py(path: Path) -> Any:
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class _Header:
+class _Header(NamedTuple):
     """Numbers of variables and factors, and the ids of the types of functions with how many there are."""
 
     n_vars: int
@@ -81,11 +79,8 @@ class _Group:
 
     def __init__(self, path: Path, file: Any) -> None:
         self.path, self._n_numbers = path, 0
-        groups = (
-            [file]
-            if self._member(file, "header") is not None
-            else [self._member(file, name) for name in file if name == _GROUP]
-        )
+        groups = [file] if self._member(file, "header") is not None else []
+        groups = groups or [self._member(file, name) for name in file if name == _GROUP]
         if not groups:
             items = [self._member(file, name) for name in file]
             groups = [item for item in items if self._member(item, "header") is not None]
@@ -291,15 +286,11 @@ def _explicit_model(graph: FactorGraph) -> _Explicit:
     n_constants = int(graph.constant != 0)
     loud = variables_with(graph, graph.theta_v != 0)
     first = n_constants + len(loud)
-    parts = [_constant_part(graph)] * n_constants + [_unary_part(graph, loud, n_constants)] * (len(loud) > 0)
+    none, zero = np.zeros((1, 0), dtype=np.int64), np.zeros(1, dtype=np.int64)
+    parts = [_Part(zero, zero, none, none, [(zero, np.array([[graph.constant]]))])] * n_constants
+    parts += [_unary_part(graph, loud, n_constants)] * (len(loud) > 0)
     parts += [_factor_part(graph, k, first) for k in np.unique(graph.arity).tolist()]
     return _assembled(parts, first + graph.n_factors)
-
-
-def _constant_part(graph: FactorGraph) -> _Part:
-    none = np.zeros((1, 0), dtype=np.int64)
-    zero = np.zeros(1, dtype=np.int64)
-    return _Part(zero, zero, none, none, [(zero, np.array([[graph.constant]]))])
 
 
 def _unary_part(graph: FactorGraph, loud: Ints, first: int) -> _Part:
@@ -332,7 +323,7 @@ def _factor_part(graph: FactorGraph, k: int, first: int) -> _Part:
 
 
 def _assembled(parts: list[_Part], n_factors: int) -> _Explicit:
-    """Put the records of all arities into the order of the file."""
+    """Put the records of all arities into the order of the file, and the tables of a part one after another."""
     order = np.zeros(n_factors, dtype=np.int64)
     for part in parts:
         order[part.place] = part.scope.shape[1]
@@ -348,15 +339,10 @@ def _assembled(parts: list[_Part], n_factors: int) -> _Explicit:
         factors[at[:, None] + 3 + np.arange(k)] = part.scope
         n_functions += len(part.shape)
         indices.append(np.concatenate([np.full((len(part.shape), 1), k), part.shape], axis=1).ravel())
-        theta.append(_in_order(part))
+        sizes = np.prod(part.shape, axis=1, dtype=np.int64)
+        begin = offsets(sizes)
+        mine = np.empty(int(begin[-1]))
+        for some, rows in part.tables:
+            mine[ranges(begin[some], sizes[some])] = rows.ravel()
+        theta.append(mine)
     return _Explicit(n_functions, n_factors, np.concatenate(indices), np.concatenate(theta), factors)
-
-
-def _in_order(part: _Part) -> Floats:
-    """The tables of a part one after another."""
-    sizes = np.prod(part.shape, axis=1, dtype=np.int64)
-    start = np.append(0, np.cumsum(sizes))
-    theta = np.empty(int(start[-1]))
-    for some, rows in part.tables:
-        theta[ranges(start[some], sizes[some])] = rows.ravel()
-    return theta

@@ -389,7 +389,6 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
 
 
 def _text(graph: FactorGraph, costs: _Costs, functions: list[WrittenFunction]) -> Iterator[str]:
-    """Yield the file from the header to the last function."""
     upper = 1.0 + (costs.constant if np.isfinite(costs.constant) else 0.0)
     upper -= float(_extremes(-costs.unary, graph.var_ptr)[1].sum())
     upper -= float(_extremes(-costs.tables, graph.table_ptr)[1][graph.table_of].sum())

@@ -39,7 +39,7 @@ def sniff(data: bytes) -> bool:
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-class _Scanner(Scanner[str]):
+class _BifScanner(Scanner[str]):
     """Commas and bars count as blanks; a token is a word, or one of the special characters."""
 
     def __init__(self, path: Path) -> None:
@@ -132,7 +132,7 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     Properties are skipped. Rows that do not sum to 1 are kept as they are, and logged.
     """
     check_values(path, values, ("potential",), "probabilities")
-    scanner = _Scanner(path)
+    scanner = _BifScanner(path)
     network = _Network()
     if not scanner.more():
         raise FormatError(f"{path}: the file is empty, expected 'network'")
@@ -158,7 +158,7 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     return network_graph(path, tables, names)
 
 
-def _variable(scanner: _Scanner, network: _Network) -> None:
+def _variable(scanner: _BifScanner, network: _Network) -> None:
     name = scanner.word("name of a variable")
     what = f"variable {name!r}"
     if name in network.states:
@@ -176,7 +176,7 @@ def _variable(scanner: _Scanner, network: _Network) -> None:
         scanner.fail(what, "'type'", "its end")
 
 
-def _type(scanner: _Scanner, what: str) -> list[str]:
+def _type(scanner: _BifScanner, what: str) -> list[str]:
     if scanner.word(f"type of {what}") != "discrete":
         scanner.fail(f"type of {what}", "'discrete'")
     scanner.expect("[", f"type of {what}")
@@ -192,7 +192,7 @@ def _type(scanner: _Scanner, what: str) -> list[str]:
     return states
 
 
-def _probability(scanner: _Scanner, network: _Network) -> None:
+def _probability(scanner: _BifScanner, network: _Network) -> None:
     """Read a table, given as all entries, row by row, or with a default."""
     scanner.expect("(", "probability")
     scope = []
@@ -214,7 +214,7 @@ def _probability(scanner: _Scanner, network: _Network) -> None:
     network.tables[child] = ConditionalTable(at[child], tuple(at[name] for name in parents), rows.reshape(shape))
 
 
-def _rows(scanner: _Scanner, rows: Floats, parents: list[list[str]], what: str) -> None:
+def _rows(scanner: _BifScanner, rows: Floats, parents: list[list[str]], what: str) -> None:
     """Fill the rows of a table, one per tuple of the parents' states."""
     places = [{state: k for k, state in enumerate(states)} for states in parents]
     default: list[float] | None = None
@@ -242,7 +242,7 @@ def _rows(scanner: _Scanner, rows: Floats, parents: list[list[str]], what: str) 
         rows[missing, k] = probability
 
 
-def _row(scanner: _Scanner, places: list[dict[str, int]], what: str) -> int:
+def _row(scanner: _BifScanner, places: list[dict[str, int]], what: str) -> int:
     """Index of the row for a tuple of the parents' states."""
     words = scanner.words(")", what)
     if len(words) != len(places):

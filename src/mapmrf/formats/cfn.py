@@ -48,7 +48,7 @@ def sniff(data: bytes) -> bool:
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-class _Scanner(Scanner[bytes]):
+class _RelaxedJson(Scanner[bytes]):
     """Relaxed JSON: quotes, commas and colons are optional, and all brackets are equivalent, `OPEN` or `CLOSE`."""
 
     def __init__(self, path: AnyPath) -> None:
@@ -180,7 +180,7 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     and interval variables, are not supported.
     """
     check_values(path, values, ("cost",), "costs")
-    scanner = _Scanner(path)
+    scanner = _RelaxedJson(path)
     model = _CfnModel()
     scanner.open("start of the file")
     for part, content in (("problem", _problem), ("variables", _variables), ("functions", _functions)):
@@ -210,7 +210,7 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
         return graph.with_constraints(model.constraints) if model.constraints else graph
 
 
-def _problem(scanner: _Scanner, model: _CfnModel) -> None:
+def _problem(scanner: _RelaxedJson, model: _CfnModel) -> None:
     bounded = False
     while not scanner.closes("part 'problem'"):
         key = scanner.word("part 'problem'")
@@ -227,7 +227,7 @@ def _problem(scanner: _Scanner, model: _CfnModel) -> None:
         scanner.fail("part 'problem'", "'mustbe' with a bound", "its end")
 
 
-def _variables(scanner: _Scanner, model: _CfnModel) -> None:
+def _variables(scanner: _RelaxedJson, model: _CfnModel) -> None:
     while not scanner.closes("part 'variables'"):
         name = scanner.word("name of a variable").decode("utf-8", "replace")
         if name in model.place:
@@ -247,7 +247,7 @@ def _variables(scanner: _Scanner, model: _CfnModel) -> None:
     check_states(Path(scanner.path), np.array(model.card, dtype=np.int64))
 
 
-def _functions(scanner: _Scanner, model: _CfnModel) -> None:
+def _functions(scanner: _RelaxedJson, model: _CfnModel) -> None:
     """Read all functions; names are optional."""
     while not scanner.closes("part 'functions'"):
         a = len(model.scopes)
@@ -262,7 +262,7 @@ def _functions(scanner: _Scanner, model: _CfnModel) -> None:
         _function(scanner, model, what)
 
 
-def _function(scanner: _Scanner, model: _CfnModel, what: str) -> None:
+def _function(scanner: _RelaxedJson, model: _CfnModel, what: str) -> None:
     scope: list[int] | None = None
     default: float | None = None
     found = False
@@ -290,7 +290,7 @@ def _function(scanner: _Scanner, model: _CfnModel, what: str) -> None:
         scanner.fail(what, "'scope' and 'costs'", "its end")
 
 
-def _global(scanner: _Scanner, model: _CfnModel, scope: list[int], what: str) -> None:
+def _global(scanner: _RelaxedJson, model: _CfnModel, scope: list[int], what: str) -> None:
     """Read a global function: its type and parameters."""
     kind = scanner.word(what).decode("utf-8", "replace")
     if kind not in CFN_TYPES:
@@ -308,7 +308,7 @@ def _global(scanner: _Scanner, model: _CfnModel, scope: list[int], what: str) ->
         scanner.fail(f"params of {what}", f"those of {kind}", "others")
 
 
-def _nested(scanner: _Scanner, what: str, depth: int = DEPTH) -> list[Any]:
+def _nested(scanner: _RelaxedJson, what: str, depth: int = DEPTH) -> list[Any]:
     """The words, and lists of the same, up to the closing bracket."""
     found: list[Any] = []
     while not scanner.closes(what):
@@ -370,7 +370,7 @@ def _constraints(model: _CfnModel, kind: str, scope: list[int], nested: list[Any
     yield at_least(scope, capacity, weights)
 
 
-def _variable(scanner: _Scanner, model: _CfnModel, token: bytes, what: str) -> int:
+def _variable(scanner: _RelaxedJson, model: _CfnModel, token: bytes, what: str) -> int:
     """Index of a variable that is given by its name or index."""
     i = model.place.get(token.decode("utf-8", "replace"))
     if i is None and _WHOLE.fullmatch(token) is not None:
@@ -380,7 +380,7 @@ def _variable(scanner: _Scanner, model: _CfnModel, token: bytes, what: str) -> i
     return i
 
 
-def _costs(scanner: _Scanner, model: _CfnModel, scope: list[int], default: float | None, what: str) -> None:
+def _costs(scanner: _RelaxedJson, model: _CfnModel, scope: list[int], default: float | None, what: str) -> None:
     """Read a dense table, a default with tuples, or the name of a function that has a table."""
     a = len(model.tables)
     if scanner.peek() != OPEN:
@@ -414,12 +414,12 @@ def _costs(scanner: _Scanner, model: _CfnModel, scope: list[int], default: float
     model.tables.append(None)
 
 
-def _charge(scanner: _Scanner, model: _CfnModel, size: float, what: str) -> None:
+def _charge(scanner: _RelaxedJson, model: _CfnModel, size: float, what: str) -> None:
     model.n_entries += size
     charge(scanner.path, 8.0 * COPIES * model.n_entries, TABLES, f"{what} has {size:.4g} entries")
 
 
-def _parse_dense(scanner: _Scanner, model: _CfnModel) -> None:
+def _parse_dense(scanner: _RelaxedJson, model: _CfnModel) -> None:
     """Parse the numbers of all dense tables together, which is many times faster than one by one."""
     numbers = parse_numbers(b" ".join([some.text for some in model.dense]))
     if numbers is None:
@@ -448,14 +448,14 @@ def _wrong(model: _CfnModel, numbers: Floats) -> Ints:
     return np.flatnonzero(np.isnan(numbers) | ((numbers == -np.inf) & (model.sign > 0)))
 
 
-def _checked(scanner: _Scanner, model: _CfnModel, numbers: Floats, what: str) -> Floats:
+def _checked(scanner: _RelaxedJson, model: _CfnModel, numbers: Floats, what: str) -> Floats:
     """Costs to be minimised, infinite where forbidden."""
     if len(_wrong(model, numbers)):
         scanner.fail(f"costs of {what}", _EXPECTED, "nan or -inf")
     return np.where(np.isinf(numbers), np.inf, model.sign * numbers)
 
 
-def _tuples(scanner: _Scanner, model: _CfnModel, scope: list[int], text: bytes, what: str) -> tuple[Ints, Floats]:
+def _tuples(scanner: _RelaxedJson, model: _CfnModel, scope: list[int], text: bytes, what: str) -> tuple[Ints, Floats]:
     """Tuples (n_tuples, arity) of states by name or index, with their costs; the last of repeated ones is used."""
     words, k = text.split(), len(scope)
     if len(words) % (k + 1):

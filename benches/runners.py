@@ -171,8 +171,8 @@ def per_iteration(task: Task, method: str, iterations: tuple[int, int], repeats:
 
 def streaming(task: Task) -> Record:
     """Reading and writing the bytes of an iteration of LS-LP once, with numpy."""
-    from mapmrf.method import Start
     from mapmrf.model.problem import Problem
+    from mapmrf.run.method import Start
 
     engine = mapmrf.LSLP(lp_phase=False).start(Problem.compile(task.graph, 1), 0, Start()).the_engine
     layout = engine.layout

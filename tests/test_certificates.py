@@ -25,7 +25,7 @@ from exhaustive_truth import varied_recipe
 from mapmrf.certificates import Certificate, Cycles, InvalidCertificate, verify
 from mapmrf.datasets import grid
 from mapmrf.errors import FormatError
-from mapmrf.formats.budget import spending
+from mapmrf.formats.files import spending
 
 Change = Callable[[Certificate], Certificate]
 

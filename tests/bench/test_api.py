@@ -23,7 +23,7 @@ from mapmrf.bench.charts import figures
 from mapmrf.bench.records import unpack_labels
 from mapmrf.bench.run_list import MethodConfig
 from mapmrf.datasets import grid
-from mapmrf.method import Answer, Progress
+from mapmrf.run.method import Answer, Progress
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Records:
 MINE = """
 from dataclasses import dataclass
 import mapmrf
-from mapmrf.method import Answer, Progress
+from mapmrf.run.method import Answer, Progress
 
 @dataclass(frozen=True)
 class First(mapmrf.Method):
@@ -178,7 +178,7 @@ def test_an_object_is_run_by_name_where_that_is_the_same() -> None:
 SCRIPT = """
 from dataclasses import dataclass
 import mapmrf
-from mapmrf.method import Answer, Progress
+from mapmrf.run.method import Answer, Progress
 
 @dataclass(frozen=True)
 class Mine(mapmrf.Method):
@@ -208,7 +208,7 @@ ENDLESS = """
 import time
 from dataclasses import dataclass
 import mapmrf
-from mapmrf.method import Answer, Progress
+from mapmrf.run.method import Answer, Progress
 
 @dataclass(frozen=True)
 class Endless(mapmrf.Method):

@@ -11,7 +11,7 @@ import pytest
 
 from mapmrf import FormatError, MapMRFError
 from mapmrf.bench.records import TRACE_COLUMNS, RecordFile, pack_labels, read_records, thin, unpack_labels
-from mapmrf.result import TracePoint
+from mapmrf.run.result import TracePoint
 
 
 def record(key: str, **more: object) -> dict[str, object]:

@@ -15,7 +15,7 @@ import pytest
 
 from mapmrf.bench.worker import ATTEMPTS, Callback, Compilations, time_run
 from mapmrf.errors import MapMRFError
-from mapmrf.result import Result, Status, TracePoint
+from mapmrf.run.result import Result, Status, TracePoint
 
 
 def compile_something() -> None:

@@ -13,7 +13,7 @@ from mapmrf import plots
 from mapmrf.cli import plotting
 from mapmrf.datasets import grid, random_graph
 from mapmrf.formats.solution import write_solution
-from mapmrf.result import Result, read_trace
+from mapmrf.run.result import Result, read_trace
 
 MAGIC = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF-"}
 

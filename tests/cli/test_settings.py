@@ -6,7 +6,7 @@ import pytest
 import mapmrf
 from mapmrf import OptionError
 from mapmrf.cli.methods import parse_grid, parse_settings
-from mapmrf.method import Method
+from mapmrf.run.method import Method
 
 
 @dataclass(frozen=True)

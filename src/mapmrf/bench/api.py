@@ -22,10 +22,10 @@ from mapmrf.bench.runner import BenchBar, RunLimits, run_all
 from mapmrf.bench.tables import tables
 from mapmrf.errors import OptionError
 from mapmrf.formats.files import AnyPath, write_bytes
-from mapmrf.graph import FactorGraph
-from mapmrf.method import Method
+from mapmrf.model.graph import FactorGraph
 from mapmrf.model.memory import byte_count
 from mapmrf.plots.frames import check_rows, needed
+from mapmrf.run.method import Method
 
 log = logging.getLogger("mapmrf")
 

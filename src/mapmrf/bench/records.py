@@ -17,7 +17,7 @@ import numpy as np
 
 from mapmrf.arrays import Ints
 from mapmrf.errors import FormatError, MapMRFError
-from mapmrf.result import TracePoint, numbers, plain
+from mapmrf.run.result import TracePoint, numbers, plain
 
 Record = dict[str, Any]
 """A finished run; `docs/benchmark.md` lists the fields."""

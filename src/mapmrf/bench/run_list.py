@@ -22,8 +22,8 @@ import numpy as np
 
 from mapmrf.arrays import Ints
 from mapmrf.errors import OptionError
-from mapmrf.graph import FactorGraph
-from mapmrf.method import Method
+from mapmrf.model.graph import FactorGraph
+from mapmrf.run.method import Method
 from mapmrf.run.plugins import is_file_name
 from mapmrf.run.registry import checked_class, make_method, method_class, method_names
 

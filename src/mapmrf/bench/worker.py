@@ -25,9 +25,9 @@ from mapmrf.bench.run_list import BenchTask, ModelRef, lattice
 from mapmrf.compilation.process import EVENT
 from mapmrf.datasets.catalogue import model_statistics
 from mapmrf.errors import MapMRFError, UnsupportedModel
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 from mapmrf.model.polytope import describe
-from mapmrf.result import Result, Status, TracePoint
+from mapmrf.run.result import Result, Status, TracePoint
 
 BEGINS, PREPARES = "begins", "prepares"
 """Messages sent before the record of a run: its clock starts; something is compiled, and it will be repeated."""

@@ -13,8 +13,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.errors import FormatError, MapMRFError
-from mapmrf.formats.budget import charge
-from mapmrf.formats.files import AnyPath, read_bytes, write_bytes
+from mapmrf.formats.files import AnyPath, charge, read_bytes, write_bytes
 from mapmrf.model.graph import FactorGraph
 
 VERSION = 2

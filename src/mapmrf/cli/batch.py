@@ -21,8 +21,8 @@ from mapmrf.run.interrupts import ending_within
 if TYPE_CHECKING:
     from mapmrf.batch import Outcome
     from mapmrf.cli.solving import SolveRequest
-    from mapmrf.graph import FactorGraph
-    from mapmrf.result import Result
+    from mapmrf.model.graph import FactorGraph
+    from mapmrf.run.result import Result
 
 _FIGURES = ("value", "bound", "gap", "status", "seconds")
 _WIDEST = 48
@@ -178,7 +178,7 @@ def _form(output: str) -> str:
 
 def _answer(outcome: Outcome) -> dict[str, Any]:
     """The JSON object of a row."""
-    from mapmrf.result import Status
+    from mapmrf.run.result import Status
 
     if isinstance(outcome, MapMRFError):
         return {"error": str(outcome)}

@@ -41,9 +41,9 @@ from mapmrf.run.interrupts import also, check
 if TYPE_CHECKING:
     from mapmrf.arrays import Ints
     from mapmrf.formats.solution import SolutionStream
-    from mapmrf.graph import FactorGraph
-    from mapmrf.method import Method
-    from mapmrf.result import Result, TracePoint
+    from mapmrf.model.graph import FactorGraph
+    from mapmrf.run.method import Method
+    from mapmrf.run.result import Result, TracePoint
 
 log = logging.getLogger("mapmrf")
 
@@ -373,7 +373,7 @@ class ContestRun:
 
     def _solve(self, sample: int, method: Method, share: float | None, stopped: Callable[[], bool]) -> Result:
         """Repeat the method until time is up or there is a proof: new seeds, every other run from the best."""
-        from mapmrf.result import Status
+        from mapmrf.run.result import Status
         from mapmrf.run.solve import solve
 
         def listen(point: TracePoint, labels: Ints) -> bool:
@@ -447,7 +447,7 @@ class ContestRun:
 
 def _better(old: Result, new: Result) -> Result:
     """The better of two results on one model, with the lower bound and the later status."""
-    from mapmrf.result import GAP_TOLERANCE, Status, relative_gap
+    from mapmrf.run.result import GAP_TOLERANCE, Status, relative_gap
 
     best = new if new.value > old.value else old
     bound = min((result.bound for result in (old, new) if result.bound is not None), default=None)

@@ -12,8 +12,8 @@ from mapmrf.cli.program import bytes_option, force_option, main, read_model
 
 if TYPE_CHECKING:
     from mapmrf.datasets import PottsImage
-    from mapmrf.graph import FactorGraph
-    from mapmrf.result import Result
+    from mapmrf.model.graph import FactorGraph
+    from mapmrf.run.result import Result
 
 SECONDS = 60.0
 """Time limit for a model of the user."""
@@ -73,7 +73,7 @@ def _tour(output: str, models: Mapping[str, FactorGraph]) -> Iterator[str]:
 
 def explain(result: Result) -> str:
     """Explain a result in plain words."""
-    from mapmrf.result import Status
+    from mapmrf.run.result import Status
 
     if result.status is Status.INFEASIBLE:
         return "Every labelling violates a hard constraint: the model has no solution."
@@ -100,7 +100,7 @@ def _seconds(result: Result) -> float:
 
 
 def _solved(graph: FactorGraph, method: str, seconds: float) -> Result:
-    from mapmrf.result import Status
+    from mapmrf.run.result import Status
     from mapmrf.run.solve import solve
 
     result = solve(graph, method, time_limit=seconds, progress=True)

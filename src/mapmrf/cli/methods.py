@@ -29,7 +29,7 @@ from mapmrf.cli.program import (
 from mapmrf.errors import OptionError
 
 if TYPE_CHECKING:
-    from mapmrf.method import Method
+    from mapmrf.run.method import Method
 
 _BOOLS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 _WANTED = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "none"}

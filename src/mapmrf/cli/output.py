@@ -17,8 +17,8 @@ from mapmrf.run.interrupts import raising
 
 if TYPE_CHECKING:
     from mapmrf.cli.solving import SolveRequest
-    from mapmrf.graph import FactorGraph
-    from mapmrf.result import Result, Status
+    from mapmrf.model.graph import FactorGraph
+    from mapmrf.run.result import Result, Status
 
 MAX_MU_STATES = 1 << 20
 """Number of states up to which a relaxed solution is written with a result: for a large picture it would be huge."""
@@ -81,7 +81,7 @@ def write_answer(
 def write_result(result: Result, path: str | None) -> None:
     """Write a result with its trace to *.json, otherwise its labels as a solution."""
     from mapmrf.formats.solution import write_solution
-    from mapmrf.result import Status
+    from mapmrf.run.result import Status
 
     with_mu = result.mu_v is not None and result.mu_v.size <= MAX_MU_STATES
     writer = None if result.status is Status.INFEASIBLE else write_solution

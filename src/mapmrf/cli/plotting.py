@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from mapmrf.arrays import Ints
-    from mapmrf.graph import FactorGraph
+    from mapmrf.model.graph import FactorGraph
     from mapmrf.plots.display import Over
-    from mapmrf.result import Result, TracePoint
+    from mapmrf.run.result import Result, TracePoint
 
 SUFFIXES: dict[str, dict[str, Any]] = {
     ".png": {"dpi": 150},
@@ -47,7 +47,7 @@ class PlotRequest:
     @property
     def result(self) -> Result | None:
         """The result, if there is exactly one run and it is not just a trace."""
-        from mapmrf.result import Result
+        from mapmrf.run.result import Result
 
         only = next(iter(self.runs.values())) if len(self.runs) == 1 else None
         return only if isinstance(only, Result) else None
@@ -170,7 +170,7 @@ def _role(name: str) -> str:
 
 def _run(path: str, role: str) -> Result | tuple[TracePoint, ...]:
     from mapmrf.formats.files import read_bytes
-    from mapmrf.result import Result, read_trace
+    from mapmrf.run.result import Result, read_trace
 
     if role == "trace":
         return read_trace(path)
@@ -215,7 +215,7 @@ def _default_kind(request: PlotRequest) -> str:
 def _convergence(request: PlotRequest) -> Figure:
     from mapmrf.plots import convergence
     from mapmrf.plots.style import literal
-    from mapmrf.result import Result
+    from mapmrf.run.result import Result
 
     if len(request.runs) != 1 or request.model is not None:
         raise OptionError("--kind convergence: expected one result or trace, and no model")

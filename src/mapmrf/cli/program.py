@@ -25,8 +25,8 @@ from mapmrf.run.atomic_files import drop_old, keeping_old
 from mapmrf.run.interrupts import Interrupts, begin_work, check, leaving, settle
 
 if TYPE_CHECKING:
-    from mapmrf.graph import FactorGraph
-    from mapmrf.result import Status
+    from mapmrf.model.graph import FactorGraph
+    from mapmrf.run.result import Status
 
 ASKED = "_MAPMRF_COMPLETE"
 """Set by a shell that completes a command line."""

@@ -37,9 +37,9 @@ from mapmrf.run.interrupts import leaving
 if TYPE_CHECKING:
     from mapmrf.arrays import Ints
     from mapmrf.distributed.ranks import Ranks
-    from mapmrf.graph import FactorGraph
-    from mapmrf.method import Method
-    from mapmrf.result import Result, TracePoint
+    from mapmrf.model.graph import FactorGraph
+    from mapmrf.run.method import Method
+    from mapmrf.run.result import Result, TracePoint
 
 NEGLIGIBLE = 1e-9
 """Largest relative gap of a certificate that is not reported."""
@@ -294,7 +294,7 @@ def _incumbent_or_result(
 ) -> Result:
     """Solve; Ctrl-C returns the incumbent, also outside the solver loop, which handles it itself."""
     from mapmrf.arrays import segment_argmax
-    from mapmrf.result import Result, Status
+    from mapmrf.run.result import Result, Status
     from mapmrf.run.solve import solve
 
     best = segment_argmax(graph.theta_v, graph.var_ptr) if values["initial"] is None else values["initial"]
@@ -344,7 +344,7 @@ def _answer_query(request: SolveRequest, query: str, values: dict[str, Any]) -> 
     """Find, write and print the best labels of some variables, with the others summed out."""
     from mapmrf.formats.solution import write_query_solution
     from mapmrf.questions.marginal_map import marginal_map, query_indices
-    from mapmrf.result import Status
+    from mapmrf.run.result import Status
 
     graph = read_model(request.models[0], request.evidence)
     asked = query_indices(graph, parse_query(query, None if graph.names is None else graph.names.place))

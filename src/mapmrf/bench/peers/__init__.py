@@ -22,9 +22,9 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints, segment_argmax
 from mapmrf.constraints.as_tables import without_constraints
 from mapmrf.errors import UnknownName, UnsupportedModel
-from mapmrf.graph import FactorGraph
-from mapmrf.result import GAP_TOLERANCE, Result, Status, TracePoint
+from mapmrf.model.graph import FactorGraph
 from mapmrf.run.incumbent import Incumbent
+from mapmrf.run.result import GAP_TOLERANCE, Result, Status, TracePoint
 
 
 @dataclass(frozen=True)

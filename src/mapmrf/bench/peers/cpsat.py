@@ -11,7 +11,7 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints, segment_argmax
 from mapmrf.bench.peers import Found, Ready
 from mapmrf.errors import UnsupportedModel
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 PACKAGE, MODULE = "ortools", "ortools.sat.python"
 MAX_CONFIGS = 1_000_000

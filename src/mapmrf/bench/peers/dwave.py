@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from mapmrf.bench.peers import Found, Ready, binary_pairs
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 PACKAGE, MODULE = "dwave-samplers", "dwave.samplers"
 SWEEPS = 1000

@@ -12,7 +12,7 @@ import numpy as np
 from mapmrf.arrays import Ints
 from mapmrf.bench.peers import Found, Ready
 from mapmrf.errors import UnsupportedModel
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 
 PACKAGE, MODULE = "pgmax", "pgmax"

@@ -10,7 +10,7 @@ import numpy as np
 
 from mapmrf.bench.peers import Found, Ready
 from mapmrf.errors import UnsupportedModel
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 PACKAGE, MODULE = "pgmpy", "pgmpy"
 MAX_EDGES = 1000

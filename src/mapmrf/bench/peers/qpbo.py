@@ -9,7 +9,7 @@ import numpy as np
 
 from mapmrf.arrays import Ints, segment_argmax
 from mapmrf.bench.peers import Found, Ready, binary_pairs
-from mapmrf.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph
 
 PACKAGE, MODULE = "thinqpbo", "thinqpbo"
 

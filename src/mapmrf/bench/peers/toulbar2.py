@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import mapmrf
 from mapmrf.arrays import Ints
 from mapmrf.bench.peers import Found, Ready
-from mapmrf.graph import FactorGraph
-from mapmrf.result import Status, TracePoint
+from mapmrf.model.graph import FactorGraph
+from mapmrf.run.result import Status, TracePoint
 
 PACKAGE, MODULE = "pytoulbar2", "pytoulbar2"
 

@@ -1,4 +1,4 @@
-"""Tables that are multiples of one another become one table and weights, to the last bit, where that saves memory."""
+"""Equal tables are stored once, and tables that are multiples of one another become one table and weights."""
 
 from pathlib import Path
 
@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 import mapmrf
 from mapmrf import FactorGraph
-from mapmrf.formats.multiples import find_multiples
+from mapmrf.arrays import offsets
+from mapmrf.formats import tables
+from mapmrf.formats.tables import Factors, with_weights
 from strategies import Recipe, recipes, weighted
 
 SIDE = 12
@@ -28,6 +30,13 @@ def image(table: np.ndarray, seed: int = 0) -> FactorGraph:
     edges = np.concatenate([across, np.stack([place[:-1].ravel(), place[1:].ravel()], axis=1)])
     unary = random.normal(size=(SIDE * SIDE, len(table)))
     return FactorGraph.from_pairwise(unary, edges, table, weight=random.exponential(size=len(edges)))
+
+
+def pairs(rows: np.ndarray, users: int = 1, arity: int = 2) -> Factors:
+    """Factors on two variables, so many for each table."""
+    n = users * len(rows)
+    ptr, table_of = np.arange(0, rows.size + 1, rows.shape[1]), np.repeat(np.arange(len(rows)), users)
+    return Factors(arity * np.arange(n + 1), np.tile(np.arange(arity), n), table_of, ptr, rows.ravel())
 
 
 def assert_same_potentials(one: FactorGraph, two: FactorGraph) -> None:
@@ -71,24 +80,23 @@ def test_products_are_the_tables_to_the_last_bit(seed: int, scale: float) -> Non
     rows = scale * random.exponential(size=(200, 1)) * kinds[random.integers(0, 5, 200)].reshape(200, 16)
     own = random.random(200) < 0.04
     rows[own] = random.normal(size=(int(own.sum()), 16))
-    found = find_multiples(rows.ravel(), np.arange(0, 3201, 16), np.ones(200, dtype=np.int64), 200)
-    if found is not None:
-        tables = found.theta_t.reshape(-1, 16)
-        assert np.array_equal(found.weight[:, None] * tables[found.table_of], rows)
-        assert len(tables) <= 200 // 8
+    found = with_weights(pairs(rows))
+    if found.weight is not None:
+        units = found.theta_t.reshape(-1, 16)
+        assert np.array_equal(found.weight[:, None] * units[found.table_of], rows)
+        assert len(units) <= 200 // 8
         assert np.all(found.weight > 0)
 
 
 def test_what_saves_no_memory_is_left_alone() -> None:
     random = np.random.default_rng(0)
-    ones, ptr = np.ones(100, dtype=np.int64), np.arange(0, 1601, 16)
     own = random.normal(size=(100, 16))
-    assert find_multiples(own.ravel(), ptr, ones, 100) is None
+    assert with_weights(pairs(own)).weight is None
     few = np.outer(random.exponential(size=100), POTTS.ravel())
-    assert find_multiples(few.ravel(), ptr, ones, 100) is not None
-    assert find_multiples(few.ravel(), ptr, 100 * ones, 10_000) is None  # 100 tables of 10 000 factors
-    assert find_multiples(few.ravel(), ptr, 0 * ones, 100) is None  # all on single variables
-    assert find_multiples(few[:20].ravel(), ptr[:21], ones[:20], 20) is None  # a small model
+    assert with_weights(pairs(few)).weight is not None
+    assert with_weights(pairs(few, users=100)).weight is None  # 100 tables of 10 000 factors
+    assert with_weights(pairs(few, arity=1)).weight is None  # all on single variables
+    assert with_weights(pairs(few[:20])).weight is None  # a small model
 
 
 @given(recipe=recipes(), seed=st.integers(0, 2**32 - 1))
@@ -126,3 +134,28 @@ def test_every_format_writes_the_potentials_of_a_model_with_weights(tmp_path: Pa
     back = mapmrf.read(tmp_path / f"model{suffix}")
     values = [[model.value(labels) for labels in np.ndindex(2, 2, 2)] for model in (graph, back)]
     assert np.ptp(np.subtract(*values)) < 1e-6
+
+
+def by_hand(blocks: list[tuple[float, ...]]) -> list[int]:
+    return [blocks.index(block) for block in blocks]
+
+
+@given(blocks=st.lists(st.lists(st.sampled_from([0.0, -0.0, 1.0, -np.inf, 0.1]), max_size=3).map(tuple), max_size=12))
+def test_first_equal(blocks: list[tuple[float, ...]]) -> None:
+    ptr = offsets([len(block) for block in blocks])
+    values = np.array([x for block in blocks for x in block], dtype=np.float64)
+    assert tables.first_equal(values, ptr[:-1], np.diff(ptr)).tolist() == by_hand(blocks)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1 << 17])
+def test_chunks_and_round_numbers(monkeypatch, chunk) -> None:
+    monkeypatch.setattr(tables, "_CACHED", chunk)
+    table = np.random.default_rng(0).integers(0, 4, (500, 4)).astype(np.float64)
+    found = tables.first_equal(table.ravel(), np.arange(500) * 4, np.full(500, 4))
+    assert found.tolist() == by_hand([tuple(row) for row in table.tolist()])
+
+
+def test_colliding_hashes_keep_tables_apart(monkeypatch) -> None:
+    monkeypatch.setattr(tables, "_hashes", lambda bits: np.zeros(len(bits), dtype=np.uint64))
+    found = tables.first_equal(np.array([1.0, 2.0, 1.0, 3.0]), np.arange(4), np.ones(4, dtype=np.int64))
+    assert found.tolist() == [0, 1, 0, 3]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -33,69 +33,70 @@ MOST_STEPS = 1_000_000
 DIGITS = 9
 """Maximum number of decimals of real weights: toulbar2's weights are integers."""
 
+Limits = Sequence[tuple[tuple[int, ...], int, int]]
+"""For sets of states, the smallest and largest number of variables that may have one of them."""
+Weights = Sequence[Sequence[tuple[int, float]]]
+"""For every variable of a scope, weights of its states."""
 
-@dataclass(frozen=True)
-class Constrained:
-    """A function that counts variables: its measure of violations, their cost, and what it counts.
 
-    Attributes
-    ----------
-    scope
-        The variables.
-    measure, cost
-        ``var`` or ``dec``, and the cost; inf if nothing may be violated.
-    limits
-        For sets of states, the smallest and largest number of variables that may have one of them.
+def counting(
+    keyword: str, scope: list[int], violations: tuple[str, float], limits: Limits, card: Ints
+) -> Iterator[Constraint]:
+    """``salldiff``, ``sgcc`` and ``samong``: how violations are measured, ``var`` or ``dec``, and the cost of each.
+
+    A cost of inf allows none. Raises ValueError for parameters that the function cannot have.
     """
-
-    scope: list[int]
-    measure: str
-    cost: float
-    limits: list[tuple[tuple[int, ...], int, int]]
-
-    def constraints(self, card: Ints) -> Iterator[Constraint]:
-        """The constraints, or a ladder of them if violations have a cost."""
-        for states, least, most in self.limits:
-            pairs = [(i, k) for i in self.scope for k in states if k < card[i]]
-            n = len({i for i, _ in pairs})
-            if not pairs:
-                pairs = [(self.scope[0], 0)]
-                if least > 0 and math.isinf(self.cost):
-                    yield linear(pairs, [0.0], lower=1.0)  # no variable can have such a state
-                continue
-            ones = [1.0] * len(pairs)
-            if math.isinf(self.cost):
-                if least > 0 or most < n:
-                    yield linear(pairs, ones, lower=least, upper=most)
-                continue
-            # A shortfall that no labelling can avoid costs the same in all of them: a constraint for each variable.
-            if least > n + MOST_MISSING or most < -MOST_MISSING:
-                raise FormatError(f"found a number from {least} to {most} of {n} variables, expected one from 0 to {n}")
-            for t in range(1, least + 1):
-                yield linear(pairs, ones, lower=t, penalty=self.cost)
-            for t in range(most, n):
-                price = self.cost * (t if self.measure == "dec" else 1)
-                yield linear(pairs, ones, upper=t, penalty=price)
-
-
-def different(scope: list[int], measure: str, cost: float, card: Ints) -> Iterator[Constraint]:
-    """``salldiff``: hard, or with a cost for every excess variable (``var``) or pair (``dec``) in a state."""
-    if math.isinf(cost):
+    measure, cost = violations
+    if measure not in ("var", "dec") or not cost >= 0:
+        raise ValueError(measure)
+    if keyword != "salldiff":
+        if measure == "dec" or (keyword == "sgcc" and math.isfinite(cost)):
+            raise ValueError(measure)
+        yield from _counted(scope, violations, limits, card)
+    elif math.isinf(cost):
         yield all_different(scope)
-        return
-    states = range(int(card[scope].max(initial=0)))
-    if len(states) * len(scope) > MOST_STEPS:
-        raise FormatError(f"found {len(states)} states of {len(scope)} variables, expected at most {MOST_STEPS} pairs")
-    yield from Constrained(scope, measure, cost, [((k,), 0, 1) for k in states]).constraints(card)
+    else:  # every variable above one, or pair, in a state is a violation
+        states = range(int(card[scope].max(initial=0)))
+        if len(states) * len(scope) > MOST_STEPS:
+            found = f"{len(states)} states of {len(scope)} variables"
+            raise FormatError(f"found {found}, expected at most {MOST_STEPS} pairs")
+        yield from _counted(scope, violations, [((k,), 0, 1) for k in states], card)
 
 
-def at_least(scope: list[int], capacity: float, weights: Sequence[Sequence[tuple[int, float]]]) -> Constraint:
+def _counted(scope: list[int], violations: tuple[str, float], limits: Limits, card: Ints) -> Iterator[Constraint]:
+    """The constraints, or a ladder of them if violations have a cost."""
+    measure, cost = violations
+    for states, least, most in limits:
+        pairs = [(i, k) for i in scope for k in states if k < card[i]]
+        n = len({i for i, _ in pairs})
+        if not pairs:
+            if least > 0 and math.isinf(cost):
+                yield linear([(scope[0], 0)], [0.0], lower=1.0)  # no variable can have such a state
+            continue
+        ones = [1.0] * len(pairs)
+        if math.isinf(cost):
+            if least > 0 or most < n:
+                yield linear(pairs, ones, lower=least, upper=most)
+            continue
+        # A shortfall that no labelling can avoid costs the same in all of them: a constraint for each variable.
+        if least > n + MOST_MISSING or most < -MOST_MISSING:
+            raise FormatError(f"found a number from {least} to {most} of {n} variables, expected one from 0 to {n}")
+        for t in range(1, least + 1):
+            yield linear(pairs, ones, lower=t, penalty=cost)
+        for t in range(most, n):
+            yield linear(pairs, ones, upper=t, penalty=cost * (t if measure == "dec" else 1))
+
+
+def of_ones(scope: list[int], weights: Sequence[float], card: Ints) -> Weights:
+    """The weights of a ``knapsack``, whose variables have the states 0 and 1."""
+    return [[(1, weight)] if card[i] > 1 else [] for i, weight in zip(scope, weights, strict=True)]
+
+
+def at_least(scope: list[int], capacity: float, weights: Weights) -> Constraint:
     """``knapsackp``: the weights of the states must add up to at least the capacity."""
     pairs = [(i, k) for i, mine in zip(scope, weights, strict=True) for k, _ in mine]
     values = [weight for mine in weights for _, weight in mine]
-    if not pairs:
-        pairs, values = [(scope[0], 0)], [0.0]
-    return linear(pairs, values, lower=capacity)
+    return linear(pairs, values, lower=capacity) if pairs else linear([(scope[0], 0)], [0.0], lower=capacity)
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -110,15 +111,15 @@ class WrittenFunction(NamedTuple):
     weights: tuple[tuple[tuple[int, int], ...], ...] = ()
 
 
-def written(path: object, constraints: Constraints | None) -> list[WrittenFunction]:
-    """The constraints as functions of toulbar2, which must exist for all of them."""
-    if constraints is None:
-        return []
-    return [function for c in range(len(constraints)) for function in _functions(path, constraints, c)]
+def written(path: object, graph: FactorGraph) -> tuple[FactorGraph, list[WrittenFunction]]:
+    """The model without constraints that toulbar2 does not have, and the others as its functions."""
+    graph = _with_tables(path, graph)
+    found = graph.constraints
+    return graph, [] if found is None else [one for c in range(len(found)) for one in _functions(path, found, c)]
 
 
-def writable(path: object, graph: FactorGraph) -> FactorGraph:
-    """Return the model with tables in place of those constraints that toulbar2 does not have: soft ones, parities.
+def _with_tables(path: object, graph: FactorGraph) -> FactorGraph:
+    """The model with tables in place of soft constraints and parities.
 
     The tables need auxiliary variables, which come after those of the model and are functions of them.
     """

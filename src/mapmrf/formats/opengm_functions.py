@@ -13,11 +13,11 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
+from mapmrf.arrays import Floats, Ints, offsets, ranges
 from mapmrf.errors import FormatError
-from mapmrf.formats._listed import LISTS, diagonal, keeps_list, shape_bounds, states_at, stays_list
-from mapmrf.formats._tables import last_fastest, same_shapes, table_offsets, table_sizes
-from mapmrf.formats.budget import charge
+from mapmrf.formats.files import charge
+from mapmrf.formats.lists import LISTS, diagonal, keeps_list, stays_list, tables_of_keys
+from mapmrf.formats.tables import last_fastest, same_shapes, table_offsets, table_sizes
 
 EXPLICIT = 16000
 REFUSED = {
@@ -85,13 +85,12 @@ class OpenGMTables:
 
 def joined(path: Path, parts: list[OpenGMTables]) -> OpenGMTables:
     """The functions of all types, one type after another."""
-    shape_ptr = np.append(0, np.cumsum(np.concatenate([np.zeros(0, np.int64), *(np.diff(p.shape_ptr) for p in parts)])))
-    sizes = np.concatenate([np.zeros(0), *(np.diff(p.table_ptr) for p in parts)])
-    before = np.cumsum([0, *(len(part.table_ptr) - 1 for part in parts)]).tolist()
     none = np.zeros(0, dtype=np.int64)
+    sizes = np.concatenate([np.zeros(0), *(np.diff(part.table_ptr) for part in parts)])
+    before = np.cumsum([0, *(len(part.table_ptr) - 1 for part in parts)]).tolist()
     return OpenGMTables(
         np.concatenate([none, *(part.shape for part in parts)]),
-        shape_ptr.astype(np.int64),
+        offsets(np.concatenate([none, *(np.diff(part.shape_ptr) for part in parts)])),
         np.concatenate([none, *(first + part.table_of for first, part in zip(before, parts, strict=False))]),
         np.concatenate([np.zeros(0), *(part.weight for part in parts)]),
         table_offsets(path, sizes),
@@ -149,7 +148,7 @@ def _explicit(source: Source) -> OpenGMTables:
     size = table_sizes(shape, shape_ptr)
     if size.sum() != len(source.values):
         source.fail(f"{len(source.values)} values", f"{size.sum():.0f} for {source.count} functions")
-    table_ptr = np.append(0, np.cumsum(size.astype(np.int64)))
+    table_ptr = offsets(size.astype(np.int64))
     theta = last_fastest(source.values, table_ptr, shape, shape_ptr)
     return OpenGMTables.one_each((shape, shape_ptr), table_ptr, theta)
 
@@ -169,26 +168,17 @@ def _sparse(source: Source) -> OpenGMTables:
         source.fail(f"{end} indices", f"{at} for {source.count} functions")
     start, order, n_keys = np.array(rows, dtype=np.int64).reshape(-1, 3).T
     source.check_values(int((n_keys + 1).sum()))
-    shape, shape_ptr = _checked(source, source.indices[ranges(start, order)]), np.append(0, np.cumsum(order))
+    shape, shape_ptr = _checked(source, source.indices[ranges(start, order)]), offsets(order)
     size = table_sizes(shape, shape_ptr)
-    stays = keeps_list(size, n_keys, shape_bounds(shape, shape_ptr), source.users) & (size < 2.0**62)
+    stays = keeps_list(size, n_keys, shape, shape_ptr, source.users) & (size < 2.0**62)
     table_ptr = table_offsets(Path(source.path), np.where(stays, n_keys + 1.0, size))
     default_at = np.append(0, np.cumsum(n_keys + 1)[:-1])
-    theta = np.repeat(source.values[default_at], np.diff(table_ptr))
     keys = source.indices[ranges(start + order + 1, n_keys)]
     if (keys >= np.repeat(size, n_keys)).any():
         source.fail("a key beyond the last entry of its table", "keys inside")
-    within = 1 + ranges(np.zeros(len(n_keys), dtype=np.int64), n_keys)
-    place = np.where(np.repeat(stays, n_keys), within, keys)
-    theta[np.repeat(table_ptr[:-1], n_keys) + place] = source.values[ranges(default_at + 1, n_keys)]
-    lists, turned, first = dict[int, Ints](), shape.copy(), offsets(n_keys)
-    for t in np.flatnonzero(stays).tolist():
-        mine = slice(int(shape_ptr[t]), int(shape_ptr[t + 1]))
-        lists[t] = states_at(keys[first[t] : first[t + 1]], shape[mine])
-        turned[mine] = 1  # no axes to be reversed
-        turned[mine.start] = n_keys[t] + 1
-    theta = last_fastest(theta, table_ptr, turned, shape_ptr)
-    return OpenGMTables.one_each((shape, shape_ptr), table_ptr, theta, lists)
+    entries = keys, source.values[ranges(default_at + 1, n_keys)], n_keys
+    theta_t, lists = tables_of_keys(table_ptr, stays, source.values[default_at], entries, shape, shape_ptr)
+    return OpenGMTables.one_each((shape, shape_ptr), table_ptr, theta_t, lists)
 
 
 Formula = Callable[[Floats, tuple[int, ...], int], Floats]
@@ -334,18 +324,14 @@ def _difference(dims: tuple[int, ...], first: int) -> Floats:
     return apart
 
 
-def _all_equal(dims: tuple[int, ...], first: int) -> Bools:
-    """Return whether the states of all variables are the same."""
+def _potts(values: Floats, dims: tuple[int, ...], first: int) -> Floats:
+    """The first value where the states of all variables are the same, else the second."""
     equal = np.ones(dims, dtype=bool)
     if dims:
         leader = np.arange(first, first + dims[0]).reshape(-1, *(1 for _ in dims[1:]))
         for j in range(1, len(dims)):
             equal &= np.arange(dims[j]).reshape(-1, *(1 for _ in dims[j + 1 :])) == leader
-    return equal
-
-
-def _potts(values: Floats, dims: tuple[int, ...], first: int) -> Floats:
-    return np.where(_all_equal(dims, first), values[:, 0], values[:, 1])
+    return np.where(equal, values[:, 0], values[:, 1])
 
 
 def _potts_g(source: Source) -> OpenGMTables:

@@ -16,7 +16,7 @@ import pytest
 
 import mapmrf
 from mapmrf import FormatError
-from mapmrf.formats import _listed
+from mapmrf.formats import lists as lists_of
 from mapmrf.model.graph import FactorGraph
 
 FORBIDDEN = 100
@@ -108,8 +108,8 @@ def some_model(rng: random.Random, most: int = 5) -> tuple[list[int], list[Spars
 
 @pytest.fixture
 def always_lists(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_listed, "LARGE", 1)
-    monkeypatch.setattr(_listed, "INDICATOR_BYTES", 0.0)
+    monkeypatch.setattr(lists_of, "LARGE", 1)
+    monkeypatch.setattr(lists_of, "INDICATOR_BYTES", 0.0)
 
 
 def labellings(card: list[int]) -> itertools.product[tuple[int, ...]]:
@@ -149,8 +149,8 @@ def test_large_potts_factors_have_the_value_of_their_tables(
     path = tmp_path / "m.LG"
     path.write_text(potts_text(4, values))
     tables = mapmrf.read(path)
-    monkeypatch.setattr(_listed, "LARGE", 1)
-    monkeypatch.setattr(_listed, "INDICATOR_BYTES", 0.0)
+    monkeypatch.setattr(lists_of, "LARGE", 1)
+    monkeypatch.setattr(lists_of, "INDICATOR_BYTES", 0.0)
     lists = mapmrf.read(path)
     assert tables.n_constraints == 0 and lists.n_factors == 0 and lists.n_constraints == 4 * len(values)
     for labels in labellings([4, 4, 4]):

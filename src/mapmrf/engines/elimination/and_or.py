@@ -230,40 +230,23 @@ EMPTY, EXACT, CEILING = 0, 1, 2
 
 
 class SearchTree(NamedTuple):
-    """The tree of positions, with the node above all roots last.
+    """The tree of positions, with the node above all roots last."""
 
-    Attributes
-    ----------
-    card, parent, end : (n + 1,)
-        States, parent and end of the subtree's range of every node.
-    child_ptr, child
-        The children of every node, in the order in which they are searched.
-    exact : (n + 1,)
-        Whether the messages of the whole subtree are exact, so that it need not be searched.
-    """
-
+    # (n + 1,): states, parent and end of the subtree's range of every node
     card: Ints
     parent: Ints
     end: Ints
     child_ptr: Ints
-    child: Ints
-    exact: Bools
+    child: Ints  # the children of every node, in the order in which they are searched
+    exact: Bools  # (n + 1,): whether the messages of the whole subtree are exact, so that it need not be searched
 
 
 class MessagePaths(NamedTuple):
-    """The way of messages through the tree.
+    """The way of messages through the tree."""
 
-    Attributes
-    ----------
-    through
-        The child of its target that a message comes through.
-    pass_ptr, passing
-        The messages that pass a node: from its subtree to above its parent.
-    """
-
-    through: Ints
+    through: Ints  # the child of its target that a message comes through
     pass_ptr: Ints
-    passing: Ints
+    passing: Ints  # the messages that pass a node: from its subtree to above its parent
 
 
 class SearchSpace(NamedTuple):
@@ -277,72 +260,50 @@ class SearchSpace(NamedTuple):
 
 
 class SearchState(NamedTuple):
-    """The open nodes of a search.
+    """The open nodes of a search."""
 
-    Attributes
-    ----------
-    label, tried, at_child : (n + 1,)
-        The current label of a node, how many of its labels have been tried, and the child (in `child`) to search next.
-    need, found : (n + 1,)
-        What the subproblem of an OR node must exceed to be of use above, and its best value so far.
-    sum_now : (n + 1,)
-        The bound of the current label, with the children solved so far exact.
-    bound, beyond : (n + 1,)
-        Upper bound of a node's subproblem under the label of its parent, and the part of it that passes the parent.
-    value_ptr, value, own, ranked
-        For every label of a node its bound, the sum of its given functions, and the labels by falling bound.
-    message_value, place_of
-        Value of every message under the current labels; where the table of every function is looked up.
-    best_at, best
-        The labels of the best solution of a node's subproblem, from ``best[best_at[a]]`` on.
-    marks
-        What the rules know.
-    """
-
+    # (n + 1,): the current label of a node, how many of its labels have been tried, and the child (in `child`) to
+    # search next
     label: Ints
     tried: Ints
     at_child: Ints
+    # (n + 1,): what the subproblem of an OR node must exceed to be of use above, and its best value so far
     need: Floats
     found: Floats
-    sum_now: Floats
+    sum_now: Floats  # (n + 1,): the bound of the current label, with the children solved so far exact
+    # (n + 1,): upper bound of a node's subproblem under the label of its parent, and the part of it that passes the
+    # parent
     bound: Floats
     beyond: Floats
+    # for every label of a node its bound, the sum of its given functions, and the labels by falling bound
     value_ptr: Ints
     value: Floats
     own: Floats
     ranked: Ints
+    # value of every message under the current labels; where the table of every function is looked up
     message_value: Floats
     place_of: Ints
     best_at: Ints
-    best: Ints
-    marks: PathMarks
+    best: Ints  # the labels of the best solution of a node's subproblem, from ``best[best_at[a]]`` on
+    marks: PathMarks  # what the rules know
 
 
 class SearchCache(NamedTuple):
-    """Solved and failed subproblems by the labels of their context.
+    """Solved and failed subproblems by the labels of their context."""
 
-    Attributes
-    ----------
-    context_ptr, context, context_stride
-        The context of every node, and its strides in the number of a configuration, the key.
-    n_slots, slot_at : (n + 1,)
-        Slots of every node, and the first of them.
-    key, kind, value : (all slots,)
-        The key of a subproblem, what is known about it (EMPTY, EXACT or CEILING), and the value.
-    labels_at, labels
-        The labels of solved subproblems, those of a node's first slot from ``labels[labels_at[a]]`` on.
-    """
-
+    # the context of every node, and its strides in the number of a configuration, the key
     context_ptr: Ints
     context: Ints
     context_stride: Ints
+    # (n + 1,): slots of every node, and the first of them
     n_slots: Ints
     slot_at: Ints
+    # (all slots,): the key of a subproblem, what is known about it (EMPTY, EXACT or CEILING), and the value
     key: Ints
     kind: Ints
     value: Floats
     labels_at: Ints
-    labels: Ints
+    labels: Ints  # the labels of solved subproblems, those of a node's first slot from ``labels[labels_at[a]]`` on
 
 
 class SearchCursor(NamedTuple):

@@ -437,24 +437,14 @@ BATCH = 64
 
 @dataclass(eq=False)
 class Deviation:
-    """The best labelling of a part: equal to an earlier one before a position, without the excluded states there.
+    """The best labelling of a part: equal to an earlier one before a position, without the excluded states there."""
 
-    Attributes
-    ----------
-    value
-        Its value.
-    labels : (n,)
-        Its labels, by position.
-    position, excluded
-        The position of the deviation, and the states there that belong to other parts.
-    score
-        After a pass: for every position, the sum of its bucket's functions for each state, a block per position.
-    """
-
-    value: float
-    labels: Ints
+    value: float  # its value
+    labels: Ints  # (n,): its labels, by position
+    # the position of the deviation, and the states there that belong to other parts
     position: int
     excluded: tuple[int, ...]
+    # after a pass: for every position, the sum of its bucket's functions for each state, a block per position
     score: Floats | None = None
 
 

@@ -112,28 +112,16 @@ NOWHERE: Any = np.int64(0)
 
 
 class FunctionTables(NamedTuple):
-    """Functions over the positions of a bucket tree: the given ones first, then messages.
+    """Functions over the positions of a bucket tree: the given ones first, then messages."""
 
-    Attributes
-    ----------
-    card : (n,)
-        Number of states at every position.
-    ptr, var, stride
-        Function `f` has the variables ``var[ptr[f]:ptr[f + 1]]``, ascending, with these strides in its table.
-    at
-        Where the table of function `f` starts in `theta` (f < n_given) or in `arena`.
-    n_given
-        Number of given functions.
-    theta, arena
-        The tables of given functions, and those of messages.
-    """
-
-    card: Ints
+    card: Ints  # (n,): number of states at every position
+    # function `f` has the variables ``var[ptr[f]:ptr[f + 1]]``, ascending, with these strides in its table
     ptr: Ints
     var: Ints
     stride: Ints
-    at: Ints
-    n_given: int
+    at: Ints  # where the table of function `f` starts in `theta` (f < n_given) or in `arena`
+    n_given: int  # number of given functions
+    # the tables of given functions, and those of messages
     theta: Floats
     arena: Floats
 
@@ -180,46 +168,23 @@ class FoldTarget(NamedTuple):
 
 
 class FoldLayout(NamedTuple):
-    """Places of the members' tables while a sum is folded, block after block; the matched table has the last row.
+    """Places of the members' tables while a sum is folded, block after block; the matched table has the last row."""
 
-    Attributes
-    ----------
-    stride : (n_rows, n_dims + 1)
-        Strides along the variables left and, last, along the eliminated one.
-    base : (n_rows,)
-        Where the block begins in every table, with the eliminated variable in state 0.
-    digit : (n_dims,)
-        The configuration at which the block begins.
-    inner : (n_rows, BLOCK)
-        Places of the block's entries in every table, relative to the first.
-    flat : (n_rows,)
-        Whether a table does not change within a block.
-    """
-
-    stride: Ints
-    base: Ints
-    digit: Ints
-    inner: Ints
-    flat: Bools
+    stride: Ints  # (n_rows, n_dims + 1): strides along the variables left and, last, along the eliminated one
+    base: Ints  # (n_rows,): where the block begins in every table, with the eliminated variable in state 0
+    digit: Ints  # (n_dims,): the configuration at which the block begins
+    inner: Ints  # (n_rows, BLOCK): places of the block's entries in every table, relative to the first
+    flat: Bools  # (n_rows,): whether a table does not change within a block
 
 
 class EliminationCursor(NamedTuple):
-    """Progress of bucket elimination.
+    """Progress of bucket elimination."""
 
-    Attributes
-    ----------
-    position, block
-        The bucket to continue with, and the block of its message.
-    height
-        Height of the stack of messages in the arena.
-    value
-        Sum of the roots that are eliminated.
-    """
-
+    # the bucket to continue with, and the block of its message
     position: int
     block: int
-    height: int
-    value: float
+    height: int  # height of the stack of messages in the arena
+    value: float  # sum of the roots that are eliminated
 
 
 @bare
@@ -489,34 +454,18 @@ class BucketTree:
     """The variables numbered by position in a tree of buckets: roots first, every subtree a range of positions.
 
     Buckets are eliminated from the last position to the first. Variables below are given by position.
-
-    Attributes
-    ----------
-    var_of : (n,)
-        The variable at every position.
-    card : (n,)
-        Number of states at every position.
-    parent, end : (n,)
-        The position of the parent (-1 for a root), and the end of the subtree's range.
-    context_ptr, context
-        The ancestors that the subtree of a position depends on, ascending; empty if `known` is false.
-    known : (n,)
-        Whether the context is known.
-    peak
-        Upper bound on the total entries of simultaneously live messages in exact elimination.
-    entries
-        Total entries of all messages of exact elimination.
     """
 
-    var_of: Ints
-    card: Ints
+    var_of: Ints  # (n,): the variable at every position
+    card: Ints  # (n,): number of states at every position
+    # (n,): the position of the parent (-1 for a root), and the end of the subtree's range
     parent: Ints
     end: Ints
     context_ptr: Ints
-    context: Ints
-    known: Ints
-    peak: float
-    entries: float
+    context: Ints  # the ancestors that the subtree of a position depends on, ascending; empty if `known` is false
+    known: Ints  # (n,): whether the context is known
+    peak: float  # upper bound on the total entries of simultaneously live messages in exact elimination
+    entries: float  # total entries of all messages of exact elimination
 
     @property
     def n(self) -> int:
@@ -594,23 +543,14 @@ def row_major(card: Ints, ptr: Ints, var: Ints) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True, eq=False)
 class Functions:
-    """Tables over positions of a bucket tree: first the unary potentials, by position, then the factors.
+    """Tables over positions of a bucket tree: first the unary potentials, by position, then the factors."""
 
-    Attributes
-    ----------
-    ptr, var, stride
-        The variables of every function, ascending, with their strides in its table.
-    at
-        Where the tables start in `theta`.
-    theta
-        All tables.
-    """
-
+    # the variables of every function, ascending, with their strides in its table
     ptr: Ints
     var: Ints
     stride: Ints
-    at: Ints
-    theta: Floats
+    at: Ints  # where the tables start in `theta`
+    theta: Floats  # all tables
 
     @property
     def n(self) -> int:

@@ -105,42 +105,22 @@ LONG = 8
 
 
 class JoinClusters(NamedTuple):
-    """The clusters of a join graph.
+    """The clusters of a join graph."""
 
-    Attributes
-    ----------
-    card : (n,)
-        Number of states at every position.
-    ptr, var
-        Cluster `m` has the variables ``var[ptr[m]:ptr[m + 1]]``, the one that is eliminated last.
-    at, tables
-        Its table is ``tables[at[m]:at[m + 1]]``.
-    """
-
-    card: Ints
+    card: Ints  # (n,): number of states at every position
     ptr: Ints
-    var: Ints
+    var: Ints  # cluster `m` has the variables ``var[ptr[m]:ptr[m + 1]]``, the one that is eliminated last
     at: Ints
-    tables: Floats
+    tables: Floats  # its table is ``tables[at[m]:at[m + 1]]``
 
 
 class JoinLinks(NamedTuple):
-    """The edges of a join graph.
+    """The edges of a join graph."""
 
-    Attributes
-    ----------
-    bucket_ptr
-        The clusters of every bucket, the first eliminated first.
-    parent
-        The cluster that receives the message of a cluster, or -1.
-    child_ptr, child
-        The clusters whose messages a cluster receives.
-    """
-
-    bucket_ptr: Ints
-    parent: Ints
+    bucket_ptr: Ints  # the clusters of every bucket, the first eliminated first
+    parent: Ints  # the cluster that receives the message of a cluster, or -1
     child_ptr: Ints
-    child: Ints
+    child: Ints  # the clusters whose messages a cluster receives
 
 
 class SeparatorScratch(NamedTuple):
@@ -154,20 +134,11 @@ class SeparatorScratch(NamedTuple):
 
 
 class EntryRuns(NamedTuple):
-    """Mapping of a cluster's table entries to those of a separator.
+    """Mapping of a cluster's table entries to those of a separator."""
 
-    Attributes
-    ----------
-    length
-        Entries that follow each other and do so in the separator's table, too: a run.
-    times
-        How often a run is repeated on the same places.
-    width, cut
-        Repeated runs whose places are computed at once, and how many of the cluster's variables are left to count.
-    """
-
-    length: int
-    times: int
+    length: int  # entries that follow each other and do so in the separator's table, too: a run
+    times: int  # how often a run is repeated on the same places
+    # repeated runs whose places are computed at once, and how many of the cluster's variables are left to count
     width: int
     cut: int
 

@@ -139,26 +139,14 @@ class MiniBuckets:
 
 
 class BucketPartition(NamedTuple):
-    """The mini-buckets of all buckets, the last position first; the message of `m` is the function ``n_given + m``.
-
-    Attributes
-    ----------
-    fn_ptr, fn_var
-        Scopes of given functions and messages.
-    mini_ptr
-        The mini-buckets of position `p` are those from ``mini_ptr[n - 1 - p]`` on.
-    member_ptr, member
-        The functions of every mini-bucket.
-    bucket_of
-        The bucket that a function belongs to; -1 for a constant.
-    """
+    """The mini-buckets of all buckets, the last position first; the message of `m` is the function ``n_given + m``."""
 
     fn_ptr: Ints
-    fn_var: Ints
-    mini_ptr: Ints
+    fn_var: Ints  # scopes of given functions and messages
+    mini_ptr: Ints  # the mini-buckets of position `p` are those from ``mini_ptr[n - 1 - p]`` on
     member_ptr: Ints
-    member: Ints
-    bucket_of: Ints
+    member: Ints  # the functions of every mini-bucket
+    bucket_of: Ints  # the bucket that a function belongs to; -1 for a constant
 
 
 class MessageLimits(NamedTuple):
@@ -170,20 +158,11 @@ class MessageLimits(NamedTuple):
 
 
 class BuildCursor(NamedTuple):
-    """Progress of the computation of messages.
+    """Progress of the computation of messages."""
 
-    Attributes
-    ----------
-    bucket
-        Buckets done, which is the bucket (n - 1 - position) to continue with.
-    matched
-        Whether the max-marginals of its mini-buckets have been matched.
-    mini, block
-        The mini-bucket to continue with, and the block of its table.
-    """
-
-    bucket: int
-    matched: bool
+    bucket: int  # buckets done, which is the bucket (n - 1 - position) to continue with
+    matched: bool  # whether the max-marginals of its mini-buckets have been matched
+    # the mini-bucket to continue with, and the block of its table
     mini: int
     block: int
 
@@ -537,28 +516,18 @@ class CostShifting:
 
 
 class ShiftedModel(NamedTuple):
-    """The structure of a model whose factors have a table each.
+    """The structure of a model whose factors have a table each."""
 
-    Attributes
-    ----------
-    card, var_ptr
-        Number of states of every variable, and where its unary potentials start.
-    nbr_ptr, factor_of, stride_of
-        The edges of every variable: their factors, and the strides of the variable in these factors' tables.
-    scope_ptr, scope
-        The variables of every factor.
-    table_ptr
-        Where the factors' tables start.
-    """
-
+    # number of states of every variable, and where its unary potentials start
     card: Ints
     var_ptr: Ints
+    # the edges of every variable: their factors, and the strides of the variable in these factors' tables
     nbr_ptr: Ints
     factor_of: Ints
     stride_of: Ints
     scope_ptr: Ints
-    scope: Ints
-    table_ptr: Ints
+    scope: Ints  # the variables of every factor
+    table_ptr: Ints  # where the factors' tables start
 
 
 @inlined

@@ -21,19 +21,12 @@ MAX_ENTRIES = 1 << 14
 
 
 class SmallOrder(NamedTuple):
-    """An elimination order of a tiny model.
+    """An elimination order of a tiny model."""
 
-    Attributes
-    ----------
-    cliques
-        Every variable of two or more states with its neighbours at the time of its elimination, in elimination order:
-        the variable itself comes first.
-    place
-        The position of every such variable in the order.
-    """
-
+    # every variable of two or more states with its neighbours at the time of its elimination, in elimination order: the
+    # variable itself comes first
     cliques: list[list[int]]
-    place: dict[int, int]
+    place: dict[int, int]  # the position of every such variable in the order
 
     @property
     def width(self) -> int:

@@ -29,24 +29,13 @@ ORDER_WORK = 300_000
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """An elimination order.
+    """An elimination order."""
 
-    Attributes
-    ----------
-    order
-        The variables, the first eliminated first.
-    n_known
-        Number of variables with a known context; the rest are in arbitrary order, since their tables would not fit.
-    width
-        Induced width: the largest number of neighbours at elimination, among the known.
-    entries
-        Total entries of all tables, each over a variable and its neighbours at elimination.
-    """
-
-    order: Ints
+    order: Ints  # the variables, the first eliminated first
+    # number of variables with a known context; the rest are in arbitrary order, since their tables would not fit
     n_known: int
-    width: int
-    entries: float
+    width: int  # induced width: the largest number of neighbours at elimination, among the known
+    entries: float  # total entries of all tables, each over a variable and its neighbours at elimination
 
     def cost(self) -> tuple[int, float]:
         """Key by which orders are compared: variables without a known context, then entries."""
@@ -138,21 +127,11 @@ MANY_CHILDREN = 64
 
 
 class FillScores(NamedTuple):
-    """Scores of the vertices that are left in a weighted min-fill elimination.
+    """Scores of the vertices that are left in a weighted min-fill elimination."""
 
-    Attributes
-    ----------
-    weight : (n,)
-        The weights, at least 1; an edge weighs the product of its ends.
-    score : (n,)
-        Weight of the edges that are missing among the neighbours of every vertex.
-    strength : (n,)
-        Weight of the neighbours of every vertex.
-    """
-
-    weight: Floats
-    score: Floats
-    strength: Floats
+    weight: Floats  # (n,): the weights, at least 1; an edge weighs the product of its ends
+    score: Floats  # (n,): weight of the edges that are missing among the neighbours of every vertex
+    strength: Floats  # (n,): weight of the neighbours of every vertex
 
 
 @inlined

@@ -24,41 +24,20 @@ N_BITS = 4
 
 @dataclass(eq=False)
 class ConstraintForm:
-    """A constraint, independent of the order of its variables.
+    """A constraint, independent of the order of its variables."""
 
-    Attributes
-    ----------
-    kind
-        SUM, LOGIC or DIFFERENT.
-    variables
-        The distinct variables.
-    gain
-        Contribution of every variable's states to the sum, or their effect on the bits.
-    least, most, penalty
-        Limits of the sum, and the cost of a violation.
-    final : (4,)
-        For LOGIC: value of the final bits.
-    toggles
-        For LOGIC: whether states flip bits or set them.
-    price
-        Price per unit of the sum.
-    bonus
-        For LOGIC: price of every variable's states.
-    state_price
-        For DIFFERENT: price of each state.
-    """
-
-    kind: int
-    variables: Ints
-    gain: list[Floats]
+    kind: int  # SUM, LOGIC or DIFFERENT
+    variables: Ints  # the distinct variables
+    gain: list[Floats]  # contribution of every variable's states to the sum, or their effect on the bits
+    # limits of the sum, and the cost of a violation
     penalty: float
     least: float = -math.inf
     most: float = math.inf
-    final: Floats = field(default_factory=lambda: np.zeros(N_BITS))
-    toggles: bool = False
-    price: float = 0.0
-    bonus: list[Floats] = field(default_factory=list)
-    state_price: Floats = field(default_factory=lambda: np.zeros(0))
+    final: Floats = field(default_factory=lambda: np.zeros(N_BITS))  # (4,): for LOGIC: value of the final bits
+    toggles: bool = False  # for LOGIC: whether states flip bits or set them
+    price: float = 0.0  # price per unit of the sum
+    bonus: list[Floats] = field(default_factory=list)  # for LOGIC: price of every variable's states
+    state_price: Floats = field(default_factory=lambda: np.zeros(0))  # for DIFFERENT: price of each state
 
     def __post_init__(self) -> None:
         self.bonus = [np.zeros(len(gain)) for gain in self.gain]
@@ -117,19 +96,11 @@ class ConstraintForm:
 
 @dataclass(eq=False)
 class ConstraintForms:
-    """All constraints of a problem.
-
-    Attributes
-    ----------
-    forms
-        Those that depend on the labels.
-    constant
-        Unavoidable penalties: -inf if some hard constraint cannot be satisfied.
-    """
+    """All constraints of a problem."""
 
     problem: Problem
-    forms: list[ConstraintForm]
-    constant: float
+    forms: list[ConstraintForm]  # those that depend on the labels
+    constant: float  # unavoidable penalties: -inf if some hard constraint cannot be satisfied
 
     @classmethod
     def of(cls, problem: Problem) -> ConstraintForms:
@@ -331,104 +302,57 @@ SUM, LOGIC, DIFFERENT = 0, 1, 2
 
 
 class PathConstraint:
-    """Record of a rule.
+    """Record of a rule."""
 
-    Attributes
-    ----------
-    kind
-        SUM, LOGIC or DIFFERENT.
-    toggles
-        Whether a state flips the bits of LOGIC (1), or sets them (0).
-    least, most, penalty
-        Limits of the sum, and what a violation costs; inf if it is forbidden.
-    price
-        What a unit of the sum has been taken from the unary potentials for.
-    root
-        What the rule is worth at best.
-    at, n_states, n_links
-        Of DIFFERENT: where its states begin in `used`, their number, and the number of its variables.
-    guards
-        Whether states that are taken are excluded elsewhere: a hard DIFFERENT.
-    """
-
-    kind: int
-    toggles: int
+    kind: int  # SUM, LOGIC or DIFFERENT
+    toggles: int  # whether a state flips the bits of LOGIC (1), or sets them (0)
+    # limits of the sum, and what a violation costs; inf if it is forbidden
     least: float
     most: float
     penalty: float
-    price: float
-    root: float
+    price: float  # what a unit of the sum has been taken from the unary potentials for
+    root: float  # what the rule is worth at best
+    # of DIFFERENT: where its states begin in `used`, their number, and the number of its variables
     at: int
     n_states: int
     n_links: int
-    guards: int
+    guards: int  # whether states that are taken are excluded elsewhere: a hard DIFFERENT
 
 
 class PathLink:
-    """A variable of a rule.
+    """A variable of a rule."""
 
-    Attributes
-    ----------
-    rule, place
-        The rule, and the variable's place on the path.
-    before
-        The link before it; -1 if it is the first.
-    gains
-        Where its gains begin.
-    worth
-        Of LOGIC: where the worth of the bits after it begins.
-    low, high
-        Of SUM: the least and the largest sum of the links to come.
-    """
-
+    # the rule, and the variable's place on the path
     rule: int
     place: int
-    before: int
-    gains: int
-    worth: int
+    before: int  # the link before it; -1 if it is the first
+    gains: int  # where its gains begin
+    worth: int  # of LOGIC: where the worth of the bits after it begins
+    # of SUM: the least and the largest sum of the links to come
     low: float
     high: float
 
 
 class PathConstraints(NamedTuple):
-    """The rules of a search.
+    """The rules of a search."""
 
-    Attributes
-    ----------
-    rules, links
-        A `PathConstraint` and `PathLink` of each.
-    link_ptr : (n + 2,)
-        The links of every node.
-    gain, bonus
-        By link and state: what the state adds to the sum, or does to the bits; what it has been paid for by LOGIC.
-    worth
-        By link of LOGIC and bits: what is to be had at best from there on.
-    member_ptr, member
-        The nodes of every rule, in the order of the path.
-    state_price, ranked
-        By DIFFERENT and state: what the state has been paid for, and its states by falling price.
-    constraint_of
-        By DIFFERENT and state: the rule.
-    guarded : (n + 1,)
-        Which nodes are in a hard DIFFERENT.
-    state_ptr, node_of
-        Where the states of every node begin, and the node of every state.
-    """
-
+    # a `PathConstraint` and `PathLink` of each
     rules: Records
     links: Records
-    link_ptr: Ints
+    link_ptr: Ints  # (n + 2,): the links of every node
+    # by link and state: what the state adds to the sum, or does to the bits; what it has been paid for by LOGIC
     gain: Floats
     bonus: Floats
-    worth: Floats
+    worth: Floats  # by link of LOGIC and bits: what is to be had at best from there on
     member_ptr: Ints
-    member: Ints
+    member: Ints  # the nodes of every rule, in the order of the path
+    # by DIFFERENT and state: what the state has been paid for, and its states by falling price
     state_price: Floats
     ranked: Ints
-    constraint_of: Ints
-    guarded: Bools
+    constraint_of: Ints  # by DIFFERENT and state: the rule
+    guarded: Bools  # (n + 1,): which nodes are in a hard DIFFERENT
     state_ptr: Ints
-    node_of: Ints
+    node_of: Ints  # where the states of every node begin, and the node of every state
 
 
 class PathTally:
@@ -440,40 +364,24 @@ class PathTally:
 
 
 class PathMarks(NamedTuple):
-    """State of the rules at a point of the search.
+    """State of the rules at a point of the search."""
 
-    Attributes
-    ----------
-    total, bits : (n_links,)
-        Sum and bits after each link.
-    used, holders
-        By DIFFERENT and state: the variables that have it, and those that may have it.
-    repeats : (n_rules,)
-        Variables with a state that another one has.
-    alive, left
-        Which states are not excluded, and how many of each node.
-    trail, trail_at
-        The states excluded, and the height of the trail before the label of each node.
-    held : (n + 1,)
-        The label that a node has, -1 if none.
-    queue
-        What is to be looked at: nodes with one state left, and states (after all nodes) with one holder left.
-    tally
-        Heights.
-    """
-
+    # (n_links,): sum and bits after each link
     total: Floats
     bits: Ints
+    # by DIFFERENT and state: the variables that have it, and those that may have it
     used: Ints
     holders: Ints
-    repeats: Ints
+    repeats: Ints  # (n_rules,): variables with a state that another one has
+    # which states are not excluded, and how many of each node
     alive: Bools
     left: Ints
+    # the states excluded, and the height of the trail before the label of each node
     trail: Ints
     trail_at: Ints
-    held: Ints
-    queue: Ints
-    tally: PathTally
+    held: Ints  # (n + 1,): the label that a node has, -1 if none
+    queue: Ints  # what is to be looked at: nodes with one state left, and states (after all nodes) with one holder left
+    tally: PathTally  # heights
 
 
 @inlined

@@ -27,21 +27,11 @@ Neighbours = dict[int, set[int]]
 
 
 class SumOrder(NamedTuple):
-    """An order in which variables are summed out, and its cost.
+    """An order in which variables are summed out, and its cost."""
 
-    Attributes
-    ----------
-    order
-        The variables in the order of summation; incomplete if their tables are hopelessly large.
-    width
-        Induced width: the largest number of other variables in a table.
-    bytes
-        Memory for the largest table, its exponentials, and the tables that remain.
-    """
-
-    order: list[int]
-    width: int
-    bytes: float
+    order: list[int]  # the variables in the order of summation; incomplete if their tables are hopelessly large
+    width: int  # induced width: the largest number of other variables in a table
+    bytes: float  # memory for the largest table, its exponentials, and the tables that remain
 
 
 def find_sum_order(graph: FactorGraph, variables: Iterable[int]) -> SumOrder:

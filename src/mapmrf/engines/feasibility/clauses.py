@@ -19,21 +19,14 @@ CHUNK_LITERALS = 1 << 19
 
 @dataclass(frozen=True, eq=False)
 class Atoms:
-    """Mapping from states of variables to literals.
+    """Mapping from states of variables to literals."""
 
-    Attributes
-    ----------
-    literal_of : (n_states,)
-        The literal of every variable's state; state 0 of a binary variable is the negation of state 1.
-    first, n_atoms
-        The first atom of every variable, and the number of atoms.
-    block_begin, block_end : (n_atoms,)
-        The atoms of the same variable; an empty range if the variable is binary.
-    """
-
+    # (n_states,): the literal of every variable's state; state 0 of a binary variable is the negation of state 1
     literal_of: Ints
+    # the first atom of every variable, and the number of atoms
     first: Ints
     n_atoms: int
+    # (n_atoms,): the atoms of the same variable; an empty range if the variable is binary
     block_begin: Int32s
     block_end: Int32s
 
@@ -59,14 +52,9 @@ class Atoms:
 
 @dataclass(frozen=True, eq=False)
 class HardClauses:
-    """Clauses, each a disjunction of literals.
+    """Clauses, each a disjunction of literals."""
 
-    Attributes
-    ----------
-    literals, ptr
-        The literals of all clauses, and their offsets.
-    """
-
+    # the literals of all clauses, and their offsets
     literals: Ints
     ptr: Ints
 
@@ -171,42 +159,26 @@ def _instances(problem: Problem, atoms: Atoms, scope: Ints, table_of: Ints, room
 
 
 class TableShape(NamedTuple):
-    """The shape of a table, and scratch to walk through its boxes.
+    """The shape of a table, and scratch to walk through its boxes."""
 
-    Attributes
-    ----------
-    card, stride, first : (arity,)
-        Number of states of each position, its stride in the table, and the offset of its states if the states of all
-        positions are numbered.
-    chosen, is_free, digit : (arity,)
-        State of each position in the current box, whether it is free, and the position of the walk.
-    """
-
+    # (arity,): number of states of each position, its stride in the table, and the offset of its states if the states
+    # of all positions are numbered
     card: Ints
     stride: Ints
     first: Ints
+    # (arity,): state of each position in the current box, whether it is free, and the position of the walk
     chosen: Ints
     is_free: Bools
     digit: Ints
 
 
 class CoverRoom(NamedTuple):
-    """Output buffers for the clauses.
+    """Output buffers for the clauses."""
 
-    Attributes
-    ----------
-    covered
-        Entries of the current table that are already ruled out.
-    literals
-        For each clause, twice the number of a position's state, plus one for a negated literal.
-    ptr, table_ptr
-        Offsets of the clauses' literals and of the tables' clauses.
-    """
-
-    covered: Bools
-    literals: Int32s
+    covered: Bools  # entries of the current table that are already ruled out
+    literals: Int32s  # for each clause, twice the number of a position's state, plus one for a negated literal
     ptr: Ints
-    table_ptr: Ints
+    table_ptr: Ints  # offsets of the clauses' literals and of the tables' clauses
 
 
 @inlined
@@ -341,94 +313,62 @@ DECIDED = -1
 
 
 class SearchCounts:
-    """State of a search.
+    """State of a search."""
 
-    Attributes
-    ----------
-    n_trail, queue_at, n_levels
-        Literals on the trail, the first not yet propagated, and decision levels.
-    end
-        Where the next clause is stored.
-    clash, other
-        The conflict: a clause, or the literal -2 - `clash` together with `other`.
-    n_heap, step, stamp, n_open
-        Atoms in the heap, the activity increment, the last stamp that marked levels, and atoms of the last level still
-        to be resolved in conflict analysis.
-    n_conflicts, work
-        Conflicts so far, and clauses visited.
-    n_learnt, reduce_at, n_reduced
-        Learnt clauses, conflicts at which they are next reduced, and number of reductions.
-    restart_at, luby, switch_at, stable
-        Conflicts at which to restart, position in the Luby sequence, conflicts at which the mode changes, and the mode.
-    quick, slow
-        Short-term and long-term moving averages of the LBD of learnt clauses.
-    most
-        Longest conflict-free trail since the mode changed.
-    """
-
+    # literals on the trail, the first not yet propagated, and decision levels
     n_trail: int
     queue_at: int
     n_levels: int
-    end: int
+    end: int  # where the next clause is stored
+    # the conflict: a clause, or the literal -2 - `clash` together with `other`
     clash: int
     other: int
+    # atoms in the heap, the activity increment, the last stamp that marked levels, and atoms of the last level still to
+    # be resolved in conflict analysis
     n_heap: int
     step: float
     stamp: int
     n_open: int
+    # conflicts so far, and clauses visited
     n_conflicts: int
     work: int
+    # learnt clauses, conflicts at which they are next reduced, and number of reductions
     n_learnt: int
     reduce_at: int
     n_reduced: int
+    # conflicts at which to restart, position in the Luby sequence, conflicts at which the mode changes, and the mode
     restart_at: int
     luby: int
     switch_at: int
     stable: int
+    # Short-term and long-term moving averages of the LBD of learnt clauses
     quick: float
     slow: float
-    most: int
+    most: int  # longest conflict-free trail since the mode changed
 
 
 class Trail(NamedTuple):
-    """The assigned literals, in order of assignment.
+    """The assigned literals, in order of assignment."""
 
-    Attributes
-    ----------
-    truth : (n_literals,)
-        1 if the literal is true, -1 if it is false, else 0.
-    level, reason : (n_atoms,)
-        Decision level of an atom, and the reason for its value.
-    literals, level_at
-        The true literals, and their number before each decision.
-    """
-
-    truth: Signs
+    truth: Signs  # (n_literals,): 1 if the literal is true, -1 if it is false, else 0
+    # (n_atoms,): decision level of an atom, and the reason for its value
     level: Int32s
     reason: Ints
+    # the true literals, and their number before each decision
     literals: Int32s
     level_at: Int32s
 
 
 class Clauses(NamedTuple):
-    """The clauses of a search.
+    """The clauses of a search."""
 
-    Attributes
-    ----------
-    arena
-        Blocks of clauses with at least two literals; the first two are watched.
-    head : (n_literals,)
-        First clause in the watch list of a literal: twice its position, plus which of its watches it is; -1 if none.
-    pair_ptr, pair_to
-        Binary input clauses: the literals implied by each literal.
-    block_begin, block_end : (n_atoms,)
-        The atoms of the same variable, of which at most one is true; empty if it has one atom.
-    """
-
-    arena: Int32s
+    arena: Int32s  # blocks of clauses with at least two literals; the first two are watched
+    # (n_literals,): first clause in the watch list of a literal: twice its position, plus which of its watches it is;
+    # -1 if none
     head: Ints
     pair_ptr: Ints
-    pair_to: Int32s
+    pair_to: Int32s  # binary input clauses: the literals implied by each literal
+    # (n_atoms,): the atoms of the same variable, of which at most one is true; empty if it has one atom
     block_begin: Int32s
     block_end: Int32s
 

@@ -353,23 +353,14 @@ def make_room(state: Conflicts) -> None:
 
 
 class Lesson(NamedTuple):
-    """Scratch for conflict analysis.
+    """Scratch for conflict analysis."""
 
-    Attributes
-    ----------
-    seen : (n_atoms,)
-        Atoms seen so far.
-    literals, met, stack : (n_atoms + 1,)
-        The learnt clause, the atoms to reset afterwards, and those whose reasons are to be examined.
-    stamp : (n_atoms + 1,)
-        The last stamp of each level.
-    """
-
-    seen: Signs
+    seen: Signs  # (n_atoms,): atoms seen so far
+    # (n_atoms + 1,): the learnt clause, the atoms to reset afterwards, and those whose reasons are to be examined
     literals: Int32s
     met: Int32s
     stack: Int32s
-    stamp: Ints
+    stamp: Ints  # (n_atoms + 1,): the last stamp of each level
 
 
 @inlined
@@ -546,21 +537,13 @@ TOO_LARGE, DECAY = 1e100, 0.95
 
 
 class Ranking(NamedTuple):
-    """The atoms by activity.
+    """The atoms by activity."""
 
-    Attributes
-    ----------
-    activity : (n_atoms,)
-        Activity of each atom.
-    heap, where
-        Heap of possibly undecided atoms, most active first, and the position of each in it; -1 if it is not there.
-    phase, best : (n_atoms,)
-        Saved phase of each atom, and its value on the longest conflict-free trail.
-    """
-
-    activity: Floats
+    activity: Floats  # (n_atoms,): activity of each atom
+    # heap of possibly undecided atoms, most active first, and the position of each in it; -1 if it is not there
     heap: Int32s
     where: Int32s
+    # (n_atoms,): saved phase of each atom, and its value on the longest conflict-free trail
     phase: Signs
     best: Signs
 

@@ -95,41 +95,24 @@ class Exclusions(NamedTuple):
 
 
 class MatchingRoom(NamedTuple):
-    """Scratch to match clauses with groups.
+    """Scratch to match clauses with groups."""
 
-    Attributes
-    ----------
-    clause_of, source : (n_groups,)
-        The clause matched with each group, or -1, and the clause from which a search reached it.
-    seen : (n_groups,)
-        One more than the clause whose search reached each group last.
-    queue : (n_clauses,)
-        Queue of the search.
-    """
-
+    # (n_groups,): the clause matched with each group, or -1, and the clause from which a search reached it
     clause_of: Ints
     source: Ints
-    seen: Ints
-    queue: Ints
+    seen: Ints  # (n_groups,): one more than the clause whose search reached each group last
+    queue: Ints  # (n_clauses,): queue of the search
 
 
 class GroupRoom(NamedTuple):
-    """Scratch to grow a group.
+    """Scratch to grow a group."""
 
-    Attributes
-    ----------
-    common : (n_literals,)
-        Number of group members, or of neighbours of its first member, that each literal excludes.
-    order, members : (n_literals,)
-        Candidates in the order in which they are tried, and the members.
-    free : (n_literals,)
-        Literals that may join.
-    """
-
+    # (n_literals,): number of group members, or of neighbours of its first member, that each literal excludes
     common: Ints
+    # (n_literals,): candidates in the order in which they are tried, and the members
     order: Ints
     members: Ints
-    free: Bools
+    free: Bools  # (n_literals,): literals that may join
 
 
 @inlined

@@ -91,25 +91,15 @@ SIDEWAYS = 50
 
 
 class HardFactors(NamedTuple):
-    """Factors with forbidden entries; a variable with forbidden states has a unary one.
+    """Factors with forbidden entries; a variable with forbidden states has a unary one."""
 
-    Attributes
-    ----------
-    card : (n_vars,)
-        Number of states of every variable.
-    scope_ptr, scope, stride
-        Variables of each factor, and their strides in its table.
-    theta
-        The tables.
-    nbr_ptr, nbr, factor_of
-        Positions of every variable in `scope`, and the factor of each position.
-    """
-
-    card: Ints
+    card: Ints  # (n_vars,): number of states of every variable
+    # variables of each factor, and their strides in its table
     scope_ptr: Ints
     scope: Ints
     stride: Ints
-    theta: Floats
+    theta: Floats  # the tables
+    # positions of every variable in `scope`, and the factor of each position
     nbr_ptr: Ints
     nbr: Ints
     factor_of: Ints
@@ -124,29 +114,19 @@ class RepairCounts:
 
 
 class RepairState(NamedTuple):
-    """State of a repair.
+    """State of a repair."""
 
-    Attributes
-    ----------
-    labels, best : (n_vars,)
-        The current labelling, and the one with the fewest violated factors.
-    place, weight : (n_factors,)
-        Current table entry of each factor, and its weight.
-    violated, position : (n_factors,)
-        The violated factors, and the position of each among them; -1 if it is satisfied.
-    score : (most states,)
-        Weight of the violated factors around a variable in each of its states.
-    random, counts
-        The generator, and the counters.
-    """
-
+    # (n_vars,): the current labelling, and the one with the fewest violated factors
     labels: Ints
     best: Ints
+    # (n_factors,): current table entry of each factor, and its weight
     place: Ints
     weight: Ints
+    # (n_factors,): the violated factors, and the position of each among them; -1 if it is satisfied
     violated: Ints
     position: Ints
-    score: Ints
+    score: Ints  # (most states,): weight of the violated factors around a variable in each of its states
+    # the generator, and the counters
     random: Bits
     counts: RepairCounts
 

@@ -136,14 +136,9 @@ def flips_of(problem: Problem) -> tuple[Ints, int]:
 
 
 class TableParts(NamedTuple):
-    """Tables ``t00 + one_i x_i + one_j x_j - coupling |x_i - x_j|`` of two states each.
+    """Tables ``t00 + one_i x_i + one_j x_j - coupling |x_i - x_j|`` of two states each."""
 
-    Attributes
-    ----------
-    t00, one_i, one_j, coupling : (n_tables,)
-        The parts of each table.
-    """
-
+    # (n_tables,): the parts of each table
     t00: Floats
     one_i: Floats
     one_j: Floats
@@ -222,30 +217,14 @@ Table = tuple[float, float, float, float]
 
 
 class BinaryPairs(NamedTuple):
-    """Pairs of variables of at most two states.
+    """Pairs of variables of at most two states."""
 
-    Attributes
-    ----------
-    scope : (2 n_factors,)
-        The variables of every pair.
-    table_at : (n_factors,)
-        Where its table starts in `theta_t`.
-    theta_t
-        The tables.
-    weight : (n_factors,)
-        Weights of the tables; empty if all weights are 1.
-    card : (n_vars,)
-        Number of states.
-    theta_v : (n_vars, 2)
-        Unary potentials, -inf for a state that does not exist.
-    """
-
-    scope: Ints
-    table_at: Ints
-    theta_t: Floats
-    weight: Floats
-    card: Ints
-    theta_v: Floats
+    scope: Ints  # (2 n_factors,): the variables of every pair
+    table_at: Ints  # (n_factors,): where its table starts in `theta_t`
+    theta_t: Floats  # the tables
+    weight: Floats  # (n_factors,): weights of the tables; empty if all weights are 1
+    card: Ints  # (n_vars,): number of states
+    theta_v: Floats  # (n_vars, 2): unary potentials, -inf for a state that does not exist
 
 
 @inlined

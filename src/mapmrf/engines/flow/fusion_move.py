@@ -139,22 +139,14 @@ NO_MARK = -1
 
 
 class MovePairs(NamedTuple):
-    """A pairwise model for fusion moves.
+    """A pairwise model for fusion moves."""
 
-    Attributes
-    ----------
-    card, var_ptr, theta_v, theta_t
-        As in `FactorGraph`.
-    scope : (2 n_factors,)
-        The variables of every pair.
-    table_at, weight : (n_factors,)
-        Where its table starts in `theta_t`, and its weight; `weight` is empty if all weights are 1.
-    """
-
+    # as in `FactorGraph`
     card: Ints
     var_ptr: Ints
     theta_v: Floats
-    scope: Ints
+    scope: Ints  # (2 n_factors,): the variables of every pair
+    # (n_factors,): where its table starts in `theta_t`, and its weight; `weight` is empty if all weights are 1
     table_at: Ints
     weight: Floats
     theta_t: Floats

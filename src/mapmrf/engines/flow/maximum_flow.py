@@ -558,32 +558,18 @@ class FlowCursor:
 
 
 class SearchTrees(NamedTuple):
-    """The two search trees and the flow between them.
+    """The two search trees and the flow between them."""
 
-    Attributes
-    ----------
-    excess : (n,)
-        Residual capacity from the source if positive, to the sink if negative.
-    parent : (n,)
-        The link to the parent, or TERMINAL, ORPHAN or FREE.
-    in_sink : (n,)
-        Whether the node is in the sink tree; meaningless for a free node.
-    stamp, dist : (n,)
-        When the distance to the root was last computed, and its value.
-    next_active, next_orphan : (n,)
-        Queues. An active node's entry is NOBODY if it is in no queue, and the node itself if it is the last.
-    cursor
-        Progress of the flow.
-    """
-
-    excess: Floats
-    parent: Ints
-    in_sink: Bools
+    excess: Floats  # (n,): residual capacity from the source if positive, to the sink if negative
+    parent: Ints  # (n,): the link to the parent, or TERMINAL, ORPHAN or FREE
+    in_sink: Bools  # (n,): whether the node is in the sink tree; meaningless for a free node
+    # (n,): when the distance to the root was last computed, and its value
     stamp: Ints
     dist: Ints
+    # (n,): Queues. An active node's entry is NOBODY if it is in no queue, and the node itself if it is the last.
     next_active: Ints
     next_orphan: Ints
-    cursor: FlowCursor
+    cursor: FlowCursor  # progress of the flow
 
 
 # -- queues -----------------------------------------------------------------------------------------------------------

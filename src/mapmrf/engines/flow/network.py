@@ -95,29 +95,19 @@ NOT_A_LATTICE = -1
 
 
 class Network(NamedTuple):
-    """A directed graph, every arc with its reverse.
+    """A directed graph, every arc with its reverse."""
 
-    Attributes
-    ----------
-    kind
-        SPARSE or LATTICE.
-    ptr : (n + 1,)
-        Sparse: the links of node `i` are those from ``ptr[i]`` to ``ptr[i + 1]``. Empty in a lattice.
-    head, sister : (n_arcs,)
-        Sparse: head of an arc, and its reverse. Empty in a lattice.
-    offset : (n_directions,)
-        Lattice: from a node to its neighbours, ascending, with opposite directions at opposite ends. Empty in a sparse
-        network.
-    residual : (n_arcs,)
-        Residual capacity of every arc. In a lattice the arcs of a node are contiguous; those that lead out of it have
-        no capacity.
-    """
-
-    kind: tuple[()] | tuple[int]
+    kind: tuple[()] | tuple[int]  # SPARSE or LATTICE
+    # (n + 1,): sparse: the links of node `i` are those from ``ptr[i]`` to ``ptr[i + 1]``. Empty in a lattice.
     ptr: Ints
+    # (n_arcs,): sparse: head of an arc, and its reverse. Empty in a lattice.
     head: Ints
     sister: Ints
+    # (n_directions,): lattice: from a node to its neighbours, ascending, with opposite directions at opposite ends.
+    # Empty in a sparse network.
     offset: Ints
+    # (n_arcs,): residual capacity of every arc. In a lattice the arcs of a node are contiguous; those that lead out of
+    # it have no capacity.
     residual: Floats
 
 
@@ -210,23 +200,12 @@ def find_offsets(scope: Ints, offset: Ints) -> int:
 
 
 class Wiring(NamedTuple):
-    """Positions of the pairs of a model in a network.
+    """Positions of the pairs of a model in a network."""
 
-    Attributes
-    ----------
-    network
-        The network.
-    scope : (2 n_pairs,)
-        The two variables of every pair; variable `i` is node ``i + margin``.
-    place : (n_pairs,)
-        Sparse: the arc from the first to the second node. Empty in a lattice.
-    margin
-        Padding nodes without arcs at either end of a lattice, so that neighbours of its first and last nodes exist.
-    """
-
-    network: Network
-    scope: Ints
-    place: Ints
+    network: Network  # the network
+    scope: Ints  # (2 n_pairs,): the two variables of every pair; variable `i` is node ``i + margin``
+    place: Ints  # (n_pairs,): sparse: the arc from the first to the second node. Empty in a lattice.
+    # padding nodes without arcs at either end of a lattice, so that neighbours of its first and last nodes exist
     margin: int
 
 

@@ -60,29 +60,19 @@ class StateDrops:
 
 
 class DropModel(NamedTuple):
-    """The arrays of a model for these rounds.
-
-    Attributes
-    ----------
-    var_ptr, theta_v
-        States of the variables, and their potentials.
-    scope_ptr, edge_ptr, state_at
-        Edges of the factors; offsets of the edges in the messages; and the first state of each edge's variable.
-    table_at, weight, tables
-        Offset of a factor's table, and its weight.
-    constant
-        Constant part of all values.
-    """
+    """The arrays of a model for these rounds."""
 
     var_ptr: Ints
-    theta_v: Floats
+    theta_v: Floats  # states of the variables, and their potentials
+    # edges of the factors; offsets of the edges in the messages; and the first state of each edge's variable
     scope_ptr: Ints
     edge_ptr: Ints
     state_at: Ints
+    # offset of a factor's table, and its weight
     table_at: Ints
     weight: Floats
     tables: Floats
-    constant: float
+    constant: float  # constant part of all values
 
 
 class DropRoom(NamedTuple):

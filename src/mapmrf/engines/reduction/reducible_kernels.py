@@ -45,79 +45,54 @@ fixed; the constant accumulated; whether every variable has a state."""
 
 
 class ReducibleModel(NamedTuple):
-    """The arrays of a model under reduction.
+    """The arrays of a model under reduction."""
 
-    Attributes
-    ----------
-    var_ptr, theta_v : (n_vars + 1,), (n_states,)
-        Unary potentials; those of a live state may have become -inf while its variable is in the queue.
-    n_alive, alive : (n_vars,), (n_states,)
-        Number of remaining states of each variable, and these states, ascending, from ``var_ptr[i]`` on.
-    stand_in : (n_states,)
-        For a removed state, the state of its variable that is at least as good, or -1 if it was impossible.
-    gone : (n_vars,)
-        Whether a variable has been fixed or eliminated.
-    scope_ptr, arity : (n_factors + 1,), (n_factors,)
-        The slots of the factors' edges, and the number of live edges; a factor without any is removed.
-    table_at : (n_factors,)
-        Where a factor's table starts in `theta_t`, or the complement (``~``) of where it starts in `pool`.
-    weight : (n_factors,)
-        Weights of the factors' tables; empty if all weights are 1.
-    scope, stride, factor_of, where : (n_edges,)
-        Variable, stride in the table and factor of every edge, and its position in `nbr`.
-    nbr_ptr, degree, nbr
-        The edges of variable `i` are ``nbr[nbr_ptr[i]:][:degree[i]]``.
-    queue, queued : (n_vars,)
-        Ring buffer of variables to be processed.
-    theta_t, pool
-        The original tables, and new ones.
-    counters : (1,)
-        One record of the scalars: see `COUNTERS`.
-    """
-
+    # (n_vars + 1,), (n_states,): unary potentials; those of a live state may have become -inf while its variable is in
+    # the queue
     var_ptr: Ints
     theta_v: Floats
+    # (n_vars,), (n_states,): number of remaining states of each variable, and these states, ascending, from
+    # ``var_ptr[i]`` on
     n_alive: Ints
     alive: Ints
+    # (n_states,): for a removed state, the state of its variable that is at least as good, or -1 if it was impossible
     stand_in: Ints
-    gone: Bools
+    gone: Bools  # (n_vars,): whether a variable has been fixed or eliminated
+    # (n_factors + 1,), (n_factors,): the slots of the factors' edges, and the number of live edges; a factor without
+    # any is removed
     scope_ptr: Ints
     arity: Ints
+    # (n_factors,): where a factor's table starts in `theta_t`, or the complement (``~``) of where it starts in `pool`
     table_at: Ints
-    weight: Floats
+    weight: Floats  # (n_factors,): weights of the factors' tables; empty if all weights are 1
+    # (n_edges,): variable, stride in the table and factor of every edge, and its position in `nbr`
     scope: Ints
     stride: Ints
     factor_of: Ints
     where: Ints
+    # the edges of variable `i` are ``nbr[nbr_ptr[i]:][:degree[i]]``
     nbr_ptr: Ints
     degree: Ints
     nbr: Ints
+    # (n_vars,): ring buffer of variables to be processed
     queue: Ints
     queued: Bools
+    # the original tables, and new ones
     theta_t: Floats
     pool: Floats
-    counters: NDArray[np.void]
+    counters: NDArray[np.void]  # (1,): one record of the scalars: see `COUNTERS`
 
 
 class EliminationLog(NamedTuple):
-    """The variables that have been eliminated, in order.
+    """The variables that have been eliminated, in order."""
 
-    Attributes
-    ----------
-    var : (n_vars,)
-        The variables.
-    ptr, scope, stride
-        Variable ``var[t]`` depends on ``scope[ptr[t]:ptr[t + 1]]``, which are eliminated later, if at all.
-    at, choice
-        Its best states are stored in `choice` from ``at[t]`` on, in a table with these strides.
-    """
-
-    var: Ints
+    var: Ints  # (n_vars,): the variables
+    # variable ``var[t]`` depends on ``scope[ptr[t]:ptr[t + 1]]``, which are eliminated later, if at all
     ptr: Ints
     scope: Ints
     stride: Ints
     at: Ints
-    choice: Ints
+    choice: Ints  # its best states are stored in `choice` from ``at[t]`` on, in a table with these strides
 
 
 @compiled
@@ -273,31 +248,20 @@ CANDIDATES = 8
 
 
 class ComparisonScratch(NamedTuple):
-    """Scratch to compare the states of one variable.
+    """Scratch to compare the states of one variable."""
 
-    Attributes
-    ----------
-    rows, row_at, width
-        The tables around the variable, a row for each of its states: factor `f` has ``width[f]`` entries in each of its
-        rows, starting at ``rows[row_at[f]]``.
-    best
-        The maximum of every row: ``best[f * n_alive + k]``.
-    score, verdict : (most states,)
-        Upper bound on labellings with a state, and the state that replaces it: itself, or -1 if it is impossible.
-    chosen : (CANDIDATES,)
-        The states that others are compared with.
-    digit : (largest arity,)
-        A configuration.
-    """
-
+    # the tables around the variable, a row for each of its states: factor `f` has ``width[f]`` entries in each of its
+    # rows, starting at ``rows[row_at[f]]``
     rows: Floats
     row_at: Ints
     width: Ints
-    best: Floats
+    best: Floats  # the maximum of every row: ``best[f * n_alive + k]``
+    # (most states,): upper bound on labellings with a state, and the state that replaces it: itself, or -1 if it is
+    # impossible
     score: Floats
     verdict: Ints
-    chosen: Ints
-    digit: Ints
+    chosen: Ints  # (CANDIDATES,): the states that others are compared with
+    digit: Ints  # (largest arity,): a configuration
 
 
 @inlined

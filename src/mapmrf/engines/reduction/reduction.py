@@ -54,30 +54,14 @@ LEAST_SHARE = 1e-3
 
 @dataclass(frozen=True)
 class ReductionCounts:
-    """What has been removed from a model, by reason.
+    """What has been removed from a model, by reason."""
 
-    Attributes
-    ----------
-    states_forbidden
-        States excluded by hard constraints.
-    states_dominated
-        States dominated by another one.
-    states_persistent
-        States excluded by a bound, see `mapmrf.engines.reduction.simplify`.
-    variables_fixed
-        Variables with one state left.
-    variables_eliminated
-        Variables that were maximised out individually.
-    variables_solved
-        Variables of components that were solved separately.
-    """
-
-    states_forbidden: int = 0
-    states_dominated: int = 0
-    states_persistent: int = 0
-    variables_fixed: int = 0
-    variables_eliminated: int = 0
-    variables_solved: int = 0
+    states_forbidden: int = 0  # states excluded by hard constraints
+    states_dominated: int = 0  # states dominated by another one
+    states_persistent: int = 0  # states excluded by a bound, see `mapmrf.engines.reduction.simplify`
+    variables_fixed: int = 0  # variables with one state left
+    variables_eliminated: int = 0  # variables that were maximised out individually
+    variables_solved: int = 0  # variables of components that were solved separately
 
     def details(self) -> dict[str, float]:
         """The non-zero counts, for the details of a result."""
@@ -86,31 +70,16 @@ class ReductionCounts:
 
 @dataclass(frozen=True, eq=False)
 class LabelMap:
-    """Mapping between labellings of a model and of a reduced one with the same optimum.
+    """Mapping between labellings of a model and of a reduced one with the same optimum."""
 
-    Attributes
-    ----------
-    kept : (n_vars of the smaller,)
-        The remaining variables of the larger model.
-    state, state_ptr
-        The state in the larger model of each state of the smaller one.
-    place
-        For each state of a remaining variable, the index of its replacement among the remaining states.
-    var_ptr
-        Offsets of the larger model's states.
-    labels : (n_vars of the larger,)
-        The labels of fixed variables.
-    eliminated
-        The variables that have been maximised out.
-    """
-
-    kept: Ints
+    kept: Ints  # (n_vars of the smaller,): the remaining variables of the larger model
+    # the state in the larger model of each state of the smaller one
     state: Ints
     state_ptr: Ints
-    place: Ints
-    var_ptr: Ints
-    labels: Ints
-    eliminated: EliminationLog | None = None
+    place: Ints  # for each state of a remaining variable, the index of its replacement among the remaining states
+    var_ptr: Ints  # offsets of the larger model's states
+    labels: Ints  # (n_vars of the larger,): the labels of fixed variables
+    eliminated: EliminationLog | None = None  # the variables that have been maximised out
 
     def lift(self, labels: Ints) -> Ints:
         """Map a labelling of the smaller model to the larger one."""
@@ -381,23 +350,16 @@ WORK_PER_VARIABLE, WORK_PER_FACTOR = 20, 8
 
 
 class MessageScratch(NamedTuple):
-    """Scratch to eliminate one variable.
+    """Scratch to eliminate one variable."""
 
-    Attributes
-    ----------
-    digit : (largest arity,)
-        A configuration.
-    around, marked, step : (largest arity,), (n_vars,), (largest arity,)
-        The variables of the message, as a list and as marks, and their strides in it.
-    member, base, own, jump : (largest degree + 1,), ..., (largest degree + 1, largest arity)
-        The factors that the message replaces: their position in the tables, and their strides along the eliminated
-        variable and along the message's variables.
-    """
-
-    digit: Ints
+    digit: Ints  # (largest arity,): a configuration
+    # (largest arity,), (n_vars,), (largest arity,): the variables of the message, as a list and as marks, and their
+    # strides in it
     around: Ints
     marked: Bools
     step: Ints
+    # (largest degree + 1,), ..., (largest degree + 1, largest arity): the factors that the message replaces: their
+    # position in the tables, and their strides along the eliminated variable and along the message's variables
     member: Ints
     base: Ints
     own: Ints

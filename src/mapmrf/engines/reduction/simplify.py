@@ -23,24 +23,12 @@ FEW = 0.05
 
 @dataclass(frozen=True, eq=False)
 class Simplified:
-    """A smaller model with the same optimum.
+    """A smaller model with the same optimum."""
 
-    Attributes
-    ----------
-    problem
-        The smaller model.
-    maps
-        Mappings of labellings, one per step of the reduction, in order.
-    feasible
-        False if every labelling is known to have value -inf.
-    counts
-        What has been removed, by reason.
-    """
-
-    problem: Problem
-    maps: tuple[LabelMap, ...]
-    feasible: bool = True
-    counts: ReductionCounts = field(default_factory=ReductionCounts)
+    problem: Problem  # the smaller model
+    maps: tuple[LabelMap, ...]  # mappings of labellings, one per step of the reduction, in order
+    feasible: bool = True  # false if every labelling is known to have value -inf
+    counts: ReductionCounts = field(default_factory=ReductionCounts)  # what has been removed, by reason
 
     def lift(self, labels: Ints) -> Ints:
         """Lift a labelling of the reduced model to the original one; removed variables take their best states."""

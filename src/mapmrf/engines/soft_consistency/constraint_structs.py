@@ -19,43 +19,28 @@ WAITING, STALE = 1, 2
 
 
 class ConstraintRecord:
-    """Record of a rule.
+    """Record of a rule."""
 
-    Attributes
-    ----------
-    kind
-        A `ConstraintKind`.
-    first, end
-        Its links.
-    least, most, slack
-        Limits on the sum of gains; the rule is certainly satisfied at this distance from both. The parity of XOR is
-        `least`.
-    smallest, largest
-        The limits as real numbers, for the original weights.
-    penalty
-        The cost of a violation, `HARD` if it is forbidden.
-    lowest, highest
-        Limits on its price.
-    at, n_prices
-        The cell that is 1 once the rule is decided, and the number of prices, in the cells after it.
-    reasons
-        Reasons why it is queued: a sum of `WAITING` and `STALE`.
-    """
-
-    kind: int
+    kind: int  # a `ConstraintKind`
+    # its links
     first: int
     end: int
+    # limits on the sum of gains; the rule is certainly satisfied at this distance from both. The parity of XOR is
+    # `least`.
     least: int
     most: int
     slack: int
+    # the limits as real numbers, for the original weights
     smallest: float
     largest: float
-    penalty: int
+    penalty: int  # the cost of a violation, `HARD` if it is forbidden
+    # limits on its price
     lowest: int
     highest: int
+    # the cell that is 1 once the rule is decided, and the number of prices, in the cells after it
     at: int
     n_prices: int
-    reasons: int
+    reasons: int  # reasons why it is queued: a sum of `WAITING` and `STALE`
 
 
 class LinkRecord:
@@ -66,46 +51,30 @@ class LinkRecord:
 
 
 class ConstraintRoom(NamedTuple):
-    """Queues and scratch.
+    """Queues and scratch."""
 
-    Attributes
-    ----------
-    waiting, stale : (n_rules,)
-        Rules queued for either reason, as stacks.
-    takers, owner : (most states + 1,)
-        Number of variables that may take a state, or whether a search has reached it; the link assigned to it.
-    price, least, back : (most states + 1,)
-        Prices, minimum reduced costs and predecessors of an assignment.
-    """
-
+    # (n_rules,): rules queued for either reason, as stacks
     waiting: Ints
     stale: Ints
+    # (most states + 1,): number of variables that may take a state, or whether a search has reached it; the link
+    # assigned to it
     takers: Ints
     owner: Ints
+    # (most states + 1,): prices, minimum reduced costs and predecessors of an assignment
     price: Ints
     least: Ints
     back: Ints
 
 
 class ConstraintNetwork(NamedTuple):
-    """All rules.
+    """All rules."""
 
-    Attributes
-    ----------
-    rules, links
-        A `ConstraintRecord`, `LinkRecord` of each.
-    gains, weights
-        For every link and state, its contribution to the sum: an integer, and the original weight. Bit 1 of a gain
-        means that an input of OR is 1, bit 2 that the output is.
-    of_variable
-        The rules of every variable.
-    room
-        Queues and scratch.
-    """
-
+    # a `ConstraintRecord`, `LinkRecord` of each
     rules: Records
     links: Records
+    # for every link and state, its contribution to the sum: an integer, and the original weight. Bit 1 of a gain means
+    # that an input of OR is 1, bit 2 that the output is.
     gains: Ints
     weights: Floats
-    of_variable: Ints
-    room: ConstraintRoom
+    of_variable: Ints  # the rules of every variable
+    room: ConstraintRoom  # queues and scratch

@@ -30,25 +30,14 @@ CLOSED, LIMITED, PAUSED, FULL = 0, 1, 2, 3
 
 
 class DiveStack(NamedTuple):
-    """The decisions of a dive.
+    """The decisions of a dive."""
 
-    Attributes
-    ----------
-    var, value
-        The decided variable and the state that is assigned, or excluded.
-    right
-        1 on the second branch, which excludes the state.
-    mark
-        Length of the trail before the decision.
-    lower
-        The lower bound before the decision.
-    """
-
+    # the decided variable and the state that is assigned, or excluded
     var: Ints
     value: Ints
-    right: Ints
-    mark: Ints
-    lower: Ints
+    right: Ints  # 1 on the second branch, which excludes the state
+    mark: Ints  # length of the trail before the decision
+    lower: Ints  # the lower bound before the decision
 
 
 class DiveLabels(NamedTuple):
@@ -60,29 +49,17 @@ class DiveLabels(NamedTuple):
 
 
 class DiveTally:
-    """Counters of a search that the kernels change in place.
+    """Counters of a search that the kernels change in place."""
 
-    Attributes
-    ----------
-    depth
-        Decisions on the stack.
-    nodes, backtracks
-        Nodes and backtracks so far.
-    most_nodes, limit
-        Nodes after which the search pauses, and backtracks after which the dive ends.
-    latest
-        The variable of the last failed decision.
-    found
-        How often a better labelling was found.
-    """
-
-    depth: int
+    depth: int  # decisions on the stack
+    # nodes and backtracks so far
     nodes: int
     backtracks: int
+    # nodes after which the search pauses, and backtracks after which the dive ends
     most_nodes: int
     limit: int
-    latest: int
-    found: int
+    latest: int  # the variable of the last failed decision
+    found: int  # how often a better labelling was found
 
 
 class Dive(NamedTuple):

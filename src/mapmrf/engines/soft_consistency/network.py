@@ -32,24 +32,12 @@ LEAST_UNIT = 1 << 10
 
 @dataclass
 class ModelNetwork:
-    """A problem in integer costs, and the network on which soft consistency works.
+    """A problem in integer costs, and the network on which soft consistency works."""
 
-    Attributes
-    ----------
-    problem
-        The model.
-    costs
-        Conversion between costs and log potentials.
-    soft
-        The arrays of the kernels.
-    unit
-        The cost of every labelling is a multiple of this; 1 if there is no large common divisor.
-    """
-
-    problem: Problem
-    costs: WholeCosts
-    soft: SoftNetwork
-    unit: int
+    problem: Problem  # the model
+    costs: WholeCosts  # conversion between costs and log potentials
+    soft: SoftNetwork  # the arrays of the kernels
+    unit: int  # the cost of every labelling is a multiple of this; 1 if there is no large common divisor
 
     @classmethod
     def of(cls, problem: Problem) -> ModelNetwork:

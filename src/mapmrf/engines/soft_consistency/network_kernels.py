@@ -30,56 +30,34 @@ been notified; its favourite state may have lost its support."""
 
 
 class VariableRecord:
-    """Record of a variable.
+    """Record of a variable."""
 
-    Attributes
-    ----------
-    at, card
-        Where the costs of its states start in `cell`, and its number of states.
-    first, end
-        Its edges are ``nbr[first:end]``.
-    first_constraint, end_constraint
-        Its rules are ``of_variable[first_constraint:end_constraint]``.
-    favourite
-        The state expected to be the best.
-    reasons
-        Reasons why it is queued: a sum of `REMOVED`, `RAISED`, `CHANGED` and `UNSETTLED`.
-    seen
-        The number of the last visit that reached it.
-    burden
-        Failure weight: its number of factors, plus the number of failures that these caused.
-    """
-
+    # where the costs of its states start in `cell`, and its number of states
     at: int
     card: int
+    # its edges are ``nbr[first:end]``
     first: int
     end: int
+    # its rules are ``of_variable[first_constraint:end_constraint]``
     first_constraint: int
     end_constraint: int
-    favourite: int
-    reasons: int
-    seen: int
-    burden: float
+    favourite: int  # the state expected to be the best
+    reasons: int  # reasons why it is queued: a sum of `REMOVED`, `RAISED`, `CHANGED` and `UNSETTLED`
+    seen: int  # the number of the last visit that reached it
+    burden: float  # failure weight: its number of factors, plus the number of failures that these caused
 
 
 class EdgeRecord:
-    """Record of an edge.
+    """Record of an edge."""
 
-    Attributes
-    ----------
-    variable, factor
-        The variable and factor that it joins.
-    stride, at
-        Stride of the variable in the table, and where the shifts start in `cell`.
-    full
-        Full support of the variable's favourite state, if still valid: a configuration of cost 0 including the unary
-        costs of the other states; for a pair the other state, else the table entry.
-    """
-
+    # the variable and factor that it joins
     variable: int
     factor: int
+    # stride of the variable in the table, and where the shifts start in `cell`
     stride: int
     at: int
+    # full support of the variable's favourite state, if still valid: a configuration of cost 0 including the unary
+    # costs of the other states; for a pair the other state, else the table entry
     full: int
 
 
@@ -92,23 +70,14 @@ class FactorRecord:
 
 
 class CostNetwork(NamedTuple):
-    """A network: records of variables, edges and factors.
+    """A network: records of variables, edges and factors."""
 
-    Attributes
-    ----------
-    variables, edges, factors
-        A `VariableRecord`, `EdgeRecord`, `FactorRecord` of each.
-    nbr
-        The edges of every variable.
-    costs
-        The tables, with `HARD` for forbidden configurations.
-    """
-
+    # a `VariableRecord`, `EdgeRecord`, `FactorRecord` of each
     variables: Records
     edges: Records
     factors: Records
-    nbr: Ints
-    costs: Ints
+    nbr: Ints  # the edges of every variable
+    costs: Ints  # the tables, with `HARD` for forbidden configurations
 
 
 class TrailRecord:
@@ -119,27 +88,14 @@ class TrailRecord:
 
 
 class NetworkState(NamedTuple):
-    """The part of the network that the search changes.
+    """The part of the network that the search changes."""
 
-    Attributes
-    ----------
-    cell
-        The values restored by the trail.
-    stamp : as `cell`
-        The level that saved a cell last.
-    trail
-        The changes, one `TrailRecord` each.
-    domain : as `cell`
-        The states of every variable, remaining ones first.
-    place : as `cell`
-        For every state, its position in `domain`. For every edge and state, a support (a configuration of cost 0), if
-        still valid: for a pair the other state, else the table entry.
-    """
-
-    cell: Ints
-    stamp: Ints
-    trail: Records
-    domain: Ints
+    cell: Ints  # the values restored by the trail
+    stamp: Ints  # as `cell`: the level that saved a cell last
+    trail: Records  # the changes, one `TrailRecord` each
+    domain: Ints  # as `cell`: the states of every variable, remaining ones first
+    # as `cell`: for every state, its position in `domain`. For every edge and state, a support (a configuration of cost
+    # 0), if still valid: for a pair the other state, else the table entry.
     place: Ints
 
 
@@ -162,69 +118,38 @@ class OdometerRecord:
 
 
 class PendingWork(NamedTuple):
-    """Queues and scratch.
+    """Queues and scratch."""
 
-    Attributes
-    ----------
-    queue : (n_vars,)
-        The variables queued for each reason, a `QueueRecord` per slot.
-    amount : (most states,)
-        Costs to be moved.
-    odometer : (most variables of a factor,)
-        An `OdometerRecord` per position.
-    """
-
-    queue: Records
-    amount: Ints
-    odometer: Records
+    queue: Records  # (n_vars,): the variables queued for each reason, a `QueueRecord` per slot
+    amount: Ints  # (most states,): costs to be moved
+    odometer: Records  # (most variables of a factor,): an `OdometerRecord` per position
 
 
 class ConsistencyTally:
-    """Scalars that the kernels change in place.
+    """Scalars that the kernels change in place."""
 
-    Attributes
-    ----------
-    n_vars
-        Number of variables; also the cell of the lower bound.
-    upper, slack
-        Only labellings with a cost below `upper` are of interest; it is the cost of the best labelling minus `slack`,
-        as costs are multiples of a larger number.
-    failed
-        1 once no such labelling exists.
-    culprit
-        The factor processed last; -1 - c for rule c.
-    top, serial
-        Length of the trail, and the number of the current level.
-    n_removed, n_raised, n_changed, n_unsettled
-        Number of queued variables.
-    n_waiting, n_stale
-        Number of queued rules.
-    pruned_at
-        The lower bound when all states were last compared with `upper`.
-    least_gain
-        Minimum increase of the lower bound that is worth the work.
-    visit
-        Number of visits so far.
-    work, pause_at
-        Table entries and states visited, and when propagation must pause.
-    """
-
-    n_vars: int
+    n_vars: int  # number of variables; also the cell of the lower bound
+    # only labellings with a cost below `upper` are of interest; it is the cost of the best labelling minus `slack`, as
+    # costs are multiples of a larger number
     upper: int
     slack: int
-    failed: int
-    culprit: int
+    failed: int  # 1 once no such labelling exists
+    culprit: int  # the factor processed last; -1 - c for rule c
+    # length of the trail, and the number of the current level
     top: int
     serial: int
+    # number of queued variables
     n_removed: int
     n_raised: int
     n_changed: int
     n_unsettled: int
+    # number of queued rules
     n_waiting: int
     n_stale: int
-    pruned_at: int
-    least_gain: int
-    visit: int
+    pruned_at: int  # the lower bound when all states were last compared with `upper`
+    least_gain: int  # minimum increase of the lower bound that is worth the work
+    visit: int  # number of visits so far
+    # table entries and states visited, and when propagation must pause
     work: int
     pause_at: int
 

@@ -39,30 +39,13 @@ RESTARTS = 5
 
 
 def fitting_tree(problem: Problem, max_bytes: float, seed: int = 0) -> BucketTree | None:
-    """Return the bucket tree of the best order found; None if its messages, both ways, exceed `max_bytes`.
-
-    Examples
-    --------
-    >>> from mapmrf.datasets import grid
-    >>> from mapmrf.model.problem import Problem
-    >>> problem = Problem.compile(grid(5, 5))
-    >>> fitting_tree(problem, 2**20).n, fitting_tree(problem, 100.0)
-    (25, None)
-    """
+    """Return the bucket tree of the best order found; None if its messages, both ways, exceed `max_bytes`."""
     tree = narrow_tree(problem, max_bytes, seed)
     return tree if tree is not None and BucketMessages.bytes_needed(tree) <= max_bytes else None
 
 
 def narrow_tree(problem: Problem, max_entries: float, seed: int = 0) -> BucketTree | None:
-    """Return the bucket tree of the best order found; None if the tables of its buckets exceed `max_entries` entries.
-
-    Examples
-    --------
-    >>> from mapmrf.datasets import grid
-    >>> from mapmrf.model.problem import Problem
-    >>> narrow_tree(Problem.compile(grid(20, 20)), 1000.0) is None
-    True
-    """
+    """Return the bucket tree of the best order found; None if the tables of its buckets exceed `max_entries` entries."""
     graph, card = PrimalGraph.of(problem), problem.graph.card
     best: Order | None = None
     for found in fill_orders(graph, card, seed, RESTARTS, max_entries):
@@ -75,15 +58,7 @@ def narrow_tree(problem: Problem, max_entries: float, seed: int = 0) -> BucketTr
 
 
 class BucketMessages:
-    """The messages of all buckets to the roots, computed in steps, and the results that follow from them.
-
-    Attributes
-    ----------
-    tree
-        The buckets.
-    value
-        The maximum of the sum of all functions, once `collected`.
-    """
+    """The messages of all buckets to the roots, computed in steps, and the results that follow from them."""
 
     def __init__(self, tree: BucketTree, given: Functions) -> None:
         n = tree.n
@@ -209,13 +184,6 @@ class RankedLabellings:
 
     Every labelling found deviates from an earlier one at one position; the remaining labellings of its part deviate
     from it there, by the next-ranked state, or at a later position.
-
-    Attributes
-    ----------
-    n_wanted
-        Number of labellings that will be requested; candidates that cannot be among them, or be the next, are dropped.
-    found
-        Labels by position, best first.
     """
 
     def __init__(self, messages: BucketMessages, n_wanted: int) -> None:
@@ -449,17 +417,7 @@ class Deviation:
 
 
 class RepeatedPasses:
-    """Labellings in decreasing order of value, by repeated elimination.
-
-    Attributes
-    ----------
-    n_wanted
-        Number of labellings that will be requested.
-    found
-        Labels by position, best first.
-    n_passes
-        Number of eliminations started.
-    """
+    """Labellings in decreasing order of value, by repeated elimination."""
 
     def __init__(self, tree: BucketTree, given: Functions, n_wanted: int, stop: Callable[[], bool]) -> None:
         self.tree, self.given, self.n_wanted, self._stop = tree, given, n_wanted, stop

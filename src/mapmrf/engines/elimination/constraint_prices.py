@@ -80,13 +80,7 @@ class ConstraintPrices:
 
 
 def assignment_prices(score: Floats) -> Floats | None:
-    """Return column prices at which the best columns of all rows are distinct; None if there are none.
-
-    Examples
-    --------
-    >>> assignment_prices(np.array([[3.0, 0.0], [2.0, 1.0]])).tolist()
-    [1.0, 0.0]
-    """
+    """Return column prices at which the best columns of all rows are distinct; None if there are none."""
     from scipy.optimize import linear_sum_assignment
 
     n, n_states = score.shape

@@ -59,17 +59,7 @@ def largest_partition(tree: BucketTree, given: Functions, max_entries: float) ->
 
 
 class MiniBuckets:
-    """The messages of all mini-buckets, computed in steps.
-
-    Attributes
-    ----------
-    tree, given, partition
-        The buckets, the initial functions, and the mini-buckets.
-    tables
-        Given functions and messages.
-    buckets
-        The functions of every position's bucket.
-    """
+    """The messages of all mini-buckets, computed in steps."""
 
     def __init__(self, tree: BucketTree, given: Functions, partition: BucketPartition) -> None:
         self.tree, self.given, self.partition = tree, given, partition
@@ -454,15 +444,7 @@ STEP_ENTRIES = 2_000_000
 
 
 class CostShifting:
-    """Sequential cost shifting: reparametrises a problem to lower its bound, the sum of all maxima.
-
-    Attributes
-    ----------
-    theta_v, theta_f, table_ptr
-        The reparametrised potentials: the table of factor `a` is ``theta_f[table_ptr[a]:table_ptr[a + 1]]``.
-    labels
-        The best state of every variable by its max-marginals in the last pass.
-    """
+    """Sequential cost shifting: reparametrises a problem to lower its bound, the sum of all maxima."""
 
     def __init__(self, problem: Problem, order: Ints) -> None:
         graph = problem.graph

@@ -42,14 +42,7 @@ class Optimum(NamedTuple):
 
 
 def small_order(graph: FactorGraph, max_entries: float = MAX_ENTRIES) -> SmallOrder | None:
-    """Return a greedy order by smallest table; None if the model is not tiny.
-
-    Examples
-    --------
-    >>> from mapmrf.datasets import grid
-    >>> small_order(grid(4, 4)).width, small_order(grid(20, 20))
-    (4, None)
-    """
+    """Return a greedy order by smallest table; None if the model is not tiny."""
     max_entries = min(max_entries, MAX_ENTRIES)
     if graph.n_vars + graph.n_factors > MAX_FUNCTIONS or len(graph.theta_v) + len(graph.theta_t) > max_entries:
         return None
@@ -95,16 +88,7 @@ def _scopes(graph: FactorGraph) -> Iterator[list[int]]:
 
 
 def eliminate_small(graph: FactorGraph, order: SmallOrder) -> Optimum:
-    """Maximise over one variable after another, and recover the labels in reverse.
-
-    Examples
-    --------
-    >>> import mapmrf
-    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-    >>> best = eliminate_small(graph, small_order(graph))
-    >>> best.value, best.labels.tolist()
-    (2.0, [1, 1])
-    """
+    """Maximise over one variable after another, and recover the labels in reverse."""
     buckets = _Buckets(graph, order)
     choices = []
     for clique, functions in zip(order.cliques, buckets.functions, strict=True):

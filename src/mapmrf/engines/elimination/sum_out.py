@@ -35,14 +35,7 @@ class SumOrder(NamedTuple):
 
 
 def find_sum_order(graph: FactorGraph, variables: Iterable[int]) -> SumOrder:
-    """Return the better of two greedy orders: smallest table first, and fewest new neighbours first.
-
-    Examples
-    --------
-    >>> from mapmrf.datasets import grid
-    >>> find_sum_order(grid(4, 4), range(8)).width
-    4
-    """
+    """Return the better of two greedy orders: smallest table first, and fewest new neighbours first."""
     left = list(dict.fromkeys(variables))
     log_card: list[float] = np.log2(graph.card.astype(np.float64)).tolist()
 
@@ -103,35 +96,7 @@ def _beside(graph: FactorGraph) -> Neighbours:
 def sum_out(
     graph: FactorGraph, variables: Iterable[int], max_bytes: float = MEMORY * 2**20
 ) -> tuple[FactorGraph, list[int]]:
-    """Sum the given variables out of the product of all potentials.
-
-    Parameters
-    ----------
-    graph
-        The model.
-    variables
-        Indices of the variables to sum out.
-    max_bytes
-        Memory for the tables.
-
-    Returns
-    -------
-    rest, kept
-        The model of the other variables, without names, and their indices in `graph`.
-
-    Raises
-    ------
-    UnsupportedModel
-        If the tables would exceed the memory.
-
-    Examples
-    --------
-    >>> import numpy as np, mapmrf
-    >>> graph = mapmrf.FactorGraph.from_tables([2, 2], [(0, 1)], [np.log([[0.3, 0.1], [0.2, 0.4]])])
-    >>> rest, kept = sum_out(graph, [1])
-    >>> kept, np.exp(rest.theta_v).round(6).tolist()
-    ([0], [0.4, 0.6])
-    """
+    """Sum the given variables out of the product of all potentials."""
     variables = list(dict.fromkeys(variables))
     plan = find_sum_order(graph, variables)
     if plan.bytes > max_bytes:

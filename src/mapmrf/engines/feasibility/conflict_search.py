@@ -45,17 +45,7 @@ SPREADS = 64
 
 
 class ConflictSearch:
-    """A search over the hard constraints of a model.
-
-    Attributes
-    ----------
-    problem, atoms, given
-        The model, its atoms, and its clauses.
-    outcome
-        `OPEN`, `FEASIBLE` or `INFEASIBLE`.
-    has_renamed
-        Whether symmetry between states was broken: states excluded since then are excluded only up to renaming.
-    """
+    """A search over the hard constraints of a model."""
 
     def __init__(self, problem: Problem, labels: Ints, atoms: Atoms, given: HardClauses) -> None:
         self.problem, self.atoms, self.given = problem, atoms, given

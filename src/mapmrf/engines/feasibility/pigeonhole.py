@@ -23,13 +23,7 @@ SMALLEST = 3
 
 
 class Groups:
-    """At-most-one groups of literals, found greedily.
-
-    Attributes
-    ----------
-    sizes : (n_literals,)
-        Size of the group found around every literal.
-    """
+    """At-most-one groups of literals, found greedily."""
 
     def __init__(self, clauses: Clauses) -> None:
         n = len(clauses.head)

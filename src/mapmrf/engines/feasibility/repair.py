@@ -14,13 +14,7 @@ from mapmrf.model.problem import Problem
 
 
 class Repair:
-    """Local search for a labelling with few violated factors, near a given one.
-
-    Attributes
-    ----------
-    model, state
-        The hard factors, and the state of the search.
-    """
+    """Local search for a labelling with few violated factors, near a given one."""
 
     def __init__(self, problem: Problem, labels: Ints, seed: int = 0) -> None:
         self.model, begin = _hard_factors(problem)

@@ -22,15 +22,6 @@ class CutModel:
     """A model whose pairs are submodular, possibly after flipping variables, and the flow that solves it.
 
     A variable on the source's side of the cut has state 0, or 1 if it is flipped.
-
-    Attributes
-    ----------
-    flip : (n_vars,)
-        1 for variables whose states are swapped.
-    constant
-        The value of the best labelling is this minus the maximum flow.
-    flow
-        The flow, initially zero.
     """
 
     def __init__(self, problem: Problem) -> None:

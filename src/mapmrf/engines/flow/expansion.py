@@ -19,17 +19,7 @@ WORK_PER_PAIR = 8
 
 
 class MoveTrial:
-    """One move, set up and computed in pieces; its changes are applied when it is accepted.
-
-    Attributes
-    ----------
-    fusion
-        Its flow network.
-    work
-        Work of its pieces so far, in arcs visited.
-    ended
-        Whether its gain is known.
-    """
+    """One move, set up and computed in pieces; its changes are applied when it is accepted."""
 
     def __init__(self, problem: Problem, marks: Ints) -> None:
         self.fusion, self.marks = FusionMove(problem), marks
@@ -79,31 +69,6 @@ class LabelMoves:
     With several threads, the next moves are computed alongside the current one. If it brings no gain, their results
     stand as if they had been computed one after another; otherwise they are discarded. Late in a run, few moves bring a
     gain.
-
-    Attributes
-    ----------
-    labels : (n_vars,)
-        The labelling.
-    moves
-        The labels to expand, as (alpha, alpha), or the pairs of labels to swap.
-    tried, helped
-        Moves so far, and those that brought a gain.
-    gain
-        Their total gain.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mapmrf.datasets import potts_image
-    >>> from mapmrf.engines.flow.expansion import LabelMoves
-    >>> from mapmrf.model.problem import Problem
-    >>> image = potts_image(20, 20, labels=3, noise=0.5, seed=0)
-    >>> search = LabelMoves(Problem.compile(image.graph), np.zeros(400, dtype=np.int64))
-    >>> while not search.at_rest:
-    ...     search.run(100_000)
-    >>> search.close()
-    >>> image.graph.value(search.labels) >= image.graph.value(image.truth.ravel())
-    True
     """
 
     def __init__(self, problem: Problem, labels: Ints, swap: bool = False) -> None:
@@ -212,11 +177,5 @@ def spread(n: int) -> list[int]:
     """Return the labels in an order in which any few consecutive ones are spread over the whole range.
 
     Where losses grow with the distance of labels, ascending order takes more moves and ends in worse optima.
-
-    Examples
-    --------
-    >>> from mapmrf.engines.flow.expansion import spread
-    >>> spread(8)
-    [0, 5, 2, 7, 4, 1, 6, 3]
     """
     return sorted(range(n), key=lambda k: k * GOLDEN % 1.0)

@@ -26,19 +26,6 @@ class FusionMove:
     If all pairs are submodular in these two states, the result is the best of all combinations, by a minimum cut.
     Otherwise roof duality fixes the states of some variables, and undecided ones keep theirs. The value never
     decreases. One network is reused for all moves.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mapmrf.datasets import potts_image
-    >>> from mapmrf.engines.flow.fusion_move import FusionMove
-    >>> from mapmrf.model.problem import Problem
-    >>> problem = Problem.compile(potts_image(9, 9, labels=3, seed=0).graph)
-    >>> labels = np.zeros(81, dtype=np.int64)
-    >>> before = problem.graph.value(labels)
-    >>> gain = FusionMove(problem).fuse(labels, np.ones(81, dtype=np.int64))
-    >>> bool(np.isclose(problem.graph.value(labels), before + gain)), sorted(set(labels.tolist()))
-    (True, [0, 1])
     """
 
     def __init__(self, problem: Problem) -> None:

@@ -32,30 +32,6 @@ class MaximumFlow:
 
     Capacities are floating-point numbers from 0 to inf. An arc counts as saturated when its residual capacity is
     exactly 0; the value of the flow and the capacity of the cut agree up to the round-off of sums.
-
-    Parameters
-    ----------
-    wiring
-        A network with its capacities, which become residual capacities; see `link`.
-    excess : (n,)
-        Capacity from the source to every node if positive, or from the node to the sink if negative.
-
-    Attributes
-    ----------
-    excess : (n,)
-        Residual terminal capacities.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mapmrf.engines.flow.maximum_flow import MaximumFlow, link
-    >>> wiring = link(3, np.array([[0, 1], [1, 2]]), np.array([2.0, 5.0]), np.zeros(2))
-    >>> flow = MaximumFlow(wiring, np.array([9.0, 1.0, -4.0]))
-    >>> flow.run(), flow.value, flow.on_sink_side.tolist()
-    (True, 3.0, [False, True, True])
-    >>> flow.change(np.array([0, 2]), np.array([-8.0, 0.0]), np.array([0.0, 3.0]))
-    >>> flow.run(), flow.value
-    (True, 2.0)
     """
 
     def __init__(self, wiring: Wiring, excess: Floats) -> None:
@@ -89,13 +65,6 @@ class MaximumFlow:
 
         Amounts may be negative. If a capacity falls below 0, the value of the flow still equals that of the cut: a
         negative capacity is a reward for cutting the arc.
-
-        Parameters
-        ----------
-        nodes
-            Distinct nodes.
-        source, sink
-            Amounts to be added for each of them.
         """
         if self.state != UNBOUNDED:
             nodes = np.asarray(nodes, dtype=np.int64) + self.wiring.margin

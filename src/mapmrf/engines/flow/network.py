@@ -25,18 +25,6 @@ def wire(n: int, scope: Ints) -> Wiring:
     If the pairs lie in a few directions, like those of the pixels of an image, it is a lattice: there are no arc lists,
     and neighbours are found by arithmetic. The order of the pairs does not matter, and pairs may be missing or
     repeated.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mapmrf.engines.flow.network import wire
-    >>> place = np.arange(400).reshape(20, 20)
-    >>> across, down = (place[:, :-1], place[:, 1:]), (place[:-1], place[1:])
-    >>> pairs = np.concatenate([np.stack(ends, axis=-1).reshape(-1, 2) for ends in (across, down)])
-    >>> wire(400, pairs.ravel()).network.offset.tolist()
-    [-20, -1, 1, 20]
-    >>> wire(3, np.array([0, 1, 1, 2])).network.head.tolist()
-    [1, 0, 2, 1]
     """
     scope = _readable(scope)
     offset = lattice_offsets(n, scope)

@@ -40,15 +40,7 @@ from mapmrf.model.problem import Problem
 
 
 class RoofDual:
-    """A binary model as a flow network with two nodes per variable.
-
-    Attributes
-    ----------
-    constant
-        The upper bound is this minus half the flow.
-    flow
-        The flow, initially zero.
-    """
+    """A binary model as a flow network with two nodes per variable."""
 
     def __init__(self, pairs: BinaryPairs, constant: float = 0.0) -> None:
         n = self.n_vars = len(pairs.theta_v)
@@ -105,16 +97,6 @@ def persistent_states(problem: Problem) -> Persistency:
 
     If flips make the model submodular, all variables are fixed at the optimum. In an infeasible model none are, and the
     bound is -inf.
-
-    Examples
-    --------
-    >>> import mapmrf
-    >>> from mapmrf.engines.flow.roof_duality import persistent_states
-    >>> from mapmrf.model.problem import Problem
-    >>> differ, unary = [[0.0, 1.0], [1.0, 0.0]], [[0.0, 0.0]] * 3 + [[0.0, 5.0]]
-    >>> graph = mapmrf.FactorGraph.from_pairwise(unary, [[0, 1], [1, 2], [2, 0], [2, 3]], differ)
-    >>> persistent_states(Problem.compile(graph))  # a frustrated triangle, and one decided variable
-    Persistency(states=array([-1, -1, -1,  1]), bound=8.5)
     """
     model = relax(problem)
     model.flow.run(NO_LIMIT)
@@ -239,13 +221,6 @@ class Improvement:
 
     Decisions of roof duality while some variables are fixed at the states of a labelling never make that labelling
     worse. So the labelling at the end of a round is at least as good as the one at its start, up to round-off.
-
-    Parameters
-    ----------
-    roof
-        A model with maximum flow. Every round starts from this flow.
-    random
-        Generator of the random orders.
     """
 
     def __init__(self, roof: RoofDual, random: np.random.Generator) -> None:

@@ -12,22 +12,7 @@ from mapmrf.model.problem import Problem
 
 
 class StateDrops:
-    """Rounds of state removal on one problem, with any messages.
-
-    Attributes
-    ----------
-    reach : (n_states,)
-        Upper bound on the labellings with each state, after `settle`; -inf for removed states.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import mapmrf
-    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 3], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-    >>> left = np.ones(4, dtype=bool)
-    >>> StateDrops(Problem.compile(graph)).settle(np.zeros(4), left, target=3.0), left.tolist()
-    (4.0, [False, True, False, True])
-    """
+    """Rounds of state removal on one problem, with any messages."""
 
     def __init__(self, problem: Problem) -> None:
         graph = problem.graph

@@ -95,22 +95,7 @@ class LabelMap:
 
 
 class Reduction:
-    """A model under reduction, over any number of calls of `advance`.
-
-    Parameters
-    ----------
-    problem
-        The model.
-    excluded : (n_states,)
-        States known to be in no labelling of interest, which are removed first.
-
-    Attributes
-    ----------
-    feasible
-        At the end: False if some variable has no state left.
-    worthwhile
-        At the end: whether enough was removed for the reduced model to be built.
-    """
+    """A model under reduction, over any number of calls of `advance`."""
 
     def __init__(self, problem: Problem, excluded: Bools | None = None) -> None:
         self._problem, self._model = problem, _reducible(problem)

@@ -53,17 +53,7 @@ longer."""
 
 
 class SoftSearch:
-    """Hybrid best-first search: depth-first dives of limited length from the open node with the least lower bound.
-
-    Attributes
-    ----------
-    network
-        The network.
-    open
-        The open nodes.
-    finished
-        Whether the incumbent is proven optimal.
-    """
+    """Hybrid best-first search: depth-first dives of limited length from the open node with the least lower bound."""
 
     def __init__(self, network: ModelNetwork, most_nodes: int = sys.maxsize) -> None:
         self.network, self.open, self.finished = network, OpenNodes(), False

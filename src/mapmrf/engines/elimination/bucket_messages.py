@@ -31,7 +31,7 @@ from mapmrf.engines.elimination.elimination import (
     row_major,
     score_bucket,
 )
-from mapmrf.engines.elimination.orders import Order, PrimalGraph, fill_orders, front_orders
+from mapmrf.engines.elimination.orders import PrimalGraph, find_order
 from mapmrf.model.problem import Problem
 
 RESTARTS = 5
@@ -45,16 +45,11 @@ def fitting_tree(problem: Problem, max_bytes: float, seed: int = 0) -> BucketTre
 
 
 def narrow_tree(problem: Problem, max_entries: float, seed: int = 0) -> BucketTree | None:
-    """Return the bucket tree of the best order found; None if the tables of its buckets exceed `max_entries` entries."""
+    """Return the bucket tree of the best order found; None if the tables of its buckets exceed `max_entries`."""
     graph, card = PrimalGraph.of(problem), problem.graph.card
-    best: Order | None = None
-    for found in fill_orders(graph, card, seed, RESTARTS, max_entries):
-        best = found if found.better_than(best) else best
-    for found in front_orders(graph, card):
-        best = found if found.better_than(best) else best
-    if best is None or best.n_known < graph.n or best.entries > max_entries:
-        return None if graph.n else BucketTree.build(graph, card, Order(np.arange(0), 0, 0, 0.0))
-    return BucketTree.build(graph, card, best)
+    best = find_order(graph, card, seed, RESTARTS, max_entries)
+    fits = best.n_known == graph.n and best.entries <= max_entries
+    return BucketTree.build(graph, card, best) if fits else None
 
 
 class BucketMessages:
@@ -99,7 +94,6 @@ class BucketMessages:
 
     @property
     def collected(self) -> bool:
-        """Whether all messages to the roots are computed."""
         return self._cursor.position < 0
 
     def collect(self, additions: int) -> None:
@@ -122,7 +116,6 @@ class BucketMessages:
     # -- labellings by rank -------------------------------------------------------------------------------------------
 
     def best_labels(self) -> Ints:
-        """Return the best labels, by position."""
         labels: Ints = np.zeros(self.tree.n, dtype=np.int64)
         if self.tree.n:
             complete(0, self.tree.n, 0, self._tables, self._buckets, labels)
@@ -148,7 +141,6 @@ class BucketMessages:
 
     @property
     def distributed(self) -> bool:
-        """Whether all max-marginals are computed."""
         return self._next >= self.tree.n
 
     def distribute(self, additions: int) -> None:
@@ -188,7 +180,7 @@ class RankedLabellings:
 
     def __init__(self, messages: BucketMessages, n_wanted: int) -> None:
         self.messages, self.n_wanted = messages, n_wanted
-        self.found: list[Ints] = []
+        self.found: list[Ints] = []  # labels by position, best first
         self._value = np.array([messages.value])
         self._parent, self._position, self._rank = (np.zeros(1, dtype=np.int64) for _ in range(3))
         self._kind = label_type(messages.tree.card)
@@ -200,7 +192,6 @@ class RankedLabellings:
         return float(self._value[0]) if len(self._value) else -math.inf
 
     def advance(self) -> None:
-        """Find the next labelling."""
         messages = self.messages
         value, position, rank = float(self._value[0]), int(self._position[0]), int(self._rank[0])
         if self.found:
@@ -225,7 +216,6 @@ class RankedLabellings:
         self._position, self._rank = self._position[order], self._rank[order]
 
     def labels(self, number: int) -> Ints:
-        """Return the labels of a found labelling, by variable."""
         return self.messages.tree.by_variable(self.found[number].astype(np.int64))
 
 
@@ -343,7 +333,6 @@ def distribute(
 
 @inlined
 def first_best(score: Floats, n: int) -> int:
-    """The first state of the largest score."""
     best = 0
     for k in range(1, n):
         if score[k] > score[best]:
@@ -421,8 +410,8 @@ class RepeatedPasses:
 
     def __init__(self, tree: BucketTree, given: Functions, n_wanted: int, stop: Callable[[], bool]) -> None:
         self.tree, self.given, self.n_wanted, self._stop = tree, given, n_wanted, stop
-        self.found: list[Ints] = []
-        self.n_passes = 0
+        self.found: list[Ints] = []  # labels by position, best first
+        self.n_passes = 0  # eliminations started
         self._at = np.concatenate([[0], np.cumsum(tree.card)]).astype(np.int64)
         self._kind = label_type(tree.card)
         self._number = 0
@@ -442,7 +431,6 @@ class RepeatedPasses:
 
     @property
     def started(self) -> bool:
-        """Whether the first pass is done."""
         return self._choices is not None
 
     def start(self) -> bool:
@@ -471,7 +459,6 @@ class RepeatedPasses:
         return known
 
     def labels(self, number: int) -> Ints:
-        """Return the labels of a found labelling, by variable."""
         return self.tree.by_variable(self.found[number].astype(np.int64))
 
     def _push(self, one: Deviation) -> None:
@@ -480,7 +467,7 @@ class RepeatedPasses:
 
     def _divide(self, found: Deviation) -> None:
         """Queue the best deviations from a labelling that may be requested."""
-        assert found.score is not None
+        assert found.score is not None and self._choices is not None
         tree, at, labels = self.tree, self._at, found.labels
         other = found.score.copy()
         other[at[:-1] + labels] = -np.inf
@@ -495,16 +482,11 @@ class RepeatedPasses:
                 break
             k = int(np.argmax(other[at[p] : at[p + 1]]))
             excluded = (*(found.excluded if p == found.position else ()), int(labels[p]))
-            self._push(Deviation(found.value - float(loss[p]), self._completed(labels, p, k), p, excluded))
+            completed = labels.copy()
+            completed[p] = k
+            self._choices.complete(p + 1, int(tree.end[p]), completed)
+            self._push(Deviation(found.value - float(loss[p]), completed, p, excluded))
         self._heap = heapq.nsmallest(left, self._heap, key=lambda entry: entry[:2])  # a sorted list is a heap
-
-    def _completed(self, labels: Ints, position: int, state: int) -> Ints:
-        """Return the best labels that equal the given ones before a position, and have a state there."""
-        assert self._choices is not None
-        changed = labels.copy()
-        changed[position] = state
-        self._choices.complete(position + 1, int(self.tree.end[position]), changed)
-        return changed
 
     def _look(self) -> bool:
         """Score the most promising labellings in a pass; False if it was stopped."""

@@ -21,19 +21,17 @@ MOST_ASSIGNED = 300
 class ConstraintPrices:
     """Optimises the prices of constraints, on the unary potentials of cost shifting."""
 
-    def __init__(self, rules: ConstraintForms, shifting: CostShifting) -> None:
-        self.rules, self.shifting = rules, shifting
-        self._places = [self._places_of(form) for form in rules.forms]
+    def __init__(self, constraints: ConstraintForms, shifting: CostShifting) -> None:
+        self.constraints, self.shifting = constraints, shifting
+        self._places = [self._places_of(form) for form in constraints.forms]
 
     def _places_of(self, form: ConstraintForm) -> Ints:
-        """Return the indices of the states of a constraint's variables."""
-        at = self.rules.problem.graph.var_ptr[form.variables]
+        at = self.constraints.problem.graph.var_ptr[form.variables]
         return np.concatenate([np.arange(i, i + len(gain)) for i, gain in zip(at, form.gain, strict=True)])
 
     def update(self) -> None:
-        """Set the best prices of each constraint in turn."""
         self.shifting.collect()
-        for form, places in zip(self.rules.forms, self._places, strict=True):
+        for form, places in zip(self.constraints.forms, self._places, strict=True):
             if form.kind == SUM:
                 self._price_sum(form, places)
             elif form.guards and len(form.variables) <= MOST_ASSIGNED:
@@ -42,8 +40,7 @@ class ConstraintPrices:
                 self._price_cost(form, places)
 
     def bound(self) -> float:
-        """Return the joint bound of cost shifting and the constraints."""
-        return self.shifting.bound() + self.rules.root
+        return self.shifting.bound() + self.constraints.root
 
     def _price_sum(self, form: ConstraintForm, places: Ints) -> None:
         theta, gain = self.shifting.theta_v, np.concatenate(form.gain)
@@ -111,23 +108,23 @@ HALVINGS = 60
 
 @bare
 def _priced_bound(
-    ptr: Ints, gain: Floats, score: Floats, ends: tuple[float, float], rule: PathConstraint
+    ptr: Ints, gain: Floats, score: Floats, ends: tuple[float, float], constraint: PathConstraint
 ) -> tuple[float, float]:
-    """The bound of all variables and the rule at its price, and its slope."""
-    value, at = best_sum(ends[0], ends[1], rule)
+    """The bound of all variables and the constraint at its price, and its slope."""
+    value, at = best_sum(ends[0], ends[1], constraint)
     for v in range(len(ptr) - 1):
         best, chosen = -np.inf, 0.0
         for s in range(ptr[v], ptr[v + 1]):
-            if score[s] - rule.price * gain[s] > best:
-                best, chosen = score[s] - rule.price * gain[s], gain[s]
+            if score[s] - constraint.price * gain[s] > best:
+                best, chosen = score[s] - constraint.price * gain[s], gain[s]
         value += best
         at -= chosen
     return value, at
 
 
 @compiled
-def find_price(ptr: Ints, gain: Floats, score: Floats, ends: tuple[float, float], rule: PathConstraint) -> float:
-    """The price at which scores and rule have the least bound; it is convex in the price."""
+def find_price(ptr: Ints, gain: Floats, score: Floats, ends: tuple[float, float], constraint: PathConstraint) -> float:
+    """The price at which scores and constraint have the least bound; it is convex in the price."""
     spread, step = 0.0, np.inf
     for v in range(len(ptr) - 1):
         for s in range(ptr[v], ptr[v + 1]):
@@ -136,19 +133,19 @@ def find_price(ptr: Ints, gain: Floats, score: Floats, ends: tuple[float, float]
                     spread = max(spread, abs(score[s] - score[t]))
                     step = min(step, abs(gain[s] - gain[t]))
     if step == np.inf:
-        return float(rule.price)
-    price = rule.price
-    best = _priced_bound(ptr, gain, score, ends, rule)[0]
+        return float(constraint.price)
+    price = constraint.price
+    best = _priced_bound(ptr, gain, score, ends, constraint)[0]
     low, high = -2.0 * spread / step, 2.0 * spread / step  # beyond all kinks, and of the scale of the scores
     for _ in range(HALVINGS):
-        rule.price = 0.5 * (low + high)
-        value, slope = _priced_bound(ptr, gain, score, ends, rule)
+        constraint.price = 0.5 * (low + high)
+        value, slope = _priced_bound(ptr, gain, score, ends, constraint)
         if value < best:
-            best, price = value, rule.price
+            best, price = value, constraint.price
         if slope > 0.0:
-            high = rule.price
+            high = constraint.price
         elif slope < 0.0:
-            low = rule.price
+            low = constraint.price
         else:
             break
     return float(price)
@@ -231,6 +228,5 @@ def _climb(graph: PrimalGraph, order: Ints, rank: Ints, scopes: Sequence[Ints]) 
 
 
 def _bits(mask: int) -> Ints:
-    """Return the positions of the set bits."""
     data = np.frombuffer(mask.to_bytes(mask.bit_length() // 8 + 1, "little"), dtype=np.uint8)
     return np.flatnonzero(np.unpackbits(data, bitorder="little"))

@@ -48,17 +48,14 @@ class Elimination:
 
     @property
     def n_done(self) -> int:
-        """Number of buckets eliminated."""
         return self.tree.n - 1 - self._cursor.position
 
     @property
     def finished(self) -> bool:
-        """Whether elimination is complete."""
         return self._cursor.position < 0
 
     @property
     def value(self) -> float:
-        """The maximum of the sum of all functions, once finished."""
         return self._cursor.value
 
     def advance(self, additions: int, max_done: int) -> None:
@@ -69,7 +66,6 @@ class Elimination:
         )
 
     def labels(self) -> Ints:
-        """Return the best labels, by variable, once finished."""
         labels = np.zeros(self.tree.n, dtype=np.int64)
         self.complete(0, self.tree.n, labels)
         return self.tree.by_variable(labels)
@@ -240,16 +236,6 @@ def tabulate_inner(card: Ints, dims: Ints, cut: int, width: int, layout: FoldLay
 
 
 @bare
-def go_to_block(block: int, card: Ints, dims: Ints, cut: int, layout: FoldLayout) -> None:
-    """Move the bases from the first block to another one."""
-    for d in range(cut - 1, -1, -1):
-        layout.digit[d] = block % card[dims[d]]
-        block //= card[dims[d]]
-        for r in range(len(layout.base)):
-            layout.base[r] += layout.digit[d] * layout.stride[r, d]
-
-
-@bare
 def next_block(card: Ints, dims: Ints, cut: int, layout: FoldLayout) -> None:
     """Move on to the next block: the last of the outer variables fastest."""
     stride, digit, base = layout.stride, layout.digit, layout.base
@@ -341,7 +327,12 @@ def fold(
     for d in range(cut):
         n_blocks *= card[dims[d]]
     tabulate_inner(card, dims, cut, width, layout)
-    go_to_block(begin, card, dims, cut, layout)
+    rest = begin  # the bases move from the first block to this one
+    for d in range(cut - 1, -1, -1):
+        layout.digit[d] = rest % card[dims[d]]
+        rest //= card[dims[d]]
+        for r in range(last + 1):
+            layout.base[r] += layout.digit[d] * layout.stride[r, d]
     end = min(n_blocks, begin + max_blocks)
     total, best = np.empty(width), np.empty(width)
     with_shift = mode != MARGINAL and len(matched.scope) > 0
@@ -360,20 +351,6 @@ def fold(
                 arena[target.at + block * width + j] = best[j]
         next_block(card, dims, cut, layout)
     return end if end < n_blocks else -1
-
-
-@bare
-def settle(message: int, top: int, size: int, members: Ints, fns: FunctionTables) -> int:
-    """Move a finished message down to the place of the messages that it replaces; return that place."""
-    low = top
-    for m in range(len(members)):
-        if members[m] >= fns.n_given:
-            low = min(low, fns.at[members[m]])
-    if low < top:
-        for j in range(size):
-            fns.arena[low + j] = fns.arena[top + j]
-    fns.at[message] = low
-    return low
 
 
 @compiled
@@ -403,7 +380,15 @@ def eliminate(
         if len(dims) == 0:
             total += fns.arena[top]
             size = 0
-        top = settle(message, top, size, mine, fns) + size
+        low = top  # the finished message moves down to the place of the messages that it replaces
+        for m in range(len(mine)):
+            if mine[m] >= fns.n_given:
+                low = min(low, fns.at[mine[m]])
+        if low < top:
+            for j in range(size):
+                fns.arena[low + j] = fns.arena[top + j]
+        fns.at[message] = low
+        top = low + size
         p, block = p - 1, 0
     return EliminationCursor(p, block, top, cursor.value + total)
 
@@ -469,7 +454,6 @@ class BucketTree:
 
     @property
     def n(self) -> int:
-        """Number of variables."""
         return len(self.var_of)
 
     @classmethod
@@ -501,14 +485,12 @@ class BucketTree:
         )
 
     def by_variable(self, labels: Ints) -> Ints:
-        """Convert labels by position to labels by variable."""
         result = np.empty_like(labels)
         result[self.var_of] = labels
         return result
 
 
 def inverse(permutation: Ints) -> Ints:
-    """Return the inverse of a permutation."""
     result = np.empty(len(permutation), dtype=np.int64)
     result[permutation] = np.arange(len(permutation))
     return result
@@ -554,7 +536,6 @@ class Functions:
 
     @property
     def n(self) -> int:
-        """Number of functions."""
         return len(self.at)
 
     @property

@@ -48,7 +48,6 @@ class JoinGraph:
 
     @property
     def sweeps(self) -> int:
-        """Number of completed sweeps."""
         return self._cursor.n_sweeps
 
     def advance(self, entries: int) -> None:
@@ -63,13 +62,11 @@ class JoinGraph:
         return float(segment_max(clusters.tables, clusters.at).sum())
 
     def functions(self) -> Functions:
-        """The clusters' tables as functions of the bucket tree."""
         clusters = self._clusters
         return Functions(clusters.ptr, clusters.var, self._stride, clusters.at[:-1], clusters.tables)
 
 
 def _links(partition: BucketPartition, n_given: int) -> JoinLinks:
-    """Return which cluster receives whose message."""
     n_clusters = len(partition.member_ptr) - 1
     owner = np.repeat(np.arange(n_clusters), np.diff(partition.member_ptr))
     messages = partition.member >= n_given
@@ -83,7 +80,6 @@ def _links(partition: BucketPartition, n_given: int) -> JoinLinks:
 def _scratch(
     tree: BucketTree, partition: BucketPartition, ptr: Ints, sizes: Ints
 ) -> tuple[np.ndarray, SeparatorScratch]:
-    """Allocate scratch for the max-marginals of all clusters that meet, and for a separator."""
     counts = np.diff(partition.mini_ptr)
     longest = int(np.diff(ptr).max(initial=1))
     largest = np.maximum.reduceat(sizes, partition.mini_ptr[:-1]) if tree.n else np.ones(1, dtype=np.int64)
@@ -151,26 +147,19 @@ class SweepCursor(NamedTuple):
     n_sweeps: int
 
 
-@inlined
-def separator_strides(m: int, clusters: JoinClusters, n_scope: int, scratch: SeparatorScratch) -> None:
-    """Strides of a separator's table along a cluster's variables: 0 for those that it does not have."""
-    card, var, scope, stride = clusters.card, clusters.var, scratch.scope, scratch.stride
-    first, step, s = clusters.ptr[m], 1, n_scope - 1
-    for d in range(clusters.ptr[m + 1] - first - 1, -1, -1):
+@bare
+def entry_runs(m: int, clusters: JoinClusters, n_scope: int, scratch: SeparatorScratch) -> EntryRuns:
+    """Return the mapping of a cluster's table entries to those of a separator, and write the offsets of its runs."""
+    card, var, scope, stride, inner = clusters.card, clusters.var, scratch.scope, scratch.stride, scratch.inner
+    first, last = clusters.ptr[m], clusters.ptr[m + 1] - clusters.ptr[m] - 1
+    step, s = 1, n_scope - 1
+    for d in range(last, -1, -1):  # strides of the separator's table: 0 along variables that it does not have
         stride[d] = 0
         if s >= 0 and scope[s] == var[first + d]:
             stride[d] = step
             step *= card[scope[s]]
             s -= 1
-
-
-@bare
-def entry_runs(m: int, clusters: JoinClusters, n_scope: int, scratch: SeparatorScratch) -> EntryRuns:
-    """Return the mapping of a cluster's table entries to those of a separator, and write the offsets of its runs."""
-    card, var, stride, inner = clusters.card, clusters.var, scratch.stride, scratch.inner
-    separator_strides(m, clusters, n_scope, scratch)
-    first, d = clusters.ptr[m], clusters.ptr[m + 1] - clusters.ptr[m] - 1
-    length, times = 1, 1
+    d, length, times = last, 1, 1
     while d >= 0 and stride[d] > 0:
         length *= card[var[first + d]]
         d -= 1
@@ -266,7 +255,6 @@ def max_onto(
 def add_onto(
     m: int, clusters: JoinClusters, n_scope: int, given: Floats, given_at: int, scratch: SeparatorScratch
 ) -> None:  # fmt: skip
-    """Add a separator's table to a cluster's."""
     tables, inner, stride, digit = clusters.tables, scratch.inner, scratch.stride, scratch.digit
     length, times, width, cut = entry_runs(m, clusters, n_scope, scratch)
     for d in range(cut):

@@ -90,12 +90,10 @@ class MiniBuckets:
 
     @property
     def n_done(self) -> int:
-        """Number of completed buckets."""
         return self._cursor.bucket
 
     @property
     def finished(self) -> bool:
-        """Whether all messages are computed."""
         return self.n_done == self.tree.n
 
     @property
@@ -158,27 +156,6 @@ class BuildCursor(NamedTuple):
 
 
 @inlined
-def united_size(
-    scopes: Ints, r: int, n_a: int, scope_b: Ints, begin_b: int, end_b: int, log_card: Floats
-) -> tuple[int, float]:
-    """Number of variables of two ascending scopes together, and log2 of their configurations."""
-    i, j = 0, begin_b
-    n, size = 0, 0.0
-    while i < n_a or j < end_b:
-        if j >= end_b or (i < n_a and scopes[r, i] < scope_b[j]):
-            v = scopes[r, i]
-            i += 1
-        else:
-            v = scope_b[j]
-            if i < n_a and scopes[r, i] == v:
-                i += 1
-            j += 1
-        n += 1
-        size += log_card[v]
-    return n, size
-
-
-@inlined
 def unite(scopes: Ints, r: int, n_a: int, scope_b: Ints, begin_b: int, end_b: int, out: Ints) -> int:
     """Write the union of two ascending scopes, one of them row `r` of `scopes`, to `out`; return its length."""
     i, j, n = 0, begin_b, 0
@@ -197,15 +174,17 @@ def unite(scopes: Ints, r: int, n_a: int, scope_b: Ints, begin_b: int, end_b: in
 
 @inlined
 def choose_mini_bucket(
-    scopes: Ints, lengths: Ints, n_mini: int, fn_var: Ints, begin: int, end: int, limits: MessageLimits
+    scopes: Ints, lengths: Ints, n_mini: int, fn_var: Ints, begin: int, end: int, limits: MessageLimits, spare: Ints
 ) -> int:
     """The mini-bucket that a function joins: one that need not grow, else the first with room, else a new one."""
     first = -1
     x = fn_var[end - 1]
     for r in range(n_mini):
-        n, size = united_size(scopes, r, lengths[r], fn_var, begin, end, limits.log_card)
+        n, size = unite(scopes, r, lengths[r], fn_var, begin, end, spare), 0.0
         if n == lengths[r]:
             return r
+        for d in range(n):
+            size += limits.log_card[spare[d]]
         if first < 0 and n - 1 <= limits.max_vars and size - limits.log_card[x] <= limits.max_log:
             first = r
     return first if first >= 0 else n_mini
@@ -253,11 +232,11 @@ def partition_bucket(
     n_mine = len(mine)
     room = 2 + max(longest, min(limits.max_vars, int(min(limits.max_log, 1e6))))
     scopes, lengths = np.empty((n_mine, room), np.int64), np.zeros(n_mine, np.int64)
-    spare, of = np.empty(room, np.int64), np.empty(n_mine, np.int64)
+    spare, of = np.empty(2 * room, np.int64), np.empty(n_mine, np.int64)
     n_mini = 0
     for k in range(n_mine):
         begin, end = fn_ptr[mine[k]], fn_ptr[mine[k] + 1]
-        r = choose_mini_bucket(scopes, lengths, n_mini, fn_var, begin, end, limits)
+        r = choose_mini_bucket(scopes, lengths, n_mini, fn_var, begin, end, limits, spare)
         n_mini = max(n_mini, r + 1)
         lengths[r] = unite(scopes, r, lengths[r], fn_var, begin, end, spare)
         for d in range(lengths[r]):
@@ -452,7 +431,7 @@ class CostShifting:
         self.theta_v = graph.theta_v.copy()
         self.theta_f = problem.theta_f.copy()
         self.table_ptr = problem.config_ptr.astype(np.int64)
-        self.labels = np.zeros(problem.n_vars, dtype=np.int64)
+        self.labels = np.zeros(problem.n_vars, dtype=np.int64)  # best states by max-marginals in the last pass
         self._model = ShiftedModel(
             card=graph.card,
             var_ptr=graph.var_ptr,
@@ -532,7 +511,6 @@ def take_marginals(i: int, e: int, model: ShiftedModel, theta_v: Floats, theta_f
 
 @inlined
 def rank_range(a: int, rank: Ints, model: ShiftedModel) -> tuple[int, int]:
-    """The smallest and the largest rank of a factor's variables."""
     least = rank[model.scope[model.scope_ptr[a]]]
     most = least
     for at in range(model.scope_ptr[a] + 1, model.scope_ptr[a + 1]):

@@ -48,10 +48,12 @@ class Order:
         return (-self.n_known, self.entries, self.width) < (-other.n_known, other.entries, other.width)
 
 
-def find_order(graph: PrimalGraph, card: Ints, seed: int = 0, restarts: int = 10) -> Order:
+def find_order(
+    graph: PrimalGraph, card: Ints, seed: int = 0, restarts: int = 10, max_entries: float = math.inf
+) -> Order:
     """Return the order with the smallest tables among `fill_orders` and `front_orders`."""
     best: Order | None = None
-    for found in chain(fill_orders(graph, card, seed, restarts), front_orders(graph, card)):
+    for found in chain(fill_orders(graph, card, seed, restarts, max_entries), front_orders(graph, card)):
         best = found if found.better_than(best) else best
     assert best is not None
     return best
@@ -106,11 +108,6 @@ def measured(graph: PrimalGraph, card: Ints, order: Ints) -> Order:
     sizes = log_card[order] + segment_sums(log_card[context], ptr)
     entries = float(np.exp2(np.minimum(sizes, 1000.0)).sum())
     return Order(order, graph.n, int(np.diff(ptr).max(initial=0)), entries)
-
-
-def induced_width(graph: PrimalGraph, order: Ints) -> int:
-    """Return the largest number of neighbours of a variable at its elimination in this order."""
-    return measured(graph, np.ones(graph.n, dtype=np.int64), order).width
 
 
 def segment_sums(values: Floats, ptr: Ints) -> Floats:
@@ -553,12 +550,10 @@ class PrimalGraph:
 
     @property
     def n(self) -> int:
-        """Number of variables."""
         return len(self.ptr) - 1
 
     @classmethod
     def of(cls, problem: Problem) -> PrimalGraph:
-        """Build the graph from the scopes of all factors."""
         n = problem.n_vars
         keys = [np.zeros(0, dtype=np.int64)]
         for batch in problem.batches:

@@ -143,7 +143,6 @@ class _Pool:
         return [*sorted(others), i]
 
     def eliminate(self, i: int) -> None:
-        """Multiply the factors of a variable and sum over its states."""
         scope = self.neighbours(i)
         total = np.zeros([self.card[j] for j in scope])
         for a in sorted(self.factors_of[i]):

@@ -60,23 +60,19 @@ class HardClauses:
 
     @property
     def lengths(self) -> Ints:
-        """Length of each clause."""
         return np.diff(self.ptr)
 
     def of_length(self, n: int) -> Ints:
-        """Return the clauses of this length, (n_clauses, n)."""
         places = self.ptr[:-1][self.lengths == n]
         return np.asarray(self.literals[places[:, None] + np.arange(n)])
 
     def longer_than(self, n: int) -> HardClauses:
-        """Return the clauses of more than `n` literals."""
         lengths = self.lengths
         chosen = lengths > n
         return HardClauses(self.literals[ranges(self.ptr[:-1][chosen], lengths[chosen])], offsets(lengths[chosen]))
 
     @classmethod
     def joined(cls, parts: list[HardClauses]) -> HardClauses:
-        """Concatenate clauses."""
         if not parts:
             return cls(np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64))
         return cls(
@@ -96,15 +92,19 @@ def variable_clauses(problem: Problem, atoms: Atoms) -> HardClauses:
 
 
 def factor_clauses(problem: Problem, atoms: Atoms) -> Iterator[HardClauses]:
-    """Yield the clauses of all hard factors, in chunks."""
+    """Yield the clauses of all hard factors, in chunks; shared tables are converted once."""
     for batch in problem.batches:
         if batch.hard:
             yield from _batch_clauses(problem, atoms, batch)
 
 
 def _batch_clauses(problem: Problem, atoms: Atoms, batch: Batch) -> Iterator[HardClauses]:
-    """Yield the clauses of factors of one shape; shared tables are converted once."""
-    theta_t = problem.graph.theta_t
+    theta_t, card = problem.graph.theta_t, np.array(batch.shape, dtype=np.int64)
+    stride = np.concatenate([np.cumprod(card[:0:-1])[::-1], [1]]).astype(np.int64)
+    chosen, digit = np.zeros((2, batch.arity), dtype=np.int64)
+    shape = TableShape(
+        card, stride, (np.cumsum(card) - card).astype(np.int64), chosen, np.zeros(batch.arity, dtype=bool), digit
+    )
     table_at, table_of = np.unique(batch.table_at, return_inverse=True)
     by_table = np.argsort(table_of, kind="stable")
     begins = offsets(np.bincount(table_of, minlength=len(table_at)))
@@ -113,29 +113,17 @@ def _batch_clauses(problem: Problem, atoms: Atoms, batch: Batch) -> Iterator[Har
     for begin in range(0, len(table_at), step):
         some = np.ascontiguousarray(table_at[begin : begin + step], dtype=np.int64)
         forbidden = int(np.isneginf(theta_t[some[:, None] + np.arange(batch.n_configs)]).sum())
-        room = _new_room(batch, len(some), forbidden, longest)
-        cover_tables(theta_t, some, _table_shape(batch), room)
+        room = CoverRoom(
+            covered=np.zeros(batch.n_configs, dtype=bool),
+            literals=np.zeros(forbidden * longest, dtype=np.int32),
+            ptr=np.zeros(forbidden + 1, dtype=np.int64),
+            table_ptr=np.zeros(len(some) + 1, dtype=np.int64),
+        )
+        cover_tables(theta_t, some, shape, room)
         factors = by_table[begins[begin] : begins[begin + len(some)]]
         for at in range(0, len(factors), CHUNK_LITERALS):
             mine = factors[at : at + CHUNK_LITERALS]
             yield _instances(problem, atoms, batch.scope[mine], table_of[mine] - begin, room)
-
-
-def _new_room(batch: Batch, n_tables: int, forbidden: int, longest: int) -> CoverRoom:
-    return CoverRoom(
-        covered=np.zeros(batch.n_configs, dtype=bool),
-        literals=np.zeros(forbidden * longest, dtype=np.int32),
-        ptr=np.zeros(forbidden + 1, dtype=np.int64),
-        table_ptr=np.zeros(n_tables + 1, dtype=np.int64),
-    )
-
-
-def _table_shape(batch: Batch) -> TableShape:
-    card = np.array(batch.shape, dtype=np.int64)
-    stride = np.concatenate([np.cumprod(card[:0:-1])[::-1], [1]]).astype(np.int64)
-    first = (np.cumsum(card) - card).astype(np.int64)
-    chosen, digit = np.zeros((2, batch.arity), dtype=np.int64)
-    return TableShape(card, stride, first, chosen, np.zeros(batch.arity, dtype=bool), digit)
 
 
 def _instances(problem: Problem, atoms: Atoms, scope: Ints, table_of: Ints, room: CoverRoom) -> HardClauses:
@@ -226,23 +214,16 @@ def cover_box(shape: TableShape, covered: Bools) -> None:
 
 
 @inlined
-def count_forbidden_states(theta: Floats, shape: TableShape, k: int) -> int:
-    """Count the states of a position that the rest of the current box forbids."""
-    before, n = shape.chosen[k], 0
-    for s in range(shape.card[k]):
-        shape.chosen[k] = s
-        n += is_forbidden(theta, shape)
-    shape.chosen[k] = before
-    return n
-
-
-@inlined
 def widest(theta: Floats, shape: TableShape) -> int:
     """Return the position with the fewest allowed states, to be written by these if that is shorter; or -1."""
     best, fewest = -1, 0
     for k in range(len(shape.card)):
         if not shape.is_free[k] and shape.card[k] > 2:
-            left = shape.card[k] - count_forbidden_states(theta, shape, k)
+            before, left = shape.chosen[k], shape.card[k]
+            for s in range(shape.card[k]):
+                shape.chosen[k] = s
+                left -= is_forbidden(theta, shape)
+            shape.chosen[k] = before
             if 2 * left < shape.card[k] and (best < 0 or left < fewest):
                 best, fewest = k, left
     return best
@@ -421,15 +402,6 @@ def propagate_pairs(trail: Trail, clauses: Clauses, counts: SearchCounts, litera
 
 
 @inlined
-def replacement(arena: Int32s, truth: Signs, clause: int) -> int:
-    """Return the position of an unwatched literal of a clause that is not false; -1 if there is none."""
-    for at in range(clause + LITERALS + 2, clause + LITERALS + arena[clause]):
-        if truth[arena[at]] >= 0:
-            return int(at)
-    return -1
-
-
-@inlined
 def propagate_clauses(trail: Trail, arena: Int32s, head: Ints, counts: SearchCounts, false: int) -> bool:
     """Propagate a false literal through the clauses that watch it."""
     truth = trail.truth
@@ -442,7 +414,11 @@ def propagate_clauses(trail: Trail, arena: Int32s, head: Ints, counts: SearchCou
         if truth[other] > 0:
             before, node = node, after
             continue
-        at = replacement(arena, truth, clause)
+        at = -1  # an unwatched literal that is not false
+        for place in range(clause + LITERALS + 2, clause + LITERALS + arena[clause]):
+            if truth[arena[place]] >= 0:
+                at = place
+                break
         if at >= 0:
             arena[clause + LITERALS + which] = arena[at]
             arena[at] = false
@@ -527,20 +503,6 @@ def may_go(arena: Int32s, at: int) -> bool:
 
 
 @bare
-def mark_worst(arena: Int32s, end: int, spread: int, most: int, quota: int) -> None:
-    """Mark learnt clauses for removal: all above an LBD, and `quota` clauses at it; LBDs are capped at `most`."""
-    at = 0
-    while at < end:
-        length = arena[at + LENGTH]
-        if may_go(arena, at):
-            worse = arena[at + SPREAD] > spread and spread < most
-            if worse or (arena[at + SPREAD] >= spread and quota > 0):
-                quota -= 0 if worse else 1
-                arena[at + USED] = -1
-        at += LITERALS + length
-
-
-@bare
 def rebuild(trail: Trail, clauses: Clauses, counts: SearchCounts) -> None:
     """Remove marked and satisfied clauses, compact the arena, and rebuild the watch lists, at decision level 0."""
     arena, truth = clauses.arena, trail.truth
@@ -580,5 +542,12 @@ def reduce(trail: Trail, clauses: Clauses, counts: SearchCounts, sizes: Ints) ->
     while spread > KEPT + 1 and sizes[spread] < quota:
         quota -= sizes[spread]
         spread -= 1
-    mark_worst(arena, counts.end, spread, len(sizes) - 1, quota)
+    at = 0
+    while at < counts.end:  # mark all above this LBD, and as many of those at it as are left to remove
+        if may_go(arena, at):
+            worse = arena[at + SPREAD] > spread and spread < len(sizes) - 1
+            if worse or (arena[at + SPREAD] >= spread and quota > 0):
+                quota -= 0 if worse else 1
+                arena[at + USED] = -1
+        at += LITERALS + arena[at + LENGTH]
     rebuild(trail, clauses, counts)

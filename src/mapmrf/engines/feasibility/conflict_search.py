@@ -50,13 +50,14 @@ class ConflictSearch:
     def __init__(self, problem: Problem, labels: Ints, atoms: Atoms, given: HardClauses) -> None:
         self.problem, self.atoms, self.given = problem, atoms, given
         self.outcome = OPEN
-        self.has_renamed = False
+        self.has_renamed = False  # states excluded since symmetry was broken are excluded only up to renaming
         self._groups: Groups | None = None
         self._counted = self._tried = False
         self._labels = labels
         self.state = self._new_state()
         self.prefer(labels)
-        if not self.add(self.given.of_length(1)) or not self._add_long() or np.any(self.given.lengths == 0):
+        consistent = self.add(given.of_length(1)) and self._add(given.longer_than(2))
+        if not consistent or np.any(given.lengths == 0):
             self.outcome = INFEASIBLE
 
     @classmethod
@@ -80,9 +81,17 @@ class ConflictSearch:
             best=np.zeros(n, dtype=np.int8),
         )
         fill(ranking, counts)
-        return Conflicts(
-            _new_trail(n), self._new_clauses(size), ranking, _new_lesson(n), np.zeros(SPREADS, dtype=np.int64), counts
+        trail = Trail(
+            truth=np.zeros(2 * n, dtype=np.int8),
+            level=np.zeros(n, dtype=np.int32),
+            reason=np.zeros(n, dtype=np.int64),
+            literals=np.zeros(n, dtype=np.int32),
+            level_at=np.zeros(n + 1, dtype=np.int32),
         )
+        literals, met, stack = np.zeros((3, n + 1), dtype=np.int32)
+        lesson = Lesson(np.zeros(n, dtype=np.int8), literals, met, stack, np.zeros(n + 2, dtype=np.int64))
+        sizes: Ints = np.zeros(SPREADS, dtype=np.int64)
+        return Conflicts(trail, self._new_clauses(size), ranking, lesson, sizes, counts)
 
     def _new_clauses(self, size: int) -> Clauses:
         """Return an arena without clauses, but with the binary ones."""
@@ -100,17 +109,13 @@ class ConflictSearch:
             block_end=self.atoms.block_end,
         )
 
-    def _add_long(self) -> bool:
-        long, state = self.given.longer_than(2), self.state
-        return add_clauses(
-            state.trail, state.clauses, state.counts, long.ptr.astype(np.int64), long.literals.astype(np.int32)
-        )
+    def _add(self, more: HardClauses) -> bool:
+        ptr, literals = more.ptr.astype(np.int64), more.literals.astype(np.int32)
+        return add_clauses(self.state.trail, self.state.clauses, self.state.counts, ptr, literals)
 
     def add(self, units: Ints) -> bool:
         """Add unit clauses before the search; False if they contradict it."""
-        literals = units.ravel().astype(np.int32)
-        ptr = np.arange(len(literals) + 1, dtype=np.int64)
-        return add_clauses(self.state.trail, self.state.clauses, self.state.counts, ptr, literals)
+        return self._add(HardClauses(units.ravel(), np.arange(units.size + 1)))
 
     def prefer(self, labels: Ints) -> None:
         """Save these states as phases, so that they are tried first."""
@@ -157,7 +162,6 @@ class ConflictSearch:
             self.outcome = INFEASIBLE
 
     def _enlarge(self) -> None:
-        """Enlarge the arena."""
         make_room(self.state)
         arena = self.state.clauses.arena
         if 2 * self.state.counts.end > len(arena):
@@ -166,7 +170,6 @@ class ConflictSearch:
 
     @property
     def n_conflicts(self) -> int:
-        """Conflicts so far."""
         return int(self.state.counts.n_conflicts)
 
     @property
@@ -175,7 +178,6 @@ class ConflictSearch:
         return int(self.state.counts.work)
 
     def labels(self) -> Ints:
-        """Return the labelling found."""
         assert self.outcome == FEASIBLE
         holds = self.state.trail.truth[self.atoms.literal_of] > 0
         return np.flatnonzero(holds) - self.problem.graph.var_ptr[:-1]
@@ -186,21 +188,6 @@ class ConflictSearch:
         if self.has_renamed:
             return np.zeros(len(literal), dtype=bool)
         return np.asarray((trail.truth[literal] < 0) & (trail.level[literal >> 1] == 0))
-
-
-def _new_trail(n: int) -> Trail:
-    return Trail(
-        truth=np.zeros(2 * n, dtype=np.int8),
-        level=np.zeros(n, dtype=np.int32),
-        reason=np.zeros(n, dtype=np.int64),
-        literals=np.zeros(n, dtype=np.int32),
-        level_at=np.zeros(n + 1, dtype=np.int32),
-    )
-
-
-def _new_lesson(n: int) -> Lesson:
-    literals, met, stack = np.zeros((3, n + 1), dtype=np.int32)
-    return Lesson(np.zeros(n, dtype=np.int8), literals, met, stack, np.zeros(n + 2, dtype=np.int64))
 
 
 # -- Conflict-driven clause learning: decide, propagate, learn from conflicts, and restart ----------------------------
@@ -262,24 +249,6 @@ def pick(trail: Trail, clauses: Clauses, ranking: Ranking, counts: SearchCounts)
 
 
 @inlined
-def note_conflict(counts: SearchCounts, spread: int) -> None:
-    """Count a conflict whose learnt clause has this LBD."""
-    counts.n_conflicts += 1
-    counts.step /= DECAY
-    counts.quick += QUICK * (spread - counts.quick)
-    share = max(SLOW, 1.0 / counts.n_conflicts)
-    counts.slow += share * (spread - counts.slow)
-
-
-@inlined
-def is_restart_due(counts: SearchCounts) -> bool:
-    """Return whether a restart is due."""
-    if counts.n_conflicts < counts.restart_at:
-        return False
-    return counts.stable == 1 or counts.quick > MARGIN * counts.slow
-
-
-@inlined
 def restart(trail: Trail, ranking: Ranking, counts: SearchCounts) -> None:
     """Restart, keeping learnt clauses; when the mode changes, saved phases are set to those of the longest trail."""
     backtrack(trail, ranking, counts, 0)
@@ -304,11 +273,17 @@ def search(state: Conflicts, work: int) -> int:
         if not propagate(trail, clauses, counts):
             if counts.n_levels == 0:
                 return INFEASIBLE
-            note_conflict(counts, learn(trail, clauses, lesson, ranking, counts))
+            spread = learn(trail, clauses, lesson, ranking, counts)
+            counts.n_conflicts += 1
+            counts.step /= DECAY
+            counts.quick += QUICK * (spread - counts.quick)
+            share = max(SLOW, 1.0 / counts.n_conflicts)
+            counts.slow += share * (spread - counts.slow)
             continue
         if counts.work >= end:
             return OPEN
-        if is_restart_due(counts):
+        is_due = counts.stable == 1 or counts.quick > MARGIN * counts.slow
+        if is_due and counts.n_conflicts >= counts.restart_at:
             restart(trail, ranking, counts)
             continue
         if counts.n_conflicts >= counts.reduce_at and counts.n_levels == 0:
@@ -326,7 +301,6 @@ def search(state: Conflicts, work: int) -> int:
 
 @bare
 def rewind(state: Conflicts) -> None:
-    """Backtrack to decision level 0."""
     backtrack(state.trail, state.ranking, state.counts, 0)
 
 
@@ -389,20 +363,6 @@ def meet(trail: Trail, lesson: Lesson, ranking: Ranking, counts: SearchCounts, l
     return n
 
 
-@inlined
-def meet_all(
-    trail: Trail, arena: Int32s, lesson: Lesson, ranking: Ranking, counts: SearchCounts, reason: int, n: int
-) -> int:  # fmt: skip
-    """Process the false literals of a reason, a clause or a literal; return the length of the learnt clause."""
-    if reason < 0:
-        return meet(trail, lesson, ranking, counts, (-2 - reason) ^ 1, n)
-    arena[reason + USED] = 1
-    for at in range(reason + LITERALS, reason + LITERALS + arena[reason + LENGTH]):
-        if trail.truth[arena[at]] < 0:
-            n = meet(trail, lesson, ranking, counts, arena[at], n)
-    return n
-
-
 @bare
 def first_implication_point(
     trail: Trail, clauses: Clauses, lesson: Lesson, ranking: Ranking, counts: SearchCounts
@@ -414,7 +374,13 @@ def first_implication_point(
     if reason < 0:
         n = meet(trail, lesson, ranking, counts, counts.other, n)
     while True:
-        n = meet_all(trail, arena, lesson, ranking, counts, reason, n)
+        if reason < 0:
+            n = meet(trail, lesson, ranking, counts, (-2 - reason) ^ 1, n)
+        else:
+            arena[reason + USED] = 1
+            for place in range(reason + LITERALS, reason + LITERALS + arena[reason + LENGTH]):
+                if trail.truth[arena[place]] < 0:
+                    n = meet(trail, lesson, ranking, counts, arena[place], n)
         while seen[trail.literals[at] >> 1] == 0:
             at -= 1
         literal = trail.literals[at]
@@ -540,7 +506,6 @@ class Ranking(NamedTuple):
 
 @inlined
 def sift_up(ranking: Ranking, at: int) -> None:
-    """Move an atom of the heap up to its position."""
     heap, where, activity = ranking.heap, ranking.where, ranking.activity
     atom = heap[at]
     while at > 0:
@@ -556,7 +521,6 @@ def sift_up(ranking: Ranking, at: int) -> None:
 
 @inlined
 def sift_down(ranking: Ranking, at: int, n: int) -> None:
-    """Move an atom of the heap down to its position."""
     heap, where, activity = ranking.heap, ranking.where, ranking.activity
     atom = heap[at]
     child = 2 * at + 1
@@ -612,6 +576,5 @@ def bump(ranking: Ranking, counts: SearchCounts, atom: int) -> None:
 
 @bare
 def fill(ranking: Ranking, counts: SearchCounts) -> None:
-    """Insert all atoms into the heap."""
     for atom in range(len(ranking.where)):
         enter(ranking, counts, atom)

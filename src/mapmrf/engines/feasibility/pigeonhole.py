@@ -40,7 +40,6 @@ class Groups:
         return bool(len(clauses.pair_to)) and float(4 * degree @ degree) <= MOST_STEPS
 
     def largest(self) -> Ints:
-        """Return the members of the largest group."""
         return self.room.members[: grow(self.pairs, self.room, int(np.argmax(self.sizes)))].copy()
 
     def of_literals(self) -> Ints:
@@ -52,10 +51,7 @@ class Groups:
 
 
 def is_overfull(groups: Groups, clauses: HardClauses, truth: Signs) -> bool:
-    """Return whether disjoint clauses outnumber the groups of their literals, so that not all can be satisfied.
-
-    `truth` holds the known values of literals.
-    """
+    """Return whether disjoint clauses outnumber the groups of their literals, so that not all can be satisfied."""
     if groups.sizes.max(initial=0) < SMALLEST:
         return False
     left = _undecided(clauses, truth)
@@ -159,7 +155,6 @@ def grow(pairs: Exclusions, room: GroupRoom, first: int) -> int:
 
 @bare
 def group_sizes(pairs: Exclusions, room: GroupRoom, sizes: Ints) -> None:
-    """Compute the size of the group around every literal."""
     for literal in range(len(sizes)):
         sizes[literal] = grow(pairs, room, literal)
 
@@ -240,12 +235,11 @@ MOST_LOOKS = 300_000
 
 def clique_clauses(problem: Problem, atoms: Atoms) -> HardClauses:
     """Return a clause for every state of each clique that needs all states."""
-    card, var_ptr, allowed = problem.graph.card, problem.graph.var_ptr, problem.feasible_v
+    card, var_ptr = problem.graph.card, problem.graph.var_ptr
     width = int(card.max(initial=0))
     may = np.zeros((problem.n_vars, width), dtype=bool)
-    may[np.repeat(np.arange(problem.n_vars), card), np.arange(problem.n_states) - np.repeat(var_ptr[:-1], card)] = (
-        allowed
-    )
+    state = np.arange(problem.n_states) - np.repeat(var_ptr[:-1], card)
+    may[np.repeat(np.arange(problem.n_vars), card), state] = problem.feasible_v
     literals, lengths = [np.zeros(0, dtype=np.int64)], []
     for clique in cliques(different_pairs(problem), problem.n_vars, int(may.sum(axis=1).min(initial=width))):
         states = np.flatnonzero(may[clique].any(axis=0))
@@ -272,7 +266,10 @@ def different_pairs(problem: Problem) -> Ints:
 
 def cliques(pairs: Ints, n: int, least: int) -> Iterator[Ints]:
     """Yield maximal cliques of at least `least` variables that cover most pairs of a graph, with limited work."""
-    near = _neighbours(pairs, n)
+    near = [0] * n  # the neighbours of every variable as bit sets
+    for i, j in pairs.tolist():
+        near[i] |= 1 << j
+        near[j] |= 1 << i
     left = near.copy()
     looks = 0
     for i in range(n):
@@ -286,24 +283,14 @@ def cliques(pairs: Ints, n: int, least: int) -> Iterator[Ints]:
                 clique.append(best)
                 some &= near[best]
             looks += 1
-            whole = sum(1 << v for v in clique)
+            members = sum(1 << v for v in clique)
             for v in clique:
-                left[v] &= ~whole
+                left[v] &= ~members
             if len(clique) >= least and not some:
                 yield np.array(sorted(clique), dtype=np.int64)
 
 
-def _neighbours(pairs: Ints, n: int) -> list[int]:
-    """Return the neighbours of every variable as bit sets."""
-    near = [0] * n
-    for i, j in pairs.tolist():
-        near[i] |= 1 << j
-        near[j] |= 1 << i
-    return near
-
-
 def _bits(number: int) -> Iterator[int]:
-    """Yield the positions of the set bits of a number."""
     while number:
         low = number & -number
         yield low.bit_length() - 1

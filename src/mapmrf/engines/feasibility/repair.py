@@ -37,12 +37,10 @@ class Repair:
 
     @property
     def n_violated(self) -> int:
-        """Fewest violated factors so far."""
         return int(self.state.counts.fewest)
 
     @property
     def labels(self) -> Ints:
-        """The labelling with the fewest violated factors."""
         return self.state.best.copy()
 
     def run(self, work: int) -> int:
@@ -81,7 +79,7 @@ def _hard_factors(problem: Problem) -> tuple[HardFactors, Ints]:
 # local optimum.
 
 SIDEWAYS = 50
-"""One in so many flips is made although it does not help."""
+"""One in this many flips is made although it does not help."""
 
 
 class HardFactors(NamedTuple):
@@ -127,7 +125,6 @@ class RepairState(NamedTuple):
 
 @inlined
 def set_violated(state: RepairState, a: int, now: bool) -> None:
-    """Record whether a factor is violated."""
     at, counts = state.position[a], state.counts
     if now and at < 0:
         state.violated[counts.n_violated] = a
@@ -143,7 +140,6 @@ def set_violated(state: RepairState, a: int, now: bool) -> None:
 
 @inlined
 def flip(model: HardFactors, state: RepairState, i: int, k: int) -> None:
-    """Set the state of a variable."""
     step = k - state.labels[i]
     state.labels[i] = k
     for e in model.nbr[model.nbr_ptr[i] : model.nbr_ptr[i + 1]]:
@@ -153,30 +149,23 @@ def flip(model: HardFactors, state: RepairState, i: int, k: int) -> None:
 
 
 @inlined
-def weigh_states(model: HardFactors, state: RepairState, i: int) -> None:
-    """Sum the weights of the violated factors around a variable, for each of its states."""
-    n, score = model.card[i], state.score
-    score[:n] = 0
-    for e in model.nbr[model.nbr_ptr[i] : model.nbr_ptr[i + 1]]:
-        a = model.factor_of[e]
-        base = state.place[a] - state.labels[i] * model.stride[e]
-        for k in range(n):
-            if model.theta[base + k * model.stride[e]] == -float("inf"):
-                score[k] += state.weight[a]
-    state.counts.work += n * (1 + model.nbr_ptr[i + 1] - model.nbr_ptr[i])
-
-
-@inlined
 def best_flip(model: HardFactors, state: RepairState, a: int) -> tuple[int, int, int]:
     """Return variable, state and gain of the best flip in a factor, with random tie-breaking."""
     best_i, best_k, gain, n_ties = -1, -1, 0, 0
     for i in model.scope[model.scope_ptr[a] : model.scope_ptr[a + 1]]:
-        weigh_states(model, state, i)
-        now = state.score[state.labels[i]]
-        for k in range(model.card[i]):
+        n, score = model.card[i], state.score
+        score[:n] = 0
+        for e in model.nbr[model.nbr_ptr[i] : model.nbr_ptr[i + 1]]:
+            base = state.place[model.factor_of[e]] - state.labels[i] * model.stride[e]
+            for k in range(n):
+                if model.theta[base + k * model.stride[e]] == -float("inf"):
+                    score[k] += state.weight[model.factor_of[e]]
+        state.counts.work += n * (1 + model.nbr_ptr[i + 1] - model.nbr_ptr[i])
+        now = score[state.labels[i]]
+        for k in range(n):
             if k == state.labels[i]:
                 continue
-            better = now - state.score[k]
+            better = now - score[k]
             if best_i < 0 or better > gain:
                 best_i, best_k, gain, n_ties = i, k, better, 1
             elif better == gain:
@@ -188,7 +177,6 @@ def best_flip(model: HardFactors, state: RepairState, a: int) -> tuple[int, int,
 
 @bare
 def begin_repair(model: HardFactors, state: RepairState) -> None:
-    """Find the initially violated factors."""
     for a in range(len(state.place)):
         set_violated(state, a, model.theta[state.place[a]] == -float("inf"))
     state.counts.fewest = state.counts.n_violated

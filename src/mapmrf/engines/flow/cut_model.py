@@ -11,7 +11,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, frozen, short
 from mapmrf.compilation.jit import bare, inlined
-from mapmrf.engines.flow.maximum_flow import MaximumFlow
+from mapmrf.engines.flow.maximum_flow import MaximumFlow, add_compensated
 from mapmrf.engines.flow.network import MAX_ARCS, Wiring, add_capacity, wire
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.kernels.parity import root_of
@@ -28,7 +28,7 @@ class CutModel:
         pairs, parts = binary_pairs(problem), table_parts(problem)
         # If nothing is feasible, a variable with a single state may be on the wrong side of the cut.
         self._most = None if problem.only_binary else problem.graph.card - 1
-        self.flip = flips_of(problem)[0]
+        self.flip = flips_of(problem)[0]  # (n_vars,): 1 for variables whose states are swapped
         wiring, excess = wire(problem.n_vars, problem.scope), np.empty(problem.n_vars)
         if parts is not None and all_favour_equal(pairs, parts):
             best = float(lay_out_plain(pairs, parts, wiring, excess))
@@ -36,7 +36,7 @@ class CutModel:
             unary = np.empty((problem.n_vars, 2))
             lay_out_cut(pairs, self.flip, unary, wiring)
             best = float(set_excess(unary, excess))
-        self.constant = problem.graph.constant + best
+        self.constant = problem.graph.constant + best  # the optimum is this minus the maximum flow
         self.flow = MaximumFlow(wiring, excess)
 
     @property
@@ -78,7 +78,6 @@ def why_no_cut(problem: Problem) -> str | None:
 
 
 def binary_pairs(problem: Problem) -> BinaryPairs:
-    """Return the pairs of a model whose variables have at most two states."""
     graph = problem.graph
     if problem.only_binary:
         theta_v = graph.theta_v.reshape(-1, 2)
@@ -150,7 +149,6 @@ def split_tables(theta_t: Floats, parts: TableParts) -> None:
 
 @bare
 def all_favour_equal(pairs: BinaryPairs, parts: TableParts) -> bool:
-    """Return whether no pair favours different states."""
     coupling, table_at, least = parts.coupling, pairs.table_at, 0.0
     for a in range(len(table_at)):
         least = min(least, coupling[table_at[a] // 4] * weight_of(pairs.weight, a))
@@ -164,20 +162,15 @@ def lay_out_plain(pairs: BinaryPairs, parts: TableParts, wiring: Wiring, excess:
     `excess` is the loss of state 1 against state 0.
     """
     theta_v, scope, table_at = pairs.theta_v, pairs.scope, pairs.table_at
-    total = lost = 0.0  # compensated summation
+    total = lost = 0.0
     for i in range(len(excess)):
         excess[i] = theta_v[i, 0] - theta_v[i, 1]
-        more = total + theta_v[i, 0]
-        lost += (total - more) + theta_v[i, 0] if abs(total) >= abs(theta_v[i, 0]) else (theta_v[i, 0] - more) + total
-        total = more
+        total, lost = add_compensated(total, lost, theta_v[i, 0])
     guess = 0
     for a in range(len(table_at)):
         t, weight = table_at[a] // 4, weight_of(pairs.weight, a)
         if parts.t00[t] != 0.0:
-            term = weight * parts.t00[t]
-            more = total + term
-            lost += (total - more) + term if abs(total) >= abs(term) else (term - more) + total
-            total = more
+            total, lost = add_compensated(total, lost, weight * parts.t00[t])
         excess[scope[2 * a]] -= weight * parts.one_i[t]
         excess[scope[2 * a + 1]] -= weight * parts.one_j[t]
         capacity = weight * parts.coupling[t]
@@ -185,9 +178,7 @@ def lay_out_plain(pairs: BinaryPairs, parts: TableParts, wiring: Wiring, excess:
             guess = add_capacity(wiring, a, guess, capacity, capacity)
     for i in range(len(excess)):
         if excess[i] < 0.0:
-            more = total - excess[i]
-            lost += (total - more) - excess[i] if abs(total) >= -excess[i] else (-excess[i] - more) + total
-            total = more
+            total, lost = add_compensated(total, lost, -excess[i])
     return total + lost
 
 
@@ -242,7 +233,7 @@ def table_of_pair(pairs: BinaryPairs, a: int) -> Table:
 def favours(table: Table) -> int:
     """Return whether a pair favours EQUAL or DIFFERENT states, or EITHER if it is a sum of unary potentials."""
     t00, t01, t10, t11 = table
-    if max(t00, t01) == -np.inf or max(t10, t11) == -np.inf or max(t00, t10) == -np.inf or max(t01, t11) == -np.inf:
+    if is_unary(table):
         return EITHER
     if min(t00, t11) == -np.inf:
         return DIFFERENT
@@ -375,7 +366,5 @@ def set_excess(unary: Floats, excess: Floats) -> float:
         if best == -np.inf:
             return -np.inf
         excess[i] = unary[i, 0] - unary[i, 1]
-        sum_now = total + best  # compensated summation
-        lost += (total - sum_now) + best if abs(total) >= abs(best) else (best - sum_now) + total
-        total = sum_now
+        total, lost = add_compensated(total, lost, best)
     return total + lost

@@ -29,7 +29,6 @@ class MoveTrial:
         self.reset()
 
     def reset(self) -> None:
-        """Discard the move."""
         self.work: list[int] = []
         self.ended = self._moves = False
 
@@ -73,13 +72,14 @@ class LabelMoves:
 
     def __init__(self, problem: Problem, labels: Ints, swap: bool = False) -> None:
         every = range(int(problem.graph.card.max(initial=0)))
-        order = spread(len(every)) if has_distances(problem) else every
+        order = scattered(len(every)) if has_distances(problem) else every
         self.moves = list(itertools.combinations(every, 2)) if swap else [(alpha, alpha) for alpha in order]
         self.problem = problem
         self.labels = np.array(labels, dtype=np.int64)
         self.marks = label_marks(problem)
-        if len(self.marks):
-            set_marks(self.labels, self.marks)
+        if len(self.marks):  # exactly the labels in use are marked
+            marking = self.marks != NO_MARK
+            self.labels[marking] = np.isin(self.marks[marking], self.labels[~marking])
         self._trials = [MoveTrial(problem, self.marks)]  # of the current move and of those that follow
         self._read = 0  # pieces of the current move already counted
         self._workers: Workers | None = None
@@ -89,7 +89,6 @@ class LabelMoves:
 
     @property
     def at_rest(self) -> bool:
-        """Whether no move helps any more."""
         return self._calm >= len(self.moves)
 
     def run(self, max_work: int, max_moves: int = 2**62) -> None:
@@ -133,7 +132,6 @@ class LabelMoves:
         self._read = 0
 
     def close(self) -> None:
-        """Stop the threads."""
         if self._workers is not None:
             self._workers.close()
 
@@ -159,12 +157,6 @@ def label_marks(problem: Problem) -> Ints:
     return marks if find_marks(packed(problem.scope), marked, marks) else none
 
 
-def set_marks(labels: Ints, marks: Ints) -> None:
-    """Mark exactly the labels that are in use."""
-    marking = marks != NO_MARK
-    labels[marking] = np.isin(marks[marking], labels[~marking])
-
-
 def has_distances(problem: Problem) -> bool:
     """Guess whether losses grow with the distance of labels, from the first pair: label 0 against 1 and the last."""
     if problem.n_factors == 0:
@@ -173,8 +165,8 @@ def has_distances(problem: Problem) -> bool:
     return len(first) > 2 and bool(first[1] != first[-1])
 
 
-def spread(n: int) -> list[int]:
-    """Return the labels in an order in which any few consecutive ones are spread over the whole range.
+def scattered(n: int) -> list[int]:
+    """Return the labels in an order in which any few consecutive ones lie far apart in the range.
 
     Where losses grow with the distance of labels, ascending order takes more moves and ends in worse optima.
     """

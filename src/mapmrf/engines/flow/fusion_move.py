@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, frozen
+from mapmrf.arrays import Floats, Ints, frozen
 from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.flow.cut_model import DIFFERENT, EITHER, BinaryPairs, Table, favours, packed, split
 from mapmrf.engines.flow.maximum_flow import NO_LIMIT, MaximumFlow
@@ -49,20 +49,15 @@ class FusionMove:
     def begin(self, labels: Ints, other: Ints, feasible: bool = False) -> None:
         """Set up the network of a move; the labels, possibly known to be feasible, must not change until it ends."""
         feasible = feasible or self.is_feasible(labels)
-        self.move = TwoLabellings(labels, other, -math.inf if feasible else self.penalty)
+        # while the labelling is infeasible, -inf is a potential too low for others to compensate
+        self.move = TwoLabellings(labels, other, -math.inf if feasible else -2.0 * self.graph.size - 1.0)
         self.flow.network.residual[:] = 0.0
         self.cost, n_apart = lay_out_move(self.model, self.move, self.flow.wiring, self.flow.excess)
         self.roof = RoofDual(self.active_pairs()) if n_apart else None
         self.flow.begin()
 
     def is_feasible(self, labels: Ints) -> bool:
-        """Return whether a labelling violates no hard constraint."""
         return not self.hard or self.graph.value(labels) > -math.inf
-
-    @property
-    def penalty(self) -> float:
-        """A potential too low for others to compensate, in place of -inf while the labelling is infeasible."""
-        return -2.0 * self.graph.size - 1.0
 
     def active_pairs(self) -> BinaryPairs:
         """Return the binary model of the variables whose two states differ."""
@@ -83,27 +78,19 @@ class FusionMove:
 
     @property
     def work(self) -> int:
-        """Arcs visited by the flow of this move."""
         return int((self.flow if self.roof is None else self.roof.flow).trees.cursor.work)
 
     def end(self, labels: Ints) -> float:
         """Apply the result of the move if it is a gain; return the gain."""
-        if self.roof is not None:
-            return self._end_roof(self.roof, labels)
-        gain = self.cost - self.flow.value
-        if not gain > TOLERANCE * self.cost:
+        if self.roof is None:
+            gain, cost, taken = self.cost - self.flow.value, self.cost, self.flow.on_sink_side
+        else:  # undecided variables keep their states; those outside have the last number
+            taken, cost = np.append(self.roof.states == 1, False)[self.number], abs(self.roof.constant)
+            mixed = TwoLabellings(labels, np.where(taken, self.move.new, labels), self.move.floor)
+            gain = float(gain_of(self.model, mixed))
+        if not gain > TOLERANCE * cost:
             return 0.0
-        take_new(labels, self.move.new, self.flow.on_sink_side)
-        return gain
-
-    def _end_roof(self, roof: RoofDual, labels: Ints) -> float:
-        """Do the same after roof duality: undecided variables keep their states."""
-        taken = np.append(roof.states == 1, False)[self.number]  # variables outside have the last number
-        mixed = np.where(taken, self.move.new, labels)
-        gain = float(gain_of(self.model, TwoLabellings(labels, mixed, self.move.floor)))
-        if not gain > TOLERANCE * abs(roof.constant):
-            return 0.0
-        labels[:] = mixed
+        np.copyto(labels, self.move.new, where=taken)
         return gain
 
 
@@ -147,13 +134,6 @@ class TwoLabellings(NamedTuple):
     floor: float
 
 
-class MoveCost(NamedTuple):
-    """Cost of the cut that keeps all old states, and the number of pairs that are not submodular."""
-
-    none: float
-    n_apart: int
-
-
 @inlined
 def unary_loss(model: MovePairs, move: TwoLabellings, i: int) -> float:
     """Return the unary loss of a variable when it takes its new state."""
@@ -186,10 +166,11 @@ def pair_losses(table: Table) -> tuple[float, float, float, float]:
 
 
 @bare
-def lay_out_move(model: MovePairs, move: TwoLabellings, wiring: Wiring, excess: Floats) -> MoveCost:
-    """Set capacities, initially zero, for a move; they are meaningless if some pair is not submodular.
+def lay_out_move(model: MovePairs, move: TwoLabellings, wiring: Wiring, excess: Floats) -> tuple[float, int]:
+    """Set capacities, initially zero, for a move from a feasible labelling.
 
-    The old labelling must be feasible.
+    Returns the cost of the cut that keeps all old states, and the number of pairs that are not submodular; if there are
+    any, the capacities are meaningless.
     """
     old, new = move.old, move.new
     for i in range(len(old)):
@@ -215,7 +196,7 @@ def lay_out_move(model: MovePairs, move: TwoLabellings, wiring: Wiring, excess: 
     none = 0.0
     for i in range(len(old)):
         none += max(-excess[i], 0.0)
-    return MoveCost(none, n_apart)
+    return none, n_apart
 
 
 @bare
@@ -273,17 +254,6 @@ def gain_of(model: MovePairs, move: TwoLabellings) -> float:
             table = move_table(model, move, a)
             gain += table[3] - table[0]
     return gain
-
-
-@bare
-def take_new(labels: Ints, new: Ints, taken: Bools) -> int:
-    """Give the marked variables their new states; return how many change."""
-    changed = 0
-    for i in range(len(labels)):
-        if taken[i] and labels[i] != new[i]:
-            labels[i] = new[i]
-            changed += 1
-    return changed
 
 
 @bare

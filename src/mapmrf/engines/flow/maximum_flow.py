@@ -31,7 +31,9 @@ class MaximumFlow:
     """A flow that is augmented until it is maximal, over any number of calls of `run`.
 
     Capacities are floating-point numbers from 0 to inf. An arc counts as saturated when its residual capacity is
-    exactly 0; the value of the flow and the capacity of the cut agree up to the round-off of sums.
+    exactly 0; the value of the flow and the capacity of the cut agree up to the round-off of sums. The capacities of
+    `wiring` become residual capacities; `excess` is the capacity from the source to a node if positive, or from the
+    node to the sink if negative.
     """
 
     def __init__(self, wiring: Wiring, excess: Floats) -> None:
@@ -78,13 +80,7 @@ class MaximumFlow:
         return math.inf if self.state == UNBOUNDED else float(cursor.lost + cursor.sent)
 
     @property
-    def is_maximal(self) -> bool:
-        """Whether the flow is maximal and finite."""
-        return bool(self.state == MAXIMAL)
-
-    @property
     def paths(self) -> int:
-        """Number of augmenting paths so far."""
         return int(self.trees.cursor.paths)
 
     @property
@@ -119,7 +115,7 @@ HUB = 1000
 FAR = 1 << 60
 
 LAST_TIME = 2_000_000_000
-"""Stamps have 32 bits."""
+"""Time at which stamps, which have 32 bits, are reset."""
 
 MAXIMAL, PAUSED, UNBOUNDED = 0, 1, 2
 """Reasons for `send_flow` to return: the flow is maximal, the budget is spent, or a path has infinite capacity."""
@@ -139,7 +135,7 @@ class Touch(NamedTuple):
 def grow(network: Network, trees: SearchTrees, i: int, again: bool) -> Touch:
     """Add the free neighbours of a node to its tree; return where it touches the other tree, if it does.
 
-    A hub that grows again resumes at the link where it stopped: most of its links would be visited in vain.
+    A hub that grows again resumes at the link where it stopped: most of its links lead nowhere.
     """
     cursor, first, end = trees.cursor, first_link(network, i), end_link(network, i)
     cursor.work += 2
@@ -240,14 +236,16 @@ def push(network: Network, trees: SearchTrees, touch: Touch, amount: float) -> i
 
 
 @inlined
+def add_compensated(total: float, lost: float, term: float) -> tuple[float, float]:
+    """Neumaier's summation: return the new total, and what all additions have lost to round-off."""
+    more = total + term
+    lost += (total - more) + term if abs(total) >= abs(term) else (term - more) + total
+    return more, lost
+
+
+@inlined
 def count_flow(cursor: FlowCursor, amount: float) -> None:
-    """Add to the total flow by Neumaier's compensated summation."""
-    total = cursor.sent + amount
-    if abs(cursor.sent) >= abs(amount):
-        cursor.lost += (cursor.sent - total) + amount
-    else:
-        cursor.lost += (amount - total) + cursor.sent
-    cursor.sent = total
+    cursor.sent, cursor.lost = add_compensated(cursor.sent, cursor.lost, amount)
 
 
 # -- adopt ------------------------------------------------------------------------------------------------------------
@@ -281,7 +279,7 @@ def find_parent(network: Network, trees: SearchTrees, i: int) -> int:
     if end - first <= HUB:
         cursor.work += 2 * (end - first)
         return nearest_parent(network, trees, i, first, end)
-    place = first + cursor.work % (end - first)  # a pseudo-random start, not always the same links in vain
+    place = first + cursor.work % (end - first)  # a pseudo-random start, not always the same links
     found = nearest_parent(network, trees, i, place, end)
     if found == FREE:
         found = nearest_parent(network, trees, i, first, place)
@@ -358,7 +356,7 @@ def adopt(network: Network, trees: SearchTrees) -> None:
         cursor.last_orphan = last if others != NOBODY else NOBODY
 
 
-# -- the whole --------------------------------------------------------------------------------------------------------
+# -- the flow ---------------------------------------------------------------------------------------------------------
 
 
 @bare
@@ -406,16 +404,6 @@ def plant(trees: SearchTrees) -> None:
             activate(trees, i)
 
 
-@inlined
-def advance_time(trees: SearchTrees) -> None:
-    """Advance the time for stamps, which are reset before they overflow."""
-    cursor = trees.cursor
-    if cursor.time >= LAST_TIME:
-        trees.stamp[:] = 0
-        cursor.time = 0
-    cursor.time += 1
-
-
 @bare
 def send_flow(network: Network, trees: SearchTrees, max_work: int, max_paths: int) -> int:
     """Augment until the flow is maximal, or a number of arcs visited or paths; the next call resumes."""
@@ -438,7 +426,10 @@ def send_flow(network: Network, trees: SearchTrees, max_work: int, max_paths: in
         touch = grow(network, trees, i, again)
         if touch.tail == NOBODY:
             continue
-        advance_time(trees)
+        if cursor.time >= LAST_TIME:
+            trees.stamp[:] = 0
+            cursor.time = 0
+        cursor.time += 1
         trees.next_active[i] = i  # active, but in no queue: it is the next to grow
         cursor.current = i
         amount = bottleneck(network, trees, touch)

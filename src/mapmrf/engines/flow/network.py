@@ -45,14 +45,12 @@ def lattice_offsets(n: int, scope: Ints) -> Ints | None:
 
 
 def lattice_wiring(n: int, scope: Ints, offset: Ints) -> Wiring:
-    """Build a lattice with these offsets."""
     margin, none = int(offset[-1]), np.zeros(0, dtype=np.int32)
     residual = np.zeros((n + 2 * margin) * len(offset))
     return Wiring(Network(LATTICE, none, none, none, offset, residual), scope, none, margin)
 
 
 def sparse_wiring(n: int, scope: Ints) -> Wiring:
-    """Build a sparse network."""
     scope, m = _readable(scope), len(scope)
     head, sister = np.empty((2, m), dtype=np.int32)
     place = np.empty(m // 2, dtype=np.int32)
@@ -101,13 +99,11 @@ class Network(NamedTuple):
 
 @inlined
 def first_link(network: Network, i: int) -> int:
-    """The first link of a node."""
     return 0 if len(network.kind) else network.ptr[i]
 
 
 @inlined
 def end_link(network: Network, i: int) -> int:
-    """One more than the last link of a node."""
     return len(network.offset) if len(network.kind) else network.ptr[i + 1]
 
 

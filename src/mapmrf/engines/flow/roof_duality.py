@@ -49,25 +49,25 @@ class RoofDual:
         wiring = sparse_wiring(2 * n, scope)
         unary, excess = pairs.theta_v.copy(), np.zeros(2 * n)
         lay_out_roof(pairs, unary, wiring)
-        self.constant = constant + float(set_excess(unary, excess[:n]))
+        self.constant = constant + float(set_excess(unary, excess[:n]))  # the upper bound is this minus half the flow
         excess[n:] = -excess[:n]
         self.flow = MaximumFlow(wiring, excess)
 
     @property
     def bound(self) -> float:
-        """Upper bound on all labellings."""
         return self.constant - self.flow.value / 2 if self.constant > -math.inf else -math.inf
 
     @property
     def states(self) -> Ints:
         """After a maximum flow, the persistent states of variables, or UNDECIDED, (n_vars,).
 
-        No labelling gets worse when all decided variables take these states.
+        No labelling gets worse when all decided variables take these states, those on which variable and complement
+        agree. The nodes that can reach the sink are the mirror image of those reachable from the source.
         """
-        states = np.full(self.n_vars, UNDECIDED, dtype=np.int64)
-        if self.bound > -math.inf:
-            read_persistent(self.flow.on_sink_side, states)
-        return states
+        if self.bound == -math.inf:
+            return np.full(self.n_vars, UNDECIDED, dtype=np.int64)
+        one, zero = self.flow.on_sink_side.reshape(2, -1)
+        return np.where(one == zero, UNDECIDED, one.astype(np.int64))
 
 
 class Persistency(NamedTuple):
@@ -159,20 +159,6 @@ def lay_out_roof(pairs: BinaryPairs, unary: Floats, wiring: Wiring) -> None:
             add_capacity(wiring, 2 * a + 1, 0, forward, backward)
 
 
-@bare
-def read_persistent(on_sink_side: Bools, states: Ints) -> int:
-    """Set the states on which variable and complement agree, and UNDECIDED elsewhere; return how many are decided.
-
-    The nodes that can reach the sink are the mirror image of those reachable from the source.
-    """
-    n, decided = len(states), 0
-    for i in range(n):
-        one, zero = on_sink_side[i], on_sink_side[n + i]
-        states[i] = UNDECIDED if one == zero else 1 if one else 0
-        decided += one != zero
-    return decided
-
-
 class Hold(NamedTuple):
     """Scratch for fixing a variable at its state: its two nodes, and what is added to their capacities, (2,)."""
 
@@ -183,7 +169,6 @@ class Hold(NamedTuple):
 
 @inlined
 def can_reach_sink(trees: SearchTrees, i: int) -> bool:
-    """Return whether a node is on the sink's side."""
     reaches: bool = trees.in_sink[i] and trees.parent[i] != FREE
     return reaches
 

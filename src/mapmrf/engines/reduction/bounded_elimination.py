@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, offsets, ranges, short
+from mapmrf.arrays import Floats, Ints, offsets, short
 from mapmrf.engines.reduction.reducible_kernels import EliminationLog
 from mapmrf.engines.reduction.reduction import LabelMap, ReductionCounts
 from mapmrf.engines.reduction.simplify import Simplified, simplify
@@ -28,20 +28,12 @@ FEW, TIMES = 7, 4
 """A message of at most `FEW` variables may have `TIMES` times as many entries."""
 
 
-def eliminate_bounded(small: Simplified, largest: int = LARGEST) -> Simplified:
-    """Maximise out variables, the smallest message first, while messages have at most `largest` entries.
+class BoundedElimination:
+    """Maximises out variables, the smallest message first, while messages have at most `largest` entries.
 
     Messages of up to seven variables may have four times as many. Factors on subsets of a message's variables are
     merged into it. The model is then simplified again.
     """
-    elimination = BoundedElimination(small, largest)
-    while not elimination.advance(MOST_FACTORS):
-        pass
-    return elimination.result()
-
-
-class BoundedElimination:
-    """`eliminate_bounded` in steps of some variables."""
 
     def __init__(self, small: Simplified, largest: int = LARGEST) -> None:
         problem = small.problem
@@ -54,7 +46,6 @@ class BoundedElimination:
         return self._model is None or self._model.eliminate(n)
 
     def result(self) -> Simplified:
-        """The model without the variables eliminated so far."""
         small, model = self._small, self._model
         if model is None or not model.logged:
             return small
@@ -109,7 +100,6 @@ class _Tables:
         self.tables.append(table)
 
     def _size(self, i: int) -> int:
-        """Return the number of entries of a variable's message."""
         return math.prod([self.card[j] for j in self.around[i]])
 
     def _maximise_out(self, i: int) -> list[int]:
@@ -129,7 +119,11 @@ class _Tables:
             for a in sorted(smaller):
                 message = message + self._aligned(a, around)
             members = members | smaller
-        self._drop(i, members)
+        for j in around:
+            self.of[j] -= members
+            self.around[j] |= inside
+            self.around[j] -= {i, j}
+        self.of[i] = set()
         if len(around) > 1:
             self._add(around, message)
         elif around:
@@ -137,15 +131,6 @@ class _Tables:
         else:
             self.constant += float(message)
         return around
-
-    def _drop(self, i: int, members: set[int]) -> None:
-        """Remove a variable and some factors."""
-        around = self.around[i]
-        for j in around:
-            self.of[j] -= members
-            self.around[j] |= around
-            self.around[j] -= {i, j}
-        self.of[i] = set()
 
     def _aligned(self, a: int, scope: list[int]) -> Floats:
         """Return the table of a factor with an axis for every variable of a larger scope."""
@@ -157,11 +142,9 @@ class _Tables:
 
     @property
     def kept(self) -> Ints:
-        """The remaining variables."""
         return np.flatnonzero(~np.array(self.gone, dtype=np.bool_))
 
     def graph(self) -> FactorGraph:
-        """Return the remaining model."""
         kept = self.kept
         number = dict(zip(kept.tolist(), range(len(kept)), strict=True))
         live = sorted({a for i in kept.tolist() for a in self.of[i]})
@@ -180,25 +163,9 @@ class _Tables:
         )
 
     def label_map(self) -> LabelMap:
-        """Return the mapping between labellings of the two models."""
-        graph, kept = self.problem.graph, self.kept
-        own = np.arange(self.problem.n_states) - np.repeat(graph.var_ptr[:-1].astype(np.int64), graph.card)
-        return LabelMap(
-            kept=kept,
-            state=own[ranges(graph.var_ptr[kept], graph.card[kept])],
-            state_ptr=offsets(graph.card[kept]),
-            place=own,
-            var_ptr=graph.var_ptr,
-            labels=np.zeros(self.problem.n_vars, dtype=np.int64),
-            eliminated=self._log(),
-        )
-
-    def _log(self) -> EliminationLog:
-        """The eliminated variables, for lifting labels."""
-        scopes = [around for _, around, _ in self.logged]
-        strides = [stride for around in scopes for stride in self._strides(around)]
-        sizes = [len(choice) for _, _, choice in self.logged]
-        return EliminationLog(
+        scopes, sizes = [around for _, around, _ in self.logged], [len(choice) for _, _, choice in self.logged]
+        strides = [math.prod([self.card[j] for j in around[k + 1 :]]) for around in scopes for k in range(len(around))]
+        log = EliminationLog(
             var=np.array([i for i, _, _ in self.logged], dtype=np.int64),
             ptr=offsets(np.array([len(around) for around in scopes], dtype=np.int64)).astype(np.int64),
             scope=np.array([j for around in scopes for j in around], dtype=np.int64),
@@ -206,11 +173,4 @@ class _Tables:
             at=offsets(np.array(sizes, dtype=np.int64))[:-1].astype(np.int64),
             choice=np.concatenate([choice for _, _, choice in self.logged]).astype(np.int32),
         )
-
-    def _strides(self, scope: list[int]) -> list[int]:
-        """Return the strides of the variables in a message."""
-        found, step = [], 1
-        for j in reversed(scope):
-            found.append(step)
-            step *= self.card[j]
-        return found[::-1]
+        return LabelMap.keeping(self.problem, self.kept, np.zeros(self.problem.n_vars, dtype=np.int64), log)

@@ -33,10 +33,10 @@ class StateDrops:
 
     @property
     def reach(self) -> Floats:
-        """Upper bound on the labellings with each state."""
+        """Upper bound on the labellings with each state, (n_states,), after a removal; -inf for removed states."""
         return self.room.reach
 
-    def settle(self, lam_e: Floats, left: Bools, target: float) -> float:
+    def remove_states(self, lam_e: Floats, left: Bools, target: float) -> float:
         """Remove states from `left` that no labelling above `target` has; return the bound, -inf if nothing is left."""
         return drop_states(self.model, lam_e, left, target, self.room)
 

@@ -136,7 +136,6 @@ def push(model: ReducibleModel, i: int) -> None:
 
 @inlined
 def pop(model: ReducibleModel) -> int:
-    """Remove and return the next variable of the queue."""
     counters = model.counters[0]
     at = counters.queue_head
     i = model.queue[at]
@@ -409,21 +408,15 @@ def drop_dominated(model: ReducibleModel, i: int, scratch: ComparisonScratch) ->
             if by != k and verdict[by] == by and is_dominated(model, i, k, by, scratch):
                 verdict[k] = by
                 found = True
-    if found:
-        remove(model, i, n, verdict)
-    return found
-
-
-@inlined
-def remove(model: ReducibleModel, i: int, n: int, verdict: Ints) -> None:
-    """Remove the states that are replaced by another one, or impossible."""
-    first = model.var_ptr[i]
+    if not found:
+        return False
     for k in range(n):
         if verdict[k] >= 0 and verdict[k] != k:
             verdict[k] = -2 - model.alive[first + verdict[k]]
     for k in range(n - 1, -1, -1):
         if verdict[k] != k:
             drop_state(model, i, k, NOTHING if verdict[k] == -1 else -2 - verdict[k])
+    return True
 
 
 # -- Construction of the reduced model, and lifting of labellings -----------------------------------------------------

@@ -81,6 +81,14 @@ class LabelMap:
     labels: Ints  # (n_vars of the larger,): the labels of fixed variables
     eliminated: EliminationLog | None = None  # the variables that have been maximised out
 
+    @classmethod
+    def keeping(cls, problem: Problem, kept: Ints, labels: Ints, eliminated: EliminationLog | None = None) -> LabelMap:
+        """Return the mapping that keeps all states of some variables."""
+        graph = problem.graph
+        own = np.arange(problem.n_states) - np.repeat(graph.var_ptr[:-1].astype(np.int64), graph.card)
+        state = own[ranges(graph.var_ptr[kept], graph.card[kept])]
+        return cls(kept, state, offsets(graph.card[kept]), own, graph.var_ptr, labels, eliminated)
+
     def lift(self, labels: Ints) -> Ints:
         """Map a labelling of the smaller model to the larger one."""
         result = self.labels.copy()
@@ -95,7 +103,11 @@ class LabelMap:
 
 
 class Reduction:
-    """A model under reduction, over any number of calls of `advance`."""
+    """A model under reduction, over any number of calls of `advance`.
+
+    States that are `excluded` are in no labelling of interest, and removed first. At the end, `feasible` is False if
+    some variable has no state left, and `worthwhile` says whether enough was removed to build the reduced model.
+    """
 
     def __init__(self, problem: Problem, excluded: Bools | None = None) -> None:
         self._problem, self._model = problem, _reducible(problem)
@@ -111,18 +123,13 @@ class Reduction:
         """Reduce for about this much work, in table entries; return whether the reduction is complete."""
         ended = reduce_model(self._model, self._log, *self._rooms, max_work)
         if ended:
-            self._measure(self._problem)
+            self._kept = np.flatnonzero(~self._model.gone)
+            self.feasible = bool(self._model.counters[0].feasible)
+            n_gone = self._problem.n_states - int(self._model.n_alive[self._kept].sum())
+            self.worthwhile = n_gone > LEAST_SHARE * self._problem.n_states
         return bool(ended)
 
-    def _measure(self, problem: Problem) -> None:
-        """Evaluate what is left at the end."""
-        self._kept = np.flatnonzero(~self._model.gone)
-        self.feasible = bool(self._model.counters[0].feasible)
-        n_gone = problem.n_states - int(self._model.n_alive[self._kept].sum())
-        self.worthwhile = n_gone > LEAST_SHARE * problem.n_states
-
     def counts(self) -> ReductionCounts:
-        """What has been removed, by reason."""
         counters = self._model.counters[0]
         return ReductionCounts(
             states_forbidden=int(counters.n_impossible) - self._n_excluded,
@@ -133,13 +140,32 @@ class Reduction:
         )
 
     def smaller(self) -> Problem:
-        """Build the reduced model."""
         problem = self._problem
         return Problem.compile(_written(problem, self._model, self._kept), problem.threads, problem.memory)
 
     def label_map(self) -> LabelMap:
-        """Return the mapping between labellings of the two models."""
-        return _label_map(self._model, self._log, self._kept)
+        model, log, kept, counters = self._model, self._log, self._kept, self._model.counters[0]
+        count = model.n_alive[kept]
+        place = np.empty(len(model.alive), dtype=np.int64)
+        find_places(model, place)
+        n, n_scope = int(counters.n_logged), int(counters.log_scope)
+        eliminated = EliminationLog(
+            var=log.var[:n].copy(),
+            ptr=log.ptr[: n + 1].copy(),
+            scope=log.scope[:n_scope].copy(),
+            stride=log.stride[:n_scope].copy(),
+            at=log.at[:n].copy(),
+            choice=log.choice[: counters.n_choices].copy(),
+        )
+        return LabelMap(
+            kept=kept,
+            state=model.alive[ranges(model.var_ptr[kept], count)].astype(np.int64),
+            state_ptr=offsets(count),
+            place=place,
+            var_ptr=model.var_ptr,
+            labels=model.alive[model.var_ptr[:-1]].astype(np.int64),
+            eliminated=eliminated if n else None,
+        )
 
 
 def _reducible(problem: Problem) -> ReducibleModel:
@@ -147,7 +173,8 @@ def _reducible(problem: Problem) -> ReducibleModel:
     graph = problem.graph
     n, n_factors, n_edges = problem.n_vars, problem.n_factors, problem.n_edges
     counters = np.zeros(1, dtype=COUNTERS).view(np.recarray)
-    counters.n_queued, counters.budget = n, _budget(problem)
+    once = sum(batch.n * batch.n_configs * batch.arity for batch in problem.batches)
+    counters.n_queued, counters.budget = n, min(max(PASSES * once, LEAST_WORK), MOST_WORK)
     counters.constant, counters.feasible = graph.constant, True
     return ReducibleModel(
         var_ptr=graph.var_ptr.astype(np.int64),
@@ -193,14 +220,7 @@ def _room(problem: Problem) -> int:
     return min(max(TIMES_MADE * problem.n_configs, LEAST_MADE), MOST_MADE)
 
 
-def _budget(problem: Problem) -> int:
-    """Return the work limit, in table entries."""
-    once = sum(batch.n * batch.n_configs * batch.arity for batch in problem.batches)
-    return min(max(PASSES * once, LEAST_WORK), MOST_WORK)
-
-
 def _comparison_scratch(problem: Problem) -> ComparisonScratch:
-    """Allocate scratch for the tables around any variable."""
     card, degree = problem.graph.card, int(problem.degree.max(initial=0))
     n_states = int(card.max(initial=1))
     return ComparisonScratch(
@@ -216,7 +236,6 @@ def _comparison_scratch(problem: Problem) -> ComparisonScratch:
 
 
 def _message_scratch(problem: Problem) -> MessageScratch:
-    """Allocate scratch for the message of any variable."""
     arity = int(np.diff(problem.scope_ptr).max(initial=1))
     n_members = int(problem.degree.max(initial=0)) + 1
     return MessageScratch(
@@ -237,32 +256,6 @@ def _most_rows(problem: Problem) -> int:
     for batch in problem.batches:
         total += batch.n_configs * np.bincount(batch.scope.ravel(), minlength=problem.n_vars)
     return int(min(total.max(initial=0), MOST_ROWS))
-
-
-def _label_map(model: ReducibleModel, log: EliminationLog, kept: Ints) -> LabelMap:
-    """Return the mapping between labellings of a model and of its reduction."""
-    count = model.n_alive[kept]
-    place = np.empty(len(model.alive), dtype=np.int64)
-    find_places(model, place)
-    counters = model.counters[0]
-    n, n_scope = int(counters.n_logged), int(counters.log_scope)
-    eliminated = EliminationLog(
-        var=log.var[:n].copy(),
-        ptr=log.ptr[: n + 1].copy(),
-        scope=log.scope[:n_scope].copy(),
-        stride=log.stride[:n_scope].copy(),
-        at=log.at[:n].copy(),
-        choice=log.choice[: counters.n_choices].copy(),
-    )
-    return LabelMap(
-        kept=kept,
-        state=model.alive[ranges(model.var_ptr[kept], count)].astype(np.int64),
-        state_ptr=offsets(count),
-        place=place,
-        var_ptr=model.var_ptr,
-        labels=model.alive[model.var_ptr[:-1]].astype(np.int64),
-        eliminated=eliminated if n else None,
-    )
 
 
 def _written(problem: Problem, model: ReducibleModel, kept: Ints) -> FactorGraph:
@@ -473,7 +466,13 @@ def eliminate_variable(model: ReducibleModel, log: EliminationLog, scratch: Mess
     counters.work += work
     lay_out(model, scratch, i, n, n_members)
     maximise(model, log.choice, scratch, i, n, n_members, entries)
-    record_choices(model, log, scratch, i, n, size)
+    t, at = counters.n_logged, counters.log_scope
+    log.var[t], log.at[t] = i, counters.n_choices
+    for d in range(n):
+        log.scope[at + d], log.stride[at + d] = around[d], scratch.step[d]
+    log.ptr[t + 1] = at + n
+    counters.n_logged, counters.log_scope = t + 1, at + n
+    counters.n_choices += size
     replace(model, scratch, i, n, n_members, size)
     return True
 
@@ -544,21 +543,6 @@ def maximise(
             if not over:
                 break
             d -= 1
-
-
-@inlined
-def record_choices(
-    model: ReducibleModel, log: EliminationLog, scratch: MessageScratch, i: int, n: int, size: int
-) -> None:
-    """Log the variables on which the choice of `i` depends."""
-    counters = model.counters[0]
-    t, at = counters.n_logged, counters.log_scope
-    log.var[t], log.at[t] = i, counters.n_choices
-    for d in range(n):
-        log.scope[at + d], log.stride[at + d] = scratch.around[d], scratch.step[d]
-    log.ptr[t + 1] = at + n
-    counters.n_logged, counters.log_scope = t + 1, at + n
-    counters.n_choices += size
 
 
 @inlined

@@ -10,13 +10,13 @@ from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.compilation.records import blanks
 from mapmrf.constraints.flat import EVERY_STATE, ConstraintKind, Constraints
 from mapmrf.engines.program.toulbar2_process import WholeCosts
-from mapmrf.engines.soft_consistency.constraint_structs import (
+from mapmrf.engines.soft_consistency.network_kernels import (
+    HARD,
     ConstraintNetwork,
     ConstraintRecord,
     ConstraintRoom,
     LinkRecord,
 )
-from mapmrf.engines.soft_consistency.network_kernels import HARD
 from mapmrf.model.problem import Problem
 
 LARGEST_SUM = 1 << 31

@@ -7,10 +7,10 @@ from typing import NamedTuple
 from mapmrf.arrays import Bools, Ints
 from mapmrf.compilation.jit import bare, compiled
 from mapmrf.engines.soft_consistency.constraint_kernels import constraint_cost, price_constraint
-from mapmrf.engines.soft_consistency.constraint_structs import WAITING
 from mapmrf.engines.soft_consistency.network_kernels import (
     FORBIDDEN,
     RAISED,
+    WAITING,
     SoftNetwork,
     assign,
     forget_pending,

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.soft_consistency.constraint_kernels import apply_constraint, price_constraint
-from mapmrf.engines.soft_consistency.constraint_structs import STALE, WAITING
 from mapmrf.engines.soft_consistency.network_kernels import (
     CHANGED,
     FORBIDDEN,
     REMOVED,
+    STALE,
     UNSETTLED,
+    WAITING,
     SoftNetwork,
     next_constraint,
     next_raised,

@@ -9,18 +9,16 @@ from mapmrf.compilation.jit import bare, compiled
 from mapmrf.engines.soft_consistency.constraint_kernels import constraint_cost, price_constraint
 from mapmrf.engines.soft_consistency.network_kernels import (
     FORBIDDEN,
-    RAISED,
     WAITING,
     SoftNetwork,
     assign,
     forget_pending,
     raise_bound,
     remove,
-    take_back,
+    undo,
     wait_changed,
     wait_constraints,
-    wait_raised,
-    wait_unsettled,
+    wait_costs,
     write,
 )
 from mapmrf.engines.soft_consistency.propagation_kernels import project, propagate, prune
@@ -75,7 +73,7 @@ def follow(soft: SoftNetwork, path: DiveStack, n: int) -> None:
     """Go from the root to a node by making its decisions, without propagation."""
     net, now, tally = soft.net, soft.now, soft.tally
     tally.failed = 0
-    take_back(soft, 0)
+    undo(soft, 0)
     tally.pruned_at = -1
     for k in range(n):
         i, u = path.var[k], path.value[k]
@@ -135,7 +133,7 @@ def _step_back(soft: SoftNetwork, way: Dive) -> bool:
     counts.depth = k + 1
     if k < 0:
         return False
-    take_back(soft, stack.mark[k])
+    undo(soft, stack.mark[k])
     tally.pruned_at = -1
     counts.latest = stack.var[k]
     stack.right[k] = 1
@@ -145,12 +143,12 @@ def _step_back(soft: SoftNetwork, way: Dive) -> bool:
 
 @bare
 def _blame(soft: SoftNetwork) -> None:
-    """Increase the weight of the factor or rule that caused a failure."""
-    net, rules = soft.net, soft.rules
+    """Increase the weight of the factor or constraint that caused a failure."""
+    net, constraints = soft.net, soft.constraints
     a = soft.tally.culprit
     if a < 0:
-        for m in range(rules.rules[-1 - a].first, rules.rules[-1 - a].end):
-            net.variables[rules.links[m].variable].burden += 1.0
+        for m in range(constraints.records[-1 - a].first, constraints.records[-1 - a].end):
+            net.variables[constraints.links[m].variable].burden += 1.0
         return
     for e in range(net.factors[a].first, net.factors[a].end):
         net.variables[net.edges[e].variable].burden += 1.0
@@ -172,7 +170,7 @@ def _examine(soft: SoftNetwork, way: Dive) -> int:
     for i in range(n):
         if now.cell[i] > 1:
             extra = min(extra + _extra_cost(soft, goal, i), FORBIDDEN)
-    for c in range(len(soft.rules.rules)):
+    for c in range(len(soft.constraints.records)):
         extra = min(extra + _extra_of_constraint(soft, goal, c), FORBIDDEN)
     total = now.cell[n] + extra
     tally.work += n
@@ -222,16 +220,16 @@ def _extra_cost(soft: SoftNetwork, goal: DiveLabels, i: int) -> int:
 
 @bare
 def _extra_of_constraint(soft: SoftNetwork, goal: DiveLabels, c: int) -> int:
-    """Return the cost of the labels in an undecided rule."""
-    now, rules, rule = soft.now, soft.rules, soft.rules.rules[c]
-    if now.cell[rule.at] == 1:
+    """Return the cost of the labels in an undecided constraint."""
+    now, constraints, constraint = soft.now, soft.constraints, soft.constraints.records[c]
+    if now.cell[constraint.at] == 1:
         return 0
-    soft.tally.work += rule.end - rule.first
+    soft.tally.work += constraint.end - constraint.first
     extra = constraint_cost(soft, c, goal.labels)
     if extra > 0:
-        for m in range(rule.first, rule.end):
-            if now.cell[rules.links[m].variable] > 1:
-                goal.costly[rules.links[m].variable] = True
+        for m in range(constraint.first, constraint.end):
+            if now.cell[constraints.links[m].variable] > 1:
+                goal.costly[constraints.links[m].variable] = True
     return extra
 
 
@@ -287,7 +285,7 @@ def _pass_on(soft: SoftNetwork, i: int, forward: bool) -> None:
         n_after += _continues(soft, net.nbr[h], True)
         n_before += _continues(soft, net.nbr[h], False)
     parts = max(n_after, n_before)
-    if parts > 0:  # costs from rules stay with the states
+    if parts > 0:  # costs from constraints stay with the states
         parts += net.variables[i].end_constraint - net.variables[i].first_constraint
     if parts == 0:
         return
@@ -320,12 +318,12 @@ def _continues(soft: SoftNetwork, e: int, forward: bool) -> bool:
 
 @compiled
 def price_constraints(soft: SoftNetwork, first: int) -> int:
-    """Compute prices of all rules, starting with rule `first`.
+    """Compute prices of all constraints, starting with constraint `first`.
 
-    Returns the next rule if the work limit is reached, else 0.
+    Returns the next constraint if the work limit is reached, else 0.
     """
     tally = soft.tally
-    for c in range(first, len(soft.rules.rules)):
+    for c in range(first, len(soft.constraints.records)):
         if c > first and tally.work >= tally.pause_at:
             return c
         if tally.failed == 0:
@@ -334,7 +332,7 @@ def price_constraints(soft: SoftNetwork, first: int) -> int:
 
 
 @compiled
-def collect(soft: SoftNetwork, first: int) -> int:
+def project_all(soft: SoftNetwork, first: int) -> int:
     """Project the costs of all factors to their variables, starting with edge `first`; then queue everything.
 
     Returns the next edge if the work limit is reached, else 0.
@@ -348,7 +346,7 @@ def collect(soft: SoftNetwork, first: int) -> int:
     for i in range(tally.n_vars):
         if tally.failed == 0:
             raise_bound(soft, i)
-        _wait_for_all(soft, i)
+        wait_costs(soft, i)
         wait_constraints(soft, i, WAITING)
     if tally.failed == 0:
         prune(soft)
@@ -356,20 +354,10 @@ def collect(soft: SoftNetwork, first: int) -> int:
 
 
 @compiled
-def settle(soft: SoftNetwork) -> bool:
+def propagate_root(soft: SoftNetwork) -> bool:
     """Continue propagation at the root; True when it is complete. It is never undone."""
     tally = soft.tally
     propagate(soft)
     tally.top = 0
     tally.serial += 1
     return bool(tally.failed == 1 or tally.work < tally.pause_at)
-
-
-@bare
-def _wait_for_all(soft: SoftNetwork, i: int) -> None:
-    """Queue a variable for all reasons."""
-    wait_changed(soft, i)
-    wait_unsettled(soft, i)
-    if soft.net.variables[i].reasons & RAISED == 0:
-        soft.net.variables[i].reasons |= RAISED
-        wait_raised(soft, i)

@@ -5,8 +5,8 @@ variable of its scope is one number per edge and state, its *shift*; the current
 entry minus the shifts of its states. All costs stay non-negative, and so does the lower bound.
 
 Everything that the search restores lives in one array `cell`: first the number of remaining states of every variable,
-then the lower bound, the cost of every state, the shifts, and the state of the rules. The records of a network point
-into it.
+then the lower bound, the cost of every state, the shifts, and the state of the constraints. The records of a network
+point into it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class VariableRecord:
     # its edges are ``nbr[first:end]``
     first: int
     end: int
-    # its rules are ``of_variable[first_constraint:end_constraint]``
+    # its constraints are ``of_variable[first_constraint:end_constraint]``
     first_constraint: int
     end_constraint: int
     favourite: int  # the state expected to be the best
@@ -133,7 +133,7 @@ class ConsistencyTally:
     upper: int
     slack: int
     failed: int  # 1 once no such labelling exists
-    culprit: int  # the factor processed last; -1 - c for rule c
+    culprit: int  # the factor processed last; -1 - c for constraint c
     # length of the trail, and the number of the current level
     top: int
     serial: int
@@ -142,7 +142,7 @@ class ConsistencyTally:
     n_raised: int
     n_changed: int
     n_unsettled: int
-    # number of queued rules
+    # number of queued constraints
     n_waiting: int
     n_stale: int
     pruned_at: int  # the lower bound when all states were last compared with `upper`
@@ -154,10 +154,10 @@ class ConsistencyTally:
 
 
 class SoftNetwork(NamedTuple):
-    """A network with its rules, state, pending work, and scalars."""
+    """A network with its constraints, state, pending work, and scalars."""
 
     net: CostNetwork
-    rules: ConstraintNetwork
+    constraints: ConstraintNetwork
     now: NetworkState
     todo: PendingWork
     tally: ConsistencyTally
@@ -176,7 +176,7 @@ def write(soft: SoftNetwork, at: int, value: int) -> None:
 
 
 @bare
-def take_back(soft: SoftNetwork, mark: int) -> None:
+def undo(soft: SoftNetwork, mark: int) -> None:
     """Undo all changes back to a length of the trail, and begin a new level."""
     now, tally = soft.now, soft.tally
     for k in range(tally.top - 1, mark - 1, -1):
@@ -187,8 +187,11 @@ def take_back(soft: SoftNetwork, mark: int) -> None:
 
 @bare
 def wait_raised(soft: SoftNetwork, i: int) -> None:
-    """Add a variable to the heap of those with increased costs."""
-    queue, tally = soft.todo.queue, soft.tally
+    """Add a variable to the heap of those with increased costs, unless it is there."""
+    variable, queue, tally = soft.net.variables[i], soft.todo.queue, soft.tally
+    if variable.reasons & RAISED != 0:
+        return
+    variable.reasons |= RAISED
     k = tally.n_raised
     tally.n_raised += 1
     while k > 0 and queue[(k - 1) // 2].raised < i:
@@ -239,52 +242,67 @@ def wait_unsettled(soft: SoftNetwork, i: int) -> None:
 
 
 @bare
+def wait_costs(soft: SoftNetwork, i: int) -> None:
+    """Queue a variable whose costs have changed."""
+    wait_raised(soft, i)
+    wait_changed(soft, i)
+    wait_unsettled(soft, i)
+
+
+@bare
 def wait_constraints(soft: SoftNetwork, i: int, reason: int) -> None:
-    """Queue the rules of a variable."""
-    net, rules, tally = soft.net, soft.rules, soft.tally
+    """Queue the constraints of a variable."""
+    net, constraints, tally = soft.net, soft.constraints, soft.tally
     for h in range(net.variables[i].first_constraint, net.variables[i].end_constraint):
-        c = rules.of_variable[h]
-        if rules.rules[c].reasons & reason == 0:
-            rules.rules[c].reasons |= reason
+        c = constraints.of_variable[h]
+        if constraints.records[c].reasons & reason == 0:
+            constraints.records[c].reasons |= reason
             if reason == WAITING:
-                rules.room.waiting[tally.n_waiting] = c
+                constraints.room.waiting[tally.n_waiting] = c
                 tally.n_waiting += 1
             else:
-                rules.room.stale[tally.n_stale] = c
+                constraints.room.stale[tally.n_stale] = c
                 tally.n_stale += 1
 
 
 @bare
 def next_constraint(soft: SoftNetwork, reason: int) -> int:
-    """Remove a queued rule from its stack."""
-    rules, tally = soft.rules, soft.tally
+    """Remove a queued constraint from its stack."""
+    constraints, tally = soft.constraints, soft.tally
     if reason == WAITING:
         tally.n_waiting -= 1
-        c = rules.room.waiting[tally.n_waiting]
+        c = constraints.room.waiting[tally.n_waiting]
     else:
         tally.n_stale -= 1
-        c = rules.room.stale[tally.n_stale]
-    rules.rules[c].reasons &= ~reason
+        c = constraints.room.stale[tally.n_stale]
+    constraints.records[c].reasons &= ~reason
     return int(c)
+
+
+@inlined
+def wait_removed(soft: SoftNetwork, i: int) -> None:
+    """Queue a variable that has lost states."""
+    net, todo, tally = soft.net, soft.todo, soft.tally
+    if net.variables[i].reasons & REMOVED == 0:
+        net.variables[i].reasons |= REMOVED
+        todo.queue[tally.n_removed].removed = i
+        tally.n_removed += 1
+    wait_changed(soft, i)
 
 
 @bare
 def remove(soft: SoftNetwork, i: int, u: int) -> None:
     """Remove a state of a variable."""
-    net, now, todo, tally = soft.net, soft.now, soft.todo, soft.tally
+    net, now = soft.net, soft.now
     begin, n_left = net.variables[i].at, now.cell[i] - 1
     k, last = now.place[begin + u], now.domain[begin + n_left]
     now.domain[begin + k], now.domain[begin + n_left] = last, u
     now.place[begin + last], now.place[begin + u] = k, n_left
     write(soft, i, n_left)
     if n_left == 0:
-        tally.failed = 1
+        soft.tally.failed = 1
         return
-    if net.variables[i].reasons & REMOVED == 0:
-        net.variables[i].reasons |= REMOVED
-        todo.queue[tally.n_removed].removed = i
-        tally.n_removed += 1
-    wait_changed(soft, i)
+    wait_removed(soft, i)
     if net.variables[i].favourite == u:
         wait_unsettled(soft, i)
 
@@ -292,17 +310,13 @@ def remove(soft: SoftNetwork, i: int, u: int) -> None:
 @bare
 def assign(soft: SoftNetwork, i: int, u: int) -> None:
     """Assign one of its remaining states to a variable."""
-    net, now, todo, tally = soft.net, soft.now, soft.todo, soft.tally
+    net, now = soft.net, soft.now
     begin = net.variables[i].at
     k, first = now.place[begin + u], now.domain[begin]
     now.domain[begin], now.domain[begin + k] = u, first
     now.place[begin + u], now.place[begin + first] = 0, k
     write(soft, i, 1)
-    if net.variables[i].reasons & REMOVED == 0:
-        net.variables[i].reasons |= REMOVED
-        todo.queue[tally.n_removed].removed = i
-        tally.n_removed += 1
-    wait_changed(soft, i)
+    wait_removed(soft, i)
     if net.variables[i].favourite != u:
         wait_unsettled(soft, i)
 
@@ -317,9 +331,7 @@ def raise_state(soft: SoftNetwork, i: int, u: int, amount: int) -> None:
         remove(soft, i, u)
         return
     write(soft, at, cost)
-    if net.variables[i].reasons & RAISED == 0:
-        net.variables[i].reasons |= RAISED
-        wait_raised(soft, i)
+    wait_raised(soft, i)
     wait_changed(soft, i)
     if net.variables[i].favourite == u:
         wait_unsettled(soft, i)
@@ -327,7 +339,6 @@ def raise_state(soft: SoftNetwork, i: int, u: int, amount: int) -> None:
 
 @bare
 def raise_lower(soft: SoftNetwork, amount: int) -> None:
-    """Increase the lower bound."""
     tally = soft.tally
     lower = soft.now.cell[tally.n_vars] + amount
     write(soft, tally.n_vars, lower)
@@ -373,25 +384,25 @@ def forget_pending(soft: SoftNetwork) -> None:
         next_constraint(soft, STALE)
 
 
-# -- Constraints in a cost network: rules over the states of variables, without a table -------------------------------
-# A rule refers to its variables by *links*; a link has a number for every state of its variable, its gain. The condition
-# on the gains depends on the kind of the rule. A violated rule has a cost, and a rule may have *prices*: multiples of a
-# gain that were moved from the rule to the unary costs. A sum of at most `most`, with a non-negative price, costs ``price
-# * (most - sum)`` instead of nothing. That is never negative unless the rule is violated, and a price is never high
-# enough to compensate for the violation. All prices live in `cell`, so that the trail restores them.
+# -- Constraints in a cost network: conditions on the states of variables, without a table ----------------------------
+# A constraint refers to its variables by *links*; a link has a number for every state of its variable, its gain. The
+# condition on the gains depends on the kind. A violated constraint has a cost, and a constraint may have *prices*:
+# multiples of a gain that were moved from it to the unary costs. A sum of at most `most`, with a non-negative price,
+# costs ``price * (most - sum)`` instead of nothing. That is never negative unless the constraint is violated, and a
+# price is never high enough to compensate for the violation. All prices live in `cell`: the trail restores them.
 
 WAITING, STALE = 1, 2
-"""Reasons why a rule is queued: a variable lost states; costs of a variable changed."""
+"""Reasons why a constraint is queued: a variable lost states; costs of a variable changed."""
 
 
 class ConstraintRecord:
-    """Record of a rule."""
+    """Record of a constraint."""
 
     kind: int  # a `ConstraintKind`
     # its links
     first: int
     end: int
-    # limits on the sum of gains; the rule is certainly satisfied at this distance from both. The parity of XOR is
+    # limits on the sum of gains; the constraint is certainly satisfied at this distance from both. The parity of XOR is
     # `least`.
     least: int
     most: int
@@ -403,7 +414,7 @@ class ConstraintRecord:
     # limits on its price
     lowest: int
     highest: int
-    # the cell that is 1 once the rule is decided, and the number of prices, in the cells after it
+    # the cell that is 1 once the constraint is decided, and the number of prices, in the cells after it
     at: int
     n_prices: int
     reasons: int  # reasons why it is queued: a sum of `WAITING` and `STALE`
@@ -419,7 +430,7 @@ class LinkRecord:
 class ConstraintRoom(NamedTuple):
     """Queues and scratch."""
 
-    # (n_rules,): rules queued for either reason, as stacks
+    # (n_constraints,): constraints queued for either reason, as stacks
     waiting: Ints
     stale: Ints
     # (most states + 1,): number of variables that may take a state, or whether a search has reached it; the link
@@ -433,14 +444,14 @@ class ConstraintRoom(NamedTuple):
 
 
 class ConstraintNetwork(NamedTuple):
-    """All rules."""
+    """All constraints."""
 
     # a `ConstraintRecord`, `LinkRecord` of each
-    rules: Records
+    records: Records
     links: Records
     # for every link and state, its contribution to the sum: an integer, and the original weight. Bit 1 of a gain means
     # that an input of OR is 1, bit 2 that the output is.
     gains: Ints
     weights: Floats
-    of_variable: Ints  # the rules of every variable
+    of_variable: Ints  # the constraints of every variable
     room: ConstraintRoom  # queues and scratch

@@ -36,15 +36,15 @@ def propagate(soft: SoftNetwork) -> None:
     now, tally = soft.now, soft.tally
     while tally.failed == 0 and tally.work < tally.pause_at:
         if tally.n_removed > 0:
-            _spread_removal(soft)
+            _find_supports(soft)
         elif tally.n_waiting > 0:
             apply_constraint(soft, next_constraint(soft, WAITING))
         elif tally.n_raised > 0:
-            _spread_costs(soft, next_raised(soft))
+            _move_costs_back(soft, next_raised(soft))
         elif tally.n_changed > 0:
             _ask_neighbours(soft)
         elif tally.n_unsettled > 0:
-            _settle(soft)
+            _find_favourite(soft)
         elif tally.n_stale > 0:
             price_constraint(soft, next_constraint(soft, STALE))
         elif now.cell[tally.n_vars] != tally.pruned_at:
@@ -96,7 +96,7 @@ def prune(soft: SoftNetwork) -> None:
 
 
 @bare
-def _spread_removal(soft: SoftNetwork) -> None:
+def _find_supports(soft: SoftNetwork) -> None:
     """Find new supports for the neighbours of a variable that lost states."""
     net, now, todo, tally = soft.net, soft.now, soft.todo, soft.tally
     tally.n_removed -= 1
@@ -127,7 +127,7 @@ def _close(soft: SoftNetwork, a: int) -> None:
 
 
 @bare
-def _spread_costs(soft: SoftNetwork, j: int) -> None:
+def _move_costs_back(soft: SoftNetwork, j: int) -> None:
     """Move the costs of a variable to those before it."""
     net, now, tally = soft.net, soft.now, soft.tally
     for h in range(net.variables[j].first, net.variables[j].end):
@@ -166,7 +166,7 @@ def _ask_neighbours(soft: SoftNetwork) -> None:
 
 
 @bare
-def _settle(soft: SoftNetwork) -> None:
+def _find_favourite(soft: SoftNetwork) -> None:
     """Find a state of a variable with (almost) no cost over all its factors; if there is none, raise the bound."""
     net, now, todo, tally = soft.net, soft.now, soft.todo, soft.tally
     tally.n_unsettled -= 1
@@ -176,11 +176,11 @@ def _settle(soft: SoftNetwork) -> None:
     if now.cell[i] == 1:
         net.variables[i].favourite = now.domain[begin]
         return
-    if now.place[begin + u] < now.cell[i] and _is_settled(soft, i, u):
+    if now.place[begin + u] < now.cell[i] and _has_no_cost(soft, i, u):
         return
     for k in range(now.cell[i]):
         u = now.domain[begin + k]
-        if _is_settled(soft, i, u):
+        if _has_no_cost(soft, i, u):
             net.variables[i].favourite = u
             return
     for h in range(net.variables[i].first, net.variables[i].end):
@@ -190,7 +190,7 @@ def _settle(soft: SoftNetwork) -> None:
 
 
 @bare
-def _is_settled(soft: SoftNetwork, i: int, u: int) -> bool:
+def _has_no_cost(soft: SoftNetwork, i: int, u: int) -> bool:
     """Return whether the costs around a state sum to (almost) nothing; those of a neighbour count once."""
     net, now, tally = soft.net, soft.now, soft.tally
     total = now.cell[net.variables[i].at + u]
@@ -313,7 +313,7 @@ def gather_pair(soft: SoftNetwork, target: int, other: int) -> None:
             moved = True
     if moved:
         _extend_pair(soft, target, other)
-        _collect(soft, target)
+        _project_amounts(soft, target)
     raise_bound(soft, i)
 
 
@@ -342,7 +342,7 @@ def _extend_pair(soft: SoftNetwork, target: int, other: int) -> None:
 
 
 @bare
-def _collect(soft: SoftNetwork, target: int) -> None:
+def _project_amounts(soft: SoftNetwork, target: int) -> None:
     """Project the amounts from the factor to the states."""
     net, now, todo = soft.net, soft.now, soft.todo
     i = net.edges[target].variable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -19,11 +19,11 @@ from mapmrf.engines.soft_consistency.depth_first import (
     DiveLabels,
     DiveStack,
     DiveTally,
-    collect,
     dive,
     follow,
     price_constraints,
-    settle,
+    project_all,
+    propagate_root,
     sweep,
 )
 from mapmrf.engines.soft_consistency.network import ModelNetwork
@@ -82,7 +82,6 @@ class SoftSearch:
 
     @property
     def labels(self) -> Ints | None:
-        """The best labelling, or None."""
         return self.way.goal.best.copy() if self.way.tally.found > 0 else None
 
     @property
@@ -94,7 +93,6 @@ class SoftSearch:
 
     @property
     def nodes(self) -> int:
-        """Nodes so far."""
         return int(self.way.tally.nodes)
 
     def limit(self, value: float) -> None:
@@ -107,7 +105,7 @@ class SoftSearch:
     def prepare(self, sweeps: int) -> Iterator[None]:
         """Raise the lower bound at the root and make it consistent; yields after every step."""
         yield from self._sweep(sweeps)
-        yield from self._collect()
+        yield from self._make_consistent()
         self.finished = self._failed
 
     def explore(self) -> Iterator[None]:
@@ -117,7 +115,10 @@ class SoftSearch:
             if self._dive() == PAUSED:
                 yield
             if self.upper < self._root_upper and self._base is None:
-                yield from self._tighten_root()
+                follow(self.network.soft, self.way.stack, 0)  # the better upper bound holds at the root, too
+                yield from self._propagate_root()
+                if self._failed:
+                    self.open.clear()
         self.finished = True
 
     @property
@@ -133,25 +134,24 @@ class SoftSearch:
 
     def _sweep(self, sweeps: int) -> Iterator[None]:
         """Run pairs of sweeps, forward and backward, as long as they close the gap."""
-        soft, before = self.network.soft, -self.upper
+        before = -self.upper
         self._allow()
         least = SMALL_GAIN / (1 + self.network.problem.n_vars / FEW_VARIABLES)
         while sweeps > 0 and not self._failed and self.network.lower - before > least * self._gap:
             before, sweeps = self.network.lower, sweeps - 1
             for forward in (True, False):
-                place = sweep(soft, forward, 0)
-                while place > 0:
-                    self._keep()
-                    yield
-                    self._allow()
-                    place = sweep(soft, forward, place)
-            place = price_constraints(soft, 0)
-            while place > 0:
-                self._keep()
-                yield
-                self._allow()
-                place = price_constraints(soft, place)
+                yield from self._in_steps(sweep, forward)
+            yield from self._in_steps(price_constraints)
             self._keep()
+
+    def _in_steps(self, kernel: Callable[..., int], *arguments: bool) -> Iterator[None]:
+        """Call a kernel, which takes and returns the place to continue at, until it returns 0."""
+        place = kernel(self.network.soft, *arguments, 0)
+        while place > 0:
+            self._keep()
+            yield
+            self._allow()
+            place = kernel(self.network.soft, *arguments, place)
 
     @property
     def _gap(self) -> int:
@@ -164,36 +164,24 @@ class SoftSearch:
         soft.tally.serial += 1
         self._root_lower = self.network.lower
 
-    def _collect(self) -> Iterator[None]:
+    def _make_consistent(self) -> Iterator[None]:
         """Make the root consistent."""
         soft = self.network.soft
         soft.tally.least_gain = max(1, self._gap >> LEAST_GAIN)
         if self._failed:
             return
-        place = collect(soft, 0)
-        while place > 0:
-            self._keep()
-            yield
-            self._allow()
-            place = collect(soft, place)
-        yield from self._settle()
+        yield from self._in_steps(project_all)
+        yield from self._propagate_root()
 
-    def _settle(self) -> Iterator[None]:
+    def _propagate_root(self) -> Iterator[None]:
         """Propagate at the root to the end."""
         soft = self.network.soft
-        while not settle(soft):
+        while not propagate_root(soft):
             self._keep()
             yield
             self._allow()
         self._keep()
         self._root_upper = self.upper
-
-    def _tighten_root(self) -> Iterator[None]:
-        """Apply a better upper bound at the root."""
-        follow(self.network.soft, self.way.stack, 0)
-        yield from self._settle()
-        if self._failed:
-            self.open.clear()
 
     # -- dives --------------------------------------------------------------------------------------------------------
 
@@ -259,7 +247,6 @@ class OpenNodes:
         return len(self._heap)
 
     def clear(self) -> None:
-        """Close all nodes."""
         self._heap.clear()
 
     def lower(self, other: tuple[int, int] | None) -> int:

@@ -34,8 +34,7 @@ from mapmrf.engines.elimination.elimination import (
 from mapmrf.engines.elimination.orders import PrimalGraph, find_order
 from mapmrf.model.problem import Problem
 
-RESTARTS = 5
-"""Number of elimination orders of each kind to try."""
+RESTARTS = 5  # number of elimination orders of each kind to try
 
 
 def fitting_tree(problem: Problem, max_bytes: float, seed: int = 0) -> BucketTree | None:
@@ -385,11 +384,8 @@ def losses(first: int, rank: int, fns: FunctionTables, buckets: Buckets, labels:
 # deviations are computed in another pass, while the messages of each bucket are available; a pass handles many
 # labellings.
 
-STEP_ADDITIONS = 20_000_000
-"""Additions of table entries between checks of the clock: some 30 ms."""
-
-BATCH = 64
-"""Maximum number of labellings per pass."""
+STEP_ADDITIONS = 20_000_000  # additions of table entries between checks of the clock: some 30 ms
+BATCH = 64  # maximum number of labellings per pass
 
 
 @dataclass(eq=False)

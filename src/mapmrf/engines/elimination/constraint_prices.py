@@ -14,8 +14,7 @@ from mapmrf.engines.elimination.mini_buckets import CostShifting
 from mapmrf.engines.elimination.orders import Order, PrimalGraph, preorder
 from mapmrf.engines.elimination.path_constraints import SUM, ConstraintForm, ConstraintForms, PathConstraint, best_sum
 
-MOST_ASSIGNED = 300
-"""Maximum number of variables for which an ALL_DIFFERENT constraint has prices."""
+MOST_ASSIGNED = 300  # maximum number of variables for which an ALL_DIFFERENT constraint has prices
 
 
 class ConstraintPrices:
@@ -102,8 +101,7 @@ def assignment_prices(score: Floats) -> Floats | None:
 # -- The price of a sum that minimises a bound ------------------------------------------------------------------------
 
 
-HALVINGS = 60
-"""Bisection steps."""
+HALVINGS = 60  # bisection steps
 
 
 @bare

@@ -13,8 +13,7 @@ from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.elimination.elimination import BucketTree, Functions, FunctionTables, row_major
 from mapmrf.engines.elimination.mini_buckets import BucketPartition
 
-FILL_ENTRIES = 1_000_000
-"""Table entries filled per step: some hundredths of a second."""
+FILL_ENTRIES = 1_000_000  # table entries filled per step: some hundredths of a second
 
 
 class JoinGraph:
@@ -93,11 +92,8 @@ def _scratch(
 # The clusters are mini-buckets. A cluster is joined with the cluster that receives its message, on all its
 # variables but the last, and with the other mini-buckets of its bucket, on their common variables.
 
-WIDTH = 1024
-"""Runs of a table's entries whose places in a separator's table are computed once."""
-
-LONG = 8
-"""Length from which a run of entries is processed as a vector; shorter ones are processed entry by entry."""
+WIDTH = 1024  # runs of a table's entries whose places in a separator's table are computed once
+LONG = 8  # length from which a run of entries is processed as a vector; shorter ones are processed entry by entry
 
 
 class JoinClusters(NamedTuple):

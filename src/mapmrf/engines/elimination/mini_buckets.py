@@ -29,8 +29,7 @@ from mapmrf.engines.elimination.elimination import (
 )
 from mapmrf.model.problem import Problem
 
-MAX_LOG = 60
-"""No table has 2^60 entries."""
+MAX_LOG = 60  # no table has 2^60 entries
 
 
 def find_partition(
@@ -418,8 +417,7 @@ def complete(fns: FunctionTables, buckets: Buckets, fixed: Bools, labels: Ints) 
 # -- Cost shifting between variables and factors: a reparametrisation with a smaller bound ----------------------------
 
 
-STEP_ENTRIES = 2_000_000
-"""Table entries per step, each of which is read several times: some hundredths of a second."""
+STEP_ENTRIES = 2_000_000  # table entries per step, each of which is read several times: some hundredths of a second
 
 
 class CostShifting:

@@ -16,8 +16,7 @@ from mapmrf.model.graph import FactorGraph
 MAX_FUNCTIONS = 200
 """Maximum total number of variables and factors of a tiny model: numpy takes some microseconds for each."""
 
-MAX_ENTRIES = 1 << 14
-"""Maximum number of entries of all its tables, including those of elimination."""
+MAX_ENTRIES = 1 << 14  # maximum number of entries of all its tables, including those of elimination
 
 
 class SmallOrder(NamedTuple):

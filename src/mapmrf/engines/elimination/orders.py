@@ -14,17 +14,13 @@ from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.model.problem import Problem
 
-MAX_LISTED = 10_000_000
-"""Growth of the neighbour lists at which an order is abandoned: its tables would not fit anyway."""
-
-MAX_WIDTH = 300
-"""Induced width at which an order is abandoned."""
+MAX_LISTED = 10_000_000  # growth of the neighbour lists at which an order is abandoned: its tables would not fit anyway
+MAX_WIDTH = 300  # induced width at which an order is abandoned
 
 FRONT_VARIABLES = 20_000
 """Maximum number of variables for front sweeps, which take time proportional to variables times front size."""
 
-ORDER_WORK = 300_000
-"""Total number of variables and neighbours over the restarts after which no further restart begins."""
+ORDER_WORK = 300_000  # total number of variables and neighbours over the restarts after which no further restart begins
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,8 +115,7 @@ def segment_sums(values: Floats, ptr: Ints) -> Floats:
 # -- Elimination orders and their structure ---------------------------------------------------------------------------
 # Graphs are in CSR form: the neighbours of `v` are ``nbr[ptr[v]:ptr[v + 1]]``, both directions listed.
 
-MANY_CHILDREN = 64
-"""Maximum number of children of a vertex for which they are sorted."""
+MANY_CHILDREN = 64  # maximum number of children of a vertex for which they are sorted
 
 
 class FillScores(NamedTuple):

@@ -18,8 +18,7 @@ from mapmrf.constraints.flat import ConstraintKind, Constraints
 from mapmrf.engines.elimination.elimination import BucketTree, inverse
 from mapmrf.model.problem import Problem
 
-N_BITS = 4
-"""Number of values of the bits of LOGIC."""
+N_BITS = 4  # number of values of the bits of LOGIC
 
 
 @dataclass(eq=False)

@@ -13,14 +13,12 @@ from mapmrf.arrays import Floats
 from mapmrf.errors import UnsupportedModel
 from mapmrf.model.graph import FactorGraph
 
-MEMORY = 1024.0
-"""Default memory for the tables, in megabytes."""
+MEMORY = 1024.0  # default memory for the tables, in megabytes
 
 MOST_TO_FILL = 1000
 """Maximum number of variables, and width of the first order, for which a min-fill order is tried: it takes longer."""
 
-HOPELESS = 1e15
-"""Entries of a table at which ordering stops, as no memory would suffice."""
+HOPELESS = 1e15  # entries of a table at which ordering stops, as no memory would suffice
 
 Factor = tuple[tuple[int, ...], Floats]
 Neighbours = dict[int, set[int]]

@@ -13,8 +13,7 @@ from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
 from mapmrf.compilation.jit import bare, inlined
 from mapmrf.model.problem import Batch, Problem
 
-CHUNK_LITERALS = 1 << 19
-"""Room for literals when tables are converted to clauses."""
+CHUNK_LITERALS = 1 << 19  # room for literals when tables are converted to clauses
 
 
 @dataclass(frozen=True, eq=False)

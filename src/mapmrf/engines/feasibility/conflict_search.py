@@ -34,14 +34,9 @@ from mapmrf.engines.feasibility.clauses import (
 from mapmrf.engines.feasibility.pigeonhole import Groups, clique_clauses, interchangeable, is_overfull, renamed_away
 from mapmrf.model.problem import Problem
 
-ROOM = 1 << 16
-"""Initial room for learnt clauses in the arena."""
-
-STUBBORN = 1000
-"""Conflicts after which symmetry between states is broken: easy models keep the preferred states."""
-
-SPREADS = 64
-"""Number of LBD values that are distinguished."""
+ROOM = 1 << 16  # initial room for learnt clauses in the arena
+STUBBORN = 1000  # conflicts after which symmetry between states is broken: easy models keep the preferred states
+SPREADS = 64  # number of LBD values that are distinguished
 
 
 class ConflictSearch:
@@ -488,8 +483,7 @@ def learn(trail: Trail, clauses: Clauses, lesson: Lesson, ranking: Ranking, coun
 # -- Decision heuristic: the atom most involved in recent conflicts (VSIDS) -------------------------------------------
 
 
-TOO_LARGE, DECAY = 1e100, 0.95
-"""Activity at which all are rescaled, and the decay per conflict."""
+TOO_LARGE, DECAY = 1e100, 0.95  # activity at which all are rescaled, and the decay per conflict
 
 
 class Ranking(NamedTuple):

@@ -18,8 +18,7 @@ from mapmrf.model.problem import Problem
 MOST_STEPS = 10_000_000
 """Maximum number of steps to find groups, some hundredths of a second; models that need more are skipped."""
 
-SMALLEST = 3
-"""Minimum size of a group for counting to find more than propagation."""
+SMALLEST = 3  # minimum size of a group for counting to find more than propagation
 
 
 class Groups:
@@ -229,8 +228,7 @@ def open_group(ptr: Ints, group: Ints, room: MatchingRoom, clause: int) -> int:
 # Pairwise inequalities do not propagate this. The clauses of this module do: a state that only one variable of a clique
 # can still take is assigned to it.
 
-MOST_LOOKS = 300_000
-"""Maximum number of neighbourhoods compared, in a tenth of a second or so."""
+MOST_LOOKS = 300_000  # maximum number of neighbourhoods compared, in a tenth of a second or so
 
 
 def clique_clauses(problem: Problem, atoms: Atoms) -> HardClauses:

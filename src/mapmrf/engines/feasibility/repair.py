@@ -78,8 +78,7 @@ def _hard_factors(problem: Problem) -> tuple[HardFactors, Ints]:
 # violated factors. Otherwise the factor's weight is increased until a flip does, so that the search leaves every
 # local optimum.
 
-SIDEWAYS = 50
-"""One in this many flips is made although it does not help."""
+SIDEWAYS = 50  # one in this many flips is made although it does not help
 
 
 class HardFactors(NamedTuple):

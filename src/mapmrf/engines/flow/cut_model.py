@@ -187,11 +187,8 @@ def lay_out_plain(pairs: BinaryPairs, parts: TableParts, wiring: Wiring, excess:
 # becomes submodular when the states of one of its variables are swapped. A state that does not exist, or that is
 # forbidden by its unary potential, is forbidden in every table.
 
-EITHER, EQUAL, DIFFERENT = 0, 1, -1
-"""The states that a pair favours."""
-
-ROUND_OFF = 4 * sys.float_info.epsilon
-"""Couplings below this fraction of the table's entries count as round-off."""
+EITHER, EQUAL, DIFFERENT = 0, 1, -1  # the states that a pair favours
+ROUND_OFF = 4 * sys.float_info.epsilon  # couplings below this fraction of the table's entries count as round-off
 
 NONE = -1
 

@@ -14,8 +14,7 @@ from mapmrf.model.problem import Problem
 from mapmrf.run.workers import Workers
 
 GOLDEN = (math.sqrt(5) - 1) / 2
-WORK_PER_PAIR = 8
-"""Cost of setting up a move per pair, in arcs visited by a flow."""
+WORK_PER_PAIR = 8  # cost of setting up a move per pair, in arcs visited by a flow
 
 
 class MoveTrial:

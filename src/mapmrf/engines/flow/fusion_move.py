@@ -16,8 +16,7 @@ from mapmrf.engines.flow.roof_duality import RoofDual
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Problem
 
-TOLERANCE = 1e-12
-"""Minimum gain of a move relative to the costs in its cut; less counts as round-off."""
+TOLERANCE = 1e-12  # minimum gain of a move relative to the costs in its cut; less counts as round-off
 
 
 class FusionMove:

@@ -114,8 +114,7 @@ HUB = 1000
 
 FAR = 1 << 60
 
-LAST_TIME = 2_000_000_000
-"""Time at which stamps, which have 32 bits, are reset."""
+LAST_TIME = 2_000_000_000  # time at which stamps, which have 32 bits, are reset
 
 MAXIMAL, PAUSED, UNBOUNDED = 0, 1, 2
 """Reasons for `send_flow` to return: the flow is maximal, the budget is spent, or a path has infinite capacity."""

@@ -9,14 +9,9 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints, frozen
 from mapmrf.compilation.jit import bare, inlined
 
-MAX_ARCS = 2**31 - 1
-"""Maximum number of arcs of a sparse network, which are numbered in 32 bits."""
-
-LEAST_FILL = 0.5
-"""Minimum share of a lattice's arcs that must exist; others waste memory."""
-
-LARGEST_MARGIN = 0.25
-"""Maximum length of a lattice's margin, as a share of its nodes."""
+MAX_ARCS = 2**31 - 1  # maximum number of arcs of a sparse network, which are numbered in 32 bits
+LEAST_FILL = 0.5  # minimum share of a lattice's arcs that must exist; others waste memory
+LARGEST_MARGIN = 0.25  # maximum length of a lattice's margin, as a share of its nodes
 
 
 def wire(n: int, scope: Ints) -> Wiring:
@@ -72,8 +67,7 @@ def _readable(scope: Ints) -> Ints:
 
 SPARSE: tuple[()] = ()
 
-LATTICE: tuple[int] = (1,)
-"""Kinds of networks, distinguished at compile time by the length of the tuple."""
+LATTICE: tuple[int] = (1,)  # kinds of networks, distinguished at compile time by the length of the tuple
 
 MAX_DIRECTIONS = 26
 

@@ -120,8 +120,7 @@ def excluded_by_roof(problem: Problem) -> Bools:
 # favours different states joins each variable with the complement of the other. Every pair thus becomes submodular, but
 # variable and complement may disagree.
 
-UNDECIDED = -1
-"""Takes the place of a state where roof duality does not fix the variable."""
+UNDECIDED = -1  # takes the place of a state where roof duality does not fix the variable
 
 
 @bare

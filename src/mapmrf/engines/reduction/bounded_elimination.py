@@ -15,17 +15,10 @@ from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 
-MOST_FACTORS = 20_000
-"""Maximum number of variables and factors: numpy takes some microseconds for each."""
-
-MOST_CONFIGS = 2_000_000
-"""Maximum number of table entries over all factors: each factor gets its own table."""
-
-LARGEST = 256
-"""Maximum number of entries of a message."""
-
-FEW, TIMES = 7, 4
-"""A message of at most `FEW` variables may have `TIMES` times as many entries."""
+MOST_FACTORS = 20_000  # maximum number of variables and factors: numpy takes some microseconds for each
+MOST_CONFIGS = 2_000_000  # maximum number of table entries over all factors: each factor gets its own table
+LARGEST = 256  # maximum number of entries of a message
+FEW, TIMES = 7, 4  # a message of at most `FEW` variables may have `TIMES` times as many entries
 
 
 class BoundedElimination:

@@ -17,8 +17,7 @@ from mapmrf.engines.reduction.simplify import Simplified
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 
-MOST_ENTRIES = 2.0**20
-"""Table entries of all eliminations together: some tens of milliseconds."""
+MOST_ENTRIES = 2.0**20  # table entries of all eliminations together: some tens of milliseconds
 
 ONE_BY_ONE = 256
 """Maximum number of components tried individually, which limits the overhead on models of very many components."""

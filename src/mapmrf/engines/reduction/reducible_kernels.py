@@ -15,11 +15,8 @@ from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.kernels.max_marginals import weight_of
 
-NOTHING: Any = np.int64(-1)
-"""Not a plain -1, for which numba would compile functions twice."""
-
-ONE: Any = np.int64(1)
-"""A 1 to begin a product with, for the same reason."""
+NOTHING: Any = np.int64(-1)  # not a plain -1, for which numba would compile functions twice
+ONE: Any = np.int64(1)  # a 1 to begin a product with, for the same reason
 
 COUNTERS = np.dtype(
     [
@@ -242,8 +239,7 @@ def absorb(model: ReducibleModel, a: int) -> None:
 # -- Removal of impossible states, and of states dominated by another whatever the neighbours are ---------------------
 
 
-CANDIDATES = 8
-"""Number of states, those with the highest scores, that every other state is compared with."""
+CANDIDATES = 8  # number of states, those with the highest scores, that every other state is compared with
 
 
 class ComparisonScratch(NamedTuple):

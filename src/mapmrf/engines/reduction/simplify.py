@@ -14,11 +14,8 @@ from mapmrf.model.graph import ROUND_OFF
 from mapmrf.model.problem import Batch, Problem
 from mapmrf.run.calls import check_awaited
 
-STEP_WORK = 3_000_000
-"""Table entries read per step: some hundredths of a second."""
-
-FEW = 0.05
-"""Minimum share of easily removed variables for a binary model to be simplified."""
+STEP_WORK = 3_000_000  # table entries read per step: some hundredths of a second
+FEW = 0.05  # minimum share of easily removed variables for a binary model to be simplified
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,8 +118,7 @@ def _is_stiff(problem: Problem) -> bool:
 # -- Dual persistency: states that a dual bound excludes from all labellings as good as the incumbent -----------------
 
 
-BLOCK_ENTRIES = 1 << 20
-"""Table entries processed at a time."""
+BLOCK_ENTRIES = 1 << 20  # table entries processed at a time
 
 
 def excluded_states(problem: Problem, bounds: Floats, value: float) -> Bools:

@@ -14,8 +14,7 @@ from mapmrf.engines.soft_consistency.network_kernels import (
     write,
 )
 
-OPEN, HOLDS, FAILS = 0, 1, 2
-"""Status of a constraint: undetermined, satisfied, or violated."""
+OPEN, HOLDS, FAILS = 0, 1, 2  # status of a constraint: undetermined, satisfied, or violated
 
 
 @bare
@@ -273,8 +272,7 @@ def _difference_cost(soft: SoftNetwork, c: int, labels: Ints) -> int:
 # of a sum is the Lagrange multiplier of its limit, found by bisection, as the bound is concave in it. The prices of
 # ALL_DIFFERENT are the duals of an assignment problem, by shortest augmenting paths.
 
-ASKS = 64
-"""Maximum number of bisection and doubling steps for a price."""
+ASKS = 64  # maximum number of bisection and doubling steps for a price
 
 
 @bare

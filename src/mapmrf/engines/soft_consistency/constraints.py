@@ -19,11 +19,8 @@ from mapmrf.engines.soft_consistency.network_kernels import (
 )
 from mapmrf.model.problem import Problem
 
-LARGEST_SUM = 1 << 31
-"""Sums of weights are integers up to this; others are scaled to it."""
-
-LARGEST_COST = 1 << 60
-"""Maximum of a price times a sum."""
+LARGEST_SUM = 1 << 31  # sums of weights are integers up to this; others are scaled to it
+LARGEST_COST = 1 << 60  # maximum of a price times a sum
 
 MOST_ASSIGNED = 1_000_000
 """Maximum number of variables squared times states for which ALL_DIFFERENT has prices: a millisecond."""

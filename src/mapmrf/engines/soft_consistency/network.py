@@ -26,8 +26,7 @@ from mapmrf.engines.soft_consistency.network_kernels import (
 )
 from mapmrf.model.problem import Problem
 
-LEAST_UNIT = 1 << 10
-"""Common divisors of all costs below this are not used."""
+LEAST_UNIT = 1 << 10  # common divisors of all costs below this are not used
 
 
 @dataclass

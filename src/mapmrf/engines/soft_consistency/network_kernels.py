@@ -17,11 +17,8 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.jit import bare, inlined
 from mapmrf.compilation.records import Records
 
-HARD = 1 << 60
-"""Cost of a forbidden configuration; it stays above `FORBIDDEN` whatever is shifted."""
-
-FORBIDDEN = 1 << 59
-"""Costs from here on denote forbidden configurations."""
+HARD = 1 << 60  # cost of a forbidden configuration; it stays above `FORBIDDEN` whatever is shifted
+FORBIDDEN = 1 << 59  # costs from here on denote forbidden configurations
 
 REMOVED, RAISED, CHANGED, UNSETTLED = 1, 2, 4, 8
 """Reasons why a variable is queued: it lost states; the cost of a state increased; either, and its neighbours have not
@@ -391,8 +388,7 @@ def forget_pending(soft: SoftNetwork) -> None:
 # costs ``price * (most - sum)`` instead of nothing. That is never negative unless the constraint is violated, and a
 # price is never high enough to compensate for the violation. All prices live in `cell`: the trail restores them.
 
-WAITING, STALE = 1, 2
-"""Reasons why a constraint is queued: a variable lost states; costs of a variable changed."""
+WAITING, STALE = 1, 2  # reasons why a constraint is queued: a variable lost states; costs of a variable changed
 
 
 class ConstraintRecord:

@@ -29,8 +29,7 @@ from mapmrf.engines.soft_consistency.depth_first import (
 from mapmrf.engines.soft_consistency.network import ModelNetwork
 from mapmrf.engines.soft_consistency.network_kernels import forget_pending
 
-STEP_WORK = 1_000_000
-"""Work per step: some 30 ms."""
+STEP_WORK = 1_000_000  # work per step: some 30 ms
 
 SMALL_GAIN = 3e-3
 """Share of the gap that a pair of sweeps must close for another one to follow, in a model of few variables."""
@@ -41,11 +40,8 @@ FEW_VARIABLES = 500
 LEAST_GAIN = 12
 """Increases of the lower bound are worth the work if they close 2 to the power of minus this of the root's gap."""
 
-MOST_BACKTRACKS = 1 << 14
-"""Maximum number of backtracks of a dive."""
-
-MOST_OPEN = 2_000_000
-"""Number of open nodes from which dives are completed, which opens no more."""
+MOST_BACKTRACKS = 1 << 14  # maximum number of backtracks of a dive
+MOST_OPEN = 2_000_000  # number of open nodes from which dives are completed, which opens no more
 
 RARELY, OFTEN = 0.05, 0.1
 """Share of decisions that are replayed to reach open nodes: below the first, dives become shorter, above the second
@@ -229,8 +225,7 @@ class SoftSearch:
 # -- The open nodes of a search, by lower bound -----------------------------------------------------------------------
 
 
-ROOM = 1_000_000
-"""Nodes stored before those that no open node needs are discarded."""
+ROOM = 1_000_000  # nodes stored before those that no open node needs are discarded
 
 
 class OpenNodes:

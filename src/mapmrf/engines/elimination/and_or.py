@@ -210,10 +210,9 @@ EMPTY, EXACT, CEILING = 0, 1, 2
 class SearchTree(NamedTuple):
     """The tree of positions, with the node above all roots last."""
 
-    # (n + 1,): states, parent and end of the subtree's range of every node
-    card: Ints
-    parent: Ints
-    end: Ints
+    card: Ints  # (n + 1,): states of every node
+    parent: Ints  # (n + 1,)
+    end: Ints  # (n + 1,): end of the subtree's range of every node
     child_ptr: Ints
     child: Ints  # the children of every node, in the order in which they are searched
     exact: Bools  # (n + 1,): whether the messages of the whole subtree are exact, so that it need not be searched
@@ -240,27 +239,20 @@ class SearchSpace(NamedTuple):
 class SearchState(NamedTuple):
     """The open nodes of a search."""
 
-    # (n + 1,): the current label of a node, how many of its labels have been tried, and the child (in `child`) to
-    # search next
-    label: Ints
-    tried: Ints
-    at_child: Ints
-    # (n + 1,): what the subproblem of an OR node must exceed to be of use above, and its best value so far
-    need: Floats
-    found: Floats
+    label: Ints  # (n + 1,): the current label of a node
+    tried: Ints  # (n + 1,): how many of its labels have been tried
+    at_child: Ints  # (n + 1,): the child (in `child`) to search next
+    need: Floats  # (n + 1,): what the subproblem of an OR node must exceed to be of use above
+    found: Floats  # (n + 1,): its best value so far
     sum_now: Floats  # (n + 1,): the bound of the current label, with the children solved so far exact
-    # (n + 1,): upper bound of a node's subproblem under the label of its parent, and the part of it that passes the
-    # parent
-    bound: Floats
-    beyond: Floats
-    # for every label of a node its bound, the sum of its given functions, and the labels by falling bound
+    bound: Floats  # (n + 1,): upper bound of a node's subproblem under the label of its parent
+    beyond: Floats  # (n + 1,): the part of it that passes the parent
     value_ptr: Ints
-    value: Floats
-    own: Floats
-    ranked: Ints
-    # value of every message under the current labels; where the table of every function is looked up
-    message_value: Floats
-    place_of: Ints
+    value: Floats  # for every label of a node its bound
+    own: Floats  # for every label of a node the sum of its given functions
+    ranked: Ints  # the labels of a node by falling bound
+    message_value: Floats  # value of every message under the current labels
+    place_of: Ints  # where the table of every function is looked up
     best_at: Ints
     best: Ints  # the labels of the best solution of a node's subproblem, from ``best[best_at[a]]`` on
     marks: PathMarks  # what the constraints know
@@ -269,17 +261,14 @@ class SearchState(NamedTuple):
 class SearchCache(NamedTuple):
     """Solved and failed subproblems by the labels of their context."""
 
-    # the context of every node, and its strides in the number of a configuration, the key
     context_ptr: Ints
-    context: Ints
-    context_stride: Ints
-    # (n + 1,): slots of every node, and the first of them
-    n_slots: Ints
-    slot_at: Ints
-    # (all slots,): the key of a subproblem, what is known about it (EMPTY, EXACT or CEILING), and the value
-    key: Ints
-    kind: Ints
-    value: Floats
+    context: Ints  # the context of every node
+    context_stride: Ints  # its strides in the number of a configuration, the key
+    n_slots: Ints  # (n + 1,): slots of every node
+    slot_at: Ints  # (n + 1,): the first of them
+    key: Ints  # (all slots,): the key of a subproblem
+    kind: Ints  # (all slots,): what is known about it: EMPTY, EXACT or CEILING
+    value: Floats  # (all slots,)
     labels_at: Ints
     labels: Ints  # the labels of solved subproblems, those of a node's first slot from ``labels[labels_at[a]]`` on
 

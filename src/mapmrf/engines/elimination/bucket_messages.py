@@ -392,13 +392,11 @@ BATCH = 64  # maximum number of labellings per pass
 class Deviation:
     """The best labelling of a part: equal to an earlier one before a position, without the excluded states there."""
 
-    value: float  # its value
+    value: float
     labels: Ints  # (n,): its labels, by position
-    # the position of the deviation, and the states there that belong to other parts
-    position: int
-    excluded: tuple[int, ...]
-    # after a pass: for every position, the sum of its bucket's functions for each state, a block per position
-    score: Floats | None = None
+    position: int  # where it deviates
+    excluded: tuple[int, ...]  # the states there that belong to other parts
+    score: Floats | None = None  # after a pass: for every position, the sum of its bucket's functions for each state
 
 
 class RepeatedPasses:

@@ -110,15 +110,13 @@ class FunctionTables(NamedTuple):
     """Functions over the positions of a bucket tree: the given ones first, then messages."""
 
     card: Ints  # (n,): number of states at every position
-    # function `f` has the variables ``var[ptr[f]:ptr[f + 1]]``, ascending, with these strides in its table
     ptr: Ints
-    var: Ints
-    stride: Ints
+    var: Ints  # function `f` has the variables ``var[ptr[f]:ptr[f + 1]]``, ascending
+    stride: Ints  # their strides in its table
     at: Ints  # where the table of function `f` starts in `theta` (f < n_given) or in `arena`
-    n_given: int  # number of given functions
-    # the tables of given functions, and those of messages
-    theta: Floats
-    arena: Floats
+    n_given: int
+    theta: Floats  # the tables of given functions
+    arena: Floats  # the tables of messages
 
 
 class Buckets(NamedTuple):
@@ -175,9 +173,8 @@ class FoldLayout(NamedTuple):
 class EliminationCursor(NamedTuple):
     """Progress of bucket elimination."""
 
-    # the bucket to continue with, and the block of its message
-    position: int
-    block: int
+    position: int  # the bucket to continue with
+    block: int  # the block of its message
     height: int  # height of the stack of messages in the arena
     value: float  # sum of the roots that are eliminated
 
@@ -442,9 +439,8 @@ class BucketTree:
 
     var_of: Ints  # (n,): the variable at every position
     card: Ints  # (n,): number of states at every position
-    # (n,): the position of the parent (-1 for a root), and the end of the subtree's range
-    parent: Ints
-    end: Ints
+    parent: Ints  # (n,): the position of the parent, -1 for a root
+    end: Ints  # (n,): the end of the subtree's range
     context_ptr: Ints
     context: Ints  # the ancestors that the subtree of a position depends on, ascending; empty if `known` is false
     known: Ints  # (n,): whether the context is known
@@ -526,12 +522,11 @@ def row_major(card: Ints, ptr: Ints, var: Ints) -> tuple[Ints, Ints]:
 class Functions:
     """Tables over positions of a bucket tree: first the unary potentials, by position, then the factors."""
 
-    # the variables of every function, ascending, with their strides in its table
     ptr: Ints
-    var: Ints
-    stride: Ints
+    var: Ints  # the variables of every function, ascending
+    stride: Ints  # their strides in its table
     at: Ints  # where the tables start in `theta`
-    theta: Floats  # all tables
+    theta: Floats
 
     @property
     def n(self) -> int:

@@ -130,9 +130,8 @@ class EntryRuns(NamedTuple):
 
     length: int  # entries that follow each other and do so in the separator's table, too: a run
     times: int  # how often a run is repeated on the same places
-    # repeated runs whose places are computed at once, and how many of the cluster's variables are left to count
-    width: int
-    cut: int
+    width: int  # repeated runs whose places are computed at once
+    cut: int  # how many of the cluster's variables are left to count
 
 
 class SweepCursor(NamedTuple):

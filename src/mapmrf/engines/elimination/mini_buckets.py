@@ -149,9 +149,8 @@ class BuildCursor(NamedTuple):
 
     bucket: int  # buckets done, which is the bucket (n - 1 - position) to continue with
     matched: bool  # whether the max-marginals of its mini-buckets have been matched
-    # the mini-bucket to continue with, and the block of its table
-    mini: int
-    block: int
+    mini: int  # the mini-bucket to continue with
+    block: int  # the block of its table
 
 
 @inlined
@@ -477,13 +476,11 @@ class CostShifting:
 class ShiftedModel(NamedTuple):
     """The structure of a model whose factors have a table each."""
 
-    # number of states of every variable, and where its unary potentials start
-    card: Ints
-    var_ptr: Ints
-    # the edges of every variable: their factors, and the strides of the variable in these factors' tables
+    card: Ints  # number of states of every variable
+    var_ptr: Ints  # where its unary potentials start
     nbr_ptr: Ints
-    factor_of: Ints
-    stride_of: Ints
+    factor_of: Ints  # the factors of every variable
+    stride_of: Ints  # the strides of the variable in their tables
     scope_ptr: Ints
     scope: Ints  # the variables of every factor
     table_ptr: Ints  # where the factors' tables start

@@ -28,8 +28,7 @@ class Order:
     """An elimination order."""
 
     order: Ints  # the variables, the first eliminated first
-    # number of variables with a known context; the rest are in arbitrary order, since their tables would not fit
-    n_known: int
+    n_known: int  # variables with a known context; the rest are in arbitrary order, as their tables would not fit
     width: int  # induced width: the largest number of neighbours at elimination, among the known
     entries: float  # total entries of all tables, each over a variable and its neighbours at elimination
 

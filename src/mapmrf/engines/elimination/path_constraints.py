@@ -28,9 +28,8 @@ class ConstraintForm:
     kind: int  # SUM, LOGIC or DIFFERENT
     variables: Ints  # the distinct variables
     gain: list[Floats]  # contribution of every variable's states to the sum, or their effect on the bits
-    # limits of the sum, and the cost of a violation
-    penalty: float
-    least: float = -math.inf
+    penalty: float  # cost of a violation
+    least: float = -math.inf  # limits of the sum
     most: float = math.inf
     final: Floats = field(default_factory=lambda: np.zeros(N_BITS))  # (4,): for LOGIC: value of the final bits
     toggles: bool = False  # for LOGIC: whether states flip bits or set them
@@ -293,49 +292,42 @@ class PathConstraint:
 
     kind: int  # SUM, LOGIC or DIFFERENT
     toggles: int  # whether a state flips the bits of LOGIC (1), or sets them (0)
-    # limits of the sum, and what a violation costs; inf if it is forbidden
-    least: float
+    least: float  # limits of the sum
     most: float
-    penalty: float
+    penalty: float  # what a violation costs; inf if it is forbidden
     price: float  # what a unit of the sum has been taken from the unary potentials for
     root: float  # what the constraint is worth at best
-    # of DIFFERENT: where its states begin in `used`, their number, and the number of its variables
-    at: int
-    n_states: int
-    n_links: int
+    at: int  # of DIFFERENT: where its states begin in `used`
+    n_states: int  # of DIFFERENT
+    n_links: int  # of DIFFERENT: number of its variables
     guards: int  # whether states that are taken are excluded elsewhere: a hard DIFFERENT
 
 
 class PathLink:
     """A variable of a constraint."""
 
-    # the constraint, and the variable's place on the path
     constraint: int
-    place: int
+    place: int  # the variable's place on the path
     before: int  # the link before it; -1 if it is the first
     gains: int  # where its gains begin
     worth: int  # of LOGIC: where the worth of the bits after it begins
-    # of SUM: the least and the largest sum of the links to come
-    low: float
-    high: float
+    low: float  # of SUM: the least sum of the links to come
+    high: float  # of SUM: their largest sum
 
 
 class PathConstraints(NamedTuple):
     """The constraints of a search."""
 
-    # a `PathConstraint` and `PathLink` of each
-    records: Records
-    links: Records
+    records: Records  # a `PathConstraint` each
+    links: Records  # a `PathLink` each
     link_ptr: Ints  # (n + 2,): the links of every node
-    # by link and state: what the state adds to the sum, or does to the bits; what it has been paid for by LOGIC
-    gain: Floats
-    bonus: Floats
+    gain: Floats  # by link and state: what the state adds to the sum, or does to the bits
+    bonus: Floats  # by link and state: what it has been paid for by LOGIC
     worth: Floats  # by link of LOGIC and bits: what is to be had at best from there on
     member_ptr: Ints
     member: Ints  # the nodes of every constraint, in the order of the path
-    # by DIFFERENT and state: what the state has been paid for, and its states by falling price
-    state_price: Floats
-    ranked: Ints
+    state_price: Floats  # by DIFFERENT and state: what the state has been paid for
+    ranked: Ints  # by DIFFERENT: its states by falling price
     constraint_of: Ints  # by DIFFERENT and state: the constraint
     guarded: Bools  # (n + 1,): which nodes are in a hard DIFFERENT
     state_ptr: Ints
@@ -353,22 +345,18 @@ class PathTally:
 class PathMarks(NamedTuple):
     """State of the constraints at a point of the search."""
 
-    # (n_links,): sum and bits after each link
-    total: Floats
-    bits: Ints
-    # by DIFFERENT and state: the variables that have it, and those that may have it
-    used: Ints
-    holders: Ints
+    total: Floats  # (n_links,): sum after each link
+    bits: Ints  # (n_links,): bits after each link
+    used: Ints  # by DIFFERENT and state: the variables that have it
+    holders: Ints  # by DIFFERENT and state: the variables that may have it
     repeats: Ints  # (n_constraints,): variables with a state that another one has
-    # which states are not excluded, and how many of each node
-    alive: Bools
-    left: Ints
-    # the states excluded, and the height of the trail before the label of each node
-    trail: Ints
-    trail_at: Ints
+    alive: Bools  # which states are not excluded
+    left: Ints  # how many of each node
+    trail: Ints  # the states excluded
+    trail_at: Ints  # the height of the trail before the label of each node
     held: Ints  # (n + 1,): the label that a node has, -1 if none
     queue: Ints  # what is to be looked at: nodes with one state left, and states (after all nodes) with one holder left
-    tally: PathTally  # heights
+    tally: PathTally
 
 
 @inlined

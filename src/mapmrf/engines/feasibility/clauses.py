@@ -20,14 +20,11 @@ CHUNK_LITERALS = 1 << 19  # room for literals when tables are converted to claus
 class Atoms:
     """Mapping from states of variables to literals."""
 
-    # (n_states,): the literal of every variable's state; state 0 of a binary variable is the negation of state 1
-    literal_of: Ints
-    # the first atom of every variable, and the number of atoms
-    first: Ints
+    literal_of: Ints  # (n_states,): literal of every state; state 0 of a binary variable is the negation of state 1
+    first: Ints  # the first atom of every variable
     n_atoms: int
-    # (n_atoms,): the atoms of the same variable; an empty range if the variable is binary
-    block_begin: Int32s
-    block_end: Int32s
+    block_begin: Int32s  # (n_atoms,): the atoms of the same variable; an empty range if the variable is binary
+    block_end: Int32s  # (n_atoms,)
 
     @classmethod
     def of(cls, problem: Problem) -> Atoms:
@@ -53,8 +50,7 @@ class Atoms:
 class HardClauses:
     """Clauses, each a disjunction of literals."""
 
-    # the literals of all clauses, and their offsets
-    literals: Ints
+    literals: Ints  # the literals of all clauses
     ptr: Ints
 
     @property
@@ -148,15 +144,12 @@ def _instances(problem: Problem, atoms: Atoms, scope: Ints, table_of: Ints, room
 class TableShape(NamedTuple):
     """The shape of a table, and scratch to walk through its boxes."""
 
-    # (arity,): number of states of each position, its stride in the table, and the offset of its states if the states
-    # of all positions are numbered
-    card: Ints
-    stride: Ints
-    first: Ints
-    # (arity,): state of each position in the current box, whether it is free, and the position of the walk
-    chosen: Ints
-    is_free: Bools
-    digit: Ints
+    card: Ints  # (arity,): number of states of each position
+    stride: Ints  # (arity,): its stride in the table
+    first: Ints  # (arity,): the offset of its states if the states of all positions are numbered
+    chosen: Ints  # (arity,): state of each position in the current box
+    is_free: Bools  # (arity,): whether it is free
+    digit: Ints  # (arity,): the position of the walk
 
 
 class CoverRoom(NamedTuple):
@@ -295,35 +288,27 @@ DECIDED = -1
 class SearchCounts:
     """State of a search."""
 
-    # literals on the trail, the first not yet propagated, and decision levels
-    n_trail: int
-    queue_at: int
-    n_levels: int
+    n_trail: int  # literals on the trail
+    queue_at: int  # the first not yet propagated
+    n_levels: int  # decision levels
     end: int  # where the next clause is stored
-    # the conflict: a clause, or the literal -2 - `clash` together with `other`
-    clash: int
+    clash: int  # the conflict: a clause, or the literal -2 - `clash` together with `other`
     other: int
-    # atoms in the heap, the activity increment, the last stamp that marked levels, and atoms of the last level still to
-    # be resolved in conflict analysis
-    n_heap: int
-    step: float
-    stamp: int
-    n_open: int
-    # conflicts so far, and clauses visited
+    n_heap: int  # atoms in the heap
+    step: float  # the activity increment
+    stamp: int  # the last stamp that marked levels
+    n_open: int  # atoms of the last level still to be resolved in conflict analysis
     n_conflicts: int
-    work: int
-    # learnt clauses, conflicts at which they are next reduced, and number of reductions
-    n_learnt: int
-    reduce_at: int
-    n_reduced: int
-    # conflicts at which to restart, position in the Luby sequence, conflicts at which the mode changes, and the mode
-    restart_at: int
-    luby: int
-    switch_at: int
-    stable: int
-    # Short-term and long-term moving averages of the LBD of learnt clauses
-    quick: float
-    slow: float
+    work: int  # clauses visited
+    n_learnt: int  # learnt clauses
+    reduce_at: int  # conflicts at which they are next reduced
+    n_reduced: int  # number of reductions
+    restart_at: int  # conflicts at which to restart
+    luby: int  # position in the Luby sequence
+    switch_at: int  # conflicts at which the mode changes
+    stable: int  # the mode
+    quick: float  # short-term moving average of the LBD of learnt clauses
+    slow: float  # long-term moving average
     most: int  # longest conflict-free trail since the mode changed
 
 
@@ -331,12 +316,10 @@ class Trail(NamedTuple):
     """The assigned literals, in order of assignment."""
 
     truth: Signs  # (n_literals,): 1 if the literal is true, -1 if it is false, else 0
-    # (n_atoms,): decision level of an atom, and the reason for its value
-    level: Int32s
-    reason: Ints
-    # the true literals, and their number before each decision
-    literals: Int32s
-    level_at: Int32s
+    level: Int32s  # (n_atoms,): decision level of an atom
+    reason: Ints  # (n_atoms,): the reason for its value
+    literals: Int32s  # the true literals
+    level_at: Int32s  # their number before each decision
 
 
 class Clauses(NamedTuple):
@@ -348,9 +331,8 @@ class Clauses(NamedTuple):
     head: Ints
     pair_ptr: Ints
     pair_to: Int32s  # binary input clauses: the literals implied by each literal
-    # (n_atoms,): the atoms of the same variable, of which at most one is true; empty if it has one atom
-    block_begin: Int32s
-    block_end: Int32s
+    block_begin: Int32s  # (n_atoms,): the atoms of the same variable, of which at most one is true; empty if it has one
+    block_end: Int32s  # (n_atoms,)
 
 
 @inlined

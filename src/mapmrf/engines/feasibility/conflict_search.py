@@ -315,10 +315,9 @@ class Lesson(NamedTuple):
     """Scratch for conflict analysis."""
 
     seen: Signs  # (n_atoms,): atoms seen so far
-    # (n_atoms + 1,): the learnt clause, the atoms to reset afterwards, and those whose reasons are to be examined
-    literals: Int32s
-    met: Int32s
-    stack: Int32s
+    literals: Int32s  # (n_atoms + 1,): the learnt clause
+    met: Int32s  # (n_atoms + 1,): the atoms to reset afterwards
+    stack: Int32s  # (n_atoms + 1,): the atoms whose reasons are to be examined
     stamp: Ints  # (n_atoms + 1,): the last stamp of each level
 
 
@@ -490,12 +489,10 @@ class Ranking(NamedTuple):
     """The atoms by activity."""
 
     activity: Floats  # (n_atoms,): activity of each atom
-    # heap of possibly undecided atoms, most active first, and the position of each in it; -1 if it is not there
-    heap: Int32s
-    where: Int32s
-    # (n_atoms,): saved phase of each atom, and its value on the longest conflict-free trail
-    phase: Signs
-    best: Signs
+    heap: Int32s  # heap of possibly undecided atoms, most active first
+    where: Int32s  # the position of each atom in it; -1 if it is not there
+    phase: Signs  # (n_atoms,): saved phase of each atom
+    best: Signs  # (n_atoms,): its value on the longest conflict-free trail
 
 
 @inlined

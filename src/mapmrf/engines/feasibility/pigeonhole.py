@@ -86,9 +86,8 @@ class Exclusions(NamedTuple):
 class MatchingRoom(NamedTuple):
     """Scratch to match clauses with groups."""
 
-    # (n_groups,): the clause matched with each group, or -1, and the clause from which a search reached it
-    clause_of: Ints
-    source: Ints
+    clause_of: Ints  # (n_groups,): the clause matched with each group, or -1
+    source: Ints  # (n_groups,): the clause from which a search reached it
     seen: Ints  # (n_groups,): one more than the clause whose search reached each group last
     queue: Ints  # (n_clauses,): queue of the search
 
@@ -96,11 +95,9 @@ class MatchingRoom(NamedTuple):
 class GroupRoom(NamedTuple):
     """Scratch to grow a group."""
 
-    # (n_literals,): number of group members, or of neighbours of its first member, that each literal excludes
-    common: Ints
-    # (n_literals,): candidates in the order in which they are tried, and the members
-    order: Ints
-    members: Ints
+    common: Ints  # (n_literals,): group members, or neighbours of its first member, that each literal excludes
+    order: Ints  # (n_literals,): candidates in the order in which they are tried
+    members: Ints  # (n_literals,)
     free: Bools  # (n_literals,): literals that may join
 
 

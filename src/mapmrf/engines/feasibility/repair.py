@@ -85,15 +85,13 @@ class HardFactors(NamedTuple):
     """Factors with forbidden entries; a variable with forbidden states has a unary one."""
 
     card: Ints  # (n_vars,): number of states of every variable
-    # variables of each factor, and their strides in its table
     scope_ptr: Ints
-    scope: Ints
-    stride: Ints
+    scope: Ints  # variables of each factor
+    stride: Ints  # their strides in its table
     theta: Floats  # the tables
-    # positions of every variable in `scope`, and the factor of each position
     nbr_ptr: Ints
-    nbr: Ints
-    factor_of: Ints
+    nbr: Ints  # positions of every variable in `scope`
+    factor_of: Ints  # the factor of each position
 
 
 class RepairCounts:
@@ -107,17 +105,13 @@ class RepairCounts:
 class RepairState(NamedTuple):
     """State of a repair."""
 
-    # (n_vars,): the current labelling, and the one with the fewest violated factors
-    labels: Ints
-    best: Ints
-    # (n_factors,): current table entry of each factor, and its weight
-    place: Ints
-    weight: Ints
-    # (n_factors,): the violated factors, and the position of each among them; -1 if it is satisfied
-    violated: Ints
-    position: Ints
+    labels: Ints  # (n_vars,): the current labelling
+    best: Ints  # (n_vars,): the one with the fewest violated factors
+    place: Ints  # (n_factors,): current table entry of each factor
+    weight: Ints  # (n_factors,)
+    violated: Ints  # (n_factors,): the violated factors
+    position: Ints  # (n_factors,): the position of each among them; -1 if it is satisfied
     score: Ints  # (most states,): weight of the violated factors around a variable in each of its states
-    # the generator, and the counters
     random: Bits
     counts: RepairCounts
 

@@ -119,9 +119,8 @@ class MovePairs(NamedTuple):
     var_ptr: Ints
     theta_v: Floats
     scope: Ints  # (2 n_factors,): the variables of every pair
-    # (n_factors,): where its table starts in `theta_t`, and its weight; `weight` is empty if all weights are 1
-    table_at: Ints
-    weight: Floats
+    table_at: Ints  # (n_factors,): where its table starts in `theta_t`
+    weight: Floats  # (n_factors,): empty if all weights are 1
     theta_t: Floats
 
 

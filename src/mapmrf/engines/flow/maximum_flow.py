@@ -522,13 +522,12 @@ class SearchTrees(NamedTuple):
     excess: Floats  # (n,): residual capacity from the source if positive, to the sink if negative
     parent: Ints  # (n,): the link to the parent, or TERMINAL, ORPHAN or FREE
     in_sink: Bools  # (n,): whether the node is in the sink tree; meaningless for a free node
-    # (n,): when the distance to the root was last computed, and its value
-    stamp: Ints
-    dist: Ints
+    stamp: Ints  # (n,): when the distance to the root was last computed
+    dist: Ints  # (n,): its value
     # (n,): Queues. An active node's entry is NOBODY if it is in no queue, and the node itself if it is the last.
     next_active: Ints
     next_orphan: Ints
-    cursor: FlowCursor  # progress of the flow
+    cursor: FlowCursor
 
 
 # -- queues -----------------------------------------------------------------------------------------------------------

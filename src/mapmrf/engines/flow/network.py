@@ -80,9 +80,8 @@ class Network(NamedTuple):
     kind: tuple[()] | tuple[int]  # SPARSE or LATTICE
     # (n + 1,): sparse: the links of node `i` are those from ``ptr[i]`` to ``ptr[i + 1]``. Empty in a lattice.
     ptr: Ints
-    # (n_arcs,): sparse: head of an arc, and its reverse. Empty in a lattice.
-    head: Ints
-    sister: Ints
+    head: Ints  # (n_arcs,): sparse: head of an arc. Empty in a lattice.
+    sister: Ints  # (n_arcs,): sparse: its reverse. Empty in a lattice.
     # (n_directions,): lattice: from a node to its neighbours, ascending, with opposite directions at opposite ends.
     # Empty in a sparse network.
     offset: Ints
@@ -180,11 +179,10 @@ def find_offsets(scope: Ints, offset: Ints) -> int:
 class Wiring(NamedTuple):
     """Positions of the pairs of a model in a network."""
 
-    network: Network  # the network
+    network: Network
     scope: Ints  # (2 n_pairs,): the two variables of every pair; variable `i` is node ``i + margin``
     place: Ints  # (n_pairs,): sparse: the arc from the first to the second node. Empty in a lattice.
-    # padding nodes without arcs at either end of a lattice, so that neighbours of its first and last nodes exist
-    margin: int
+    margin: int  # padding nodes without arcs at either end of a lattice, so that its first nodes have neighbours
 
 
 @inlined

@@ -49,15 +49,13 @@ class DropModel(NamedTuple):
 
     var_ptr: Ints
     theta_v: Floats  # states of the variables, and their potentials
-    # edges of the factors; offsets of the edges in the messages; and the first state of each edge's variable
-    scope_ptr: Ints
-    edge_ptr: Ints
-    state_at: Ints
-    # offset of a factor's table, and its weight
-    table_at: Ints
+    scope_ptr: Ints  # edges of the factors
+    edge_ptr: Ints  # offsets of the edges in the messages
+    state_at: Ints  # the first state of each edge's variable
+    table_at: Ints  # offset of a factor's table
     weight: Floats
     tables: Floats
-    constant: float  # constant part of all values
+    constant: float
 
 
 class DropRoom(NamedTuple):

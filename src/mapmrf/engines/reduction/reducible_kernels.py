@@ -44,39 +44,27 @@ fixed; the constant accumulated; whether every variable has a state."""
 class ReducibleModel(NamedTuple):
     """The arrays of a model under reduction."""
 
-    # (n_vars + 1,), (n_states,): unary potentials; those of a live state may have become -inf while its variable is in
-    # the queue
     var_ptr: Ints
-    theta_v: Floats
-    # (n_vars,), (n_states,): number of remaining states of each variable, and these states, ascending, from
-    # ``var_ptr[i]`` on
-    n_alive: Ints
-    alive: Ints
-    # (n_states,): for a removed state, the state of its variable that is at least as good, or -1 if it was impossible
-    stand_in: Ints
+    theta_v: Floats  # (n_states,): those of a live state may have become -inf while its variable is queued
+    n_alive: Ints  # (n_vars,): number of remaining states of each variable
+    alive: Ints  # (n_states,): these states, ascending, from ``var_ptr[i]`` on
+    stand_in: Ints  # (n_states,): for a removed state, one at least as good, or -1 if it was impossible
     gone: Bools  # (n_vars,): whether a variable has been fixed or eliminated
-    # (n_factors + 1,), (n_factors,): the slots of the factors' edges, and the number of live edges; a factor without
-    # any is removed
-    scope_ptr: Ints
-    arity: Ints
-    # (n_factors,): where a factor's table starts in `theta_t`, or the complement (``~``) of where it starts in `pool`
-    table_at: Ints
+    scope_ptr: Ints  # (n_factors + 1,): the slots of the factors' edges
+    arity: Ints  # (n_factors,): the number of live edges; a factor without any is removed
+    table_at: Ints  # (n_factors,): where a table starts in `theta_t`, or the complement (``~``) of where in `pool`
     weight: Floats  # (n_factors,): weights of the factors' tables; empty if all weights are 1
-    # (n_edges,): variable, stride in the table and factor of every edge, and its position in `nbr`
-    scope: Ints
-    stride: Ints
-    factor_of: Ints
-    where: Ints
-    # the edges of variable `i` are ``nbr[nbr_ptr[i]:][:degree[i]]``
+    scope: Ints  # (n_edges,): variable of every edge
+    stride: Ints  # (n_edges,): its stride in the table
+    factor_of: Ints  # (n_edges,)
+    where: Ints  # (n_edges,): the edge's position in `nbr`
     nbr_ptr: Ints
     degree: Ints
-    nbr: Ints
-    # (n_vars,): ring buffer of variables to be processed
-    queue: Ints
-    queued: Bools
-    # the original tables, and new ones
-    theta_t: Floats
-    pool: Floats
+    nbr: Ints  # the edges of variable `i` are ``nbr[nbr_ptr[i]:][:degree[i]]``
+    queue: Ints  # (n_vars,): ring buffer of variables to be processed
+    queued: Bools  # (n_vars,)
+    theta_t: Floats  # the original tables
+    pool: Floats  # new tables
     counters: NDArray[np.void]  # (1,): one record of the scalars: see `COUNTERS`
 
 
@@ -84,9 +72,8 @@ class EliminationLog(NamedTuple):
     """The variables that have been eliminated, in order."""
 
     var: Ints  # (n_vars,): the variables
-    # variable ``var[t]`` depends on ``scope[ptr[t]:ptr[t + 1]]``, which are eliminated later, if at all
     ptr: Ints
-    scope: Ints
+    scope: Ints  # variable ``var[t]`` depends on ``scope[ptr[t]:ptr[t + 1]]``, eliminated later, if at all
     stride: Ints
     at: Ints
     choice: Ints  # its best states are stored in `choice` from ``at[t]`` on, in a table with these strides
@@ -245,16 +232,12 @@ CANDIDATES = 8  # number of states, those with the highest scores, that every ot
 class ComparisonScratch(NamedTuple):
     """Scratch to compare the states of one variable."""
 
-    # the tables around the variable, a row for each of its states: factor `f` has ``width[f]`` entries in each of its
-    # rows, starting at ``rows[row_at[f]]``
-    rows: Floats
-    row_at: Ints
-    width: Ints
+    rows: Floats  # the tables around the variable, a row for each of its states
+    row_at: Ints  # where the rows of each factor start
+    width: Ints  # number of entries in each of its rows
     best: Floats  # the maximum of every row: ``best[f * n_alive + k]``
-    # (most states,): upper bound on labellings with a state, and the state that replaces it: itself, or -1 if it is
-    # impossible
-    score: Floats
-    verdict: Ints
+    score: Floats  # (most states,): upper bound on labellings with a state
+    verdict: Ints  # (most states,): the state that replaces it: itself, or -1 if it is impossible
     chosen: Ints  # (CANDIDATES,): the states that others are compared with
     digit: Ints  # (largest arity,): a configuration
 

@@ -70,8 +70,7 @@ class LabelMap:
     """Mapping between labellings of a model and of a reduced one with the same optimum."""
 
     kept: Ints  # (n_vars of the smaller,): the remaining variables of the larger model
-    # the state in the larger model of each state of the smaller one
-    state: Ints
+    state: Ints  # the state in the larger model of each state of the smaller one
     state_ptr: Ints
     place: Ints  # for each state of a remaining variable, the index of its replacement among the remaining states
     var_ptr: Ints  # offsets of the larger model's states
@@ -327,17 +326,13 @@ class MessageScratch(NamedTuple):
     """Scratch to eliminate one variable."""
 
     digit: Ints  # (largest arity,): a configuration
-    # (largest arity,), (n_vars,), (largest arity,): the variables of the message, as a list and as marks, and their
-    # strides in it
-    around: Ints
-    marked: Bools
-    step: Ints
-    # (largest degree + 1,), ..., (largest degree + 1, largest arity): the factors that the message replaces: their
-    # position in the tables, and their strides along the eliminated variable and along the message's variables
-    member: Ints
-    base: Ints
-    own: Ints
-    jump: Ints
+    around: Ints  # (largest arity,): the variables of the message
+    marked: Bools  # (n_vars,): the same variables as marks
+    step: Ints  # (largest arity,): their strides in it
+    member: Ints  # (largest degree + 1,): the factors that the message replaces
+    base: Ints  # (largest degree + 1,): their position in the tables
+    own: Ints  # (largest degree + 1,): their strides along the eliminated variable
+    jump: Ints  # (largest degree + 1, largest arity): their strides along the message's variables
 
 
 @compiled

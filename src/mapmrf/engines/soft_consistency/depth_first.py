@@ -30,9 +30,8 @@ CLOSED, LIMITED, PAUSED, FULL = 0, 1, 2, 3
 class DiveStack(NamedTuple):
     """The decisions of a dive."""
 
-    # the decided variable and the state that is assigned, or excluded
-    var: Ints
-    value: Ints
+    var: Ints  # the decided variable
+    value: Ints  # the state that is assigned, or excluded
     right: Ints  # 1 on the second branch, which excludes the state
     mark: Ints  # length of the trail before the decision
     lower: Ints  # the lower bound before the decision
@@ -50,12 +49,10 @@ class DiveTally:
     """Counters of a search that the kernels change in place."""
 
     depth: int  # decisions on the stack
-    # nodes and backtracks so far
     nodes: int
     backtracks: int
-    # nodes after which the search pauses, and backtracks after which the dive ends
-    most_nodes: int
-    limit: int
+    most_nodes: int  # nodes after which the search pauses
+    limit: int  # backtracks after which the dive ends
     latest: int  # the variable of the last failed decision
     found: int  # how often a better labelling was found
 

@@ -28,14 +28,11 @@ been notified; its favourite state may have lost its support."""
 class VariableRecord:
     """Record of a variable."""
 
-    # where the costs of its states start in `cell`, and its number of states
-    at: int
+    at: int  # where the costs of its states start in `cell`
     card: int
-    # its edges are ``nbr[first:end]``
-    first: int
+    first: int  # its edges are ``nbr[first:end]``
     end: int
-    # its constraints are ``of_variable[first_constraint:end_constraint]``
-    first_constraint: int
+    first_constraint: int  # its constraints are ``of_variable[first_constraint:end_constraint]``
     end_constraint: int
     favourite: int  # the state expected to be the best
     reasons: int  # reasons why it is queued: a sum of `REMOVED`, `RAISED`, `CHANGED` and `UNSETTLED`
@@ -46,12 +43,10 @@ class VariableRecord:
 class EdgeRecord:
     """Record of an edge."""
 
-    # the variable and factor that it joins
     variable: int
     factor: int
-    # stride of the variable in the table, and where the shifts start in `cell`
-    stride: int
-    at: int
+    stride: int  # stride of the variable in the table
+    at: int  # where the shifts start in `cell`
     # full support of the variable's favourite state, if still valid: a configuration of cost 0 including the unary
     # costs of the other states; for a pair the other state, else the table entry
     full: int
@@ -68,10 +63,9 @@ class FactorRecord:
 class CostNetwork(NamedTuple):
     """A network: records of variables, edges and factors."""
 
-    # a `VariableRecord`, `EdgeRecord`, `FactorRecord` of each
-    variables: Records
-    edges: Records
-    factors: Records
+    variables: Records  # a `VariableRecord` each
+    edges: Records  # an `EdgeRecord` each
+    factors: Records  # a `FactorRecord` each
     nbr: Ints  # the edges of every variable
     costs: Ints  # the tables, with `HARD` for forbidden configurations
 
@@ -131,23 +125,19 @@ class ConsistencyTally:
     slack: int
     failed: int  # 1 once no such labelling exists
     culprit: int  # the factor processed last; -1 - c for constraint c
-    # length of the trail, and the number of the current level
-    top: int
-    serial: int
-    # number of queued variables
-    n_removed: int
+    top: int  # length of the trail
+    serial: int  # the number of the current level
+    n_removed: int  # number of queued variables, by reason
     n_raised: int
     n_changed: int
     n_unsettled: int
-    # number of queued constraints
-    n_waiting: int
+    n_waiting: int  # number of queued constraints, by reason
     n_stale: int
     pruned_at: int  # the lower bound when all states were last compared with `upper`
     least_gain: int  # minimum increase of the lower bound that is worth the work
     visit: int  # number of visits so far
-    # table entries and states visited, and when propagation must pause
-    work: int
-    pause_at: int
+    work: int  # table entries and states visited
+    pause_at: int  # work at which propagation must pause
 
 
 class SoftNetwork(NamedTuple):
@@ -395,24 +385,18 @@ class ConstraintRecord:
     """Record of a constraint."""
 
     kind: int  # a `ConstraintKind`
-    # its links
-    first: int
+    first: int  # its links
     end: int
-    # limits on the sum of gains; the constraint is certainly satisfied at this distance from both. The parity of XOR is
-    # `least`.
-    least: int
+    least: int  # limits on the sum of gains; the parity of XOR is `least`
     most: int
-    slack: int
-    # the limits as real numbers, for the original weights
-    smallest: float
+    slack: int  # the constraint is certainly satisfied at this distance from both limits
+    smallest: float  # the limits as real numbers, for the original weights
     largest: float
     penalty: int  # the cost of a violation, `HARD` if it is forbidden
-    # limits on its price
-    lowest: int
+    lowest: int  # limits on its price
     highest: int
-    # the cell that is 1 once the constraint is decided, and the number of prices, in the cells after it
-    at: int
-    n_prices: int
+    at: int  # the cell that is 1 once the constraint is decided
+    n_prices: int  # the number of prices, in the cells after it
     reasons: int  # reasons why it is queued: a sum of `WAITING` and `STALE`
 
 
@@ -426,28 +410,23 @@ class LinkRecord:
 class ConstraintRoom(NamedTuple):
     """Queues and scratch."""
 
-    # (n_constraints,): constraints queued for either reason, as stacks
-    waiting: Ints
-    stale: Ints
-    # (most states + 1,): number of variables that may take a state, or whether a search has reached it; the link
-    # assigned to it
-    takers: Ints
-    owner: Ints
-    # (most states + 1,): prices, minimum reduced costs and predecessors of an assignment
-    price: Ints
-    least: Ints
-    back: Ints
+    waiting: Ints  # (n_constraints,): constraints queued for either reason, as stacks
+    stale: Ints  # (n_constraints,)
+    takers: Ints  # (most states + 1,): variables that may take a state, or whether a search has reached it
+    owner: Ints  # (most states + 1,): the link assigned to it
+    price: Ints  # (most states + 1,): prices of an assignment
+    least: Ints  # (most states + 1,): its minimum reduced costs
+    back: Ints  # (most states + 1,): its predecessors
 
 
 class ConstraintNetwork(NamedTuple):
     """All constraints."""
 
-    # a `ConstraintRecord`, `LinkRecord` of each
-    records: Records
-    links: Records
+    records: Records  # a `ConstraintRecord` each
+    links: Records  # a `LinkRecord` each
     # for every link and state, its contribution to the sum: an integer, and the original weight. Bit 1 of a gain means
     # that an input of OR is 1, bit 2 that the output is.
     gains: Ints
     weights: Floats
     of_variable: Ints  # the constraints of every variable
-    room: ConstraintRoom  # queues and scratch
+    room: ConstraintRoom

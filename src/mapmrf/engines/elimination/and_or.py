@@ -284,7 +284,6 @@ class SearchCursor(NamedTuple):
 
 @compiled
 def message_paths(parent: Ints, source: Ints, target: Ints) -> MessagePaths:
-    """The ways of messages from their buckets up to those that receive them."""
     n = len(parent)
     through = np.empty(len(source), np.int64)
     ptr = np.zeros(n + 1, np.int64)

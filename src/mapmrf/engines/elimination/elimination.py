@@ -453,7 +453,6 @@ class BucketTree:
 
     @classmethod
     def build(cls, graph: PrimalGraph, card: Ints, order: Order) -> BucketTree:
-        """Compute the contexts along an order and number the positions."""
         n = graph.n
         _, ptr, context, parent = contexts(graph.ptr, graph.nbr, order.order, order.n_known, 2**62)
         log_size = np.zeros(n)

@@ -301,7 +301,6 @@ def fill_clusters(
     fns: FunctionTables,
     scratch: SeparatorScratch,
 ) -> None:
-    """Sum up the given functions of the clusters from `first` to `last`."""
     tables, digit, stride = clusters.tables, scratch.digit, scratch.stride
     for m in range(first, last):
         for at in range(clusters.at[m], clusters.at[m + 1]):

@@ -29,7 +29,6 @@ class SmallOrder(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Induced width."""
         return max((len(clique) - 1 for clique in self.cliques), default=0)
 
 

@@ -95,7 +95,6 @@ def front_orders(graph: PrimalGraph, card: Ints) -> Iterator[Order]:
 
 
 def measured(graph: PrimalGraph, card: Ints, order: Ints) -> Order:
-    """Return an order with its induced width and table sizes."""
     complete, ptr, context, _ = contexts(graph.ptr, graph.nbr, order, graph.n, MAX_LISTED)
     if not complete:
         return Order(order, 0, 0, math.inf)
@@ -106,7 +105,6 @@ def measured(graph: PrimalGraph, card: Ints, order: Ints) -> Order:
 
 
 def segment_sums(values: Floats, ptr: Ints) -> Floats:
-    """Return the sum of every block of `values`."""
     total = np.concatenate([[0.0], np.cumsum(values)])
     return np.asarray(total[ptr[1:]] - total[ptr[:-1]])
 

@@ -58,7 +58,6 @@ class ConstraintForm:
 
     @property
     def scale(self) -> float:
-        """Magnitude of its possible values."""
         sums = abs(self.price) * max(map(abs, self.extremes), default=0.0)
         paid = sum(float(np.abs(bonus).max()) for bonus in self.bonus)
         return sums + paid + float(np.abs(self.state_price).sum()) + (0.0 if math.isinf(self.penalty) else self.penalty)
@@ -470,7 +469,6 @@ def take_label(a: int, k: int, paths: PathConstraints, marks: PathMarks) -> bool
 
 @bare
 def drop_label(a: int, paths: PathConstraints, marks: PathMarks) -> None:
-    """Take the label of node `a` back, if it has one."""
     k = marks.held[a]
     if k < 0:
         return
@@ -520,7 +518,6 @@ def _exclude(i: int, k: int, paths: PathConstraints, marks: PathMarks) -> None:
 
 @bare
 def _keep_only(i: int, k: int, paths: PathConstraints, marks: PathMarks) -> None:
-    """Exclude all other states of a node."""
     for s in range(paths.state_ptr[i], paths.state_ptr[i + 1]):
         if marks.alive[s] and s != paths.state_ptr[i] + k:
             _exclude(i, s - paths.state_ptr[i], paths, marks)

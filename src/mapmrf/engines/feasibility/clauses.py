@@ -198,7 +198,6 @@ def is_forbidden(theta: Floats, shape: TableShape) -> bool:
 
 @inlined
 def cover_box(shape: TableShape, covered: Bools) -> None:
-    """Mark the entries of the current box as covered."""
     place = base_of(shape)
     while place >= 0:
         covered[place] = True
@@ -337,7 +336,6 @@ class Clauses(NamedTuple):
 
 @inlined
 def assign(trail: Trail, counts: SearchCounts, literal: int, reason: int) -> None:
-    """Assign a literal as true."""
     atom = literal >> 1
     trail.truth[literal] = 1
     trail.truth[literal ^ 1] = -1

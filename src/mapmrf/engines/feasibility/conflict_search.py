@@ -169,7 +169,6 @@ class ConflictSearch:
 
     @property
     def work(self) -> int:
-        """Clauses visited so far."""
         return int(self.state.counts.work)
 
     def labels(self) -> Ints:
@@ -540,7 +539,6 @@ def enter(ranking: Ranking, counts: SearchCounts, atom: int) -> None:
 
 @inlined
 def leave(ranking: Ranking, counts: SearchCounts) -> int:
-    """Remove and return the most active atom of the heap."""
     heap, where = ranking.heap, ranking.where
     atom = heap[0]
     where[atom] = -1
@@ -554,7 +552,6 @@ def leave(ranking: Ranking, counts: SearchCounts) -> int:
 
 @inlined
 def bump(ranking: Ranking, counts: SearchCounts, atom: int) -> None:
-    """Increase the activity of an atom involved in a conflict."""
     activity = ranking.activity
     activity[atom] += counts.step
     if activity[atom] > TOO_LARGE:

@@ -172,7 +172,6 @@ def partition(pairs: Exclusions, room: GroupRoom, order: Ints, group: Ints) -> i
 
 @bare
 def choose_disjoint(ptr: Ints, literals: Ints, taken: Bools, chosen: Bools) -> None:
-    """Greedily choose clauses without common literals."""
     for c in range(len(ptr) - 1):
         chosen[c] = True
         for at in range(ptr[c], ptr[c + 1]):

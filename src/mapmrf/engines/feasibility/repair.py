@@ -50,7 +50,6 @@ class Repair:
 
 
 def _hard_factors(problem: Problem) -> tuple[HardFactors, Ints]:
-    """Return the factors with forbidden entries, and the offsets of their tables."""
     graph = problem.graph
     chosen = [problem.order[batch.factors] for batch in problem.batches if batch.hard]
     factors = np.concatenate([*chosen, np.zeros(0, dtype=np.int64)])

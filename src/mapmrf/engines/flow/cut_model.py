@@ -52,7 +52,6 @@ class CutModel:
 
 
 def why_not_binary_pairs(problem: Problem) -> str | None:
-    """Return why a model is not a pairwise model of variables with at most two states, or None if it is."""
     graph = problem.graph
     if np.any(graph.card > 2):
         i = int(np.argmax(graph.card > 2))
@@ -64,7 +63,6 @@ def why_not_binary_pairs(problem: Problem) -> str | None:
 
 
 def why_no_cut(problem: Problem) -> str | None:
-    """Return why a model cannot be solved by a minimum cut, or None if it can."""
     graph, reason = problem.graph, why_not_binary_pairs(problem)
     if reason is not None:
         return reason
@@ -277,7 +275,6 @@ def find_flips(pairs: BinaryPairs, parent: Ints, flip: Ints) -> int:
 
 @inlined
 def flipped(table: Table, flip_i: int, flip_j: int) -> Table:
-    """Return a table after the flips of its variables."""
     t00, t01, t10, t11 = table
     if flip_i:
         t00, t01, t10, t11 = t10, t11, t00, t01

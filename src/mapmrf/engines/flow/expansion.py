@@ -120,7 +120,6 @@ class LabelMoves:
         self._workers.run(MoveTrial.advance, calls)
 
     def _end(self, gain: float) -> None:
-        """Finish the current move and continue with the next."""
         self.tried += 1
         self._calm = 0 if gain > 0.0 else self._calm + 1
         self.helped += gain > 0.0

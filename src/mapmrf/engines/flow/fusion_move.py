@@ -94,7 +94,6 @@ class FusionMove:
 
 
 def why_no_fusion(problem: Problem) -> str | None:
-    """Return why labellings of a model cannot be fused, or None if they can."""
     large = np.flatnonzero(problem.graph.arity != 2)
     if len(large):
         return f"factor {large[0]} has {problem.graph.arity[large[0]]} variables, expected 2"
@@ -241,7 +240,6 @@ def gather_active(model: MovePairs, move: TwoLabellings, number: Ints, binary: B
 
 @bare
 def gain_of(model: MovePairs, move: TwoLabellings) -> float:
-    """Return the gain of all new states together over the old ones."""
     gain = 0.0
     for i in range(len(move.old)):
         if move.old[i] != move.new[i]:

@@ -535,7 +535,6 @@ class SearchTrees(NamedTuple):
 
 @inlined
 def activate(trees: SearchTrees, i: int) -> None:
-    """Add a node to the queue of active nodes."""
     next_active, cursor = trees.next_active, trees.cursor
     if next_active[i] == NOBODY:
         if cursor.last_active == NOBODY:
@@ -565,7 +564,6 @@ def next_to_grow(trees: SearchTrees) -> int:
 
 @inlined
 def orphan_first(trees: SearchTrees, i: int) -> None:
-    """Make a node an orphan and put it at the front of the queue."""
     cursor = trees.cursor
     trees.parent[i] = ORPHAN
     trees.next_orphan[i] = cursor.first_orphan
@@ -576,7 +574,6 @@ def orphan_first(trees: SearchTrees, i: int) -> None:
 
 @inlined
 def orphan_last(trees: SearchTrees, i: int) -> None:
-    """Make a node an orphan and put it at the end of the queue."""
     cursor = trees.cursor
     trees.parent[i] = ORPHAN
     trees.next_orphan[i] = NOBODY

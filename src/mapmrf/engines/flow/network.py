@@ -102,14 +102,12 @@ def end_link(network: Network, i: int) -> int:
 
 @inlined
 def neighbour(network: Network, i: int, link: int) -> int:
-    """Return the node to which a link of node `i` leads."""
     j: int = i + network.offset[link] if len(network.kind) else network.head[link]
     return j
 
 
 @inlined
 def link_back(network: Network, link: int) -> int:
-    """Return the neighbour's link back."""
     back: int = len(network.offset) - 1 - link if len(network.kind) else network.sister[link]
     return back
 
@@ -214,7 +212,6 @@ def add_capacity(wiring: Wiring, a: int, guess: int, forward: float, backward: f
 
 @bare
 def add_capacities(wiring: Wiring, forward: Floats, backward: Floats) -> None:
-    """Add to the capacities of all pairs."""
     guess = 0
     for a in range(len(forward)):
         guess = add_capacity(wiring, a, guess, forward[a], backward[a])

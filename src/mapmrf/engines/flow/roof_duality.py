@@ -78,7 +78,6 @@ class Persistency(NamedTuple):
 
 
 def why_no_roof(problem: Problem) -> str | None:
-    """Return why roof duality cannot be applied to a model, or None if it can."""
     reason = why_not_binary_pairs(problem)
     if reason is None and 4 * problem.n_factors > MAX_ARCS:
         return f"it has {problem.n_factors} factors, more than {MAX_ARCS // 4}"
@@ -234,6 +233,5 @@ class Improvement:
         return self.at == len(self.order)
 
     def improved(self) -> Ints:
-        """The labelling at the end of a round."""
         states = self.roof.states
         return np.asarray(np.where(states == UNDECIDED, self.labels, states))

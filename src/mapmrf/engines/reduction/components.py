@@ -117,7 +117,6 @@ def _least_entries(problem: Problem, component: Ints) -> Floats:
 
 
 def _joined(orders: list[Order]) -> Order:
-    """Concatenate the orders of consecutive pieces."""
     starts = np.cumsum([0, *(order.n_known for order in orders)]).tolist()
     places = [np.zeros(0, dtype=np.int64), *(start + order.order for start, order in zip(starts, orders, strict=False))]
     width, total = max((order.width for order in orders), default=0), sum(order.entries for order in orders)

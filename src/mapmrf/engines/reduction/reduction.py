@@ -86,7 +86,6 @@ class LabelMap:
         return cls(kept, state, offsets(graph.card[kept]), own, graph.var_ptr, labels, eliminated)
 
     def lift(self, labels: Ints) -> Ints:
-        """Map a labelling of the smaller model to the larger one."""
         result = self.labels.copy()
         result[self.kept] = self.state[self.state_ptr[:-1] + labels]
         if self.eliminated is not None:
@@ -94,7 +93,6 @@ class LabelMap:
         return result
 
     def project(self, labels: Ints) -> Ints:
-        """Map a labelling of the larger model to the smaller one."""
         return np.asarray(self.place[self.var_ptr[self.kept] + labels[self.kept]])
 
 
@@ -417,7 +415,6 @@ def same_scope(model: ReducibleModel, around: Ints, n: int, marked: Bools) -> in
 
 @inlined
 def n_entries(model: ReducibleModel, a: int) -> int:
-    """Return the number of live entries of factor `a`'s table."""
     n = 1
     for e in range(model.scope_ptr[a], model.scope_ptr[a] + model.arity[a]):
         n *= model.n_alive[model.scope[e]]

@@ -77,7 +77,6 @@ def _apply_sum(soft: SoftNetwork, c: int) -> int:
 
 @bare
 def gain_range(soft: SoftNetwork, m: int) -> tuple[int, int]:
-    """Return the minimum and maximum gain of a link."""
     net, now, constraints = soft.net, soft.now, soft.constraints
     i, at = constraints.links[m].variable, constraints.links[m].gains
     begin = net.variables[i].at

@@ -40,7 +40,6 @@ class ModelNetwork:
 
     @classmethod
     def of(cls, problem: Problem) -> ModelNetwork:
-        """Build the network before any propagation, with all states."""
         costs = WholeCosts.of(problem)
         first_cell = problem.n_vars + 1 + problem.n_states + problem.n_edge_states
         laid_out = ConstraintBuilder(problem, costs, first_cell).layout()

@@ -279,7 +279,6 @@ def wait_removed(soft: SoftNetwork, i: int) -> None:
 
 @bare
 def remove(soft: SoftNetwork, i: int, u: int) -> None:
-    """Remove a state of a variable."""
     net, now = soft.net, soft.now
     begin, n_left = net.variables[i].at, now.cell[i] - 1
     k, last = now.place[begin + u], now.domain[begin + n_left]

@@ -145,10 +145,10 @@ class BucketMessages:
     def distribute(self, additions: int) -> None:
         """Compute messages from the roots and max-marginals, for about this many additions of table entries."""
         if len(self._marginals.value) == 0:
-            self._start_down()
+            self._allocate_down()
         self._next = distribute(self._next, additions, self._tables, self._buckets, self._marginals, self._inner)
 
-    def _start_down(self) -> None:
+    def _allocate_down(self) -> None:
         """Allocate the messages from the roots: a root receives the value of all other trees."""
         arena = np.empty(2 * self._n_entries + self._largest)
         arena[: self._n_entries] = self._tables.arena

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, offsets
+from mapmrf.arrays import Floats, Ints, offsets, ranges
 from mapmrf.compilation.jit import bare, compiled
 from mapmrf.engines.elimination.elimination import BucketTree, inverse, subtree_ends
 from mapmrf.engines.elimination.mini_buckets import CostShifting
@@ -22,11 +22,8 @@ class ConstraintPrices:
 
     def __init__(self, constraints: ConstraintForms, shifting: CostShifting) -> None:
         self.constraints, self.shifting = constraints, shifting
-        self._places = [self._places_of(form) for form in constraints.forms]
-
-    def _places_of(self, form: ConstraintForm) -> Ints:
-        at = self.constraints.problem.graph.var_ptr[form.variables]
-        return np.concatenate([np.arange(i, i + len(gain)) for i, gain in zip(at, form.gain, strict=True)])
+        at = constraints.problem.graph.var_ptr
+        self._places = [ranges(at[form.variables], [len(gain) for gain in form.gain]) for form in constraints.forms]
 
     def update(self) -> None:
         self.shifting.collect()

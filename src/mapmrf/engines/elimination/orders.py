@@ -225,21 +225,6 @@ def append(p: int, q: int, pool: Ints, start: Ints, count: Ints, room: Ints, fre
 
 
 @bare
-def take_out(v: int, pool: Ints, start: Ints, count: Ints, scores: FillScores) -> None:
-    """Remove `v`, whose neighbours are all joined by now, from the lists and scores of its neighbours."""
-    weight, score, strength = scores.weight, scores.score, scores.strength
-    for a_at in range(start[v], start[v] + count[v]):
-        a = pool[a_at]
-        score[a] -= weight[v] * (strength[a] - weight[v] - (strength[v] - weight[a]))
-        strength[a] -= weight[v]
-        for at in range(start[a], start[a] + count[a]):
-            if pool[at] == v:
-                pool[at] = pool[start[a] + count[a] - 1]
-                break
-        count[a] -= 1
-
-
-@bare
 def list_changed(c: int, touched: Ints, time: int, changed: Ints, n_changed: int) -> int:
     """Put `c` on the list of vertices whose score has changed, once per elimination; return the list's length."""
     if touched[c] != time:
@@ -312,7 +297,15 @@ def fill_order(
                 pool, free = append(a, b, pool, start, count, room, free)
                 pool, free = append(b, a, pool, start, count, room, free)
                 mark[b] = stamp
-        take_out(v, pool, start, count, scores)
+        for a_at in range(start[v], start[v] + count[v]):  # its neighbours are all joined by now
+            a = pool[a_at]
+            score[a] -= weight[v] * (strength[a] - weight[v] - (strength[v] - weight[a]))
+            strength[a] -= weight[v]
+            for at in range(start[a], start[a] + count[a]):
+                if pool[at] == v:
+                    pool[at] = pool[start[a] + count[a] - 1]
+                    break
+            count[a] -= 1
         for k in range(n_changed):
             if place[changed[k]] >= 0:
                 sift(changed[k], heap, place, n - done, score, noise)

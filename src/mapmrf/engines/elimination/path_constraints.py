@@ -534,8 +534,15 @@ def exclude_forced(paths: PathConstraints, marks: PathMarks) -> bool:
         i = marks.queue[tally.queued]
         if i < n_nodes:
             _take_state(i, paths, marks)
-        else:
-            _give_state(i - n_nodes, paths, marks)
+            continue
+        c = paths.constraint_of[i - n_nodes]
+        k = i - n_nodes - paths.records[c].at  # every labelling uses this state, and only one node may have it
+        for at in range(paths.member_ptr[c], paths.member_ptr[c + 1]):
+            p = paths.member[at]
+            has = paths.state_ptr[p] + k < paths.state_ptr[p + 1]
+            if has and marks.alive[paths.state_ptr[p] + k] and marks.left[p] > 1:
+                _keep_only(p, k, paths, marks)
+                break
     possible = tally.failed == 0
     tally.failed = tally.queued = 0
     return possible
@@ -556,16 +563,3 @@ def _take_state(i: int, paths: PathConstraints, marks: PathMarks) -> None:
             has = paths.state_ptr[p] + k < paths.state_ptr[p + 1]
             if p != i and has and marks.alive[paths.state_ptr[p] + k] and marks.tally.failed == 0:
                 _exclude(p, k, paths, marks)
-
-
-@bare
-def _give_state(place: int, paths: PathConstraints, marks: PathMarks) -> None:
-    """A state that every labelling uses goes to the only node that may have it."""
-    c = paths.constraint_of[place]
-    k = place - paths.records[c].at
-    for at in range(paths.member_ptr[c], paths.member_ptr[c + 1]):
-        p = paths.member[at]
-        has = paths.state_ptr[p] + k < paths.state_ptr[p + 1]
-        if has and marks.alive[paths.state_ptr[p] + k] and marks.left[p] > 1:
-            _keep_only(p, k, paths, marks)
-            return

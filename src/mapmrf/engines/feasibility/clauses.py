@@ -366,21 +366,6 @@ def watch(arena: Int32s, head: Ints, clause: int, which: int) -> None:
 
 
 @inlined
-def propagate_pairs(trail: Trail, clauses: Clauses, counts: SearchCounts, literal: int) -> bool:
-    """Propagate a literal through binary clauses and to the other states of its variable."""
-    atom = literal >> 1
-    if literal & 1 == 0:
-        for other in range(clauses.block_begin[atom], clauses.block_end[atom]):
-            if other != atom and not imply(trail, counts, literal, 2 * other + 1):
-                return False
-    for at in range(clauses.pair_ptr[literal], clauses.pair_ptr[literal + 1]):
-        if not imply(trail, counts, literal, clauses.pair_to[at]):
-            return False
-    counts.work += 1 + ((clauses.pair_ptr[literal + 1] - clauses.pair_ptr[literal]) >> 2)
-    return True
-
-
-@inlined
 def propagate_clauses(trail: Trail, arena: Int32s, head: Ints, counts: SearchCounts, false: int) -> bool:
     """Propagate a false literal through the clauses that watch it."""
     truth = trail.truth
@@ -422,8 +407,15 @@ def propagate(trail: Trail, clauses: Clauses, counts: SearchCounts) -> bool:
     while counts.queue_at < counts.n_trail:
         literal = trail.literals[counts.queue_at]
         counts.queue_at += 1
-        if not propagate_pairs(trail, clauses, counts, literal):
-            return False
+        atom = literal >> 1
+        if literal & 1 == 0:  # the other states of its variable
+            for other in range(clauses.block_begin[atom], clauses.block_end[atom]):
+                if other != atom and not imply(trail, counts, literal, 2 * other + 1):
+                    return False
+        for at in range(clauses.pair_ptr[literal], clauses.pair_ptr[literal + 1]):
+            if not imply(trail, counts, literal, clauses.pair_to[at]):
+                return False
+        counts.work += 1 + ((clauses.pair_ptr[literal + 1] - clauses.pair_ptr[literal]) >> 2)
         if not propagate_clauses(trail, clauses.arena, clauses.head, counts, literal ^ 1):
             return False
     return True

@@ -67,15 +67,16 @@ class ConflictSearch:
         long = self.given.longer_than(2)
         size = len(long.literals) + LITERALS * len(long.lengths) + n + ROOM
         counts = blank(SearchCounts)
-        counts.step, counts.reduce_at, counts.switch_at, counts.restart_at = 1.0, REDUCE, MODE, LEAST
+        counts.n_heap, counts.step = n, 1.0
+        counts.reduce_at, counts.switch_at, counts.restart_at = REDUCE, MODE, LEAST
         ranking = Ranking(
             activity=np.zeros(n),
-            heap=np.zeros(n, dtype=np.int32),
-            where=np.full(n, -1, dtype=np.int32),
+            heap=np.arange(n, dtype=np.int32),
+            where=np.arange(n, dtype=np.int32),
             phase=np.zeros(n, dtype=np.int8),
             best=np.zeros(n, dtype=np.int8),
         )
-        fill(ranking, counts)
+
         trail = Trail(
             truth=np.zeros(2 * n, dtype=np.int8),
             level=np.zeros(n, dtype=np.int32),
@@ -129,7 +130,11 @@ class ConflictSearch:
             self.outcome = search(self.state, work)
         if self.outcome == FULL:
             self.outcome = OPEN
-            self._enlarge()
+            make_room(self.state)
+            clauses = self.state.clauses
+            if 2 * self.state.counts.end > len(clauses.arena):
+                clauses = clauses._replace(arena=np.concatenate([clauses.arena, np.zeros_like(clauses.arena)]))
+                self.state = self.state._replace(clauses=clauses)
         return self.outcome
 
     def _count(self) -> None:
@@ -155,13 +160,6 @@ class ConflictSearch:
         self.has_renamed = True
         if not self.add(self.atoms.literal_of[out] ^ 1):
             self.outcome = INFEASIBLE
-
-    def _enlarge(self) -> None:
-        make_room(self.state)
-        arena = self.state.clauses.arena
-        if 2 * self.state.counts.end > len(arena):
-            clauses = self.state.clauses._replace(arena=np.concatenate([arena, np.zeros_like(arena)]))
-            self.state = self.state._replace(clauses=clauses)
 
     @property
     def n_conflicts(self) -> int:
@@ -348,7 +346,14 @@ def meet(trail: Trail, lesson: Lesson, ranking: Ranking, counts: SearchCounts, l
     level = trail.level[atom]
     if lesson.seen[atom] == 0 and level > 0:
         lesson.seen[atom] = 1
-        bump(ranking, counts, atom)
+        activity = ranking.activity
+        activity[atom] += counts.step
+        if activity[atom] > TOO_LARGE:
+            for other in range(len(activity)):
+                activity[other] /= TOO_LARGE
+            counts.step /= TOO_LARGE
+        if ranking.where[atom] >= 0:
+            sift_up(ranking, ranking.where[atom])
         if level < counts.n_levels:
             lesson.literals[n] = literal
             return n + 1
@@ -548,21 +553,3 @@ def leave(ranking: Ranking, counts: SearchCounts) -> int:
         where[heap[0]] = 0
         sift_down(ranking, 0, counts.n_heap)
     return int(atom)
-
-
-@inlined
-def bump(ranking: Ranking, counts: SearchCounts, atom: int) -> None:
-    activity = ranking.activity
-    activity[atom] += counts.step
-    if activity[atom] > TOO_LARGE:
-        for other in range(len(activity)):
-            activity[other] /= TOO_LARGE
-        counts.step /= TOO_LARGE
-    if ranking.where[atom] >= 0:
-        sift_up(ranking, ranking.where[atom])
-
-
-@bare
-def fill(ranking: Ranking, counts: SearchCounts) -> None:
-    for atom in range(len(ranking.where)):
-        enter(ranking, counts, atom)

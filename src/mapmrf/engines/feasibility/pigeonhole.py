@@ -53,7 +53,11 @@ def is_overfull(groups: Groups, clauses: HardClauses, truth: Signs) -> bool:
     """Return whether disjoint clauses outnumber the groups of their literals, so that not all can be satisfied."""
     if groups.sizes.max(initial=0) < SMALLEST:
         return False
-    left = _undecided(clauses, truth)
+    owner, now = np.repeat(np.arange(len(clauses.lengths)), clauses.lengths), truth[clauses.literals]
+    holds = np.bincount(owner, now > 0, len(clauses.lengths)) > 0
+    keep = (now == 0) & ~holds[owner]  # clauses that are not satisfied yet, without false literals
+    counts = np.bincount(owner[keep], minlength=len(clauses.lengths))[~holds]
+    left = HardClauses(clauses.literals[keep], offsets(counts).astype(np.int64))
     chosen = np.zeros(len(left.lengths), dtype=bool)
     choose_disjoint(left.ptr, left.literals, np.zeros(len(truth), dtype=bool), chosen)
     lengths = left.lengths[chosen]
@@ -61,16 +65,6 @@ def is_overfull(groups: Groups, clauses: HardClauses, truth: Signs) -> bool:
     clause_of, source, seen = np.full((3, len(truth)), -1, dtype=np.int64)
     room = MatchingRoom(clause_of, source, seen, np.zeros(len(lengths) + 1, dtype=np.int64))
     return not all_matched(offsets(lengths).astype(np.int64), groups.of_literals()[literals], room)
-
-
-def _undecided(clauses: HardClauses, truth: Signs) -> HardClauses:
-    """Return the clauses that are not satisfied yet, without false literals."""
-    owner = np.repeat(np.arange(len(clauses.lengths)), clauses.lengths)
-    now = truth[clauses.literals]
-    holds = np.bincount(owner, now > 0, len(clauses.lengths)) > 0
-    keep = (now == 0) & ~holds[owner]
-    counts = np.bincount(owner[keep], minlength=len(clauses.lengths))[~holds]
-    return HardClauses(clauses.literals[keep], offsets(counts).astype(np.int64))
 
 
 # -- At-most-one groups of literals, and their matching with disjoint clauses -----------------------------------------

@@ -33,7 +33,10 @@ class Repair:
             random=seeded(seed),
             counts=blank(RepairCounts),
         )
-        begin_repair(self.model, self.state)
+        violated = np.flatnonzero(np.isneginf(self.model.theta[place]))
+        self.state.violated[: len(violated)] = violated
+        self.state.position[violated] = np.arange(len(violated))
+        self.state.counts.n_violated = self.state.counts.fewest = len(violated)
 
     @property
     def n_violated(self) -> int:
@@ -165,13 +168,6 @@ def best_flip(model: HardFactors, state: RepairState, a: int) -> tuple[int, int,
                 if draw(state.random, n_ties) == 0:
                     best_i, best_k = i, k
     return best_i, best_k, gain
-
-
-@bare
-def begin_repair(model: HardFactors, state: RepairState) -> None:
-    for a in range(len(state.place)):
-        set_violated(state, a, model.theta[state.place[a]] == -float("inf"))
-    state.counts.fewest = state.counts.n_violated
 
 
 @bare

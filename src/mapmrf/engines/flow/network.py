@@ -21,27 +21,15 @@ def wire(n: int, scope: Ints) -> Wiring:
     and neighbours are found by arithmetic. The order of the pairs does not matter, and pairs may be missing or
     repeated.
     """
-    scope = _readable(scope)
-    offset = lattice_offsets(n, scope)
-    return sparse_wiring(n, scope) if offset is None else lattice_wiring(n, scope, offset)
-
-
-def lattice_offsets(n: int, scope: Ints) -> Ints | None:
-    """Return the offsets from a node to its neighbours, ascending, or None if the pairs form no lattice."""
-    apart = np.zeros(MAX_DIRECTIONS // 2, dtype=np.int64)
+    scope, apart = _readable(scope), np.zeros(MAX_DIRECTIONS // 2, dtype=np.int64)
     n_apart = int(find_offsets(scope, apart))
-    if n_apart == NOT_A_LATTICE:
-        return None
+    if n_apart in (NOT_A_LATTICE, 0) or len(scope) // 2 < LEAST_FILL * n_apart * n:
+        return sparse_wiring(n, scope)
     apart = np.sort(apart[:n_apart])
-    dense = len(scope) // 2 >= LEAST_FILL * n_apart * n
-    if n_apart == 0 or not dense or apart[-1] > LARGEST_MARGIN * n:
-        return None
-    return np.concatenate([-apart[::-1], apart])
-
-
-def lattice_wiring(n: int, scope: Ints, offset: Ints) -> Wiring:
-    margin, none = int(offset[-1]), np.zeros(0, dtype=np.int32)
-    residual = np.zeros((n + 2 * margin) * len(offset))
+    margin, none = int(apart[-1]), np.zeros(0, dtype=np.int32)
+    if margin > LARGEST_MARGIN * n:
+        return sparse_wiring(n, scope)
+    offset, residual = np.concatenate([-apart[::-1], apart]), np.zeros((n + 2 * margin) * 2 * n_apart)
     return Wiring(Network(LATTICE, none, none, none, offset, residual), scope, none, margin)
 
 

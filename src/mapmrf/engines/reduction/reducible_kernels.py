@@ -130,16 +130,6 @@ def pop(model: ReducibleModel) -> int:
 
 
 @bare
-def push_neighbours(model: ReducibleModel, i: int) -> None:
-    """Queue all variables that share a factor with `i`."""
-    for at in range(model.nbr_ptr[i], model.nbr_ptr[i] + model.degree[i]):
-        a = model.factor_of[model.nbr[at]]
-        for e in range(model.scope_ptr[a], model.scope_ptr[a] + model.arity[a]):
-            if model.scope[e] != i:
-                push(model, model.scope[e])
-
-
-@bare
 def detach(model: ReducibleModel, e: int) -> None:
     """Remove an edge from its variable and its factor; the last of each takes its position."""
     i, a = model.scope[e], model.factor_of[e]
@@ -179,16 +169,6 @@ def drop_state(model: ReducibleModel, i: int, place: int, stand_in: int) -> None
         model.alive[first + k] = model.alive[first + k + 1]
     if model.n_alive[i] == 0:
         model.counters[0].feasible = False
-
-
-@inlined
-def drop_impossible(model: ReducibleModel, i: int) -> bool:
-    """Remove the states of variable `i` whose unary potential is -inf; True if there were any."""
-    before = model.n_alive[i]
-    for place in range(before - 1, -1, -1):
-        if model.theta_v[model.var_ptr[i] + model.alive[model.var_ptr[i] + place]] == -np.inf:
-            drop_state(model, i, place, NOTHING)
-    return bool(model.n_alive[i] < before)
 
 
 @bare

@@ -12,6 +12,7 @@ from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.reduction.reducible_kernels import (
     CANDIDATES,
     COUNTERS,
+    NOTHING,
     ONE,
     ComparisonScratch,
     EliminationLog,
@@ -19,13 +20,12 @@ from mapmrf.engines.reduction.reducible_kernels import (
     attach,
     detach,
     drop_dominated,
-    drop_impossible,
+    drop_state,
     find_places,
     fix,
     measure,
     pop,
     push,
-    push_neighbours,
     replay,
     set_up,
     share_equal,
@@ -217,8 +217,11 @@ def _room(problem: Problem) -> int:
 def _comparison_scratch(problem: Problem) -> ComparisonScratch:
     card, degree = problem.graph.card, int(problem.degree.max(initial=0))
     n_states = int(card.max(initial=1))
+    entries = np.zeros(problem.n_vars)
+    for batch in problem.batches:
+        entries += batch.n_configs * np.bincount(batch.scope.ravel(), minlength=problem.n_vars)
     return ComparisonScratch(
-        rows=np.empty(_most_rows(problem)),
+        rows=np.empty(int(min(entries.max(initial=0), MOST_ROWS))),
         row_at=np.empty(degree, dtype=np.int64),
         width=np.empty(degree, dtype=np.int64),
         best=np.empty(int((problem.degree * card).max(initial=1))),
@@ -242,14 +245,6 @@ def _message_scratch(problem: Problem) -> MessageScratch:
         own=np.empty(n_members, dtype=np.int64),
         jump=np.empty((n_members, arity), dtype=np.int64),
     )
-
-
-def _most_rows(problem: Problem) -> int:
-    """Return the maximum number of table entries around one variable."""
-    total = np.zeros(problem.n_vars)
-    for batch in problem.batches:
-        total += batch.n_configs * np.bincount(batch.scope.ravel(), minlength=problem.n_vars)
-    return int(min(total.max(initial=0), MOST_ROWS))
 
 
 def _written(problem: Problem, model: ReducibleModel, kept: Ints) -> FactorGraph:
@@ -351,7 +346,11 @@ def reduce_model(
         looked_at += WORK_PER_VARIABLE + WORK_PER_FACTOR * model.degree[i]
         if model.gone[i]:
             continue
-        changed = drop_impossible(model, i)
+        before, first = model.n_alive[i], model.var_ptr[i]
+        for place in range(before - 1, -1, -1):
+            if model.theta_v[first + model.alive[first + place]] == -np.inf:
+                drop_state(model, i, place, NOTHING)
+        changed = model.n_alive[i] < before
         if model.n_alive[i] > 1:
             n = surroundings(model, i, scratch.around, scratch.marked)
             if n >= 0 and eliminate_variable(model, log, scratch, i, n):
@@ -359,7 +358,11 @@ def reduce_model(
             if drop_dominated(model, i, comparison):
                 changed = True
         if changed:
-            push_neighbours(model, i)
+            for at in range(model.nbr_ptr[i], model.nbr_ptr[i] + model.degree[i]):
+                a = model.factor_of[model.nbr[at]]
+                for e in range(model.scope_ptr[a], model.scope_ptr[a] + model.arity[a]):
+                    if model.scope[e] != i:
+                        push(model, model.scope[e])
         if model.n_alive[i] == 1:
             fix(model, i)
     return True

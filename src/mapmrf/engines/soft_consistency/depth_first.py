@@ -161,7 +161,11 @@ def _examine(soft: SoftNetwork, way: Dive) -> int:
         goal.costly[i] = False
         u = net.variables[i].favourite
         if now.place[begin + u] >= now.cell[i] or now.cell[begin + u] > 0:
-            u = _free_state(soft, i)
+            u = now.domain[begin]
+            for k in range(now.cell[i]):
+                if now.cell[begin + now.domain[begin + k]] == 0:
+                    u = now.domain[begin + k]
+                    break
         goal.labels[i] = u
     extra = 0
     for i in range(n):
@@ -178,18 +182,6 @@ def _examine(soft: SoftNetwork, way: Dive) -> int:
             goal.best[i] = goal.labels[i]
         tally.pruned_at = -1
     return -1 if extra == 0 else _choose(soft, goal.costly, way.tally.latest)
-
-
-@bare
-def _free_state(soft: SoftNetwork, i: int) -> int:
-    """Return a state of a variable with cost 0."""
-    net, now = soft.net, soft.now
-    begin = net.variables[i].at
-    for k in range(now.cell[i]):
-        u = now.domain[begin + k]
-        if now.cell[begin + u] == 0:
-            return int(u)
-    return int(now.domain[begin])
 
 
 @bare

@@ -112,18 +112,11 @@ def _find_supports(soft: SoftNetwork) -> None:
             if target != e and (pair or now.cell[net.edges[target].variable] > 1) and tally.failed == 0:
                 project(soft, target)
         if not pair and tally.failed == 0:
-            _close(soft, a)
-
-
-@bare
-def _close(soft: SoftNetwork, a: int) -> None:
-    """Move the cost of a factor whose variables are all decided into the lower bound."""
-    net, now = soft.net, soft.now
-    first = net.factors[a].first
-    for e in range(first, net.factors[a].end):
-        if now.cell[net.edges[e].variable] > 1:
-            return
-    project_table(soft, first)
+            decided = True
+            for target in range(net.factors[a].first, net.factors[a].end):
+                decided = decided and now.cell[net.edges[target].variable] <= 1
+            if decided:  # the cost of the factor moves into the lower bound
+                project_table(soft, net.factors[a].first)
 
 
 @bare
@@ -313,7 +306,11 @@ def gather_pair(soft: SoftNetwork, target: int, other: int) -> None:
             moved = True
     if moved:
         _extend_pair(soft, target, other)
-        _project_amounts(soft, target)
+        for k in range(now.cell[i] - 1, -1, -1):
+            u = now.domain[begin + k]
+            if todo.amount[u] > 0:
+                write(soft, shifts + u, now.cell[shifts + u] + todo.amount[u])
+                raise_state(soft, i, u, todo.amount[u])
     raise_bound(soft, i)
 
 
@@ -339,19 +336,6 @@ def _extend_pair(soft: SoftNetwork, target: int, other: int) -> None:
             write(soft, shifts + v, now.cell[shifts + v] - need)
             now.place[shifts + v] = support
             wait_changed(soft, j)
-
-
-@bare
-def _project_amounts(soft: SoftNetwork, target: int) -> None:
-    """Project the amounts from the factor to the states."""
-    net, now, todo = soft.net, soft.now, soft.todo
-    i = net.edges[target].variable
-    begin, shifts = net.variables[i].at, net.edges[target].at
-    for k in range(now.cell[i] - 1, -1, -1):
-        u = now.domain[begin + k]
-        if todo.amount[u] > 0:
-            write(soft, shifts + u, now.cell[shifts + u] + todo.amount[u])
-            raise_state(soft, i, u, todo.amount[u])
 
 
 # -- Cost shifting for factors of more than two variables, by enumerating the remaining configurations ----------------

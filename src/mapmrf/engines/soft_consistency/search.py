@@ -101,7 +101,10 @@ class SoftSearch:
     def prepare(self, sweeps: int) -> Iterator[None]:
         """Raise the lower bound at the root and make it consistent; yields after every step."""
         yield from self._sweep(sweeps)
-        yield from self._make_consistent()
+        self.network.soft.tally.least_gain = max(1, self._gap >> LEAST_GAIN)
+        if not self._failed:
+            yield from self._in_steps(project_all)
+            yield from self._propagate_root()
         self.finished = self._failed
 
     def explore(self) -> Iterator[None]:
@@ -160,15 +163,6 @@ class SoftSearch:
         soft.tally.serial += 1
         self._root_lower = self.network.lower
 
-    def _make_consistent(self) -> Iterator[None]:
-        """Make the root consistent."""
-        soft = self.network.soft
-        soft.tally.least_gain = max(1, self._gap >> LEAST_GAIN)
-        if self._failed:
-            return
-        yield from self._in_steps(project_all)
-        yield from self._propagate_root()
-
     def _propagate_root(self) -> Iterator[None]:
         """Propagate at the root to the end."""
         soft = self.network.soft
@@ -191,19 +185,15 @@ class SoftSearch:
         for k, (var, value, right) in enumerate(path):
             stack.var[k], stack.value[k], stack.right[k] = var, value, right
         follow(self.network.soft, stack, len(path))
-        counts.depth, counts.limit = 0, int(counts.backtracks) + self._adapt(len(path))
+        self._replayed += len(path)
+        if self._replayed > OFTEN * (self.nodes + 1) and self._limit < MOST_BACKTRACKS:
+            self._limit *= 2
+        elif self._replayed < RARELY * (self.nodes + 1) and self._limit > 1:
+            self._limit //= 2
+        limit = sys.maxsize // 2 if len(self.open) > MOST_OPEN else self._limit
+        counts.depth, counts.limit = 0, int(counts.backtracks) + limit
         self._base = node
         return True
-
-    def _adapt(self, replayed: int) -> int:
-        """Return the backtrack limit of the next dive: more if decisions are replayed too often, fewer if rarely."""
-        self._replayed += replayed
-        nodes = self.nodes + 1
-        if self._replayed > OFTEN * nodes and self._limit < MOST_BACKTRACKS:
-            self._limit *= 2
-        elif self._replayed < RARELY * nodes and self._limit > 1:
-            self._limit //= 2
-        return sys.maxsize // 2 if len(self.open) > MOST_OPEN else self._limit
 
     def _dive(self) -> int:
         """Search below a node, and open what remains there at the end."""

@@ -127,10 +127,7 @@ class BucketMessages:
         return changed
 
     def losses(self, labels: Ints, position: int, rank: int) -> Floats:
-        """Return the loss of the next-ranked state at each position from the given one on; inf if there is none.
-
-        The given position has its state of this rank, those after it have their best.
-        """
+        """Return the loss of the next-ranked state at each position from the given one on; see the kernel."""
         loss = np.full(self.tree.n, np.inf)
         if self.tree.n:
             losses(position, rank, self._tables, self._buckets, labels, loss)
@@ -258,10 +255,7 @@ def collect(cursor: CollectCursor, budget: int, fns: FunctionTables, buckets: Bu
 
 @compiled
 def add_up_clique(p: int, fns: FunctionTables, buckets: Buckets, inner: Ints) -> int:
-    """Tabulate the sum of all functions of a bucket and of the message from above; return the table's size.
-
-    It becomes the last function, over the bucket's context and its own variable.
-    """
+    """Tabulate the sum of a bucket's functions and the message from above as the last function; return its size."""
     n, last = len(fns.card), len(fns.ptr) - 2
     first, end = fns.ptr[fns.n_given + p], fns.ptr[fns.n_given + p + 1]
     at = fns.ptr[last]
@@ -283,10 +277,7 @@ def add_up_clique(p: int, fns: FunctionTables, buckets: Buckets, inner: Ints) ->
 
 @compiled
 def project(members: Ints, scope: Ints, table: Floats, at: int, fns: FunctionTables, inner: Ints) -> None:
-    """Write the max-marginals of a sum over a bucket's clique on some of its variables, its own variable the last.
-
-    The clique is that of the last function.
-    """
+    """Write the max-marginals of a sum over the clique of the last function on some variables, its own the last."""
     last = len(fns.ptr) - 2
     clique = fns.var[fns.ptr[last] : fns.ptr[last + 1]]
     size = 1

@@ -75,10 +75,7 @@ class Elimination:
         substitute(begin, end, self._tables, self._choices, labels)
 
     def score(self, labels: Ints, at: int, out: Floats) -> None:
-        """Write the sum of the next bucket's functions for every state of its variable, the others as labelled.
-
-        Labels by position, (n_labellings, n); the scores go into the columns of `out` from `at` on.
-        """
+        """Write the next bucket's scores for labellings, (n_labellings, n), to the columns of `out` from `at` on."""
         score_labellings(self._cursor.position, at, self._tables, self._buckets, labels, out)
 
 

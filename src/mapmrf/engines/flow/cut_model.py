@@ -155,10 +155,7 @@ def all_favour_equal(pairs: BinaryPairs, parts: TableParts) -> bool:
 
 @bare
 def lay_out_plain(pairs: BinaryPairs, parts: TableParts, wiring: Wiring, excess: Floats) -> float:
-    """Set the capacities of all pairs and terminals; return the value that corresponds to a cut of cost 0.
-
-    `excess` is the loss of state 1 against state 0.
-    """
+    """Set capacities, and as `excess` the loss of state 1 against 0; return the value of a cut of cost 0."""
     theta_v, scope, table_at = pairs.theta_v, pairs.scope, pairs.table_at
     total = lost = 0.0
     for i in range(len(excess)):
@@ -242,10 +239,7 @@ def favours(table: Table) -> int:
 
 @bare
 def find_flips(pairs: BinaryPairs, parent: Ints, flip: Ints) -> int:
-    """Find variables whose flips make all pairs submodular; return a pair that violates this, or NONE.
-
-    `flip` is 1 for these variables; `parent` is scratch.
-    """
+    """Set `flip` to 1 where that makes all pairs submodular; return a pair that stays otherwise, or NONE."""
     n_pairs, n_different = len(pairs.table_at), 0
     for i in range(len(flip)):
         flip[i] = 0

@@ -91,10 +91,7 @@ class MaximumFlow:
 
 
 def link(n: int, pairs: Ints, forward: Floats, backward: Floats, lattice: bool = True) -> Wiring:
-    """Build a network of `n` nodes from pairs (n_pairs, 2) of distinct nodes, and arc capacities in both directions.
-
-    With `lattice`, it is stored without arc lists where the pairs allow that.
-    """
+    """Build a network from pairs (n_pairs, 2) of distinct nodes, as a `lattice` if they allow that."""
     scope = np.ascontiguousarray(pairs, dtype=np.int32).reshape(-1)
     wiring = wire(n, scope) if lattice else sparse_wiring(n, scope)
     add_capacities(wiring, np.asarray(forward, dtype=np.float64), np.asarray(backward, dtype=np.float64))

@@ -119,10 +119,7 @@ def arc_in(network: Network, i: int, link: int) -> int:
 
 @bare
 def link_pairs(scope: Ints, network: Network, place: Ints) -> None:
-    """Sort the arcs between pairs of nodes, in both directions, by their tail.
-
-    `place` receives the arc from the first to the second node of every pair. No capacity is set.
-    """
+    """Sort the arcs between pairs, in both directions, by tail; `place` receives the forward arc of every pair."""
     ptr, head, sister = network.ptr, network.head, network.sister
     n = len(ptr) - 1
     for e in range(len(scope)):

@@ -142,10 +142,7 @@ def end_round(model: DropModel, left: Bools, room: DropRoom, bound: float, targe
 
 @compiled
 def drop_states(model: DropModel, lam: Floats, left: Bools, target: float, room: DropRoom) -> float:
-    """Repeatedly remove states that are in no labelling above `target`.
-
-    Returns the bound over the remaining states, -inf if a variable has none. `room.reach` holds their bounds.
-    """
+    """Remove states that are in no labelling above `target`; return the bound, -inf if a variable has none left."""
     while True:
         bound = begin_round(model, lam, left, room)
         if bound == -np.inf:

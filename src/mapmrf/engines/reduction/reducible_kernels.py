@@ -267,10 +267,7 @@ def gather_table(model: ReducibleModel, a: int, i: int, i_edge: int, rows: Float
 
 @inlined
 def gather(model: ReducibleModel, i: int, scratch: ComparisonScratch) -> bool:
-    """Copy the tables of variable `i`, one row per state, and compute the maxima of the rows.
-
-    False if the tables do not fit into the scratch.
-    """
+    """Copy the tables of variable `i`, one row per state, with the maxima of the rows; False if they do not fit."""
     rows, row_at, width, best = scratch.rows, scratch.row_at, scratch.width, scratch.best
     n = model.n_alive[i]
     used = 0

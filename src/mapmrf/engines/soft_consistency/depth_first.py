@@ -307,10 +307,7 @@ def _continues(soft: SoftNetwork, e: int, forward: bool) -> bool:
 
 @compiled
 def price_constraints(soft: SoftNetwork, first: int) -> int:
-    """Compute prices of all constraints, starting with constraint `first`.
-
-    Returns the next constraint if the work limit is reached, else 0.
-    """
+    """Price all constraints from `first` on; return the next one if the work limit is reached, else 0."""
     tally = soft.tally
     for c in range(first, len(soft.constraints.records)):
         if c > first and tally.work >= tally.pause_at:
@@ -322,10 +319,7 @@ def price_constraints(soft: SoftNetwork, first: int) -> int:
 
 @compiled
 def project_all(soft: SoftNetwork, first: int) -> int:
-    """Project the costs of all factors to their variables, starting with edge `first`; then queue everything.
-
-    Returns the next edge if the work limit is reached, else 0.
-    """
+    """Project all factors to their variables from edge `first` on, then queue everything; return the next edge, or 0."""
     net, tally = soft.net, soft.tally
     for e in range(first, len(net.edges)):
         if e > first and tally.work >= tally.pause_at:

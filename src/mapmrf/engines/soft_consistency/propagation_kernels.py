@@ -235,10 +235,7 @@ def pair_cost(soft: SoftNetwork, target: int, other: int, u: int, v: int) -> int
 
 @bare
 def cheapest_partner(soft: SoftNetwork, target: int, other: int, u: int, unary: int) -> tuple[int, int]:
-    """Return the minimum cost of a state over the states of the other variable, and a minimiser.
-
-    With `unary` 1, the unary costs of the other variable are included, with 0 they are not.
-    """
+    """Return the minimum cost of a state with the other variable, with its unary costs if `unary` is 1, and where."""
     net, cell, domain = soft.net, soft.now.cell, soft.now.domain
     j = net.edges[other].variable
     begin, shifts = net.variables[j].at, net.edges[other].at

@@ -73,7 +73,6 @@ class AndOrSearch:
         return self._cursor.action == FINISHED
 
     def require(self, value: float) -> None:
-        """Search only for labellings better than `value`."""
         if value > self._state.need[self.n]:
             self._state.need[self.n] = value
             raise_needs(self._cursor.node, self._space.tree.parent, self._state, self._path)
@@ -406,7 +405,6 @@ def recall(a: int, end: Ints, tol: float, state: SearchState, cache: SearchCache
 
 @inlined
 def remember(a: int, end: Ints, tol: float, state: SearchState, cache: SearchCache) -> None:
-    """Put the subproblem of `a`, whose search is done, into the cache."""
     key, slot = find_slot(a, state.label, cache)
     cache.key[slot] = key
     if state.found[a] <= state.need[a]:

@@ -178,7 +178,6 @@ class EliminationCursor(NamedTuple):
 
 @bare
 def lay_out(fns: FunctionTables, terms: FoldedSum, matched: MatchedTable, layout: FoldLayout) -> None:
-    """Set strides and base of every row for the first block."""
     members, dims, stride, base = terms.members, terms.dims, layout.stride, layout.base
     n_dims, n_members = len(dims), len(members)
     for r in range(n_members + 1):
@@ -416,7 +415,6 @@ def score_labellings(p: int, at: int, fns: FunctionTables, buckets: Buckets, lab
 
 @compiled
 def substitute(begin: int, end: int, fns: FunctionTables, choices: Choices, out: Ints) -> None:
-    """Read the best labels of some positions from the choices, the roots first."""
     for p in range(begin, end):
         at = choices.at[p]
         for d in range(fns.ptr[fns.n_given + p], fns.ptr[fns.n_given + p + 1]):

@@ -208,7 +208,6 @@ def max_run(length: int, times: int, tables: Floats, at: int, out: Floats, to: i
 
 @inlined
 def add_run(length: int, times: int, tables: Floats, at: int, given: Floats, given_at: int) -> None:
-    """Add to a run of entries what is given for each, repeated."""
     n, step, row, place = np.uintp(length), np.uintp(length), np.uintp(at), np.uintp(given_at)
     if length < LONG:
         for i in range(n):
@@ -326,7 +325,6 @@ def fill_clusters(
 def agree_in_bucket(
     first: int, last: int, clusters: JoinClusters, buffer: Floats, scratch: SeparatorScratch
 ) -> None:  # fmt: skip
-    """Make the mini-buckets of a bucket agree on the variables that all of them have."""
     ptr, var = clusters.ptr, clusters.var
     n_scope = 0
     for d in range(ptr[first], ptr[first + 1]):

@@ -118,7 +118,6 @@ class MiniBuckets:
         return float(self.tables.arena[self.tables.at[self.n_given + constants]].sum())
 
     def complete(self, labels: Ints, fixed: Bools) -> None:
-        """Set all positions that are not fixed to their most promising state, from the roots down."""
         complete(self.tables, self.buckets, fixed, labels)
 
 
@@ -407,7 +406,6 @@ def best_state(p: int, fns: FunctionTables, buckets: Buckets, labels: Ints) -> i
 
 @compiled
 def complete(fns: FunctionTables, buckets: Buckets, fixed: Bools, labels: Ints) -> None:
-    """Set the positions that are not fixed to their best states, given those before them."""
     for p in range(len(fixed)):
         if not fixed[p]:
             labels[p] = best_state(p, fns, buckets, labels)

@@ -48,12 +48,10 @@ class ConstraintForm:
 
     @property
     def guards(self) -> bool:
-        """Whether it excludes states: a hard DIFFERENT."""
         return self.kind == DIFFERENT and math.isinf(self.penalty)
 
     @property
     def is_cost(self) -> bool:
-        """Whether it is a cost for the use of any of some states."""
         return self.kind == LOGIC and not self.toggles and self.final[2] == self.final[0] == 0.0 > self.final[1]
 
     @property
@@ -202,7 +200,6 @@ class PathBuilder:
         self.forms.append(form)
 
     def layout(self) -> PathConstraints:
-        """Assemble all constraints, with the links sorted by node."""
         n_nodes, prices = self.tree.n + 1, [form.state_price for form in self.forms]
         node = _joined(self.nodes, np.int64)
         by = np.argsort(node, kind="stable")
@@ -425,7 +422,6 @@ def _add_sums(m: int, n_k: int, paths: PathConstraints, marks: PathMarks, own: F
 
 @inlined
 def _bits_after(m: int, k: int, bits: int, paths: PathConstraints) -> int:
-    """LOGIC: the bits after a state."""
     link = paths.links[m]
     effect = int(paths.gain[link.gains + k])
     return bits ^ effect if paths.records[link.constraint].toggles == 1 else bits | effect

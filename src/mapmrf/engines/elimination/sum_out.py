@@ -80,7 +80,6 @@ def _greedy_order(
 
 
 def _beside(graph: FactorGraph) -> Neighbours:
-    """Return the variables that share a factor with each."""
     beside: Neighbours = {i: set() for i in range(graph.n_vars)}
     for a in range(graph.n_factors):
         scope = set(graph.scope_of(a).tolist())
@@ -94,7 +93,7 @@ def _beside(graph: FactorGraph) -> Neighbours:
 def sum_out(
     graph: FactorGraph, variables: Iterable[int], max_bytes: float = MEMORY * 2**20
 ) -> tuple[FactorGraph, list[int]]:
-    """Sum the given variables out of the product of all potentials."""
+    """Sum variables out; return the model of the others, without names, and their indices in `graph`."""
     variables = list(dict.fromkeys(variables))
     plan = find_sum_order(graph, variables)
     if plan.bytes > max_bytes:

@@ -122,7 +122,6 @@ def _batch_clauses(problem: Problem, atoms: Atoms, batch: Batch) -> Iterator[Har
 
 
 def _instances(problem: Problem, atoms: Atoms, scope: Ints, table_of: Ints, room: CoverRoom) -> HardClauses:
-    """Instantiate the clauses of tables for their factors."""
     card, var_ptr = problem.graph.card, problem.graph.var_ptr
     counts = np.diff(room.table_ptr)[table_of]
     clause = ranges(room.table_ptr[table_of], counts)
@@ -367,7 +366,6 @@ def watch(arena: Int32s, head: Ints, clause: int, which: int) -> None:
 
 @inlined
 def propagate_clauses(trail: Trail, arena: Int32s, head: Ints, counts: SearchCounts, false: int) -> bool:
-    """Propagate a false literal through the clauses that watch it."""
     truth = trail.truth
     node, before = head[false], -1
     while node >= 0:

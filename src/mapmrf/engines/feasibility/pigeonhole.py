@@ -97,7 +97,6 @@ class GroupRoom(NamedTuple):
 
 @inlined
 def count_neighbours(pairs: Exclusions, common: Ints, literal: int, change: int) -> None:
-    """Add `change` to the counts of all literals that exclude this one."""
     for at in range(pairs.pair_ptr[literal], pairs.pair_ptr[literal + 1]):
         common[pairs.pair_to[at] ^ 1] += change
 
@@ -178,7 +177,6 @@ def choose_disjoint(ptr: Ints, literals: Ints, taken: Bools, chosen: Bools) -> N
 
 @bare
 def all_matched(ptr: Ints, group: Ints, room: MatchingRoom) -> bool:
-    """Return whether all clauses can be matched with distinct groups of their literals."""
     for clause in range(len(ptr) - 1):
         found = open_group(ptr, group, room, clause)
         if found < 0:

@@ -59,7 +59,6 @@ class FusionMove:
         return not self.hard or self.graph.value(labels) > -math.inf
 
     def active_pairs(self) -> BinaryPairs:
-        """Return the binary model of the variables whose two states differ."""
         self.number = np.empty(len(self.move.old), dtype=np.int32)
         n, m = list_active(self.model, self.move, self.number)
         binary = BinaryPairs(
@@ -133,7 +132,6 @@ class TwoLabellings(NamedTuple):
 
 @inlined
 def unary_loss(model: MovePairs, move: TwoLabellings, i: int) -> float:
-    """Return the unary loss of a variable when it takes its new state."""
     at = model.var_ptr[i]
     loss: float = max(move.floor, model.theta_v[at + move.old[i]]) - max(move.floor, model.theta_v[at + move.new[i]])
     return loss

@@ -44,7 +44,7 @@ def sparse_wiring(n: int, scope: Ints) -> Wiring:
 
 
 def _readable(scope: Ints) -> Ints:
-    """Return a read-only view in 32 bits, so that kernels need only one specialisation."""
+    # read-only and in 32 bits, so that kernels need only one specialisation
     return frozen(np.ascontiguousarray(scope, dtype=np.int32).view())
 
 

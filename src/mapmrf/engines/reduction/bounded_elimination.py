@@ -35,7 +35,6 @@ class BoundedElimination:
         self._model = _Tables(problem, largest) if small.feasible and few else None
 
     def advance(self, n: int) -> bool:
-        """Eliminate some variables; True when no more can be eliminated."""
         return self._model is None or self._model.eliminate(n)
 
     def result(self) -> Simplified:

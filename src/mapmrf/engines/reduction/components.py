@@ -124,7 +124,6 @@ def _joined(orders: list[Order]) -> Order:
 
 
 def _restricted(problem: Problem, variables: Ints, constant: float = 0.0) -> Problem:
-    """Return some components as a separate model, with their variables in the given order."""
     graph = problem.graph
     number = np.full(graph.n_vars, -1, dtype=np.int64)
     number[variables] = np.arange(len(variables))

@@ -192,7 +192,6 @@ def fix(model: ReducibleModel, i: int) -> None:
 
 @bare
 def absorb(model: ReducibleModel, a: int) -> None:
-    """Add a unary factor to the unary potentials of its variable."""
     e = model.scope_ptr[a]
     j, stride = model.scope[e], model.stride[e]
     table, at = (model.theta_t, model.table_at[a]) if model.table_at[a] >= 0 else (model.pool, ~model.table_at[a])
@@ -393,7 +392,6 @@ def measure(model: ReducibleModel, table_at: Ints, size: Ints, changed: Bools) -
 
 @compiled
 def write_tables(model: ReducibleModel, factors: Ints, ptr: Ints, digit: Ints, out: Floats) -> None:
-    """Copy the tables of some factors without the removed states."""
     for q in range(len(factors)):
         a = factors[q]
         table, place = (

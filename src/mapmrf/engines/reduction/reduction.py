@@ -61,7 +61,6 @@ class ReductionCounts:
     variables_solved: int = 0  # variables of components that were solved separately
 
     def details(self) -> dict[str, float]:
-        """The non-zero counts, for the details of a result."""
         return {name: float(count) for name, count in asdict(self).items() if count}
 
 

@@ -197,7 +197,6 @@ def _apply_difference(soft: SoftNetwork, c: int, binding: bool) -> int:
 
 @bare
 def net_states(soft: SoftNetwork, c: int) -> int:
-    """Return the maximum number of states over the variables of a constraint."""
     most, constraint = 0, soft.constraints.records[c]
     for m in range(constraint.first, constraint.end):
         most = max(most, soft.net.variables[soft.constraints.links[m].variable].card)
@@ -294,7 +293,6 @@ def price_constraint(soft: SoftNetwork, c: int) -> None:
 
 @inlined
 def limit_at(soft: SoftNetwork, c: int, price: int) -> int:
-    """Return the limit to which a price belongs."""
     constraint = soft.constraints.records[c]
     return int(constraint.most) if price > 0 else (int(constraint.least) if price < 0 else 0)
 
@@ -480,7 +478,6 @@ def _least_reduced(soft: SoftNetwork, c: int, m: int) -> int:
 
 @bare
 def _reduce(soft: SoftNetwork, c: int, m: int) -> None:
-    """Apply the new prices to the costs of a variable's states."""
     now, constraint, price = soft.now, soft.constraints.records[c], soft.constraints.room.price
     i = soft.constraints.links[m].variable
     begin, least, changed = soft.net.variables[i].at, _least_reduced(soft, c, m), False

@@ -57,7 +57,7 @@ class ConstraintBuilder:
         return self.problem.graph.constraints
 
     def add(self, c: int) -> None:
-        """Add a constraint as a constraint, unless violating it costs nothing."""
+        """Add a constraint, unless violating it costs nothing."""
         constraints, penalty = self.constraints, self.costs.penalties[c]
         if penalty == 0:
             return
@@ -126,7 +126,6 @@ class ConstraintBuilder:
         return lowest, min(most, penalty // above) if above > 0 else 0
 
     def layout(self) -> ConstraintLayout:
-        """Assemble all added constraints."""
         n, n_constraints = self.problem.n_vars, len(self.records)
         records, links = blanks(ConstraintRecord, n_constraints), blanks(LinkRecord, len(self.variables))
         for at, name in enumerate(ConstraintRecord.__annotations__):

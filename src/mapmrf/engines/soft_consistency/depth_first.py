@@ -140,7 +140,6 @@ def _step_back(soft: SoftNetwork, way: Dive) -> bool:
 
 @bare
 def _blame(soft: SoftNetwork) -> None:
-    """Increase the weight of the factor or constraint that caused a failure."""
     net, constraints = soft.net, soft.constraints
     a = soft.tally.culprit
     if a < 0:
@@ -209,7 +208,6 @@ def _extra_cost(soft: SoftNetwork, goal: DiveLabels, i: int) -> int:
 
 @bare
 def _extra_of_constraint(soft: SoftNetwork, goal: DiveLabels, c: int) -> int:
-    """Return the cost of the labels in an undecided constraint."""
     now, constraints, constraint = soft.now, soft.constraints, soft.constraints.records[c]
     if now.cell[constraint.at] == 1:
         return 0
@@ -319,7 +317,7 @@ def price_constraints(soft: SoftNetwork, first: int) -> int:
 
 @compiled
 def project_all(soft: SoftNetwork, first: int) -> int:
-    """Project all factors to their variables from edge `first` on, then queue everything; return the next edge, or 0."""
+    """Project all factors to their variables from edge `first` on, then queue everything; return the next edge or 0."""
     net, tally = soft.net, soft.tally
     for e in range(first, len(net.edges)):
         if e > first and tally.work >= tally.pause_at:

@@ -56,7 +56,6 @@ class ModelNetwork:
         return cls(problem, costs, SoftNetwork(net, laid_out.network, now, todo, tally), unit)
 
     def removed_states(self) -> Bools:
-        """Return a mask of the removed states, (n_states,)."""
         now, n, card = self.soft.now, self.problem.n_vars, self.problem.graph.card
         place = now.place[n + 1 : n + 1 + self.problem.n_states]
         return np.asarray(place >= np.repeat(now.cell[:n], card))

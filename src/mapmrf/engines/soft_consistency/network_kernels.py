@@ -230,7 +230,6 @@ def wait_unsettled(soft: SoftNetwork, i: int) -> None:
 
 @bare
 def wait_costs(soft: SoftNetwork, i: int) -> None:
-    """Queue a variable whose costs have changed."""
     wait_raised(soft, i)
     wait_changed(soft, i)
     wait_unsettled(soft, i)
@@ -238,7 +237,6 @@ def wait_costs(soft: SoftNetwork, i: int) -> None:
 
 @bare
 def wait_constraints(soft: SoftNetwork, i: int, reason: int) -> None:
-    """Queue the constraints of a variable."""
     net, constraints, tally = soft.net, soft.constraints, soft.tally
     for h in range(net.variables[i].first_constraint, net.variables[i].end_constraint):
         c = constraints.of_variable[h]
@@ -268,7 +266,6 @@ def next_constraint(soft: SoftNetwork, reason: int) -> int:
 
 @inlined
 def wait_removed(soft: SoftNetwork, i: int) -> None:
-    """Queue a variable that has lost states."""
     net, todo, tally = soft.net, soft.todo, soft.tally
     if net.variables[i].reasons & REMOVED == 0:
         net.variables[i].reasons |= REMOVED
@@ -353,7 +350,6 @@ def raise_bound(soft: SoftNetwork, i: int) -> None:
 
 @bare
 def forget_pending(soft: SoftNetwork) -> None:
-    """Empty all queues after a failure."""
     net, todo, tally = soft.net, soft.todo, soft.tally
     for k in range(tally.n_removed):
         net.variables[todo.queue[k].removed].reasons = 0

@@ -81,7 +81,6 @@ def gather(soft: SoftNetwork, target: int) -> None:
 
 @bare
 def prune(soft: SoftNetwork) -> None:
-    """Remove every state whose cost is too high."""
     net, now, tally = soft.net, soft.now, soft.tally
     tally.pruned_at = now.cell[tally.n_vars]
     room = tally.upper - tally.pruned_at
@@ -227,7 +226,6 @@ def _pair_around(soft: SoftNetwork, target: int, other: int, u: int) -> int:
 
 @inlined
 def pair_cost(soft: SoftNetwork, target: int, other: int, u: int, v: int) -> int:
-    """Return the current cost of a configuration."""
     net, cell = soft.net, soft.now.cell
     at = net.factors[net.edges[target].factor].table + u * net.edges[target].stride + v * net.edges[other].stride
     return int(net.costs[at] - cell[net.edges[target].at + u] - cell[net.edges[other].at + v])

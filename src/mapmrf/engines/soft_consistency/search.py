@@ -164,7 +164,6 @@ class SoftSearch:
         self._root_lower = self.network.lower
 
     def _propagate_root(self) -> Iterator[None]:
-        """Propagate at the root to the end."""
         soft = self.network.soft
         while not propagate_root(soft):
             self._keep()

@@ -49,7 +49,11 @@ def small_order(graph: FactorGraph, max_entries: float = MAX_ENTRIES) -> SmallOr
     if largest > sys.float_info.max / MAX_FUNCTIONS / largest_weight:
         return None  # sums could overflow
     card = graph.card.tolist()
-    neighbours = _neighbours(graph, card)
+    neighbours: list[set[int]] = [set() for _ in card]
+    for scope in _scopes(graph):
+        free = {i for i in scope if card[i] > 1}
+        for i in free:
+            neighbours[i] |= free - {i}
     sizes = {i: r * math.prod(card[j] for j in neighbours[i]) for i, r in enumerate(card) if r > 1}
     order: list[int] = []
     n_entries = 0
@@ -66,18 +70,6 @@ def small_order(graph: FactorGraph, max_entries: float = MAX_ENTRIES) -> SmallOr
             sizes[j] = card[j] * math.prod([card[k] for k in neighbours[j]])
     place = {i: number for number, i in enumerate(order)}
     return SmallOrder([[i, *sorted(neighbours[i], key=place.__getitem__)] for i in order], place)
-
-
-def _neighbours(graph: FactorGraph, card: list[int]) -> list[set[int]]:
-    """Return the variables that share a factor with each; those of one state are left out."""
-    found: list[set[int]] = [set() for _ in card]
-    for scope in _scopes(graph):
-        free = {i for i in scope if card[i] > 1}
-        for i in free:
-            found[i] |= free
-    for i, others in enumerate(found):
-        others.discard(i)
-    return found
 
 
 def _scopes(graph: FactorGraph) -> Iterator[list[int]]:
@@ -118,13 +110,11 @@ class _Buckets:
         starts, size = graph.table_ptr[graph.table_of].tolist(), np.diff(graph.table_ptr)[graph.table_of].tolist()
         for a, scope in enumerate(_scopes(graph)):
             table = graph.theta_t[starts[a] : starts[a] + size[a]]
-            self.add_factor(scope, table if graph.weight is None else graph.weight[a] * table)
-
-    def add_factor(self, scope: list[int], table: Floats) -> None:
-        """Add a factor, without its variables of one state."""
-        free = [i for i in scope if self.card[i] > 1]
-        axes = sorted(range(len(free)), key=lambda k: self.place[free[k]])
-        self.add([free[k] for k in axes], table.reshape([self.card[i] for i in free]).transpose(axes))
+            table = table if graph.weight is None else graph.weight[a] * table
+            free = [i for i in scope if self.card[i] > 1]
+            sorted_scope = sorted(free, key=self.place.__getitem__)
+            axes = [free.index(i) for i in sorted_scope]
+            self.add(sorted_scope, table.reshape([self.card[i] for i in free]).transpose(axes))
 
     def add(self, scope: list[int], function: Floats) -> None:
         """Add a function whose scope is in elimination order."""

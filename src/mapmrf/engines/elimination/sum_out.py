@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -134,33 +134,22 @@ class _Pool:
             self.factors_of[i].add(self._next)
         self._next += 1
 
-    def neighbours(self, i: int) -> list[int]:
-        """Return the variables that share a factor with `i`, with `i` last."""
-        others = {j for a in self.factors_of[i] for j in self.factors[a][0]} - {i}
-        return [*sorted(others), i]
-
     def eliminate(self, i: int) -> None:
-        scope = self.neighbours(i)
+        scope = [*sorted({j for a in self.factors_of[i] for j in self.factors[a][0]} - {i}), i]
         total = np.zeros([self.card[j] for j in scope])
         for a in sorted(self.factors_of[i]):
-            total += _spread(*self.factors.pop(a), scope)
+            total += aligned(*self.factors.pop(a), scope)
             for j in scope:
                 self.factors_of[j].discard(a)
         self.gone.add(i)
-        self.add(tuple(scope[:-1]), _log_sum(total))
+        largest = total.max(axis=-1)
+        shift = np.where(np.isfinite(largest), largest, 0.0)
+        with np.errstate(divide="ignore"):
+            self.add(tuple(scope[:-1]), np.log(np.exp(total - shift[..., None]).sum(axis=-1)) + shift)
 
 
-def _spread(scope: tuple[int, ...], table: Floats, onto: list[int]) -> Floats:
+def aligned(scope: Sequence[int], table: Floats, onto: list[int]) -> Floats:
     """Return a table with an axis for each variable of a larger scope, of length 1 where it does not depend on it."""
     order = sorted(range(len(scope)), key=lambda k: onto.index(scope[k]))
     shape = [table.shape[scope.index(j)] if j in scope else 1 for j in onto]
     return table.transpose(order).reshape(shape)
-
-
-def _log_sum(table: Floats) -> Floats:
-    """Return the log of the sum of exponentials over the last axis; -inf if all are."""
-    largest = table.max(axis=-1, keepdims=True)
-    shift = np.where(np.isfinite(largest), largest, 0.0)
-    with np.errstate(divide="ignore"):
-        found: Floats = np.log(np.exp(table - shift).sum(axis=-1)) + shift[..., 0]
-    return found

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets, short
+from mapmrf.engines.elimination.sum_out import aligned
 from mapmrf.engines.reduction.reducible_kernels import EliminationLog
 from mapmrf.engines.reduction.reduction import LabelMap, ReductionCounts
 from mapmrf.engines.reduction.simplify import Simplified, simplify
@@ -101,7 +102,7 @@ class _Tables:
         scope, members = [i, *around], self.of[i]
         total = self.unary[i].reshape(-1, *[1] * len(around))
         for a in sorted(members):
-            total = total + self._aligned(a, scope)
+            total = total + aligned(self.scopes[a], self.tables[a], scope)
         total = np.broadcast_to(total, [self.card[j] for j in scope])
         message = total.max(axis=0)
         self.logged.append((i, around, total.argmax(axis=0).ravel()))
@@ -109,7 +110,7 @@ class _Tables:
         if len(around) > 1:
             smaller = {a for j in around for a in self.of[j] if inside.issuperset(self.scopes[a])}
             for a in sorted(smaller):
-                message = message + self._aligned(a, around)
+                message = message + aligned(self.scopes[a], self.tables[a], around)
             members = members | smaller
         for j in around:
             self.of[j] -= members
@@ -123,14 +124,6 @@ class _Tables:
         else:
             self.constant += float(message)
         return around
-
-    def _aligned(self, a: int, scope: list[int]) -> Floats:
-        """Return the table of a factor with an axis for every variable of a larger scope."""
-        own = self.scopes[a]
-        place = {j: k for k, j in enumerate(scope)}
-        axes = sorted(range(len(own)), key=lambda k: place[own[k]])
-        member = set(own)
-        return self.tables[a].transpose(axes).reshape([self.card[j] if j in member else 1 for j in scope])
 
     @property
     def kept(self) -> Ints:

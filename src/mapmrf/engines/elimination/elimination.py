@@ -541,27 +541,14 @@ class Functions:
     @classmethod
     def of(cls, problem: Problem, tree: BucketTree, theta_v: Floats, tables: Floats, table_at: Ints) -> Functions:
         """Use other potentials on the scopes of a problem; the table of factor `a` starts at ``table_at[a]``."""
-        return cls.arranged(
-            tree,
-            np.concatenate([theta_v, tables]),
-            problem.graph.var_ptr[:-1],
-            len(theta_v) + table_at.astype(np.int64),
-            (problem.scope_ptr, problem.scope, problem.edge_stride),
-        )
-
-    @classmethod
-    def arranged(
-        cls, tree: BucketTree, theta: Floats, unary_at: Ints, table_at: Ints, scopes: tuple[Ints, Ints, Ints]
-    ) -> Functions:
-        """Convert functions by variable to functions by position; `scopes` are offsets, variables and strides."""
-        n = tree.n
-        ptr, scope, stride = scopes
-        places = inverse(tree.var_of)[scope]
+        n, ptr = tree.n, problem.scope_ptr.astype(np.int64)
+        places = inverse(tree.var_of)[problem.scope]
         by = np.lexsort((places, np.repeat(np.arange(len(table_at)), np.diff(ptr))))
+        unary_at = problem.graph.var_ptr[:-1][tree.var_of]
         return cls(
-            ptr=np.concatenate([np.arange(n), n + ptr.astype(np.int64)]),
+            ptr=np.concatenate([np.arange(n), n + ptr]),
             var=np.concatenate([np.arange(n), places[by]]),
-            stride=np.concatenate([np.ones(n, dtype=np.int64), stride[by]]),
-            at=np.concatenate([unary_at[tree.var_of], table_at]).astype(np.int64),
-            theta=theta,
+            stride=np.concatenate([np.ones(n, dtype=np.int64), problem.edge_stride[by]]),
+            at=np.concatenate([unary_at, len(theta_v) + table_at.astype(np.int64)]).astype(np.int64),
+            theta=np.concatenate([theta_v, tables]),
         )

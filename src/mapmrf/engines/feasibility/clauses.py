@@ -433,34 +433,27 @@ def list_pairs(pairs: Ints, pair_ptr: Ints, pair_to: Int32s) -> None:
 
 
 @bare
-def add_clause(trail: Trail, clauses: Clauses, counts: SearchCounts, literals: Int32s, n: int) -> bool:
-    """Add a clause at decision level 0; False if it contradicts the trail."""
-    arena, at = clauses.arena, counts.end
-    k = 0
-    for literal in literals[:n]:
-        if trail.truth[literal] > 0:
-            return True
-        if trail.truth[literal] == 0:
-            arena[at + LITERALS + k] = literal
-            k += 1
-    if k == 0:
-        return False
-    if k == 1:
-        assign(trail, counts, arena[at + LITERALS], DECIDED)
-        return True
-    arena[at + LENGTH], arena[at + SPREAD], arena[at + USED] = k, 0, 0
-    watch(arena, clauses.head, at, 0)
-    watch(arena, clauses.head, at, 1)
-    counts.end += LITERALS + k
-    return True
-
-
-@bare
 def add_clauses(trail: Trail, clauses: Clauses, counts: SearchCounts, ptr: Ints, literals: Int32s) -> bool:
     """Add the clauses ``literals[ptr[c]:ptr[c + 1]]`` at decision level 0; False on a contradiction."""
-    consistent = True
+    arena, consistent = clauses.arena, True
     for c in range(len(ptr) - 1):
-        consistent &= add_clause(trail, clauses, counts, literals[ptr[c] :], ptr[c + 1] - ptr[c])
+        at, k, satisfied = counts.end, 0, False
+        for literal in literals[ptr[c] : ptr[c + 1]]:
+            satisfied |= trail.truth[literal] > 0
+            if trail.truth[literal] == 0:
+                arena[at + LITERALS + k] = literal
+                k += 1
+        if satisfied:
+            continue
+        if k == 0:
+            consistent = False
+        elif k == 1:
+            assign(trail, counts, arena[at + LITERALS], DECIDED)
+        else:
+            arena[at + LENGTH], arena[at + SPREAD], arena[at + USED] = k, 0, 0
+            watch(arena, clauses.head, at, 0)
+            watch(arena, clauses.head, at, 1)
+            counts.end += LITERALS + k
     return consistent
 
 

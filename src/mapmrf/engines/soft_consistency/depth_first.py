@@ -171,7 +171,16 @@ def _examine(soft: SoftNetwork, way: Dive) -> int:
         if now.cell[i] > 1:
             extra = min(extra + _extra_cost(soft, goal, i), FORBIDDEN)
     for c in range(len(soft.constraints.records)):
-        extra = min(extra + _extra_of_constraint(soft, goal, c), FORBIDDEN)
+        constraint = soft.constraints.records[c]
+        if now.cell[constraint.at] == 1:
+            continue
+        tally.work += constraint.end - constraint.first
+        more = constraint_cost(soft, c, goal.labels)
+        extra = min(extra + more, FORBIDDEN)
+        if more > 0:
+            for m in range(constraint.first, constraint.end):
+                if now.cell[soft.constraints.links[m].variable] > 1:
+                    goal.costly[soft.constraints.links[m].variable] = True
     total = now.cell[n] + extra
     tally.work += n
     if total < tally.upper:
@@ -204,20 +213,6 @@ def _extra_cost(soft: SoftNetwork, goal: DiveLabels, i: int) -> int:
             for e in range(net.factors[a].first, net.factors[a].end):
                 goal.costly[net.edges[e].variable] = now.cell[net.edges[e].variable] > 1
     return int(extra)
-
-
-@bare
-def _extra_of_constraint(soft: SoftNetwork, goal: DiveLabels, c: int) -> int:
-    now, constraints, constraint = soft.now, soft.constraints, soft.constraints.records[c]
-    if now.cell[constraint.at] == 1:
-        return 0
-    soft.tally.work += constraint.end - constraint.first
-    extra = constraint_cost(soft, c, goal.labels)
-    if extra > 0:
-        for m in range(constraint.first, constraint.end):
-            if now.cell[constraints.links[m].variable] > 1:
-                goal.costly[constraints.links[m].variable] = True
-    return extra
 
 
 @bare

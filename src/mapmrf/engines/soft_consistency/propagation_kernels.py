@@ -488,27 +488,21 @@ def gather_table(soft: SoftNetwork, target: int) -> None:
     if not needed:
         return
     for e in range(net.factors[a].first, net.factors[a].end):
-        if e != target:
-            _extend_all(soft, e)
+        if e == target:
+            continue
+        j = net.edges[e].variable
+        begin_j, shifts_j = net.variables[j].at, net.edges[e].at
+        for k in range(now.cell[j]):
+            v = now.domain[begin_j + k]
+            cost = now.cell[begin_j + v]
+            if cost > 0:
+                write(soft, begin_j + v, 0)
+                write(soft, shifts_j + v, now.cell[shifts_j + v] - cost)
+                wait_changed(soft, j)
     project_table(soft, target)
     for e in range(net.factors[a].first, net.factors[a].end):
         if e != target and tally.failed == 0:
             _give_back(soft, e)
-
-
-@bare
-def _extend_all(soft: SoftNetwork, e: int) -> None:
-    """Extend all unary costs of a variable into a factor."""
-    net, now = soft.net, soft.now
-    j = net.edges[e].variable
-    begin, shifts = net.variables[j].at, net.edges[e].at
-    for k in range(now.cell[j]):
-        v = now.domain[begin + k]
-        cost = now.cell[begin + v]
-        if cost > 0:
-            write(soft, begin + v, 0)
-            write(soft, shifts + v, now.cell[shifts + v] - cost)
-            wait_changed(soft, j)
 
 
 @bare

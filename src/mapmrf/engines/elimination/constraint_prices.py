@@ -97,7 +97,6 @@ def assignment_prices(score: Floats) -> Floats | None:
 
 # -- The price of a sum that minimises a bound ------------------------------------------------------------------------
 
-
 HALVINGS = 60  # bisection steps
 
 
@@ -147,7 +146,6 @@ def find_price(ptr: Ints, gain: Floats, score: Floats, ends: tuple[float, float]
 
 
 # -- Bucket trees for models with constraints: the variables of a constraint lie on one path --------------------------
-
 
 LARGEST_CLIQUE = 40
 """Maximum number of variables of a constraint for which they are made neighbours in the elimination order."""

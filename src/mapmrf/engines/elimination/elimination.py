@@ -93,7 +93,6 @@ def label_type(card: Ints) -> np.dtype[np.unsignedinteger]:
 
 # -- The step shared by all elimination, adding tables and maximising over one variable; and bucket elimination -------
 
-
 BLOCK = 1024  # entries of a result that are computed together, so that they stay in cache
 
 PLAIN, WITH_CHOICE, MARGINAL = 0, 1, 2

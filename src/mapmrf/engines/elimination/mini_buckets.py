@@ -413,7 +413,6 @@ def complete(fns: FunctionTables, buckets: Buckets, fixed: Bools, labels: Ints) 
 
 # -- Cost shifting between variables and factors: a reparametrisation with a smaller bound ----------------------------
 
-
 STEP_ENTRIES = 2_000_000  # table entries per step, each of which is read several times: some hundredths of a second
 
 

@@ -87,23 +87,19 @@ class ConflictSearch:
         literals, met, stack = np.zeros((3, n + 1), dtype=np.int32)
         lesson = Lesson(np.zeros(n, dtype=np.int8), literals, met, stack, np.zeros(n + 2, dtype=np.int64))
         sizes: Ints = np.zeros(SPREADS, dtype=np.int64)
-        return Conflicts(trail, self._new_clauses(size), ranking, lesson, sizes, counts)
-
-    def _new_clauses(self, size: int) -> Clauses:
-        """Return an arena without clauses, but with the binary ones."""
         pairs = self.given.of_length(2)
-        n_literals = 2 * self.atoms.n_atoms
-        pair_ptr = offsets(np.bincount(pairs.ravel() ^ 1, minlength=n_literals)).astype(np.int64)
+        pair_ptr = offsets(np.bincount(pairs.ravel() ^ 1, minlength=2 * n)).astype(np.int64)
         pair_to = np.zeros(pairs.size, dtype=np.int32)
         list_pairs(pairs, pair_ptr, pair_to)
-        return Clauses(
+        clauses = Clauses(  # the binary ones; the arena is still empty
             arena=np.zeros(size, dtype=np.int32),
-            head=np.full(n_literals, -1, dtype=np.int64),
+            head=np.full(2 * n, -1, dtype=np.int64),
             pair_ptr=pair_ptr,
             pair_to=pair_to,
             block_begin=self.atoms.block_begin,
             block_end=self.atoms.block_end,
         )
+        return Conflicts(trail, clauses, ranking, lesson, sizes, counts)
 
     def _add(self, more: HardClauses) -> bool:
         ptr, literals = more.ptr.astype(np.int64), more.literals.astype(np.int32)
@@ -183,7 +179,6 @@ class ConflictSearch:
 
 
 # -- Conflict-driven clause learning: decide, propagate, learn from conflicts, and restart ----------------------------
-
 
 OPEN, FEASIBLE, INFEASIBLE, FULL = 0, 1, 2, 3
 """Outcomes of a call: the work limit is reached, a feasible labelling is found, none exists, or the arena is too small
@@ -484,7 +479,6 @@ def learn(trail: Trail, clauses: Clauses, lesson: Lesson, ranking: Ranking, coun
 
 
 # -- Decision heuristic: the atom most involved in recent conflicts (VSIDS) -------------------------------------------
-
 
 TOO_LARGE, DECAY = 1e100, 0.95  # activity at which all are rescaled, and the decay per conflict
 

@@ -36,25 +36,20 @@ class MoveTrial:
         if self.ended:
             return
         if not self.work:
-            self.work.append(self._begin(labels, *move))
+            alpha, beta = move
+            if alpha == beta:
+                n = propose_expansion(self.fusion.model, labels, alpha, self.marks, self._new)
+            else:
+                n = propose_swap(self.fusion.model, labels, alpha, beta, self._new)
+            self._moves, self.ended = n > 0, n == 0  # a move without variables ends at once
+            self.work.append(self._set_up if n > 0 else len(labels))
+            if n > 0:
+                self._feasible = self._feasible or self.fusion.is_feasible(labels)  # moves keep them feasible
+                self.fusion.begin(labels, self._new, self._feasible)
         if self._moves:
             before = self.fusion.work
             self.ended = self.fusion.run(max_work)
             self.work.append(self.fusion.work - before)
-
-    def _begin(self, labels: Ints, alpha: int, beta: int) -> int:
-        """Set up the network, unless no variable takes part; return the work."""
-        model = self.fusion.model
-        if alpha == beta:
-            n = propose_expansion(model, labels, alpha, self.marks, self._new)
-        else:
-            n = propose_swap(model, labels, alpha, beta, self._new)
-        self._moves, self.ended = n > 0, n == 0
-        if n == 0:
-            return len(labels)
-        self._feasible = self._feasible or self.fusion.is_feasible(labels)  # moves never make them infeasible again
-        self.fusion.begin(labels, self._new, self._feasible)
-        return self._set_up
 
     def accept(self, labels: Ints) -> float:
         """Apply the changes if they are a gain; return the gain."""

@@ -103,7 +103,6 @@ def why_no_fusion(problem: Problem) -> str | None:
 
 # Fusion of two labellings as a binary model: every variable keeps its old state (0) or takes the new one (1).
 
-
 OUTSIDE = -1
 
 NO_MARK = -1

@@ -490,7 +490,6 @@ def replant(network: Network, trees: SearchTrees, i: int) -> None:
 
 # -- The two search trees of a maximum flow, and the queues of their active nodes and orphans -------------------------
 
-
 TERMINAL, ORPHAN, FREE = -1, -2, -3
 """Special values of the link to the parent: a root, a node that lost its parent, and one in neither tree."""
 

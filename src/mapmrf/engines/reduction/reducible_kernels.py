@@ -204,7 +204,6 @@ def absorb(model: ReducibleModel, a: int) -> None:
 
 # -- Removal of impossible states, and of states dominated by another whatever the neighbours are ---------------------
 
-
 CANDIDATES = 8  # number of states, those with the highest scores, that every other state is compared with
 
 

@@ -310,7 +310,6 @@ def _distinct(ptr: Ints, entries: Floats) -> tuple[Ints, Ints]:
 
 # Reduction of a model to a fixed point: remove states, fix variables, and eliminate those with a small message.
 
-
 WORK_PER_VARIABLE, WORK_PER_FACTOR = 20, 8  # cost of processing a variable, in table entries, if no table is read
 
 

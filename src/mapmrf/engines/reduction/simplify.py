@@ -117,7 +117,6 @@ def _is_stiff(problem: Problem) -> bool:
 
 # -- Dual persistency: states that a dual bound excludes from all labellings as good as the incumbent -----------------
 
-
 BLOCK_ENTRIES = 1 << 20  # table entries processed at a time
 
 

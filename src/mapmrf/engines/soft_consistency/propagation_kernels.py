@@ -335,7 +335,6 @@ def _extend_pair(soft: SoftNetwork, target: int, other: int) -> None:
 
 # -- Cost shifting for factors of more than two variables, by enumerating the remaining configurations ----------------
 
-
 MOST_CONFIGURATIONS = 1 << 16  # maximum number of remaining configurations for which costs are projected to variables
 MOST_GATHERED = 1 << 10  # maximum number of remaining configurations for which unary costs are moved through a factor
 

@@ -213,7 +213,6 @@ class SoftSearch:
 
 # -- The open nodes of a search, by lower bound -----------------------------------------------------------------------
 
-
 ROOM = 1_000_000  # nodes stored before those that no open node needs are discarded
 
 

@@ -31,46 +31,32 @@ class BoundedElimination:
 
     def __init__(self, small: Simplified, largest: int = LARGEST) -> None:
         problem = small.problem
+        self._small, self.problem, self.largest = small, problem, largest
+        self.heap: list[tuple[int, int]] = []
+        self.logged: list[tuple[int, list[int], Ints]] = []
         few = problem.n_vars + problem.n_factors <= MOST_FACTORS and problem.n_configs <= MOST_CONFIGS
-        self._small = small
-        self._model = _Tables(problem, largest) if small.feasible and few else None
+        if small.feasible and few:
+            self._unpack()
 
-    def advance(self, n: int) -> bool:
-        return self._model is None or self._model.eliminate(n)
-
-    def result(self) -> Simplified:
-        small, model = self._small, self._model
-        if model is None or not model.logged:
-            return small
-        again = simplify(Problem.compile(model.graph(), small.problem.threads, small.problem.memory))
-        sums = {name: count + getattr(again.counts, name) for name, count in vars(small.counts).items()}
-        sums["variables_eliminated"] += len(model.logged)
-        maps = (*small.maps, model.label_map(), *again.maps)
-        return replace(again, maps=maps, counts=ReductionCounts(**sums))
-
-
-class _Tables:
-    """The factors of a model as arrays with one axis per variable."""
-
-    def __init__(self, problem: Problem, largest: int) -> None:
-        graph = problem.graph
-        self.problem, self.constant = problem, graph.constant
+    def _unpack(self) -> None:
+        """Make the factors arrays with one axis per variable."""
+        graph = self.problem.graph
+        self.constant = graph.constant
         self.card = graph.card.tolist()
         self.unary = np.split(graph.theta_v.copy(), graph.var_ptr[1:-1])
         self.scopes: list[list[int]] = []
         self.tables: list[Floats] = []
         self.of: list[set[int]] = [set() for _ in self.card]
-        for batch in problem.batches:
+        for batch in self.problem.batches:
             tables = batch.tables(graph.theta_t, slice(None)).reshape(-1, *batch.shape)
             for scope, table in zip(batch.scope.tolist(), tables, strict=True):
                 self._add(scope, table)
         self.around = [{j for a in mine for j in self.scopes[a]} - {i} for i, mine in enumerate(self.of)]
         self.gone = [False] * len(self.card)
-        self.logged: list[tuple[int, list[int], Ints]] = []
-        self.largest, self.heap = largest, [(self._size(i), i) for i in range(len(self.card))]
+        self.heap = [(self._size(i), i) for i in range(len(self.card))]
         heapq.heapify(self.heap)
 
-    def eliminate(self, n: int) -> bool:
+    def advance(self, n: int) -> bool:
         """Eliminate some variables, smallest message first; True when no more can be eliminated."""
         heap = self.heap
         while n > 0 and heap and heap[0][0] <= TIMES * self.largest:
@@ -85,6 +71,16 @@ class _Tables:
             for j in self._maximise_out(i):
                 heapq.heappush(heap, (self._size(j), j))
         return n > 0
+
+    def result(self) -> Simplified:
+        small = self._small
+        if not self.logged:
+            return small
+        again = simplify(Problem.compile(self.graph(), small.problem.threads, small.problem.memory))
+        sums = {name: count + getattr(again.counts, name) for name, count in vars(small.counts).items()}
+        sums["variables_eliminated"] += len(self.logged)
+        maps = (*small.maps, self.label_map(), *again.maps)
+        return replace(again, maps=maps, counts=ReductionCounts(**sums))
 
     def _add(self, scope: list[int], table: Floats) -> None:
         for i in scope:

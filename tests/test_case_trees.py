@@ -350,7 +350,7 @@ def test_the_kernel_drops_what_the_checker_drops(seed: int) -> None:
     bound = check.settle()
     left = np.isfinite(graph.theta_v)
     target = -math.inf if worth is None else float(worth) - 1e-9
-    found = StateDrops(problem).settle(lam_e, left, target)
+    found = StateDrops(problem).remove_states(lam_e, left, target)
     if bound is None or found == -math.inf:
         assert found == -math.inf or found <= target + 1e-8
         assert bound is None

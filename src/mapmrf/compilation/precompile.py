@@ -429,7 +429,7 @@ def _ask(graph: FactorGraph) -> None:
     mapmrf.solve_best(graph, 3, "branch", memory=16.0)
     rank_by_passes(graph, 3, SolveCalls(mapmrf.Branch(), seed=0, threads=1))
     mapmrf.max_marginals(graph, "icm", memory=0)
-    StateDrops(Problem.compile(graph)).settle(
+    StateDrops(Problem.compile(graph)).remove_states(
         np.zeros(int(graph.card[graph.scope].sum())), np.isfinite(graph.theta_v), -np.inf
     )
 

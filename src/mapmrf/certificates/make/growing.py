@@ -136,7 +136,7 @@ class CaseGrower:
         """Divide the states of a variable of a node among cases."""
         node, lam_e = self.nodes[number], self.messages(number)
         left = np.unpackbits(node.left, count=len(self.graph.theta_v)).astype(bool)
-        bound = self.drops.settle(lam_e, left, self.goal)
+        bound = self.drops.remove_states(lam_e, left, self.goal)
         if bound == -math.inf:
             return
         i, parts = self.branching.choose(BranchingNode(left, lam_e, bound, self.goal, self.drops.reach.copy()))
@@ -150,7 +150,7 @@ class CaseGrower:
 
     def add(self, node: GrownNode, left: Bools, lam_e: Floats) -> None:
         """Add a node, and close it if possible: by what is known above, by elimination, or by new messages."""
-        bound = self.drops.settle(lam_e, left, self.goal)
+        bound = self.drops.remove_states(lam_e, left, self.goal)
         if bound > -math.inf and not self.eliminate(node, left):
             bound = self.improve(node, left, lam_e, bound)
             if bound > self.goal + 2 * self.margin and not self.eliminate(node, left):
@@ -172,7 +172,7 @@ class CaseGrower:
     def improve(self, node: GrownNode, left: Bools, lam_e: Floats, bound: float) -> float:
         """Look for messages of a node that lower its bound; keep them, rounded, if they do."""
         better, _ = self.passes.improved(lam_e, left, self.goal, PASSES, self.stop)
-        reached = self.drops.settle(better, (whole := left.copy()), self.goal)
+        reached = self.drops.remove_states(better, (whole := left.copy()), self.goal)
         gain = bound - max(reached, self.goal)
         if not gain > 0:
             return bound
@@ -182,7 +182,7 @@ class CaseGrower:
         kept, found, some = better, reached, whole
         for _ in range(TRIES if gain < math.inf else 0):
             rounded = np.where(change >= quantum, np.rint(better / quantum) * quantum, lam_e)
-            trial = self.drops.settle(rounded, (part := left.copy()), self.goal)
+            trial = self.drops.remove_states(rounded, (part := left.copy()), self.goal)
             if bound - max(trial, self.goal) >= (gain if reached == -math.inf else KEPT * gain):
                 kept, found, some = rounded, trial, part
                 break

@@ -36,15 +36,6 @@ def without(graph: FactorGraph, first: Ints) -> ReducedModel:
 
     Its factors are the remaining ones, in their order, and then the maxima, each combined with the factors on a subset
     of its variables.
-
-    Examples
-    --------
-    >>> import numpy as np, mapmrf
-    >>> unlike = [[0.0, 1.0], [1.0, 0.0]]
-    >>> graph = mapmrf.FactorGraph.from_tables([2, 2, 2], [(0, 1), (1, 2), (2, 0)], [unlike] * 3)
-    >>> small = without(graph, np.array([1]))
-    >>> small.kept.tolist(), small.graph.scope.tolist(), small.graph.theta_t.tolist()
-    ([0, 2], [0, 1], [2.0, 2.0, 2.0, 2.0])
     """
     tables = _RoundedTables(graph)
     for i in first.tolist():
@@ -54,13 +45,7 @@ def without(graph: FactorGraph, first: Ints) -> ReducedModel:
 
 
 def add_up(one: Floats, other: Floats) -> Floats:
-    """The sum, rounded up where it is not exact.
-
-    Examples
-    --------
-    >>> add_up(np.array([1.0, 1.0]), np.array([2.0, 1e-30])).tolist()
-    [3.0, 1.0000000000000002]
-    """
+    """The sum, rounded up where it is not exact."""
     total = one + other
     with np.errstate(invalid="ignore"):
         part = total - one
@@ -166,21 +151,11 @@ class OpenTable(NamedTuple):
 
 
 class LeftStates(NamedTuple):
-    """The remaining states.
+    """The remaining states."""
 
-    Attributes
-    ----------
-    is_open : (n_vars,)
-        Whether a variable has several.
-    closed : (n_vars,)
-        The first state of each variable, which is the only one if it is not open.
-    states
-        All states of the open variables.
-    """
-
-    is_open: Bools
-    closed: Ints
-    states: Mapping[int, Ints]
+    is_open: Bools  # (n_vars,) whether a variable has several
+    closed: Ints  # (n_vars,) the first state of each variable, which is the only one if it is not open
+    states: Mapping[int, Ints]  # all states of the open variables
 
     @classmethod
     def build(cls, ptr: Ints, left: Bools) -> LeftStates | None:
@@ -293,31 +268,17 @@ MOST_SHIFT = 30
 
 @dataclass(frozen=True, eq=False)
 class FactorGroup:
-    """The factors of one shape.
+    """The factors of one shape."""
 
-    Attributes
-    ----------
-    factors : (n,)
-        Their indices in the model.
-    shape
-        States of their variables.
-    scope : (n, arity)
-        Their variables.
-    states, edges : (n, shape[k]) for each k
-        The states of their k-th variables among all states, and among all edges' states.
-    tables : (n, n_configs)
-        Their potentials; 0 where forbidden.
-    allowed : (n, n_configs)
-        Whether the potentials are finite.
-    """
-
-    factors: Ints
-    shape: tuple[int, ...]
-    scope: Ints
+    factors: Ints  # (n,) their indices in the model
+    shape: tuple[int, ...]  # states of their variables
+    scope: Ints  # (n, arity) their variables
+    # states, edges: (n, shape[k]) for each k: the states of their k-th variables among all states, and among all edges'
+    # states
     states: tuple[Ints, ...]
     edges: tuple[Ints, ...]
-    tables: Whole
-    allowed: Bools
+    tables: Whole  # (n, n_configs) their potentials; 0 where forbidden
+    allowed: Bools  # (n, n_configs) whether the potentials are finite
 
     def spread(self, numbers: Any, k: int) -> Any:
         """Numbers by the states of the k-th variables, to be combined with all configurations: (n, *shape)."""
@@ -326,37 +287,23 @@ class FactorGroup:
 
 @dataclass(frozen=True, eq=False)
 class WholeModel:
-    """A model and a dual point, as multiples of ``2 ** -shift``.
-
-    Attributes
-    ----------
-    theta_v, allowed : (n_states,)
-        Unary potentials, 0 where forbidden, and whether they are finite.
-    groups
-        The factors, by shape.
-    lam, cut, offset
-        The messages; the amounts that the cycles add to each factor if its labels differ, (n_factors,), and to all
-        labellings.
-    least
-        Substitute for -inf: any sum with it is below all others.
-    slack
-        Largest possible excess of sums over the exact ones; 0 if numbers are exact.
-    grain
-        A number of which all values are multiples, 0 if none is known: see `grain`.
-    """
+    """A model and a dual point, as multiples of ``2 ** -shift``."""
 
     graph: FactorGraph
     shift: int
     constant: Any
+    # theta_v, allowed: (n_states,): unary potentials, 0 where forbidden, and whether they are finite
     theta_v: Whole
     allowed: Bools
-    groups: tuple[FactorGroup, ...]
+    groups: tuple[FactorGroup, ...]  # the factors, by shape
+    # lam, cut, offset: the messages; the amounts that the cycles add to each factor if its labels differ, (n_factors,),
+    # and to all labellings
     lam: Whole
     cut: Whole
     offset: Any
-    least: Any
-    slack: int
-    grain: Fraction
+    least: Any  # substitute for -inf: any sum with it is below all others
+    slack: int  # largest possible excess of sums over the exact ones; 0 if numbers are exact
+    grain: Fraction  # a number of which all values are multiples, 0 if none is known: see `grain`
 
     def fraction(self, number: Any) -> Fraction:
         """The number represented by a multiple."""
@@ -528,14 +475,7 @@ def _messages_size(certificate: Certificate) -> float:
 
 
 def grain(graph: FactorGraph) -> Fraction:
-    """A number of which all finite potentials are multiples, such as 1 for integers; 0 if none is found in 64 bits.
-
-    Examples
-    --------
-    >>> import mapmrf
-    >>> grain(mapmrf.FactorGraph.from_tables([2, 2], [(0, 1)], [[0.0, 1.5, 4.5, 3.0]]))
-    Fraction(3, 2)
-    """
+    """A number of which all finite potentials are multiples, such as 1 for integers; 0 if none is found in 64 bits."""
     weight = np.ones(1) if graph.weight is None else graph.weight
     unary = np.append(graph.theta_v, graph.constant)
     shift_w, shift = _shift_of(weight), max(_shift_of(unary), _shift_of(graph.theta_t))

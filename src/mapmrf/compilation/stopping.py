@@ -21,21 +21,11 @@ class CompilingPostponed(CompilingStopped):
 
 @dataclass
 class CompileWatch:
-    """Limits that a run sets on the compilation of its kernels.
+    """Limits that a run sets on the compilation of its kernels."""
 
-    Attributes
-    ----------
-    stop
-        Polled for whether the run must end.
-    left
-        Returns the remaining seconds of the run.
-    patience
-        Share of the remaining time that the run waits for a kernel.
-    """
-
-    stop: Callable[[], bool]
-    left: Callable[[], float] = lambda: math.inf
-    patience: float = math.inf
+    stop: Callable[[], bool]  # polled for whether the run must end
+    left: Callable[[], float] = lambda: math.inf  # returns the remaining seconds of the run
+    patience: float = math.inf  # share of the remaining time that the run waits for a kernel
 
 
 _watches: dict[int, CompileWatch] = {}

@@ -123,18 +123,7 @@ def without_constraints(graph: FactorGraph) -> FactorGraph:
 
 
 def refuse_constraints(graph: FactorGraph, what: str) -> None:
-    """Raise UnsupportedModel if a model has constraints, for targets that do not support them.
-
-    Examples
-    --------
-    >>> import mapmrf
-    >>> from mapmrf import constraints
-    >>> graph = mapmrf.FactorGraph.from_tables([2], [], []).with_constraints([constraints.exactly_one([0])])
-    >>> refuse_constraints(graph, "a BQM")  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-        ...
-    mapmrf.errors.UnsupportedModel: a BQM has no constraints, and the model has 1; ...
-    """
+    """Raise UnsupportedModel if a model has constraints, for targets that do not support them."""
     if graph.constraints is not None:
         raise UnsupportedModel(
             f"{what} has no constraints, and the model has {graph.n_constraints}; "
@@ -305,18 +294,7 @@ FEW_ON_A_PAIR = 2
 
 
 def crowded_pairs(constraints: Constraints, card: Ints) -> dict[tuple[int, int], list[int]]:
-    """Pairs of variables with so many LINEAR constraints that one table takes less than counting each of them.
-
-    Examples
-    --------
-    >>> import mapmrf
-    >>> from mapmrf import constraints
-    >>> graph = mapmrf.FactorGraph.from_tables([9, 9, 2], [], [])
-    >>> different = [constraints.at_most_one([(0, k), (1, k)], penalty=1.0) for k in range(9)]
-    >>> graph = graph.with_constraints([*different, constraints.at_most_one([(0, 1), (2, 1)])])
-    >>> crowded_pairs(graph.constraints, graph.card)
-    {(0, 1): [0, 1, 2, 3, 4, 5, 6, 7, 8]}
-    """
+    """Pairs of variables with so many LINEAR constraints that one table takes less than counting each of them."""
     var, owner = constraints.var, constraints.owner
     low = np.minimum.reduceat(var, constraints.ptr[:-1])
     high = np.maximum.reduceat(var, constraints.ptr[:-1])
@@ -337,15 +315,6 @@ def pair_table(constraints: Constraints, members: list[int], pair: tuple[int, in
     """What some LINEAR constraints on two variables are worth, as a table.
 
     Each is worth the same at all states of which it does not speak, so that it changes a few rows and columns only.
-
-    Examples
-    --------
-    >>> import mapmrf
-    >>> from mapmrf import constraints
-    >>> graph = mapmrf.FactorGraph.from_tables([2, 2], [], [])
-    >>> graph = graph.with_constraints([constraints.at_most_one([0, 1], penalty=3.0), constraints.exactly_one([0, 1])])
-    >>> pair_table(graph.constraints, [0, 1], (0, 1), (2, 2)).tolist()
-    [[-inf, 0.0], [0.0, -inf]]
     """
     soft = [c for c in members if not constraints.hard[c]]
     hard = [c for c in members if constraints.hard[c]]
@@ -423,35 +392,14 @@ SAME = 1e-11
 
 @dataclass(frozen=True, eq=False)
 class Counter:
-    """A finite automaton that reads labels and ends with their value.
+    """A finite automaton that reads labels and ends with their value."""
 
-    Attributes
-    ----------
-    variables
-        The variable that each step reads.
-    moves
-        For each step the count after it, by the count before and the state of the variable: (counts, card). -1 if
-        no continuation is allowed. There is one count before the first step.
-    sizes
-        Number of counts after each step.
-    final : (counts,)
-        Value of each count after the last step: 0, or minus the penalty.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mapmrf.constraints import at_most_one
-    >>> from mapmrf.constraints.attaching import attach
-    >>> card = np.array([2, 2, 2])
-    >>> counter = counter_of(attach([at_most_one([0, 1, 2])], None, card), 0, card)
-    >>> [move.tolist() for move in counter.moves]
-    [[[0, 1]], [[0, 1], [1, -1]], [[0, 0], [0, -1]]]
-    """
-
-    variables: list[int]
+    variables: list[int]  # the variable that each step reads
+    # for each step the count after it, by the count before and the state of the variable: (counts, card). -1 if no
+    # continuation is allowed. There is one count before the first step.
     moves: list[Ints]
-    sizes: list[int]
-    final: Floats
+    sizes: list[int]  # number of counts after each step
+    final: Floats  # (counts,) value of each count after the last step: 0, or minus the penalty
 
     @cached_property
     def first_step(self) -> int:
@@ -474,13 +422,7 @@ class Counter:
 
 
 def worth_of(counts: Ints, final: Floats) -> Floats:
-    """Values of counts at the end; -inf if a count is -1.
-
-    Examples
-    --------
-    >>> worth_of(np.array([1, -1, 0]), np.array([0.0, -2.0])).tolist()
-    [-2.0, -inf, 0.0]
-    """
+    """Values of counts at the end; -inf if a count is -1."""
     return np.where(counts >= 0, final[np.maximum(counts, 0)], -np.inf)
 
 
@@ -495,13 +437,7 @@ def counter_of(constraints: Constraints, c: int, card: Ints) -> Counter:
 
 
 def why_too_wide(constraints: Constraints | None, card: Ints) -> str | None:
-    """Why constraints are too many for methods that keep a number for all states of all variables of each.
-
-    Examples
-    --------
-    >>> why_too_wide(None, np.array([2, 2])) is None
-    True
-    """
+    """Why constraints are too many for methods that keep a number for all states of all variables of each."""
     if constraints is None:
         return None
     links = np.unique(constraints.owner * len(card) + constraints.var)
@@ -515,18 +451,7 @@ def why_too_wide(constraints: Constraints | None, card: Ints) -> str | None:
 
 
 def gains_of(constraints: Constraints, c: int, card: Ints) -> tuple[list[int], list[Floats]]:
-    """The variables of a LINEAR constraint, and what each of their states adds to the sum.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mapmrf.constraints import linear
-    >>> from mapmrf.constraints.attaching import attach
-    >>> card = np.array([2, 3])
-    >>> variables, gains = gains_of(attach([linear([(1, 2), 0], [4, 5], upper=6)], None, card), 0, card)
-    >>> variables, [gain.tolist() for gain in gains]
-    ([1, 0], [[0.0, 0.0, 4.0], [0.0, 5.0]])
-    """
+    """The variables of a LINEAR constraint, and what each of their states adds to the sum."""
     mine = constraints.span(c)
     gains: dict[int, Floats] = {}
     each = (constraints.var[mine].tolist(), constraints.state[mine].tolist(), constraints.weight[mine].tolist())

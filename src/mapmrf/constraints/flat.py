@@ -300,13 +300,7 @@ def one_constraint(
     kind: ConstraintKind, indicators: Sequence[tuple[int, int]], weights: Sequence[float], limits: tuple[float, float],
     penalty: float = math.inf, name: str = "",
 ) -> Constraints:  # fmt: skip
-    """A single constraint as arrays; nothing is checked.
-
-    Examples
-    --------
-    >>> one_constraint(ConstraintKind.LINEAR, [(0, 1), (2, 1)], [1.0, 1.0], (1.0, 1.0)).var.tolist()
-    [0, 2]
-    """
+    """A single constraint as arrays; nothing is checked."""
     pairs = np.array(indicators, dtype=np.int64).reshape(-1, 2)
     return Constraints(
         np.array([int(kind)]), np.array([0, len(pairs)]), pairs[:, 0].copy(), pairs[:, 1].copy(),

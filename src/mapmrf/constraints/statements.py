@@ -18,40 +18,18 @@ Indicator = int | str | tuple[int | str, int | str]
 
 @dataclass(frozen=True)
 class Constraint:
-    """A constraint, not yet attached to a graph: see `FactorGraph.with_constraints`.
+    """A constraint, not yet attached to a graph: see `FactorGraph.with_constraints`."""
 
-    Attributes
-    ----------
-    name
-        The function that made it.
-    kind
-        The kind.
-    indicators
-        Pairs (variable, state), or variables; None for the state `label` of all variables that have it.
-    weights
-        A coefficient for every indicator, or None: all 1.
-    lower, upper
-        Limits of the sum; `lower` is the parity of an xor.
-    penalty
-        Penalty of a violation; inf if it is not allowed.
-    label
-        The label of a label cost on all variables.
-
-    Examples
-    --------
-    >>> from mapmrf import constraints
-    >>> constraints.at_most_k([0, 1, 2], 2).upper
-    2.0
-    """
-
-    name: str
+    name: str  # the function that made it
     kind: ConstraintKind
+    # pairs (variable, state), or variables; None for the state `label` of all variables that have it
     indicators: tuple[Indicator, ...] | None
-    weights: tuple[float, ...] | None = None
+    weights: tuple[float, ...] | None = None  # a coefficient for every indicator, or None: all 1
+    # lower, upper: limits of the sum; `lower` is the parity of an xor
     lower: float = -math.inf
     upper: float = math.inf
-    penalty: float = math.inf
-    label: int | str | None = None
+    penalty: float = math.inf  # penalty of a violation; inf if it is not allowed
+    label: int | str | None = None  # the label of a label cost on all variables
 
     def __post_init__(self) -> None:
         if not self.penalty >= 0:

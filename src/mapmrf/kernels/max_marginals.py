@@ -17,18 +17,12 @@ from mapmrf.compilation.jit import inlined
 
 
 class FactorScratch(NamedTuple):
-    """Working memory for one factor.
+    """Working memory for one factor."""
 
-    Attributes
-    ----------
-    given, out : (edge states of the widest factor,)
-        Values added to a table, and its max-marginals.
-    state, start : (largest arity,)
-        A configuration, and where the states of each variable start in `given`.
-    """
-
+    # given, out: (edge states of the widest factor,): values added to a table, and its max-marginals
     given: Floats
     out: Floats
+    # state, start: (largest arity,): A configuration, and where the states of each variable start in `given`
     state: Ints
     start: Ints
 

@@ -188,14 +188,7 @@ def _check_edges(edges: Ints, n: int) -> None:
 
 
 def blocks(values: Floats, starts: Ints, sizes: Ints) -> Floats:
-    """Concatenate the blocks ``values[starts[k] : starts[k] + sizes[k]]``, without an index array for a few runs.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> blocks(np.arange(9.0), np.array([0, 2, 6]), np.array([2, 1, 3])).tolist()
-    [0.0, 1.0, 2.0, 6.0, 7.0, 8.0]
-    """
+    """Concatenate the blocks ``values[starts[k] : starts[k] + sizes[k]]``, without an index array for a few runs."""
     breaks = np.flatnonzero(starts[1:] != (starts + sizes)[:-1]) + 1
     if len(starts) == 0 or len(breaks) > FEW_RUNS:
         return values[ranges(starts, sizes)]
@@ -231,16 +224,7 @@ def fold(given: FactorLists) -> FoldedLists:
 
 
 def one_shape_each(given: FactorLists) -> FactorLists:
-    """Store a table that factors use in several shapes once for each shape.
-
-    Examples
-    --------
-    >>> from mapmrf.model.builders import list_tables, one_shape_each
-    >>> flat = list(range(6))
-    >>> lists = list_tables([2, 3], [(0, 1), (1, 0)], [flat, flat])
-    >>> lists.table_of.tolist(), one_shape_each(lists).table_of.tolist()
-    ([0, 0], [0, 1])
-    """
+    """Store a table that factors use in several shapes once for each shape."""
     n_tables = len(given.table_ptr) - 1
     if first_reshaped(given.card, given.scope_ptr, given.scope, given.table_of, n_tables) is None:
         return given

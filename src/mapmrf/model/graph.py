@@ -661,14 +661,7 @@ class FactorGraph:
 
 
 def chunked_sum(terms: Floats, total: float) -> float:
-    """Add the terms to `total` in the fixed chunks of `FactorGraph.value`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> chunked_sum(np.array([1.0, 2.0]), 0.5)
-    3.5
-    """
+    """Add the terms to `total` in the fixed chunks of `FactorGraph.value`."""
     for begin in range(0, len(terms), VALUE_CHUNK):
         total += float(terms[begin : begin + VALUE_CHUNK].sum())
     return total

@@ -21,36 +21,20 @@ CHUNK_ENTRIES = 1 << 18
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Neighbouring factors of one shape.
+    """Neighbouring factors of one shape."""
 
-    Attributes
-    ----------
-    shape
-        Number of states of each variable of the scope.
-    hard
-        Whether some table of the batch holds `-inf`.
-    factors, edges, edge_states, configs
-        Slices of the batch in arrays per factor, per edge, per edge state (`lam_e`) and per configuration (`mu_f`).
-    scope : (n, arity)
-        The variables of every factor.
-    var_ptr
-        Where the variables' blocks start in `mu_v`.
-    table_at : (n,)
-        Where the factors' tables start in `theta_t`.
-    weight : (n,)
-        Multipliers of the tables; empty if all weights of the model are 1.
-    """
-
-    shape: tuple[int, ...]
-    hard: bool
+    shape: tuple[int, ...]  # number of states of each variable of the scope
+    hard: bool  # whether some table of the batch holds `-inf`
+    # factors, edges, edge_states, configs: slices of the batch in arrays per factor, per edge, per edge state (`lam_e`)
+    # and per configuration (`mu_f`)
     factors: slice
     edges: slice
     edge_states: slice
     configs: slice
-    scope: Ints
-    var_ptr: Ints
-    table_at: Ints
-    weight: Floats
+    scope: Ints  # (n, arity) the variables of every factor
+    var_ptr: Ints  # where the variables' blocks start in `mu_v`
+    table_at: Ints  # (n,) where the factors' tables start in `theta_t`
+    weight: Floats  # (n,) multipliers of the tables; empty if all weights of the model are 1
 
     @property
     def arity(self) -> int:
@@ -102,35 +86,18 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A compiled factor graph: the input of a method.
+    """A compiled factor graph: the input of a method."""
 
-    Attributes
-    ----------
-    graph
-        The original model; its factor `order[a]` is factor `a` here.
-    batches
-        The factors, grouped by shape.
-    sorted_by
-        The new order of the factors, or None if they were already sorted; see `order`.
-    scope, scope_ptr, table_at
-        As in the graph, in the new order of the factors.
-    weight : (n_factors,)
-        Multipliers of the factors' tables, in the new order; empty if all weights are 1.
-    threads
-        Number of threads a method may use; results do not depend on it.
-    memory
-        How much memory a method may use.
-    """
-
-    graph: FactorGraph
-    batches: tuple[Batch, ...]
-    sorted_by: Ints | None
+    graph: FactorGraph  # the original model; its factor `order[a]` is factor `a` here
+    batches: tuple[Batch, ...]  # the factors, grouped by shape
+    sorted_by: Ints | None  # the new order of the factors, or None if they were already sorted; see `order`
+    # scope_ptr, scope, table_at: as in the graph, in the new order of the factors
     scope_ptr: Ints
     scope: Ints
     table_at: Ints
-    weight: Floats
-    threads: int = 1
-    memory: MemoryBudget = NO_LIMIT
+    weight: Floats  # (n_factors,) multipliers of the factors' tables, in the new order; empty if all weights are 1
+    threads: int = 1  # number of threads a method may use; results do not depend on it
+    memory: MemoryBudget = NO_LIMIT  # how much memory a method may use
 
     @classmethod
     def compile(cls, graph: FactorGraph, threads: int = 1, memory: MemoryBudget = NO_LIMIT) -> Problem:

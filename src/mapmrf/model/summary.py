@@ -16,60 +16,39 @@ from mapmrf.model.memory import shown_bytes
 
 @dataclass(frozen=True)
 class ModelSummary:
-    """The size, structure and memory of a model.
+    """The size, structure and memory of a model."""
 
-    Attributes
-    ----------
-    n_vars, n_factors, n_edges, n_tables
-        Numbers of variables, factors on two or more of them, (variable, factor) pairs, and distinct tables.
-    weighted
-        Whether factors have weights, that is, are multiples of tables.
-    card_min, card_max
-        Smallest and largest number of states.
-    arities
-        Number of factors by arity.
-    n_states, n_configs
-        Total number of states of the variables, and of configurations of the factors.
-    forbidden
-        Number of states and configurations with probability zero (log potential `-inf`).
-    log10_labellings
-        Decimal logarithm of the number of labellings.
-    degree_mean, degree_max
-        Mean and largest number of factors of a variable.
-    density
-        Fraction of all pairs of variables that share a factor.
-    n_components
-        Number of connected components.
-    pairwise, binary, tree
-        Whether all factors have two variables, all variables two states, and the factor graph no cycles; a model with
-        constraints is neither pairwise nor a tree.
-    model_bytes, compiled_bytes
-        Memory of the model, and of the model compiled for solving (an estimate, without a method's own arrays).
-    constraints
-        Number of constraints by the function that made them, such as ``at_most_k``.
-    """
-
+    # n_vars, n_factors, n_edges, n_tables: numbers of variables, factors on two or more of them, (variable, factor)
+    # pairs, and distinct tables
     n_vars: int
     n_factors: int
     n_edges: int
     n_tables: int
-    weighted: bool
+    weighted: bool  # whether factors have weights, that is, are multiples of tables
+    # card_min, card_max: smallest and largest number of states
     card_min: int
     card_max: int
-    arities: dict[int, int]
+    arities: dict[int, int]  # number of factors by arity
+    # n_states, n_configs: total number of states of the variables, and of configurations of the factors
     n_states: int
     n_configs: int
-    forbidden: int
-    log10_labellings: float
+    forbidden: int  # number of states and configurations with probability zero (log potential `-inf`)
+    log10_labellings: float  # decimal logarithm of the number of labellings
+    # degree_mean, degree_max: mean and largest number of factors of a variable
     degree_mean: float
     degree_max: int
-    density: float
-    n_components: int
+    density: float  # fraction of all pairs of variables that share a factor
+    n_components: int  # number of connected components
+    # pairwise, binary, tree: whether all factors have two variables, all variables two states, and the factor graph no
+    # cycles; a model with constraints is neither pairwise nor a tree
     pairwise: bool
     binary: bool
     tree: bool
+    # model_bytes, compiled_bytes: memory of the model, and of the model compiled for solving (an estimate, without a
+    # method's own arrays)
     model_bytes: int
     compiled_bytes: int
+    # number of constraints by the function that made them, such as ``at_most_k``
     constraints: dict[str, int] = field(default_factory=dict)
 
     def text(self) -> str:
@@ -102,15 +81,7 @@ class ModelSummary:
 
 
 def summarise(graph: FactorGraph) -> ModelSummary:
-    """Summarise a model.
-
-    Examples
-    --------
-    >>> from mapmrf.datasets import grid
-    >>> found = summarise(grid(4, 5))
-    >>> found.n_vars, found.arities, found.binary, found.tree, found.n_components
-    (20, {2: 31}, True, False, 1)
-    """
+    """Summarise a model."""
     from scipy.sparse.csgraph import connected_components
 
     adjacency = _adjacency(graph)

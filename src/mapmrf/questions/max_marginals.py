@@ -364,15 +364,7 @@ class ConstrainedSearch(MarginalSearch):
 
 
 def with_margins(result: Result, graph: FactorGraph, deadline: float, threads: int) -> Result:
-    """A result with its margins: exact where elimination fits, otherwise from the dual and local search.
-
-    Examples
-    --------
-    >>> import math, mapmrf
-    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[2, 0], [0, 2]])
-    >>> with_margins(mapmrf.solve(graph), graph, math.inf, 1).margins.tolist()
-    [[1.0, 1.0], [1.0, 1.0]]
-    """
+    """A result with its margins: exact where elimination fits, otherwise from the dual and local search."""
     with interrupts.Interrupts():
         search = _search_for(graph, result.method, (result.seed, threads, deadline))
         found = search.exact(MEMORY * 2**20) or search.intervals(result, 0)

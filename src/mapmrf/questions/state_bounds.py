@@ -22,34 +22,15 @@ SECONDS = 20.0
 
 
 class StateBounds(NamedTuple):
-    """Upper bounds on the labellings with each state, and the best labelling found on the way, if any.
+    """Upper bounds on the labellings with each state, and the best labelling found on the way, if any."""
 
-    Attributes
-    ----------
-    upper : (n_states,)
-        No labelling with this state is worth more.
-    bound
-        No labelling is worth more.
-    labels : (n_vars,) or None
-        The best decoded labelling.
-    """
-
-    upper: Floats
-    bound: float
-    labels: Ints | None
+    upper: Floats  # (n_states,) no labelling with this state is worth more
+    bound: float  # no labelling is worth more
+    labels: Ints | None  # (n_vars,) or None: the best decoded labelling
 
 
 def state_bounds(problem: Problem, stop: Callable[[], bool], iterations: int = ITERATIONS) -> StateBounds:
-    """Lower the dual by TRW-S and read the bound of every state from it.
-
-    Examples
-    --------
-    >>> import mapmrf
-    >>> from mapmrf.model.problem import Problem
-    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-    >>> state_bounds(Problem.compile(graph), lambda: False).upper.round(6).tolist()
-    [1.0, 2.0, 1.0, 2.0]
-    """
+    """Lower the dual by TRW-S and read the bound of every state from it."""
     graph = problem.graph
     if graph.n_vars == 0:
         return StateBounds(np.zeros(0), graph.constant, np.zeros(0, dtype=np.int64))

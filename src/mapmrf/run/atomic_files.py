@@ -16,19 +16,7 @@ _KEEP: ContextVar[bool] = ContextVar("mapmrf_keep_old", default=False)
 
 @contextlib.contextmanager
 def keeping_old() -> Iterator[None]:
-    """Keep files that are replaced inside this context as ``FILE~``, unless they are the same or empty; see `drop_old`.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder, keeping_old():
-    ...     path = Path(folder, "labels.MPE")
-    ...     for text in (b"old", b"new"):
-    ...         with whole_file(path) as file:
-    ...             _ = file.write(text)
-    ...     sorted(path.name for path in Path(folder).iterdir()), kept_name(path).read_text()
-    (['labels.MPE', 'labels.MPE~'], 'old')
-    """
+    """Keep files that are replaced inside this context as ``FILE~``, unless equal or empty; see `drop_old`."""
     token = _KEEP.set(True)
     try:
         yield
@@ -42,24 +30,12 @@ def drop_old() -> None:
 
 
 def keeps_old() -> bool:
-    """Return whether replaced files are kept.
-
-    Examples
-    --------
-    >>> keeps_old()
-    False
-    """
+    """Return whether replaced files are kept."""
     return _KEEP.get()
 
 
 def kept_name(path: Path) -> Path:
-    """Path under which a replaced file is kept.
-
-    Examples
-    --------
-    >>> kept_name(Path("labels.MPE")).name
-    'labels.MPE~'
-    """
+    """Path under which a replaced file is kept."""
     return path.with_name(f"{path.name}~")
 
 
@@ -75,16 +51,6 @@ def whole_file(path: str | os.PathLike[str], *, keep: bool | None = None) -> Ite
     ------
     OSError
         If the file cannot be written; the old one is then untouched.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "model.uai")
-    ...     with whole_file(path) as file:
-    ...         _ = file.write(b"MARKOV 0 0")
-    ...     [found.name for found in Path(folder).iterdir()]
-    ['model.uai']
     """
     # A link stays a link: its target is replaced.
     target = Path(os.path.realpath(path))

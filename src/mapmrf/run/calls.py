@@ -78,34 +78,10 @@ _left_alone: set[threading.Thread] = set()
 class Supervisor:
     """Makes calls on a separate thread and waits for them, as long as patience lasts.
 
-    Parameters
-    ----------
-    setting
-        Creates the context in which the thread works.
-    idle
-        Called about ten times per second during a call.
-
     Attributes
     ----------
     gave_up
         Whether the last call was abandoned.
-
-    Examples
-    --------
-    >>> import threading
-    >>> from mapmrf.run.calls import CallAbandoned, Supervisor, wait_for_all
-    >>> supervisor = Supervisor()
-    >>> supervisor.call(lambda: 1.0, pow, 2, 10)
-    1024
-    >>> may_end = threading.Event()
-    >>> try:
-    ...     supervisor.call(lambda: 0.0, may_end.wait)
-    ... except CallAbandoned:
-    ...     print("too long")
-    too long
-    >>> may_end.set()
-    >>> supervisor.close()
-    >>> wait_for_all()
     """
 
     def __init__(
@@ -126,13 +102,6 @@ class Supervisor:
         undo: Callable[[R | None], object] = id,
     ) -> R:
         """Call a function and return its result.
-
-        Parameters
-        ----------
-        patience
-            Function that returns the seconds that the call may still take; called repeatedly.
-        undo
-            Called on the other thread with the result, or None after an error, if the call was abandoned.
 
         Raises
         ------
@@ -215,26 +184,13 @@ def _serve(
 
 
 def given_up() -> bool:
-    """Return whether this thread's call was abandoned, so that its result does not matter.
-
-    Examples
-    --------
-    >>> from mapmrf.run.calls import given_up
-    >>> given_up()
-    False
-    """
+    """Return whether this thread's call was abandoned, so that its result does not matter."""
     errand = getattr(_thread, "errand", None)
     return errand is not None and errand.in_vain
 
 
 def check_awaited() -> None:
-    """Raise CallAbandoned if this thread's call was abandoned; for use inside steps that may take long.
-
-    Examples
-    --------
-    >>> from mapmrf.run.calls import check_awaited
-    >>> check_awaited()
-    """
+    """Raise CallAbandoned if this thread's call was abandoned; for use inside steps that may take long."""
     if given_up():
         raise CallAbandoned
 
@@ -243,15 +199,7 @@ interrupts.count_as_interrupt(given_up)
 
 
 def left_alone() -> int:
-    """Number of threads whose abandoned call has not ended yet.
-
-    Examples
-    --------
-    >>> from mapmrf.run.calls import left_alone, wait_for_all
-    >>> wait_for_all()
-    >>> left_alone()
-    0
-    """
+    """Number of threads whose abandoned call has not ended yet."""
     return sum(thread.is_alive() for thread in tuple(_left_alone))
 
 

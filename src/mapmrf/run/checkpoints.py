@@ -23,27 +23,14 @@ EVERY = 300.0
 
 
 class Snapshot(NamedTuple):
-    """The state of a method: figures that JSON can hold, and arrays.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> Snapshot({"done": 3}, {"messages": np.zeros(4)}).figures["done"]
-    3
-    """
+    """The state of a method: figures that JSON can hold, and arrays."""
 
     figures: dict[str, Any]
     arrays: dict[str, Array]
 
 
 def exact(value: Any) -> Any:
-    """Encode numbers for JSON without loss.
-
-    Examples
-    --------
-    >>> exact({"gap": [0.1, 3]})
-    {'gap': ['0x1.999999999999ap-4', 3]}
-    """
+    """Encode numbers for JSON without loss."""
     if isinstance(value, float):
         return value.hex()
     if isinstance(value, list | tuple):
@@ -54,13 +41,7 @@ def exact(value: Any) -> Any:
 
 
 def from_exact(value: Any) -> Any:
-    """Undo `exact`; tuples come back as lists.
-
-    Examples
-    --------
-    >>> from_exact(exact({"gap": (0.1, 3)}))
-    {'gap': [0.1, 3]}
-    """
+    """Undo `exact`; tuples come back as lists."""
     if isinstance(value, str):
         return float.fromhex(value) if value.lstrip("-")[:2] == "0x" or value in ("inf", "-inf", "nan") else value
     if isinstance(value, list):
@@ -95,26 +76,7 @@ def check_options(place: Path, found: Mapping[str, Any], wanted: Mapping[str, An
 
 
 class RunCheckpoint:
-    """The checkpoint of a run.
-
-    Parameters
-    ----------
-    folder, every
-        Its folder, and the seconds between checkpoints.
-    origin
-        The identity of the run: method, seed and model.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> import numpy as np
-    >>> from mapmrf.run.checkpoints import RunCheckpoint
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     checkpoint = RunCheckpoint(folder, 60.0, {"method": "lslp", "options": {}})
-    ...     checkpoint.write({"iterations": 7}, {"labels": np.zeros(3)})
-    ...     checkpoint.read().figures["iterations"], checkpoint.due
-    (7, False)
-    """
+    """The checkpoint of a run."""
 
     def __init__(self, folder: str | os.PathLike[str], every: float, origin: dict[str, Any]) -> None:
         if not every >= 0:

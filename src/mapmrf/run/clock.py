@@ -38,19 +38,12 @@ SAVING = 5.0
 
 
 class Overrun(NamedTuple):
-    """How long a call may continue when the time is up.
+    """How long a call may continue when the time is up."""
 
-    Attributes
-    ----------
-    seconds, share
-        Seconds after the time limit, and share of the limit on top.
-    interrupted
-        Extra seconds after an interrupt, on top of those that every call has; none after a second one.
-    """
-
+    # seconds, share: seconds after the time limit, and share of the limit on top
     seconds: float
     share: float
-    interrupted: float
+    interrupted: float  # extra seconds after an interrupt, on top of those that every call has; none after a second one
 
 
 STEPPING, ANSWERING, REPORTING = Overrun(0.05, 0.005, 0.0), Overrun(0.1, 0.01, 0.25), Overrun(0.13, 0.015, 0.5)
@@ -138,7 +131,7 @@ class RunCalls:
     def attempt(
         self, grace: Overrun, function: Callable[..., R], *arguments: Any, undo: Callable[[R | None], object] = id
     ) -> R:
-        """Call a function; raise CallAbandoned if it takes too long, in which case `undo` is called with its late result."""
+        """Call a function; raise CallAbandoned if it takes too long: then `undo` is called with its late result."""
         if self.supervisor is None or (self.small and self.left > AMPLE):
             return function(*arguments)
         with interrupts.waiting():

@@ -11,34 +11,20 @@ from mapmrf.model.graph import FactorGraph
 
 
 class Sizes(NamedTuple):
-    """The sizes of a model that memory grows with.
+    """The sizes of a model that memory grows with."""
 
-    Attributes
-    ----------
-    variables, factors, edges
-        Their numbers.
-    states, edge_states
-        Total number of states of the variables, and of the edges.
-    entries, configs
-        Entries of all distinct tables, and configurations of all factors.
-    large_configs, hard_configs
-        Configurations of factors of three or more variables, and of factors with a forbidden entry.
-
-    Examples
-    --------
-    >>> from mapmrf.datasets import potts_image
-    >>> sizes = Sizes.of(potts_image(10, 10, labels=3).graph)
-    >>> sizes.variables, sizes.factors, sizes.states, sizes.edge_states, sizes.entries, sizes.configs
-    (100, 180, 300, 1080, 9, 1620)
-    """
-
+    # variables, factors, edges: their numbers
     variables: int
     factors: int
     edges: int
+    # states, edge_states: total number of states of the variables, and of the edges
     states: int
     edge_states: int
+    # entries, configs: entries of all distinct tables, and configurations of all factors
     entries: int
     configs: int
+    # large_configs, hard_configs: configurations of factors of three or more variables, and of factors with a forbidden
+    # entry
     large_configs: int
     hard_configs: int
 
@@ -85,14 +71,7 @@ class Rates(NamedTuple):
     fixed: float = 0
 
     def bytes_for(self, sizes: Sizes) -> float:
-        """Bytes of a run on a model of these sizes.
-
-        Examples
-        --------
-        >>> from mapmrf.datasets import grid
-        >>> Rates(variable=100, edge=10, fixed=1000).bytes_for(Sizes.of(grid(2, 2)))
-        1480.0
-        """
+        """Bytes of a run on a model of these sizes."""
         return float(sum(rate * size for rate, size in zip(self[:-1], sizes, strict=True)) + self.fixed)
 
 
@@ -198,28 +177,12 @@ RATES = {
 
 
 def model_bytes(graph: FactorGraph) -> int:
-    """Bytes of the arrays of a model.
-
-    Examples
-    --------
-    >>> from mapmrf.datasets import grid
-    >>> model_bytes(grid(100, 100)) > 8 * 4 * 2 * 100 * 99
-    True
-    """
+    """Bytes of the arrays of a model."""
     arrays = (graph.card, graph.theta_v, graph.scope_ptr, graph.scope, graph.table_of, graph.table_ptr, graph.theta_t)
     return sum(array.nbytes for array in arrays) + (0 if graph.weight is None else graph.weight.nbytes)
 
 
 def footprint_of(method: str, graph: FactorGraph) -> float | None:
-    """Bytes that a run of a method needs besides the model, by the measured rates; None if there are none.
-
-    Examples
-    --------
-    >>> from mapmrf.datasets import grid
-    >>> footprint_of("trws", grid(100, 100)) < footprint_of("blocks", grid(100, 100))
-    True
-    >>> footprint_of("mine", grid(100, 100)) is None
-    True
-    """
+    """Bytes that a run of a method needs besides the model, by the measured rates; None if there are none."""
     rates = RATES.get(method)
     return None if rates is None else rates.bytes_for(Sizes.of(graph))

@@ -48,17 +48,6 @@ class Bounds:
         The false bounds by source.
     n_withdrawn
         How many sources have been withdrawn, refuted or not: `least` may have grown since.
-
-    Examples
-    --------
-    >>> bounds = Bounds()
-    >>> bounds.tell("trws", 3.0)
-    >>> bounds.tell("cuts", 2.5)
-    >>> bounds.least
-    2.5
-    >>> bounds.withdraw("cuts")
-    >>> bounds.least
-    3.0
     """
 
     def __init__(self) -> None:
@@ -103,11 +92,6 @@ class Incumbent:
 
     Every labelling that may be better is evaluated here: values reported by others are not trusted.
 
-    Parameters
-    ----------
-    threads
-        Number of threads that evaluate labellings of a large model, unless an evaluator for it is already in use.
-
     Attributes
     ----------
     graph
@@ -118,19 +102,6 @@ class Incumbent:
         Its log potential.
     bound
         The best upper bound, inf while there is none.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import mapmrf
-    >>> from mapmrf.run.incumbent import Incumbent
-    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-    >>> best = Incumbent(graph, np.array([0, 0]))
-    >>> best.offer(np.array([1, 1])), best.offer(np.array([0, 1]))
-    (2.0, 0.0)
-    >>> best.tighten(2.5)
-    >>> best.labels.tolist(), best.value, best.gap
-    ([1, 1], 2.0, 0.25)
     """
 
     def __init__(self, graph: FactorGraph, labels: Ints, bound: float = math.inf, threads: int = 1) -> None:
@@ -220,19 +191,7 @@ class Incumbent:
 
 
 class CheckedIncumbent(Incumbent):
-    """An incumbent whose bounds have sources, which are refuted by the value of any labelling that they exclude.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import mapmrf
-    >>> from mapmrf.run.incumbent import CheckedIncumbent
-    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-    >>> best = CheckedIncumbent(graph, np.array([0, 0]))
-    >>> best.tighten(2.0, "elimination")
-    >>> best.offer(np.array([1, 1])), best.optimal, best.bounds.refuted
-    (2.0, True, {})
-    """
+    """An incumbent whose bounds have sources, which are refuted by the value of any labelling that they exclude."""
 
     def __init__(self, graph: FactorGraph, labels: Ints, threads: int = 1) -> None:
         self.bounds = Bounds()
@@ -272,22 +231,6 @@ class Evaluator:
 
     Terms are added up in the fixed chunks of `FactorGraph.value`, which are shared among threads. The last labelling
     evaluated is remembered: several parts of a run ask for the same one.
-
-    Parameters
-    ----------
-    graph
-        The model.
-    threads
-        Number of threads that share the chunks, if there are several.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mapmrf.datasets import grid
-    >>> from mapmrf.run.incumbent import Evaluator
-    >>> graph = grid(20, 20, seed=0)
-    >>> Evaluator(graph).value(graph.unary_labels) == graph.value(graph.unary_labels)
-    True
     """
 
     def __init__(self, graph: FactorGraph, threads: int = 1) -> None:

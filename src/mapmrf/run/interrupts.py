@@ -84,22 +84,6 @@ class Interrupts:
     Replaces Python's default handlers until the outermost context is left; contexts inside it share its flag. A second
     signal raises KeyboardInterrupt, unless the run has called `notice` in the meantime. Does nothing in other threads,
     or if the user has installed a handler.
-
-    Parameters
-    ----------
-    *signals
-        The signals; SIGINT by default.
-    listener
-        Called by the handler at every signal.
-
-    Examples
-    --------
-    >>> import signal
-    >>> from mapmrf.run.interrupts import Interrupts
-    >>> with Interrupts() as interrupts:
-    ...     signal.raise_signal(signal.SIGINT)
-    ...     interrupts.requested, interrupts.number
-    (True, 2)
     """
 
     def __init__(self, *signals: signal.Signals, listener: Callable[[], None] | None = None) -> None:
@@ -149,19 +133,7 @@ class Interrupts:
 
 
 def requested() -> bool:
-    """Return whether the run must end: a signal arrived while a context is active. May be called from any thread.
-
-    Examples
-    --------
-    >>> import signal
-    >>> from mapmrf.run import interrupts
-    >>> with interrupts.Interrupts():
-    ...     signal.raise_signal(signal.SIGINT)
-    ...     interrupts.requested()
-    True
-    >>> interrupts.requested()
-    False
-    """
+    """Return whether the run must end: a signal arrived while a context is active. May be called from any thread."""
     flag = _flag
     return (flag is not None and flag.number != 0) or any(other() for other in _others)
 
@@ -172,20 +144,7 @@ def count_as_interrupt(stopped: Callable[[], bool]) -> None:
 
 
 def patience(extra: float = 0.0) -> float:
-    """Seconds that the current operation may still take: inf without a signal, 0 after a second one.
-
-    Examples
-    --------
-    >>> import signal
-    >>> from mapmrf.run import interrupts
-    >>> with interrupts.Interrupts(), interrupts.waiting():
-    ...     before = interrupts.patience()
-    ...     signal.raise_signal(signal.SIGINT)
-    ...     once = interrupts.patience()
-    ...     signal.raise_signal(signal.SIGINT)
-    ...     before, once <= interrupts.REACTION, interrupts.patience(extra=1.0)
-    (inf, True, 0.0)
-    """
+    """Seconds that the current operation may still take: inf without a signal, 0 after a second one."""
     flag = _flag
     if flag is None or flag.number == 0:
         return math.inf
@@ -194,18 +153,7 @@ def patience(extra: float = 0.0) -> float:
 
 @contextmanager
 def waiting() -> Iterator[None]:
-    """Raise nothing, even at a second signal: the main thread waits for calls that it can abandon.
-
-    Examples
-    --------
-    >>> import signal
-    >>> from mapmrf.run import interrupts
-    >>> with interrupts.Interrupts() as flag, interrupts.waiting():
-    ...     signal.raise_signal(signal.SIGINT)
-    ...     signal.raise_signal(signal.SIGINT)
-    ...     flag.requested, flag.raised
-    (True, False)
-    """
+    """Raise nothing, even at a second signal: the main thread waits for calls that it can abandon."""
     flag = _flag
     if flag is None or not _in_main_thread():
         yield
@@ -218,49 +166,20 @@ def waiting() -> Iterator[None]:
 
 
 def check() -> None:
-    """Raise KeyboardInterrupt if a signal has arrived: for use where that does no harm.
-
-    Examples
-    --------
-    >>> from mapmrf.run import interrupts
-    >>> interrupts.check()
-    """
+    """Raise KeyboardInterrupt if a signal has arrived: for use where that does no harm."""
     if requested():
         raise KeyboardInterrupt
 
 
 def notice() -> None:
-    """Record that the run in the main thread is about to end: another signal must not disturb it.
-
-    Examples
-    --------
-    >>> import signal
-    >>> from mapmrf.run import interrupts
-    >>> with interrupts.Interrupts():
-    ...     signal.raise_signal(signal.SIGINT)
-    ...     interrupts.notice()
-    ...     signal.raise_signal(signal.SIGINT)
-    """
+    """Record that the run in the main thread is about to end: another signal must not disturb it."""
     if _flag is not None and _in_main_thread():
         _flag.noticed = True
 
 
 @contextmanager
 def raising() -> Iterator[None]:
-    """Raise KeyboardInterrupt immediately on a signal: for files and downloads, where only Python code runs.
-
-    Examples
-    --------
-    >>> import signal
-    >>> from mapmrf.run import interrupts
-    >>> with interrupts.Interrupts():
-    ...     try:
-    ...         with interrupts.raising():
-    ...             signal.raise_signal(signal.SIGINT)
-    ...     except KeyboardInterrupt:
-    ...         print("interrupted")
-    interrupted
-    """
+    """Raise KeyboardInterrupt immediately on a signal: for files and downloads, where only Python code runs."""
     check()
     flag = _flag
     if flag is None or not _in_main_thread():
@@ -275,14 +194,7 @@ def raising() -> Iterator[None]:
 
 @contextmanager
 def leaving() -> Iterator[None]:
-    """End the program immediately on a signal: nothing can be lost yet. Outside a guarded process, same as `raising`.
-
-    Examples
-    --------
-    >>> from mapmrf.run import interrupts
-    >>> with interrupts.leaving():
-    ...     text = "read from a file"
-    """
+    """End the program immediately on a signal: nothing can be lost yet. Elsewhere the same as `raising`."""
     flag = _process
     if flag is None or flag is not _flag or not _in_main_thread():
         with raising():
@@ -299,15 +211,7 @@ def leaving() -> Iterator[None]:
 
 @contextmanager
 def also(stopped: Callable[[], bool]) -> Iterator[None]:
-    """Also count as interrupted while `stopped()` is true.
-
-    Examples
-    --------
-    >>> from mapmrf.run import interrupts
-    >>> with interrupts.also(lambda: True):
-    ...     interrupts.requested()
-    True
-    """
+    """Also count as interrupted while `stopped()` is true."""
     _others.append(stopped)
     try:
         yield
@@ -317,16 +221,7 @@ def also(stopped: Callable[[], bool]) -> Iterator[None]:
 
 @contextmanager
 def blocked() -> Iterator[None]:
-    """Block SIGINT in this thread, and for good in the processes that it starts, which Ctrl-C would reach as well.
-
-    Examples
-    --------
-    >>> import signal
-    >>> from mapmrf.run import interrupts
-    >>> with interrupts.blocked():
-    ...     signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    True
-    """
+    """Block SIGINT in this thread, and for good in the processes that it starts, which Ctrl-C would reach as well."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -344,11 +239,6 @@ def guard_process(first: Callable[[int, Any], None] | None = None) -> None:
     """Handle SIGINT and SIGTERM until the process ends; for programs, before they import anything heavy.
 
     Until `begin_work`, a signal ends the program immediately.
-
-    Parameters
-    ----------
-    first
-        A handler that the program installed before this module was imported; it is replaced as well.
     """
     global _flag, _process
     free = [which for which, default in DEFAULTS.items() if signal.getsignal(which) in (default, first)]

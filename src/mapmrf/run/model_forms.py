@@ -22,14 +22,6 @@ class ModelForms:
     ----------
     graph
         The original model.
-
-    Examples
-    --------
-    >>> import mapmrf
-    >>> from mapmrf import constraints
-    >>> graph = mapmrf.FactorGraph.from_tables([2] * 3, [], []).with_constraints([constraints.xor(range(3))])
-    >>> ModelForms(graph, threads=1).graph_for(mapmrf.TRBP())
-    FactorGraph(n_vars=4, n_factors=2, n_tables=2)
     """
 
     def __init__(self, graph: FactorGraph, threads: int, memory: MemoryBudget = NO_LIMIT) -> None:
@@ -77,15 +69,7 @@ class ModelForms:
 
 
 def relevant_part(graph: FactorGraph, value: float) -> FactorGraph | None:
-    """Forbid potentials and penalties too low for any labelling above a value; None if there are none.
-
-    Examples
-    --------
-    >>> import mapmrf
-    >>> graph = mapmrf.FactorGraph.from_tables([2, 2], [(0,), (0, 1)], [[0.0, 1.0], [[0.0, -1e9], [0.0, -0.5]]])
-    >>> relevant_part(graph, 0.3).table(0).tolist()
-    [[0.0, -inf], [0.0, -0.5]]
-    """
+    """Forbid potentials and penalties too low for any labelling above a value; None if there are none."""
     if graph.weight is not None and graph.weight.min(initial=0.0) < 0.0:
         return None
     best_v, best_t = segment_max(graph.theta_v, graph.var_ptr), segment_max(graph.theta_t, graph.table_ptr)

@@ -34,16 +34,7 @@ def check_types(method: Any, names: Iterable[str]) -> None:
 
 
 def check_number(name: str, value: object, kind: type = float) -> None:
-    """Raise OptionError unless an argument is a number, or an integer if `kind` is int.
-
-    Examples
-    --------
-    >>> check_number("time_limit", 2.5)
-    >>> check_number("seed", "7", int)
-    Traceback (most recent call last):
-    ...
-    mapmrf.errors.OptionError: seed is '7', expected a whole number
-    """
+    """Raise OptionError unless an argument is a number, or an integer if `kind` is int."""
     if not _is_a(value, kind):
         raise OptionError(f"{name} is {value!r}, expected {_WANTED[kind]}")
 
@@ -122,11 +113,6 @@ def relative_gap(value: float, bound: float | None, unit: float = 1.0) -> float 
     """(bound - value) / max(unit, |value|), never negative; None without a bound, inf while no finite value is known.
 
     `unit` is `FactorGraph.unit`: 1, or less in a model whose potentials are all small.
-
-    Examples
-    --------
-    >>> relative_gap(-200.0, -199.0), relative_gap(-200.0, None)
-    (0.005, None)
     """
     if bound is None:
         return None
@@ -151,19 +137,12 @@ class Closable(Protocol):
 
 
 class GapTolerance(NamedTuple):
-    """When a gap is small enough to end a run.
+    """When a gap is small enough to end a run."""
 
-    Attributes
-    ----------
-    relative, absolute
-        The relative gap, and the difference of bound and value, either of which is small enough.
-    patient
-        Whether a run that gets there continues for a while in order to close the gap exactly.
-    """
-
+    # relative, absolute: the relative gap, and the difference of bound and value, either of which is small enough
     relative: float
     absolute: float
-    patient: bool
+    patient: bool  # whether a run that gets there continues for a while in order to close the gap exactly
 
     @classmethod
     def of(cls, relative: float | None, absolute: float) -> GapTolerance:

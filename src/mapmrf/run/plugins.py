@@ -24,13 +24,7 @@ _log = logging.getLogger("mapmrf")
 
 @cache
 def declared(group: str) -> dict[str, EntryPoint]:
-    """Entry points of a group by name, none of them imported yet.
-
-    Examples
-    --------
-    >>> sorted(declared("mapmrf.no_such_group"))
-    []
-    """
+    """Entry points of a group by name, none of them imported yet."""
     found: dict[str, EntryPoint] = {}
     for entry in entry_points(group=group):
         if entry.name in found and entry.value != found[entry.name].value:
@@ -62,13 +56,7 @@ def _owner(entry: EntryPoint) -> str:
 
 
 def is_file_name(name: str) -> bool:
-    """Return whether a name is a class in a file: ``my_file.py:Greedy``, or ``my_file.py`` with a single one.
-
-    Examples
-    --------
-    >>> is_file_name("my_file.py:Greedy"), is_file_name("lslp")
-    (True, False)
-    """
+    """Return whether a name is a class in a file: ``my_file.py:Greedy``, or ``my_file.py`` with a single one."""
     return name.partition(".py:")[1] != "" or name.endswith(".py")
 
 

@@ -71,19 +71,6 @@ def run_in_order(
     starts no more tasks; the second does not wait for them. A task is taken from its source shortly before a worker
     becomes free.
 
-    Parameters
-    ----------
-    tasks
-        The tasks.
-    jobs
-        Number of tasks run in parallel; ignored by a cluster.
-    backend
-        ``"threads"`` (None), ``"processes"``, or a joblib backend.
-    done
-        Called with every outcome as soon as it is ready, whatever its place in the order.
-    pack
-        Prepares a task for being sent to another process.
-
     Raises
     ------
     OptionError

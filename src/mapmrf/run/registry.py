@@ -78,11 +78,6 @@ def checked_class(cls: type[Method], place: str) -> type[Method]:
     ------
     OptionError
         If it does not; the message begins with `place`.
-
-    Examples
-    --------
-    >>> checked_class(method_class("icm"), "icm").name
-    'icm'
     """
     missing = sorted(getattr(cls, "__abstractmethods__", ()))
     if missing:

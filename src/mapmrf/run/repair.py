@@ -109,15 +109,7 @@ def _find_by_conflicts(problem: Problem, labels: Ints, seconds: float) -> Feasib
 
 
 def fewest_violated(problem: Problem, labels: Ints, least: int = 0, seconds: float = math.inf) -> Ints:
-    """A labelling near `labels` that violates few factors, by local search.
-
-    Parameters
-    ----------
-    least
-        Number of violated factors that is good enough: 1 if there is no feasible labelling.
-    seconds
-        Time limit of the search, which ends earlier after `REPAIR_WORK`.
-    """
+    """A labelling near `labels` that violates few factors, by local search."""
     from mapmrf.engines.feasibility.repair import Repair
 
     search = Repair(problem, labels)  # compile time does not count

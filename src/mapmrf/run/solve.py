@@ -164,16 +164,7 @@ _ARGUMENTS = tuple(name for name, kind in inspect.signature(solve).parameters.it
 
 
 def as_graph(model: object) -> FactorGraph:
-    """Return a model, reading it if it is a file; for anything else raise a GraphError that says what to call.
-
-    Examples
-    --------
-    >>> from mapmrf.run.solve import as_graph
-    >>> as_graph({"x": 1})
-    Traceback (most recent call last):
-    ...
-    mapmrf.errors.GraphError: the model is a dict, expected a FactorGraph or a file: see FactorGraph.from_tables
-    """
+    """Return a model, reading it if it is a file; for anything else raise a GraphError that says what to call."""
     if isinstance(model, FactorGraph):
         return model
     if isinstance(model, str | os.PathLike):

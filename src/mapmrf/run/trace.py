@@ -71,18 +71,7 @@ Read = TypeVar("Read")
 
 
 def write_trace(points: Iterable[TracePoint], path: str | Path) -> None:
-    """Write a trace as CSV, one row per point; the figures in `extra` become columns.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> point = TracePoint(time=0.1, iterations=5, value=2.0, extra={"rho": 0.5})
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder, "run.csv")
-    ...     write_trace([point], path)
-    ...     read_trace(path) == (point,)
-    True
-    """
+    """Write a trace as CSV, one row per point; the figures in `extra` become columns."""
     points = list(points)
     text = io.StringIO(newline="")
     writer = csv.writer(text)

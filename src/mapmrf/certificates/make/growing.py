@@ -51,32 +51,20 @@ class TreeLimits(NamedTuple):
 
 @dataclass(eq=False)
 class GrownNode:
-    """A node of a growing tree.
+    """A node of a growing tree."""
 
-    Attributes
-    ----------
-    parent, states
-        Its parent, -1 for the root, and the states of the parent's variable.
-    left : packed bits
-        The remaining states.
-    bound, depth
-        The bound of an open node, and its depth.
-    tried
-        The number of open variables when elimination failed.
-    at, lam
-        Messages that differ from the parent's.
-    variable, order
-        The variable of its cases, -1 for none, and the order of elimination of a leaf.
-    """
-
+    # parent, states: its parent, -1 for the root, and the states of the parent's variable
     parent: int
     states: Ints
-    left: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))
+    left: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))  # packed bits of the remaining states
+    # bound, depth: the bound of an open node, and its depth
     bound: float = math.inf
     depth: int = 0
-    tried: float = math.inf
+    tried: float = math.inf  # the number of open variables when elimination failed
+    # at, lam: messages that differ from the parent's
     at: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     lam: Floats = field(default_factory=lambda: np.zeros(0))
+    # variable, order: the variable of its cases, -1 for none, and the order of elimination of a leaf
     variable: int = -1
     order: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
@@ -254,23 +242,15 @@ PROBED, PROBE_PASSES, TRUSTED = 6, 4, 2
 
 
 class BranchingNode(NamedTuple):
-    """A node to branch on.
+    """A node to branch on."""
 
-    Attributes
-    ----------
-    left, lam_e
-        Its states and messages.
-    bound, goal
-        Its bound, and the bound to reach; -inf if there is no feasible labelling.
-    reach : (n_states,)
-        Upper bound on the labellings with each state.
-    """
-
+    # left, lam_e: its states and messages
     left: Bools
     lam_e: Floats
+    # bound, goal: its bound, and the bound to reach; -inf if there is no feasible labelling
     bound: float
     goal: float
-    reach: Floats
+    reach: Floats  # (n_states,) upper bound on the labellings with each state
 
     @property
     def losses(self) -> Floats:

@@ -114,41 +114,22 @@ FILLERS = 20
 
 @dataclass(eq=False)
 class SolvedPart:
-    """A part with the best labelling that the method found.
+    """A part with the best labelling that the method found."""
 
-    Attributes
-    ----------
-    allowed : (n_states,)
-        The states allowed in the part.
-    labels, value
-        The best labelling found.
-    bound
-        Upper bound on all labellings of the part.
-    """
-
-    allowed: Bools
+    allowed: Bools  # (n_states,) the states allowed in the part
+    # labels, value: the best labelling found
     labels: Ints
     value: float
-    bound: float
+    bound: float  # upper bound on all labellings of the part
 
 
 @dataclass(eq=False)
 class RestOfPart:
-    """The rest of a solved part: labellings that equal its best one on some variables and differ on the next.
+    """The rest of a solved part: labellings that equal its best one on some variables and differ on the next."""
 
-    Attributes
-    ----------
-    part
-        The part.
-    order : (n,)
-        The variables with a choice, the most certain first: they are fixed in the most important parts.
-    alternative : (n,)
-        The most promising other state of each.
-    """
-
-    part: SolvedPart
-    order: Ints
-    alternative: Ints
+    part: SolvedPart  # the part
+    order: Ints  # (n,) the variables with a choice, the most certain first: they are fixed in the most important parts
+    alternative: Ints  # (n,) the most promising other state of each
 
     def allowed(self, graph: FactorGraph, number: int) -> Bools:
         """The allowed states of the part that differs on variable ``order[number]``."""

@@ -432,13 +432,6 @@ def counted(graph: FactorGraph, earlier: list[Ints], distance: int) -> FactorGra
 
     A counter runs along the variables and counts, up to the distance, the labels that differ from an earlier labelling.
     Labellings may be of the first variables only: the others are then ignored.
-
-    Examples
-    --------
-    >>> import numpy as np, mapmrf
-    >>> graph = mapmrf.FactorGraph.from_tables([2, 2, 2], [(0,), (1,), (2,)], [[0, 3], [0, 2], [0, 1]])
-    >>> mapmrf.solve(counted(graph, [np.array([1, 1, 1])], 2)).labels[:3].tolist()
-    [1, 0, 0]
     """
     n, size = len(earlier[0]), distance + 1
     scopes: list[tuple[int, ...]] = [()]
@@ -619,26 +612,15 @@ def common_status(results: Sequence[Result]) -> Status:
 
 @dataclass
 class SolveCalls:
-    """How to solve the models of one task, and the deadline.
+    """How to solve the models of one task, and the deadline."""
 
-    Attributes
-    ----------
-    method, seed, threads
-        As for `solve`.
-    deadline
-        Deadline of the whole task, by `time.perf_counter`; inf without a time limit.
-    began
-        Start of the task.
-    count
-        Number of calls.
-    """
-
+    # method, seed, threads: as for `solve`
     method: Method
     seed: int
     threads: int | None
-    deadline: float = math.inf
-    began: float = field(default_factory=time.perf_counter)
-    count: int = 0
+    deadline: float = math.inf  # deadline of the whole task, by `time.perf_counter`; inf without a time limit
+    began: float = field(default_factory=time.perf_counter)  # start of the task
+    count: int = 0  # number of calls
 
     @property
     def left(self) -> float:

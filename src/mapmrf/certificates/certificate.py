@@ -429,7 +429,6 @@ class Certificate:
 
 
 def _check_variables(name: str, variables: Ints, n: int) -> None:
-    """Raise InvalidCertificate unless these are different variables."""
     if len(variables) and (variables.min() < 0 or variables.max() >= n):
         raise InvalidCertificate(f"{name} names a variable that is not one of 0 ... {n - 1}")
     if len(np.unique(variables)) < len(variables):

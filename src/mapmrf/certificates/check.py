@@ -228,7 +228,6 @@ class TreeCheck:
 
     @property
     def rounding(self) -> Fraction:
-        """Largest possible excess of the bound over the exact one."""
         return Fraction(0) if self.exact else self.model.fraction(2 * self.model.slack)
 
     def above(self, worth: Fraction | None, labels: Ints | None) -> Outcome:
@@ -414,7 +413,6 @@ class DualCheck:
         return bound
 
     def n_left(self) -> Ints:
-        """Number of remaining states of every variable."""
         left = self.left.astype(np.int64)
         return np.add.reduceat(left, self.ptr[:-1]) if len(self.ptr) > 1 else left
 

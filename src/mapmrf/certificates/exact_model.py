@@ -86,7 +86,6 @@ class _RoundedTables:
                 self.of[i].add(a)
 
     def take(self, a: int) -> tuple[tuple[int, ...], Floats]:
-        """Remove a factor."""
         scope = self.scopes.pop(a)
         for i in scope:
             self.of[i].discard(a)
@@ -119,7 +118,6 @@ class _RoundedTables:
         return table.transpose(axes).reshape([self.card[j] if j in scope else 1 for j in variables])
 
     def graph(self, kept: Ints) -> FactorGraph:
-        """The model of the remaining variables."""
         number = {i: k for k, i in enumerate(kept.tolist())}
         scopes: list[tuple[int, ...]] = [(), *((k,) for k in range(len(kept)))]
         tables = [self.constant, *(self.unary[i] for i in kept.tolist())]
@@ -151,8 +149,6 @@ class OpenTable(NamedTuple):
 
 
 class LeftStates(NamedTuple):
-    """The remaining states."""
-
     is_open: Bools  # (n_vars,) whether a variable has several
     closed: Ints  # (n_vars,) the first state of each variable, which is the only one if it is not open
     states: Mapping[int, Ints]  # all states of the open variables
@@ -306,7 +302,6 @@ class WholeModel:
     grain: Fraction  # a number of which all values are multiples, 0 if none is known: see `grain`
 
     def fraction(self, number: Any) -> Fraction:
-        """The number represented by a multiple."""
         return Fraction(int(number)) / Fraction(2) ** self.shift
 
     def goal(self, worth: Fraction) -> int:
@@ -330,7 +325,6 @@ class WholeModel:
         return bound // self.grain * self.grain if self.grain else bound
 
     def with_messages(self, lam: Floats) -> WholeModel:
-        """The model with other messages."""
         scale = _Scale(self.slack == 0, self.shift, 0, self.least)
         return dataclasses.replace(self, lam=scale.near(lam))
 
@@ -362,7 +356,6 @@ class WholeModel:
         )
 
     def value(self, labels: Ints) -> Any:
-        """The value of a feasible labelling."""
         graph = self.graph
         total = self.constant + sum(self.theta_v[graph.var_ptr[:-1] + labels].tolist())
         for group in self.groups:
@@ -506,7 +499,6 @@ def _n_terms(graph: FactorGraph, certificate: Certificate) -> int:
 
 
 def _shapes(graph: FactorGraph) -> dict[tuple[int, ...], Ints]:
-    """The factors of every shape."""
     found: dict[tuple[int, ...], list[int]] = {}
     card = graph.card[graph.scope].tolist()
     ptr = graph.scope_ptr.tolist()
@@ -516,7 +508,6 @@ def _shapes(graph: FactorGraph) -> dict[tuple[int, ...], Ints]:
 
 
 def _group(graph: FactorGraph, scale: _Scale, shape: tuple[int, ...], factors: Ints) -> FactorGroup:
-    """The factors of one shape, with their tables."""
     edges = graph.scope_ptr[factors].astype(np.int64)[:, None] + np.arange(len(shape))
     scope = graph.scope[edges].astype(np.int64)
     places = graph.table_ptr[graph.table_of[factors]].astype(np.int64)[:, None] + np.arange(math.prod(shape))

@@ -114,5 +114,4 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def digest(data: bytes) -> str:
-    """Checksum of an entry."""
     return hashlib.sha256(data).hexdigest()

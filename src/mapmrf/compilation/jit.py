@@ -59,12 +59,10 @@ class Kernel(_Base):  # type: ignore[misc]
         return found
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
-        """Resolve a call from another kernel."""
         _, args = self._compiler.fold_argument_types(args, kws)
         return self.linked.get_call_template(tuple(_wide(kind) for kind in args), {})
 
     def get_overload(self, sig: Any) -> Any:
-        """Return the code for a call from another kernel."""
         return self.linked.get_overload(sig)
 
 
@@ -111,7 +109,6 @@ class KernelCache:
 
     @property
     def cache_path(self) -> str:
-        """Folder of the user's cache."""
         return str(user_store().folder)
 
     def load_overload(self, signature: Any, target: Any) -> Any:
@@ -136,7 +133,6 @@ class KernelCache:
         return None
 
     def save_overload(self, signature: Any, found: Any) -> None:
-        """Store compiled code in the user's cache."""
         if self.stamp and not found.library.has_dynamic_globals:
             user_store().put(Key(self.name, str(signature)), self.stamp, packed(found))
 

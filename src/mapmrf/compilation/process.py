@@ -70,11 +70,9 @@ class CompileProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it can accept requests."""
         return self.process.poll() is None
 
     def close(self) -> None:
-        """Kill the process."""
         self.process.kill()
         self.process.wait()
         self.listener.join()
@@ -150,7 +148,6 @@ def read_block(file: IO[bytes]) -> bytes:
 
 
 def write_block(file: IO[bytes], data: bytes) -> None:
-    """Write a block of bytes to a pipe."""
     file.write(struct.pack("<q", len(data)) + data)
     file.flush()
 

@@ -43,7 +43,6 @@ def stamp_of(name: str, path: Path) -> str:
 
 
 def kernel_files() -> tuple[Path, ...]:
-    """Return all files of the package that contain kernels."""
     return tuple(path for path in sorted(PACKAGE.rglob("*.py")) if _USES_JIT.search(path.read_bytes()))
 
 
@@ -153,7 +152,6 @@ def _imported(module: str, name: str) -> Place | None:
 
 @cache
 def _file_of(name: str) -> Path | None:
-    """Return the file of a module by its dotted name."""
     path = PACKAGE.parent.joinpath(*name.split("."))
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
 

@@ -111,7 +111,6 @@ class CompileClock:
 
     @property
     def running(self) -> bool:
-        """Whether a compilation is in progress."""
         return self._depth > 0
 
     def begin(self) -> None:
@@ -125,7 +124,6 @@ class CompileClock:
         self._depth += 1
 
     def end(self) -> None:
-        """Stop counting."""
         if threading.get_ident() not in self._threads:
             return
         self._depth -= 1

@@ -101,7 +101,6 @@ def _unpacked(data: bytes) -> tuple[bytes, bytes]:
 
 @cache
 def user_store() -> Store:
-    """Return the store of this user and CPU."""
     return Store(cache_folder() / target())
 
 
@@ -156,7 +155,6 @@ def target() -> str:
 
 
 def _cpu() -> tuple[str, str, str]:
-    """Return triple, name and features of the CPU that numba compiles for."""
     from mapmrf.compilation.toolchain import registry
 
     found: tuple[str, str, str] = registry.cpu_target.target_context.codegen().magic_tuple()
@@ -203,7 +201,6 @@ class Origin(NamedTuple):
 
 
 def baseline() -> Baseline | None:
-    """Return the baseline of this machine's architecture, if there is one."""
     return BASELINES.get(platform.machine().lower())
 
 

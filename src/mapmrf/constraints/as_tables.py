@@ -254,7 +254,6 @@ class _Rewriter:
         self.table_of.append(table)
 
     def graph(self) -> FactorGraph:
-        """The model with the tables added so far."""
         graph = self.original
         sizes = [len(scope) for scope in self.scopes]
         flat = np.array([i for scope in self.scopes for i in scope], dtype=np.int64)
@@ -427,7 +426,6 @@ def worth_of(counts: Ints, final: Floats) -> Floats:
 
 
 def counter_of(constraints: Constraints, c: int, card: Ints) -> Counter:
-    """The counter of a constraint."""
     kind = constraints.kind[c]
     if kind == ConstraintKind.ALL_DIFFERENT:
         return _repetition_counter(constraints, c, card)

@@ -63,7 +63,6 @@ def _every(label: int | str | None, names: Names | None, card: Ints) -> list[tup
 
 
 def _pair(indicator: Indicator, names: Names | None, card: Ints) -> tuple[int, int]:
-    """Variable and state by index."""
     if not isinstance(indicator, tuple):
         i = locate_variable(names, card, indicator)
         if card[i] != 2:

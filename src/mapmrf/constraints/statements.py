@@ -74,14 +74,12 @@ def _price(name: str, penalty: float | None) -> float:
 
 
 def _number(name: str, k: float) -> float:
-    """A number of indicators."""
     if isinstance(k, bool) or not isinstance(k, numbers.Real | np.number) or not (k >= 0 and k % 1 == 0):
         raise GraphError(f"{name}: k is {k!r}, expected a whole number of at least 0")
     return _real(name, "k", k)
 
 
 def _coefficients(weights: Iterable[float], n: int) -> tuple[float, ...]:
-    """The weights of `n` indicators."""
     if isinstance(weights, str) or not isinstance(weights, Iterable):
         raise GraphError(f"linear: the weights are {weights!r}, expected a list with one for each of {n} indicators")
     found = tuple(_real("linear", f"weight {at}", weight) for at, weight in enumerate(weights))

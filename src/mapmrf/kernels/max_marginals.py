@@ -17,8 +17,6 @@ from mapmrf.compilation.jit import inlined
 
 
 class FactorScratch(NamedTuple):
-    """Working memory for one factor."""
-
     # given, out: (edge states of the widest factor,): values added to a table, and its max-marginals
     given: Floats
     out: Floats
@@ -28,7 +26,6 @@ class FactorScratch(NamedTuple):
 
     @classmethod
     def allocate(cls, n_edge_states: int, arity: int) -> FactorScratch:
-        """Allocate scratch for factors of at most this many edge states and variables."""
         given, out = np.zeros((2, n_edge_states))
         state, start = np.zeros((2, arity), dtype=np.int64)
         return cls(given, out, state, start)

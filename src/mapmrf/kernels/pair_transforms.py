@@ -32,13 +32,11 @@ class Envelope(NamedTuple):
 
     @classmethod
     def allocate(cls, n_states: int) -> Envelope:
-        """Allocate scratch for variables of at most this many states."""
         return cls(np.zeros(n_states, dtype=np.int64), np.zeros(n_states + 1))
 
 
 @inlined
 def pair_form(forms: PairForms, f: int, weight: float) -> PairForm:
-    """Return form `f`, multiplied by a weight."""
     return PairForm(forms.kind[f], weight * forms.slope[f], weight * forms.limit[f])
 
 
@@ -199,7 +197,6 @@ class StructuredPairs(NamedTuple):
 
     @classmethod
     def allocate(cls, forms: PairForms, n_states: int) -> StructuredPairs:
-        """Allocate scratch for variables of at most this many states."""
         return cls(forms, np.zeros(n_states), Envelope.allocate(n_states))
 
 
@@ -217,7 +214,6 @@ class WeightedForm(NamedTuple):
 
 @inlined
 def form_of(forms: PairForms, a: int) -> int:
-    """Return the index of a factor's form, or NO_FORM."""
     return forms.of[a] if len(forms.of) > 0 else NO_FORM
 
 

@@ -16,13 +16,11 @@ UNIT = 9007199254740992.0
 
 
 def seeded(seed: int) -> Bits:
-    """Return the state of a seeded generator."""
     return np.array([np.random.default_rng(seed).integers(1, 2**63)], dtype=np.uint64)
 
 
 @inlined
 def next_bits(random: Bits) -> Any:
-    """Return the next 64 bits."""
     x = random[0]
     x ^= x << np.uint64(13)
     x ^= x >> np.uint64(7)

@@ -134,7 +134,6 @@ def _are_plain(weights: Floats, largest: float) -> bool:
 
 
 def _checked_pairs(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike) -> tuple[Floats, Floats, Ints]:
-    """Return the three arrays of a pairwise model; raise GraphError unless their shapes match."""
     unary = as_array(unary, "unary")
     pairwise = as_array(pairwise, "pairwise")
     edges = checked_edges(edges)
@@ -163,7 +162,6 @@ def _edge_name(edges: Ints, at: int | None) -> str:
 
 
 def _check_entries(tables: Floats, name: Callable[[int], str]) -> None:
-    """Raise GraphError for the first table with an entry that is nan or inf."""
     if tables.size == 0 or tables.max() < np.inf:
         return
     place = np.argwhere(~(tables < np.inf))[0].tolist()
@@ -172,7 +170,6 @@ def _check_entries(tables: Floats, name: Callable[[int], str]) -> None:
 
 
 def _check_edges(edges: Ints, n: int) -> None:
-    """Raise GraphError for the first edge that does not join two variables."""
     if len(edges) == 0:
         return
     first, second = edges.T

@@ -63,7 +63,6 @@ def as_ints(values: ArrayLike, what: str) -> Ints:
 
 
 def as_floats(table: ArrayLike, a: int) -> Floats:
-    """Return the table of factor `a`; raise GraphError if it is not numeric."""
     return as_array(table, f"factor {a}: the table")
 
 
@@ -84,7 +83,6 @@ def check_shape(shape: tuple[int, ...], card: Ints, scope: Ints, a: int) -> None
 def check_arrays(
     card: Ints, scope_ptr: Ints, scope: Ints, table_of: Ints, table_ptr: Ints, theta_t: Floats, weight: Floats | None
 ) -> None:
-    """Raise GraphError naming the first offending variable or factor."""
     if card.ndim != 1:
         raise GraphError(f"card has shape {card.shape}, expected one number of states per variable")
     n = len(card)

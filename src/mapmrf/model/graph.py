@@ -127,13 +127,11 @@ class FactorGraph:
         return f"FactorGraph(n_vars={self.n_vars}, n_factors={self.n_factors}, n_tables={self.n_tables}{constraints})"
 
     def _repr_html_(self) -> str:
-        """HTML for notebooks."""
         from mapmrf.plots.display import graph_html
 
         return graph_html(self)
 
     def __rich__(self) -> Any:
-        """Renderable for `rich.print`."""
         from mapmrf.plots.display import graph_rich
 
         return graph_rich(self)

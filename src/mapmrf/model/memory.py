@@ -63,7 +63,6 @@ def _pages(field: int) -> int:
 
 
 def shown_bytes(n: float) -> str:
-    """Format a number of bytes for display."""
     for unit in ("B", "kB", "MB", "GB"):
         if n < 1000:
             return f"{n:.3g} {unit}"
@@ -102,8 +101,6 @@ def check_bytes(needed: float, limit: float | str | None, what: str) -> None:
 
 
 class MemoryBudget(NamedTuple):
-    """The memory that a run may use."""
-
     limit: float = math.inf  # total bytes
     besides: float = 0.0  # bytes of the program and the model, which count towards the limit
     source: str = "the limit is"  # where the limit comes from, for messages
@@ -143,7 +140,6 @@ class MemoryWatch:
 
     @property
     def is_over(self) -> bool:
-        """Whether the process has grown by more than that."""
         now = time.monotonic()
         if self.most == math.inf or now < self._next:
             return False
@@ -152,7 +148,6 @@ class MemoryWatch:
 
 
 def is_lack_of_memory(error: BaseException) -> bool:
-    """Return whether an error means that memory has run out."""
     if isinstance(error, OSError):
         return error.errno == 12  # ENOMEM
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "start new thread" in str(error))

@@ -38,7 +38,6 @@ class Batch:
 
     @property
     def arity(self) -> int:
-        """Number of variables of each factor."""
         return len(self.shape)
 
     @property
@@ -48,7 +47,6 @@ class Batch:
 
     @property
     def n_configs(self) -> int:
-        """Number of configurations of each factor."""
         return int(np.prod(self.shape))
 
     @property
@@ -129,17 +127,14 @@ class Problem:
 
     @property
     def n_vars(self) -> int:
-        """Number of variables."""
         return self.graph.n_vars
 
     @property
     def n_factors(self) -> int:
-        """Number of factors."""
         return self.graph.n_factors
 
     @property
     def n_edges(self) -> int:
-        """Number of edges."""
         return self.graph.n_edges
 
     @property
@@ -159,7 +154,6 @@ class Problem:
 
     @cached_property
     def only_binary(self) -> bool:
-        """Whether all variables have two states."""
         return bool(np.all(self.graph.card == 2))
 
     @cached_property
@@ -239,7 +233,6 @@ class Problem:
 
 
 def _hard_tables(graph: FactorGraph) -> Bools:
-    """Which tables hold -inf."""
     if graph.n_tables == 0 or np.isfinite(graph.theta_t).all():
         return np.zeros(graph.n_tables, dtype=bool)
     return np.logical_or.reduceat(np.isneginf(graph.theta_t), graph.table_ptr[:-1])

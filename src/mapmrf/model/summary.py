@@ -16,8 +16,6 @@ from mapmrf.model.memory import shown_bytes
 
 @dataclass(frozen=True)
 class ModelSummary:
-    """The size, structure and memory of a model."""
-
     # n_vars, n_factors, n_edges, n_tables: numbers of variables, factors on two or more of them, (variable, factor)
     # pairs, and distinct tables
     n_vars: int
@@ -52,7 +50,6 @@ class ModelSummary:
     constraints: dict[str, int] = field(default_factory=dict)
 
     def text(self) -> str:
-        """The summary as lines of text."""
         rows = {
             "variables": f"{self.n_vars}  ({_span(self.card_min, self.card_max)} states)",
             "factors": f"{self.n_factors}  ({_listed(self.arities)})",
@@ -81,7 +78,6 @@ class ModelSummary:
 
 
 def summarise(graph: FactorGraph) -> ModelSummary:
-    """Summarise a model."""
     from scipy.sparse.csgraph import connected_components
 
     adjacency = _adjacency(graph)

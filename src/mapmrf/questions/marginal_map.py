@@ -110,7 +110,6 @@ def query_indices(graph: FactorGraph, variables: Iterable[int | str]) -> list[in
 
 
 def names_of(names: Names | None, some: list[int]) -> Names | None:
-    """The names of some variables."""
     if names is None:
         return None
     states = None if names.states is None else tuple(names.states[i] for i in some)

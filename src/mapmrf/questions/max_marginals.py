@@ -200,7 +200,6 @@ class MarginalSearch:
         self.graph, self.method, self.seed, self.threads, self.deadline = graph, method, seed, threads, deadline
 
     def stopped(self) -> bool:
-        """Return whether the time is up, or the user has interrupted."""
         return interrupts.requested() or time.perf_counter() >= self.deadline
 
     def left(self, share: float = 1.0) -> float | None:

@@ -25,17 +25,14 @@ def keeping_old() -> Iterator[None]:
 
 
 def drop_old() -> None:
-    """Stop keeping old files from now on."""
     _KEEP.set(False)
 
 
 def keeps_old() -> bool:
-    """Return whether replaced files are kept."""
     return _KEEP.get()
 
 
 def kept_name(path: Path) -> Path:
-    """Path under which a replaced file is kept."""
     return path.with_name(f"{path.name}~")
 
 

@@ -174,7 +174,6 @@ class _CallThread:
 def _serve(
     inbox: SimpleQueue[_Call | None], setting: Callable[[], AbstractContextManager[Any]], within: _Call | None
 ) -> None:
-    """Serve calls until told to end."""
     with setting():
         while (errand := inbox.get()) is not None:
             errand.run()

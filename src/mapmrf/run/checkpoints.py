@@ -76,8 +76,6 @@ def check_options(place: Path, found: Mapping[str, Any], wanted: Mapping[str, An
 
 
 class RunCheckpoint:
-    """The checkpoint of a run."""
-
     def __init__(self, folder: str | os.PathLike[str], every: float, origin: dict[str, Any]) -> None:
         if not every >= 0:
             raise OptionError(f"every is {every}, expected a number of seconds of at least 0")
@@ -87,7 +85,6 @@ class RunCheckpoint:
 
     @property
     def due(self) -> bool:
-        """Whether the next checkpoint is due."""
         return time.perf_counter() >= self.written + self.every
 
     def write(self, figures: dict[str, Any], arrays: dict[str, Array]) -> None:
@@ -121,7 +118,6 @@ def _plain(value: Any) -> bool:
 
 
 def _fingerprint(graph: FactorGraph) -> int:
-    """A checksum of the model."""
     crc = 0
     for array in (graph.card, graph.theta_v, graph.scope, graph.table_of, graph.theta_t, graph.weight):
         if array is not None:

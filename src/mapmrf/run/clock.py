@@ -70,14 +70,12 @@ class RunCalls:
         self.set_clock(time.perf_counter(), None)
 
     def set_clock(self, began: float, time_limit: float | None) -> None:
-        """Set the start of the run and its time limit."""
         self.began = self.asked = began
         self.limit = math.inf if time_limit is None else time_limit
         self.deadline = began + self.limit
 
     @property
     def left(self) -> float:
-        """Seconds left."""
         return self.deadline - time.perf_counter()
 
     def ask(self) -> None:

@@ -203,7 +203,6 @@ class ArrayPlace(NamedTuple):
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the array."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
@@ -232,7 +231,6 @@ def read_arrays(path: Path, kind: str, *, mapped: bool = True) -> ArrayFile:
 
 
 def _places(head: Mapping[str, Any], path: Path) -> list[ArrayPlace]:
-    """The arrays that a header describes."""
     try:
         places = [_place(entry) for entry in head["arrays"]]
     except (KeyError, TypeError, ValueError, SyntaxError, OverflowError, AttributeError):
@@ -279,7 +277,6 @@ def _read_header(file: BinaryIO, path: Path) -> tuple[dict[str, Any], int]:
 
 
 def _check(file: BinaryIO, begin: int, place: ArrayPlace, path: Path) -> None:
-    """Raise FormatError if the checksum of an array is wrong."""
     file.seek(begin + place.at)
     left, crc = place.n_bytes, 0
     while left:

@@ -30,7 +30,6 @@ class Sizes(NamedTuple):
 
     @classmethod
     def of(cls, graph: FactorGraph) -> Sizes:
-        """The sizes of a graph."""
         size = np.diff(graph.table_ptr)
         users = np.bincount(graph.table_of, minlength=graph.n_tables)
         large = np.bincount(graph.table_of[graph.arity > 2], minlength=graph.n_tables)
@@ -71,7 +70,6 @@ class Rates(NamedTuple):
     fixed: float = 0
 
     def bytes_for(self, sizes: Sizes) -> float:
-        """Bytes of a run on a model of these sizes."""
         return float(sum(rate * size for rate, size in zip(self[:-1], sizes, strict=True)) + self.fixed)
 
 
@@ -177,7 +175,6 @@ RATES = {
 
 
 def model_bytes(graph: FactorGraph) -> int:
-    """Bytes of the arrays of a model."""
     arrays = (graph.card, graph.theta_v, graph.scope_ptr, graph.scope, graph.table_of, graph.table_ptr, graph.theta_t)
     return sum(array.nbytes for array in arrays) + (0 if graph.weight is None else graph.weight.nbytes)
 

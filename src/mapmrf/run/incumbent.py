@@ -166,7 +166,6 @@ class Incumbent:
         return self._shortfall
 
     def tighten(self, bound: float | None) -> None:
-        """Keep an upper bound if it is the best so far."""
         if bound is not None and bound < self.bound:
             self.bound = bound
 
@@ -285,7 +284,6 @@ class Evaluator:
         return total if self.graph.constraints is None else total + self.graph.constraints.value(labels)
 
     def _chunks(self, terms: Terms, n: int, labels: Ints) -> Iterator[float]:
-        """The sums of all chunks, in order."""
         n_chunks = -(-n // VALUE_CHUNK)
         with closing(Workers(max(1, min(self.threads, n_chunks)))) as workers:
             calls = [(terms, labels, begin, end, n) for begin, end in workers.spans(n_chunks)]

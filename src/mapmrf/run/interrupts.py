@@ -52,7 +52,6 @@ class _SignalFlag:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the first signal."""
         return time.monotonic() - self._first
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
@@ -123,7 +122,6 @@ class Interrupts:
 
     @property
     def requested(self) -> bool:
-        """Whether a signal has arrived."""
         return self.number != 0
 
     @property

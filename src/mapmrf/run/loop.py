@@ -150,7 +150,6 @@ class Run(RunCalls):
         self.method = self.method.within(self.forms.graph_for(self.method), budget.left)
 
     def check_support(self) -> None:
-        """Raise UnsupportedModel unless the method and the polisher can solve the problem."""
         for method in (self.method, self.polisher):
             reason = None if method is None else self.prepare(self.reason_against, method)
             if method is not None and reason is not None:
@@ -268,7 +267,6 @@ class Run(RunCalls):
         return min(REPAIR_SECONDS, REPAIR_SHARE * self.limit)
 
     def ask(self) -> None:
-        """Ask the listeners whether the run must end, while a kernel is compiled."""
         now = time.perf_counter()
         known = "incumbent" in vars(self)  # not while the first labelling is evaluated
         if known and now < self.deadline and now >= self.asked + ASK:
@@ -303,7 +301,6 @@ class Run(RunCalls):
 
     @property
     def bound(self) -> float | None:
-        """The best bound, None while there is none."""
         return self.incumbent.bound if self.incumbent.bound < math.inf else None
 
     def round_off(self) -> float:

@@ -42,18 +42,15 @@ class ModelForms:
         return self.rewriting.graph if self.is_rewritten(method) else self.graph
 
     def problem_for(self, method: Method | None) -> Problem:
-        """The model that a method gets, compiled."""
         rewritten = self.is_rewritten(method)
         if rewritten not in self._problems:
             self._problems[rewritten] = Problem.compile(self.graph_for(method), self.threads, self.memory)
         return self._problems[rewritten]
 
     def lift(self, method: Method | None, labels: Ints) -> Ints:
-        """Lift labels to the model that a method gets."""
         return self.rewriting.lift(labels) if self.is_rewritten(method) else labels
 
     def start_for(self, method: Method, start: Start) -> Start:
-        """A warm start on the model that a method gets."""
         if start.labels is None or not self.is_rewritten(method):
             return start
         return Start(self.rewriting.lift(start.labels))
@@ -64,7 +61,6 @@ class ModelForms:
         return None if graph is None else ModelForms(graph, self.threads, self.memory)
 
     def project(self, labels: Ints) -> Ints:
-        """Project labels to the original model."""
         return labels[: self.graph.n_vars]
 
 

@@ -61,7 +61,6 @@ def _is_a(value: object, kind: Any) -> bool:
 
 
 def check_choice(method: Any, option: str, choices: Iterable[str]) -> None:
-    """Raise OptionError unless the option is one of the choices."""
     if getattr(method, option) not in choices:
         raise _error(method, option, f"one of {', '.join(choices)}")
 
@@ -75,7 +74,6 @@ def check_at_least(method: Any, low: float, *options: str) -> None:
 
 
 def check_above(method: Any, low: float, *options: str) -> None:
-    """Raise OptionError for the first option that is not above `low`."""
     for option in options:
         _check_number(method, option)
         if not getattr(method, option) > low:
@@ -83,7 +81,6 @@ def check_above(method: Any, low: float, *options: str) -> None:
 
 
 def check_within(method: Any, low: float, high: float, *options: str) -> None:
-    """Raise OptionError for the first option outside [low, high]."""
     for option in options:
         _check_number(method, option)
         if not low <= getattr(method, option) <= high:
@@ -162,7 +159,6 @@ class GapTolerance(NamedTuple):
         return min(self.relative, GAP_TOLERANCE)
 
     def met_by(self, incumbent: Closable) -> bool:
-        """Return whether the gap is small enough."""
         return incumbent.closed(self.relative, self.absolute)
 
     def more_iterations(self, done: int) -> int:

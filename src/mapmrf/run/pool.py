@@ -139,7 +139,6 @@ class _Batch(Generic[Outcome]):
         self.failure: Exception | None = None
 
     def run(self, done: Callable[[Outcome], None]) -> Iterator[Outcome]:
-        """Yield the outcomes in order."""
         early: dict[int, Outcome] = {}
         index = 0
         if self.pack is not None:
@@ -284,7 +283,6 @@ class StopFlag:
         return self._event.is_set()
 
     def set(self) -> None:
-        """Set the flag permanently."""
         self.since = min(self.since, time.monotonic())
         self._event.set()
         if self.folder is not None:
@@ -338,6 +336,5 @@ class StopFlag:
 
 
 def _run(number: int, task: PoolTask[Outcome], stopped: StopFlag) -> tuple[int, Outcome]:
-    """Run a task in a worker."""
     with stopped.followed():
         return number, task.run(stopped)

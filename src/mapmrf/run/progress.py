@@ -68,7 +68,6 @@ class TerminalBar:
             self._bar.update(self._task, completed=completed, state=state, description=description, total=total)
 
     def show_state(self, state: str) -> None:
-        """Show a new state immediately."""
         if self.shown:
             self._bar.update(self._task, state=state)
             self._bar.refresh()
@@ -84,7 +83,6 @@ class ProgressBar(TerminalBar):
         self._drawn = 0.0
 
     def compiling(self) -> None:
-        """Show that kernels are being compiled."""
         self.show_state("compiling kernels (only once)")
 
     def update(self, point: TracePoint, labels: Ints) -> bool:

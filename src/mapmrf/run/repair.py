@@ -216,5 +216,4 @@ class _Search:
         return self.allowed[a]
 
     def read(self, domain: Bools) -> Ints:
-        """Read off the single remaining state of every variable."""
         return np.flatnonzero(domain) - self.ptr[:-1]

@@ -297,7 +297,6 @@ class Result:
         return "\n".join(lines)
 
     def _violated_text(self, shown: int) -> str:
-        """Number of violations, and the first of them."""
         more = " ..." if len(self.violated) > shown else ""
         some = ", ".join(str(violation) for violation in self.violated[:shown])
         return f"{len(self.violated)}: {some}{more}"
@@ -421,13 +420,11 @@ class Result:
         return result_dataset(self)
 
     def _repr_html_(self) -> str:
-        """HTML for notebooks."""
         from mapmrf.plots.display import result_html
 
         return result_html(self)
 
     def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
-        """Renderable for `rich.print`."""
         from mapmrf.plots.display import result_rich
 
         yield from result_rich(self, ascii_only=options.ascii_only)
@@ -455,7 +452,6 @@ def plain(value: Any) -> Any:
 
 
 def _violation_from(data: Mapping[str, Any]) -> Violation:
-    """Read a violation written by `plain`."""
     return Violation(data["factor"], tuple(data["variables"]), tuple(data["states"]), data.get("constraint"))
 
 

@@ -45,7 +45,6 @@ class SavedRun:
         return start if figures.get("method") is not None else Start(labels)
 
     def restore(self, run: Run, problem: Problem, state: Any) -> None:
-        """Restore the method's state, if it was saved."""
         if self.found is None or self.found.figures.get("method") is None:
             return
         figures, arrays = self.found.figures, self.found.arrays
@@ -56,7 +55,6 @@ class SavedRun:
         self.found = None
 
     def save(self, run: Run, problem: Problem, state: Any) -> None:
-        """Write a checkpoint."""
         snapshot = run.method.snapshot(problem, state)
         arrays: dict[str, Any] = {"incumbent": compact(run.incumbent.labels)}
         if snapshot is not None:

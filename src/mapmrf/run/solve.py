@@ -180,7 +180,6 @@ def _article(model: object) -> str:
 
 
 def _constructor_for(model: object) -> str:
-    """The function that makes a model from this kind of object."""
     module = type(model).__module__.split(".")[0]
     if module in ("networkx", "pgmpy"):
         return f"mapmrf.bridges.from_{module}"
@@ -200,7 +199,6 @@ def usable_cores() -> int:
 
 
 def check_limits(time_limit: float | None, threads: int | None, seed: int) -> None:
-    """Raise OptionError for an invalid limit or seed."""
     if time_limit is not None:
         check_number("time_limit", time_limit)
     if threads is not None:

@@ -81,7 +81,6 @@ def _terms(graph: FactorGraph, labels: Ints) -> tuple[Floats, Floats, Floats]:
 
 
 def shortfall(graph: FactorGraph, labels: Ints) -> Shortfall:
-    """Count the violations of a labelling."""
     terms = np.concatenate([*_terms(graph, labels), [graph.constant]])
     bad = np.isneginf(terms)
     return Shortfall(int(np.count_nonzero(bad)), float(terms[~bad].sum()))

@@ -56,15 +56,12 @@ class Workers:
         return list(pairwise([n * part // self.n for part in range(self.n + 1)]))
 
     def close(self) -> None:
-        """End the threads."""
         self._end()
         for helper in self._helpers:
             helper.thread.join()
 
 
 class _Helper:
-    """A thread that waits for calls."""
-
     def __init__(self) -> None:
         self.inbox: SimpleQueue[Errand | None] = SimpleQueue()
         self.outbox: SimpleQueue[list[Any] | BaseException] = SimpleQueue()
@@ -73,7 +70,6 @@ class _Helper:
 
 
 def _serve(inbox: SimpleQueue[Errand | None], outbox: SimpleQueue[list[Any] | BaseException]) -> None:
-    """Serve calls until told to end."""
     while (errand := inbox.get()) is not None:
         kernel, calls = errand
         try:

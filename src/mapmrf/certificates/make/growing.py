@@ -181,7 +181,6 @@ class CaseGrower:
         return found
 
     def messages(self, number: int) -> Floats:
-        """The messages of a node."""
         lam_e, path = self.lam_e.copy(), []
         while number >= 0:
             path.append(number)
@@ -218,7 +217,6 @@ class CaseGrower:
 
 
 def _ptr(parts: list[Ints]) -> Ints:
-    """Offsets of concatenated parts."""
     return offsets(np.array([len(part) for part in parts], dtype=np.int64)).astype(np.int64)
 
 
@@ -242,8 +240,6 @@ PROBED, PROBE_PASSES, TRUSTED = 6, 4, 2
 
 
 class BranchingNode(NamedTuple):
-    """A node to branch on."""
-
     # left, lam_e: its states and messages
     left: Bools
     lam_e: Floats

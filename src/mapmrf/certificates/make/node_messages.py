@@ -72,7 +72,6 @@ class NodePasses:
         return self.passes.figures.bound
 
     def close(self) -> None:
-        """End the threads."""
         self.passes.close()
 
 

@@ -624,7 +624,6 @@ class SolveCalls:
 
     @property
     def left(self) -> float:
-        """Seconds left."""
         return max(0.0, self.deadline - time.perf_counter())
 
     @property

@@ -21,7 +21,7 @@ from numba.core import event as _event
 from numba.core import registry as registry
 from numba.core import types as types
 
-from mapmrf.compilation import clock
+from mapmrf.compilation import stopping
 
 event: Any = _event  # untyped
 _Listener: Any = event.Listener
@@ -40,4 +40,4 @@ def listener(begin: Callable[[], None], end: Callable[[], None]) -> Any:
     return CompileListener()
 
 
-event.register("numba:compiler_lock", listener(clock.begin, clock.end))
+event.register("numba:compiler_lock", listener(stopping.begin, stopping.end))

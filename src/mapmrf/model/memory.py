@@ -71,13 +71,7 @@ def shown_bytes(n: float) -> str:
 
 
 def byte_count(limit: float | str | None, name: str = "memory_limit") -> float | None:
-    """Parse a limit in bytes, given as a number or a string; None for none. Errors refer to it by `name`.
-
-    Raises
-    ------
-    OptionError
-        If it is not a positive number of bytes.
-    """
+    """Parse a limit in bytes, given as a number or a string; None for none. Errors refer to it by `name`."""
     if limit is None:
         return None
     found = _TEXT.fullmatch(limit) if isinstance(limit, str) else None

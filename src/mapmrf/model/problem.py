@@ -101,7 +101,7 @@ class Problem:
     def compile(cls, graph: FactorGraph, threads: int = 1, memory: MemoryBudget = NO_LIMIT) -> Problem:
         """Sort the factors by shape; if they are already sorted, the graph's arrays are used as they are."""
         graph.check_sums()
-        hard = _hard_tables(graph)
+        hard = hard_tables(graph)
         group = _shape_groups(graph)
         if hard.any():
             group = group + hard[graph.table_of]
@@ -232,7 +232,8 @@ class Problem:
         return frozen(self.graph.theta_v > -np.inf)
 
 
-def _hard_tables(graph: FactorGraph) -> Bools:
+def hard_tables(graph: FactorGraph) -> Bools:
+    """Which tables hold -inf, (n_tables,)."""
     if graph.n_tables == 0 or np.isfinite(graph.theta_t).all():
         return np.zeros(graph.n_tables, dtype=bool)
     return np.logical_or.reduceat(np.isneginf(graph.theta_t), graph.table_ptr[:-1])

@@ -42,12 +42,7 @@ def whole_file(path: str | os.PathLike[str], *, keep: bool | None = None) -> Ite
 
     The bytes go to a temporary file in the same folder, which is renamed at the end and removed if anything goes wrong;
     devices and pipes are written directly. With `keep`, the old file is kept as ``FILE~``; by default only inside
-    `keeping_old`.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written; the old one is then untouched.
+    `keeping_old`. After an OSError the old file is untouched.
     """
     # A link stays a link: its target is replaced.
     target = Path(os.path.realpath(path))

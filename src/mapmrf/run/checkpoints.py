@@ -9,7 +9,7 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,13 +20,6 @@ from mapmrf.run.dual_state import Array, ArrayFile, read_arrays, write_arrays
 FILE = "run.mrf"
 EVERY = 300.0
 """Seconds between checkpoints."""
-
-
-class Snapshot(NamedTuple):
-    """The state of a method: figures that JSON can hold, and arrays."""
-
-    figures: dict[str, Any]
-    arrays: dict[str, Array]
 
 
 def exact(value: Any) -> Any:
@@ -109,20 +102,13 @@ class RunCheckpoint:
 
 def origin_of(method: Any, seed: int, threads: int, graph: FactorGraph) -> dict[str, Any]:
     """Identity of a run that a checkpoint must match: method and options, seed, threads and model."""
-    options = {key: value for key, value in dataclasses.asdict(method).items() if _plain(value)}
-    return {"method": method.name, "options": options, "seed": seed, "threads": threads, "model": _fingerprint(graph)}
-
-
-def _plain(value: Any) -> bool:
-    return value is None or isinstance(value, bool | int | float | str)
-
-
-def _fingerprint(graph: FactorGraph) -> int:
+    plain = (bool, int, float, str, type(None))
+    options = {key: value for key, value in dataclasses.asdict(method).items() if isinstance(value, plain)}
     crc = 0
     for array in (graph.card, graph.theta_v, graph.scope, graph.table_of, graph.theta_t, graph.weight):
         if array is not None:
             crc = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data, crc)
-    return crc
+    return {"method": method.name, "options": options, "seed": seed, "threads": threads, "model": crc}
 
 
 def check_resume(checkpoint: str | os.PathLike[str] | None, resume: bool) -> None:

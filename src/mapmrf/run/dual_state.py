@@ -172,10 +172,10 @@ def _header(content: ArrayFile, arrays: Mapping[str, Array]) -> bytes:
     entries, at = [], 0
     for name, array in arrays.items():
         at += -at % ALIGNMENT
-        entry = {"name": name, "type": array.dtype.str, "shape": array.shape, "at": at, "crc": _crc(array)}
         if array.dtype.fields is not None:
             raise TypeError(f"{name}: arrays of records are not written")
-        entries.append(entry)
+        crc = zlib.crc32(_bytes(array))
+        entries.append({"name": name, "type": array.dtype.str, "shape": array.shape, "at": at, "crc": crc})
         at += array.nbytes
     text = json.dumps({"kind": content.kind, "figures": content.figures, "arrays": entries})
     return text.encode() + b" " * (-(PREFIX.size + len(text.encode())) % ALIGNMENT)
@@ -183,13 +183,6 @@ def _header(content: ArrayFile, arrays: Mapping[str, Array]) -> bytes:
 
 def _bytes(array: Array) -> memoryview:
     return memoryview(array.reshape(-1).view(np.uint8).data)
-
-
-def _crc(array: Array) -> int:
-    data, crc = _bytes(array), 0
-    for begin in range(0, len(data), PIECE):
-        crc = zlib.crc32(data[begin : begin + PIECE], crc)
-    return crc
 
 
 class ArrayPlace(NamedTuple):
@@ -207,18 +200,13 @@ class ArrayPlace(NamedTuple):
 
 
 def read_arrays(path: Path, kind: str, *, mapped: bool = True) -> ArrayFile:
-    """Read a file and check all of it; `mapped` leaves the arrays on disk, read-only, until they are accessed.
-
-    Raises
-    ------
-    FormatError
-        If it is not such a file, is of another kind, or damaged.
-    """
+    """Read a file and check all of it; `mapped` leaves the arrays on disk, read-only, until they are accessed."""
     try:
         with path.open("rb") as file:
             head, begin = _read_header(file, path)
             if head.get("kind") != kind:
-                raise FormatError(f"{path}: found {_article(head.get('kind'))}, expected {_article(kind)}")
+                found = f"found a file of kind {head.get('kind')!r}"
+                raise FormatError(f"{path}: {found}, expected a file of kind {kind!r}")
             figures, places = head.get("figures"), _places(head, path)
             if not isinstance(figures, dict):
                 raise FormatError(f"{path}: damaged: the header has no figures")
@@ -231,8 +219,14 @@ def read_arrays(path: Path, kind: str, *, mapped: bool = True) -> ArrayFile:
 
 
 def _places(head: Mapping[str, Any], path: Path) -> list[ArrayPlace]:
+    places = []
     try:
-        places = [_place(entry) for entry in head["arrays"]]
+        for entry in head["arrays"]:
+            numbers = [*entry["shape"], entry["at"], entry["crc"]]
+            dtype = np.dtype(TYPES[entry["type"]])
+            if not all(isinstance(n, int) and 0 <= n < 2**62 for n in numbers) or len(entry["shape"]) > 8:
+                raise ValueError
+            places.append(ArrayPlace(str(entry["name"]), dtype, tuple(entry["shape"]), entry["at"], entry["crc"]))
     except (KeyError, TypeError, ValueError, SyntaxError, OverflowError, AttributeError):
         raise FormatError(f"{path}: damaged: the header does not describe its arrays") from None
     if len({place.name for place in places}) < len(places):
@@ -240,23 +234,11 @@ def _places(head: Mapping[str, Any], path: Path) -> list[ArrayPlace]:
     return places
 
 
-def _place(entry: Mapping[str, Any]) -> ArrayPlace:
-    numbers = [*entry["shape"], entry["at"], entry["crc"]]
-    dtype = np.dtype(TYPES[entry["type"]])
-    if not all(isinstance(number, int) and 0 <= number < 2**62 for number in numbers) or len(entry["shape"]) > 8:
-        raise ValueError
-    return ArrayPlace(str(entry["name"]), dtype, tuple(entry["shape"]), entry["at"], entry["crc"])
-
-
 def checksum_of(path: Path) -> int:
     """Checksum of a file's header, which contains those of its arrays; 0 if it is not such a file."""
     with path.open("rb") as file:
         prefix = file.read(PREFIX.size)
     return int(PREFIX.unpack(prefix)[2]) if len(prefix) == PREFIX.size else 0
-
-
-def _article(kind: object) -> str:
-    return f"a file of kind {kind!r}"
 
 
 def _read_header(file: BinaryIO, path: Path) -> tuple[dict[str, Any], int]:

@@ -39,22 +39,13 @@ class Bounds:
     """The best upper bound of each source that is still believed.
 
     A bound below the value of a labelling is false. Its source is refuted: none of its bounds counts any longer.
-
-    Attributes
-    ----------
-    least
-        The best of all bounds, inf while there is none.
-    refuted
-        The false bounds by source.
-    n_withdrawn
-        How many sources have been withdrawn, refuted or not: `least` may have grown since.
     """
 
     def __init__(self) -> None:
         self._told: dict[str, float] = {}
         self.least = math.inf
-        self.refuted: dict[str, float] = {}
-        self.n_withdrawn = 0
+        self.refuted: dict[str, float] = {}  # the false bounds by source
+        self.n_withdrawn = 0  # sources that have been withdrawn, refuted or not: `least` may have grown since
 
     def tell(self, source: str, bound: float) -> None:
         """Keep a bound if it is the best of its source and the source is still believed."""
@@ -90,18 +81,8 @@ class Bounds:
 class Incumbent:
     """The best labelling seen, its value, and the best upper bound.
 
-    Every labelling that may be better is evaluated here: values reported by others are not trusted.
-
-    Attributes
-    ----------
-    graph
-        The model.
-    labels : (n_vars,)
-        The best labelling; the one that violates the fewest factors while none is feasible.
-    value
-        Its log potential.
-    bound
-        The best upper bound, inf while there is none.
+    Every labelling that may be better is evaluated here: values reported by others are not trusted. While none is
+    feasible, the best is the one that violates the fewest factors. The bound is inf while there is none.
     """
 
     def __init__(self, graph: FactorGraph, labels: Ints, bound: float = math.inf, threads: int = 1) -> None:
@@ -257,10 +238,17 @@ class Evaluator:
 
     def value(self, labels: Ints) -> float:
         """Log potential of a labelling; raises GraphError unless there is a legal label for every variable."""
+        from mapmrf.kernels.evaluation import factor_terms, unary_terms
+
         with self._lock:
             if not np.array_equal(labels, self._last):
                 legal = self._checked(labels)
-                self._value = self._sum(legal)
+                total = self.graph.constant
+                for terms, n in ((unary_terms, self.graph.n_vars), (factor_terms, self.graph.n_factors)):
+                    for part in self._chunks(terms, n, legal):
+                        total += part
+                limits = self.graph.constraints
+                self._value = total if limits is None else total + limits.value(legal)
                 self._last = compact(legal).copy()
             return self._value
 
@@ -273,15 +261,6 @@ class Evaluator:
             if first_illegal(card, labels) == LEGAL:
                 return labels
         return frozen(self.graph.check_labels(labels))
-
-    def _sum(self, labels: Ints) -> float:
-        from mapmrf.kernels.evaluation import factor_terms, unary_terms
-
-        total = self.graph.constant
-        for terms, n in ((unary_terms, self.graph.n_vars), (factor_terms, self.graph.n_factors)):
-            for part in self._chunks(terms, n, labels):
-                total += part
-        return total if self.graph.constraints is None else total + self.graph.constraints.value(labels)
 
     def _chunks(self, terms: Terms, n: int, labels: Ints) -> Iterator[float]:
         n_chunks = -(-n // VALUE_CHUNK)

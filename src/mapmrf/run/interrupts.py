@@ -270,7 +270,7 @@ def leave_at_once(number: int) -> NoReturn:
 
 @contextmanager
 def ending_within(seconds: float) -> Iterator[None]:
-    """Leave a guarded process that is still inside this context so many seconds after its first signal."""
+    """Leave a guarded process that is still inside this context this many seconds after its first signal."""
     flag = _process
     if flag is None or flag is not _flag:
         yield
@@ -291,14 +291,14 @@ def ending_within(seconds: float) -> Iterator[None]:
         watcher.join()
 
 
-def settle(code: int) -> None:
+def end_work(code: int) -> None:
     """Record that the program has done its work: another signal ends a guarded process immediately."""
     if _process is not None:
         _process.exit_code = code
 
 
-def leave_settled() -> None:
-    """End a guarded process that has settled without waiting for its threads, which may run for a long time."""
+def leave_after_work() -> None:
+    """End a guarded process whose work has ended, without waiting for its threads, which may run for a long time."""
     if _process is not None and _process.exit_code is not None and threading.active_count() > 1:
         _process.ignore()
         _flush_and_exit(_process.exit_code)

@@ -113,27 +113,22 @@ class Run(RunCalls):
             return self.report(problem, answer, status, compile_time + self.compiling.seconds)
 
     def cut_short(self, error: BaseException) -> Status:
-        """The status after a KeyboardInterrupt, an error that compiled code makes of one, or an abandoned call.
-
-        Other errors are raised again.
+        """The status after an interrupt or an error that compiled code makes of one, an abandoned call, or a labelling
+        found before memory ran out; other errors are raised again.
         """
         if isinstance(error, CompilingStopped | CallAbandoned) and time.perf_counter() >= self.deadline:
             return Status.TIME_LIMIT
         if is_lack_of_memory(error):
-            return self.out_of_memory(error)
+            if isinstance(error, OutOfMemory):
+                raise error
+            if not self.trace and not self.started:
+                raise OutOfMemory(f"not enough memory for {self.method.name} on this model") from error
+            log.warning("out of memory: %s ends with its best labelling so far", self.method.name)
+            return Status.MEMORY_LIMIT
         if not (isinstance(error, KeyboardInterrupt | CompilingStopped | CallAbandoned) or self.signals.raised):
             raise error
         interrupts.notice()
         return Status.INTERRUPTED
-
-    def out_of_memory(self, error: BaseException) -> Status:
-        """The status if a labelling was found before memory ran out; otherwise raise OutOfMemory."""
-        if isinstance(error, OutOfMemory):
-            raise error
-        if not self.trace and not self.started:
-            raise OutOfMemory(f"not enough memory for {self.method.name} on this model") from error
-        log.warning("out of memory: %s ends with its best labelling so far", self.method.name)
-        return Status.MEMORY_LIMIT
 
     def fit(self) -> None:
         """Refuse a method that needs too much memory before anything is allocated; adapt options that affect it."""
@@ -151,20 +146,20 @@ class Run(RunCalls):
 
     def check_support(self) -> None:
         for method in (self.method, self.polisher):
-            reason = None if method is None else self.prepare(self.reason_against, method)
-            if method is not None and reason is not None:
+            if method is None:
+                continue
+            reason = self.prepare(lambda method: method.supports(self.forms.problem_for(method)), method)
+            if reason is not None:
                 form = " with tables in place of its constraints" if self.forms.is_rewritten(method) else ""
                 raise UnsupportedModel(f"{method.name} cannot solve this model{form}: {reason}")
-
-    def reason_against(self, method: Method) -> str | None:
-        """The reason why a method cannot solve the problem, or None."""
-        return method.supports(self.forms.problem_for(method))
 
     def run(self, method: Method, start: Start, running: ExitStack) -> tuple[Status, Answer]:
         """Run one method; its state is closed when `running` ends, after the report has read the answer."""
         interrupts.check()
         problem = self.forms.problem_for(method)
-        start = dataclasses.replace(self.forms.start_for(method, start), gap_tolerance=self.tolerance.of_proofs)
+        if start.labels is not None and self.forms.is_rewritten(method):
+            start = Start(self.forms.lift(method, start.labels))
+        start = dataclasses.replace(start, gap_tolerance=self.tolerance.of_proofs)
 
         def close(late: Any) -> None:
             if late is not None:
@@ -181,23 +176,19 @@ class Run(RunCalls):
             return status, Answer()
         if saving is not None and status in _CUT_SHORT and self.intact:
             saving.save(self, problem, state)
-        return status, self.ask_for_answer(problem, method, state)
-
-    def ask_for_answer(self, problem: Problem, method: Method, state: Any) -> Answer:
-        """The final answer of the method, if there is time for it."""
         answer = Answer()
-        with suppress(CallAbandoned):
+        with suppress(CallAbandoned):  # there was no time for it
             if not self.is_lost(state):
                 answer = self.attempt_on(state, method, ANSWERING, method.answer, problem)
                 if method is self.method:
                     self.dual = self.attempt_on(state, method, ANSWERING, method.dual, problem)
-        return answer
+        return status, answer
 
     @property
     def is_blurred(self) -> bool:
         """Whether the gap is no wider than the round-off of the largest potentials, but too wide for a proof."""
         incumbent, gap = self.incumbent, self.incumbent.bound - self.incumbent.value
-        # The same as gap <= graph.allowance, which sums over all potentials.
+        # Equivalent to gap <= graph.allowance, which sums over all potentials.
         within = math.isfinite(gap) and self.graph.round_off(gap * ROUND_OFF / EXACT) > 0.0
         return within and not incumbent.optimal
 

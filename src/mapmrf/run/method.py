@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -14,12 +14,18 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.polytope import FactorMarginals
 from mapmrf.model.problem import Problem
-from mapmrf.run.checkpoints import Snapshot
-from mapmrf.run.dual_state import DualState
+from mapmrf.run.dual_state import Array, DualState
 from mapmrf.run.footprints import footprint_of
 from mapmrf.run.options import GAP_TOLERANCE
 from mapmrf.run.plugins import revive, source_of
 from mapmrf.run.result import Status, TracePoint
+
+
+class Snapshot(NamedTuple):
+    """The state of a method: figures that JSON can hold, and arrays."""
+
+    figures: dict[str, Any]
+    arrays: dict[str, Array]
 
 
 @dataclass(slots=True)

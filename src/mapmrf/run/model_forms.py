@@ -12,17 +12,11 @@ from mapmrf.constraints.as_tables import Rewriting, rewrite
 from mapmrf.model.graph import EXACT, FactorGraph
 from mapmrf.model.memory import NO_LIMIT, MemoryBudget
 from mapmrf.model.problem import Problem
-from mapmrf.run.method import Method, Start
+from mapmrf.run.method import Method
 
 
 class ModelForms:
-    """A model as methods see it: as it is, or with its constraints written as tables.
-
-    Attributes
-    ----------
-    graph
-        The original model.
-    """
+    """The original model `graph`, and the forms of it that methods get."""
 
     def __init__(self, graph: FactorGraph, threads: int, memory: MemoryBudget = NO_LIMIT) -> None:
         self.graph, self.threads, self.memory = graph, threads, memory
@@ -49,11 +43,6 @@ class ModelForms:
 
     def lift(self, method: Method | None, labels: Ints) -> Ints:
         return self.rewriting.lift(labels) if self.is_rewritten(method) else labels
-
-    def start_for(self, method: Method, start: Start) -> Start:
-        if start.labels is None or not self.is_rewritten(method):
-            return start
-        return Start(self.rewriting.lift(start.labels))
 
     def relevant(self, value: float) -> ModelForms | None:
         """The model with only what labellings above a value can have; None if that may be everything."""

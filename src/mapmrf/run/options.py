@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import types
 import typing
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any, NamedTuple, Protocol, cast
@@ -41,14 +41,13 @@ def check_number(name: str, value: object, kind: type = float) -> None:
 
 @lru_cache(maxsize=256)
 def _kinds_of(cls: Hashable) -> dict[str, tuple[Any, ...]]:
-    """The alternatives of every option of a method; cached, since this takes longer than a small model."""
-    return {name: _kinds(hint) for name, hint in typing.get_type_hints(cls).items()}
+    """The alternatives of every option of a method; cached, since this takes longer than a small model.
 
-
-def _kinds(hint: Any) -> tuple[Any, ...]:
-    """The alternatives of an annotation; a literal is left to `check_choice`."""
-    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-    return typing.get_args(hint) if union else (hint,)
+    Literals are left to `check_choice`.
+    """
+    unions = (typing.Union, types.UnionType)
+    hints = typing.get_type_hints(cls).items()
+    return {name: typing.get_args(hint) if typing.get_origin(hint) in unions else (hint,) for name, hint in hints}
 
 
 def _is_a(value: object, kind: Any) -> bool:
@@ -67,29 +66,22 @@ def check_choice(method: Any, option: str, choices: Iterable[str]) -> None:
 
 def check_at_least(method: Any, low: float, *options: str) -> None:
     """Raise OptionError for the first option below `low`; nan is below everything."""
-    for option in options:
-        _check_number(method, option)
-        if not getattr(method, option) >= low:
-            raise _error(method, option, f"at least {low}")
+    _check_range(method, options, lambda value: value >= low, f"at least {low}")
 
 
 def check_above(method: Any, low: float, *options: str) -> None:
-    for option in options:
-        _check_number(method, option)
-        if not getattr(method, option) > low:
-            raise _error(method, option, f"a number above {low}")
+    _check_range(method, options, lambda value: value > low, f"a number above {low}")
 
 
 def check_within(method: Any, low: float, high: float, *options: str) -> None:
+    _check_range(method, options, lambda value: low <= value <= high, f"a number from {low} to {high}")
+
+
+def _check_range(method: Any, options: Iterable[str], is_legal: Callable[[float], bool], expected: str) -> None:
     for option in options:
-        _check_number(method, option)
-        if not low <= getattr(method, option) <= high:
-            raise _error(method, option, f"a number from {low} to {high}")
-
-
-def _check_number(method: Any, option: str) -> None:
-    if not _is_a(getattr(method, option), float):
-        raise _error(method, option, "a number")
+        value = getattr(method, option)
+        if not _is_a(value, float) or not is_legal(value):
+            raise _error(method, option, expected if _is_a(value, float) else "a number")
 
 
 def _error(method: Any, option: str, expected: str) -> OptionError:

@@ -37,13 +37,7 @@ def declared(group: str) -> dict[str, EntryPoint]:
 
 
 def load(entry: EntryPoint) -> Any:
-    """Import the object of an entry point.
-
-    Raises
-    ------
-    MapMRFError
-        If that fails; the message names the package.
-    """
+    """Import the object of an entry point; raise MapMRFError that names the package if that fails."""
     try:
         return entry.load()
     except Exception as error:  # foreign code may raise anything while it is imported
@@ -61,13 +55,7 @@ def is_file_name(name: str) -> bool:
 
 
 def classes_in_file(name: str, base: type) -> dict[str, type]:
-    """Classes derived from `base` that the file of ``my_file.py:Greedy`` defines; only the named one if given.
-
-    Raises
-    ------
-    OptionError
-        If the file cannot be run, or has no such class.
-    """
+    """Classes derived from `base` that the file of ``my_file.py:Greedy`` defines; only the named one if given."""
     path, _, wanted = name.partition(".py:")
     path = path.removesuffix(".py") + ".py"
     module = _module_of(path)

@@ -69,12 +69,9 @@ def run_in_order(
 
     The first Ctrl-C stops the current runs, whose outcomes are still yielded if they are ready within some seconds, and
     starts no more tasks; the second does not wait for them. A task is taken from its source shortly before a worker
-    becomes free.
-
-    Raises
-    ------
-    OptionError
-        If there is no such backend.
+    becomes free. `done` is called with every outcome as soon as it is ready, whatever its place in the order; `pack`
+    prepares a task for being sent to another process. `backend` is ``"threads"`` (None), ``"processes"``, or one of
+    joblib; a cluster ignores `jobs`.
     """
     name = str(OUR_NAMES.get(backend, backend))
     _parallel(jobs, name)  # report an unknown backend now, not at the first outcome
@@ -87,7 +84,9 @@ def _parallel(jobs: int, backend: str) -> Any:
     joblib = importlib.import_module("joblib")
     # joblib would run a single job in our own process, which a crash would end: use two workers, one task at a time.
     single = backend == "loky" and jobs == 1
-    options = {"n_jobs": 2 if single else jobs, "batch_size": 1, "pre_dispatch": _pre_dispatch(backend, single)}
+    local = backend in (*IN_PROCESS, "loky")  # a cluster has latency
+    pre_dispatch = "1" if single else "n_jobs" if local else "2 * n_jobs"
+    options = {"n_jobs": 2 if single else jobs, "batch_size": 1, "pre_dispatch": pre_dispatch}
     if backend == "loky":
         _has_workers = True
         options |= {"initializer": _begin_worker, "initargs": (os.getpid(),)}
@@ -110,12 +109,6 @@ def end_workers() -> None:
             executor.terminate(kill_workers=True)  # and remove the folder of its arrays
             del executor
             gc.collect()  # its semaphores
-
-
-def _pre_dispatch(backend: str, single: bool) -> str:
-    if single:
-        return "1"
-    return "n_jobs" if backend in (*IN_PROCESS, "loky") else "2 * n_jobs"  # a cluster has latency
 
 
 class _Batch(Generic[Outcome]):
@@ -224,15 +217,16 @@ class _Batch(Generic[Outcome]):
 
         joblib itself would discard the running tasks.
         """
-        with Interrupts(listener=self._interrupt) as interrupts:
+
+        def interrupt() -> None:
+            if self.stopped():
+                raise KeyboardInterrupt
+            self.stopped.set()
+
+        with Interrupts(listener=interrupt) as interrupts:
             if interrupts.requested:
                 self.stopped.set()
             yield
-
-    def _interrupt(self) -> None:
-        if self.stopped():
-            raise KeyboardInterrupt
-        self.stopped.set()
 
     def _patience(self) -> float:
         """Seconds that the batch may still wait for its tasks."""
@@ -260,18 +254,12 @@ def _begin_worker(owner: int) -> None:
 
 
 class StopFlag:
-    """A flag for tasks to stop: an event, and a file for the other processes of this machine.
-
-    Attributes
-    ----------
-    since
-        When it was set, by the monotonic clock; inf if it is not.
-    """
+    """A flag for tasks to stop: an event, and a file for the other processes of this machine."""
 
     def __init__(self) -> None:
         self.folder: Path | None = None
         self.owner = os.getpid()
-        self.since = math.inf
+        self.since = math.inf  # when it was set, by the monotonic clock
         self._event = threading.Event()
 
     def share(self) -> None:

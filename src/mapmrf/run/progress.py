@@ -67,11 +67,6 @@ class TerminalBar:
         if self.shown:
             self._bar.update(self._task, completed=completed, state=state, description=description, total=total)
 
-    def show_state(self, state: str) -> None:
-        if self.shown:
-            self._bar.update(self._task, state=state)
-            self._bar.refresh()
-
 
 class ProgressBar(TerminalBar):
     """Shows value, bound and gap of a run; silent in a pipe."""
@@ -83,7 +78,9 @@ class ProgressBar(TerminalBar):
         self._drawn = 0.0
 
     def compiling(self) -> None:
-        self.show_state("compiling kernels (only once)")
+        if self.shown:
+            self._bar.update(self._task, state="compiling kernels (only once)")
+            self._bar.refresh()
 
     def update(self, point: TracePoint, labels: Ints) -> bool:
         """Show a trace point, at most ten times per second; never stops the run."""

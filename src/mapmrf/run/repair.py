@@ -109,7 +109,7 @@ def _find_by_conflicts(problem: Problem, labels: Ints, seconds: float) -> Feasib
 
 
 def fewest_violated(problem: Problem, labels: Ints, least: int = 0, seconds: float = math.inf) -> Ints:
-    """A labelling near `labels` that violates few factors, by local search."""
+    """A labelling near `labels` that violates few factors, by local search; `least` are few enough."""
     from mapmrf.engines.feasibility.repair import Repair
 
     search = Repair(problem, labels)  # compile time does not count

@@ -279,7 +279,9 @@ class Result:
             f"status         {self.status.value}: {self.status.meaning}",
         ]
         if self.violated:
-            lines.append(f"violated       {self._violated_text(max(shown, 1))}")
+            some = ", ".join(str(violation) for violation in self.violated[: max(shown, 1)])
+            more = " ..." if len(self.violated) > max(shown, 1) else ""
+            lines.append(f"violated       {len(self.violated)}: {some}{more}")
         if self.bound is not None:
             lines.append(f"upper bound    {self.bound:.6f}  (relative gap {self.gap:.3g})")
         if self.kind is not None and self.kind_fractions is not None:
@@ -295,11 +297,6 @@ class Result:
             more = f" ... ({len(self.labels)} in all)" if len(self.labels) > shown else ""
             lines.append(f"assignment     {some}{more}")
         return "\n".join(lines)
-
-    def _violated_text(self, shown: int) -> str:
-        more = " ..." if len(self.violated) > shown else ""
-        some = ", ".join(str(violation) for violation in self.violated[:shown])
-        return f"{len(self.violated)}: {some}{more}"
 
     def to_json(self, *, trace: bool = False, mu_v: bool = False) -> str:
         """One JSON object; trace and relaxed solution only on request. Infinite numbers are written as strings.
@@ -364,7 +361,10 @@ class Result:
                 data["residuals"] = Residuals(**data["residuals"])
             data["trace"] = tuple(point_from(point) for point in data.get("trace", ()))
             data["mu_v"] = None if data.get("mu_v") is None else np.array(data["mu_v"], dtype=np.float64)
-            data["violated"] = tuple(_violation_from(entry) for entry in data.get("violated", ()))
+            data["violated"] = tuple(
+                Violation(one["factor"], tuple(one["variables"]), tuple(one["states"]), one.get("constraint"))
+                for one in data.get("violated", ())
+            )
             data["margins"] = None if data.get("margins") is None else np.array(data["margins"], dtype=np.float64)
             data["names"] = _names_from(data.get("names"), data["labels"])
             return checked_numbers(cls(**data))
@@ -449,10 +449,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value
-
-
-def _violation_from(data: Mapping[str, Any]) -> Violation:
-    return Violation(data["factor"], tuple(data["variables"]), tuple(data["states"]), data.get("constraint"))
 
 
 def _names_from(data: Mapping[str, Any] | None, labels: Ints) -> Names | None:

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mapmrf.arrays import Ints, compact
-from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
-from mapmrf.run.checkpoints import RunCheckpoint, Snapshot, damaged
-from mapmrf.run.dual_state import Array
-from mapmrf.run.method import Start
+from mapmrf.run.checkpoints import RunCheckpoint, damaged
+from mapmrf.run.method import Snapshot, Start
 from mapmrf.run.trace import TracePoint, checked_numbers
 
 if TYPE_CHECKING:
@@ -33,7 +31,10 @@ class SavedRun:
             return start
         figures, arrays = self.found.figures, self.found.arrays
         with damaged(self.checkpoint.path):
-            labels = _labels(run.incumbent.graph, arrays["incumbent"])
+            labels: Ints = arrays["incumbent"].astype(np.int64)
+            card = run.incumbent.graph.card
+            if labels.shape != card.shape or np.any((labels < 0) | (labels >= card)):
+                raise ValueError("labels that do not fit this model")
             trace = [checked_numbers(TracePoint(**point)) for point in figures["trace"]]
             bound, spent = float(figures["bound"]), float(figures["spent"])
             for name in ("iterations", "end", "n_steps"):
@@ -69,11 +70,3 @@ class SavedRun:
             "method": None if snapshot is None else snapshot.figures,
         }
         self.checkpoint.write(figures, arrays)
-
-
-def _labels(graph: FactorGraph, found: Array) -> Ints:
-    """The labels of a checkpoint, checked against this model."""
-    labels: Ints = found.astype(np.int64)
-    if labels.shape != graph.card.shape or np.any((labels < 0) | (labels >= graph.card)):
-        raise ValueError("labels that do not fit this model")
-    return labels

@@ -20,15 +20,10 @@ class Workers:
 
     Each helper waits at its own queue: a pool of the standard library takes several times as long to hand over a call,
     as long as a kernel needs for thousands of factors.
-
-    Attributes
-    ----------
-    n
-        Number of threads.
     """
 
     def __init__(self, n: int) -> None:
-        self.n = n
+        self.n = n  # number of threads
         self._helpers = [_Helper() for _ in range(n - 1)]
         self._end = weakref.finalize(self, _dismiss, self._helpers)  # in case nobody calls `close`
 

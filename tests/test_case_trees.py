@@ -24,8 +24,7 @@ from mapmrf.certificates import CaseTree, Certificate, InvalidCertificate, verif
 from mapmrf.certificates.check import DualCheck, TreeCheck
 from mapmrf.certificates.exact_model import WholeModel, add_up, exact_value, grain, without
 from mapmrf.certificates.make import certify
-from mapmrf.certificates.make.node_messages import in_graph_order
-from mapmrf.certificates.make.orders import greedy_start
+from mapmrf.certificates.make.growing import greedy_start, in_graph_order
 from mapmrf.cli import main
 from mapmrf.engines.reduction.dropping import StateDrops
 from mapmrf.model.problem import Problem

@@ -423,8 +423,7 @@ def _ask(graph: FactorGraph) -> None:
     import mapmrf
     from mapmrf.engines.reduction.dropping import StateDrops
     from mapmrf.model.problem import Problem
-    from mapmrf.questions.best.ranked import rank_by_passes
-    from mapmrf.questions.best.solving import SolveCalls
+    from mapmrf.questions.ranked import SolveCalls, rank_by_passes
 
     mapmrf.solve_best(graph, 3, "branch", memory=16.0)
     rank_by_passes(graph, 3, SolveCalls(mapmrf.Branch(), seed=0, threads=1))

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,16 +19,16 @@ from mapmrf.engines.elimination.bucket_messages import BucketMessages, fitting_t
 from mapmrf.engines.elimination.elimination import Functions
 from mapmrf.engines.moves.forced_states import ForcedStates
 from mapmrf.errors import OptionError, UnsupportedModel
+from mapmrf.methods.trws import TRWS
 from mapmrf.model.checks import check_labels
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.names import Names, locate_variable
 from mapmrf.model.problem import Problem
-from mapmrf.questions.state_bounds import StateBounds, state_bounds
 from mapmrf.run import interrupts
-from mapmrf.run.method import Method
+from mapmrf.run.method import Method, Start
 from mapmrf.run.options import check_number
 from mapmrf.run.registry import DEFAULT_METHOD
-from mapmrf.run.result import Result
+from mapmrf.run.result import Result, Status
 from mapmrf.run.solve import as_graph, check_limits, solve
 
 STEP_ADDITIONS = 20_000_000
@@ -368,3 +369,44 @@ def with_margins(result: Result, graph: FactorGraph, deadline: float, threads: i
         search = _search_for(graph, result.method, (result.seed, threads, deadline))
         found = search.exact(MEMORY * 2**20) or search.intervals(result, 0)
     return dataclasses.replace(result, margins=found.margins(result.labels))
+
+
+# -- Upper bounds on the labellings with each state, from the dual of the linear relaxation ---------------------------
+
+
+ITERATIONS = 300
+"""Maximum number of iterations of TRW-S."""
+
+SECONDS = 20.0
+"""Seconds after which no further iterations begin; at least one is done."""
+
+
+class StateBounds(NamedTuple):
+    """Upper bounds on the labellings with each state, and the best labelling found on the way, if any."""
+
+    upper: Floats  # (n_states,) no labelling with this state is worth more
+    bound: float  # no labelling is worth more
+    labels: Ints | None  # (n_vars,) or None: the best decoded labelling
+
+
+def state_bounds(problem: Problem, stop: Callable[[], bool], iterations: int = ITERATIONS) -> StateBounds:
+    """Lower the dual by TRW-S and read the bound of every state from it."""
+    graph = problem.graph
+    if graph.n_vars == 0:
+        return StateBounds(np.zeros(0), graph.constant, np.zeros(0, dtype=np.int64))
+    method = TRWS(max_iterations=iterations)
+    run = method.start(problem, 0, Start())
+    try:
+        end = time.perf_counter() + SECONDS
+        step = method.step(problem, run)
+        while step.finished is None and run.done < iterations and not stop() and time.perf_counter() < end:
+            step = method.step(problem, run)
+        if step.finished is Status.INFEASIBLE or graph.constant == -np.inf:
+            return StateBounds(np.full(problem.n_states, -np.inf), -np.inf, None)
+        slack = 2 * graph.round_off(0.0)
+        upper = run.passes.state_bounds() + slack
+        bound = float(run.passes.figures.bound) + slack
+        labels = run.passes.best if run.passes.figures.value > -np.inf else None
+        return StateBounds(np.minimum(upper, bound), bound, labels)
+    finally:
+        method.close(problem, run)

@@ -9,15 +9,23 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mapmrf.arrays import Ints, compact
 from mapmrf.errors import FormatError, MapMRFError, OptionError
 from mapmrf.model.graph import FactorGraph
+from mapmrf.model.problem import Problem
 from mapmrf.run.dual_state import Array, ArrayFile, read_arrays, write_arrays
+from mapmrf.run.method import Snapshot, Start
+from mapmrf.run.trace import TracePoint, checked_numbers
+
+if TYPE_CHECKING:
+    from mapmrf.run.loop import Run
 
 FILE = "run.mrf"
+
 EVERY = 300.0
 """Seconds between checkpoints."""
 
@@ -115,3 +123,60 @@ def check_resume(checkpoint: str | os.PathLike[str] | None, resume: bool) -> Non
     """Raise OptionError if a run is to be resumed without a checkpoint."""
     if resume and checkpoint is None:
         raise OptionError("resume needs a checkpoint: the folder in which the earlier run was saved")
+
+
+# -- A run of the loop that is saved at intervals, and may resume one that was cut short ------------------------------
+
+
+class SavedRun:
+    """A run that is saved at intervals, and may resume one that was cut short."""
+
+    def __init__(self, checkpoint: RunCheckpoint, resume: bool) -> None:
+        self.checkpoint = checkpoint
+        self.found = checkpoint.read() if resume else None
+
+    def begin(self, run: Run, start: Start) -> Start:
+        """Restore labels and bound; return the warm start for a method that cannot restore more."""
+        if self.found is None:
+            return start
+        figures, arrays = self.found.figures, self.found.arrays
+        with damaged(self.checkpoint.path):
+            labels: Ints = arrays["incumbent"].astype(np.int64)
+            card = run.incumbent.graph.card
+            if labels.shape != card.shape or np.any((labels < 0) | (labels >= card)):
+                raise ValueError("labels that do not fit this model")
+            trace = [checked_numbers(TracePoint(**point)) for point in figures["trace"]]
+            bound, spent = float(figures["bound"]), float(figures["spent"])
+            for name in ("iterations", "end", "n_steps"):
+                float(figures[name])
+        run.incumbent.offer(labels)
+        run.incumbent.tighten(bound, run.method.name)
+        run.began -= spent
+        run.trace = trace
+        return start if figures.get("method") is not None else Start(labels)
+
+    def restore(self, run: Run, problem: Problem, state: Any) -> None:
+        if self.found is None or self.found.figures.get("method") is None:
+            return
+        figures, arrays = self.found.figures, self.found.arrays
+        mine = {name.removeprefix("method."): array for name, array in arrays.items() if name.startswith("method.")}
+        with damaged(self.checkpoint.path):
+            run.method.restore(problem, state, Snapshot(figures["method"], mine))
+        run.iterations, run.end, run.n_steps = figures["iterations"], figures["end"], figures["n_steps"]
+        self.found = None
+
+    def save(self, run: Run, problem: Problem, state: Any) -> None:
+        snapshot = run.method.snapshot(problem, state)
+        arrays: dict[str, Any] = {"incumbent": compact(run.incumbent.labels)}
+        if snapshot is not None:
+            arrays |= {f"method.{name}": array for name, array in snapshot.arrays.items()}
+        figures = {
+            "iterations": run.iterations,
+            "bound": run.incumbent.bound,
+            "spent": time.perf_counter() - run.began,
+            "end": run.end,
+            "n_steps": run.n_steps,
+            "trace": [dataclasses.asdict(point) for point in run.trace],
+            "method": None if snapshot is None else snapshot.figures,
+        }
+        self.checkpoint.write(figures, arrays)

@@ -16,8 +16,8 @@ from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run import interrupts
 from mapmrf.run.calls import CallAbandoned, Supervisor
+from mapmrf.run.checkpoints import SavedRun
 from mapmrf.run.method import Method
-from mapmrf.run.saved_run import SavedRun
 
 R = TypeVar("R")
 

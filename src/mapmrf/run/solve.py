@@ -17,7 +17,7 @@ from mapmrf.model.graph import FactorGraph
 from mapmrf.model.memory import KERNELS, MemoryBudget, MemoryWatch, byte_count
 from mapmrf.run import interrupts
 from mapmrf.run.calls import CallAbandoned
-from mapmrf.run.checkpoints import EVERY, RunCheckpoint, check_resume, origin_of
+from mapmrf.run.checkpoints import EVERY, RunCheckpoint, SavedRun, check_resume, origin_of
 from mapmrf.run.clock import REPORTING
 from mapmrf.run.footprints import model_bytes
 from mapmrf.run.loop import Callback, Run
@@ -26,7 +26,6 @@ from mapmrf.run.model_forms import ModelForms
 from mapmrf.run.options import GapTolerance, check_number
 from mapmrf.run.registry import DEFAULT_METHOD, make_method
 from mapmrf.run.result import Result
-from mapmrf.run.saved_run import SavedRun
 
 Initial = ArrayLike | Result | None
 

@@ -16,9 +16,15 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.certificates.certificate import Certificate, Cycles
 from mapmrf.certificates.check import MOST_ENTRIES, DualCheck, TreeCheck
 from mapmrf.certificates.exact_model import WholeModel, exact_value, without
-from mapmrf.certificates.make.growing import MOST_BYTES, MOST_NODES, CaseGrower, TreeLimits
-from mapmrf.certificates.make.node_messages import in_graph_order
-from mapmrf.certificates.make.orders import greedy_order, greedy_start
+from mapmrf.certificates.make.growing import (
+    MOST_BYTES,
+    MOST_NODES,
+    CaseGrower,
+    TreeLimits,
+    greedy_order,
+    greedy_start,
+    in_graph_order,
+)
 from mapmrf.compilation.stopping import CompilingStopped
 from mapmrf.constraints.as_tables import rewrite
 from mapmrf.engines.elimination.numpy_elimination import small_order

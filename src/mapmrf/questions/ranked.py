@@ -1,10 +1,11 @@
-"""The m best labellings of a model whose tables of elimination fit into memory: exact, in one pass."""
+"""The m best labellings of a model: from the tables of elimination where these fit, or by Lawler's partition."""
 
 from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import dataclass, replace
+import time
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 import numpy as np
@@ -22,12 +23,45 @@ from mapmrf.methods.auto import Auto
 from mapmrf.methods.branch import Branch
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
-from mapmrf.questions.best.solving import SolveCalls
-from mapmrf.questions.state_bounds import state_bounds
+from mapmrf.questions.max_marginals import state_bounds
+from mapmrf.run import interrupts
+from mapmrf.run.method import Method
 from mapmrf.run.result import Result, Status
+from mapmrf.run.solve import solve
 
 STEP_ADDITIONS = 20_000_000
 """Additions of table entries between two checks of the clock: about 30 ms."""
+
+
+@dataclass
+class SolveCalls:
+    """How to solve the models of one task, and the deadline."""
+
+    # method, seed, threads: as for `solve`
+    method: Method
+    seed: int
+    threads: int | None
+    deadline: float = math.inf  # deadline of the whole task, by `time.perf_counter`; inf without a time limit
+    began: float = field(default_factory=time.perf_counter)  # start of the task
+    count: int = 0  # number of calls
+
+    @property
+    def left(self) -> float:
+        return max(0.0, self.deadline - time.perf_counter())
+
+    @property
+    def stopped(self) -> Status | None:
+        """The reason why the task must end now, or None."""
+        if interrupts.requested():
+            interrupts.notice()
+            return Status.INTERRUPTED
+        return Status.TIME_LIMIT if time.perf_counter() >= self.deadline else None
+
+    def solve(self, graph: FactorGraph, share: float = 1.0, initial: Ints | None = None) -> Result:
+        """Solve a model within a share of the remaining time."""
+        self.count += 1
+        limit = None if self.deadline == math.inf else share * self.left
+        return solve(graph, self.method, time_limit=limit, seed=self.seed, threads=self.threads, initial=initial)
 
 
 class Ranked:

@@ -1,4 +1,4 @@
-"""`solve_best`: the m best labellings of a model."""
+"""The m best labellings of a model, plain or diverse."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, overload
 
 import numpy as np
@@ -17,13 +17,13 @@ from mapmrf.constraints import at_most_k
 from mapmrf.constraints.as_tables import Rewriting, rewrite, without_constraints
 from mapmrf.errors import FormatError, OptionError, UnsupportedModel
 from mapmrf.model.graph import FactorGraph
-from mapmrf.questions.best.ranked import LawlerSearch, collected_messages, memory_of, rank_by_elimination
+from mapmrf.questions.ranked import LawlerSearch, SolveCalls, collected_messages, memory_of, rank_by_elimination
 from mapmrf.run import interrupts
 from mapmrf.run.method import Method
 from mapmrf.run.options import check_number
 from mapmrf.run.registry import DEFAULT_METHOD, make_method
 from mapmrf.run.result import Result, Status, relative_gap
-from mapmrf.run.solve import as_graph, check_limits, solve, usable_cores
+from mapmrf.run.solve import as_graph, check_limits, usable_cores
 
 Ranking = tuple[list[tuple[Ints, float, float]], float, Status | None, Result]
 """Labellings with value and bound, a bound on all others, the reason of an early end, and a template of results."""
@@ -605,37 +605,3 @@ def common_status(results: Sequence[Result]) -> Status:
     if unproven:
         return unproven[0]
     return Status.WITHIN_TOLERANCE if Status.WITHIN_TOLERANCE in statuses else Status.OPTIMAL
-
-
-# -- Calls of `solve` that share one time limit -----------------------------------------------------------------------
-
-
-@dataclass
-class SolveCalls:
-    """How to solve the models of one task, and the deadline."""
-
-    # method, seed, threads: as for `solve`
-    method: Method
-    seed: int
-    threads: int | None
-    deadline: float = math.inf  # deadline of the whole task, by `time.perf_counter`; inf without a time limit
-    began: float = field(default_factory=time.perf_counter)  # start of the task
-    count: int = 0  # number of calls
-
-    @property
-    def left(self) -> float:
-        return max(0.0, self.deadline - time.perf_counter())
-
-    @property
-    def stopped(self) -> Status | None:
-        """The reason why the task must end now, or None."""
-        if interrupts.requested():
-            interrupts.notice()
-            return Status.INTERRUPTED
-        return Status.TIME_LIMIT if time.perf_counter() >= self.deadline else None
-
-    def solve(self, graph: FactorGraph, share: float = 1.0, initial: Ints | None = None) -> Result:
-        """Solve a model within a share of the remaining time."""
-        self.count += 1
-        limit = None if self.deadline == math.inf else share * self.left
-        return solve(graph, self.method, time_limit=limit, seed=self.seed, threads=self.threads, initial=initial)

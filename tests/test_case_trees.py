@@ -22,7 +22,7 @@ from exhaustive_truth import varied_recipe
 from mapmrf import constraints
 from mapmrf.certificates import CaseTree, Certificate, InvalidCertificate, verify
 from mapmrf.certificates.check import DualCheck, TreeCheck
-from mapmrf.certificates.exact_model import WholeModel, add_up, exact_value, grain, without
+from mapmrf.certificates.exact_model import IntegerModel, add_up, exact_value, grain, without
 from mapmrf.certificates.make import certify
 from mapmrf.certificates.make.growing import greedy_start, in_graph_order
 from mapmrf.cli import main
@@ -344,9 +344,9 @@ def test_the_kernel_drops_what_the_checker_drops(seed: int) -> None:
     lam_e = random.normal(size=problem.n_edge_states)
     labels = np.array(list(values)[seed % len(values)])
     worth = exact_value(graph, labels)
-    model = WholeModel.build(graph, Certificate(lam=in_graph_order(problem, lam_e)), True)
+    model = IntegerModel.build(graph, Certificate(lam=in_graph_order(problem, lam_e)), True)
     check = DualCheck(model, model.target(worth))
-    bound = check.settle()
+    bound = check.drop_all()
     left = np.isfinite(graph.theta_v)
     target = -math.inf if worth is None else float(worth) - 1e-9
     found = StateDrops(problem).settle(lam_e, left, target)

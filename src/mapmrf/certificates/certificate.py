@@ -84,7 +84,7 @@ class Cycles:
     0
     """
 
-    ptr: Ints = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    ptr: Ints = field(default_factory=_one_zero)
     factor: Ints = field(default_factory=_no_ints)
     odd: Ints = field(default_factory=_no_ints)
     weight: Floats = field(default_factory=lambda: np.zeros(0))
@@ -154,9 +154,7 @@ class CaseTree:
         >>> len(CaseTree().arrays())
         9
         """
-        fields = (self.parent, self.variable, self.state_ptr, self.state, self.lam_ptr, self.lam_at, self.lam,
-                  self.order_ptr, self.order)  # fmt: skip
-        return dict(zip(TREE_ARRAYS, fields, strict=True))
+        return dict(zip(TREE_ARRAYS, vars(self).values(), strict=True))
 
     def cases(self) -> list[list[int]]:
         """The cases of every node.
@@ -382,9 +380,7 @@ class Certificate:
         old = arrays["version"] == 1
         tree = CaseTree() if old else CaseTree(*(arrays[name] for name in TREE_ARRAYS))
         first = _no_ints() if old else arrays["first"]
-        cycles = Cycles(
-            arrays["cycle_ptr"], arrays["cycle_factor"], arrays["cycle_odd"], arrays["cycle_weight"]
-        )  # fmt: skip
+        cycles = Cycles(*(arrays[f"cycle_{name}"] for name in ("ptr", "factor", "odd", "weight")))
         return cls(float(arrays["bound"]), arrays["lam"], cycles, arrays["order"], tree, first)
 
     def check_first(self, graph: FactorGraph) -> None:
@@ -444,24 +440,15 @@ def _arrays(path: AnyPath, data: bytes) -> dict[str, np.ndarray]:
             raise InvalidCertificate(f"{path}: its arrays need {size} bytes, expected at most {MOST_BYTES}")
         charge(path, float(size), "its arrays")
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
-            expected = _expected(path, file)
+            version = _checked(path, file, "version", "i").tolist()
+            if version not in range(1, VERSION + 1):
+                raise InvalidCertificate(f"{path}: version {version}, expected 1 to {VERSION}")
+            expected = ARRAYS | LATER_ARRAYS if version > 1 else ARRAYS
             return {name: _checked(path, file, name, kind) for name, kind in expected.items()}
     except (InvalidCertificate, FormatError):
         raise
     except Exception as error:  # a damaged archive raises one of a dozen errors
         raise InvalidCertificate(f"{path}: not a certificate: {type(error).__name__}") from None
-
-
-def _expected(path: AnyPath, file: Mapping[str, np.ndarray]) -> dict[str, str]:
-    """The arrays that a file of its version must have, and their kinds."""
-    version = _checked(path, file, "version", "i").tolist()
-    if version not in range(1, VERSION + 1):
-        raise InvalidCertificate(f"{path}: version {version}, expected 1 to {VERSION}")
-    expected = ARRAYS | LATER_ARRAYS if version > 1 else ARRAYS
-    for name in expected:
-        if name not in file:
-            raise InvalidCertificate(f"{path}: the array {name} is missing")
-    return expected
 
 
 def _checked(path: AnyPath, arrays: Mapping[str, np.ndarray], name: str, kind: str) -> np.ndarray:
@@ -503,9 +490,6 @@ def _check_cycles(cycles: Cycles, graph: FactorGraph) -> None:
     _, times = np.unique(np.stack([np.repeat(owner, 2), ends.ravel()]), axis=1, return_counts=True)
     if np.any(times % 2):
         raise InvalidCertificate("a cycle is not closed: some variable is in an odd number of its pairs")
-
-
-# -- The exception for invalid certificates ---------------------------------------------------------------------------
 
 
 class InvalidCertificate(MapMRFError, ValueError):

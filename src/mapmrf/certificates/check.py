@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.certificates.certificate import Certificate, InvalidCertificate
-from mapmrf.certificates.exact_model import FactorGroup, Whole, WholeModel, eliminated, exact_value, without
+from mapmrf.certificates.exact_model import FactorGroup, IntegerModel, Integers, eliminated, exact_value, without
 from mapmrf.constraints.as_tables import rewrite
 from mapmrf.model.graph import FactorGraph
 
@@ -158,7 +158,7 @@ class _PointCheck:
     """The bound of a certificate without cases."""
 
     def __init__(self, graph: FactorGraph, certificate: Certificate, exact: bool, max_entries: int) -> None:
-        self.model = WholeModel.build(graph, certificate, exact)
+        self.model = IntegerModel.build(graph, certificate, exact)
         self.order, self.max_entries = certificate.order, max_entries
 
     def above(self, worth: Fraction | None, labels: Ints | None) -> Outcome:
@@ -222,9 +222,9 @@ class TreeCheck:
         self.stop = stop
         self.graph, self.tree, self.exact, self.max_entries = graph, certificate.tree, exact, max_entries
         self.certificate, self.cases = certificate, certificate.tree.cases()
-        self.model = WholeModel.build(graph, certificate, False)
+        self.model = IntegerModel.build(graph, certificate, False)
         self.lam = certificate.lam if len(certificate.lam) else np.zeros(len(self.model.lam))
-        self.whole: WholeModel | None = None
+        self.exact_model: IntegerModel | None = None
 
     @property
     def rounding(self) -> Fraction:
@@ -234,7 +234,10 @@ class TreeCheck:
         """The largest bound over all leaves, if labellings up to `worth` need not be considered."""
         target = self.model.target(worth, None if self.exact else labels)
         stack = [Case(0, self.model.allowed, self.lam, None)]
-        found = [Outcome(self._settled(target, worth), None, 0, True)]
+        dropped = worth  # a bound on everything that is dropped
+        if not self.exact and target is not None and worth is not None:
+            dropped = max(worth, self.model.rounded_down(self.model.fraction(target)))
+        found = [Outcome(dropped, None, 0, True)]
         relaxation = None
         while stack:
             case = stack.pop()
@@ -242,7 +245,7 @@ class TreeCheck:
                 found.append(Outcome(self.model.rounded_down(self.model.fraction(case.above)), None, 0, True))
                 continue
             lam = self.tree.messages_of(case.node, case.lam)
-            check, bound = self.settled(case, lam, target)
+            check, bound = self.remaining(case, lam, target)
             relaxation = check.first if case.node == 0 else relaxation
             if bound is None:
                 continue
@@ -256,21 +259,15 @@ class TreeCheck:
         done = n_open > 0 and all(outcome.eliminated or not outcome.n_open for outcome in found)
         return Outcome(max(bounds) if bounds else None, first, n_open, done)
 
-    def settled(self, case: Case, lam: Floats, target: int | None) -> tuple[DualCheck, Any]:
+    def remaining(self, case: Case, lam: Floats, target: int | None) -> tuple[DualCheck, Any]:
         """The states left of a case and their bound, None if there are none: by the parent's messages, then its own."""
         check = DualCheck(self.model.with_messages(case.lam), target, left=case.left)
-        bound = check.settle()
+        bound = check.drop_all()
         if bound is not None and lam is not case.lam:
             check = DualCheck(self.model.with_messages(lam), target, left=check.left)
-            mine = check.settle()
+            mine = check.drop_all()
             bound = None if mine is None else min(bound, mine)
         return check, bound if bound is None or case.above is None else min(bound, case.above)
-
-    def _settled(self, target: int | None, worth: Fraction | None) -> Fraction | None:
-        """The bound on everything dropped."""
-        if self.exact or target is None or worth is None:
-            return worth
-        return max(worth, self.model.rounded_down(self.model.fraction(target)))
 
     def _restricted(self, left: Bools, child: int) -> Bools:
         """The states left of a node, without those of its variable that are not in a case."""
@@ -294,9 +291,9 @@ class TreeCheck:
         near = check.target is not None and bound <= check.target + NEAR * self.model.slack
         if not self.exact or not near:
             return Outcome(rounded, None, n_open, rest is not None)
-        if self.whole is None:
-            self.whole = WholeModel.build(self.graph, self.certificate, True)
-        whole = DualCheck(self.whole.with_messages(lam), self.whole.target(worth), left=check.left)
+        if self.exact_model is None:
+            self.exact_model = IntegerModel.build(self.graph, self.certificate, True)
+        whole = DualCheck(self.exact_model.with_messages(lam), self.exact_model.target(worth), left=check.left)
         proven = whole.run(order, self.max_entries).bound
         return Outcome(None if proven is None else min(proven, rounded), None, n_open, rest is not None)
 
@@ -324,31 +321,19 @@ class Outcome(NamedTuple):
 class DualCheck:
     """The dual point on the remaining states.
 
-    Attributes
-    ----------
-    target
-        Labellings up to this value need not be considered; None if there is no feasible one.
-    left : (n_states,)
-        The remaining states.
-    belief : (n_states,)
-        The unary potentials without the messages.
-    reach : (n_states,)
-        Upper bound on the labellings with each state, after `drop`.
-    first
-        The bound before any state was dropped.
-    stop
-        Called between rounds; true to stop with what is known.
+    Labellings up to `target` need not be considered; it is None if there is no feasible one. `stop` is called between
+    rounds, and true to stop with what is known.
     """
 
     def __init__(
-        self, model: WholeModel, target: Any, stop: Callable[[], bool] = lambda: False, left: Bools | None = None
+        self, model: IntegerModel, target: Any, stop: Callable[[], bool] = lambda: False, left: Bools | None = None
     ) -> None:
         self.model, self.target, self.stop = model, target, stop
-        self.first: Any = None
-        self.left: Bools = model.allowed.copy() if left is None else left & model.allowed
-        self.reach: Whole = np.zeros(0)
+        self.first: Any = None  # the bound before any state was dropped
+        self.left: Bools = model.allowed.copy() if left is None else left & model.allowed  # (n_states,)
+        self.reach: Integers = np.zeros(0)  # (n_states,) upper bound on the labellings with each state, after `drop`
         self.ptr = model.graph.var_ptr.astype(np.int64)
-        self.belief = model.theta_v.copy()
+        self.belief = model.theta_v.copy()  # (n_states,) without the messages
         for group in model.groups:
             for k in range(len(group.shape)):
                 np.subtract.at(self.belief, group.states[k], model.lam[group.edges[k]])
@@ -356,7 +341,7 @@ class DualCheck:
 
     def run(self, order: Ints, max_entries: int) -> Outcome:
         """Drop states until no more can be dropped, then maximise over the rest if possible."""
-        bound = self.settle()
+        bound = self.drop_all()
         if bound is None:  # no labelling exceeds the target
             return self.outcome(self.target, 0, False)
         rest = eliminated(self.model, self.left, order, max_entries)
@@ -364,7 +349,7 @@ class DualCheck:
         bound = bound if self.target is None else max(bound, self.target)
         return self.outcome(bound, int(np.count_nonzero(self.n_left() > 1)), rest is not None)
 
-    def settle(self) -> Any:
+    def drop_all(self) -> Any:
         """Drop states until no more can be dropped; return the bound of the rest, None if nothing remains."""
         bound = self.drop()
         self.first = bound if self.first is None else self.first
@@ -420,10 +405,10 @@ class DualCheck:
         """Which configurations are allowed and consist of remaining states: (n, n_configs)."""
         cube = group.allowed.reshape(-1, *group.shape)
         for k in range(len(group.shape)):
-            cube = cube & group.spread(self.left[group.states[k]], k)
+            cube = cube & group.broadcast(self.left[group.states[k]], k)
         return cube.reshape(group.allowed.shape)
 
-    def add_losses(self, group: FactorGroup, entries: Whole, top: Whole, sums: tuple[Whole, Bools]) -> None:
+    def add_losses(self, group: FactorGroup, entries: Integers, top: Integers, sums: tuple[Integers, Bools]) -> None:
         """Add the losses of the factors for each state of their variables; mark states without any entry."""
         loss, out = sums
         cube = entries.reshape(len(top), *group.shape)
@@ -435,11 +420,11 @@ class DualCheck:
             np.add.at(loss, states, np.where(none, 0, top[:, None] - best))
 
 
-def _reparametrised(model: WholeModel, group: FactorGroup) -> Whole:
+def _reparametrised(model: IntegerModel, group: FactorGroup) -> Integers:
     """The tables with the messages and the cycles: (n, n_configs)."""
     cube = group.tables.reshape(-1, *group.shape)
     for k in range(len(group.shape)):
-        cube = cube + group.spread(model.lam[group.edges[k]], k)
+        cube = cube + group.broadcast(model.lam[group.edges[k]], k)
     table = cube.reshape(group.tables.shape)
     if group.shape == (2, 2):
         table = table + model.cut[group.factors][:, None] * np.array([0, 1, 1, 0], dtype=model.cut.dtype)

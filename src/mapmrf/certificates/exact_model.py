@@ -1,8 +1,4 @@
-"""The model with some variables maximised out one by one, with all sums rounded up.
-
-A value of the smaller model is at least the largest value of the whole model with the same labels, and exceeds it only
-by round-off: a bound on the one is a bound on the other.
-"""
+"""Models in which a certificate is checked: in integers, and with variables maximised out."""
 
 from __future__ import annotations
 
@@ -19,6 +15,10 @@ from numpy.typing import NDArray
 from mapmrf.arrays import Bools, Floats, Ints, offsets
 from mapmrf.certificates.certificate import Certificate, InvalidCertificate
 from mapmrf.model.graph import FactorGraph
+
+# -- The model with some variables maximised out one by one, with all sums rounded up ---------------------------------
+# A value of the smaller model is at least the largest value of the whole model with the same labels, and exceeds it
+# only by round-off: a bound on the one is a bound on the other.
 
 MOST_TABLE = 1 << 20
 """Maximum number of entries of the table of a variable that is maximised out."""
@@ -85,7 +85,7 @@ class _RoundedTables:
             for i in scope:
                 self.of[i].add(a)
 
-    def take(self, a: int) -> tuple[tuple[int, ...], Floats]:
+    def remove(self, a: int) -> tuple[tuple[int, ...], Floats]:
         scope = self.scopes.pop(a)
         for i in scope:
             self.of[i].discard(a)
@@ -101,7 +101,7 @@ class _RoundedTables:
         variables = [i, *around]
         joint = np.broadcast_to(self.aligned((i,), self.unary[i], variables), [self.card[j] for j in variables])
         for a in some:
-            joint = add_up(joint, self.aligned(*self.take(a), variables))
+            joint = add_up(joint, self.aligned(*self.remove(a), variables))
         self.enter(self.next, around, joint.max(axis=0))
         self.next += 1
 
@@ -109,7 +109,7 @@ class _RoundedTables:
         """Add a maximum as a factor, combined with the factors on a subset of its variables."""
         inside = sorted({b for j in scope for b in self.of[j] if set(self.scopes[b]) <= set(scope)})
         for b in inside:
-            table = add_up(table, self.aligned(*self.take(b), scope))
+            table = add_up(table, self.aligned(*self.remove(b), scope))
         self.put(a, tuple(scope), table)
 
     def aligned(self, scope: tuple[int, ...], table: Floats, variables: list[int]) -> Floats:
@@ -145,7 +145,7 @@ class OpenTable(NamedTuple):
     """A table over some open variables, with an axis for each."""
 
     variables: tuple[int, ...]
-    entries: Whole
+    entries: Integers
 
 
 class LeftStates(NamedTuple):
@@ -166,7 +166,7 @@ class LeftStates(NamedTuple):
         return cls(n_left > 1, states[at], parts)
 
 
-def eliminated(model: WholeModel, left: Bools, order: Ints, max_entries: int) -> Any:
+def eliminated(model: IntegerModel, left: Bools, order: Ints, max_entries: int) -> Any:
     """The largest value of all labellings by the states `left`, `model.least` if there is none.
 
     None if `order` lacks a variable with several states, or the tables would have more entries than `max_entries`.
@@ -179,7 +179,7 @@ def eliminated(model: WholeModel, left: Bools, order: Ints, max_entries: int) ->
     if len(turns) < len(known.states):
         return None
     place = {i: turn for turn, i in enumerate(turns)}
-    tables: dict[tuple[int, ...], Whole] = {(i,): model.theta_v[ptr[i] + known.states[i]] for i in turns}
+    tables: dict[tuple[int, ...], Integers] = {(i,): model.theta_v[ptr[i] + known.states[i]] for i in turns}
     total = model.constant + sum(model.theta_v[(ptr[:-1] + known.closed)[~known.is_open]].tolist())
     for group in model.groups:
         total, some = _restricted(model, group, known, total)
@@ -188,7 +188,7 @@ def eliminated(model: WholeModel, left: Bools, order: Ints, max_entries: int) ->
     return _maximised([OpenTable(*item) for item in tables.items()], turns, model.least, max_entries, total)
 
 
-def _add(tables: dict[tuple[int, ...], Whole], table: OpenTable, place: dict[int, int], least: Any) -> None:
+def _add(tables: dict[tuple[int, ...], Integers], table: OpenTable, place: dict[int, int], least: Any) -> None:
     """Add a table to that of the same variables, with axes in the order of elimination."""
     variables, entries = table
     if len(variables) > 1:
@@ -198,7 +198,7 @@ def _add(tables: dict[tuple[int, ...], Whole], table: OpenTable, place: dict[int
     tables[variables] = entries if have is None else np.maximum(have + entries, least)
 
 
-def _restricted(model: WholeModel, group: FactorGroup, known: LeftStates, total: Any) -> tuple[Any, list[OpenTable]]:
+def _restricted(model: IntegerModel, group: FactorGroup, known: LeftStates, total: Any) -> tuple[Any, list[OpenTable]]:
     """The total with the entries of factors whose variables are all closed, and the tables of the others."""
     is_open, closed = known.is_open[group.scope], known.closed[group.scope]
     entries = np.where(group.allowed, group.tables, model.least)
@@ -252,7 +252,7 @@ def _maximised(tables: list[OpenTable], turns: list[int], least: Any, max_entrie
 # -- The model in integers: exact multiples of a power of 2, or rounded up to one for speed ---------------------------
 
 
-Whole = NDArray[Any]
+Integers = NDArray[Any]
 """Python's integers of any size, or 64-bit ones."""
 
 BITS = 58
@@ -273,29 +273,29 @@ class FactorGroup:
     # states
     states: tuple[Ints, ...]
     edges: tuple[Ints, ...]
-    tables: Whole  # (n, n_configs) their potentials; 0 where forbidden
+    tables: Integers  # (n, n_configs) their potentials; 0 where forbidden
     allowed: Bools  # (n, n_configs) whether the potentials are finite
 
-    def spread(self, numbers: Any, k: int) -> Any:
+    def broadcast(self, numbers: Any, k: int) -> Any:
         """Numbers by the states of the k-th variables, to be combined with all configurations: (n, *shape)."""
         return numbers.reshape(len(numbers), *(size if j == k else 1 for j, size in enumerate(self.shape)))
 
 
 @dataclass(frozen=True, eq=False)
-class WholeModel:
+class IntegerModel:
     """A model and a dual point, as multiples of ``2 ** -shift``."""
 
     graph: FactorGraph
     shift: int
     constant: Any
     # theta_v, allowed: (n_states,): unary potentials, 0 where forbidden, and whether they are finite
-    theta_v: Whole
+    theta_v: Integers
     allowed: Bools
     groups: tuple[FactorGroup, ...]  # the factors, by shape
     # lam, cut, offset: the messages; the amounts that the cycles add to each factor if its labels differ, (n_factors,),
     # and to all labellings
-    lam: Whole
-    cut: Whole
+    lam: Integers
+    cut: Integers
     offset: Any
     least: Any  # substitute for -inf: any sum with it is below all others
     slack: int  # largest possible excess of sums over the exact ones; 0 if numbers are exact
@@ -324,12 +324,12 @@ class WholeModel:
         """The largest possible value up to a bound: integer potentials have integer sums."""
         return bound // self.grain * self.grain if self.grain else bound
 
-    def with_messages(self, lam: Floats) -> WholeModel:
+    def with_messages(self, lam: Floats) -> IntegerModel:
         scale = _Scale(self.slack == 0, self.shift, 0, self.least)
         return dataclasses.replace(self, lam=scale.near(lam))
 
     @classmethod
-    def build(cls, graph: FactorGraph, certificate: Certificate, exact: bool) -> WholeModel:
+    def build(cls, graph: FactorGraph, certificate: Certificate, exact: bool) -> IntegerModel:
         """Convert all numbers exactly, or round potentials up and the dual point to nearest.
 
         Any dual point proves a bound as long as the messages that a factor takes are those that its variables give.
@@ -388,21 +388,23 @@ class _Scale:
         """The shift at which all sums fit into 64 bits."""
         return cls(False, BITS - math.ceil(_log_size(graph, certificate)), 0, -(2**61))
 
-    def up(self, values: Floats, shift: int | None = None) -> Whole:
+    def up(self, values: Floats, shift: int | None = None) -> Integers:
         """Multiples that are not below the values."""
         shift = self.shift if shift is None else shift
-        return _whole(values, shift) if self.exact_numbers else np.ceil(np.ldexp(values, shift)).astype(np.int64)
+        return _integers(values, shift) if self.exact_numbers else np.ceil(np.ldexp(values, shift)).astype(np.int64)
 
-    def near(self, values: Floats) -> Whole:
+    def near(self, values: Floats) -> Integers:
         """Multiples near the values."""
-        return _whole(values, self.shift) if self.exact_numbers else np.rint(np.ldexp(values, self.shift)).astype(int)
+        return (
+            _integers(values, self.shift) if self.exact_numbers else np.rint(np.ldexp(values, self.shift)).astype(int)
+        )
 
-    def products(self, weights: Floats, values: Floats) -> Whole:
+    def products(self, weights: Floats, values: Floats) -> Integers:
         """Multiples that are not below the products of weights (n,) and values (n, m)."""
         if not self.exact_numbers:
             above = np.nextafter(weights[:, None] * values, np.inf)
             return self.up(np.where((weights[:, None] == 0) | (values == 0), 0.0, above))
-        return _whole(weights, self.weight_shift)[:, None] * _whole(values, self.shift - self.weight_shift)
+        return _integers(weights, self.weight_shift)[:, None] * _integers(values, self.shift - self.weight_shift)
 
 
 def exact_value(graph: FactorGraph, labels: Ints) -> Fraction | None:
@@ -420,8 +422,8 @@ def exact_value(graph: FactorGraph, labels: Ints) -> Fraction | None:
         return None
     weight = np.ones(graph.n_factors) if graph.weight is None else graph.weight
     shift_w, shift = _shift_of(weight), max(_shift_of(tables), _shift_of(unary))
-    total = sum((_whole(weight, shift_w) * _whole(tables, shift)).tolist())
-    return Fraction(total + (sum(_whole(unary, shift).tolist()) << shift_w), 2 ** (shift + shift_w))
+    total = sum((_integers(weight, shift_w) * _integers(tables, shift)).tolist())
+    return Fraction(total + (sum(_integers(unary, shift).tolist()) << shift_w), 2 ** (shift + shift_w))
 
 
 def _shift_of(values: Floats) -> int:
@@ -433,7 +435,7 @@ def _shift_of(values: Floats) -> int:
     return max(0, int((53 - exponent - low).max(initial=0)))
 
 
-def _whole(values: Floats, shift: int) -> Whole:
+def _integers(values: Floats, shift: int) -> Integers:
     """Values times ``2 ** shift`` as Python integers, which they must be."""
     mantissa, exponent = np.frexp(values)
     bits = np.ldexp(mantissa, 53).astype(np.int64)
@@ -532,7 +534,7 @@ def _blocks(at: Ints, shape: tuple[int, ...]) -> tuple[Ints, ...]:
     return tuple(at[:, k][:, None] + np.arange(size) for k, size in enumerate(shape))
 
 
-def _cycle_terms(graph: FactorGraph, certificate: Certificate, weight: Whole) -> tuple[Whole, Any]:
+def _cycle_terms(graph: FactorGraph, certificate: Certificate, weight: Integers) -> tuple[Integers, Any]:
     """The amounts that the cycles add to each factor if its labels differ, and to every labelling."""
     cycles = certificate.cycles
     cut = np.zeros(graph.n_factors, dtype=weight.dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
@@ -16,7 +16,7 @@ import numpy as np
 from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
 from mapmrf.certificates.certificate import CaseTree, Certificate, Cycles
 from mapmrf.certificates.check import MOST_ENTRIES, QUICK
-from mapmrf.certificates.exact_model import WholeModel
+from mapmrf.certificates.exact_model import IntegerModel
 from mapmrf.engines.messages.srmp import TablePasses
 from mapmrf.engines.messages.sweeps_kernels import LIMIT, PassFigures, PassStopping
 from mapmrf.engines.messages.visit_order import VisitOrder
@@ -80,16 +80,8 @@ class CaseGrower:
     """A tree of cases below a dual point.
 
     Bounds are computed in floating point here, with a margin for round-off and for the checker's rounding; the checker
-    has the last word.
-
-    Attributes
-    ----------
-    goal
-        A node with a bound up to this is closed; -inf if there is no feasible labelling.
-    margin
-        Distance of the goal below the value of the solution.
-    heap
-        Open nodes, ordered by bound, or by depth if there is no feasible labelling.
+    has the last word. A node with a bound up to `goal` is closed, which is `margin` below the value of the solution,
+    and -inf if there is no feasible labelling.
     """
 
     def __init__(
@@ -102,9 +94,9 @@ class CaseGrower:
         self.lam_e = point.lam[self.place] if len(point.lam) else np.zeros(problem.n_edge_states)
         self.branching = Branching(graph, self.passes, stop)
         self.nodes: list[GrownNode] = []
-        self.heap: list[tuple[float, int]] = []
+        self.heap: list[tuple[float, int]] = []  # open nodes by bound, or by depth if there is no feasible labelling
         self.n_bytes = 0
-        model = WholeModel.build(graph, dataclasses.replace(point, tree=_root()), False)
+        model = IntegerModel.build(graph, dataclasses.replace(point, tree=_root()), False)
         self.margin, self.goal = float(model.fraction(MARGIN * model.slack)), -math.inf
         if worth is not None:
             offset = model.fraction(model.offset)
@@ -261,13 +253,8 @@ class BranchingNode(NamedTuple):
 class Branching:
     """Branching by pseudo-costs: gains of earlier branchings on a variable; unknown variables are probed.
 
-    Attributes
-    ----------
-    gains, times : (n_vars,)
-        Decrease of the bound in a case of the variable, as a fraction of the gap: the sum over all cases, and their
-        number.
-    degree : (n_vars,)
-        Factors of a variable.
+    `gains` and `times`, (n_vars,), are the decrease of the bound in a case of the variable, as a fraction of the gap:
+    the sum over all cases, and their number.
     """
 
     def __init__(self, graph: FactorGraph, passes: NodePasses, stop: Callable[[], bool]) -> None:
@@ -333,21 +320,13 @@ CHUNK, WORTHWHILE = 5, 0.04
 
 
 class NodePasses:
-    """Passes over a problem, one after another on different states.
-
-    Attributes
-    ----------
-    state : (n_edge_states,)
-        The state of the model to which each message belongs.
-    first : (n_edge_states,)
-        Offset of the messages of its edge.
-    """
+    """Passes over a problem, one after another on different states."""
 
     def __init__(self, problem: Problem) -> None:
         self.passes = TablePasses(problem, VisitOrder.build(problem, "trees_last"), PassStopping(0.0, 0.0))
         self.theta = self.passes.messages.theta.copy()
         self.state = problem.edge_state_at
-        self.first = np.repeat(problem.edge_ptr[:-1], np.diff(problem.edge_ptr))
+        self.first = np.repeat(problem.edge_ptr[:-1], np.diff(problem.edge_ptr))  # of the messages of an edge, for each
 
     def improved(
         self, lam_e: Floats, left: Bools, goal: float, most: int, stop: Callable[[], bool]
@@ -361,15 +340,11 @@ class NodePasses:
         messages.lam[:] = np.where(alive, lam_e, -np.inf)
         bound = self.iterate(goal, most, stop)
         change = np.where(alive & np.isfinite(messages.lam), messages.lam - lam_e, 0.0)
-        # Adding a constant to all messages of an edge changes nothing.
-        return lam_e + np.where(alive, change - self.common(change, alive), 0.0), bound
-
-    def common(self, change: Floats, alive: Bools) -> Floats:
-        """The change of the first state of every edge that is left, for each of its states."""
+        # Adding a constant to all messages of an edge changes nothing: subtract the change of its first state left.
         where = np.flatnonzero(alive)
         reference = np.zeros(len(change))
         reference[self.first[where[::-1]]] = change[where[::-1]]  # the first one is written last
-        return reference[self.first]
+        return lam_e + np.where(alive, change - reference[self.first], 0.0), bound
 
     def iterate(self, goal: float, most: int, stop: Callable[[], bool]) -> float:
         """Run passes until the goal is reached, too little is gained, or the limit is hit; return the bound."""
@@ -422,49 +397,14 @@ def in_graph_order(problem: Problem, lam_e: Floats) -> Floats:
 # -- Orders in which variables are maximised out ----------------------------------------------------------------------
 
 
-class _Neighbours:
-    """The variables with several states, and those with which each shares a table, including itself."""
-
-    def __init__(self, graph: FactorGraph, n_states: Ints) -> None:
-        self.sizes = n_states.tolist()
-        self.near: dict[int, set[int]] = {i: {i} for i, size in enumerate(self.sizes) if size > 1}
-        scope = graph.scope.tolist()
-        for begin, end in pairwise(graph.scope_ptr.tolist()):
-            some = [i for i in scope[begin:end] if i in self.near]
-            for i in some:
-                self.near[i].update(some)
-        self.heap = [(self.entries(i), i) for i in self.near]
-        heapq.heapify(self.heap)
-
-    def entries(self, i: int) -> int:
-        """Entries of the table of a variable."""
-        return math.prod([self.sizes[j] for j in self.near[i]])
-
-    def smallest(self) -> tuple[int, int]:
-        """The variable with the smallest table, and its entries."""
-        while True:
-            entries, i = heapq.heappop(self.heap)
-            if i in self.near and entries == self.entries(i):
-                return i, entries
-
-    def remove(self, i: int) -> None:
-        """Remove a variable: its neighbours then share a table."""
-        others = self.near.pop(i) - {i}
-        for j in others:
-            self.near[j] |= others
-            self.near[j].discard(i)
-            heapq.heappush(self.heap, (self.entries(j), j))
-
-
 def greedy_start(graph: FactorGraph, max_table: int) -> Ints:
     """Variables that can be maximised out one by one with tables of at most this many entries, but not all of them."""
-    model, order = _Neighbours(graph, graph.card), []
-    while len(model.near) > 1:
-        i, entries = model.smallest()
-        if entries > max_table:
+    order: list[int] = []
+    most = np.count_nonzero(graph.card > 1) - 1
+    for i, entries in _by_smallest_table(graph, graph.card):
+        if len(order) >= most or entries > max_table:
             break
         order.append(i)
-        model.remove(i)
     return np.array(order, dtype=np.int64)
 
 
@@ -473,12 +413,40 @@ def greedy_order(graph: FactorGraph, n_states: Ints, max_entries: int) -> Ints:
 
     Empty if the tables would have more than `max_entries` entries together.
     """
-    model, order = _Neighbours(graph, n_states), []
-    while model.near:
-        i, entries = model.smallest()
+    order = []
+    for i, entries in _by_smallest_table(graph, n_states):
         max_entries -= entries
         if max_entries < 0:
             return np.zeros(0, dtype=np.int64)
         order.append(i)
-        model.remove(i)
     return np.array(order, dtype=np.int64)
+
+
+def _by_smallest_table(graph: FactorGraph, n_states: Ints) -> Iterator[tuple[int, int]]:
+    """The variables with several states, always the one with the smallest table next, and the entries of that.
+
+    A variable is then maximised out: its neighbours share a table.
+    """
+    sizes = n_states.tolist()
+    near: dict[int, set[int]] = {i: {i} for i, size in enumerate(sizes) if size > 1}  # those in tables of a variable
+    scope = graph.scope.tolist()
+    for begin, end in pairwise(graph.scope_ptr.tolist()):
+        some = [i for i in scope[begin:end] if i in near]
+        for i in some:
+            near[i].update(some)
+
+    def entries(i: int) -> int:
+        return math.prod([sizes[j] for j in near[i]])
+
+    heap = [(entries(i), i) for i in near]
+    heapq.heapify(heap)
+    while near:
+        n_entries, i = heapq.heappop(heap)
+        if i not in near or n_entries != entries(i):
+            continue
+        yield i, n_entries
+        others = near.pop(i) - {i}
+        for j in others:
+            near[j] |= others
+            near[j].discard(i)
+            heapq.heappush(heap, (entries(j), j))

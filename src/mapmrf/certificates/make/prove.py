@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from mapmrf.arrays import Floats, Ints
 from mapmrf.certificates.certificate import Certificate, Cycles
 from mapmrf.certificates.check import MOST_ENTRIES, DualCheck, TreeCheck
-from mapmrf.certificates.exact_model import WholeModel, exact_value, without
+from mapmrf.certificates.exact_model import IntegerModel, exact_value, without
 from mapmrf.certificates.make.growing import (
     MOST_BYTES,
     MOST_NODES,
@@ -181,7 +181,7 @@ class _Maker:
 
         One without an order gets one for the variables that it leaves open, if their tables are small.
         """
-        model = WholeModel.build(self.graph, candidate, self.exact)
+        model = IntegerModel.build(self.graph, candidate, self.exact)
         target = model.target(self.worth, self.labels)
         check = DualCheck(model, target, self.stop)
         found = check.run(candidate.order, MOST_ENTRIES)

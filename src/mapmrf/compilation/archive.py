@@ -44,17 +44,7 @@ class ArchiveError(Exception):
 
 
 class Archive:
-    """An archive opened for reading.
-
-    Attributes
-    ----------
-    path
-        The file.
-    stamp
-        `sources.stamp()` at the time of writing.
-    cpu
-        The CPU that the code is for, under LLVM's name.
-    """
+    """An archive opened for reading: its `stamp` at the time of writing, and LLVM's name of the `cpu` it is for."""
 
     def __init__(self, path: Path) -> None:
         try:

@@ -91,11 +91,6 @@ class KernelCache:
     """Storage for the machine code of one kernel, which replaces numba's cache.
 
     A file that is damaged, stale or for another CPU is never loaded; the kernel is compiled instead.
-
-    Attributes
-    ----------
-    name, file
-        Dotted name of the kernel, and its source file.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:

@@ -98,8 +98,8 @@ class _Source:
             if isinstance(node, ast.FunctionDef) and node.decorator_list:
                 self.kernels.append(node.name)
         else:
-            names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and _is_set(each)}
-            for name in names or {""}:
+            names = [each for each in ast.walk(node) if isinstance(each, ast.Name)]
+            for name in {each.id for each in names if isinstance(each.ctx, ast.Store)} or {""}:
                 self.nodes.setdefault(name, []).append(node)
 
     @cache  # noqa: B019
@@ -131,10 +131,6 @@ class _Source:
 
 
 _parse = cache(_Source)
-
-
-def _is_set(name: ast.Name) -> bool:
-    return isinstance(name.ctx, ast.Store)
 
 
 def _imported(module: str, name: str) -> Place | None:

@@ -25,12 +25,8 @@ KEEP_DAYS = 30
 class Store:
     """A folder of compiled kernels.
 
-    Code is found by kernel, signature and a stamp of the kernel's sources, so that stale code is never loaded.
-
-    Attributes
-    ----------
-    folder
-        Folder of the files. It need not exist or be writable; nothing is stored then.
+    Code is found by kernel, signature and a stamp of the kernel's sources, so that stale code is never loaded. The
+    folder need not exist or be writable; nothing is stored then.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -147,18 +143,11 @@ def changed_settings() -> list[str]:
 @cache
 def target() -> str:
     """Return a name for the CPU that numba compiles for, and for its settings."""
-    from mapmrf.compilation.toolchain import config
+    from mapmrf.compilation.toolchain import config, registry
 
-    triple, name, features = _cpu()
+    triple, name, features = registry.cpu_target.target_context.codegen().magic_tuple()
     words = [triple, name, features, *(f"{setting}={getattr(config, setting, None)}" for setting in SETTINGS)]
     return f"{name}-{hashlib.sha256(' '.join(words).encode()).hexdigest()[:12]}"
-
-
-def _cpu() -> tuple[str, str, str]:
-    from mapmrf.compilation.toolchain import registry
-
-    found: tuple[str, str, str] = registry.cpu_target.target_context.codegen().magic_tuple()
-    return found
 
 
 # -- The sources of machine code on this machine: the archive shipped with the package, and the user's cache ----------
@@ -207,8 +196,10 @@ def baseline() -> Baseline | None:
 @cache
 def origins() -> tuple[Origin, ...]:
     """Return the sources of code in the order in which they are tried."""
-    shipped, own = _shipped(), _own()
-    return (own, shipped) if is_native() else (shipped, own)
+    shipped, store, native = _shipped(), user_store(), is_native()
+    what = "compiled for this CPU" if native else "compiled on this machine"
+    own = Origin("cache", store, f"{what}, in {store.folder}")
+    return (own, shipped) if native else (shipped, own)
 
 
 def is_native() -> bool:
@@ -223,12 +214,6 @@ def mark_native() -> None:
     """Record that all kernels have been compiled for this CPU."""
     write_whole(user_store().folder / NATIVE, stamp().encode())
     origins.cache_clear()
-
-
-def _own() -> Origin:
-    store = user_store()
-    what = "compiled for this CPU" if is_native() else "compiled on this machine"
-    return Origin("cache", store, f"{what}, in {store.folder}")
 
 
 def _shipped() -> Origin:

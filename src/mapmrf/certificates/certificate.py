@@ -17,8 +17,7 @@ from mapmrf.formats.budget import charge
 from mapmrf.formats.files import AnyPath, read_bytes, write_bytes
 from mapmrf.model.graph import FactorGraph
 
-VERSION = 2
-"""Version of the file. Version 1 had neither cases nor variables to eliminate first."""
+VERSION = 2  # version of the file. Version 1 had neither cases nor variables to eliminate first.
 
 ARRAYS = {
     "version": "i",
@@ -45,11 +44,8 @@ TREE_ARRAYS = {
 }
 """The arrays of a tree in a file, in the order of the fields of `CaseTree`, and their types."""
 
-LATER_ARRAYS = TREE_ARRAYS | {"first": "i"}
-"""Arrays added in version 2."""
-
-MOST_BYTES = 1 << 30
-"""Limit on the bytes of the arrays of a file: a small archive can unpack to a very large one."""
+LATER_ARRAYS = TREE_ARRAYS | {"first": "i"}  # arrays added in version 2
+MOST_BYTES = 1 << 30  # limit on the bytes of the arrays of a file: a small archive can unpack to a very large one
 
 
 def _no_ints() -> Ints:

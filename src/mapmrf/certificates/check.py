@@ -21,8 +21,7 @@ from mapmrf.certificates.exact_model import FactorGroup, IntegerModel, Integers,
 from mapmrf.constraints.as_tables import rewrite
 from mapmrf.model.graph import FactorGraph
 
-MOST_ENTRIES = 1 << 22
-"""Maximum total number of entries of the elimination tables."""
+MOST_ENTRIES = 1 << 22  # maximum total number of entries of the elimination tables
 
 
 @dataclass(frozen=True)
@@ -191,8 +190,7 @@ def _bound_of(found: Outcome) -> Fraction | float:
 # bound on all labellings. If all states of a variable are dropped, nothing in this case is better than the
 # solution.
 
-QUICK = 8
-"""Factor on the number of entries of elimination tables in 64-bit numbers compared with fractions."""
+QUICK = 8  # factor on the number of entries of elimination tables in 64-bit numbers compared with fractions
 
 NEAR = 4
 """Leaves are computed in fractions if their bound exceeds the target by at most this multiple of the rounding error."""

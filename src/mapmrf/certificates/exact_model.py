@@ -20,8 +20,7 @@ from mapmrf.model.graph import FactorGraph
 # A value of the smaller model is at least the largest value of the whole model with the same labels, and exceeds it
 # only by round-off: a bound on the one is a bound on the other.
 
-MOST_TABLE = 1 << 20
-"""Maximum number of entries of the table of a variable that is maximised out."""
+MOST_TABLE = 1 << 20  # maximum number of entries of the table of a variable that is maximised out
 
 
 class ReducedModel(NamedTuple):
@@ -252,14 +251,9 @@ def _maximised(tables: list[OpenTable], turns: list[int], least: Any, max_entrie
 # -- The model in integers: exact multiples of a power of 2, or rounded up to one for speed ---------------------------
 
 
-Integers = NDArray[Any]
-"""Python's integers of any size, or 64-bit ones."""
-
-BITS = 58
-"""Bits of the largest sum of 64-bit numbers."""
-
-MOST_SHIFT = 30
-"""Bits behind the point of numbers of which all potentials may be multiples."""
+Integers = NDArray[Any]  # Python's integers of any size, or 64-bit ones
+BITS = 58  # bits of the largest sum of 64-bit numbers
+MOST_SHIFT = 30  # bits behind the point of numbers of which all potentials may be multiples
 
 
 @dataclass(frozen=True, eq=False)

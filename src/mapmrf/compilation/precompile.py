@@ -23,8 +23,7 @@ import numpy as np
 
 from mapmrf.model.graph import FactorGraph
 
-Run = tuple[str, str, dict[str, Any]]
-"""A method, the name of a model, and options."""
+Run = tuple[str, str, dict[str, Any]]  # a method, the name of a model, and options
 
 # -- models -----------------------------------------------------------------------------------------------------------
 
@@ -261,8 +260,7 @@ def _runs(methods: str, models: tuple[str, ...] = _ANY, **options: Any) -> list[
     return [(method, model, {"max_iterations": 30, **options}) for method in methods.split() for model in models]
 
 
-CERTAINTY = "certainty"
-"""The group of queries for more than one labelling."""
+CERTAINTY = "certainty"  # the group of queries for more than one labelling
 
 GROUPS: dict[str, list[Run]] = {
     "messages": [

@@ -24,8 +24,7 @@ from mapmrf.compilation.stopping import CompileWatch, CompilingPostponed, Compil
 
 EVENT = "mapmrf:compile"
 """The numba event around a compilation in another process; those in this one are ``numba:compile``."""
-LOOK = 0.02
-"""Seconds between checks of whether the run must stop."""
+LOOK = 0.02  # seconds between checks of whether the run must stop
 
 _COMMAND = (sys.executable, "-m", "mapmrf.compilation.process")
 

@@ -23,8 +23,7 @@ def blank(fields: type[Fields]) -> Fields:
     return cast(Fields, np.zeros(1, _dtype_of(cast(Hashable, fields)))[0])
 
 
-Records = NDArray[np.record]
-"""An array of records."""
+Records = NDArray[np.record]  # an array of records
 
 
 def blanks(fields: type, n: int) -> Any:

@@ -21,8 +21,7 @@ PACKAGE = Path(__file__).parents[1]
 
 _USES_JIT = re.compile(rb"^from mapmrf\.compilation\.jit import", re.MULTILINE)
 
-Place = tuple[Path, str]
-"""A file, and a name defined at its top level."""
+Place = tuple[Path, str]  # a file, and a name defined at its top level
 
 
 @cache

@@ -28,8 +28,7 @@ class CompileWatch:
     patience: float = math.inf  # share of the remaining time that the run waits for a kernel
 
 
-_watches: dict[int, CompileWatch] = {}
-"""Watches of the current runs, by thread."""
+_watches: dict[int, CompileWatch] = {}  # watches of the current runs, by thread
 
 
 @contextmanager

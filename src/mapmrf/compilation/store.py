@@ -18,8 +18,7 @@ from typing import NamedTuple
 from mapmrf.compilation.archive import Archive, ArchiveError, Key, digest, write_whole
 from mapmrf.compilation.sources import PACKAGE, kernel_stamps, stamp, stamp_of
 
-KEEP_DAYS = 30
-"""Code that has not been used for this many days is removed."""
+KEEP_DAYS = 30  # code that has not been used for this many days is removed
 
 
 class Store:
@@ -153,8 +152,7 @@ def target() -> str:
 # -- The sources of machine code on this machine: the archive shipped with the package, and the user's cache ----------
 
 
-SHIPPED = PACKAGE / "compiled" / "kernels.bin"
-"""The archive shipped in the wheel."""
+SHIPPED = PACKAGE / "compiled" / "kernels.bin"  # the archive shipped in the wheel
 
 NATIVE = "native"
 """File in the user's cache that holds the stamp of the kernels if all of them were compiled for this CPU."""

@@ -21,8 +21,7 @@ from mapmrf.errors import UnsupportedModel
 from mapmrf.model.builders import FactorLists, one_shape_each
 from mapmrf.model.graph import FactorGraph
 
-MOST_ENTRIES = 1 << 26
-"""Maximum number of table entries that a rewriting adds."""
+MOST_ENTRIES = 1 << 26  # maximum number of table entries that a rewriting adds
 
 
 @dataclass(eq=False)
@@ -288,8 +287,7 @@ def _check_awaited() -> None:
 # -- Many LINEAR constraints on the same two variables, as one table on these -----------------------------------------
 
 
-FEW_ON_A_PAIR = 2
-"""Constraints on the same two variables that are always counted one by one."""
+FEW_ON_A_PAIR = 2  # constraints on the same two variables that are always counted one by one
 
 
 def crowded_pairs(constraints: Constraints, card: Ints) -> dict[tuple[int, int], list[int]]:
@@ -379,14 +377,9 @@ def _violations(constraints: Constraints, c: int, pair: tuple[int, int]) -> _Vio
 # -- Constraints as counters: they read variables one after another and keep the necessary information ----------------
 
 
-MOST_COUNTS = 20_000
-"""Maximum number of distinct sums of a counter after a step."""
-
-MOST_MOVES = 1 << 26
-"""Moves of all steps together."""
-
-SAME = 1e-11
-"""Sums of real weights that differ by at most this, relative to all weights, are merged."""
+MOST_COUNTS = 20_000  # maximum number of distinct sums of a counter after a step
+MOST_MOVES = 1 << 26  # moves of all steps together
+SAME = 1e-11  # sums of real weights that differ by at most this, relative to all weights, are merged
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,11 +13,8 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, frozen, offsets, ranges
 
-ROUNDING = 1e-9
-"""Tolerance of sums of real weights, relative to the sum of their magnitudes: round-off."""
-
-EVERY_STATE = -1
-"""Used as the state if a constraint refers to all states of a variable."""
+ROUNDING = 1e-9  # tolerance of sums of real weights, relative to the sum of their magnitudes: round-off
+EVERY_STATE = -1  # used as the state if a constraint refers to all states of a variable
 
 
 class ConstraintKind(IntEnum):

@@ -12,8 +12,7 @@ from mapmrf.arrays import Floats, Ints, largest_size, offsets, ranges, short
 from mapmrf.errors import GraphError
 from mapmrf.model.checks import as_array, as_floats, as_ints, check_arrays, check_shape, first_reshaped
 
-FEW_RUNS = 1000
-"""Number of runs of blocks up to which they are copied one by one."""
+FEW_RUNS = 1000  # number of runs of blocks up to which they are copied one by one
 
 
 class FactorLists(NamedTuple):

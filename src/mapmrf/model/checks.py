@@ -16,12 +16,9 @@ _NO_ARRAY = (TypeError, ValueError, RuntimeError, BufferError, OverflowError)
 """Errors of libraries that cannot hand over their numbers; RuntimeError: a torch tensor that requires a gradient."""
 MOST_VARIABLES = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
 """Largest number of dimensions of an array, and so of variables of a factor."""
-FEW = 1_000_000
-"""Number of states that fits into any memory."""
-CHUNK = 1 << 17
-"""Factors whose shapes are compared together: keeps the intermediate arrays in the cache."""
-MOST = 1e300
-"""Limit on the sum of all potentials of a model: methods add up some of them many times over."""
+FEW = 1_000_000  # number of states that fits into any memory
+CHUNK = 1 << 17  # factors whose shapes are compared together: keeps the intermediate arrays in the cache
+MOST = 1e300  # limit on the sum of all potentials of a model: methods add up some of them many times over
 
 
 def as_array(values: ArrayLike, what: str) -> Floats:

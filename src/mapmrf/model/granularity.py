@@ -10,14 +10,9 @@ import numpy as np
 
 from mapmrf.arrays import Floats
 
-CLEAR = 1e-4
-"""Maximum total rounding error, as a share of the step."""
-
-LEAST_STEP = 1e4
-"""Minimum step, relative to the round-off of the largest potential."""
-
-FIRST = 64
-"""Potentials examined first: most models without a step show it at once."""
+CLEAR = 1e-4  # maximum total rounding error, as a share of the step
+LEAST_STEP = 1e4  # minimum step, relative to the round-off of the largest potential
+FIRST = 64  # potentials examined first: most models without a step show it at once
 
 
 @dataclass(frozen=True)

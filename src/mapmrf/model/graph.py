@@ -45,14 +45,11 @@ from mapmrf.model.granularity import Granularity
 from mapmrf.model.names import Names as Names
 from mapmrf.model.names import checked_names, locate_state, locate_variable
 
-VALUE_CHUNK = 1 << 17
-"""Factors evaluated together: keeps the intermediate arrays in the cache."""
-ROUND_OFF = 4 * sys.float_info.epsilon
-"""Relative error that sums and differences of potentials are allowed."""
+VALUE_CHUNK = 1 << 17  # factors evaluated together: keeps the intermediate arrays in the cache
+ROUND_OFF = 4 * sys.float_info.epsilon  # relative error that sums and differences of potentials are allowed
 EXACT = 1e-12
 """A bound that exceeds a value by at most this fraction of all magnitudes' sum meets it: the rest is round-off."""
-MOST_EXAMINED = 2_000_000
-"""Maximum number of potentials of a model whose granularity is found."""
+MOST_EXAMINED = 2_000_000  # maximum number of potentials of a model whose granularity is found
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,15 +12,13 @@ from typing import NamedTuple
 
 from mapmrf.errors import GraphError, OptionError
 
-PROGRAM = 170_000_000
-"""Bytes of Python with NumPy, numba and the kernels of a method."""
+PROGRAM = 170_000_000  # bytes of Python with NumPy, numba and the kernels of a method
 
 KERNELS = 80_000_000
 """Bytes of address space for the kernels of a run: LLVM ends the process if it cannot allocate them."""
 
 UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
-LOOK = 0.1
-"""Seconds between checks of the memory of the process."""
+LOOK = 0.1  # seconds between checks of the memory of the process
 
 _TEXT = re.compile(r"\s*((?:\d+(?:\.\d*)?|\.\d+)(?:e\+?\d+)?)\s*([kmgt]?)(i?)b?\s*", re.IGNORECASE)
 

@@ -14,12 +14,9 @@ from mapmrf.model.problem import Batch, Problem
 
 FactorMarginals = Floats | Callable[[Batch, slice], Floats]
 """mu_f: one flat array, or a function that gives some rows of a batch as (n_rows, n_configs)."""
-BLOCK_ENTRIES = 1 << 19
-"""Entries of mu_f that are processed together."""
-FEW = 64
-"""States up to which vertices are looked up in an identity matrix."""
-TOLERANCE = 1e-4
-"""Default tolerance of `classify`, in the max norm."""
+BLOCK_ENTRIES = 1 << 19  # entries of mu_f that are processed together
+FEW = 64  # states up to which vertices are looked up in an identity matrix
+TOLERANCE = 1e-4  # default tolerance of `classify`, in the max norm
 
 
 class Kind(StrEnum):

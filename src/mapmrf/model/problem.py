@@ -15,8 +15,7 @@ from mapmrf.model.graph import FactorGraph
 from mapmrf.model.memory import NO_LIMIT, MemoryBudget
 from mapmrf.model.structured_pairs import LEAST_STATES, PairForms, TableBlock, find_forms, worthwhile
 
-CHUNK_ENTRIES = 1 << 18
-"""Table entries that are processed together."""
+CHUNK_ENTRIES = 1 << 18  # table entries that are processed together
 
 
 @dataclass(frozen=True, eq=False)

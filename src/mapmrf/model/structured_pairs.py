@@ -20,14 +20,9 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, short
 
-NO_FORM, POTTS, LINEAR, QUADRATIC = -1, 0, 1, 2
-"""Forms of a table."""
-
-LEAST_STATES = 4
-"""Number of states from which a form is faster than the table."""
-
-WORTHWHILE = (8, 8, 64)
-"""Numbers of states from which Potts, linear and quadratic forms are faster than their tables."""
+NO_FORM, POTTS, LINEAR, QUADRATIC = -1, 0, 1, 2  # forms of a table
+LEAST_STATES = 4  # number of states from which a form is faster than the table
+WORTHWHILE = (8, 8, 64)  # numbers of states from which Potts, linear and quadratic forms are faster than their tables
 
 ROUND_OFF = 16 * sys.float_info.epsilon
 """Allowed deviation of a table from its form, relative to its largest entry: round-off in the user's own sums."""

@@ -238,8 +238,7 @@ def _assemble(graph: FactorGraph, m: int, ranking: Ranking, calls: SolveCalls) -
 # -- Diverse labellings: each at a distance from all before it, or with a penalty for every label in common -----------
 
 
-MOST_COUNTERS = 20_000
-"""Maximum number of variables that counters add to a model."""
+MOST_COUNTERS = 20_000  # maximum number of variables that counters add to a model
 
 MOST_STATED = 5_000
 """Maximum number of indicators of distances as constraints of a model without any: it may be much harder with them."""

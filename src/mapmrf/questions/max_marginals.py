@@ -31,14 +31,9 @@ from mapmrf.run.registry import DEFAULT_METHOD
 from mapmrf.run.result import Result, Status
 from mapmrf.run.solve import as_graph, check_limits, solve
 
-STEP_ADDITIONS = 20_000_000
-"""Additions of table entries between two checks of the clock: about 30 ms."""
-
-MEMORY = 1024.0
-"""Default memory for exact max-marginals, in megabytes."""
-
-MOST_CLIMBS = 2000
-"""States of a model with constraints that are forced one by one, by a run each: some milliseconds."""
+STEP_ADDITIONS = 20_000_000  # additions of table entries between two checks of the clock: about 30 ms
+MEMORY = 1024.0  # default memory for exact max-marginals, in megabytes
+MOST_CLIMBS = 2000  # states of a model with constraints that are forced one by one, by a run each: some milliseconds
 
 Stop = Callable[[], bool]
 
@@ -374,11 +369,8 @@ def with_margins(result: Result, graph: FactorGraph, deadline: float, threads: i
 # -- Upper bounds on the labellings with each state, from the dual of the linear relaxation ---------------------------
 
 
-ITERATIONS = 300
-"""Maximum number of iterations of TRW-S."""
-
-SECONDS = 20.0
-"""Seconds after which no further iterations begin; at least one is done."""
+ITERATIONS = 300  # maximum number of iterations of TRW-S
+SECONDS = 20.0  # seconds after which no further iterations begin; at least one is done
 
 
 class StateBounds(NamedTuple):

@@ -29,8 +29,7 @@ from mapmrf.run.method import Method
 from mapmrf.run.result import Result, Status
 from mapmrf.run.solve import solve
 
-STEP_ADDITIONS = 20_000_000
-"""Additions of table entries between two checks of the clock: about 30 ms."""
+STEP_ADDITIONS = 20_000_000  # additions of table entries between two checks of the clock: about 30 ms
 
 
 @dataclass
@@ -142,8 +141,7 @@ def rank_by_passes(graph: FactorGraph, m: int, calls: SolveCalls) -> Ranked | No
 # The m best labellings by Lawler's partition: without its best labelling, a part is divided into parts again.
 # A part is solved only when its upper bound, initially from the dual of its parent, is the largest.
 
-FILLERS = 20
-"""Parts per missing labelling whose simplest labelling is tried when the time is up."""
+FILLERS = 20  # parts per missing labelling whose simplest labelling is tried when the time is up
 
 
 @dataclass(eq=False)

@@ -21,11 +21,8 @@ from mapmrf.run.solve import solve
 PAPER_RHO = (0.05, 0.1, 1.0, 5.0, 10.0, 1e2, 1e3, 1e4)
 PAPER_ETA = (1.01, 1.03, 1.05, 1.1, 1.2)
 PAPER_RHO_UPPER = (1e6, 1e8)
-PAPER_AXES = ("rho", "eta", "rho_upper")
-"""Options that the paper tunes."""
-
-GridRun = tuple[dict[str, Any], Result]
-"""A row of the table, and its result."""
+PAPER_AXES = ("rho", "eta", "rho_upper")  # options that the paper tunes
+GridRun = tuple[dict[str, Any], Result]  # a row of the table, and its result
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,8 +161,7 @@ def _best(runs: list[GridRun]) -> Tuning:
     return Tuning(chosen, runs[best][1], table)
 
 
-GridCell = dict[str, Any]
-"""A combination of options and a seed, without the `rho_upper` of the paper's grid."""
+GridCell = dict[str, Any]  # a combination of options and a seed, without the `rho_upper` of the paper's grid
 
 
 @dataclass(frozen=True, eq=False)

@@ -68,8 +68,7 @@ class _Outcome:
         self.value, self.error = value, error
 
 
-_thread = threading.local()
-"""Its `call` is the current one of a thread."""
+_thread = threading.local()  # its `call` is the current one of a thread
 
 _abandoned: set[threading.Thread] = set()
 

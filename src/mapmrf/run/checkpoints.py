@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 FILE = "run.mrf"
 
-EVERY = 300.0
-"""Seconds between checkpoints."""
+EVERY = 300.0  # seconds between checkpoints
 
 
 def exact(value: Any) -> Any:

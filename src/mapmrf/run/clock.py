@@ -33,8 +33,7 @@ SMALL_CALL_SECONDS = 3.0
 MEDIUM = 200_000
 """Such a size for compiling the model and checking that a method supports it, which is done whatever the limit."""
 
-SAVING = 5.0
-"""Extra seconds for a call in a run that is saved when it is cut short."""
+SAVING = 5.0  # extra seconds for a call in a run that is saved when it is cut short
 
 
 class Overrun(NamedTuple):

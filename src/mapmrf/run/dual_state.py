@@ -20,8 +20,7 @@ from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run.atomic_files import whole_file
 
-MOST_NUMBERS = 2_000_000
-"""Largest dual state that is kept in a result, in numbers: 16 MB."""
+MOST_NUMBERS = 2_000_000  # largest dual state that is kept in a result, in numbers: 16 MB
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,8 +133,7 @@ PREFIX = struct.Struct("<8sQI")
 
 ALIGNMENT = 64
 
-PIECE = 1 << 24
-"""Bytes read and checked at a time."""
+PIECE = 1 << 24  # bytes read and checked at a time
 
 TYPES = {np.dtype(name).str: name for name in ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8")}
 """Types that arrays may have in a file: numbers only."""

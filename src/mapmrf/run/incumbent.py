@@ -21,11 +21,8 @@ from mapmrf.run.workers import Workers
 
 log = logging.getLogger("mapmrf")
 
-ROUGHLY = 1e-6
-"""Relative gap above which round-off does not matter."""
-
-KERNEL_FACTORS = 20_000
-"""Number of factors from which labellings are evaluated by a kernel."""
+ROUGHLY = 1e-6  # relative gap above which round-off does not matter
+KERNEL_FACTORS = 20_000  # number of factors from which labellings are evaluated by a kernel
 
 STRICT = "MAPMRF_STRICT"
 """Environment variable with which a refuted bound is an error, as in the tests, and not only reported."""
@@ -200,8 +197,7 @@ class CheckedIncumbent(Incumbent):
 # -- Values of labellings of a large model, computed by a kernel on several threads -----------------------------------
 
 
-Terms = Callable[..., None]
-"""A kernel that looks up some terms of a sum."""
+Terms = Callable[..., None]  # a kernel that looks up some terms of a sum
 
 _known: WeakKeyDictionary[FactorGraph, ReferenceType[Evaluator]] = WeakKeyDictionary()
 

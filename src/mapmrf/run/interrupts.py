@@ -17,11 +17,8 @@ from typing import Any, NoReturn
 PATIENCE = 2.0
 """Seconds after which another signal is raised although the run has reacted to the first, since it seems to hang."""
 
-REACTION = 0.5
-"""Seconds that the current operation has to finish after the first signal."""
-
-LOOK = 0.2
-"""Seconds between checks of a program that must end in time."""
+REACTION = 0.5  # seconds that the current operation has to finish after the first signal
+LOOK = 0.2  # seconds between checks of a program that must end in time
 
 DEFAULTS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 """Handlers that may be replaced; a user's own handler stays."""

@@ -31,17 +31,10 @@ from mapmrf.run.result import Result, Status, TracePoint
 
 log = logging.getLogger("mapmrf")
 
-MUCH = 1e9
-"""Estimated memory of a run from which it is logged, in bytes."""
-
-NEGLIGIBLE = 1e-9
-"""Round-off in a bound, relative to the value, below which it is ignored."""
-
-MOST_STEPS = 1000
-"""Limit on the steps for that: some steps wait for a solver and do not count as an iteration."""
-
-ASK = 0.1
-"""Seconds between calls of the callback while kernels are compiled."""
+MUCH = 1e9  # estimated memory of a run from which it is logged, in bytes
+NEGLIGIBLE = 1e-9  # round-off in a bound, relative to the value, below which it is ignored
+MOST_STEPS = 1000  # limit on the steps within the tolerance: some wait for a solver and are no iteration
+ASK = 0.1  # seconds between calls of the callback while kernels are compiled
 
 REPAIR_SHARE = 0.25
 """Share of the time reserved for the search for a feasible labelling while there is none, at most `REPAIR_SECONDS`."""

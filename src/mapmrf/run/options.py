@@ -91,8 +91,7 @@ def _error(method: Any, option: str, expected: str) -> OptionError:
 # -- The relative gap between a bound and a value, and when it is small enough ----------------------------------------
 
 
-GAP_TOLERANCE = 1e-6
-"""Default relative gap at which a run may end."""
+GAP_TOLERANCE = 1e-6  # default relative gap at which a run may end
 
 LEAST_PATIENCE, PATIENCE = 10, 0.25
 """Extra iterations, and share of those done, for closing the gap exactly once it is within the default tolerance."""

@@ -25,14 +25,10 @@ from mapmrf.run.interrupts import Interrupts
 
 log = logging.getLogger("mapmrf")
 
-STOP_SECONDS = 5.0
-"""Seconds that a process has to return its best labelling after Ctrl-C before it ends itself."""
-PATIENCE = STOP_SECONDS + 2.0
-"""Seconds after Ctrl-C until a batch gives up tasks that do not return."""
-POLL_SECONDS = 0.1
-"""Seconds between a process's checks whether it must stop."""
-IN_PROCESS = ("threading", "sequential")
-"""joblib backends whose workers share our memory."""
+STOP_SECONDS = 5.0  # seconds that a process has to return its best labelling after Ctrl-C before it ends itself
+PATIENCE = STOP_SECONDS + 2.0  # seconds after Ctrl-C until a batch gives up tasks that do not return
+POLL_SECONDS = 0.1  # seconds between a process's checks whether it must stop
+IN_PROCESS = ("threading", "sequential")  # joblib backends whose workers share our memory
 OUR_NAMES = {None: "threading", "threads": "threading", "processes": "loky"}
 
 Outcome = TypeVar("Outcome")
@@ -53,8 +49,7 @@ class PoolTask(Protocol[Outcome_co]):
         """The outcome of a task that could not be sent to a worker, or whose worker died."""
 
 
-_has_workers = False
-"""Whether joblib may have started processes, which it keeps for the next batch."""
+_has_workers = False  # whether joblib may have started processes, which it keeps for the next batch
 
 
 def run_in_order(

@@ -12,8 +12,7 @@ from typing import Self
 from mapmrf.arrays import Ints
 from mapmrf.run.result import Result, TracePoint
 
-WORTH_A_LINE = 0.01
-"""Fraction of the gap that a better bound must close to be printed."""
+WORTH_A_LINE = 0.01  # fraction of the gap that a better bound must close to be printed
 
 SILENCE, SILENT_SHARE = 5.0, 0.1
 """A log has a line after this many seconds without an improvement, or after this fraction of the time so far if that

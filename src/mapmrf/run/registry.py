@@ -21,8 +21,7 @@ DEFAULT_METHOD = "auto"
 _log = logging.getLogger("mapmrf")
 
 
-GROUP = "mapmrf.methods"
-"""Entry points of other packages."""
+GROUP = "mapmrf.methods"  # entry points of other packages
 
 
 def method_names() -> list[str]:

@@ -14,8 +14,7 @@ from mapmrf.compilation.stopping import CompilingStopped
 from mapmrf.model.problem import Problem
 from mapmrf.run import interrupts
 
-MAX_NODES = 20_000
-"""Nodes after which a search without kernels gives up."""
+MAX_NODES = 20_000  # nodes after which a search without kernels gives up
 
 FEW_STATES, FEW_NODES = 300, 50
 """States up to which a model is first searched without kernels, and the node limit of that search."""
@@ -24,8 +23,7 @@ STEP_WORK, REPAIR_WORK, VAIN_WORK = 1_000_000, 10_000_000, 3_000_000
 """Clauses that a step of the search visits, some hundredths of a second; limits on the table entries that a repair
 reads, in all and since its last success."""
 
-MOST_WORK = 200_000_000
-"""Clauses that a search visits before it gives up: some seconds."""
+MOST_WORK = 200_000_000  # clauses that a search visits before it gives up: some seconds
 
 MOST_CLAUSES, MOST_STATES = 3_000_000, 5_000_000
 """Forbidden entries, and states of all variables, up to which a model is turned into clauses."""

@@ -74,8 +74,7 @@ _MEANINGS = {
 }
 
 
-COMPILING = 2.0
-"""Compile time from which a summary mentions it, in seconds."""
+COMPILING = 2.0  # compile time from which a summary mentions it, in seconds
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,8 +14,7 @@ from mapmrf.errors import FormatError
 from mapmrf.run.atomic_files import whole_file
 from mapmrf.run.options import relative_gap
 
-FINITE = ("time", "iterations", "compile_time", "runtime", "seed", "unit")
-"""Figures that are finite for every model."""
+FINITE = ("time", "iterations", "compile_time", "runtime", "seed", "unit")  # figures that are finite for every model
 
 
 @dataclass(frozen=True)
@@ -64,8 +63,7 @@ class TracePoint:
 _COLUMNS = [item.name for item in fields(TracePoint) if item.name != "extra"]
 """The columns of a trace as CSV; `gap` and the figures in `extra` follow."""
 
-_REQUIRED = {"time", "iterations", "value"}
-"""Columns that every trace must have."""
+_REQUIRED = {"time", "iterations", "value"}  # columns that every trace must have
 
 Read = TypeVar("Read")
 

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 
 R = TypeVar("R")
 
-Errand = tuple[Callable[..., Any], Sequence[tuple[Any, ...]]]
-"""A kernel and the arguments of its calls."""
+Errand = tuple[Callable[..., Any], Sequence[tuple[Any, ...]]]  # a kernel and the arguments of its calls
 
 
 class Workers:

@@ -24,20 +24,14 @@ from mapmrf.engines.reduction.dropping import StateDrops
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 
-MOST_NODES, MOST_BYTES = 10_000, 1 << 26
-"""Nodes of a tree, and bytes of all its arrays."""
+MOST_NODES, MOST_BYTES = 10_000, 1 << 26  # nodes of a tree, and bytes of all its arrays
 
 LEAF_ENTRIES, ROOT_ENTRIES = MOST_ENTRIES, QUICK * MOST_ENTRIES
 """Maximum total entries of the elimination tables in a leaf, and in the root if that is the only leaf."""
 
-FEWER = 0.9
-"""Elimination is tried again when this fraction of the open variables remains."""
-
-MARGIN = 4
-"""Margin as a multiple of the checker's largest rounding error."""
-
-PASSES = 60
-"""Maximum number of iterations of message passing in a node."""
+FEWER = 0.9  # elimination is tried again when this fraction of the open variables remains
+MARGIN = 4  # margin as a multiple of the checker's largest rounding error
+PASSES = 60  # maximum number of iterations of message passing in a node
 
 COARSE, FINER, TRIES, KEPT = 0.5, 0.125, 3, 0.8
 """Messages are rounded to multiples of this fraction of their gain per edge, then a few times more finely, until this
@@ -223,11 +217,8 @@ def _root() -> CaseTree:
 # -- Choose the variable whose states are divided among cases ---------------------------------------------------------
 
 
-WIDE = 5
-"""Number of states from which a variable is split in two halves instead of single states."""
-
-STEEP = 4.0
-"""A case whose bound closes the whole gap counts ``2 ** -STEEP`` as much as one whose bound does not change."""
+WIDE = 5  # number of states from which a variable is split in two halves instead of single states
+STEEP = 4.0  # a case whose bound closes the whole gap counts ``2 ** -STEEP`` as much as one whose bound does not change
 
 PROBED, PROBE_PASSES, TRUSTED = 6, 4, 2
 """Variables probed in a node, iterations for each case, and probes after which a variable is known."""

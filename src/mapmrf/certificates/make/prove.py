@@ -46,24 +46,19 @@ log = logging.getLogger("mapmrf")
 ITERATIONS, STEP_WORK = 2000, 3_000_000
 """Maximum number of iterations of message passing, and the work between two checks of the clock: about 20 ms."""
 
-TIGHT = 1e-12
-"""Relative gap at which message passing and cutting planes end: the checker does the rest."""
+TIGHT = 1e-12  # relative gap at which message passing and cutting planes end: the checker does the rest
 
 EXACT_ENTRIES, MOST_MODEL_ENTRIES = 500_000, 1 << 25
 """Table entries up to which the bound is computed in fractions, while that of larger models is rounded up; and up to
 which there are certificates at all: the checker needs some hundred bytes for each."""
 
-MOST_PAIRS = 50_000
-"""Number of pairs of binary variables up to which odd cycles are searched for."""
-
-FIRST_ENTRIES = 1 << 10
-"""Maximum table entries of variables that are maximised out before a tree of cases is grown."""
+MOST_PAIRS = 50_000  # number of pairs of binary variables up to which odd cycles are searched for
+FIRST_ENTRIES = 1 << 10  # maximum table entries of variables that are maximised out before a tree of cases is grown
 
 CYCLES, GROWING = 0.4, 0.3
 """Shares of the remaining time for finding cycles and for growing a tree of cases: the rest is for checking."""
 
-UNLIMITED = 60.0
-"""Seconds for growing a tree of cases if there is no time limit."""
+UNLIMITED = 60.0  # seconds for growing a tree of cases if there is no time limit
 
 
 def certify(

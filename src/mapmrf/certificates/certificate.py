@@ -172,12 +172,7 @@ class CaseTree:
         Examples
         --------
         >>> import numpy as np
-        >>> none = np.zeros(4, dtype=int)
-        >>> tree = CaseTree(
-        ...     np.array([-1, 0, 0]), np.array([0, -1, -1]), np.array([0, 0, 1, 2]), np.array([0, 1]),
-        ...     lam_ptr=none, order_ptr=none,
-        ... )
-        >>> tree.states_of(2).tolist()
+        >>> CaseTree(state_ptr=np.array([0, 0, 1, 2]), state=np.array([0, 1])).states_of(2).tolist()
         [1]
         """
         return self.state[self.state_ptr[node] : self.state_ptr[node + 1]]
@@ -188,13 +183,8 @@ class CaseTree:
         Examples
         --------
         >>> import numpy as np
-        >>> none = np.zeros(4, dtype=int)
-        >>> tree = CaseTree(
-        ...     np.array([-1, 0, 0]), np.array([0, -1, -1]), np.array([0, 0, 1, 2]), np.array([0, 1]),
-        ...     lam_ptr=none, order_ptr=none,
-        ... )
-        >>> tree.order_of(2).tolist()
-        []
+        >>> CaseTree(order_ptr=np.array([0, 0, 2]), order=np.array([4, 3])).order_of(1).tolist()
+        [4, 3]
         """
         return self.order[self.order_ptr[node] : self.order_ptr[node + 1]]
 
@@ -204,13 +194,9 @@ class CaseTree:
         Examples
         --------
         >>> import numpy as np
-        >>> none = np.zeros(4, dtype=int)
-        >>> tree = CaseTree(
-        ...     np.array([-1, 0, 0]), np.array([0, -1, -1]), np.array([0, 0, 1, 2]), np.array([0, 1]),
-        ...     lam_ptr=none, order_ptr=none,
-        ... )
-        >>> tree.messages_of(2, np.zeros(4)).tolist()
-        [0.0, 0.0, 0.0, 0.0]
+        >>> tree = CaseTree(lam_ptr=np.array([0, 1]), lam_at=np.array([2]), lam=np.array([0.5]))
+        >>> tree.messages_of(0, np.zeros(4)).tolist()
+        [0.0, 0.0, 0.5, 0.0]
         """
         mine = slice(self.lam_ptr[node], self.lam_ptr[node + 1])
         if mine.start == mine.stop:

@@ -149,7 +149,9 @@ class _Rewriter:
         hard_pairs: dict[tuple[int, int], None] = {}
         pairs = crowded_pairs(constraints, self.original.card)
         for (i, j), members in pairs.items():
-            self.add_pair_table(i, j, members)
+            self.spend(self.card[i] * self.card[j])
+            table = pair_table(constraints, members, (i, j), (self.card[i], self.card[j]))
+            self.add_factor((i, j), self.add_table(table))
         done = {c for members in pairs.values() for c in members}
         for c in range(len(constraints)):
             n = int(constraints.ptr[c + 1] - constraints.ptr[c])
@@ -166,12 +168,6 @@ class _Rewriter:
             _check_awaited()
             self.add_difference(i, j)
         return Rewriting(self.original, self.graph(), self.counters)
-
-    def add_pair_table(self, i: int, j: int, members: list[int]) -> None:
-        """A table for constraints on two variables."""
-        self.spend(self.card[i] * self.card[j])
-        table = pair_table(self.constraints, members, (i, j), (self.card[i], self.card[j]))
-        self.add_factor((i, j), self.add_table(table))
 
     def different_pairs(self, c: int) -> Iterator[tuple[int, int]]:
         """Pairs of variables that must differ."""
@@ -206,7 +202,9 @@ class _Rewriter:
             last = step == n_steps - 1
             if step == 0 and counter.first_step == 1:
                 continue
-            move = counter.through_first(step) if step <= counter.first_step else counter.moves[step]
+            move = counter.moves[step]
+            if step == counter.first_step == 1:  # the first variable itself in place of the count after it
+                move = move[counter.moves[0][0]]
             table = self.move_table(move, counter.sizes[step], counter.final if last else None)
             scope = (variables[step],) if step == 0 else (carrier, variables[step])
             if not last:
@@ -326,11 +324,9 @@ def _summed(
     constraints: Constraints, members: list[int], pair: tuple[int, int], shape: tuple[int, int], worth: Floats
 ) -> Floats:
     """The sum of what violations of some constraints are worth."""
-    from mapmrf.run.calls import check_awaited
-
     table, base = np.zeros(shape), 0.0
     for c in members:
-        check_awaited()
+        _check_awaited()
         found = _violations(constraints, c, pair)
         found.add(table, float(worth[c]))
         base += float(worth[c]) * found.base
@@ -398,10 +394,6 @@ class Counter:
         """The first step whose count is not a copy of the variable itself: 0 or 1."""
         first = self.moves[0][0]
         return int(len(self.moves) > 1 and np.unique(first[first >= 0]).size == len(first))
-
-    def through_first(self, step: int) -> Ints:
-        """The move of a step, with the state of the first variable in place of the count after it."""
-        return self.moves[step] if step == 0 or self.first_step == 0 else self.moves[step][self.moves[0][0]]
 
     def read(self, labels: Ints) -> Ints:
         """The count after each step; 0 where no continuation is allowed."""

@@ -251,23 +251,6 @@ class Constraints:
             self.lower[some], self.upper[some], self.penalty[some], tuple(self.names[c] for c in some.tolist()),
         )  # fmt: skip
 
-    def renumbered(self, new: Ints) -> Constraints:
-        """The same constraints on renumbered variables: ``new[i]`` for `i`, new (n_vars,).
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> import mapmrf
-        >>> from mapmrf import constraints
-        >>> graph = mapmrf.FactorGraph.from_tables([2, 2], [], []).with_constraints([constraints.exactly_one([0])])
-        >>> graph.constraints.renumbered(np.array([1, 0])).var.tolist()
-        [1]
-        """
-        return Constraints(
-            self.kind, self.ptr, np.asarray(new, dtype=np.int64)[self.var], self.state, self.weight,
-            self.lower, self.upper, self.penalty, self.names,
-        )  # fmt: skip
-
     @staticmethod
     def join(parts: Sequence[Constraints]) -> Constraints | None:
         """All constraints of several lists; None if there are none.

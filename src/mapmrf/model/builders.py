@@ -144,7 +144,10 @@ def _checked_pairs(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike) -> t
     _check_edges(edges, len(unary))
     _check_entries(unary, "variable {}".format)
     shared = pairwise.ndim == 2
-    _check_entries(pairwise[None] if shared else pairwise, lambda at: _edge_name(edges, None if shared else at))
+    _check_entries(
+        pairwise[None] if shared else pairwise,
+        lambda at: "pairwise" if shared else f"edge {at} ({edges[at, 0]}, {edges[at, 1]})",
+    )
     return unary, pairwise, edges
 
 
@@ -154,10 +157,6 @@ def checked_edges(edges: ArrayLike) -> Ints:
     if pairs.size and (pairs.ndim != 2 or pairs.shape[1] != 2):
         raise GraphError(f"edges has shape {pairs.shape}, expected (n_edges, 2)")
     return pairs.reshape(-1, 2)
-
-
-def _edge_name(edges: Ints, at: int | None) -> str:
-    return "pairwise" if at is None else f"edge {at} ({edges[at, 0]}, {edges[at, 1]})"
 
 
 def _check_entries(tables: Floats, name: Callable[[int], str]) -> None:

@@ -115,7 +115,11 @@ def check_arrays(
     np.multiply.at(expected, owner, card[scope])
     bad = np.flatnonzero((found != expected) | (log_size >= 62))
     if len(bad):
-        _raise_size(int(bad[0]), found, scope[scope_ptr[bad[0]] : scope_ptr[bad[0] + 1]], card)
+        a = int(bad[0])
+        mine = scope[scope_ptr[a] : scope_ptr[a + 1]]
+        sizes, variables = card[mine].tolist(), ", ".join(map(str, mine.tolist())) or "none"
+        wanted = f"{math.prod(sizes)} = {' x '.join(map(str, sizes)) or '1'}"
+        raise GraphError(f"factor {a} (variables {variables}): the table has {found[a]} entries, expected {wanted}")
     wrong = np.flatnonzero(np.isnan(theta_t) | (theta_t == np.inf))
     if len(wrong):
         t = int(np.searchsorted(table_ptr, wrong[0], side="right")) - 1
@@ -200,12 +204,3 @@ def _check_weight(weight: Floats, table_of: Ints, table_ptr: Ints, theta_t: Floa
 def _check_offsets(ptr: Ints, n_blocks: int, size: int, what: str) -> None:
     if len(ptr) != n_blocks + 1 or ptr[0] != 0 or ptr[-1] != size or np.any(np.diff(ptr) < 0):
         raise GraphError(f"{what}_ptr must be the {n_blocks + 1} offsets of {n_blocks} blocks, from 0 to {size}")
-
-
-def _raise_size(a: int, found: Ints, scope: Ints, card: Ints) -> None:
-    shape = " x ".join(str(c) for c in card[scope]) or "1"
-    variables = ", ".join(str(i) for i in scope) or "none"
-    size = 1
-    for c in card[scope]:
-        size *= int(c)
-    raise GraphError(f"factor {a} (variables {variables}): the table has {found[a]} entries, expected {size} = {shape}")

@@ -175,7 +175,7 @@ class FactorGraph:
 
     @cached_property
     def _unary_labels(self) -> Ints:
-        """The same in the smallest integer type, since they are kept."""
+        """In the smallest integer type, since they are kept."""
         return frozen(compact(segment_argmax(self.theta_v, self.var_ptr)))
 
     @cached_property
@@ -518,7 +518,9 @@ class FactorGraph:
         mapmrf.errors.GraphError: label of variable 1 is 2, expected 0 to 1
         """
         labels = self.check_labels(labels)
-        total = chunked_sum(self.theta_v[self.var_ptr[:-1] + labels], self.constant)
+        total, unary = self.constant, self.theta_v[self.var_ptr[:-1] + labels]
+        for begin in range(0, self.n_vars, VALUE_CHUNK):
+            total += float(unary[begin : begin + VALUE_CHUNK].sum())
         for begin in range(0, self.n_factors, VALUE_CHUNK):
             end = min(begin + VALUE_CHUNK, self.n_factors)
             edges = slice(self.scope_ptr[begin], self.scope_ptr[end])
@@ -653,13 +655,6 @@ class FactorGraph:
         """
         i = locate_variable(self.names, self.card, variable)
         return i, locate_state(self.names, self.card, i, state)
-
-
-def chunked_sum(terms: Floats, total: float) -> float:
-    """Add the terms to `total` in the fixed chunks of `FactorGraph.value`."""
-    for begin in range(0, len(terms), VALUE_CHUNK):
-        total += float(terms[begin : begin + VALUE_CHUNK].sum())
-    return total
 
 
 def _add_places(places: Ints, scope: Ints, ptr: Ints, labels: Ints, card: Ints) -> None:

@@ -145,16 +145,6 @@ def dense(problem: Problem, mu_f: FactorMarginals) -> Floats:
     return np.concatenate([np.zeros(0), *(block.ravel() for _, _, block in blocks(problem, mu_f))])
 
 
-def edge_copies(problem: Problem, mu_v: Floats) -> Floats:
-    """mu_i repeated on every edge (i, a), laid out like `lam_e`."""
-    copies = np.empty(problem.n_edge_states)
-    for batch in problem.batches:
-        out = copies[batch.edge_states].reshape(batch.n, -1)
-        for k in range(batch.arity):
-            out[:, batch.state_at[k] : batch.state_at[k + 1]] = _copies_of(batch, slice(0, batch.n), mu_v, k)
-    return copies
-
-
 def _copies_of(batch: Batch, rows: slice, mu_v: Floats, k: int) -> Floats:
     """mu_i of the k-th variable of every factor in some rows, (n_rows, shape[k])."""
     places = batch.var_ptr[batch.scope[rows, k]][:, None] + np.arange(batch.shape[k])

@@ -14,7 +14,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.constraints import at_most_k
-from mapmrf.constraints.as_tables import Rewriting, rewrite, without_constraints
+from mapmrf.constraints.as_tables import rewrite, without_constraints
 from mapmrf.errors import FormatError, OptionError, UnsupportedModel
 from mapmrf.model.graph import FactorGraph
 from mapmrf.questions.ranked import LawlerSearch, SolveCalls, collected_messages, memory_of, rank_by_elimination
@@ -124,7 +124,7 @@ def solve_best(
     """
     began = time.perf_counter()
     chosen = make_method(method, options, also=("diverse", "time_limit", "seed", "threads"))
-    wanted = _diversity(diverse)
+    wanted = diverse if isinstance(diverse, Diversity) else Diversity() if diverse is None else Diversity(diverse)
     check_number("m", m, int)
     if m < 1:
         raise OptionError(f"m is {m}, expected at least 1")
@@ -134,10 +134,6 @@ def solve_best(
     calls = SolveCalls(chosen, seed, usable_cores() if threads is None else threads, deadline, began)
     with interrupts.Interrupts():
         return _assemble(model, m, _rank(model, m, wanted, calls), calls)
-
-
-def _diversity(diverse: int | Diversity | None) -> Diversity:
-    return diverse if isinstance(diverse, Diversity) else Diversity() if diverse is None else Diversity(diverse)
 
 
 def _rank(graph: FactorGraph, m: int, wanted: Diversity, calls: SolveCalls) -> Ranking:
@@ -165,7 +161,9 @@ def _rank_by_elimination(graph: FactorGraph, m: int, calls: SolveCalls) -> Ranki
     values = sorted(((graph.value(labels), -n) for n, labels in enumerate(ranked.labels)), reverse=True)
     answers = [(ranked.labels[-minus], value, value) for value, minus in values]
     others = min(ranked.others, values[-1][0]) if values else ranked.others
-    return answers, others, ranked.stopped, _template(graph, calls)
+    options = asdict(calls.method)  # type: ignore[call-overload]
+    bare = Result.of_labels(graph, graph.unary_labels, Status.CONVERGED, calls.method.name)
+    return answers, others, ranked.stopped, replace(bare, options=options, seed=calls.seed)
 
 
 def _rank_by_partition(graph: FactorGraph, m: int, calls: SolveCalls) -> Ranking:
@@ -192,25 +190,13 @@ def _rank_constrained(graph: FactorGraph, m: int, calls: SolveCalls) -> Ranking:
     found = _rank_by_elimination(rewriting.graph, m, calls)
     if found is None and native:
         return _rank_diverse(graph, m, Diversity(), calls)
-    return _projected(rewriting, found or _rank_by_partition(rewriting.graph, m, calls))
-
-
-def _projected(rewriting: Rewriting, ranking: Ranking) -> Ranking:
-    """Project the labellings of the rewritten model, which has the same labellings in the same order."""
-    found, others, stopped, template = ranking
-    answers = []
-    for lifted, value, bound in found:
+    ranked, others, stopped, template = found or _rank_by_partition(rewriting.graph, m, calls)
+    answers = []  # the rewritten model has the same labellings in the same order
+    for lifted, value, bound in ranked:
         labels = rewriting.project(lifted)
         own = rewriting.original.value(labels)  # round-off may differ
         answers.append((labels, own, own if bound == value else max(bound, own)))
     return sorted(answers, key=lambda answer: -answer[1]), others, stopped, template
-
-
-def _template(graph: FactorGraph, calls: SolveCalls) -> Result:
-    """The figures shared by all results if `solve` is not called."""
-    options = asdict(calls.method)  # type: ignore[call-overload]
-    bare = Result.of_labels(graph, graph.unary_labels, Status.CONVERGED, calls.method.name)
-    return replace(bare, options=options, seed=calls.seed)
 
 
 def _assemble(graph: FactorGraph, m: int, ranking: Ranking, calls: SolveCalls) -> BestLabellings:
@@ -262,29 +248,21 @@ class Further:
 
 
 class DiverseSearch:
-    """Finds labellings one by one, each the best that differs enough from those before.
-
-    Attributes
-    ----------
-    answers
-        Labellings with their values, in the order found, each with an upper bound on all candidates for its place.
-    others
-        Upper bound on all further labellings.
-    template
-        The result of the first call, for the figures shared by all.
-    """
+    """Finds labellings one by one, each the best that differs enough from those before."""
 
     def __init__(self, graph: FactorGraph, m: int, calls: SolveCalls) -> None:
         self.graph, self.m, self.calls = graph, m, calls
+        # Labellings with their values, in the order found, each with an upper bound on all candidates for its place.
         self.answers: list[tuple[Ints, float, float]] = []
-        self.others = math.inf
-        self.template: Result | None = None
+        self.others = math.inf  # upper bound on all further labellings
+        self.template: Result | None = None  # the result of the first call, for the figures shared by all
 
     def run(self, distance: int, penalty: float) -> Status | None:
         """Find m labellings, or as many as there are; return the reason if it was cut short."""
         while len(self.answers) < self.m:
             if not self.answers:
-                further = self._first()
+                self.template = self.calls.solve(self.graph, self._share)
+                further = _further(self.template)
             elif penalty > 0:
                 further = self._penalised(penalty)
             else:
@@ -302,10 +280,6 @@ class DiverseSearch:
     def _share(self) -> float:
         """Share of the remaining time for the next labelling."""
         return 1.0 / (self.m - len(self.answers))
-
-    def _first(self) -> Further:
-        self.template = result = self.calls.solve(self.graph, self._share)
-        return _further(result)
 
     def _penalised(self, penalty: float) -> Further:
         """The best new labelling minus a penalty for each label that it shares with one before: unary potentials."""
@@ -372,7 +346,7 @@ class DiverseSearch:
         return Further(labels, self.graph.value(labels), self.graph.value(labels))
 
     def _by_constraints(self, earlier: list[Ints], distance: int, initial: Ints | None = None) -> Further:
-        """With the distances stated as constraints: at most so many labels are those of an earlier labelling."""
+        """With the distances stated as constraints on the number of labels that an earlier labelling has, too."""
         same = self.graph.n_vars - distance
         apart = [at_most_k(list(enumerate(labels.tolist())), same) for labels in earlier]
         found = _further(self.calls.solve(self.graph.with_constraints(apart), self._share, initial))

@@ -302,7 +302,7 @@ class MarginalSearch:
 
 
 class ConstrainedSearch(MarginalSearch):
-    """The same for a model with constraints: with tables in their place where these help, without them elsewhere."""
+    """A search on a model with constraints: with tables in their place where these help, without them elsewhere."""
 
     def __init__(
         self, graph: FactorGraph, method: str | Method, seed: int, threads: int | None, deadline: float

@@ -119,7 +119,7 @@ def rank_by_elimination(graph: FactorGraph, m: int, calls: SolveCalls) -> Ranked
 
 
 def rank_by_passes(graph: FactorGraph, m: int, calls: SolveCalls) -> Ranked | None:
-    """The same with an elimination per batch of labellings, whose messages are not kept; None if not even that fits."""
+    """Rank with an elimination per batch of labellings, whose messages are not kept; None if not even that fits."""
     memory, problem = memory_of(calls), Problem.compile(graph)
     if memory == 0 or graph.constant == -np.inf:
         return None
@@ -159,7 +159,7 @@ class SolvedPart:
 class RestOfPart:
     """The rest of a solved part: labellings that equal its best one on some variables and differ on the next."""
 
-    part: SolvedPart  # the part
+    part: SolvedPart
     order: Ints  # (n,) the variables with a choice, the most certain first: they are fixed in the most important parts
     alternative: Ints  # (n,) the most promising other state of each
 
@@ -181,20 +181,13 @@ class RestOfPart:
 
 
 class LawlerSearch:
-    """Finds the m best labellings by any method.
-
-    Attributes
-    ----------
-    answers
-        Labellings with their values, in descending order, each with an upper bound on all but those before it.
-    template
-        The result of the first call, for the figures shared by all.
-    """
+    """Finds the m best labellings by any method."""
 
     def __init__(self, graph: FactorGraph, m: int, calls: SolveCalls) -> None:
         self.graph, self.m, self.calls = graph, m, calls
+        # Labellings with their values, in descending order, each with an upper bound on all but those before it.
         self.answers: list[tuple[Ints, float, float]] = []
-        self.template: Result | None = None
+        self.template: Result | None = None  # the result of the first call, for the figures shared by all
         self._tolerance = graph.allowance
         self._numbers = count()
         self._solved: list[tuple[float, int, SolvedPart]] = []

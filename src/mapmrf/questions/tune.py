@@ -104,14 +104,20 @@ def tune(
     >>> mapmrf.tune(graph, "icm", grid={"starts": [1, 5]}, seeds=[0, 1], jobs=1).best
     {'starts': 1, 'seed': 0}
     """
-    options = _with_preset(method, preset, options)
+    known = [item.name for item in dataclasses.fields(method_class(method))]  # type: ignore[arg-type]
+    if "preset" in known:
+        options = {"preset": preset, **options}
     if grid is None:
-        _check_paper_axes(method)
+        absent = [name for name in PAPER_AXES if name not in known]
+        if absent:
+            found = f"{method} has no option {absent[0]!r}"
+            raise OptionError(f"{found}, expected a grid of its own options; known: {', '.join(known)}")
         axes: dict[str, Sequence[Any]] = {"rho": [float(r) for r in rho], "eta": [float(e) for e in eta]}
         uppers: list[float] = sorted(float(upper) for upper in rho_upper)
     else:
         axes, uppers = {key: list(values) for key, values in grid.items()}, []
-    cells = _product({**axes, "seed": [int(seed) for seed in seeds]})
+    axes["seed"] = [int(seed) for seed in seeds]
+    cells = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
     if not cells or (grid is None and not uppers):
         raise OptionError("nothing to tune: every parameter needs at least one value")
     for cell in cells:  # bad options are the caller's error, found before anything runs
@@ -128,29 +134,6 @@ def tune(
         )
     done += [task.unsolved() for task in tasks]  # empty unless the search was interrupted
     return _best(list(itertools.chain.from_iterable(done)))
-
-
-def _product(axes: Mapping[str, Sequence[Any]]) -> list[GridCell]:
-    """All combinations, the last axis fastest."""
-    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
-
-
-def _with_preset(method: str, preset: str, options: dict[str, Any]) -> dict[str, Any]:
-    """The options of every run, with the preset if the method has presets."""
-    return {"preset": preset, **options} if "preset" in _options_of(method) else options
-
-
-def _options_of(method: str) -> list[str]:
-    return [item.name for item in dataclasses.fields(method_class(method))]  # type: ignore[arg-type]
-
-
-def _check_paper_axes(method: str) -> None:
-    known = _options_of(method)
-    absent = [name for name in PAPER_AXES if name not in known]
-    if absent:
-        raise OptionError(
-            f"{method} has no option {absent[0]!r}, expected a grid of its own options; known: {', '.join(known)}"
-        )
 
 
 def _best(runs: list[GridRun]) -> Tuning:
@@ -198,13 +181,10 @@ class CellTask:
             if runs and runs[-1][1].details.get("rho", upper) < runs[-1][0]["rho_upper"]:
                 runs.append(({**runs[-1][0], "rho_upper": upper}, runs[-1][1]))
             else:
-                runs.append(self.search.solve(self._with(upper), stopped))
+                options = {key: value for key, value in self.cell.items() if key != "seed"}
+                cell = options | {"rho_upper": upper, "seed": self.cell["seed"]}  # in the order of the table
+                runs.append(self.search.solve(cell, stopped))
         return runs
-
-    def _with(self, upper: float) -> GridCell:
-        """The combination with a limit of rho, before the seed as in the table."""
-        seed = {"seed": self.cell["seed"]}
-        return {key: value for key, value in self.cell.items() if key != "seed"} | {"rho_upper": upper} | seed
 
     def unsolved(self) -> list[GridRun]:
         """Rows of runs that were stopped immediately."""

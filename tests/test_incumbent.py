@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mapmrf import FactorGraph, GraphError
 from mapmrf.datasets import grid
-from mapmrf.run import evaluator
+from mapmrf.run import incumbent
 from mapmrf.run.incumbent import KERNEL_FACTORS, Evaluator, Incumbent
 from strategies import random_recipe
 
@@ -48,7 +48,7 @@ def test_the_kernel_gives_the_value_of_the_graph_to_the_last_bit(seed: int, n_ch
 
 
 def test_threads_do_not_change_a_bit_of_the_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluator, "VALUE_CHUNK", 1000)
+    monkeypatch.setattr(incumbent, "VALUE_CHUNK", 1000)
     random = np.random.default_rng(0)
     for _ in range(5):
         labels = random.integers(0, LARGE.card)

@@ -10,7 +10,7 @@ import pytest
 
 import mapmrf
 from mapmrf import UnsupportedModel, constraints
-from mapmrf.constraints import Constraint, pairs
+from mapmrf.constraints import Constraint, as_tables
 from mapmrf.constraints import as_tables as rewriting
 from mapmrf.constraints.as_tables import rewrite
 from mapmrf.model.graph import FactorGraph
@@ -27,7 +27,7 @@ def some_constraint(rng: random.Random, card: tuple[int, int]) -> Constraint:
 def test_a_table_has_the_value_of_all_constraints_of_a_pair(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(2)
     for few in (-1, 2):
-        monkeypatch.setattr(pairs, "FEW_ON_A_PAIR", few)
+        monkeypatch.setattr(as_tables, "FEW_ON_A_PAIR", few)
         for _ in range(60):
             card = rng.randrange(2, 5), rng.randrange(2, 5)
             stated = [some_constraint(rng, card) for _ in range(rng.randrange(1, 7))]

@@ -60,7 +60,10 @@ class Kernel(_Base):  # type: ignore[misc]
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         _, args = self._compiler.fold_argument_types(args, kws)
-        return self.linked.get_call_template(tuple(_wide(kind) for kind in args), {})
+        plain = [_numba.types.unliteral(kind) for kind in args]
+        wide = [isinstance(kind, types.Integer) and kind is not types.uint64 for kind in plain]
+        passed = tuple(types.int64 if is_wide else kind for is_wide, kind in zip(wide, plain, strict=True))
+        return self.linked.get_call_template(passed, {})
 
     def get_overload(self, sig: Any) -> Any:
         return self.linked.get_overload(sig)
@@ -79,12 +82,6 @@ def kind_of(value: Any) -> Any:
     if isinstance(value, int):
         return type(value), value.bit_length() > 63
     return type(value) if isinstance(value, float | np.generic) else _numba.typing.typeof(value)
-
-
-def _wide(kind: Any) -> Any:
-    """Return the type as which an argument is passed between kernels."""
-    kind = _numba.types.unliteral(kind)
-    return types.int64 if isinstance(kind, types.Integer) and kind is not types.uint64 else kind
 
 
 class KernelCache:

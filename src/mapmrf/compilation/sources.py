@@ -41,14 +41,12 @@ def stamp_of(name: str, path: Path) -> str:
         return ""
 
 
-def kernel_files() -> tuple[Path, ...]:
-    return tuple(path for path in sorted(PACKAGE.rglob("*.py")) if _USES_JIT.search(path.read_bytes()))
-
-
 def kernel_stamps() -> dict[str, str]:
     """Return the stamps of all kernels of the package by dotted name, which takes a second."""
     found: dict[str, str] = {}
-    for path in kernel_files():
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if not _USES_JIT.search(path.read_bytes()):
+            continue
         module = ".".join(("mapmrf", *path.relative_to(PACKAGE).with_suffix("").parts))
         found |= {f"{module}.{name}": _hash((path, name)) for name in _parse(path).kernels}
     return found

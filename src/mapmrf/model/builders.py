@@ -110,7 +110,11 @@ def fold_pairs(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike, weight: 
     n, m, k = len(theta_v), len(pairs), theta_v.shape[1]
     with np.errstate(over="ignore"):
         finite = np.isfinite(theta_v.sum()) and np.isfinite(tables.sum())  # nothing is nan or infinite
-    plain = weights is None or (weights.shape == (m,) and _are_plain(weights, largest_size(tables)))
+    plain = weights is None
+    if weights is not None and weights.shape == (m,):  # finite, also times the largest entry of a table, and not all 1
+        with np.errstate(over="ignore", invalid="ignore"):
+            largest = largest_size(weights) * largest_size(tables)
+            plain = bool(np.isfinite(largest + weights.sum()) and not np.all(weights == 1.0))
     if not (finite and plain and m and k):
         return fold(list_pairs(unary, edges, pairwise, weight))
     shared = tables.ndim == 2
@@ -124,12 +128,6 @@ def fold_pairs(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike, weight: 
         weights,
     )
     return FoldedLists(lists, theta_v.reshape(-1) + 0.0, 0.0)  # no -0.0
-
-
-def _are_plain(weights: Floats, largest: float) -> bool:
-    """Return whether weights are not all 1, and finite, also when multiplied by the largest entry of a table."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(largest_size(weights) * largest + weights.sum()) and not np.all(weights == 1.0))
 
 
 def _checked_pairs(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike) -> tuple[Floats, Floats, Ints]:

@@ -145,12 +145,6 @@ def dense(problem: Problem, mu_f: FactorMarginals) -> Floats:
     return np.concatenate([np.zeros(0), *(block.ravel() for _, _, block in blocks(problem, mu_f))])
 
 
-def _copies_of(batch: Batch, rows: slice, mu_v: Floats, k: int) -> Floats:
-    """mu_i of the k-th variable of every factor in some rows, (n_rows, shape[k])."""
-    places = batch.var_ptr[batch.scope[rows, k]][:, None] + np.arange(batch.shape[k])
-    return np.asarray(mu_v[places])
-
-
 def relaxed_value(problem: Problem, mu_v: Floats, mu_f: FactorMarginals) -> float:
     """``<theta, mu>``, the paper's logPot of a relaxed solution; 0 times -inf counts as 0."""
     total = problem.graph.constant + _inner(problem.graph.theta_v, mu_v)
@@ -201,8 +195,8 @@ def residuals(problem: Problem, mu_v: Floats, mu_f: FactorMarginals) -> Residual
         simplex = max(simplex, _largest(row_sums(block) - 1))
         lowest = min(lowest, float(block.min(initial=0.0)))
         for k in range(batch.arity):
-            gap = _copies_of(batch, rows, mu_v, k) - marginals_of(batch, block, k)
-            consistency = max(consistency, _largest(gap))
+            mu_i = mu_v[batch.var_ptr[batch.scope[rows, k]][:, None] + np.arange(batch.shape[k])]
+            consistency = max(consistency, _largest(mu_i - marginals_of(batch, block, k)))
     if problem.graph.constraints is not None:
         consistency = max(consistency, _excess(problem, problem.graph.constraints, mu_v))
     return Residuals(consistency, simplex, max(0.0, -lowest))

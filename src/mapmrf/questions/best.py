@@ -133,16 +133,13 @@ def solve_best(
     deadline = math.inf if time_limit is None else began + time_limit
     calls = SolveCalls(chosen, seed, usable_cores() if threads is None else threads, deadline, began)
     with interrupts.Interrupts():
-        return _assemble(model, m, _rank(model, m, wanted, calls), calls)
-
-
-def _rank(graph: FactorGraph, m: int, wanted: Diversity, calls: SolveCalls) -> Ranking:
-    """Find the labellings in the way that suits the model."""
-    if not wanted.plain:
-        return _rank_diverse(graph, m, wanted, calls)
-    if graph.constraints is not None:
-        return _rank_constrained(graph, m, calls)
-    return _rank_by_elimination(graph, m, calls) or _rank_by_partition(graph, m, calls)
+        if not wanted.plain:
+            ranking = _rank_diverse(model, m, wanted, calls)
+        elif model.constraints is not None:
+            ranking = _rank_constrained(model, m, calls)
+        else:
+            ranking = _rank_by_elimination(model, m, calls) or _rank_by_partition(model, m, calls)
+        return _assemble(model, m, ranking, calls)
 
 
 def _rank_diverse(graph: FactorGraph, m: int, wanted: Diversity, calls: SolveCalls) -> Ranking:

@@ -202,8 +202,13 @@ class LawlerSearch:
 
     def run(self) -> Status | None:
         """Find m labellings, or as many as there are; return the reason if it was cut short."""
-        if not self._solve_all():
+        everything = np.ones(len(self.graph.theta_v), dtype=bool)
+        self.template = result = self.calls.solve(self.graph, 0.5 if self.m > 1 else 1.0)
+        bound = math.inf if result.bound is None else result.bound
+        if result.value == -math.inf:
+            self._lost = bound
             return self.calls.stopped
+        self._keep(SolvedPart(everything, result.labels, result.value, max(bound, result.value)))
         while len(self.answers) < self.m:
             if not self._solve_promising():
                 return self._fill()
@@ -217,17 +222,6 @@ class LawlerSearch:
                 return self._fill()
             self._divide(part)
         return None
-
-    def _solve_all(self) -> bool:
-        """Solve the whole model; False if that gave no labelling of finite value."""
-        everything = np.ones(len(self.graph.theta_v), dtype=bool)
-        self.template = result = self.calls.solve(self.graph, 0.5 if self.m > 1 else 1.0)
-        bound = math.inf if result.bound is None else result.bound
-        if result.value == -math.inf:
-            self._lost = bound
-            return False
-        self._keep(SolvedPart(everything, result.labels, result.value, max(bound, result.value)))
-        return True
 
     def _keep(self, part: SolvedPart) -> None:
         heapq.heappush(self._solved, (-part.value, next(self._numbers), part))

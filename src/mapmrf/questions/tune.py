@@ -15,7 +15,7 @@ from mapmrf.model.graph import FactorGraph
 from mapmrf.run.pool import run_in_order
 from mapmrf.run.progress import TerminalBar
 from mapmrf.run.registry import make_method, method_class
-from mapmrf.run.result import Result, Status
+from mapmrf.run.result import Result
 from mapmrf.run.solve import solve
 
 PAPER_RHO = (0.05, 0.1, 1.0, 5.0, 10.0, 1e2, 1e3, 1e4)
@@ -133,13 +133,9 @@ def tune(
             run_in_order(tasks, jobs=jobs or os.cpu_count() or 1, done=lambda rows: bar.draw(completed=next(counter)))
         )
     done += [task.unsolved() for task in tasks]  # empty unless the search was interrupted
-    return _best(list(itertools.chain.from_iterable(done)))
-
-
-def _best(runs: list[GridRun]) -> Tuning:
-    """The best of all runs; the first one wins ties."""
+    runs = list(itertools.chain.from_iterable(done))
     table = [row for row, _ in runs]
-    best = max(range(len(runs)), key=lambda index: (table[index]["value"], -index))
+    best = max(range(len(runs)), key=lambda index: (table[index]["value"], -index))  # the first one wins ties
     chosen = {key: value for key, value in table[best].items() if key not in FIGURES}
     return Tuning(chosen, runs[best][1], table)
 
@@ -162,7 +158,9 @@ class GridSearch:
         left = None if self.deadline is None else max(0.0, self.deadline - time.perf_counter())
         limits: dict[str, Any] = {"time_limit": left, "callback": lambda point, labels: stopped()}
         result = solve(self.graph, self.method, **cell, **limits, **self.fixed)
-        return {**cell, **_figures(result)}, result
+        kind = None if result.kind is None else result.kind.value
+        figures = (result.value, result.relaxed_value, kind, result.iterations, result.runtime, result.status.value)
+        return {**cell, **dict(zip(FIGURES, figures, strict=True))}, result
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,14 +195,3 @@ class CellTask:
 
 FIGURES = ("value", "relaxed_value", "kind", "iterations", "runtime", "status")
 """Columns of the table that are outcomes."""
-
-
-def _figures(result: Result) -> dict[str, Any]:
-    return {
-        "value": result.value,
-        "relaxed_value": result.relaxed_value,
-        "kind": None if result.kind is None else result.kind.value,
-        "iterations": result.iterations,
-        "runtime": result.runtime,
-        "status": Status(result.status).value,
-    }

@@ -94,11 +94,6 @@ RATES = {
 # fmt: on
 
 
-def model_bytes(graph: FactorGraph) -> int:
-    arrays = (graph.card, graph.theta_v, graph.scope_ptr, graph.scope, graph.table_of, graph.table_ptr, graph.theta_t)
-    return sum(array.nbytes for array in arrays) + (0 if graph.weight is None else graph.weight.nbytes)
-
-
 def footprint_of(method: str, graph: FactorGraph) -> float | None:
     """Bytes that a run of a method needs besides the model, by the measured rates; None if there are none."""
     rates = RATES.get(method)

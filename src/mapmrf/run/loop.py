@@ -6,16 +6,20 @@ import dataclasses
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from functools import partial
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import Any
 
-from mapmrf.arrays import Ints
+import numpy as np
+
+from mapmrf.arrays import Ints, frozen, segment_max
 from mapmrf.compilation.stopping import CompilingStopped
+from mapmrf.constraints.as_tables import Rewriting, rewrite
 from mapmrf.errors import OutOfMemory, UnsupportedModel
-from mapmrf.model.graph import EXACT, ROUND_OFF
-from mapmrf.model.memory import MemoryWatch, is_lack_of_memory, shown_bytes
+from mapmrf.model.graph import EXACT, ROUND_OFF, FactorGraph
+from mapmrf.model.memory import NO_LIMIT, MemoryBudget, MemoryWatch, is_lack_of_memory, shown_bytes
 from mapmrf.model.polytope import classify, classify_vertex, relaxed_value, vertex
 from mapmrf.model.problem import Problem
 from mapmrf.run import interrupts
@@ -24,7 +28,6 @@ from mapmrf.run.clock import ANSWERING, REPORTING, STEPPING, RunCalls
 from mapmrf.run.dual_state import DualState
 from mapmrf.run.incumbent import CheckedIncumbent
 from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.model_forms import ModelForms
 from mapmrf.run.options import GapTolerance
 from mapmrf.run.repair import REPAIR_SECONDS, climb, fewest_violated, find_feasible
 from mapmrf.run.result import Result, Status, TracePoint
@@ -32,14 +35,18 @@ from mapmrf.run.result import Result, Status, TracePoint
 log = logging.getLogger("mapmrf")
 
 MUCH = 1e9  # estimated memory of a run from which it is logged, in bytes
+
 NEGLIGIBLE = 1e-9  # round-off in a bound, relative to the value, below which it is ignored
+
 MOST_STEPS = 1000  # limit on the steps within the tolerance: some wait for a solver and are no iteration
+
 ASK = 0.1  # seconds between calls of the callback while kernels are compiled
 
 REPAIR_SHARE = 0.25
 """Share of the time reserved for the search for a feasible labelling while there is none, at most `REPAIR_SECONDS`."""
 
 _CUT_SHORT = (Status.TIME_LIMIT, Status.MEMORY_LIMIT, Status.INTERRUPTED)
+
 _UNPROVEN = (Status.CONVERGED, Status.ITERATION_LIMIT)
 
 Callback = Callable[[TracePoint, Ints], bool | None]
@@ -93,7 +100,9 @@ class Run(RunCalls):
                     raise CallAbandoned
                 problem = self.prepare(forms.problem_for, self.method)
                 compile_time = time.perf_counter() - self.began
-                self.check_support()
+                for method in (self.method, self.polisher):
+                    if method is not None:
+                        self.check_support(method)
                 status, answer = self.run(self.method, start, running)
                 if status not in _CUT_SHORT and self.is_blurred:
                     self.confirm(running)
@@ -137,14 +146,11 @@ class Run(RunCalls):
                 log.info("%s will need about %s of memory", method.name, shown_bytes(needed + budget.besides))
         self.method = self.method.within(self.forms.graph_for(self.method), budget.left)
 
-    def check_support(self) -> None:
-        for method in (self.method, self.polisher):
-            if method is None:
-                continue
-            reason = self.prepare(lambda method: method.supports(self.forms.problem_for(method)), method)
-            if reason is not None:
-                form = " with tables in place of its constraints" if self.forms.is_rewritten(method) else ""
-                raise UnsupportedModel(f"{method.name} cannot solve this model{form}: {reason}")
+    def check_support(self, method: Method) -> None:
+        reason = self.prepare(lambda method: method.supports(self.forms.problem_for(method)), method)
+        if reason is not None:
+            form = " with tables in place of its constraints" if self.forms.is_rewritten(method) else ""
+            raise UnsupportedModel(f"{method.name} cannot solve this model{form}: {reason}")
 
     def run(self, method: Method, start: Start, running: ExitStack) -> tuple[Status, Answer]:
         """Run one method; its state is closed when `running` ends, after the report has read the answer."""
@@ -318,6 +324,12 @@ class Run(RunCalls):
             with suppress(CompilingStopped, CallAbandoned):  # the time is up: what is not known yet stays unknown
                 kind, fractions, found = self.attempt(REPORTING, classify, problem, mu_v, mu_f)
                 relaxed = self.attempt(REPORTING, relaxed_value, problem, mu_v, mu_f)
+
+        def believed(point: TracePoint) -> TracePoint:
+            """Drop a bound that is below the final value: it was false."""
+            false = incumbent.bounds.n_withdrawn and point.bound is not None and point.bound < incumbent.value
+            return dataclasses.replace(point, bound=None, bound_now=None) if false else point
+
         return dataclasses.replace(
             Result.of_labels(self.graph, incumbent.labels, self.verdict(status), self.method.name, incumbent.value),
             bound=self.bound,
@@ -328,19 +340,13 @@ class Run(RunCalls):
             iterations=self.iterations,
             compile_time=compile_time,
             runtime=time.perf_counter() - self.began,
-            trace=tuple(self.believed_trace()),
+            trace=tuple(map(believed, self.trace)),
             options=self.options(),
             seed=self.seed,
             details=answer.details | incumbent.bounds.details,
             mu_v=mu_v if mu_v is None or not self.forms.is_rewritten(self.method) else mu_v[: len(self.graph.theta_v)],
             dual=None if self.method.name in incumbent.bounds.refuted else self.dual,
         )
-
-    def believed_trace(self) -> Iterator[TracePoint]:
-        """The trace, without bounds that are below the final value: these were false."""
-        for point in self.trace:
-            false = self.incumbent.bounds.n_withdrawn and point.bound is not None and point.bound < self.incumbent.value
-            yield dataclasses.replace(point, bound=None, bound_now=None) if false else point
 
     def repair(self, status: Status) -> Status:
         """Look for a labelling of finite value within the remaining time, or for one with few violations."""
@@ -389,3 +395,70 @@ class Run(RunCalls):
         """The method's options, and the polisher's name if there is one."""
         polish = {} if self.polisher is None else {"polish": self.polisher.name}
         return {**dataclasses.asdict(self.method), **polish}  # type: ignore[call-overload]
+
+
+# -- A model as methods see it: as it is, or with its constraints written as tables -----------------------------------
+
+
+class ModelForms:
+    """The original model `graph`, and the forms of it that methods get."""
+
+    def __init__(self, graph: FactorGraph, threads: int, memory: MemoryBudget = NO_LIMIT) -> None:
+        self.graph, self.threads, self.memory = graph, threads, memory
+        self._problems: dict[bool, Problem] = {}
+
+    @cached_property
+    def rewriting(self) -> Rewriting:
+        """The model with tables in place of its constraints."""
+        return rewrite(self.graph)
+
+    def is_rewritten(self, method: Method | None) -> bool:
+        """Return whether a method, or the library itself (None), gets tables in place of constraints."""
+        return self.graph.constraints is not None and (method is None or not method.native_constraints)
+
+    def graph_for(self, method: Method | None) -> FactorGraph:
+        """The model that a method gets."""
+        return self.rewriting.graph if self.is_rewritten(method) else self.graph
+
+    def problem_for(self, method: Method | None) -> Problem:
+        rewritten = self.is_rewritten(method)
+        if rewritten not in self._problems:
+            self._problems[rewritten] = Problem.compile(self.graph_for(method), self.threads, self.memory)
+        return self._problems[rewritten]
+
+    def lift(self, method: Method | None, labels: Ints) -> Ints:
+        return self.rewriting.lift(labels) if self.is_rewritten(method) else labels
+
+    def relevant(self, value: float) -> ModelForms | None:
+        """The model with only what labellings above a value can have; None if that may be everything."""
+        graph = relevant_part(self.graph, value)
+        return None if graph is None else ModelForms(graph, self.threads, self.memory)
+
+    def project(self, labels: Ints) -> Ints:
+        return labels[: self.graph.n_vars]
+
+
+def relevant_part(graph: FactorGraph, value: float) -> FactorGraph | None:
+    """Forbid potentials and penalties too low for any labelling above a value; None if there are none."""
+    if graph.weight is not None and graph.weight.min(initial=0.0) < 0.0:
+        return None
+    best_v, best_t = segment_max(graph.theta_v, graph.var_ptr), segment_max(graph.theta_t, graph.table_ptr)
+    if not (np.isfinite(best_v).all() and np.isfinite(best_t).all() and np.isfinite(graph.constant)):
+        return None
+    size = abs(graph.constant) + abs(value) + float(np.abs(best_v).sum() + np.abs(best_t) @ graph.uses)
+    slack = graph.constant + float(best_v.sum() + best_t @ graph.uses) - value + EXACT * size
+    least = np.full(graph.n_tables, np.inf)  # of the weights with which a table is used
+    np.minimum.at(least, graph.table_of, 1.0 if graph.weight is None else graph.weight)
+    sizes = np.diff(graph.table_ptr)
+    low_v = (np.repeat(best_v, graph.card) - graph.theta_v > slack) & (graph.theta_v > -np.inf)
+    with np.errstate(invalid="ignore"):  # unused tables
+        low_t = np.repeat(least, sizes) * (np.repeat(best_t, sizes) - graph.theta_t) > slack
+    low_t &= graph.theta_t > -np.inf
+    constraints, n_high = graph.constraints, 0
+    if constraints is not None:
+        high = (constraints.penalty > slack) & np.isfinite(constraints.penalty)
+        constraints, n_high = replace(constraints, penalty=np.where(high, np.inf, constraints.penalty)), int(high.sum())
+    if not (n_high or low_v.any() or low_t.any()):
+        return None
+    theta_v, theta_t = np.where(low_v, -np.inf, graph.theta_v), np.where(low_t, -np.inf, graph.theta_t)
+    return replace(graph, theta_v=frozen(theta_v), theta_t=frozen(theta_t), constraints=constraints)

@@ -15,14 +15,13 @@ from mapmrf.compilation.stopping import stoppable
 from mapmrf.errors import GraphError, OptionError
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.memory import KERNELS, MemoryBudget, MemoryWatch, byte_count
+from mapmrf.model.summary import model_bytes
 from mapmrf.run import interrupts
 from mapmrf.run.calls import CallAbandoned
 from mapmrf.run.checkpoints import EVERY, RunCheckpoint, SavedRun, check_resume, origin_of
 from mapmrf.run.clock import REPORTING
-from mapmrf.run.footprints import model_bytes
-from mapmrf.run.loop import Callback, Run
+from mapmrf.run.loop import Callback, ModelForms, Run
 from mapmrf.run.method import Method, Start
-from mapmrf.run.model_forms import ModelForms
 from mapmrf.run.options import GapTolerance, check_number
 from mapmrf.run.registry import DEFAULT_METHOD, make_method
 from mapmrf.run.result import Result
@@ -170,12 +169,9 @@ def as_graph(model: object) -> FactorGraph:
         from mapmrf.formats import read
 
         return read(model)
-    raise GraphError(f"the model is {_article(model)}, expected a FactorGraph or a file: see {_constructor_for(model)}")
-
-
-def _article(model: object) -> str:
     name = type(model).__name__
-    return f"an {name}" if name[0] in "aeiou" else f"a {name}"
+    found = f"an {name}" if name[0] in "aeiou" else f"a {name}"
+    raise GraphError(f"the model is {found}, expected a FactorGraph or a file: see {_constructor_for(model)}")
 
 
 def _constructor_for(model: object) -> str:

@@ -243,7 +243,6 @@ class CaseTree:
             raise InvalidCertificate("the parent of a node is not one of those before it")
 
     def _check_numbers(self, graph: FactorGraph, n_edge_states: int) -> None:
-        """Check that variables, positions and messages are valid."""
         if self.variable.min() < -1 or self.variable.max() >= graph.n_vars:
             raise InvalidCertificate(f"a node names a variable that is not one of 0 ... {graph.n_vars - 1}")
         if len(self.order) and (self.order.min() < 0 or self.order.max() >= graph.n_vars):
@@ -434,7 +433,6 @@ def _arrays(path: AnyPath, data: bytes) -> dict[str, np.ndarray]:
 
 
 def _checked(path: AnyPath, arrays: Mapping[str, np.ndarray], name: str, kind: str) -> np.ndarray:
-    """An array of a file, of 64-bit numbers."""
     if name not in arrays:
         raise InvalidCertificate(f"{path}: the array {name} is missing")
     found, scalar = arrays[name], name in ("version", "bound")

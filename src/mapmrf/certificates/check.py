@@ -154,8 +154,6 @@ class Prover(Protocol):
 
 
 class _PointCheck:
-    """The bound of a certificate without cases."""
-
     def __init__(self, graph: FactorGraph, certificate: Certificate, exact: bool, max_entries: int) -> None:
         self.model = IntegerModel.build(graph, certificate, exact)
         self.order, self.max_entries = certificate.order, max_entries

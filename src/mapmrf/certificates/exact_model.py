@@ -23,15 +23,8 @@ from mapmrf.model.graph import FactorGraph
 MOST_TABLE = 1 << 20  # maximum number of entries of the table of a variable that is maximised out
 
 
-class ReducedModel(NamedTuple):
-    """A model without some variables: the graph, and the indices of its variables in the whole model."""
-
-    graph: FactorGraph
-    kept: Ints
-
-
-def without(graph: FactorGraph, first: Ints) -> ReducedModel:
-    """The model without some variables, maximised out in this order.
+def without(graph: FactorGraph, first: Ints) -> tuple[FactorGraph, Ints]:
+    """The model without some variables, maximised out in this order, and the indices of those that are left.
 
     Its factors are the remaining ones, in their order, and then the maxima, each combined with the factors on a subset
     of its variables.
@@ -40,7 +33,7 @@ def without(graph: FactorGraph, first: Ints) -> ReducedModel:
     for i in first.tolist():
         tables.maximise_out(i)
     kept = np.setdiff1d(np.arange(graph.n_vars), first)
-    return ReducedModel(tables.graph(kept), kept)
+    return tables.graph(kept), kept
 
 
 def add_up(one: Floats, other: Floats) -> Floats:
@@ -388,7 +381,6 @@ class _Scale:
         return _integers(values, shift) if self.exact_numbers else np.ceil(np.ldexp(values, shift)).astype(np.int64)
 
     def near(self, values: Floats) -> Integers:
-        """Multiples near the values."""
         return (
             _integers(values, self.shift) if self.exact_numbers else np.rint(np.ldexp(values, self.shift)).astype(int)
         )

@@ -31,14 +31,6 @@ class Key(NamedTuple):
     signature: str
 
 
-class Place(NamedTuple):
-    """Position of an entry, and its checksum."""
-
-    at: int
-    size: int
-    digest: str
-
-
 class ArchiveError(Exception):
     """A file is not an archive, or is damaged."""
 
@@ -57,7 +49,9 @@ class Archive:
                 self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             self.path, self.stamp, self.cpu = path, str(index["stamp"]), str(index["cpu"])
             self._base = len(MAGIC) + 8 + size
-            self._places = {Key(name, text): Place(*place) for name, text, *place in index["entries"]}
+            self._places: dict[Key, tuple[int, int, str]] = {  # position, size and checksum of the entries
+                Key(name, text): (at, size, checksum) for name, text, at, size, checksum in index["entries"]
+            }
         except (OSError, ValueError, KeyError, TypeError, OverflowError, MemoryError) as error:
             raise ArchiveError(f"{path}: {error}") from None
 
@@ -66,12 +60,11 @@ class Archive:
 
     def get(self, key: Key) -> bytes | None:
         """Return the entry of a kernel, or None if there is none or it is damaged."""
-        place = self._places.get(key)
-        if place is None:
+        if key not in self._places:
             return None
-        begin = self._base + place.at
-        packed = self._data[begin : begin + place.size]
-        return zlib.decompress(packed) if digest(packed) == place.digest else None
+        at, size, checksum = self._places[key]
+        packed = self._data[self._base + at : self._base + at + size]
+        return zlib.decompress(packed) if digest(packed) == checksum else None
 
 
 def write_archive(path: Path, cpu: str, entries: Iterable[tuple[Key, bytes]]) -> int:

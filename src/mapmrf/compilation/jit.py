@@ -96,7 +96,6 @@ class KernelCache:
 
     @cached_property
     def stamp(self) -> str:
-        """Stamp of the kernel's sources."""
         return current_stamp(self.name, self.file)
 
     @property

@@ -131,12 +131,11 @@ class CompileClock:
 
 
 def begin() -> None:
-    """Tell all clocks that this thread enters the compiler."""
+    """Tell all clocks that this thread enters the compiler; `end` that it leaves."""
     for clock in _entered:
         clock.begin()
 
 
 def end() -> None:
-    """Tell all clocks that this thread leaves the compiler."""
     for clock in _entered:
         clock.end()

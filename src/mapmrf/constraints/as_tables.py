@@ -170,7 +170,6 @@ class _Rewriter:
         return Rewriting(self.original, self.graph(), self.counters)
 
     def different_pairs(self, c: int) -> Iterator[tuple[int, int]]:
-        """Pairs of variables that must differ."""
         scope = sorted(self.constraints.var[self.constraints.span(c)].tolist())
         if self.constraints.hard[c] and len(scope) > max(self.card[i] for i in scope):
             self.constant = -np.inf  # more variables than states

@@ -113,7 +113,6 @@ def marginals(problem: Problem, mu_f: FactorMarginals) -> Floats:
 
 
 def vertex(problem: Problem, labels: Ints) -> Floats:
-    """The mu_v of a labelling."""
     card, mu_v = problem.graph.card, np.zeros(problem.n_states)
     if len(card) and card[0] <= FEW and np.all(card == card[0]):
         np.take(np.eye(card[0]), labels, axis=0, out=mu_v.reshape(-1, card[0]), mode="clip")  # twice as fast
@@ -141,7 +140,6 @@ def configuration(batch: Batch, rows: slice, labels: Ints) -> Ints:
 
 
 def dense(problem: Problem, mu_f: FactorMarginals) -> Floats:
-    """mu_f as one flat array."""
     return np.concatenate([np.zeros(0), *(block.ravel() for _, _, block in blocks(problem, mu_f))])
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from mapmrf.arrays import Bools, Floats, Ints, frozen, offsets, ranges, short
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.memory import NO_LIMIT, MemoryBudget
-from mapmrf.model.structured_pairs import LEAST_STATES, PairForms, TableBlock, find_forms, worthwhile
+from mapmrf.model.structured_pairs import LEAST_STATES, PairForms, find_forms, worthwhile
 
 CHUNK_ENTRIES = 1 << 18  # table entries that are processed together
 
@@ -291,8 +291,8 @@ def _batches(
         state_at, config_at = state_at + n_states, config_at + n_configs
 
 
-def _square_tables(graph: FactorGraph) -> Iterator[TableBlock]:
-    """The tables of pairs of variables with equally many states, if these are enough for a form."""
+def _square_tables(graph: FactorGraph) -> Iterator[tuple[Ints, Floats]]:
+    """Tables of pairs of variables with equally many states, if these are enough for a form; and their numbers."""
     some = np.full(graph.n_tables, -1)  # a pair with this table
     pairs = graph.arity == 2
     some[graph.table_of if pairs.all() else graph.table_of[pairs]] = np.flatnonzero(pairs)
@@ -307,4 +307,4 @@ def _square_tables(graph: FactorGraph) -> Iterator[TableBlock]:
         for begin in range(0, len(members), step):
             some = members[begin : begin + step]
             places = graph.table_ptr[some][:, None].astype(np.int64) + np.arange(n * n)
-            yield TableBlock(some, graph.theta_t[places].reshape(-1, n, n))
+            yield some, graph.theta_t[places].reshape(-1, n, n)

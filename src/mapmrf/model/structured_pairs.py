@@ -42,13 +42,6 @@ class PairForms(NamedTuple):
     parts: Floats  # row and column parts
 
 
-class TableBlock(NamedTuple):
-    """Some tables (n, K, K), and their numbers."""
-
-    numbers: Ints
-    tables: Floats
-
-
 class TableForms(NamedTuple):
     """The forms of some tables; arrays as in `PairForms`."""
 
@@ -61,13 +54,16 @@ class TableForms(NamedTuple):
     column: Floats
 
 
-def find_forms(n_tables: int, blocks: Iterable[TableBlock], table_of: Ints, weight: Floats) -> PairForms:
-    """The forms of all factors, from blocks of square tables; `weight` is empty if all weights are 1."""
+def find_forms(n_tables: int, blocks: Iterable[tuple[Ints, Floats]], table_of: Ints, weight: Floats) -> PairForms:
+    """The forms of all factors, from blocks of square tables (n, K, K) and their numbers (n,).
+
+    `weight` is empty if all weights are 1.
+    """
     form_of_table, n_forms = np.full(n_tables, NO_FORM, dtype=np.int32), 0
     found: list[TableForms] = []
-    for block in blocks:
-        some = forms_of_tables(block.tables)
-        form_of_table[block.numbers[some.places]] = n_forms + np.arange(len(some.places))
+    for numbers, tables in blocks:
+        some = forms_of_tables(tables)
+        form_of_table[numbers[some.places]] = n_forms + np.arange(len(some.places))
         n_forms += len(some.places)
         found.append(some)
     if n_forms == 0:

@@ -164,7 +164,6 @@ def _rank_by_elimination(graph: FactorGraph, m: int, calls: SolveCalls) -> Ranki
 
 
 def _rank_by_partition(graph: FactorGraph, m: int, calls: SolveCalls) -> Ranking:
-    """Parts of the labellings, solved one by one."""
     search = LawlerSearch(graph, m, calls)
     stopped = search.run()
     assert search.template is not None
@@ -239,7 +238,6 @@ class Further:
     bound: float
 
     def better(self, labels: Ints, value: float) -> None:
-        """Keep a labelling if it is the best so far."""
         if value > self.value:
             self.labels, self.value = labels, value
 
@@ -275,7 +273,6 @@ class DiverseSearch:
 
     @property
     def _share(self) -> float:
-        """Share of the remaining time for the next labelling."""
         return 1.0 / (self.m - len(self.answers))
 
     def _penalised(self, penalty: float) -> Further:

@@ -57,7 +57,6 @@ class SolveCalls:
         return Status.TIME_LIMIT if time.perf_counter() >= self.deadline else None
 
     def solve(self, graph: FactorGraph, share: float = 1.0, initial: Ints | None = None) -> Result:
-        """Solve a model within a share of the remaining time."""
         self.count += 1
         limit = None if self.deadline == math.inf else share * self.left
         return solve(graph, self.method, time_limit=limit, seed=self.seed, threads=self.threads, initial=initial)

@@ -123,10 +123,8 @@ def tune(
     for cell in cells:  # bad options are the caller's error, found before anything runs
         asked = {key: value for key, value in cell.items() if key != "seed"}
         make_method(method, {**options, **asked, **({"rho_upper": uppers[0]} if uppers else {})})
-    search = GridSearch(
-        graph, method, options, uppers, None if time_limit is None else time.perf_counter() + time_limit
-    )
-    tasks = (CellTask(search, cell) for cell in cells)
+    deadline = None if time_limit is None else time.perf_counter() + time_limit
+    tasks = (CellTask(graph, method, options, uppers, deadline, cell) for cell in cells)
     with TerminalBar("tuning", "bar", "count", "elapsed", total=len(cells), wanted=progress) as bar:
         counter = itertools.count(1)
         done = list(
@@ -144,14 +142,15 @@ GridCell = dict[str, Any]  # a combination of options and a seed, without the `r
 
 
 @dataclass(frozen=True, eq=False)
-class GridSearch:
-    """Settings shared by all runs of a search; `deadline` is a time of `time.perf_counter`."""
+class CellTask:
+    """All values of `rho_upper` for one combination of the other parameters, as a task for the pool."""
 
     graph: FactorGraph
     method: str
     fixed: dict[str, Any]
     uppers: list[float]
-    deadline: float | None
+    deadline: float | None  # by `time.perf_counter`
+    cell: GridCell
 
     def solve(self, cell: GridCell, stopped: Callable[[], bool]) -> GridRun:
         """Do one run; return its row of the table and its result."""
@@ -162,26 +161,18 @@ class GridSearch:
         figures = (result.value, result.relaxed_value, kind, result.iterations, result.runtime, result.status.value)
         return {**cell, **dict(zip(FIGURES, figures, strict=True))}, result
 
-
-@dataclass(frozen=True, eq=False)
-class CellTask:
-    """All values of `rho_upper` for one combination of the other parameters, as a task for the pool."""
-
-    search: GridSearch
-    cell: GridCell
-
     def run(self, stopped: Callable[[], bool]) -> list[GridRun]:
         """Run from the smallest value up; copy the row where rho never reached the previous value."""
-        if not self.search.uppers:
-            return [self.search.solve(self.cell, stopped)]
+        if not self.uppers:
+            return [self.solve(self.cell, stopped)]
         runs: list[GridRun] = []
-        for upper in self.search.uppers:
+        for upper in self.uppers:
             if runs and runs[-1][1].details.get("rho", upper) < runs[-1][0]["rho_upper"]:
                 runs.append(({**runs[-1][0], "rho_upper": upper}, runs[-1][1]))
             else:
                 options = {key: value for key, value in self.cell.items() if key != "seed"}
                 cell = options | {"rho_upper": upper, "seed": self.cell["seed"]}  # in the order of the table
-                runs.append(self.search.solve(cell, stopped))
+                runs.append(self.solve(cell, stopped))
         return runs
 
     def unsolved(self) -> list[GridRun]:

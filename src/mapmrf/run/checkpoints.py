@@ -75,38 +75,6 @@ def check_options(place: Path, found: Mapping[str, Any], wanted: Mapping[str, An
             raise OptionError(f"{place}: the checkpoint was written with {name}={options.get(name)}, found {value}")
 
 
-class RunCheckpoint:
-    def __init__(self, folder: str | os.PathLike[str], every: float, origin: dict[str, Any]) -> None:
-        if not every >= 0:
-            raise OptionError(f"every is {every}, expected a number of seconds of at least 0")
-        self.path, self.every, self.origin = Path(folder, FILE), every, origin
-        self.written = time.perf_counter()
-        self.foreign = True
-
-    @property
-    def due(self) -> bool:
-        return time.perf_counter() >= self.written + self.every
-
-    def write(self, figures: dict[str, Any], arrays: dict[str, Array]) -> None:
-        """Replace the last checkpoint; one of an earlier run that was not resumed is kept as ``run.mrf~``."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        content = ArrayFile("run", exact({**figures, "origin": self.origin}), arrays)
-        write_arrays(self.path, content, keep=self.foreign)
-        self.foreign = False
-        self.written = time.perf_counter()
-
-    def read(self) -> ArrayFile | None:
-        """Read the last checkpoint, None if there is none; raise OptionError if it is from another run."""
-        if not self.path.exists():
-            return None
-        found = read_arrays(self.path, "run", mapped=False)
-        with damaged(self.path):
-            figures = from_exact(found.figures)
-            check_options(self.path, figures["origin"], self.origin)
-        self.foreign = False
-        return found._replace(figures=figures)
-
-
 def origin_of(method: Any, seed: int, threads: int, graph: FactorGraph) -> dict[str, Any]:
     """Identity of a run that a checkpoint must match: method and options, seed, threads and model."""
     plain = (bool, int, float, str, type(None))
@@ -124,22 +92,44 @@ def check_resume(checkpoint: str | os.PathLike[str] | None, resume: bool) -> Non
         raise OptionError("resume needs a checkpoint: the folder in which the earlier run was saved")
 
 
-# -- A run of the loop that is saved at intervals, and may resume one that was cut short ------------------------------
-
-
 class SavedRun:
-    """A run that is saved at intervals, and may resume one that was cut short."""
+    """A run that is saved at intervals in one file, and may resume one that was cut short."""
 
-    def __init__(self, checkpoint: RunCheckpoint, resume: bool) -> None:
-        self.checkpoint = checkpoint
-        self.found = checkpoint.read() if resume else None
+    def __init__(
+        self, folder: str | os.PathLike[str], every: float, origin: dict[str, Any], resume: bool = False
+    ) -> None:
+        if not every >= 0:
+            raise OptionError(f"every is {every}, expected a number of seconds of at least 0")
+        self.path, self.every, self.origin = Path(folder, FILE), every, origin
+        self.written = time.perf_counter()
+        self.foreign = True  # whether the file there is of another run
+        self.found: ArrayFile | None = None
+        if resume and self.path.exists():
+            found = read_arrays(self.path, "run", mapped=False)
+            with damaged(self.path):
+                figures = from_exact(found.figures)
+                check_options(self.path, figures["origin"], self.origin)
+            self.foreign = False
+            self.found = found._replace(figures=figures)
+
+    @property
+    def due(self) -> bool:
+        return time.perf_counter() >= self.written + self.every
+
+    def write(self, figures: dict[str, Any], arrays: dict[str, Array]) -> None:
+        """Replace the last checkpoint; one of an earlier run that was not resumed is kept as ``run.mrf~``."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        content = ArrayFile("run", exact({**figures, "origin": self.origin}), arrays)
+        write_arrays(self.path, content, keep=self.foreign)
+        self.foreign = False
+        self.written = time.perf_counter()
 
     def begin(self, run: Run, start: Start) -> Start:
         """Restore labels and bound; return the warm start for a method that cannot restore more."""
         if self.found is None:
             return start
         figures, arrays = self.found.figures, self.found.arrays
-        with damaged(self.checkpoint.path):
+        with damaged(self.path):
             labels: Ints = arrays["incumbent"].astype(np.int64)
             card = run.incumbent.graph.card
             if labels.shape != card.shape or np.any((labels < 0) | (labels >= card)):
@@ -159,7 +149,7 @@ class SavedRun:
             return
         figures, arrays = self.found.figures, self.found.arrays
         mine = {name.removeprefix("method."): array for name, array in arrays.items() if name.startswith("method.")}
-        with damaged(self.checkpoint.path):
+        with damaged(self.path):
             run.method.restore(problem, state, Snapshot(figures["method"], mine))
         run.iterations, run.end, run.n_steps = figures["iterations"], figures["end"], figures["n_steps"]
         self.found = None
@@ -178,4 +168,4 @@ class SavedRun:
             "trace": [dataclasses.asdict(point) for point in run.trace],
             "method": None if snapshot is None else snapshot.figures,
         }
-        self.checkpoint.write(figures, arrays)
+        self.write(figures, arrays)

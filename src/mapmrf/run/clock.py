@@ -117,7 +117,6 @@ class RunCalls:
             self.supervisor.wake()
 
     def patience(self, overrun: Overrun) -> float:
-        """Seconds that a call may still take."""
         over = self.deadline + overrun.seconds + (overrun.share * self.limit if self.limit < math.inf else 0.0)
         extra = SAVING if self.saving is not None else 0.0  # an abandoned call could not be saved
         return min(over + extra - time.perf_counter(), interrupts.patience(overrun.interrupted + extra))

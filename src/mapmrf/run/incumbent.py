@@ -136,7 +136,6 @@ class Incumbent:
 
     @property
     def shortfall(self) -> Shortfall:
-        """What the labelling violates."""
         if self.value > -math.inf:
             return Shortfall(0, self.value)
         if self._shortfall is None:

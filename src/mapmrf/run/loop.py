@@ -246,7 +246,7 @@ class Run(RunCalls):
             if self.memory.is_over:
                 log.warning("%s exceeds the memory limit and ends with its best labelling so far", method.name)
                 return Status.MEMORY_LIMIT
-            if self.saving is not None and method is self.method and self.saving.checkpoint.due:
+            if self.saving is not None and method is self.method and self.saving.due:
                 self.saving.save(self, problem, state)
 
     @property
@@ -392,7 +392,6 @@ class Run(RunCalls):
         return Status.INTERRUPTED if interrupts.requested() else status
 
     def options(self) -> dict[str, Any]:
-        """The method's options, and the polisher's name if there is one."""
         polish = {} if self.polisher is None else {"polish": self.polisher.name}
         return {**dataclasses.asdict(self.method), **polish}  # type: ignore[call-overload]
 

@@ -134,7 +134,6 @@ class GapTolerance(NamedTuple):
 
     @classmethod
     def of(cls, relative: float | None, absolute: float) -> GapTolerance:
-        """The tolerances given by the user; None for the default."""
         for name, found in (("gap_tolerance", relative), ("abs_gap_tolerance", absolute)):
             if found is not None:
                 check_number(name, found)
@@ -153,5 +152,4 @@ class GapTolerance(NamedTuple):
         return incumbent.closed(self.relative, self.absolute)
 
     def more_iterations(self, done: int) -> int:
-        """Number of iterations that a run may continue for, after those done."""
         return LEAST_PATIENCE + int(PATIENCE * done) if self.patient else 0

@@ -224,7 +224,6 @@ class _Batch(Generic[Outcome]):
             yield
 
     def _patience(self) -> float:
-        """Seconds that the batch may still wait for its tasks."""
         return self.stopped.since + PATIENCE - time.monotonic()
 
 
@@ -262,7 +261,6 @@ class StopFlag:
         self.folder = Path(tempfile.mkdtemp(prefix="mapmrf-"))
 
     def __call__(self) -> bool:
-        """Return whether the flag is set, as far as this process knows."""
         return self._event.is_set()
 
     def set(self) -> None:
@@ -273,7 +271,6 @@ class StopFlag:
                 self._file.touch()
 
     def close(self) -> None:
-        """Set the flag and remove the file."""
         self.set()
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)

@@ -93,7 +93,6 @@ def find_by_branching(problem: Problem, labels: Ints, max_nodes: int, seconds: f
 
 
 def _find_by_conflicts(problem: Problem, labels: Ints, seconds: float) -> FeasibleSearch:
-    """Search that learns from conflicts."""
     from mapmrf.engines.feasibility.conflict_search import FEASIBLE, OPEN, ConflictSearch
 
     clock = _Clock(seconds)

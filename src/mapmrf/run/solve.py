@@ -18,7 +18,7 @@ from mapmrf.model.memory import KERNELS, MemoryBudget, MemoryWatch, byte_count
 from mapmrf.model.summary import model_bytes
 from mapmrf.run import interrupts
 from mapmrf.run.calls import CallAbandoned
-from mapmrf.run.checkpoints import EVERY, RunCheckpoint, SavedRun, check_resume, origin_of
+from mapmrf.run.checkpoints import EVERY, SavedRun, check_resume, origin_of
 from mapmrf.run.clock import REPORTING
 from mapmrf.run.loop import Callback, ModelForms, Run
 from mapmrf.run.method import Method, Start
@@ -124,7 +124,7 @@ def solve(
     run.memory = MemoryWatch(math.inf if limit is None else forms.memory.left + KERNELS)  # loaded during the run
     start = _start_from(graph, initial)
     if checkpoint is not None:
-        run.saving = SavedRun(RunCheckpoint(checkpoint, every, origin_of(chosen, seed, threads, graph)), resume)
+        run.saving = SavedRun(checkpoint, every, origin_of(chosen, seed, threads, graph), resume)
     with ExitStack() as stack:
         run.signals = stack.enter_context(interrupts.Interrupts(listener=run.wake))
         stack.enter_context(run.supervised(graph))

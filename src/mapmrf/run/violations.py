@@ -61,7 +61,6 @@ class Shortfall(NamedTuple):
     rest: float
 
     def better_than(self, other: Shortfall) -> bool:
-        """Return whether this has fewer violations, or as many and a larger value of the rest."""
         return (self.n_violated, -self.rest) < (other.n_violated, -other.rest)
 
 

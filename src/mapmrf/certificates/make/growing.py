@@ -47,8 +47,6 @@ class TreeLimits(NamedTuple):
 
 @dataclass(eq=False)
 class GrownNode:
-    """A node of a growing tree."""
-
     # parent, states: its parent, -1 for the root, and the states of the parent's variable
     parent: int
     states: Ints
@@ -90,7 +88,9 @@ class CaseGrower:
         self.nodes: list[GrownNode] = []
         self.heap: list[tuple[float, int]] = []  # open nodes by bound, or by depth if there is no feasible labelling
         self.n_bytes = 0
-        model = IntegerModel.build(graph, dataclasses.replace(point, tree=_root()), False)
+        one, none = np.array([-1]), np.zeros(2, dtype=np.int64)
+        root = CaseTree(parent=one, variable=one, state_ptr=none, lam_ptr=none, order_ptr=none)
+        model = IntegerModel.build(graph, dataclasses.replace(point, tree=root), False)
         self.margin, self.goal = float(model.fraction(MARGIN * model.slack)), -math.inf
         if worth is not None:
             offset = model.fraction(model.offset)
@@ -208,12 +208,6 @@ def _ptr(parts: list[Ints]) -> Ints:
     return offsets(np.array([len(part) for part in parts], dtype=np.int64)).astype(np.int64)
 
 
-def _root() -> CaseTree:
-    """A tree of one node."""
-    one, none = np.array([-1]), np.zeros(2, dtype=np.int64)
-    return CaseTree(parent=one, variable=one, state_ptr=none, lam_ptr=none, order_ptr=none)
-
-
 # -- Choose the variable whose states are divided among cases ---------------------------------------------------------
 
 
@@ -270,7 +264,6 @@ class Branching:
 
     @property
     def mean(self) -> float:
-        """Mean decrease of the bound in a case of any variable."""
         return float(self.gains.sum() / max(1.0, self.times.sum()))
 
     def parts(self, node: BranchingNode, i: int, losses: Floats) -> list[Ints]:

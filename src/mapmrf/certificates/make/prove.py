@@ -145,7 +145,6 @@ class _Maker:
         self.closed = False
 
     def stop(self) -> bool:
-        """Return whether to stop with the best so far."""
         return time.perf_counter() >= self.end or interrupts.requested()
 
     def within(self, part: float, most: float = math.inf) -> Callable[[], bool]:
@@ -231,13 +230,13 @@ class _Maker:
         if not len(first):
             self.add_cases()
             return
-        small = without(self.graph, first)
-        if small.graph.constant == -math.inf:
+        graph, kept = without(self.graph, first)
+        if graph.constant == -math.inf:
             self.best = Certificate(bound=-math.inf, first=first)
             return
-        maker = _Maker(small.graph, self.labels[small.kept], self.end, self.limits, self.threads)
-        if small.graph.n_factors:
-            problem = Problem.compile(small.graph, self.threads)
+        maker = _Maker(graph, self.labels[kept], self.end, self.limits, self.threads)
+        if graph.n_factors:
+            problem = Problem.compile(graph, self.threads)
             maker.offer(Certificate(lam=in_graph_order(problem, maker.relaxed(problem))))
             if not maker.tight and not self.stop():
                 maker.add_cases()
@@ -247,7 +246,6 @@ class _Maker:
             self.best = dataclasses.replace(maker.best, first=first)
 
     def add_cases(self) -> None:
-        """Offer the best point with a tree of cases."""
         point = self.best
         if point is None or self.graph.n_factors == 0:
             return

@@ -143,23 +143,11 @@ class CaseTree:
         return len(self.parent)
 
     def arrays(self) -> dict[str, Any]:
-        """The arrays of the file.
-
-        Examples
-        --------
-        >>> len(CaseTree().arrays())
-        9
-        """
+        """The arrays of the file."""
         return dict(zip(TREE_ARRAYS, vars(self).values(), strict=True))
 
     def cases(self) -> list[list[int]]:
-        """The cases of every node.
-
-        Examples
-        --------
-        >>> CaseTree().cases()
-        []
-        """
+        """The cases of every node."""
         found: list[list[int]] = [[] for _ in range(self.n)]
         for node, parent in enumerate(self.parent.tolist()):
             if parent >= 0:
@@ -167,37 +155,15 @@ class CaseTree:
         return found
 
     def states_of(self, node: int) -> Ints:
-        """The states of its parent's variable in a case.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> CaseTree(state_ptr=np.array([0, 0, 1, 2]), state=np.array([0, 1])).states_of(2).tolist()
-        [1]
-        """
+        """The states of its parent's variable in a case."""
         return self.state[self.state_ptr[node] : self.state_ptr[node + 1]]
 
     def order_of(self, node: int) -> Ints:
-        """The order of elimination of a node.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> CaseTree(order_ptr=np.array([0, 0, 2]), order=np.array([4, 3])).order_of(1).tolist()
-        [4, 3]
-        """
+        """The order of elimination of a node."""
         return self.order[self.order_ptr[node] : self.order_ptr[node + 1]]
 
     def messages_of(self, node: int, lam: Floats) -> Floats:
-        """The messages of a node, (n_edge_states,), from those of its parent.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> tree = CaseTree(lam_ptr=np.array([0, 1]), lam_at=np.array([2]), lam=np.array([0.5]))
-        >>> tree.messages_of(0, np.zeros(4)).tolist()
-        [0.0, 0.0, 0.5, 0.0]
-        """
+        """The messages of a node, (n_edge_states,), from those of its parent."""
         mine = slice(self.lam_ptr[node], self.lam_ptr[node + 1])
         if mine.start == mine.stop:
             return lam
@@ -206,20 +172,7 @@ class CaseTree:
         return changed
 
     def check(self, graph: FactorGraph, n_edge_states: int) -> None:
-        """Raise InvalidCertificate unless the arrays fit the model and the cases of every node cover all of it.
-
-        Examples
-        --------
-        >>> import numpy as np, mapmrf
-        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-        >>> none = np.zeros(3, dtype=int)
-        >>> half = CaseTree(np.array([-1, 0]), np.array([0, -1]), np.array([0, 0, 1]), np.array([1]), none,
-        ...                 order_ptr=none)
-        >>> half.check(graph, 4)
-        Traceback (most recent call last):
-            ...
-        mapmrf.certificates.certificate.InvalidCertificate: node 0: state 0 of variable 0 is in no case
-        """
+        """Raise InvalidCertificate unless the arrays fit the model and the cases of every node cover all of it."""
         self._check_arrays()
         if self.n == 0:
             return
@@ -320,16 +273,7 @@ class Certificate:
     first: Ints = field(default_factory=_no_ints)
 
     def write(self, path: AnyPath) -> None:
-        """Write the certificate as a compressed ``.npz`` file, in one piece.
-
-        Examples
-        --------
-        >>> import pathlib, tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     Certificate(bound=2.0).write(pathlib.Path(folder, "proof.npz"))
-        ...     Certificate.read(pathlib.Path(folder, "proof.npz")).bound
-        2.0
-        """
+        """Write the certificate as a compressed ``.npz`` file, in one piece."""
         cycles = self.cycles
         room = io.BytesIO()
         numbers = np.int64(VERSION), np.float64(self.bound)
@@ -365,33 +309,13 @@ class Certificate:
         return cls(float(arrays["bound"]), arrays["lam"], cycles, arrays["order"], tree, first)
 
     def check_first(self, graph: FactorGraph) -> None:
-        """Raise InvalidCertificate unless `first` are different variables of the model.
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-        >>> Certificate(first=np.array([2])).check_first(graph)
-        Traceback (most recent call last):
-            ...
-        mapmrf.certificates.certificate.InvalidCertificate: first names a variable that is not one of 0 ... 1
-        """
+        """Raise InvalidCertificate unless `first` are different variables of the model."""
         _check_variables("first", self.first, graph.n_vars)
 
     def check(self, graph: FactorGraph) -> None:
         """Raise InvalidCertificate unless the arrays fit the model and every inequality holds for all labellings.
 
         The model is the one without the variables `first`.
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-        >>> Certificate(lam=np.zeros(4)).check(graph)
-        >>> Certificate(lam=np.zeros(5)).check(graph)
-        Traceback (most recent call last):
-            ...
-        mapmrf.certificates.certificate.InvalidCertificate: lam has 5 entries, expected 4 for this model
         """
         n_edge_states = int(graph.card[graph.scope].sum(dtype=np.int64))
         if len(self.lam) not in (0, n_edge_states):

@@ -68,13 +68,7 @@ class Verification:
         return self.bound is None or self.gap == 0
 
     def relative_gap(self) -> float:
-        """The gap relative to the value if that is above 1; inf for an infeasible solution.
-
-        Examples
-        --------
-        >>> Verification(Fraction(4), Fraction(5), Fraction(5), 0, False).relative_gap()
-        0.25
-        """
+        """The gap relative to the value if that is above 1; inf for an infeasible solution."""
         if self.bound is None:
             return 0.0
         gap = self.gap

@@ -55,17 +55,7 @@ class Rewriting:
     counters: list[tuple[Counter, int]] = field(default_factory=list)
 
     def lift(self, labels: Ints) -> Ints:
-        """Lift labels (n_vars,): append those of the auxiliary variables, which are functions of them.
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> from mapmrf import constraints
-        >>> graph = mapmrf.FactorGraph.from_tables([2] * 3, [], [])
-        >>> graph = graph.with_constraints([constraints.exactly_one(range(3))])
-        >>> rewrite(graph).lift(graph.check_labels([0, 1, 0])).tolist()
-        [0, 1, 0, 1]
-        """
+        """Lift labels (n_vars,): append those of the auxiliary variables, which are functions of them."""
         lifted = np.zeros(self.graph.n_vars, dtype=np.int64)
         lifted[: self.original.n_vars] = labels
         for counter, first in self.counters:
@@ -74,18 +64,7 @@ class Rewriting:
         return lifted
 
     def project(self, labels: Ints) -> Ints:
-        """Project labels: drop those of the auxiliary variables, leaving (n_vars,).
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> from mapmrf import constraints
-        >>> graph = mapmrf.FactorGraph.from_tables([2] * 3, [], [])
-        >>> graph = graph.with_constraints([constraints.exactly_one(range(3))])
-        >>> rewriting = rewrite(graph)
-        >>> rewriting.project(mapmrf.solve(rewriting.graph).labels).sum()
-        np.int64(1)
-        """
+        """Project labels: drop those of the auxiliary variables, leaving (n_vars,)."""
         return labels[: self.original.n_vars]
 
 

@@ -514,29 +514,12 @@ class BestLabellings(Sequence[Result]):
         return "\n".join([*lines, others])
 
     def to_json(self) -> str:
-        """A JSON list of results, as `Result.to_json` writes them.
-
-        Examples
-        --------
-        >>> import json, mapmrf
-        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[2, 0], [0, 2]])
-        >>> [one["labels"] for one in json.loads(mapmrf.solve_best(graph, 2).to_json())]
-        [[1, 1], [0, 0]]
-        """
+        """A JSON list of results, as `Result.to_json` writes them."""
         return "[" + ", ".join(result.to_json() for result in self.results) + "]"
 
     @classmethod
     def from_json(cls, text: str) -> BestLabellings:
-        """Read labellings written by `to_json`.
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[2, 0], [0, 2]])
-        >>> again = mapmrf.BestLabellings.from_json(mapmrf.solve_best(graph, 2).to_json())
-        >>> again[1].labels.tolist(), again.bound
-        ([0, 0], 1.0)
-        """
+        """Read labellings written by `to_json`."""
         try:
             results = tuple(Result.from_json(json.dumps(one)) for one in json.loads(text))
             bound = min((float(result.details["others"]) for result in results), default=-math.inf)

@@ -80,15 +80,7 @@ class MaxMarginals:
         return float(self.lower.max(initial=-math.inf))
 
     def of(self, variable: int | str) -> Floats:
-        """Lower and upper end for every state of a variable, given by index or name: (card, 2).
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[2, 0], [0, 2]])
-        >>> mapmrf.max_marginals(graph).of(0).tolist()
-        [[2.0, 2.0], [3.0, 3.0]]
-        """
+        """Lower and upper end for every state of a variable, given by index or name: (card, 2)."""
         i = locate_variable(self.names, np.diff(self.var_ptr), variable)
         mine = slice(int(self.var_ptr[i]), int(self.var_ptr[i + 1]))
         return np.stack([self.lower[mine], self.upper[mine]], axis=1)

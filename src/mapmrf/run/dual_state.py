@@ -67,16 +67,7 @@ class DualState:
     def of(
         cls, problem: Problem, layout: str, values: Floats, *, rho: float = 0.0, mu_v: Floats | None = None
     ) -> DualState | None:
-        """The dual state of a run, from its values (n_numbers,) and mu_v (n_states,); None if too large to keep.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from mapmrf.datasets import grid
-        >>> problem = Problem.compile(grid(3, 3))
-        >>> DualState.of(problem, "mine", np.zeros(5))
-        DualState(mine: 5 numbers)
-        """
+        """The dual state of a run, from its values (n_numbers,) and mu_v (n_states,); None if too large to keep."""
         if len(values) > MOST_NUMBERS:
             return None
         graph = problem.graph
@@ -86,31 +77,12 @@ class DualState:
         return f"DualState({self.layout.split(':')[0]}: {len(self.values)} numbers)"
 
     def fits(self, graph: FactorGraph) -> bool:
-        """Return whether a model has the structure of this dual state.
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> from mapmrf.datasets import grid
-        >>> dual = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), "mplp").dual
-        >>> dual.fits(grid(6, 6, seed=2)), dual.fits(grid(6, 7, seed=1))
-        (True, False)
-        """
+        """Return whether a model has the structure of this dual state."""
         mine, others = (self.card, self.scope_ptr, self.scope), (graph.card, graph.scope_ptr, graph.scope)
         return all(a is b or np.array_equal(a, b) for a, b in zip(mine, others, strict=True))
 
     def values_for(self, problem: Problem, layout: str, size: int) -> Floats | None:
-        """The numbers, if a run on this problem uses the same layout; else None.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from mapmrf.datasets import grid
-        >>> problem = Problem.compile(grid(3, 3))
-        >>> state = DualState.of(problem, "mine", np.zeros(5))
-        >>> state.values_for(problem, "mine", 5).tolist(), state.values_for(problem, "another", 5)
-        ([0.0, 0.0, 0.0, 0.0, 0.0], None)
-        """
+        """The numbers, if a run on this problem uses the same layout; else None."""
         same = self.layout == _full_name(problem, layout) and len(self.values) == size
         return self.values if same and self.fits(problem.graph) else None
 

@@ -73,16 +73,7 @@ class Progress:
     refuted: dict[str, float] | None = None
 
     def traced(self, best: TracePoint, candidate: float | None, bound: float | None) -> TracePoint:
-        """The trace point of this step: a point with the best so far, plus the step's own value and bound.
-
-        Examples
-        --------
-        >>> from mapmrf.run.method import Progress
-        >>> from mapmrf.run.result import TracePoint
-        >>> point = Progress(3, phase="sweeps").traced(TracePoint(0.5, 3, -2.0, -1.0), candidate=-4.0, bound=-0.5)
-        >>> point.value, point.candidate, point.bound, point.bound_now, point.phase
-        (-2.0, -4.0, -1.0, -0.5, 'sweeps')
-        """
+        """The trace point of this step: a point with the best so far, plus the step's own value and bound."""
         return replace(
             best,
             candidate=candidate,
@@ -141,15 +132,7 @@ class Start:
     gap_tolerance: float = GAP_TOLERANCE
 
     def first_labels(self, graph: FactorGraph) -> Ints:
-        """A copy of the labels, or the best state of every variable on its own: (n_vars,).
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [2, 0]], [[0, 1]], [[1, 0], [0, 1]])
-        >>> mapmrf.run.method.Start().first_labels(graph).tolist()
-        [1, 0]
-        """
+        """A copy of the labels, or the best state of every variable on its own: (n_vars,)."""
         labels = graph.unary_labels if self.labels is None else self.labels
         return np.array(labels, dtype=np.int64)
 

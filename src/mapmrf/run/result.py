@@ -164,13 +164,6 @@ class Result:
         """A result with nothing but labels (n_vars,); add further figures with `dataclasses.replace`.
 
         The value is computed unless given.
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-        >>> mapmrf.Result.of_labels(graph, graph.check_labels([1, 1]), mapmrf.Status.INTERRUPTED, "by hand")
-        Result(by hand: value=2.000000, status=interrupted)
         """
         value = graph.value(labels) if value is None else value
         violated = violations(graph, labels) if value == -math.inf else ()
@@ -212,15 +205,7 @@ class Result:
 
     @property
     def improvements(self) -> tuple[TracePoint, ...]:
-        """The points of the trace at which value or bound improved, with the `phase` that did it.
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-        >>> [(point.phase, point.value) for point in mapmrf.solve(graph, "auto").improvements]
-        [('eliminate', 2.0)]
-        """
+        """The points of the trace at which value or bound improved, with the `phase` that did it."""
         better, value, bound = [], -math.inf, math.inf
         for point in self.trace:
             now = math.inf if point.bound is None else point.bound
@@ -231,28 +216,12 @@ class Result:
 
     @property
     def found(self) -> TracePoint | None:
-        """The first point of the trace with this value: its `phase` found the labelling. None if no step did.
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-        >>> mapmrf.solve(graph, "auto").found.phase
-        'eliminate'
-        """
+        """The first point of the trace with this value: its `phase` found the labelling. None if no step did."""
         return next((point for point in self.trace if point.value == self.value), None)
 
     @property
     def bounded(self) -> TracePoint | None:
-        """The first point of the trace with this bound: its `phase` proved it. None if no step did.
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-        >>> mapmrf.solve(graph, "trws").bounded.iterations
-        1
-        """
+        """The first point of the trace with this bound: its `phase` proved it. None if no step did."""
         return next((point for point in self.trace if point.bound is not None and point.bound == self.bound), None)
 
     def __repr__(self) -> str:

@@ -49,14 +49,7 @@ class TracePoint:
         return relative_gap(self.value, self.bound)
 
     def figure(self, name: str) -> Any:
-        """An attribute or a figure in `extra` by name; None if this point has no such figure.
-
-        Examples
-        --------
-        >>> point = TracePoint(time=0.1, iterations=5, value=2.0, extra={"rho": 0.5})
-        >>> point.figure("value"), point.figure("rho"), point.figure("sphere")
-        (2.0, 0.5, None)
-        """
+        """An attribute or a figure in `extra` by name; None if this point has no such figure."""
         return getattr(self, name, None) if name in _COLUMNS else self.extra.get(name)
 
 

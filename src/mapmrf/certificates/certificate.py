@@ -173,19 +173,6 @@ class CaseTree:
 
     def check(self, graph: FactorGraph, n_edge_states: int) -> None:
         """Raise InvalidCertificate unless the arrays fit the model and the cases of every node cover all of it."""
-        self._check_arrays()
-        if self.n == 0:
-            return
-        self._check_numbers(graph, n_edge_states)
-        card, cases, parents = graph.card.tolist(), self.cases(), self.parent.tolist()
-        for node, variable in enumerate(self.variable.tolist()):
-            if variable >= 0:
-                self._check_cover(node, variable, self._domain(node, variable, card[variable], parents), cases[node])
-            elif cases[node]:
-                raise InvalidCertificate(f"node {node} has cases, but no variable")
-
-    def _check_arrays(self) -> None:
-        """Check the lengths of all arrays, and that parents come first."""
         n = self.n
         if len(self.variable) != n or len(self.lam_at) != len(self.lam):
             raise InvalidCertificate("the arrays of the nodes differ in length")
@@ -194,6 +181,15 @@ class CaseTree:
                 raise InvalidCertificate("the arrays of the nodes differ in length")
         if n and (self.parent[0] != -1 or np.any(self.parent[1:] < 0) or np.any(self.parent >= np.arange(n))):
             raise InvalidCertificate("the parent of a node is not one of those before it")
+        if n == 0:
+            return
+        self._check_numbers(graph, n_edge_states)
+        card, cases, parents = graph.card.tolist(), self.cases(), self.parent.tolist()
+        for node, variable in enumerate(self.variable.tolist()):
+            if variable >= 0:
+                self._check_cover(node, variable, self._domain(node, variable, card[variable], parents), cases[node])
+            elif cases[node]:
+                raise InvalidCertificate(f"node {node} has cases, but no variable")
 
     def _check_numbers(self, graph: FactorGraph, n_edge_states: int) -> None:
         if self.variable.min() < -1 or self.variable.max() >= graph.n_vars:

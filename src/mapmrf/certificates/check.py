@@ -327,7 +327,15 @@ class DualCheck:
         for group in model.groups:
             for k in range(len(group.shape)):
                 np.subtract.at(self.belief, group.states[k], model.lam[group.edges[k]])
-        self.tables = [_reparametrised(model, group) for group in model.groups]
+        self.tables: list[Integers] = []  # with the messages and the cycles, (n, n_configs) for each group
+        for group in model.groups:
+            cube = group.tables.reshape(-1, *group.shape)
+            for k in range(len(group.shape)):
+                cube = cube + group.broadcast(model.lam[group.edges[k]], k)
+            table = cube.reshape(group.tables.shape)
+            if group.shape == (2, 2):
+                table = table + model.cut[group.factors][:, None] * np.array([0, 1, 1, 0], dtype=model.cut.dtype)
+            self.tables.append(table)
 
     def run(self, order: Ints, max_entries: int) -> Outcome:
         """Drop states until no more can be dropped, then maximise over the rest if possible."""
@@ -376,7 +384,12 @@ class DualCheck:
             if top.min() <= least // 2:
                 return None
             bound += int(top.sum())
-            self.add_losses(group, entries, top, (loss, out))
+            cube = entries.reshape(len(top), *group.shape)
+            for k, states in enumerate(group.states):  # add losses by state; states without any entry are out
+                best = cube.max(axis=tuple(j + 1 for j in range(len(group.shape)) if j != k))
+                none = (best <= least // 2).astype(bool)
+                out[states[none]] = True
+                np.add.at(loss, states, np.where(none, 0, top[:, None] - best))
         if len(ptr) == 1:
             return bound
         self.reach = reach = np.where(out, least, bound - loss)
@@ -397,25 +410,3 @@ class DualCheck:
         for k in range(len(group.shape)):
             cube = cube & group.broadcast(self.left[group.states[k]], k)
         return cube.reshape(group.allowed.shape)
-
-    def add_losses(self, group: FactorGroup, entries: Integers, top: Integers, sums: tuple[Integers, Bools]) -> None:
-        """Add the losses of the factors for each state of their variables; mark states without any entry."""
-        loss, out = sums
-        cube = entries.reshape(len(top), *group.shape)
-        for k in range(len(group.shape)):
-            best = cube.max(axis=tuple(j + 1 for j in range(len(group.shape)) if j != k))
-            states = group.states[k]
-            none = (best <= self.model.least // 2).astype(bool)
-            out[states[none]] = True
-            np.add.at(loss, states, np.where(none, 0, top[:, None] - best))
-
-
-def _reparametrised(model: IntegerModel, group: FactorGroup) -> Integers:
-    """The tables with the messages and the cycles: (n, n_configs)."""
-    cube = group.tables.reshape(-1, *group.shape)
-    for k in range(len(group.shape)):
-        cube = cube + group.broadcast(model.lam[group.edges[k]], k)
-    table = cube.reshape(group.tables.shape)
-    if group.shape == (2, 2):
-        table = table + model.cut[group.factors][:, None] * np.array([0, 1, 1, 0], dtype=model.cut.dtype)
-    return table

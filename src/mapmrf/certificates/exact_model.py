@@ -324,9 +324,17 @@ class IntegerModel:
         lam = certificate.lam if len(certificate.lam) else np.zeros(int(graph.card[graph.scope].sum()))
         scale = _Scale.exact(graph, certificate) if exact else _Scale.rounded(graph, certificate)
         allowed = np.isfinite(graph.theta_v)
-        groups = tuple(_group(graph, scale, shape, factors) for shape, factors in _shapes(graph).items())
-        weight = scale.near(certificate.cycles.weight)
-        cut, offset = _cycle_terms(graph, certificate, weight)
+        shapes: dict[tuple[int, ...], list[int]] = {}
+        card, ptr = graph.card[graph.scope].tolist(), graph.scope_ptr.tolist()
+        for a in range(graph.n_factors):
+            shapes.setdefault(tuple(card[ptr[a] : ptr[a + 1]]), []).append(a)
+        groups = tuple(_group(graph, scale, shape, np.array(factors, np.int64)) for shape, factors in shapes.items())
+        cycles, weight = certificate.cycles, scale.near(certificate.cycles.weight)
+        cut, sizes = np.zeros(graph.n_factors, dtype=weight.dtype), np.diff(cycles.ptr)
+        each = np.repeat(weight, sizes)
+        np.add.at(cut, cycles.factor, np.where(cycles.odd == 1, -each, each))
+        owner = np.repeat(np.arange(cycles.n), sizes)
+        n_odd = np.bincount(owner, weights=cycles.odd, minlength=cycles.n).astype(np.int64)
         return cls(
             graph=graph,
             shift=scale.shift,
@@ -336,7 +344,7 @@ class IntegerModel:
             groups=groups,
             lam=scale.near(lam),
             cut=cut,
-            offset=offset,
+            offset=sum((weight * (n_odd - 1)).tolist()),
             least=scale.least,
             slack=0 if exact else 2 * _n_terms(graph, certificate),
             grain=grain(graph),
@@ -434,25 +442,20 @@ def _integers(values: Floats, shift: int) -> Integers:
 def _log_size(graph: FactorGraph, certificate: Certificate) -> float:
     """Base-2 logarithm of a bound on every sum over the model and the dual point, at least 0."""
     weight = 1.0 if graph.weight is None else np.abs(graph.weight)
+    size, tree = np.abs(certificate.lam), certificate.tree
+    messages = float(size.sum())
+    if tree.n:  # a bound for all its nodes, with room, so that a few more messages do not change the scale
+        largest = np.zeros(max(len(size), int(tree.lam_at.max(initial=-1)) + 1))
+        largest[: len(size)] = size
+        np.maximum.at(largest, tree.lam_at, np.abs(tree.lam))
+        messages = max(4 * messages, float(largest.sum()))
     with np.errstate(over="ignore"):
-        total = abs(graph.constant) + _sizes(graph.theta_v, graph.var_ptr).sum() + 2 * _messages_size(certificate)
+        total = abs(graph.constant) + _sizes(graph.theta_v, graph.var_ptr).sum() + 2 * messages
         total += (_sizes(graph.theta_t, graph.table_ptr)[graph.table_of] * weight).sum()
         total += 2 * (certificate.cycles.weight * np.diff(certificate.cycles.ptr)).sum()
     if np.isfinite(total):
         return max(0.0, math.log2(total + 1)) + 2
     return 1024.0 + 1024.0 + math.log2(_n_terms(graph, certificate))  # products of the largest floats
-
-
-def _messages_size(certificate: Certificate) -> float:
-    """The sum of the magnitudes of all messages; in a tree, a bound for all its nodes."""
-    size, tree = np.abs(certificate.lam), certificate.tree
-    if tree.n == 0:
-        return float(size.sum())
-    largest = np.zeros(max(len(size), int(tree.lam_at.max(initial=-1)) + 1))
-    largest[: len(size)] = size
-    np.maximum.at(largest, tree.lam_at, np.abs(tree.lam))
-    # With room, so that a few more messages do not change the scale.
-    return max(4 * float(size.sum()), float(largest.sum()))
 
 
 def grain(graph: FactorGraph) -> Fraction:
@@ -486,15 +489,6 @@ def _n_terms(graph: FactorGraph, certificate: Certificate) -> int:
     return 1 + graph.n_vars + graph.n_factors + 2 * len(graph.scope) + 2 * len(certificate.cycles.factor)
 
 
-def _shapes(graph: FactorGraph) -> dict[tuple[int, ...], Ints]:
-    found: dict[tuple[int, ...], list[int]] = {}
-    card = graph.card[graph.scope].tolist()
-    ptr = graph.scope_ptr.tolist()
-    for a in range(graph.n_factors):
-        found.setdefault(tuple(card[ptr[a] : ptr[a + 1]]), []).append(a)
-    return {shape: np.array(factors, dtype=np.int64) for shape, factors in found.items()}
-
-
 def _group(graph: FactorGraph, scale: _Scale, shape: tuple[int, ...], factors: Ints) -> FactorGroup:
     edges = graph.scope_ptr[factors].astype(np.int64)[:, None] + np.arange(len(shape))
     scope = graph.scope[edges].astype(np.int64)
@@ -518,15 +512,3 @@ def _group(graph: FactorGraph, scale: _Scale, shape: tuple[int, ...], factors: I
 def _blocks(at: Ints, shape: tuple[int, ...]) -> tuple[Ints, ...]:
     """Positions of all states, from the offsets of each variable."""
     return tuple(at[:, k][:, None] + np.arange(size) for k, size in enumerate(shape))
-
-
-def _cycle_terms(graph: FactorGraph, certificate: Certificate, weight: Integers) -> tuple[Integers, Any]:
-    """The amounts that the cycles add to each factor if its labels differ, and to every labelling."""
-    cycles = certificate.cycles
-    cut = np.zeros(graph.n_factors, dtype=weight.dtype)
-    sizes = np.diff(cycles.ptr)
-    each = np.repeat(weight, sizes)
-    np.add.at(cut, cycles.factor, np.where(cycles.odd == 1, -each, each))
-    owner = np.repeat(np.arange(cycles.n), sizes)
-    n_odd = np.bincount(owner, weights=cycles.odd, minlength=cycles.n).astype(np.int64)
-    return cut, sum((weight * (n_odd - 1)).tolist())

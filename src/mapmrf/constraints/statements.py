@@ -79,18 +79,6 @@ def _number(name: str, k: float) -> float:
     return _real(name, "k", k)
 
 
-def _coefficients(weights: Iterable[float], n: int) -> tuple[float, ...]:
-    if isinstance(weights, str) or not isinstance(weights, Iterable):
-        raise GraphError(f"linear: the weights are {weights!r}, expected a list with one for each of {n} indicators")
-    found = tuple(_real("linear", f"weight {at}", weight) for at, weight in enumerate(weights))
-    if len(found) != n:
-        raise GraphError(f"linear: {len(found)} weights for {n} indicators")
-    for at, weight in enumerate(found):
-        if not math.isfinite(weight):
-            raise GraphError(f"linear: weight {at} is {weight}, expected a finite number")
-    return found
-
-
 def _counting(
     name: str, indicators: Iterable[Indicator], lower: float, upper: float, penalty: float | None
 ) -> Constraint:
@@ -199,7 +187,15 @@ def linear(
     [0, 1, 1]
     """
     listed = _listed("linear", indicators)
-    coefficients = _coefficients(weights, len(listed))
+    n = len(listed)
+    if isinstance(weights, str) or not isinstance(weights, Iterable):
+        raise GraphError(f"linear: the weights are {weights!r}, expected a list with one for each of {n} indicators")
+    coefficients = tuple(_real("linear", f"weight {at}", weight) for at, weight in enumerate(weights))
+    if len(coefficients) != n:
+        raise GraphError(f"linear: {len(coefficients)} weights for {n} indicators")
+    for at, weight in enumerate(coefficients):
+        if not math.isfinite(weight):
+            raise GraphError(f"linear: weight {at} is {weight}, expected a finite number")
     low, high = _real("linear", "the lower limit", lower), _real("linear", "the upper limit", upper)
     if low == -math.inf and high == math.inf:
         raise GraphError("linear: found neither a lower nor an upper limit, expected one of them")

@@ -248,21 +248,17 @@ def _shape_groups(graph: FactorGraph) -> Ints:
     for arity in np.unique(every):
         members = np.flatnonzero(every == arity)
         shapes = graph.card[graph.scope[graph.scope_ptr[members][:, None] + np.arange(arity)]]
-        _, of = np.unique(_shape_codes(shapes), return_inverse=True)
+        base = int(shapes.max()) + 1
+        if base ** shapes.shape[1] < 2**62:  # one number per shape: much faster to sort
+            codes = np.zeros(len(shapes), dtype=np.int64)
+            for column in shapes.T:
+                codes = codes * base + column
+        else:
+            codes = np.unique(shapes, axis=0, return_inverse=True)[1].ravel()
+        _, of = np.unique(codes, return_inverse=True)
         group[members] = 2 * (n_groups + of)
         n_groups += int(of.max()) + 1
     return group
-
-
-def _shape_codes(shapes: Ints) -> Ints:
-    """One number per row, equal if and only if the rows are equal."""
-    base = int(shapes.max()) + 1
-    if base ** shapes.shape[1] >= 2**62:
-        return np.unique(shapes, axis=0, return_inverse=True)[1].ravel()
-    code = np.zeros(len(shapes), dtype=np.int64)
-    for column in shapes.T:
-        code = code * base + column
-    return code
 
 
 def _batches(

@@ -412,19 +412,17 @@ def counted(graph: FactorGraph, earlier: list[Ints], distance: int) -> FactorGra
         first = graph.n_vars + n * number
         for i in range(n):
             key = int(graph.card[i]), int(labels[i])
-            step = steps.setdefault(key, _counting(*key, size))
+            if key not in steps:  # by count before, state, and count after: one more if the state is not the label
+                before, state, after = np.ogrid[:size, : key[0], :size]
+                counted_on = after == np.minimum(before + (state != key[1]), size - 1)
+                steps[key] = np.where(counted_on, 0.0, -np.inf)
+            step = steps[key]
             scopes.append((i, first) if i == 0 else (first + i - 1, i, first + i))
             tables.append(step[0] if i == 0 else step)
         scopes.append((first + n - 1,))
         tables.append(np.where(np.arange(size) == distance, 0.0, -np.inf))
     card = np.concatenate([graph.card, np.full(n * len(earlier), size)])
     return FactorGraph.from_tables(card, scopes, tables)
-
-
-def _counting(n_states: int, label: int, size: int) -> Floats:
-    """Table over count before, state, and count after: one more if the state is not the label, but never `size`."""
-    before, state, after = np.ogrid[:size, :n_states, :size]
-    return np.where(after == np.minimum(before + (state != label), size - 1), 0.0, -np.inf)
 
 
 # -- BestLabellings: several labellings of one model, in descending order of value ------------------------------------

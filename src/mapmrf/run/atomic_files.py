@@ -58,12 +58,16 @@ def whole_file(path: str | os.PathLike[str], *, keep: bool | None = None) -> Ite
             return
         if target.exists() and not os.access(target, os.W_OK):
             raise PermissionError(None, "Permission denied")
-        with _temporary(target) as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-            file.close()
-            _put(Path(file.name), target, _KEEP.get() if keep is None else keep)
+        temporary = target.with_name(f".{os.urandom(8).hex()}.tmp")
+        try:
+            with open(temporary, "xb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            _put(temporary, target, _KEEP.get() if keep is None else keep)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), os.fspath(path)) from None
 
@@ -76,18 +80,6 @@ def _descriptor(path: str | os.PathLike[str]) -> int | None:
         return names[text]
     folder, _, number = text.rpartition("/")
     return int(number) if folder in ("/dev/fd", "/proc/self/fd") and number.isdecimal() else None
-
-
-@contextlib.contextmanager
-def _temporary(target: Path) -> Iterator[BinaryIO]:
-    """A file with a unique name next to the target, which is removed unless it has been renamed."""
-    path = target.with_name(f".{os.urandom(8).hex()}.tmp")
-    try:
-        with open(path, "xb") as file:
-            yield file
-    finally:
-        with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
 
 
 def _put(temporary: Path, target: Path, keep: bool) -> None:

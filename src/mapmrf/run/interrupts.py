@@ -149,15 +149,14 @@ def patience(extra: float = 0.0) -> float:
 @contextmanager
 def waiting() -> Iterator[None]:
     """Raise nothing, even at a second signal: the main thread waits for calls that it can abandon."""
-    flag = _flag
-    if flag is None or not _in_main_thread():
-        yield
-        return
-    flag.n_waiting += 1
+    flag = _flag if _in_main_thread() else None
+    if flag is not None:
+        flag.n_waiting += 1
     try:
         yield
     finally:
-        flag.n_waiting -= 1
+        if flag is not None:
+            flag.n_waiting -= 1
 
 
 def check() -> None:
@@ -176,15 +175,14 @@ def notice() -> None:
 def raising() -> Iterator[None]:
     """Raise KeyboardInterrupt immediately on a signal: for files and downloads, where only Python code runs."""
     check()
-    flag = _flag
-    if flag is None or not _in_main_thread():
-        yield
-        return
-    flag.n_raising += 1
+    flag = _flag if _in_main_thread() else None
+    if flag is not None:
+        flag.n_raising += 1
     try:
         yield
     finally:
-        flag.n_raising = max(0, flag.n_raising - 1)
+        if flag is not None:
+            flag.n_raising = max(0, flag.n_raising - 1)
 
 
 @contextmanager

@@ -65,18 +65,15 @@ def classes_in_file(name: str, base: type) -> dict[str, type]:
         if isinstance(value, type) and issubclass(value, base) and value.__module__ == module.__name__
     }
     if wanted and wanted not in found:
-        raise OptionError(_no_such_class(path, wanted, vars(module).get(wanted), base, found))
+        thing, known = vars(module).get(wanted), ", ".join(found) or "none"
+        if thing is None:
+            raise OptionError(f"{path}: found no {base.__name__} named {wanted!r}; the file defines: {known}")
+        if isinstance(thing, type) and issubclass(thing, base):
+            what = f"{wanted} is imported from {thing.__module__}"
+            raise OptionError(f"{path}: {what}, expected one of those the file defines: {known}")
+        what = f"a class that is not derived from mapmrf.{base.__name__}" if isinstance(thing, type) else f"{thing!r}"
+        raise OptionError(f"{path}: {wanted} is {what}, expected a {base.__name__}; the file defines: {known}")
     return {wanted: found[wanted]} if wanted else found
-
-
-def _no_such_class(path: str, wanted: str, thing: object, base: type, found: dict[str, type]) -> str:
-    known = ", ".join(found) or "none"
-    if thing is None:
-        return f"{path}: found no {base.__name__} named {wanted!r}; the file defines: {known}"
-    if isinstance(thing, type) and issubclass(thing, base):
-        return f"{path}: {wanted} is imported from {thing.__module__}, expected one of those the file defines: {known}"
-    what = f"a class that is not derived from mapmrf.{base.__name__}" if isinstance(thing, type) else f"{thing!r}"
-    return f"{path}: {wanted} is {what}, expected a {base.__name__}; the file defines: {known}"
 
 
 # -- files as modules --------------------------------------------------------------------------------------------------
@@ -124,18 +121,12 @@ def _run_file(path: str, changed: int, size: int) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:  # the user's own code
         del sys.modules[name]
-        line = _line_in(path, error)
-        place = f"{path}: line {line}" if line else path
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+        if isinstance(error, SyntaxError) and error.filename == path:
+            lines = [error.lineno]
+        place = f"{path}: line {lines[-1]}" if lines and lines[-1] else path
         raise OptionError(f"{place}: cannot be run: {_reason(error)}") from error
     return module
-
-
-def _line_in(path: str, error: Exception) -> int | None:
-    """The last line of the file in the traceback of an error."""
-    if isinstance(error, SyntaxError) and error.filename == path:
-        return error.lineno
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
-    return lines[-1] if lines else None
 
 
 def _reason(error: Exception) -> str:

@@ -78,11 +78,11 @@ def write_archive(path: Path, cpu: str, entries: Iterable[tuple[Key, bytes]]) ->
         blocks.append(packed)
         at += len(packed)
     index = json.dumps({"stamp": stamp(), "cpu": cpu, "entries": places}).encode()
-    write_whole(path, b"".join([MAGIC, struct.pack("<Q", len(index)), index, *blocks]))
+    write_atomically(path, b"".join([MAGIC, struct.pack("<Q", len(index)), index, *blocks]))
     return len(places)
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes) -> None:
     """Write a file atomically: other processes see it complete or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from mapmrf.compilation.archive import Archive, ArchiveError, Key, digest, write_whole
+from mapmrf.compilation.archive import Archive, ArchiveError, Key, digest, write_atomically
 from mapmrf.compilation.sources import PACKAGE, kernel_stamps, stamp, stamp_of
 
 KEEP_DAYS = 30  # code that has not been used for this many days is removed
@@ -50,7 +50,7 @@ class Store:
         body = _head(key, made_from) + b"\n" + code
         with contextlib.suppress(OSError):
             first = not self.folder.exists()
-            write_whole(self._path(key, made_from), digest(body).encode() + b"\n" + body)
+            write_atomically(self._path(key, made_from), digest(body).encode() + b"\n" + body)
             if first:
                 self._remove_old()
 
@@ -204,7 +204,7 @@ def is_native() -> bool:
 
 def mark_native() -> None:
     """Record that all kernels have been compiled for this CPU."""
-    write_whole(user_store().folder / NATIVE, stamp().encode())
+    write_atomically(user_store().folder / NATIVE, stamp().encode())
     origins.cache_clear()
 
 

@@ -202,7 +202,7 @@ def _assemble(graph: FactorGraph, m: int, ranking: Ranking, calls: SolveCalls) -
     runtime = time.perf_counter() - calls.began
     results = tuple(
         replace(
-            answer(graph, labels, value, bound, template),
+            as_result(graph, labels, value, bound, template),
             runtime=runtime,
             details={"rank": rank, "others": others, "calls": calls.count},
         )
@@ -331,7 +331,7 @@ class DiverseSearch:
             tables = without_constraints(self.graph)
         except UnsupportedModel:  # sums of too many values
             return None
-        messages = collected_messages(counted(tables, earlier, distance), self.calls)
+        messages = collected_messages(with_counters(tables, earlier, distance), self.calls)
         if messages is None or not messages.collected:
             return None
         if messages.value + self.graph.constant == -math.inf:
@@ -394,7 +394,7 @@ def agreement(graph: FactorGraph, earlier: list[Ints]) -> Floats:
     return shared
 
 
-def counted(graph: FactorGraph, earlier: list[Ints], distance: int) -> FactorGraph:
+def with_counters(graph: FactorGraph, earlier: list[Ints], distance: int) -> FactorGraph:
     """Add counters to a model, so that only labellings at a distance from all earlier ones are feasible.
 
     A counter runs along the variables and counts, up to the distance, the labels that differ from an earlier labelling.
@@ -528,7 +528,7 @@ class BestLabellings(Sequence[Result]):
         return cls(results, bound, common_status(results), max((one.runtime for one in results), default=0.0))
 
 
-def answer(graph: FactorGraph, labels: Ints, value: float, bound: float, template: Result) -> Result:
+def as_result(graph: FactorGraph, labels: Ints, value: float, bound: float, template: Result) -> Result:
     """A labelling as a Result, with its bound and the status that follows.
 
     Method, options, seed and, if nothing is proven, the status are those of a template.

@@ -52,7 +52,7 @@ class Progress:
         Further figures for the trace, by name.
     refuted
         If bounds reported before have turned out to be false: all that were false, by source. The others are withdrawn
-        too, but for the one in this report.
+        too, except the one in this report.
 
     Examples
     --------

@@ -19,7 +19,7 @@ MAX_NODES = 20_000  # nodes after which a search without kernels gives up
 FEW_STATES, FEW_NODES = 300, 50
 """States up to which a model is first searched without kernels, and the node limit of that search."""
 
-STEP_WORK, REPAIR_WORK, VAIN_WORK = 1_000_000, 10_000_000, 3_000_000
+STEP_WORK, REPAIR_WORK, FRUITLESS_WORK = 1_000_000, 10_000_000, 3_000_000
 """Clauses that a step of the search visits, some hundredths of a second; limits on the table entries that a repair
 reads, in all and since its last success."""
 
@@ -117,7 +117,7 @@ def fewest_violated(problem: Problem, labels: Ints, least: int = 0, seconds: flo
         work += STEP_WORK
         success = work if search.n_violated < before else success
         before = search.n_violated
-        if before <= least or work >= min(REPAIR_WORK, success + VAIN_WORK) or clock.over():
+        if before <= least or work >= min(REPAIR_WORK, success + FRUITLESS_WORK) or clock.over():
             return search.labels
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 R = TypeVar("R")
 
-Errand = tuple[Callable[..., Any], Sequence[tuple[Any, ...]]]  # a kernel and the arguments of its calls
+SharedCalls = tuple[Callable[..., Any], Sequence[tuple[Any, ...]]]  # a kernel and the arguments of its calls
 
 
 class Workers:
@@ -57,20 +57,20 @@ class Workers:
 
 class _Helper:
     def __init__(self) -> None:
-        self.inbox: SimpleQueue[Errand | None] = SimpleQueue()
+        self.inbox: SimpleQueue[SharedCalls | None] = SimpleQueue()
         self.outbox: SimpleQueue[list[Any] | BaseException] = SimpleQueue()
         self.thread = Thread(target=_serve, args=(self.inbox, self.outbox), daemon=True)
         self.thread.start()
 
 
-def _serve(inbox: SimpleQueue[Errand | None], outbox: SimpleQueue[list[Any] | BaseException]) -> None:
-    while (errand := inbox.get()) is not None:
-        kernel, calls = errand
+def _serve(inbox: SimpleQueue[SharedCalls | None], outbox: SimpleQueue[list[Any] | BaseException]) -> None:
+    while (given := inbox.get()) is not None:
+        kernel, calls = given
         try:
             outbox.put([kernel(*arguments) for arguments in calls])
         except BaseException as error:
             outbox.put(error)
-        del errand, kernel, calls  # do not keep arrays alive until the next call
+        del given, kernel, calls  # do not keep arrays alive until the next call
 
 
 def _dismiss(helpers: list[_Helper]) -> None:

@@ -175,8 +175,8 @@ def max_marginals(
 
 def _search_for(
     graph: FactorGraph, method: str | Method, limits: tuple[int, int | None, float]
-) -> MarginalSearch | ConstrainedSearch:
-    return (MarginalSearch if graph.constraints is None else ConstrainedSearch)(graph, method, *limits)
+) -> MarginalSearch | ConstrainedMarginalSearch:
+    return (MarginalSearch if graph.constraints is None else ConstrainedMarginalSearch)(graph, method, *limits)
 
 
 class MarginalSearch:
@@ -293,7 +293,7 @@ class MarginalSearch:
         return True
 
 
-class ConstrainedSearch(MarginalSearch):
+class ConstrainedMarginalSearch(MarginalSearch):
     """A search on a model with constraints: with tables in their place where these help, without them elsewhere."""
 
     def __init__(

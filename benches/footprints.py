@@ -101,8 +101,7 @@ def by_method(rows: list[dict]) -> dict[str, list[dict]]:
 def print_fit(rows: list[dict]) -> None:
     """Print the rates as lines of Python."""
     for method, mine in by_method(rows).items():
-        rates = ", ".join(f"{name}={value:g}" for name, value in fit(mine)._asdict().items() if value)
-        print(f'    "{method}": Rates({rates}),')
+        print(f'    "{method}": Rates({", ".join(f"{value:g}" for value in fit(mine))}),')
 
 
 def print_comparison(rows: list[dict]) -> None:

@@ -370,7 +370,7 @@ class Soak:
         """A run on a large model that ends within a call of its method; that goes on, on a thread of its own."""
         graph = mapmrf.datasets.grid(80, 80, seed=number)
         self.solve(self.methods[number % len(self.methods)], graph, threads=2, time_limit=0.02)
-        self.done["calls given up"] += supervision.left_alone()
+        self.done["calls given up"] += supervision.n_abandoned()
         supervision.wait_for_all()
 
     def batch(self, backend: str) -> None:

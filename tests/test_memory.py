@@ -18,7 +18,8 @@ from mapmrf import Method, Status, datasets, images
 from mapmrf.errors import OptionError, OutOfMemory, UnsupportedModel
 from mapmrf.model.memory import PROGRAM, MemoryBudget, MemoryWatch, byte_count, is_lack_of_memory, resident_bytes
 from mapmrf.model.problem import Problem
-from mapmrf.run.footprints import RATES, Sizes, footprint_of, model_bytes
+from mapmrf.model.summary import model_bytes
+from mapmrf.run.footprints import RATES, Sizes, footprint_of
 from mapmrf.run.method import Answer, Progress
 from mapmrf.run.registry import method_names
 

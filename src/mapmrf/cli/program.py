@@ -22,7 +22,7 @@ from mapmrf._version import __version__
 from mapmrf.errors import MapMRFError, OptionError, OutOfMemory
 from mapmrf.model.memory import PROGRAM, address_space, byte_count, is_lack_of_memory, shown_bytes
 from mapmrf.run.atomic_files import drop_old, keeping_old
-from mapmrf.run.interrupts import Interrupts, begin_work, check, leaving, settle
+from mapmrf.run.interrupts import Interrupts, begin_work, check, end_work, leaving
 
 if TYPE_CHECKING:
     from mapmrf.model.graph import FactorGraph
@@ -75,7 +75,7 @@ class CommandGroup(click.Group):
                 code = 128 + interrupts.number
             with contextlib.suppress(OSError):  # a closed pipe
                 sys.stdout.flush()
-            settle(code)
+            end_work(code)
             sys.exit(code)
 
 

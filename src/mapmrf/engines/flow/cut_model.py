@@ -13,8 +13,8 @@ from mapmrf.arrays import Floats, Ints, frozen, short
 from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.flow.maximum_flow import MaximumFlow, add_compensated
 from mapmrf.engines.flow.network import MAX_ARCS, Wiring, add_capacity, wire
+from mapmrf.kernels.forests import root_of
 from mapmrf.kernels.max_marginals import weight_of
-from mapmrf.kernels.parity import root_of
 from mapmrf.model.problem import Problem
 
 

@@ -1,4 +1,4 @@
-"""`solve_best`: the m best labellings of a model."""
+"""The m best labellings of a model, plain or diverse."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ import math
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, overload
 
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.constraints import at_most_k
-from mapmrf.constraints.as_tables import Rewriting, rewrite, without_constraints
+from mapmrf.constraints.as_tables import rewrite, without_constraints
 from mapmrf.errors import FormatError, OptionError, UnsupportedModel
 from mapmrf.model.graph import FactorGraph
-from mapmrf.questions.best.ranked import LawlerSearch, collected_messages, memory_of, rank_by_elimination
+from mapmrf.questions.ranked import LawlerSearch, SolveCalls, collected_messages, memory_of, rank_by_elimination
 from mapmrf.run import interrupts
 from mapmrf.run.method import Method
 from mapmrf.run.options import check_number
 from mapmrf.run.registry import DEFAULT_METHOD, make_method
 from mapmrf.run.result import Result, Status, relative_gap
-from mapmrf.run.solve import as_graph, check_limits, solve, usable_cores
+from mapmrf.run.solve import as_graph, check_limits, usable_cores
 
 Ranking = tuple[list[tuple[Ints, float, float]], float, Status | None, Result]
 """Labellings with value and bound, a bound on all others, the reason of an early end, and a template of results."""
@@ -124,7 +124,7 @@ def solve_best(
     """
     began = time.perf_counter()
     chosen = make_method(method, options, also=("diverse", "time_limit", "seed", "threads"))
-    wanted = _diversity(diverse)
+    wanted = diverse if isinstance(diverse, Diversity) else Diversity() if diverse is None else Diversity(diverse)
     check_number("m", m, int)
     if m < 1:
         raise OptionError(f"m is {m}, expected at least 1")
@@ -133,20 +133,13 @@ def solve_best(
     deadline = math.inf if time_limit is None else began + time_limit
     calls = SolveCalls(chosen, seed, usable_cores() if threads is None else threads, deadline, began)
     with interrupts.Interrupts():
-        return _assemble(model, m, _rank(model, m, wanted, calls), calls)
-
-
-def _diversity(diverse: int | Diversity | None) -> Diversity:
-    return diverse if isinstance(diverse, Diversity) else Diversity() if diverse is None else Diversity(diverse)
-
-
-def _rank(graph: FactorGraph, m: int, wanted: Diversity, calls: SolveCalls) -> Ranking:
-    """Find the labellings in the way that suits the model."""
-    if not wanted.plain:
-        return _rank_diverse(graph, m, wanted, calls)
-    if graph.constraints is not None:
-        return _rank_constrained(graph, m, calls)
-    return _rank_by_elimination(graph, m, calls) or _rank_by_partition(graph, m, calls)
+        if not wanted.plain:
+            ranking = _rank_diverse(model, m, wanted, calls)
+        elif model.constraints is not None:
+            ranking = _rank_constrained(model, m, calls)
+        else:
+            ranking = _rank_by_elimination(model, m, calls) or _rank_by_partition(model, m, calls)
+        return _assemble(model, m, ranking, calls)
 
 
 def _rank_diverse(graph: FactorGraph, m: int, wanted: Diversity, calls: SolveCalls) -> Ranking:
@@ -165,11 +158,12 @@ def _rank_by_elimination(graph: FactorGraph, m: int, calls: SolveCalls) -> Ranki
     values = sorted(((graph.value(labels), -n) for n, labels in enumerate(ranked.labels)), reverse=True)
     answers = [(ranked.labels[-minus], value, value) for value, minus in values]
     others = min(ranked.others, values[-1][0]) if values else ranked.others
-    return answers, others, ranked.stopped, _template(graph, calls)
+    options = asdict(calls.method)  # type: ignore[call-overload]
+    bare = Result.of_labels(graph, graph.unary_labels, Status.CONVERGED, calls.method.name)
+    return answers, others, ranked.stopped, replace(bare, options=options, seed=calls.seed)
 
 
 def _rank_by_partition(graph: FactorGraph, m: int, calls: SolveCalls) -> Ranking:
-    """Parts of the labellings, solved one by one."""
     search = LawlerSearch(graph, m, calls)
     stopped = search.run()
     assert search.template is not None
@@ -192,25 +186,13 @@ def _rank_constrained(graph: FactorGraph, m: int, calls: SolveCalls) -> Ranking:
     found = _rank_by_elimination(rewriting.graph, m, calls)
     if found is None and native:
         return _rank_diverse(graph, m, Diversity(), calls)
-    return _projected(rewriting, found or _rank_by_partition(rewriting.graph, m, calls))
-
-
-def _projected(rewriting: Rewriting, ranking: Ranking) -> Ranking:
-    """Project the labellings of the rewritten model, which has the same labellings in the same order."""
-    found, others, stopped, template = ranking
-    answers = []
-    for lifted, value, bound in found:
+    ranked, others, stopped, template = found or _rank_by_partition(rewriting.graph, m, calls)
+    answers = []  # the rewritten model has the same labellings in the same order
+    for lifted, value, bound in ranked:
         labels = rewriting.project(lifted)
         own = rewriting.original.value(labels)  # round-off may differ
         answers.append((labels, own, own if bound == value else max(bound, own)))
     return sorted(answers, key=lambda answer: -answer[1]), others, stopped, template
-
-
-def _template(graph: FactorGraph, calls: SolveCalls) -> Result:
-    """The figures shared by all results if `solve` is not called."""
-    options = asdict(calls.method)  # type: ignore[call-overload]
-    bare = Result.of_labels(graph, graph.unary_labels, Status.CONVERGED, calls.method.name)
-    return replace(bare, options=options, seed=calls.seed)
 
 
 def _assemble(graph: FactorGraph, m: int, ranking: Ranking, calls: SolveCalls) -> BestLabellings:
@@ -220,7 +202,7 @@ def _assemble(graph: FactorGraph, m: int, ranking: Ranking, calls: SolveCalls) -
     runtime = time.perf_counter() - calls.began
     results = tuple(
         replace(
-            answer(graph, labels, value, bound, template),
+            as_result(graph, labels, value, bound, template),
             runtime=runtime,
             details={"rank": rank, "others": others, "calls": calls.count},
         )
@@ -238,8 +220,7 @@ def _assemble(graph: FactorGraph, m: int, ranking: Ranking, calls: SolveCalls) -
 # -- Diverse labellings: each at a distance from all before it, or with a penalty for every label in common -----------
 
 
-MOST_COUNTERS = 20_000
-"""Maximum number of variables that counters add to a model."""
+MOST_COUNTERS = 20_000  # maximum number of variables that counters add to a model
 
 MOST_STATED = 5_000
 """Maximum number of indicators of distances as constraints of a model without any: it may be much harder with them."""
@@ -257,35 +238,26 @@ class Further:
     bound: float
 
     def better(self, labels: Ints, value: float) -> None:
-        """Keep a labelling if it is the best so far."""
         if value > self.value:
             self.labels, self.value = labels, value
 
 
 class DiverseSearch:
-    """Finds labellings one by one, each the best that differs enough from those before.
-
-    Attributes
-    ----------
-    answers
-        Labellings with their values, in the order found, each with an upper bound on all candidates for its place.
-    others
-        Upper bound on all further labellings.
-    template
-        The result of the first call, for the figures shared by all.
-    """
+    """Finds labellings one by one, each the best that differs enough from those before."""
 
     def __init__(self, graph: FactorGraph, m: int, calls: SolveCalls) -> None:
         self.graph, self.m, self.calls = graph, m, calls
+        # Labellings with their values, in the order found, each with an upper bound on all candidates for its place.
         self.answers: list[tuple[Ints, float, float]] = []
-        self.others = math.inf
-        self.template: Result | None = None
+        self.others = math.inf  # upper bound on all further labellings
+        self.template: Result | None = None  # the result of the first call, for the figures shared by all
 
     def run(self, distance: int, penalty: float) -> Status | None:
         """Find m labellings, or as many as there are; return the reason if it was cut short."""
         while len(self.answers) < self.m:
             if not self.answers:
-                further = self._first()
+                self.template = self.calls.solve(self.graph, self._share)
+                further = _further(self.template)
             elif penalty > 0:
                 further = self._penalised(penalty)
             else:
@@ -301,12 +273,7 @@ class DiverseSearch:
 
     @property
     def _share(self) -> float:
-        """Share of the remaining time for the next labelling."""
         return 1.0 / (self.m - len(self.answers))
-
-    def _first(self) -> Further:
-        self.template = result = self.calls.solve(self.graph, self._share)
-        return _further(result)
 
     def _penalised(self, penalty: float) -> Further:
         """The best new labelling minus a penalty for each label that it shares with one before: unary potentials."""
@@ -364,7 +331,7 @@ class DiverseSearch:
             tables = without_constraints(self.graph)
         except UnsupportedModel:  # sums of too many values
             return None
-        messages = collected_messages(counted(tables, earlier, distance), self.calls)
+        messages = collected_messages(with_counters(tables, earlier, distance), self.calls)
         if messages is None or not messages.collected:
             return None
         if messages.value + self.graph.constant == -math.inf:
@@ -373,7 +340,7 @@ class DiverseSearch:
         return Further(labels, self.graph.value(labels), self.graph.value(labels))
 
     def _by_constraints(self, earlier: list[Ints], distance: int, initial: Ints | None = None) -> Further:
-        """With the distances stated as constraints: at most so many labels are those of an earlier labelling."""
+        """With the distances stated as constraints on the number of labels that an earlier labelling has, too."""
         same = self.graph.n_vars - distance
         apart = [at_most_k(list(enumerate(labels.tolist())), same) for labels in earlier]
         found = _further(self.calls.solve(self.graph.with_constraints(apart), self._share, initial))
@@ -427,18 +394,11 @@ def agreement(graph: FactorGraph, earlier: list[Ints]) -> Floats:
     return shared
 
 
-def counted(graph: FactorGraph, earlier: list[Ints], distance: int) -> FactorGraph:
+def with_counters(graph: FactorGraph, earlier: list[Ints], distance: int) -> FactorGraph:
     """Add counters to a model, so that only labellings at a distance from all earlier ones are feasible.
 
     A counter runs along the variables and counts, up to the distance, the labels that differ from an earlier labelling.
     Labellings may be of the first variables only: the others are then ignored.
-
-    Examples
-    --------
-    >>> import numpy as np, mapmrf
-    >>> graph = mapmrf.FactorGraph.from_tables([2, 2, 2], [(0,), (1,), (2,)], [[0, 3], [0, 2], [0, 1]])
-    >>> mapmrf.solve(counted(graph, [np.array([1, 1, 1])], 2)).labels[:3].tolist()
-    [1, 0, 0]
     """
     n, size = len(earlier[0]), distance + 1
     scopes: list[tuple[int, ...]] = [()]
@@ -452,19 +412,17 @@ def counted(graph: FactorGraph, earlier: list[Ints], distance: int) -> FactorGra
         first = graph.n_vars + n * number
         for i in range(n):
             key = int(graph.card[i]), int(labels[i])
-            step = steps.setdefault(key, _counting(*key, size))
+            if key not in steps:  # by count before, state, and count after: one more if the state is not the label
+                before, state, after = np.ogrid[:size, : key[0], :size]
+                counted_on = after == np.minimum(before + (state != key[1]), size - 1)
+                steps[key] = np.where(counted_on, 0.0, -np.inf)
+            step = steps[key]
             scopes.append((i, first) if i == 0 else (first + i - 1, i, first + i))
             tables.append(step[0] if i == 0 else step)
         scopes.append((first + n - 1,))
         tables.append(np.where(np.arange(size) == distance, 0.0, -np.inf))
     card = np.concatenate([graph.card, np.full(n * len(earlier), size)])
     return FactorGraph.from_tables(card, scopes, tables)
-
-
-def _counting(n_states: int, label: int, size: int) -> Floats:
-    """Table over count before, state, and count after: one more if the state is not the label, but never `size`."""
-    before, state, after = np.ogrid[:size, :n_states, :size]
-    return np.where(after == np.minimum(before + (state != label), size - 1), 0.0, -np.inf)
 
 
 # -- BestLabellings: several labellings of one model, in descending order of value ------------------------------------
@@ -554,29 +512,12 @@ class BestLabellings(Sequence[Result]):
         return "\n".join([*lines, others])
 
     def to_json(self) -> str:
-        """A JSON list of results, as `Result.to_json` writes them.
-
-        Examples
-        --------
-        >>> import json, mapmrf
-        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[2, 0], [0, 2]])
-        >>> [one["labels"] for one in json.loads(mapmrf.solve_best(graph, 2).to_json())]
-        [[1, 1], [0, 0]]
-        """
+        """A JSON list of results, as `Result.to_json` writes them."""
         return "[" + ", ".join(result.to_json() for result in self.results) + "]"
 
     @classmethod
     def from_json(cls, text: str) -> BestLabellings:
-        """Read labellings written by `to_json`.
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[2, 0], [0, 2]])
-        >>> again = mapmrf.BestLabellings.from_json(mapmrf.solve_best(graph, 2).to_json())
-        >>> again[1].labels.tolist(), again.bound
-        ([0, 0], 1.0)
-        """
+        """Read labellings written by `to_json`."""
         try:
             results = tuple(Result.from_json(json.dumps(one)) for one in json.loads(text))
             bound = min((float(result.details["others"]) for result in results), default=-math.inf)
@@ -587,7 +528,7 @@ class BestLabellings(Sequence[Result]):
         return cls(results, bound, common_status(results), max((one.runtime for one in results), default=0.0))
 
 
-def answer(graph: FactorGraph, labels: Ints, value: float, bound: float, template: Result) -> Result:
+def as_result(graph: FactorGraph, labels: Ints, value: float, bound: float, template: Result) -> Result:
     """A labelling as a Result, with its bound and the status that follows.
 
     Method, options, seed and, if nothing is proven, the status are those of a template.
@@ -612,49 +553,3 @@ def common_status(results: Sequence[Result]) -> Status:
     if unproven:
         return unproven[0]
     return Status.WITHIN_TOLERANCE if Status.WITHIN_TOLERANCE in statuses else Status.OPTIMAL
-
-
-# -- Calls of `solve` that share one time limit -----------------------------------------------------------------------
-
-
-@dataclass
-class SolveCalls:
-    """How to solve the models of one task, and the deadline.
-
-    Attributes
-    ----------
-    method, seed, threads
-        As for `solve`.
-    deadline
-        Deadline of the whole task, by `time.perf_counter`; inf without a time limit.
-    began
-        Start of the task.
-    count
-        Number of calls.
-    """
-
-    method: Method
-    seed: int
-    threads: int | None
-    deadline: float = math.inf
-    began: float = field(default_factory=time.perf_counter)
-    count: int = 0
-
-    @property
-    def left(self) -> float:
-        """Seconds left."""
-        return max(0.0, self.deadline - time.perf_counter())
-
-    @property
-    def stopped(self) -> Status | None:
-        """The reason why the task must end now, or None."""
-        if interrupts.requested():
-            interrupts.notice()
-            return Status.INTERRUPTED
-        return Status.TIME_LIMIT if time.perf_counter() >= self.deadline else None
-
-    def solve(self, graph: FactorGraph, share: float = 1.0, initial: Ints | None = None) -> Result:
-        """Solve a model within a share of the remaining time."""
-        self.count += 1
-        limit = None if self.deadline == math.inf else share * self.left
-        return solve(graph, self.method, time_limit=limit, seed=self.seed, threads=self.threads, initial=initial)

@@ -1,10 +1,11 @@
-"""The m best labellings of a model whose tables of elimination fit into memory: exact, in one pass."""
+"""The m best labellings of a model: from the tables of elimination where these fit, or by Lawler's partition."""
 
 from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import dataclass, replace
+import time
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 import numpy as np
@@ -22,12 +23,43 @@ from mapmrf.methods.auto import Auto
 from mapmrf.methods.branch import Branch
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
-from mapmrf.questions.best.solving import SolveCalls
-from mapmrf.questions.state_bounds import state_bounds
+from mapmrf.questions.max_marginals import state_bounds
+from mapmrf.run import interrupts
+from mapmrf.run.method import Method
 from mapmrf.run.result import Result, Status
+from mapmrf.run.solve import solve
 
-STEP_ADDITIONS = 20_000_000
-"""Additions of table entries between two checks of the clock: about 30 ms."""
+STEP_ADDITIONS = 20_000_000  # additions of table entries between two checks of the clock: about 30 ms
+
+
+@dataclass
+class SolveCalls:
+    """How to solve the models of one task, and the deadline."""
+
+    # method, seed, threads: as for `solve`
+    method: Method
+    seed: int
+    threads: int | None
+    deadline: float = math.inf  # deadline of the whole task, by `time.perf_counter`; inf without a time limit
+    began: float = field(default_factory=time.perf_counter)  # start of the task
+    count: int = 0  # number of calls
+
+    @property
+    def left(self) -> float:
+        return max(0.0, self.deadline - time.perf_counter())
+
+    @property
+    def stopped(self) -> Status | None:
+        """The reason why the task must end now, or None."""
+        if interrupts.requested():
+            interrupts.notice()
+            return Status.INTERRUPTED
+        return Status.TIME_LIMIT if time.perf_counter() >= self.deadline else None
+
+    def solve(self, graph: FactorGraph, share: float = 1.0, initial: Ints | None = None) -> Result:
+        self.count += 1
+        limit = None if self.deadline == math.inf else share * self.left
+        return solve(graph, self.method, time_limit=limit, seed=self.seed, threads=self.threads, initial=initial)
 
 
 class Ranked:
@@ -86,7 +118,7 @@ def rank_by_elimination(graph: FactorGraph, m: int, calls: SolveCalls) -> Ranked
 
 
 def rank_by_passes(graph: FactorGraph, m: int, calls: SolveCalls) -> Ranked | None:
-    """The same with an elimination per batch of labellings, whose messages are not kept; None if not even that fits."""
+    """Rank with an elimination per batch of labellings, whose messages are not kept; None if not even that fits."""
     memory, problem = memory_of(calls), Problem.compile(graph)
     if memory == 0 or graph.constant == -np.inf:
         return None
@@ -108,47 +140,27 @@ def rank_by_passes(graph: FactorGraph, m: int, calls: SolveCalls) -> Ranked | No
 # The m best labellings by Lawler's partition: without its best labelling, a part is divided into parts again.
 # A part is solved only when its upper bound, initially from the dual of its parent, is the largest.
 
-FILLERS = 20
-"""Parts per missing labelling whose simplest labelling is tried when the time is up."""
+FILLERS = 20  # parts per missing labelling whose simplest labelling is tried when the time is up
 
 
 @dataclass(eq=False)
 class SolvedPart:
-    """A part with the best labelling that the method found.
+    """A part with the best labelling that the method found."""
 
-    Attributes
-    ----------
-    allowed : (n_states,)
-        The states allowed in the part.
-    labels, value
-        The best labelling found.
-    bound
-        Upper bound on all labellings of the part.
-    """
-
-    allowed: Bools
+    allowed: Bools  # (n_states,) the states allowed in the part
+    # labels, value: the best labelling found
     labels: Ints
     value: float
-    bound: float
+    bound: float  # upper bound on all labellings of the part
 
 
 @dataclass(eq=False)
 class RestOfPart:
-    """The rest of a solved part: labellings that equal its best one on some variables and differ on the next.
-
-    Attributes
-    ----------
-    part
-        The part.
-    order : (n,)
-        The variables with a choice, the most certain first: they are fixed in the most important parts.
-    alternative : (n,)
-        The most promising other state of each.
-    """
+    """The rest of a solved part: labellings that equal its best one on some variables and differ on the next."""
 
     part: SolvedPart
-    order: Ints
-    alternative: Ints
+    order: Ints  # (n,) the variables with a choice, the most certain first: they are fixed in the most important parts
+    alternative: Ints  # (n,) the most promising other state of each
 
     def allowed(self, graph: FactorGraph, number: int) -> Bools:
         """The allowed states of the part that differs on variable ``order[number]``."""
@@ -168,20 +180,13 @@ class RestOfPart:
 
 
 class LawlerSearch:
-    """Finds the m best labellings by any method.
-
-    Attributes
-    ----------
-    answers
-        Labellings with their values, in descending order, each with an upper bound on all but those before it.
-    template
-        The result of the first call, for the figures shared by all.
-    """
+    """Finds the m best labellings by any method."""
 
     def __init__(self, graph: FactorGraph, m: int, calls: SolveCalls) -> None:
         self.graph, self.m, self.calls = graph, m, calls
+        # Labellings with their values, in descending order, each with an upper bound on all but those before it.
         self.answers: list[tuple[Ints, float, float]] = []
-        self.template: Result | None = None
+        self.template: Result | None = None  # the result of the first call, for the figures shared by all
         self._tolerance = graph.allowance
         self._numbers = count()
         self._solved: list[tuple[float, int, SolvedPart]] = []
@@ -196,8 +201,13 @@ class LawlerSearch:
 
     def run(self) -> Status | None:
         """Find m labellings, or as many as there are; return the reason if it was cut short."""
-        if not self._solve_all():
+        everything = np.ones(len(self.graph.theta_v), dtype=bool)
+        self.template = result = self.calls.solve(self.graph, 0.5 if self.m > 1 else 1.0)
+        bound = math.inf if result.bound is None else result.bound
+        if result.value == -math.inf:
+            self._lost = bound
             return self.calls.stopped
+        self._keep(SolvedPart(everything, result.labels, result.value, max(bound, result.value)))
         while len(self.answers) < self.m:
             if not self._solve_promising():
                 return self._fill()
@@ -211,17 +221,6 @@ class LawlerSearch:
                 return self._fill()
             self._divide(part)
         return None
-
-    def _solve_all(self) -> bool:
-        """Solve the whole model; False if that gave no labelling of finite value."""
-        everything = np.ones(len(self.graph.theta_v), dtype=bool)
-        self.template = result = self.calls.solve(self.graph, 0.5 if self.m > 1 else 1.0)
-        bound = math.inf if result.bound is None else result.bound
-        if result.value == -math.inf:
-            self._lost = bound
-            return False
-        self._keep(SolvedPart(everything, result.labels, result.value, max(bound, result.value)))
-        return True
 
     def _keep(self, part: SolvedPart) -> None:
         heapq.heappush(self._solved, (-part.value, next(self._numbers), part))

@@ -15,6 +15,9 @@ from mapmrf.engines.counting.marginal_kernels import GroupScores, best_value, ma
 from mapmrf.engines.counting.price_kernels import find_prices
 from mapmrf.engines.counting.projection_kernels import project
 from mapmrf.engines.counting.structs import CountingFactors, CountingKind
+from plain_python import plain
+
+best_value, find_prices, max_marginals, project = map(plain, (best_value, find_prices, max_marginals, project))
 
 KINDS = ("exactly", "at_most", "at_least", "between", "parity", "fan", "cost", "knapsack", "signed")
 SOFT = ("at_most", "at_least", "parity", "fan", "cost", "signed")

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from binary_models import spins, submodular_recipes
 from mapmrf import FactorGraph
-from mapmrf.engines.flow import cut_model, cut_model_kernels, plain_cut_kernels
+from mapmrf.engines.flow import cut_model
 from mapmrf.engines.flow.cut_model import CutModel, why_no_cut
 from mapmrf.problem import Problem
+from plain_python import plain_kernels
 from strategies import Recipe, brute_force
 
 
@@ -121,18 +122,9 @@ def test_a_negative_weight_turns_what_a_pair_favours() -> None:
     assert solved(graph).flip.any()
 
 
-KERNELS = (
-    "table_of_pair", "favours", "root_of", "flipped", "add_unaries", "split", "is_unary", "add_capacity", "weight_of",
-)  # fmt: skip
-
-
 @given(recipe=submodular_recipes())
 def test_the_kernels_run_as_plain_python(recipe: Recipe) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        for kernel in ("find_flips", "lay_out_cut", "set_excess"):
-            patch.setattr(cut_model, kernel, getattr(cut_model_kernels, kernel).py_func)
-        for kernel in KERNELS:
-            patch.setattr(cut_model_kernels, kernel, getattr(cut_model_kernels, kernel).py_func)
+    with plain_kernels(cut_model):
         assert_solved(recipe.graph())
 
 
@@ -177,9 +169,5 @@ def test_a_split_model_is_the_model_that_is_laid_out_pair_by_pair(graph: FactorG
 
 @given(graph=plain_graphs())
 def test_the_kernels_of_plain_pairs_run_as_plain_python(graph: FactorGraph) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        for kernel in ("all_favour_equal", "lay_out_plain", "split_tables"):
-            patch.setattr(cut_model, kernel, getattr(plain_cut_kernels, kernel).py_func)
-        for kernel in ("favours", "add_capacity", "weight_of"):
-            patch.setattr(plain_cut_kernels, kernel, getattr(plain_cut_kernels, kernel).py_func)
+    with plain_kernels(cut_model):
         assert_solved(graph)

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
-from mapmrf.engines.flow import fusion_move, fusion_move_kernels
+from mapmrf.engines.flow import fusion_move
 from mapmrf.engines.flow.expansion import LabelMoves, label_marks
 from mapmrf.engines.flow.fusion_move import FusionMove, why_no_fusion
 from mapmrf.images import grid_model
 from mapmrf.problem import Problem
+from plain_python import plain_kernels
 from strategies import Recipe, random_recipe
 
 METRIC = {
@@ -205,9 +206,6 @@ def test_factors_of_three_variables_are_refused() -> None:
     assert why_no_fusion(Problem.compile(three)) == "factor 0 has 3 variables, expected 2"
 
 
-KERNELS = ("unary_loss", "move_table", "pair_losses", "favours", "split", "add_capacity", "weight_of")
-
-
 @given(recipe=pairwise_recipes(hard=0.1), seed=st.integers(0, 1000))
 @settings(max_examples=30)
 def test_the_kernels_run_as_plain_python(recipe: Recipe, seed: int) -> None:
@@ -219,11 +217,7 @@ def test_the_kernels_run_as_plain_python(recipe: Recipe, seed: int) -> None:
         gain = FusionMove(Problem.compile(graph)).fuse(mixed, other)
         return mixed.tolist(), gain
 
-    with pytest.MonkeyPatch.context() as patch:
-        for kernel in ("lay_out_move", "list_active", "gather_active", "gain_of", "take_new"):
-            patch.setattr(fusion_move, kernel, getattr(fusion_move_kernels, kernel).py_func)
-        for kernel in KERNELS:
-            patch.setattr(fusion_move_kernels, kernel, getattr(fusion_move_kernels, kernel).py_func)
+    with plain_kernels(fusion_move):
         plain = fused()
     compiled = fused()
     assert plain[0] == compiled[0]

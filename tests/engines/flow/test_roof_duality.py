@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 import mapmrf
 from binary_models import binary_graphs, spins, submodular_recipes
 from mapmrf import FactorGraph
-from mapmrf.engines.flow import roof_duality, roof_duality_kernels
+from mapmrf.engines.flow import roof_duality
 from mapmrf.engines.flow.cut_model import binary_pairs
 from mapmrf.engines.flow.improvement import Improvement
 from mapmrf.engines.flow.roof_duality import RoofDual, persistent_states, why_no_roof
 from mapmrf.engines.flow.roof_duality_kernels import UNDECIDED
 from mapmrf.problem import Problem
+from plain_python import plain_kernels
 from strategies import Recipe, brute_force
 
 
@@ -173,11 +174,7 @@ def test_what_is_no_binary_pairwise_model_is_refused() -> None:
 @given(recipe=frustrated_recipes())
 def test_the_kernels_run_as_plain_python(recipe: Recipe) -> None:
     graph = recipe.graph()
-    with pytest.MonkeyPatch.context() as patch:
-        for kernel in ("join_complements", "lay_out_roof", "read_persistent"):
-            patch.setattr(roof_duality, kernel, getattr(roof_duality_kernels, kernel).py_func)
-        for kernel in ("table_of_pair", "favours", "flipped", "add_unaries", "split", "is_unary", "add_capacity"):
-            patch.setattr(roof_duality_kernels, kernel, getattr(roof_duality_kernels, kernel).py_func)
+    with plain_kernels(roof_duality):
         plain = roof_of(graph)
     compiled = roof_of(graph)
     assert plain.bound == compiled.bound

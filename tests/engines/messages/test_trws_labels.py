@@ -20,6 +20,7 @@ from mapmrf.engines.messages.trws_labels import LabelPasses, fits_pairs
 from mapmrf.engines.messages.trws_pairs import SpinPasses, fits_spins
 from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.problem import Problem
+from plain_python import plain_kernels
 from strategies import brute_force
 
 ENDLESS = PassStopping(-1.0, -1.0)
@@ -189,19 +190,9 @@ def test_no_unary_potential_and_no_table_is_copied() -> None:
 
 
 def test_kernels_run_as_plain_python() -> None:
-    from mapmrf.engines.messages import trws_labels_kernels, trws_tables_kernels
-    from mapmrf.engines.messages.passes_kernels import PassSpan
-
     graph = model(3, ["potts", "linear", "quadratic", "any"], 5, 9, (5, 5), weighted=True)
     compiled, plain = engines(graph, "trees_last", LabelPasses, LabelPasses)
-    assert isinstance(plain, LabelPasses)
     compiled.iterate(0, 3, 1)
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (trws_labels_kernels, trws_tables_kernels):
-            for name, kernel in list(vars(module).items()):
-                if hasattr(kernel, "py_func"):
-                    patch.setattr(module, name, kernel.py_func)
-        _, _, figures = trws_labels_kernels.iterate_labels(
-            PassSpan(0, 3, 1), plain.stopping, plain.figures, plain.model, plain.messages, plain.rooms[0], plain.board
-        )
-    assert figures == pytest.approx(compiled.figures, rel=1e-12)
+    with plain_kernels(trws_labels):
+        plain.iterate(0, 3, 1)
+    assert plain.figures == pytest.approx(compiled.figures, rel=1e-12)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
-from mapmrf.engines.moves import ascent, ascent_kernels
+from mapmrf.engines.moves import ascent
 from mapmrf.engines.moves.ascent import Ascent
 from mapmrf.problem import Problem
+from plain_python import plain_kernels
 from strategies import Recipe, assert_no_flip_helps, hard_recipes, random_recipe, recipes, with_weights
 
 
@@ -52,9 +52,6 @@ def test_a_run_stops_at_its_limit_of_visits() -> None:
 def test_the_kernel_runs_as_plain_python(seed: int) -> None:
     graph = random_recipe(seed, 6, 12, hard=0.2).graph()
     start = np.zeros(6, dtype=np.int64)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ascent, "ascend", ascent_kernels.ascend.py_func)  # type: ignore[attr-defined]
-        for kernel in ("next_marked", "score_states", "best_state", "move_to", "mark_neighbours"):
-            patch.setattr(ascent_kernels, kernel, getattr(ascent_kernels, kernel).py_func)
+    with plain_kernels(ascent):
         plain = climb(graph, start)
     assert plain.tolist() == climb(graph, start).tolist()

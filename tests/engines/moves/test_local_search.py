@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mapmrf.datasets import grid
-from mapmrf.engines.moves import local_search, local_search_kernels
+from mapmrf.engines.moves import local_search
 from mapmrf.engines.moves.local_search import LocalSearch
 from mapmrf.problem import Problem
+from plain_python import plain_kernels
 from strategies import Recipe, random_recipe, recipes, with_weights
 
 
@@ -80,11 +80,7 @@ def test_the_kernels_run_as_plain_python() -> None:
     problem, start = Problem.compile(graph), np.zeros(8, dtype=np.int64)
     compiled, plain = LocalSearch(problem, start, 3), LocalSearch(problem, start, 3)
     compiled.run(10**5, 30)
-    with pytest.MonkeyPatch.context() as patch:
-        for kernel in ("climb_from_queue", "perturb_and_climb"):
-            patch.setattr(local_search, kernel, getattr(local_search_kernels, kernel).py_func)
-        for kernel in ("perturb", "climb", "queue_neighbours"):
-            patch.setattr(local_search_kernels, kernel, getattr(local_search_kernels, kernel).py_func)
+    with plain_kernels(local_search):
         plain.run(10**5, 30)
     assert plain.trials == compiled.trials == 30
     assert plain.labels.tolist() == compiled.labels.tolist()

@@ -16,10 +16,12 @@ from mapmrf.engines.feasibility.counting_kernels import MatchingRoom, all_matche
 from mapmrf.engines.soft_consistency.dive_kernels import follow
 from mapmrf.engines.soft_consistency.network import ModelNetwork
 from mapmrf.engines.soft_consistency.network_kernels import HARD, assign
+from mapmrf.engines.soft_consistency.propagation_kernels import propagate
 from mapmrf.engines.soft_consistency.rule_kernels import rule_cost
 from mapmrf.engines.soft_consistency.search import SoftSearch
 from mapmrf.engines.soft_consistency.sweep_kernels import collect, price_rules, settle, sweep
 from mapmrf.problem import Problem
+from plain_python import plain
 from strategies import random_recipe
 
 LARGE = 1 << 62
@@ -50,7 +52,7 @@ def cost_now(network: ModelNetwork, labels: Ints) -> int:
         total += int(net.costs[factor.table + edges.stride @ states]) - int(cell[edges.at + states].sum())
     for c in range(len(soft.rules.rules)):
         if cell[soft.rules.rules[c].at] == 0:
-            total += rule_cost(soft, c, labels)
+            total += plain(rule_cost)(soft, c, labels)
     return total
 
 
@@ -109,7 +111,7 @@ def test_below_a_decision_only_labellings_that_cost_too_much_go_and_all_comes_ba
             continue
         cells = network.soft.now.cell.copy()
         u = int(network.soft.now.domain[network.soft.net.variables.at[0]])
-        assign(network.soft, 0, u)
+        plain(assign)(network.soft, 0, u)
         done = settle_below(network)
         for labels in labellings(graph):
             if labels[0] == u and cost_given(network, labels) < network.soft.tally.upper:
@@ -121,9 +123,7 @@ def test_below_a_decision_only_labellings_that_cost_too_much_go_and_all_comes_ba
 
 def settle_below(network: ModelNetwork) -> bool:
     """Propagate without forgetting the trail; False after a failure."""
-    from mapmrf.engines.soft_consistency.propagation_kernels import propagate
-
-    propagate(network.soft)
+    plain(propagate)(network.soft)
     return int(network.soft.tally.failed) == 0
 
 

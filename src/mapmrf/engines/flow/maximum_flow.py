@@ -49,9 +49,6 @@ class MaximumFlow:
     >>> flow = MaximumFlow(wiring, np.array([9.0, 1.0, -4.0]))
     >>> flow.run(), flow.value, flow.on_sink_side.tolist()
     (True, 3.0, [False, True, True])
-    >>> flow.change(np.array([0, 2]), np.array([-8.0, 0.0]), np.array([0.0, 3.0]))
-    >>> flow.run(), flow.value
-    (True, 2.0)
     """
 
     def __init__(self, wiring: Wiring, excess: Floats) -> None:

@@ -4,27 +4,40 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 import mapmrf
 from mapmrf.registry import method_names
+from syntax import statements
 
 SOURCE = Path(mapmrf.__file__).parent
 DECORATORS = {"compiled", "bare", "inlined"}
 BLOCKS = (ast.For, ast.While, ast.If, ast.With, ast.Try)
 
 
-def functions() -> Iterator[tuple[str, ast.FunctionDef, bool]]:
-    """Every function with its place, and whether it is a kernel."""
+Defined = tuple[str, ast.FunctionDef | ast.ClassDef]
+"""A function or a class with its place."""
+
+
+@pytest.fixture(scope="module")
+def definitions() -> list[Defined]:
+    found: list[Defined] = []
     for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef):
-                is_kernel = any(isinstance(mark, ast.Name) and mark.id in DECORATORS for mark in node.decorator_list)
-                yield f"{path.relative_to(SOURCE)}:{node.lineno} {node.name}", node, is_kernel
+        for node in statements(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                found.append((f"{path.relative_to(SOURCE)}:{node.lineno} {node.name}", node))
+    return found
 
 
-KERNELS = [(place, node) for place, node, is_kernel in functions() if is_kernel]
+@pytest.fixture(scope="module")
+def kernels(definitions: list[Defined]) -> list[tuple[str, ast.FunctionDef]]:
+    return [(place, node) for place, node in definitions if isinstance(node, ast.FunctionDef) and is_kernel(node)]
+
+
+def is_kernel(node: ast.FunctionDef) -> bool:
+    return any(isinstance(mark, ast.Name) and mark.id in DECORATORS for mark in node.decorator_list)
 
 
 def depth(node: ast.AST) -> int:
@@ -40,29 +53,25 @@ def _list(value: object) -> list[ast.AST]:
     return [child for child in (value if isinstance(value, list) else [value]) if isinstance(child, ast.AST)]
 
 
-def test_kernels_take_structs_and_stay_small() -> None:
-    assert len(KERNELS) > 300
-    wide = [place for place, node in KERNELS if len(node.args.args) > 8]
-    long = [place for place, node in KERNELS if (node.end_lineno or 0) - node.lineno + 1 > 80]
-    deep = [place for place, node in KERNELS if depth(node) > 5]
+def test_kernels_take_structs_and_stay_small(kernels: list[tuple[str, ast.FunctionDef]]) -> None:
+    assert len(kernels) > 300
+    wide = [place for place, node in kernels if len(node.args.args) > 8]
+    long = [place for place, node in kernels if (node.end_lineno or 0) - node.lineno + 1 > 80]
+    deep = [place for place, node in kernels if depth(node) > 5]
     assert (wide, long, deep) == ([], [], [])
 
 
-def test_kernels_are_annotated() -> None:
+def test_kernels_are_annotated(kernels: list[tuple[str, ast.FunctionDef]]) -> None:
     bare = [
         place
-        for place, node in KERNELS
+        for place, node in kernels
         if node.returns is None or any(argument.annotation is None for argument in node.args.args)
     ]
     assert bare == []
 
 
-def test_a_class_name_is_used_once() -> None:
-    names = Counter[str]()
-    for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef):
-                names[node.name] += 1
+def test_a_class_name_is_used_once(definitions: list[Defined]) -> None:
+    names = Counter(node.name for _, node in definitions if isinstance(node, ast.ClassDef))
     assert [name for name, count in names.items() if count > 1] == []
 
 

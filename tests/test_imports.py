@@ -1,16 +1,20 @@
 """Dependencies point one way, and importing the package is cheap."""
 
+from __future__ import annotations
+
 import ast
+import functools
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 import mapmrf
+from syntax import statements
 
 SOURCE = Path(mapmrf.__file__).parent
 
@@ -81,24 +85,38 @@ def module_of(path: Path) -> str:
 
 def imported(path: Path, nested: bool = True) -> set[str]:
     """Dotted names below `mapmrf` that a file imports, but for type checking alone; `nested`: in functions, too."""
+    nodes = imports_of(path)[1 if nested else 2]
+    return {name.removeprefix("mapmrf.") for node in nodes for name in _names(node)}
+
+
+Imports = list[ast.Import | ast.ImportFrom]
+
+
+@functools.cache
+def imports_of(path: Path) -> tuple[Imports, Imports, Imports]:
+    """The imports of a file: all, without those for type checking alone, and of these the ones outside of functions."""
+
+    def for_running(node: ast.stmt) -> bool:
+        return not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+
+    def on_loading(node: ast.stmt) -> bool:
+        return for_running(node) and not isinstance(node, ast.FunctionDef)
+
+    def found(*enter: Callable[[ast.stmt], bool]) -> Imports:
+        return [node for node in statements(tree, *enter) if isinstance(node, ast.Import | ast.ImportFrom)]
+
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    return {name.removeprefix("mapmrf.") for name in _names(tree, nested) if name != "mapmrf"}
+    return found(), found(for_running), found(on_loading)
 
 
-def _names(node: ast.AST, nested: bool) -> Iterator[str]:
-    if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-        return
-    if isinstance(node, ast.FunctionDef) and not nested:
-        return
+def _names(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
     if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names if alias.name.startswith("mapmrf"))
-    elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mapmrf"):
+        yield from (alias.name for alias in node.names if alias.name.startswith("mapmrf."))
+    elif (node.module or "").startswith("mapmrf"):
         assert node.level == 0
         for alias in node.names:
             whole = f"{node.module}.{alias.name}"
             yield whole if whole.removeprefix("mapmrf.") in MODULES or node.module == "mapmrf" else str(node.module)
-    for child in ast.iter_child_nodes(node):
-        yield from _names(child, nested)
 
 
 MODULES = {module_of(path): path for path in sorted(SOURCE.rglob("*.py"))}
@@ -130,7 +148,7 @@ def test_no_two_modules_import_each_other_on_loading() -> None:
 
 def test_no_module_uses_relative_imports() -> None:
     for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in imports_of(path)[0]:
             assert not (isinstance(node, ast.ImportFrom) and node.level), f"{path.name}:{node.lineno}"
 
 
@@ -138,7 +156,7 @@ def test_numba_is_imported_in_one_place() -> None:
     """Threads that import it from several places at the same time would wait for each other; see that module."""
     importing = set()
     for module, path in MODULES.items():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in imports_of(path)[0]:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
             importing |= {module for name in names if name.split(".")[0] in ("numba", "llvmlite")}

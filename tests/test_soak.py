@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import functools
 import gc
 import importlib
 import os
@@ -19,7 +20,7 @@ import numpy as np
 import pytest
 from numba.core.runtime import _nrt_python
 
-from mapmrf import Result, solve, supervision
+from mapmrf import FactorGraph, Result, solve, supervision
 from mapmrf.compilation import process
 from mapmrf.constraints import at_most_k
 from mapmrf.datasets import grid, random_graph
@@ -112,9 +113,12 @@ def test_samples_of_a_run_that_was_killed_can_be_read(soak_samples: ModuleType, 
 
 @pytest.fixture
 def counting() -> Iterator[None]:
-    """Numba counts the arrays of kernels."""
+    """Numba counts the arrays of kernels, and Python only the objects that are new: millions were there before."""
     _nrt_python.memsys_enable_stats()
+    gc.collect()
+    gc.freeze()
     yield
+    gc.unfreeze()
     _nrt_python.memsys_disable_stats()
 
 
@@ -125,11 +129,18 @@ Holdings = Counter[str]
 def holdings() -> Holdings:
     process.close()
     gc.collect()
-    kinds = (type(one) for one in gc.get_objects())
-    found = Counter(kind.__qualname__ for kind in kinds if str(kind.__module__).startswith("mapmrf."))
+    found = Counter[str]()
+    for kind, number in Counter(map(type, gc.get_objects())).items():
+        if str(kind.__module__).startswith("mapmrf."):
+            found[kind.__qualname__] += number
     found["arrays"] = int(_nrt_python.memsys_get_stats_mi_alloc() - _nrt_python.memsys_get_stats_mi_free())
     found["threads"], found["files"] = threading.active_count(), len(os.listdir("/proc/self/fd"))
     return found
+
+
+@functools.cache
+def large_grid() -> FactorGraph:
+    return grid(80, 80, seed=0)
 
 
 def solve_some(name: str) -> list[Result]:
@@ -141,7 +152,7 @@ def solve_some(name: str) -> list[Result]:
         with contextlib.suppress(UnsupportedModel):
             found.append(solve(graph, name, max_iterations=5, threads=2))
     with contextlib.suppress(UnsupportedModel):
-        found.append(solve(grid(80, 80, seed=0), name, time_limit=0.01, threads=2))
+        found.append(solve(large_grid(), name, time_limit=0.01, threads=2))
     supervision.wait_for_all()
     return found
 

@@ -113,12 +113,9 @@ def test_samples_of_a_run_that_was_killed_can_be_read(soak_samples: ModuleType, 
 
 @pytest.fixture
 def counting() -> Iterator[None]:
-    """Numba counts the arrays of kernels, and Python only the objects that are new: millions were there before."""
+    """Numba counts the arrays of kernels."""
     _nrt_python.memsys_enable_stats()
-    gc.collect()
-    gc.freeze()
     yield
-    gc.unfreeze()
     _nrt_python.memsys_disable_stats()
 
 

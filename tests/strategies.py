@@ -245,18 +245,28 @@ def naive_value(recipe: Recipe, labels: tuple[int, ...]) -> float:
     return float(sum((weight * term for weight, term in zip(weights, terms, strict=True)), 0.0))
 
 
+def all_values(graph: FactorGraph) -> np.ndarray:
+    """Values of all labellings of a small graph, an axis per variable."""
+    values = np.zeros(graph.card.tolist())
+    for i, (begin, end) in enumerate(itertools.pairwise(graph.var_ptr.tolist())):
+        values += _spread(graph.theta_v[begin:end], [i], graph.n_vars)
+    values += graph.constant
+    for a in range(graph.n_factors):
+        values += _spread(graph.table(a), graph.scope_of(a).tolist(), graph.n_vars)
+    return values
+
+
+def _spread(table: np.ndarray, scope: list[int], n_vars: int) -> np.ndarray:
+    """A table with an axis for every variable, of length 1 for those outside its scope."""
+    order = np.argsort(scope)
+    return np.expand_dims(table.transpose(order), tuple(set(range(n_vars)) - set(scope)))
+
+
 def brute_force(graph: FactorGraph) -> tuple[float, tuple[int, ...]]:
-    """Optimum of a small graph and its first labelling in lexicographic order, in plain Python."""
-    unary = [graph.theta_v[b:e].tolist() for b, e in itertools.pairwise(graph.var_ptr.tolist())]
-    factors = [(graph.scope_of(a).tolist(), graph.table(a)) for a in range(graph.n_factors)]
-    best, best_labels = -math.inf, (0,) * graph.n_vars
-    for labels in itertools.product(*(range(r) for r in graph.card.tolist())):
-        value = graph.constant + sum(unary[i][k] for i, k in enumerate(labels))
-        for scope, table in factors:
-            value += float(table[tuple(labels[i] for i in scope)])
-        if value > best:
-            best, best_labels = value, labels
-    return best, best_labels
+    """Optimum of a small graph and its first labelling in lexicographic order, from the values of all."""
+    values = all_values(graph)
+    labels = tuple(int(k) for k in np.unravel_index(int(values.argmax()), values.shape)) if graph.n_vars else ()
+    return float(values[labels]), labels
 
 
 def cost(graph: FactorGraph, labels: np.ndarray) -> tuple[int, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import math
 import weakref
@@ -18,6 +19,7 @@ from mapmrf.run.incumbent import KERNEL_FACTORS, Evaluator, Incumbent
 from strategies import random_recipe
 
 
+@functools.cache
 def large() -> FactorGraph:
     """A model of mixed arities, states and hard entries that is evaluated by the kernel."""
     random = np.random.default_rng(0)
@@ -32,33 +34,30 @@ def large() -> FactorGraph:
     return FactorGraph.from_tables(card, [*(s for s, _ in unary), *scopes], [*(t for _, t in unary), *tables])
 
 
-LARGE = large()
-
-
 @given(seed=st.integers(0, 10**6), n_changes=st.sampled_from([0, 1, 5, 3000]))
 def test_the_kernel_gives_the_value_of_the_graph_to_the_last_bit(seed: int, n_changes: int) -> None:
     random = np.random.default_rng(seed)
-    labels = random.integers(0, LARGE.card)
-    incumbent = Incumbent(LARGE, labels)
-    assert incumbent.value == LARGE.value(labels)
+    labels = random.integers(0, large().card)
+    incumbent = Incumbent(large(), labels)
+    assert incumbent.value == large().value(labels)
     for _ in range(3):
-        changed = random.integers(0, LARGE.n_vars, size=n_changes)
-        labels[changed] = random.integers(0, LARGE.card[changed])
-        assert incumbent.evaluate(labels) == LARGE.value(labels)
+        changed = random.integers(0, large().n_vars, size=n_changes)
+        labels[changed] = random.integers(0, large().card[changed])
+        assert incumbent.evaluate(labels) == large().value(labels)
 
 
 def test_threads_do_not_change_a_bit_of_the_value(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(incumbent, "VALUE_CHUNK", 1000)
     random = np.random.default_rng(0)
     for _ in range(5):
-        labels = random.integers(0, LARGE.card)
-        values = {Evaluator(LARGE, threads).value(labels) for threads in (1, 2, 3)}
+        labels = random.integers(0, large().card)
+        values = {Evaluator(large(), threads).value(labels) for threads in (1, 2, 3)}
         assert len(values) == 1
-    assert next(iter(values)) == pytest.approx(LARGE.value(labels))
+    assert next(iter(values)) == pytest.approx(large().value(labels))
 
 
 def test_those_who_evaluate_the_same_model_share_an_evaluator() -> None:
-    one, other = Evaluator.of(LARGE), Evaluator.of(LARGE)
+    one, other = Evaluator.of(large()), Evaluator.of(large())
     assert one is other
     kept = weakref.ref(one)
     del one, other
@@ -67,12 +66,12 @@ def test_those_who_evaluate_the_same_model_share_an_evaluator() -> None:
 
 
 def test_labels_are_checked_whatever_they_come_as() -> None:
-    incumbent = Incumbent(LARGE, np.zeros(LARGE.n_vars, dtype=np.int64))
-    for bad in (np.zeros(3, dtype=np.int64), np.full(LARGE.n_vars, 9), np.full(LARGE.n_vars, -1, dtype=np.int32)):
+    incumbent = Incumbent(large(), np.zeros(large().n_vars, dtype=np.int64))
+    for bad in (np.zeros(3, dtype=np.int64), np.full(large().n_vars, 9), np.full(large().n_vars, -1, dtype=np.int32)):
         with pytest.raises(GraphError):
             incumbent.evaluate(bad)
-    assert incumbent.evaluate(np.zeros(LARGE.n_vars, dtype=np.int16)) == incumbent.value
-    assert incumbent.evaluate(np.zeros((LARGE.n_vars, 2), dtype=np.int64)[:, 0]) == incumbent.value
+    assert incumbent.evaluate(np.zeros(large().n_vars, dtype=np.int16)) == incumbent.value
+    assert incumbent.evaluate(np.zeros((large().n_vars, 2), dtype=np.int64)[:, 0]) == incumbent.value
 
 
 def test_the_incumbent_keeps_the_best_and_a_copy_of_it() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ import pytest
 FOLDER = Path(__file__).parents[1] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-STRICT = "import warnings\nwarnings.simplefilter('error')"
-"""Runs before the first cell: a warning is a failure here, too."""
+BEFORE = "%reset -f\nimport os, warnings\nos.chdir({folder!r})\nwarnings.simplefilter('error')\ndel os, warnings"
+"""Runs before the first cell: nothing is left of the last notebook, and a warning is a failure here, too."""
 
 
 def code_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
@@ -33,22 +34,34 @@ def test_it_is_stored_without_outputs_and_places_of_a_machine(path: Path) -> Non
     assert not re.search(r"/(home|root|tmp|Users)/|[A-Z]:\\\\", text)
 
 
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[Any]:
+    """A kernel for one notebook after another."""
+    pytest.importorskip("nbclient", reason="notebooks are run by nbclient and ipykernel")
+    pytest.importorskip("ipykernel", reason="notebooks are run by nbclient and ipykernel")
+    manager = pytest.importorskip("jupyter_client").KernelManager(kernel_name="python3")
+    manager.start_kernel()
+    yield manager
+    manager.shutdown_kernel(now=True)
+    manager.context.term()
+
+
 @every_notebook
 @pytest.mark.filterwarnings("default")  # those of Jupyter are not ours; in the kernel warnings are errors
-def test_it_runs_and_writes_no_file(path: Path, tmp_path: Path) -> None:
-    nbclient = pytest.importorskip("nbclient", reason="notebooks are run by nbclient and ipykernel")
-    pytest.importorskip("ipykernel", reason="notebooks are run by nbclient and ipykernel")
-    nbformat = pytest.importorskip("nbformat")
+def test_it_runs_and_writes_no_file(path: Path, tmp_path: Path, kernel: Any) -> None:
+    import nbclient
+    import nbformat
+
     if "skimage" in path.read_text(encoding="utf-8"):
         pytest.importorskip("skimage", reason="the photograph is one of scikit-image")
     notebook = nbformat.read(path, as_version=4)
-    notebook.cells.insert(1, nbformat.v4.new_code_cell(STRICT))
+    notebook.cells.insert(1, nbformat.v4.new_code_cell(BEFORE.format(folder=str(tmp_path / "cwd"))))
     before = sorted(FOLDER.iterdir())
     folder = tmp_path / "cwd"
     folder.mkdir()
-    nbclient.NotebookClient(
-        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
-    ).execute()
+    client = nbclient.NotebookClient(notebook, km=kernel, timeout=120)
+    client.execute(cleanup_kc=False)
+    client.kc.stop_channels()
     assert list(folder.iterdir()) == []
     assert sorted(FOLDER.iterdir()) == before
     assert shows_pictures(notebook) == mentions_pictures(notebook)

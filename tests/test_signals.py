@@ -344,7 +344,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_signals_at_random_moments(folder: Path) -> None:
-    verdicts = count(draw(12, 1, folder, images=False))
+    verdicts = count(draw(6, 1, folder, images=False))
     assert set(verdicts) <= set(FINE) and verdicts["clean"] > 0, verdicts
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import mapmrf
+from syntax import statements
 
 SOURCE = Path(mapmrf.__file__).parent
 WINGS = ("batch", "bench", "bridges", "cli", "datasets", "formats", "images", "plots")
@@ -12,7 +13,7 @@ WINGS = ("batch", "bench", "bridges", "cli", "datasets", "formats", "images", "p
 
 def imported(path: Path) -> Iterator[str]:
     """Dotted names that a file imports, those imported from a package included."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in statements(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:

@@ -223,28 +223,45 @@ def any_left(group: int) -> bool:
     return True
 
 
-NOTING = """
+LATE = """
 import os
+from dataclasses import dataclass
 from pathlib import Path
-import mapmrf.methods.lslp as lslp
-start = lslp.LSLP.start
-def noting(self, *arguments):
-    with open({log!r}, "a") as file:
-        print(len(list(Path(os.environ["NUMBA_CACHE_DIR"]).rglob("*.kernel"))), file=file)
-    return start(self, *arguments)
-lslp.LSLP.start = noting
+import mapmrf
+from mapmrf.compilation.jit import compiled
+from mapmrf.run.method import Answer, Progress
+
+@compiled
+def early(x):
+    return x + 1
+
+@compiled
+def late(x):
+    return x + 2
+
+@dataclass(frozen=True)
+class Late(mapmrf.Method):
+    name = "late"
+    max_iterations: int = 5
+    def start(self, problem, seed, initial):
+        with open({log!r}, "a") as file:
+            print(len(list(Path(os.environ["NUMBA_CACHE_DIR"]).rglob("*.kernel"))), file=file)
+        return [0]
+    def step(self, problem, state):
+        state[0] += 1
+        late(state[0]) if state[0] == 4 else early(state[0])
+        return Progress(state[0], labels=0 * problem.graph.card)
+    def answer(self, problem, state):
+        return Answer()
 """
 
 
-def test_nothing_is_compiled_in_a_recorded_run(
-    tmp_path: Path, models: list[ModelRef], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With an empty cache of kernels: LS-LP compiles its second phase long after the warm-up is over."""
-    load_first(NOTING.format(log=str(tmp_path / "log")), tmp_path, monkeypatch)
+def test_nothing_is_compiled_in_a_recorded_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an empty cache of kernels: the method compiles its second phase when the warm-up is over."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("MAPMRF_KERNELS", "own")
+    (tmp_path / "late.py").write_text(LATE.format(log=str(tmp_path / "log")))
     mapmrf.write(grid(8, 8, coupling=2.0, seed=1), tmp_path / "glass.uai")
-    todo = tasks(from_files([tmp_path / "glass.uai"]), MethodConfig("lslp"), limit=0.5)
+    todo = tasks(from_files([tmp_path / "glass.uai"]), MethodConfig(f"{tmp_path / 'late.py'}:Late"))
     run_all(todo, tmp_path / "r.jsonl")
     (record,) = read_records(tmp_path / "r.jsonl")
     assert (record["outcome"], record["message"]) == ("done", "")

@@ -12,12 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
+
+from mapmrf.cli import main
 
 BESIDE = Path(sys.executable).parent / "mpiexec"
 MPIEXEC = str(BESIDE) if BESIDE.exists() else shutil.which("mpiexec")
 HAS_MPI = MPIEXEC is not None and importlib.util.find_spec("mpi4py") is not None
 needs_mpi = pytest.mark.skipif(not HAS_MPI, reason="needs mpi4py and mpiexec: pip install 'mapmrf[mpi]'")
 needs_metis = pytest.mark.skipif(importlib.util.find_spec("pymetis") is None, reason="needs pymetis")
+
+
+NO_MPI = 0
+"""In place of a number of ranks: one process that is not started by MPI."""
 
 
 def start_mpi(n: int, *arguments: object) -> subprocess.Popen[str]:
@@ -45,9 +52,16 @@ def run_mpi(n: int, *arguments: object, code: int = 0) -> str:
     return err if code else out
 
 
+def run_here(_: int, *arguments: object) -> str:
+    """Run a command of mapmrf in this process, without MPI; returns its standard output."""
+    found = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert found.exit_code == 0, found.output
+    return found.stdout
+
+
 def solved(n: int, *arguments: object) -> dict[str, Any]:
     """What `solve --json` prints, but for times."""
-    found: dict[str, Any] = json.loads(run_mpi(n, "solve", *arguments, "--json", "-q"))
+    found: dict[str, Any] = json.loads((run_mpi if n else run_here)(n, "solve", *arguments, "--json", "-q"))
     for name in ("runtime", "compile_time", "ranks"):
         del found[name]
     return found

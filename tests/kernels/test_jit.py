@@ -6,7 +6,9 @@ import itertools
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +16,9 @@ import pytest
 from numba import typeof
 from numba.core.caching import NullCache
 
+from mapmrf.compilation import jit, sources
 from mapmrf.compilation.jit import compiled, kind_of
+from mapmrf.compilation.store import Origin, Store
 
 MODULE = """
 from typing import NamedTuple
@@ -33,42 +37,69 @@ def main():
 """
 
 
-def run(folder: Path, struct: str, code: str = MODULE) -> list[str]:
+def run_in_a_process(folder: Path, struct: str) -> list[str]:
     """The sum by the kernel, and how often it came from the cache, in a process of its own."""
-    (folder / "module.py").write_text(code.format(struct=struct))
+    (folder / "module.py").write_text(MODULE.format(struct=struct))
     env = {**os.environ, "NUMBA_CACHE_DIR": str(folder / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-c", "import module; module.main()"]
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=True).stdout.split()
 
 
 def test_a_kernel_is_compiled_once(tmp_path: Path) -> None:
-    assert [run(tmp_path, "Given"), run(tmp_path, "Given")] == [["6.0", "0"], ["6.0", "1"]]
+    assert [run_in_a_process(tmp_path, "Given") for _ in range(2)] == [["6.0", "0"], ["6.0", "1"]]
 
 
-def test_a_renamed_struct_is_compiled_again(tmp_path: Path) -> None:
-    run(tmp_path, "Given")
-    assert run(tmp_path, "Other") == ["6.0", "0"]
-    assert run(tmp_path, "Other") == ["6.0", "1"]
+Run = Callable[..., list[str]]
 
 
-def test_damaged_code_is_compiled_again(tmp_path: Path) -> None:
-    run(tmp_path, "Given")
-    (file,) = (tmp_path / "cache").rglob("total-*.kernel")
+def fresh_stamp(name: str, file: Path) -> str:
+    """The stamp of a kernel as a new process would find it."""
+    sources._parse.cache_clear()
+    return sources.stamp_of(name, file)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Load a module as new processes would, with a cache of its own: the sum, and how often it came from there."""
+    store = Store(tmp_path / "cache" / "cpu")
+    monkeypatch.setattr(jit, "origins", lambda: (Origin("cache", store, ""),))
+    monkeypatch.setattr(jit, "user_store", lambda: store)
+    monkeypatch.setattr(jit, "current_stamp", fresh_stamp)
+
+    def run(struct: str, code: str = MODULE) -> list[str]:
+        path, module = tmp_path / "module.py", ModuleType("module")
+        path.write_text(code.format(struct=struct))
+        monkeypatch.setitem(sys.modules, "module", module)
+        exec(compile(path.read_text(), path, "exec"), vars(module))
+        module.main()
+        return capsys.readouterr().out.split()
+
+    return run
+
+
+def test_a_renamed_struct_is_compiled_again(run: Run) -> None:
+    assert run("Given") == ["6.0", "0"]
+    assert run("Other") == ["6.0", "0"]
+    assert run("Other") == ["6.0", "1"]
+
+
+def test_damaged_code_is_compiled_again(run: Run, tmp_path: Path) -> None:
+    run("Given")
+    (file,) = (tmp_path / "cache").rglob("*.kernel")
     for content in (b"", b"\x80\x05nonsense", file.read_bytes()[:-1]):
         file.write_bytes(content)
-        assert run(tmp_path, "Given") == ["6.0", "0"]
-    assert run(tmp_path, "Given") == ["6.0", "1"]
+        assert run("Given") == ["6.0", "0"]
+    assert run("Given") == ["6.0", "1"]
 
 
-def test_a_changed_kernel_is_compiled_again(tmp_path: Path) -> None:
-    run(tmp_path, "Given")
-    assert run(tmp_path, "Given", code=MODULE.replace("values.sum()", "values.sum() + 1")) == ["7.0", "0"]
+def test_a_changed_kernel_is_compiled_again(run: Run) -> None:
+    run("Given")
+    assert run("Given", MODULE.replace("values.sum()", "values.sum() + 1")) == ["7.0", "0"]
 
 
-def test_a_folder_that_cannot_be_written_does_no_harm(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_does_no_harm(run: Run, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file in the place of the folder")
-    assert run(tmp_path, "Given") == ["6.0", "0"]
-    assert run(tmp_path, "Given") == ["6.0", "0"]
+    assert [run("Given"), run("Given")] == [["6.0", "0"], ["6.0", "0"]]
 
 
 @compiled
@@ -128,7 +159,7 @@ def test_arguments_are_of_one_kind_where_numba_gives_them_one_type() -> None:
 
 def test_machine_code_for_arguments_takes_others_of_their_types() -> None:
     kernel = compiled(lambda pair: pair.values.sum() + pair.shift)
-    for pair in UNLIKE[:1] + UNLIKE[4:9]:
+    for pair in UNLIKE[:1] + UNLIKE[4:6]:
         entry = kernel.entry((pair,))
         assert entry is kernel.entry((pair._replace(shift=7.0),))
         assert entry(pair._replace(shift=7.0)) == pair.values.sum() + 7.0

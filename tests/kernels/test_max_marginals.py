@@ -5,20 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mapmrf.compilation.jit import compiled
 from mapmrf.kernels.max_marginals import FactorScratch, max_marginals, table_max_marginals, table_top
-
-
-@compiled
-def any_shape(theta_t, card_e, scratch, general, weight):
-    if general:
-        return table_max_marginals(theta_t, 2, card_e, 1, len(card_e) - 1, weight, scratch)
-    return max_marginals(theta_t, 2, card_e, 1, len(card_e) - 1, weight, scratch)
-
-
-@compiled
-def only_top(theta_t, card_e, scratch, weight):
-    return table_top(theta_t, 2, card_e, 1, len(card_e) - 1, weight, scratch)
+from plain_python import plain
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 2), (4, 1), (2, 5), (2, 3, 2), (1, 1, 1), (2, 3, 1, 2)])
@@ -41,8 +29,9 @@ def test_max_marginals_are_those_of_numpy(shape: tuple[int, ...], hard: float, g
     scratch.given[: sum(shape)] = given
     scratch.out[:] = 7.0
     theta_t = np.concatenate([[0.0, 0.0], table.ravel()])
-    top = any_shape(theta_t, np.array((9, *shape)), scratch, general, weight)
+    arguments = (theta_t, 2, np.array((9, *shape)), 1, len(shape), weight, scratch)
+    top = plain(table_max_marginals if general else max_marginals)(*arguments)
     assert scratch.out[sum(shape) :].tolist() == [7.0] * 3
     np.testing.assert_allclose(scratch.out[: sum(shape)], np.concatenate(expected), rtol=1e-13)
     assert top == pytest.approx(total.max(), rel=1e-13)
-    assert only_top(theta_t, np.array((9, *shape)), scratch, weight) == pytest.approx(total.max(), rel=1e-13)
+    assert plain(table_top)(*arguments) == pytest.approx(total.max(), rel=1e-13)

@@ -7,29 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mapmrf.compilation.jit import compiled
 from mapmrf.kernels.max_marginals import FactorScratch
 from mapmrf.kernels.pair_transforms import StructuredPairs, form_max_marginals, form_messages, form_top
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.model.structured_pairs import NO_FORM, worthwhile
+from plain_python import plain
 from structured_models import KINDS, loss
-
-
-@compiled
-def marginals(pairs, weight, n, scratch):
-    return form_max_marginals(pairs, 0, weight, n, scratch)
-
-
-@compiled
-def messages(pairs, weight, n, scratch):
-    form_messages(pairs, 0, weight, n, scratch)
-
-
-@compiled
-def top(pairs, weight, n, scratch):
-    return form_top(pairs, 0, weight, n, scratch)
-
 
 entries = st.floats(-9, 9) | st.just(-np.inf) | st.integers(-3, 3).map(float)
 
@@ -56,11 +40,11 @@ def test_messages_and_max_marginals_are_those_of_the_table(
     one, two = np.array(values[:n]), np.array(values[n : 2 * n])
     scratch.given[:] = [*one, *two]
     total = weight * table + one[:, None] + two
-    messages(pairs, weight, n, scratch)
+    plain(form_messages)(pairs, 0, weight, n, scratch)
     sent = [(weight * table + two).max(axis=1), (weight * table + one[:, None]).max(axis=0)]
     np.testing.assert_allclose(scratch.out, np.concatenate(sent), atol=1e-12)
-    assert top(pairs, weight, n, scratch) == pytest.approx(total.max(), abs=1e-12)
-    assert marginals(pairs, weight, n, scratch) == pytest.approx(total.max(), abs=1e-12)
+    assert plain(form_top)(pairs, 0, weight, n, scratch) == pytest.approx(total.max(), abs=1e-12)
+    assert plain(form_max_marginals)(pairs, 0, weight, n, scratch) == pytest.approx(total.max(), abs=1e-12)
     np.testing.assert_allclose(scratch.out, np.concatenate([total.max(axis=1), total.max(axis=0)]), atol=1e-12)
 
 

@@ -370,6 +370,6 @@ def test_a_sparse_binary_model_is_left_to_cuts() -> None:
 
 def test_dense_models_give_the_same_run_with_two_threads() -> None:
     graph = random_cut(150, 3000, seed=3)
-    one, two = (mapmrf.solve(graph, max_iterations=80, threads=threads) for threads in (1, 2))
+    one, two = (mapmrf.solve(graph, max_iterations=40, threads=threads) for threads in (1, 2))
     assert (one.value, one.bound, one.iterations) == (two.value, two.bound, two.iterations)
     assert np.array_equal(one.labels, two.labels)

@@ -7,6 +7,7 @@ the problem itself.
 from __future__ import annotations
 
 import itertools
+import sys
 
 import numpy as np
 import pytest
@@ -14,10 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+import mapmrf
 from admm_reference import kkt_violation, marginal_matrix, simplex_qp
+from mapmrf import FactorGraph
 from mapmrf.engines.admm import dense_qp, factor_qp, forest_qp, triple_qp
 from mapmrf.engines.admm.form_prices import PairTable
+from mapmrf.model.problem import Problem
 from mapmrf.model.structured_pairs import NO_FORM
+from mapmrf.run.method import Start
+from plain_python import plain, plain_kernels
 
 EXACT = 1e-9
 NONE = np.zeros(0)
@@ -26,8 +32,8 @@ NONE = np.zeros(0)
 class Solver:
     """A kernel with the warm start that a run keeps for one factor: its support and masses summing to 1."""
 
-    def __init__(self, shape: tuple[int, ...], *, python: bool = False, ridge: float = 0.0) -> None:
-        self.shape, self.python, self.ridge = shape, python, ridge
+    def __init__(self, shape: tuple[int, ...], *, ridge: float = 0.0) -> None:
+        self.shape, self.ridge = shape, ridge
         self.m = marginal_matrix(shape)
         room = self.m.shape[1] if ridge else min(self.m.shape[1], sum(shape) - len(shape) + 1) + 1
         self.slots = np.zeros(room, dtype=np.int32)
@@ -51,24 +57,20 @@ class Solver:
     def places(self) -> np.ndarray:
         return self.slots[: self.n]
 
-    def kernel(self, function):
-        return function.py_func if self.python else function
-
 
 class Forest(Solver):
     def run(self, u, theta, at, rho, pull):
         k1, k2 = self.shape
         width = max(k1 + k2, len(self.slots)) + 1
         scratch = forest_qp.ForestScratch(*np.full((6, width), np.nan), *np.full((4, width), -7))
-        solve = self.kernel(forest_qp.forest_qp)
         factor = PairTable(theta[at : at + k1 * k2].reshape(k1, k2), 1.0, NO_FORM)
-        n, self.tau = solve(u, factor, None, rho, self.support, self.n, scratch)
+        n, self.tau = plain(forest_qp.forest_qp)(u, factor, None, rho, self.support, self.n, scratch)
         self.price = scratch.price[: k1 + k2]
         return n
 
     def places(self):
-        rows = [forest_qp.slot_row(int(slot)) for slot in self.slots[: self.n]]
-        cols = [forest_qp.slot_col(int(slot)) for slot in self.slots[: self.n]]
+        rows = [plain(forest_qp.slot_row)(int(slot)) for slot in self.slots[: self.n]]
+        cols = [plain(forest_qp.slot_col)(int(slot)) for slot in self.slots[: self.n]]
         return np.array([row * self.shape[1] + col for row, col in zip(rows, cols, strict=True)], dtype=int)
 
 
@@ -79,7 +81,7 @@ class Dense(Solver):
         width = max(sum(self.shape), len(self.slots)) + 1
         scratch = dense_qp.DenseScratch(*np.full((4, width), np.nan), np.full((len(self.slots),) * 2, np.nan))
         factor = dense_qp.DenseFactor(theta, at, 1.0, config, starts, self.ridge, pull)
-        n, self.tau = self.kernel(dense_qp.dense_qp)(u, factor, rho, self.support, self.n, scratch)
+        n, self.tau = plain(dense_qp.dense_qp)(u, factor, rho, self.support, self.n, scratch)
         self.price = scratch.price[: sum(self.shape)]
         return n
 
@@ -89,19 +91,19 @@ class Triple(Solver):
         d = u[1::2] - u[::2]
         scratch = triple_qp.TripleScratch(*(np.full(size, np.nan) for size in (8, 4, 4)))
         table = triple_qp.TripleTable(theta, at, 1.0)
-        n = self.kernel(triple_qp.triple_qp)(d, table, rho, self.support, self.n, scratch)
+        n = plain(triple_qp.triple_qp)(d, table, rho, self.support, self.n, scratch)
         self.d = d
         return n
 
 
-def solvers(shape: tuple[int, ...], **options) -> list[Solver]:
+def solvers(shape: tuple[int, ...]) -> list[Solver]:
     """All kernels that take this shape."""
     kinds: list[type[Solver]] = [Dense]
     if len(shape) == 2:
         kinds.append(Forest)
     if shape == (2, 2, 2):
         kinds.append(Triple)
-    return [kind(shape, **options) for kind in kinds]
+    return [kind(shape) for kind in kinds]
 
 
 SHAPES = [
@@ -255,26 +257,25 @@ def test_ridge_and_pull_of_a_sphere_on_the_factors(shape: tuple[int, ...], ridge
     assert max(sizes) == solver.m.shape[1], "the first support is all of the table"
 
 
-@pytest.mark.parametrize("shape", [(2, 2), (3, 2), (2, 2, 2), (2, 3, 2)], ids=str)
-def test_the_kernels_are_right_as_plain_python_too(shape: tuple[int, ...]) -> None:
-    random = np.random.default_rng(9)
-    for kind in TABLES:
-        for solver in solvers(shape, python=True):
-            theta = random_table(random, solver.m.shape[1], kind)
-            for _ in range(4):
-                u = random_target(random, sum(shape), kind, 1.0)
-                y = solver(u, theta, 1.0)
-                assert kkt_violation(solver.m, u, theta, 1.0, y) < EXACT
-
-
 def test_compiled_and_plain_python_agree_bit_for_bit_on_a_warm_run() -> None:
+    """An LS-LP run over pairs of two and more states, triples and larger factors: all solvers, compiled together."""
     random = np.random.default_rng(10)
-    for kind in (Forest, Dense):
-        fast, slow = kind((3, 4)), kind((3, 4), python=True)
-        theta = random.normal(size=12)
-        for _ in range(10):
-            u = random.normal(size=7)
-            assert fast(u, theta, 2.0).tolist() == slow(u, theta, 2.0).tolist()
+    card = [2, 2, 2, 3, 4, 2, 3]
+    scopes = [(0, 1), (1, 2), (3, 4), (4, 6), (0, 1, 2), (1, 2, 5), (2, 3, 6), (0, 2, 3, 5)]
+    graph = FactorGraph.from_tables(card, scopes, [random.normal(size=[card[i] for i in scope]) for scope in scopes])
+
+    def iterates() -> list[list[float]]:
+        engine = mapmrf.LSLP(lp_phase=False).start(Problem.compile(graph), 0, Start()).the_engine
+        found = []
+        for _ in range(6):
+            engine.run(1)
+            found.append(engine.variables().tolist())
+        return found
+
+    compiled = iterates()
+    admm = [module for name, module in sys.modules.items() if name.startswith("mapmrf.engines.admm.")]
+    with plain_kernels(*admm):
+        assert iterates() == compiled
 
 
 @pytest.mark.parametrize("shape", [(3, 3), (4, 2), (2, 2, 2), (2, 3, 2)], ids=str)
@@ -313,13 +314,11 @@ NUMBERS = st.floats(-20, 20) | st.integers(-3, 3).map(float)
     theta=st.lists(NUMBERS, min_size=4, max_size=4),
     u=st.lists(NUMBERS, min_size=4, max_size=4),
     rho=st.sampled_from([0.05, 0.5, 1.0, 2.0, 100.0]),
-    python=st.booleans(),
 )
-def test_the_closed_form_is_the_minimiser_of_every_2x2_table(theta, u, rho, python) -> None:
+def test_the_closed_form_is_the_minimiser_of_every_2x2_table(theta, u, rho) -> None:
     """It agrees with the forest, the dense active set and the reference; attractive, repulsive and flat tables."""
     theta, u = np.array(theta), np.array(u)
-    step = factor_qp.pair2_step.py_func if python else factor_qp.pair2_step
-    found = closed_form(u, theta, rho, step)
+    found = closed_form(u, theta, rho, plain(factor_qp.pair2_step))
     m = marginal_matrix((2, 2))
     answers = [simplex_qp(m, u, theta, rho)] + [solver(u, theta, rho) for solver in solvers((2, 2))]
     for y in answers:
@@ -329,7 +328,7 @@ def test_the_closed_form_is_the_minimiser_of_every_2x2_table(theta, u, rho, pyth
 
 @given(st.floats(-1e3, 1e3), st.floats(-1e3, 1e3), st.floats(-1e3, 1e3))
 def test_the_closed_form_stays_in_the_square_and_moves_towards_agreement(t1: float, t2: float, j: float) -> None:
-    s1, s2 = factor_qp.pair2_step(t1, t2, j)
+    s1, s2 = plain(factor_qp.pair2_step)(t1, t2, j)
     assert -1.0 <= s1 <= 1.0 and -1.0 <= s2 <= 1.0
     sign = 1.0 if j >= 0 else -1.0
     assert abs(s1 - sign * s2) <= abs(t1 - sign * t2) + 1e-9
@@ -340,8 +339,8 @@ def test_the_closed_form_stays_in_the_square_and_moves_towards_agreement(t1: flo
 
 @given(st.integers(0, forest_qp.MAX_STATES - 1), st.integers(0, forest_qp.MAX_STATES - 1), st.integers(0, 1))
 def test_a_slot_holds_any_row_column_and_side(row: int, col: int, side: int) -> None:
-    slot = int(np.int32(forest_qp.pack(row, col, side)))  # they are stored as 32-bit numbers
-    assert (forest_qp.slot_row(slot), forest_qp.slot_col(slot), slot & 1) == (row, col, side)
+    slot = int(np.int32(plain(forest_qp.pack)(row, col, side)))  # they are stored as 32-bit numbers
+    assert (plain(forest_qp.slot_row)(slot), plain(forest_qp.slot_col)(slot), slot & 1) == (row, col, side)
 
 
 @pytest.mark.parametrize("seed", range(4))

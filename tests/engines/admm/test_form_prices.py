@@ -22,6 +22,7 @@ from mapmrf.engines.admm.form_prices import (
 )
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Start
+from plain_python import plain
 
 SHAPES = ("potts", "linear", "truncated linear", "quadratic", "truncated quadratic")
 
@@ -73,20 +74,19 @@ def test_the_largest_price_and_its_place_are_the_tables(shape: str, parts: bool,
         pair = pair_of(problem, a)
         assert pair.form >= 0
         whole = pair.weight * pair.table + price[:n, None] + price[n:]
-        for mode in (lambda kernel: kernel, lambda kernel: kernel.py_func):
-            assert mode(largest_of_form)(price, pair, problem.forms, room(n)) == pytest.approx(whole.max(), abs=1e-9)
-            row, col = mode(best_of_form)(price, pair, problem.forms, room(n))
-            assert whole[row, col] == pytest.approx(whole.max(), abs=1e-9)
+        assert plain(largest_of_form)(price, pair, problem.forms, room(n)) == pytest.approx(whole.max(), abs=1e-9)
+        row, col = plain(best_of_form)(price, pair, problem.forms, room(n))
+        assert whole[row, col] == pytest.approx(whole.max(), abs=1e-9)
 
 
 def test_small_tables_are_read() -> None:
     for n, step, bound in ((4, False, False), (BOUND_STATES, False, True), (STEP_STATES, True, True)):
         problem = Problem.compile(model("linear", n, 0))
-        found = [pays(pair_of(problem, 0), problem.forms, least) for least in (STEP_STATES, BOUND_STATES)]
+        found = [plain(pays)(pair_of(problem, 0), problem.forms, least) for least in (STEP_STATES, BOUND_STATES)]
         assert found == [step, bound]
     problem = Problem.compile(model("quadratic", STEP_STATES, 0))
-    assert not pays(pair_of(problem, 0), problem.forms, STEP_STATES)
-    assert not pays(pair_of(problem, 0)._replace(form=-1), problem.forms, 0)
+    assert not plain(pays)(pair_of(problem, 0), problem.forms, STEP_STATES)
+    assert not plain(pays)(pair_of(problem, 0)._replace(form=-1), problem.forms, 0)
 
 
 @pytest.mark.parametrize(("shape", "n"), [*((shape, STEP_STATES) for shape in SHAPES), ("quadratic", 4 * STEP_STATES)])
@@ -104,12 +104,12 @@ def test_the_factor_step_is_optimal_from_any_start(shape: str, n: int) -> None:
             u = u + 0.3 * random.normal(size=2 * n)
             y[:count] *= rho / max(y[:count].sum(), 1e-300)
             scratch = forest_qp.ForestScratch(*np.full((6, 2 * n + 1), np.nan), *np.full((4, 2 * n + 1), -7))
-            count, tau = forest_qp.forest_qp(
+            count, tau = plain(forest_qp.forest_qp)(
                 u, pair, problem.forms, rho, factor_qp.Support(slots, y, 0), count, scratch
             )
             mass = np.zeros(n * n)
             for slot, part in zip(slots[:count].tolist(), y[:count], strict=True):
-                mass[forest_qp.slot_row(slot) * n + forest_qp.slot_col(slot)] += part
+                mass[plain(forest_qp.slot_row)(slot) * n + plain(forest_qp.slot_col)(slot)] += part
             assert kkt_violation(m, u, theta, rho, mass) < 1e-9
             assert tau == pytest.approx((theta + m.T @ (u - m @ mass)).max(), abs=1e-9)
 

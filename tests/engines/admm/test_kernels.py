@@ -1,4 +1,4 @@
-"""The loops of ADMM: their small parts one by one, as plain Python, and with every index checked."""
+"""The loops of ADMM: their small parts one by one as plain Python, and with every index checked."""
 
 from __future__ import annotations
 
@@ -24,13 +24,9 @@ from mapmrf.engines.admm import (
 )
 from mapmrf.engines.admm.penalty import PenaltyOptions, SphereKind, new_penalty
 from mapmrf.engines.admm.structs import Rounding
+from plain_python import plain
 
 TESTS = Path(__file__).parents[2]
-
-
-def modes(kernel):
-    """A kernel compiled and as plain Python."""
-    return [kernel, kernel.py_func]
 
 
 # -- scalars ----------------------------------------------------------------------------------------------------------
@@ -41,40 +37,38 @@ def modes(kernel):
 def test_the_scalars_of_an_iteration_follow_from_rho(free: bool, sphere: SphereKind) -> None:
     """Denominators of mu_i: epsilon (d + 2) + c^2 rho (d + 1) if tied, epsilon + kappa (d + 1) if free."""
     epsilon, rho, weight, degree = 0.2, 3.0, 2.0, 4
-    for set_rho in modes(penalty.set_rho):
-        record = new_penalty(PenaltyOptions(sphere=sphere, sphere_weight=weight, epsilon=epsilon, free=free))
-        set_rho(record, rho)
-        p = record[0]
-        below = p.denominator + p.denominator_edge * degree
-        on = sphere != SphereKind.OFF
-        if free:
-            kappa, kappa_v = rho / (1 + epsilon * rho), weight * rho / (1 + epsilon * weight * rho)
-            assert below == pytest.approx(epsilon + kappa * degree + kappa_v * on)
-            assert (p.c, p.target_lam) == pytest.approx((1.0, 1 / rho - epsilon))
-        else:
-            c = 1 + epsilon
-            assert below == pytest.approx(epsilon * (degree + 1 + on) + c * c * rho * (degree + weight * on))
-            assert (p.c, p.target_lam) == pytest.approx((c, 1 / rho))
-        assert p.rho_v == weight * rho
+    set_rho = plain(penalty.set_rho)
+    record = new_penalty(PenaltyOptions(sphere=sphere, sphere_weight=weight, epsilon=epsilon, free=free))
+    set_rho(record, rho)
+    p = record[0]
+    below = p.denominator + p.denominator_edge * degree
+    on = sphere != SphereKind.OFF
+    if free:
+        kappa, kappa_v = rho / (1 + epsilon * rho), weight * rho / (1 + epsilon * weight * rho)
+        assert below == pytest.approx(epsilon + kappa * degree + kappa_v * on)
+        assert (p.c, p.target_lam) == pytest.approx((1.0, 1 / rho - epsilon))
+    else:
+        c = 1 + epsilon
+        assert below == pytest.approx(epsilon * (degree + 1 + on) + c * c * rho * (degree + weight * on))
+        assert (p.c, p.target_lam) == pytest.approx((c, 1 / rho))
+    assert p.rho_v == weight * rho
 
 
 def test_rho_grows_to_its_limit_and_is_never_pulled_back() -> None:
-    for update_rho, update_lam, set_rho in zip(
-        modes(penalty.update_rho), modes(penalty.update_lam), modes(penalty.set_rho), strict=True
-    ):
-        record = new_penalty(PenaltyOptions(eta=2.0, rho_upper=10.0, update_every=2))
-        set_rho(record, 3.0)
-        seen = []
-        for _ in range(5):
-            update_lam(record)
-            update_rho(record)
-            seen.append(record[0].rho)
-        assert seen == [3.0, 6.0, 6.0, 10.0, 10.0]
-        assert record[0].k == 5
-        assert record[0].last_rho_c == 10.0
-        set_rho(record, 50.0)  # a start above the limit, as a warm one may be
+    update_rho, update_lam, set_rho = map(plain, (penalty.update_rho, penalty.update_lam, penalty.set_rho))
+    record = new_penalty(PenaltyOptions(eta=2.0, rho_upper=10.0, update_every=2))
+    set_rho(record, 3.0)
+    seen = []
+    for _ in range(5):
+        update_lam(record)
         update_rho(record)
-        assert record[0].rho == 50.0
+        seen.append(record[0].rho)
+    assert seen == [3.0, 6.0, 6.0, 10.0, 10.0]
+    assert record[0].k == 5
+    assert record[0].last_rho_c == 10.0
+    set_rho(record, 50.0)  # a start above the limit, as a warm one may be
+    update_rho(record)
+    assert record[0].rho == 50.0
 
 
 def test_the_next_rho_is_found_without_moving_it() -> None:
@@ -82,13 +76,13 @@ def test_the_next_rho_is_found_without_moving_it() -> None:
         record = new_penalty(PenaltyOptions(eta=1.5, rho_upper=100.0, update_every=every))
         penalty.set_rho(record, 4.0)
         before = record.copy()
-        for next_rho in modes(penalty.next_rho):
-            assert next_rho(record) == pytest.approx(expected)
+        next_rho = plain(penalty.next_rho)
+        assert next_rho(record) == pytest.approx(expected)
         assert np.array_equal(record, before)
     free = new_penalty(PenaltyOptions(epsilon=0.1, free=True))
-    for target_weight in modes(penalty.target_weight):
-        assert target_weight(record, 8.0) == 0.125
-        assert target_weight(free, 8.0) == pytest.approx(0.025)
+    target_weight = plain(penalty.target_weight)
+    assert target_weight(record, 8.0) == 0.125
+    assert target_weight(free, 8.0) == pytest.approx(0.025)
 
 
 # -- measurement ------------------------------------------------------------------------------------------------------
@@ -103,11 +97,11 @@ def test_the_largest_price_is_the_maximum_over_all_configurations(shape: tuple[i
         table[random.random(len(table)) < 0.3] = -np.inf
         table[-1] = -1.0
         stored = np.concatenate([[99.0], table, [99.0]])
-        for kernel in modes(measurement.largest_price):
-            for weight in (1.0, 0.3):
-                digits = np.empty(len(shape), dtype=np.int64)
-                found = kernel(stored, 1, weight, np.array(shape), lam, digits, m.shape[1])
-                assert found == pytest.approx((weight * table + m.T @ lam).max())
+        kernel = plain(measurement.largest_price)
+        for weight in (1.0, 0.3):
+            digits = np.empty(len(shape), dtype=np.int64)
+            found = kernel(stored, 1, weight, np.array(shape), lam, digits, m.shape[1])
+            assert found == pytest.approx((weight * table + m.T @ lam).max())
 
 
 def test_labels_are_the_first_largest_allowed_state() -> None:
@@ -117,13 +111,13 @@ def test_labels_are_the_first_largest_allowed_state() -> None:
     allowed_at = np.array([0, 2, 4, 7, 8])
     mu = np.array([0.0, 0.4, 0.2, 0.7, 0.7, 1.0])
     none = np.zeros(0, dtype=np.uint32)
-    for decode in modes(measurement.decode):
-        labels = np.array([0, 0, 0, 0])
-        assert decode(var_at, mu, Rounding(card, allowed_at, np.ones(8, dtype=bool), none, labels)) == 2
-        assert labels.tolist() == [0, 1, 1, 0], "ties go to the smaller state"
-        allowed = np.array([True, True, True, False, True, False, True, True])
-        assert decode(var_at, mu, Rounding(card, allowed_at, allowed, none, labels)) == 2
-        assert labels.tolist() == [0, 0, 2, 0]
+    decode = plain(measurement.decode)
+    labels = np.array([0, 0, 0, 0])
+    assert decode(var_at, mu, Rounding(card, allowed_at, np.ones(8, dtype=bool), none, labels)) == 2
+    assert labels.tolist() == [0, 1, 1, 0], "ties go to the smaller state"
+    allowed = np.array([True, True, True, False, True, False, True, True])
+    assert decode(var_at, mu, Rounding(card, allowed_at, allowed, none, labels)) == 2
+    assert labels.tolist() == [0, 0, 2, 0]
 
 
 def test_the_value_of_a_2x2_factor_is_the_best_with_its_marginals() -> None:
@@ -133,9 +127,9 @@ def test_the_value_of_a_2x2_factor_is_the_best_with_its_marginals() -> None:
         table, (p1, p2) = random.normal(size=4), random.random(2)
         both = np.linspace(max(0.0, p1 + p2 - 1), min(p1, p2), 101)
         values = (1 - p1 - p2 + both) * table[0] + (p2 - both) * table[1] + (p1 - both) * table[2] + both * table[3]
-        for kernel in modes(measurement.pair2_value):
-            assert kernel(table, 0, 1.0, p1, p2) == pytest.approx(values.max())
-            assert kernel(-table, 0, -2.0, p1, p2) == pytest.approx(2.0 * values.max())
+        kernel = plain(measurement.pair2_value)
+        assert kernel(table, 0, 1.0, p1, p2) == pytest.approx(values.max())
+        assert kernel(-table, 0, -2.0, p1, p2) == pytest.approx(2.0 * values.max())
 
 
 # -- sphere -----------------------------------------------------------------------------------------------------------
@@ -143,21 +137,21 @@ def test_the_value_of_a_2x2_factor_is_the_best_with_its_marginals() -> None:
 
 def test_the_projections_factor_is_common_or_one_per_block_and_1_at_the_centre() -> None:
     norm2, target2 = np.array([1.0, 0.0, 3.0]), np.array([4.0, 5.0, 7.0])
-    for kernel in modes(variable_steps.update_upsilon):
-        scale = np.zeros(3)
-        kernel(norm2, target2, scale, False)
-        assert scale == pytest.approx(np.full(3, 2.0))
-        kernel(norm2, target2, scale, True)
-        assert scale == pytest.approx([2.0, 1.0, np.sqrt(7 / 3)])
-        kernel(np.zeros(3), target2, scale, False)
-        assert scale.tolist() == [1.0, 1.0, 1.0]
+    kernel = plain(variable_steps.update_upsilon)
+    scale = np.zeros(3)
+    kernel(norm2, target2, scale, False)
+    assert scale == pytest.approx(np.full(3, 2.0))
+    kernel(norm2, target2, scale, True)
+    assert scale == pytest.approx([2.0, 1.0, np.sqrt(7 / 3)])
+    kernel(np.zeros(3), target2, scale, False)
+    assert scale.tolist() == [1.0, 1.0, 1.0]
 
 
 def test_edges_are_gathered_by_variable_in_order() -> None:
     scope = np.array([2, 0, 0, 1, 2, 0])
     ptr = np.array([0, 3, 4, 6])
-    for kernel in modes(variable_steps.by_variable):
-        assert kernel(scope, ptr, np.arange(6, dtype=np.uint32) * 10).tolist() == [10, 20, 50, 30, 0, 40]
+    kernel = plain(variable_steps.by_variable)
+    assert kernel(scope, ptr, np.arange(6, dtype=np.uint32) * 10).tolist() == [10, 20, 50, 30, 0, 40]
 
 
 # -- the code itself --------------------------------------------------------------------------------------------------

@@ -14,6 +14,9 @@ from mapmrf.engines.constraint_factors.marginal_kernels import GroupScores, best
 from mapmrf.engines.constraint_factors.model import CountingFactors, CountingKind
 from mapmrf.engines.constraint_factors.price_kernels import find_prices
 from mapmrf.engines.constraint_factors.projection_kernels import project, threshold
+from plain_python import plain
+
+best_value, find_prices, max_marginals, project = map(plain, (best_value, find_prices, max_marginals, project))
 
 KINDS = ("exactly", "at_most", "at_least", "between", "parity", "fan", "cost", "knapsack", "signed")
 SOFT = ("at_most", "at_least", "parity", "fan", "cost", "signed")

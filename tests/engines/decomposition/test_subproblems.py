@@ -12,12 +12,19 @@ from hypothesis import strategies as st
 
 import mapmrf
 from mapmrf import FactorGraph
-from mapmrf.engines.decomposition.subgradient import Decomposition, DescentOptions, SubgradientDescent, unit_of
-from mapmrf.engines.decomposition.subgradient_kernels import MAJORITY, SQRT, FactorCache, solve_factors
+from mapmrf.engines.decomposition.subgradient import (
+    Decomposition,
+    DescentOptions,
+    FactorCache,
+    SubgradientDescent,
+    unit_of,
+)
+from mapmrf.engines.decomposition.subgradient_kernels import MAJORITY, SQRT, solve_factors
 from mapmrf.engines.decomposition.tree_kernels import Chosen, TreeScratch, solve_forests
 from mapmrf.kernels.pair_transforms import StructuredPairs
 from mapmrf.model.polytope import dense
 from mapmrf.model.problem import Problem
+from plain_python import plain
 from strategies import Recipe, hard_recipes, random_recipe, random_tree, soft_recipes
 from structured_models import image, structured_graph, with_forms, without_forms
 
@@ -106,10 +113,10 @@ def choose(problem: Problem, parts: Decomposition, theta_c: np.ndarray, slack: f
     if parts.n_forests:
         scratch = TreeScratch(np.zeros(len(theta_c)), np.zeros(widest), state, pairs)
         args = (parts.copies, parts.legs, parts.roots, choices, scratch, slack)
-        return solve_forests(graph.theta_t, theta_c, *args), choices
+        return plain(solve_forests)(graph.theta_t, theta_c, *args), choices
     stale, top_f = np.ones(problem.n_factors, dtype=bool), np.zeros(problem.n_factors)
     cache = FactorCache(stale, top_f, state, np.zeros(widest), pairs)
-    return solve_factors(graph.theta_t, theta_c, parts.legs, choices, cache, slack), choices
+    return plain(solve_factors)(graph.theta_t, theta_c, parts.legs, choices, cache, slack), choices
 
 
 def solved(problem: Problem, parts: Decomposition, theta_c: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:

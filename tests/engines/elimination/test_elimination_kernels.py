@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapmrf.arrays import offsets
-from mapmrf.engines.elimination import elimination as kernels
 from mapmrf.engines.elimination.elimination import (
     BLOCK,
     MARGINAL,
@@ -22,6 +21,7 @@ from mapmrf.engines.elimination.elimination import (
     MatchedTable,
     fold,
 )
+from plain_python import plain
 
 
 class Tables:
@@ -66,7 +66,7 @@ class Tables:
         fns = FunctionTables(self.card, self.ptr, self.var, self.stride, self.at, half, self.theta, arena)
         table = MatchedTable(np.array(matched, dtype=np.int64), shift, 0)
         target = FoldTarget(len(self.theta), choice, 0)
-        following = fold(mode, fns, FoldedSum(members, dims, n - 1), table, target, begin, most, inner)
+        following = plain(fold)(mode, fns, FoldedSum(members, dims, n - 1), table, target, begin, most, inner)
         return arena[len(self.theta) :], choice, following
 
 
@@ -122,13 +122,3 @@ def test_a_fold_in_pieces_is_the_fold_at_once() -> None:
         pieces = np.where(np.isnan(out), pieces, out)
     assert pieces.tolist() == whole.tolist()
     assert len(whole) > 2 * BLOCK
-
-
-def test_the_kernel_runs_as_plain_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    some = Tables(2, [3, 2, 4], [(0, 2), (1, 2), (0, 1, 2)], hard=0.2)
-    compiled, _, _ = some.fold(PLAIN, [0, 2], np.ones(12))
-    for name in ("lay_out", "tabulate_inner", "add_tables", "raise_best", "next_block"):
-        monkeypatch.setattr(kernels, name, getattr(kernels, name).py_func)
-    monkeypatch.setitem(globals(), "fold", fold.py_func)  # type: ignore[attr-defined]
-    plain, _, _ = some.fold(PLAIN, [0, 2], np.ones(12))
-    assert plain == pytest.approx(compiled)

@@ -24,13 +24,14 @@ from mapmrf.engines.elimination.mini_buckets import (
     partition_buckets,
 )
 from mapmrf.model.graph import FactorGraph
+from plain_python import plain
 from strategies import Recipe, brute_force, recipes, with_weights
 
 
 def test_matching_gives_all_the_mean_and_forbids_what_one_forbids() -> None:
     marginals = np.array([[1.0, 4.0, -np.inf], [3.0, 0.0, 2.0]])
     shift = marginals.ravel().copy()
-    match(shift, 2, 3)
+    plain(match)(shift, 2, 3)
     after = marginals + shift.reshape(2, 3)
     assert after[:, :2].tolist() == [[2.0, 2.0], [2.0, 2.0]]
     assert np.all(after[:, 2] == -np.inf)
@@ -39,7 +40,7 @@ def test_matching_gives_all_the_mean_and_forbids_what_one_forbids() -> None:
 def test_functions_are_sorted_by_scope_and_number() -> None:
     ptr = np.array([0, 1, 4, 6, 8, 11])
     after = np.array([-1, 0, 1, 2, 3])  # the list 4, 3, 2, 1, 0
-    mine, longest = by_scope(4, after, ptr)
+    mine, longest = plain(by_scope)(4, after, ptr)
     assert (mine.tolist(), longest) == ([1, 4, 2, 3, 0], 3)
 
 
@@ -72,7 +73,7 @@ def test_mini_buckets_keep_to_their_limits_and_hold_every_function_once(
 def test_a_function_joins_the_mini_bucket_that_need_not_grow() -> None:
     """Scopes 0-1-4, 2-3-4 and 2-4 with room for two variables besides 4: the last goes to the second."""
     ptr, var = np.array([0, 3, 6, 8]), np.array([0, 1, 4, 2, 3, 4, 2, 4])
-    n_mini, of, _, lengths = partition_bucket(np.arange(3), 3, ptr, var, MessageLimits(np.ones(5), 2, 60.0))
+    n_mini, of, _, lengths = plain(partition_bucket)(np.arange(3), 3, ptr, var, MessageLimits(np.ones(5), 2, 60.0))
     assert (n_mini, of.tolist(), lengths[:2].tolist()) == (2, [0, 1, 1], [3, 3])
 
 

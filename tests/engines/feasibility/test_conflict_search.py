@@ -15,6 +15,7 @@ from mapmrf import FactorGraph
 from mapmrf.engines.feasibility.clauses import propagate
 from mapmrf.engines.feasibility.conflict_search import FEASIBLE, INFEASIBLE, OPEN, ConflictSearch
 from mapmrf.model.problem import Problem
+from plain_python import plain
 from strategies import Recipe, any_recipes, brute_force, with_weights
 
 STEP = 20_000
@@ -184,6 +185,6 @@ def test_kernels_do_the_same_as_plain_python() -> None:
     search = ConflictSearch.of(Problem.compile(sudoku(SUDOKUS[0])), np.zeros(81, dtype=np.int64))
     other = ConflictSearch.of(Problem.compile(sudoku(SUDOKUS[0])), np.zeros(81, dtype=np.int64))
     propagate(search.state.trail, search.state.clauses, search.state.counts)
-    getattr(propagate, "py_func", propagate)(other.state.trail, other.state.clauses, other.state.counts)
+    plain(propagate)(other.state.trail, other.state.clauses, other.state.counts)
     assert search.state.trail.truth.tolist() == other.state.trail.truth.tolist()
     assert np.count_nonzero(search.excluded()) > 17 * 8

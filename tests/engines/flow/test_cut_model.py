@@ -15,7 +15,7 @@ from mapmrf import FactorGraph
 from mapmrf.engines.flow import cut_model
 from mapmrf.engines.flow.cut_model import CutModel, why_no_cut
 from mapmrf.model.problem import Problem
-from plain_kernels import plain_python
+from plain_python import plain_kernels
 from strategies import Recipe, brute_force
 
 
@@ -124,7 +124,7 @@ def test_a_negative_weight_turns_what_a_pair_favours() -> None:
 
 @given(recipe=submodular_recipes())
 def test_the_kernels_run_as_plain_python(recipe: Recipe) -> None:
-    with plain_python(cut_model):
+    with plain_kernels(cut_model):
         assert_solved(recipe.graph())
 
 
@@ -169,5 +169,5 @@ def test_a_split_model_is_the_model_that_is_laid_out_pair_by_pair(graph: FactorG
 
 @given(graph=plain_graphs())
 def test_the_kernels_of_plain_pairs_run_as_plain_python(graph: FactorGraph) -> None:
-    with plain_python(cut_model):
+    with plain_kernels(cut_model):
         assert_solved(graph)

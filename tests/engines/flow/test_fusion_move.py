@@ -16,7 +16,7 @@ from mapmrf.engines.flow.expansion import LabelMoves, label_marks
 from mapmrf.engines.flow.fusion_move import FusionMove, why_no_fusion
 from mapmrf.images import grid_model
 from mapmrf.model.problem import Problem
-from plain_kernels import plain_python
+from plain_python import plain_kernels
 from strategies import Recipe, random_recipe
 
 METRIC = {
@@ -206,9 +206,6 @@ def test_factors_of_three_variables_are_refused() -> None:
     assert why_no_fusion(Problem.compile(three)) == "factor 0 has 3 variables, expected 2"
 
 
-KERNELS = ("unary_loss", "move_table", "pair_losses", "favours", "split", "add_capacity", "weight_of")
-
-
 @given(recipe=pairwise_recipes(hard=0.1), seed=st.integers(0, 1000))
 @settings(max_examples=30)
 def test_the_kernels_run_as_plain_python(recipe: Recipe, seed: int) -> None:
@@ -220,7 +217,7 @@ def test_the_kernels_run_as_plain_python(recipe: Recipe, seed: int) -> None:
         gain = FusionMove(Problem.compile(graph)).fuse(mixed, other)
         return mixed.tolist(), gain
 
-    with plain_python(fusion_move):
+    with plain_kernels(fusion_move):
         plain = fused()
     compiled = fused()
     assert plain[0] == compiled[0]

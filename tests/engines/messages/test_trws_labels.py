@@ -20,7 +20,7 @@ from mapmrf.engines.messages.trws_binary import SpinPasses, fits_spins
 from mapmrf.engines.messages.trws_pairwise import LabelPasses, fits_pairs
 from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.model.problem import Problem
-from plain_kernels import plain_python
+from plain_python import plain_kernels
 from strategies import brute_force
 
 ENDLESS = PassStopping(-1.0, -1.0)
@@ -190,15 +190,9 @@ def test_no_unary_potential_and_no_table_is_copied() -> None:
 
 
 def test_kernels_run_as_plain_python() -> None:
-    from mapmrf.engines.messages import pair_messages
-    from mapmrf.engines.messages.sweeps_kernels import PassSpan
-
     graph = model(3, ["potts", "linear", "quadratic", "any"], 5, 9, (5, 5), weighted=True)
     compiled, plain = engines(graph, "trees_last", LabelPasses, LabelPasses)
-    assert isinstance(plain, LabelPasses)
     compiled.iterate(0, 3, 1)
-    with plain_python(trws_pairwise, pair_messages):
-        _, _, figures = trws_pairwise.iterate_labels(
-            PassSpan(0, 3, 1), plain.stopping, plain.figures, plain.model, plain.messages, plain.rooms[0], plain.board
-        )
-    assert figures == pytest.approx(compiled.figures, rel=1e-12)
+    with plain_kernels(trws_pairwise):
+        plain.iterate(0, 3, 1)
+    assert plain.figures == pytest.approx(compiled.figures, rel=1e-12)

@@ -10,7 +10,7 @@ from mapmrf import FactorGraph
 from mapmrf.engines.moves import local_search
 from mapmrf.engines.moves.local_search import Ascent
 from mapmrf.model.problem import Problem
-from plain_kernels import plain_python
+from plain_python import plain_kernels
 from strategies import Recipe, assert_no_flip_helps, hard_recipes, random_recipe, recipes, with_weights
 
 
@@ -52,6 +52,6 @@ def test_a_run_stops_at_its_limit_of_visits() -> None:
 def test_the_kernel_runs_as_plain_python(seed: int) -> None:
     graph = random_recipe(seed, 6, 12, hard=0.2).graph()
     start = np.zeros(6, dtype=np.int64)
-    with plain_python(local_search):
+    with plain_kernels(local_search):
         plain = climb(graph, start)
     assert plain.tolist() == climb(graph, start).tolist()

@@ -12,7 +12,7 @@ from mapmrf.datasets import grid
 from mapmrf.engines.moves import local_search
 from mapmrf.engines.moves.local_search import LocalSearch
 from mapmrf.model.problem import Problem
-from plain_kernels import plain_python
+from plain_python import plain_kernels
 from strategies import Recipe, random_recipe, recipes, with_weights
 
 
@@ -80,7 +80,7 @@ def test_the_kernels_run_as_plain_python() -> None:
     problem, start = Problem.compile(graph), np.zeros(8, dtype=np.int64)
     compiled, plain = LocalSearch(problem, start, 3), LocalSearch(problem, start, 3)
     compiled.run(10**5, 30)
-    with plain_python(local_search):
+    with plain_kernels(local_search):
         plain.run(10**5, 30)
     assert plain.trials == compiled.trials == 30
     assert plain.labels.tolist() == compiled.labels.tolist()

@@ -45,7 +45,7 @@ def separate(
         np.zeros(2 * n), ints(2 * n, -1), ints(2 * n), ints(2 * n), np.zeros(4 * m + 1), ints(4 * m + 1)
     )
     walk = ClosedWalk(ints(4 * n + 1), ints(4 * n + 1), ints(4 * n + 1), place_of=ints(n, -1))
-    found = OddCycles(ints(n + 1), ints(n * n), ints(n * n), ints(n * n), np.zeros(n))
+    found = OddCycles(ints(n + 1), *np.zeros((3, n * n), dtype=np.int32), np.zeros(n))
     limits = SeparationLimits(work, violation, hop, 2**40)
     place, calls = SeparationPlace(0, 0), 0
     while place.turn < n:

@@ -17,8 +17,10 @@ from mapmrf.engines.soft_consistency.constraint_kernels import constraint_cost
 from mapmrf.engines.soft_consistency.depth_first import follow, price_constraints, project_all, propagate_root, sweep
 from mapmrf.engines.soft_consistency.network import ModelNetwork
 from mapmrf.engines.soft_consistency.network_kernels import HARD, assign
+from mapmrf.engines.soft_consistency.propagation_kernels import propagate
 from mapmrf.engines.soft_consistency.search import SoftSearch
 from mapmrf.model.problem import Problem
+from plain_python import plain
 from strategies import random_recipe
 
 LARGE = 1 << 62
@@ -49,7 +51,7 @@ def cost_now(network: ModelNetwork, labels: Ints) -> int:
         total += int(net.costs[factor.table + edges.stride @ states]) - int(cell[edges.at + states].sum())
     for c in range(len(soft.constraints.records)):
         if cell[soft.constraints.records[c].at] == 0:
-            total += constraint_cost(soft, c, labels)
+            total += plain(constraint_cost)(soft, c, labels)
     return total
 
 
@@ -108,7 +110,7 @@ def test_below_a_decision_only_labellings_that_cost_too_much_go_and_all_comes_ba
             continue
         cells = network.soft.now.cell.copy()
         u = int(network.soft.now.domain[network.soft.net.variables.at[0]])
-        assign(network.soft, 0, u)
+        plain(assign)(network.soft, 0, u)
         done = settle_below(network)
         for labels in labellings(graph):
             if labels[0] == u and cost_given(network, labels) < network.soft.tally.upper:
@@ -120,9 +122,7 @@ def test_below_a_decision_only_labellings_that_cost_too_much_go_and_all_comes_ba
 
 def settle_below(network: ModelNetwork) -> bool:
     """Propagate without forgetting the trail; False after a failure."""
-    from mapmrf.engines.soft_consistency.propagation_kernels import propagate
-
-    propagate(network.soft)
+    plain(propagate)(network.soft)
     return int(network.soft.tally.failed) == 0
 
 

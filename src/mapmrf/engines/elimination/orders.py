@@ -65,7 +65,7 @@ def fill_orders(
     random = np.random.default_rng(seed)
     log_card = np.log2(card.astype(np.float64))
     weights = [np.ones(graph.n)] if len(np.unique(card)) <= 1 else [np.ones(graph.n), np.maximum(log_card, 1.0)]
-    smallest, work = max_entries, 0
+    smallest, work = float(max_entries), 0  # an integer would compile another kernel
     max_listed = 2 * len(graph.nbr) + 4 * graph.n + MAX_LISTED
     for turn in range(restarts * len(weights)):
         noise, weight = random.random(graph.n), weights[turn % len(weights)]

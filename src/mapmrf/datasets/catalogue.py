@@ -195,13 +195,7 @@ def _cache_folder() -> Path:
 
 
 def plain_file(entry: Entry) -> str:
-    """Path of an entry's file in a data folder, without a compression suffix.
-
-    Examples
-    --------
-    >>> plain_file(entries("protein")[0])
-    'protein/didNotconverge1.uai'
-    """
+    """Path of an entry's file in a data folder, without a compression suffix."""
     return entry.file.removesuffix(".gz")
 
 
@@ -294,14 +288,7 @@ class Statistics:
 
 
 def model_statistics(graph: FactorGraph) -> Statistics:
-    """The statistics of one model.
-
-    Examples
-    --------
-    >>> from mapmrf.datasets import grid
-    >>> model_statistics(grid(3, 4))
-    Statistics(models=1, variables=12, factors=17, edges=34, factor_size=2.0, variable_states=2.0, factor_states=4.0)
-    """
+    """The statistics of one model."""
     sizes = np.diff(graph.table_ptr)[graph.table_of]
     return Statistics(
         models=1,
@@ -323,13 +310,7 @@ def mean_statistics(models: Iterable[Statistics]) -> Statistics | None:
 
 
 def paper_statistics(which: str) -> Statistics:
-    """The paper's row for a set.
-
-    Examples
-    --------
-    >>> paper_statistics("protein").edges
-    57680.4
-    """
+    """The paper's row for a set."""
     row = next(row for row in rows("dataset_statistics") if row["dataset"] == SETS[which])
     models, *means = (row[name] for name in Statistics.__dataclass_fields__)
     return Statistics(int(models), *map(float, means))

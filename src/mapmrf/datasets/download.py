@@ -89,18 +89,6 @@ def download(
 ) -> DownloadReport:
     """Download the models that are not yet in a data folder.
 
-    Parameters
-    ----------
-    wanted
-        The models.
-    folder
-        The data folder; created if necessary.
-    source
-        Base address of a mirror with the layout of a data folder, its files compressed or not. By default every model
-        is fetched from its own public address.
-    listener
-        Called as a file grows.
-
     Raises
     ------
     DownloadStopped

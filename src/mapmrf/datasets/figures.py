@@ -35,25 +35,7 @@ def rows(table: str) -> tuple[dict[str, str], ...]:
 
 
 def model_figure(which: str, model: str, method: str, measure: str = "logpot") -> float | None:
-    """The paper's figure for a method on one model; None if it reports none.
-
-    Parameters
-    ----------
-    which
-        The set; the paper reports single models only for ``grids`` and ``protein``.
-    model
-        File name without suffix, such as ``grid20x20.f10``.
-    method
-        Name of our method.
-    measure
-        ``logpot``, ``iters`` or ``runtime`` (seconds).
-
-    Examples
-    --------
-    >>> from mapmrf.datasets.figures import model_figure
-    >>> model_figure("grids", "grid20x20.f10", "lslp")
-    2931.8
-    """
+    """The paper's figure for a method on one model; None if it reports none."""
     if which not in ("grids", "protein"):
         return None
     table = f"{which}_logpot" if measure == "logpot" else f"{which}_runtime"
@@ -61,41 +43,20 @@ def model_figure(which: str, model: str, method: str, measure: str = "logpot") -
 
 
 def set_figure(which: str, method: str, measure: str = "logpot", stat: str = "mean") -> float | None:
-    """The paper's figure for a method over a set (Seg-2, Seg-21, Scene): mean or std of a measure.
-
-    Examples
-    --------
-    >>> from mapmrf.datasets.figures import set_figure
-    >>> set_figure("seg-2", "icm"), set_figure("seg-2", "icm", stat="std")
-    (-137.1, 70.1)
-    """
+    """The paper's figure for a method over a set (Seg-2, Seg-21, Scene): mean or std of a measure."""
     table = f"segmentation_scene_{'logpot' if measure == 'logpot' else 'runtime'}"
     return _find(table, method, {"dataset": SETS[which], "measure": measure, "stat": stat})
 
 
 def model_kind(which: str, model: str, method: str) -> str | None:
-    """Kind of a method's solution of one model, as reported in the paper; None if it reports none.
-
-    Examples
-    --------
-    >>> from mapmrf.datasets.figures import model_kind
-    >>> model_kind("protein", "didNotconverge1", "ad3")
-    'A+2.01%U+21.52%F'
-    """
+    """Kind of a method's solution of one model, as reported in the paper; None if it reports none."""
     if which not in ("grids", "protein"):
         return None
     return _entry("solution_types", method, {"dataset": SETS[which], "model": model})
 
 
 def set_kinds(which: str, method: str) -> str | None:
-    """Number of solutions of each kind over a set (Seg-2, Seg-21, Scene), as reported in the paper.
-
-    Examples
-    --------
-    >>> from mapmrf.datasets.figures import set_kinds
-    >>> set_kinds("seg-2", "psdd"), set_kinds("seg-2", "dd_sg")
-    ('45 V, 5 A', None)
-    """
+    """Number of solutions of each kind over a set (Seg-2, Seg-21, Scene), as reported in the paper."""
     return _entry("solution_types", method, {"dataset": SETS[which]})
 
 

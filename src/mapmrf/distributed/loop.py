@@ -335,13 +335,6 @@ class RankWatch:
     ----------
     active
         Whether ranks are watched: there are several, and they could connect.
-
-    Examples
-    --------
-    >>> from mapmrf.distributed.ranks import OneProcess
-    >>> with RankWatch(OneProcess()) as watch:
-    ...     watch.active
-    False
     """
 
     def __init__(self, ranks: Ranks) -> None:

@@ -243,13 +243,7 @@ def lean(values: Ints) -> Ints:
 
 
 def is_parts(path: str | os.PathLike[str]) -> bool:
-    """Return whether this is a folder of parts.
-
-    Examples
-    --------
-    >>> is_parts("model.uai")
-    False
-    """
+    """Return whether this is a folder of parts."""
     return Path(path, MANIFEST).is_file()
 
 
@@ -327,19 +321,7 @@ T = TypeVar("T")
 
 
 class RankError(MapMRFError):
-    """Something went wrong on one of the ranks; raised on all of them.
-
-    Examples
-    --------
-    >>> from mapmrf.distributed.parts import together
-    >>> from mapmrf.distributed.ranks import OneProcess
-    >>> def read():
-    ...     raise OSError(28, "No space left on device", "state.mrf")
-    >>> together(OneProcess(), read)
-    Traceback (most recent call last):
-        ...
-    mapmrf.distributed.parts.RankError: state.mrf: No space left on device
-    """
+    """Something went wrong on one of the ranks; raised on all of them."""
 
 
 def together(ranks: Ranks, action: Callable[[], T]) -> T:

@@ -53,14 +53,7 @@ class Ranks(Protocol):
 
 
 class OneProcess:
-    """A run without MPI: one rank, which never sends anything.
-
-    Examples
-    --------
-    >>> ranks = OneProcess()
-    >>> ranks.rank, ranks.size, ranks.allgather("a")
-    (0, 1, ['a'])
-    """
+    """A run without MPI: one rank, which never sends anything."""
 
     rank = 0
     size = 1
@@ -96,19 +89,7 @@ class OneProcess:
 
 
 class MPIRanks:
-    """The ranks of an mpi4py communicator.
-
-    Parameters
-    ----------
-    comm
-        The communicator; a copy of it is used, so that messages do not mix with others.
-
-    Examples
-    --------
-    >>> from mapmrf.distributed.ranks import MPIRanks
-    >>> MPIRanks.__name__  # MPIRanks(MPI.COMM_WORLD), where mpi4py is installed
-    'MPIRanks'
-    """
+    """The ranks of an mpi4py communicator."""
 
     def __init__(self, comm: Any) -> None:
         from mpi4py import MPI
@@ -160,14 +141,7 @@ class MPIRanks:
 
 
 def find_ranks(comm: Any = None) -> Ranks:
-    """The ranks of a communicator; by default those of the MPI launcher of this process, or this process alone.
-
-    Examples
-    --------
-    >>> from mapmrf.distributed.ranks import OneProcess, find_ranks
-    >>> find_ranks(OneProcess()).size
-    1
-    """
+    """The ranks of a communicator; by default those of the MPI launcher of this process, or this process alone."""
     if isinstance(comm, OneProcess | MPIRanks):
         return comm
     if comm is not None:
@@ -182,13 +156,7 @@ def find_ranks(comm: Any = None) -> Ranks:
 
 
 def parts_of(rank: int, size: int, n_parts: int) -> range:
-    """The parts of a rank: a contiguous range, of nearly equal length on all ranks.
-
-    Examples
-    --------
-    >>> [parts_of(rank, 3, 8) for rank in range(3)]
-    [range(0, 2), range(2, 5), range(5, 8)]
-    """
+    """The parts of a rank: a contiguous range, of nearly equal length on all ranks."""
     if size > n_parts:
         raise OptionError(f"{size} ranks but {n_parts} parts: expected at least one part for every rank")
     return range(n_parts * rank // size, n_parts * (rank + 1) // size)

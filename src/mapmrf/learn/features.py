@@ -161,15 +161,7 @@ class LinearModel:
 
 
 def potential_counts(graph: FactorGraph, labels: Ints) -> Floats:
-    """How often labels use each entry of ``theta_v`` and ``theta_t``, tables by the factors' weights: (n_potentials,).
-
-    Examples
-    --------
-    >>> import numpy as np, mapmrf
-    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-    >>> potential_counts(graph, np.array([1, 0])).tolist()
-    [0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0]
-    """
+    """How often labels use each entry of ``theta_v`` and ``theta_t``, tables by the factors' weights."""
     counts = np.zeros(len(graph.theta_v) + len(graph.theta_t))
     counts[graph.var_ptr[:-1] + labels] = 1.0
     if graph.n_factors:
@@ -297,14 +289,7 @@ def check_examples(examples: Sequence[Example]) -> int:
 
 
 def state_losses(graph: FactorGraph, truth: Ints, loss: ArrayLike | Sequence[ArrayLike] | None) -> Floats:
-    """The loss of every state of every variable, laid out like `theta_v`; `loss` as in `loss_augmented`.
-
-    Examples
-    --------
-    >>> import numpy as np, mapmrf
-    >>> state_losses(mapmrf.FactorGraph.from_tables([2, 3], [], []), np.array([1, 0]), None).tolist()
-    [1.0, 0.0, 0.0, 1.0, 1.0]
-    """
+    """The loss of every state of every variable, laid out like `theta_v`; `loss` as in `loss_augmented`."""
     rows = np.ones(graph.n_vars) if loss is None else _rows(loss)
     if isinstance(rows, np.ndarray) and rows.shape == graph.card.shape:
         found = np.repeat(rows, graph.card)

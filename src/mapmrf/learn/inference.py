@@ -82,13 +82,6 @@ def infer(
 
 
 def method_of(inference: Inference) -> Method:
-    """Return the method of a name or a name with options; raise OptionError or UnknownName if there is none.
-
-    Examples
-    --------
-    >>> from mapmrf.learn.inference import method_of
-    >>> method_of(("icm", {"starts": 2})).starts
-    2
-    """
+    """Return the method of a name or a name with options; raise OptionError or UnknownName if there is none."""
     name, options = inference if isinstance(inference, tuple) else (inference, {})
     return make_method(name, dict(options))

@@ -98,13 +98,6 @@ class Enumeration:
 
     A block holds all labellings of the inner variables, the last ones, under one labelling of the outer variables.
 
-    Parameters
-    ----------
-    graph
-        The model.
-    block
-        Maximum number of labellings per block (or one variable's states, if there are more).
-
     Attributes
     ----------
     inner, outer

@@ -352,17 +352,7 @@ NO_NETWORKX = "drawing a factor graph needs networkx: pip install 'mapmrf[plots]
 
 
 def node_layout(edges: Ints, radius: Floats, length: float) -> Floats:
-    """Positions of the nodes, (n, 2): each component separately, the components in rows, largest first.
-
-    Parameters
-    ----------
-    edges : (n_edges, 2)
-        Pairs of nodes.
-    radius : (n,)
-        Space that each node needs around it.
-    length
-        Length of a typical edge.
-    """
+    """Positions of the nodes, (n, 2): each component separately, the components in rows, largest first."""
     try:
         import networkx as nx
     except ImportError:

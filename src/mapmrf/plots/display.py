@@ -66,15 +66,7 @@ _RULED = "text-align:right;padding:1px 10px 1px 0;border:0;border-bottom:1px sol
 
 
 def result_html(result: Result) -> str:
-    """A result as self-contained HTML: figures, a sparkline of the run, and collapsed options and trace.
-
-    Examples
-    --------
-    >>> import mapmrf
-    >>> graph = mapmrf.FactorGraph.from_tables([2], [(0,)], [[0.0, 1.0]])
-    >>> "1.000000" in result_html(mapmrf.solve(graph, "icm"))
-    True
-    """
+    """A result as self-contained HTML: figures, a sparkline of the run, and collapsed options and trace."""
     colour = _BADGES.get(result.status, "#5f6b73")
     badge = f"background:{colour};color:#fff;border-radius:3px;padding:0 0.5em;font-weight:400"
     head = f'<span>{_safe(result.method)}</span><span style="{badge}">{result.status.value.replace("_", " ")}</span>'
@@ -89,15 +81,7 @@ def result_html(result: Result) -> str:
 
 
 def graph_html(graph: FactorGraph) -> str:
-    """The size of a model as an HTML table: variables, factors by arity, zeros, structure, memory.
-
-    Examples
-    --------
-    >>> import mapmrf
-    >>> graph = mapmrf.FactorGraph.from_tables([2, 3], [(0, 1)], [[0.0] * 6])
-    >>> "2 to 3 states" in graph_html(graph)
-    True
-    """
+    """The size of a model as an HTML table: variables, factors by arity, zeros, structure, memory."""
     return f'<div style="{_BOX}"><div style="{_HEAD}">FactorGraph</div>{_rows_html(_graph_rows(graph))}</div>'
 
 
@@ -201,19 +185,7 @@ def _caption(curves: Mapping[str, tuple[list[Any], list[Any]]], over: Over) -> s
 
 
 def result_rich(result: Result, *, ascii_only: bool = False) -> Iterator[RenderableType]:
-    """A result for `rich.print`, with its value over time as a row of characters.
-
-    Examples
-    --------
-    >>> import io
-    >>> import mapmrf
-    >>> from rich.console import Console
-    >>> graph = mapmrf.FactorGraph.from_tables([2], [(0,)], [[0.0, 1.0]])
-    >>> console = Console(file=io.StringIO(), width=80)
-    >>> console.print(mapmrf.solve(graph, "icm"))
-    >>> "log potential" in console.file.getvalue()
-    True
-    """
+    """A result for `rich.print`, with its value over time as a row of characters."""
     rows = _result_rows(result)
     course = _bars([point.value for point in result.trace], PLAIN_BARS if ascii_only else BARS)
     if course:
@@ -222,18 +194,7 @@ def result_rich(result: Result, *, ascii_only: bool = False) -> Iterator[Rendera
 
 
 def graph_rich(graph: FactorGraph) -> RenderableType:
-    """A model's size for `rich.print`.
-
-    Examples
-    --------
-    >>> import io
-    >>> import mapmrf
-    >>> from rich.console import Console
-    >>> console = Console(file=io.StringIO(), width=80)
-    >>> console.print(mapmrf.FactorGraph.from_tables([2, 3], [(0, 1)], [[0.0] * 6]))
-    >>> "2 to 3 states" in console.file.getvalue()
-    True
-    """
+    """A model's size for `rich.print`."""
     return _panel(_graph_rows(graph), "FactorGraph", {"variables": "bold", "factors": "bold"})
 
 

@@ -29,11 +29,6 @@ def needed(package: str) -> Any:
     ------
     ImportError
         If it is missing; the message says how to install it.
-
-    Examples
-    --------
-    >>> needed("json").dumps(1)
-    '1'
     """
     try:
         return importlib.import_module(package)

@@ -272,16 +272,6 @@ class LocalSparseMAP:
         The structure; its inference is not used.
     known
         Multipliers of the last call for each row of a batch.
-
-    Examples
-    --------
-    >>> import numpy as np, mapmrf
-    >>> graph = mapmrf.FactorGraph.from_pairwise(np.zeros((2, 2)), [[0, 1]], np.zeros((2, 2)))
-    >>> local = LocalSparseMAP(StructureSolver(graph))
-    >>> local.point(np.array([0.0, 0.4, 0.0, 0.0]), 0).round(5).tolist()
-    [0.3, 0.7, 0.5, 0.5]
-    >>> local.along(np.array([0.0, 0.4, 0.0, 0.0]), np.array([0.0, 1.0, 0.0, 0.0]), 0).round(3).tolist()
-    [-0.5, 0.5, 0.0, 0.0]
     """
 
     def __init__(self, solver: StructureSolver) -> None:
@@ -355,13 +345,6 @@ def sparse_map(
 
     An active-set method: each step adds the best labelling for the gradient, found by MAP inference, and solves for the
     shares. The point is exact if inference is.
-
-    Examples
-    --------
-    >>> import numpy as np, mapmrf
-    >>> solver = StructureSolver(mapmrf.FactorGraph.from_tables([3], [], []))
-    >>> sparse_map(solver, np.array([0.6, 0.4, -1.0])).mu.round(6).tolist()  # the projection onto the simplex
-    [0.6, 0.4, 0.0]
     """
     n = len(solver.graph.theta_v)
     rows, given = np.array([row]), len(theta)

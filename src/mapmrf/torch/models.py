@@ -30,14 +30,6 @@ class StructureSolver:
         How models are solved, and how many in parallel, in threads.
     known
         The last result of each row of a batch.
-
-    Examples
-    --------
-    >>> import numpy as np, mapmrf
-    >>> graph = mapmrf.FactorGraph.from_pairwise(np.zeros((2, 2)), [[0, 1]], np.eye(2))
-    >>> solver = StructureSolver(graph)
-    >>> solver.solve(np.array([[0.0, 2.0, 0.0, 0.0], [2.0, 0.0, 0.0, 0.0]])).tolist()
-    [[0.0, 1.0, 0.0, 1.0], [1.0, 0.0, 1.0, 0.0]]
     """
 
     def __init__(self, graph: FactorGraph, inference: Inference = "quick", seed: int = 0, jobs: int = 1) -> None:

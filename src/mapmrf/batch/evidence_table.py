@@ -175,7 +175,6 @@ class _RowParser:
         self.graph, self.source = graph, source
 
     def header(self, columns: Iterable[Any]) -> list[int]:
-        """Indices of the variables named by the columns."""
         found: dict[int, Any] = {}
         for column in columns:
             i = self.variable(column)
@@ -185,7 +184,6 @@ class _RowParser:
         return list(found)
 
     def variable(self, column: Any) -> int:
-        """Index of the variable named by a column."""
         names = self.graph.names.place if self.graph.names is not None else {}
         if isinstance(column, str) and column in names:
             return names[column]

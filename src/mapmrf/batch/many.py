@@ -151,7 +151,6 @@ class BatchOptions:
         return cls(make_method(method, rest), seed, seeds, of_solve)
 
     def tasks(self, pairs: Iterable[tuple[Model, Evidence]], total: int | None) -> Iterator[ModelTask]:
-        """The tasks for pairs of a model and its evidence."""
         if self.seeds is not None and total not in (None, len(self.seeds)):
             raise OptionError(f"{len(self.seeds)} seeds, expected one for each of the {total} models")
         return self._tasks(pairs)
@@ -190,7 +189,6 @@ class BatchBar(TerminalBar):
         self.done = self.optimal = self.errors = 0
 
     def update(self, outcome: Outcome) -> None:
-        """Count an outcome."""
         self.optimal += isinstance(outcome, Result) and outcome.status.closes_gap
         self.errors += not isinstance(outcome, Result)
         self.done += 1

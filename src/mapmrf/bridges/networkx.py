@@ -168,7 +168,6 @@ def _is_factor(data: dict[str, Any]) -> bool:
 
 
 def _node(node: Hashable, data: dict[str, Any], unary: str) -> tuple[Floats, Sequence[Hashable] | None]:
-    """Log potentials of a variable, and names of its states."""
     states = data.get("states")
     if unary in data:
         block = as_array(data[unary], f"{unary!r} of node {node!r}")

@@ -74,14 +74,12 @@ class _PgmpyModel:
     states: list[list[Hashable]]
 
     def place(self, variable: Any) -> int:
-        """Index of a variable."""
         found = place_of(variable, self.variables)
         if found is None:
             raise UnknownName(f"no variable is named {variable!r}")
         return found
 
     def state(self, i: int, state: Any) -> int:
-        """Index of a state of a variable."""
         found = place_of(state, self.states[i])
         if found is None:
             known = ", ".join(map(repr, self.states[i][:8]))

@@ -122,8 +122,6 @@ def _mirrored(source: str, entry: Entry) -> list[str]:
 
 @dataclass(frozen=True)
 class _DownloadRun:
-    """One call of `download`."""
-
     folder: Path
     listener: Listener
     report: DownloadReport

@@ -177,7 +177,6 @@ def potts_image(
 
 
 def check_potts(height: int, width: int, labels: int, noise: float, smoothness: float) -> None:
-    """Raise OptionError for invalid parameters."""
     _require(height >= 1 and width >= 1, f"a picture of {height} x {width}, expected at least 1 x 1")
     _require(labels >= 1, f"{labels} labels, expected at least 1")
     _require(0 < noise < np.inf, f"noise is {noise}, expected a finite number above 0")
@@ -530,17 +529,14 @@ class _FamilyLayout:
         self.n_vars = 0
 
     def variables(self, count: int, log_prior: Floats) -> Ints:
-        """Add variables, and return their indices."""
         self.theta_v.append(np.tile(log_prior, count))
         self.n_vars += count
         return np.arange(self.n_vars - count, self.n_vars)
 
     def observe(self, hidden: Ints, table: Floats) -> None:
-        """Add a leaf to each of some variables."""
         self.factors(np.column_stack([hidden, self.variables(len(hidden), np.zeros(2))]), table)
 
     def factors(self, scopes: Ints, table: Floats) -> None:
-        """Add factors, (n, arity), that share a table."""
         if len(scopes):
             self.scopes.append(scopes)
             self.tables.append(table)

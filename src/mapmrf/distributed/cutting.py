@@ -67,7 +67,6 @@ def partition(
 
 
 def check_parts(parts: int, n_vars: int) -> None:
-    """Raise OptionError for an invalid number of parts."""
     if not 1 <= parts <= max(1, n_vars):
         raise OptionError(f"{parts} parts of {n_vars} variables, expected 1 to {max(1, n_vars)}")
 
@@ -76,7 +75,6 @@ def check_parts(parts: int, n_vars: int) -> None:
 
 
 def owners(graph: FactorGraph, parts: int, cut: Cut) -> Ints:
-    """The part that owns each variable."""
     ranges_of = slabs(graph.n_vars, parts)
     if cut == "slabs" or parts == 1 or (cut == "auto" and has_rows(graph)):
         return ranges_of

@@ -65,7 +65,6 @@ class PartedEngine:
             at += n
 
     def slices(self) -> list[slice]:
-        """Slices of each part in `labels`."""
         ends = np.cumsum([0, *(len(engine.labels) for engine in self.engines)]).tolist()
         return [slice(begin, end) for begin, end in pairwise(ends)]
 
@@ -77,7 +76,6 @@ class PartedEngine:
     # -- the start of a phase -----------------------------------------------------------------------------------------
 
     def configure(self, options: PenaltyOptions) -> None:
-        """Set the options of a phase."""
         for engine in self.engines:
             engine.configure(options)
 
@@ -103,12 +101,10 @@ class PartedEngine:
 
     @property
     def rho(self) -> float:
-        """The penalty of the next iteration."""
         return self.engines[0].rho
 
     @property
     def last_rho(self) -> float:
-        """The penalty of the last iteration."""
         return self.engines[0].last_rho
 
     # -- iterations ---------------------------------------------------------------------------------------------------
@@ -156,7 +152,6 @@ class PartedEngine:
                 sphere.project(engine, scale)
 
     def settle(self) -> None:
-        """Wait for the copies."""
         self.halo.finish(self.mu)
         self._finish_sums()
 

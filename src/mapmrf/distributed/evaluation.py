@@ -133,7 +133,6 @@ class PartedIncumbent:
 
     @property
     def value(self) -> float:
-        """Log potential of the labels."""
         return -math.inf if self.shortfall.n_violated else self.shortfall.rest
 
     def offer(self, labels: Ints, claim: float | None = None, *, equal: bool = False) -> float:
@@ -175,7 +174,6 @@ class PartedIncumbent:
 
 
 def label_path(folder: Path, number: int) -> Path:
-    """The file of a part's labels."""
     return folder / f"labels-{number:05d}.mrf"
 
 

@@ -57,7 +57,6 @@ class Halo:
 
     @property
     def n_sent(self) -> int:
-        """Number of values that this rank sends to others in every exchange."""
         return sum(len(route.out) for route in self.routes)
 
     def start(self, values: Floats) -> None:
@@ -79,7 +78,6 @@ class Halo:
             values[route.into] = route.received
 
     def exchange(self, values: Floats) -> None:
-        """Send and wait."""
         self.start(values)
         self.finish(values)
 

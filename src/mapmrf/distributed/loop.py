@@ -164,7 +164,6 @@ class PartedLoop:
 
     @property
     def bound(self) -> float | None:
-        """The best bound, None while there is none."""
         return self.incumbent.bound if self.incumbent.bound < math.inf else None
 
     def solve(self, seed: int, start: Start) -> PartedResult:
@@ -221,7 +220,6 @@ class PartedLoop:
         return other if bound is None else min(bound, other)
 
     def polish(self, run: PartedRun, method: Method) -> None:
-        """Improve the incumbent part by part."""
         self.incumbent.offer(run.parted.labels, equal=True)
 
         def seconds() -> float | None:

@@ -129,7 +129,6 @@ def write_part(folder: Path, part: Part) -> int:
 
 
 def part_path(folder: Path, number: int) -> Path:
-    """The file of a part."""
     return folder / f"part-{number:05d}.mrf"
 
 
@@ -232,7 +231,6 @@ def write_manifest(folder: Path, counts: ModelCounts, checksums: list[int]) -> P
 
 
 def write_json(path: Path, data: dict[str, Any]) -> None:
-    """Write a small file atomically."""
     with whole_file(path, keep=False) as file:
         file.write(json.dumps(data).encode())
 
@@ -243,7 +241,6 @@ def lean(values: Ints) -> Ints:
 
 
 def is_parts(path: str | os.PathLike[str]) -> bool:
-    """Return whether this is a folder of parts."""
     return Path(path, MANIFEST).is_file()
 
 
@@ -339,7 +336,6 @@ def together(ranks: Ranks, action: Callable[[], T]) -> T:
 
 
 def describe(error: BaseException) -> str:
-    """Describe an error in one line."""
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, MemoryError):

@@ -59,23 +59,18 @@ class OneProcess:
     size = 1
 
     def allgather(self, value: T) -> list[T]:
-        """The value alone."""
         return [value]
 
     def bcast(self, value: T) -> T:
-        """The value."""
         return value
 
     def gather_sums(self, mine: Floats, everyones: Floats) -> Any:
-        """Copy the numbers."""
         everyones[: len(mine)] = mine
 
     def send(self, data: Floats, rank: int) -> Any:
-        """Nobody is there."""
         raise AssertionError("one process sends nothing")
 
     def receive(self, data: Floats, rank: int) -> Any:
-        """Nobody is there."""
         raise AssertionError("one process receives nothing")
 
     def finish(self, requests: Sequence[Any]) -> None:
@@ -99,26 +94,21 @@ class MPIRanks:
         self.rank, self.size = int(comm.rank), int(comm.size)
 
     def allgather(self, value: T) -> list[T]:
-        """What every rank gave, in order."""
         request = self.comm.Ibarrier()
         self.finish([request])  # avoid busy waiting for the last one
         return list(self.comm.allgather(value))
 
     def bcast(self, value: T) -> T:
-        """What rank 0 gave."""
         found: T = self.comm.bcast(value)
         return found
 
     def gather_sums(self, mine: Floats, everyones: Floats) -> Any:
-        """Begin to gather equally many numbers of every rank."""
         return self.comm.Iallgather(mine, everyones)
 
     def send(self, data: Floats, rank: int) -> Any:
-        """Begin to send."""
         return self.comm.Isend(data, dest=rank)
 
     def receive(self, data: Floats, rank: int) -> Any:
-        """Begin to receive."""
         return self.comm.Irecv(data, source=rank)
 
     def finish(self, requests: Sequence[Any]) -> None:
@@ -131,7 +121,6 @@ class MPIRanks:
             time.sleep(NAP)
 
     def abort(self, code: int) -> None:
-        """End all ranks immediately."""
         self.comm.Abort(code)
 
     def leave(self) -> None:

@@ -55,7 +55,6 @@ class PartedModel(NamedTuple):
 
     @property
     def slices(self) -> list[slice]:
-        """Slices of each part in arrays of labels."""
         ends = np.cumsum([0, *(part.graph.n_vars for part in self.parts)]).tolist()
         return [slice(begin, end) for begin, end in pairwise(ends)]
 
@@ -71,7 +70,6 @@ class PartedModel(NamedTuple):
 
 
 def _configs(part: Part) -> int:
-    """Table entries of the factors that a part counts."""
     return int(np.diff(part.graph.table_ptr)[part.graph.table_of[: part.n_constrained]].sum())
 
 
@@ -91,12 +89,10 @@ class PartedRun(SphereRun):
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to iterate on."""
         return self.model.n_factors == 0
 
     @property
     def n_configs(self) -> int:
-        """Configurations of all factors of the whole model."""
         return self.model.n_configs
 
     @property

@@ -274,7 +274,6 @@ def _spread_out(points: Floats, k: int, random: np.random.Generator) -> Floats:
 
 
 def _nearest(points: Floats, centres: Floats) -> Ints:
-    """Index of the nearest centre for every point."""
     parts = []
     for at in range(0, len(points), CHUNK):
         off = points[at : at + CHUNK, None] - centres

@@ -117,7 +117,6 @@ def _checked_missing(missing: ArrayLike | None, shape: tuple[int, ...]) -> Bools
 
 
 def _grey_levels(values: int | ArrayLike, known: Floats) -> Floats:
-    """The grey levels of the labels."""
     array = numbers(values, "values")
     if array.ndim == 1 and array.size and np.isfinite(array).all():
         return array

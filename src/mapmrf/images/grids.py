@@ -197,7 +197,6 @@ class Neighbourhood(NamedTuple):
 
     @property
     def n_pairs(self) -> int:
-        """Number of pairs of variables."""
         return sum(self.lattice.n_pairs(offset) for offset in self.offsets)
 
     def even(self, rule: ContrastRule, table: Floats) -> PairTerms:
@@ -282,7 +281,6 @@ class UnaryTerms:
 
     @property
     def n_labels(self) -> int:
-        """Number of labels."""
         return int(self.given.shape[-1])
 
     @property
@@ -292,7 +290,6 @@ class UnaryTerms:
 
     @property
     def priced(self) -> list[int]:
-        """The labels with a cost."""
         return [] if self.prices is None else np.flatnonzero(self.prices).tolist()
 
     def check_size(self, n_pairs: int, weighted: bool, memory_limit: float | None) -> None:

@@ -129,7 +129,6 @@ def _channels(image: ArrayLike, channel_axis: int) -> Floats:
 
 
 def _hamming(one: NDArray[np.uint64], other: NDArray[np.uint64]) -> Floats:
-    """Number of bits that differ."""
     differ = np.ascontiguousarray(one ^ other)
     return np.asarray(_BITS[differ.view(np.uint8)].reshape(*differ.shape, 8).sum(axis=-1, dtype=np.float64))
 

@@ -110,7 +110,6 @@ def check_entries(array: NDArray[Any], costs: bool, what: str, place: str, mask:
 
 
 def _label_values(values: ArrayLike | None, n_labels: int) -> Floats:
-    """Values of the labels, (L, C)."""
     if values is None:
         return np.arange(float(n_labels))[:, None]
     array = numbers(values, "values")

@@ -66,7 +66,6 @@ class SolveOptions(NamedTuple):
     progress: bool
 
     def run(self, graph: FactorGraph, initial: Ints | None = None) -> Result:
-        """Solve a model."""
         return solve(
             graph,
             self.method,

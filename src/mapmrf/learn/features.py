@@ -172,7 +172,6 @@ def potential_counts(graph: FactorGraph, labels: Ints) -> Floats:
 
 
 def _basis(tables: Floats, k: int) -> Floats:
-    """Basis tables of `k` states, one per row."""
     if tables.ndim != 3 or tables.shape[1:] != (k, k):
         raise GraphError(f"tables has shape {tables.shape}, expected (n_tables, {k}, {k})")
     return tables.reshape(-1, k * k)

@@ -165,7 +165,6 @@ class BlockDual:
         self.known: list[Result | None] = [None] * n
 
     def look(self, i: int, weights: Floats) -> Hinge:
-        """The most violated labelling of an example."""
         how, start = self.options, self.known[i]
         found = hinge_loss(self.examples[i], weights, how.inference, initial=start, seed=how.seed)
         self.known[i] = found.result
@@ -318,7 +317,6 @@ class DescentPath:
         return found._replace(value=value)
 
     def look(self, i: int, seed: int) -> LossAt:
-        """The loss of an example."""
         how, example, start = self.options, self.examples[i], self.known[i]
         if how.target == "hinge":
             hinge = hinge_loss(example, self.weights, how.inference, initial=start, seed=seed)

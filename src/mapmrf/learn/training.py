@@ -125,7 +125,6 @@ class TrainingLog:
         return self.cancelled
 
     def add(self, point: TrainingPoint) -> None:
-        """Record a point and call the callback."""
         self.points.append(point)
         if self.callback is not None and self.callback(point):
             self.cancelled = True
@@ -296,5 +295,4 @@ def gumbel(random: np.random.Generator, size: int) -> Floats:
 
 
 def perturbed(graph: FactorGraph, noise: Floats) -> FactorGraph:
-    """The model with noise on its unary potentials."""
     return replace(graph, theta_v=graph.theta_v + noise)

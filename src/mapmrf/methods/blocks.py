@@ -111,8 +111,6 @@ class Blocks(Method):
 
 @dataclass
 class BlocksRun:
-    """A run."""
-
     moves: BlockMoves
     labels: Ints
     value: float

@@ -232,16 +232,13 @@ class CutsRun(PhasedRun):
             self.search.close(PATIENCE)
 
     def best(self) -> Ints:
-        """The best labelling of the original model so far."""
         return self.small.lift(self.incumbent.labels)
 
     @property
     def bound(self) -> float | None:
-        """The best bound, if there is one."""
         return self.incumbent.bound if self.incumbent.bound < math.inf else None
 
     def progress(self, phase: str, finished: Status | None = None) -> Progress:
-        """Report the best bound, and the best labelling if the loop does not have it yet."""
         labels = self.best() if self.incumbent.value > self._reported else None
         self._reported = self.incumbent.value
         return Progress(self.nodes, labels=labels, bound=self.bound, finished=finished, phase=phase)
@@ -267,7 +264,6 @@ class CutsRun(PhasedRun):
     # -- the phases ---------------------------------------------------------------------------------------------------
 
     def run(self) -> Generator[Progress, None, None]:
-        """Run all phases."""
         while not self.small.feasible:  # some variable has no state left
             yield Progress(0, labels=self.small.labels, bound=-math.inf, finished=Status.INFEASIBLE)
         if self.problem.n_vars == 0:
@@ -306,7 +302,6 @@ class CutsRun(PhasedRun):
             yield self.progress("start")
 
     def improve(self, entries: int, max_trials: int) -> None:
-        """Run a step of local search."""
         self.local.run(entries, max_trials)
         self.incumbent.offer(self.local.labels, self.local.value)
 

@@ -123,7 +123,6 @@ class Enumeration:
         self._terms = [(graph.scope_of(a), graph.table(a)) for a in range(graph.n_factors)]
 
     def search_block(self) -> None:
-        """Evaluate the next block."""
         graph = self.graph
         self.labels[self.outer] = _digits(self.done, graph.card[self.outer])
         values = np.full(tuple(graph.card[self.inner]), graph.constant)

@@ -204,7 +204,6 @@ class MPLPCRun(PhasedRun):
         self.descent.work = 0
 
     def answer(self) -> Answer:
-        """The best labelling; the loop keeps the bound."""
         details = {"rounds": float(self.rounds), "clusters": 0.0, "pairs_added": 0.0}
         if self.clusters is not None:
             details |= {"clusters": float(self.clusters.cycles.n), "pairs_added": float(self.clusters.n_added)}

@@ -95,7 +95,6 @@ class QPBORun(PhasedRun):
         self.fixed = self.done = 0
 
     def run(self) -> Generator[Progress, None, None]:
-        """Compute the flow and a labelling, then run rounds of improvement."""
         ended = False
         while not ended:
             ended = self.model.flow.run(STEP_WORK)
@@ -140,7 +139,6 @@ class QPBORun(PhasedRun):
         return [first, ascent.labels.copy()]
 
     def progress(self, iterations: int, phase: str, finished: Status | None = None) -> Progress:
-        """Report the state of the run."""
         best = self.best
         return Progress(iterations, best.labels, best.value, best.bound, finished=finished, phase=phase)
 

@@ -124,7 +124,6 @@ class SDPRun(PhasedRun):
             self._begin(seed, initial)
 
     def _begin(self, seed: int, initial: Start) -> None:
-        """Write the model in spins."""
         small, method, graph = self.small, self.method, self.small.problem.graph
         warm = initial if initial.labels is None else Start(small.project(initial.labels))
         self.best = Incumbent(graph, warm.first_labels(graph))
@@ -141,7 +140,6 @@ class SDPRun(PhasedRun):
         self.search.learn(self.small.project(labels))
 
     def run(self) -> Generator[Progress, None, None]:
-        """Run the prover step by step."""
         if not self.small.feasible:
             yield Progress(0, labels=self.small.labels, bound=-math.inf, finished=Status.INFEASIBLE)
             return
@@ -161,7 +159,6 @@ class SDPRun(PhasedRun):
         yield self.progress(Status.CONVERGED)
 
     def progress(self, finished: Status | None) -> Progress:
-        """Report the state of the run."""
         bound = self.best.bound if self.best.bound < math.inf else None
         return Progress(self.iterations, self.small.lift(self.best.labels), None, bound, finished=finished)
 

@@ -110,7 +110,6 @@ class TabuRun(PhasedRun):
             self._begin(seed, initial)
 
     def _begin(self, seed: int, initial: Start) -> None:
-        """Write the model in spins."""
         small, method, graph = self.small, self.method, self.small.problem.graph
         warm = initial if initial.labels is None else Start(small.project(initial.labels))
         self.best = Incumbent(graph, warm.first_labels(graph))
@@ -118,7 +117,6 @@ class TabuRun(PhasedRun):
         self.search.learn(self.best.labels)
 
     def run(self) -> Generator[Progress, None, None]:
-        """Search until there were enough trajectories."""
         if not self.small.feasible:
             yield Progress(0, labels=self.small.labels, bound=-math.inf, finished=Status.INFEASIBLE)
             return
@@ -135,7 +133,6 @@ class TabuRun(PhasedRun):
             yield Progress(search.n_rounds, labels, finished=Status.CONVERGED if over else None)
 
     def answer(self) -> Answer:
-        """The best labelling."""
         if not self.small.feasible:
             return Answer(bound=-math.inf)
         details = {"rounds": float(self.search.n_rounds), "trajectories": float(self.search.n_trajectories)}
@@ -163,5 +160,4 @@ class ConstrainedTabuRun(PhasedRun):
         yield Progress(self.n_rounds, search.incumbent.labels, finished=Status.CONVERGED)
 
     def answer(self) -> Answer:
-        """The best labelling."""
         return Answer(labels=self.search.incumbent.labels, details={"rounds": float(self.n_rounds)})

@@ -219,7 +219,6 @@ class Toulbar2Run:
 
     @property
     def bound(self) -> float:
-        """Upper bound on the value of every labelling."""
         if self.finished is Status.INFEASIBLE:
             return -math.inf
         return self.costs.bound(self.lower)

@@ -126,8 +126,6 @@ class TRWS(Method):
 
 @dataclass
 class TRWSRun:
-    """A run: the passes, and the number of iterations."""
-
     passes: SequentialPasses
     done: int = 0
 

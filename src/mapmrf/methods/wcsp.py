@@ -131,7 +131,6 @@ class WCSPRun(PhasedRun):
         self.details = small.counts.details()
 
     def answer(self) -> Answer:
-        """The best labelling, and figures of the search."""
         labels = self.small.lift(self.incumbent.labels) if self.small.feasible else None
         return Answer(labels=labels, details=dict(self.details))
 
@@ -146,11 +145,9 @@ class WCSPRun(PhasedRun):
 
     @property
     def nodes(self) -> int:
-        """Nodes so far."""
         return sum(run.nodes for run, _ in self.parts) + (0 if self.search is None else self.search.nodes)
 
     def run(self) -> Generator[Progress, None, None]:
-        """Run all phases."""
         if not self.small.feasible:
             yield Progress(0, labels=self.small.labels, bound=-math.inf, finished=Status.INFEASIBLE)
             return
@@ -270,7 +267,6 @@ class WCSPRun(PhasedRun):
         return self.progress("search", Status.OPTIMAL)
 
     def progress(self, phase: str, finished: Status | None = None) -> Progress:
-        """Report the best labelling and bound to the loop."""
         bound = self.incumbent.bound if self.incumbent.bound < math.inf else None
         labels = self.small.lift(self.incumbent.labels)
         return Progress(self.nodes, labels=labels, bound=bound, finished=finished, phase=phase)

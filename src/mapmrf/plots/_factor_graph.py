@@ -110,7 +110,6 @@ def _check_size(graph: FactorGraph, shape: tuple[int, int] | None) -> None:
 
 
 def _title(graph: FactorGraph, in_full: bool) -> str:
-    """The title, with what the drawing leaves out."""
     parts = []
     if not in_full:
         parts.append(f"{graph.n_vars} variables; lines join those that share one of {graph.n_factors} factors")
@@ -315,7 +314,6 @@ def _rows(shape: tuple[int, int]) -> Floats:
 
 
 def _owner(graph: FactorGraph) -> Ints:
-    """The factor of every edge."""
     return np.repeat(np.arange(graph.n_factors), graph.arity)
 
 

@@ -79,7 +79,6 @@ def label_map(
 
 
 def _picture(labels: ArrayLike | Result, shape: tuple[int, int] | None) -> Ints:
-    """The labels as (height, width)."""
     picture = np.asarray(labels.labels if isinstance(labels, Result) else labels)
     if shape is not None:
         if picture.size != shape[0] * shape[1]:

@@ -194,7 +194,6 @@ def result_rich(result: Result, *, ascii_only: bool = False) -> Iterator[Rendera
 
 
 def graph_rich(graph: FactorGraph) -> RenderableType:
-    """A model's size for `rich.print`."""
     return _panel(_graph_rows(graph), "FactorGraph", {"variables": "bold", "factors": "bold"})
 
 
@@ -296,7 +295,6 @@ def points_of(run: Run) -> list[TracePoint]:
 
 
 def place_of(point: TracePoint, over: Over) -> float:
-    """Position of a point on the axis."""
     return point.time if over == "seconds" else point.iterations
 
 

@@ -60,6 +60,5 @@ def encode(picture: Pixels) -> bytes:
 
 
 def write(path: str | Path, picture: Pixels) -> None:
-    """Write the picture as a PNG file."""
     with whole_file(path) as file:
         file.write(encode(picture))

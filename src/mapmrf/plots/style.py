@@ -46,7 +46,6 @@ def plain_axes(axes: Any) -> None:
 
 
 def heading(axes: Any, text: str) -> None:
-    """Add a small left-aligned title."""
     axes.set_title(text, loc="left", fontsize=11)
 
 

@@ -37,7 +37,6 @@ class StructureSolver:
         self.known: dict[int, Result] = {}
 
     def model(self, theta: Floats) -> FactorGraph:
-        """The model of a row of potentials."""
         graph = self.graph
         n, m = len(graph.theta_v), len(graph.theta_t)
         if theta.shape not in ((n,), (n + m,)):

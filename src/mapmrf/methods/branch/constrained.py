@@ -64,7 +64,6 @@ class ConstrainedBranchRun(BranchRun):
         self.tables: RewrittenRun | None = None
 
     def new_local_search(self, labels: Ints) -> ConstrainedLocalSearch:
-        """Return a local search with counters."""
         return ConstrainedLocalSearch(self.problem, labels, self.seed)
 
     def run(self) -> Generator[Progress, None, None]:

@@ -95,7 +95,6 @@ class BranchRun(PhasedRun):
         self.rules: ConstraintForms | None = None
 
     def new_local_search(self, labels: Ints) -> LocalSearch | ConstrainedLocalSearch:
-        """Return a local search from a labelling."""
         return LocalSearch(self.problem, labels, self.seed)
 
     def answer(self) -> Answer:
@@ -108,13 +107,11 @@ class BranchRun(PhasedRun):
         self.incumbent.offer(self.small.project(labels))
 
     def progress(self, phase: str, finished: Status | None = None) -> Progress:
-        """Report the best labelling and bound to the loop."""
         bound = self.incumbent.bound if self.incumbent.bound < math.inf else None
         labels = self.small.lift(self.incumbent.labels)
         return Progress(self.iterations, labels=labels, bound=bound, finished=finished, phase=phase)
 
     def run(self) -> Generator[Progress, None, None]:
-        """Run all phases."""
         if not self.small.feasible:
             yield Progress(0, labels=self.small.labels, bound=-math.inf, finished=Status.INFEASIBLE)
             return
@@ -153,13 +150,11 @@ class BranchRun(PhasedRun):
         self.incumbent.offer(self.local.labels, self.local.value)
 
     def ascend_from(self, labels: Ints) -> None:
-        """Single-variable ascent from a labelling."""
         self.local.restart(labels)
         while self.local.descending:
             self.search_locally(STEP_ENTRIES, 0)
 
     def descend(self) -> Iterator[Progress]:
-        """Single-variable ascent."""
         while self.local.descending:
             self.search_locally(STEP_ENTRIES, 0)
             yield self.progress("local search")

@@ -65,10 +65,6 @@ def solve_many(
     graphs
         Models, or files with models. Files are read and iterators advanced only when a worker is about to become free,
         so a long list does not fill the memory.
-    method
-        Name of a method, or a method object.
-    jobs
-        Number of models solved in parallel.
     backend
         Where to run: ``"threads"`` (the default; kernels run in parallel), ``"processes"``, or the name of a joblib
         backend such as ``"dask"``, which uses the cluster of the current Dask client and ignores `jobs`.
@@ -112,7 +108,6 @@ def solve_stream(
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.batch import solve_stream
     >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
     >>> for result in solve_stream([graph, graph.condition({0: 0})]):
     ...     print(result.value)

@@ -29,8 +29,6 @@ def to_networkx(graph: FactorGraph, *, primal: bool = False) -> Any:
 
     Parameters
     ----------
-    graph
-        The model.
     primal
         If false, the bipartite factor graph: factor `a` is a node ``("factor", a)`` with ``scope`` (the nodes of its
         variables), ``table`` (log potentials, with an axis for each of them, times its weight), ``arity`` and

@@ -195,10 +195,6 @@ def map_query(
 
     Parameters
     ----------
-    model
-        A model that `from_pgmpy` accepts.
-    variables
-        The variables of the query.
     evidence
         Observed variable -> state, with the labels of the model.
     virtual_evidence
@@ -206,8 +202,6 @@ def map_query(
     method
         Name or object of the method; ``"branch"`` is exact. If the answer is not
         proven optimal, this is logged.
-    time_limit
-        Time limit in seconds.
 
     Returns
     -------
@@ -281,8 +275,6 @@ def to_pgmpy(graph: FactorGraph, kind: str = "markov") -> Any:
 
     Parameters
     ----------
-    graph
-        The model.
     kind
         ``"markov"``: a DiscreteMarkovNetwork with an edge for each pair of variables that share a factor.
         ``"bayesian"``: a DiscreteBayesianNetwork, if the graph is one, such as one read from a BIF file.

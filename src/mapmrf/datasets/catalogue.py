@@ -119,13 +119,7 @@ def sets() -> dict[str, ModelSet]:
 
 
 def model_set(which: str) -> ModelSet:
-    """The set with this name.
-
-    Raises
-    ------
-    UnknownName
-        If there is none.
-    """
+    """The set with this name."""
     known = sets()
     if which not in known:
         raise UnknownName(f"no set is named {which!r}, expected one of {', '.join(known)}")

@@ -40,8 +40,6 @@ def grid(
         Strength of the unary potentials.
     wrap
         Connect opposite borders into a torus.
-    seed
-        Random seed.
 
     Examples
     --------
@@ -81,8 +79,6 @@ def random_graph(
         States of a variable and variables of a factor: a number, or the smallest and the largest one.
     hard
         Fraction of the unary and factor entries that are forbidden (`-inf`).
-    seed
-        Random seed.
 
     Examples
     --------
@@ -155,8 +151,6 @@ def potts_image(
         Standard deviation of the noise.
     smoothness
         Cost of a border between two pixels.
-    seed
-        Random seed.
 
     Examples
     --------
@@ -295,13 +289,6 @@ def lookalike(which: str, number: int, *, scale: float = 1.0) -> FactorGraph:
         From 1 to `n_lookalikes`.
     scale
         Number of variables relative to the models of the set.
-
-    Raises
-    ------
-    UnknownName
-        If the set does not exist.
-    OptionError
-        If the number is out of range, or the scale is not above 0.
 
     Examples
     --------

@@ -36,8 +36,6 @@ def partition(
     ----------
     graph
         The model, or a file to read it from.
-    folder
-        The folder to write to; created if necessary.
     parts
         Number of parts: at least the number of ranks.
     cut

@@ -117,7 +117,6 @@ def grid_parts(spins: SpinGrid, folder: str | os.PathLike[str], parts: int) -> P
     --------
     >>> import tempfile
     >>> import mapmrf
-    >>> from mapmrf.distributed.lattices import SpinGrid, grid_parts
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = grid_parts(SpinGrid(6, 5, coupling=2.0, seed=1), folder, 3)
     ...     result = mapmrf.distributed.solve(folder, max_iterations=50)
@@ -189,7 +188,6 @@ def potts_parts(picture: PottsPicture, folder: str | os.PathLike[str], parts: in
     --------
     >>> import tempfile
     >>> import mapmrf
-    >>> from mapmrf.distributed.lattices import PottsPicture, potts_parts
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = potts_parts(PottsPicture(20, 30, labels=3), folder, 2)
     ...     result = mapmrf.distributed.solve(folder)
@@ -236,8 +234,7 @@ def image_parts(
     Examples
     --------
     >>> import tempfile
-    >>> import numpy as np, mapmrf
-    >>> from mapmrf.distributed.lattices import image_parts
+    >>> import mapmrf
     >>> unary = np.random.default_rng(0).normal(size=(8, 6, 3))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = image_parts(unary, folder, 2, weight=0.5)

@@ -103,8 +103,6 @@ def solve(
     part_bound
         Iterations of TRW-S in every part after the LP phase, if that leaves a gap: a tighter bound, by dual
         decomposition over the parts. 0 for none.
-    **options
-        Options of LS-LP by name.
 
     Examples
     --------

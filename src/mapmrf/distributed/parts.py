@@ -171,8 +171,6 @@ class PartFolder:
 
     Attributes
     ----------
-    folder
-        Its path.
     counts
         Sizes of the whole model.
 

@@ -61,9 +61,8 @@ def stream_partition(
 
     Examples
     --------
-    >>> import pathlib, tempfile
+    >>> import pathlib
     >>> import mapmrf
-    >>> from mapmrf.distributed.streaming import stream_partition
     >>> graph = mapmrf.datasets.grid(6, 6, seed=1)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder, "model.uai")

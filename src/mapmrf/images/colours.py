@@ -35,8 +35,6 @@ def kmeans(samples: ArrayLike, k: int, *, seed: int = 0, max_iterations: int = 1
     ----------
     samples : (n, C)
         Colours or other features, such as ``image.reshape(-1, 3)``.
-    k
-        Number of groups.
     seed
         Seed of the start; the same seed gives the same centres.
     max_iterations
@@ -114,8 +112,6 @@ class GaussianMixture:
         spread
             Minimum variance to add to the components, so that one of nearly equal samples is not arbitrarily narrow; a
             thousandth of the samples' variance if that is larger.
-        seed
-            Seed of k-means.
         max_iterations, tol
             Iteration limit, and the gain of the mean log density below which the fit has converged.
 
@@ -188,7 +184,7 @@ def unary_from_seeds(
     channel_axis: int = -1,
     seed: int = 0,
 ) -> Floats:
-    """Log likelihood of every pixel's colour under each label, learned from scribbles.
+    """Log likelihood of every pixel's colour under each label, (H, W, L), learned from scribbles.
 
     A Gaussian mixture is fitted to the marked pixels of each label.
 
@@ -207,13 +203,6 @@ def unary_from_seeds(
         True for pixels to use; all others, and their seeds, are ignored and get unaries of 0.
     channel_axis
         Axis of the channels of an image that has one axis more than the seeds.
-    seed
-        Seed of the fits.
-
-    Returns
-    -------
-    (H, W, L)
-        Log potentials.
 
     Examples
     --------
@@ -294,7 +283,7 @@ Difference = Literal["squared", "absolute"]
 
 
 def unary_from_probabilities(probabilities: ArrayLike, *, floor: float | None = None) -> Floats:
-    """Natural logarithm of class probabilities, such as those of a classifier.
+    """Natural logarithm of class probabilities (H, W, L), such as those of a classifier.
 
     Parameters
     ----------
@@ -304,11 +293,6 @@ def unary_from_probabilities(probabilities: ArrayLike, *, floor: float | None = 
     floor
         Smaller probabilities are raised to this. By default, zeros stay zeros: their log potential is `-inf`, and no
         labelling may use them.
-
-    Returns
-    -------
-    (H, W, L)
-        Log potentials.
 
     Examples
     --------
@@ -343,7 +327,7 @@ def unary_from_differences(
     weight: float = 1.0,
     channel_axis: int = -1,
 ) -> Floats:
-    """Log potentials that decrease with the difference between a pixel and the value of a label.
+    """Log potentials, (H, W, L), that decrease with the difference between a pixel and the value of a label.
 
     They are ``-weight * min(|I_p - v_k|^2, truncation)``, or with the absolute difference instead of its square; for
     several channels, squares and absolute differences are summed over them. With Gaussian noise of standard deviation
@@ -355,19 +339,10 @@ def unary_from_differences(
         The image; a volume is (D, H, W) or (D, H, W, C).
     values : (L,) or (L, C)
         Grey level or colour of each label, in the unit of the image.
-    difference
-        ``squared`` or ``absolute``.
     truncation
         Upper limit of a difference (or its square), for data with outliers; no limit if not given.
-    weight
-        Factor on the differences, at least 0.
     channel_axis
         Axis of the channels, where labels are colours, (L, C).
-
-    Returns
-    -------
-    (H, W, L)
-        Log potentials.
 
     Examples
     --------

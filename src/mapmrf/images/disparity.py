@@ -55,12 +55,8 @@ def stereo(
     sigma, floor
         Difference that counts as contrast, and the share of the weight that remains across the strongest edge; see
         `contrast_weights`.
-    neighbours
-        4 or 8.
     mask : (H, W)
         True for pixels that get a disparity; the others get -1.
-    channel_axis
-        Axis of the channels, if the images have any.
     method, time_limit, gap_tolerance, threads, seed, progress
         As for `solve`. Use a method object such as ``mapmrf.TRWS(max_iterations=50)`` to set its options.
 

@@ -113,7 +113,7 @@ def grid_model(
 
     Examples
     --------
-    >>> import numpy as np, mapmrf
+    >>> import mapmrf
     >>> noisy = np.array([[0.1, 0.2, 0.9], [0.0, 0.7, 1.0]])
     >>> graph = grid_model(np.stack([noisy, 1 - noisy], axis=-1), weight=0.3, costs=True)
     >>> to_image(mapmrf.solve(graph), noisy.shape).tolist()

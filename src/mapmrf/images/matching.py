@@ -49,10 +49,6 @@ def unary_from_stereo(
         Side of the square window, odd; by default 1, and 5 for ``census``, where it is 3 to 7.
     truncation
         Upper limit of a pixel's cost, so that pixels hidden in the right image do little harm.
-    weight
-        Factor on the costs, at least 0.
-    channel_axis
-        Axis of the channels, if the images have any.
 
     Returns
     -------

@@ -107,8 +107,6 @@ def estimate_memory(
     ----------
     shape
         Shape of the image (H, W), volume (D, H, W) or signal (N,).
-    n_labels
-        Number of labels `L`.
     method
         ``trws``, ``lslp``, ``icm`` or ``blocks``, with its default options.
     neighbours

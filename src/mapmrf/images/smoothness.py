@@ -29,28 +29,19 @@ KINDS = ("potts", "linear", "quadratic")
 def smoothness_table(
     smoothness: str, n_labels: int, *, truncation: float | None = None, values: ArrayLike | None = None
 ) -> Floats:
-    """Log potentials of a pair of weight 1: 0 for equal labels, below 0 for labels that differ.
+    """Log potentials (L, L) of a pair of weight 1: 0 for equal labels, below 0 for labels that differ.
 
     With `v` the values of the labels, the entry for labels `k` and `l` is -1 unless ``k == l`` (``potts``),
     ``-min(|v_k - v_l|, truncation)`` (``linear``) or ``-min(|v_k - v_l|^2, truncation)`` (``quadratic``).
 
     Parameters
     ----------
-    smoothness
-        ``potts``, ``linear`` or ``quadratic``.
-    n_labels
-        Number of labels `L`.
     truncation
         Maximum cost of a pair of weight 1, for ``linear`` and ``quadratic``; no limit if not given. For
         ``quadratic`` it is the limit of the squared distance.
     values : (L,) or (L, C)
         Grey level, disparity or colour of a label, for ``linear`` and ``quadratic``; 0, 1, 2, ... if not
         given.
-
-    Returns
-    -------
-    (L, L)
-        The table, to be maximised.
 
     Examples
     --------

@@ -37,7 +37,6 @@ class LabelledImage:
 
     Examples
     --------
-    >>> import numpy as np
     >>> from mapmrf import images
     >>> answer = images.segment([[0.0, 0.1, 0.9, 1.0]], [[7, -1, -1, 9]])
     >>> answer.image.tolist(), answer.labels.tolist(), answer.result.labels.tolist()

@@ -182,8 +182,6 @@ def superpixel_model(
         Weight of a border of length 1, at least 0.
     guide : (H, W) or (H, W, C)
         An image at whose edges labels may change.
-    sigma
-        Difference that counts as contrast in the guide.
     contrast
         ``borders``: each pair of pixels across a border is weighted by their difference; sigma is by default the root
         mean square difference of neighbouring pixels. ``regions``: the whole border is weighted by the difference of
@@ -249,11 +247,6 @@ def label_image(result: Result | ArrayLike, segments: ArrayLike) -> Ints:
         The answer of `solve` on a `superpixel_model`, or its labels.
     segments : (H, W)
         Number of the region of every pixel.
-
-    Returns
-    -------
-    (H, W)
-        The label of every pixel.
 
     Examples
     --------

@@ -31,9 +31,7 @@ class LinearModel:
 
     Examples
     --------
-    >>> import numpy as np, mapmrf
-    >>> from scipy import sparse
-    >>> from mapmrf.learn import LinearModel
+    >>> import mapmrf
     >>> graph = mapmrf.FactorGraph.from_pairwise(np.zeros((2, 2)), [[0, 1]], np.zeros((2, 2)))
     >>> model = LinearModel(graph, sparse.csr_array(np.array([[0, 1.0, 0, 2.0, 0, 0, 0, 0]]).T))
     >>> model.at([3.0]).theta_v.tolist(), model.features([1, 1]).tolist()
@@ -83,8 +81,6 @@ class LinearModel:
 
         Examples
         --------
-        >>> import numpy as np
-        >>> from mapmrf.learn import LinearModel
         >>> model = LinearModel.pairwise([[0.5], [2.0]], [[0, 1]], n_states=2, tables=np.eye(2)[None])
         >>> model.n_weights  # a weight of the feature for each state, and one for equal labels
         3
@@ -117,7 +113,6 @@ class LinearModel:
 
         Examples
         --------
-        >>> from mapmrf.learn import LinearModel
         >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2, tables=[[[1, 0], [0, 1]]])
         >>> model.at([0.0, 2.0, 0.5]).theta_v.tolist()
         [0.0, 2.0, 0.0, -2.0]
@@ -133,7 +128,6 @@ class LinearModel:
 
         Examples
         --------
-        >>> from mapmrf.learn import LinearModel
         >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2, tables=[[[1, 0], [0, 1]]])
         >>> model.features([1, 1]).tolist(), model.features([0, 1]).tolist()
         ([0.0, 0.0, 1.0], [1.0, -1.0, 0.0])
@@ -145,7 +139,6 @@ class LinearModel:
 
         Examples
         --------
-        >>> from mapmrf.learn import LinearModel
         >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2, tables=[[[1, 0], [0, 1]]])
         >>> model.check_weights([1, 2])
         Traceback (most recent call last):
@@ -197,8 +190,6 @@ class Example:
 
     Attributes
     ----------
-    model
-        The model.
     truth : (n_vars,)
         The true labels.
     loss_v : (n_states,)
@@ -206,8 +197,6 @@ class Example:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from mapmrf.learn import Example, LinearModel
     >>> model = LinearModel.pairwise([[0.5], [2.0]], [[0, 1]], n_states=2)
     >>> Example.of(model, [0, 1]).loss([1, 1]), Example.of(model, [0, 1], loss=[5.0, 1.0]).loss([1, 0])
     (1.0, 6.0)
@@ -223,8 +212,6 @@ class Example:
 
         Parameters
         ----------
-        model
-            The model.
         truth : (n_vars,)
             The true labels, which the model must allow.
         loss : (n_vars,), (n_vars, n_states) or n_vars arrays of (card,)
@@ -232,7 +219,6 @@ class Example:
 
         Examples
         --------
-        >>> from mapmrf.learn import Example, LinearModel
         >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2, tables=[[[1, 0], [0, 1]]])
         >>> example = Example.of(model, [1, 0])
         >>> example.loss_v.tolist()
@@ -251,7 +237,6 @@ class Example:
 
         Examples
         --------
-        >>> from mapmrf.learn import Example, LinearModel
         >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2, tables=[[[1, 0], [0, 1]]])
         >>> example = Example.of(model, [1, 0])
         >>> example.loss([0, 0])
@@ -265,7 +250,6 @@ class Example:
 
         Examples
         --------
-        >>> from mapmrf.learn import Example, LinearModel
         >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2, tables=[[[1, 0], [0, 1]]])
         >>> example = Example.of(model, [1, 0])
         >>> example.augmented([0.0, 2.0, 0.5]).theta_v.tolist()

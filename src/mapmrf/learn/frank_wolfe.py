@@ -51,12 +51,9 @@ class StructuredSVM:
         Epochs between measurements of the gap, which cost as much as an epoch.
     inference
         How labellings are found: see `hinge_loss`. Objective and dual hold if it is exact.
-    seed
-        Seed of the order of the examples and of inference.
 
     Examples
     --------
-    >>> import numpy as np
     >>> from mapmrf import learn
     >>> model = learn.LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2)
     >>> trained = learn.StructuredSVM(regularisation=0.1, tol=1e-6).fit([learn.Example.of(model, [1, 0])])
@@ -224,20 +221,15 @@ class StochasticDescent:
         ``"hinge"``, the structured SVM, or ``"likelihood"``, that of perturb-and-MAP.
     regularisation
         Weight of the squared norm; above 0.
-    epochs
-        Passes over the examples.
     samples
         Perturbed models per example and step, for the likelihood; redrawn in each step.
     step
         Length of the steps: ``step / sqrt(t)`` in step t; None for ``1 / (regularisation t)``.
     inference
         How labellings are found: see `hinge_loss`.
-    seed
-        Seed of the order, of the noise and of inference.
 
     Examples
     --------
-    >>> import numpy as np
     >>> from mapmrf import learn
     >>> model = learn.LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2)
     >>> training = learn.StochasticDescent("likelihood", regularisation=0.1)

@@ -32,20 +32,13 @@ def solve_quickly(
 
     Parameters
     ----------
-    graph
-        The model.
     initial : (n_vars,) or Result
         A labelling or an earlier Result to start from; the messages of a Result are used as well if its model has the
         same structure.
-    time_limit
-        Time limit in seconds.
-    seed
-        Seed of everything random.
 
     Examples
     --------
     >>> from mapmrf.datasets import potts_image
-    >>> from mapmrf.learn.inference import solve_quickly
     >>> solve_quickly(potts_image(40, 40, labels=5).graph).status.value
     'optimal'
     """
@@ -71,7 +64,6 @@ def infer(
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.learn.inference import infer
     >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
     >>> [infer(graph, each).value for each in ("quick", "exhaustive", ("icm", {"starts": 2}), mapmrf.TRWS())]
     [2.0, 2.0, 2.0, 2.0]

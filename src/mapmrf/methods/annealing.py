@@ -120,8 +120,6 @@ class AnnealingRun:
         The annealed labelling.
     ends
         Number of sweeps before every read, and in total.
-    unit
-        Unit of the temperatures.
     """
 
     sweeps: AnnealingSweeps

@@ -167,12 +167,8 @@ class CutsRun(PhasedRun):
         The simplification, and the simplified model.
     incumbent
         The best labelling and bound of the simplified model, if it is feasible.
-    nodes
-        Nodes of the branch and bound so far.
     planes
         The cutting planes of a compact program, once their phase has begun.
-    search
-        The branch and bound, once it has begun.
     reports
         Solver reports after which the branch and bound pauses until the next step; by default it does not pause.
     n_turns

@@ -133,18 +133,10 @@ class FusionRun:
 
     Attributes
     ----------
-    crossover
-        Crossover of two labellings.
     climb
         The current local search: from a random labelling, or from the incumbent if `polishing`.
-    best
-        The best labelling.
-    random
-        Generator of random labellings.
     pool
         Values and labellings of local optima, the best first.
-    starts
-        Local optima that have been crossed.
     """
 
     problem: Problem

@@ -82,8 +82,6 @@ class QPBORun(PhasedRun):
         The flow network: of a cut, or of the roof dual.
     best
         The best labelling and the bound.
-    fixed
-        Variables fixed by the flow.
     """
 
     def __init__(self, method: QPBO, problem: Problem, seed: int, initial: Start) -> None:

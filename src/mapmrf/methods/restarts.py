@@ -135,8 +135,6 @@ class RestartsRun:
         The initial temperature.
     crossover
         Merges the current labelling into the best one, where it can be worse.
-    best
-        The best labelling.
     """
 
     kicks: FlipKicks | ChainKicks | BlockKicks

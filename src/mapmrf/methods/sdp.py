@@ -101,14 +101,8 @@ class SDPRun(PhasedRun):
 
     Attributes
     ----------
-    small
-        The simplified model.
-    model
-        The simplified model in spins.
     search, proof
         The search for labellings; and the prover: branch and bound, or a plain bound on large models.
-    best
-        The best labelling of the simplified model, and the bound.
     """
 
     best: Incumbent

@@ -88,17 +88,7 @@ class Tabu(Phases):
 
 
 class TabuRun(PhasedRun):
-    """A run.
-
-    Attributes
-    ----------
-    small
-        The simplified model.
-    search
-        The trajectories.
-    best
-        The best labelling.
-    """
+    """A run."""
 
     best: Incumbent
     search: SpinSearch

@@ -202,8 +202,6 @@ class Toulbar2Run:
         Status at the end of the search, or None.
     degree, seed
         Maximum degree of the variables that are eliminated before the search, and the seed.
-    initial
-        The initial labelling, if given.
     """
 
     costs: WholeCosts

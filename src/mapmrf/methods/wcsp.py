@@ -104,18 +104,10 @@ class WCSPRun(PhasedRun):
 
     Attributes
     ----------
-    small, problem
-        The simplification, and the simplified model.
-    incumbent
-        The best labelling and bound of the simplified model.
-    local
-        Local search on the simplified model.
     inner, search
         A further reduction of that model, and the search on the result; None before it begins.
     parts
         Runs on the components of the reduced model, with their variables, if there are several.
-    details
-        Additional figures for the result.
     """
 
     def __init__(self, method: WCSP, small: Simplified, seed: int, initial: Start) -> None:

@@ -188,8 +188,6 @@ def margins(
         The model that was solved; a lattice gives a map.
     shape
         Height and width of the map, if the model is not recognised as a lattice or not given.
-    title
-        Title of the figure.
 
     Examples
     --------

@@ -44,12 +44,8 @@ def factor_graph(graph: FactorGraph, *, labels: ArrayLike | Result | None = None
 
     Parameters
     ----------
-    graph
-        The model.
     labels : (n_vars,)
         A labelling, or a result: the circles get the colours of their labels.
-    title
-        Title of the figure.
 
     Raises
     ------

@@ -50,8 +50,6 @@ def kinds(
         The model that was solved; a map needs it and `result.mu_v`.
     shape
         Height and width of the map, if the model is not a lattice or not recognised as one.
-    title
-        Title of the figure.
 
     Examples
     --------
@@ -154,8 +152,6 @@ def compare(runs: Mapping[str, Run] | Sequence[Result], *, title: str = "") -> F
     ----------
     runs
         Results, or name -> result or trace.
-    title
-        Title of the figure.
 
     Examples
     --------

@@ -39,14 +39,10 @@ def label_map(
         Height and width, if the labels are one-dimensional.
     n_labels
         Number of labels over which the colours are spread; the largest label plus one if not given.
-    names
-        Names of the labels in the legend.
     image : (height, width) or (height, width, 3)
         An image to overlay with the labels: grey, or red, green and blue; in any range, 0 to 255 for bytes.
     opacity
         Opacity of the labels over the image, from 0 to 1.
-    title
-        Title of the figure.
 
     Examples
     --------

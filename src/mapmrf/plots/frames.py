@@ -23,13 +23,7 @@ POINT = ("time", "iterations", "value", "bound", "gap", "relaxed_value", "phase"
 
 
 def needed(package: str) -> Any:
-    """Import a package that is not installed with mapmrf.
-
-    Raises
-    ------
-    ImportError
-        If it is missing; the message says how to install it.
-    """
+    """Import a package that is not installed with mapmrf."""
     try:
         return importlib.import_module(package)
     except ImportError:

@@ -38,13 +38,10 @@ class MapLayer(torch.nn.Module):
         ``"perturbed"``, ``"imle"``, ``"sparsemap"``, ``"local"``, or a `LayerSmoothing` with options.
     inference
         How models are solved: ``"quick"``, a method, a name with options, or a method object.
-    jobs
-        Number of models solved in parallel, in threads.
 
     Examples
     --------
-    >>> import numpy as np, torch, mapmrf
-    >>> from mapmrf.torch import MapLayer
+    >>> import mapmrf
     >>> graph = mapmrf.FactorGraph.from_pairwise(np.zeros((2, 2)), [[0, 1]], np.eye(2))
     >>> layer = MapLayer(graph, "sparsemap")
     >>> theta = torch.tensor([[0.2, 0.0, 0.0, 0.1]], requires_grad=True)
@@ -76,7 +73,7 @@ class MapLayer(torch.nn.Module):
 
         Examples
         --------
-        >>> import torch, mapmrf
+        >>> import mapmrf
         >>> layer = MapLayer(mapmrf.FactorGraph.from_tables([2, 2], [(0, 1)], [[1, 0, 0, 1]]), "sparsemap")
         >>> layer.forward(torch.tensor([[0.0, 3.0, 0.0, 3.0], [3.0, 0.0, 3.0, 0.0]])).tolist()
         [[0.0, 1.0, 0.0, 1.0], [1.0, 0.0, 1.0, 0.0]]
@@ -113,8 +110,7 @@ class PerturbedLoss(torch.nn.Module):
 
     Examples
     --------
-    >>> import numpy as np, torch, mapmrf
-    >>> from mapmrf.torch import MapLayer, PerturbedLoss
+    >>> import mapmrf
     >>> graph = mapmrf.FactorGraph.from_pairwise(np.zeros((2, 2)), [[0, 1]], np.eye(2))
     >>> loss = PerturbedLoss(MapLayer(graph))
     >>> theta = torch.zeros(1, 4, requires_grad=True)
@@ -134,7 +130,7 @@ class PerturbedLoss(torch.nn.Module):
 
         Examples
         --------
-        >>> import torch, mapmrf
+        >>> import mapmrf
         >>> graph = mapmrf.FactorGraph.from_tables([2, 2], [(0, 1)], [[1, 0, 0, 1]])
         >>> loss, theta = PerturbedLoss(MapLayer(graph)), torch.tensor([[0.0, 9.0, 0.0, 9.0]])
         >>> bool(loss.forward(theta, torch.tensor([[1, 1]])) < loss.forward(theta, torch.tensor([[0, 0]])))
@@ -268,8 +264,6 @@ class LocalSparseMAP:
 
     Attributes
     ----------
-    solver
-        The structure; its inference is not used.
     known
         Multipliers of the last call for each row of a batch.
     """
@@ -412,14 +406,11 @@ class LayerSmoothing:
         Number of perturbed models, and the scale of the noise.
     strength
         How far ``"imle"`` moves the potentials against the gradient.
-    seed
-        Seed of the noise and of inference.
     redraw
         Whether the noise is redrawn in each call, or the same in all.
 
     Examples
     --------
-    >>> from mapmrf.torch.layers import LayerSmoothing
     >>> LayerSmoothing("imle", samples=2).noise((1, 3), call=0).shape
     (2, 1, 3)
     """
@@ -444,7 +435,6 @@ class LayerSmoothing:
 
         Examples
         --------
-        >>> from mapmrf.torch.layers import LayerSmoothing
         >>> fixed = LayerSmoothing(redraw=False)
         >>> bool((fixed.noise((1, 2), call=1) == fixed.noise((1, 2), call=2)).all())
         True

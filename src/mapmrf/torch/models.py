@@ -26,8 +26,6 @@ class StructureSolver:
     ----------
     graph
         The structure, and the tables for rows without tables.
-    inference, seed, jobs
-        How models are solved, and how many in parallel, in threads.
     known
         The last result of each row of a batch.
     """

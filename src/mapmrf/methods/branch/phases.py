@@ -69,16 +69,10 @@ class BranchRun(PhasedRun):
         The simplification, and the simplified model.
     incumbent
         The best labelling and bound of the simplified model.
-    local
-        Local search on the simplified model.
     constant
         Constant part of all values, outside the functions that are searched.
-    iterations
-        Buckets eliminated and nodes expanded.
     rules
         The constraints for which the search keeps counters.
-    details
-        Additional figures for the result.
     """
 
     def __init__(self, method: Branch, small: Simplified, seed: int, initial: Start) -> None:

@@ -45,9 +45,8 @@ def partition(
     --------
     >>> import tempfile
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     mapmrf.distributed.partition(grid(6, 6, seed=1), folder, 3, "slabs").counts.n_parts
+    ...     mapmrf.distributed.partition(mapmrf.datasets.grid(6, 6, seed=1), folder, 3, "slabs").counts.n_parts
     3
     """
     from mapmrf.run.solve import as_graph

@@ -199,13 +199,12 @@ def join_labels(folder: str | os.PathLike[str]) -> Ints:
     --------
     >>> import tempfile
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = mapmrf.distributed.partition(grid(4, 4, seed=1), folder, 2)
+    ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(4, 4, seed=1), folder, 2)
     ...     result = mapmrf.distributed.solve(folder, max_iterations=50)
     ...     result.write_labels(folder)
     ...     labels = mapmrf.distributed.join_labels(folder)
-    >>> grid(4, 4, seed=1).value(labels) == result.value
+    >>> mapmrf.datasets.grid(4, 4, seed=1).value(labels) == result.value
     True
     """
     place = Path(folder)

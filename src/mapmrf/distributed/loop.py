@@ -108,8 +108,7 @@ def solve(
     --------
     >>> import tempfile
     >>> import mapmrf
-    >>> from mapmrf.datasets import potts_image
-    >>> graph = potts_image(12, 15, labels=3).graph
+    >>> graph = mapmrf.datasets.potts_image(12, 15, labels=3).graph
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = mapmrf.distributed.partition(graph, folder, 3)
     ...     result = mapmrf.distributed.solve(folder)

@@ -139,9 +139,8 @@ def read_part(path: str | os.PathLike[str]) -> Part:
     --------
     >>> import pathlib, tempfile
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = mapmrf.distributed.partition(grid(4, 3), folder, 2)
+    ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(4, 3), folder, 2)
     ...     part = mapmrf.distributed.read_part(pathlib.Path(folder, "part-00001.mrf"))
     >>> part.number, part.n_own, part.graph.n_vars
     (1, 6, 9)
@@ -178,9 +177,8 @@ class PartFolder:
     --------
     >>> import tempfile
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     parts = mapmrf.distributed.partition(grid(4, 3), folder, 2)
+    ...     parts = mapmrf.distributed.partition(mapmrf.datasets.grid(4, 3), folder, 2)
     ...     parts.counts, [part.n_own for part in parts.read(range(2))]
     (ModelCounts(n_vars=12, n_factors=17, n_parts=2), [6, 6])
     """
@@ -206,9 +204,8 @@ class PartFolder:
         --------
         >>> import tempfile
         >>> import mapmrf
-        >>> from mapmrf.datasets import grid
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = mapmrf.distributed.partition(grid(4, 3), folder, 2, "slabs")
+        ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(4, 3), folder, 2, "slabs")
         ...     [part.var.tolist()[:2] for part in PartFolder(folder).read(range(2))]
         [[0, 1], [6, 7]]
         """

@@ -253,11 +253,10 @@ class PartedResult:
     --------
     >>> import tempfile
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = mapmrf.distributed.partition(grid(5, 5, coupling=2.0, seed=1), folder, 2)
+    ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(5, 5, coupling=2.0, seed=1), folder, 2)
     ...     result = mapmrf.distributed.solve(folder)
-    >>> result.value == grid(5, 5, coupling=2.0, seed=1).value(result.gather())
+    >>> result.value == mapmrf.datasets.grid(5, 5, coupling=2.0, seed=1).value(result.gather())
     True
     """
 
@@ -293,9 +292,8 @@ class PartedResult:
         --------
         >>> import tempfile
         >>> import mapmrf
-        >>> from mapmrf.datasets import grid
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = mapmrf.distributed.partition(grid(4, 4, seed=1), folder, 2)
+        ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(4, 4, seed=1), folder, 2)
         ...     result = mapmrf.distributed.solve(folder)
         ...     result.write_labels(folder + "/labels")
         ...     labels = mapmrf.distributed.join_labels(folder + "/labels")
@@ -312,9 +310,8 @@ class PartedResult:
         --------
         >>> import tempfile
         >>> import mapmrf
-        >>> from mapmrf.datasets import grid
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = mapmrf.distributed.partition(grid(4, 4, seed=1), folder, 2)
+        ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(4, 4, seed=1), folder, 2)
         ...     result = mapmrf.distributed.solve(folder)
         >>> len(result.gather())
         16
@@ -335,9 +332,8 @@ class PartedResult:
         --------
         >>> import tempfile
         >>> import mapmrf
-        >>> from mapmrf.datasets import grid
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = mapmrf.distributed.partition(grid(4, 4, seed=1), folder, 2)
+        ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(4, 4, seed=1), folder, 2)
         ...     result = mapmrf.distributed.solve(folder)
         >>> result.whole().value == result.value
         True
@@ -356,9 +352,8 @@ class PartedResult:
         --------
         >>> import tempfile
         >>> import mapmrf
-        >>> from mapmrf.datasets import grid
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = mapmrf.distributed.partition(grid(4, 4, seed=1), folder, 2)
+        ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(4, 4, seed=1), folder, 2)
         ...     result = mapmrf.distributed.solve(folder)
         >>> print(result.summary().splitlines()[0])
         model          16 variables, 24 factors, 2 parts on 1 rank
@@ -376,9 +371,8 @@ class PartedResult:
         --------
         >>> import tempfile
         >>> import mapmrf
-        >>> from mapmrf.datasets import grid
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = mapmrf.distributed.partition(grid(4, 4, seed=1), folder, 2)
+        ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(4, 4, seed=1), folder, 2)
         ...     result = mapmrf.distributed.solve(folder)
         >>> json.loads(result.to_json())["n_vars"]
         16

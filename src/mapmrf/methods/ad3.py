@@ -73,8 +73,7 @@ class AD3(Method):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import potts_image
-    >>> result = mapmrf.solve(potts_image(12, 16, labels=3).graph, "ad3")
+    >>> result = mapmrf.solve(mapmrf.datasets.potts_image(12, 16, labels=3).graph, "ad3")
     >>> result.status.value, result.kind.value
     ('optimal', 'valid')
     """

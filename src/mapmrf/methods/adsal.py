@@ -56,8 +56,7 @@ class ADSal(Method):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> result = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), mapmrf.ADSal(tol=1e-5))
+    >>> result = mapmrf.solve(mapmrf.datasets.grid(6, 6, coupling=2.0, seed=1), mapmrf.ADSal(tol=1e-5))
     >>> round(result.bound, 2), round(result.relaxed_value, 2)  # bounds on the linear relaxation from above and below
     (62.74, 62.74)
     """

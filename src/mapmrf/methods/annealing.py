@@ -51,8 +51,7 @@ class Annealing(Method):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> graph = grid(6, 6, coupling=2.0, seed=1)
+    >>> graph = mapmrf.datasets.grid(6, 6, coupling=2.0, seed=1)
     >>> result = mapmrf.solve(graph, mapmrf.Annealing(reads=20), seed=3)
     >>> result.value > mapmrf.solve(graph, "icm").value
     True

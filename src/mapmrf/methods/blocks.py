@@ -41,8 +41,7 @@ class Blocks(Method):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> graph = grid(6, 6, coupling=2.0, seed=1)
+    >>> graph = mapmrf.datasets.grid(6, 6, coupling=2.0, seed=1)
     >>> first = mapmrf.solve(graph, "icm")
     >>> mapmrf.solve(graph, mapmrf.Blocks(width=6), initial=first).value > first.value
     True

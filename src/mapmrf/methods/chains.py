@@ -36,8 +36,7 @@ class Chains(Method):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> graph = grid(6, 6, coupling=2.0, seed=1)
+    >>> graph = mapmrf.datasets.grid(6, 6, coupling=2.0, seed=1)
     >>> mapmrf.solve(graph, mapmrf.Chains(length=10)).value > mapmrf.solve(graph, "icm").value
     True
     """

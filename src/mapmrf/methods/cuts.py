@@ -100,8 +100,7 @@ class Cuts(Phases):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> result = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), mapmrf.Cuts(solver="highs"))
+    >>> result = mapmrf.solve(mapmrf.datasets.grid(6, 6, coupling=2.0, seed=1), mapmrf.Cuts(solver="highs"))
     >>> round(result.value, 6), result.status.value
     (55.647253, 'optimal')
     """

@@ -42,11 +42,10 @@ class Exhaustive(Method):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> result = mapmrf.solve(grid(3, 4, coupling=2.0), "exhaustive")
+    >>> result = mapmrf.solve(mapmrf.datasets.grid(3, 4, coupling=2.0), "exhaustive")
     >>> result.status.value, result.bound == result.value
     ('optimal', True)
-    >>> mapmrf.solve(grid(6, 6), "exhaustive")  # doctest: +ELLIPSIS
+    >>> mapmrf.solve(mapmrf.datasets.grid(6, 6), "exhaustive")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
     mapmrf.errors.UnsupportedModel: exhaustive cannot solve this model: it has 68719476736 labellings, more than ...

@@ -39,8 +39,7 @@ class Expansion(Method):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import potts_image
-    >>> graph = potts_image(20, 20, labels=4, seed=0).graph
+    >>> graph = mapmrf.datasets.potts_image(20, 20, labels=4, seed=0).graph
     >>> result = mapmrf.solve(graph, "expansion")
     >>> result.status.value, bool(result.value > mapmrf.solve(graph, "icm").value)
     ('converged', True)

@@ -34,8 +34,7 @@ class Flips(Method):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> graph = grid(6, 6, coupling=2.0, seed=1)
+    >>> graph = mapmrf.datasets.grid(6, 6, coupling=2.0, seed=1)
     >>> mapmrf.solve(graph, mapmrf.Flips(depth=4)).value > mapmrf.solve(graph, "icm").value
     True
     """

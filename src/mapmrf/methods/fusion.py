@@ -64,8 +64,7 @@ class Fusion(Method):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> result = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), mapmrf.Fusion(starts=50))
+    >>> result = mapmrf.solve(mapmrf.datasets.grid(6, 6, coupling=2.0, seed=1), mapmrf.Fusion(starts=50))
     >>> round(result.value, 6)
     55.647253
     """

@@ -73,8 +73,7 @@ class LP(Method):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> result = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), "lp")
+    >>> result = mapmrf.solve(mapmrf.datasets.grid(6, 6, coupling=2.0, seed=1), "lp")
     >>> round(result.bound, 5), result.kind.value  # far from a labelling
     (62.73998, 'uniform')
     """

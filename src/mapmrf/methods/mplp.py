@@ -42,8 +42,7 @@ class MPLP(Method):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> result = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), mapmrf.MPLP(tol=1e-4))
+    >>> result = mapmrf.solve(mapmrf.datasets.grid(6, 6, coupling=2.0, seed=1), mapmrf.MPLP(tol=1e-4))
     >>> result.status.value, result.bound > result.value
     ('converged', True)
     """

@@ -70,8 +70,7 @@ class MPLPC(Phases):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> graph = grid(6, 6, coupling=2.0, seed=1)
+    >>> graph = mapmrf.datasets.grid(6, 6, coupling=2.0, seed=1)
     >>> mapmrf.solve(graph, "mplp").status.value, mapmrf.solve(graph, "mplp_c").status.value  # clusters close the gap
     ('converged', 'optimal')
     """

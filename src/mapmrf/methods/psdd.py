@@ -48,8 +48,7 @@ class PSDD(Method):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import potts_image
-    >>> mapmrf.solve(potts_image(12, 16, labels=3).graph, "psdd").status.value
+    >>> mapmrf.solve(mapmrf.datasets.potts_image(12, 16, labels=3).graph, "psdd").status.value
     'optimal'
     """
 

@@ -45,8 +45,7 @@ class QPBO(Phases):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> result = mapmrf.solve(grid(6, 6, coupling=0.6, seed=1), "qpbo")
+    >>> result = mapmrf.solve(mapmrf.datasets.grid(6, 6, coupling=0.6, seed=1), "qpbo")
     >>> result.status.value, result.details["fixed_by_roof_duality"]
     ('optimal', 36.0)
     """

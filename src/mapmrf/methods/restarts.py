@@ -56,8 +56,7 @@ class Restarts(Method):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> result = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), mapmrf.Restarts(kick=10))
+    >>> result = mapmrf.solve(mapmrf.datasets.grid(6, 6, coupling=2.0, seed=1), mapmrf.Restarts(kick=10))
     >>> round(result.value, 6)
     55.647253
     """

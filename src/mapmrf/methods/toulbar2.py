@@ -53,8 +53,7 @@ class Toulbar2(Method):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> result = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), "toulbar2")
+    >>> result = mapmrf.solve(mapmrf.datasets.grid(6, 6, coupling=2.0, seed=1), "toulbar2")
     >>> round(result.value, 6), result.status.value
     (55.647253, 'optimal')
     """

@@ -56,8 +56,7 @@ class TRBP(MessagePassing):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> result = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), "trbp")
+    >>> result = mapmrf.solve(mapmrf.datasets.grid(6, 6, coupling=2.0, seed=1), "trbp")
     >>> round(result.bound, 2), result.value < result.bound
     (62.74, True)
     """

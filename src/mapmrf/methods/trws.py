@@ -46,8 +46,7 @@ class TRWS(Method):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import potts_image
-    >>> result = mapmrf.solve(potts_image(60, 80, labels=3).graph, "trws", max_iterations=100)
+    >>> result = mapmrf.solve(mapmrf.datasets.potts_image(60, 80, labels=3).graph, "trws", max_iterations=100)
     >>> result.status.value
     'optimal'
     """

@@ -60,8 +60,7 @@ class WCSP(Phases):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> result = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), "wcsp")
+    >>> result = mapmrf.solve(mapmrf.datasets.grid(6, 6, coupling=2.0, seed=1), "wcsp")
     >>> round(result.value, 6), result.status.value
     (55.647253, 'optimal')
     """

@@ -46,8 +46,7 @@ class Branch(Phases):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> result = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), mapmrf.Branch(memory=64))
+    >>> result = mapmrf.solve(mapmrf.datasets.grid(6, 6, coupling=2.0, seed=1), mapmrf.Branch(memory=64))
     >>> round(result.value, 6), result.status.value
     (55.647253, 'optimal')
     """

@@ -213,23 +213,15 @@ class NotSolved(MapMRFError):
 
 @dataclass(frozen=True, eq=False)
 class ModelTask:
-    """A model of a batch and how to solve it.
+    """A model of a batch and how to solve it."""
 
-    Attributes
-    ----------
-    model
-        The model, packed or not, or the file to read it from.
-    method, seed, options
-        How to solve it; the options are those of `solve`, not of the method, and `max_bytes` of `read`.
-    evidence
-        The observations, or the error that was found in them.
-    """
-
-    model: Model | PackedModel
+    model: Model | PackedModel  # the model, packed or not, or the file to read it from
+    # method, seed, options: how to solve it; the options are those of `solve`, not of the method, and `max_bytes` of
+    # `read`
     method: Method
     seed: int
     options: Mapping[str, Any]
-    evidence: Evidence = None
+    evidence: Evidence = None  # the observations, or the error that was found in them
 
     def run(self, stopped: Stopped) -> Outcome:
         """Solve the model; errors are returned, not raised, so that the rest of the batch continues."""

@@ -258,25 +258,15 @@ def matches(entry: Entry, content: bytes) -> bool:
 
 @dataclass(frozen=True)
 class Statistics:
-    """A row of the paper's table.
+    """A row of the paper's table."""
 
-    Attributes
-    ----------
-    models
-        Number of models (C1).
-    variables, factors, edges
-        Variables, factors on two or more of them, and (variable, factor) pairs (C2 to C4).
-    factor_size
-        Variables of a factor (C5).
-    variable_states, factor_states
-        States of a variable, and configurations of a factor (C6, C7).
-    """
-
-    models: int
+    models: int  # number of models (C1)
+    # variables, factors, edges: variables, factors on two or more of them, and (variable, factor) pairs (C2 to C4)
     variables: float
     factors: float
     edges: float
-    factor_size: float
+    factor_size: float  # variables of a factor (C5)
+    # variable_states, factor_states: states of a variable, and configurations of a factor (C6, C7)
     variable_states: float
     factor_states: float
 

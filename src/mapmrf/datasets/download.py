@@ -62,22 +62,14 @@ class WrongContent(DownloadError):
 
 @dataclass
 class DownloadReport:
-    """The outcome of a download.
+    """The outcome of a download."""
 
-    Attributes
-    ----------
-    fetched, present
-        Models that were downloaded, and those that were already present.
-    by_hand
-        Models without a known public address, or missing from their archive.
-    failed
-        Error message for each of the others.
-    """
-
+    # fetched, present: models that were downloaded, and those that were already present
     fetched: list[Entry] = field(default_factory=list)
     present: list[Entry] = field(default_factory=list)
+    # models without a known public address, or missing from their archive
     by_hand: list[Entry] = field(default_factory=list)
-    failed: dict[Entry, str] = field(default_factory=dict)
+    failed: dict[Entry, str] = field(default_factory=dict)  # error message for each of the others
 
 
 def download(

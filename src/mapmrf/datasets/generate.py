@@ -332,21 +332,11 @@ def lookalike_name(which: str, number: int) -> str:
 
 @dataclass(frozen=True, eq=False)
 class _Picture:
-    """Superpixels of a synthetic image of a few regions.
+    """Superpixels of a synthetic image of a few regions."""
 
-    Attributes
-    ----------
-    edges : (n_edges, 2)
-        Superpixels that touch.
-    region : (n,)
-        The region of each superpixel.
-    contrast : (n_edges,)
-        Difference of colour across a border, 0 to 1.
-    """
-
-    edges: Ints
-    region: Ints
-    contrast: Floats
+    edges: Ints  # (n_edges, 2): superpixels that touch
+    region: Ints  # (n,): the region of each superpixel
+    contrast: Floats  # (n_edges,): difference of colour across a border, 0 to 1
 
 
 _CELL = 14

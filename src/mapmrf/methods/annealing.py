@@ -111,18 +111,8 @@ class Annealing(Method):
 
 @dataclass
 class AnnealingRun:
-    """A run.
-
-    Attributes
-    ----------
-    sweeps
-        The annealed labelling.
-    ends
-        Number of sweeps before every read, and in total.
-    """
-
-    sweeps: AnnealingSweeps
-    ends: Ints
+    sweeps: AnnealingSweeps  # the annealed labelling
+    ends: Ints  # number of sweeps before every read, and in total
     unit: float
     random: np.random.Generator
     best: Incumbent

@@ -128,21 +128,12 @@ class Fusion(Method):
 
 @dataclass
 class FusionRun:
-    """A run.
-
-    Attributes
-    ----------
-    climb
-        The current local search: from a random labelling, or from the incumbent if `polishing`.
-    pool
-        Values and labellings of local optima, the best first.
-    """
-
     problem: Problem
     crossover: Crossover | _FlowCrossover
-    climb: Climb
+    climb: Climb  # the current local search: from a random labelling, or from the incumbent if `polishing`
     best: Incumbent
     random: np.random.Generator
+    # values and labellings of local optima, the best first
     pool: list[tuple[float, Ints]] = field(default_factory=list)
     polishing: bool = False
     starts: int = 0

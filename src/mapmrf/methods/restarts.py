@@ -124,22 +124,10 @@ class Restarts(Method):
 
 @dataclass
 class RestartsRun:
-    """A run.
-
-    Attributes
-    ----------
-    per_round
-        Kicks per round.
-    heat
-        The initial temperature.
-    crossover
-        Merges the current labelling into the best one, where it can be worse.
-    """
-
     kicks: FlipKicks | ChainKicks | BlockKicks
-    per_round: int
-    heat: float
-    crossover: Crossover | None
+    per_round: int  # kicks per round
+    heat: float  # the initial temperature
+    crossover: Crossover | None  # merges the current labelling into the best one, where it can be worse
     best: Incumbent
     value_before: float = -math.inf
     rounds: int = 0

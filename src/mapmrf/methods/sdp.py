@@ -97,16 +97,9 @@ class SDP(Phases):
 
 
 class SDPRun(PhasedRun):
-    """A run.
-
-    Attributes
-    ----------
-    search, proof
-        The search for labellings; and the prover: branch and bound, or a plain bound on large models.
-    """
-
     best: Incumbent
     model: CoupledSpins
+    # search, proof: the search for labellings; and the prover: branch and bound, or a plain bound on large models
     search: SpinSearch
     proof: SpinTree | PlainBound
 

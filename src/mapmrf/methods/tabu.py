@@ -88,8 +88,6 @@ class Tabu(Phases):
 
 
 class TabuRun(PhasedRun):
-    """A run."""
-
     best: Incumbent
     search: SpinSearch
 

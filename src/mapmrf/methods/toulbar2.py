@@ -185,31 +185,17 @@ def _parsed(settings: str) -> dict[str, float]:
 
 @dataclass
 class Toulbar2Run:
-    """A run: the process and the best results that it has reported.
+    """A run: the process and the best results that it has reported."""
 
-    Attributes
-    ----------
-    costs
-        The integer costs that the process works on.
-    process
-        None if there is nothing to solve.
-    labels, lower, backtracks
-        The best labelling, the best lower bound on the cost, and backtracks so far.
-    ready
-        Whether the search has started.
-    finished
-        Status at the end of the search, or None.
-    degree, seed
-        Maximum degree of the variables that are eliminated before the search, and the seed.
-    """
-
-    costs: WholeCosts
-    process: Toulbar2Process | None = None
+    costs: WholeCosts  # the integer costs that the process works on
+    process: Toulbar2Process | None = None  # None if there is nothing to solve
+    # labels, lower, backtracks: the best labelling, the best lower bound on the cost, and backtracks so far
     labels: Ints | None = None
     lower: int = 0
     backtracks: int = 0
-    ready: bool = False
-    finished: Status | None = None
+    ready: bool = False  # whether the search has started
+    finished: Status | None = None  # status at the end of the search, or None
+    # degree, seed: maximum degree of the variables that are eliminated before the search, and the seed
     degree: int = 0
     seed: int = 0
     initial: Ints | None = None

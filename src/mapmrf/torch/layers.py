@@ -303,21 +303,11 @@ GONE = 1e-12
 
 
 class SparsePoint(NamedTuple):
-    """A convex combination of labellings.
+    """A convex combination of labellings."""
 
-    Attributes
-    ----------
-    mu : (n_potentials,)
-        Counts of the potentials that were given, averaged.
-    corners : (n_labellings, n_potentials)
-        Counts of each labelling, including those of tables.
-    share : (n_labellings,)
-        Share of each labelling.
-    """
-
-    mu: Floats
-    corners: Floats
-    share: Floats
+    mu: Floats  # (n_potentials,): counts of the potentials that were given, averaged
+    corners: Floats  # (n_labellings, n_potentials): counts of each labelling, including those of tables
+    share: Floats  # (n_labellings,): share of each labelling
 
     def pull(self, gradient: Floats, n_states: int) -> Floats:
         """The gradient in theta of a loss whose gradient in mu is given: (n_potentials,).

@@ -320,8 +320,7 @@ class PackedModel:
         return graph
 
 
-_UNPACKED: dict[str, FactorGraph] = {}
-"""The last model unpacked by this process."""
+_UNPACKED: dict[str, FactorGraph] = {}  # the last model unpacked by this process
 
 
 class ModelPacker:

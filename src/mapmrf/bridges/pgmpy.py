@@ -22,8 +22,7 @@ from mapmrf.model.checks import as_array
 from mapmrf.model.graph import FactorGraph
 
 KINDS = ("markov", "bayesian", "factor_graph", "factors")
-MOST = 600.0
-"""Log potentials up to this magnitude give potentials in the range of a double, with room for products."""
+MOST = 600.0  # log potentials up to this magnitude give potentials in the range of a double, with room for products
 
 _log = logging.getLogger("mapmrf")
 

@@ -21,8 +21,7 @@ from mapmrf.datasets.figures import SETS, rows
 from mapmrf.errors import FormatError, UnknownName
 from mapmrf.model.graph import FactorGraph
 
-SUFFIXES = (".gz", "", ".bz2", ".xz")
-"""Compression suffixes of a model's `.uai` file, in search order."""
+SUFFIXES = (".gz", "", ".bz2", ".xz")  # compression suffixes of a model's `.uai` file, in search order
 
 
 @dataclass(frozen=True)

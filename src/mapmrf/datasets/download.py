@@ -25,14 +25,9 @@ from mapmrf.datasets.catalogue import SUFFIXES, Entry, locate, matches, plain_fi
 from mapmrf.errors import FormatError, MapMRFError, OptionError
 from mapmrf.formats.files import compression, read_bytes
 
-ATTEMPTS = 4
-"""Consecutive attempts without progress after which the download ends."""
-
-PAUSE = 1.0
-"""Seconds before the second attempt; doubled before each further one."""
-
-TIMEOUT = 30.0
-"""Seconds without a response after which an attempt has failed."""
+ATTEMPTS = 4  # consecutive attempts without progress after which the download ends
+PAUSE = 1.0  # seconds before the second attempt; doubled before each further one
+TIMEOUT = 30.0  # seconds without a response after which an attempt has failed
 
 CHUNK = 1 << 14
 _ARCHIVES = (".tgz", ".tar.gz", ".zip")

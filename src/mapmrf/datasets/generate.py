@@ -14,11 +14,8 @@ from mapmrf.datasets.catalogue import entries, model_set
 from mapmrf.errors import OptionError
 from mapmrf.model.graph import FactorGraph
 
-Span = int | tuple[int, int]
-"""A count, or the smallest and the largest count."""
-
-MAX_TABLE = 1 << 24
-"""Largest table that `random_graph` makes, in entries."""
+Span = int | tuple[int, int]  # a count, or the smallest and the largest count
+MAX_TABLE = 1 << 24  # largest table that `random_graph` makes, in entries
 
 
 def grid(
@@ -339,8 +336,7 @@ class _Picture:
     contrast: Floats  # (n_edges,): difference of colour across a border, 0 to 1
 
 
-_CELL = 14
-"""Pixels along the side of a superpixel."""
+_CELL = 14  # pixels along the side of a superpixel
 
 
 def _picture(n: int, n_regions: int, rng: Random) -> _Picture:
@@ -446,8 +442,7 @@ def _grids(number: int, scale: float) -> FactorGraph:
 
 # -- proteins --------------------------------------------------------------------------------------------------------
 
-_EXTREME = 4
-"""The number of the look-alike whose learning has diverged, like the paper's M5."""
+_EXTREME = 4  # the number of the look-alike whose learning has diverged, like the paper's M5
 
 
 def _protein(number: int, scale: float) -> FactorGraph:

@@ -21,10 +21,8 @@ Cut = Literal["auto", "metis", "slabs"]
 
 ``auto``: ranges for lattices with long rows, and if METIS cuts hardly fewer factors.
 """
-LOSS = 1.2
-"""Factor by which ranges may cut more factors."""
-ALIGNED = 16
-"""Slabs begin at multiples of this, the size of a block of variables with its own sphere."""
+LOSS = 1.2  # factor by which ranges may cut more factors
+ALIGNED = 16  # slabs begin at multiples of this, the size of a block of variables with its own sphere
 
 
 def partition(

@@ -18,10 +18,8 @@ from mapmrf.errors import GraphError
 from mapmrf.images.grids import Weight, grid_model
 from mapmrf.model.graph import FactorGraph
 
-ROWS = 64
-"""Rows of random numbers drawn together."""
-SPINS = np.array([1.0, -1.0, -1.0, 1.0])
-"""The table of a coupling: spins agree or differ."""
+ROWS = 64  # rows of random numbers drawn together
+SPINS = np.array([1.0, -1.0, -1.0, 1.0])  # the table of a coupling: spins agree or differ
 
 
 class Slab(NamedTuple):

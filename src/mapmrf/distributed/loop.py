@@ -315,8 +315,7 @@ class PartedLoop:
 
 GOODBYE = b"bye"
 
-SECONDS = 5.0
-"""Seconds within which connections must be established; without them, ranks are not watched."""
+SECONDS = 5.0  # seconds within which connections must be established; without them, ranks are not watched
 
 TOKEN = 16
 

@@ -242,8 +242,7 @@ def is_parts(path: str | os.PathLike[str]) -> bool:
 # -- Check the arrays of a part's file: kernels would read beyond the end of invalid ones -----------------------------
 
 
-CHUNK = 1 << 18
-"""Factors checked together: a part may be about as large as the memory."""
+CHUNK = 1 << 18  # factors checked together: a part may be about as large as the memory
 
 
 def check_kinds(arrays: Mapping[str, Any]) -> None:

@@ -19,8 +19,7 @@ from mapmrf.model.graph import FactorGraph
 from mapmrf.run.method import Method
 from mapmrf.run.solve import solve
 
-ROUNDS = 10
-"""Maximum number of rounds over all colours; it ends earlier if no part gains."""
+ROUNDS = 10  # maximum number of rounds over all colours; it ends earlier if no part gains
 
 
 def polished(

@@ -17,8 +17,7 @@ LAUNCHED = ("PMI_SIZE", "PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_SIZE", "MV2_CO
 """Environment variables set by MPI launchers."""
 
 
-EAGER, NAP = 200, 2e-5
-"""Number of immediate polls for messages, and the seconds between later polls."""
+EAGER, NAP = 200, 2e-5  # number of immediate polls for messages, and the seconds between later polls
 
 
 class Ranks(Protocol):

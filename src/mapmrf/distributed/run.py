@@ -32,8 +32,7 @@ from mapmrf.run.method import Start
 from mapmrf.run.options import relative_gap
 from mapmrf.run.result import Result, Status, TracePoint, plain
 
-BLOCK = 1 << 16
-"""Random numbers drawn together."""
+BLOCK = 1 << 16  # random numbers drawn together
 
 
 class PartedModel(NamedTuple):

@@ -24,10 +24,8 @@ from mapmrf.formats.scales import expected, first_bad, to_log
 from mapmrf.formats.sharing import first_equal
 from mapmrf.model.graph import FactorGraph
 
-BLOCK = 1 << 24
-"""Bytes of text read at a time."""
-AHEAD = 1 << 16
-"""Scopes processed together."""
+BLOCK = 1 << 24  # bytes of text read at a time
+AHEAD = 1 << 16  # scopes processed together
 WORDS = (b"MARKOV", b"BAYES")
 
 

@@ -15,17 +15,10 @@ from mapmrf.images.lattice import Lattice, checked_mask, numbers
 from mapmrf.images.smoothness import channels_for
 from mapmrf.model.checks import as_ints
 
-CHUNK = 1 << 16
-"""Samples processed together, to bound the memory."""
-
-REGULAR = 1e-3
-"""Regularisation added to the diagonal of a covariance, as a share of the samples' mean variance."""
-
-LEAST_SPREAD = 1e-3
-"""Variance that `unary_from_seeds` adds to that of a colour, as a share of the image's."""
-
-SAMPLES_PER_COMPONENT = 5
-"""Number of marked pixels that `unary_from_seeds` needs per Gaussian."""
+CHUNK = 1 << 16  # samples processed together, to bound the memory
+REGULAR = 1e-3  # regularisation added to the diagonal of a covariance, as a share of the samples' mean variance
+LEAST_SPREAD = 1e-3  # variance that `unary_from_seeds` adds to that of a colour, as a share of the image's
+SAMPLES_PER_COMPONENT = 5  # number of marked pixels that `unary_from_seeds` needs per Gaussian
 
 
 def kmeans(samples: ArrayLike, k: int, *, seed: int = 0, max_iterations: int = 100) -> Floats:

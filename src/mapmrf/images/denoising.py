@@ -16,8 +16,7 @@ from mapmrf.images.smoothness import channels_last, finite_inside
 from mapmrf.images.solving import GAP_TOLERANCE, TIME_LIMIT, LabelledImage, SolveOptions
 from mapmrf.run.method import Method
 
-MAD = 0.6745
-"""Median of the absolute value of a normal variable of standard deviation 1."""
+MAD = 0.6745  # median of the absolute value of a normal variable of standard deviation 1
 
 
 def denoise(

@@ -262,8 +262,7 @@ def _checked_weights(weight: ArrayLike, offset: Offset, shape: tuple[int, ...]) 
 # -- Assemble pairwise models without copies: unaries, one table for all pairs, weights, and label costs --------------
 
 
-CHUNK = 1 << 14
-"""Variables whose unaries are gathered together."""
+CHUNK = 1 << 14  # variables whose unaries are gathered together
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,8 +14,7 @@ from mapmrf.images.smoothness import channels_last, finite_inside
 from mapmrf.model.checks import as_ints
 
 Matching = Literal["absolute", "census"]
-MAX_CENSUS = 7
-"""Widest window whose comparisons fit into 64 bits."""
+MAX_CENSUS = 7  # widest window whose comparisons fit into 64 bits
 
 _BITS = np.array([number.bit_count() for number in range(256)], dtype=np.uint8)
 

@@ -16,8 +16,7 @@ from mapmrf.model.checks import as_ints
 from mapmrf.model.graph import FactorGraph
 from mapmrf.run.method import Method
 
-SAMPLE = 50_000
-"""Approximate number of pixels that are grouped by colour."""
+SAMPLE = 50_000  # approximate number of pixels that are grouped by colour
 TINY = 1e-12
 
 

@@ -116,8 +116,7 @@ def _forbids(costs: bool) -> str:
 # -- Contrast of neighbouring pixels: weights of pairs that let labels change at the edges of an image ----------------
 
 
-CHUNK = 1 << 15
-"""Numbers that are subtracted together, to stay in the cache."""
+CHUNK = 1 << 15  # numbers that are subtracted together, to stay in the cache
 
 
 def contrast_weights(

@@ -16,10 +16,8 @@ from mapmrf.run.method import Method
 from mapmrf.run.result import Result
 from mapmrf.run.solve import solve
 
-TIME_LIMIT = 30.0
-"""Default time limit of a one-call function, in seconds."""
-GAP_TOLERANCE = 1e-4
-"""Default relative gap at which it ends."""
+TIME_LIMIT = 30.0  # default time limit of a one-call function, in seconds
+GAP_TOLERANCE = 1e-4  # default relative gap at which it ends
 
 
 @dataclass(frozen=True, eq=False)

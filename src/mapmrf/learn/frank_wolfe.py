@@ -24,8 +24,7 @@ from mapmrf.learn.training import (
 from mapmrf.run import interrupts
 from mapmrf.run.result import Result, Status
 
-MOVES = 10
-"""Number of moves of an example's part of the dual after inference, which takes much longer."""
+MOVES = 10  # number of moves of an example's part of the dual after inference, which takes much longer
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,12 @@ from mapmrf.run.registry import DEFAULT_METHOD, make_method
 from mapmrf.run.result import Result
 from mapmrf.run.solve import Initial, solve
 
-QUICK = "quick"
-"""The name of `solve_quickly` among methods."""
+QUICK = "quick"  # the name of `solve_quickly` among methods
 
 Inference = str | tuple[str, Mapping[str, Any]] | Method
 """``"quick"``, the name of a method, a name and its options, or a method object."""
 
-ITERATIONS, DEPTH = 15, 2
-"""Iterations of TRW-S, and number of variables that are flipped together."""
+ITERATIONS, DEPTH = 15, 2  # iterations of TRW-S, and number of variables that are flipped together
 
 
 def solve_quickly(

@@ -18,12 +18,9 @@ from mapmrf.run.result import Status
 
 Rule = Literal["metropolis", "heat_bath"]
 
-STEP_ENTRIES = 4_000_000
-"""Maximum number of table entries read per step: some 20 ms."""
-QUENCH = 100
-"""Maximum number of sweeps at temperature 0 after a read; they end early when nothing changes."""
-SHORT_QUENCH = 10
-"""The same for a read that was cut short."""
+STEP_ENTRIES = 4_000_000  # maximum number of table entries read per step: some 20 ms
+QUENCH = 100  # maximum number of sweeps at temperature 0 after a read; they end early when nothing changes
+SHORT_QUENCH = 10  # the same for a read that was cut short
 
 
 @dataclass(frozen=True)
@@ -73,7 +70,6 @@ class Annealing(Method):
         check_above(self, 0, "hot", "cold")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> AnnealingRun:
-        """Scale the temperatures and lay out the model."""
         labels = initial.first_labels(problem.graph)
         reads = min(self.reads, self.max_iterations)
         ends = offsets(np.full(reads, self.max_iterations // reads) + (np.arange(reads) < self.max_iterations % reads))
@@ -94,7 +90,6 @@ class Annealing(Method):
         return Progress(state.sweeps_done, labels=state.best.labels, value=state.best.value, finished=finished)
 
     def temperatures(self, state: AnnealingRun, n: int) -> Floats:
-        """Temperatures of the next sweeps."""
         begin, end = int(state.ends[state.read]), int(state.ends[state.read + 1])
         passed = (state.sweeps_done - begin + np.arange(n)) / max(1, end - begin - 1)
         result: Floats = state.unit * self.hot * (self.cold / self.hot) ** passed

@@ -14,11 +14,8 @@ from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import check_at_least
 from mapmrf.run.result import Status
 
-REGION = 50_000
-"""Maximum number of variables from which a block is chosen: planning it takes some tenths of a second."""
-
-STEP_WORK = 20_000_000
-"""Table entries processed before a step returns to the loop: some 30 ms."""
+REGION = 50_000  # maximum number of variables from which a block is chosen: planning it takes some tenths of a second
+STEP_WORK = 20_000_000  # table entries processed before a step returns to the loop: some 30 ms
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,6 @@ class Blocks(Method):
         check_at_least(self, 0, "width")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> BlocksRun:
-        """Start from the initial labelling, or from the best unary state of every variable."""
         labels = initial.first_labels(problem.graph)
         return BlocksRun(BlockMoves(problem, seed), labels, problem.graph.value(labels))
 
@@ -104,7 +100,6 @@ class Blocks(Method):
         return value
 
     def answer(self, problem: Problem, state: BlocksRun) -> Answer:
-        """The current labelling."""
         return Answer(labels=state.labels, details={"passes": float(state.passes)})
 
 

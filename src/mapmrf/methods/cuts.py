@@ -40,29 +40,17 @@ log = logging.getLogger("mapmrf")
 
 Solver = Literal["auto", "highs", "scip"]
 
-POLL = 0.05
-"""Seconds that a step waits for a solver before it returns to the loop."""
-
-PATIENCE = 1.0
-"""Seconds that a solver has to stop when a run is closed."""
-
-STEP_ENTRIES = 2_000_000
-"""Table entries examined per step of local search: some 20 ms."""
-
-STEP_CHANGES = 4_000_000
-"""States examined per step of local search with constraints: some 20 ms."""
-
-LOCAL_STEPS = 25
-"""Maximum number of steps of local search after the first descent."""
+POLL = 0.05  # seconds that a step waits for a solver before it returns to the loop
+PATIENCE = 1.0  # seconds that a solver has to stop when a run is closed
+STEP_ENTRIES = 2_000_000  # table entries examined per step of local search: some 20 ms
+STEP_CHANGES = 4_000_000  # states examined per step of local search with constraints: some 20 ms
+LOCAL_STEPS = 25  # maximum number of steps of local search after the first descent
 
 EXACT_PAIRS = 50_000
 """Maximum number of pairs for which the simplex method continues the relaxation after the quick rounds."""
 
-ALLOWANCE = 1e-3
-"""Share of the tolerance within which a node of that search counts as no better than the incumbent."""
-
-MAX_ENTRIES = 200_000_000
-"""Entries of the largest constraint matrix that is built: some 20 GB in a solver."""
+ALLOWANCE = 1e-3  # share of the tolerance within which a node of that search counts as no better than the incumbent
+MAX_ENTRIES = 200_000_000  # entries of the largest constraint matrix that is built: some 20 GB in a solver
 
 
 @dataclass(frozen=True)
@@ -134,7 +122,6 @@ class Cuts(Phases):
         return False
 
     def within(self, graph: FactorGraph, left: float) -> Cuts:
-        """Limit SCIP to the remaining memory."""
         return replace(self, memory=min(self.memory, max(1.0, left / 2**20)))
 
     def supports(self, problem: Problem) -> str | None:
@@ -149,7 +136,6 @@ class Cuts(Phases):
         return failure
 
     def start(self, problem: Problem, seed: int, initial: Start) -> CutsRun:
-        """Simplify the model; the run starts with local search."""
         if problem.graph.constraints is not None:  # reductions support tables only
             return CutsRun(self, Simplified(problem, ()), seed, initial.labels)
         roof = self.persistency and problem.only_binary and why_no_roof(problem) is None
@@ -219,7 +205,6 @@ class CutsRun(PhasedRun):
         return Answer(labels=self.best(), bound=self.bound, details=dict(self.details))
 
     def close(self) -> None:
-        """Stop the solver and free the program."""
         super().close()
         if self.planes is not None:
             self.planes.relaxation.close(PATIENCE)
@@ -288,7 +273,6 @@ class CutsRun(PhasedRun):
             yield self.progress("start")
 
     def descend(self) -> Iterator[Progress]:
-        """Local search for a first labelling."""
         trials = self.method.local_search * self.problem.n_vars
         n_steps = 0
         while self.local.descending or (self.local.trials < trials and n_steps < LOCAL_STEPS):

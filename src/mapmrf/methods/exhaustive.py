@@ -21,11 +21,8 @@ from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import check_at_least
 from mapmrf.run.result import Status
 
-BLOCK = 2**14
-"""Maximum number of labellings evaluated at once."""
-
-STEP_SECONDS = 0.03
-"""Seconds after which a step returns to the loop."""
+BLOCK = 2**14  # maximum number of labellings evaluated at once
+STEP_SECONDS = 0.03  # seconds after which a step returns to the loop
 
 
 @dataclass(frozen=True)
@@ -66,7 +63,6 @@ class Exhaustive(Method):
         check_at_least(self, 1, "max_iterations", "max_labellings")
 
     def supports(self, problem: Problem) -> str | None:
-        """Reject models with too many labellings."""
         log10 = float(np.log10(problem.graph.card).sum())  # the number itself may have a million digits
         size = f"{math.prod(problem.graph.card.tolist())}" if log10 < 15 else f"about 10^{log10:.0f}"
         if log10 < 15 and int(size) <= self.max_labellings:
@@ -74,7 +70,6 @@ class Exhaustive(Method):
         return f"it has {size} labellings, more than max_labellings = {self.max_labellings}"
 
     def start(self, problem: Problem, seed: int, initial: Start) -> Enumeration:
-        """Start with the first block."""
         return Enumeration(problem.graph)
 
     def step(self, problem: Problem, state: Enumeration) -> Progress:
@@ -88,7 +83,6 @@ class Exhaustive(Method):
         return Progress(state.done, labels=state.best.labels, bound=state.best.value, finished=finished)
 
     def answer(self, problem: Problem, state: Enumeration) -> Answer:
-        """The best labelling so far."""
         return Answer(labels=state.best.labels)
 
 

@@ -82,7 +82,6 @@ class ICM(Method):
         return Progress((ascent.visits + begun) // max(1, n), labels=ascent.labels.copy(), finished=finished)
 
     def answer(self, problem: Problem, state: ICMRun) -> Answer:
-        """The labelling of the current start."""
         return Answer(labels=state.ascent.labels, details={"starts": float(state.ended)})
 
 

@@ -32,14 +32,12 @@ PER_ROW, PER_ENTRY, FIXED = 3000.0, 100.0, 1e8
 """Bytes per row and per entry of the program, and fixed: measured by benches/footprints.py; 10.4 GB on a 500 x 500
 grid."""
 
-POLL = 0.05
-"""Seconds that a step waits for HiGHS before it returns to the loop."""
+POLL = 0.05  # seconds that a step waits for HiGHS before it returns to the loop
 
 PATIENCE = 1.0
 """Seconds that HiGHS has to hand over its current point after an interrupt, and to stop when a run is closed."""
 
-LARGE = 2_000_000
-"""Non-zeros of a program from which a run logs how much memory it will need."""
+LARGE = 2_000_000  # non-zeros of a program from which a run logs how much memory it will need
 
 STATUSES = {
     SolverOutcome.OPTIMAL: Status.CONVERGED,
@@ -101,7 +99,6 @@ class LP(Method):
         return PER_ROW * (sizes.edge_states + sizes.variables) + PER_ENTRY * entries + FIXED
 
     def supports(self, problem: Problem) -> str | None:
-        """Say why HiGHS cannot be loaded, if so."""
         return highs_failure()
 
     def start(self, problem: Problem, seed: int, initial: Start) -> LPRun:
@@ -135,7 +132,6 @@ class LP(Method):
         return Answer(labels=state.labels, mu_v=state.mu_v, mu_f=state.mu_f, bound=state.bound)
 
     def close(self, problem: Problem, state: LPRun) -> None:
-        """Stop HiGHS."""
         if state.relaxation is not None:
             state.relaxation.close(PATIENCE)
 
@@ -188,7 +184,6 @@ class LPRun:
         return STATUSES.get(self.relaxation.outcome)
 
     def pause(self) -> None:
-        """Interrupt HiGHS and read its current point."""
         if self.relaxation is None or self._paused:
             return
         worked = time.perf_counter() - self._began
@@ -227,7 +222,6 @@ class LPRun:
         self._paused, self._began = False, time.perf_counter()
 
     def _settings(self) -> dict[str, str | int]:
-        """The options under HiGHS' names."""
         method = self.method
         return {
             "solver": method.solver,

@@ -95,9 +95,7 @@ class MPLP(Method):
         return Answer(labels=state.labelling.labels)
 
     def dual(self, problem: Problem, state: DualDescent) -> DualState | None:
-        """The messages."""
         return state.dual.state(problem)
 
     def close(self, problem: Problem, state: DualDescent) -> None:
-        """Stop the threads."""
         state.dual.close()

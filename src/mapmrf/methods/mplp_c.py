@@ -18,12 +18,9 @@ from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
 from mapmrf.run.options import check_above, check_at_least, check_choice
 from mapmrf.run.result import Status
 
-FLOOR = 1e-7
-"""Share of the gap by which a cluster must lower the bound at once to be added."""
-MIN_WANTED = 10
-"""Clusters requested per round on the smallest models."""
-MAX_FAILED = 10
-"""Number of unsuccessful searches in a row after which the run has converged."""
+FLOOR = 1e-7  # share of the gap by which a cluster must lower the bound at once to be added
+MIN_WANTED = 10  # clusters requested per round on the smallest models
+MAX_FAILED = 10  # number of unsuccessful searches in a row after which the run has converged
 
 
 @dataclass(frozen=True)

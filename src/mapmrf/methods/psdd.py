@@ -86,7 +86,6 @@ class PSDD(Method):
         return run
 
     def step(self, problem: Problem, state: SubgradientDescent) -> Progress:
-        """Run some rounds."""
         return state.step(self.max_iterations)
 
     def dual(self, problem: Problem, state: SubgradientDescent) -> DualState | None:
@@ -94,5 +93,4 @@ class PSDD(Method):
         return state.moved(problem)
 
     def answer(self, problem: Problem, state: SubgradientDescent) -> Answer:
-        """The best labelling and the relaxed solution."""
         return state.answer(problem, last=self.primal == "last")

@@ -20,8 +20,7 @@ from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
 from mapmrf.run.options import check_at_least
 from mapmrf.run.result import Status
 
-STEP_WORK = 3_000_000
-"""Approximate number of arcs examined per step: some 30 ms."""
+STEP_WORK = 3_000_000  # approximate number of arcs examined per step: some 30 ms
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,6 @@ class QPBO(Phases):
         return why_no_roof(problem)
 
     def start(self, problem: Problem, seed: int, initial: Start) -> QPBORun:
-        """Turn the pairs into arcs."""
         return QPBORun(self, problem, seed, initial)
 
 

@@ -20,8 +20,7 @@ from mapmrf.run.result import Status
 
 Move = Literal["flips", "chains", "blocks"]
 
-STEP_ENTRIES = 4_000_000
-"""Maximum number of table entries read per step: some 20 ms."""
+STEP_ENTRIES = 4_000_000  # maximum number of table entries read per step: some 20 ms
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,6 @@ class Restarts(Method):
         check_at_least(self, 0, "temperature", "width")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> RestartsRun:
-        """Start from the initial labelling, or from the best unary state of every variable."""
         labels = initial.first_labels(problem.graph)
         per_round = max(1, math.ceil(2 * problem.n_vars / (1 + min(self.kick, max(1, problem.n_vars)))))
         heat = self.temperature * local_scale(problem)
@@ -117,7 +115,6 @@ class Restarts(Method):
         return Progress(state.rounds, labels=state.best.labels, value=value, finished=finished)
 
     def answer(self, problem: Problem, state: RestartsRun) -> Answer:
-        """The best labelling."""
         details = {"kicks": float(state.kicks.done), "kicks_taken": float(state.kicks.taken)}
         return Answer(labels=state.best.labels, details=details)
 

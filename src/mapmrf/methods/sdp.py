@@ -25,8 +25,7 @@ from mapmrf.run.result import Status
 PER_SQUARE, PER_EDGE = 20.0, 75.0
 """Bytes per pair of variables, and per edge of the factor graph: measured by benches/footprints.py."""
 
-MOST_SPINS = 5000
-"""Maximum number of variables for which a bound is certified: its matrix has 200 MB then."""
+MOST_SPINS = 5000  # maximum number of variables for which a bound is certified: its matrix has 200 MB then
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,6 @@ class SDP(Phases):
         return False
 
     def footprint(self, graph: FactorGraph) -> float:
-        """Bytes of the matrices and of the pairs."""
         return PER_SQUARE * graph.n_vars**2 + PER_EDGE * graph.n_edges
 
     def supports(self, problem: Problem) -> str | None:
@@ -123,7 +121,6 @@ class SDPRun(PhasedRun):
             self.proof = PlainBound(self.model, self.search, seed)
 
     def inform(self, labels: Ints) -> None:
-        """Take over a better labelling of the original model found elsewhere."""
         self.search.learn(self.small.project(labels))
 
     def run(self) -> Generator[Progress, None, None]:

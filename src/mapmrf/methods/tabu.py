@@ -19,11 +19,8 @@ from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
 from mapmrf.run.options import check_at_least
 from mapmrf.run.result import Status
 
-STEP_STATES = 1_000_000
-"""States examined per step: some 20 ms."""
-
-LEAST_CHANGES = 100
-"""Minimum number of variables assumed for models with constraints, whose prices take time to adapt."""
+STEP_STATES = 1_000_000  # states examined per step: some 20 ms
+LEAST_CHANGES = 100  # minimum number of variables assumed for models with constraints, whose prices take time to adapt
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,6 @@ class Tabu(Phases):
         return None if problem.graph.constraints is not None else why_not_binary_pairs(problem)
 
     def start(self, problem: Problem, seed: int, initial: Start) -> TabuRun | ConstrainedTabuRun:
-        """Simplify the model, and write it in spins."""
         if problem.graph.constraints is not None:
             return ConstrainedTabuRun(self, ConstrainedSearch(problem, initial.first_labels(problem.graph), seed))
         return TabuRun(self, simplify(problem), seed, initial)

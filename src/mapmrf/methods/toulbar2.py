@@ -23,11 +23,8 @@ log = logging.getLogger("mapmrf")
 
 SearchKind = Literal["hbfs", "dfs", "vns"]
 
-POLL = 0.05
-"""Seconds that a step waits for a message before it returns to the loop."""
-
-ELIMINATED_ENTRIES = 256
-"""Maximum number of table entries created by eliminating variables before the search."""
+POLL = 0.05  # seconds that a step waits for a message before it returns to the loop
+ELIMINATED_ENTRIES = 256  # maximum number of table entries created by eliminating variables before the search
 
 
 @dataclass(frozen=True)
@@ -113,7 +110,6 @@ class Toulbar2(Method):
         return Progress(state.backtracks, labels=message.labels, bound=state.bound, finished=state.finished)
 
     def answer(self, problem: Problem, state: Toulbar2Run) -> Answer:
-        """The best labelling and bound received."""
         latest = dataclasses.replace(state)
         for message in () if state.process is None else state.process.unread():
             latest.take(message)
@@ -121,7 +117,6 @@ class Toulbar2(Method):
         return Answer(labels=latest.labels, bound=latest.bound, details=details)
 
     def close(self, problem: Problem, state: Toulbar2Run) -> None:
-        """Stop the process."""
         if state.process is not None:
             state.process.close()
 
@@ -157,7 +152,6 @@ class Toulbar2(Method):
         return max(2, int(math.log(ELIMINATED_ENTRIES, max(2, problem.graph.card.max()))))
 
     def _options(self, state: Toulbar2Run) -> dict[str, float]:
-        """The options under toulbar2's names."""
         options: dict[str, float] = {
             "backtrackLimit": min(self.max_iterations, 2**62) - 1, "elimDegree_preprocessing": state.degree
         }  # fmt: skip
@@ -207,7 +201,6 @@ class Toulbar2Run:
         return self.costs.bound(self.lower)
 
     def take(self, message: Toulbar2Message) -> None:
-        """Take over what a message reports."""
         self.ready |= message.ready
         self.lower = max(self.lower, message.lower)
         self.backtracks = max(self.backtracks, message.backtracks)

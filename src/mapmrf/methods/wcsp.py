@@ -29,14 +29,9 @@ MOST_ENTRIES = 2.0**22
 """Maximum number of table entries for which components are eliminated instead of searched: some tens of
 milliseconds."""
 
-STEP_ENTRIES = 1_000_000
-"""Table entries examined per step of local search: some 20 ms."""
-
-STEP_VARIABLES = 200
-"""Variables eliminated per step: some 30 ms."""
-
-BESIDE = 100_000
-"""Table entries that local search examines after a step of the search: a tenth of the time."""
+STEP_ENTRIES = 1_000_000  # table entries examined per step of local search: some 20 ms
+STEP_VARIABLES = 200  # variables eliminated per step: some 30 ms
+BESIDE = 100_000  # table entries that local search examines after a step of the search: a tenth of the time
 
 FIRST_SWEEPS = 5
 """Pairs of sweeps before variables are eliminated: they solve easy models, and exclude states in others."""
@@ -88,7 +83,6 @@ class WCSP(Phases):
         return False
 
     def supports(self, problem: Problem) -> str | None:
-        """Refuse constraints with too many states."""
         return why_too_wide(problem.graph.constraints, problem.graph.card)
 
     def start(self, problem: Problem, seed: int, initial: Start) -> WCSPRun:
@@ -126,7 +120,6 @@ class WCSPRun(PhasedRun):
         return Answer(labels=labels, details=dict(self.details))
 
     def inform(self, labels: Ints) -> None:
-        """Take over a better labelling of the original model found elsewhere."""
         self.incumbent.offer(self.small.project(labels))
         if self.search is not None:
             self.search.limit(self.incumbent.value)

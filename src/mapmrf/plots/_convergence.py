@@ -38,8 +38,7 @@ PANELS = ((RESIDUALS, "residual", 1.6), (RHO, "rho", 1.0))
 
 TINTS = ("#f1f1f1", "#e3edf5", "#f7eedd", "#e4f1e9")
 
-LETTER, LINE = 0.0135, 0.03
-"""Width of a letter and height of a line of a phase's name, as shares of the axes."""
+LETTER, LINE = 0.0135, 0.03  # width of a letter and height of a line of a phase's name, as shares of the axes
 
 
 def convergence(run: Run, *, over: Over | None = None, title: str | None = None) -> Figure:
@@ -164,8 +163,7 @@ def _name(axes: Any, spans: Sequence[tuple[str, float, float]]) -> bool:
 # -- The certainty of labels ------------------------------------------------------------------------------------------
 
 
-CLIP = 98.0
-"""Percentile of the finite margins at which the colour scale of a map ends: a few pixels would stretch it."""
+CLIP = 98.0  # percentile of the finite margins at which the colour scale of a map ends: a few pixels would stretch it
 
 
 def margins(

@@ -25,14 +25,9 @@ FULL_VARS, FULL_FACTORS, FULL_LATTICE = 150, 500, 400
 PRIMAL_VARS, PRIMAL_LATTICE, PRIMAL_PAIRS = 1000, 10_000, 25_000
 """Variables, and pairs that share a factor, of the largest model that is drawn at all."""
 
-LONGEST_INSIDE = 3
-"""Number of letters that fit into a circle."""
-
-ROOM = 1.5
-"""Factor on the distance of circles if their names are below them."""
-
-SMALLEST_PRINT = 4.0
-"""Font size below which a name is left out."""
+LONGEST_INSIDE = 3  # number of letters that fit into a circle
+ROOM = 1.5  # factor on the distance of circles if their names are below them
+SMALLEST_PRINT = 4.0  # font size below which a name is left out
 
 
 def factor_graph(graph: FactorGraph, *, labels: ArrayLike | Result | None = None, title: str = "") -> Figure:
@@ -224,14 +219,9 @@ def _legend(sheet: _Sheet, graph: FactorGraph, layout: PrimalLayout, labels: Int
 # -- Positions of variables, factors and lines in the drawing of a model ----------------------------------------------
 
 
-SPACING = 2.0
-"""Distance of two variables that share a factor."""
-
-EDGE = 1.2
-"""Length of a line between a variable and its factor, if the model is not a lattice."""
-
-VARIABLE, FACTOR, DOT = 0.75, 0.42, 0.35
-"""Space around a variable, a factor, and a variable of the primal graph."""
+SPACING = 2.0  # distance of two variables that share a factor
+EDGE = 1.2  # length of a line between a variable and its factor, if the model is not a lattice
+VARIABLE, FACTOR, DOT = 0.75, 0.42, 0.35  # space around a variable, a factor, and a variable of the primal graph
 
 
 @dataclass(frozen=True)
@@ -339,8 +329,7 @@ LARGE = 200
 
 ROUNDS = 300
 
-APART = 1.5
-"""Space between components."""
+APART = 1.5  # space between components
 
 NO_NETWORKX = "drawing a factor graph needs networkx: pip install 'mapmrf[plots]'"
 

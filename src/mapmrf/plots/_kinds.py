@@ -138,8 +138,7 @@ def _bar(fractions: KindFractions, title: str) -> Figure:
 
 MARKERS = ("o", "s", "^", "D", "v")
 
-DECADES = 30.0
-"""Ratio of the longest to the shortest run from which the time axis is logarithmic."""
+DECADES = 30.0  # ratio of the longest to the shortest run from which the time axis is logarithmic
 
 
 def compare(runs: Mapping[str, Run] | Sequence[Result], *, title: str = "") -> Figure:

@@ -121,8 +121,7 @@ def _inches(height: int, width: int) -> tuple[float, float]:
 # -- Pairs of variables that share a factor, and whether they form a lattice ------------------------------------------
 
 
-WHOLE = 0.75
-"""Share of the pairs of neighbours that a lattice must have: some may be removed by conditioning."""
+WHOLE = 0.75  # share of the pairs of neighbours that a lattice must have: some may be removed by conditioning
 
 
 def neighbours(graph: FactorGraph) -> Ints:

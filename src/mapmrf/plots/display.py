@@ -23,11 +23,8 @@ import numpy as np
 
 from mapmrf.errors import OptionError
 
-SHOWN = 12
-"""Number of labels, names and rows of a trace that are shown."""
-
-LONGEST = 120
-"""Number of characters of a name or an option that are shown."""
+SHOWN = 12  # number of labels, names and rows of a trace that are shown
+LONGEST = 120  # number of characters of a name or an option that are shown
 
 VALUE, BOUND = "#2b8cc4", "#d9722e"
 """Colours of the curves, visible on light and dark backgrounds."""

@@ -15,8 +15,7 @@ from mapmrf.errors import OptionError
 if TYPE_CHECKING:
     from mapmrf.run.result import Result
 
-Rows = Literal["labels", "trace"]
-"""Meaning of the rows of a table: variables, or points of the trace."""
+Rows = Literal["labels", "trace"]  # meaning of the rows of a table: variables, or points of the trace
 
 POINT = ("time", "iterations", "value", "bound", "gap", "relaxed_value", "phase")
 """Columns of every trace; a method may add its own."""

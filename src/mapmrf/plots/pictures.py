@@ -11,11 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from mapmrf.run.atomic_files import whole_file
 
-Pixels = NDArray[np.uint8]
-"""A picture, (height, width, 3): red, green, blue."""
-
-LETTERS = 15
-"""Font size of a caption in pixels."""
+Pixels = NDArray[np.uint8]  # a picture, (height, width, 3): red, green, blue
+LETTERS = 15  # font size of a caption in pixels
 INK = (60, 60, 60)
 
 # From dark to light in steps that also differ in hue, so that labels differ in print and for colour-blind readers.

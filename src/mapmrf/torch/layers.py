@@ -255,8 +255,7 @@ FUNCTIONS: dict[str, Any] = {
 # -- SparseMAP over the local polytope: a quadratic program by ADMM, and its Jacobian along a direction ---------------
 
 
-STEP = 1e-3
-"""Largest change of a potential along a direction."""
+STEP = 1e-3  # largest change of a potential along a direction
 
 
 class LocalSparseMAP:
@@ -295,11 +294,8 @@ class LocalSparseMAP:
 # SparseMAP: a quadratic program over the marginal polytope, solved by few labellings (Niculae et al., ICML 2018).
 
 
-RIDGE = 1e-12
-"""Regularisation of the squared lengths of labellings, so that linear systems have a solution."""
-
-GONE = 1e-12
-"""Shares up to this are dropped."""
+RIDGE = 1e-12  # regularisation of the squared lengths of labellings, so that linear systems have a solution
+GONE = 1e-12  # shares up to this are dropped
 
 
 class SparsePoint(NamedTuple):

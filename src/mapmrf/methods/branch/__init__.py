@@ -83,7 +83,6 @@ class Branch(Phases):
         return replace(self, memory=min(self.memory, max(1.0, rest / 2**20)))
 
     def start(self, problem: Problem, seed: int, initial: Start) -> BranchRun:
-        """Simplify the model; the run starts with local search."""
         if problem.graph.constraints is not None:
             return ConstrainedBranchRun(self, Simplified(problem, ()), seed, initial)
         return BranchRun(self, simplify(problem), seed, initial)

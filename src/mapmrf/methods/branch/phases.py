@@ -32,32 +32,18 @@ from mapmrf.run.result import Status
 if TYPE_CHECKING:
     from mapmrf.methods.branch import Branch
 
-STEP_ADDITIONS = 20_000_000
-"""Additions of table entries per step: some 30 ms."""
-
-STEP_LOOK_UPS = 3_000_000
-"""Table look-ups of the search per step: some 30 ms."""
-
-STEP_ENTRIES = 2_000_000
-"""Table entries examined per step of local search: some 20 ms."""
-
-CACHE_SHARE = 0.25
-"""Share of the memory reserved for the cache."""
+STEP_ADDITIONS = 20_000_000  # additions of table entries per step: some 30 ms
+STEP_LOOK_UPS = 3_000_000  # table look-ups of the search per step: some 30 ms
+STEP_ENTRIES = 2_000_000  # table entries examined per step of local search: some 20 ms
+CACHE_SHARE = 0.25  # share of the memory reserved for the cache
 
 FIRST_SHARE = 1 / 64
 """Share of the memory for the first search: on many models it is enough, and avoids building large tables."""
 
-FIRST_STEPS = 10
-"""Steps of the first search."""
-
-MOVES_BESIDE = 2
-"""Block moves after each step of the search."""
-
-TRIALS_BESIDE = 200
-"""Perturbations of local search after each step of the search."""
-
-SMALL_GAIN = 1e-3
-"""Share of the gap that a pass of cost shifting must close for another pass to follow."""
+FIRST_STEPS = 10  # steps of the first search
+MOVES_BESIDE = 2  # block moves after each step of the search
+TRIALS_BESIDE = 200  # perturbations of local search after each step of the search
+SMALL_GAIN = 1e-3  # share of the gap that a pass of cost shifting must close for another pass to follow
 
 
 class BranchRun(PhasedRun):
@@ -97,7 +83,6 @@ class BranchRun(PhasedRun):
         return Answer(labels=labels, details=dict(self.details))
 
     def inform(self, labels: Ints) -> None:
-        """Take over a better labelling of the original model found elsewhere."""
         self.incumbent.offer(self.small.project(labels))
 
     def progress(self, phase: str, finished: Status | None = None) -> Progress:
@@ -167,7 +152,6 @@ class BranchRun(PhasedRun):
             yield self.progress("block moves")
 
     def move_blocks(self, moves: BlockMoves, n_moves: int) -> None:
-        """Make some block moves on the best labelling."""
         labels = self.incumbent.labels.copy()
         for _ in range(n_moves):
             moves.optimise_ball(labels)
@@ -194,7 +178,6 @@ class BranchRun(PhasedRun):
                 break
 
     def shifted_bound(self, shifting: CostShifting) -> float:
-        """The bound after a pass of cost shifting."""
         return shifting.bound()
 
     def shift_jointly(self, join: JoinGraph) -> Iterator[Progress]:

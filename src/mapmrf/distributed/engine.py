@@ -27,23 +27,16 @@ LARGEST = ("primal_max", "integrality")
 
 
 class PartedEngine:
-    """A run of ADMM on the parts that this rank has, as LS-LP drives it: see `Engine`.
-
-    Attributes
-    ----------
-    engines
-        One for every part of this rank.
-    mu, labels
-        Concatenated over all its parts, including copies; the engines' arrays are slices of them.
-    """
+    """A run of ADMM on the parts that this rank has, as LS-LP drives it: see `Engine`."""
 
     def __init__(self, ranks: Ranks, parts: Sequence[Part], layouts: Sequence[Layout]) -> None:
         self.ranks, self.parts = ranks, parts
-        self.engines = [Engine(layout) for layout in layouts]
+        self.engines = [Engine(layout) for layout in layouts]  # one for every part of this rank
         locals_, begin = [], 0
         for part, engine in zip(parts, self.engines, strict=True):
             locals_.append(Local(part, begin, engine.layout.variables.var_at))
             begin += len(engine.mu)
+        # mu, labels: concatenated over all its parts, including copies; the engines' arrays are slices of them
         self.mu: Floats = np.zeros(begin)
         self.labels: Ints = np.zeros(sum(len(engine.labels) for engine in self.engines), np.int64)
         self._share_arrays(locals_)

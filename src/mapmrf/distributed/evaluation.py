@@ -118,8 +118,6 @@ class PartedIncumbent:
 
     Attributes
     ----------
-    labels
-        Labels of the parts of this rank, including copies, concatenated.
     value, bound
         Of the whole model; the same on all ranks.
     """
@@ -127,7 +125,7 @@ class PartedIncumbent:
     def __init__(self, ranks: Ranks, parts: Sequence[Part], labels: Ints, slices: Slices) -> None:
         self.ranks, self.parts, self.slices = ranks, parts, slices
         self.scale = model_scale(ranks, parts)
-        self.labels = compact(labels).copy()
+        self.labels = compact(labels).copy()  # labels of the parts of this rank, including copies, concatenated
         self.shortfall = evaluate(ranks, parts, labels, slices)
         self.bounds, self.bound = Bounds(), math.inf
 

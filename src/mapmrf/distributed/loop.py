@@ -324,16 +324,11 @@ class RankWatch:
     """Context in which a rank that dies ends all others; all ranks enter and leave it together.
 
     An error on a single rank also ends all; a MapMRFError does not, since it is raised on all of them.
-
-    Attributes
-    ----------
-    active
-        Whether ranks are watched: there are several, and they could connect.
     """
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
-        self.active = False
+        self.active = False  # whether ranks are watched: there are several, and they could connect
         self._ahead: socket.socket | None = None
         self._behind: socket.socket | None = None
         self._thread = Thread(target=self._watch, daemon=True)

@@ -102,17 +102,12 @@ class StructuredSVM:
 
 
 class Corners:
-    """The labellings of one example in its part of the dual, and their shares.
-
-    Attributes
-    ----------
-    w, loss : (n_corners, n_weights), (n_corners,)
-        Contributions of each corner to the weights and to the linear part of the dual.
-    share : (n_corners,)
-        The convex combination: non-negative, with sum 1.
-    """
+    """The labellings of one example in its part of the dual, and their shares."""
 
     def __init__(self, w: Floats, loss: float) -> None:
+        # w: (n_corners, n_weights), loss: (n_corners,), contributions of each corner to the weights and to the linear
+        # part of the dual
+        # share: (n_corners,), the convex combination: non-negative, with sum 1
         self.w, self.loss, self.share = w[None], np.array([loss]), np.ones(1)
 
     def add(self, w: Floats, loss: float) -> None:
@@ -137,27 +132,19 @@ class Corners:
 
 
 class BlockDual:
-    """The dual of a structured SVM: a convex combination of labellings for each example.
-
-    Attributes
-    ----------
-    weights, linear : (n_weights,), float
-        The weights, and the linear part of the dual.
-    mean_weights, mean_linear
-        Their averages over the steps.
-    corners
-        Contributions of each example; initially the true labelling.
-    known
-        The last result of inference on each example, from which the next starts.
-    """
+    """The dual of a structured SVM: a convex combination of labellings for each example."""
 
     def __init__(self, options: StructuredSVM, examples: Sequence[Example], n_weights: int) -> None:
         self.options, self.examples = options, examples
         n = len(examples)
         at_truth = [example.loss(example.truth) / n for example in examples]
+        # contributions of each example; initially the true labelling
         self.corners = [Corners(np.zeros(n_weights), loss) for loss in at_truth]
+        # weights: (n_weights,), linear: the linear part of the dual
         self.weights, self.linear = np.zeros(n_weights), float(sum(at_truth))
+        # mean_weights, mean_linear: their averages over the steps
         self.mean_weights, self.mean_linear, self.steps = np.zeros(n_weights), self.linear, 0
+        # the last result of inference on each example, from which the next starts
         self.known: list[Result | None] = [None] * n
 
     def look(self, i: int, weights: Floats) -> Hinge:

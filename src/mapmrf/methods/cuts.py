@@ -144,36 +144,24 @@ class Cuts(Phases):
 
 
 class CutsRun(PhasedRun):
-    """A run: the simplified model, its incumbent, and the solver.
+    """A run: the simplified model, its incumbent, and the solver."""
 
-    Attributes
-    ----------
-    small, problem
-        The simplification, and the simplified model.
-    incumbent
-        The best labelling and bound of the simplified model, if it is feasible.
-    planes
-        The cutting planes of a compact program, once their phase has begun.
-    reports
-        Solver reports after which the branch and bound pauses until the next step; by default it does not pause.
-    n_turns
-        Rounds of cutting planes and turns of the branch and bound so far.
-    """
-
-    incumbent: Incumbent
+    incumbent: Incumbent  # the best labelling and bound of the simplified model, if it is feasible
     local: LocalSearch
     formulation: Formulation
     task: BranchTask
 
     def __init__(self, method: Cuts, small: Simplified, seed: int, initial: Ints | None) -> None:
         super().__init__()
+        # small, problem: the simplification, and the simplified model
         self.method, self.small, self.seed = method, small, seed
         self.problem = small.problem
         self.nodes = 0
+        # solver reports after which the branch and bound pauses until the next step; by default it does not pause
         self.reports = math.inf
-        self.n_turns = 0
+        self.n_turns = 0  # rounds of cutting planes and turns of the branch and bound so far
         self.details = small.counts.details()
-        self.planes: CuttingPlanes | None = None
+        self.planes: CuttingPlanes | None = None  # the cutting planes of a compact program, once their phase has begun
         self.search: SolverRun | None = None
         self.spread = spread(self.problem)
         self.grain = self.problem.graph.granularity if small.feasible else Granularity()

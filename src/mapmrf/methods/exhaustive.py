@@ -90,15 +90,6 @@ class Enumeration:
     """All labellings of a model in lexicographic order, block by block.
 
     A block holds all labellings of the inner variables, the last ones, under one labelling of the outer variables.
-
-    Attributes
-    ----------
-    inner, outer
-        The variables that have more than one state.
-    n_blocks, done
-        Number of blocks, and blocks evaluated so far.
-    best
-        The first of the best labellings so far.
     """
 
     def __init__(self, graph: FactorGraph, block: int = BLOCK) -> None:
@@ -109,10 +100,12 @@ class Enumeration:
             size *= int(card[-1 - n_inner])
             n_inner += 1
         n_outer = len(free) - n_inner
+        # inner, outer: the variables that have more than one state
         self.graph, self.inner, self.outer = graph, free[n_outer:], free[:n_outer]
+        # n_blocks, done: number of blocks, and blocks evaluated so far
         self.n_blocks, self.done = math.prod(card[:n_outer].tolist()), 0
         self.labels = np.zeros(graph.n_vars, dtype=np.int64)
-        self.best = Incumbent(graph, self.labels)
+        self.best = Incumbent(graph, self.labels)  # the first of the best labellings so far
         self._terms = [(graph.scope_of(a), graph.table(a)) for a in range(graph.n_factors)]
 
     def search_block(self) -> None:

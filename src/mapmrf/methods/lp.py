@@ -143,20 +143,14 @@ def count_nonzeros(problem: Problem) -> int:
 
 
 class LPRun:
-    """A run: the program, HiGHS, and its last known point.
-
-    Attributes
-    ----------
-    bound
-        The best bound so far.
-    labels, value, mu_v, mu_f
-        The last point's rounding, its value ``<theta, mu>``, and the point itself; None before the first.
-    """
+    """A run: the program, HiGHS, and its last known point."""
 
     def __init__(self, method: LP, polytope: LocalPolytope | ConstrainedPolytope, seed: int) -> None:
         self.method, self.polytope, self.seed = method, polytope, seed
         self.relaxation: LPRelaxation | None = None
-        self.bound = dual_bound(polytope.problem, np.zeros(polytope.problem.n_edge_states))
+        self.bound = dual_bound(polytope.problem, np.zeros(polytope.problem.n_edge_states))  # the best bound so far
+        # labels, value, mu_v, mu_f: the last point's rounding, its value ``<theta, mu>``, and the point itself; None
+        # before the first
         self.labels: Ints | None = None
         self.value: float | None = None
         self.mu_v: Floats | None = None

@@ -109,26 +109,18 @@ class MPLPC(Phases):
 
 
 class MPLPCRun(PhasedRun):
-    """A run that alternates between message passing until the bound stalls and searching for clusters.
-
-    Attributes
-    ----------
-    descent
-        Messages and labels, as in MPLP.
-    clusters, searcher
-        The clusters, and the search for more; None before the first search.
-    search_at, searched_at
-        Iteration at which the next search begins at the latest, and that of the last search.
-    rounds, failed
-        Number of searches, and of the latest consecutive ones that found nothing.
-    """
+    """A run that alternates between message passing until the bound stalls and searching for clusters."""
 
     def __init__(self, method: MPLPC, descent: DualDescent, random: np.random.Generator) -> None:
         super().__init__()
+        # descent: messages and labels, as in MPLP
         self.method, self.descent, self.random = method, descent, random
+        # clusters, searcher: the clusters, and the search for more; None before the first search
         self.clusters: Clusters | None = None
         self.searcher: ClusterSearch | None = None
+        # search_at, searched_at: iteration at which the next search begins at the latest, and that of the last search
         self.search_at, self.searched_at = method.first_iterations, 0
+        # rounds, failed: number of searches, and of the latest consecutive ones that found nothing
         self.rounds = self.failed = 0
 
     def run(self) -> Generator[Progress, None, None]:

@@ -71,22 +71,12 @@ class QPBO(Phases):
 
 
 class QPBORun(PhasedRun):
-    """A run.
-
-    Attributes
-    ----------
-    model
-        The flow network: of a cut, or of the roof dual.
-    best
-        The best labelling and the bound.
-    """
-
     def __init__(self, method: QPBO, problem: Problem, seed: int, initial: Start) -> None:
         super().__init__()
         self.problem, self.rounds, self.initial = problem, method.rounds, initial
         self.random = np.random.default_rng(seed)
-        self.model = relax(problem)
-        self.best = Incumbent(problem.graph, initial.first_labels(problem.graph))
+        self.model = relax(problem)  # the flow network: of a cut, or of the roof dual
+        self.best = Incumbent(problem.graph, initial.first_labels(problem.graph))  # the best labelling and the bound
         self.fixed = self.done = 0
 
     def run(self) -> Generator[Progress, None, None]:

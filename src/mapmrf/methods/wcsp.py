@@ -93,15 +93,7 @@ class WCSP(Phases):
 
 
 class WCSPRun(PhasedRun):
-    """A run of `wcsp`.
-
-    Attributes
-    ----------
-    inner, search
-        A further reduction of that model, and the search on the result; None before it begins.
-    parts
-        Runs on the components of the reduced model, with their variables, if there are several.
-    """
+    """A run of `wcsp`."""
 
     def __init__(self, method: WCSP, small: Simplified, seed: int, initial: Start) -> None:
         super().__init__()
@@ -110,8 +102,10 @@ class WCSPRun(PhasedRun):
         self.incumbent = Incumbent(self.problem.graph, warm.first_labels(self.problem.graph))
         constrained = self.problem.graph.constraints is not None
         self.local = (ConstrainedLocalSearch if constrained else LocalSearch)(self.problem, self.incumbent.labels, seed)
+        # inner, search: a further reduction of that model, and the search on the result; None before it begins
         self.inner = Simplified(self.problem, ())
         self.search: SoftSearch | None = None
+        # runs on the components of the reduced model, with their variables, if there are several
         self.parts: list[tuple[WCSPRun, Ints]] = []
         self.details = small.counts.details()
 

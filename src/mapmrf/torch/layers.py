@@ -259,17 +259,11 @@ STEP = 1e-3  # largest change of a potential along a direction
 
 
 class LocalSparseMAP:
-    """The point of the local polytope that maximises ``<theta, mu> - |mu_v|^2 / 2``, for rows of potentials.
-
-    Attributes
-    ----------
-    known
-        Multipliers of the last call for each row of a batch.
-    """
+    """The point of the local polytope that maximises ``<theta, mu> - |mu_v|^2 / 2``, for rows of potentials."""
 
     def __init__(self, solver: StructureSolver) -> None:
         self.solver = solver
-        self.known: dict[int, DualState | None] = {}
+        self.known: dict[int, DualState | None] = {}  # multipliers of the last call for each row of a batch
 
     def point(self, theta: Floats, row: int) -> Floats:
         """The point, as counts of the potentials that are given: (n_potentials,)."""

@@ -21,18 +21,12 @@ class StructureSolver:
     A row of potentials is ``theta_v``, or ``theta_v`` and ``theta_t``, one after the other. Forbidden entries of the
     graph stay forbidden. The last result of each row of a batch is kept: the next call starts from its labels and
     messages.
-
-    Attributes
-    ----------
-    graph
-        The structure, and the tables for rows without tables.
-    known
-        The last result of each row of a batch.
     """
 
     def __init__(self, graph: FactorGraph, inference: Inference = "quick", seed: int = 0, jobs: int = 1) -> None:
+        # graph: the structure, and the tables for rows without tables
         self.graph, self.inference, self.seed, self.jobs = graph, inference, seed, jobs
-        self.known: dict[int, Result] = {}
+        self.known: dict[int, Result] = {}  # the last result of each row of a batch
 
     def model(self, theta: Floats) -> FactorGraph:
         graph = self.graph

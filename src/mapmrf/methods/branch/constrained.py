@@ -46,13 +46,6 @@ class ConstrainedBranchRun(BranchRun):
     Where its tables fit, the model with tables in place of the constraints is eliminated. Otherwise the search
     maintains counters: the variables of a constraint lie on one path of the tree, and its best outcome is part of all
     bounds.
-
-    Attributes
-    ----------
-    prices
-        Prices that the constraints put on states.
-    tables
-        The model with tables in place of its constraints, if it can be eliminated.
     """
 
     rules: ConstraintForms
@@ -60,7 +53,8 @@ class ConstrainedBranchRun(BranchRun):
     def __init__(self, method: Branch, small: Simplified, seed: int, initial: Start) -> None:
         super().__init__(method, small, seed, initial)
         self.rules = ConstraintForms.of(self.problem)
-        self.prices: ConstraintPrices | None = None
+        self.prices: ConstraintPrices | None = None  # prices that the constraints put on states
+        # the model with tables in place of its constraints, if it can be eliminated
         self.tables: RewrittenRun | None = None
 
     def new_local_search(self, labels: Ints) -> ConstrainedLocalSearch:

@@ -47,32 +47,22 @@ SMALL_GAIN = 1e-3  # share of the gap that a pass of cost shifting must close fo
 
 
 class BranchRun(PhasedRun):
-    """A run of `branch`.
-
-    Attributes
-    ----------
-    small, problem
-        The simplification, and the simplified model.
-    incumbent
-        The best labelling and bound of the simplified model.
-    constant
-        Constant part of all values, outside the functions that are searched.
-    rules
-        The constraints for which the search keeps counters.
-    """
+    """A run of `branch`."""
 
     def __init__(self, method: Branch, small: Simplified, seed: int, initial: Start) -> None:
         super().__init__()
+        # small, problem: the simplification, and the simplified model
         self.method, self.small, self.seed = method, small, seed
         self.problem = small.problem
         warm = initial if initial.labels is None else Start(small.project(initial.labels))
         labels = warm.first_labels(self.problem.graph)
-        self.incumbent = Incumbent(self.problem.graph, labels)
+        self.incumbent = Incumbent(self.problem.graph, labels)  # the best labelling and bound of the simplified model
         self.local = self.new_local_search(labels)
+        # constant part of all values, outside the functions that are searched
         self.constant = self.problem.graph.constant
         self.iterations = 0
         self.details = small.counts.details()
-        self.rules: ConstraintForms | None = None
+        self.rules: ConstraintForms | None = None  # the constraints for which the search keeps counters
 
     def new_local_search(self, labels: Ints) -> LocalSearch | ConstrainedLocalSearch:
         return LocalSearch(self.problem, labels, self.seed)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import mapmrf
 from mapmrf.datasets import Entry, entries, locate, verify
-from mapmrf.datasets.figures import SETS
+from mapmrf.datasets.catalogue import SETS
 
 CATALOGUE = Path(mapmrf.__file__).parent / "datasets" / "catalogue.csv"
 EASY = ("seg-2", "seg-21", "scene")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import mapmrf
 from mapmrf.datasets import entries, locate, sets
-from mapmrf.datasets.figures import model_figure
+from mapmrf.datasets.catalogue import model_figure
 
 FOLDERS = ("other", "families", "maxcut")
 """Folders of models that do not belong to the paper; their best known values are in reference_values.csv."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import mapmrf
 from catalogue import Model, data_folder, models, parser
-from mapmrf.datasets.figures import COLUMNS, model_figure, set_figure
+from mapmrf.datasets.catalogue import COLUMNS, model_figure, set_figure
 
 TIMED = ("branch", "mplp_c", "toulbar2", "lp")
 """Methods that run until they are done or the time is over."""

@@ -8,7 +8,7 @@ import statistics
 from mapmrf.bench.groups import Group, figure, group, log_potential, title
 from mapmrf.bench.records import read_records
 from mapmrf.bench.tables import SUMMARISED
-from mapmrf.datasets.figures import COLUMNS, model_figure, set_figure
+from mapmrf.datasets.catalogue import COLUMNS, model_figure, set_figure
 
 
 def pair(ours: float | None, paper: float | None, digits: int) -> str:

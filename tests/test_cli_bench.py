@@ -15,7 +15,7 @@ import mapmrf
 from mapmrf.bench.records import read_records
 from mapmrf.cli import main
 from mapmrf.datasets import grid
-from mapmrf.datasets.figures import COLUMNS
+from mapmrf.datasets.catalogue import COLUMNS
 
 
 def call(*arguments: Any) -> Result:

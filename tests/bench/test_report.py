@@ -20,7 +20,7 @@ from mapmrf.bench.report import build_report
 from mapmrf.bench.run_list import MethodConfig, RunList
 from mapmrf.bench.worker import Runner
 from mapmrf.datasets import grid, random_graph
-from mapmrf.datasets.figures import COLUMNS
+from mapmrf.datasets.catalogue import COLUMNS
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,7 @@ from mapmrf import FactorGraph, distributed
 from mapmrf.datasets import grid, random_graph
 from mapmrf.distributed.cutting import slabs, split
 from mapmrf.distributed.evaluation import PartedIncumbent
-from mapmrf.distributed.part_bound import part_bound, part_model
-from mapmrf.distributed.polish import colour_parts, polished
+from mapmrf.distributed.polish import colour_parts, part_bound, part_model, polished
 from mapmrf.distributed.ranks import OneProcess
 from mapmrf.distributed.run import PartedModel, start_run
 from mapmrf.run.method import Start

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from mapmrf.plots.frames import needed
+from mapmrf.plots.display import needed
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from mapmrf.bench.records import Record
-from mapmrf.datasets.figures import COLUMNS, SETS
+from mapmrf.datasets.catalogue import COLUMNS, SETS
 
 RELAXED = ("lp", "psdd", "ad3")
 """Methods whose ``<theta, mu>`` before rounding the paper reports."""

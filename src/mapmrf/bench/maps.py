@@ -11,7 +11,7 @@ import numpy as np
 from mapmrf.arrays import Ints
 from mapmrf.bench.groups import Group, family, title
 from mapmrf.bench.records import MAX_LABELS, Record, unpack_labels
-from mapmrf.datasets.figures import COLUMNS
+from mapmrf.datasets.catalogue import COLUMNS
 from mapmrf.plots.pictures import colours, encode
 
 MAPS_PER_SET = 8

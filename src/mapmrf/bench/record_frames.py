@@ -10,7 +10,7 @@ import numpy as np
 
 from mapmrf.bench.groups import run_namer
 from mapmrf.bench.records import TRACE_COLUMNS, Record
-from mapmrf.plots.frames import check_rows, needed
+from mapmrf.plots.display import check_rows, needed
 
 FIGURES = (
     "value", "bound", "gap", "relaxed_value", "best", "iterations", "runtime", "compile_time", "setup_time",

@@ -29,8 +29,17 @@ from mapmrf.bench.groups import (
 from mapmrf.bench.profiles import TARGETS, median_time, target_times
 from mapmrf.bench.records import Record
 from mapmrf.bench.significance import wilcoxon_table
-from mapmrf.datasets.catalogue import Statistics, mean_statistics, paper_statistics
-from mapmrf.datasets.figures import COLUMNS, SETS, model_figure, model_kind, set_figure, set_kinds
+from mapmrf.datasets.catalogue import (
+    COLUMNS,
+    SETS,
+    Statistics,
+    mean_statistics,
+    model_figure,
+    model_kind,
+    paper_statistics,
+    set_figure,
+    set_kinds,
+)
 
 SUMMARISED = ("seg-2", "seg-21", "scene")
 """Sets for which the paper reports mean and standard deviation instead of single models."""

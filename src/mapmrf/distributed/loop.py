@@ -22,8 +22,8 @@ from numpy.typing import ArrayLike
 from mapmrf.arrays import Ints
 from mapmrf.distributed.checkpoint import Checkpoints, restore, save, set_aside
 from mapmrf.distributed.evaluation import PartedIncumbent
-from mapmrf.distributed.part_bound import part_bound as bound_by_parts
 from mapmrf.distributed.parts import PartFolder, describe, together
+from mapmrf.distributed.polish import part_bound as bound_by_parts
 from mapmrf.distributed.polish import polished
 from mapmrf.distributed.ranks import Ranks, find_ranks
 from mapmrf.distributed.run import PartedModel, PartedResult, PartedRun, classify_parts, start_run

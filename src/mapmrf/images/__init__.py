@@ -12,24 +12,24 @@ These are log potentials (H, W, L), to be maximised; functions named ``unary_fro
 """
 
 from mapmrf.images.colours import GaussianMixture as GaussianMixture
+from mapmrf.images.colours import census as census
 from mapmrf.images.colours import kmeans as kmeans
 from mapmrf.images.colours import unary_from_differences as unary_from_differences
 from mapmrf.images.colours import unary_from_probabilities as unary_from_probabilities
 from mapmrf.images.colours import unary_from_seeds as unary_from_seeds
+from mapmrf.images.colours import unary_from_stereo as unary_from_stereo
 from mapmrf.images.colours import without_data as without_data
-from mapmrf.images.denoising import denoise as denoise
-from mapmrf.images.disparity import stereo as stereo
 from mapmrf.images.grids import grid_model as grid_model
 from mapmrf.images.grids import to_image as to_image
 from mapmrf.images.lattice import neighbour_offsets as neighbour_offsets
-from mapmrf.images.matching import census as census
-from mapmrf.images.matching import unary_from_stereo as unary_from_stereo
 from mapmrf.images.memory import MemoryEstimate as MemoryEstimate
 from mapmrf.images.memory import estimate_memory as estimate_memory
-from mapmrf.images.segmentation import segment as segment
 from mapmrf.images.smoothness import contrast_weights as contrast_weights
 from mapmrf.images.smoothness import smoothness_table as smoothness_table
 from mapmrf.images.solving import LabelledImage as LabelledImage
+from mapmrf.images.solving import denoise as denoise
+from mapmrf.images.solving import segment as segment
+from mapmrf.images.solving import stereo as stereo
 from mapmrf.images.superpixels import Adjacency as Adjacency
 from mapmrf.images.superpixels import label_image as label_image
 from mapmrf.images.superpixels import region_adjacency as region_adjacency

@@ -8,8 +8,7 @@ from typing import ClassVar
 
 from mapmrf.constraints.as_tables import why_too_wide
 from mapmrf.engines.reduction.simplify import Simplified, simplify
-from mapmrf.methods.branch.constrained import ConstrainedBranchRun
-from mapmrf.methods.branch.phases import BranchRun
+from mapmrf.methods.branch.phases import BranchRun, ConstrainedBranchRun
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Phases, Start

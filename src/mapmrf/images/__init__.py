@@ -11,14 +11,14 @@ These are log potentials (H, W, L), to be maximised; functions named ``unary_fro
 [[0, 0, 1], [0, 1, 1]]
 """
 
-from mapmrf.images.colours import GaussianMixture as GaussianMixture
-from mapmrf.images.colours import census as census
-from mapmrf.images.colours import kmeans as kmeans
-from mapmrf.images.colours import unary_from_differences as unary_from_differences
-from mapmrf.images.colours import unary_from_probabilities as unary_from_probabilities
-from mapmrf.images.colours import unary_from_seeds as unary_from_seeds
-from mapmrf.images.colours import unary_from_stereo as unary_from_stereo
-from mapmrf.images.colours import without_data as without_data
+from mapmrf.images.unaries import GaussianMixture as GaussianMixture
+from mapmrf.images.unaries import census as census
+from mapmrf.images.unaries import kmeans as kmeans
+from mapmrf.images.unaries import unary_from_differences as unary_from_differences
+from mapmrf.images.unaries import unary_from_probabilities as unary_from_probabilities
+from mapmrf.images.unaries import unary_from_seeds as unary_from_seeds
+from mapmrf.images.unaries import unary_from_stereo as unary_from_stereo
+from mapmrf.images.unaries import without_data as without_data
 from mapmrf.images.grids import grid_model as grid_model
 from mapmrf.images.grids import to_image as to_image
 from mapmrf.images.lattice import neighbour_offsets as neighbour_offsets

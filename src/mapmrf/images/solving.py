@@ -1,4 +1,4 @@
-"""Shared by the one-call functions: their answer, the options of a solve, and the start of models with label costs."""
+"""From an image to labels in one call: segmentation, denoising and inpainting, and depth from two views."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.errors import GraphError, OptionError
-from mapmrf.images.colours import kmeans, unary_from_differences, unary_from_seeds, unary_from_stereo, without_data
+from mapmrf.images.unaries import kmeans, unary_from_differences, unary_from_seeds, unary_from_stereo, without_data
 from mapmrf.images.grids import checked_prices, grid_model, to_image
 from mapmrf.images.lattice import Lattice, Offset, checked_mask, checked_spacing, distance, neighbour_offsets, numbers
 from mapmrf.images.smoothness import channels_for, channels_last, contrast_weights, finite_inside

@@ -1,4 +1,4 @@
-"""Display of results and models: HTML in notebooks, and colour in terminals through `rich`."""
+"""Display of results and models: HTML in notebooks, colour in terminals through `rich`, frames of pandas and xarray."""
 
 from __future__ import annotations
 

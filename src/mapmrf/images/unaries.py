@@ -1,4 +1,4 @@
-"""Colour models fitted to samples: k-means and Gaussian mixtures, and the unaries of scribbles on an image."""
+"""Unaries of images: from scribbles, probabilities, differences to the values of labels, and stereo pairs."""
 
 from __future__ import annotations
 

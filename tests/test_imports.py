@@ -42,7 +42,6 @@ LAZY = {
     ("constraints.pairs", "run.calls"): "the same",
     ("model.graph", "plots.display"): "how a thing shows itself",
     ("run.result", "plots.display"): "the same",
-    ("run.result", "plots.frames"): "on request",
     ("run.registry", "methods"): "lists the folder",
     ("run.repair", "engines.feasibility"): "where a run has found no feasible labelling",
     ("run.repair", "engines.moves"): "the same",

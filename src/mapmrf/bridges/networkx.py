@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import combinations
-from typing import Any, NamedTuple, SupportsFloat
+from typing import Any, SupportsFloat
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -55,7 +55,8 @@ def to_networkx(graph: FactorGraph, *, primal: bool = False) -> Any:
     found = need("networkx").Graph(constant=graph.constant)
     variables = labels_of(graph)
     for i, variable in enumerate(variables):
-        found.add_node(variable, card=int(graph.card[i]), unary=_unary(graph, i), bipartite=0)
+        block = slice(graph.var_ptr[i], graph.var_ptr[i + 1])
+        found.add_node(variable, card=int(graph.card[i]), unary=graph.theta_v[block], bipartite=0)
         if graph.names is not None and graph.names.states is not None:
             found.nodes[variable]["states"] = graph.names.states[i]
     for a in range(graph.n_factors):
@@ -66,10 +67,6 @@ def to_networkx(graph: FactorGraph, *, primal: bool = False) -> Any:
             found.add_node(("factor", a), scope=scope, table=graph.table(a), arity=len(scope), bipartite=1)
             found.add_edges_from((variable, ("factor", a), {"axis": k}) for k, variable in enumerate(scope))
     return found
-
-
-def _unary(graph: FactorGraph, i: int) -> Floats:
-    return graph.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]]
 
 
 def _join(found: Any, a: int, scope: Scope, table: Floats) -> None:
@@ -139,7 +136,7 @@ def from_networkx(
     card = [len(block) for block in blocks]
     # One object for all edges that share it, so that it is stored once.
     shared = None if default is None else as_array(default, "default")
-    factors = [*_factor_nodes(graph), *_edges(graph, place, _Attributes(pairwise, shared, weight))]
+    factors = [*_factor_nodes(graph), *_edges(graph, place, pairwise, shared, weight)]
     scopes = [[place[variable] for variable in scope] for scope, _, _ in factors]
     for (scope, table, _), at in zip(factors, scopes, strict=True):
         _check_shape(scope, table, [card[i] for i in at])
@@ -151,14 +148,6 @@ def from_networkx(
         weight=[*[1.0] * (1 + len(variables)), *(factor for _, _, factor in factors)],
         names=names_of(variables, None if all(some is None for some in states) else named_states),
     )
-
-
-class _Attributes(NamedTuple):
-    """Names of the edges' attributes, and the default table."""
-
-    pairwise: str
-    default: Floats | None
-    weight: str | None
 
 
 def _is_factor(data: dict[str, Any]) -> bool:
@@ -196,8 +185,10 @@ def _factor_nodes(graph: Any) -> Iterator[tuple[Scope, Any, float]]:
             yield scope, data["table"], 1.0
 
 
-def _edges(graph: Any, place: Place, names: _Attributes) -> Iterator[tuple[Scope, Any, float]]:
-    """Scope, table and weight of every edge between two variables."""
+def _edges(
+    graph: Any, place: Place, pairwise: str, default: Floats | None, weight: str | None
+) -> Iterator[tuple[Scope, Any, float]]:
+    """Scope, table and weight of every edge between two variables; the names are those of attributes."""
     for one, other, data in graph.edges(data=True):
         if one not in place or other not in place:
             continue
@@ -205,12 +196,12 @@ def _edges(graph: Any, place: Place, names: _Attributes) -> Iterator[tuple[Scope
         scope = tuple(data.get("scope", scope))
         if set(scope) != {one, other}:
             raise GraphError(f"'scope' of edge {(one, other)!r} is {scope!r}, expected its two nodes")
-        table = data.get(names.pairwise, names.default)
+        table = data.get(pairwise, default)
         if table is None:
-            raise GraphError(f"edge {(one, other)!r} has no attribute {names.pairwise!r}, and there is no default")
-        factor = 1.0 if names.weight is None else data.get(names.weight, 1.0)
+            raise GraphError(f"edge {(one, other)!r} has no attribute {pairwise!r}, and there is no default")
+        factor = 1.0 if weight is None else data.get(weight, 1.0)
         if not isinstance(factor, SupportsFloat):
-            raise GraphError(f"{names.weight!r} of edge {(one, other)!r} is {factor!r}, expected a number")
+            raise GraphError(f"{weight!r} of edge {(one, other)!r} is {factor!r}, expected a number")
         yield scope, table, float(factor)
 
 

@@ -199,8 +199,7 @@ def map_query(
     virtual_evidence
         Factors in addition to the model's, such as a TabularCPD with the likelihood of each state of a variable.
     method
-        Name or object of the method; ``"branch"`` is exact. If the answer is not
-        proven optimal, this is logged.
+        Name or object of the method; ``"branch"`` is exact. If the answer is not proven optimal, this is logged.
 
     Returns
     -------
@@ -234,7 +233,9 @@ def map_query(
         known.place(variable): known.state(known.place(variable), s) for variable, s in (evidence or {}).items()
     }
     asked = _asked(known, variables, observed)
-    rest, kept = _rest(known.graph, observed, asked)
+    graph = known.graph.condition(dict(observed.items())) if observed else known.graph
+    others = sorted(set(range(graph.n_vars)) - set(asked) - set(observed))
+    rest, kept = sum_out(graph, others) if others else (graph, list(range(graph.n_vars)))
     result = solve(rest, method, time_limit=time_limit)
     if not math.isfinite(result.value):
         raise GraphError("the evidence has probability 0: no states of the other variables are compatible with it")
@@ -254,13 +255,6 @@ def _asked(known: _PgmpyModel, variables: Sequence[Any] | None, observed: Mappin
     if both:
         raise OptionError(f"variable {both[0]!r} is both queried and observed")
     return asked
-
-
-def _rest(graph: FactorGraph, observed: Mapping[int, int], asked: list[int]) -> tuple[FactorGraph, list[int]]:
-    """The model of the queried and observed variables, and their indices."""
-    conditioned = graph.condition(dict(observed.items())) if observed else graph
-    others = sorted(set(range(graph.n_vars)) - set(asked) - set(observed))
-    return sum_out(conditioned, others) if others else (conditioned, list(range(graph.n_vars)))
 
 
 # -- to pgmpy ---------------------------------------------------------------------------------------------------------
@@ -325,18 +319,14 @@ def _discrete_factors(graph: FactorGraph, variables: list[Any], states: Mapping[
     DiscreteFactor = need("pgmpy.factors.discrete").DiscreteFactor
     factors, lost = [], 0
     for scope, theta in tables:
-        values = _potentials(theta)
+        largest = float(theta.max())
+        values = np.asarray(np.exp(theta - largest if MOST < abs(largest) < math.inf else theta))
         lost += int(np.count_nonzero((values == 0) & (theta > -np.inf)))
         names = {variables[i]: states[variables[i]] for i in scope}
         factors.append(DiscreteFactor([variables[i] for i in scope], values.shape, values, names))
     if lost:
         _log.warning("to_pgmpy: %d potentials are too small for a double and become 0", lost)
     return factors
-
-
-def _potentials(theta: Floats) -> Floats:
-    largest = float(theta.max())
-    return np.asarray(np.exp(theta - largest if MOST < abs(largest) < math.inf else theta))
 
 
 def _bayesian(graph: FactorGraph, variables: list[Any], states: Mapping[Any, list[Hashable]]) -> Any:

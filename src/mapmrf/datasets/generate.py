@@ -94,6 +94,8 @@ def random_graph(
     n_configs = np.array([np.prod(card[scope], dtype=np.float64) for scope in scopes])
     _require(n_configs.max(initial=0) <= MAX_TABLE, f"a table would need {n_configs.max(initial=0):.3g} entries")
     planted = rng.integers(card)
+    inside = [np.ravel_multi_index(tuple(planted[scope]), tuple(card[scope])) for scope in scopes]
+    spared = offsets(n_configs)[:-1] + np.array(inside, dtype=np.int64)
     return FactorGraph(
         card=card,
         theta_v=_normal_with_holes(rng, offsets(card)[:-1] + planted, int(card.sum()), hard),
@@ -101,7 +103,7 @@ def random_graph(
         scope=short(np.concatenate([np.zeros(0, dtype=np.int64), *scopes])),
         table_of=short(np.arange(n_factors)),
         table_ptr=offsets(n_configs),
-        theta_t=_normal_with_holes(rng, _places(scopes, card, planted, n_configs), int(n_configs.sum()), hard),
+        theta_t=_normal_with_holes(rng, spared, int(n_configs.sum()), hard),
     )
 
 
@@ -222,12 +224,6 @@ def _pairwise(states: int, theta_v: Floats, scope: Ints, theta_t: Floats) -> Fac
         table_ptr=short(np.arange(n_tables + 1) * size),
         theta_t=theta_t[: n_tables * size],
     )
-
-
-def _places(scopes: list[Ints], card: Ints, planted: Ints, n_configs: Floats) -> Ints:
-    """Position of the planted labelling in every table."""
-    inside = [np.ravel_multi_index(tuple(planted[scope]), tuple(card[scope])) for scope in scopes]
-    return offsets(n_configs)[:-1] + np.array(inside, dtype=np.int64)
 
 
 def _normal_with_holes(rng: np.random.Generator, spared: Ints, size: int, hard: float) -> Floats:

@@ -23,8 +23,7 @@ from mapmrf.arrays import Ints
 from mapmrf.distributed.checkpoint import Checkpoints, restore, save, set_aside
 from mapmrf.distributed.evaluation import PartedIncumbent
 from mapmrf.distributed.parts import PartFolder, describe, together
-from mapmrf.distributed.polish import part_bound as bound_by_parts
-from mapmrf.distributed.polish import polished
+from mapmrf.distributed.polish import bound_of_parts, polished
 from mapmrf.distributed.ranks import Ranks, find_ranks
 from mapmrf.distributed.run import PartedModel, PartedResult, PartedRun, classify_parts, start_run
 from mapmrf.errors import MapMRFError, OptionError
@@ -190,7 +189,8 @@ class PartedLoop:
             certifying = run.phase.certifying
             progress = self.method.step(None, run)
             if certifying and run.phase.spherical and self.limits.part_bound and run.initial.labels is None:
-                progress.bound = self.bound_by_parts(run, progress.bound)
+                other = bound_of_parts(self.model, run.parted, self.limits.part_bound)
+                progress.bound = other if progress.bound is None else min(progress.bound, other)
             stopped = self.record(progress)
             interrupted, late, due = self.agree(stopped)
             if interrupted:
@@ -210,11 +210,6 @@ class PartedLoop:
             if due and self.limits.checkpoint is not None:
                 save(self.limits.checkpoint, run, self)
                 self.saved = time.perf_counter()
-
-    def bound_by_parts(self, run: PartedRun, bound: float | None) -> float:
-        """The better of a bound and that of the parts at the current multipliers."""
-        other = bound_by_parts(self.model, run.parted, self.limits.part_bound)
-        return other if bound is None else min(bound, other)
 
     def polish(self, run: PartedRun, method: Method) -> None:
         self.incumbent.offer(run.parted.labels, equal=True)

@@ -95,7 +95,7 @@ def _label_halo(model: PartedModel) -> Halo:
 # multipliers where these have not converged.
 
 
-def part_bound(model: PartedModel, engine: PartedEngine, iterations: int) -> float:
+def bound_of_parts(model: PartedModel, engine: PartedEngine, iterations: int) -> float:
     """The bound at the current multipliers, by iterations of TRW-S in every part; all ranks call this."""
     engine.settle()
     method = TRWS(max_iterations=iterations)

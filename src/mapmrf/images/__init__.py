@@ -11,14 +11,6 @@ These are log potentials (H, W, L), to be maximised; functions named ``unary_fro
 [[0, 0, 1], [0, 1, 1]]
 """
 
-from mapmrf.images.unaries import GaussianMixture as GaussianMixture
-from mapmrf.images.unaries import census as census
-from mapmrf.images.unaries import kmeans as kmeans
-from mapmrf.images.unaries import unary_from_differences as unary_from_differences
-from mapmrf.images.unaries import unary_from_probabilities as unary_from_probabilities
-from mapmrf.images.unaries import unary_from_seeds as unary_from_seeds
-from mapmrf.images.unaries import unary_from_stereo as unary_from_stereo
-from mapmrf.images.unaries import without_data as without_data
 from mapmrf.images.grids import grid_model as grid_model
 from mapmrf.images.grids import to_image as to_image
 from mapmrf.images.lattice import neighbour_offsets as neighbour_offsets
@@ -35,3 +27,11 @@ from mapmrf.images.superpixels import label_image as label_image
 from mapmrf.images.superpixels import region_adjacency as region_adjacency
 from mapmrf.images.superpixels import region_sums as region_sums
 from mapmrf.images.superpixels import superpixel_model as superpixel_model
+from mapmrf.images.unaries import GaussianMixture as GaussianMixture
+from mapmrf.images.unaries import census as census
+from mapmrf.images.unaries import kmeans as kmeans
+from mapmrf.images.unaries import unary_from_differences as unary_from_differences
+from mapmrf.images.unaries import unary_from_probabilities as unary_from_probabilities
+from mapmrf.images.unaries import unary_from_seeds as unary_from_seeds
+from mapmrf.images.unaries import unary_from_stereo as unary_from_stereo
+from mapmrf.images.unaries import without_data as without_data

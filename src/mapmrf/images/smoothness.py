@@ -76,13 +76,8 @@ def base_table(
     table = numbers(smoothness, "smoothness")
     if table.shape != (n_labels, n_labels):
         raise GraphError(f"smoothness has shape {table.shape}, expected {(n_labels, n_labels)} = (L, L)")
-    return checked_potentials(table.copy(), costs, "smoothness", "labels")
-
-
-def checked_potentials(array: Floats, costs: bool, what: str, place: str) -> Floats:
-    """Log potentials from log potentials or costs; raise GraphError naming an invalid entry."""
-    check_entries(array, costs, what, place)
-    return np.asarray(0.0 - array if costs else array)  # no -0.0
+    check_entries(table, costs, "smoothness", "labels")
+    return np.asarray(0.0 - table if costs else table.copy())  # no -0.0
 
 
 def check_entries(array: NDArray[Any], costs: bool, what: str, place: str, mask: Bools | None = None) -> None:
@@ -92,12 +87,10 @@ def check_entries(array: NDArray[Any], costs: bool, what: str, place: str, mask:
         wrong &= mask[..., None]
     if wrong.any():
         at = tuple(int(i) for i in np.argwhere(wrong)[0])
-        meant = (
-            "costs, of which inf forbids" if costs else "log potentials, of which -inf forbids; for costs costs=True"
-        )
-        raise GraphError(
-            f"{what} at {place} {at} is {array[at]}, expected a finite number or {_forbids(costs)} ({meant})"
-        )
+        meant = "inf (costs, of which inf forbids)"
+        if not costs:
+            meant = "-inf (log potentials, of which -inf forbids; for costs costs=True)"
+        raise GraphError(f"{what} at {place} {at} is {array[at]}, expected a finite number or {meant}")
 
 
 def _label_values(values: ArrayLike | None, n_labels: int) -> Floats:
@@ -107,10 +100,6 @@ def _label_values(values: ArrayLike | None, n_labels: int) -> Floats:
     if array.ndim not in (1, 2) or len(array) != n_labels or not np.isfinite(array).all():
         raise GraphError(f"values have shape {array.shape}, expected finite numbers for each of the {n_labels} labels")
     return array.reshape(n_labels, -1)
-
-
-def _forbids(costs: bool) -> str:
-    return "inf" if costs else "-inf"
 
 
 # -- Contrast of neighbouring pixels: weights of pairs that let labels change at the edges of an image ----------------
@@ -237,7 +226,7 @@ def channels_last(image: ArrayLike, channel_axis: int | None, what: str = "the i
 
 
 def channels_for(image: ArrayLike, lattice: Lattice, channel_axis: int, what: str = "the guide") -> Floats:
-    """The same for an image of known shape, which has channels if it has one more axis; finite in the mask."""
+    """An image of known shape as floats (..., C): it has channels if it has one more axis. Finite in the mask."""
     array, shape = numbers(image, what), lattice.shape
     axis = None if array.shape == shape else channel_axis
     if axis is None or (array.ndim == len(shape) + 1 and -array.ndim <= axis < array.ndim):

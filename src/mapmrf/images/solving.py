@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.errors import GraphError, OptionError
-from mapmrf.images.unaries import kmeans, unary_from_differences, unary_from_seeds, unary_from_stereo, without_data
 from mapmrf.images.grids import checked_prices, grid_model, to_image
 from mapmrf.images.lattice import Lattice, Offset, checked_mask, checked_spacing, distance, neighbour_offsets, numbers
 from mapmrf.images.smoothness import channels_for, channels_last, contrast_weights, finite_inside
+from mapmrf.images.unaries import kmeans, unary_from_differences, unary_from_seeds, unary_from_stereo, without_data
 from mapmrf.model.checks import as_ints
 from mapmrf.model.graph import FactorGraph
 from mapmrf.run.method import Method
@@ -361,7 +361,9 @@ def denoise(
     unary = unary_from_differences(data, levels, weight=1 / (2 * scale**2))
     if missing is not None:
         unary = without_data(unary, np.broadcast_to(lost, data.shape))
-    weights = _within_channels(weight / scale, shape, neighbours, spacing)
+    apart = checked_spacing(spacing, len(shape))
+    offsets = neighbour_offsets(len(shape), neighbours)
+    weights: dict[Offset, float] = {(0, *offset): weight / scale / distance(offset, apart) for offset in offsets}
     limit = None if truncation is None else truncation * scale
     full = None if inside is None else np.broadcast_to(inside, data.shape)
     graph = grid_model(unary, "linear", weight=weights, truncation=limit, values=levels, mask=full)
@@ -401,14 +403,6 @@ def _noise(data: Floats, known: Bools) -> float:
     spread = float(np.ptp(data[:, known]))
     least = spread / 255 if spread > 0 else 1.0
     return max(float(np.median(every)) / (MAD * math.sqrt(6)), least) if every.size else least
-
-
-def _within_channels(
-    weight: float, shape: tuple[int, ...], neighbours: int | None, spacing: ArrayLike | None
-) -> dict[Offset, float]:
-    """Weights of the pairs of (C, H, W) inside of each channel."""
-    apart = checked_spacing(spacing, len(shape))
-    return {(0, *offset): weight / distance(offset, apart) for offset in neighbour_offsets(len(shape), neighbours)}
 
 
 # -- Depth from two views in one call ---------------------------------------------------------------------------------

@@ -221,7 +221,8 @@ def unary_from_seeds(
         mine = pixels[marks == label]
         if len(mine) == 0:
             raise GraphError(f"no pixel is marked with label {label}, expected some for each of 0 to {n_labels - 1}")
-        mixture = GaussianMixture.fit(mine, _affordable(components, len(mine)), spread=spread, seed=seed)
+        affordable = max(1, min(components, len(mine) // SAMPLES_PER_COMPONENT))
+        mixture = GaussianMixture.fit(mine, affordable, spread=spread, seed=seed)
         if lattice.mask is None:
             unary[..., label] = mixture.log_density(pixels)
         else:
@@ -230,11 +231,6 @@ def unary_from_seeds(
         others = (marks >= 0)[..., None] & (marks[..., None] != np.arange(n_labels))
         unary[others] = -np.inf
     return unary
-
-
-def _affordable(components: int, n_samples: int) -> int:
-    """Number of Gaussians that the samples allow, at most `components`."""
-    return max(1, min(components, n_samples // SAMPLES_PER_COMPONENT))
 
 
 def _samples(samples: ArrayLike, k: int) -> Floats:
@@ -469,7 +465,9 @@ def unary_from_stereo(
     for k, d in enumerate(steps.tolist()):
         width = one.shape[1] - d
         if matching == "census":
-            cost = _hamming(one_code[:, d:], other_code[:, :width]) / (window * window - 1)
+            differ = np.ascontiguousarray(one_code[:, d:] ^ other_code[:, :width])
+            n_bits = _BITS[differ.view(np.uint8)].reshape(*differ.shape, 8).sum(axis=-1, dtype=np.float64)
+            cost = np.asarray(n_bits / (window * window - 1))
         else:
             cost = _box_mean(np.abs(one[:, d:] - other[:, :width]).mean(axis=-1), window)
         unary[:, :d, k] = np.nan
@@ -515,11 +513,6 @@ def census(image: ArrayLike, window: int = 5) -> NDArray[np.uint64]:
 def _channels(image: ArrayLike, channel_axis: int) -> Floats:
     """An image with channels at the end, (H, W, C)."""
     return finite_inside(channels_last(image, channel_axis if np.ndim(image) > 2 else None), None)
-
-
-def _hamming(one: NDArray[np.uint64], other: NDArray[np.uint64]) -> Floats:
-    differ = np.ascontiguousarray(one ^ other)
-    return np.asarray(_BITS[differ.view(np.uint8)].reshape(*differ.shape, 8).sum(axis=-1, dtype=np.float64))
 
 
 def _box_mean(values: Floats, window: int) -> Floats:

@@ -60,7 +60,10 @@ def factor_graph(graph: FactorGraph, *, labels: ArrayLike | Result | None = None
     texts = _texts(graph, chosen)
     inside = max(map(len, texts)) <= LONGEST_INSIDE
     room = 1.0 if inside else ROOM
-    layout = factor_graph_layout(graph, shape, room) if _drawn_in_full(graph, shape) else primal_layout(graph, shape)
+    in_full = graph.n_vars <= FULL_VARS and graph.n_factors <= FULL_FACTORS
+    if shape is not None:
+        in_full = graph.n_vars <= FULL_LATTICE
+    layout = factor_graph_layout(graph, shape, room) if in_full else primal_layout(graph, shape)
     sheet = _sheet(layout)
     heading(sheet.axes, title or _title(graph, isinstance(layout, FactorGraphLayout)))
     _edges(sheet.axes, layout)
@@ -79,12 +82,6 @@ class _Sheet:
 
     axes: Any
     unit: float
-
-
-def _drawn_in_full(graph: FactorGraph, shape: tuple[int, int] | None) -> bool:
-    if shape is not None:
-        return graph.n_vars <= FULL_LATTICE
-    return graph.n_vars <= FULL_VARS and graph.n_factors <= FULL_FACTORS
 
 
 def _check_size(graph: FactorGraph, shape: tuple[int, int] | None) -> None:

@@ -150,12 +150,9 @@ def _sparkline(result: Result) -> str:
     lines = "".join(_polyline(xs, ys, name, frame) for name, (xs, ys) in curves.items() if ys)
     said = f"value{' and bound' if curves['bound'][1] else ''} over {over}"
     box = f'viewBox="0 0 {WIDTH:g} {HEIGHT:g}" width="{WIDTH:g}" height="{HEIGHT:g}"'
-    return f'<figure style="margin:0">{_svg(box, said, lines)}{_caption(curves, over)}</figure>'
-
-
-def _svg(box: str, said: str, lines: str) -> str:
     style = "display:block;overflow:hidden;border-bottom:1px solid rgba(128,128,128,.4)"
-    return f'<svg {box} role="img" aria-label="{said}" style="{style}"><title>{said}</title>{lines}</svg>'
+    svg = f'<svg {box} role="img" aria-label="{said}" style="{style}"><title>{said}</title>{lines}</svg>'
+    return f'<figure style="margin:0">{svg}{_caption(curves, over)}</figure>'
 
 
 def _polyline(xs: Sequence[float], ys: Sequence[float], name: str, frame: tuple[float, float, float, float]) -> str:
@@ -169,13 +166,10 @@ def _polyline(xs: Sequence[float], ys: Sequence[float], name: str, frame: tuple[
     steps = [f"{corners[0][0]:.1f},{corners[0][1]:.1f}"]
     for (_, before), (x, y) in pairwise(corners):
         steps += [f"{x:.1f},{before:.1f}", f"{x:.1f},{y:.1f}"]
+    # Repeated corners are dropped, so that a long trace does not make a heavy page.
+    kept = [step for k, step in enumerate(steps) if k == 0 or step != steps[k - 1]]
     look = f'stroke="{VALUE}"' if name == "value" else f'stroke="{BOUND}" stroke-dasharray="4 2"'
-    return f'<polyline fill="none" stroke-width="1.6" {look} points="{" ".join(_thinned(steps))}"/>'
-
-
-def _thinned(steps: list[str]) -> list[str]:
-    """Drop repeated corners, so that a long trace does not make a heavy page."""
-    return [step for k, step in enumerate(steps) if k == 0 or step != steps[k - 1]]
+    return f'<polyline fill="none" stroke-width="1.6" {look} points="{" ".join(kept)}"/>'
 
 
 def _caption(curves: Mapping[str, tuple[list[Any], list[Any]]], over: Over) -> str:

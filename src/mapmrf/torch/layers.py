@@ -335,7 +335,7 @@ def sparse_map(
         best = solver.solve(slope[None], rows)[0]
         if (best - mu) @ slope <= tol or np.any(np.all(corners == best, axis=1)):
             break
-        corners, share = _settle(np.vstack([corners, best]), np.append(share, 0.0), theta, n)
+        corners, share = _best_shares(np.vstack([corners, best]), np.append(share, 0.0), theta, n)
     return SparsePoint((share @ corners)[:given], corners, share)
 
 
@@ -345,10 +345,12 @@ def _gram(corners: Floats, n_states: int) -> Floats:
     return np.asarray(unary @ unary.T + RIDGE * np.eye(len(corners)))
 
 
-def _settle(corners: Floats, share: Floats, theta: Floats, n_states: int) -> tuple[Floats, Floats]:
-    """The best shares of labellings; those that get none are dropped."""
+def _best_shares(corners: Floats, share: Floats, theta: Floats, n_states: int) -> tuple[Floats, Floats]:
+    """The shares p that maximise ``scores . p - p . gram . p / 2``; labellings that get none are dropped."""
     while True:
-        best = _affine(_gram(corners, n_states), corners @ theta)
+        both = np.linalg.solve(_gram(corners, n_states), np.stack([corners @ theta, np.ones(len(corners))], axis=1))
+        price = (both[:, 0].sum() - 1.0) / both[:, 1].sum()
+        best = np.asarray(both[:, 0] - price * both[:, 1])  # they sum to 1, and may have any sign
         if best.min() >= 0:
             return corners, best
         falling = best < share
@@ -357,13 +359,6 @@ def _settle(corners: Floats, share: Floats, theta: Floats, n_states: int) -> tup
         share[int(ratio.argmin())] = 0.0  # it is, up to round-off
         keep = share > GONE
         corners, share = corners[keep], share[keep] / share[keep].sum()
-
-
-def _affine(gram: Floats, scores: Floats) -> Floats:
-    """Shares that sum to 1 and maximise ``scores . p - p . gram . p / 2``, of any sign."""
-    both = np.linalg.solve(gram, np.stack([scores, np.ones(len(scores))], axis=1))
-    price = (both[:, 0].sum() - 1.0) / both[:, 1].sum()
-    return np.asarray(both[:, 0] - price * both[:, 1])
 
 
 # -- How a MAP layer gets a gradient ----------------------------------------------------------------------------------

@@ -197,13 +197,9 @@ class BatchBar(TerminalBar):
 log = logging.getLogger("mapmrf")
 
 Model = FactorGraph | AnyPath
-
 Outcome = Result | MapMRFError
-
 Observed = Mapping[int | str, int | str]
-
 Evidence = AnyPath | Observed | MapMRFError | None
-
 Stopped = Callable[[], bool]
 
 
@@ -266,7 +262,9 @@ class ModelTask:
             return read(model, evidence=self.evidence, max_bytes=self.options.get("max_bytes"))
         if self.evidence is None:
             return model
-        return model.condition(_observed(self.evidence, model))
+        if isinstance(self.evidence, Mapping):
+            return model.condition(self.evidence)
+        return model.condition(cast(Observed, read_evidence(self.evidence, model)[0]))  # the first sample
 
     def _solve(self, graph: FactorGraph, stopped: Stopped) -> Result:
         options = dict(self.options)
@@ -284,11 +282,6 @@ class ModelTask:
         if not isinstance(self.model, str | os.PathLike) or os.fspath(self.model) in str(error):
             return error
         return type(error)(f"{os.fspath(self.model)}: {error}")
-
-
-def _observed(evidence: AnyPath | Observed, graph: FactorGraph) -> Observed:
-    """Observations as given, or the first sample of an evidence file."""
-    return evidence if isinstance(evidence, Mapping) else cast(Observed, read_evidence(evidence, graph)[0])
 
 
 # -- models on their way to another process ---------------------------------------------------------------------------

@@ -54,7 +54,6 @@ class ModelSet:
 
 
 _PIC = "http://www.cs.huji.ac.il/project/PASCAL/"
-
 _OPENGM = "http://hciweb2.iwr.uni-heidelberg.de/opengm/"
 
 _SETS = (
@@ -135,13 +134,7 @@ def entries(which: str) -> tuple[Entry, ...]:
     ('M1', 'grid20x20.f10', 3015.7447, 'optimal (frontier DP)')
     """
     source = model_set(which).source
-    return tuple(_entry(row, source) for row in _rows() if row["set"] == which)
-
-
-@cache
-def _rows() -> tuple[dict[str, str], ...]:
-    text = files("mapmrf.datasets").joinpath("catalogue.csv").read_text(encoding="utf-8")
-    return tuple(csv.DictReader(text.splitlines()))
+    return tuple(_entry(row, source) for row in rows("catalogue", "") if row["set"] == which)
 
 
 def _entry(row: dict[str, str], source: str) -> Entry:
@@ -327,9 +320,9 @@ SETS = {"seg-2": "Seg-2", "seg-21": "Seg-21", "scene": "Scene", "grids": "Grids"
 
 
 @cache
-def rows(table: str) -> tuple[dict[str, str], ...]:
-    """The rows of one of the paper's tables, such as ``grids_logpot``."""
-    text = files("mapmrf.datasets").joinpath("paper", f"{table}.csv").read_text(encoding="utf-8")
+def rows(table: str, folder: str = "paper") -> tuple[dict[str, str], ...]:
+    """The rows of one of the paper's tables, such as ``grids_logpot``, or of the catalogue."""
+    text = files("mapmrf.datasets").joinpath(folder, f"{table}.csv").read_text(encoding="utf-8")
     return tuple(csv.DictReader(text.splitlines()))
 
 

@@ -49,17 +49,13 @@ def part_sums(part: Part, labels: Ints) -> tuple[list[ChunkSum], list[ChunkSum]]
         for first in range(0, n, VALUE_CHUNK):
             some = buffer[: n - first]
             terms(tables, labels, first, some)
-            sums.append(_chunk_sum(some))
+            n_violated, total = 0, float(some.sum())
+            if total == -math.inf:
+                forbidden = np.isneginf(some)
+                n_violated, total = int(np.count_nonzero(forbidden)), float(some[~forbidden].sum())
+            sums.append(ChunkSum(n_violated, total))
         found.append(sums)
     return found[0], found[1]
-
-
-def _chunk_sum(terms: Floats) -> ChunkSum:
-    total = float(terms.sum())
-    if total > -math.inf:
-        return ChunkSum(0, total)
-    forbidden = np.isneginf(terms)
-    return ChunkSum(int(np.count_nonzero(forbidden)), float(terms[~forbidden].sum()))
 
 
 def evaluate(ranks: Ranks, parts: Sequence[Part], labels: Ints, slices: Slices) -> Shortfall:
@@ -114,13 +110,7 @@ def _part_scale(part: Part) -> tuple[float, float, float, float, int]:
 
 
 class PartedIncumbent:
-    """The best labelling and bound of a model in parts; every rank keeps the labels of its parts.
-
-    Attributes
-    ----------
-    value, bound
-        Of the whole model; the same on all ranks.
-    """
+    """The best labelling of a model in parts: every rank keeps the labels of its parts; value and bound are common."""
 
     def __init__(self, ranks: Ranks, parts: Sequence[Part], labels: Ints, slices: Slices) -> None:
         self.ranks, self.parts, self.slices = ranks, parts, slices

@@ -23,13 +23,9 @@ from mapmrf.run.atomic_files import whole_file
 from mapmrf.run.dual_state import ArrayFile, checksum_of, read_arrays, write_arrays
 
 MANIFEST = "parts.json"
-
 VERSION = 1
-
 GRAPH_ARRAYS = ("card", "theta_v", "scope_ptr", "scope", "table_of", "table_ptr", "theta_t")
-
 COUNTS = ("number", "n_parts", "n_own", "n_inside", "n_constrained")
-
 LIST_ARRAYS = ("var", "state_at", "factor", "halo_part", "neighbours", "send_ptr", "send")
 
 
@@ -146,8 +142,6 @@ def read_part(path: str | os.PathLike[str]) -> Part:
     (1, 6, 9)
     """
     path = Path(path)
-    from mapmrf.distributed.parts import check_kinds, check_part
-
     _, figures, arrays = read_arrays(path, "part")
     try:
         if figures["version"] != VERSION:

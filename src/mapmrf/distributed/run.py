@@ -50,7 +50,9 @@ class PartedModel(NamedTuple):
         counts = folder.counts
         mine = parts_of(ranks.rank, ranks.size, counts.n_parts)
         parts = together(ranks, lambda: list(folder.read(mine)))
-        return cls(ranks, parts, counts.n_vars, counts.n_factors, sum(ranks.allgather(sum(map(_configs, parts)))))
+        tables = [(part.graph.table_ptr, part.graph.table_of[: part.n_constrained]) for part in parts]  # counted here
+        n_configs = sum(ranks.allgather(sum(int(np.diff(ptr)[of].sum()) for ptr, of in tables)))
+        return cls(ranks, parts, counts.n_vars, counts.n_factors, n_configs)
 
     @property
     def slices(self) -> list[slice]:
@@ -66,10 +68,6 @@ class PartedModel(NamedTuple):
         if labels.shape != (self.n_vars,):
             raise GraphError(f"{labels.size} labels, expected one for each of the {self.n_vars} variables")
         return np.concatenate([part.graph.check_labels(labels[part.var]) for part in self.parts])
-
-
-def _configs(part: Part) -> int:
-    return int(np.diff(part.graph.table_ptr)[part.graph.table_of[: part.n_constrained]].sum())
 
 
 class PartedRun(SphereRun):

@@ -20,7 +20,7 @@ Rule = Literal["metropolis", "heat_bath"]
 
 STEP_ENTRIES = 4_000_000  # maximum number of table entries read per step: some 20 ms
 QUENCH = 100  # maximum number of sweeps at temperature 0 after a read; they end early when nothing changes
-SHORT_QUENCH = 10  # the same for a read that was cut short
+SHORT_QUENCH = 10  # maximum number of them for a read that was cut short
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,10 @@ class Annealing(Method):
         state.sweeps.run(self.temperatures(state, n))
         state.sweeps_done += n
         if state.sweeps_done == end:
-            state.finish_read(problem)
+            state.best.offer(state.quench(QUENCH))
+            state.read += 1
+            if state.read + 1 < len(state.ends):
+                state.sweeps.restart(state.random.integers(0, problem.graph.card))
         finished = Status.CONVERGED if state.read + 1 == len(state.ends) else None
         return Progress(state.sweeps_done, labels=state.best.labels, value=state.best.value, finished=finished)
 
@@ -99,8 +102,10 @@ class Annealing(Method):
         """The best read; an unfinished read also counts, after a quench."""
         labels = state.best.labels
         if state.read + 1 < len(state.ends) and state.sweeps_done > state.ends[state.read]:
-            present = state.quench_present()
-            labels = present if state.best.evaluate(present) > state.best.value else labels
+            present = state.sweeps.labels()
+            quenched = state.quench(SHORT_QUENCH)
+            state.sweeps.restart(present)  # the read goes on undisturbed
+            labels = quenched if state.best.evaluate(quenched) > state.best.value else labels
         return Answer(labels=labels, details={"reads": float(state.read)})
 
 
@@ -114,23 +119,9 @@ class AnnealingRun:
     read: int = 0
     sweeps_done: int = 0
 
-    def finish_read(self, problem: Problem) -> None:
-        """Quench, keep the labelling if it is the best, and begin the next read."""
-        self.best.offer(self.quench(QUENCH))
-        self.read += 1
-        if self.read + 1 < len(self.ends):
-            self.sweeps.restart(self.random.integers(0, problem.graph.card))
-
     def quench(self, most: int) -> Ints:
         """Sweep at temperature 0 until nothing changes, at most `most` times; return the labelling."""
         for _ in range(most):
             if self.sweeps.run(np.zeros(1)) == 0:
                 break
         return self.sweeps.labels()
-
-    def quench_present(self) -> Ints:
-        """Return the current labelling after a short quench, without disturbing the read."""
-        present = self.sweeps.labels()
-        quenched = self.quench(SHORT_QUENCH)
-        self.sweeps.restart(present)
-        return quenched

@@ -69,7 +69,10 @@ class Blocks(Method):
                 if work >= STEP_WORK:
                     return Progress(state.passes, labels=state.labels.copy())
                 continue
-            value = self._end_pass(problem, state)
+            state.passes += 1
+            value = problem.graph.value(state.labels)
+            state.calm = 0 if value > state.value else state.calm + 1
+            state.value = value
             rest = state.calm >= self.patience
             if rest or state.passes >= self.max_iterations or work >= STEP_WORK:
                 break
@@ -90,14 +93,6 @@ class Blocks(Method):
         moves.optimise(state.labels, self.width, region)
         # a pass that freezes every variable still counts as complete
         return max(moves.work - before, PER_VARIABLE * (problem.n_vars if region is None else len(region)))
-
-    def _end_pass(self, problem: Problem, state: BlocksRun) -> float:
-        """Count a pass; return the value after it."""
-        state.passes += 1
-        value = problem.graph.value(state.labels)
-        state.calm = 0 if value > state.value else state.calm + 1
-        state.value = value
-        return value
 
     def answer(self, problem: Problem, state: BlocksRun) -> Answer:
         return Answer(labels=state.labels, details={"passes": float(state.passes)})

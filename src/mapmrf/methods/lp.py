@@ -167,7 +167,12 @@ class LPRun:
     def advance(self, seconds: float) -> Status | None:
         """Let HiGHS work for some seconds; return its status if it has ended."""
         if self.relaxation is None:
-            self.relaxation = LPRelaxation(self.polytope.relaxation, self.seed, self._settings())
+            settings: dict[str, str | int] = {
+                "solver": self.method.solver,
+                "run_crossover": "on" if self.method.crossover else "off",
+                "presolve": "on" if self.method.presolve else "off",
+            }
+            self.relaxation = LPRelaxation(self.polytope.relaxation, self.seed, settings)
         if self._paused and self.relaxation.wait(seconds):
             self._resume(self.relaxation)
         if self._paused or not self.relaxation.wait(seconds):
@@ -211,18 +216,7 @@ class LPRun:
     def _resume(self, relaxation: LPRelaxation) -> None:
         """Start HiGHS; the simplex method resumes from where it was interrupted."""
         self._iterations_before += relaxation.iterations
-        relaxation.change_settings(self._limits())
+        left = min(max(0, self.method.max_iterations - self._iterations_before), 2**31 - 1)
+        relaxation.change_settings({"simplex_iteration_limit": left, "ipm_iteration_limit": left})
         relaxation.start()
         self._paused, self._began = False, time.perf_counter()
-
-    def _settings(self) -> dict[str, str | int]:
-        method = self.method
-        return {
-            "solver": method.solver,
-            "run_crossover": "on" if method.crossover else "off",
-            "presolve": "on" if method.presolve else "off",
-        }
-
-    def _limits(self) -> dict[str, int]:
-        left = min(max(0, self.method.max_iterations - self._iterations_before), 2**31 - 1)
-        return {"simplex_iteration_limit": left, "ipm_iteration_limit": left}

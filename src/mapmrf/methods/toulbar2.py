@@ -92,7 +92,10 @@ class Toulbar2(Method):
         costs = WholeCosts.of(problem)
         if costs.offset == -math.inf or problem.n_vars == 0:
             return Toulbar2Run(costs)
-        run = Toulbar2Run(costs, degree=self._degree(problem), seed=seed, initial=initial.labels)
+        degree = self.eliminate
+        if degree is None:
+            degree = max(2, int(math.log(ELIMINATED_ENTRIES, max(2, problem.graph.card.max()))))
+        run = Toulbar2Run(costs, degree=degree, seed=seed, initial=initial.labels)
         self._begin(problem, run)
         return run
 
@@ -144,12 +147,6 @@ class Toulbar2(Method):
         state.process.close()
         self._begin(problem, state)
         return True
-
-    def _degree(self, problem: Problem) -> int:
-        """Maximum degree of the variables that are eliminated before the search."""
-        if self.eliminate is not None:
-            return self.eliminate
-        return max(2, int(math.log(ELIMINATED_ENTRIES, max(2, problem.graph.card.max()))))
 
     def _options(self, state: Toulbar2Run) -> dict[str, float]:
         options: dict[str, float] = {

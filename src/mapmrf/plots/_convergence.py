@@ -5,22 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mapmrf.plots.display import Over, Run, axis_of, column, phases, points_of, view
-from mapmrf.plots.style import BLUE, GREEN, INK, MUTED, PURPLE, VERMILION, beside, new_figure, plain_axes
-from mapmrf.run.result import Result, TracePoint
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from mapmrf.arrays import Floats
 from mapmrf.errors import GraphError
 from mapmrf.model.graph import FactorGraph
 from mapmrf.plots._label_map import lattice_shape
-from mapmrf.plots.style import SKY, heading
+from mapmrf.plots.display import Over, Run, axis_of, column, phases, points_of, view
+from mapmrf.plots.style import (
+    BLUE,
+    GREEN,
+    INK,
+    MUTED,
+    PURPLE,
+    SKY,
+    VERMILION,
+    beside,
+    heading,
+    image_axes,
+    new_figure,
+    plain_axes,
+)
 from mapmrf.questions.max_marginals import MaxMarginals
+from mapmrf.run.result import Result, TracePoint
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,9 +35,7 @@ if TYPE_CHECKING:
 Styles = dict[str, tuple[str, str]]
 
 VALUES: Styles = {"bound": (VERMILION, "--"), "relaxed_value": (GREEN, "-."), "value": (BLUE, "-")}
-
 RESIDUALS: Styles = {"primal": (PURPLE, "-"), "sphere": (INK, "--")}
-
 RHO: Styles = {"rho": (MUTED, "-")}
 
 PANELS = ((RESIDUALS, "residual", 1.6), (RHO, "rho", 1.0))
@@ -207,18 +212,14 @@ def _map(ends: Floats, shape: tuple[int, int], title: str) -> Figure:
     low = ends[:, 0]
     finite = low[np.isfinite(low) & (low > 0)]
     most = float(np.percentile(finite, CLIP)) if len(finite) else 1.0
-    scale = 4.5 / max(shape)
-    figure = new_figure(max(2.2, shape[1] * scale) + 1.1, max(1.6, shape[0] * scale) + 0.35)
-    axes = figure.add_subplot()
+    axes = image_axes(shape, 1.1)
     image = axes.imshow(
         np.clip(low, 0.0, most).reshape(shape), cmap="cividis", vmin=0.0, vmax=most, interpolation="nearest"
     )
-    axes.set(xticks=[], yticks=[])
-    axes.spines[:].set_visible(False)
     heading(axes, title)
-    bar = figure.colorbar(image, ax=axes, fraction=0.046, pad=0.02, label="margin", extend="max")
+    bar = axes.figure.colorbar(image, ax=axes, fraction=0.046, pad=0.02, label="margin", extend="max")
     bar.outline.set_visible(False)
-    return figure
+    return axes.figure  # type: ignore[no-any-return]
 
 
 def _curve(ends: Floats, title: str) -> Figure:

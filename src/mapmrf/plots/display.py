@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
+from mapmrf.errors import OptionError
 from mapmrf.model.summary import summarise
 from mapmrf.run.result import Result, Status, TracePoint
 
@@ -16,17 +21,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from mapmrf.model.graph import FactorGraph
-import importlib
-import json
-from itertools import groupby
-from typing import TYPE_CHECKING, Literal
-
-import numpy as np
-
-from mapmrf.errors import OptionError
-
-if TYPE_CHECKING:
-    from mapmrf.run.result import Result
 
 SHOWN = 12  # number of labels, names and rows of a trace that are shown
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from mapmrf.arrays import Ints
+from mapmrf.constraints.as_tables import Rewriting, rewrite
 from mapmrf.engines.elimination.and_or import AndOrSearch
+from mapmrf.engines.elimination.constraint_prices import ConstraintPrices, tree_with_paths, with_cliques
 from mapmrf.engines.elimination.elimination import BucketTree, Elimination, Functions
 from mapmrf.engines.elimination.join_graph import JoinGraph
 from mapmrf.engines.elimination.mini_buckets import (
@@ -24,20 +26,12 @@ from mapmrf.engines.elimination.path_constraints import ConstraintForms
 from mapmrf.engines.moves.blocks import BlockMoves
 from mapmrf.engines.moves.constrained_search import ConstrainedLocalSearch
 from mapmrf.engines.moves.local_search import LocalSearch
-from mapmrf.engines.reduction.simplify import Simplified
+from mapmrf.engines.reduction.simplify import Simplified, simplify
+from mapmrf.errors import UnsupportedModel
+from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, PhasedRun, Progress, Start
 from mapmrf.run.result import Status
-
-if TYPE_CHECKING:
-    from mapmrf.methods.branch import Branch
-from typing import TYPE_CHECKING, NamedTuple
-
-from mapmrf.constraints.as_tables import Rewriting, rewrite
-from mapmrf.engines.elimination.constraint_prices import ConstraintPrices, tree_with_paths, with_cliques
-from mapmrf.engines.reduction.simplify import simplify
-from mapmrf.errors import UnsupportedModel
-from mapmrf.model.problem import Problem
 
 if TYPE_CHECKING:
     from mapmrf.methods.branch import Branch
@@ -133,11 +127,6 @@ class BranchRun(PhasedRun):
         """Continue local search and take over its best labelling."""
         self.local.run(entries, max_trials)
         self.incumbent.offer(self.local.labels, self.local.value)
-
-    def ascend_from(self, labels: Ints) -> None:
-        self.local.restart(labels)
-        while self.local.descending:
-            self.search_locally(STEP_ENTRIES, 0)
 
     def descend(self) -> Iterator[Progress]:
         while self.local.descending:
@@ -299,7 +288,9 @@ class BranchRun(PhasedRun):
 
     def try_labels(self, search: AndOrSearch) -> None:
         """Complete the partial labelling of the search greedily, ascend, and perturb a little."""
-        self.ascend_from(search.tree.by_variable(search.current_labels()))
+        self.local.restart(search.tree.by_variable(search.current_labels()))
+        while self.local.descending:
+            self.search_locally(STEP_ENTRIES, 0)
         self.search_locally(STEP_ENTRIES // 4, TRIALS_BESIDE)
 
 

@@ -25,7 +25,8 @@ def to_networkx(graph: FactorGraph, *, primal: bool = False) -> Any:
     """Turn a factor graph into an undirected networkx graph with all its numbers as attributes.
 
     A variable is a node with its name, or its index if it has none, and the attributes ``card``, ``unary`` (its log
-    potentials, shape ``(card,)``), ``states`` (their names, if known) and ``bipartite=0``.
+    potentials, shape ``(card,)``), ``states`` (their names, if known) and ``bipartite=0``. The graph's attribute
+    ``constant`` is the constant of the model.
 
     Parameters
     ----------
@@ -36,11 +37,6 @@ def to_networkx(graph: FactorGraph, *, primal: bool = False) -> Any:
         variable's axis of the table.
         If true, the primal graph: variables that share a factor are joined; ``factors`` of an edge lists these, and
         ``pairwise`` is the sum of those on just the two variables, if any, with rows for the first node of ``scope``.
-
-    Returns
-    -------
-    networkx.Graph
-        ``graph.graph["constant"]`` is the constant of the model.
 
     Examples
     --------

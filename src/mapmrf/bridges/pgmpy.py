@@ -188,9 +188,10 @@ def map_query(
 ) -> dict[Any, Any]:
     """Most probable states of variables given evidence, like pgmpy's ``VariableElimination(model).map_query(...)``.
 
-    Without `variables`, all unobserved variables are maximised over: the most probable explanation. With only some of
-    them, this is marginal MAP: the others are summed out, exactly, before the maximisation. This needs tables as large
-    as those of variable elimination; if they would be too large, the query is refused.
+    The answer is a dict variable -> state. Without `variables`, all unobserved variables are maximised over: the most
+    probable explanation. With only some of them, this is marginal MAP: the others are summed out, exactly, before the
+    maximisation. This needs tables as large as those of variable elimination; if they would be too large, the query is
+    refused.
 
     Parameters
     ----------
@@ -200,11 +201,6 @@ def map_query(
         Factors in addition to the model's, such as a TabularCPD with the likelihood of each state of a variable.
     method
         Name or object of the method; ``"branch"`` is exact. If the answer is not proven optimal, this is logged.
-
-    Returns
-    -------
-    dict
-        Variable -> state, with the labels of the model.
 
     Raises
     ------

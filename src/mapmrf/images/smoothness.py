@@ -130,8 +130,8 @@ def contrast_weights(
         The image `I`, in any unit; a signal is (N,), a volume (D, H, W). With channels, `channel_axis` says where.
     weight
         Weight of two equal pixels at a distance of 1.
-    neighbours
-        4 or 8; 6, 18 or 26 in a volume; two for each axis if not given.
+    neighbours, spacing : int, (n_axes,)
+        As for `grid_model`.
     sigma
         Difference that counts as contrast, in the unit of the guide; the root mean square difference of all pairs of
         neighbours if not given.
@@ -139,8 +139,6 @@ def contrast_weights(
         Share of the weight that remains across the strongest edge, from 0 to 1.
     mask : (H, W)
         True for pixels to use; pairs with any other have weight 0. Pixels outside are not read.
-    spacing : (n_axes,)
-        Distance of neighbours along each axis, such as ``(3, 1, 1)`` for a volume of thick slices; 1 if not given.
     channel_axis
         Axis of the channels, such as -1 for a colour photograph; None if there is none.
 

@@ -178,10 +178,8 @@ def segment(
         `contrast_weights`.
     components
         Gaussians per label, with scribbles.
-    neighbours
-        4 or 8; 6, 18 or 26 in a volume; two for each axis if not given.
-    spacing : (n_axes,)
-        Distance of neighbours along each axis, by which weights are divided; 1 if not given.
+    neighbours, spacing : int, (n_axes,)
+        As for `grid_model`.
     mask : (H, W)
         True for pixels to be labelled; the others get `unmarked`.
     channel_axis
@@ -303,7 +301,7 @@ def denoise(
     seed: int = 0,
     progress: bool = False,
 ) -> LabelledImage:
-    """Remove noise from an image or volume, and fill in missing pixels.
+    """Remove noise from an image or volume, and fill in missing pixels: the `image` of the answer.
 
     Every pixel gets one of some grey levels. With `s` the standard deviation of the noise, a difference `d` from the
     given pixel costs ``d^2 / (2 s^2)``, and a difference `d` between neighbours ``weight * min(d / s, truncation)``.
@@ -323,21 +321,14 @@ def denoise(
         for no limit.
     missing : (H, W)
         True for unknown pixels: their neighbours decide.
-    neighbours
-        4 or 8; 6, 18 or 26 in a volume; two for each axis if not given.
-    spacing : (n_axes,)
-        Distance of neighbours along each axis, by which weights are divided; 1 if not given.
+    neighbours, spacing : int, (n_axes,)
+        As for `grid_model`.
     mask : (H, W)
         True for pixels to be denoised; the others are left unchanged.
     channel_axis
         Axis of the channels, such as -1 for a colour photograph; None if there is none.
     method, time_limit, gap_tolerance, threads, seed, progress
         As for `solve`. Use a method object such as ``mapmrf.TRWS(max_iterations=50)`` to set its options.
-
-    Returns
-    -------
-    LabelledImage
-        Its `image` is the denoised image, of the same shape.
 
     Examples
     --------

@@ -25,7 +25,9 @@ SAMPLES_PER_COMPONENT = 5  # number of marked pixels that `unary_from_seeds` nee
 
 
 def kmeans(samples: ArrayLike, k: int, *, seed: int = 0, max_iterations: int = 100) -> Floats:
-    """Centres of `k` groups of samples, by Lloyd's algorithm from a spread-out random start (k-means++).
+    """Centres (k, C) of `k` groups of samples, by Lloyd's algorithm from a spread-out random start (k-means++).
+
+    They are in ascending order of their first channel.
 
     Parameters
     ----------
@@ -35,11 +37,6 @@ def kmeans(samples: ArrayLike, k: int, *, seed: int = 0, max_iterations: int = 1
         Seed of the start; the same seed gives the same centres.
     max_iterations
         Iteration limit; the algorithm usually converges earlier.
-
-    Returns
-    -------
-    (k, C)
-        The centres, in ascending order of their first channel.
 
     Examples
     --------

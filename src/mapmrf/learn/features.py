@@ -219,9 +219,8 @@ class Example:
 
         Examples
         --------
-        >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2, tables=[[[1, 0], [0, 1]]])
-        >>> example = Example.of(model, [1, 0])
-        >>> example.loss_v.tolist()
+        >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2)
+        >>> Example.of(model, [1, 0]).loss_v.tolist()
         [1.0, 0.0, 0.0, 1.0]
         """
         labels = model.graph.check_labels(truth)
@@ -237,9 +236,8 @@ class Example:
 
         Examples
         --------
-        >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2, tables=[[[1, 0], [0, 1]]])
-        >>> example = Example.of(model, [1, 0])
-        >>> example.loss([0, 0])
+        >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2)
+        >>> Example.of(model, [1, 0]).loss([0, 0])
         1.0
         """
         graph = self.model.graph
@@ -251,8 +249,7 @@ class Example:
         Examples
         --------
         >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2, tables=[[[1, 0], [0, 1]]])
-        >>> example = Example.of(model, [1, 0])
-        >>> example.augmented([0.0, 2.0, 0.5]).theta_v.tolist()
+        >>> Example.of(model, [1, 0]).augmented([0.0, 2.0, 0.5]).theta_v.tolist()
         [1.0, 2.0, 0.0, -1.0]
         """
         graph = self.model.at(weights)

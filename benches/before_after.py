@@ -25,7 +25,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+import tomllib
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -40,151 +41,6 @@ CLOSE, MOST_ROUNDS = 0.03, 3
 """A case whose times differ by more than this share is repeated so many times as often as asked for."""
 RETRIES = 3
 """Further runs of a case whose answers differ, to see whether they vary within the tree before."""
-REAL_FILES = {
-    "file:grids": "grids/grid40x40.f10.uai.gz",
-    "file:protein": "protein/didNotconverge4.uai.gz",
-    "file:segmentation2": "segmentation2/3_20_s.binary.uai.gz",
-    "file:segmentation21": "segmentation21/*.uai.gz",
-    "file:scene": "scene/0000047.uai.gz",
-    "file:pedigree": "families/linkage-pedigree1.uai.gz",
-    "file:detection": "families/detection-deer_rescaled_1002.K10.F100.model.uai.gz",
-}
-
-# -- models ---------------------------------------------------------------------------------------------------------
-
-
-def lattice(side: int) -> np.ndarray:
-    """Pairs of neighbours of a square grid."""
-    place = np.arange(side * side).reshape(side, side)
-    across = np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], axis=1)
-    return np.concatenate([across, np.stack([place[:-1].ravel(), place[1:].ravel()], axis=1)])
-
-
-def spins(side: int) -> Any:
-    from mapmrf.datasets import grid
-
-    return grid(side, side, 3.0, seed=0)
-
-
-def potts() -> Any:
-    from mapmrf.datasets import potts_image
-
-    return potts_image(40, 50, labels=3, noise=1.2, smoothness=0.8, seed=0).graph
-
-
-def random_pairs(n_states: int, edges: np.ndarray, strength: float, hard: float = 0.0) -> Any:
-    """Normal potentials on given pairs; `hard` is the share of forbidden entries, of which labelling 0 has none."""
-    import mapmrf
-
-    rng = np.random.default_rng(0)
-    unary = rng.normal(size=(int(edges.max()) + 1, n_states))
-    tables = strength * rng.normal(size=(len(edges), n_states, n_states))
-    forbidden = rng.random(tables.shape) < hard
-    forbidden[:, 0, 0] = False
-    tables[forbidden] = -np.inf
-    return mapmrf.FactorGraph.from_pairwise(unary, edges, tables)
-
-
-def colouring() -> Any:
-    """Four colours on a grid with diagonals: neighbours must differ."""
-    import mapmrf
-
-    rng, side = np.random.default_rng(0), 16
-    place = np.arange(side * side).reshape(side, side)
-    diagonal = np.stack([place[:-1, :-1].ravel(), place[1:, 1:].ravel()], axis=1)
-    differ = np.where(np.eye(4, dtype=bool), -np.inf, 0.0)
-    return mapmrf.FactorGraph.from_pairwise(
-        rng.normal(size=(side * side, 4)), np.concatenate([lattice(side), diagonal]), differ
-    )
-
-
-def triples() -> Any:
-    """Binary variables in random factors of three."""
-    import mapmrf
-
-    rng, n = np.random.default_rng(0), 300
-    scopes = [(i,) for i in range(n)] + [tuple(rng.choice(n, 3, replace=False).tolist()) for _ in range(600)]
-    return mapmrf.FactorGraph.from_tables(
-        np.full(n, 2), scopes, [rng.normal(size=(2,) * len(scope)) for scope in scopes]
-    )
-
-
-def protein() -> Any:
-    """Variables of 2 to 20 states, a sixth of all pairs, a few clashes."""
-    import mapmrf
-
-    rng, n = np.random.default_rng(0), 60
-    card = rng.integers(2, 21, n)
-    pairs = [(i, j) for i in range(n) for j in range(i + 1, n) if j == i + 1 or rng.random() < 0.16]
-    scopes = [(i,) for i in range(n)] + pairs
-    tables = [rng.gumbel(size=card[list(scope)]) for scope in scopes]
-    for table in tables[n::3]:
-        table[rng.random(table.shape) < 0.05] -= 50.0
-    return mapmrf.FactorGraph.from_tables(card, scopes, tables)
-
-
-def tree() -> Any:
-    """Three states, each variable hung on a random earlier one."""
-    rng, n = np.random.default_rng(0), 2000
-    return random_pairs(3, np.array([[rng.integers(max(0, i - 50), i), i] for i in range(1, n)]), 1.0)
-
-
-def dense() -> Any:
-    return random_pairs(2, np.array([(i, j) for i in range(80) for j in range(i + 1, 80)]), 1.0)
-
-
-def pedigree() -> Any:
-    """A Bayesian network: conditional tables of up to two parents, some of them deterministic."""
-    import mapmrf
-
-    rng, n = np.random.default_rng(0), 150
-    card = rng.integers(2, 5, n)
-    scopes, tables = [], []
-    for i in range(n):
-        parents = [] if i < 8 else rng.choice(np.arange(max(0, i - 25), i), 2, replace=False).tolist()
-        chance = rng.dirichlet(np.full(card[i], 0.5), size=tuple(card[parents]))
-        if rng.random() < 0.4:
-            chance = np.where(chance == chance.max(axis=-1, keepdims=True), 1.0, 0.0)
-        scopes.append((*parents, i))
-        with np.errstate(divide="ignore"):
-            tables.append(np.log(chance))
-    return mapmrf.FactorGraph.from_tables(card, scopes, tables)
-
-
-def mixed(n_vars: int, n_factors: int) -> Any:
-    """Factors of two to four variables of two to four states, a tenth of all entries forbidden."""
-    from mapmrf.datasets import random_graph
-
-    return random_graph(n_vars, n_factors, states=(2, 4), arity=(2, 4), hard=0.1, seed=3)
-
-
-MODELS: dict[str, Callable[[], Any]] = {
-    "grid4": lambda: spins(4),
-    "grid20": lambda: spins(20),
-    "grid80": lambda: spins(80),
-    "grid300": lambda: spins(300),
-    "labels21": lambda: random_pairs(21, lattice(15), 2.0),
-    "potts3": potts,
-    "triples": triples,
-    "protein": protein,
-    "hard": lambda: random_pairs(5, lattice(14), 1.0, hard=0.05),
-    "colouring": colouring,
-    "tree": tree,
-    "dense": dense,
-    "pedigree": pedigree,
-    "mixed": lambda: mixed(80, 140),
-    "small": lambda: mixed(30, 45),
-}
-
-
-def build(name: str, data: str) -> Any:
-    """A generated model, or the one in a file below the folder `data`."""
-    if name in MODELS:
-        return MODELS[name]()
-    import mapmrf
-
-    return mapmrf.read(min(Path(data).glob(REAL_FILES[name])))
-
 
 # -- cases ----------------------------------------------------------------------------------------------------------
 
@@ -205,222 +61,36 @@ class Case:
         return " ".join([self.method, *(f"{key}={value}" for key, value in self.options.items())])
 
 
-OPEN: dict[str, dict[str, Any]] = {
-    "bp": {"tol": 0.0},
-    "trbp": {"tol": 0.0},
-    "trws": {"tol": 0.0},
-    "mplp": {"tol": 0.0},
-    "adsal": {"tol": 0.0},
-    "dd_sg": {"patience": 10**9},
-    "psdd": {"patience": 10**9},
-    "ad3": {"primal_tol": 1e-300, "dual_tol": 1e-300},
-    "lslp": {"tol": 1e-300, "stop": "plain", "starts": 1, "lp_phase": False},
-    "l2box": {"tol": 0.0, "history": 0},
-}
-"""Options that keep a run from ending early."""
+def table() -> dict[str, Any]:
+    """All cases, as `before_after.toml` has them."""
+    with Path(__file__).with_suffix(".toml").open("rb") as file:
+        return tomllib.load(file)
 
-BUDGETS: dict[str, dict[str, tuple[int, int]]] = {
-    "bp": {"grid80": (800, 20), "grid300": (60, 4), "labels21": (400, 20), "triples": (1500, 50), "mixed": (1500, 50)},
-    "trbp": {
-        "grid80": (900, 20),
-        "grid300": (60, 3),
-        "labels21": (300, 10),
-        "triples": (1200, 50),
-        "mixed": (1200, 50),
-    },
-    "trws": {
-        "grid80": (150, 5),
-        "grid300": (50, 4),
-        "labels21": (200, 20),
-        "triples": (400, 50),
-        "hard": (500, 50),
-        "mixed": (1000, 50),
-        "protein": (500, 10),
-    },
-    "mplp": {"grid80": (300, 20), "grid300": (16, 4), "labels21": (300, 10), "triples": (800, 50), "mixed": (1000, 50)},
-    "adsal": {"grid80": (30, 10), "grid300": (16, 2), "labels21": (30, 10), "triples": (150, 30), "hard": (150, 30)},
-    "dd_sg": {"grid80": (150, 20), "grid300": (16, 4), "labels21": (200, 20), "triples": (800, 50), "mixed": (900, 0)},
-    "psdd": {"grid80": (150, 20), "grid300": (12, 4), "labels21": (300, 20), "triples": (800, 50), "mixed": (500, 0)},
-    "ad3": {
-        "grid80": (500, 20),
-        "grid300": (40, 4),
-        "labels21": (100, 10),
-        "triples": (500, 50),
-        "hard": (1000, 0),
-        "protein": (200, 0),
-        "pedigree": (1000, 0),
-        "mixed": (500, 0),
-    },
-    "lslp": {
-        "grid80": (500, 20),
-        "grid300": (40, 4),
-        "labels21": (100, 10),
-        "potts3": (200, 20),
-        "triples": (500, 50),
-        "hard": (1000, 0),
-        "protein": (200, 0),
-        "dense": (3000, 20),
-        "pedigree": (1000, 0),
-        "mixed": (500, 0),
-    },
-    "l2box": {"grid80": (60, 10), "labels21": (40, 10), "potts3": (60, 10), "hard": (500, 20), "dense": (1000, 20)},
-}
-"""Iterations of the long and of the short run of the methods that iterate on large arrays."""
 
-WHOLE: tuple[Case, ...] = (
-    Case("icm", "grid300", 1000),
-    Case("icm", "labels21", 1000, options={"starts": 50}),
-    Case("icm", "triples", 1000, options={"starts": 50}),
-    Case("icm", "pedigree", 1000, options={"starts": 20}),
-    Case("flips", "grid80", 1000),
-    Case("flips", "grid300", 1000, options={"depth": 1}),
-    Case("flips", "triples", 1000),
-    Case("flips", "labels21", 1000, options={"depth": 2}),
-    Case("flips", "pedigree", 1000, options={"depth": 2}),
-    Case("chains", "grid80", 1000),
-    Case("chains", "labels21", 1000),
-    Case("chains", "triples", 1000),
-    Case("chains", "hard", 1000),
-    Case("chains", "mixed", 1000, options={"breadth": 2}),
-    Case("blocks", "grid80", 20),
-    Case("blocks", "labels21", 5),
-    Case("blocks", "triples", 20),
-    Case("blocks", "pedigree", 10),
-    Case("fusion", "grid20", 20),
-    Case("fusion", "grid80", 3, options={"descent": "flips"}),
-    Case("fusion", "triples", 5, options={"descent": "blocks"}),
-    Case("fusion", "labels21", 3),
-    Case("fusion", "hard", 5),
-    Case("restarts", "grid80", 8),
-    Case("restarts", "grid20", 50, options={"move": "blocks"}),
-    Case("restarts", "triples", 50, options={"move": "flips"}),
-    Case("restarts", "labels21", 3),
-    Case("restarts", "protein", 20, options={"temperature": 0.5}),
-    Case("restarts", "mixed", 20),
-    Case("annealing", "grid80", 100),
-    Case("annealing", "grid300", 5, options={"reads": 2}),
-    Case("annealing", "labels21", 100, options={"rule": "heat_bath"}),
-    Case("annealing", "dense", 1000),
-    Case("annealing", "triples", 300),
-    Case("annealing", "pedigree", 300),
-    Case("branch", "grid20", 100),
-    Case("branch", "tree", 300),
-    Case("branch", "triples", 100, options={"memory": 64.0}),
-    Case("branch", "protein", 60, options={"memory": 64.0}),
-    Case("branch", "pedigree", 300, options={"i_bound": 6}),
-    Case("branch", "dense", 100, options={"caching": False, "i_bound": 8}),
-    Case("branch", "mixed", 300, options={"memory": 16.0}),
-    Case("branch", "colouring", 100, options={"i_bound": 6}),
-    Case("cuts", "grid20", 10**6, options={"solver": "highs"}),
-    Case("cuts", "grid20", 10**6),
-    Case("cuts", "potts3", 10**6, options={"rounds": 3, "solver": "highs"}),
-    Case("cuts", "small", 10**6),
-    Case("lp", "grid20", 10**6),
-    Case("lp", "hard", 10**6),
-    Case("lp", "pedigree", 10**6),
-    Case("lp", "small", 10**6, options={"solver": "ipm"}),
-    Case("lp", "tree", 10**6),
-    Case("exhaustive", "grid4", 10**9),
-    Case("mplp_c", "grid20", 300),
-    Case("mplp_c", "hard", 200),
-    Case("mplp_c", "triples", 100),
-    Case("mplp_c", "labels21", 30),
-    Case("mplp_c", "protein", 30),
-    Case("mplp_c", "pedigree", 200),
-    Case("auto", "grid20", 3000),
-    Case("auto", "grid80", 60),
-    Case("auto", "labels21", 80),
-    Case("auto", "triples", 100),
-    Case("auto", "protein", 100),
-    Case("auto", "hard", 3000),
-    Case("auto", "colouring", 40),
-    Case("auto", "tree", 3000),
-    Case("auto", "dense", 60),
-    Case("auto", "pedigree", 60),
-    Case("auto", "mixed", 60),
-    Case("auto", "grid300", 12),
-    Case("toulbar2", "grid4", 10**9),
-)
-"""Methods whose runs are timed as a whole."""
+CASES = table()
+OPEN: dict[str, dict[str, Any]] = CASES["open"]
+VARIANTS = [Case(*row) for row in CASES["variants"]]
 
-VARIANTS: tuple[Case, ...] = (
-    Case("bp", "grid20", 100, options={"schedule": "sequential"}),
-    Case("bp", "mixed", 100, options={"schedule": "sequential", "decode": "argmax"}),
-    Case("bp", "tree", 1000),
-    Case("bp", "colouring", 200),
-    Case("trbp", "grid20", 100, options={"schedule": "sequential", "weights": "uniform"}),
-    Case("trbp", "tree", 1000, options={"weights": "degree"}),
-    Case("trbp", "hard", 200),
-    Case("trws", "tree", 100),
-    Case("trws", "colouring", 300, options={"order": "breadth_first"}),
-    Case("trws", "pedigree", 300, options={"order": "given", "decode_every": 3}),
-    Case("adsal", "mixed", 200, options={"order": "breadth_first"}),
-    Case("adsal", "tree", 200),
-    Case("mplp", "hard", 300, options={"order": "model", "schedule": "forward"}),
-    Case("mplp", "pedigree", 300, options={"order": "random"}),
-    Case("mplp", "tree", 300),
-    Case("dd_sg", "grid20", 300, options={"decomposition": "factors", "rule": "polyak"}),
-    Case("dd_sg", "hard", 300, options={"rule": "diminishing", "decode": "majority"}),
-    Case("dd_sg", "tree", 300, options={"decode": "average"}),
-    Case("psdd", "grid20", 300, options={"rule": "level", "primal": "last"}),
-    Case("psdd", "hard", 300),
-    Case("psdd", "tree", 300),
-    Case("ad3", "grid20", 3000, options={"branch_and_bound": True}),
-    Case("ad3", "mixed", 1000, options={"branch_and_bound": True, "node_order": "depth"}),
-    Case("ad3", "tree", 1000),
-    Case("ad3", "potts3", 2000, options={"relaxation": 1.5}),
-    Case("lslp", "grid20", 2000),
-    Case("lslp", "grid20", 2000, options={"preset": "paper"}),
-    Case("lslp", "triples", 500, options={"preset": "paper", "variant": "free", "epsilon": 0.01}),
-    Case("lslp", "hard", 500, options={"sphere": "factors"}),
-    Case("lslp", "mixed", 500, options={"sphere": "affine", "relaxation": 1.4}),
-    Case("lslp", "pedigree", 500, options={"sphere_block": 20, "starts": 3}),
-    Case("lslp", "tree", 500, options={"sphere": "off"}),
-    Case("lslp", "potts3", 500, options={"start_from": "onehot", "freeze_after": 50, "read_out": "last"}),
-    Case("l2box", "grid20", 500),
-    Case("l2box", "protein", 200),
-    Case("l2box", "colouring", 300),
-    Case("icm", "colouring", 1000, options={"init": "zeros", "starts": 5}),
-    Case("restarts", "tree", 5, options={"move": "chains"}),
-    Case("mplp_c", "mixed", 200, options={"triplets": False}),
-    Case("mplp_c", "dense", 60, options={"cycles": False}),
-    Case("lp", "triples", 10**6, options={"presolve": True}),
-    Case("lp", "mixed", 10**6, options={"solver": "choose"}),
-    Case("toulbar2", "pedigree", 10**9),
-)
-"""Other options and models: their answers are compared, their time is not."""
 
-REAL: tuple[Case, ...] = (
-    Case("lslp", "file:grids", 300, 20, {"tol": 1e-300, "stop": "plain", "starts": 1, "lp_phase": False}),
-    Case("lslp", "file:protein", 15, 5, {"tol": 1e-300, "stop": "plain", "starts": 1, "lp_phase": False}),
-    Case("lslp", "file:segmentation2", 200),
-    Case("lslp", "file:segmentation21", 50),
-    Case("ad3", "file:scene", 100),
-    Case("ad3", "file:protein", 15, 5),
-    Case("trws", "file:segmentation21", 100),
-    Case("trws", "file:protein", 60, 10, {"tol": 0.0}),
-    Case("mplp", "file:protein", 40, 10, {"tol": 0.0}),
-    Case("bp", "file:detection", 20),
-    Case("chains", "file:protein", 1000),
-    Case("blocks", "file:grids", 20),
-    Case("branch", "file:pedigree", 100),
-    Case("mplp_c", "file:protein", 20),
-    Case("auto", "file:scene", 3000),
-    Case("auto", "file:segmentation2", 3000),
-    Case("auto", "file:segmentation21", 10),
-    Case("auto", "file:pedigree", 20),
-    Case("auto", "file:detection", 5),
-)
+def build(name: str, data: str) -> Any:
+    """A generated model, or the one in a file below the folder `data`."""
+    if name in CASES["files"]:
+        import mapmrf
+
+        return mapmrf.read(min(Path(data).glob(CASES["files"][name])))
+    import models
+
+    return models.GENERATED[name](0, 1.0)
 
 
 def timed_cases(data: str) -> list[Case]:
     """All cases whose time is compared."""
     loops = [
         Case(method, model, high, low, OPEN[method])
-        for method, budgets in BUDGETS.items()
+        for method, budgets in CASES["loops"].items()
         for model, (high, low) in budgets.items()
     ]
-    return [*loops, *WHOLE, *(REAL if data else ())]
+    return [*loops, *(Case(*row) for row in [*CASES["whole"], *(CASES["real"] if data else ())])]
 
 
 def chosen(cases: Iterable[Case], args: argparse.Namespace) -> list[Case]:
@@ -771,7 +441,7 @@ def main() -> int:
     options.add_argument("before", type=lambda text: Path(text).resolve(), help="folder with the old package")
     options.add_argument("after", type=lambda text: Path(text).resolve(), help="folder with the new package")
     options.add_argument("--methods", nargs="+", help="only these methods")
-    options.add_argument("--models", nargs="+", help=f"only these models: {', '.join((*MODELS, *REAL_FILES))}")
+    options.add_argument("--models", nargs="+", help="only these models of before_after.toml")
     options.add_argument("--repeats", type=int, default=5)
     options.add_argument("--answers-only", action="store_true", help="do not measure times")
     options.add_argument("--kernels", action="store_true", help="count only the time within kernels")

@@ -1,51 +1,35 @@
-"""Images compared with PyMaxflow, gco-wrapper and scikit-image: values, bounds and seconds, as a table.
+"""Images of the experiments, and PyMaxflow, gco-wrapper and scikit-image on the same arrays (extra `peers`).
 
-    python benches/images.py                           # all models at full size, some minutes
-    python benches/images.py --only potts-500 --seconds 20
-    python benches/images.py --scale 0.05 --seconds 2   # a small run
-
-The peers are in the extra `peers`; those that are not installed are left out. All get the same arrays: unaries, weights
-of pairs, and the table of smoothness. *Build* is the time from these arrays to the package's own model, *solve* that
-until the labelling is there. Every labelling is evaluated by mapmrf, with weights that are not rounded; gco supports
-only integers and gets energies rounded to a millionth of the largest.
+All packages get the same unaries, weights of pairs and table of smoothness. *Build* is the time from these arrays to
+the package's own model, *solve* that until the labelling is there. gco supports only integers and gets energies rounded
+to a millionth of the largest.
 
 - PyMaxflow: the minimum cut, exact for two labels; its alpha-expansion for more, if all pairs have the same weight.
 - gco: alpha-expansion until no label improves.
 - scikit-image has no graph cuts. Its random walker minimises another function, from the scribbles alone; its labelling
   is shown with its value in our model, and is not a competitor in that.
-
-With `--processor` these two are processor time, which other work on the machine changes less.
-
-*gco's value* is the time after which the best labelling is at least as good as gco's last one, *first* that of the
-first full labelling; both are counted from the call of `solve`.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib
-import importlib.util
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 import mapmrf
-from mapmrf import images
+from mapmrf import datasets, images
 from mapmrf.arrays import Floats, Ints
 from mapmrf.errors import UnsupportedModel
 
-CLOCK = [time.perf_counter]
-"""What *build* and *solve* are measured by."""
-METHODS = ("maxflow", "expansion", "trws", "auto")
 ROUNDED = 1e6
 """gco's largest energy."""
-EQUAL = 1e-7
-"""Relative difference of values that counts as none: gco works on rounded numbers."""
+WHOLE = 100.0
+"""Costs of the images for `expansion` are multiplied by this and rounded, because gco rounds others."""
 
 
 @dataclass(frozen=True)
@@ -95,15 +79,18 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Row:
-    """What one solver did with one case."""
+class Found:
+    """A labelling by a peer, and seconds to build and to solve its model, by the clock and of the processor."""
 
-    by: str
     labels: Ints
-    build: float
-    solve: float
-    result: mapmrf.Result | None = None
-    note: str = ""
+    build: tuple[float, float]
+    solve: tuple[float, float]
+
+
+def lap(last: list[float]) -> tuple[float, float]:
+    """Seconds since the last call with the same list, by the clock and of the processor."""
+    before, last[:] = last[:], [time.perf_counter(), time.process_time()]
+    return (last[0] - before[0], last[1] - before[1]) if before else (0.0, 0.0)
 
 
 # -- the models -------------------------------------------------------------------------------------------------------
@@ -171,6 +158,28 @@ def sides(scale: float, *full: int) -> tuple[int, ...]:
     return tuple(max(4, round(n * scale**0.5)) for n in full)
 
 
+def whole_potts(side: int, n_labels: int) -> Callable[[float], Case]:
+    """A picture of a few shapes under noise, whose labels cost whole numbers where they change."""
+
+    def make(scale: float) -> Case:
+        observed = datasets.potts_image(*sides(scale, side, side), labels=n_labels, noise=1.2, seed=0).observed
+        costs = np.round(WHOLE * (observed[..., None] - np.arange(n_labels)) ** 2 / 2.88)
+        return Case(f"whole-potts-{side}x{n_labels}", -costs, 0.8 * WHOLE)
+
+    return make
+
+
+def depth(scale: float) -> Case:
+    """A smooth surface with a step, measured with noise: truncated linear costs, whole numbers."""
+    (side, _), n_labels = sides(scale, 400, 400), 32
+    y, x = np.mgrid[:side, :side]
+    truth = (n_labels / 2 + n_labels / 2.5 * np.sin(x / 40) * np.cos(y / 55)).clip(0, n_labels - 1)
+    truth[side // 4 : side // 2, side // 4 : side // 2] = 0.8 * n_labels
+    measured = truth + np.random.default_rng(0).normal(0, n_labels / 12, truth.shape)
+    costs = np.minimum(np.abs(measured[..., None] - np.arange(n_labels)), n_labels / 4)
+    return Case("whole-linear-400x32", -np.round(WHOLE * costs), WHOLE, "linear", 4.0)
+
+
 CASES: dict[str, Callable[[float], Case]] = {
     "binary-1000": binary,
     "potts-500x5": potts(500, 5),
@@ -178,23 +187,26 @@ CASES: dict[str, Callable[[float], Case]] = {
     "linear-400x32": linear,
     "volume-64": volume,
     "photo-400x600x3": photo,
+    "whole-potts-500x5": whole_potts(500, 5),
+    "whole-potts-1000x8": whole_potts(1000, 8),
+    "whole-linear-400x32": depth,
 }
 
 
 # -- the peers --------------------------------------------------------------------------------------------------------
 
 
-def by_maxflow(case: Case) -> Row | None:
+def by_maxflow(case: Case) -> Found:
     """The minimum cut of PyMaxflow for two labels, its alpha-expansion for even weights on straight neighbours."""
-    peer = importlib.import_module("maxflow")
+    peer, watch = importlib.import_module("maxflow"), []
     if case.n_labels > 2:
         if not isinstance(case.weight, float) or case.neighbours is not None:
-            return None
+            raise UnsupportedModel("PyMaxflow expands labels on grids of one weight only")
         expand = importlib.import_module("maxflow.fastmin").aexpansion_grid
-        began = CLOCK[0]()
+        lap(watch)
         labels = expand(-case.unary, case.weight * case.table)
-        return Row("PyMaxflow expansion", labels.ravel(), math.nan, CLOCK[0]() - began, note="build in solve")
-    began = CLOCK[0]()
+        return Found(labels.ravel(), (math.nan, math.nan), lap(watch))
+    lap(watch)
     weights = case.weights()
     network = peer.GraphFloat(math.prod(case.shape), len(weights) * math.prod(case.shape))
     nodes = network.add_grid_nodes(case.shape)
@@ -205,137 +217,50 @@ def by_maxflow(case: Case) -> Row | None:
         structure[tuple(1 + o for o in offset)] = 1
         network.add_grid_edges(nodes, full, structure=structure, symmetric=True)
     network.add_grid_tedges(nodes, -case.unary[..., 1], -case.unary[..., 0])
-    built = CLOCK[0]()
+    built = lap(watch)
     network.maxflow()
-    labels = np.asarray(network.get_grid_segments(nodes), dtype=np.int64).ravel()
-    return Row("PyMaxflow cut", labels, built - began, CLOCK[0]() - built)
+    return Found(np.asarray(network.get_grid_segments(nodes), dtype=np.int64).ravel(), built, lap(watch))
 
 
-def by_gco(case: Case) -> Row:
-    """Alpha-expansion of gco until no label improves."""
-    peer = importlib.import_module("gco").GCO
+def by_gco(case: Case, start: bool = False) -> Found:
+    """Alpha-expansion of gco until no label improves; with `start`, from the best label of every pixel on its own."""
+    peer, watch = importlib.import_module("gco").GCO, []
     scope = case.graph().scope.reshape(-1, 2)  # pairs are not what is timed: gco's users have them, too
-    began = CLOCK[0]()
+    unary = case.unary.reshape(-1, case.n_labels)
+    lap(watch)
     parts = [np.broadcast_to(w, pairs_shape(case.shape, offset)).ravel() for offset, w in case.weights().items()]
     weight = np.concatenate(parts)
     largest = max(float(-case.unary.min()), float(weight.max() * case.table.max()))
-    scale = ROUNDED / largest
+    scale = 1.0 if np.all(unary == np.rint(unary)) and largest < ROUNDED else ROUNDED / largest
     network = peer()
-    network.create_general_graph(len(case.unary.reshape(-1, case.n_labels)), case.n_labels)
-    network.set_data_cost(np.rint(-scale * case.unary).reshape(-1, case.n_labels).astype(np.intc))
+    network.create_general_graph(len(unary), case.n_labels)
+    network.set_data_cost(np.rint(-scale * unary).astype(np.intc))
     first, second = scope.min(axis=1), scope.max(axis=1)
     network.set_all_neighbors(first, second, np.rint(scale * weight).astype(np.intc))
     network.set_smooth_cost(case.table.astype(np.intc))
-    built = CLOCK[0]()
+    for i, label in enumerate(unary.argmax(axis=1).tolist() if start else ()):
+        network.init_label_at_site(i, label)
+    built = lap(watch)
     network.expansion(-1)
-    labels = network.get_labels().astype(np.int64)
-    done = CLOCK[0]()
+    found = Found(network.get_labels().astype(np.int64), built, lap(watch))
     network.destroy_graph()
-    return Row("gco expansion", labels, built - began, done - built)
+    return found
 
 
-def by_walker(case: Case) -> Row | None:
+def by_walker(case: Case) -> Found:
     """The random walker of scikit-image, from the scribbles."""
     if case.seeds is None or case.photo is None:
-        return None
-    walker = importlib.import_module("skimage.segmentation").random_walker
-    began = CLOCK[0]()
+        raise UnsupportedModel("the random walker needs scribbles")
+    walker, watch = importlib.import_module("skimage.segmentation").random_walker, []
+    lap(watch)
     found = walker(case.photo / 255, case.seeds + 1, mode="cg_j", channel_axis=-1)
-    return Row("random walker", found.ravel() - 1, math.nan, CLOCK[0]() - began, note="another function")
+    return Found(found.ravel() - 1, (math.nan, math.nan), lap(watch))
 
 
-PEERS: dict[str, Callable[[Case], Row | None]] = {"gco": by_gco, "maxflow": by_maxflow, "skimage": by_walker}
-"""By the module that they need; gco first, as its value is what the others are compared with."""
-
-
-# -- the runs ---------------------------------------------------------------------------------------------------------
+PEERS: dict[str, Callable[..., Found]] = {"gco": by_gco, "maxflow": by_maxflow, "skimage": by_walker}
+"""By the module that they need."""
 
 
 def pairs_shape(shape: tuple[int, ...], offset: tuple[int, ...]) -> tuple[int, ...]:
+    """Shape of the pairs of pixels at an offset."""
     return tuple(n - abs(o) for n, o in zip(shape, offset, strict=True))
-
-
-def by_method(case: Case, method: str, given: argparse.Namespace) -> Row | None:
-    """One of our methods; None if the model is not one for it."""
-    began = CLOCK[0]()
-    graph = case.graph()
-    built = CLOCK[0]()
-    try:
-        result = mapmrf.solve(graph, method, time_limit=given.seconds, threads=given.threads)
-    except UnsupportedModel:
-        return None
-    return Row(method, result.labels, built - began, CLOCK[0]() - built, result, result.status.value)
-
-
-def rows(case: Case, given: argparse.Namespace) -> Iterator[Row]:
-    for module, peer in PEERS.items():
-        if module in given.peers and importlib.util.find_spec(module) is not None:
-            row = peer(case)
-            if row is not None:
-                yield row
-    for method in given.methods:
-        if method in mapmrf.methods():
-            row = by_method(case, method, given)
-            if row is not None:
-                yield row
-
-
-def reached(result: mapmrf.Result | None, value: float) -> float | None:
-    """Seconds after which a run had a labelling of at least this value."""
-    least = value - EQUAL * abs(value)
-    times = [] if result is None else [point.time for point in result.trace if point.value >= least]
-    return min(times, default=None)
-
-
-def line(case: Case, row: Row, value: float, gco: float | None) -> str:
-    """A row of the table."""
-    result = row.result
-    bound = f"{result.bound:.2f}" if result is not None and result.bound is not None else ""
-    cells: list[Any] = [case.name, row.by, f"{value:.2f}", bound, seconds(row.build), seconds(row.solve)]
-    cells.append(seconds(None if gco is None else reached(result, gco)))
-    cells.append(seconds(reached(result, -math.inf) if result is not None else None))
-    return f"| {' | '.join(cells)} | {row.note} |"
-
-
-def seconds(value: float | None) -> str:
-    return "" if value is None or math.isnan(value) else f"{value:.2f}"
-
-
-def warm_up(given: argparse.Namespace) -> None:
-    """Load the kernels: a small model of every kind for every method."""
-    few = argparse.Namespace(**{**vars(given), "seconds": 5.0})
-    for name in given.only:
-        case = CASES[name](0.003)
-        for method in given.methods:
-            if method in mapmrf.methods():
-                by_method(case, method, few)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=list(CASES), choices=list(CASES), metavar="MODEL")
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the pixels of every model")
-    parser.add_argument("--seconds", type=float, default=60.0, help="time limit of each of our methods")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--methods", nargs="*", default=METHODS)
-    parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=list(PEERS), metavar="MODULE")
-    parser.add_argument("--processor", action="store_true", help="measure processor time")
-    given = parser.parse_args()
-    if given.processor:
-        CLOCK[0] = time.process_time
-    if importlib.util.find_spec("skimage") is None:  # the photograph is scikit-image's
-        given.only = [name for name in given.only if not name.startswith("photo")]
-    warm_up(given)
-    print("| model | by | value | bound | build (s) | solve (s) | gco's value (s) | first (s) | |")
-    print("|---|---|---|---|---|---|---|---|---|")
-    for name in given.only:
-        case = CASES[name](given.scale)
-        graph, gco = case.graph(), None
-        for row in rows(case, given):
-            value = graph.value(row.labels)
-            gco = value if row.by == "gco expansion" else gco
-            print(line(case, row, value, gco), flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -24,17 +24,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import mapmrf
-from mapmrf import FactorGraph, constraints, datasets
-from mapmrf.constraints.as_tables import rewrite
+from mapmrf import FactorGraph
 from mapmrf.errors import MapMRFError
 from mapmrf.run.calls import wait_for_all
+from models import GENERATED
 
 GIGABYTES = 12
 """Address space of a process; a run that needs more is recorded as such."""
@@ -45,47 +43,21 @@ ALLOWED, SHARE = 0.2, 0.02
 TICK = 1.0 / os.sysconf("SC_CLK_TCK")
 
 
-# -- models -----------------------------------------------------------------------------------------------------------
-
-
-def selection(n: int) -> FactorGraph:
-    """At most a tenth of n items, which gain alone and in pairs."""
-    random = np.random.default_rng(1)
-    pairs = np.unique(np.sort(random.integers(0, n, (5 * n, 2)), axis=1), axis=0)
-    pairs = pairs[pairs[:, 0] < pairs[:, 1]]
-    tables = np.zeros((len(pairs), 2, 2))
-    tables[:, 1, 1] = random.normal(size=len(pairs))
-    unary = np.stack([np.zeros(n), random.normal(size=n)], axis=1)
-    return FactorGraph.from_pairwise(unary, pairs, tables).with_constraints([constraints.at_most_k(range(n), n // 10)])
-
-
-def priced(side: int) -> FactorGraph:
-    """A picture with four labels, each of which costs something where it is used at all."""
-    graph = datasets.potts_image(side, side, 4).graph
-    return graph.with_constraints([constraints.label_cost(k, 20.0) for k in range(4)])
-
-
-MODELS: dict[str, tuple[str, Callable[[float], FactorGraph]]] = {
-    "image2": ("1000 x 1000 pixels, 2 labels", lambda s: datasets.potts_image(int(1000 * s), int(1000 * s), 2).graph),
-    "image8": ("1000 x 1000 pixels, 8 labels", lambda s: datasets.potts_image(int(1000 * s), int(1000 * s), 8).graph),
-    "glass": ("500 x 500 spins", lambda s: datasets.grid(int(500 * s), int(500 * s), 2.0)),
-    "dense": ("400 binary variables, 40,000 pairs", lambda s: datasets.random_graph(400, int(40_000 * s), 2, 2)),
-    "arity5": ("5,000 variables, 10,000 factors of 5",
-               lambda s: datasets.random_graph(max(20, int(5000 * s)), int(10_000 * s), 3, 5)),
-    "hard": ("20,000 variables, 40,000 factors, a tenth of the entries -inf",
-             lambda s: datasets.random_graph(int(20_000 * s), int(40_000 * s), (2, 4), (2, 3), hard=0.1)),
-    "counted": ("at most 60 of 600 items, 3,000 pairs", lambda s: selection(int(600 * s))),
-    "rewritten": ("the same as tables", lambda s: rewrite(selection(int(600 * s))).graph),
-    "priced": ("500 x 500 pixels, 4 labels with costs", lambda s: priced(int(500 * s))),
-    "small": ("200 binary variables, 6,000 pairs", lambda s: datasets.random_graph(200, int(6000 * s), 2, 2)),
-    "small5": ("120 variables, 150 factors of 5", lambda s: datasets.random_graph(120, int(150 * s), 3, 5)),
-    "wide": ("30 variables of 40 states, 25 pairs", lambda s: datasets.random_graph(30, int(25 * s), 40, 2)),
-}  # fmt: skip
-"""Name: what it is, and the model at a share of its size."""
-
-SMALL = {"image2": 0.02, "image8": 0.02, "glass": 0.05, "dense": 0.05, "arity5": 0.01, "hard": 0.005, "counted": 0.1,
-         "rewritten": 0.1, "priced": 0.02, "small": 0.05, "small5": 0.1, "wide": 0.2}  # fmt: skip
-"""Share of the size at which kernels are tried before."""
+MODELS: dict[str, tuple[str, float]] = {
+    "image2": ("1000 x 1000 pixels, 2 labels", 0.0004),
+    "image8": ("1000 x 1000 pixels, 8 labels", 0.0004),
+    "glass": ("500 x 500 spins", 0.0025),
+    "dense": ("400 binary variables, 40,000 pairs", 0.05),
+    "arity5": ("5,000 variables, 10,000 factors of 5", 0.01),
+    "hard": ("20,000 variables, 40,000 factors, a tenth of the entries -inf", 0.005),
+    "counted": ("at most 60 of 600 items, 3,000 pairs", 0.1),
+    "rewritten": ("the same as tables", 0.1),
+    "priced": ("500 x 500 pixels, 4 labels with costs", 0.0004),
+    "small": ("200 binary variables, 6,000 pairs", 0.05),
+    "small5": ("120 variables, 150 factors of 5", 0.1),
+    "wide": ("30 variables of 40 states, 25 pairs", 0.2),
+}
+"""By a short name: the model of `models.toml`, and the share of its size at which kernels are tried before."""
 
 
 # -- one process ------------------------------------------------------------------------------------------------------
@@ -94,8 +66,8 @@ SMALL = {"image2": 0.02, "image8": 0.02, "glass": 0.05, "dense": 0.05, "arity5":
 def run_all(name: str, methods: Sequence[str], limits: Sequence[float]) -> None:
     """Run methods on a model and print a line of JSON for every run."""
     resource.setrlimit(resource.RLIMIT_AS, (GIGABYTES << 30, GIGABYTES << 30))
-    build = MODELS[name][1]
-    small, graph = build(SMALL[name]), build(1.0)
+    title, share = MODELS[name]
+    small, graph = (GENERATED[title](0, scale) for scale in (share, 1.0))
     for method in methods:
         say(method=method)
         try:

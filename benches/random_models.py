@@ -1,7 +1,5 @@
 """Random models of many shapes by number, for `answers.py` and `soak.py`: reproducible by shape and number.
 
-    python benches/random_models.py            # the shapes, and the size of the first model of each
-
 Sizes are such that every method takes milliseconds or little more; `scale` makes models larger.
 """
 
@@ -12,7 +10,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-import mapmrf
 from mapmrf import FactorGraph, constraints, datasets
 
 Random = np.random.Generator
@@ -259,16 +256,3 @@ MAKERS = (
     mixed, forbidden, colouring, weighted, submodular, tree, network, pieces, constrained, tiny,
 )  # fmt: skip
 SHAPES: dict[str, Maker] = {maker.__name__: maker for maker in MAKERS}
-
-
-def main() -> None:
-    print("| shape | variables | factors | largest card | |\n|---|---|---|---|---|")
-    for shape, maker in SHAPES.items():
-        graph = model(shape, 0)
-        about = (maker.__doc__ or "").partition("\n")[0]
-        print(f"| {shape} | {graph.n_vars} | {graph.n_factors} | {graph.card.max(initial=0)} | {about} |")
-    print(f"\n{len(names())} models; mapmrf {mapmrf.__version__}, NumPy {np.__version__}")
-
-
-if __name__ == "__main__":
-    main()

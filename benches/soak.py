@@ -10,9 +10,14 @@ First every method is run on every shape of `random_models.py`, small and large;
 have loaded no kernel: that is the warm-up. The rounds after it are like these, until the time is up: single solves by
 all methods in turn on models that were never seen before, with one thread or two, some of them ended by a time limit or
 a callback; a large model whose calls are abandoned; batches in threads, and from time to time in processes; now and
-then a benchmark in worker processes. After every round `soak_samples.py` counts what the process holds. What has grown
+then a benchmark in worker processes. After every round it is counted what the process holds. What has grown
 over the second half of the time is a leak: a cache that fills has filled by then. One arena serves all threads, unless
 the environment says otherwise, or what glibc keeps of freed memory would hide what is lost. Needs Linux with glibc.
+
+Resident memory is not what a process holds: glibc keeps freed memory of every thread's arena, up to the most that the
+arena ever had, and `malloc_trim` does not return memory at the end of an arena. So the bytes in use are counted:
+those that malloc has given out and not got back. Python's own allocator must be malloc for that
+(`PYTHONMALLOC=malloc`), and numba must count (`NUMBA_NRT_STATS=1`).
 """
 
 from __future__ import annotations
@@ -20,19 +25,26 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
+import ctypes
+import gc
 import itertools
 import os
+import statistics
 import sys
+import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from numba.core.dispatcher import Dispatcher
+from numba.core.runtime.nrt import rtsys
 
 import mapmrf
 import random_models
-import soak_samples
+from footprints import resident
 from mapmrf.errors import MapMRFError, UnsupportedModel
 from mapmrf.run import calls as supervision
 
@@ -47,6 +59,236 @@ PROCESSES_EVERY, BENCH_EVERY = 10, 20
 
 WARM, MOST_WARM = 10, 100
 """The warm-up ends after so many rounds without a new kernel, and at the latest after so many."""
+
+SETTINGS = {"PYTHONMALLOC": "malloc", "NUMBA_NRT_STATS": "1"}
+"""The environment in which everything is counted."""
+
+ONE_ARENA = {"MALLOC_ARENA_MAX": "1"}
+"""The environment in which threads share an arena, so that resident memory is close to what is in use."""
+
+BYTES, BYTES_PER_SOLVE = 2e6, 50.0
+"""Growth of the memory in use over the second half of a run that counts as none, plus so many bytes per solve.
+
+Steps of one or two megabytes were seen once in thousands of solves: the sizes are those of Python's table of interned
+strings when it is rebuilt.
+"""
+
+OBJECTS, OBJECTS_PER_SOLVE = 200.0, 0.02
+"""The same for Python's objects."""
+
+RESIDENT_SHARE = 0.05
+"""Growth of the resident memory from the third quarter to the last that counts as none."""
+
+
+class Sample(NamedTuple):
+    """What the process holds after a round.
+
+    Attributes
+    ----------
+    solves
+        Solves so far, those of batches and benchmarks with them.
+    resident, used
+        Bytes of resident memory, and those that malloc has given out.
+    objects
+        Python's objects that the garbage collector knows.
+    arrays
+        Arrays of kernels that are alive.
+    kernels
+        Machine code that is loaded: kernels, by signature. There is an end of them, but some are only for rare models.
+    """
+
+    seconds: float
+    round: int
+    solves: int
+    resident: int
+    used: int
+    objects: int
+    arrays: int
+    kernels: int
+    threads: int
+    files: int
+    children: int
+
+
+class _Mallinfo(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
+        )
+    ]  # fmt: skip
+
+
+def take_sample(seconds: float, number: int, solves: int) -> Sample:
+    """Count, after the garbage is gone."""
+    gc.collect()
+    known = gc.get_objects()
+    objects = len(known) - number  # the samples of the rounds before are no leak
+    kernels = sum(len(one.overloads) for one in known if isinstance(one, Dispatcher))
+    del known
+    return Sample(
+        seconds=seconds,
+        round=number,
+        solves=solves,
+        resident=resident(),
+        used=given_out(),
+        objects=objects,
+        arrays=arrays_alive(),
+        kernels=kernels,
+        threads=len(list(Path("/proc/self/task").iterdir())),
+        files=len(os.listdir("/proc/self/fd")),
+        children=_children(),
+    )
+
+
+def fill_caches() -> None:
+    """Fill the caches that NumPy and glibc have for freed small blocks, of every size some: they count as given out."""
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    libc.free.argtypes = [ctypes.c_void_p]
+    for size in range(1024):
+        arrays = [np.empty(size, dtype=np.uint8) for _ in range(16)]
+        del arrays
+    for size in range(16, 1056, 16):
+        for block in [libc.malloc(size) for _ in range(16)]:
+            libc.free(block)
+
+
+def given_out() -> int:
+    """Bytes that malloc has given out and not got back, in heaps and in blocks of their own."""
+    libc = ctypes.CDLL(None)
+    libc.mallinfo2.restype = _Mallinfo
+    found = libc.mallinfo2()
+    return int(found.uordblks + found.hblkhd)
+
+
+def arrays_alive() -> int:
+    """Arrays that kernels have made and nobody has freed, if numba counts them and was needed so far."""
+    try:
+        counts = rtsys.get_allocation_stats()
+    except RuntimeError:
+        return 0
+    return int(counts.mi_alloc - counts.mi_free)
+
+
+def _children() -> int:
+    """Child processes of all threads; a thread may end while it is looked at."""
+    count = 0
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):
+            count += len((task / "children").read_text().split())
+    return count
+
+
+# -- what grows -------------------------------------------------------------------------------------------------------
+
+
+def what_grows(samples: list[Sample]) -> list[str]:
+    """What has grown over the second half of a run.
+
+    A cache that fills has filled by then; what is lost in every solve, or in every hundredth, is lost to the end. The
+    memory of kernels that were loaded on the way is left out. Of the resident memory, some of which glibc keeps, the
+    medians of the last two quarters are compared.
+    """
+    names = {"used": "memory in use", "objects": "objects", "arrays": "arrays of kernels"}
+    grown = [names[what] for what, most in allowed(samples).items() if growth(samples, what) > most]
+    for what in ("threads", "files", "children"):
+        _, second, _, last = quarters(samples, what)
+        if last > second:
+            grown.append(what)
+    *_, third, last = quarters(samples, "resident")
+    if last - third > RESIDENT_SHARE * third:
+        grown.append("resident memory")
+    return grown
+
+
+def allowed(samples: list[Sample]) -> dict[str, float]:
+    """Growth per solve over the second half that counts as none."""
+    solves = _solves(samples[len(samples) // 2 :])
+    return {
+        "used": BYTES / solves + BYTES_PER_SOLVE,
+        "objects": OBJECTS / solves + OBJECTS_PER_SOLVE,
+        "arrays": 0.0,
+    }
+
+
+def _solves(samples: list[Sample]) -> int:
+    return max(1, samples[-1].solves - samples[0].solves)
+
+
+def _steps(samples: list[Sample], what: str) -> Iterator[float]:
+    """Differences from one round to the next, without those in which kernels were loaded."""
+    for before, after in itertools.pairwise(samples):
+        if before.kernels == after.kernels:
+            yield getattr(after, what) - getattr(before, what)
+
+
+def growth(samples: list[Sample], what: str) -> float:
+    """Growth per solve over the second half, without rounds in which kernels were loaded."""
+    half = samples[len(samples) // 2 :]
+    return sum(_steps(half, what)) / _solves(half)
+
+
+def quarters(samples: list[Sample], what: str) -> list[float]:
+    """Medians of the four quarters of a run."""
+    ends = [len(samples) * part // 4 for part in range(5)]
+    return [
+        statistics.median(getattr(one, what) for one in samples[begin : max(end, begin + 1)])
+        for begin, end in itertools.pairwise(ends)
+    ]
+
+
+# -- tables -----------------------------------------------------------------------------------------------------------
+
+COLUMNS = (
+    "minutes", "rounds", "solves", "kernels", "in use, MB", "resident, MB",
+    "objects", "arrays", "threads", "files", "children",
+)  # fmt: skip
+HEAD = f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|"
+
+
+def row(one: Sample) -> str:
+    """A sample as a row below `HEAD`."""
+    return (
+        f"| {one.seconds / 60:.1f} | {one.round} | {one.solves} | {one.kernels} | {one.used / 1e6:.1f} | "
+        f"{one.resident / 1e6:.1f} | {one.objects} | {one.arrays} | {one.threads} | {one.files} | {one.children} |"
+    )
+
+
+def by_quarters(samples: list[Sample]) -> str:
+    """A table of medians, and the growth that the verdict is about."""
+    rows = ["| median of | first quarter | second | third | last | most |", "|---|---|---|---|---|---|"]
+    for what, name in {"used": "memory in use, MB", "resident": "resident memory, MB"}.items():
+        figures = [*quarters(samples, what), max(getattr(one, what) for one in samples)]
+        rows.append(f"| {name} | " + " | ".join(f"{figure / 1e6:.1f}" for figure in figures) + " |")
+    for what in ("objects", "arrays", "kernels", "threads", "files", "children"):
+        figures = [*quarters(samples, what), max(getattr(one, what) for one in samples)]
+        rows.append(f"| {what} | " + " | ".join(f"{figure:.0f}" for figure in figures) + " |")
+    used, objects, most = growth(samples, "used"), growth(samples, "objects"), allowed(samples)
+    return "\n".join([
+        *rows, "", "Growth per solve in the second half, without rounds that loaded kernels:",
+        f"{used:+.0f} bytes and {objects:+.3f} objects; a leak is what exceeds {most['used']:.0f} bytes "
+        f"or {most['objects']:.2f} objects.",
+    ])  # fmt: skip
+
+
+def stored(path: Path) -> list[Sample]:
+    """Samples from a file; the last line of a run that was killed may not be whole."""
+    with path.open(newline="") as lines:
+        rows = [row for row in csv.DictReader(lines) if None not in row.values()]
+    return [
+        Sample(**{name: (float if name == "seconds" else int)(row[name]) for name in Sample._fields}) for row in rows
+    ]
+
+
+def spread(samples: list[Sample], lines: int = 12) -> list[Sample]:
+    """The first sample, the last one, and some between them, at about equal times."""
+    times = np.linspace(samples[0].seconds, samples[-1].seconds, lines)
+    places = np.unique(np.searchsorted([one.seconds for one in samples], times))
+    return [samples[min(place, len(samples) - 1)] for place in places.tolist()]
+
+
+# -- the work ---------------------------------------------------------------------------------------------------------
 
 
 class Soak:
@@ -96,11 +338,11 @@ class Soak:
             graph = random_models.model(shape, 0, scale)
             for threads in (1, 2) if scale == 1.0 else (2,):
                 self.solve(method, graph, threads=threads, time_limit=None if scale == 1.0 else SECONDS)
-        soak_samples.fill_caches()
+        fill_caches()
         quiet = known = 0
         for number in range(MOST_WARM):
             self.round(number)
-            before, known = known, soak_samples.take_sample(0.0, number, 0).kernels
+            before, known = known, take_sample(0.0, number, 0).kernels
             quiet = quiet + 1 if known == before else 0
             if quiet == WARM:
                 break
@@ -128,7 +370,7 @@ class Soak:
         """A run on a large model that ends within a call of its method; that goes on, on a thread of its own."""
         graph = mapmrf.datasets.grid(80, 80, seed=number)
         self.solve(self.methods[number % len(self.methods)], graph, threads=2, time_limit=0.02)
-        self.done["calls given up"] += supervision.left_alone()
+        self.done["calls given up"] += supervision.n_abandoned()
         supervision.wait_for_all()
 
     def batch(self, backend: str) -> None:
@@ -141,35 +383,41 @@ class Soak:
                 self.failures.append(f"{method}, in {backend}: {one}")
 
 
-def soak_for(soak: Soak, minutes: float, path: Path | None) -> list[soak_samples.Sample]:
-    """Rounds until the time is up; returns what was counted after each."""
-    reading = soak_samples.Reading(60 * minutes)
+def soak_for(soak: Soak, minutes: float, path: Path | None, lines: int = 12) -> list[Sample]:
+    """Rounds until the time is up; returns what was counted after each, and prints about so many lines of it."""
+    samples: list[Sample] = []
+    began, seconds, shown = time.monotonic(), 60 * minutes, 0
+    print(HEAD, flush=True)
     with contextlib.ExitStack() as stack:
-        lines = stack.enter_context(path.open("w", newline="", buffering=1)) if path else None
-        out = csv.writer(lines) if lines else None
+        file = stack.enter_context(path.open("w", newline="", buffering=1)) if path else None
+        out = csv.writer(file) if file else None
         if out is not None:
-            out.writerow(soak_samples.Sample._fields)
-        while not reading.samples or reading.samples[-1].seconds < 60 * minutes:
-            soak.round(len(reading.samples) + 1)
-            sample = reading.take(soak.solves)
+            out.writerow(Sample._fields)
+        while not samples or samples[-1].seconds < seconds:
+            number = len(samples) + 1
+            soak.round(number)
+            samples.append(take_sample(time.monotonic() - began, number, soak.solves))
             if out is not None:
-                out.writerow(sample)
-    return reading.samples
+                out.writerow(samples[-1])
+            if samples[-1].seconds >= shown * seconds / lines:
+                shown = int(samples[-1].seconds * lines / seconds) + 1
+                print(row(samples[-1]), flush=True)
+    return samples
 
 
 def count_everything() -> None:
     """Begin again in the environment in which everything is counted, if this is another one."""
-    wanted = {**soak_samples.ONE_ARENA, **os.environ, **soak_samples.SETTINGS}
+    wanted = {**ONE_ARENA, **os.environ, **SETTINGS}
     if wanted != dict(os.environ):
         os.execve(sys.executable, [sys.executable, *sys.argv], wanted)
 
 
-def report(samples: list[soak_samples.Sample]) -> bool:
+def report(samples: list[Sample]) -> bool:
     """Print the figures of a run; whether something grows."""
     last = samples[-1]
     print(f"\n{last.seconds / 60:.0f} minutes, {last.round} rounds, {last.solves} solves\n")
-    print(soak_samples.by_quarters(samples))
-    grown = soak_samples.what_grows(samples)
+    print(by_quarters(samples))
+    grown = what_grows(samples)
     print(f"grows: {', '.join(grown) or 'nothing'}")
     return bool(grown)
 
@@ -196,8 +444,8 @@ def main() -> int:
     parser.add_argument("--read", type=Path, help="do not run; judge samples written by --csv")
     given = parser.parse_args()
     if given.read:
-        samples = soak_samples.stored(given.read)
-        print("\n".join([soak_samples.HEAD, *map(soak_samples.row, soak_samples.spread(samples))]))
+        samples = stored(given.read)
+        print("\n".join([HEAD, *map(row, spread(samples))]))
         return int(report(samples))
     count_everything()
     return int(run(Soak(given.methods, given.seed), given.minutes, given.csv))

@@ -25,11 +25,11 @@ from dataclasses import dataclass
 from functools import cache
 
 import mapmrf
-from apart import solve_apart
-from catalogue import FOLDERS, Target, data_folder, targets
 from mapmrf.bench import peers
 from mapmrf.datasets import grid, sets
 from mapmrf.run.repair import REPAIR_SECONDS
+from models import FOLDERS, Model, select
+from runners import solve_apart
 
 FOREVER = 10**9
 EQUAL = 1e-9
@@ -86,13 +86,12 @@ def main() -> None:
     options.add_argument("--threads", type=int, default=1, help="threads of `auto`")
     options.add_argument("--whole", action="store_true", help="run every rival on every model")
     args = options.parse_args()
-    folder = data_folder(args.data)
     mapmrf.solve(grid(50, 50, coupling=4.0, seed=0), max_iterations=150)  # compile
     contest = Contest(args.rivals, args.marks, args.threads, args.whole)
     for which in args.sets:
-        for target in targets(folder, which):
-            if args.only in target.name:
-                contest.compare(target)
+        for model in select(which, args.data):
+            if args.only in model.name:
+                contest.compare(model)
     print("\n".join(contest.summary()))
     if args.whole:
         print("\n".join(contest.proofs()))
@@ -107,14 +106,14 @@ class Contest:
         self.proven: dict[str, dict[str, float]] = {}
         self.rounded: dict[tuple[str, str], float] = {}
 
-    def compare(self, target: Target) -> None:
+    def compare(self, model: Model) -> None:
         """Run all on a model, and print their values over time."""
-        graph = target.read()
+        graph = model.build(1.0)
         limits = {"time_limit": max(self.marks), "max_iterations": FOREVER, "threads": self.threads}
         ours = Run(mapmrf.solve(graph, "auto", **limits))
         marks = [mark for mark in self.marks if self.whole or mark < ours.proven_at]
-        self.proven[target.name] = {"auto": ours.proven_at}
-        print(shown(target.name, "auto", ours, self.marks), flush=True)
+        self.proven[model.name] = {"auto": ours.proven_at}
+        print(shown(model.name, "auto", ours, self.marks), flush=True)
         for name in self.rivals if marks else ():
             try:
                 theirs = run_rival(name, graph, max(marks))
@@ -123,13 +122,13 @@ class Contest:
             # What a run of this package finds at its end, a feasible labelling for instance, is not the rival's.
             search_end = max(marks) - REPAIR_SECONDS
             own = theirs.value(search_end) > -math.inf or theirs.proven_at < search_end
-            self.proven[target.name][name] = theirs.proven_at if own else math.inf
-            self.rounded[target.name, name] = theirs.rounded_at if name in peers.installed() else math.inf
-            print(shown(target.name, name, theirs, marks), flush=True)
+            self.proven[model.name][name] = theirs.proven_at if own else math.inf
+            self.rounded[model.name, name] = theirs.rounded_at if name in peers.installed() else math.inf
+            print(shown(model.name, name, theirs, marks), flush=True)
             for mark in marks:
                 mine, other = ours.value(mark), theirs.value(mark)
                 if other > mine and not math.isclose(other, mine, rel_tol=EQUAL, abs_tol=EQUAL):
-                    self.behind[name, mark].append(target.name)
+                    self.behind[name, mark].append(model.name)
 
     def summary(self) -> Iterator[str]:
         """On how many models `auto` is ahead or equal."""

@@ -9,7 +9,7 @@ def main() -> None:
     for number, default in ((2, _signal.default_int_handler), (15, 0)):
         if _signal.getsignal(number) == default:
             _signal.signal(number, _leave)
-    from mapmrf.run.interrupts import guard_process, leave_settled
+    from mapmrf.run.interrupts import guard_process, leave_after_work
 
     guard_process(_leave)
     from mapmrf.cli import main
@@ -17,7 +17,7 @@ def main() -> None:
     try:
         main(prog_name="mapmrf")
     finally:
-        leave_settled()
+        leave_after_work()
 
 
 def _leave(number: int, frame: object) -> None:

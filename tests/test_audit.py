@@ -13,7 +13,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def audit() -> ModuleType:
-    path = Path(__file__).parents[1] / "benches" / "audit.py"
+    path = Path(__file__).parents[1] / "tools" / "audit.py"
     spec = importlib.util.spec_from_file_location("audit", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

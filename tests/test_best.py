@@ -16,8 +16,8 @@ from exhaustive_truth import all_labellings, best_at_distance, distance, varied_
 from mapmrf import BestLabellings, Diversity, FactorGraph, Status, solve_best
 from mapmrf.datasets import grid
 from mapmrf.methods.exhaustive import Exhaustive
-from mapmrf.questions.best.ranked import LawlerSearch
-from mapmrf.questions.best.solving import DiverseSearch, SolveCalls
+from mapmrf.questions.best import DiverseSearch
+from mapmrf.questions.ranked import LawlerSearch, SolveCalls
 from mapmrf.run.interrupts import also
 from strategies import recipes, with_weights
 

@@ -287,7 +287,7 @@ def test_a_program_ends_although_it_waits() -> None:
 
 LEAVING = """
 import ctypes, os, sys, threading, time
-from mapmrf.run.interrupts import begin_work, guard_process, leave_settled, run_exit_handlers, settle
+from mapmrf.run.interrupts import begin_work, guard_process, leave_after_work, run_exit_handlers, end_work
 guard_process()
 begin_work()
 handler = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda nothing: os.write(1, b"signed off") and None)
@@ -295,8 +295,8 @@ ctypes.CDLL(None).__cxa_atexit(handler, None, None)
 threading.Thread(target=time.sleep, args=(1000,)).start()
 if len(sys.argv) > 1:
     run_exit_handlers()
-settle(3)
-leave_settled()
+end_work(3)
+leave_after_work()
 """
 
 

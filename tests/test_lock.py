@@ -17,7 +17,7 @@ LOCK = ROOT / "requirements-lock.txt"
 
 @pytest.fixture(scope="module")
 def lock() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("lock", Path(__file__).parents[1] / "benches" / "lock.py")
+    spec = importlib.util.spec_from_file_location("lock", Path(__file__).parents[1] / "tools" / "lock.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -91,4 +91,4 @@ def test_the_committed_lock_agrees_with_what_the_project_asks_for(lock: ModuleTy
 
 def test_the_committed_lock_says_how_it_is_made_anew() -> None:
     head = LOCK.read_text(encoding="utf-8").splitlines()[0]
-    assert head.endswith(f"python benches/lock.py --pythons 3.11 3.12 3.13 -o {LOCK.name}")
+    assert head.endswith(f"python tools/lock.py --pythons 3.11 3.12 3.13 -o {LOCK.name}")

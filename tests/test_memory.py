@@ -18,7 +18,8 @@ from mapmrf import Method, Status, datasets, images
 from mapmrf.errors import OptionError, OutOfMemory, UnsupportedModel
 from mapmrf.model.memory import PROGRAM, MemoryBudget, MemoryWatch, byte_count, is_lack_of_memory, resident_bytes
 from mapmrf.model.problem import Problem
-from mapmrf.run.footprints import RATES, Sizes, footprint_of, model_bytes
+from mapmrf.model.summary import model_bytes
+from mapmrf.run.footprints import RATES, Sizes, footprint_of
 from mapmrf.run.method import Answer, Progress
 from mapmrf.run.registry import method_names
 
@@ -88,13 +89,13 @@ def test_estimates_grow_with_the_model(name: str) -> None:
 MEASURED = """
 import sys
 sys.path.insert(0, sys.argv[1])
-import mapmrf, footprints
+import mapmrf, footprints, models as generated
 from mapmrf import datasets
 models = (
     lambda f: datasets.grid(int(270 * f), int(270 * f), 1.0, seed=5),
-    lambda f: footprints._weighted(int(130 * f), 12, seed=5),
+    lambda f: generated.noise(int(130 * f), 12, seed=5),
     lambda f: datasets.random_graph(int(20000 * f), int(40000 * f), (2, 3), (2, 4), seed=5),
-    lambda f: footprints._pairs(int(3000 * f), 10.0, (8, 12), seed=5),
+    lambda f: datasets.random_graph(int(3000 * f), int(15000 * f), (8, 12), 2, seed=5),
 )
 for method in sys.argv[2:]:
     for make in models:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from constrained_recipes import random_constrained
-from mapmrf.run.model_forms import relevant_part
+from mapmrf.run.loop import relevant_part
 from strategies import weighted
 
 

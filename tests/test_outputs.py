@@ -19,7 +19,7 @@ from mapmrf.cli import main
 from mapmrf.datasets import grid
 from mapmrf.formats.files import write_bytes
 from mapmrf.run.atomic_files import drop_old, keeping_old, kept_name, whole_file
-from mapmrf.run.checkpoints import RunCheckpoint
+from mapmrf.run.checkpoints import SavedRun
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="limits of files and devices are those of POSIX")
 
@@ -120,7 +120,7 @@ def test_parts_are_not_replaced_without_force(tmp_path: Path, model: Path) -> No
 
 def test_a_checkpoint_of_another_run_is_kept(tmp_path: Path) -> None:
     for k in (1, 2):
-        checkpoint = RunCheckpoint(tmp_path, 60.0, {"method": "icm", "options": {}})
+        checkpoint = SavedRun(tmp_path, 60.0, {"method": "icm", "options": {}})
         for step in (1, 2):
             checkpoint.write({"step": step, "run": k}, {"labels": np.zeros(3)})
     assert names(tmp_path) == ["run.mrf", "run.mrf~"]
@@ -130,8 +130,7 @@ def test_a_checkpoint_of_another_run_is_kept(tmp_path: Path) -> None:
 
 def test_a_checkpoint_that_a_run_goes_on_from_is_replaced(tmp_path: Path) -> None:
     for _ in range(3):
-        checkpoint = RunCheckpoint(tmp_path, 60.0, {"method": "icm", "options": {}})
-        checkpoint.read()
+        checkpoint = SavedRun(tmp_path, 60.0, {"method": "icm", "options": {}}, resume=True)
         checkpoint.write({"step": 1}, {"labels": np.random.default_rng(1).random(3)})
     assert names(tmp_path) == ["run.mrf"]
 

@@ -14,7 +14,6 @@ from mapmrf.model.polytope import (
     classify,
     classify_vertex,
     describe,
-    edge_copies,
     integral,
     marginals,
     relaxed_value,
@@ -122,7 +121,7 @@ def test_a_labelling_is_a_valid_point_of_the_same_value(recipe: Recipe, data: st
     assert (kind, fractions, found.largest) == (Kind.VALID, KindFractions(1, 0, 0), 0.0)
     assert classify_vertex(problem) == (kind, fractions, found)
     assert relaxed_value(problem, mu_v, mu_f) == pytest.approx(graph.value(labels))
-    assert np.array_equal(edge_copies(problem, mu_v), marginals(problem, mu_f))
+    assert np.array_equal(mu_v[problem.edge_state_at], marginals(problem, mu_f))
 
 
 @given(recipe=with_weights(soft_recipes()))

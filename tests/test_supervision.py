@@ -23,7 +23,7 @@ from mapmrf import Status, datasets
 from mapmrf.constraints.as_tables import rewrite
 from mapmrf.run import calls as supervision
 from mapmrf.run import interrupts
-from mapmrf.run.calls import CallAbandoned, Supervisor, given_up, left_alone
+from mapmrf.run.calls import CallAbandoned, Supervisor, is_abandoned, n_abandoned
 from mapmrf.run.interrupts import Interrupts
 from mapmrf.run.method import Answer, Method, Progress
 
@@ -38,7 +38,7 @@ def nothing_is_left() -> Iterator[None]:
     for which, handler in before.items():
         signal.signal(which, handler)
     supervision.wait_for_all()
-    assert left_alone() == 0
+    assert n_abandoned() == 0
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_a_call_that_is_given_up_is_undone_when_it_ends(supervisor: Supervisor) 
 
     def work() -> str:
         assert may_end.wait(PATIENCE)
-        late.append(given_up())
+        late.append(is_abandoned())
         return "late"
 
     def undo(result: str | None) -> None:
@@ -95,9 +95,9 @@ def test_a_call_that_is_given_up_is_undone_when_it_ends(supervisor: Supervisor) 
 
     with pytest.raises(CallAbandoned):
         supervisor.call(lambda: 0.0, work, undo=undo)
-    assert supervisor.gave_up and left_alone() == 1
-    assert supervisor.call(forever, given_up) is False  # the next call has a thread of its own
-    assert not supervisor.gave_up
+    assert supervisor.abandoned and n_abandoned() == 1
+    assert supervisor.call(forever, is_abandoned) is False  # the next call has a thread of its own
+    assert not supervisor.abandoned
     may_end.set()
     assert undone.wait(PATIENCE)
     assert late == [True, "late"]
@@ -138,7 +138,7 @@ def test_an_exception_of_a_handler_gives_the_call_up(supervisor: Supervisor) -> 
     signal.signal(signal.SIGINT, handler)
     with pytest.raises(Impatience):
         supervisor.call(forever, work)
-    assert supervisor.gave_up
+    assert supervisor.abandoned
     may_end.set()
 
 
@@ -221,7 +221,7 @@ def test_a_method_that_hangs_does_not_keep_the_run_from_ending(
     clock.stop()
     method = Stuck(where, clock=clock)
     result = run(monkeypatch, method, time_limit=1.0)
-    assert result.status is Status.TIME_LIMIT and left_alone() == 1
+    assert result.status is Status.TIME_LIMIT and n_abandoned() == 1
     first = GRAPH.value(np.ones(GRAPH.n_vars, dtype=np.int64))
     assert result.value >= (first if where != "start" else -np.inf)
     assert (result.bound is None) == (where == "start")
@@ -249,23 +249,23 @@ def test_with_a_limit_small_models_are_no_exception(
 ) -> None:
     clock.stop()
     method = Stuck(clock=clock)
-    assert run(monkeypatch, method, graph, time_limit=1.0).status is Status.TIME_LIMIT and left_alone() == 1
+    assert run(monkeypatch, method, graph, time_limit=1.0).status is Status.TIME_LIMIT and n_abandoned() == 1
     method.go.set()
 
 
 def test_a_table_counts_for_every_factor_that_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
     method = Stuck(presses=2)
     assert len(shared_table(40).theta_t) == 2000
-    assert run(monkeypatch, method, shared_table(40)).status is Status.INTERRUPTED and left_alone() == 1
+    assert run(monkeypatch, method, shared_table(40)).status is Status.INTERRUPTED and n_abandoned() == 1
     method.go.set()
 
 
 def test_a_rewriting_that_nobody_waits_for_ends() -> None:
     counted = datasets.grid(10, 10).with_constraints([mapmrf.constraints.at_most_k(range(100), 30)])
-    gave_up, errors = threading.Event(), []
+    abandoned, errors = threading.Event(), []
 
     def work() -> None:
-        assert gave_up.wait(PATIENCE)
+        assert abandoned.wait(PATIENCE)
         try:
             rewrite(counted)
         except CallAbandoned as error:
@@ -274,7 +274,7 @@ def test_a_rewriting_that_nobody_waits_for_ends() -> None:
     supervisor = Supervisor()
     with pytest.raises(CallAbandoned):
         supervisor.call(lambda: 0.0, work)
-    gave_up.set()
+    abandoned.set()
     supervision.wait_for_all()
     assert len(errors) == 1
     assert rewrite(counted).graph.n_vars == 198

@@ -17,9 +17,8 @@ import pytest
 import mapmrf
 from mapmrf import FactorGraph, Status, UnknownName, UnsupportedModel
 from mapmrf.bench import peers
-from mapmrf.bench.models import from_files
 from mapmrf.bench.peers import Found, Ready, installed, missing, names, prepare, solve_with
-from mapmrf.bench.run_list import MethodConfig, RunList
+from mapmrf.bench.run_list import MethodConfig, RunList, from_files
 from mapmrf.bench.worker import Runner
 from mapmrf.datasets import grid, random_graph
 from strategies import brute_force

@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 
 import mapmrf
-from mapmrf.bench.models import ModelRef
 from mapmrf.bench.records import TRACE_COLUMNS
 from mapmrf.bench.report import build_report
-from mapmrf.bench.run_list import MethodConfig, RunList
+from mapmrf.bench.run_list import MethodConfig, ModelRef, RunList
 from mapmrf.bench.worker import Runner
 from mapmrf.datasets import grid, random_graph
 from mapmrf.datasets.catalogue import COLUMNS

@@ -9,8 +9,7 @@ import pytest
 
 import mapmrf
 from mapmrf import FactorGraph, OptionError
-from mapmrf.bench.models import ModelRef, from_files, lattice, of_set
-from mapmrf.bench.run_list import MethodConfig, RunList, read_plan
+from mapmrf.bench.run_list import MethodConfig, ModelRef, RunList, from_files, lattice, of_set, read_plan
 from mapmrf.datasets import entries, grid, lookalike, random_graph
 
 MODELS = [ModelRef("own", "a", "/x/a.uai"), ModelRef("own", "b", "/x/b.uai")]

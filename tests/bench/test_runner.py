@@ -16,9 +16,8 @@ import pytest
 
 import mapmrf
 from clocks import LIMIT, PATIENCE, wait_until
-from mapmrf.bench.models import ModelRef, from_files
 from mapmrf.bench.records import read_records, unpack_labels
-from mapmrf.bench.run_list import BenchTask, MethodConfig, RunList
+from mapmrf.bench.run_list import BenchTask, MethodConfig, ModelRef, RunList, from_files
 from mapmrf.bench.runner import RunLimits, run_all
 from mapmrf.bench.worker import Runner
 from mapmrf.datasets import grid
@@ -189,8 +188,7 @@ def test_peak_memory_is_that_of_the_run(models: list[ModelRef]) -> None:
 SCRIPT = """
 import sys
 from pathlib import Path
-from mapmrf.bench.models import from_files
-from mapmrf.bench.run_list import RunList, MethodConfig
+from mapmrf.bench.run_list import MethodConfig, RunList, from_files
 from mapmrf.bench.runner import RunLimits, run_all
 
 if __name__ == "__main__":

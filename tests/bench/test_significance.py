@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import rankdata, wilcoxon
 
 from mapmrf.bench.groups import group
-from mapmrf.bench.significance import Comparison, comparisons, holm, signed_rank, wilcoxon_table
+from mapmrf.bench.tables import Comparison, comparisons, holm, signed_rank, significance
 
 
 def record(model: int, run: str, value: float, **more: Any) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def test_the_table_marks_what_is_significant_after_the_correction() -> None:
     gaps = {"a": 0, "b": 1, "c": 2}
     records = [record(k, run, 100.0 - gap * (1 + k / 10)) for k in range(8) for run, gap in gaps.items()]
     records += [record(k, "d", 100.0 - (k % 2)) for k in range(8)]
-    table = wilcoxon_table("own-wilcoxon", "Own", group(records))
+    table = significance("own", "Own", group(records))
     rows = {(row[0].text, row[1].text): row for row in table.rows}
     found = {(one.run, one.other): one for one in comparisons(group(records))}
     assert len(rows) == 6 and set(rows) == set(found)
@@ -82,4 +82,4 @@ def test_the_table_marks_what_is_significant_after_the_correction() -> None:
     assert found["a", "b"].p == pytest.approx(2 / 2**8) and rows["a", "b"][-1].best
     assert not rows["a", "d"][-1].best
     assert [row[5].value for row in table.rows] == sorted(row[5].value for row in table.rows)
-    assert wilcoxon_table("x", "x", group(records[:9])).rows == []
+    assert significance("x", "x", group(records[:9])).rows == []

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from mapmrf.bench.cells import Table
-from mapmrf.bench.groups import group, ranks
+from mapmrf.bench.groups import group, rank, ranks
+from mapmrf.bench.render import Table
 from mapmrf.bench.tables import tables
 
 
@@ -206,3 +206,7 @@ def test_runs_of_different_time_limits_are_told_apart() -> None:
     records = [record("a", "icm", value, which="own", time_limit=limit) for limit, value in ((1.0, 1.0), (2.0, 3.0))]
     table = named(records, "own-logpot")
     assert column(table, "icm 1 s")[0] == "1.00 (2)" and column(table, "icm 2 s")[0] == "3.00 (1)"
+
+
+def test_ties_share_the_better_rank() -> None:
+    assert rank({"a": 2.0, "b": 3.0, "c": 2.0}) == {"a": 2, "b": 1, "c": 2}

@@ -13,26 +13,13 @@ import numba
 import numpy as np
 import pytest
 
-from mapmrf.bench.timing import ATTEMPTS, Callback, Compilations, time_run
+from mapmrf.bench.worker import ATTEMPTS, Callback, Compilations, time_run
 from mapmrf.errors import MapMRFError
 from mapmrf.run.result import Result, Status, TracePoint
 
 
 def compile_something() -> None:
     numba.njit(lambda x: x + 1)(1)
-
-
-class Clock:
-    """Writes down what it is told."""
-
-    def __init__(self) -> None:
-        self.told: list[str] = []
-
-    def begins(self) -> None:
-        self.told.append("begins")
-
-    def prepares(self) -> None:
-        self.told.append("prepares")
 
 
 class Runs:
@@ -54,19 +41,19 @@ class Runs:
 
 
 def test_a_run_without_compilations_is_kept() -> None:
-    runs, clock = Runs(), Clock()
-    result, spent = time_run(runs, 5.0, clock)
-    assert (runs.limits, runs.ended, clock.told, spent) == ([5.0], [0.0], ["begins"], 0.0)
+    runs, told = Runs(), []
+    result, spent = time_run(runs, 5.0, told.append)
+    assert (runs.limits, runs.ended, told, spent) == ([5.0], [0.0], ["begins"], 0.0)
     assert result.runtime == 40.0
 
 
 @pytest.mark.parametrize("status", [Status.TIME_LIMIT, Status.OPTIMAL])
 def test_a_run_that_compiles_is_ended_prepared_for_and_made_again(status: Status) -> None:
-    runs, clock = Runs(compile_something, compile_something, status=status), Clock()
-    _, spent = time_run(runs, 5.0, clock)
+    runs, told = Runs(compile_something, compile_something, status=status), []
+    _, spent = time_run(runs, 5.0, told.append)
     assert runs.limits == [5.0, None, 5.0]  # the second compiles without a limit
     assert runs.ended == [1.0, 3600.0, 0.0]  # and ends when it has run for longer than that
-    assert clock.told == ["begins", "prepares", "begins"]
+    assert told == ["begins", "prepares", "begins"]
     assert spent == 80.0
 
 
@@ -77,14 +64,14 @@ def test_a_compilation_in_another_thread_counts() -> None:
         thread.join()
 
     runs = Runs(elsewhere)
-    time_run(runs, 5.0, Clock())
+    time_run(runs, 5.0, print)
     assert runs.limits == [5.0, None, 5.0]
 
 
 def test_a_run_that_always_compiles_is_given_up() -> None:
     runs = Runs(*[compile_something] * 20)
     with pytest.raises(MapMRFError, match=f"compiled in each of {ATTEMPTS} runs"):
-        time_run(runs, 5.0, Clock())
+        time_run(runs, 5.0, print)
     assert runs.limits == [5.0, None] * ATTEMPTS
 
 
@@ -98,7 +85,7 @@ def test_a_run_that_always_compiles_is_given_up() -> None:
 )
 def test_a_run_cut_short_by_loading_is_made_again_once(compile_time: float, status: Status, attempts: int) -> None:
     runs = Runs(status=status, compile_time=compile_time)
-    _, spent = time_run(runs, 5.0, Clock())
+    _, spent = time_run(runs, 5.0, print)
     assert runs.limits == [5.0] * attempts
     assert spent == 40.0 * (attempts - 1)
 
@@ -117,7 +104,7 @@ def test_compilations_inside_others_count_but_their_seconds_do_not() -> None:
 
 CACHED = """
 import numba
-from mapmrf.bench.timing import Compilations
+from mapmrf.bench.worker import Compilations
 
 @numba.njit(cache=True)
 def kernel(x):

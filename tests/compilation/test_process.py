@@ -72,7 +72,7 @@ def postpone() -> CompileProcess:
     """Have a run go on without its kernel; returns the process that finishes by itself."""
     with stoppable(CompileWatch(lambda: False, left=lambda: 1e-9)), patience(0.5), pytest.raises(CompilingPostponed):
         compile_elsewhere("mapmrf.compilation.jit.nothing", ())
-    return process._left_alone[-1]
+    return process._finishing[-1]
 
 
 def test_nothing_remains_of_processes_that_finished_by_themselves() -> None:
@@ -80,8 +80,8 @@ def test_nothing_remains_of_processes_that_finished_by_themselves() -> None:
     first.listener.join()
     assert first.process.returncode == 0  # not a zombie
     assert first.process.stdout is not None and first.process.stdout.closed
-    assert process._left_alone == [first]
-    assert process._left_alone == [postpone()]
+    assert process._finishing == [first]
+    assert process._finishing == [postpone()]
 
 
 def test_patience_outside_of_runs_does_nothing() -> None:

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 import mapmrf
 from mapmrf import FormatError, OptionError
 from mapmrf.cli import main
-from mapmrf.formats.budget import ByteBudget, charge, spending
+from mapmrf.formats.files import ByteBudget, charge, spending
 from mapmrf.model.memory import machine_bytes
 
 SMALL = {

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
+from format_models import Example, again, graphs, labellings, prefixes, read_text
 from hypothesis import given
 from hypothesis import strategies as st
-from test_uai_round_trip import again, graphs
-from test_wcsp import toulbar2
 
 from benchmark_models import benchmark
 from mapmrf import formats
-from mapmrf.errors import FormatError, MapMRFError
 from mapmrf.formats import cfn
 from mapmrf.model.graph import FactorGraph, Names
-from strategies import brute_force, random_recipe
 
 T3 = """{problem: {name: t3, mustbe: "<1000.000"},
  variables: {x0: 2, x1: [red green blue], x2: 2},
@@ -32,21 +27,11 @@ T3 = """{problem: {name: t3, mustbe: "<1000.000"},
 HEAD = '{problem: {name: m, mustbe: "%s"}, variables: {a: 2, b: [u v w]}, functions: {%s}}'
 
 
-def read(tmp_path: Path, text: str, name: str = "m.cfn") -> FactorGraph:
-    path = tmp_path / name
-    path.write_text(text)
-    return formats.read(path)
-
-
-def labels(graph: FactorGraph) -> list[tuple[int, ...]]:
-    return list(itertools.product(*map(range, graph.card.tolist())))
-
-
 def test_reads_a_file_by_hand(tmp_path, t3) -> None:
-    graph = read(tmp_path, T3)
+    graph = read_text(tmp_path, T3, "m.cfn")
     assert graph.names == Names(("x0", "x1", "x2"), (("0", "1"), ("red", "green", "blue"), ("0", "1")))
     assert graph.scope.tolist() == [0, 1, 2, 1]
-    for x in labels(t3):
+    for x in labellings(t3):
         assert graph.value(x) == pytest.approx(t3.value(x) - 1.5, abs=1e-12)
 
 
@@ -64,37 +49,38 @@ def test_reads_a_file_by_hand(tmp_path, t3) -> None:
     ],
 )
 def test_the_relaxed_json(tmp_path, change) -> None:
-    plain, relaxed = read(tmp_path, T3), read(tmp_path, change(T3))
+    plain, relaxed = read_text(tmp_path, T3, "m.cfn"), read_text(tmp_path, change(T3), "m.cfn")
     assert np.array_equal(relaxed.theta_t, plain.theta_t)
     assert np.array_equal(relaxed.theta_v, plain.theta_v)
     assert relaxed.names == plain.names
 
 
-def test_a_file_without_a_suffix_is_recognised(tmp_path) -> None:
-    assert read(tmp_path, T3, "model").n_factors == 2
-
-
 def test_tuples_with_a_default(tmp_path) -> None:
-    graph = read(tmp_path, HEAD % ("<10.0", "f: {scope: [a b], defaultcost: 2.5, costs: [0 u 1.5, 1 w 0.5, 1 2 0.25]}"))
-    assert graph.table(0).tolist() == [[-1.5, -2.5, -2.5], [-2.5, -2.5, -0.25]]
-    graph = read(
-        tmp_path, HEAD % ("<10.0", "{scope: [], defaultcost: 2.5, costs: []} {scope: [a] defaultcost 1 costs []}")
+    graph = read_text(
+        tmp_path, HEAD % ("<10.0", "f: {scope: [a b], defaultcost: 2.5, costs: [0 u 1.5, 1 w 0.5, 1 2 0.25]}"), "m.cfn"
     )
+    assert graph.table(0).tolist() == [[-1.5, -2.5, -2.5], [-2.5, -2.5, -0.25]]
+    text = HEAD % ("<10.0", "{scope: [], defaultcost: 2.5, costs: []} {scope: [a] defaultcost 1 costs []}")
+    graph = read_text(tmp_path, text, "m.cfn")
     assert graph.constant == -2.5 and graph.theta_v[:2].tolist() == [-1, -1]
 
 
 def test_maximising(tmp_path) -> None:
-    graph = read(tmp_path, HEAD % (">-5.0", "{scope: [a], costs: [1.5 -2]} {scope: [b], costs: [inf 1 2]}"))
+    graph = read_text(
+        tmp_path, HEAD % (">-5.0", "{scope: [a], costs: [1.5 -2]} {scope: [b], costs: [inf 1 2]}"), "m.cfn"
+    )
     assert graph.theta_v.tolist() == [1.5, -2, -math.inf, 1, 2]
 
 
 def test_costs_with_which_no_total_stays_below_the_bound_are_forbidden(tmp_path) -> None:
-    graph = read(tmp_path, HEAD % ("<10.0", "{scope: [a], costs: [10 9.9]}"))
+    graph = read_text(tmp_path, HEAD % ("<10.0", "{scope: [a], costs: [10 9.9]}"), "m.cfn")
     assert graph.theta_v[:2].tolist() == [-math.inf, -9.9]
     # The other function may make up for 3 of it.
-    graph = read(tmp_path, HEAD % ("<10.0", "{scope: [a], costs: [12.9 13]} {scope: [b], costs: [-3 0 1]}"))
+    graph = read_text(
+        tmp_path, HEAD % ("<10.0", "{scope: [a], costs: [12.9 13]} {scope: [b], costs: [-3 0 1]}"), "m.cfn"
+    )
     assert graph.theta_v.tolist() == [-12.9, -math.inf, 3, 0, -1]
-    graph = read(tmp_path, HEAD % (">4.0", "{scope: [a], costs: [2 1]} {scope: [b], costs: [1 2 3]}"))
+    graph = read_text(tmp_path, HEAD % (">4.0", "{scope: [a], costs: [2 1]} {scope: [b], costs: [1 2 3]}"), "m.cfn")
     assert graph.theta_v.tolist() == [2, -math.inf, -math.inf, -math.inf, 3]
 
 
@@ -102,41 +88,12 @@ def test_costs_with_which_no_total_stays_below_the_bound_are_forbidden(tmp_path)
 def test_shared_functions_are_shared(tmp_path, later) -> None:
     table = "g: {scope: [a b], costs: [1 2 3 4 5 6]}"
     user = "h: {scope: [a b], costs: g}"
-    graph = read(tmp_path, HEAD % ("<100.0", f"{user}, {table}" if later else f"{table} {user}"))
+    graph = read_text(tmp_path, HEAD % ("<100.0", f"{user}, {table}" if later else f"{table} {user}"), "m.cfn")
     assert (graph.n_factors, graph.n_tables) == (2, 1)
     assert graph.table(1).tolist() == [[-1, -2, -3], [-4, -5, -6]]
 
 
-def test_written_tables_are_shared(tmp_path) -> None:
-    table = np.array([[0.0, -1.0], [-1.0, 0.0]])
-    chain = FactorGraph.from_tables([2] * 5, [(i, i + 1) for i in range(4)], [table] * 4)
-    formats.write(chain, tmp_path / "m.cfn")
-    text = (tmp_path / "m.cfn").read_text()
-    assert text.count("costs: f3") == 3 and text.count("costs: [") == 1
-    assert formats.read(tmp_path / "m.cfn").n_tables == 1
-
-
 # -- round trips ------------------------------------------------------------------------------------------------------
-
-
-@given(graph=graphs(limit=1e6))
-def test_round_trip_is_exact_but_for_what_is_said_to_be_rounded(graph: FactorGraph) -> None:
-    read = again(graph, "m.cfn")
-    assert np.array_equal(read.card, graph.card)
-    assert np.array_equal(read.scope, graph.scope)
-    lost = cfn.losses(graph)
-    unit = float(lost[0].split()[-1]) if lost else 0.0
-    # What the file says is rounded once more, to a float.
-    assert np.allclose(read.theta_v, graph.theta_v, rtol=1e-15, atol=unit)
-    for a in range(graph.n_factors):
-        assert np.allclose(read.table(a), graph.table(a), rtol=1e-15, atol=unit)
-    assert np.allclose(read.constant, graph.constant, rtol=1e-15, atol=unit)
-
-
-@given(costs=st.lists(st.integers(-1000, 1000), min_size=12, max_size=12), digits=st.integers(0, 9))
-def test_decimal_costs_are_kept_to_the_last_digit(costs: list[int], digits: int) -> None:
-    graph = FactorGraph.from_tables([3, 4], [(1, 0)], [np.array(costs) / 10.0**digits])
-    assert np.array_equal(again(graph, "m.cfn").theta_t, graph.theta_t)
 
 
 NAMES = st.text(st.characters(codec="utf-8"), max_size=4) | st.sampled_from(["x1", "x0", "a b", "1a", "inf", "é", "a"])
@@ -164,45 +121,6 @@ def test_costs_too_large_for_the_format(tmp_path, error_of) -> None:
     path = tmp_path / "m.cfn"
     assert "1e+17" in error_of(path, formats.write, graph, path)
     assert not path.exists()
-
-
-def test_toulbar2_reads_what_is_written(tmp_path) -> None:
-    cases = []
-    for seed in range(24):
-        recipe = random_recipe(100 + seed, 2 + seed % 5, seed % 9, hard=0.0 if seed % 3 else 0.3, max_arity=3)
-        recipe.tables = [np.round(table, 3) if seed % 2 else table for table in recipe.tables]
-        graph = recipe.graph()
-        path = tmp_path / f"{seed}.cfn"
-        formats.write(graph, path)
-        cases.append((graph, path))
-    for (graph, _), found in zip(cases, toulbar2([path for _, path in cases]), strict=True):
-        best, _ = brute_force(graph)
-        if found is None:
-            assert best == -math.inf
-            continue
-        assert graph.value(found[0]) == pytest.approx(best, abs=1e-9)
-        assert found[1] == pytest.approx(-best, abs=1e-9)
-
-
-def test_toulbar2_reads_files_by_hand_as_we_do(tmp_path) -> None:
-    texts = [
-        T3,
-        HEAD % ("<10.00", "{scope: [a], costs: [12.9 13]} {scope: [b], costs: [-3 0 1]}"),
-        HEAD % (">5.00", "{scope: [a b], costs: [2.0 4 1 3 5 6]} {scope: [b], costs: [2 3 inf]}"),
-        HEAD % ("<10.00", "f: {scope: [b a], costs: g} g: {scope: [b a], costs: [1 2 3 0 4 5]}"),
-        HEAD % ("<10.00", "{scope: [b], defaultcost: 3, costs: [v 0.25]}"),
-        HEAD % ("<10.00", "{scope: [], costs: [-3.5]}"),
-    ]
-    paths = []
-    for k, text in enumerate(texts):
-        paths.append(tmp_path / f"{k}.cfn")
-        paths[-1].write_text(text)
-    for path, found in zip(paths, toulbar2(paths), strict=True):
-        graph = formats.read(path)
-        assert found is not None
-        sign = 1.0 if 'mustbe: ">' in path.read_text() else -1.0
-        assert sign * found[1] == pytest.approx(graph.value(found[0]))
-        assert graph.value(found[0]) == pytest.approx(brute_force(graph)[0])
 
 
 # -- what is wrong ----------------------------------------------------------------------------------------------------
@@ -263,40 +181,19 @@ ZOO = {
     "no end": (T3.rstrip()[:-1], ["end of the file", "ends in line 8"]),
 }
 
-
-@pytest.mark.parametrize("kind", ZOO)
-def test_malformed(tmp_path, error_of, kind) -> None:
-    text, parts = ZOO[kind]
-    path = tmp_path / "bad.cfn"
-    path.write_text(text)
-    message = error_of(path, formats.read, path)
-    for part in parts:
-        assert part in message, message
-
-
-def test_every_cut_is_an_error(tmp_path) -> None:
-    path = tmp_path / "cut.cfn"
-    for end in range(len(T3.rstrip())):
-        path.write_text(T3[:end])
-        with pytest.raises(FormatError):
-            formats.read(path)
-
-
-def test_other_values_are_refused(tmp_path, error_of, t3) -> None:
-    path = tmp_path / "m.cfn"
-    path.write_text(T3)
-    assert "costs" in error_of(path, formats.read, path, values="log")
-    assert "costs" in error_of(path, formats.write, t3, path, values="log")
-
-
-@given(words=st.lists(st.sampled_from([*"{}[]ab", "scope", "costs", "0", "1", '"', "defaultcost", "inf"]), max_size=25))
-def test_random_words_are_an_error_or_a_model(tmp_path_factory, words: list[str]) -> None:
-    path = tmp_path_factory.mktemp("words") / "m.cfn"
-    path.write_text(HEAD.replace("}}", "") % ("<9", " ".join(words)))
-    try:
-        formats.read(path)
-    except MapMRFError as error:
-        assert str(path) in str(error) and "\n" not in str(error)
+CONTRACT = {
+    "cfn": Example(
+        "m.cfn",
+        T3,
+        graphs,
+        {None: 1e6, "cost": 1e6},
+        others="costs",
+        malformed=ZOO,
+        cuts=prefixes(T3),
+        start=HEAD.replace("}}", "") % ("<9", ""),
+        tokens=[*"{}[]ab", "scope", "costs", "0", "1", '"', "defaultcost", "inf"],
+    )
+}
 
 
 @pytest.mark.data

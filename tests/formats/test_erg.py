@@ -5,16 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from test_uai_round_trip import again
+from format_models import PROBABILITIES, Example, networks, prefixes
 
 from mapmrf import formats
-from mapmrf.errors import FormatError, MapMRFError
+from mapmrf.errors import FormatError
 from mapmrf.formats.evidence import read_evidence
-from mapmrf.model.graph import FactorGraph, Names
+from mapmrf.model.graph import Names
 
 ERG = """/* a network
    of three variables */
@@ -68,36 +65,6 @@ def test_rows_that_do_not_sum_to_one_are_reported(tmp_path, caplog) -> None:
     assert "do not sum to 1: 1, the first in factor 1" in caplog.text
 
 
-@st.composite
-def networks(draw: st.DrawFn) -> FactorGraph:
-    n = draw(st.integers(1, 5))
-    card = draw(st.lists(st.integers(1, 3), min_size=n, max_size=n))
-    random = np.random.default_rng(draw(st.integers(0, 10**6)))
-    scopes, tables = [], []
-    for i in range(n):
-        parents = random.permutation(i)[: int(random.integers(0, 3))].tolist()
-        scopes.append((*parents, i))
-        tables.append(np.log(random.dirichlet(np.ones(card[i]), size=[card[p] for p in parents])))
-    return FactorGraph.from_tables(card, scopes, tables)
-
-
-@pytest.mark.parametrize("name", ["m.erg", "m.erg.gz"])
-@given(graph=networks())
-def test_round_trip(name: str, graph: FactorGraph) -> None:
-    read = again(graph, name)
-    assert np.array_equal(read.card, graph.card)
-    for x in itertools.product(*map(range, graph.card)):
-        assert read.value(x) == pytest.approx(graph.value(x), abs=1e-12)
-
-
-def test_a_model_that_is_no_network_is_refused(tmp_path, error_of) -> None:
-    path = tmp_path / "m.erg"
-    graph = FactorGraph.from_tables([2, 2], [(0, 1)], [[0.0, 1.0, 2.0, 3.0]])
-    assert "not a Bayesian network" in error_of(path, formats.write, graph, path)
-    assert "probabilities" in error_of(path, formats.write, graph, path, values="log")
-    assert not path.exists()
-
-
 ZOO = {
     "empty": ("", ["number of variables", "ends after 0 tokens"]),
     "open comment": ("3 /* 2 2 2", ["line 1", "comment without an end"]),
@@ -117,35 +84,19 @@ ZOO = {
     "too many states": (f"2 {2**29} {2**30} 0 0", ["states", "in all"]),
 }
 
-
-@pytest.mark.parametrize("kind", ZOO)
-def test_malformed(tmp_path, error_of, kind) -> None:
-    text, parts = ZOO[kind]
-    path = tmp_path / "m.erg"
-    path.write_text(text)
-    message = error_of(path, formats.read, path)
-    for part in parts:
-        assert part in message, message
-
-
-def test_every_cut_of_a_file_is_an_error(tmp_path) -> None:
-    path = tmp_path / "cut.erg"
-    for end in range(len(ERG.rstrip())):
-        path.write_text(ERG[:end])
-        with pytest.raises(FormatError):
-            formats.read(path)
-
-
-@given(
-    tokens=st.lists(st.sampled_from(["0", "1", "2", "-1", "0.5", "nan", "1e300", "/*", "*/", "\n", "x"]), max_size=20)
-)
-def test_random_tokens_are_an_error_or_a_model(tmp_path_factory, tokens: list[str]) -> None:
-    path = tmp_path_factory.mktemp("tokens") / "m.erg"
-    path.write_text("1 2 0 2 " + " ".join(tokens))
-    try:
-        formats.read(path)
-    except MapMRFError as error:
-        assert "m.erg" in str(error) and "\n" not in str(error)
+CONTRACT = {
+    "erg": Example(
+        "m.erg",
+        ERG,
+        networks,
+        PROBABILITIES,
+        others="probabilities",
+        malformed=ZOO,
+        cuts=prefixes(ERG),
+        start="1 2 0 2 ",
+        tokens=["0", "1", "2", "-1", "0.5", "nan", "1e300", "/*", "*/", "\n", "x"],
+    )
+}
 
 
 NAMED = (

@@ -28,21 +28,6 @@ def test_import_is_cheap() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_suffixes_are_known() -> None:
-    assert {".uai", ".lg", ".uai.lg"} <= set(formats.suffixes())
-
-
-@pytest.mark.parametrize("suffix", COMPRESS)
-@pytest.mark.parametrize("name", ["t3.uai", "T3.UAI", "t3.LG", "t3.uai.LG", "t3.lg"])
-def test_reads_compressed(tmp_path, t3, t3_uai, t3_lg, name, suffix) -> None:
-    text = t3_lg if name.lower().endswith("lg") else t3_uai
-    path = tmp_path / (name + suffix)
-    path.write_bytes(COMPRESS[suffix](text.encode()))
-    graph = formats.read(path)
-    assert graph.value([1, 1, 0]) == pytest.approx(t3.value([1, 1, 0]), abs=1e-12)
-    assert formats.read(str(path)).n_factors == 2
-
-
 @pytest.mark.parametrize("suffix", ["", *COMPRESS])
 def test_writes_compressed(tmp_path, t3, suffix) -> None:
     path = tmp_path / ("t3.LG" + suffix)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from test_toulbar2 import toulbar2
 
 import mapmrf
 from constrained_recipes import random_constraint
@@ -100,14 +98,9 @@ def test_functions_of_a_cfn_are_those_of_a_wcsp(tmp_path: Path, function: str) -
         assert graph.value(labels) == pytest.approx(other.value(labels))
 
 
-def solved_by_toulbar2(path: Path) -> list[int] | None:
-    """The labels that toulbar2 finds; in a process of its own, for it does not forget the format of another file."""
-    script = (
-        "import sys, json; sys.modules['mpi4py'] = None; import pytoulbar2; p = pytoulbar2.CFN(); p.Read(sys.argv[1])"
-    )
-    script += "; found = p.Solve(); print('FOUND', json.dumps(None if found is None else list(map(int, found[0]))))"
-    done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
-    return json.loads(done.stdout.split("FOUND")[1])
+def solution_of(path: Path) -> list[int] | None:
+    (found,) = toulbar2([path])
+    return None if found is None else found[0]
 
 
 def random_hard(seed: int) -> FactorGraph:
@@ -134,12 +127,11 @@ def test_hard_constraints_survive_there_and_back(tmp_path: Path, suffix: str, se
 @pytest.mark.parametrize("suffix", [".wcsp", ".cfn"])
 @pytest.mark.parametrize("seed", range(6))
 def test_toulbar2_finds_the_same_optimum_in_the_file(tmp_path: Path, suffix: str, seed: int) -> None:
-    pytest.importorskip("pytoulbar2")
     graph = random_hard(seed)
     path = tmp_path / f"model{suffix}"
     mapmrf.write(graph, path)
     optimum = max(graph.value(labels) for labels in labellings(graph))
-    solution = solved_by_toulbar2(path)
+    solution = solution_of(path)
     if optimum == -math.inf:
         assert solution is None
         return
@@ -148,13 +140,12 @@ def test_toulbar2_finds_the_same_optimum_in_the_file(tmp_path: Path, suffix: str
 
 
 def test_toulbar2_reads_all_different_as_we_write_it(tmp_path: Path) -> None:
-    pytest.importorskip("pytoulbar2")
     gains = np.random.default_rng(3).integers(0, 9, (5, 5)).astype(float)
     graph = FactorGraph.from_tables([5] * 5, [(i,) for i in range(5)], list(gains))
     graph = graph.with_constraints([constraints.all_different(range(5))])
     for suffix in (".wcsp", ".cfn"):
         mapmrf.write(graph, tmp_path / f"model{suffix}")
-        assert graph.value(solved_by_toulbar2(tmp_path / f"model{suffix}")) == mapmrf.solve(graph).value
+        assert graph.value(solution_of(tmp_path / f"model{suffix}")) == mapmrf.solve(graph).value
 
 
 def random_soft(seed: int) -> FactorGraph:
@@ -189,8 +180,7 @@ def test_soft_constraints_and_parities_are_written_as_tables(
         best[mine] = max(best.get(mine, -math.inf), again.value(labels))
     for mine, value in best.items():
         assert value == pytest.approx(graph.value(np.array(mine)))
-    pytest.importorskip("pytoulbar2")
-    solution = solved_by_toulbar2(path)
+    solution = solution_of(path)
     optimum = max(best.values())
     assert (solution is None) == (optimum == -math.inf)
     assert solution is None or graph.value(np.array(solution[:4])) == pytest.approx(optimum)

@@ -6,13 +6,10 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from test_uai_round_trip import again
+from format_models import Example, cut_graphs, prefixes
 
 from benchmark_models import benchmark
 from mapmrf import formats
-from mapmrf.errors import FormatError, MapMRFError
 from mapmrf.model.graph import FactorGraph, Names
 
 CUT = """# a comment
@@ -52,26 +49,6 @@ def test_graphs_without_edges_or_vertices(tmp_path) -> None:
         (tmp_path / "m.mc").write_text(text)
         graph = formats.read(tmp_path / "m.mc")
         assert (graph.n_vars, graph.n_factors) == (n, 0)
-
-
-@st.composite
-def cut_graphs(draw: st.DrawFn) -> FactorGraph:
-    n = draw(st.integers(2, 6))
-    pairs = draw(st.lists(st.permutations(range(n)).map(lambda p: tuple(p[:2])), max_size=8))
-    number = st.floats(-1e6, 1e6) | st.integers(-3, 3).map(float)
-    tables = [[same, other, other, same] for same, other in draw(st.tuples(*[st.tuples(number, number)] * len(pairs)))]
-    return FactorGraph.from_tables([2] * n, [(), *pairs], [[draw(number)], *tables])
-
-
-@pytest.mark.parametrize("name", ["m.mc", "m.mc.xz"])
-@pytest.mark.parametrize("values", [None, "cost"])
-@given(graph=cut_graphs())
-def test_round_trip(name: str, values: str | None, graph: FactorGraph) -> None:
-    read = again(graph, name, values=values)
-    assert np.array_equal(read.card, graph.card)
-    size = 1.0 + np.abs(graph.theta_t).sum() * 8 + abs(graph.constant)
-    for x in itertools.product(range(2), repeat=graph.n_vars):
-        assert read.value(x) == pytest.approx(graph.value(x), abs=1e-13 * size)
 
 
 def test_what_other_programs_will_not_see_is_said(tmp_path, caplog) -> None:
@@ -114,32 +91,20 @@ ZOO = {
     "constant": ("# constant=1e999\n2 1\n1 2 1", ["offset", "'1e999'"]),
 }
 
-
-@pytest.mark.parametrize("kind", ZOO)
-def test_malformed(tmp_path, error_of, kind) -> None:
-    text, parts = ZOO[kind]
-    path = tmp_path / "m.mc"
-    path.write_text(text)
-    message = error_of(path, formats.read, path)
-    for part in parts:
-        assert part in message, message
-
-
-def test_every_cut_of_a_file_is_an_error(tmp_path) -> None:
-    path = tmp_path / "cut.mc"
-    for end in range(len(CUT.rstrip()) - 3):  # behind that, the last weight is only shorter
-        path.write_text(CUT[:end])
-        with pytest.raises(FormatError):
-            formats.read(path)
-
-
-def test_potentials_are_refused(tmp_path, error_of) -> None:
-    path = tmp_path / "m.mc"
-    assert "costs or logs" in error_of(
-        path, formats.write, FactorGraph.from_tables([2], [], []), path, values="potential"
+CONTRACT = {
+    "maxcut": Example(
+        "m.mc",
+        CUT,
+        cut_graphs,
+        {None: 1e6, "log": 1e6, "cost": 1e6},
+        others="costs or logs",
+        malformed=ZOO,
+        cuts=prefixes(CUT, last=3),  # behind that, the last weight is only shorter
+        start="2 2\n",
+        tokens=["0", "1", "2", "-1", "0.5", "nan", "1e300", "c", "#", "\n", "x"],
+        aliases=("m.rudy",),
     )
-    path.write_text(CUT)
-    assert "costs or logs" in error_of(path, formats.read, path, values="potential")
+}
 
 
 def test_other_texts_are_not_taken_for_graphs() -> None:
@@ -148,16 +113,6 @@ def test_other_texts_are_not_taken_for_graphs() -> None:
     assert maxcut.sniff(CUT.encode())
     for text in ("", "4", "4 5 6\n1 2 3", "4 2\n1 2 3", "4 1\n1 2", "x y\n1 2 3", "MARKOV 2 2 2 0"):
         assert not maxcut.sniff(text.encode()), text
-
-
-@given(tokens=st.lists(st.sampled_from(["0", "1", "2", "-1", "0.5", "nan", "1e300", "c", "#", "\n", "x"]), max_size=20))
-def test_random_tokens_are_an_error_or_a_model(tmp_path_factory, tokens: list[str]) -> None:
-    path = tmp_path_factory.mktemp("tokens") / "m.mc"
-    path.write_text("2 2\n" + " ".join(tokens))
-    try:
-        formats.read(path)
-    except MapMRFError as error:
-        assert "m.mc" in str(error) and "\n" not in str(error)
 
 
 @pytest.mark.data

@@ -5,16 +5,12 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from test_uai_round_trip import again, graphs, per_factor, same_layout
+from format_models import POTENTIALS, Example, graphs, prefixes, read_text
 
 from mapmrf import formats
-from mapmrf.errors import FormatError, MapMRFError
 from mapmrf.model.graph import FactorGraph
 
 T3 = """SPARSEMARKOV
@@ -44,22 +40,16 @@ T3 = """SPARSEMARKOV
 """
 
 
-def read(tmp_path: Path, text: str, name: str = "m.suai", **options: str) -> FactorGraph:
-    path = tmp_path / name
-    path.write_text(text)
-    return formats.read(path, **options)
-
-
 @pytest.mark.parametrize("name", ["m.suai", "model"])
 def test_reads_a_file_by_hand(tmp_path, t3, name) -> None:
-    graph = read(tmp_path, T3, name)
-    assert same_layout(graph, t3)
+    graph = read_text(tmp_path, T3, name)
+    assert graph.scope.tolist() == t3.scope.tolist()
     for x in itertools.product(range(2), range(3), range(2)):
         assert graph.value(x) == pytest.approx(t3.value(x), abs=1e-12)
 
 
 def test_defaults_repeated_tuples_and_constants(tmp_path) -> None:
-    graph = read(tmp_path, "SPARSEMARKOV 1 3 3  1 0  0  1 0  2 3  0 4  0 5  2 6  7 0  3 1  1 8")
+    graph = read_text(tmp_path, "SPARSEMARKOV 1 3 3  1 0  0  1 0  2 3  0 4  0 5  2 6  7 0  3 1  1 8", "m.suai")
     # (5, 2, 6) from the first table, of whose tuples 0 the last counts, times (3, 8, 3) from the last.
     assert np.allclose(np.exp(graph.theta_v), [15, 16, 18])
     assert math.exp(graph.constant) == pytest.approx(7)
@@ -67,32 +57,15 @@ def test_defaults_repeated_tuples_and_constants(tmp_path) -> None:
 
 @pytest.mark.parametrize(("values", "expected"), [("log", [0.5, -1.0]), ("cost", [-0.5, 1.0])])
 def test_values_says_what_the_numbers_are(tmp_path, values, expected) -> None:
-    assert read(tmp_path, "SPARSEMARKOV 1 2 1 1 0  0.5 1  1 -1", values=values).theta_v.tolist() == expected
+    assert (
+        read_text(tmp_path, "SPARSEMARKOV 1 2 1 1 0  0.5 1  1 -1", "m.suai", values=values).theta_v.tolist() == expected
+    )
 
 
 def test_rows_that_do_not_sum_to_1_are_reported(tmp_path, caplog) -> None:
     with caplog.at_level(logging.WARNING, logger="mapmrf"):
-        read(tmp_path, "SPARSEBAYES 2 2 2 2  1 0  2 0 1  0.5 0  0.5 1  1 1 0.4")
+        read_text(tmp_path, "SPARSEBAYES 2 2 2 2  1 0  2 0 1  0.5 0  0.5 1  1 1 0.4", "m.suai")
     assert "do not sum to 1: 1, the first in factor 1" in caplog.text
-
-
-@pytest.mark.parametrize("name", ["m.suai", "m.suai.bz2"])
-@given(graph=graphs(limit=100.0))
-def test_round_trip(name: str, graph: FactorGraph) -> None:
-    read = again(graph, name)
-    assert same_layout(read, graph)
-    assert np.allclose(read.theta_v, graph.theta_v, rtol=0, atol=1e-12)
-    assert np.allclose(per_factor(read), per_factor(graph), rtol=0, atol=1e-12)
-    assert read.constant == pytest.approx(graph.constant, abs=1e-12)
-
-
-@pytest.mark.parametrize("values", ["log", "cost"])
-@given(graph=graphs())
-def test_round_trip_of_logs_and_costs(values: str, graph: FactorGraph) -> None:
-    read = again(graph, "m.suai", values=values)
-    assert same_layout(read, graph)
-    assert np.array_equal(read.theta_v, graph.theta_v)
-    assert np.array_equal(per_factor(read), per_factor(graph))
 
 
 def test_the_most_frequent_number_is_the_default(tmp_path) -> None:
@@ -121,32 +94,15 @@ ZOO = {
     "more": (GOOD + "7", ["after the last table", "'7'"]),
 }
 
-
-@pytest.mark.parametrize("kind", ZOO)
-def test_malformed(tmp_path, error_of, kind) -> None:
-    text, parts = ZOO[kind]
-    path = tmp_path / "bad.suai"
-    path.write_text(text)
-    message = error_of(path, formats.read, path)
-    for part in parts:
-        assert part in message, message
-
-
-def test_every_cut_is_an_error(tmp_path) -> None:
-    path = tmp_path / "cut.suai"
-    for end in range(len(GOOD.rstrip())):
-        path.write_text(GOOD[:end])
-        with pytest.raises(FormatError):
-            formats.read(path)
-
-
-@given(tokens=st.lists(st.sampled_from(["0", "1", "2", "3", "-1", "0.5", "nan", "1e9", "inf", "1e300"]), max_size=25))
-def test_random_tokens_are_an_error_or_a_model(tmp_path_factory, tokens: list[str]) -> None:
-    path = tmp_path_factory.mktemp("tokens") / "m.suai"
-    path.write_text("SPARSEBAYES " + " ".join(tokens))
-    try:
-        graph = formats.read(path)
-    except MapMRFError as error:
-        assert str(path) in str(error) and "\n" not in str(error)
-    else:
-        assert len(graph.theta_v) == graph.card.sum()
+CONTRACT = {
+    "sparse_uai": Example(
+        "m.suai",
+        T3,
+        graphs,
+        POTENTIALS,
+        exact=("log", "cost"),
+        malformed=ZOO,
+        cuts=prefixes(GOOD),
+        start="SPARSEBAYES ",
+    )
+}

@@ -1,23 +1,27 @@
-"""Reading and writing UAI models: what the numbers and the layout mean."""
+"""UAI models: what the numbers and the layout mean, logs and potentials, malformed files, the benchmark models."""
 
 from __future__ import annotations
 
 import itertools
 import logging
 import math
+import warnings
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
+from format_models import NUMBERS, POTENTIALS, Example, again, graphs, prefixes, read_text
+from hypothesis import given
 
+from benchmark_models import FOLDER
 from mapmrf import formats
-from mapmrf.formats import uai
+from mapmrf.errors import FormatError
 from mapmrf.model.graph import FactorGraph
 
 
-def read(tmp_path, text: str, name: str = "m.uai", **options) -> FactorGraph:
-    path = tmp_path / name
-    path.write_bytes(text.encode())
-    return formats.read(path, **options)
+def read(tmp_path: Path, text: str, name: str = "m.uai", **options: str) -> FactorGraph:
+    return read_text(tmp_path, text, name, **options)
 
 
 def all_values(graph: FactorGraph) -> np.ndarray:
@@ -173,7 +177,7 @@ def test_what_logs_cannot_hold(tmp_path, error_of) -> None:
 
 
 def test_large_models_are_written_in_pieces(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("mapmrf.formats.uai_text._CHUNK", 8)
+    monkeypatch.setattr("mapmrf.formats.uai._CHUNK", 8)
     random = np.random.default_rng(0)
     scopes = [tuple(random.permutation(6)[: 1 + a % 3]) for a in range(40)]
     card = [2, 3, 2, 1, 2, 3]
@@ -185,6 +189,221 @@ def test_large_models_are_written_in_pieces(tmp_path, monkeypatch) -> None:
     assert all_values(again).tolist() == all_values(graph).tolist()
 
 
-def test_sniff() -> None:
-    assert uai.sniff(b"\n markov 3") and uai.sniff(b"BAYES\n")
-    assert not uai.sniff(b"{}") and not uai.sniff(b"")
+# -- round trips -------------------------------------------------------------------------------------------------------
+
+
+def same_layout(some: FactorGraph, other: FactorGraph) -> bool:
+    return all(np.array_equal(getattr(some, name), getattr(other, name)) for name in ("card", "scope_ptr", "scope"))
+
+
+def per_factor(graph: FactorGraph) -> np.ndarray:
+    return np.concatenate([np.zeros(0), *(graph.table(a).ravel() for a in range(graph.n_factors))])
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("m.LG", None), ("m.uai.LG.gz", None), ("m.LG.bz2", None), ("m.lg.xz", None), ("m.uai", "log"), ("m.uai", "cost")],
+)
+@given(graph=graphs())
+def test_logs_are_exact(name: str, values: str | None, graph: FactorGraph) -> None:
+    options = {} if values is None else {"values": values}
+    read = again(graph, name, **options)
+    assert same_layout(read, graph)
+    assert np.array_equal(read.theta_v, graph.theta_v)
+    assert np.array_equal(per_factor(read), per_factor(graph))
+    assert read.constant == graph.constant
+
+
+@given(graph=graphs(limit=1000.0))
+def test_potentials_out_of_range_are_scaled_or_refused(graph: FactorGraph) -> None:
+    try:
+        read = again(graph, "m.uai")
+    except FormatError as error:
+        assert "write .LG" in str(error)
+    else:
+        labels = np.array([graph.theta_v[a:b].argmax() for a, b in pairwise(graph.var_ptr.tolist())], dtype=np.int64)
+        assert read.value(labels) == pytest.approx(graph.value(labels), abs=1e-9)
+
+
+@given(graph=graphs())
+def test_reading_shares_all_equal_tables(graph: FactorGraph) -> None:
+    read = again(graph, "m.LG")
+    distinct = {tuple((graph.table(a).ravel() + 0.0).tolist()) for a in range(graph.n_factors)}
+    assert read.n_tables == len(distinct)
+
+
+@pytest.mark.parametrize("suffix", [".uai", ".suai", ".fg"])
+@pytest.mark.parametrize(("scale", "digits"), [(1e-9, 7), (1e-14, 2), (1e-300, 0)])
+def test_lost_digits_are_reported(tmp_path, caplog, suffix, scale, digits) -> None:
+    """A potential near 1 has 16 digits, of which its log keeps few."""
+    theta = np.array([[0.9, 0.1], [0.3, 0.7]]) * scale
+    graph = FactorGraph.from_tables([2, 2], [(0, 1)], [theta])
+    formats.write(graph, tmp_path / f"m{suffix}")
+    assert f"m{suffix}: log potentials that differ by at most" in caplog.text
+    assert f"keep {digits} digits as potentials: write .LG (logs) to keep all" in caplog.text
+    lost = np.abs(formats.read(tmp_path / f"m{suffix}").value([0, 0]) - graph.value([0, 0]))
+    assert lost <= 1.2e-16
+    assert digits == 0 or lost <= 2 * scale * 10.0**-digits
+    caplog.clear()
+    formats.write(graph, tmp_path / "m.LG")
+    formats.write(FactorGraph.from_tables([2, 2], [(0, 1)], [theta / scale]), tmp_path / f"m{suffix}")
+    formats.write(FactorGraph.from_tables([2, 2], [], []), tmp_path / f"m{suffix}")
+    assert formats.read(tmp_path / "m.LG").value([0, 0]) == graph.value([0, 0])
+    assert caplog.text == ""
+
+
+# -- what is wrong -----------------------------------------------------------------------------------------------------
+
+GOOD = "MARKOV\n2\n2 3\n2\n1 0\n2 0 1\n2\n 1 2\n6\n 1 2 3 4 5 6\n"
+
+ZOO = {
+    "empty": ("", ["empty", "MARKOV or BAYES"]),
+    "blank": (" \n\t\n", ["empty"]),
+    "only comments": ("c nothing\n# here\n", ["empty"]),
+    "another word": ("SPARSEMARKOV 2", ["line 1, token 1", "'SPARSEMARKOV'", "MARKOV or BAYES"]),
+    "no numbers": ("MARKOV", ["number of variables", "ends after 1 tokens"]),
+    "binary junk": ("MARKOV\x00\x01\x02\xff\n\x00", ["token 1"]),
+    "junk behind the word": ("MARKOV \x00\x01\xff", ["line 1, token 2", "expected a number"]),
+    "word among the numbers": (GOOD.replace("4 5", "4 five"), ["line 10, token 19", "'five'", "expected a number"]),
+    "comma": (GOOD.replace("4 5", "4,5"), ["line 10, token 18", "'4,5'"]),
+    "hexadecimal": (GOOD.replace("4 5", "0x4 5"), ["'0x4'"]),
+    "underscore": (GOOD.replace("4 5", "4_0 5"), ["'4_0'"]),
+    "half a variable": ("MARKOV 1.5 2 2 0", ["number of variables", "token 2", "'1.5'", "whole number"]),
+    "negative count": ("MARKOV -1", ["number of variables", "'-1'", "at least 0"]),
+    "huge count": ("MARKOV 1e300 2", ["number of variables", "'1e300'"]),
+    "too many variables": ("MARKOV 1000000000000 2 2 0", ["ends after 5 tokens", "1000000000000"]),
+    "no state": ("MARKOV 2 2 0 0", ["cardinality of variable 1", "token 4", "'0'", "at least 1"]),
+    "cardinality nan": ("MARKOV 2 2 nan 0", ["cardinality of variable 1", "'nan'"]),
+    "too many states": ("MARKOV 2 1000000000 1000000000 0", ["2000000000 states"]),
+    "cut in the cardinalities": ("MARKOV 3 2 2", ["ends after 4 tokens", "3 of them"]),
+    "negative number of factors": ("MARKOV 1 2 -3", ["number of factors", "token 4", "'-3'"]),
+    "too many factors": ("MARKOV 1 2 99999999999 1 0 2 1 1", ["number of factors is 99999999999", "ends after 9"]),
+    "arity too large": (GOOD.replace("2 0 1\n", "3 0 1\n"), ["arity of factor 1", "line 6, token 8", "'3'", "0 to 2"]),
+    "arity negative": (GOOD.replace("2 0 1\n", "-2 0 1\n"), ["arity of factor 1", "'-2'"]),
+    "arity huge": (GOOD.replace("2 0 1\n", "1e300 0 1\n"), ["arity of factor 1", "'1e300'"]),
+    "arity nan": (GOOD.replace("2 0 1\n", "nan 0 1\n"), ["arity of factor 1", "'nan'"]),
+    "arity infinite": (GOOD.replace("2 0 1\n", "inf 0 1\n"), ["arity of factor 1", "'inf'"]),
+    "cut in the arities": ("MARKOV 4 2 2 2 2 3 4 0 1 2 3 4 0 1 2 3", ["arity of factor 2", "ends after 17 tokens"]),
+    "arity broken": (GOOD.replace("2 0 1\n", "1.5 0 1\n"), ["arity of factor 1", "'1.5'"]),
+    "cut in the scopes": ("MARKOV 3 2 2 2 1 3 0 1", ["scope of factor 0", "ends after 9 tokens", "3 variables"]),
+    "variable too large": (
+        GOOD.replace("2 0 1\n", "2 0 2\n"),
+        ["scope of factor 1", "line 6, token 10", "'2'", "0 to 1"],
+    ),
+    "variable negative": (GOOD.replace("2 0 1\n", "2 -1 1\n"), ["scope of factor 1", "token 9", "'-1'"]),
+    "repeated variable": (GOOD.replace("2 0 1\n", "2 1 1\n"), ["scope of factor 1", "token 10", "'1'", "already"]),
+    "wrong table size": (
+        GOOD.replace("6\n", "5\n", 1),
+        ["table size of factor 1 (variables 0, 1)", "line 9, token 14", "'5'", "6 = 2 x 3"],
+    ),
+    "wrong unary size": (GOOD.replace("2\n 1 2", "3\n 1 2"), ["table size of factor 0", "'3'", "expected 2"]),
+    "entry missing": (GOOD.replace("2\n 1 2\n", "2\n 1\n"), ["table size of factor 1", "'1'", "6 = 2 x 3"]),
+    "cut in a table": (GOOD[:-5], ["table of factor 1", "ends after 18 tokens", "6 entries, of which 4"]),
+    "cut before a table": (GOOD[: GOOD.rindex("6\n 1")], ["table of factor 1", "ends after 13 tokens", "6 entries"]),
+    "more than the tables": (GOOD + "7 8\n", ["after the last table", "line 11, token 21", "'7'", "end of the file"]),
+    "nan": (GOOD.replace("4 5", "4 nan"), ["factor 1 (variables 0, 1), entry 4", "line 10, token 19", "'nan'"]),
+    "infinite": (GOOD.replace("4 5", "4 inf"), ["factor 1", "entry 4", "'inf'", "finite potential"]),
+    "too large to be a number": (GOOD.replace("4 5", "4 1e999"), ["factor 1", "'1e999'"]),
+    "negative potential": (
+        GOOD.replace("1 2\n", "1 -2\n"),
+        ["factor 0 (variables 0), entry 1", "'-2'", "values='log'"],
+    ),
+    "minus infinity": (GOOD.replace("4 5", "4 -inf"), ["factor 1", "'-inf'"]),
+    "Potts among potentials": ("MARKOV 2 2 2 1 2 0 1 -1 5", ["factor 0", "token 9", "'-1'", "needs logs"]),
+}
+
+CONTRACT = {
+    "uai": Example(
+        "m.uai",
+        GOOD,
+        graphs,
+        POTENTIALS,
+        exact=("log", "cost"),
+        malformed=ZOO,
+        cuts=prefixes(GOOD),
+        start="BAYES ",
+        tokens=(*NUMBERS, "4"),
+    )
+}
+
+
+def test_the_good_one_is_good(tmp_path) -> None:
+    path = tmp_path / "good.uai"
+    path.write_text(GOOD)
+    assert formats.read(path).value([1, 2]) == pytest.approx(np.log(12))
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("MARKOV 1 2 1 1 0 2 0 nan", ["entry 1", "'nan'", "log potential"]),
+        ("MARKOV 1 2 1 1 0 2 0 inf", ["entry 1", "'inf'"]),
+        ("MARKOV 2 2 3 1 2 0 1 -1 5", ["table size of factor 0", "'-1'", "two variables with the same"]),
+        ("MARKOV 1 2 1 1 0 -1 5", ["table size of factor 0", "'-1'", "two variables"]),
+        ("MARKOV 2 2 2 2 1 0 2 0 1 3 -1 -1 -1 5", ["table size of factor 0", "'3'", "expected 2"]),
+        ("MARKOV 2 2 2 1 2 0 1 -1", ["table of factor 0", "ends after 9 tokens"]),
+    ],
+)
+def test_malformed_logs(tmp_path, error_of, text, parts) -> None:
+    path = tmp_path / "bad.LG"
+    path.write_text(text)
+    message = error_of(path, formats.read, path)
+    for part in parts:
+        assert part in message, message
+
+
+def test_malformed_costs(tmp_path, error_of) -> None:
+    path = tmp_path / "bad.uai"
+    path.write_text("MARKOV 1 2 1 1 0 2 0 -inf")
+    assert "finite cost" in error_of(path, formats.read, path, values="cost")
+
+
+@pytest.mark.parametrize("n", [70, 200, 2000])
+def test_a_table_too_large_for_any_file(tmp_path, error_of, n) -> None:
+    path = tmp_path / "bad.uai"
+    path.write_text(f"MARKOV {n} {'2 ' * n} 1 {n} {' '.join(map(str, range(n)))} 4 1 1 1 1")
+    message = error_of(path, formats.read, path)
+    assert "table size of factor 0 (variables 0, 1, 2, 3, 4, 5, ...)" in message
+
+
+def test_numpy_that_only_warns_about_bad_text(tmp_path, error_of, monkeypatch) -> None:
+    def fromstring(text: bytes, **options: object) -> np.ndarray:
+        warnings.warn("string or file could not be read to its end", DeprecationWarning, stacklevel=1)
+        return np.zeros(3)
+
+    monkeypatch.setattr("mapmrf.formats.tokens.np.fromstring", fromstring)
+    path = tmp_path / "bad.uai"
+    path.write_text(GOOD.replace("4 5", "4 five"))
+    assert "'five'" in error_of(path, formats.read, path)
+
+
+# -- benchmark models --------------------------------------------------------------------------------------------------
+
+FILES = sorted(FOLDER.glob("**/*.uai.gz"))
+
+
+@pytest.mark.data
+def test_all_can_be_read() -> None:
+    for path in FILES:
+        graph = formats.read(path)
+        assert graph.n_factors > 0
+        assert graph.value(np.zeros(graph.n_vars)) < np.inf
+
+
+@pytest.mark.data
+def test_protein_models_share_their_tables() -> None:
+    for path in (FOLDER / "protein").glob("*.uai.gz"):
+        graph = formats.read(path)
+        assert graph.n_factors > 1000 * graph.n_tables
+
+
+@pytest.mark.data
+def test_they_survive_being_written(tmp_path) -> None:
+    for folder in ("grids-small", "scene"):
+        for path in sorted(FOLDER.glob(f"{folder}/*.uai.gz"))[:2]:
+            graph = formats.read(path)
+            formats.write(graph, tmp_path / "m.LG.gz")
+            again = formats.read(tmp_path / "m.LG.gz")
+            assert np.array_equal(again.theta_v, graph.theta_v)
+            assert np.array_equal(again.theta_t, graph.theta_t)
+            assert np.array_equal(again.table_of, graph.table_of)

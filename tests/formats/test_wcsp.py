@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 import math
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from format_models import NUMBERS, Example, graphs, labellings, read_text, word_prefixes
 from hypothesis import given
 from hypothesis import strategies as st
-from test_uai_round_trip import again, graphs
 
 from benchmark_models import benchmark_path
 from mapmrf import formats
-from mapmrf.errors import FormatError, MapMRFError
 from mapmrf.model.graph import FactorGraph, Names
-from strategies import brute_force, random_recipe
 
 T3 = """t3 3 3 3 1000000
 2 3 2
@@ -39,89 +32,42 @@ T3 = """t3 3 3 3 1000000
 1 2 500
 """
 
-SOLVE = """
-import json, os, sys
-import pytoulbar2
-for path in sys.argv[1:]:
-    read, write = os.pipe()
-    if os.fork() == 0:  # toulbar2 keeps settings of a file for the next one
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        problem = pytoulbar2.CFN()
-        try:
-            problem.Read(path)
-            found = problem.Solve()
-        except Exception as error:
-            found = None if "Contradiction" in type(error).__name__ else ("error", str(error))
-        os.write(write, json.dumps(None if found is None else [list(map(int, found[0])), found[1]]).encode())
-        os._exit(0)
-    os.close(write)
-    print(os.read(read, 1 << 16).decode())
-    os.wait()
-"""
-
-
-def toulbar2(paths: list[Path]) -> list[tuple[list[int], float] | None]:
-    """Optimal labels and costs by toulbar2, None for an infeasible model."""
-    pytest.importorskip("pytoulbar2")
-    command = [sys.executable, "-c", SOLVE, *map(str, paths)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-def read(tmp_path: Path, text: str, name: str = "m.wcsp") -> FactorGraph:
-    path = tmp_path / name
-    path.write_text(text)
-    return formats.read(path)
-
-
-def labels(graph: FactorGraph) -> list[tuple[int, ...]]:
-    return list(itertools.product(*map(range, graph.card.tolist())))
-
 
 def test_reads_a_file_by_hand(tmp_path, t3) -> None:
-    graph = read(tmp_path, T3)
+    graph = read_text(tmp_path, T3, "m.wcsp")
     assert graph.scope.tolist() == [0, 1, 2, 1]
-    for x in labels(t3):
+    for x in labellings(t3):
         assert graph.value(x) == pytest.approx(1000 * (t3.value(x) - 1.5), abs=1e-9)
     assert formats.read(tmp_path / "m.wcsp", values="cost").value([1, 1, 0]) == -300
 
 
 def test_line_breaks_mean_nothing(tmp_path) -> None:
-    flat = read(tmp_path, " ".join(T3.split()).replace("1000000", "1000000\r\n"))
-    assert np.array_equal(flat.theta_t, read(tmp_path, T3).theta_t)
+    flat = read_text(tmp_path, " ".join(T3.split()).replace("1000000", "1000000\r\n"), "m.wcsp")
+    assert np.array_equal(flat.theta_t, read_text(tmp_path, T3, "m.wcsp").theta_t)
 
 
 def test_arity_0_is_a_constant(tmp_path) -> None:
-    assert read(tmp_path, "c 1 2 2 10  2  0 3 0  0 4 0").constant == -7
-    assert read(tmp_path, "c 1 2 1 10  2  0 3 1 5").constant == -5
-    assert read(tmp_path, "c 1 2 1 10  2  0 10 0").constant == -math.inf
+    assert read_text(tmp_path, "c 1 2 2 10  2  0 3 0  0 4 0", "m.wcsp").constant == -7
+    assert read_text(tmp_path, "c 1 2 1 10  2  0 3 1 5", "m.wcsp").constant == -5
+    assert read_text(tmp_path, "c 1 2 1 10  2  0 10 0", "m.wcsp").constant == -math.inf
 
 
 def test_costs_that_reach_the_bound_are_forbidden(tmp_path) -> None:
-    graph = read(tmp_path, "m 1 4 1 10  4  1 0 9 3  0 10  1 11  2 0")
+    graph = read_text(tmp_path, "m 1 4 1 10  4  1 0 9 3  0 10  1 11  2 0", "m.wcsp")
     assert graph.theta_v.tolist() == [-math.inf, -math.inf, 0, -9]
 
 
 def test_a_default_and_repeated_tuples(tmp_path) -> None:
-    graph = read(tmp_path, "m 2 3 1 100  2 3  2 0 1 7 3  1 2 4  0 0 1  1 2 5")
+    graph = read_text(tmp_path, "m 2 3 1 100  2 3  2 0 1 7 3  1 2 4  0 0 1  1 2 5", "m.wcsp")
     assert graph.table(0).tolist() == [[-1, -7, -7], [-7, -7, -5]]
 
 
 def test_shared_functions_are_shared(tmp_path) -> None:
     text = "m 3 2 4 100  2 2 2  -2 0 1 5 1  0 0 4  2 1 2 5 -1  -1 0 0 1  1 2  2 2 0 5 -1"
-    graph = read(tmp_path, text)
+    graph = read_text(tmp_path, text, "m.wcsp")
     assert graph.n_factors == 3 and graph.n_tables == 1
     assert graph.table(2).tolist() == [[-4, -5], [-5, -5]]
     assert graph.theta_v.tolist() == [0, -2, 0, 0, 0, 0]
-
-
-def test_written_tables_are_shared(tmp_path) -> None:
-    table = np.array([[0.0, -1.0], [-1.0, 0.0]])
-    chain = FactorGraph.from_tables([2] * 5, [(i, i + 1) for i in range(4)], [table] * 4)
-    formats.write(chain, tmp_path / "m.wcsp")
-    text = (tmp_path / "m.wcsp").read_text()
-    assert text.count("\n") == 2 + 4 + 2  # the header, four functions, and the two tuples of the first
-    assert formats.read(tmp_path / "m.wcsp").n_tables == 1
 
 
 def test_tables_of_other_shapes_are_not_shared(tmp_path) -> None:
@@ -130,40 +76,11 @@ def test_tables_of_other_shapes_are_not_shared(tmp_path) -> None:
     assert graph.n_tables == 2
     formats.write(graph, tmp_path / "m.wcsp")
     again = formats.read(tmp_path / "m.wcsp")
-    for x in labels(graph):
+    for x in labellings(graph):
         assert again.value(x) == graph.value(x)
 
 
 # -- round trips ------------------------------------------------------------------------------------------------------
-
-
-@given(graph=graphs(limit=1e9))
-def test_round_trip_is_exact_but_for_what_is_said_to_be_rounded(graph: FactorGraph) -> None:
-    from mapmrf.formats import wcsp
-
-    read = again(graph, "m.wcsp")
-    assert np.array_equal(read.card, graph.card)
-    assert np.array_equal(read.scope, graph.scope)
-    lost = wcsp.losses(graph)
-    unit = 2 * float(lost[0].split()[-1]) if lost else 0.0
-    n = graph.n_vars + graph.n_factors + 1
-    for x in labels(graph)[:200]:
-        expected = graph.value(x)
-        # Sums of floats differ a little in another order.
-        slack = 0.51 * unit * n + 1e-12 * max(1.0, abs(read.constant), abs(expected) if expected > -math.inf else 0.0)
-        assert read.value(x) == pytest.approx(expected, abs=slack * 4)
-
-
-@given(
-    costs=st.lists(st.integers(0, 1000), min_size=12, max_size=12),
-    factor=st.sampled_from([1.0, 0.01, 1e-6, 1e6]),
-)
-def test_decimal_costs_are_kept_to_the_last_digit(costs: list[int], factor: float) -> None:
-    table = -np.round(np.array(costs) * factor, 9)
-    graph = FactorGraph.from_tables([3, 4], [(1, 0)], [table])
-    read = again(graph, "m.wcsp")
-    assert np.array_equal(read.theta_t, graph.theta_t)
-    assert read.constant == 0
 
 
 @given(seed=st.integers(0, 10**6))
@@ -180,44 +97,6 @@ def test_names_and_digits_that_are_lost_are_said(tmp_path, caplog) -> None:
     assert len(caplog.records) == 1
     assert "names of 1 variables and their states are dropped" in caplog.text
     assert "rounded, by at most 5e-15" in caplog.text
-
-
-def test_toulbar2_reads_what_is_written(tmp_path) -> None:
-    cases = []
-    for seed in range(24):
-        recipe = random_recipe(seed, 2 + seed % 5, seed % 9, hard=0.0 if seed % 3 else 0.3, max_arity=3)
-        recipe.tables = [np.round(table, 3) if seed % 2 else table for table in recipe.tables]
-        graph = recipe.graph()
-        path = tmp_path / f"{seed}.wcsp"
-        formats.write(graph, path)
-        cases.append((graph, path))
-    for (graph, path), found in zip(cases, toulbar2([path for _, path in cases]), strict=True):
-        best, _ = brute_force(graph)
-        if found is None:
-            assert best == -math.inf
-            continue
-        at, cost = found
-        assert graph.value(at) == pytest.approx(best, abs=1e-9)
-        name = path.read_text().split()[0]
-        decimals, offset = (int(part.split("=")[1]) for part in name.split(":")[1:]) if ":" in name else (0, 0)
-        assert (offset - cost) / 10.0**decimals == pytest.approx(best, abs=1e-9)
-
-
-def test_toulbar2_reads_files_by_hand_as_we_do(tmp_path) -> None:
-    texts = [
-        T3,
-        "m 3 2 3 10  2 2 2  -2 0 1 5 1  1 1 2  2 1 2 5 -1  1 0 0 1  1 3",
-        "m 1 2 2 10  2  1 0 0 3  0 3  1 4  0 7  0 2 1 1",
-        "m 2 2 1 10  2 2  2 0 1 10 1  1 1 9",
-    ]
-    paths = []
-    for k, text in enumerate(texts):
-        paths.append(tmp_path / f"{k}.wcsp")
-        paths[-1].write_text(text)
-    for path, found in zip(paths, toulbar2(paths), strict=True):
-        graph = formats.read(path)
-        assert found is not None
-        assert -graph.value(found[0]) == found[1] == -brute_force(graph)[0]
 
 
 # -- what is wrong ----------------------------------------------------------------------------------------------------
@@ -265,46 +144,19 @@ ZOO = {
     "more": (T3 + "7", ["after the last function", "'7'", "end of the file"]),
 }
 
-
-@pytest.mark.parametrize("kind", ZOO)
-def test_malformed(tmp_path, error_of, kind) -> None:
-    text, parts = ZOO[kind]
-    path = tmp_path / "bad.wcsp"
-    path.write_text(text)
-    message = error_of(path, formats.read, path)
-    for part in parts:
-        assert part in message, message
-
-
-def test_every_cut_is_an_error(tmp_path) -> None:
-    words = T3.split()
-    path = tmp_path / "cut.wcsp"
-    for end in range(len(words)):
-        path.write_text(" ".join(words[:end]))
-        with pytest.raises(FormatError):
-            formats.read(path)
-
-
-def test_other_values_are_refused(tmp_path, error_of, t3) -> None:
-    path = tmp_path / "m.wcsp"
-    path.write_text(T3)
-    assert "costs" in error_of(path, formats.read, path, values="potential")
-    assert "costs" in error_of(path, formats.write, t3, path, values="log")
-    assert path.read_text() == T3
-
-
-@given(
-    tokens=st.lists(st.sampled_from(["0", "1", "2", "3", "-1", "-2", "0.5", "nan", "1e9", "inf", "1e300"]), max_size=25)
-)
-def test_random_tokens_are_an_error_or_a_model(tmp_path_factory, tokens: list[str]) -> None:
-    path = tmp_path_factory.mktemp("tokens") / "m.wcsp"
-    path.write_text("m 2 2 " + " ".join(tokens))
-    try:
-        graph = formats.read(path)
-    except MapMRFError as error:
-        assert str(path) in str(error) and "\n" not in str(error)
-    else:
-        assert len(graph.theta_v) == graph.card.sum()
+CONTRACT = {
+    "wcsp": Example(
+        "m.wcsp",
+        T3,
+        graphs,
+        {None: 1e9, "cost": 1e9},
+        others="costs",
+        malformed=ZOO,
+        cuts=word_prefixes(T3),
+        start="m 2 2 ",
+        tokens=(*NUMBERS, "-2"),
+    )
+}
 
 
 # -- real models ------------------------------------------------------------------------------------------------------

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from format_models import PROBABILITIES, Example, networks, prefixes, read_text
 from hypothesis import given
 from hypothesis import strategies as st
 from test_bif import TOY as TOY_BIF
-from test_bif import check_round_trip, is_toy, networks
-from test_bif import read as read_bif
+from test_bif import is_toy
 
 from mapmrf import formats
-from mapmrf.errors import FormatError, MapMRFError
+from mapmrf.errors import FormatError
 from mapmrf.model.graph import FactorGraph, Names
 
 TOY = """<?xml version="1.0"?>
@@ -31,17 +29,11 @@ TOY = """<?xml version="1.0"?>
 """
 
 
-def read(tmp_path: Path, text: str, name: str = "m.xml") -> FactorGraph:
-    path = tmp_path / name
-    path.write_bytes(text.encode())
-    return formats.read(path)
-
-
 @pytest.mark.parametrize("name", ["m.xml", "m.bifxml", "m.xmlbif", "m"])
 def test_reads_a_file_by_hand(tmp_path, name) -> None:
-    graph = read(tmp_path, TOY, name)
+    graph = read_text(tmp_path, TOY, name)
     assert is_toy(graph)
-    assert graph.names == read_bif(tmp_path, TOY_BIF).names
+    assert graph.names == read_text(tmp_path, TOY_BIF, "m.bif").names
 
 
 @pytest.mark.parametrize(
@@ -59,13 +51,7 @@ def test_reads_a_file_by_hand(tmp_path, name) -> None:
     ],
 )
 def test_all_that_the_format_allows(tmp_path, change) -> None:
-    assert is_toy(read(tmp_path, change(TOY)))
-
-
-@pytest.mark.parametrize("name", ["m.xml", "m.bifxml.xz"])
-@given(graph=networks())
-def test_round_trip(tmp_path_factory, name: str, graph: FactorGraph) -> None:
-    check_round_trip(graph, name, tmp_path_factory)
+    assert is_toy(read_text(tmp_path, change(TOY), "m.xml"))
 
 
 def test_names_are_escaped(tmp_path) -> None:
@@ -124,40 +110,20 @@ ZOO = {
     "unknown encoding": ('<?xml version="1.0" encoding="nonsense"?>' + TOY[21:], ["XML"]),
 }
 
-
-@pytest.mark.parametrize("kind", ZOO)
-def test_malformed(tmp_path, error_of, kind) -> None:
-    text, parts = ZOO[kind]
-    path = tmp_path / "bad.xml"
-    path.write_text(text)
-    message = error_of(path, formats.read, path)
-    for part in parts:
-        assert part in message, message
-
-
-def test_every_cut_is_an_error(tmp_path) -> None:
-    path = tmp_path / "cut.xml"
-    for end in range(0, len(TOY.rstrip()), 3):
-        path.write_text(TOY[:end])
-        with pytest.raises(FormatError):
-            formats.read(path)
-
-
-def test_other_values_are_refused(tmp_path, error_of) -> None:
-    graph = read(tmp_path, TOY)
-    path = tmp_path / "m.xml"
-    assert "probabilities" in error_of(path, formats.read, path, values="log")
-    assert "probabilities" in error_of(path, formats.write, graph, path, values="cost")
-
-
-@given(data=st.binary(max_size=40), start=st.sampled_from([b"", b"<BIF>", b"<?xml "]))
-def test_junk_is_an_error_of_the_family(tmp_path_factory, data: bytes, start: bytes) -> None:
-    path = tmp_path_factory.mktemp("junk") / "m.xml"
-    path.write_bytes(start + data)
-    try:
-        formats.read(path)
-    except MapMRFError as error:
-        assert str(path) in str(error) and "\n" not in str(error)
+CONTRACT = {
+    "xmlbif": Example(
+        "m.xml",
+        TOY,
+        networks,
+        PROBABILITIES,
+        others="probabilities",
+        malformed=ZOO,
+        cuts=prefixes(TOY)[::3],
+        start="<?xml ",
+        tokens=["?>", "<BIF>", "</BIF>", "<NETWORK>", "</NETWORK>", "<VARIABLE>", "<!--", "&", "0.5", "A"],
+        aliases=("m.bifxml", "m.xmlbif"),
+    )
+}
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])

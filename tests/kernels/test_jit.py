@@ -53,7 +53,7 @@ def test_a_renamed_struct_is_compiled_again(tmp_path: Path) -> None:
 
 def test_damaged_code_is_compiled_again(tmp_path: Path) -> None:
     run(tmp_path, "Given")
-    (file,) = (tmp_path / "cache").rglob("*.kernel")
+    (file,) = (tmp_path / "cache").rglob("total-*.kernel")
     for content in (b"", b"\x80\x05nonsense", file.read_bytes()[:-1]):
         file.write_bytes(content)
         assert run(tmp_path, "Given") == ["6.0", "0"]

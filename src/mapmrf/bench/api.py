@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,26 +12,34 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from mapmrf.bench.cells import Table
-from mapmrf.bench.files import PAGES, write_table_files
-from mapmrf.bench.groups import group
-from mapmrf.bench.models import ModelRef, from_files, from_graphs
-from mapmrf.bench.progress import BenchBar
-from mapmrf.bench.record_frames import records_dataset, records_frame
-from mapmrf.bench.records import Record, read_records
-from mapmrf.bench.run_list import TIME_LIMIT, BenchTask, MethodConfig, RunList
-from mapmrf.bench.runner import RunLimits, Summary, run_all
+import numpy as np
+
+from mapmrf.bench.groups import group, run_namer
+from mapmrf.bench.records import TRACE_COLUMNS, Record, read_records
+from mapmrf.bench.render import PAGES, Table, write_tables
+from mapmrf.bench.run_list import TIME_LIMIT, MethodConfig, ModelRef, RunList, from_files, from_graphs
+from mapmrf.bench.runner import BenchBar, RunLimits, run_all
 from mapmrf.bench.tables import tables
 from mapmrf.errors import OptionError
 from mapmrf.formats.files import AnyPath, write_bytes
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.memory import byte_count
+from mapmrf.plots.display import check_rows, needed
 from mapmrf.run.method import Method
 
 log = logging.getLogger("mapmrf")
 
 AnyMethod = str | Method | type[Method]
 AnyModel = FactorGraph | AnyPath | tuple[str, FactorGraph]
+
+FIGURES = (
+    "value", "bound", "gap", "relaxed_value", "best", "iterations", "runtime", "compile_time", "setup_time",
+    "peak_memory", "uniform", "fractional",
+)  # fmt: skip
+"""Numeric fields of a record."""
+TEXTS = ("status", "kind", "outcome", "message")
+NESTED = ("trace", "labels", "options", "details", "given", "shape")
+"""Fields that are not columns of a table of runs; each given option is a column."""
 
 
 def run(
@@ -96,21 +105,15 @@ def run(
         refs = [replace(model, max_bytes=byte_count(max_bytes, "max_bytes")) for model in _models(models, folder)]
         tasks = RunList(runs, refs, tuple(seeds), float(time_limit)).tasks()
         path = Path(folder, "records.jsonl") if output is None else Path(output)
-        summary = _run(tasks, path, jobs, memory, progress)
+        bar = stack.enter_context(BenchBar(tasks, jobs)) if progress else None
+        summary = run_all(
+            tasks, path, jobs=jobs, limits=RunLimits(memory), listener=None if bar is None else bar.update
+        )
         if summary.interrupted:
             log.warning("interrupted: %d of %d runs are recorded", summary.before + summary.done, summary.planned)
         keys = [task.key for task in tasks]
         found = {record["key"]: record for record in read_records(path)}
         return Records(found[key] for key in keys if key in found)
-
-
-def _run(tasks: Sequence[BenchTask], path: Path, jobs: int, memory: int, progress: bool) -> Summary:
-    """Run all tasks, with a progress bar if requested."""
-    limits = RunLimits(memory)
-    if not progress:
-        return run_all(tasks, path, jobs=jobs, limits=limits)
-    with BenchBar(tasks, jobs) as bar:
-        return run_all(tasks, path, jobs=jobs, limits=limits, listener=bar.update)
 
 
 def _named(given: Any) -> list[tuple[str, Any]]:
@@ -284,7 +287,7 @@ class Records(Sequence[Record]):
 
             write_bytes(name, build_report(self, title).encode())
         else:
-            write_table_files(self.tables(), name)
+            write_tables(self.tables(), name)
 
     def figures(self, folder: AnyPath, formats: Sequence[str] = ("svg", "pdf")) -> list[Path]:
         """Draw every figure of the page with matplotlib into a folder, in each format; return the files.
@@ -313,7 +316,19 @@ class Records(Sequence[Record]):
         >>> records.to_pandas()[["run", "seed", "status"]].values.tolist()
         [['icm', 0, 'converged'], ['icm', 1, 'converged']]
         """
-        return records_frame(self, of)
+        check_rows(of, ("runs", "trace"))
+        pandas = needed("pandas")
+        if of == "trace":
+            keys = ("set", "model", "run", "seed")
+            rows = [
+                [*({"seed": 0, **record}[key] for key in keys), *row]
+                for record in self
+                for row in record.get("trace") or []
+            ]
+            return pandas.DataFrame(rows, columns=[*keys, *TRACE_COLUMNS])
+        plain = ({key: value for key, value in record.items() if key not in NESTED} for record in self)
+        given = ({f"option {key}": value for key, value in (record.get("given") or {}).items()} for record in self)
+        return pandas.DataFrame([row | options for row, options in zip(plain, given, strict=True)])
 
     def to_xarray(self) -> Any:
         """Return an `xarray.Dataset` of all figures by model, run and seed; nan where missing.
@@ -327,8 +342,34 @@ class Records(Sequence[Record]):
         >>> dict(data.sizes), float(data["value"].sel(run="trws", seed=0).max().round(2))
         ({'model': 1, 'run': 2, 'seed': 2}, 12.91)
         """
-        return records_dataset(self)
+        xarray = needed("xarray")
+        run_of, model_of = run_namer(self), _model_namer(self)
+        axes = {
+            "model": list(dict.fromkeys(map(model_of, self))),
+            "run": list(dict.fromkeys(map(run_of, self))),
+            "seed": sorted({record.get("seed", 0) for record in self}),
+        }
+        shape = tuple(map(len, axes.values()))
+        data: dict[str, Any] = {name: np.full(shape, math.nan) for name in FIGURES}
+        data |= {name: np.full(shape, "", dtype=object) for name in TEXTS}
+        for record in self:
+            key = (model_of(record), run_of(record), record.get("seed", 0))
+            place = tuple(axis.index(one) for axis, one in zip(axes.values(), key, strict=True))
+            for name, values in data.items():
+                if record.get(name) is not None:
+                    values[place] = record[name]
+        sets = {model_of(record): record["set"] for record in self}
+        coordinates = {**axes, "set": ("model", [sets[name] for name in axes["model"]])}
+        return xarray.Dataset({name: (tuple(axes), values) for name, values in data.items()}, coords=coordinates)
 
 
 def _counted(n: int, noun: str) -> str:
     return f"{n} {noun}{'' if n == 1 else 's'}"
+
+
+def _model_namer(records: Sequence[Record]) -> Any:
+    """Names of models, prefixed by the set if another set has a model of that name."""
+    sets: dict[str, set[str]] = {}
+    for record in records:
+        sets.setdefault(record["model"], set()).add(record["set"])
+    return lambda record: record["model"] if len(sets[record["model"]]) == 1 else f"{record['set']}/{record['model']}"

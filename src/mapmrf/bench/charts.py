@@ -10,8 +10,21 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mapmrf.bench.groups import TIE, Group, group, loss, title
-from mapmrf.bench.profiles import TARGETS, TICK, Band, Curve, accuracy_profile, anytime, profiles, time_distributions
+from mapmrf.bench.groups import (
+    TARGETS,
+    TICK,
+    TIE,
+    Band,
+    Curve,
+    Group,
+    accuracy_profile,
+    anytime,
+    group,
+    loss,
+    profiles,
+    time_distributions,
+    title,
+)
 from mapmrf.bench.records import TRACE_COLUMNS, Record
 from mapmrf.errors import OptionError
 from mapmrf.formats.files import write_bytes
@@ -34,13 +47,7 @@ Style = Mapping[str, Mapping[str, Any]]
 
 
 def write_figures(records: Sequence[Record], folder: str | Any, formats: Sequence[str] = ("svg", "pdf")) -> list[Path]:
-    """Write every figure to a folder, which is created if necessary, and return the files.
-
-    Raises
-    ------
-    OptionError
-        If a format is unknown.
-    """
+    """Write every figure to a folder, which is created if necessary, and return the files."""
     for form in formats:
         if form not in FORMATS:
             raise OptionError(f"formats: found {form!r}, expected some of {', '.join(FORMATS)}")

@@ -1,13 +1,19 @@
-"""Records by set, model and run, and the figures that tables and charts show."""
+"""Records by set, model and run, and what tables and charts show of them: figures, ranks, times to a target, curves.
+
+Nothing here draws. A curve is a list of corners of a step function that grows from left to right.
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mapmrf.bench.records import Record
+import numpy as np
+
+from mapmrf.arrays import Floats
+from mapmrf.bench.records import TRACE_COLUMNS, Record
 from mapmrf.datasets.catalogue import COLUMNS, SETS
 
 RELAXED = ("lp", "psdd", "ad3")
@@ -19,6 +25,18 @@ TIE = 1e-6
 """Relative difference below which two values have the same rank."""
 DIFFERS = " (not the catalogue's)"
 """Appended to the name of a model whose file differs from the catalogue: the paper's figures do not apply to it."""
+
+TARGETS = {"best known": TIE, "0.1 %": 1e-3, "1 %": 1e-2}
+"""Targets by name: relative distances to the best known value that a run must reach."""
+TICK = 1e-3
+"""Seconds below which times are considered equal."""
+INTERVAL = (0.1, 0.9)
+"""Quantiles over the seeds between which the band of an anytime curve lies."""
+TIMES = 60
+"""Points of an anytime curve."""
+
+Curve = list[tuple[float, float]]
+"""Corners of a step function: from each time on, the value is the second number."""
 
 Figure = Callable[[Record], float | None]
 
@@ -74,8 +92,8 @@ def group(records: Iterable[Record]) -> list[Group]:
         groups.setdefault(record["set"], Group(record["set"])).add(record, name(record))
     for mine in groups.values():
         mine.models.sort(key=lambda model: (number_in(model[0]), model))
-        mine.runs.sort(key=_order)
-    return sorted(groups.values(), key=lambda mine: (_place(mine.name), mine.name))
+        mine.runs.sort(key=_run_order)
+    return sorted(groups.values(), key=lambda mine: (_set_order(mine.name), mine.name))
 
 
 def run_namer(records: Sequence[Record]) -> Callable[[Record], str]:
@@ -93,7 +111,7 @@ def run_namer(records: Sequence[Record]) -> Callable[[Record], str]:
     return name
 
 
-def _order(run: tuple[str, str]) -> tuple[int, str, str]:
+def _run_order(run: tuple[str, str]) -> tuple[int, str, str]:
     """The paper's methods in its order, then other methods, then other packages."""
     method, name = run
     known = list(COLUMNS)
@@ -106,7 +124,7 @@ def number_in(index: str) -> int:
     return int(index[1:]) if index[1:].isdigit() else 10**9
 
 
-def _place(which: str) -> int:
+def _set_order(which: str) -> int:
     order = list(SETS)
     name = family(which)
     return order.index(name) + (len(order) if which != name else 0) if name in order else 99
@@ -163,13 +181,7 @@ def ranks(mine: Group, model: str) -> dict[str, int]:
 
 
 def rank(values: dict[str, float], tie: float = 0.0) -> dict[str, int]:
-    """Ranks from the largest value down; values within a relative distance of `tie` share the better rank.
-
-    Examples
-    --------
-    >>> rank({"a": 2.0, "b": 3.0, "c": 2.0})
-    {'a': 2, 'b': 1, 'c': 2}
-    """
+    """Ranks from the largest value down; values within a relative distance of `tie` share the better rank."""
     return {name: 1 + sum(_above(other, value, tie) for other in values.values()) for name, value in values.items()}
 
 
@@ -177,3 +189,132 @@ def _above(x: float, y: float, tie: float) -> bool:
     if not (math.isfinite(x) and math.isfinite(y)):
         return x > y
     return x > y + tie * max(1.0, abs(y))
+
+
+# -- time to a target -------------------------------------------------------------------------------------------------
+
+
+def steps(record: Record) -> Curve:
+    """Best value so far over the seconds of a run, from its trace and its end."""
+    time, value = TRACE_COLUMNS.index("time"), TRACE_COLUMNS.index("value")
+    seen = [(row[time], row[value]) for row in record.get("trace") or [] if row[value] is not None]
+    corners: Curve = []
+    for when, reached in [*seen, (record["runtime"], record["value"])]:
+        if math.isfinite(reached) and (not corners or reached > corners[-1][1]):
+            corners.append((float(when), float(reached)))
+    return corners
+
+
+def time_to(record: Record, target: float) -> float:
+    """Seconds until a run had a labelling of at least this value; infinite if it never did."""
+    return next((when for when, value in steps(record) if value >= target), math.inf)
+
+
+def target_of(best: float, distance: float) -> float:
+    """The value at a relative distance from the best known one."""
+    return best - distance * max(1.0, abs(best))
+
+
+def target_times(groups: Sequence[Group], distance: float) -> dict[str, list[list[float]]]:
+    """Seconds to a target: run -> model (of all that have a best known value) -> seed; no seeds where it was not run.
+
+    A run that failed, or that does not support the model, has no times for it.
+    """
+    runs = dict.fromkeys(run for mine in groups for _, run in mine.runs)
+    problems = [(mine, model) for mine in groups for _, model in mine.models if model in mine.best]
+    return {
+        run: [
+            [time_to(record, target_of(mine.best[model], distance)) for record in mine.cells.get((model, run), [])]
+            for mine, model in problems
+        ]
+        for run in runs
+    }
+
+
+def median_time(times: Sequence[float]) -> float:
+    """Median of the seeds; infinite if half of them or more did not get there, or there are none."""
+    return statistics.median(times) if times else math.inf
+
+
+# -- profiles ---------------------------------------------------------------------------------------------------------
+
+
+def performance_profile(times: Mapping[str, Sequence[float]]) -> dict[str, Curve]:
+    r"""Performance profiles of Dolan and Moré (2002).
+
+    The profile of a solver at :math:`\tau` is the share of the problems on which it takes at most :math:`\tau` times
+    as long as the fastest solver there. Problems that no solver solves count. Times below `TICK` are considered equal.
+    """
+    table = np.maximum(np.array([list(some) for some in times.values()], dtype=np.float64), TICK)
+    least = table.min(axis=0, initial=math.inf)
+    with np.errstate(invalid="ignore"):
+        ratios = np.where(np.isfinite(table), table / least, math.inf)
+    return {run: _from(1.0, distribution(list(row))) for run, row in zip(times, ratios, strict=True)}
+
+
+def _from(first: float, curve: Curve) -> Curve:
+    """A curve that begins at the smallest place possible."""
+    return curve if curve and curve[0][0] == first else [(first, 0.0), *curve]
+
+
+def distribution(values: Sequence[float]) -> Curve:
+    """Empirical distribution: the share of all values, the infinite ones included, that are at most x."""
+    finite, counts = np.unique([value for value in values if math.isfinite(value)], return_counts=True)
+    shares = np.cumsum(counts) / max(1, len(values))
+    return list(zip(finite.tolist(), shares.tolist(), strict=True))
+
+
+def profiles(groups: Sequence[Group], distance: float) -> dict[str, Curve]:
+    """Performance profiles of all runs of some sets by median seconds to a target; none for a single run."""
+    found = target_times(groups, distance)
+    times = {run: [median_time(some) for some in models] for run, models in found.items() if any(models)}
+    return performance_profile(times) if len(times) > 1 else {}
+
+
+def time_distributions(groups: Sequence[Group], distance: float) -> dict[str, Curve]:
+    """Share of a run's models and seeds on which a target is reached within a time; models it was not run on count."""
+    found = target_times(groups, distance)
+    flat = {run: [time for some in models for time in (some or [math.inf])] for run, models in found.items()}
+    return {run: distribution(times) for run, times in flat.items() if any(map(math.isfinite, times))}
+
+
+def accuracy_profile(losses: Sequence[float], most: float = 1.0) -> Curve:
+    """Share of the models within a relative distance of the best known value; ties count as no distance."""
+    return _from(TIE, distribution([max(TIE, x) if x <= most else math.inf for x in losses]))
+
+
+# -- anytime curves ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Band:
+    """Best value so far over several seeds: quantiles of the values at some times, and the number of seeds."""
+
+    times: Floats  # (n,) seconds
+    low: Floats  # (n,) lower end of the interval
+    middle: Floats  # (n,) median
+    high: Floats  # (n,) upper end
+    seeds: int
+
+
+def anytime(records: Sequence[Record], n: int = TIMES) -> Band | None:
+    """Median and interval over the seeds of the best value so far; it begins when every seed has a labelling.
+
+    A run that has ended keeps its value. None if a run has no labelling of finite value.
+    """
+    curves = [steps(record) for record in records]
+    if not curves or not all(curves):
+        return None
+    begin = max(curve[0][0] for curve in curves)
+    end = max(begin, *(float(record["runtime"]) for record in records))
+    times = np.geomspace(max(begin, TICK), max(end, TICK), n)
+    times[0], times[-1] = max(begin, TICK), max(end, TICK)  # exactly
+    values = np.array([_at(curve, times) for curve in curves])
+    low, middle, high = np.quantile(values, [INTERVAL[0], 0.5, INTERVAL[1]], axis=0)
+    return Band(times, low, middle, high, len(curves))
+
+
+def _at(curve: Curve, times: Floats) -> Floats:
+    """The values of a step function at some times, none of which is before its first corner by more than a tick."""
+    corners, values = np.array(curve).T
+    return np.asarray(values[np.maximum(np.searchsorted(corners, times, side="right") - 1, 0)])

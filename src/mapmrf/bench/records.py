@@ -26,20 +26,9 @@ FAILURES = ("error", "memory", "killed", "crash")
 """Outcomes of runs that failed."""
 BEGINNING = b'{"key"'
 _TEXTS = {
-    "key",
-    "set",
-    "index",
-    "model",
-    "run",
-    "method",
-    "source",
-    "outcome",
-    "message",
-    "status",
-    "kind",
-    "kind_text",
+    "key", "set", "index", "model", "run", "method", "source", "outcome", "message", "status", "kind", "kind_text",
     "labels",
-}
+}  # fmt: skip
 
 TRACE_COLUMNS = ("time", "iterations", "value", "bound", "relaxed_value", "primal", "sphere", "rho", "phase")
 TRACE_POINTS = 120

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import html
 import json
 import math
@@ -14,18 +15,42 @@ from typing import Any
 
 import numpy as np
 
-from mapmrf.bench.cells import Cell, Column, Table
-from mapmrf.bench.groups import DIFFERS, PROVEN, TIE, Group, figure, group, loss, seconds, title
-from mapmrf.bench.maps import maps_of
-from mapmrf.bench.page_tables import table_html
-from mapmrf.bench.profiles import TARGETS, anytime, profiles, time_distributions
-from mapmrf.bench.records import TRACE_COLUMNS, Record
+from mapmrf.arrays import Ints
+from mapmrf.bench.groups import (
+    DIFFERS,
+    PROVEN,
+    TARGETS,
+    TIE,
+    Group,
+    anytime,
+    family,
+    figure,
+    group,
+    loss,
+    profiles,
+    seconds,
+    time_distributions,
+    title,
+)
+from mapmrf.bench.records import MAX_LABELS, TRACE_COLUMNS, Record, unpack_labels
+from mapmrf.bench.render import Cell, Column, Table, count, to_html
 from mapmrf.bench.tables import tables
+from mapmrf.datasets.catalogue import COLUMNS
+from mapmrf.plots.pictures import colours, encode
 
 CURVES_PER_SET = 24
 """Number of models per set with curves on the page; the tables have all."""
 BAND_POINTS = 40
 """Points of the band over the seeds around an anytime curve."""
+MAPS_PER_SET = 8
+"""Number of models per set that are drawn."""
+
+_WHY = {
+    "seg-2": "superpixels: the files say which ones touch, not where their pixels are",
+    "seg-21": "superpixels: the files say which ones touch, not where their pixels are",
+    "scene": "superpixels: the files say which ones touch, not where their pixels are",
+    "protein": "interactions of proteins, which have no position in an image",
+}
 
 
 def build_report(records: Sequence[Record], heading: str = "mapmrf benchmark") -> str:
@@ -36,15 +61,15 @@ def build_report(records: Sequence[Record], heading: str = "mapmrf benchmark") -
         "sets": [_set(mine) for mine in groups],
         "columns": TRACE_COLUMNS,
         "targets": list(TARGETS),
-        "curves": [_shares(some) for some in _pools(groups)],
+        "curves": [_shares(some) for some in ([groups] if len(groups) > 1 else []) + [[mine] for mine in groups]],
     }
     parts = {
         "heading": html.escape(heading),
         "lead": _lead(records, groups),
         "warnings": _warnings(groups),
-        "overviews": "\n".join(table_html(table) for table in made if _is_overview(table)),
+        "overviews": "\n".join(to_html(table) for table in made if _is_overview(table)),
         "tables": "\n".join(_section(which, made) for which in ("", *(mine.name for mine in groups))),
-        "maps": "\n".join(maps_of(mine) for mine in groups),
+        "maps": "\n".join(_maps(mine) for mine in groups),
         "troubles": _troubles(records),
         "machine": _machine(records),
         "style": _asset("report.css"),
@@ -52,7 +77,10 @@ def build_report(records: Sequence[Record], heading: str = "mapmrf benchmark") -
         # a "<" in a name could end the script element, or begin a comment, in the middle of the data
         "data": json.dumps(_rounded(data), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
     }
-    page = _without(_asset("report.html"), _empty_sections(data, parts))
+    page = _asset("report.html")
+    for name in _empty_sections(data, parts):  # with the links to them
+        page = re.sub(rf' *<a href="#{name}">.*?</a>\n', "", page)
+        page = re.sub(rf'<section id="{name}">.*?</section>\n', "", page, flags=re.DOTALL)
     return re.sub(r"<!--(\w+)-->", lambda mark: parts[mark[1]], page)  # in one pass: a name may look like a placeholder
 
 
@@ -76,14 +104,6 @@ def _empty_sections(data: dict[str, Any], parts: dict[str, str]) -> list[str]:
     return [name for name, has in filled.items() if not has]
 
 
-def _without(page: str, sections: Sequence[str]) -> str:
-    """Remove some sections from the page, with the links to them."""
-    for name in sections:
-        page = re.sub(rf' *<a href="#{name}">.*?</a>\n', "", page)
-        page = re.sub(rf'<section id="{name}">.*?</section>\n', "", page, flags=re.DOTALL)
-    return page
-
-
 def _asset(name: str) -> str:
     return files("mapmrf.bench").joinpath("page", name).read_text(encoding="utf-8")
 
@@ -105,11 +125,6 @@ def _rounded(value: Any) -> Any:
 def _runs(groups: Sequence[Group]) -> list[str]:
     """All runs in the order of the tables, which determines their colours."""
     return list(dict.fromkeys(run for mine in groups for _, run in mine.runs))
-
-
-def _pools(groups: Sequence[Group]) -> list[Sequence[Group]]:
-    """All sets together if there are several, then each."""
-    return [*([groups] if len(groups) > 1 else []), *([mine] for mine in groups)]
 
 
 def _shares(groups: Sequence[Group]) -> list[dict[str, Any]]:
@@ -195,18 +210,13 @@ def _is_overview(table: Table) -> bool:
 
 def _section(which: str, made: Sequence[Table]) -> str:
     """All tables of a set, or of all sets, except the overview; collapsed."""
-    parts = [_details(table) for table in made if table.of == which and not _is_overview(table)]
+    parts = [
+        f"<details><summary>{html.escape(table.title)}</summary>{to_html(table, heading=False)}</details>"
+        for table in made
+        if table.of == which and not _is_overview(table)
+    ]
     heading = f"<h3>{html.escape(title(which))}</h3>\n" if which else ""
     return heading + "\n".join(parts)
-
-
-def _details(table: Table) -> str:
-    return f"<details><summary>{html.escape(table.title)}</summary>{table_html(table, heading=False)}</details>"
-
-
-def _plain_table(heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-    columns = [Column(name) for name in heads]
-    return table_html(Table("troubles", "", columns, rows), heading=False)
 
 
 def _troubles(records: Sequence[Record]) -> str:
@@ -215,11 +225,9 @@ def _troubles(records: Sequence[Record]) -> str:
     if not lost:
         return ""
     kinds = Counter((r["run"], r["outcome"], r["message"]) for r in lost)
-    rows = [
-        [Cell(run), Cell(outcome), Cell(str(count), float(count)), Cell(message)]
-        for (run, outcome, message), count in kinds.most_common()
-    ]
-    return _plain_table(("run", "outcome", "runs", "message"), rows)
+    rows = [[Cell(run), Cell(outcome), count(n), Cell(message)] for (run, outcome, message), n in kinds.most_common()]
+    columns = [Column(name) for name in ("run", "outcome", "runs", "message")]
+    return to_html(Table("troubles", "", columns, rows), heading=False)
 
 
 def _machine(records: Sequence[Record]) -> str:
@@ -236,3 +244,63 @@ def _machine(records: Sequence[Record]) -> str:
         if texts
     ]
     return f"<table class=plain>{''.join(lines)}</table>"
+
+
+# -- label maps -------------------------------------------------------------------------------------------------------
+
+
+def _maps(mine: Group) -> str:
+    """Maps of the first grid models of a set, or a line that says why there are none."""
+    drawable = [model for _, model in mine.models if _drawable(mine, model)]
+    shown = [_model_maps(mine, model) for model in drawable[:MAPS_PER_SET]]
+    name = html.escape(title(mine.name))
+    if not shown:
+        return f"<p class=note>{name}: no map, {html.escape(_reason(mine))}.</p>"
+    more = len(drawable) - len(shown)
+    left_out = f"<p class=note>The first {len(shown)}; {more} more have no map here.</p>" if more else ""
+    return f"<h3>{name}</h3>\n" + "\n".join(shown) + left_out
+
+
+def _reason(mine: Group) -> str:
+    """The reason why no model of a set is drawn."""
+    records = [record for some in mine.cells.values() for record in some]
+    if not records:
+        return "no run has a labelling"
+    if any(record.get("shape") for record in records):
+        return f"a record keeps the labels of models of up to {MAX_LABELS} variables only"
+    about = _WHY.get(family(mine.name))
+    return f"its variables are {about}" if about else "no model is a grid in reading order"
+
+
+def _drawable(mine: Group, model: str) -> list[tuple[str, Record]]:
+    """The first record of every run on a model that has a shape and labels."""
+    found = []
+    for method, run in mine.runs:
+        for record in mine.cells.get((model, run), [])[:1]:
+            if record.get("shape") and record.get("labels"):
+                name = run if method == run or method not in COLUMNS else f"{run} ({COLUMNS[method]})"
+                found.append((name, record))
+    return found
+
+
+def _model_maps(mine: Group, model: str) -> str:
+    found = [(name, record["value"], unpack_labels(record["labels"])) for name, record in _drawable(mine, model)]
+    shape = _drawable(mine, model)[0][1]["shape"]
+    best = max(found, key=lambda item: item[1])[2]
+    pictures = "".join(_picture(name, value, labels, best, shape) for name, value, labels in found)
+    return f"<details class=maps><summary>{html.escape(model)}</summary><div class=pictures>{pictures}</div></details>"
+
+
+def _picture(name: str, value: float, labels: Ints, best: Ints, shape: Sequence[int]) -> str:
+    count = int(max(labels.max(), best.max())) + 1
+    differs = labels != best
+    shares = f"{100 * differs.mean():.1f} % different from the best" if differs.any() else "the best here"
+    images = (("labels", _image(labels, count, shape)), ("differences", _image(differs.astype(np.int64), 2, shape)))
+    tags = "".join(f"<img class={kind} alt='{kind} of {html.escape(name)}' src='{uri}'>" for kind, uri in images)
+    text = f"<b>{html.escape(name)}</b> {value:.2f}<br>{shares}"
+    return f"<figure>{tags}<figcaption>{text}</figcaption></figure>"
+
+
+def _image(labels: Ints, count: int, shape: Sequence[int]) -> str:
+    pixels = colours(labels.reshape(shape), count)
+    return "data:image/png;base64," + base64.b64encode(encode(pixels)).decode("ascii")

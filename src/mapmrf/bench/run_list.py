@@ -1,4 +1,4 @@
-"""The runs of a benchmark: methods x models x seeds, from the command line or a TOML plan."""
+"""The runs of a benchmark, methods x models x seeds: from the command line, a program or a TOML plan."""
 
 from __future__ import annotations
 
@@ -8,20 +8,26 @@ import hashlib
 import importlib
 import inspect
 import json
+import logging
 import math
 import pickle
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any, cast
 
-from mapmrf.bench.models import ModelRef
+import numpy as np
+
+from mapmrf.arrays import Ints
 from mapmrf.errors import OptionError
+from mapmrf.model.graph import FactorGraph
 from mapmrf.run.method import Method
 from mapmrf.run.plugins import is_file_name
 from mapmrf.run.registry import checked_class, make_method, method_class, method_names
+
+log = logging.getLogger("mapmrf")
 
 PEER = "peer:"
 """Prefix of other packages in method names."""
@@ -29,38 +35,165 @@ TIME_LIMIT = 60.0
 """Default time limit of a run in seconds."""
 
 
+# -- models -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ModelRef:
+    """A model that is read or generated on demand."""
+
+    set: str
+    name: str
+    path: str = ""  # the model file, empty for a look-alike
+    index: str = ""  # its number in the set: M1
+    number: int = 0  # of the look-alike in its family
+    scale: float = 1.0
+    best: float | None = None  # best known log potential
+    digest: str = ""  # checksum of the content, if known
+    checksum: str = ""  # of a file of the catalogue: right, differs, or unknown where the catalogue has none
+    pickled: str = ""  # file of a model that was in memory, instead of `path`
+    max_bytes: float | None = None  # memory for reading the file, None for that of the machine
+
+    @property
+    def identity(self) -> str:
+        """Equal for references to the same model."""
+        if self.pickled:
+            return f"{self.set}/{self.name}/{self.digest}"
+        if not self.path:
+            return f"{self.set}/{self.name}@{self.scale:g}"
+        return f"{self.set}/{self.name}/{self.digest or Path(self.path).name}"
+
+    def load(self) -> FactorGraph:
+        """Read the file, or generate the look-alike."""
+        if self.path:
+            from mapmrf.formats import read
+
+            return read(self.path, max_bytes=self.max_bytes)
+        if self.pickled:  # make its arrays read-only again: kernels are compiled for those
+            return replace(cast(FactorGraph, pickle.loads(Path(self.pickled).read_bytes())))
+        from mapmrf.datasets.generate import lookalike
+
+        return lookalike(self.set.removesuffix("-like"), self.number, scale=self.scale)
+
+
+def of_set(which: str, data: str | Path | None = None) -> list[ModelRef]:
+    """The models of one of the paper's sets whose files are present, with their checksums verified.
+
+    A file with other content is treated as another model: identified by its content, without a best known value.
+    """
+    from mapmrf.datasets.catalogue import entries, locate, verify
+
+    found = []
+    for entry in entries(which):
+        path = locate(entry, data)
+        if path is None:
+            continue
+        model = ModelRef(entry.set, entry.name, str(path), entry.index, best=entry.best, digest=entry.sha256 or "")
+        right = verify(entry, path)
+        if right is False:
+            log.warning(
+                "%s: differs from the catalogue, so its best known value and the paper's figures are not used", path
+            )
+            found.append(replace(model, best=None, digest=_digest(path), checksum="differs"))
+        else:
+            found.append(replace(model, checksum="unknown" if right is None else "right"))
+    return found
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def like_set(which: str, most: int | None = None, scale: float = 1.0) -> list[ModelRef]:
+    """Look-alikes of one of the paper's sets, all or the first few."""
+    from mapmrf.datasets.generate import lookalike_name, n_lookalikes
+
+    count = n_lookalikes(which) if most is None else min(most, n_lookalikes(which))
+    return [
+        ModelRef(f"{which}-like", lookalike_name(which, number), index=f"M{number}", number=number, scale=scale)
+        for number in range(1, count + 1)
+    ]
+
+
+def from_files(paths: Iterable[str | Path]) -> list[ModelRef]:
+    """The user's model files, identified by their content; equal names get the folder as prefix."""
+    files = [Path(path) for path in paths]
+    for path in files:
+        if not path.is_file():
+            raise OptionError(f"{path}: no such file")
+    # without their suffixes of compression and format
+    names = [Path(path.stem if path.suffix in (".gz", ".bz2", ".xz") else path.name).stem for path in files]
+    found = []
+    for path, short in zip(files, names, strict=True):
+        name = short if names.count(short) == 1 else f"{path.resolve().parent.name}/{path.name}"
+        found.append(ModelRef(set="own", name=name, path=str(path.resolve()), digest=_digest(path)))
+    return found
+
+
+def from_graphs(graphs: Mapping[str, FactorGraph], folder: str | Path) -> list[ModelRef]:
+    """Models in memory by name, written to a folder for the workers, and identified by their content."""
+    found = []
+    for number, (name, graph) in enumerate(graphs.items()):
+        path = Path(folder, f"{number}.pickle")
+        path.write_bytes(pickle.dumps(replace(graph), protocol=5))
+        found.append(ModelRef("own", name, digest=_digest(path), pickled=str(path)))
+    return found
+
+
+def lattice(graph: FactorGraph) -> tuple[int, int] | None:
+    """Rows and columns of a model whose pairs are those of a grid in reading order; None for any other.
+
+    There may also be pairs across opposite borders and along diagonals.
+    """
+    n = graph.n_vars
+    if graph.n_factors == 0 or not np.all(graph.arity == 2):
+        return None
+    pairs = np.sort(graph.scope.reshape(-1, 2), axis=1)
+    found = np.unique(pairs[:, 0] * n + pairs[:, 1])
+    widths = [int(step) for step in np.unique(found % n - found // n) if step > 1 and n % step == 0 and step < n]
+    return next(((n // width, width) for width in widths if _is_lattice(found, n // width, width)), None)
+
+
+def _is_lattice(found: Ints, height: int, width: int) -> bool:
+    """Return whether pairs, as first x n + second, include all those of a grid and only neighbours."""
+    at = np.arange(height * width).reshape(height, width)
+
+    def coded(first: Ints, second: Ints) -> Ints:
+        return (np.minimum(first, second) * at.size + np.maximum(first, second)).ravel()
+
+    needed = np.concatenate([coded(at[:, :-1], at[:, 1:]), coded(at[:-1], at[1:])])
+    across = [coded(at[:, 0], at[:, -1]), coded(at[0], at[-1])]
+    diagonal = [coded(at[:-1, :-1], at[1:, 1:]), coded(at[:-1, 1:], at[1:, :-1])]
+    allowed = np.concatenate([needed, *across, *diagonal])
+    return bool(np.isin(needed, found).all() and np.isin(found, allowed).all())
+
+
+# -- methods ----------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class MethodConfig:
-    """A method with its options, and its name in the tables.
+    """A method with its options, and its name in the tables."""
 
-    Attributes
-    ----------
-    method
-        Name of the method, of a class in a file (``my_file.py:Greedy``), or of another package (``peer:cpsat``).
-    options
-        Its options.
-    name
-        Name of the run in the tables.
-    source
-        Digest of a custom method's file: after a change of code, it is another run.
-    pickled
-        The method itself, if a worker could not find it by name.
-    """
-
-    method: str
+    method: str  # or a class in a file (my_file.py:Greedy), or another package (peer:cpsat)
     options: Mapping[str, Any] = field(default_factory=dict)
     name: str = ""
-    source: str = ""
-    pickled: bytes = b""
+    source: str = ""  # digest of a custom method's file: after a change of code, it is another run
+    pickled: bytes = b""  # the method itself, if a worker could not find it by name
 
     def __post_init__(self) -> None:
         if is_file_name(self.method):
-            object.__setattr__(self, "source", _digest(method_class(self.method)))
+            object.__setattr__(self, "source", _source_digest(method_class(self.method)))
         if not self.name:
             given = " ".join(f"{key}={value}" for key, value in self.options.items())
             object.__setattr__(self, "name", f"{self.short} {given}".strip())
         if self.is_peer:
-            _check_peer(self.peer, self.options)
+            from mapmrf.bench.peers import names
+
+            if self.peer not in names():
+                raise OptionError(f"no peer is named {self.peer!r}; known: {', '.join(names())}")
+            if self.options:
+                raise OptionError(f"{self.method} has no options, found {', '.join(self.options)}")
             return
         try:  # report a bad option now, not when its turn comes
             self.make()
@@ -69,14 +202,7 @@ class MethodConfig:
 
     @classmethod
     def of(cls, method: str | Method | type[Method], name: str = "") -> MethodConfig:
-        """The run of a method given by name, as a class or as an object.
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> MethodConfig.of(mapmrf.ICM(starts=3)).name, MethodConfig.of(mapmrf.ICM).name
-        ('icm starts=3', 'icm')
-        """
+        """The run of a method given by name, as a class or as an object."""
         if isinstance(method, str):
             return cls(method, name=name)
         if isinstance(method, type) and issubclass(method, Method):
@@ -84,14 +210,20 @@ class MethodConfig:
         if not isinstance(method, Method):
             raise OptionError(f"methods: found {method!r}, expected a name, a class derived from Method, or an object")
         kind = checked_class(type(method), type(method).__name__)
-        options = _changed(method)
+        options = {
+            item.name: getattr(method, item.name)
+            for item in dataclasses.fields(method)  # type: ignore[arg-type]
+            if item.init and (item.default is dataclasses.MISSING or getattr(method, item.name) != item.default)
+        }
         if (
             kind.name in method_names()
             and method_class(kind.name) is kind
             and make_method(kind.name, options) == method
         ):
             return cls(kind.name, options, name)
-        return cls(kind.name, options, name, _digest(kind), _pickled(method))
+        # Unlike pickle, cloudpickle also handles classes of a notebook or a script.
+        pickled = bytes(importlib.import_module("cloudpickle").dumps(method))
+        return cls(kind.name, options, name, _source_digest(kind), pickled)
 
     def make(self) -> Method:
         """The method with its options."""
@@ -118,37 +250,13 @@ class MethodConfig:
         return self.method.removeprefix(PEER)
 
 
-def _changed(method: Method) -> dict[str, Any]:
-    """Options of a method that are not the default."""
-    items = dataclasses.fields(method)  # type: ignore[arg-type]
-    return {
-        item.name: getattr(method, item.name)
-        for item in items
-        if item.init and (item.default is dataclasses.MISSING or getattr(method, item.name) != item.default)
-    }
-
-
-def _digest(cls: type) -> str:
+def _source_digest(cls: type) -> str:
     """Digest of the source of a class: of its file, in a notebook of the class only, otherwise of its name."""
     text = cls.__qualname__
     for thing in (cls, inspect.getmodule(cls)):
         with contextlib.suppress(OSError, TypeError):
             text = inspect.getsource(thing)  # type: ignore[arg-type]
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def _pickled(method: Method) -> bytes:
-    """A method as bytes; unlike pickle, cloudpickle also handles classes of a notebook or a script."""
-    return bytes(importlib.import_module("cloudpickle").dumps(method))
-
-
-def _check_peer(name: str, options: Mapping[str, Any]) -> None:
-    from mapmrf.bench.peers import names
-
-    if name not in names():
-        raise OptionError(f"no peer is named {name!r}; known: {', '.join(names())}")
-    if options:
-        raise OptionError(f"{PEER}{name} has no options, found {', '.join(options)}")
 
 
 @dataclass(frozen=True)
@@ -220,13 +328,7 @@ _KEYS = {"sets", "models", "methods", "run", "seeds", "time_limit"}
 
 
 def read_plan(path: str | Path) -> dict[str, Any]:
-    """Read a TOML plan, with `run` as MethodConfig objects.
-
-    Raises
-    ------
-    OptionError
-        If it is not TOML, or has an unknown key or a value of the wrong type.
-    """
+    """Read a TOML plan, with `run` as MethodConfig objects."""
     try:
         data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -240,13 +342,12 @@ def read_plan(path: str | Path) -> dict[str, Any]:
             raise OptionError(f"{path}: {key} is {items!r}, expected a list of {kind.__name__}")
     if not isinstance(data.get("time_limit", 0.0), int | float):
         raise OptionError(f"{path}: time_limit is {data['time_limit']!r}, expected a number of seconds")
-    data["run"] = list(_runs(path, data.get("run", [])))
-    return data
-
-
-def _runs(path: str | Path, tables: Iterable[dict[str, Any]]) -> Iterable[MethodConfig]:
-    for table in tables:
+    for table in data.get("run", []):
         unknown = set(table) - {"method", "options", "name"}
         if unknown or not isinstance(table.get("method"), str) or not isinstance(table.get("options", {}), dict):
             raise OptionError(f"{path}: a run is {table!r}, expected method and optionally options and name")
-        yield MethodConfig(table["method"], table.get("options", {}), str(table.get("name", "")))
+    data["run"] = [
+        MethodConfig(table["method"], table.get("options", {}), str(table.get("name", "")))
+        for table in data.get("run", [])
+    ]
+    return data

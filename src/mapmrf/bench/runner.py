@@ -12,7 +12,7 @@ import queue
 import sys
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
@@ -24,6 +24,7 @@ from mapmrf.bench.records import Record, RecordFile
 from mapmrf.bench.run_list import BenchTask
 from mapmrf.bench.worker import BEGINS, PREPARES, machine, work
 from mapmrf.run.interrupts import Interrupts, blocked
+from mapmrf.run.progress import TerminalBar
 
 GRACE = 60.0
 """Seconds beyond its time limit after which a run is killed: the last step and the report need some of them."""
@@ -34,19 +35,9 @@ Listener = Callable[[Record], None]
 
 
 class RunLimits(NamedTuple):
-    """Limits of a run besides its time limit, after which its process is killed.
+    """Limits of a run besides its time limit, after which its process is killed."""
 
-    Attributes
-    ----------
-    memory
-        Bytes, 0 for no limit.
-    grace
-        Seconds beyond the time limit.
-    setup
-        Seconds for reading the model and compiling the method before the clock starts.
-    """
-
-    memory: int = 0
+    memory: int = 0  # bytes, 0 for no limit
     grace: float = GRACE
     setup: float = SETUP
 
@@ -73,21 +64,6 @@ def run_all(
     """Run all tasks without a record in the file, `jobs` in parallel.
 
     Ctrl-C ends the current runs, which leave no record; the same call resumes the benchmark.
-
-    Parameters
-    ----------
-    tasks
-        The runs.
-    path
-        The file of records, created or resumed.
-    jobs
-        Number of worker processes.
-    limits
-        Limits of a run besides its time limit.
-    retry
-        Repeat runs that failed; the new record replaces the old one.
-    listener
-        Called with every record once it is on disk.
     """
     with RecordFile(path, retry=retry) as file:
         missing = [task for task in tasks if task.key not in file.keys]
@@ -144,8 +120,13 @@ class _Bench:
             while not self.stopped.is_set():
                 task = self.waiting.get_nowait()
                 record = workers[task.run.peer if task.run.is_peer else ""].record(task, self.stopped)
-                if record is not None:
-                    self._keep(record)
+                if record is None:
+                    continue
+                with self.lock:
+                    self.file.append(record)
+                    self.done += 1
+                    if self.listener is not None:
+                        self.listener(record)
         except queue.Empty:
             pass
         except BaseException as error:  # a full disk, for instance: raised by the thread that called `run`
@@ -154,13 +135,6 @@ class _Bench:
         finally:
             for worker in workers.values():
                 worker.kill()
-
-    def _keep(self, record: Record) -> None:
-        with self.lock:
-            self.file.append(record)
-            self.done += 1
-            if self.listener is not None:
-                self.listener(record)
 
 
 class _BenchWorker:
@@ -184,10 +158,11 @@ class _BenchWorker:
                     found = self._wait(task, self.limits.setup, "still compiling", stopped)
             return cast(Record | None, found)
         except (EOFError, OSError):
-            code = self._exit_code()
-            if stopped.is_set():
-                return None
-            return _lost(task, "crash", f"the process ended with code {code}")
+            assert self.process is not None
+            self.process.join(5.0)
+            code = self.process.exitcode
+            self.kill()
+            return None if stopped.is_set() else _lost(task, "crash", f"the process ended with code {code}")
 
     def _wait(self, task: BenchTask, seconds: float, phase: str, stopped: threading.Event) -> Any:
         """The next message of the process; the record of a killed run after a timeout, None if all was stopped."""
@@ -212,13 +187,6 @@ class _BenchWorker:
         with blocked(), _without_main():
             self.process.start()
         theirs.close()
-
-    def _exit_code(self) -> int | None:
-        assert self.process is not None
-        self.process.join(5.0)
-        code = self.process.exitcode
-        self.kill()
-        return code
 
     def kill(self) -> None:
         """End the process, if there is one."""
@@ -254,3 +222,49 @@ def _lost(task: BenchTask, outcome: str, message: str) -> Record:
     """The record of a run whose process is gone."""
     finished = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     return {**task.fields(), "outcome": outcome, "message": message, **machine(), "finished": finished}
+
+
+# -- progress ---------------------------------------------------------------------------------------------------------
+
+
+class BenchBar(TerminalBar):
+    """A progress bar of finished runs with an estimate of the time left; silent in a pipe.
+
+    The estimate assumes that a run takes the mean time of its method on that set so far, or else of all runs.
+    """
+
+    def __init__(self, tasks: Sequence[BenchTask], jobs: int) -> None:
+        super().__init__("[bold]bench", "bar", "count", "elapsed", "{task.fields[state]}", total=len(tasks))
+        self.jobs = jobs
+        self.done = 0
+        self.troubles: Counter[str] = Counter()
+        self._left = {task.key: (task.run.name, task.model.set) for task in tasks}
+        self._seconds: dict[tuple[str, str], list[float]] = {}
+
+    def update(self, record: Record) -> None:
+        """Count a record."""
+        self._left.pop(record["key"], None)
+        spent = float(record.get("runtime") or record["time_limit"])  # a killed run took at least its limit
+        self._seconds.setdefault((record["run"], record["set"]), []).append(spent)
+        if record["outcome"] not in ("done", "unsupported"):
+            self.troubles[record["outcome"]] += 1
+        self.done += 1
+        left = _duration(self.seconds_left())
+        self.draw(completed=self.done, state=f"about {left} left, last: {record['run']} on {record['model']}")
+
+    def seconds_left(self) -> float:
+        """Estimated time of the remaining runs."""
+        every = [seconds for some in self._seconds.values() for seconds in some]
+        mean = sum(every) / len(every) if every else 0.0
+        total = 0.0
+        for kind in self._left.values():
+            seen = self._seconds.get(kind)
+            total += sum(seen) / len(seen) if seen else mean
+        return total / self.jobs
+
+
+def _duration(seconds: float) -> str:
+    """A duration, rounded to read well."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -6,12 +6,15 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import combinations
 
-from mapmrf.bench.cells import Cell, Column, Table, count, number
+import numpy as np
+
 from mapmrf.bench.groups import (
     PROVEN,
     RELAXED,
+    TARGETS,
     TIE,
     Figure,
     Group,
@@ -20,15 +23,16 @@ from mapmrf.bench.groups import (
     group,
     log_potential,
     loss,
+    median_time,
     number_in,
     rank,
     ranks,
     seconds,
+    target_times,
     title,
 )
-from mapmrf.bench.profiles import TARGETS, median_time, target_times
 from mapmrf.bench.records import Record
-from mapmrf.bench.significance import wilcoxon_table
+from mapmrf.bench.render import Cell, Column, Table, count, number
 from mapmrf.datasets.catalogue import (
     COLUMNS,
     SETS,
@@ -41,6 +45,11 @@ from mapmrf.datasets.catalogue import (
     set_kinds,
 )
 
+FEWEST = 6
+"""Number of models from which a difference can be significant at the 5 % level: with five, the smallest p is 1/16."""
+LEVEL = 0.05
+"""Level below which a corrected p is marked."""
+
 SUMMARISED = ("seg-2", "seg-21", "scene")
 """Sets for which the paper reports mean and standard deviation instead of single models."""
 
@@ -51,6 +60,9 @@ MEASURES: dict[str, tuple[str, Figure, int]] = {
 }
 """The measures of the paper's tables: name, value of a record, and decimals."""
 
+STATISTICS = ("n_vars", "n_factors", "n_edges", "factor_size", "variable_states", "factor_states")
+"""Fields of a record in the table of the sets."""
+
 MODEL = (Column("no.", key=True), Column("model", key=True))
 
 
@@ -59,19 +71,19 @@ def tables(records: Iterable[Record]) -> list[Table]:
     groups = group(records)
     made = [datasets(groups)]
     if len(groups) > 1:
-        made += [everything(groups), targets("all", "All sets", groups), significance("all", "All sets", groups)]
+        made += [make("all", "All sets", groups) for make in (overview, targets, significance)]
     for mine in groups:
         made += [replace(table, of=mine.name) for table in _of_set(mine)]
     return [table for table in made if table.rows]
 
 
 def _of_set(mine: Group) -> list[Table]:
-    made = [overview(mine)]
+    name = title(mine.name)
+    made = [overview(mine.name, name, [mine])]
     if family(mine.name) in SUMMARISED:
         made += [by_set(mine, measure) for measure in MEASURES]
         made.append(kind_counts(mine))
     made += [*(by_model(mine, measure) for measure in MEASURES), kinds(mine), bounds(mine)]
-    name = title(mine.name)
     return [*made, targets(mine.name, name, [mine]), significance(mine.name, name, [mine])]
 
 
@@ -83,47 +95,32 @@ def datasets(groups: Sequence[Group]) -> Table:
     names = list(Statistics.__dataclass_fields__)
     rows: list[list[Cell]] = []
     for mine in groups:
-        ours = mean_statistics(
-            found for model in mine.model_records.values() if (found := _statistics(model)) is not None
-        )
+        figures = [[record.get(place) for place in STATISTICS] for record in mine.model_records.values()]
+        # records of older versions lack some
+        ours = mean_statistics(Statistics(1, *map(float, some)) for some in figures if None not in some)  # type: ignore[arg-type]
         if ours is not None:
             rows += _beside_the_paper(mine, [getattr(ours, name) for name in names])
     heads = [Column("set", key=True), Column("of", key=True), *(Column(name.replace("_", " ")) for name in names)]
     note = "Means over the models. Factors and edges without those on a single variable."
     table = Table("datasets", "Statistics of the sets", heads, rows, note)
-    if any(is_papers(mine) for mine in groups):
+    if any(mine.name in SETS for mine in groups):
         about = "The paper's figures are over its whole sets, ours over the models that were run."
         return replace(table, note=f"{note} {about}")
     return table.only([k for k, column in enumerate(heads) if column.name != "of"])
 
 
-def is_papers(mine: Group) -> bool:
-    """Return whether these are models of the paper, which are compared with its figures."""
-    return mine.name in SETS
-
-
-def _statistics(record: Record) -> Statistics | None:
-    """The statistics of a model from its record; None for records of older versions."""
-    places = ("n_vars", "n_factors", "n_edges", "factor_size", "variable_states", "factor_states")
-    found = [record.get(place) for place in places]
-    return None if None in found else Statistics(1, *map(float, found))  # type: ignore[arg-type]
-
-
 def _beside_the_paper(mine: Group, ours: Sequence[float]) -> list[list[Cell]]:
     """Our row and, for a set of the paper, the paper's row and the difference."""
     lines = {"ours": ours}
-    if is_papers(mine):
+    if mine.name in SETS:  # the paper's models, to be compared with its figures
         lines["paper"] = list(vars(paper_statistics(mine.name)).values())
         lines["difference"] = [a - b for a, b in zip(ours, lines["paper"], strict=True)]
     return [
-        [Cell(title(mine.name)), Cell(of), *(_short(x, sign=of == "difference") for x in figures)]
+        # means with two decimals as in the paper, integers without any
+        [Cell(title(mine.name)), Cell(of)]
+        + [number(x, 0 if round(x, 2) == round(x) else 2, sign=of == "difference") for x in figures]
         for of, figures in lines.items()
     ]
-
-
-def _short(x: float, *, sign: bool = False) -> Cell:
-    """A mean with two decimals as in the paper; an integer without any."""
-    return number(x, 0 if round(x, 2) == round(x) else 2, sign=sign)
 
 
 # -- summaries --------------------------------------------------------------------------------------------------------
@@ -132,17 +129,8 @@ _SUMMARY = ["models", "at best known", "proven", "mean rank", "mean loss %", "me
 _LOSS = "Loss: best known value minus the labelling's, relative to the best known value. Ordered by mean rank."
 
 
-def overview(mine: Group) -> Table:
+def overview(name: str, what: str, groups: Sequence[Group]) -> Table:
     """One row per run: number of models, best known values reached, proofs, mean rank, gap to the best and time."""
-    return _summary(f"{mine.name}-overview", title(mine.name), [mine])
-
-
-def everything(groups: Sequence[Group]) -> Table:
-    """The overview of all sets."""
-    return _summary("all-overview", "All sets", groups)
-
-
-def _summary(name: str, what: str, groups: Sequence[Group]) -> Table:
     runs = dict.fromkeys(run for mine in groups for run in mine.runs)
     places = {(mine.name, model): ranks(mine, model) for mine in groups for _, model in mine.models}
     rows = []
@@ -155,8 +143,8 @@ def _summary(name: str, what: str, groups: Sequence[Group]) -> Table:
     for k, sign in ((3, -1), (4, -1), (5, 1), (6, 1), (7, 1)):
         _mark(rows, k, sign)
     heads = [Column("run", key=True), Column("paper's name"), *map(Column, _SUMMARY)]
-    table = Table(name, f"{what}: overview", heads, rows, _LOSS)
-    return table if any(map(is_papers, groups)) else table.only([0, *range(2, len(heads))])
+    table = Table(f"{name}-overview", f"{what}: overview", heads, rows, _LOSS)
+    return table if any(mine.name in SETS for mine in groups) else table.only([0, *range(2, len(heads))])
 
 
 def _line(done: Sequence[tuple[Group, str]], run: str, mean_rank: float) -> list[Cell]:
@@ -186,7 +174,12 @@ def _mark(rows: list[list[Cell]], k: int, sign: int) -> None:
 def by_model(mine: Group, measure: str) -> Table:
     """One row per model: for every run our figure (with its rank), the paper's and the difference."""
     name, what, digits = MEASURES[measure]
-    printed = {run for method, run in mine.runs for _, m in mine.models if _paper(mine, m, method, measure) is not None}
+    printed = {
+        run
+        for method, run in mine.runs
+        for _, m in mine.models
+        if model_figure(mine.name, m, method, measure) is not None
+    }
     with_ranks = measure == "logpot"
     heads = [*MODEL, *([Column("best known")] if with_ranks else [])]
     for _, run in mine.runs:
@@ -196,7 +189,7 @@ def by_model(mine: Group, measure: str) -> Table:
         row = [*_model_cells(index, model), *([number(mine.best.get(model), 2)] if with_ranks else [])]
         ours_ranks, theirs = (ranks(mine, model), _paper_ranks(mine, model)) if with_ranks else ({}, {})
         for method, run in mine.runs:
-            ours, paper = mine.mean(model, run, what), _paper(mine, model, method, measure)
+            ours, paper = mine.mean(model, run, what), model_figure(mine.name, model, method, measure)
             row.append(_ranked(number(ours, digits), ours_ranks.get(run)))
             if run in printed:
                 row += [_ranked(number(paper, digits), theirs.get(method)), _difference(ours, paper, digits)]
@@ -211,13 +204,9 @@ def _model_cells(index: str, model: str) -> list[Cell]:
     return [Cell(index, float(number_in(index))), Cell(model)]
 
 
-def _paper(mine: Group, model: str, method: str, measure: str) -> float | None:
-    return model_figure(mine.name, model, method, measure)
-
-
 def _paper_ranks(mine: Group, model: str) -> dict[str, int]:
     """The paper's ranks on a model, among its methods with valid solutions."""
-    printed = {method: _paper(mine, model, method, "logpot") for method in COLUMNS if method not in RELAXED}
+    printed = {method: model_figure(mine.name, model, method, "logpot") for method in COLUMNS if method not in RELAXED}
     return rank({method: value for method, value in printed.items() if value is not None})
 
 
@@ -252,16 +241,13 @@ def bounds(mine: Group) -> Table:
     for index, model in mine.models:
         found = {run: mine.mean(model, run, figure("bound")) for run in runs}
         least = min((bound for bound in found.values() if bound is not None), default=math.nan)
-        cells = [_bound(found[run], least) for run in runs]
-        rows.append([*_model_cells(index, model), number(mine.best.get(model), 2), *cells])
+        row = [*_model_cells(index, model), number(mine.best.get(model), 2)]
+        for bound in found.values():
+            tight = bound is not None and math.isfinite(least) and bound <= least + TIE * max(1.0, abs(least))
+            row.append(replace(number(bound, 2), best=tight))
+        rows.append(row)
     heads = [*MODEL, Column("best known"), *map(Column, runs)]
     return Table(f"{mine.name}-bounds", f"{title(mine.name)}: upper bounds", heads, rows if runs else [])
-
-
-def _bound(bound: float | None, least: float) -> Cell:
-    cell = number(bound, 2)
-    tight = bound is not None and math.isfinite(least) and bound <= least + TIE * max(1.0, abs(least))
-    return replace(cell, best=tight)
 
 
 # -- time to a target, and significance -------------------------------------------------------------------------------
@@ -287,11 +273,6 @@ def targets(name: str, what: str, groups: Sequence[Group]) -> Table:
         "were run; no median where half of them or more do not get there. Times are taken from the trace."
     )
     return Table(f"{name}-target", f"{what}: time to target", heads, made, note)
-
-
-def significance(name: str, what: str, groups: Sequence[Group]) -> Table:
-    """One row per pair of runs: Wilcoxon's signed-rank test."""
-    return wilcoxon_table(f"{name}-wilcoxon", f"{what}: significance of differences", groups)
 
 
 # -- over a set -------------------------------------------------------------------------------------------------------
@@ -329,9 +310,7 @@ _TYPES = "V valid, U uniform, F fractional, A approximate (outside the local pol
 def kinds(mine: Group) -> Table:
     """One row per model: the kind of every relaxed solution in the paper's notation, and the paper's."""
     printed = {run for method, run in mine.runs for _, m in mine.models if model_kind(mine.name, m, method)}
-    relaxed = {
-        run for _, run in mine.runs for _, m in mine.models if any(r.get("kind_text") for r in _some(mine, m, run))
-    }
+    relaxed = {run for (_, run), records in mine.cells.items() if any(record.get("kind_text") for record in records)}
     runs = [(method, run) for method, run in mine.runs if run in relaxed | printed]
     heads = [*MODEL]
     for _, run in runs:
@@ -343,13 +322,8 @@ def kinds(mine: Group) -> Table:
             row.append(Cell(mine.kind(model, run)))
             row += [Cell(model_kind(mine.name, model, method) or "")] if run in printed else []
         rows.append(row)
-    return Table(
-        f"{mine.name}-kinds", f"{title(mine.name)}: solution types", heads, rows if runs else [], _kinds_note(mine.name)
-    )
-
-
-def _some(mine: Group, model: str, run: str) -> list[Record]:
-    return mine.cells.get((model, run), [])
+    note = f"{_TYPES} Methods that return only labellings are valid by definition. {_PAPERS_TYPES.get(mine.name, '')}"
+    return Table(f"{mine.name}-kinds", f"{title(mine.name)}: solution types", heads, rows if runs else [], note.strip())
 
 
 _PAPERS_TYPES = {
@@ -360,16 +334,13 @@ _PAPERS_TYPES = {
 } | dict.fromkeys(SUMMARISED, "The paper gives no type model by model, only how many are approximate: see the counts.")
 
 
-def _kinds_note(which: str) -> str:
-    about = _PAPERS_TYPES.get(which, "")
-    return f"{_TYPES} Methods that return only labellings are valid by definition. {about}".strip()
-
-
 def kind_counts(mine: Group) -> Table:
     """One row per run: the number of solutions of each kind, and the paper's over its set."""
     rows = []
     for method, run in mine.runs:
-        letters = Counter(_letter(kind) for _, model in mine.models if (kind := mine.kind(model, run)))
+        found = [kind for _, model in mine.models if (kind := mine.kind(model, run))]
+        # A mixed solution counts as approximate, else as fractional, else as uniform.
+        letters = Counter(next(letter for letter in "AFUV" if letter in kind) for kind in found)
         if letters:
             ours = ", ".join(f"{letters[letter]} {letter}" for letter in "VUFA" if letters[letter])
             paper = set_kinds(mine.name, method) if mine.name in SUMMARISED else None
@@ -380,6 +351,101 @@ def kind_counts(mine: Group) -> Table:
     return Table(f"{mine.name}-kinds-count", text, heads, rows, f"{_TYPES} {about}".strip())
 
 
-def _letter(kind: str) -> str:
-    """The kind that a mixed solution counts as: approximate, else fractional, else uniform."""
-    return next(letter for letter in "AFUV" if letter in kind)
+# -- significance of differences --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two runs on the models that both solved: on how many the labelling of `run` is better than that of `other`."""
+
+    run: str
+    other: str
+    better: int
+    equal: int
+    worse: int
+    p: float  # two-sided, of the signed-rank test on the differences of their relative losses
+    corrected: float = 1.0  # by Holm, for all pairs of a table
+
+
+def signed_rank(differences: Sequence[float]) -> float:
+    """Two-sided p of Wilcoxon's signed-rank test; differences of 0 are ignored, and p is 1 if there are no others."""
+    from scipy.stats import wilcoxon
+
+    found = np.array([x for x in differences if x != 0], dtype=np.float64)
+    if not found.size:
+        return 1.0
+    finite = np.abs(found[np.isfinite(found)]).max(initial=0.0)
+    return float(wilcoxon(np.clip(found, -2 * finite - 1, 2 * finite + 1)).pvalue)
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """Correct p-values for multiple tests by the step-down procedure of Holm (1979)."""
+    corrected = [1.0] * len(ps)
+    least = 0.0
+    for place, k in enumerate(sorted(range(len(ps)), key=lambda k: ps[k])):
+        least = max(least, min(1.0, (len(ps) - place) * ps[k]))
+        corrected[k] = least
+    return corrected
+
+
+def comparisons(groups: Sequence[Group]) -> list[Comparison]:
+    """All pairs of runs that share at least `FEWEST` models, the first one the better of the two."""
+    runs = dict.fromkeys(run for mine in groups for _, run in mine.runs)
+    losses = {run: _losses(groups, run) for run in runs}
+    found = []
+    for first, second in combinations(runs, 2):
+        shared = [key for key in losses[first] if key in losses[second]]
+        if len(shared) >= FEWEST:
+            found.append(_compared(first, second, [_minus(losses[second][k], losses[first][k]) for k in shared]))
+    corrected = holm([one.p for one in found])
+    return [replace(one, corrected=p) for one, p in zip(found, corrected, strict=True)]
+
+
+def _losses(groups: Sequence[Group], run: str) -> dict[tuple[str, str], float]:
+    """Loss of a run on each model that it has solved, the mean over the seeds."""
+    return {
+        (mine.name, model): loss(mine, model, run)
+        for mine in groups
+        for _, model in mine.models
+        if (model, run) in mine.cells
+    }
+
+
+def _minus(a: float, b: float) -> float:
+    """A difference of losses, 0 for ties."""
+    if math.isinf(a) and math.isinf(b):
+        return 0.0
+    return 0.0 if abs(a - b) <= TIE else a - b
+
+
+def _compared(first: str, second: str, gains: Sequence[float]) -> Comparison:
+    """Gains of the first over the second, reversed if the second is better."""
+    better, worse = sum(x > 0 for x in gains), sum(x < 0 for x in gains)
+    p = signed_rank(gains)
+    if worse > better:
+        first, second, better, worse = second, first, worse, better
+    return Comparison(first, second, better, len(gains) - better - worse, worse, p)
+
+
+def significance(name: str, what: str, groups: Sequence[Group]) -> Table:
+    """One row per pair of runs: Wilcoxon's signed-rank test; p below 5 % after correction is marked."""
+    heads = [Column("run", key=True), Column("against", key=True)]
+    heads += [Column(text) for text in ("better", "equal", "worse", "p", "p (Holm)")]
+    rows = [
+        [
+            Cell(one.run), Cell(one.other), count(one.better), count(one.equal), count(one.worse),
+            _probability(one.p), replace(_probability(one.corrected), best=one.corrected < LEVEL),
+        ]
+        for one in sorted(comparisons(groups), key=lambda one: one.p)
+    ]  # fmt: skip
+    note = (
+        "Wilcoxon's signed-rank test, two-sided, on the relative losses of two runs over the models that both have "
+        f"solved; ties are left out. Pairs with at least {FEWEST} models. Marked: below {100 * LEVEL:g} % after Holm's "
+        "correction."
+    )
+    return Table(f"{name}-wilcoxon", f"{what}: significance of differences", heads, rows, note)
+
+
+def _probability(p: float) -> Cell:
+    """Format a p-value with two significant digits."""
+    return number(p, 4) if p >= 1e-3 else Cell(f"{p:.1e}", p)

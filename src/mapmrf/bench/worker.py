@@ -9,39 +9,58 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import mapmrf
-from mapmrf.bench.models import ModelRef, lattice
+from mapmrf.arrays import Ints
 from mapmrf.bench.peers import prepare, solve_with
 from mapmrf.bench.records import Record, pack_labels, thin
-from mapmrf.bench.run_list import BenchTask
-from mapmrf.bench.timing import Callback, RunClock, time_run
+from mapmrf.bench.run_list import BenchTask, ModelRef, lattice
+from mapmrf.compilation.process import EVENT
 from mapmrf.datasets.catalogue import model_statistics
 from mapmrf.errors import MapMRFError, UnsupportedModel
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.polytope import describe
-from mapmrf.run.result import Result
+from mapmrf.run.result import Result, Status, TracePoint
 
 BEGINS, PREPARES = "begins", "prepares"
 """Messages sent before the record of a run: its clock starts; something is compiled, and it will be repeated."""
+ATTEMPTS = 4
+"""Maximum number of attempts at a run in which nothing is compiled."""
+FURTHER = 1.25
+"""Length of a preparing run in units of the time limit: a timed one may get a little further than the last."""
+LOADING, LEAST_LOADING = 0.02, 0.1
+"""Share of the time limit, and seconds, spent on loading kernels above which a run is repeated."""
+
+Tell = Callable[[str], None]
+"""Takes the messages."""
+Callback = Callable[[TracePoint, Ints], bool | None]
+Solve = Callable[[float | None, Callback], Result]
+"""A run under a time limit, with a callback that may end it."""
 
 
 def work(pipe: Connection, memory: int) -> None:
     """Do the runs received through a pipe until it closes; `memory` is the limit in bytes, 0 for none."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the process that distributes the runs
     threading.Thread(target=_leave_with_parent, args=(os.getppid(),), daemon=True).start()
-    runner, clock = Runner(memory), PipeClock(pipe)
+    runner, lock = Runner(memory), threading.Lock()
+
+    def send(message: Any) -> None:
+        with lock:  # any thread may compile
+            pipe.send(message)
+
     while True:
         try:
             task = pipe.recv()
         except EOFError:
             return
-        clock.send(runner.record(task, clock))
+        send(runner.record(task, send))
 
 
 def _leave_with_parent(parent: int) -> None:
@@ -49,37 +68,6 @@ def _leave_with_parent(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
-
-
-class SilentClock:
-    """A clock that nobody reads."""
-
-    def begins(self) -> None:
-        """Tell nobody."""
-
-    def prepares(self) -> None:
-        """Tell nobody."""
-
-
-class PipeClock:
-    """Reports to the process that distributes the runs; any thread may compile."""
-
-    def __init__(self, pipe: Connection) -> None:
-        self._pipe = pipe
-        self._lock = threading.Lock()
-
-    def send(self, message: Any) -> None:
-        """Send a record or one of the messages before it."""
-        with self._lock:
-            self._pipe.send(message)
-
-    def begins(self) -> None:
-        """The clock of a run starts."""
-        self.send(BEGINS)
-
-    def prepares(self) -> None:
-        """Something is compiled."""
-        self.send(PREPARES)
 
 
 class Runner:
@@ -92,14 +80,14 @@ class Runner:
         self._model: tuple[ModelRef, FactorGraph] | None = None
         self._warm: set[tuple[str, str]] = set()
 
-    def record(self, task: BenchTask, clock: RunClock | None = None) -> Record:
+    def record(self, task: BenchTask, tell: Tell = lambda message: None) -> Record:
         """Do a run and record it; never raises."""
         record: Record = {**task.fields(), "outcome": "done", "message": "", **machine()}
         try:
             with _memory_limit(self.memory):
                 graph = self._graph(task.model)
                 record |= {**_model_fields(graph), "shape": lattice(graph), **self._warm_up(task, graph)}
-                result, spent = _timed(task, graph, clock or SilentClock())
+                result, spent = _timed(task, graph, tell)
                 record |= _figures(result)
                 record["setup_time"] += spent
         except UnsupportedModel as error:
@@ -142,10 +130,10 @@ def _model_fields(graph: FactorGraph) -> Record:
     }
 
 
-def _timed(task: BenchTask, graph: FactorGraph, clock: RunClock) -> tuple[Result, float]:
+def _timed(task: BenchTask, graph: FactorGraph, tell: Tell) -> tuple[Result, float]:
     """The result of a run without compilation, and the seconds of set-up within or before it."""
     if task.run.is_peer:
-        clock.begins()
+        tell(BEGINS)
         reset_peak()
         result = solve_with(task.run.peer, graph, task.time_limit, task.seed)
         return result, result.compile_time
@@ -154,7 +142,7 @@ def _timed(task: BenchTask, graph: FactorGraph, clock: RunClock) -> tuple[Result
         reset_peak()
         return _solve(task, graph, time_limit, callback)
 
-    return time_run(solve, task.time_limit, clock)
+    return time_run(solve, task.time_limit, tell)
 
 
 def _solve(task: BenchTask, graph: FactorGraph, time_limit: float | None, callback: Callback | None = None) -> Result:
@@ -182,6 +170,90 @@ def _figures(result: Result) -> Record:
         "trace": thin(result.trace),
         "labels": pack_labels(result.labels),
     }
+
+
+# -- timed runs without compilation -----------------------------------------------------------------------------------
+
+
+class Compilations:
+    """Counts compilations for this process, by any thread, here or elsewhere; loading compiled code does not count."""
+
+    def __init__(self, on_first: Callable[[], None] = lambda: None) -> None:
+        self.n = 0
+        self._on_first = on_first
+        self._lock = threading.Lock()
+        self._depth = 0
+        self._began = self._seconds = 0.0
+        self._listener: Any = None
+
+    @property
+    def seconds(self) -> float:
+        """Seconds in which at least one thread was compiling."""
+        with self._lock:
+            return self._seconds + (time.perf_counter() - self._began if self._depth else 0.0)
+
+    def __enter__(self) -> Compilations:
+        from mapmrf.compilation.toolchain import event, listener
+
+        self._listener = listener(self.begin, self.end)
+        for name in (EVENT, "numba:compile"):
+            event.register(name, self._listener)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        from mapmrf.compilation.toolchain import event
+
+        for name in (EVENT, "numba:compile"):
+            event.unregister(name, self._listener)
+
+    def begin(self) -> None:
+        """Note that a compilation begins, perhaps inside another one."""
+        with self._lock:
+            self.n += 1
+            self._depth += 1
+            if self._depth == 1:
+                self._began = time.perf_counter()
+            first = self.n == 1
+        if first:
+            self._on_first()
+
+    def end(self) -> None:
+        """Note that a compilation ends."""
+        with self._lock:
+            self._depth -= 1
+            if self._depth == 0:
+                self._seconds += time.perf_counter() - self._began
+
+
+def time_run(solve: Solve, time_limit: float, tell: Tell) -> tuple[Result, float]:
+    """The result of a run in which nothing was compiled, and the seconds before it, which are set-up.
+
+    A method of several phases compiles each when it gets there, so the warm-up does not compile everything. As soon as
+    something is compiled, the run ends, and another one, whose time without compiling is limited, compiles everything
+    that a run of this length needs. A run that was cut short by loading many kernels is also repeated, once.
+    """
+    spent, loaded = 0.0, False
+    long = max(LOADING * time_limit, LEAST_LOADING)
+    for _ in range(ATTEMPTS):
+        with Compilations(lambda: tell(PREPARES)) as compiled:
+            tell(BEGINS)
+            result = solve(time_limit, lambda point, labels: compiled.n > 0)
+        cut_short = result.status is Status.TIME_LIMIT and result.compile_time > long and not loaded
+        if compiled.n == 0 and not cut_short:
+            return result, spent
+        loaded |= cut_short
+        spent += result.runtime
+        if compiled.n:
+            spent += _prepare(solve, FURTHER * time_limit)
+    raise MapMRFError(f"kernels were compiled in each of {ATTEMPTS} runs, so none could be timed")
+
+
+def _prepare(solve: Solve, end: float) -> float:
+    """Run until `end`, not counting compilation; return the total seconds."""
+    with Compilations() as compiled:
+        return solve(None, lambda point, labels: point.time - compiled.seconds > end).runtime
 
 
 # -- the machine ------------------------------------------------------------------------------------------------------

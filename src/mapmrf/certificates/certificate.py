@@ -13,12 +13,10 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.errors import FormatError, MapMRFError
-from mapmrf.formats.budget import charge
-from mapmrf.formats.files import AnyPath, read_bytes, write_bytes
+from mapmrf.formats.files import AnyPath, charge, read_bytes, write_bytes
 from mapmrf.model.graph import FactorGraph
 
-VERSION = 2
-"""Version of the file. Version 1 had neither cases nor variables to eliminate first."""
+VERSION = 2  # version of the file. Version 1 had neither cases nor variables to eliminate first.
 
 ARRAYS = {
     "version": "i",
@@ -45,11 +43,8 @@ TREE_ARRAYS = {
 }
 """The arrays of a tree in a file, in the order of the fields of `CaseTree`, and their types."""
 
-LATER_ARRAYS = TREE_ARRAYS | {"first": "i"}
-"""Arrays added in version 2."""
-
-MOST_BYTES = 1 << 30
-"""Limit on the bytes of the arrays of a file: a small archive can unpack to a very large one."""
+LATER_ARRAYS = TREE_ARRAYS | {"first": "i"}  # arrays added in version 2
+MOST_BYTES = 1 << 30  # limit on the bytes of the arrays of a file: a small archive can unpack to a very large one
 
 
 def _no_ints() -> Ints:
@@ -84,7 +79,7 @@ class Cycles:
     0
     """
 
-    ptr: Ints = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    ptr: Ints = field(default_factory=_one_zero)
     factor: Ints = field(default_factory=_no_ints)
     odd: Ints = field(default_factory=_no_ints)
     weight: Floats = field(default_factory=lambda: np.zeros(0))
@@ -147,25 +142,11 @@ class CaseTree:
         return len(self.parent)
 
     def arrays(self) -> dict[str, Any]:
-        """The arrays of the file.
-
-        Examples
-        --------
-        >>> len(CaseTree().arrays())
-        9
-        """
-        fields = (self.parent, self.variable, self.state_ptr, self.state, self.lam_ptr, self.lam_at, self.lam,
-                  self.order_ptr, self.order)  # fmt: skip
-        return dict(zip(TREE_ARRAYS, fields, strict=True))
+        """The arrays of the file."""
+        return dict(zip(TREE_ARRAYS, vars(self).values(), strict=True))
 
     def cases(self) -> list[list[int]]:
-        """The cases of every node.
-
-        Examples
-        --------
-        >>> CaseTree().cases()
-        []
-        """
+        """The cases of every node."""
         found: list[list[int]] = [[] for _ in range(self.n)]
         for node, parent in enumerate(self.parent.tolist()):
             if parent >= 0:
@@ -173,51 +154,15 @@ class CaseTree:
         return found
 
     def states_of(self, node: int) -> Ints:
-        """The states of its parent's variable in a case.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> none = np.zeros(4, dtype=int)
-        >>> tree = CaseTree(
-        ...     np.array([-1, 0, 0]), np.array([0, -1, -1]), np.array([0, 0, 1, 2]), np.array([0, 1]),
-        ...     lam_ptr=none, order_ptr=none,
-        ... )
-        >>> tree.states_of(2).tolist()
-        [1]
-        """
+        """The states of its parent's variable in a case."""
         return self.state[self.state_ptr[node] : self.state_ptr[node + 1]]
 
     def order_of(self, node: int) -> Ints:
-        """The order of elimination of a node.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> none = np.zeros(4, dtype=int)
-        >>> tree = CaseTree(
-        ...     np.array([-1, 0, 0]), np.array([0, -1, -1]), np.array([0, 0, 1, 2]), np.array([0, 1]),
-        ...     lam_ptr=none, order_ptr=none,
-        ... )
-        >>> tree.order_of(2).tolist()
-        []
-        """
+        """The order of elimination of a node."""
         return self.order[self.order_ptr[node] : self.order_ptr[node + 1]]
 
     def messages_of(self, node: int, lam: Floats) -> Floats:
-        """The messages of a node, (n_edge_states,), from those of its parent.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> none = np.zeros(4, dtype=int)
-        >>> tree = CaseTree(
-        ...     np.array([-1, 0, 0]), np.array([0, -1, -1]), np.array([0, 0, 1, 2]), np.array([0, 1]),
-        ...     lam_ptr=none, order_ptr=none,
-        ... )
-        >>> tree.messages_of(2, np.zeros(4)).tolist()
-        [0.0, 0.0, 0.0, 0.0]
-        """
+        """The messages of a node, (n_edge_states,), from those of its parent."""
         mine = slice(self.lam_ptr[node], self.lam_ptr[node + 1])
         if mine.start == mine.stop:
             return lam
@@ -226,22 +171,16 @@ class CaseTree:
         return changed
 
     def check(self, graph: FactorGraph, n_edge_states: int) -> None:
-        """Raise InvalidCertificate unless the arrays fit the model and the cases of every node cover all of it.
-
-        Examples
-        --------
-        >>> import numpy as np, mapmrf
-        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-        >>> none = np.zeros(3, dtype=int)
-        >>> half = CaseTree(np.array([-1, 0]), np.array([0, -1]), np.array([0, 0, 1]), np.array([1]), none,
-        ...                 order_ptr=none)
-        >>> half.check(graph, 4)
-        Traceback (most recent call last):
-            ...
-        mapmrf.certificates.certificate.InvalidCertificate: node 0: state 0 of variable 0 is in no case
-        """
-        self._check_arrays()
-        if self.n == 0:
+        """Raise InvalidCertificate unless the arrays fit the model and the cases of every node cover all of it."""
+        n = self.n
+        if len(self.variable) != n or len(self.lam_at) != len(self.lam):
+            raise InvalidCertificate("the arrays of the nodes differ in length")
+        for ptr, values in ((self.state_ptr, self.state), (self.lam_ptr, self.lam), (self.order_ptr, self.order)):
+            if len(ptr) != n + 1 or ptr[0] != 0 or ptr[-1] != len(values) or np.any(np.diff(ptr) < 0):
+                raise InvalidCertificate("the arrays of the nodes differ in length")
+        if n and (self.parent[0] != -1 or np.any(self.parent[1:] < 0) or np.any(self.parent >= np.arange(n))):
+            raise InvalidCertificate("the parent of a node is not one of those before it")
+        if n == 0:
             return
         self._check_numbers(graph, n_edge_states)
         card, cases, parents = graph.card.tolist(), self.cases(), self.parent.tolist()
@@ -251,19 +190,7 @@ class CaseTree:
             elif cases[node]:
                 raise InvalidCertificate(f"node {node} has cases, but no variable")
 
-    def _check_arrays(self) -> None:
-        """Check the lengths of all arrays, and that parents come first."""
-        n = self.n
-        if len(self.variable) != n or len(self.lam_at) != len(self.lam):
-            raise InvalidCertificate("the arrays of the nodes differ in length")
-        for ptr, values in ((self.state_ptr, self.state), (self.lam_ptr, self.lam), (self.order_ptr, self.order)):
-            if len(ptr) != n + 1 or ptr[0] != 0 or ptr[-1] != len(values) or np.any(np.diff(ptr) < 0):
-                raise InvalidCertificate("the arrays of the nodes differ in length")
-        if n and (self.parent[0] != -1 or np.any(self.parent[1:] < 0) or np.any(self.parent >= np.arange(n))):
-            raise InvalidCertificate("the parent of a node is not one of those before it")
-
     def _check_numbers(self, graph: FactorGraph, n_edge_states: int) -> None:
-        """Check that variables, positions and messages are valid."""
         if self.variable.min() < -1 or self.variable.max() >= graph.n_vars:
             raise InvalidCertificate(f"a node names a variable that is not one of 0 ... {graph.n_vars - 1}")
         if len(self.order) and (self.order.min() < 0 or self.order.max() >= graph.n_vars):
@@ -341,16 +268,7 @@ class Certificate:
     first: Ints = field(default_factory=_no_ints)
 
     def write(self, path: AnyPath) -> None:
-        """Write the certificate as a compressed ``.npz`` file, in one piece.
-
-        Examples
-        --------
-        >>> import pathlib, tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     Certificate(bound=2.0).write(pathlib.Path(folder, "proof.npz"))
-        ...     Certificate.read(pathlib.Path(folder, "proof.npz")).bound
-        2.0
-        """
+        """Write the certificate as a compressed ``.npz`` file, in one piece."""
         cycles = self.cycles
         room = io.BytesIO()
         numbers = np.int64(VERSION), np.float64(self.bound)
@@ -382,39 +300,17 @@ class Certificate:
         old = arrays["version"] == 1
         tree = CaseTree() if old else CaseTree(*(arrays[name] for name in TREE_ARRAYS))
         first = _no_ints() if old else arrays["first"]
-        cycles = Cycles(
-            arrays["cycle_ptr"], arrays["cycle_factor"], arrays["cycle_odd"], arrays["cycle_weight"]
-        )  # fmt: skip
+        cycles = Cycles(*(arrays[f"cycle_{name}"] for name in ("ptr", "factor", "odd", "weight")))
         return cls(float(arrays["bound"]), arrays["lam"], cycles, arrays["order"], tree, first)
 
     def check_first(self, graph: FactorGraph) -> None:
-        """Raise InvalidCertificate unless `first` are different variables of the model.
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-        >>> Certificate(first=np.array([2])).check_first(graph)
-        Traceback (most recent call last):
-            ...
-        mapmrf.certificates.certificate.InvalidCertificate: first names a variable that is not one of 0 ... 1
-        """
+        """Raise InvalidCertificate unless `first` are different variables of the model."""
         _check_variables("first", self.first, graph.n_vars)
 
     def check(self, graph: FactorGraph) -> None:
         """Raise InvalidCertificate unless the arrays fit the model and every inequality holds for all labellings.
 
         The model is the one without the variables `first`.
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-        >>> Certificate(lam=np.zeros(4)).check(graph)
-        >>> Certificate(lam=np.zeros(5)).check(graph)
-        Traceback (most recent call last):
-            ...
-        mapmrf.certificates.certificate.InvalidCertificate: lam has 5 entries, expected 4 for this model
         """
         n_edge_states = int(graph.card[graph.scope].sum(dtype=np.int64))
         if len(self.lam) not in (0, n_edge_states):
@@ -429,7 +325,6 @@ class Certificate:
 
 
 def _check_variables(name: str, variables: Ints, n: int) -> None:
-    """Raise InvalidCertificate unless these are different variables."""
     if len(variables) and (variables.min() < 0 or variables.max() >= n):
         raise InvalidCertificate(f"{name} names a variable that is not one of 0 ... {n - 1}")
     if len(np.unique(variables)) < len(variables):
@@ -445,7 +340,10 @@ def _arrays(path: AnyPath, data: bytes) -> dict[str, np.ndarray]:
             raise InvalidCertificate(f"{path}: its arrays need {size} bytes, expected at most {MOST_BYTES}")
         charge(path, float(size), "its arrays")
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
-            expected = _expected(path, file)
+            version = _checked(path, file, "version", "i").tolist()
+            if version not in range(1, VERSION + 1):
+                raise InvalidCertificate(f"{path}: version {version}, expected 1 to {VERSION}")
+            expected = ARRAYS | LATER_ARRAYS if version > 1 else ARRAYS
             return {name: _checked(path, file, name, kind) for name, kind in expected.items()}
     except (InvalidCertificate, FormatError):
         raise
@@ -453,20 +351,7 @@ def _arrays(path: AnyPath, data: bytes) -> dict[str, np.ndarray]:
         raise InvalidCertificate(f"{path}: not a certificate: {type(error).__name__}") from None
 
 
-def _expected(path: AnyPath, file: Mapping[str, np.ndarray]) -> dict[str, str]:
-    """The arrays that a file of its version must have, and their kinds."""
-    version = _checked(path, file, "version", "i").tolist()
-    if version not in range(1, VERSION + 1):
-        raise InvalidCertificate(f"{path}: version {version}, expected 1 to {VERSION}")
-    expected = ARRAYS | LATER_ARRAYS if version > 1 else ARRAYS
-    for name in expected:
-        if name not in file:
-            raise InvalidCertificate(f"{path}: the array {name} is missing")
-    return expected
-
-
 def _checked(path: AnyPath, arrays: Mapping[str, np.ndarray], name: str, kind: str) -> np.ndarray:
-    """An array of a file, of 64-bit numbers."""
     if name not in arrays:
         raise InvalidCertificate(f"{path}: the array {name} is missing")
     found, scalar = arrays[name], name in ("version", "bound")
@@ -504,9 +389,6 @@ def _check_cycles(cycles: Cycles, graph: FactorGraph) -> None:
     _, times = np.unique(np.stack([np.repeat(owner, 2), ends.ravel()]), axis=1, return_counts=True)
     if np.any(times % 2):
         raise InvalidCertificate("a cycle is not closed: some variable is in an odd number of its pairs")
-
-
-# -- The exception for invalid certificates ---------------------------------------------------------------------------
 
 
 class InvalidCertificate(MapMRFError, ValueError):

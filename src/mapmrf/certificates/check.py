@@ -17,12 +17,11 @@ from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.certificates.certificate import Certificate, InvalidCertificate
-from mapmrf.certificates.exact_model import FactorGroup, Whole, WholeModel, eliminated, exact_value, without
+from mapmrf.certificates.exact_model import FactorGroup, IntegerModel, Integers, eliminated, exact_value, without
 from mapmrf.constraints.as_tables import rewrite
 from mapmrf.model.graph import FactorGraph
 
-MOST_ENTRIES = 1 << 22
-"""Maximum total number of entries of the elimination tables."""
+MOST_ENTRIES = 1 << 22  # maximum total number of entries of the elimination tables
 
 
 @dataclass(frozen=True)
@@ -69,13 +68,7 @@ class Verification:
         return self.bound is None or self.gap == 0
 
     def relative_gap(self) -> float:
-        """The gap relative to the value if that is above 1; inf for an infeasible solution.
-
-        Examples
-        --------
-        >>> Verification(Fraction(4), Fraction(5), Fraction(5), 0, False).relative_gap()
-        0.25
-        """
+        """The gap relative to the value if that is above 1; inf for an infeasible solution."""
         if self.bound is None:
             return 0.0
         gap = self.gap
@@ -155,10 +148,8 @@ class Prover(Protocol):
 
 
 class _PointCheck:
-    """The bound of a certificate without cases."""
-
     def __init__(self, graph: FactorGraph, certificate: Certificate, exact: bool, max_entries: int) -> None:
-        self.model = WholeModel.build(graph, certificate, exact)
+        self.model = IntegerModel.build(graph, certificate, exact)
         self.order, self.max_entries = certificate.order, max_entries
 
     def above(self, worth: Fraction | None, labels: Ints | None) -> Outcome:
@@ -191,8 +182,7 @@ def _bound_of(found: Outcome) -> Fraction | float:
 # bound on all labellings. If all states of a variable are dropped, nothing in this case is better than the
 # solution.
 
-QUICK = 8
-"""Factor on the number of entries of elimination tables in 64-bit numbers compared with fractions."""
+QUICK = 8  # factor on the number of entries of elimination tables in 64-bit numbers compared with fractions
 
 NEAR = 4
 """Leaves are computed in fractions if their bound exceeds the target by at most this multiple of the rounding error."""
@@ -222,20 +212,22 @@ class TreeCheck:
         self.stop = stop
         self.graph, self.tree, self.exact, self.max_entries = graph, certificate.tree, exact, max_entries
         self.certificate, self.cases = certificate, certificate.tree.cases()
-        self.model = WholeModel.build(graph, certificate, False)
+        self.model = IntegerModel.build(graph, certificate, False)
         self.lam = certificate.lam if len(certificate.lam) else np.zeros(len(self.model.lam))
-        self.whole: WholeModel | None = None
+        self.exact_model: IntegerModel | None = None
 
     @property
     def rounding(self) -> Fraction:
-        """Largest possible excess of the bound over the exact one."""
         return Fraction(0) if self.exact else self.model.fraction(2 * self.model.slack)
 
     def above(self, worth: Fraction | None, labels: Ints | None) -> Outcome:
         """The largest bound over all leaves, if labellings up to `worth` need not be considered."""
         target = self.model.target(worth, None if self.exact else labels)
         stack = [Case(0, self.model.allowed, self.lam, None)]
-        found = [Outcome(self._settled(target, worth), None, 0, True)]
+        dropped = worth  # a bound on everything that is dropped
+        if not self.exact and target is not None and worth is not None:
+            dropped = max(worth, self.model.rounded_down(self.model.fraction(target)))
+        found = [Outcome(dropped, None, 0, True)]
         relaxation = None
         while stack:
             case = stack.pop()
@@ -243,7 +235,7 @@ class TreeCheck:
                 found.append(Outcome(self.model.rounded_down(self.model.fraction(case.above)), None, 0, True))
                 continue
             lam = self.tree.messages_of(case.node, case.lam)
-            check, bound = self.settled(case, lam, target)
+            check, bound = self.remaining(case, lam, target)
             relaxation = check.first if case.node == 0 else relaxation
             if bound is None:
                 continue
@@ -257,21 +249,15 @@ class TreeCheck:
         done = n_open > 0 and all(outcome.eliminated or not outcome.n_open for outcome in found)
         return Outcome(max(bounds) if bounds else None, first, n_open, done)
 
-    def settled(self, case: Case, lam: Floats, target: int | None) -> tuple[DualCheck, Any]:
+    def remaining(self, case: Case, lam: Floats, target: int | None) -> tuple[DualCheck, Any]:
         """The states left of a case and their bound, None if there are none: by the parent's messages, then its own."""
         check = DualCheck(self.model.with_messages(case.lam), target, left=case.left)
-        bound = check.settle()
+        bound = check.drop_all()
         if bound is not None and lam is not case.lam:
             check = DualCheck(self.model.with_messages(lam), target, left=check.left)
-            mine = check.settle()
+            mine = check.drop_all()
             bound = None if mine is None else min(bound, mine)
         return check, bound if bound is None or case.above is None else min(bound, case.above)
-
-    def _settled(self, target: int | None, worth: Fraction | None) -> Fraction | None:
-        """The bound on everything dropped."""
-        if self.exact or target is None or worth is None:
-            return worth
-        return max(worth, self.model.rounded_down(self.model.fraction(target)))
 
     def _restricted(self, left: Bools, child: int) -> Bools:
         """The states left of a node, without those of its variable that are not in a case."""
@@ -295,9 +281,9 @@ class TreeCheck:
         near = check.target is not None and bound <= check.target + NEAR * self.model.slack
         if not self.exact or not near:
             return Outcome(rounded, None, n_open, rest is not None)
-        if self.whole is None:
-            self.whole = WholeModel.build(self.graph, self.certificate, True)
-        whole = DualCheck(self.whole.with_messages(lam), self.whole.target(worth), left=check.left)
+        if self.exact_model is None:
+            self.exact_model = IntegerModel.build(self.graph, self.certificate, True)
+        whole = DualCheck(self.exact_model.with_messages(lam), self.exact_model.target(worth), left=check.left)
         proven = whole.run(order, self.max_entries).bound
         return Outcome(None if proven is None else min(proven, rounded), None, n_open, rest is not None)
 
@@ -325,39 +311,35 @@ class Outcome(NamedTuple):
 class DualCheck:
     """The dual point on the remaining states.
 
-    Attributes
-    ----------
-    target
-        Labellings up to this value need not be considered; None if there is no feasible one.
-    left : (n_states,)
-        The remaining states.
-    belief : (n_states,)
-        The unary potentials without the messages.
-    reach : (n_states,)
-        Upper bound on the labellings with each state, after `drop`.
-    first
-        The bound before any state was dropped.
-    stop
-        Called between rounds; true to stop with what is known.
+    Labellings up to `target` need not be considered; it is None if there is no feasible one. `stop` is called between
+    rounds, and true to stop with what is known.
     """
 
     def __init__(
-        self, model: WholeModel, target: Any, stop: Callable[[], bool] = lambda: False, left: Bools | None = None
+        self, model: IntegerModel, target: Any, stop: Callable[[], bool] = lambda: False, left: Bools | None = None
     ) -> None:
         self.model, self.target, self.stop = model, target, stop
-        self.first: Any = None
-        self.left: Bools = model.allowed.copy() if left is None else left & model.allowed
-        self.reach: Whole = np.zeros(0)
+        self.first: Any = None  # the bound before any state was dropped
+        self.left: Bools = model.allowed.copy() if left is None else left & model.allowed  # (n_states,)
+        self.reach: Integers = np.zeros(0)  # (n_states,) upper bound on the labellings with each state, after `drop`
         self.ptr = model.graph.var_ptr.astype(np.int64)
-        self.belief = model.theta_v.copy()
+        self.belief = model.theta_v.copy()  # (n_states,) without the messages
         for group in model.groups:
             for k in range(len(group.shape)):
                 np.subtract.at(self.belief, group.states[k], model.lam[group.edges[k]])
-        self.tables = [_reparametrised(model, group) for group in model.groups]
+        self.tables: list[Integers] = []  # with the messages and the cycles, (n, n_configs) for each group
+        for group in model.groups:
+            cube = group.tables.reshape(-1, *group.shape)
+            for k in range(len(group.shape)):
+                cube = cube + group.broadcast(model.lam[group.edges[k]], k)
+            table = cube.reshape(group.tables.shape)
+            if group.shape == (2, 2):
+                table = table + model.cut[group.factors][:, None] * np.array([0, 1, 1, 0], dtype=model.cut.dtype)
+            self.tables.append(table)
 
     def run(self, order: Ints, max_entries: int) -> Outcome:
         """Drop states until no more can be dropped, then maximise over the rest if possible."""
-        bound = self.settle()
+        bound = self.drop_all()
         if bound is None:  # no labelling exceeds the target
             return self.outcome(self.target, 0, False)
         rest = eliminated(self.model, self.left, order, max_entries)
@@ -365,7 +347,7 @@ class DualCheck:
         bound = bound if self.target is None else max(bound, self.target)
         return self.outcome(bound, int(np.count_nonzero(self.n_left() > 1)), rest is not None)
 
-    def settle(self) -> Any:
+    def drop_all(self) -> Any:
         """Drop states until no more can be dropped; return the bound of the rest, None if nothing remains."""
         bound = self.drop()
         self.first = bound if self.first is None else self.first
@@ -402,7 +384,12 @@ class DualCheck:
             if top.min() <= least // 2:
                 return None
             bound += int(top.sum())
-            self.add_losses(group, entries, top, (loss, out))
+            cube = entries.reshape(len(top), *group.shape)
+            for k, states in enumerate(group.states):  # add losses by state; states without any entry are out
+                best = cube.max(axis=tuple(j + 1 for j in range(len(group.shape)) if j != k))
+                none = (best <= least // 2).astype(bool)
+                out[states[none]] = True
+                np.add.at(loss, states, np.where(none, 0, top[:, None] - best))
         if len(ptr) == 1:
             return bound
         self.reach = reach = np.where(out, least, bound - loss)
@@ -414,7 +401,6 @@ class DualCheck:
         return bound
 
     def n_left(self) -> Ints:
-        """Number of remaining states of every variable."""
         left = self.left.astype(np.int64)
         return np.add.reduceat(left, self.ptr[:-1]) if len(self.ptr) > 1 else left
 
@@ -422,27 +408,5 @@ class DualCheck:
         """Which configurations are allowed and consist of remaining states: (n, n_configs)."""
         cube = group.allowed.reshape(-1, *group.shape)
         for k in range(len(group.shape)):
-            cube = cube & group.spread(self.left[group.states[k]], k)
+            cube = cube & group.broadcast(self.left[group.states[k]], k)
         return cube.reshape(group.allowed.shape)
-
-    def add_losses(self, group: FactorGroup, entries: Whole, top: Whole, sums: tuple[Whole, Bools]) -> None:
-        """Add the losses of the factors for each state of their variables; mark states without any entry."""
-        loss, out = sums
-        cube = entries.reshape(len(top), *group.shape)
-        for k in range(len(group.shape)):
-            best = cube.max(axis=tuple(j + 1 for j in range(len(group.shape)) if j != k))
-            states = group.states[k]
-            none = (best <= self.model.least // 2).astype(bool)
-            out[states[none]] = True
-            np.add.at(loss, states, np.where(none, 0, top[:, None] - best))
-
-
-def _reparametrised(model: WholeModel, group: FactorGroup) -> Whole:
-    """The tables with the messages and the cycles: (n, n_configs)."""
-    cube = group.tables.reshape(-1, *group.shape)
-    for k in range(len(group.shape)):
-        cube = cube + group.spread(model.lam[group.edges[k]], k)
-    table = cube.reshape(group.tables.shape)
-    if group.shape == (2, 2):
-        table = table + model.cut[group.factors][:, None] * np.array([0, 1, 1, 0], dtype=model.cut.dtype)
-    return table

@@ -1,8 +1,4 @@
-"""The model with some variables maximised out one by one, with all sums rounded up.
-
-A value of the smaller model is at least the largest value of the whole model with the same labels, and exceeds it only
-by round-off: a bound on the one is a bound on the other.
-"""
+"""Models in which a certificate is checked: in integers, and with variables maximised out."""
 
 from __future__ import annotations
 
@@ -20,47 +16,28 @@ from mapmrf.arrays import Bools, Floats, Ints, offsets
 from mapmrf.certificates.certificate import Certificate, InvalidCertificate
 from mapmrf.model.graph import FactorGraph
 
-MOST_TABLE = 1 << 20
-"""Maximum number of entries of the table of a variable that is maximised out."""
+# -- The model with some variables maximised out one by one, with all sums rounded up ---------------------------------
+# A value of the smaller model is at least the largest value of the whole model with the same labels, and exceeds it
+# only by round-off: a bound on the one is a bound on the other.
+
+MOST_TABLE = 1 << 20  # maximum number of entries of the table of a variable that is maximised out
 
 
-class ReducedModel(NamedTuple):
-    """A model without some variables: the graph, and the indices of its variables in the whole model."""
-
-    graph: FactorGraph
-    kept: Ints
-
-
-def without(graph: FactorGraph, first: Ints) -> ReducedModel:
-    """The model without some variables, maximised out in this order.
+def without(graph: FactorGraph, first: Ints) -> tuple[FactorGraph, Ints]:
+    """The model without some variables, maximised out in this order, and the indices of those that are left.
 
     Its factors are the remaining ones, in their order, and then the maxima, each combined with the factors on a subset
     of its variables.
-
-    Examples
-    --------
-    >>> import numpy as np, mapmrf
-    >>> unlike = [[0.0, 1.0], [1.0, 0.0]]
-    >>> graph = mapmrf.FactorGraph.from_tables([2, 2, 2], [(0, 1), (1, 2), (2, 0)], [unlike] * 3)
-    >>> small = without(graph, np.array([1]))
-    >>> small.kept.tolist(), small.graph.scope.tolist(), small.graph.theta_t.tolist()
-    ([0, 2], [0, 1], [2.0, 2.0, 2.0, 2.0])
     """
     tables = _RoundedTables(graph)
     for i in first.tolist():
         tables.maximise_out(i)
     kept = np.setdiff1d(np.arange(graph.n_vars), first)
-    return ReducedModel(tables.graph(kept), kept)
+    return tables.graph(kept), kept
 
 
 def add_up(one: Floats, other: Floats) -> Floats:
-    """The sum, rounded up where it is not exact.
-
-    Examples
-    --------
-    >>> add_up(np.array([1.0, 1.0]), np.array([2.0, 1e-30])).tolist()
-    [3.0, 1.0000000000000002]
-    """
+    """The sum, rounded up where it is not exact."""
     total = one + other
     with np.errstate(invalid="ignore"):
         part = total - one
@@ -100,8 +77,7 @@ class _RoundedTables:
             for i in scope:
                 self.of[i].add(a)
 
-    def take(self, a: int) -> tuple[tuple[int, ...], Floats]:
-        """Remove a factor."""
+    def remove(self, a: int) -> tuple[tuple[int, ...], Floats]:
         scope = self.scopes.pop(a)
         for i in scope:
             self.of[i].discard(a)
@@ -117,7 +93,7 @@ class _RoundedTables:
         variables = [i, *around]
         joint = np.broadcast_to(self.aligned((i,), self.unary[i], variables), [self.card[j] for j in variables])
         for a in some:
-            joint = add_up(joint, self.aligned(*self.take(a), variables))
+            joint = add_up(joint, self.aligned(*self.remove(a), variables))
         self.enter(self.next, around, joint.max(axis=0))
         self.next += 1
 
@@ -125,7 +101,7 @@ class _RoundedTables:
         """Add a maximum as a factor, combined with the factors on a subset of its variables."""
         inside = sorted({b for j in scope for b in self.of[j] if set(self.scopes[b]) <= set(scope)})
         for b in inside:
-            table = add_up(table, self.aligned(*self.take(b), scope))
+            table = add_up(table, self.aligned(*self.remove(b), scope))
         self.put(a, tuple(scope), table)
 
     def aligned(self, scope: tuple[int, ...], table: Floats, variables: list[int]) -> Floats:
@@ -134,7 +110,6 @@ class _RoundedTables:
         return table.transpose(axes).reshape([self.card[j] if j in scope else 1 for j in variables])
 
     def graph(self, kept: Ints) -> FactorGraph:
-        """The model of the remaining variables."""
         number = {i: k for k, i in enumerate(kept.tolist())}
         scopes: list[tuple[int, ...]] = [(), *((k,) for k in range(len(kept)))]
         tables = [self.constant, *(self.unary[i] for i in kept.tolist())]
@@ -162,25 +137,13 @@ class OpenTable(NamedTuple):
     """A table over some open variables, with an axis for each."""
 
     variables: tuple[int, ...]
-    entries: Whole
+    entries: Integers
 
 
 class LeftStates(NamedTuple):
-    """The remaining states.
-
-    Attributes
-    ----------
-    is_open : (n_vars,)
-        Whether a variable has several.
-    closed : (n_vars,)
-        The first state of each variable, which is the only one if it is not open.
-    states
-        All states of the open variables.
-    """
-
-    is_open: Bools
-    closed: Ints
-    states: Mapping[int, Ints]
+    is_open: Bools  # (n_vars,) whether a variable has several
+    closed: Ints  # (n_vars,) the first state of each variable, which is the only one if it is not open
+    states: Mapping[int, Ints]  # all states of the open variables
 
     @classmethod
     def build(cls, ptr: Ints, left: Bools) -> LeftStates | None:
@@ -195,7 +158,7 @@ class LeftStates(NamedTuple):
         return cls(n_left > 1, states[at], parts)
 
 
-def eliminated(model: WholeModel, left: Bools, order: Ints, max_entries: int) -> Any:
+def eliminated(model: IntegerModel, left: Bools, order: Ints, max_entries: int) -> Any:
     """The largest value of all labellings by the states `left`, `model.least` if there is none.
 
     None if `order` lacks a variable with several states, or the tables would have more entries than `max_entries`.
@@ -208,7 +171,7 @@ def eliminated(model: WholeModel, left: Bools, order: Ints, max_entries: int) ->
     if len(turns) < len(known.states):
         return None
     place = {i: turn for turn, i in enumerate(turns)}
-    tables: dict[tuple[int, ...], Whole] = {(i,): model.theta_v[ptr[i] + known.states[i]] for i in turns}
+    tables: dict[tuple[int, ...], Integers] = {(i,): model.theta_v[ptr[i] + known.states[i]] for i in turns}
     total = model.constant + sum(model.theta_v[(ptr[:-1] + known.closed)[~known.is_open]].tolist())
     for group in model.groups:
         total, some = _restricted(model, group, known, total)
@@ -217,7 +180,7 @@ def eliminated(model: WholeModel, left: Bools, order: Ints, max_entries: int) ->
     return _maximised([OpenTable(*item) for item in tables.items()], turns, model.least, max_entries, total)
 
 
-def _add(tables: dict[tuple[int, ...], Whole], table: OpenTable, place: dict[int, int], least: Any) -> None:
+def _add(tables: dict[tuple[int, ...], Integers], table: OpenTable, place: dict[int, int], least: Any) -> None:
     """Add a table to that of the same variables, with axes in the order of elimination."""
     variables, entries = table
     if len(variables) > 1:
@@ -227,7 +190,7 @@ def _add(tables: dict[tuple[int, ...], Whole], table: OpenTable, place: dict[int
     tables[variables] = entries if have is None else np.maximum(have + entries, least)
 
 
-def _restricted(model: WholeModel, group: FactorGroup, known: LeftStates, total: Any) -> tuple[Any, list[OpenTable]]:
+def _restricted(model: IntegerModel, group: FactorGroup, known: LeftStates, total: Any) -> tuple[Any, list[OpenTable]]:
     """The total with the entries of factors whose variables are all closed, and the tables of the others."""
     is_open, closed = known.is_open[group.scope], known.closed[group.scope]
     entries = np.where(group.allowed, group.tables, model.least)
@@ -281,85 +244,51 @@ def _maximised(tables: list[OpenTable], turns: list[int], least: Any, max_entrie
 # -- The model in integers: exact multiples of a power of 2, or rounded up to one for speed ---------------------------
 
 
-Whole = NDArray[Any]
-"""Python's integers of any size, or 64-bit ones."""
-
-BITS = 58
-"""Bits of the largest sum of 64-bit numbers."""
-
-MOST_SHIFT = 30
-"""Bits behind the point of numbers of which all potentials may be multiples."""
+Integers = NDArray[Any]  # Python's integers of any size, or 64-bit ones
+BITS = 58  # bits of the largest sum of 64-bit numbers
+MOST_SHIFT = 30  # bits behind the point of numbers of which all potentials may be multiples
 
 
 @dataclass(frozen=True, eq=False)
 class FactorGroup:
-    """The factors of one shape.
+    """The factors of one shape."""
 
-    Attributes
-    ----------
-    factors : (n,)
-        Their indices in the model.
-    shape
-        States of their variables.
-    scope : (n, arity)
-        Their variables.
-    states, edges : (n, shape[k]) for each k
-        The states of their k-th variables among all states, and among all edges' states.
-    tables : (n, n_configs)
-        Their potentials; 0 where forbidden.
-    allowed : (n, n_configs)
-        Whether the potentials are finite.
-    """
-
-    factors: Ints
-    shape: tuple[int, ...]
-    scope: Ints
+    factors: Ints  # (n,) their indices in the model
+    shape: tuple[int, ...]  # states of their variables
+    scope: Ints  # (n, arity) their variables
+    # states, edges: (n, shape[k]) for each k: the states of their k-th variables among all states, and among all edges'
+    # states
     states: tuple[Ints, ...]
     edges: tuple[Ints, ...]
-    tables: Whole
-    allowed: Bools
+    tables: Integers  # (n, n_configs) their potentials; 0 where forbidden
+    allowed: Bools  # (n, n_configs) whether the potentials are finite
 
-    def spread(self, numbers: Any, k: int) -> Any:
+    def broadcast(self, numbers: Any, k: int) -> Any:
         """Numbers by the states of the k-th variables, to be combined with all configurations: (n, *shape)."""
         return numbers.reshape(len(numbers), *(size if j == k else 1 for j, size in enumerate(self.shape)))
 
 
 @dataclass(frozen=True, eq=False)
-class WholeModel:
-    """A model and a dual point, as multiples of ``2 ** -shift``.
-
-    Attributes
-    ----------
-    theta_v, allowed : (n_states,)
-        Unary potentials, 0 where forbidden, and whether they are finite.
-    groups
-        The factors, by shape.
-    lam, cut, offset
-        The messages; the amounts that the cycles add to each factor if its labels differ, (n_factors,), and to all
-        labellings.
-    least
-        Substitute for -inf: any sum with it is below all others.
-    slack
-        Largest possible excess of sums over the exact ones; 0 if numbers are exact.
-    grain
-        A number of which all values are multiples, 0 if none is known: see `grain`.
-    """
+class IntegerModel:
+    """A model and a dual point, as multiples of ``2 ** -shift``."""
 
     graph: FactorGraph
     shift: int
     constant: Any
-    theta_v: Whole
+    # theta_v, allowed: (n_states,): unary potentials, 0 where forbidden, and whether they are finite
+    theta_v: Integers
     allowed: Bools
-    groups: tuple[FactorGroup, ...]
-    lam: Whole
-    cut: Whole
+    groups: tuple[FactorGroup, ...]  # the factors, by shape
+    # lam, cut, offset: the messages; the amounts that the cycles add to each factor if its labels differ, (n_factors,),
+    # and to all labellings
+    lam: Integers
+    cut: Integers
     offset: Any
-    least: Any
-    slack: int
-    grain: Fraction
+    least: Any  # substitute for -inf: any sum with it is below all others
+    slack: int  # largest possible excess of sums over the exact ones; 0 if numbers are exact
+    grain: Fraction  # a number of which all values are multiples, 0 if none is known: see `grain`
 
     def fraction(self, number: Any) -> Fraction:
-        """The number represented by a multiple."""
         return Fraction(int(number)) / Fraction(2) ** self.shift
 
     def goal(self, worth: Fraction) -> int:
@@ -382,13 +311,12 @@ class WholeModel:
         """The largest possible value up to a bound: integer potentials have integer sums."""
         return bound // self.grain * self.grain if self.grain else bound
 
-    def with_messages(self, lam: Floats) -> WholeModel:
-        """The model with other messages."""
+    def with_messages(self, lam: Floats) -> IntegerModel:
         scale = _Scale(self.slack == 0, self.shift, 0, self.least)
         return dataclasses.replace(self, lam=scale.near(lam))
 
     @classmethod
-    def build(cls, graph: FactorGraph, certificate: Certificate, exact: bool) -> WholeModel:
+    def build(cls, graph: FactorGraph, certificate: Certificate, exact: bool) -> IntegerModel:
         """Convert all numbers exactly, or round potentials up and the dual point to nearest.
 
         Any dual point proves a bound as long as the messages that a factor takes are those that its variables give.
@@ -396,9 +324,17 @@ class WholeModel:
         lam = certificate.lam if len(certificate.lam) else np.zeros(int(graph.card[graph.scope].sum()))
         scale = _Scale.exact(graph, certificate) if exact else _Scale.rounded(graph, certificate)
         allowed = np.isfinite(graph.theta_v)
-        groups = tuple(_group(graph, scale, shape, factors) for shape, factors in _shapes(graph).items())
-        weight = scale.near(certificate.cycles.weight)
-        cut, offset = _cycle_terms(graph, certificate, weight)
+        shapes: dict[tuple[int, ...], list[int]] = {}
+        card, ptr = graph.card[graph.scope].tolist(), graph.scope_ptr.tolist()
+        for a in range(graph.n_factors):
+            shapes.setdefault(tuple(card[ptr[a] : ptr[a + 1]]), []).append(a)
+        groups = tuple(_group(graph, scale, shape, np.array(factors, np.int64)) for shape, factors in shapes.items())
+        cycles, weight = certificate.cycles, scale.near(certificate.cycles.weight)
+        cut, sizes = np.zeros(graph.n_factors, dtype=weight.dtype), np.diff(cycles.ptr)
+        each = np.repeat(weight, sizes)
+        np.add.at(cut, cycles.factor, np.where(cycles.odd == 1, -each, each))
+        owner = np.repeat(np.arange(cycles.n), sizes)
+        n_odd = np.bincount(owner, weights=cycles.odd, minlength=cycles.n).astype(np.int64)
         return cls(
             graph=graph,
             shift=scale.shift,
@@ -408,14 +344,13 @@ class WholeModel:
             groups=groups,
             lam=scale.near(lam),
             cut=cut,
-            offset=offset,
+            offset=sum((weight * (n_odd - 1)).tolist()),
             least=scale.least,
             slack=0 if exact else 2 * _n_terms(graph, certificate),
             grain=grain(graph),
         )
 
     def value(self, labels: Ints) -> Any:
-        """The value of a feasible labelling."""
         graph = self.graph
         total = self.constant + sum(self.theta_v[graph.var_ptr[:-1] + labels].tolist())
         for group in self.groups:
@@ -448,21 +383,22 @@ class _Scale:
         """The shift at which all sums fit into 64 bits."""
         return cls(False, BITS - math.ceil(_log_size(graph, certificate)), 0, -(2**61))
 
-    def up(self, values: Floats, shift: int | None = None) -> Whole:
+    def up(self, values: Floats, shift: int | None = None) -> Integers:
         """Multiples that are not below the values."""
         shift = self.shift if shift is None else shift
-        return _whole(values, shift) if self.exact_numbers else np.ceil(np.ldexp(values, shift)).astype(np.int64)
+        return _integers(values, shift) if self.exact_numbers else np.ceil(np.ldexp(values, shift)).astype(np.int64)
 
-    def near(self, values: Floats) -> Whole:
-        """Multiples near the values."""
-        return _whole(values, self.shift) if self.exact_numbers else np.rint(np.ldexp(values, self.shift)).astype(int)
+    def near(self, values: Floats) -> Integers:
+        return (
+            _integers(values, self.shift) if self.exact_numbers else np.rint(np.ldexp(values, self.shift)).astype(int)
+        )
 
-    def products(self, weights: Floats, values: Floats) -> Whole:
+    def products(self, weights: Floats, values: Floats) -> Integers:
         """Multiples that are not below the products of weights (n,) and values (n, m)."""
         if not self.exact_numbers:
             above = np.nextafter(weights[:, None] * values, np.inf)
             return self.up(np.where((weights[:, None] == 0) | (values == 0), 0.0, above))
-        return _whole(weights, self.weight_shift)[:, None] * _whole(values, self.shift - self.weight_shift)
+        return _integers(weights, self.weight_shift)[:, None] * _integers(values, self.shift - self.weight_shift)
 
 
 def exact_value(graph: FactorGraph, labels: Ints) -> Fraction | None:
@@ -480,8 +416,8 @@ def exact_value(graph: FactorGraph, labels: Ints) -> Fraction | None:
         return None
     weight = np.ones(graph.n_factors) if graph.weight is None else graph.weight
     shift_w, shift = _shift_of(weight), max(_shift_of(tables), _shift_of(unary))
-    total = sum((_whole(weight, shift_w) * _whole(tables, shift)).tolist())
-    return Fraction(total + (sum(_whole(unary, shift).tolist()) << shift_w), 2 ** (shift + shift_w))
+    total = sum((_integers(weight, shift_w) * _integers(tables, shift)).tolist())
+    return Fraction(total + (sum(_integers(unary, shift).tolist()) << shift_w), 2 ** (shift + shift_w))
 
 
 def _shift_of(values: Floats) -> int:
@@ -493,7 +429,7 @@ def _shift_of(values: Floats) -> int:
     return max(0, int((53 - exponent - low).max(initial=0)))
 
 
-def _whole(values: Floats, shift: int) -> Whole:
+def _integers(values: Floats, shift: int) -> Integers:
     """Values times ``2 ** shift`` as Python integers, which they must be."""
     mantissa, exponent = np.frexp(values)
     bits = np.ldexp(mantissa, 53).astype(np.int64)
@@ -506,8 +442,15 @@ def _whole(values: Floats, shift: int) -> Whole:
 def _log_size(graph: FactorGraph, certificate: Certificate) -> float:
     """Base-2 logarithm of a bound on every sum over the model and the dual point, at least 0."""
     weight = 1.0 if graph.weight is None else np.abs(graph.weight)
+    size, tree = np.abs(certificate.lam), certificate.tree
+    messages = float(size.sum())
+    if tree.n:  # a bound for all its nodes, with room, so that a few more messages do not change the scale
+        largest = np.zeros(max(len(size), int(tree.lam_at.max(initial=-1)) + 1))
+        largest[: len(size)] = size
+        np.maximum.at(largest, tree.lam_at, np.abs(tree.lam))
+        messages = max(4 * messages, float(largest.sum()))
     with np.errstate(over="ignore"):
-        total = abs(graph.constant) + _sizes(graph.theta_v, graph.var_ptr).sum() + 2 * _messages_size(certificate)
+        total = abs(graph.constant) + _sizes(graph.theta_v, graph.var_ptr).sum() + 2 * messages
         total += (_sizes(graph.theta_t, graph.table_ptr)[graph.table_of] * weight).sum()
         total += 2 * (certificate.cycles.weight * np.diff(certificate.cycles.ptr)).sum()
     if np.isfinite(total):
@@ -515,27 +458,8 @@ def _log_size(graph: FactorGraph, certificate: Certificate) -> float:
     return 1024.0 + 1024.0 + math.log2(_n_terms(graph, certificate))  # products of the largest floats
 
 
-def _messages_size(certificate: Certificate) -> float:
-    """The sum of the magnitudes of all messages; in a tree, a bound for all its nodes."""
-    size, tree = np.abs(certificate.lam), certificate.tree
-    if tree.n == 0:
-        return float(size.sum())
-    largest = np.zeros(max(len(size), int(tree.lam_at.max(initial=-1)) + 1))
-    largest[: len(size)] = size
-    np.maximum.at(largest, tree.lam_at, np.abs(tree.lam))
-    # With room, so that a few more messages do not change the scale.
-    return max(4 * float(size.sum()), float(largest.sum()))
-
-
 def grain(graph: FactorGraph) -> Fraction:
-    """A number of which all finite potentials are multiples, such as 1 for integers; 0 if none is found in 64 bits.
-
-    Examples
-    --------
-    >>> import mapmrf
-    >>> grain(mapmrf.FactorGraph.from_tables([2, 2], [(0, 1)], [[0.0, 1.5, 4.5, 3.0]]))
-    Fraction(3, 2)
-    """
+    """A number of which all finite potentials are multiples, such as 1 for integers; 0 if none is found in 64 bits."""
     weight = np.ones(1) if graph.weight is None else graph.weight
     unary = np.append(graph.theta_v, graph.constant)
     shift_w, shift = _shift_of(weight), max(_shift_of(unary), _shift_of(graph.theta_t))
@@ -565,18 +489,7 @@ def _n_terms(graph: FactorGraph, certificate: Certificate) -> int:
     return 1 + graph.n_vars + graph.n_factors + 2 * len(graph.scope) + 2 * len(certificate.cycles.factor)
 
 
-def _shapes(graph: FactorGraph) -> dict[tuple[int, ...], Ints]:
-    """The factors of every shape."""
-    found: dict[tuple[int, ...], list[int]] = {}
-    card = graph.card[graph.scope].tolist()
-    ptr = graph.scope_ptr.tolist()
-    for a in range(graph.n_factors):
-        found.setdefault(tuple(card[ptr[a] : ptr[a + 1]]), []).append(a)
-    return {shape: np.array(factors, dtype=np.int64) for shape, factors in found.items()}
-
-
 def _group(graph: FactorGraph, scale: _Scale, shape: tuple[int, ...], factors: Ints) -> FactorGroup:
-    """The factors of one shape, with their tables."""
     edges = graph.scope_ptr[factors].astype(np.int64)[:, None] + np.arange(len(shape))
     scope = graph.scope[edges].astype(np.int64)
     places = graph.table_ptr[graph.table_of[factors]].astype(np.int64)[:, None] + np.arange(math.prod(shape))
@@ -599,15 +512,3 @@ def _group(graph: FactorGraph, scale: _Scale, shape: tuple[int, ...], factors: I
 def _blocks(at: Ints, shape: tuple[int, ...]) -> tuple[Ints, ...]:
     """Positions of all states, from the offsets of each variable."""
     return tuple(at[:, k][:, None] + np.arange(size) for k, size in enumerate(shape))
-
-
-def _cycle_terms(graph: FactorGraph, certificate: Certificate, weight: Whole) -> tuple[Whole, Any]:
-    """The amounts that the cycles add to each factor if its labels differ, and to every labelling."""
-    cycles = certificate.cycles
-    cut = np.zeros(graph.n_factors, dtype=weight.dtype)
-    sizes = np.diff(cycles.ptr)
-    each = np.repeat(weight, sizes)
-    np.add.at(cut, cycles.factor, np.where(cycles.odd == 1, -each, each))
-    owner = np.repeat(np.arange(cycles.n), sizes)
-    n_odd = np.bincount(owner, weights=cycles.odd, minlength=cycles.n).astype(np.int64)
-    return cut, sum((weight * (n_odd - 1)).tolist())

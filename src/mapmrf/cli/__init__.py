@@ -4,12 +4,9 @@ Each module holds related commands and imports only click at the top. A command 
 `--help` and commands that only read files start quickly.
 """
 
-# Commands are listed by `--help` in this order.
-from mapmrf.cli import solving, verifying, models, parting, plotting, generating, datasets, bench  # isort: skip
-from mapmrf.cli import compiling, competition, completion  # isort: skip
+from mapmrf.cli import bench, contest, datasets, demo, installation, methods, models, plotting, solving
 from mapmrf.cli.program import main
 
 __all__ = [
-    "bench", "competition", "compiling", "completion", "datasets", "generating", "main", "models", "parting",
-    "plotting", "solving", "verifying",
+    "bench", "contest", "datasets", "demo", "installation", "main", "methods", "models", "plotting", "solving",
 ]  # fmt: skip

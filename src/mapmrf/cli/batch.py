@@ -8,21 +8,20 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from mapmrf.cli.output import check_outputs, strict_json, write_result
-from mapmrf.cli.program import BAD_INPUT, INFEASIBLE, INTERRUPTED, complain, read_model
+from mapmrf.cli.program import BAD_INPUT, INFEASIBLE, INTERRUPTED, complain, max_bytes, read_model
 from mapmrf.errors import MapMRFError, OptionError
 from mapmrf.run.interrupts import ending_within
 
 if TYPE_CHECKING:
     from mapmrf.batch import Outcome
+    from mapmrf.cli.solving import SolveRequest
     from mapmrf.model.graph import FactorGraph
-    from mapmrf.run.method import Method
     from mapmrf.run.result import Result
 
 _FIGURES = ("value", "bound", "gap", "status", "seconds")
@@ -31,44 +30,29 @@ LONGEST = 12.0
 """Seconds after a signal until a batch is left that still waits, for instance for somebody to read its output."""
 
 
-@dataclass(frozen=True)
-class BatchRequest:
-    """The options of a batch.
+def solve_batch(request: SolveRequest, arguments: Mapping[str, Any]) -> int:
+    """Solve every file, or one model for every row of an evidence table."""
+    arguments = {**arguments, "max_bytes": max_bytes()}
+    with ending_within(LONGEST):
+        try:
+            return (_solve_files if request.evidence_table is None else _solve_table)(request, arguments)
+        finally:
+            from mapmrf.run.pool import end_workers
 
-    Attributes
-    ----------
-    method, options
-        The method, and the options of `solve_many`.
-    evidence
-        Evidence file that applies to every model.
-    output
-        A folder for solutions, or the file of answers to a table.
-    as_json, quiet
-        What to print.
-    """
-
-    method: Method
-    options: Mapping[str, Any]
-    evidence: str | None
-    output: str | None
-    as_json: bool
-    quiet: bool
+            end_workers()
 
 
 class BatchReport:
     """Prints the outcomes of a batch as they arrive, and determines the exit code."""
 
-    def __init__(self, request: BatchRequest, what: str, names: Sequence[str]) -> None:
-        self.request, self.what, self.total = request, what, len(names)
+    def __init__(self, request: SolveRequest, what: str, names: Sequence[str]) -> None:
+        self.as_json, self.in_lines = request.as_json, not (request.as_json or request.quiet)
+        self.total = len(names)
         self.width = min(_WIDEST, max(map(len, [what, *names])))
         self.errors = self.missed = 0
         self.statuses: set[str] = set()
-        if self._in_lines:
-            _echo(self._line(what, dict(zip(_FIGURES, _FIGURES, strict=True))))
-
-    @property
-    def _in_lines(self) -> bool:
-        return not (self.request.as_json or self.request.quiet)
+        if self.in_lines:
+            self._print_line(what, _FIGURES)
 
     def add(self, name: str, data: Mapping[str, Any], outcome: Outcome) -> None:
         """Report one outcome; `data` is its JSON object."""
@@ -81,10 +65,12 @@ class BatchReport:
             self.fail(str(outcome))
         else:
             self.statuses.add(outcome.status.value)
-        if self.request.as_json:
-            _echo(strict_json(data))
-        elif self._in_lines and not isinstance(outcome, MapMRFError):
-            _echo(self._line(name, _shown(figures(outcome))))
+        if self.as_json:
+            click.echo(strict_json(data), file=sys.stdout)  # the current one: a progress bar may have replaced it
+        elif self.in_lines and not isinstance(outcome, MapMRFError):
+            formats = (".6f", ".6f", ".2g", "", ".2f")
+            figures = zip(_figures(outcome).values(), formats, strict=True)
+            self._print_line(name, ["-" if figure is None else format(figure, form) for figure, form in figures])
 
     def fail(self, text: str) -> None:
         """Report that one model of the batch failed."""
@@ -101,53 +87,38 @@ class BatchReport:
             return BAD_INPUT
         return INFEASIBLE if "infeasible" in self.statuses else 0
 
-    def _line(self, name: str, cells: Mapping[str, str]) -> str:
-        value, bound, gap, status, seconds = (cells[key] for key in _FIGURES)
-        return f"{name:<{self.width}}  {value:>14}  {bound:>14}  {gap:>7}  {status:<15}  {seconds:>8}"
+    def _print_line(self, name: str, cells: Sequence[str]) -> None:
+        value, bound, gap, status, seconds = cells
+        line = f"{name:<{self.width}}  {value:>14}  {bound:>14}  {gap:>7}  {status:<15}  {seconds:>8}"
+        click.echo(line, file=sys.stdout)
 
 
-def _echo(text: str) -> None:
-    """Print a line on the current standard output, which the progress bar may have replaced."""
-    click.echo(text, file=sys.stdout)
-
-
-def figures(result: Result) -> dict[str, Any]:
-    """Return the figures of a result that are shown in its line."""
+def _figures(result: Result) -> dict[str, Any]:
     return dict(zip(_FIGURES, (result.value, result.bound, result.gap, result.status, result.runtime), strict=True))
-
-
-def _shown(found: Mapping[str, Any]) -> dict[str, str]:
-    formats = {"value": ".6f", "bound": ".6f", "gap": ".2g", "status": "", "seconds": ".2f"}
-    return {key: "-" if found[key] is None else format(found[key], formats[key]) for key in _FIGURES}
-
-
-def solve_batch(models: Sequence[str], table: str | None, request: BatchRequest) -> int:
-    """Solve every file, or one model for every row of an evidence table; return the exit code."""
-    with ending_within(LONGEST):
-        try:
-            return solve_files(models, request) if table is None else solve_table(models[0], table, request)
-        finally:
-            from mapmrf.run.pool import end_workers
-
-            end_workers()
 
 
 # -- many files ------------------------------------------------------------------------------------------------------
 
 
-def solve_files(models: Sequence[str], request: BatchRequest) -> int:
-    """Solve every file, report each in one line and write its solution; return the exit code."""
+def _solve_files(request: SolveRequest, arguments: Mapping[str, Any]) -> int:
+    """Solve every file, report each in one line and write its solution."""
+    models = request.models
     targets = _targets(models, request.output)
     from mapmrf.batch import solve_stream
 
     report = BatchReport(request, "model", models)
-    outcomes = solve_stream(models, request.method, evidence=request.evidence, **request.options)
+    outcomes = solve_stream(models, evidence=request.evidence, **arguments)
     for model, target, outcome in zip(models, targets, outcomes, strict=True):
+        data = {"model": model}
         if isinstance(outcome, MapMRFError):
-            report.add(model, {"model": model, "error": str(outcome)}, outcome)
-            continue
-        _write(outcome, target, report)
-        report.add(model, {"model": model, **json.loads(outcome.to_json())}, outcome)
+            data["error"] = str(outcome)
+        else:
+            data |= json.loads(outcome.to_json())
+            try:
+                write_result(outcome, target)
+            except MapMRFError as error:  # a full disk must not end the batch
+                report.fail(str(error))
+        report.add(model, data, outcome)
     return report.exit_code()
 
 
@@ -171,30 +142,22 @@ def _targets(models: Sequence[str], folder: str | None) -> list[str | None]:
     return list(targets)
 
 
-def _write(result: Result, target: str | None, report: BatchReport) -> None:
-    """Write a solution; a full disk must not end the batch."""
-    try:
-        if target is not None and not write_result(result, target):
-            complain(f"{target} not written: {result.status.meaning}")
-    except MapMRFError as error:
-        report.fail(str(error))
-
-
 # -- one model, many rows --------------------------------------------------------------------------------------------
 
 
-def solve_table(model: str, table: str, request: BatchRequest) -> int:
-    """Solve a model for every row of an evidence table; return the exit code."""
+def _solve_table(request: SolveRequest, arguments: Mapping[str, Any]) -> int:
+    """Solve a model for every row of an evidence table."""
     form = None if request.output is None else _form(request.output)
     from mapmrf.batch import read_rows, stream_rows
     from mapmrf.formats.files import replacing
 
-    graph = read_model(model, request.evidence)
-    rows = read_rows(table, graph)
+    assert request.evidence_table is not None
+    graph = read_model(request.models[0], request.evidence)
+    rows = read_rows(request.evidence_table, graph)
     report = BatchReport(request, "row", [str(len(rows))])
     with nullcontext() if request.output is None else replacing(request.output) as file:
         answers = None if file is None else _Answers(file, form, graph)
-        for row, outcome in enumerate(stream_rows(graph, rows, request.method, **request.options)):
+        for row, outcome in enumerate(stream_rows(graph, rows, **arguments)):
             data = {"row": row, **_answer(outcome)}
             if answers is not None:
                 answers.add(data, outcome)
@@ -219,7 +182,7 @@ def _answer(outcome: Outcome) -> dict[str, Any]:
 
     if isinstance(outcome, MapMRFError):
         return {"error": str(outcome)}
-    found = figures(outcome)
+    found = _figures(outcome)
     if outcome.status is not Status.INFEASIBLE:
         found["labels"] = outcome.labels.tolist()
         if outcome.names is not None:

@@ -18,9 +18,7 @@ from mapmrf.cli.program import INTERRUPTED, bytes_option, complain, force_option
 from mapmrf.errors import OptionError
 
 if TYPE_CHECKING:
-    from mapmrf.bench.cells import Table
-    from mapmrf.bench.models import ModelRef
-    from mapmrf.bench.run_list import MethodConfig, RunList
+    from mapmrf.bench.run_list import MethodConfig, ModelRef, RunList
 
 EVERY_PEER = "peers"
 QUICK_SECONDS = 2.0
@@ -71,34 +69,26 @@ def bench(
     Repeat the same command to resume a benchmark that was stopped.
     """
     check_outputs(output)
-    from mapmrf.bench.run_list import read_plan
+    from mapmrf.bench.run_list import TIME_LIMIT, RunList, read_plan
 
     given: dict[str, Any] = {} if plan is None else read_plan(plan)
-    override = {"models": list(models), "sets": sets, "methods": methods, "seeds": _integers(seeds)}
+    try:
+        numbers = [int(text) for text in seeds or []]
+    except ValueError:
+        raise OptionError(f"--seeds: found {','.join(seeds or [])!r}, expected whole numbers such as 0,1,2") from None
+    override = {"models": list(models), "sets": sets, "methods": methods, "seeds": numbers}
     given |= {key: value for key, value in override.items() if value}
     given |= {} if time_limit is None else {"time_limit": time_limit}
-    return _bench(_run_list(given, quick, data, peers), output, memory, jobs or os.cpu_count() or 1, retry)
-
-
-def _integers(texts: list[str] | None) -> list[int] | None:
-    try:
-        return None if texts is None else [int(text) for text in texts]
-    except ValueError:
-        raise OptionError(f"--seeds: found {','.join(texts or [])!r}, expected whole numbers such as 0,1,2") from None
-
-
-def _run_list(given: dict[str, Any], quick: bool, data: str | None, peers: bool) -> RunList:
-    from mapmrf.bench.run_list import TIME_LIMIT, RunList
-
-    seconds = given.get("time_limit", QUICK_SECONDS if quick else TIME_LIMIT)
+    seconds = float(given.get("time_limit", QUICK_SECONDS if quick else TIME_LIMIT))
     runs = _runs(given, peers)
-    models = [replace(model, max_bytes=max_bytes()) for model in _models(given, quick, data)]
-    return RunList(runs, models, given.get("seeds") or (0,), float(seconds))
+    refs = [replace(model, max_bytes=max_bytes()) for model in _models(given, quick, data)]
+    run_list = RunList(runs, refs, given.get("seeds") or (0,), seconds)
+    return _bench(run_list, output, memory, jobs or os.cpu_count() or 1, retry)
 
 
 def _runs(given: dict[str, Any], peers: bool) -> list[MethodConfig]:
     """The methods to run; the name `peers` stands for all other packages that are installed."""
-    from mapmrf.bench.peers import installed
+    from mapmrf.bench.peers import advice, installed, missing
     from mapmrf.bench.run_list import PEER, MethodConfig
     from mapmrf.datasets.catalogue import COLUMNS
     from mapmrf.run.registry import DEFAULT_METHOD
@@ -106,36 +96,21 @@ def _runs(given: dict[str, Any], peers: bool) -> list[MethodConfig]:
     named = given.get("methods", [] if given.get("run") else [*COLUMNS, DEFAULT_METHOD])
     asked = [name for name in dict.fromkeys(named) if name != EVERY_PEER]
     runs = [*given.get("run", []), *(MethodConfig(name) for name in asked)]
-    _need_peers([run.peer for run in runs if run.is_peer])
+    if absent := [run.peer for run in runs if run.is_peer and run.peer in missing()]:
+        raise OptionError(advice(absent))  # before the first run
     if peers or EVERY_PEER in named:
-        _say_missing(alone=not runs)
+        absent = list(missing())
+        if not runs and not installed():
+            raise OptionError(f"no other package is installed: {advice(absent)}")
+        if absent:
+            complain(f"other packages {advice(absent)}")
         runs += [MethodConfig(f"{PEER}{name}") for name in installed() if f"{PEER}{name}" not in asked]
     return runs
 
 
-def _need_peers(named: Sequence[str]) -> None:
-    """Reject a package that is not installed, before the first run."""
-    from mapmrf.bench.peers import advice, missing
-
-    absent = [name for name in named if name in missing()]
-    if absent:
-        raise OptionError(advice(absent))
-
-
-def _say_missing(alone: bool) -> None:
-    """Print which other packages are not installed; raise OptionError if none is, and nothing else is to be run."""
-    from mapmrf.bench.peers import advice, installed, missing
-
-    absent = list(missing())
-    if alone and not installed():
-        raise OptionError(f"no other package is installed: {advice(absent)}")
-    if absent:
-        complain(f"other packages {advice(absent)}")
-
-
 def _models(given: dict[str, Any], quick: bool, data: str | None) -> list[ModelRef]:
     """The user's files, or the paper's models, or look-alikes if requested or if nothing else is present."""
-    from mapmrf.bench.models import from_files, like_set, of_set
+    from mapmrf.bench.run_list import from_files, like_set, of_set
     from mapmrf.datasets.catalogue import SETS
 
     sets = given.get("sets", [] if given.get("models") else list(SETS))
@@ -159,9 +134,8 @@ def _models(given: dict[str, Any], quick: bool, data: str | None) -> list[ModelR
 
 def _bench(runs: RunList, output: str, memory: int, jobs: int, retry: bool) -> int:
     """Run a benchmark with a progress bar, and print a summary."""
-    from mapmrf.bench.progress import BenchBar
     from mapmrf.bench.records import FAILURES, read_records
-    from mapmrf.bench.runner import RunLimits, run_all
+    from mapmrf.bench.runner import BenchBar, RunLimits, run_all
 
     tasks = runs.tasks()
     known = read_records(output) if os.path.exists(output) else []
@@ -179,9 +153,6 @@ def _bench(runs: RunList, output: str, memory: int, jobs: int, retry: bool) -> i
         return INTERRUPTED
     click.echo(f"next: mapmrf report {shlex.quote(output)} --output report.html")
     return 0
-
-
-# -- report -----------------------------------------------------------------------------------------------------------
 
 
 @main.command()
@@ -204,46 +175,42 @@ def report(
     Without --output and --figures, the tables are printed. CSV output has one file per table: NAME-TABLE.csv for
     NAME.csv, unless --tables selects a single table, and TABLE.csv in a folder.
     """
-    _check_output(output, wanted, figures)
     from mapmrf.bench import Records
-    from mapmrf.bench.files import PAGES, choose
+    from mapmrf.bench.render import (
+        PAGES,
+        TEXT_WIDTH,
+        check_suffix,
+        choose,
+        is_folder,
+        table_paths,
+        to_text,
+        write_tables,
+    )
 
+    if figures is not None and os.path.exists(figures) and not os.path.isdir(figures):
+        raise OptionError(f"--figures: {figures} is not a folder")
+    if output is not None and not is_folder(output):
+        check_suffix(output)
+        if output.endswith(PAGES) and wanted is not None:
+            raise OptionError("--tables cannot be combined with --output FILE.html: the page contains all tables")
+        check_outputs(output)
     found = Records.read(*records)
     if not len(found):
         raise OptionError(f"{', '.join(records)}: no records")
     if figures is not None:
-        made = found.figures(figures)
-        click.echo(f"{len(made)} files in {figures}")
+        click.echo(f"{len(found.figures(figures))} files in {figures}")
+        if output is None:
+            return
     if output is not None and output.endswith(PAGES):
         found.report(output, title)
-    elif output is not None or figures is None:
-        _write_tables(choose(found.tables(), wanted), output)
-
-
-def _check_output(output: str | None, wanted: list[str] | None, figures: str | None) -> None:
-    """Reject outputs that could not be written, before the work is done."""
-    from mapmrf.bench.files import PAGES, check_suffix, is_folder
-
-    if figures is not None and os.path.exists(figures) and not os.path.isdir(figures):
-        raise OptionError(f"--figures: {figures} is not a folder")
-    if output is None or is_folder(output):
         return
-    check_suffix(output)
-    if output.endswith(PAGES) and wanted is not None:
-        raise OptionError("--tables cannot be combined with --output FILE.html: the page contains all tables")
-    check_outputs(output)
-
-
-def _write_tables(made: Sequence[Table], output: str | None) -> None:
-    from mapmrf.bench.files import is_folder, table_paths, write_table_files
-    from mapmrf.bench.forms import TEXT_WIDTH, to_text
-
+    made = choose(found.tables(), wanted)
     if output is None:
         width = shutil.get_terminal_size((TEXT_WIDTH, 0)).columns if sys.stdout.isatty() else TEXT_WIDTH
         click.echo("\n\n\n".join(to_text(table, width) for table in made))
         return
     if not is_folder(output):
         check_outputs(*table_paths(made, output))
-    paths = write_table_files(made, output)
+    paths = write_tables(made, output)
     if len(paths) > 1:
         click.echo(f"{len(paths)} tables: {paths[0]} to {Path(paths[-1]).name}")

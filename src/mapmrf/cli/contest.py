@@ -1,4 +1,4 @@
-"""Competition mode: the arguments, variables, limits and result files of PIC 2011, UAI 2014 to 2016 and UAI 2022."""
+"""The command `uai`: a run under the rules of PIC 2011, UAI 2014 to 2016 and UAI 2022."""
 
 from __future__ import annotations
 
@@ -9,24 +9,41 @@ import logging
 import math
 import os
 import secrets
+import select
+import signal
+import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from mapmrf.arrays import Ints, segment_argmax
+import click
+
+from mapmrf.cli.output import check_outputs
+from mapmrf.cli.program import (
+    BAD_INPUT,
+    INFEASIBLE,
+    INTERRUPTED,
+    bytes_option,
+    complain,
+    main,
+    max_bytes,
+    method_option,
+    set_option,
+)
 from mapmrf.errors import FormatError, OptionError
-from mapmrf.formats import read
-from mapmrf.formats.evidence import read_evidence
-from mapmrf.formats.files import write_bytes
-from mapmrf.formats.solution import SolutionStream
-from mapmrf.model.graph import FactorGraph
-from mapmrf.run.method import Method
-from mapmrf.run.registry import make_method
-from mapmrf.run.result import GAP_TOLERANCE, Result, Status, TracePoint, relative_gap
-from mapmrf.run.solve import solve
+from mapmrf.run.interrupts import also, check
+
+if TYPE_CHECKING:
+    from mapmrf.arrays import Ints
+    from mapmrf.formats.solution import SolutionStream
+    from mapmrf.model.graph import FactorGraph
+    from mapmrf.run.method import Method
+    from mapmrf.run.result import Result, TracePoint
 
 log = logging.getLogger("mapmrf")
 
@@ -45,13 +62,83 @@ ENDLESS = 10**9
 METHOD_MEMORY = 0.5
 """Share of the memory limit for a method's tables."""
 
-PROVEN = (Status.OPTIMAL, Status.WITHIN_TOLERANCE, Status.INFEASIBLE)
+PROVEN = ("optimal", "within_tolerance", "infeasible")
 """Statuses after which there is nothing more to find."""
 
-Stopped = Callable[[], bool]
+GRACE = 2.0
+"""Seconds that a run has to finish normally after a signal."""
 
 
-# -- the task -------------------------------------------------------------------------------------------------------
+@main.command()
+@click.argument("arguments", nargs=-1, metavar="[MODEL EVID QUERY TASK]")
+@method_option
+@set_option
+@click.option("--seed", type=click.IntRange(min=0), help="Random seed.")
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="S",
+    help="Time limit in seconds, instead of INF_TIME.",
+)
+@click.option("--output", "-o", metavar="FILE", help="Result file, instead of MODEL.TASK.")
+@bytes_option
+def uai(
+    arguments: Sequence[str],
+    method: str | None,
+    settings: Sequence[str],
+    seed: int | None,
+    time_limit: float | None,
+    output: str | None,
+) -> int:
+    """Run under the rules of the UAI and PIC competitions.
+
+    TASK is MPE or MAP. The limits are read from the environment: INF_TIME (seconds) and INF_MEMORY (gigabytes). For PIC
+    2011, give a seed instead of QUERY. Without arguments, as in UAI 2022, the files are read from the variables MODEL,
+    EVID, QUERY and RESULT, and the limits from TIMESEC and MEMKB.
+
+    Solutions are appended to the file MODEL.TASK in the working directory, each better than the last.
+    """
+    contest = contest_from(arguments, os.environ)
+    contest = dataclasses.replace(
+        contest,
+        seed=contest.seed if seed is None else seed,
+        seconds=time_limit or contest.seconds,
+        result=output or contest.result,
+        max_bytes=max_bytes(),
+    )
+    check_outputs(contest.result)
+    from mapmrf.cli.methods import parse_settings
+    from mapmrf.run.registry import DEFAULT_METHOD, make_method, method_class
+
+    chosen = method or DEFAULT_METHOD
+    options = parse_settings(method_class(chosen), settings)
+    make_method(chosen, options)  # report a misspelt option before a large model is read
+    entry = ContestRun(contest, Clock(contest.seconds, process_age()))
+    with Guard(entry) as guard:
+        check()  # a signal arrived before the guard was in place
+        entry.read()
+        if contest.memory is not None:
+            import mapmrf.compilation.toolchain  # noqa: F401  # loading it should not run into the limit
+
+            limit_memory(contest.memory)
+        try:
+            with also(guard.stopping):
+                results = entry.run(chosen, options, guard.stopping)
+        except MemoryError:
+            entry.flush()
+            results = []
+            complain("out of memory; the best solution so far is kept")
+        for value, result in zip(entry.values, results, strict=False):
+            bound = "" if result.bound is None else f", bound {result.bound:.6f}"
+            click.echo(f"{contest.result}: log potential {value:.6f}{bound}, {result.status.value}")
+            if result.status == "infeasible":
+                guard.exit_code = INFEASIBLE
+        if contest.seconds is not None:
+            guard.leave()  # there may be no time left to shut down the interpreter
+    return guard.exit_code
+
+
+# -- the task --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -113,31 +200,24 @@ def contest_from(arguments: Sequence[str], environ: Mapping[str, str]) -> Contes
     >>> contest_from(["grid.uai", "grid.uai.evid", "7", "MPE"], {}).style
     '2010'
     """
-    contest = _from_arguments(arguments) if arguments else _from_environment(environ)
+    if not arguments:
+        model = environ.get("MODEL")
+        if not model:
+            raise OptionError("found neither arguments nor the variable MODEL, expected MODEL EVID QUERY TASK")
+        result = environ.get("RESULT") or f"{Path(model).name}.MPE"
+        suffix = Path(result).suffix[1:].upper()  # the task is not stated anywhere else
+        task = _task(suffix) if suffix in (*SUPPORTED, *OTHERS) else "MPE"
+        contest = Contest(model, environ.get("EVID") or None, result, task)
+    elif len(arguments) == 4:
+        model, evidence, third, named = arguments
+        task = _task(named)
+        contest = Contest(model, evidence or None, f"{Path(model).name}.{task}", task)
+        if third.isascii() and third.isdigit() and not Path(third).exists():
+            contest = dataclasses.replace(contest, style="2010", seed=int(third))
+    else:
+        raise OptionError(f"found {len(arguments)} arguments, expected MODEL EVID QUERY TASK or none")
     seconds, memory = _limit(environ, TIME_NAMES), _limit(environ, MEMORY_NAMES)
     return dataclasses.replace(contest, seconds=seconds, memory=memory)
-
-
-def _from_arguments(arguments: Sequence[str]) -> Contest:
-    if len(arguments) != 4:
-        raise OptionError(f"found {len(arguments)} arguments, expected MODEL EVID QUERY TASK or none")
-    model, evidence, third, named = arguments
-    task = _task(named)
-    contest = Contest(model, evidence or None, f"{Path(model).name}.{task}", task)
-    if third.isascii() and third.isdigit() and not Path(third).exists():
-        return dataclasses.replace(contest, style="2010", seed=int(third))
-    return contest
-
-
-def _from_environment(environ: Mapping[str, str]) -> Contest:
-    model = environ.get("MODEL")
-    if not model:
-        raise OptionError("found neither arguments nor the variable MODEL, expected MODEL EVID QUERY TASK")
-    result = environ.get("RESULT") or f"{Path(model).name}.MPE"
-    suffix = Path(result).suffix[1:].upper()  # the task is not stated anywhere else
-    return Contest(
-        model, environ.get("EVID") or None, result, _task(suffix) if suffix in (*SUPPORTED, *OTHERS) else "MPE"
-    )
 
 
 def _task(task: str) -> str:
@@ -241,6 +321,9 @@ class ContestRun:
 
     def read(self) -> None:
         """Read the model and its evidence, and write a first solution: the best state of each variable on its own."""
+        from mapmrf.arrays import segment_argmax
+        from mapmrf.formats import read
+
         graph = read(self.contest.model, max_bytes=self.contest.max_bytes)
         self.graphs = [graph.condition(cast(Any, sample)) if sample else graph for sample in self._samples(graph)]
         self.labels = [segment_argmax(one.theta_v, one.var_ptr) for one in self.graphs]
@@ -250,6 +333,8 @@ class ContestRun:
 
     def _samples(self, graph: FactorGraph) -> list[dict[int, int]]:
         """The samples of evidence; only the layout of 2010 has room for more than one solution."""
+        from mapmrf.formats.evidence import read_evidence
+
         path = self.contest.evidence
         if path is None:
             return [{}]
@@ -262,7 +347,7 @@ class ContestRun:
             return samples[:1]
         return samples
 
-    def run(self, method: str | Method, options: Mapping[str, Any], stopped: Stopped) -> list[Result]:
+    def run(self, method: str | Method, options: Mapping[str, Any], stopped: Callable[[], bool]) -> list[Result]:
         """Solve every sample in an equal share of the time left; return the best result of each."""
         chosen = self._fitted(method, options)
         results = []
@@ -275,6 +360,8 @@ class ContestRun:
 
     def _fitted(self, method: str | Method, options: Mapping[str, Any]) -> Method:
         """The method with the limits of the contest, except for options that the user has set."""
+        from mapmrf.run.registry import make_method
+
         chosen = make_method(method, dict(options))
         limits: dict[str, Any] = {}
         known = {item.name for item in dataclasses.fields(cast(Any, chosen))}
@@ -284,8 +371,15 @@ class ContestRun:
             limits["memory"] = min(getattr(chosen, "memory"), METHOD_MEMORY * self.contest.memory / 1e6)  # noqa: B009
         return make_method(chosen, {key: value for key, value in limits.items() if key not in options})
 
-    def _solve(self, sample: int, method: Method, share: float | None, stopped: Stopped) -> Result:
+    def _solve(self, sample: int, method: Method, share: float | None, stopped: Callable[[], bool]) -> Result:
         """Repeat the method until time is up or there is a proof: new seeds, every other run from the best."""
+        from mapmrf.run.result import Status
+        from mapmrf.run.solve import solve
+
+        def listen(point: TracePoint, labels: Ints) -> bool:
+            self.offer(sample, labels, point.value)
+            return stopped() or self.clock.over()
+
         end = None if share is None else time.monotonic() + share
         best: Result | None = None
         for turn in itertools.count():
@@ -295,7 +389,7 @@ class ContestRun:
                 time_limit=None if end is None else max(0.0, end - time.monotonic()),
                 seed=self.contest.seed + turn,
                 initial=self.labels[sample] if turn % 2 else None,
-                callback=self._listener(sample, stopped),
+                callback=listen,
             )
             self.offer(sample, result.labels, result.value)
             best = result if best is None else _better(best, result)
@@ -306,13 +400,6 @@ class ContestRun:
                 break
         assert best is not None
         return best
-
-    def _listener(self, sample: int, stopped: Stopped) -> Callable[[TracePoint, Ints], bool]:
-        def listen(point: TracePoint, labels: Ints) -> bool:
-            self.offer(sample, labels, point.value)
-            return stopped() or self.clock.over()
-
-        return listen
 
     def offer(self, sample: int, labels: Ints, value: float) -> None:
         """Keep a labelling if it is the best of its sample, and write it soon."""
@@ -339,18 +426,18 @@ class ContestRun:
             self._lock.release()
 
     def _write(self) -> None:
-        if len(self.labels) > 1 or self.contest.task != "MPE":
-            write_bytes(self.contest.result, self._complete_file().encode(), keep=False)  # the last block counts
-        elif self._stream is None:
-            self._stream = _new_stream(self.contest, self.labels[0])
-        else:
-            self._stream.add(self.labels[0])
+        if len(self.labels) == 1 and self.contest.task == "MPE":
+            if self._stream is None:
+                self._stream = _new_stream(self.contest, self.labels[0])
+            else:
+                self._stream.add(self.labels[0])
+            return
+        from mapmrf.formats.files import write_bytes
 
-    def _complete_file(self) -> str:
-        """A file of the incumbents, for a task or number of samples that a stream cannot hold."""
         number = [str(len(self.labels))] if self.contest.style == "2010" else []
         lines = [" ".join(map(str, [len(labels), *labels.tolist()])) for labels in self.labels]
-        return "\n".join([self.contest.task, *number, *lines, ""])
+        text = "\n".join([self.contest.task, *number, *lines, ""])  # a stream could not hold these
+        write_bytes(self.contest.result, text.encode(), keep=False)
 
     def close(self) -> None:
         """Close the file."""
@@ -360,6 +447,8 @@ class ContestRun:
 
 def _better(old: Result, new: Result) -> Result:
     """The better of two results on one model, with the lower bound and the later status."""
+    from mapmrf.run.result import GAP_TOLERANCE, Status, relative_gap
+
     best = new if new.value > old.value else old
     bound = min((result.bound for result in (old, new) if result.bound is not None), default=None)
     gap = relative_gap(best.value, bound, best.unit)
@@ -371,6 +460,8 @@ def _better(old: Result, new: Result) -> Result:
 
 def _new_stream(contest: Contest, labels: Ints) -> SolutionStream:
     """A stream whose file holds a complete solution from the moment it appears."""
+    from mapmrf.formats.solution import SolutionStream
+
     target = Path(os.path.realpath(contest.result))
     if target.exists() and not target.is_file():
         stream = SolutionStream(target, contest.style)
@@ -387,3 +478,77 @@ def _new_stream(contest: Contest, labels: Ints) -> SolutionStream:
         temporary.unlink(missing_ok=True)
     stream.path = target
     return stream
+
+
+# -- the end of the process ------------------------------------------------------------------------------------------
+
+
+class Guard:
+    """Context manager that ends the process in time, and after SIGTERM or SIGINT, whatever the solver is doing.
+
+    A separate thread waits for signals and for the time limit. It first lets the run finish normally; if that takes
+    too long, for instance while a kernel is being compiled, it writes the best solution and exits.
+    """
+
+    def __init__(self, entry: ContestRun) -> None:
+        self.entry = entry
+        self.exit_code = 0
+        self._signalled = 0.0
+        self._finished = threading.Event()
+        self._receiver, self._sender = socket.socketpair()
+        self._sender.setblocking(False)
+        self._before: dict[int, Any] = {}
+        self._wakeup = -1
+
+    def stopping(self) -> bool:
+        """Return whether a signal has arrived."""
+        return self._signalled > 0
+
+    def __enter__(self) -> Guard:
+        self._wakeup = signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # Nothing to be done: the byte that notifies the guard is written before a handler is called.
+            self._before[number] = signal.signal(number, lambda number, frame: None)
+        threading.Thread(target=self._watch, name="mapmrf-guard", daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._finished.set()
+        self.entry.close()
+        for number, before in self._before.items():
+            signal.signal(number, before)
+        signal.set_wakeup_fd(self._wakeup)
+        self._sender.close()
+
+    def _watch(self) -> None:
+        """Wait for a signal or the time limit. Signals arrive as bytes, even while the main thread is busy."""
+        while not self._finished.is_set():
+            ready, _, _ = select.select([self._receiver], [], [], 0.05)
+            numbers = self._receiver.recv(64) if ready else b""
+            if numbers and not self.stopping():
+                self._signalled = time.monotonic()
+                # Evaluations treat any code but 0 as an error; a person at the keyboard gets the usual one.
+                self.exit_code = INTERRUPTED if signal.SIGINT in numbers else 0
+            overdue = self.stopping() and time.monotonic() - self._signalled > GRACE
+            if not self._finished.is_set() and (overdue or self.entry.clock.last() == 0.0):
+                self._cut_off()
+        self._receiver.close()
+
+    def _cut_off(self) -> None:
+        """End a run that does not finish in time, once its best solution is in the file."""
+        self.entry.flush(patience=1.0)
+        contest, values = self.entry.contest, self.entry.values
+        if not values:
+            complain(f"{contest.model}: stopped before the model was read; there is no solution")
+            self.exit_code = BAD_INPUT
+        for value in values:
+            click.echo(f"{contest.result}: log potential {value:.6f}, cut off")
+        self.leave()
+
+    def leave(self) -> NoReturn:
+        """End the process at once."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(self.exit_code)

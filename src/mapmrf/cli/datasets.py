@@ -1,30 +1,147 @@
-"""Commands for the paper's sets of models: `datasets`, `datasets download`, `datasets generate`."""
+"""Commands that generate models, `generate`, or handle the paper's sets of models: `datasets`."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from mapmrf.cli.output import check_outputs, strict_json, table, write_model
-from mapmrf.cli.program import BAD_INPUT, Command, bytes_option, complain, force_option, json_option, main, max_bytes
+from mapmrf.cli.output import check_outputs, check_parts, strict_json, table, write_model
+from mapmrf.cli.program import (
+    BAD_INPUT,
+    bytes_option,
+    complain,
+    force_option,
+    json_option,
+    main,
+    max_bytes,
+    seed_option,
+)
 from mapmrf.errors import OptionError
 from mapmrf.run.interrupts import check, raising
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from mapmrf.datasets.catalogue import Entry, ModelSet, Statistics
+    from mapmrf.datasets.catalogue import ModelSet, Statistics
 
 NAMED = 3
 """Number of missing models listed by name; the others are counted."""
 
 
-def _data_option(command: Command) -> Command:
-    text = "Data folder; by default MAPMRF_DATA, otherwise a folder in the user's cache."
-    return click.option("--data", metavar="DIR", help=text)(command)
+def _span(text: str) -> int | tuple[int, int]:
+    """Read a count such as 3 or a range such as 2-4."""
+    low, dash, high = text.partition("-")
+    try:
+        return (int(low), int(high)) if dash else int(low)
+    except ValueError:
+        raise click.BadParameter(f"found {text!r}, expected a count such as 3 or a range such as 2-4") from None
+
+
+_output_option = click.option("--output", "-o", metavar="FILE", required=True, help="Model file to write.")
+_parts_option = click.option(
+    "--parts", type=click.IntRange(min=1), metavar="N", help="Write N parts to the folder FILE, one by one."
+)
+_data_option = click.option(
+    "--data", metavar="DIR", help="Data folder; by default MAPMRF_DATA, otherwise a folder in the user's cache."
+)
+
+
+@main.group()
+def generate() -> None:
+    """Generate a model: a grid, a random graph, or a noisy picture."""
+
+
+@generate.command("grid")
+@click.argument("rows", type=int)
+@click.argument("cols", type=int)
+@click.option("--coupling", default=1.0, show_default=True, help="Strength of the pair potentials.")
+@click.option("--field", default=1.0, show_default=True, help="Strength of the unary potentials.")
+@click.option("--wrap", is_flag=True, help="Connect opposite borders into a torus.")
+@seed_option
+@_parts_option
+@_output_option
+@force_option
+def generate_grid(
+    rows: int, cols: int, coupling: float, field: float, wrap: bool, seed: int, parts: int | None, output: str
+) -> None:
+    """Generate a spin glass on a grid of ROWS x COLS, as in PIC-2011."""
+    if parts is not None:
+        if wrap:
+            raise click.UsageError(
+                "--wrap cannot be combined with --parts: cut the whole model with `mapmrf partition`"
+            )
+        check_parts(output)
+        from mapmrf.distributed.lattices import SpinGrid, grid_parts
+
+        grid_parts(SpinGrid(rows, cols, coupling, field, seed), output, parts)
+        return
+    check_outputs(output)
+    from mapmrf.datasets import grid
+
+    write_model(grid(rows, cols, coupling, field=field, wrap=wrap, seed=seed), output)
+
+
+@generate.command("random")
+@click.argument("n_vars", type=int)
+@click.argument("n_factors", type=int)
+@click.option(
+    "--states",
+    type=_span,
+    metavar="N|MIN-MAX",
+    default="2-4",
+    show_default=True,
+    help="Number of states of a variable.",
+)
+@click.option(
+    "--arity",
+    type=_span,
+    metavar="N|MIN-MAX",
+    default="2-3",
+    show_default=True,
+    help="Number of variables of a factor.",
+)
+@click.option("--hard", default=0.0, show_default=True, help="Fraction of forbidden configurations.")
+@seed_option
+@_output_option
+@force_option
+def generate_random(n_vars: int, n_factors: int, states: Any, arity: Any, hard: float, seed: int, output: str) -> None:
+    """Generate a feasible random factor graph with N_VARS variables and N_FACTORS factors."""
+    check_outputs(output)
+    from mapmrf.datasets import random_graph
+
+    write_model(random_graph(n_vars, n_factors, states=states, arity=arity, hard=hard, seed=seed), output)
+
+
+@generate.command("potts")
+@click.argument("height", type=int)
+@click.argument("width", type=int)
+@click.option("--labels", default=4, show_default=True, help="Number of labels.")
+@click.option("--noise", default=0.8, show_default=True, help="Standard deviation of the noise.")
+@click.option("--smoothness", default=1.2, show_default=True, help="Cost of a label change between neighbours.")
+@seed_option
+@_parts_option
+@_output_option
+@force_option
+def generate_potts(
+    height: int, width: int, labels: int, noise: float, smoothness: float, seed: int, parts: int | None, output: str
+) -> None:
+    """Generate a segmentation model for a noisy picture of HEIGHT x WIDTH pixels."""
+    if parts is not None:
+        check_parts(output)
+        from mapmrf.distributed.lattices import PottsPicture, potts_parts
+
+        potts_parts(PottsPicture(height, width, labels, noise, smoothness, seed), output, parts)
+        return
+    check_outputs(output)
+    from mapmrf.datasets import potts_image
+
+    write_model(potts_image(height, width, labels, noise=noise, smoothness=smoothness, seed=seed).graph, output)
+
+
+# -- the paper's sets --------------------------------------------------------------------------------------------------
 
 
 @main.group(invoke_without_command=True)
@@ -48,8 +165,6 @@ def datasets(context: click.Context, data: str | None, verify: bool, as_json: bo
 
 def _check_folders(data: str | None) -> None:
     """Reject a data folder that does not exist, and warn about one in MAPMRF_DATA: probably a typo."""
-    from pathlib import Path
-
     from mapmrf.datasets.catalogue import data_folders
 
     if data is not None and not Path(data).is_dir():
@@ -62,8 +177,6 @@ def _check_folders(data: str | None) -> None:
 
 def _inventory(of: ModelSet, data: str | None, verify: bool) -> dict[str, Any]:
     """Return the catalogue's entry for a set, and which of its files are present."""
-    import dataclasses
-
     from mapmrf.datasets.catalogue import entries, locate, paper_statistics
     from mapmrf.datasets.catalogue import verify as right
 
@@ -97,49 +210,34 @@ def _statistics(paths: Iterable[str]) -> Statistics | None:
 
 def _listing(folders: Sequence[str], found: dict[str, dict[str, Any]], verified: bool) -> str:
     """Tables of what is present, what is missing, and the statistics beside those of the paper."""
-    parts = [f"data folder  {', '.join(folders)}", table([_row(of, verified) for of in found.values()])]
-    wrong = [f"{m['path']}: differs from the catalogue" for of in found.values() for m in of["models"] if _wrong(m)]
-    missing = [_missing_line(name, of) for name, of in found.items() if len(_there(of)) < of["n_models"]]
-    parts += ["\n".join(lines) for lines in (wrong, missing) if lines]
-    rows = [
-        {"set": name, "of": what, **{key.replace("_", " "): _short(value) for key, value in figures.items()}}
-        for name, of in found.items()
-        for what, figures in of["statistics"].items()
-        if figures is not None
-    ]
-    return "\n\n".join([*parts, table(rows)])
-
-
-def _row(of: dict[str, Any], verified: bool) -> dict[str, Any]:
-    right = sum(model["verified"] is True for model in of["models"])
-    row = {"set": of["name"], "models": of["n_models"], "named": len(of["models"]), "there": len(_there(of))}
-    return {**row, **({"verified": right} if verified else {}), "source": of["source"]}
-
-
-def _there(of: dict[str, Any]) -> list[dict[str, Any]]:
-    return [model for model in of["models"] if model["path"] is not None]
-
-
-def _wrong(model: dict[str, Any]) -> bool:
-    return model["verified"] is False
-
-
-def _missing_line(name: str, of: dict[str, Any]) -> str:
-    names = [model["name"] for model in of["models"] if model["path"] is None]
-    unnamed = of["n_models"] - len(of["models"])
-    known = [_some(names)] if names else []
-    known += [f"{unnamed} not named in the catalogue"] if unnamed else []
-    return f"missing from {name}: {' and '.join(known)}"
+    rows: list[dict[str, Any]] = []
+    statistics: list[dict[str, Any]] = []
+    wrong, missing = [], []
+    for name, of in found.items():
+        models, n_models = of["models"], of["n_models"]
+        absent = [model["name"] for model in models if model["path"] is None]
+        there = len(models) - len(absent)
+        row = {"set": of["name"], "models": n_models, "named": len(models), "there": there}
+        right = {"verified": sum(model["verified"] is True for model in models)} if verified else {}
+        rows.append({**row, **right, "source": of["source"]})
+        wrong += [f"{model['path']}: differs from the catalogue" for model in models if model["verified"] is False]
+        if there < n_models:
+            unnamed = n_models - len(models)
+            parts = [_some(absent)] if absent else []
+            parts += [f"{unnamed} not named in the catalogue"] if unnamed else []
+            missing.append(f"missing from {name}: {' and '.join(parts)}")
+        for what, figures in of["statistics"].items():
+            if figures is not None:
+                shown = {key.replace("_", " "): f"{value:.6g}" for key, value in figures.items()}
+                statistics.append({"set": name, "of": what, **shown})
+    lines = ["\n".join(some) for some in (wrong, missing) if some]
+    return "\n\n".join([f"data folder  {', '.join(folders)}", table(rows), *lines, table(statistics)])
 
 
 def _some(names: Sequence[str]) -> str:
     """The first few names, and how many more."""
     more = len(names) - NAMED
     return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _short(value: float) -> str:
-    return f"{value:.6g}"
 
 
 # -- download --------------------------------------------------------------------------------------------------------
@@ -155,7 +253,7 @@ def download(context: click.Context, which: Sequence[str], data: str | None, sou
 
     Files that are present are not downloaded again, and an interrupted download is resumed.
     """
-    from mapmrf.datasets.catalogue import data_folders, entries, model_set, sets
+    from mapmrf.datasets.catalogue import data_folders, entries, model_set, plain_file, sets
     from mapmrf.datasets.download import download
     from mapmrf.run.progress import TerminalBar
 
@@ -172,29 +270,22 @@ def download(context: click.Context, which: Sequence[str], data: str | None, sou
     for text in dict.fromkeys(report.failed.values()):
         complain(f"error: {text}")
     for of in chosen:
-        _by_hand(of, [entry for entry in report.by_hand if entry.set == of.name], folder)
+        if files := [plain_file(entry).rpartition("/")[2] for entry in report.by_hand if entry.set == of.name]:
+            place = folder / of.folder
+            complain(f"{of.name}: no download address for {_some(files)}; see {of.page}, and put them into {place}")
     return BAD_INPUT if report.failed else 0
-
-
-def _by_hand(of: ModelSet, missing: Sequence[Entry], folder: Path) -> None:
-    """Print where to find the files that have no download address, and where to put them."""
-    if missing:
-        from mapmrf.datasets.catalogue import plain_file
-
-        names = _some([plain_file(entry).rpartition("/")[2] for entry in missing])
-        complain(f"{of.name}: no download address for {names}; see {of.page}, and put them into {folder / of.folder}")
 
 
 # -- look-alikes -----------------------------------------------------------------------------------------------------
 
 
-@datasets.command()
+@datasets.command("generate")
 @click.argument("which", metavar="SET")
 @click.argument("number", type=int)
 @click.option("--scale", default=1.0, show_default=True, help="Size relative to the models of the set.")
-@click.option("--output", "-o", metavar="FILE", required=True, help="Model file to write.")
+@_output_option
 @force_option
-def generate(which: str, number: int, scale: float, output: str) -> None:
+def generate_lookalike(which: str, number: int, scale: float, output: str) -> None:
     """Generate the look-alike NUMBER (from 1) of a SET."""
     check_outputs(output)
     from mapmrf.datasets.generate import lookalike

@@ -1,18 +1,19 @@
-"""A tour for new users: two generated models, then any others, solved and explained."""
+"""The command `demo`, a tour for new users: two generated models, then any others, solved and explained."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-import numpy as np
+import click
 
-from mapmrf.arrays import Ints
-from mapmrf.datasets import PottsImage, grid, potts_image
-from mapmrf.model.graph import FactorGraph
-from mapmrf.plots import pictures
-from mapmrf.run.registry import DEFAULT_METHOD
-from mapmrf.run.result import Result, Status
-from mapmrf.run.solve import solve
+from mapmrf.cli.output import check_outputs
+from mapmrf.cli.program import bytes_option, force_option, main, read_model
+
+if TYPE_CHECKING:
+    from mapmrf.datasets import PottsImage
+    from mapmrf.model.graph import FactorGraph
+    from mapmrf.run.result import Result
 
 SECONDS = 60.0
 """Time limit for a model of the user."""
@@ -33,26 +34,47 @@ IMAGE_TEXT = """\
    neighbours should agree; the model balances the two."""
 
 
-def tour(draw_to: str, models: Mapping[str, FactorGraph], *, progress: bool = True) -> Iterator[str]:
-    """Solve the two generated models and those given; yield the text paragraph by paragraph.
+@main.command()
+@click.argument("models", nargs=-1, metavar="[MODEL]...")
+@click.option("--output", "-o", metavar="FILE.png", default="mapmrf-demo.png", show_default=True, help="Picture file.")
+@bytes_option
+@force_option
+def demo(models: Sequence[str], output: str) -> None:
+    """Solve, explain and draw two example models.
 
-    The picture is written to the path `draw_to`.
+    Each MODEL given is then solved and explained as well.
     """
+    check_outputs(output)
+    for paragraph in _tour(output, {model: read_model(model) for model in models}):
+        click.echo(f"{paragraph}\n")
+
+
+def _tour(output: str, models: Mapping[str, FactorGraph]) -> Iterator[str]:
+    """Solve the two generated models and those given; yield the text paragraph by paragraph."""
+    from mapmrf.datasets import grid, potts_image
+    from mapmrf.plots import pictures
+    from mapmrf.run.registry import DEFAULT_METHOD
+
     yield GRID_TEXT
-    yield _indented(explain(_solved(grid(20, 20, coupling=2.0, seed=1), DEFAULT_METHOD, PATIENCE, progress)))
+    yield _indented(explain(_solved(grid(20, 20, coupling=2.0, seed=1), DEFAULT_METHOD, PATIENCE)))
     yield IMAGE_TEXT
     image = potts_image(72, 96, 5, noise=0.9, seed=3)
-    answers = {name: _solved(image.graph, name, PATIENCE, progress) for name in ("icm", DEFAULT_METHOD)}
+    answers = {name: _solved(image.graph, name, PATIENCE) for name in ("icm", DEFAULT_METHOD)}
     yield _indented(_compared(image, answers))
-    pictures.write(draw_to, drawing(image, {name: result.labels for name, result in answers.items()}))
-    yield f"   Picture: {draw_to}"
+    labels = {name: result.labels.reshape(image.truth.shape) for name, result in answers.items()}
+    panels = {"noisy": image.observed, **labels, "truth": image.truth}
+    n_labels = int(image.graph.card[0])
+    pictures.write(output, pictures.panels({name: pictures.colours(x, n_labels) for name, x in panels.items()}))
+    yield f"   Picture: {output}"
     for number, (path, graph) in enumerate(models.items(), start=3):
         yield f"{number}. {path}: {graph.n_vars} variables, {graph.n_factors} factors."
-        yield _indented(explain(_solved(graph, DEFAULT_METHOD, SECONDS, progress)))
+        yield _indented(explain(_solved(graph, DEFAULT_METHOD, SECONDS)))
 
 
 def explain(result: Result) -> str:
     """Explain a result in plain words."""
+    from mapmrf.run.result import Status
+
     if result.status is Status.INFEASIBLE:
         return "Every labelling violates a hard constraint: the model has no solution."
     lines = [f"{result.method} found a labelling with log potential {result.value:.4f} in {_seconds(result):.2f} s."]
@@ -65,18 +87,11 @@ def explain(result: Result) -> str:
             f"It is optimal within the tolerance: no labelling is better by more than {result.gap:.1g} of its value."
         )
     elif result.bound is not None and result.gap is not None:
-        lines.append(f"No labelling exceeds {result.bound:.4f}: the best is at most {_percent(result.gap)} better.")
+        percent = f"{100 * result.gap:.0f} %" if result.gap >= 0.1 else f"{100 * result.gap:.2g} %"
+        lines.append(f"No labelling exceeds {result.bound:.4f}: the best is at most {percent} better.")
     if result.status in (Status.TIME_LIMIT, Status.ITERATION_LIMIT):
         lines.append(f"The run {result.status.meaning}; a longer one may find more.")
     return "\n".join(lines)
-
-
-def drawing(image: PottsImage, answers: Mapping[str, Ints]) -> pictures.Pixels:
-    """The observation, the answers and the truth, side by side."""
-    labels = int(image.graph.card[0])
-    shape = image.truth.shape
-    maps = {"noisy": image.observed, **{name: x.reshape(shape) for name, x in answers.items()}, "truth": image.truth}
-    return pictures.panels({name: pictures.colours(levels, labels) for name, levels in maps.items()})
 
 
 def _seconds(result: Result) -> float:
@@ -84,8 +99,11 @@ def _seconds(result: Result) -> float:
     return max(0.0, result.runtime - result.compile_time)
 
 
-def _solved(graph: FactorGraph, method: str, seconds: float, progress: bool) -> Result:
-    result = solve(graph, method, time_limit=seconds, progress=progress)
+def _solved(graph: FactorGraph, method: str, seconds: float) -> Result:
+    from mapmrf.run.result import Status
+    from mapmrf.run.solve import solve
+
+    result = solve(graph, method, time_limit=seconds, progress=True)
     if result.status is Status.INTERRUPTED:
         raise KeyboardInterrupt  # the tour ends here
     return result
@@ -99,13 +117,9 @@ def _compared(image: PottsImage, answers: Mapping[str, Result]) -> str:
     rows.append(("the truth", image.truth.ravel()))
     lines = [f"{'':<22}{'log potential':>14}{'wrong pixels':>14}"]
     for name, labels in rows:
-        wrong = 100 * np.mean(labels != image.truth.ravel())
+        wrong = 100 * (labels != image.truth.ravel()).mean()
         lines.append(f"{name:<22}{image.graph.value(labels):>14.2f}{wrong:>12.1f} %")
     return "\n".join(lines)
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
 
 
 def _indented(text: str) -> str:

@@ -1,19 +1,101 @@
-"""Commands that read and write model files: `info`, `convert`, `check`, `score`."""
+"""Commands about model files: `verify`, `info`, `convert`, `check`, `score`; in parts: `partition`, `join`."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
+from typing import TYPE_CHECKING
+
 import click
 
-from mapmrf.cli.output import check_outputs, strict_json, write_model
+from mapmrf.cli.output import check_outputs, check_parts, strict_json, write_model
 from mapmrf.cli.program import (
     bytes_option,
+    complain,
     evidence_option,
     force_option,
     json_option,
     main,
+    max_bytes,
     read_labels,
     read_model,
 )
+from mapmrf.errors import OptionError
+
+if TYPE_CHECKING:
+    from mapmrf.certificates import Verification
+
+NOT_PROVEN = 4
+"""Exit code for a certificate that is not valid, or leaves a wider gap than requested."""
+
+
+@main.command()
+@click.argument("model")
+@click.argument("solution")
+@click.argument("certificate")
+@evidence_option
+@click.option(
+    "--fast", is_flag=True, help="Round potentials up to multiples of a power of 2 instead of using exact fractions."
+)
+@click.option(
+    "--gap-tolerance", type=click.FloatRange(min=0), metavar="GAP", help="Fail if the relative gap is wider than this."
+)
+@bytes_option
+@json_option
+def verify(
+    model: str,
+    solution: str,
+    certificate: str,
+    evidence: str | None,
+    fast: bool,
+    gap_tolerance: float | None,
+    as_json: bool,
+) -> int:
+    """Check a CERTIFICATE for a SOLUTION of MODEL and print the bound that it proves.
+
+    The check uses no solver code. The exit code is 4 if the certificate is not valid.
+    """
+    from mapmrf.certificates import Certificate, InvalidCertificate
+    from mapmrf.certificates import verify as check
+
+    graph = read_model(model, evidence)
+    labels = read_labels(solution, graph)
+    try:
+        found = check(graph, labels, Certificate.read(certificate), exact=not fast)
+    except InvalidCertificate as error:
+        complain(f"not valid: {error}")
+        return NOT_PROVEN
+    click.echo(_verification_json(found, fast) if as_json else _verification_text(found, fast))
+    if gap_tolerance is not None and found.relative_gap() > gap_tolerance:
+        complain(f"the relative gap is {found.relative_gap():.3g}, expected at most {gap_tolerance:g}")
+        return NOT_PROVEN
+    return 0
+
+
+def _verification_text(found: Verification, fast: bool) -> str:
+    gap = "none" if found.gap is None else "0" if found.gap == 0 else f"{float(found.gap):.3g}"
+    relative = "" if found.gap is None else f"  (relative {found.relative_gap():.3g})"
+    better = "better" if found.optimal else "above the bound" if found.gap is None else f"better by more than {gap}"
+    meaning = f"no labelling is {better}" if found.bound is not None else "every labelling has probability zero"
+    value, bound = ("-inf" if n is None else f"{float(n):.12g}" for n in (found.value, found.bound))
+    return "\n".join(
+        [
+            f"log potential  {value}",
+            f"proven bound   {bound}",
+            f"gap            {gap}{relative}",
+            f"certificate    valid, proven: {meaning}",
+            f"arithmetic     {'64-bit multiples of a power of 2, potentials rounded up' if fast else 'fractions'}",
+        ]
+    )
+
+
+def _verification_json(found: Verification, fast: bool) -> str:
+    """One JSON object, with fractions as numbers and as text."""
+    fractions = {name: getattr(found, name) for name in ("value", "bound", "gap")}
+    data = {name: None if number is None else float(number) for name, number in fractions.items()}
+    exact = {f"{name}_exact": None if number is None else str(number) for name, number in fractions.items()}
+    figures = {"optimal": found.optimal, "n_open": found.n_open, "eliminated": found.eliminated, "fast": fast}
+    return json.dumps({**data, **exact, **figures})
 
 
 @main.command()
@@ -22,8 +104,6 @@ from mapmrf.cli.program import (
 @json_option
 def info(model: str, as_json: bool) -> None:
     """Print the size, structure and memory of MODEL."""
-    import dataclasses
-
     from mapmrf.model.summary import summarise
 
     found = summarise(read_model(model))
@@ -69,3 +149,52 @@ def score(model: str, solution: str, evidence: str | None, as_json: bool) -> Non
     graph = read_model(model, evidence)
     value = graph.value(read_labels(solution, graph))
     click.echo(strict_json({"value": value}) if as_json else repr(value))
+
+
+# -- in parts --------------------------------------------------------------------------------------------------------
+
+
+@main.command()
+@click.argument("model")
+@click.argument("folder", metavar="DIR")
+@click.option("--parts", type=click.IntRange(min=1), required=True, metavar="N", help="Number of parts.")
+@click.option(
+    "--cut", type=click.Choice(("auto", "metis", "slabs")), default="auto", show_default=True, help="How to cut."
+)
+@click.option("--stream", is_flag=True, help="Read a .uai file that does not fit into memory; cut slabs by default.")
+@evidence_option
+@bytes_option
+@force_option
+def partition(model: str, folder: str, parts: int, cut: str, stream: bool, evidence: str | None) -> None:
+    """Cut MODEL into parts, for a run on many machines.
+
+    Every part is a file in DIR. `mpiexec -n 4 mapmrf solve DIR` solves the model; any number of
+    ranks up to the number of parts gives the same answer.
+    """
+    if stream and evidence is not None:
+        raise OptionError("--evidence cannot be combined with --stream")
+    if stream and max_bytes() is not None:
+        raise OptionError("--max-bytes cannot be combined with --stream, which never holds the tables in memory")
+    check_parts(folder)
+    if stream:
+        from mapmrf.distributed.streaming import stream_partition
+
+        found = stream_partition(model, folder, parts, cut)  # type: ignore[arg-type]
+    else:
+        from mapmrf.distributed.cutting import partition
+
+        found = partition(read_model(model, evidence), folder, parts, cut)  # type: ignore[arg-type]
+    click.echo(f"{folder}: {found.counts.n_parts} parts of {found.counts.n_vars} variables")
+
+
+@main.command()
+@click.argument("folder", metavar="DIR")
+@click.option("--output", "-o", metavar="FILE", required=True, help="Solution file (.MPE) to write.")
+@force_option
+def join(folder: str, output: str) -> None:
+    """Join the labels that `solve -o DIR/` wrote into one solution file."""
+    check_outputs(output)
+    from mapmrf.distributed.evaluation import join_labels
+    from mapmrf.formats.solution import write_solution
+
+    write_solution(output, join_labels(folder))

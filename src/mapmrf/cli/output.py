@@ -1,56 +1,34 @@
-"""Output of the command line: files, JSON and text tables. Prints nothing."""
+"""Output of several commands: checks of files, answers, JSON and text tables."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+import click
+
+from mapmrf.cli.program import complain
 from mapmrf.errors import OptionError
 from mapmrf.run.atomic_files import keeps_old
 from mapmrf.run.interrupts import raising
 
 if TYPE_CHECKING:
+    from mapmrf.cli.solving import SolveRequest
     from mapmrf.model.graph import FactorGraph
-    from mapmrf.run.result import Result
-
-Row = Mapping[str, Any]
+    from mapmrf.run.result import Result, Status
 
 MAX_MU_STATES = 1 << 20
 """Number of states up to which a relaxed solution is written with a result: for a large picture it would be huge."""
-
-
-class Tuned(Protocol):
-    """The outcome of a parameter search."""
-
-    @property
-    def best(self) -> Row:
-        """The best options."""
-
-    @property
-    def result(self) -> Result:
-        """The result of the best options."""
-
-    @property
-    def table(self) -> Sequence[Row]:
-        """One row per run."""
 
 
 # -- files -----------------------------------------------------------------------------------------------------------
 
 
 def check_outputs(*paths: str | None) -> None:
-    """Reject outputs that could not be written, before the work is done.
-
-    Raises
-    ------
-    OptionError
-        If a path is a folder, is in a folder that does not exist, or may not be written.
-    """
+    """Reject outputs that could not be written, before the work is done."""
     for path in paths:
         if path is None:
             continue
@@ -84,66 +62,56 @@ def write_model(graph: FactorGraph, path: str) -> None:
         write(graph, path)
 
 
-def write_result(result: Result, path: str) -> bool:
-    """Write the result to a .json file, or its labels as a solution; return False for an infeasible model."""
-    from mapmrf.formats.files import write_bytes
+def write_answer(
+    path: str | None, status: Status, to_json: Callable[[], str], write: Callable[..., None] | None, *labels: Any
+) -> None:
+    """Write an answer as JSON to *.json, otherwise its labels by `write`, which is None if there are none."""
+    if path is None:
+        return
+    if path.endswith(".json"):
+        from mapmrf.formats.files import write_bytes
+
+        write_bytes(path, (to_json() + "\n").encode())
+    elif write is None:
+        complain(f"{path} not written: {status.meaning}")
+    else:
+        write(path, *labels)
+
+
+def write_result(result: Result, path: str | None) -> None:
+    """Write a result with its trace to *.json, otherwise its labels as a solution."""
     from mapmrf.formats.solution import write_solution
     from mapmrf.run.result import Status
 
-    if path.endswith(".json"):
-        with_mu = result.mu_v is not None and result.mu_v.size <= MAX_MU_STATES
-        write_bytes(path, (result.to_json(trace=True, mu_v=with_mu) + "\n").encode())
-        return True
-    if result.status is Status.INFEASIBLE:
-        return False
-    write_solution(path, result.labels)
-    return True
-
-
-def write_rows(rows: Sequence[Row], path: str) -> None:
-    """Write rows with the same keys as CSV."""
-    from mapmrf.formats.files import write_bytes
-
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, list(rows[0]) if rows else [])
-    writer.writeheader()
-    writer.writerows(rows)
-    write_bytes(path, text.getvalue().encode())
+    with_mu = result.mu_v is not None and result.mu_v.size <= MAX_MU_STATES
+    writer = None if result.status is Status.INFEASIBLE else write_solution
+    write_answer(path, result.status, lambda: result.to_json(trace=True, mu_v=with_mu), writer, result.labels)
 
 
 # -- text ------------------------------------------------------------------------------------------------------------
 
 
-def strict_json(data: Any) -> str:
-    """Format one JSON object; infinite numbers become strings, as in `Result.to_json`.
+def print_answer(request: SolveRequest, to_json: Callable[[], str], to_text: Callable[[], str]) -> None:
+    """Print an answer as JSON or as text, unless there is nothing to be printed."""
+    if request.as_json or not request.quiet:
+        click.echo(to_json() if request.as_json else to_text())
 
-    Examples
-    --------
-    >>> strict_json({"value": float("-inf")})
-    '{"value": "-inf"}'
-    """
+
+def strict_json(data: Any) -> str:
+    """Format one JSON object; infinite numbers become strings, as in `Result.to_json`."""
     return json.dumps(json.loads(json.dumps(data, default=str), parse_constant=lambda text: str(float(text))))
 
 
-def table(rows: Sequence[Row]) -> str:
-    """Format rows with the same keys as aligned columns under their names.
-
-    Examples
-    --------
-    >>> print(table([{"name": "a", "value": 1.5}, {"name": "bc", "value": 20}]))
-    name  value
-    a     1.5
-    bc    20
-    """
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Format rows with the same keys as aligned columns under their names."""
     if not rows:
         return ""
-    cells = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)]
+    cells = [
+        list(rows[0]),
+        *([f"{value:.8g}" if isinstance(value, float) else str(value) for value in row.values()] for row in rows),
+    ]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in cells)
-
-
-def _cell(value: Any) -> str:
-    return f"{value:.8g}" if isinstance(value, float) else str(value)
 
 
 def report(result: Result, shown: int = 30) -> str:
@@ -154,26 +122,3 @@ def report(result: Result, shown: int = 30) -> str:
         return f"{result.summary(shown=0)}\n\n{table(rows)}{more}"
     more = f" ... ({len(result.labels)} in all)" if len(result.labels) > shown else ""
     return f"{result.summary()}\nlabels         {' '.join(map(str, result.labels[:shown]))}{more}"
-
-
-def methods_report(known: Mapping[str, Row]) -> str:
-    """List what every method provides, then the options of each."""
-    rows = []
-    for name, about in known.items():
-        exact = "yes" if about["exact"] else "on trees" if about["exact_on_trees"] else "no"
-        bound = "yes" if about["gives_bound"] else "no"
-        rows.append({"name": name, "bound": bound, "exact": exact, "title": about["title"]})
-    options = [f"{name}: " + ", ".join(f"{k}={v}" for k, v in known[name]["options"].items()) for name in known]
-    return table(rows) + "\n\nOptions for --set, with their defaults\n" + "\n".join(options)
-
-
-def tuning_json(tuning: Tuned) -> str:
-    """Format the best options, their result and all rows as one JSON object."""
-    return strict_json({"best": tuning.best, "result": json.loads(tuning.result.to_json()), "table": tuning.table})
-
-
-def tuning_report(tuning: Tuned, top: int = 10) -> str:
-    """List the best rows, then the best options in the form of `solve`, and the result."""
-    best = " ".join(f"--set {key}={value}" for key, value in tuning.best.items())
-    rows = sorted(tuning.table, key=lambda row: (-row["value"], row["runtime"]))[:top]
-    return f"{table(rows)}\n\nbest           {best}\n{report(tuning.result)}"

@@ -33,9 +33,13 @@ SOLUTIONS = (".mpe", ".map", ".sol", ".txt")
 
 
 @dataclass
-class Given:
-    """The content of the files given."""
+class PlotRequest:
+    """The options of a picture, and the content of the files given."""
 
+    shape: tuple[int, int] | None = None
+    over: Over | None = None
+    image: str | None = None
+    title: str | None = None
     model: FactorGraph | None = None
     runs: dict[str, Result | tuple[TracePoint, ...]] = field(default_factory=dict)
     labels: Ints | None = None
@@ -47,16 +51,6 @@ class Given:
 
         only = next(iter(self.runs.values())) if len(self.runs) == 1 else None
         return only if isinstance(only, Result) else None
-
-
-@dataclass(frozen=True)
-class PlotOptions:
-    """The options of a picture, None if not given."""
-
-    shape: tuple[int, int] | None = None
-    over: Over | None = None
-    image: str | None = None
-    title: str | None = None
 
 
 def _shape(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int, int] | None:
@@ -96,37 +90,26 @@ def plot(
     """
     if kind is not None and kind not in KINDS:
         raise OptionError(f"--kind: found {kind!r}, expected one of {', '.join(KINDS)}")
-    if output is not None:
-        _settings(output)
-        check_outputs(output)
-    _check_matplotlib()
-    from mapmrf.plots.style import literal
-
-    given = _read(files, shape)
-    options = PlotOptions(shape, cast("Over | None", over), image, None if title is None else literal(title))
-    kind = kind or _default_kind(given, options)
-    _check_options(kind, options)
-    target = output or f"{_stem(files[0])}-{kind}.png"
-    check_outputs(target)
-    _save(KINDS[kind](given, options), target)
-    click.echo(target)
-
-
-def _settings(output: str) -> dict[str, Any]:
-    suffix = Path(output).suffix.lower()
-    if suffix not in SUFFIXES:
+    if output is not None and Path(output).suffix.lower() not in SUFFIXES:
         raise OptionError(f"{output}: expected a name that ends in {', '.join(SUFFIXES)}")
-    return SUFFIXES[suffix]
-
-
-def _check_matplotlib() -> None:
-    """Raise ImportError if matplotlib is missing, before a large model is read."""
-    from mapmrf.plots.style import NO_MATPLOTLIB
+    check_outputs(output)
+    from mapmrf.plots.style import NO_MATPLOTLIB, literal
 
     try:
-        import matplotlib.figure  # noqa: F401
+        import matplotlib.figure  # noqa: F401  # before a large model is read
     except ImportError:
         raise ImportError(NO_MATPLOTLIB) from None
+    request = PlotRequest(shape, cast("Over | None", over), image, None if title is None else literal(title))
+    _read(files, request)
+    kind = kind or _default_kind(request)
+    used = {"shape": ("labels", "kinds", "margins"), "over": ("convergence",), "image": ("labels",)}
+    for name, kinds in used.items():
+        if getattr(request, name) is not None and kind not in kinds:
+            raise OptionError(f"--{name} belongs to --kind {' or '.join(kinds)}, found --kind {kind}")
+    target = output or f"{_stem(files[0])}-{kind}.png"
+    check_outputs(target)
+    _save(KINDS[kind](request), target)
+    click.echo(target)
 
 
 def _stem(path: str) -> str:
@@ -143,20 +126,19 @@ def _save(figure: Figure, target: str) -> None:
 
     from mapmrf.formats.files import write_bytes
 
-    data = io.BytesIO()
+    suffix, data = Path(target).suffix.lower(), io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "mapmrf"}):
-        figure.savefig(data, format=Path(target).suffix.lower().removeprefix("."), **_settings(target))
+        figure.savefig(data, format=suffix.removeprefix("."), **SUFFIXES[suffix])
     write_bytes(target, data.getvalue())
 
 
 # -- files -----------------------------------------------------------------------------------------------------------
 
 
-def _read(files: Sequence[str], shape: tuple[int, int] | None) -> Given:
+def _read(files: Sequence[str], request: PlotRequest) -> None:
     """Read every file by its suffix, the model first, since solutions are checked against it."""
     from mapmrf.formats.files import plain_name
 
-    given = Given()
     role = {path: _role(plain_name(path)) for path in files}
     if len(role) < len(files):
         raise OptionError("a file is given twice")
@@ -164,17 +146,18 @@ def _read(files: Sequence[str], shape: tuple[int, int] | None) -> Given:
         several = [path for path in files if role[path] == what]
         if len(several) > 1:
             raise OptionError(f"{several[1]}: a second {what}, expected at most one")
+    runs = {}
     for path in sorted(files, key=lambda path: role[path] != "model"):
         if role[path] == "model":
-            given.model = read_model(path)
+            request.model = read_model(path)
         elif role[path] == "solution":
-            given.labels = _solution(path, given.model, shape)
+            request.labels = _solution(path, request)
         else:
-            given.runs[path] = _run(path, role[path])
-    given.runs = {name: given.runs[path] for name, path in _short_names(list(given.runs)).items()}
-    if given.labels is None and given.result is not None:
-        given.labels = given.result.labels
-    return given
+            runs[path] = _run(path, role[path])
+    stems = [_stem(path) for path in runs]  # the names of the runs, unless two are equal
+    request.runs = dict(zip(runs if len(set(stems)) < len(stems) else stems, runs.values(), strict=True))
+    if request.labels is None and request.result is not None:
+        request.labels = request.result.labels
 
 
 def _role(name: str) -> str:
@@ -198,99 +181,78 @@ def _run(path: str, role: str) -> Result | tuple[TracePoint, ...]:
         raise FormatError(text if text.startswith(path) else f"{path}: {text}") from None
 
 
-def _solution(path: str, model: FactorGraph | None, shape: tuple[int, int] | None) -> Ints:
+def _solution(path: str, request: PlotRequest) -> Ints:
     """Labels of a solution file, checked against the model or, without one, only counted."""
-    if model is not None:
-        return cast("Ints", read_labels(path, model))
-    if shape is None:
+    if request.model is not None:
+        return cast("Ints", read_labels(path, request.model))
+    if request.shape is None:
         raise OptionError(f"{path}: expected the model of this solution as well, or --shape HxW")
     from mapmrf.formats.solution import read_solution
 
-    return read_solution(path, shape[0] * shape[1])
-
-
-def _short_names(paths: Sequence[str]) -> dict[str, str]:
-    """Names of the runs: their files without folder and suffix, unless two would be equal."""
-    stems = [_stem(path) for path in paths]
-    alike = len(set(stems)) < len(stems)
-    return dict(zip(paths if alike else stems, paths, strict=True))
+    return read_solution(path, request.shape[0] * request.shape[1])
 
 
 # -- pictures --------------------------------------------------------------------------------------------------------
 
 
-def _default_kind(given: Given, options: PlotOptions) -> str:
-    if len(given.runs) > 1:
-        return "compare"
-    if given.model is not None:
-        from mapmrf.plots import lattice_shape
+def _default_kind(request: PlotRequest) -> str:
+    from mapmrf.plots import lattice_shape
 
-        if given.runs and given.labels is None:
+    if len(request.runs) > 1:
+        return "compare"
+    on_pixels = request.shape is not None or request.image is not None
+    if request.model is not None:
+        if request.runs and request.labels is None:
             return "convergence"  # which then refuses the model
-        pixels = options.shape is not None or options.image is not None or lattice_shape(given.model) is not None
-        return "labels" if given.labels is not None and pixels else "graph"
-    if options.shape is not None or options.image is not None:
+        on_pixels = on_pixels or lattice_shape(request.model) is not None
+        return "labels" if request.labels is not None and on_pixels else "graph"
+    if on_pixels:
         return "labels"
-    result = given.result
+    result = request.result
     return "kinds" if result is not None and not result.trace and result.kind is not None else "convergence"
 
 
-def _check_options(kind: str, options: PlotOptions) -> None:
-    """Reject options that the picture does not use."""
-    used = {"shape": ("labels", "kinds", "margins"), "over": ("convergence",), "image": ("labels",)}
-    for name, kinds in used.items():
-        if getattr(options, name) is not None and kind not in kinds:
-            raise OptionError(f"--{name} belongs to --kind {' or '.join(kinds)}, found --kind {kind}")
-
-
-def _convergence(given: Given, options: PlotOptions) -> Figure:
+def _convergence(request: PlotRequest) -> Figure:
     from mapmrf.plots import convergence
     from mapmrf.plots.style import literal
     from mapmrf.run.result import Result
 
-    if len(given.runs) != 1 or given.model is not None:
+    if len(request.runs) != 1 or request.model is not None:
         raise OptionError("--kind convergence: expected one result or trace, and no model")
-    ((name, run),) = given.runs.items()
+    ((name, run),) = request.runs.items()
     if isinstance(run, Result) and not run.trace:
         raise OptionError(f"{name}: the result has no trace; plot the file that `mapmrf solve --trace FILE.csv` writes")
-    title = options.title if options.title is not None or isinstance(run, Result) else literal(name)
-    return convergence(run, over=options.over, title=title)
+    title = request.title if request.title is not None or isinstance(run, Result) else literal(name)
+    return convergence(run, over=request.over, title=title)
 
 
-def _compare(given: Given, options: PlotOptions) -> Figure:
+def _compare(request: PlotRequest) -> Figure:
     from mapmrf.plots import compare
 
-    if not given.runs or given.model is not None:
+    if not request.runs or request.model is not None:
         raise OptionError("--kind compare: expected results or traces, and no model")
-    return compare(given.runs, title=options.title or "")
+    return compare(request.runs, title=request.title or "")
 
 
-def _labels(given: Given, options: PlotOptions) -> Figure:
+def _labels(request: PlotRequest) -> Figure:
     from mapmrf.plots import label_map, lattice_shape
 
-    if given.labels is None:
+    if request.labels is None:
         raise OptionError("--kind labels: expected one result or solution")
-    shape, model = options.shape, given.model
+    shape, model, n_labels, names = request.shape, request.model, None, None
     if model is not None:
-        model.check_labels(given.labels)
+        model.check_labels(request.labels)
         shape = shape or lattice_shape(model)
+        n_labels = int(model.card.max())
+        states = None if model.names is None else model.names.states
+        names = states[0] if states and all(some == states[0] for some in states) else None
     if shape is None:
         found = "the model is not a lattice" if model is not None else "no model is given"
         raise OptionError(f"--kind labels: {found}, expected --shape HxW")
+    image = None if request.image is None else _image(request.image)
     return label_map(
-        given.labels,
-        shape=shape,
-        n_labels=None if model is None else int(model.card.max()),
-        names=None if model is None else _state_names(model),
-        image=None if options.image is None else _image(options.image),
-        title=options.title or "",
+        request.labels, shape=shape, n_labels=n_labels, names=names, image=image, title=request.title or ""
     )
-
-
-def _state_names(model: FactorGraph) -> tuple[str, ...] | None:
-    """Names of the states, if they are the same for all variables."""
-    states = None if model.names is None else model.names.states
-    return states[0] if states and all(some == states[0] for some in states) else None
 
 
 def _image(path: str) -> Any:
@@ -304,31 +266,31 @@ def _image(path: str) -> Any:
         raise FormatError(f"{path}: not a picture: {error}") from None
 
 
-def _graph(given: Given, options: PlotOptions) -> Figure:
+def _graph(request: PlotRequest) -> Figure:
     from mapmrf.plots import factor_graph
 
-    if given.model is None or len(given.runs) > 1 or (given.runs and given.labels is None):
+    if request.model is None or len(request.runs) > 1 or (request.runs and request.labels is None):
         raise OptionError("--kind graph: expected a model, and at most one result or solution")
-    return factor_graph(given.model, labels=given.labels, title=options.title or "")
+    return factor_graph(request.model, labels=request.labels, title=request.title or "")
 
 
-def _kinds(given: Given, options: PlotOptions) -> Figure:
+def _kinds(request: PlotRequest) -> Figure:
     from mapmrf.plots import kinds
 
-    if given.result is None:
+    if request.result is None:
         raise OptionError("--kind kinds: expected one result, and its model for a map")
-    return kinds(given.result, given.model, shape=options.shape, title=options.title)
+    return kinds(request.result, request.model, shape=request.shape, title=request.title)
 
 
-def _margins(given: Given, options: PlotOptions) -> Figure:
+def _margins(request: PlotRequest) -> Figure:
     from mapmrf.plots import margins
 
-    if given.result is None:
+    if request.result is None:
         raise OptionError("--kind margins: expected one result, and its model for a map")
-    return margins(given.result, given.model, shape=options.shape, title=options.title or "")
+    return margins(request.result, request.model, shape=request.shape, title=request.title or "")
 
 
-KINDS: dict[str, Callable[[Given, PlotOptions], Figure]] = {
+KINDS: dict[str, Callable[[PlotRequest], Figure]] = {
     "convergence": _convergence,
     "compare": _compare,
     "labels": _labels,

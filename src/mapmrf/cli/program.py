@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -22,18 +22,22 @@ from mapmrf._version import __version__
 from mapmrf.errors import MapMRFError, OptionError, OutOfMemory
 from mapmrf.model.memory import PROGRAM, address_space, byte_count, is_lack_of_memory, shown_bytes
 from mapmrf.run.atomic_files import drop_old, keeping_old
-from mapmrf.run.interrupts import Interrupts, begin_work, check, leaving, settle
+from mapmrf.run.interrupts import Interrupts, begin_work, check, end_work, leaving
 
 if TYPE_CHECKING:
     from mapmrf.model.graph import FactorGraph
+    from mapmrf.run.result import Status
 
 ASKED = "_MAPMRF_COMPLETE"
 """Set by a shell that completes a command line."""
 LEAST_SPACE = 130e6
 """Bytes of address space that NumPy needs."""
 BAD_INPUT, INFEASIBLE, INTERRUPTED = 2, 3, 130
-
-Command = TypeVar("Command", bound=Callable[..., Any])
+ORDER = (
+    "solve", "demo", "tune", "methods", "verify", "info", "convert", "check", "score", "partition", "join", "plot",
+    "generate", "datasets", "bench", "report", "compile", "uai", "completion",
+)  # fmt: skip
+"""The commands as `--help` lists them."""
 
 
 class _StderrHandler(logging.Handler):
@@ -47,8 +51,8 @@ class CommandGroup(click.Group):
     """A group whose errors are one line each, with the exit codes of this program."""
 
     def list_commands(self, context: click.Context) -> list[str]:
-        """List the commands in the order of their definition, not alphabetically."""
-        return list(self.commands)
+        """List the commands in the order of their use, not alphabetically."""
+        return sorted(self.commands, key=ORDER.index)
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         """Run a command and exit with its code."""
@@ -60,9 +64,9 @@ class CommandGroup(click.Group):
                 check()
                 _check_space()
                 if ASKED in os.environ:  # a shell asks for completions
-                    from mapmrf.cli.completion import prepare
+                    from mapmrf.cli.installation import prepare_completion
 
-                    prepare(self)
+                    prepare_completion(self)
                 code = super().main(*args, **extra)
             except (Exception, KeyboardInterrupt) as error:
                 code = explain(KeyboardInterrupt() if interrupts.raised else error)
@@ -71,7 +75,7 @@ class CommandGroup(click.Group):
                 code = 128 + interrupts.number
             with contextlib.suppress(OSError):  # a closed pipe
                 sys.stdout.flush()
-            settle(code)
+            end_work(code)
             sys.exit(code)
 
 
@@ -102,17 +106,13 @@ def explain(error: BaseException) -> int:
         case _ if is_lack_of_memory(error):
             return fail("not enough memory for this model")
         case ImportError() | OSError() if address_space() < PROGRAM:
-            return fail(f"not enough memory to load the program: {_first_words(error)}")
+            sentence = str(error).partition(". ")[0]  # these errors are long
+            return fail(f"not enough memory to load the program: {sentence}")
         case OSError():
             return fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         case ImportError():
             return fail(str(error))
     raise error
-
-
-def _first_words(error: BaseException) -> str:
-    """The first sentence of an error: those about libraries that cannot be loaded are long."""
-    return str(error).partition(". ")[0]
 
 
 def fail(text: str) -> int:
@@ -124,6 +124,11 @@ def fail(text: str) -> int:
 def complain(text: str) -> None:
     """Print one line on standard error."""
     click.echo(f"mapmrf: {' '.join(text.split())}", err=True)
+
+
+def exit_code(status: Status) -> int:
+    """The exit code of a run that ended with a status."""
+    return {"infeasible": INFEASIBLE, "interrupted": INTERRUPTED}.get(status.value, 0)
 
 
 @click.group(
@@ -144,79 +149,59 @@ def main(context: click.Context) -> None:
 
 # -- options of several commands -------------------------------------------------------------------------------------
 
-
-def evidence_option(command: Command) -> Command:
-    """Add `--evidence`."""
-    return click.option("--evidence", metavar="FILE", help="File of observed variables and states.")(command)
-
-
-def json_option(command: Command) -> Command:
-    """Add `--json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(command)
-
-
-def set_option(command: Command) -> Command:
-    """Add `--set`."""
-    text = "Option of the method, such as --set max_iterations=500; may be repeated."
-    return click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help=text)(command)
-
-
-def method_option(command: Command) -> Command:
-    """Add `--method`."""
-    return click.option("--method", "-m", metavar="NAME", help="Solution method; see `mapmrf methods`.")(command)
+evidence_option = click.option("--evidence", metavar="FILE", help="File of observed variables and states.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+set_option = click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Option of the method, such as --set max_iterations=500; may be repeated.",
+)
+method_option = click.option("--method", "-m", metavar="NAME", help="Solution method; see `mapmrf methods`.")
+time_option = click.option("--time-limit", type=click.FloatRange(min=0), metavar="S", help="Time limit in seconds.")
+memory_option = click.option(
+    "--memory-limit",
+    metavar="BYTES",
+    help="Memory for program, model and run, such as 2G; methods that need more are refused or skipped.",
+)
+seed_option = click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed.")
 
 
-def time_option(command: Command) -> Command:
-    """Add `--time-limit`."""
-    return click.option("--time-limit", type=click.FloatRange(min=0), metavar="S", help="Time limit in seconds.")(
-        command
-    )
+def _drop_old(context: click.Context, parameter: click.Parameter, force: bool) -> None:
+    if force:
+        drop_old()
 
 
-def memory_option(command: Command) -> Command:
-    """Add `--memory-limit`."""
-    text = "Memory for program, model and run, such as 2G; methods that need more are refused or skipped."
-    return click.option("--memory-limit", metavar="BYTES", help=text)(command)
+force_option = click.option(
+    "--force",
+    is_flag=True,
+    expose_value=False,
+    callback=_drop_old,
+    help="Overwrite files without keeping the old ones as FILE~.",
+)
+"""Takes effect when files are written."""
 
 
-def seed_option(command: Command) -> Command:
-    """Add `--seed`."""
-    kind = click.IntRange(min=0)
-    return click.option("--seed", type=kind, default=0, show_default=True, help="Random seed.")(command)
-
-
-def force_option(command: Command) -> Command:
-    """Add `--force`, which takes effect when files are written."""
-
-    def act(context: click.Context, parameter: click.Parameter, force: bool) -> bool:
-        if force:
-            drop_old()
-        return force
-
-    text = "Overwrite files without keeping the old ones as FILE~."
-    return click.option("--force", is_flag=True, expose_value=False, callback=act, help=text)(command)
+def _keep_max_bytes(context: click.Context, parameter: click.Parameter, text: str | None) -> None:
+    try:
+        context.meta[_BYTES] = byte_count(text, "max_bytes")
+    except OptionError:
+        raise click.BadParameter(f"found {text!r}, expected a number of bytes such as 2e9 or 2GB") from None
 
 
 _BYTES = "mapmrf.max_bytes"
-
-
-def bytes_option(command: Command) -> Command:
-    """Add `--max-bytes`, which takes effect when models are read."""
-
-    def act(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
-        try:
-            number = byte_count(text, "max_bytes")
-        except OptionError:
-            raise click.BadParameter(f"found {text!r}, expected a number of bytes such as 2e9 or 2GB") from None
-        context.meta[_BYTES] = number
-        return number
-
-    text = "Memory for reading a model, such as 2e9 or 2GB.  [default: memory of the machine]"
-    return click.option("--max-bytes", metavar="BYTES", expose_value=False, callback=act, help=text)(command)
+bytes_option = click.option(
+    "--max-bytes",
+    metavar="BYTES",
+    expose_value=False,
+    callback=_keep_max_bytes,
+    help="Memory for reading a model, such as 2e9 or 2GB.  [default: memory of the machine]",
+)
 
 
 def max_bytes() -> float | None:
-    """The value of `--max-bytes`."""
+    """The value of `--max-bytes`, which takes effect when models are read."""
     context = click.get_current_context(silent=True)
     return None if context is None else context.meta.get(_BYTES)
 

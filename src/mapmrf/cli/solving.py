@@ -1,38 +1,27 @@
-"""Commands that solve: `solve`, `demo`, `tune`, `methods`."""
+"""The command `solve`: one model, some questions about it, a model in parts; `batch` solves several models."""
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from mapmrf.cli.answering import Question, QuestionRun
-from mapmrf.cli.batch import BatchRequest, solve_batch
-from mapmrf.cli.output import (
-    check_outputs,
-    methods_report,
-    report,
-    strict_json,
-    tuning_json,
-    tuning_report,
-    write_result,
-    write_rows,
-)
-from mapmrf.cli.parted_solving import PartsRequest, Saving, is_part_folder, solve_parts
+from mapmrf.cli.batch import solve_batch
+from mapmrf.cli.output import check_outputs, print_answer, report, write_answer, write_result
 from mapmrf.cli.program import (
-    INFEASIBLE,
-    INTERRUPTED,
+    BAD_INPUT,
     bytes_option,
     complain,
     evidence_option,
+    exit_code,
     force_option,
     json_option,
     main,
-    max_bytes,
     memory_option,
     method_option,
     read_labels,
@@ -47,22 +36,105 @@ from mapmrf.run.interrupts import leaving
 
 if TYPE_CHECKING:
     from mapmrf.arrays import Ints
+    from mapmrf.distributed.ranks import Ranks
     from mapmrf.model.graph import FactorGraph
     from mapmrf.run.method import Method
     from mapmrf.run.result import Result, TracePoint
 
-Lines = Literal["improvements", "log"]
-"""What a run prints besides its result: a line per improvement, or a full log."""
-
-OUTPUT_HELP = """Write the labelling: the full result to *.json, otherwise a solution file (.MPE). With several models,
-a folder for their solutions; with an evidence table, a .csv, .tsv or .jsonl file of answers."""
-
-
-PART_BOUND_HELP = "For a model in parts: iterations of TRW-S in each part, for a tighter bound."
-
-
 NEGLIGIBLE = 1e-9
 """Largest relative gap of a certificate that is not reported."""
+
+REFUSED = {
+    "several models": (
+        "initial", "trace", "progress", "log", "best", "distance", "query", "margins", "checkpoint", "certificate",
+    ),
+    "a question": (
+        "initial", "trace", "polish", "progress", "log", "gap_tolerance", "margins", "checkpoint", "certificate",
+        "memory_limit",
+    ),
+    "parts": ("evidence", "evidence_table", "backend", "threads", "best", "query", "margins", "memory_limit"),
+}  # fmt: skip
+"""Options that a kind of run does not take."""
+
+
+@dataclass(frozen=True)
+class SolveRequest:
+    """The options of the command; those that are arguments of `mapmrf.solve` have their names and defaults."""
+
+    models: Sequence[str]
+    method: str | None = None
+    evidence: str | None = None
+    evidence_table: str | None = None
+    settings: Sequence[str] = ()
+    time_limit: float | None = None
+    memory_limit: str | None = None
+    seed: int = 0
+    threads: int = 1
+    jobs: int = 1
+    backend: str | None = None
+    initial: str | None = None
+    output: str | None = None
+    as_json: bool = False
+    trace: str | None = None
+    polish: str | None = None
+    progress: bool = False
+    log: bool = False
+    gap_tolerance: float | None = None
+    abs_gap_tolerance: float = 0.0
+    best: int | None = None
+    distance: int | None = None
+    query: str | None = None
+    margins: bool = False
+    checkpoint: str | None = None
+    every: float = 300.0
+    resume: bool = False
+    part_bound: int = 0
+    certificate: str | None = None
+    quiet: bool = False
+
+    @property
+    def lines(self) -> Literal["log", "improvements"] | None:
+        """What is printed besides the result: a full log, or a line per improvement."""
+        return "log" if self.log else "improvements" if self.progress else None
+
+    @property
+    def in_parts(self) -> bool:
+        return len(self.models) == 1 and Path(self.models[0], "parts.json").is_file()
+
+    @property
+    def is_batch(self) -> bool:
+        to_folder = self.output is not None and (self.output.endswith("/") or Path(self.output).is_dir())
+        return len(self.models) > 1 or self.backend is not None or to_folder or self.evidence_table is not None
+
+    def refuse_for(self, kind: str, text: str) -> None:
+        """Reject options that a kind of run does not take."""
+        defaults = {item.name: item.default for item in fields(self)}
+        for name in REFUSED[kind]:
+            if getattr(self, name) != defaults[name]:
+                raise OptionError(f"--{name.replace('_', '-')} {text}")
+
+    def values(self, default_method: str | None = None) -> dict[str, Any]:
+        """The options as values that the library takes; the methods are made here, before a large model is read."""
+        with leaving():  # numpy and numba are imported here
+            from mapmrf.cli.methods import parse_settings
+            from mapmrf.run.registry import DEFAULT_METHOD, make_method, method_class
+
+            name = self.method or default_method or DEFAULT_METHOD
+            method = make_method(name, parse_settings(method_class(name), self.settings))
+            polish = None if self.polish is None else make_method(self.polish, {})
+        return vars(self) | {
+            "method": method,
+            "polish": polish,
+            "threads": self.threads or None,
+            "memory_limit": byte_count(self.memory_limit),
+            "progress": not (self.quiet or self.lines),
+            "certificate": self.certificate is not None,
+        }
+
+
+def arguments_of(function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
+    """The values that are arguments of a function, by their names."""
+    return {name: values[name] for name in inspect.signature(function).parameters if name in values}
 
 
 @main.command()
@@ -89,7 +161,13 @@ NEGLIGIBLE = 1e-9
     "--backend", metavar="NAME", help="Backend for parallel runs: threads, processes, or a joblib backend such as dask."
 )
 @click.option("--initial", metavar="FILE", help="Solution file to start from.")
-@click.option("--output", "-o", metavar="FILE|DIR/", help=OUTPUT_HELP)
+@click.option(
+    "--output",
+    "-o",
+    metavar="FILE|DIR/",
+    help="Write the labelling: the full result to *.json, otherwise a solution file (.MPE). With several models, a "
+    "folder for their solutions; with an evidence table, a .csv, .tsv or .jsonl file of answers.",
+)
 @json_option
 @click.option("--trace", metavar="FILE.csv", help="Write the trace of the run.")
 @click.option("--polish", metavar="NAME", help="Method that improves the final labelling, such as blocks.")
@@ -99,11 +177,7 @@ NEGLIGIBLE = 1e-9
 )
 @click.option("--gap-tolerance", type=float, metavar="GAP", help="Stop at this relative gap.  [default: 1e-6]")
 @click.option(
-    "--abs-gap-tolerance",
-    type=float,
-    default=0.0,
-    metavar="GAP",
-    help="Stop at this difference between bound and value.",
+    "--abs-gap-tolerance", default=0.0, metavar="GAP", help="Stop at this difference between bound and value."
 )
 @click.option("--best", type=click.IntRange(min=1), metavar="M", help="Find the M best labellings.")
 @click.option(
@@ -119,43 +193,18 @@ NEGLIGIBLE = 1e-9
 @click.option("--checkpoint", metavar="DIR", help="Save the state of the run in this folder at regular intervals.")
 @click.option("--every", type=click.FloatRange(min=0), default=300.0, metavar="S", help="Seconds between checkpoints.")
 @click.option("--resume", is_flag=True, help="Resume from the checkpoint, if there is one.")
-@click.option("--part-bound", type=click.IntRange(min=0), default=0, metavar="N", help=PART_BOUND_HELP)
+@click.option(
+    "--part-bound",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="For a model in parts: iterations of TRW-S in each part, for a tighter bound.",
+)
 @click.option("--certificate", metavar="FILE.npz", help="Write a dual point that proves a bound, for `mapmrf verify`.")
 @bytes_option
 @force_option
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
-def solve(
-    models: Sequence[str],
-    method: str | None,
-    evidence: str | None,
-    evidence_table: str | None,
-    settings: Sequence[str],
-    time_limit: float | None,
-    memory_limit: str | None,
-    seed: int,
-    threads: int,
-    jobs: int,
-    backend: str | None,
-    initial: str | None,
-    output: str | None,
-    as_json: bool,
-    trace: str | None,
-    polish: str | None,
-    progress: bool,
-    log: bool,
-    gap_tolerance: float | None,
-    abs_gap_tolerance: float,
-    best: int | None,
-    distance: int | None,
-    query: str | None,
-    margins: bool,
-    checkpoint: str | None,
-    every: float,
-    resume: bool,
-    part_bound: int,
-    certificate: str | None,
-    quiet: bool,
-) -> int:
+def solve(**options: Any) -> int:
     """Find a labelling of MODEL with high log potential.
 
     Several models are reported one per line, or with --json one object per line, in the order given. A model that
@@ -163,266 +212,210 @@ def solve(
 
     MODEL may be a folder of parts, see `mapmrf partition`; under mpiexec, they are shared among the ranks.
     """
-    saving = Saving(checkpoint, every, resume)
-    if len(models) == 1 and is_part_folder(models[0]):
-        refused: dict[str, object] = {
-            "--evidence": evidence, "--evidence-table": evidence_table, "--backend": backend,
-            "--threads": threads if threads != 1 else None, "--best": best, "--query": query,
-            "--margins": margins or None, "--memory-limit": memory_limit,
-        }  # fmt: skip
-        wanted = PartsRequest(output, trace, as_json, "log" if log else "improvements" if progress else None, quiet)
-        common: dict[str, Any] = {
-            "time_limit": time_limit, "seed": seed, "gap_tolerance": gap_tolerance,
-            "abs_gap_tolerance": abs_gap_tolerance, "initial": initial, **saving._asdict(),
-            "polish": _polisher(polish), "part_bound": part_bound,
-        }  # fmt: skip
-        return solve_parts(models[0], _method(method or "lslp", settings), common, wanted, refused)
-    many = len(models) > 1 or backend is not None or _is_folder(output) or evidence_table is not None
-    question = Question(best, distance, query)
-    if many:
-        single: dict[str, object] = {
-            "--initial": initial, "--trace": trace, "--progress": progress or None, "--log": log or None,
-            "--best": best, "--distance": distance, "--query": query, "--margins": margins or None,
-            "--checkpoint": checkpoint,
-            "--certificate": certificate,
-        }  # fmt: skip
-        _refuse_for_many(models, evidence_table, single)
-    else:
-        check_outputs(output, trace, certificate)
-    chosen = _method(method, settings)
-    limits: dict[str, Any] = {
-        "time_limit": time_limit, "seed": seed, "threads": threads or None, "polish": _polisher(polish),
-        "gap_tolerance": gap_tolerance, "abs_gap_tolerance": abs_gap_tolerance,
-        "memory_limit": byte_count(memory_limit),
-    }  # fmt: skip
-    if question.asked:
-        unused: dict[str, object] = {
-            "--initial": initial, "--trace": trace, "--polish": polish, "--progress": progress or None,
-            "--log": log or None, "--gap-tolerance": gap_tolerance, "--margins": margins or None,
-            "--checkpoint": checkpoint, "--certificate": certificate, "--memory-limit": memory_limit,
-        }  # fmt: skip
-        question.check(unused)
-        shared = {key: limits[key] for key in ("time_limit", "seed", "threads")}
-        return QuestionRun(chosen, shared, output, as_json, quiet).run(question, models[0], evidence)
-    if not many:
-        limits |= {"margins": margins, "certificate": certificate is not None, **saving._asdict()}
-        lines: Lines | None = "log" if log else "improvements" if progress else None
-        return SingleRun(chosen, limits, initial, output, trace, certificate, as_json, lines, quiet).run(
-            models[0], evidence
-        )
-    options = {**limits, "jobs": jobs, "backend": backend, "progress": not quiet, "max_bytes": max_bytes()}
-    request = BatchRequest(chosen, options, evidence, output, as_json, quiet)
-    return solve_batch(models, evidence_table, request)
+    request = SolveRequest(**options)
+    if request.in_parts:
+        request.refuse_for("parts", "does not apply to a model in parts")
+        return _solve_parts(request, request.values("lslp"))
+    if request.is_batch:
+        if request.evidence_table is not None and len(request.models) > 1:
+            raise OptionError(f"--evidence-table: found {len(request.models)} models, expected one")
+        found = "an evidence table" if request.evidence_table is not None else "several models"
+        request.refuse_for("several models", f"is for a single run, found {found}")
+        return solve_batch(request, _batch_arguments(request))
+    check_outputs(request.output, request.trace, request.certificate)
+    values = request.values()
+    if request.best is None and request.query is None and request.distance is None:
+        return _solve_one(request, values)
+    if request.distance is not None and request.best is None:
+        raise OptionError("--distance needs --best M")
+    if request.best is not None and request.query is not None:
+        raise OptionError("found --best and --query, expected one of them")
+    request.refuse_for("a question", f"cannot be combined with {'--query' if request.best is None else '--best'}")
+    return _find_best(request, values) if request.query is None else _answer_query(request, request.query, values)
 
 
-@dataclass(frozen=True)
-class SingleRun:
-    """The options of a run on one model: how to solve it, what to write and what to print."""
+def _batch_arguments(request: SolveRequest) -> dict[str, Any]:
+    """What every model of a batch is solved with: all that `solve` takes, without the options of a single run."""
+    values = request.values()
+    from mapmrf.run.solve import solve
 
-    method: Method
-    limits: dict[str, Any]
-    initial: str | None
-    output: str | None
-    trace: str | None
-    certificate: str | None
-    as_json: bool
-    lines: Lines | None
-    quiet: bool
-
-    def run(self, model: str, evidence: str | None) -> int:
-        """Read and solve the model, write and print the result; return the exit code."""
-        graph = read_model(model, evidence)
-        start = None if self.initial is None else read_labels(self.initial, graph)
-        arguments = {**self.limits, "initial": start, "progress": not (self.quiet or self.lines)}
-        if self.lines == "log":
-            _say(_opening_line(model, graph, self.method))
-        result = _solve(graph, self.method, arguments, self.lines)
-        if self.lines == "log":
-            from mapmrf.run.progress import closing_lines
-
-            for line in closing_lines(result):
-                _say(line)
-        try:
-            _write(result, self.output, self.trace)
-            _write_certificate(result, self.certificate)
-        finally:  # the answer must not be lost if the disk is full
-            if self.as_json or not self.quiet:
-                click.echo(result.to_json() if self.as_json else report(result))
-        return _exit_code(result)
+    single = (*REFUSED["several models"], "every", "resume")
+    shared = {name: value for name, value in arguments_of(solve, values).items() if name not in single}
+    return {**shared, **{name: values[name] for name in ("jobs", "backend", "progress")}}
 
 
-def _is_folder(output: str | None) -> bool:
-    return output is not None and (output.endswith("/") or Path(output).is_dir())
+# -- one model -------------------------------------------------------------------------------------------------------
 
 
-def _refuse_for_many(models: Sequence[str], table: str | None, single: dict[str, object]) -> None:
-    """Reject options that apply to a single run only."""
-    if table is not None and len(models) > 1:
-        raise OptionError(f"--evidence-table: found {len(models)} models, expected one")
-    for option, value in single.items():
-        if value is not None:
-            raise OptionError(
-                f"{option} is for a single run, found {'an evidence table' if table else 'several models'}"
-            )
+def _solve_one(request: SolveRequest, values: dict[str, Any]) -> int:
+    """Read and solve the model, write and print the result."""
+    model, method = request.models[0], values["method"]
+    graph = read_model(model, request.evidence)
+    values["initial"] = None if request.initial is None else read_labels(request.initial, graph)
+    if request.lines == "log":
+        from mapmrf._version import __version__
 
+        most = int(graph.card.max(initial=0))
+        size = f"{graph.n_vars} variables of up to {most} states, {graph.n_factors} factors"
+        _say(f"mapmrf {__version__}, {method.name} on {model}: {size}")
+    result = _incumbent_or_result(graph, method, values, _line_printer(request))
+    if request.lines == "log":
+        from mapmrf.run.progress import closing_lines
 
-def _method(name: str | None, settings: Sequence[str]) -> Method:
-    """Build the method first, so that a misspelt option is reported before a large model is read."""
-    with leaving():  # numpy and numba are imported here
-        from mapmrf.cli.settings import parse_settings
-        from mapmrf.run.registry import DEFAULT_METHOD, make_method, method_class
-
-        name = name or DEFAULT_METHOD
-        return make_method(name, parse_settings(method_class(name), settings))
-
-
-def _polisher(name: str | None) -> Method | None:
-    return None if name is None else _method(name, ())
+        for line in closing_lines(result):
+            _say(line)
+    try:
+        write_result(result, request.output)
+        if request.trace is not None:
+            result.write_trace(request.trace)
+        if request.certificate is not None:
+            _write_certificate(result, request.certificate)
+    finally:  # the answer must not be lost if the disk is full
+        print_answer(request, result.to_json, lambda: report(result))
+    return exit_code(result.status)
 
 
 def _say(line: str) -> None:
     click.echo(line, err=True)
 
 
-def _opening_line(model: str, graph: FactorGraph, method: Method) -> str:
-    """The model and the method, for the head of a log."""
-    from mapmrf._version import __version__
+def _line_printer(request: SolveRequest) -> Callable[[TracePoint, Ints], bool | None] | None:
+    """The listener that prints improvements, if they are asked for."""
+    from mapmrf.run.progress import ImprovementLines
 
-    most = int(graph.card.max(initial=0))
-    size = f"{graph.n_vars} variables of up to {most} states, {graph.n_factors} factors"
-    return f"mapmrf {__version__}, {method.name} on {model}: {size}"
+    return None if request.lines is None else ImprovementLines(_say, regularly=request.lines == "log").update
 
 
-def _solve(graph: FactorGraph, method: Method, arguments: dict[str, Any], shown: Lines | None) -> Result:
+def _incumbent_or_result(
+    graph: FactorGraph,
+    method: Method,
+    values: dict[str, Any],
+    listener: Callable[[TracePoint, Ints], bool | None] | None,
+) -> Result:
     """Solve; Ctrl-C returns the incumbent, also outside the solver loop, which handles it itself."""
     from mapmrf.arrays import segment_argmax
-    from mapmrf.run.progress import ImprovementLines
     from mapmrf.run.result import Result, Status
     from mapmrf.run.solve import solve
 
-    initial = arguments["initial"]
-    best = [segment_argmax(graph.theta_v, graph.var_ptr) if initial is None else initial]
-
-    lines = ImprovementLines(_say, regularly=shown == "log") if shown is not None else None
+    best = segment_argmax(graph.theta_v, graph.var_ptr) if values["initial"] is None else values["initial"]
 
     def keep(point: TracePoint, labels: Ints) -> None:
-        best[0] = labels
-        if lines is not None:
-            lines.update(point, labels)
+        nonlocal best
+        best = labels
+        if listener is not None:
+            listener(point, labels)
 
     try:
-        return solve(graph, method, callback=keep, **arguments)
+        return solve(graph, callback=keep, **arguments_of(solve, values))
     except KeyboardInterrupt:
-        return Result.of_labels(graph, best[0], Status.INTERRUPTED, method.name)
+        return Result.of_labels(graph, best, Status.INTERRUPTED, method.name)
 
 
-def _write(result: Result, output: str | None, trace: str | None) -> None:
-    if output is not None and not write_result(result, output):
-        complain(f"{output} not written: {result.status.meaning}")
-    if trace is not None:
-        result.write_trace(trace)
-
-
-def _write_certificate(result: Result, path: str | None) -> None:
-    if path is not None and result.certificate is None:
+def _write_certificate(result: Result, path: str) -> None:
+    if result.certificate is None:
         complain(f"{path} not written: no certificate was found")
-    elif path is not None and result.certificate is not None:
-        result.certificate.write(path)
-        bound, value = result.certificate.bound, result.value
-        if bound > (value if value == -math.inf else value + NEGLIGIBLE * max(1.0, abs(value))):
-            complain(f"{path} proves no more than the bound {bound:.12g}: the value is {value:.12g}")
+        return
+    result.certificate.write(path)
+    bound, value = result.certificate.bound, result.value
+    if bound > (value if value == -math.inf else value + NEGLIGIBLE * max(1.0, abs(value))):
+        complain(f"{path} proves no more than the bound {bound:.12g}: the value is {value:.12g}")
 
 
-def _exit_code(result: Result) -> int:
+# -- other questions -------------------------------------------------------------------------------------------------
+
+
+def _find_best(request: SolveRequest, values: dict[str, Any]) -> int:
+    """Find, write and print the m best labellings."""
+    from mapmrf.formats.solution import write_solutions
+    from mapmrf.questions.best import solve_best
+
+    graph = read_model(request.models[0], request.evidence)
+    assert request.best is not None
+    found = solve_best(graph, request.best, diverse=request.distance, **arguments_of(solve_best, values))
+    try:
+        labellings = [result.labels for result in found]
+        write_answer(request.output, found.status, found.to_json, write_solutions if labellings else None, labellings)
+    finally:
+        print_answer(request, found.to_json, found.summary)
+    return exit_code(found.status)
+
+
+def _answer_query(request: SolveRequest, query: str, values: dict[str, Any]) -> int:
+    """Find, write and print the best labels of some variables, with the others summed out."""
+    from mapmrf.formats.solution import write_query_solution
+    from mapmrf.questions.marginal_map import marginal_map, query_indices
     from mapmrf.run.result import Status
 
-    return {Status.INFEASIBLE: INFEASIBLE, Status.INTERRUPTED: INTERRUPTED}.get(result.status, 0)
+    graph = read_model(request.models[0], request.evidence)
+    asked = query_indices(graph, parse_query(query, None if graph.names is None else graph.names.place))
+    result = marginal_map(graph, asked, **arguments_of(marginal_map, values))
+    try:
+        writer = None if result.status is Status.INFEASIBLE else write_query_solution
+        write_answer(request.output, result.status, result.to_json, writer, asked, result.labels)
+    finally:
+        print_answer(request, result.to_json, lambda: report(result))
+    return exit_code(result.status)
 
 
-@main.command()
-@click.argument("models", nargs=-1, metavar="[MODEL]...")
-@click.option("--output", "-o", metavar="FILE.png", default="mapmrf-demo.png", show_default=True, help="Picture file.")
-@bytes_option
-@force_option
-def demo(models: Sequence[str], output: str) -> None:
-    """Solve, explain and draw two example models.
-
-    Each MODEL given is then solved and explained as well.
-    """
-    check_outputs(output)
-    from mapmrf.cli.demo import tour
-
-    for paragraph in tour(output, {model: read_model(model) for model in models}):
-        click.echo(f"{paragraph}\n")
+def parse_query(text: str, place: dict[str, int] | None) -> list[int | str]:
+    """Parse names or indices of variables, separated by commas; a number that is also a name is read as the name."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(parts):
+        raise OptionError(f"--query: found {text!r}, expected names or indices of variables, separated by commas")
+    return [int(part) if part.isdecimal() and part not in (place or {}) else part for part in parts]
 
 
-@main.command()
-@click.argument("model")
-@method_option
-@evidence_option
-@click.option("--grid", multiple=True, metavar="KEY=V,V,..", help="Values to try for an option, or seeds.")
-@set_option
-@time_option
-@click.option("--jobs", type=click.IntRange(min=1), help="Number of runs in parallel; by default all cores.")
-@click.option("--output", "-o", metavar="FILE.csv", help="Write the full table.")
-@bytes_option
-@force_option
-@json_option
-def tune(
-    model: str,
-    method: str | None,
-    evidence: str | None,
-    grid: Sequence[str],
-    settings: Sequence[str],
-    time_limit: float | None,
-    jobs: int | None,
-    output: str | None,
-    as_json: bool,
-) -> int:
-    """Search for the best parameters for MODEL.
-
-    Without --grid, the paper's grid of rho, eta and rho_upper is searched; a --grid of other options replaces it.
-    """
-    check_outputs(output)
-    from mapmrf.cli.settings import parse_settings
-    from mapmrf.questions.tune import tune
-    from mapmrf.run.registry import method_class
-
-    name = method or "lslp"
-    axes = _axes(method_class(name), grid)
-    options = parse_settings(method_class(name), settings)
-    graph = read_model(model, evidence)
-    search: dict[str, Any] = {**axes, **options}
-    tuning = tune(graph, name, time_limit=time_limit, jobs=jobs, progress=True, **search)
-    if output is not None:
-        write_rows(tuning.table, output)
-    click.echo(tuning_json(tuning) if as_json else tuning_report(tuning))
-    return _exit_code(tuning.result)
+# -- a model in parts ------------------------------------------------------------------------------------------------
 
 
-def _axes(cls: type[Method], texts: Sequence[str]) -> dict[str, Any]:
-    """The values to try: of the paper's parameters by name, or a grid of any options."""
-    from mapmrf.cli.settings import parse_grid
-    from mapmrf.questions.tune import PAPER_AXES
+def _solve_parts(request: SolveRequest, values: dict[str, Any]) -> int:
+    """Solve a model in parts on all ranks; rank 0 prints."""
+    from mapmrf.distributed.ranks import find_ranks
 
-    axes = parse_grid(cls, texts)
-    seeds = {"seeds": axes.pop("seeds")} if "seeds" in axes else {}
-    if set(axes) <= set(PAPER_AXES):
-        return {**axes, **seeds}
-    return {"grid": axes, **seeds}
+    ranks = find_ranks()
+    try:
+        code = _solve_on_ranks(request, values, ranks)
+    except Exception as error:
+        return _fail_on_ranks(ranks, error)
+    ranks.leave()  # the program may end without mpi4py's own cleaning
+    return code
 
 
-@main.command()
-@json_option
-def methods(as_json: bool) -> None:
-    """List the methods, what each provides, and its options."""
-    import dataclasses
+def _solve_on_ranks(request: SolveRequest, values: dict[str, Any], ranks: Ranks) -> int:
+    from mapmrf.distributed.evaluation import join_labels
+    from mapmrf.distributed.loop import solve
+    from mapmrf.distributed.parts import PartFolder
+    from mapmrf.formats.solution import read_solution
+    from mapmrf.run.trace import write_trace
 
-    from mapmrf.run.registry import methods
+    folder, initial = request.models[0], request.initial
+    if initial is not None:
+        by_parts = Path(initial).is_dir()
+        values["initial"] = (
+            join_labels(initial) if by_parts else read_solution(initial, PartFolder(folder).counts.n_vars)
+        )
+    listener = _line_printer(request) if ranks.rank == 0 else None
+    result = solve(folder, ranks, callback=listener, **arguments_of(solve, values))
+    if request.output is not None:
+        result.write_labels(request.output)
+    if ranks.rank == 0:
+        if request.trace is not None:
+            write_trace(result.trace, request.trace)
+        print_answer(request, result.to_json, result.summary)
+    return exit_code(result.status)
 
-    known: dict[str, dict[str, Any]] = {}
-    for name, cls in methods().items():
-        flags = {flag: getattr(cls, flag) for flag in ("gives_bound", "exact", "exact_on_trees")}
-        options = dataclasses.asdict(cls())  # type: ignore[call-overload]
-        known[name] = {"title": cls.title, "family": cls.family, **flags, "options": options}
-    click.echo(strict_json(known) if as_json else methods_report(known))
+
+def _fail_on_ranks(ranks: Ranks, error: Exception) -> int:
+    """Print one line that names the rank; an error that all ranks share is printed by the first one only."""
+    from mapmrf.distributed.parts import RankError, describe
+    from mapmrf.errors import MapMRFError
+
+    if isinstance(error, RankError | MapMRFError | ImportError):
+        if ranks.rank == 0:
+            complain(f"error: {error}")
+        return BAD_INPUT
+    if ranks.size == 1:
+        raise error
+    complain(f"error: rank {ranks.rank}: {type(error).__name__}: {describe(error)}")
+    ranks.abort(BAD_INPUT)
+    return BAD_INPUT

@@ -31,30 +31,12 @@ class Key(NamedTuple):
     signature: str
 
 
-class Place(NamedTuple):
-    """Position of an entry, and its checksum."""
-
-    at: int
-    size: int
-    digest: str
-
-
 class ArchiveError(Exception):
     """A file is not an archive, or is damaged."""
 
 
 class Archive:
-    """An archive opened for reading.
-
-    Attributes
-    ----------
-    path
-        The file.
-    stamp
-        `sources.stamp()` at the time of writing.
-    cpu
-        The CPU that the code is for, under LLVM's name.
-    """
+    """An archive opened for reading: its `stamp` at the time of writing, and LLVM's name of the `cpu` it is for."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -67,7 +49,9 @@ class Archive:
                 self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             self.path, self.stamp, self.cpu = path, str(index["stamp"]), str(index["cpu"])
             self._base = len(MAGIC) + 8 + size
-            self._places = {Key(name, text): Place(*place) for name, text, *place in index["entries"]}
+            self._places: dict[Key, tuple[int, int, str]] = {  # position, size and checksum of the entries
+                Key(name, text): (at, size, checksum) for name, text, at, size, checksum in index["entries"]
+            }
         except (OSError, ValueError, KeyError, TypeError, OverflowError, MemoryError) as error:
             raise ArchiveError(f"{path}: {error}") from None
 
@@ -76,12 +60,11 @@ class Archive:
 
     def get(self, key: Key) -> bytes | None:
         """Return the entry of a kernel, or None if there is none or it is damaged."""
-        place = self._places.get(key)
-        if place is None:
+        if key not in self._places:
             return None
-        begin = self._base + place.at
-        packed = self._data[begin : begin + place.size]
-        return zlib.decompress(packed) if digest(packed) == place.digest else None
+        at, size, checksum = self._places[key]
+        packed = self._data[self._base + at : self._base + at + size]
+        return zlib.decompress(packed) if digest(packed) == checksum else None
 
 
 def write_archive(path: Path, cpu: str, entries: Iterable[tuple[Key, bytes]]) -> int:
@@ -95,11 +78,11 @@ def write_archive(path: Path, cpu: str, entries: Iterable[tuple[Key, bytes]]) ->
         blocks.append(packed)
         at += len(packed)
     index = json.dumps({"stamp": stamp(), "cpu": cpu, "entries": places}).encode()
-    write_whole(path, b"".join([MAGIC, struct.pack("<Q", len(index)), index, *blocks]))
+    write_atomically(path, b"".join([MAGIC, struct.pack("<Q", len(index)), index, *blocks]))
     return len(places)
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes) -> None:
     """Write a file atomically: other processes see it complete or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
@@ -114,5 +97,4 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def digest(data: bytes) -> str:
-    """Checksum of an entry."""
     return hashlib.sha256(data).hexdigest()

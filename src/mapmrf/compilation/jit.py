@@ -59,12 +59,13 @@ class Kernel(_Base):  # type: ignore[misc]
         return found
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
-        """Resolve a call from another kernel."""
         _, args = self._compiler.fold_argument_types(args, kws)
-        return self.linked.get_call_template(tuple(_wide(kind) for kind in args), {})
+        plain = [_numba.types.unliteral(kind) for kind in args]
+        wide = [isinstance(kind, types.Integer) and kind is not types.uint64 for kind in plain]
+        passed = tuple(types.int64 if is_wide else kind for is_wide, kind in zip(wide, plain, strict=True))
+        return self.linked.get_call_template(passed, {})
 
     def get_overload(self, sig: Any) -> Any:
-        """Return the code for a call from another kernel."""
         return self.linked.get_overload(sig)
 
 
@@ -83,21 +84,10 @@ def kind_of(value: Any) -> Any:
     return type(value) if isinstance(value, float | np.generic) else _numba.typing.typeof(value)
 
 
-def _wide(kind: Any) -> Any:
-    """Return the type as which an argument is passed between kernels."""
-    kind = _numba.types.unliteral(kind)
-    return types.int64 if isinstance(kind, types.Integer) and kind is not types.uint64 else kind
-
-
 class KernelCache:
     """Storage for the machine code of one kernel, which replaces numba's cache.
 
     A file that is damaged, stale or for another CPU is never loaded; the kernel is compiled instead.
-
-    Attributes
-    ----------
-    name, file
-        Dotted name of the kernel, and its source file.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -106,12 +96,10 @@ class KernelCache:
 
     @cached_property
     def stamp(self) -> str:
-        """Stamp of the kernel's sources."""
         return current_stamp(self.name, self.file)
 
     @property
     def cache_path(self) -> str:
-        """Folder of the user's cache."""
         return str(user_store().folder)
 
     def load_overload(self, signature: Any, target: Any) -> Any:
@@ -136,7 +124,6 @@ class KernelCache:
         return None
 
     def save_overload(self, signature: Any, found: Any) -> None:
-        """Store compiled code in the user's cache."""
         if self.stamp and not found.library.has_dynamic_globals:
             user_store().put(Key(self.name, str(signature)), self.stamp, packed(found))
 

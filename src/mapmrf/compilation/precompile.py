@@ -23,8 +23,7 @@ import numpy as np
 
 from mapmrf.model.graph import FactorGraph
 
-Run = tuple[str, str, dict[str, Any]]
-"""A method, the name of a model, and options."""
+Run = tuple[str, str, dict[str, Any]]  # a method, the name of a model, and options
 
 # -- models -----------------------------------------------------------------------------------------------------------
 
@@ -35,9 +34,18 @@ def _spins(side: int) -> FactorGraph:
     return grid(side, side, 3.0, seed=0)
 
 
-def _labels() -> FactorGraph:
-    """A grid with five states and a table for each pair."""
-    return _pairs(5, _lattice(6), hard=0.0)
+def _mixed() -> FactorGraph:
+    """Factors of two to four variables of two to four states, a tenth of all entries forbidden."""
+    from mapmrf.datasets import random_graph
+
+    return random_graph(24, 40, states=(2, 4), arity=(2, 4), hard=0.1, seed=3)
+
+
+def _image(height: int, width: int, labels: int, noise: float = 1.2, smoothness: float = 0.8) -> FactorGraph:
+    """An image with one table for all pairs."""
+    from mapmrf.datasets import potts_image
+
+    return potts_image(height, width, labels=labels, noise=noise, smoothness=smoothness, seed=0).graph
 
 
 def _pairs(n_states: int, edges: np.ndarray, hard: float) -> FactorGraph:
@@ -56,13 +64,6 @@ def _lattice(side: int) -> np.ndarray:
     place = np.arange(side * side).reshape(side, side)
     across = np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], axis=1)
     return np.concatenate([across, np.stack([place[:-1].ravel(), place[1:].ravel()], axis=1)])
-
-
-def _potts() -> FactorGraph:
-    """An image with three labels and one table for all pairs."""
-    from mapmrf.datasets import potts_image
-
-    return potts_image(8, 9, labels=3, noise=1.2, smoothness=0.8, seed=0).graph
 
 
 def _smooth() -> FactorGraph:
@@ -108,10 +109,6 @@ def _tree() -> FactorGraph:
     return _pairs(3, np.array([[rng.integers(0, i), i] for i in range(1, 40)]), hard=0.0)
 
 
-def _dense() -> FactorGraph:
-    return _pairs(2, np.array([(i, j) for i in range(24) for j in range(i + 1, 24)]), hard=0.0)
-
-
 def _pedigree() -> FactorGraph:
     """A Bayesian network: conditional tables of up to two parents, some of them deterministic."""
     rng, n = np.random.default_rng(0), 60
@@ -128,27 +125,6 @@ def _pedigree() -> FactorGraph:
     return FactorGraph.from_tables(card, scopes, tables)
 
 
-def _mixed() -> FactorGraph:
-    """Factors of two to four variables of two to four states, a tenth of all entries forbidden."""
-    from mapmrf.datasets import random_graph
-
-    return random_graph(24, 40, states=(2, 4), arity=(2, 4), hard=0.1, seed=3)
-
-
-def _photo(labels: int) -> FactorGraph:
-    """An image that is large enough for several threads."""
-    from mapmrf.datasets import potts_image
-
-    return potts_image(230, 230, labels=labels, noise=1.2, smoothness=0.8, seed=0).graph
-
-
-def _mask() -> FactorGraph:
-    """An image with two labels and one table for all pairs."""
-    from mapmrf.datasets import potts_image
-
-    return potts_image(8, 9, labels=2, noise=1.2, smoothness=0.8, seed=0).graph
-
-
 def _priced() -> FactorGraph:
     """An image with three labels, each with a cost if it is used."""
     from mapmrf.images import grid_model
@@ -156,12 +132,18 @@ def _priced() -> FactorGraph:
     return grid_model(np.random.default_rng(0).random((6, 7, 3)), weight=0.2, label_costs=1.0)
 
 
-def _differing() -> FactorGraph:
-    """A binary grid: neighbours should differ, and a few must not both be 1."""
-    rng, edges = np.random.default_rng(0), _lattice(6)
+def _differing(edges: np.ndarray, rng: np.random.Generator) -> FactorGraph:
+    """Binary variables: pairs should differ, and a few must not both be 1."""
     tables = rng.random((len(edges), 1, 1)) * (1.0 - np.eye(2))
     tables[::7, 1, 1] = -np.inf
-    return FactorGraph.from_pairwise(rng.normal(size=(36, 2)), edges, tables)
+    return FactorGraph.from_pairwise(rng.normal(size=(int(edges.max()) + 1, 2)), edges, tables)
+
+
+def _gates() -> FactorGraph:
+    """A random bipartite graph."""
+    rng = np.random.default_rng(0)
+    edges = np.stack([2 * rng.integers(20, size=80), 1 + 2 * rng.integers(20, size=80)], axis=1)
+    return _differing(edges, rng)
 
 
 def _circuit() -> FactorGraph:
@@ -169,15 +151,6 @@ def _circuit() -> FactorGraph:
     rng = np.random.default_rng(0)
     edges = np.array([rng.permutation(40)[:2] for _ in range(80)])
     return FactorGraph.from_pairwise(rng.normal(size=(40, 2)), edges, np.eye(2), weight=rng.random(80))
-
-
-def _gates() -> FactorGraph:
-    """A random bipartite graph of binary variables: pairs should differ, and a few must not both be 1."""
-    rng = np.random.default_rng(0)
-    edges = np.stack([2 * rng.integers(20, size=80), 1 + 2 * rng.integers(20, size=80)], axis=1)
-    tables = rng.random((80, 1, 1)) * (1.0 - np.eye(2))
-    tables[::7, 1, 1] = -np.inf
-    return FactorGraph.from_pairwise(rng.normal(size=(40, 2)), edges, tables)
 
 
 def _wide_hard() -> FactorGraph:
@@ -196,13 +169,6 @@ def _wide_triples() -> FactorGraph:
     return FactorGraph.from_tables(
         np.full(place.size, 2), scopes, [triple if len(scope) == 3 else pair for scope in scopes]
     )
-
-
-def _wide(n_labels: int, side: int) -> FactorGraph:
-    """An image that is large enough for several threads."""
-    from mapmrf.datasets import potts_image
-
-    return potts_image(side, side, labels=n_labels, seed=0).graph
 
 
 def _tallied() -> FactorGraph:
@@ -256,26 +222,26 @@ MODELS: dict[str, Callable[[], FactorGraph]] = {
     "spins20": lambda: _spins(20),
     "many": lambda: _spins(105),
     "large": lambda: _spins(230),
-    "labels": _labels,
-    "potts": _potts,
+    "labels": lambda: _pairs(5, _lattice(6), hard=0.0),
+    "potts": lambda: _image(8, 9, 3),
     "smooth": _smooth,
     "triples": _triples,
     "protein": _protein,
     "hard": lambda: _pairs(4, _lattice(6), hard=0.08),
     "colouring": _colouring,
     "tree": _tree,
-    "dense": _dense,
+    "dense": lambda: _pairs(2, np.array([(i, j) for i in range(24) for j in range(i + 1, 24)]), hard=0.0),
     "pedigree": _pedigree,
     "mixed": _mixed,
-    "mask": _mask,
+    "mask": lambda: _image(8, 9, 2),
     "priced": _priced,
-    "photo2": lambda: _photo(2),
-    "photo3": lambda: _photo(3),
-    "differing": _differing,
+    "photo2": lambda: _image(230, 230, 2),  # large enough for several threads, as are the wide ones
+    "photo3": lambda: _image(230, 230, 3),
+    "differing": lambda: _differing(_lattice(6), np.random.default_rng(0)),
     "circuit": _circuit,
     "gates": _gates,
-    "wide_spins": lambda: _wide(2, 600),
-    "wide_labels": lambda: _wide(30, 110),
+    "wide_spins": lambda: _image(600, 600, 2, 0.8, 1.2),
+    "wide_labels": lambda: _image(110, 110, 30, 0.8, 1.2),
     "wide_hard": _wide_hard,
     "wide_triples": _wide_triples,
     "unsolvable": _unsolvable,
@@ -294,8 +260,7 @@ def _runs(methods: str, models: tuple[str, ...] = _ANY, **options: Any) -> list[
     return [(method, model, {"max_iterations": 30, **options}) for method in methods.split() for model in models]
 
 
-CERTAINTY = "certainty"
-"""The group of queries for more than one labelling."""
+CERTAINTY = "certainty"  # the group of queries for more than one labelling
 
 GROUPS: dict[str, list[Run]] = {
     "messages": [
@@ -407,7 +372,8 @@ def compile_group(name: str) -> str:
     import mapmrf
 
     graphs: dict[str, FactorGraph] = {}
-    for method, model, options in AUTO if name == "auto" else [*GROUPS.get(name, ()), *_unlisted(name)]:
+    unlisted = _runs(name) if name in unlisted_methods() else []  # so that new methods ship compiled as well
+    for method, model, options in AUTO if name == "auto" else [*GROUPS.get(name, ()), *unlisted]:
         if model not in graphs:
             graphs[model] = MODELS[model]()
         with suppress(mapmrf.UnsupportedModel):
@@ -423,20 +389,14 @@ def _ask(graph: FactorGraph) -> None:
     import mapmrf
     from mapmrf.engines.reduction.dropping import StateDrops
     from mapmrf.model.problem import Problem
-    from mapmrf.questions.best.ranked import rank_by_passes
-    from mapmrf.questions.best.solving import SolveCalls
+    from mapmrf.questions.ranked import SolveCalls, rank_by_passes
 
     mapmrf.solve_best(graph, 3, "branch", memory=16.0)
     rank_by_passes(graph, 3, SolveCalls(mapmrf.Branch(), seed=0, threads=1))
     mapmrf.max_marginals(graph, "icm", memory=0)
-    StateDrops(Problem.compile(graph)).settle(
+    StateDrops(Problem.compile(graph)).remove_states(
         np.zeros(int(graph.card[graph.scope].sum())), np.isfinite(graph.theta_v), -np.inf
     )
-
-
-def _unlisted(name: str) -> list[Run]:
-    """Runs of a method that no group lists, so that new methods ship compiled as well."""
-    return _runs(name) if name in unlisted_methods() else []
 
 
 def unlisted_methods() -> list[str]:

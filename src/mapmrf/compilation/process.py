@@ -24,8 +24,7 @@ from mapmrf.compilation.stopping import CompileWatch, CompilingPostponed, Compil
 
 EVENT = "mapmrf:compile"
 """The numba event around a compilation in another process; those in this one are ``numba:compile``."""
-LOOK = 0.02
-"""Seconds between checks of whether the run must stop."""
+LOOK = 0.02  # seconds between checks of whether the run must stop
 
 _COMMAND = (sys.executable, "-m", "mapmrf.compilation.process")
 
@@ -70,11 +69,9 @@ class CompileProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it can accept requests."""
         return self.process.poll() is None
 
     def close(self) -> None:
-        """Kill the process."""
         self.process.kill()
         self.process.wait()
         self.listener.join()
@@ -86,7 +83,7 @@ class CompileProcess:
 
 _lock = threading.Lock()
 _process: CompileProcess | None = None
-_left_alone: list[CompileProcess] = []
+_finishing: list[CompileProcess] = []
 
 
 def compile_elsewhere(name: str, signature: Any) -> bool:
@@ -114,33 +111,33 @@ def compile_elsewhere(name: str, signature: Any) -> bool:
         except (OSError, pickle.PicklingError):
             return False
         except CompilingPostponed:
-            _leave_alone()
+            _let_finish()
             raise
         except BaseException:
             close()
             raise
 
 
-def _leave_alone() -> None:
+def _let_finish() -> None:
     """Let the process finish its current compilation for the next run, without further requests; it ends with us."""
     global _process
     if _process is not None and _process.process.stdin is not None:
         _process.process.stdin.close()
-        for finished in [process for process in _left_alone if not process.alive]:
+        for finished in [process for process in _finishing if not process.alive]:
             atexit.unregister(finished.close)
-            _left_alone.remove(finished)
-        _left_alone.append(_process)
+            _finishing.remove(finished)
+        _finishing.append(_process)
         _process = None
 
 
 def close() -> None:
     """Kill the process, if there is one, and those left to finish."""
     global _process
-    for process in (*_left_alone, *([] if _process is None else [_process])):
+    for process in (*_finishing, *([] if _process is None else [_process])):
         atexit.unregister(process.close)
         process.close()
     _process = None
-    _left_alone.clear()
+    _finishing.clear()
 
 
 def read_block(file: IO[bytes]) -> bytes:
@@ -150,7 +147,6 @@ def read_block(file: IO[bytes]) -> bytes:
 
 
 def write_block(file: IO[bytes], data: bytes) -> None:
-    """Write a block of bytes to a pipe."""
     file.write(struct.pack("<q", len(data)) + data)
     file.flush()
 

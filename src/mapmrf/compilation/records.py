@@ -19,39 +19,15 @@ def blank(fields: type[Fields]) -> Fields:
 
     Kernels read and write its fields as Python does: it is a numpy record that looks like an instance of the class. A
     field must not have the name of an attribute of numpy scalars, such as `size`.
-
-    Examples
-    --------
-    >>> from mapmrf.compilation.records import blank
-    >>> class Tally:
-    ...     tried: int
-    ...     gain: float
-    >>> tally = blank(Tally)
-    >>> tally.tried += 1
-    >>> int(tally.tried), float(tally.gain)
-    (1, 0.0)
     """
     return cast(Fields, np.zeros(1, _dtype_of(cast(Hashable, fields)))[0])
 
 
-Records = NDArray[np.record]
-"""An array of records."""
+Records = NDArray[np.record]  # an array of records
 
 
 def blanks(fields: type, n: int) -> Any:
-    """Return `n` records of zeros with the annotated fields of a class.
-
-    Examples
-    --------
-    >>> from mapmrf.compilation.records import blanks
-    >>> class Point:
-    ...     x: int
-    ...     y: int
-    >>> points = blanks(Point, 3)
-    >>> points.x[:] = 2
-    >>> int(points[1].x), int(points[1].y)
-    (2, 0)
-    """
+    """Return `n` records of zeros with the annotated fields of a class."""
     return np.zeros(n, _dtype_of(cast(Hashable, fields))).view(np.recarray)
 
 

@@ -21,8 +21,7 @@ PACKAGE = Path(__file__).parents[1]
 
 _USES_JIT = re.compile(rb"^from mapmrf\.compilation\.jit import", re.MULTILINE)
 
-Place = tuple[Path, str]
-"""A file, and a name defined at its top level."""
+Place = tuple[Path, str]  # a file, and a name defined at its top level
 
 
 @cache
@@ -42,15 +41,12 @@ def stamp_of(name: str, path: Path) -> str:
         return ""
 
 
-def kernel_files() -> tuple[Path, ...]:
-    """Return all files of the package that contain kernels."""
-    return tuple(path for path in sorted(PACKAGE.rglob("*.py")) if _USES_JIT.search(path.read_bytes()))
-
-
 def kernel_stamps() -> dict[str, str]:
     """Return the stamps of all kernels of the package by dotted name, which takes a second."""
     found: dict[str, str] = {}
-    for path in kernel_files():
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if not _USES_JIT.search(path.read_bytes()):
+            continue
         module = ".".join(("mapmrf", *path.relative_to(PACKAGE).with_suffix("").parts))
         found |= {f"{module}.{name}": _hash((path, name)) for name in _parse(path).kernels}
     return found
@@ -99,8 +95,8 @@ class _Source:
             if isinstance(node, ast.FunctionDef) and node.decorator_list:
                 self.kernels.append(node.name)
         else:
-            names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and _is_set(each)}
-            for name in names or {""}:
+            names = [each for each in ast.walk(node) if isinstance(each, ast.Name)]
+            for name in {each.id for each in names if isinstance(each.ctx, ast.Store)} or {""}:
                 self.nodes.setdefault(name, []).append(node)
 
     @cache  # noqa: B019
@@ -134,10 +130,6 @@ class _Source:
 _parse = cache(_Source)
 
 
-def _is_set(name: ast.Name) -> bool:
-    return isinstance(name.ctx, ast.Store)
-
-
 def _imported(module: str, name: str) -> Place | None:
     """Return the place of an imported name, `*` for a whole module; None outside of this package."""
     if module != "mapmrf" and not module.startswith("mapmrf."):
@@ -153,7 +145,6 @@ def _imported(module: str, name: str) -> Place | None:
 
 @cache
 def _file_of(name: str) -> Path | None:
-    """Return the file of a module by its dotted name."""
     path = PACKAGE.parent.joinpath(*name.split("."))
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
 

@@ -21,25 +21,14 @@ class CompilingPostponed(CompilingStopped):
 
 @dataclass
 class CompileWatch:
-    """Limits that a run sets on the compilation of its kernels.
+    """Limits that a run sets on the compilation of its kernels."""
 
-    Attributes
-    ----------
-    stop
-        Polled for whether the run must end.
-    left
-        Returns the remaining seconds of the run.
-    patience
-        Share of the remaining time that the run waits for a kernel.
-    """
-
-    stop: Callable[[], bool]
-    left: Callable[[], float] = lambda: math.inf
-    patience: float = math.inf
+    stop: Callable[[], bool]  # polled for whether the run must end
+    left: Callable[[], float] = lambda: math.inf  # returns the remaining seconds of the run
+    patience: float = math.inf  # share of the remaining time that the run waits for a kernel
 
 
-_watches: dict[int, CompileWatch] = {}
-"""Watches of the current runs, by thread."""
+_watches: dict[int, CompileWatch] = {}  # watches of the current runs, by thread
 
 
 @contextmanager
@@ -121,7 +110,6 @@ class CompileClock:
 
     @property
     def running(self) -> bool:
-        """Whether a compilation is in progress."""
         return self._depth > 0
 
     def begin(self) -> None:
@@ -135,7 +123,6 @@ class CompileClock:
         self._depth += 1
 
     def end(self) -> None:
-        """Stop counting."""
         if threading.get_ident() not in self._threads:
             return
         self._depth -= 1
@@ -144,12 +131,11 @@ class CompileClock:
 
 
 def begin() -> None:
-    """Tell all clocks that this thread enters the compiler."""
+    """Tell all clocks that this thread enters the compiler; `end` that it leaves."""
     for clock in _entered:
         clock.begin()
 
 
 def end() -> None:
-    """Tell all clocks that this thread leaves the compiler."""
     for clock in _entered:
         clock.end()

@@ -15,22 +15,17 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from mapmrf.compilation.archive import Archive, ArchiveError, Key, digest, write_whole
+from mapmrf.compilation.archive import Archive, ArchiveError, Key, digest, write_atomically
 from mapmrf.compilation.sources import PACKAGE, kernel_stamps, stamp, stamp_of
 
-KEEP_DAYS = 30
-"""Code that has not been used for this many days is removed."""
+KEEP_DAYS = 30  # code that has not been used for this many days is removed
 
 
 class Store:
     """A folder of compiled kernels.
 
-    Code is found by kernel, signature and a stamp of the kernel's sources, so that stale code is never loaded.
-
-    Attributes
-    ----------
-    folder
-        Folder of the files. It need not exist or be writable; nothing is stored then.
+    Code is found by kernel, signature and a stamp of the kernel's sources, so that stale code is never loaded. The
+    folder need not exist or be writable; nothing is stored then.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -40,8 +35,10 @@ class Store:
         """Return the code of a kernel, or None if there is none or it is damaged."""
         try:
             with open(self._path(key, made_from), "rb") as file:
-                if not _is_trusted(file.fileno()):
-                    return None
+                if hasattr(os, "getuid"):  # only this user and root could have put code into it
+                    found = os.fstat(file.fileno())
+                    if found.st_uid not in (os.getuid(), 0) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                        return None
                 data = file.read()
         except OSError:
             return None
@@ -53,7 +50,7 @@ class Store:
         body = _head(key, made_from) + b"\n" + code
         with contextlib.suppress(OSError):
             first = not self.folder.exists()
-            write_whole(self._path(key, made_from), digest(body).encode() + b"\n" + body)
+            write_atomically(self._path(key, made_from), digest(body).encode() + b"\n" + body)
             if first:
                 self._remove_old()
 
@@ -79,14 +76,6 @@ class Store:
                     path.unlink()
 
 
-def _is_trusted(file: int) -> bool:
-    """Return whether only this user and root could have put code into a file."""
-    if not hasattr(os, "getuid"):
-        return True
-    found = os.fstat(file)
-    return found.st_uid in (os.getuid(), 0) and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-
-
 def _head(key: Key, made_from: str) -> bytes:
     """Return the line that identifies an entry: kernel, signature, and the stamp of the sources."""
     return json.dumps([*key, made_from]).encode()
@@ -101,7 +90,6 @@ def _unpacked(data: bytes) -> tuple[bytes, bytes]:
 
 @cache
 def user_store() -> Store:
-    """Return the store of this user and CPU."""
     return Store(cache_folder() / target())
 
 
@@ -148,26 +136,17 @@ def changed_settings() -> list[str]:
 @cache
 def target() -> str:
     """Return a name for the CPU that numba compiles for, and for its settings."""
-    from mapmrf.compilation.toolchain import config
+    from mapmrf.compilation.toolchain import config, registry
 
-    triple, name, features = _cpu()
+    triple, name, features = registry.cpu_target.target_context.codegen().magic_tuple()
     words = [triple, name, features, *(f"{setting}={getattr(config, setting, None)}" for setting in SETTINGS)]
     return f"{name}-{hashlib.sha256(' '.join(words).encode()).hexdigest()[:12]}"
-
-
-def _cpu() -> tuple[str, str, str]:
-    """Return triple, name and features of the CPU that numba compiles for."""
-    from mapmrf.compilation.toolchain import registry
-
-    found: tuple[str, str, str] = registry.cpu_target.target_context.codegen().magic_tuple()
-    return found
 
 
 # -- The sources of machine code on this machine: the archive shipped with the package, and the user's cache ----------
 
 
-SHIPPED = PACKAGE / "compiled" / "kernels.bin"
-"""The archive shipped in the wheel."""
+SHIPPED = PACKAGE / "compiled" / "kernels.bin"  # the archive shipped in the wheel
 
 NATIVE = "native"
 """File in the user's cache that holds the stamp of the kernels if all of them were compiled for this CPU."""
@@ -203,15 +182,16 @@ class Origin(NamedTuple):
 
 
 def baseline() -> Baseline | None:
-    """Return the baseline of this machine's architecture, if there is one."""
     return BASELINES.get(platform.machine().lower())
 
 
 @cache
 def origins() -> tuple[Origin, ...]:
     """Return the sources of code in the order in which they are tried."""
-    shipped, own = _shipped(), _own()
-    return (own, shipped) if is_native() else (shipped, own)
+    shipped, store, native = _shipped(), user_store(), is_native()
+    what = "compiled for this CPU" if native else "compiled on this machine"
+    own = Origin("cache", store, f"{what}, in {store.folder}")
+    return (own, shipped) if native else (shipped, own)
 
 
 def is_native() -> bool:
@@ -224,14 +204,8 @@ def is_native() -> bool:
 
 def mark_native() -> None:
     """Record that all kernels have been compiled for this CPU."""
-    write_whole(user_store().folder / NATIVE, stamp().encode())
+    write_atomically(user_store().folder / NATIVE, stamp().encode())
     origins.cache_clear()
-
-
-def _own() -> Origin:
-    store = user_store()
-    what = "compiled for this CPU" if is_native() else "compiled on this machine"
-    return Origin("cache", store, f"{what}, in {store.folder}")
 
 
 def _shipped() -> Origin:

@@ -21,8 +21,7 @@ from mapmrf.errors import UnsupportedModel
 from mapmrf.model.builders import FactorLists, one_shape_each
 from mapmrf.model.graph import FactorGraph
 
-MOST_ENTRIES = 1 << 26
-"""Maximum number of table entries that a rewriting adds."""
+MOST_ENTRIES = 1 << 26  # maximum number of table entries that a rewriting adds
 
 
 @dataclass(eq=False)
@@ -56,17 +55,7 @@ class Rewriting:
     counters: list[tuple[Counter, int]] = field(default_factory=list)
 
     def lift(self, labels: Ints) -> Ints:
-        """Lift labels (n_vars,): append those of the auxiliary variables, which are functions of them.
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> from mapmrf import constraints
-        >>> graph = mapmrf.FactorGraph.from_tables([2] * 3, [], [])
-        >>> graph = graph.with_constraints([constraints.exactly_one(range(3))])
-        >>> rewrite(graph).lift(graph.check_labels([0, 1, 0])).tolist()
-        [0, 1, 0, 1]
-        """
+        """Lift labels (n_vars,): append those of the auxiliary variables, which are functions of them."""
         lifted = np.zeros(self.graph.n_vars, dtype=np.int64)
         lifted[: self.original.n_vars] = labels
         for counter, first in self.counters:
@@ -75,18 +64,7 @@ class Rewriting:
         return lifted
 
     def project(self, labels: Ints) -> Ints:
-        """Project labels: drop those of the auxiliary variables, leaving (n_vars,).
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> from mapmrf import constraints
-        >>> graph = mapmrf.FactorGraph.from_tables([2] * 3, [], [])
-        >>> graph = graph.with_constraints([constraints.exactly_one(range(3))])
-        >>> rewriting = rewrite(graph)
-        >>> rewriting.project(mapmrf.solve(rewriting.graph).labels).sum()
-        np.int64(1)
-        """
+        """Project labels: drop those of the auxiliary variables, leaving (n_vars,)."""
         return labels[: self.original.n_vars]
 
 
@@ -123,18 +101,7 @@ def without_constraints(graph: FactorGraph) -> FactorGraph:
 
 
 def refuse_constraints(graph: FactorGraph, what: str) -> None:
-    """Raise UnsupportedModel if a model has constraints, for targets that do not support them.
-
-    Examples
-    --------
-    >>> import mapmrf
-    >>> from mapmrf import constraints
-    >>> graph = mapmrf.FactorGraph.from_tables([2], [], []).with_constraints([constraints.exactly_one([0])])
-    >>> refuse_constraints(graph, "a BQM")  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-        ...
-    mapmrf.errors.UnsupportedModel: a BQM has no constraints, and the model has 1; ...
-    """
+    """Raise UnsupportedModel if a model has constraints, for targets that do not support them."""
     if graph.constraints is not None:
         raise UnsupportedModel(
             f"{what} has no constraints, and the model has {graph.n_constraints}; "
@@ -161,7 +128,9 @@ class _Rewriter:
         hard_pairs: dict[tuple[int, int], None] = {}
         pairs = crowded_pairs(constraints, self.original.card)
         for (i, j), members in pairs.items():
-            self.add_pair_table(i, j, members)
+            self.spend(self.card[i] * self.card[j])
+            table = pair_table(constraints, members, (i, j), (self.card[i], self.card[j]))
+            self.add_factor((i, j), self.add_table(table))
         done = {c for members in pairs.values() for c in members}
         for c in range(len(constraints)):
             n = int(constraints.ptr[c + 1] - constraints.ptr[c])
@@ -179,14 +148,7 @@ class _Rewriter:
             self.add_difference(i, j)
         return Rewriting(self.original, self.graph(), self.counters)
 
-    def add_pair_table(self, i: int, j: int, members: list[int]) -> None:
-        """A table for constraints on two variables."""
-        self.spend(self.card[i] * self.card[j])
-        table = pair_table(self.constraints, members, (i, j), (self.card[i], self.card[j]))
-        self.add_factor((i, j), self.add_table(table))
-
     def different_pairs(self, c: int) -> Iterator[tuple[int, int]]:
-        """Pairs of variables that must differ."""
         scope = sorted(self.constraints.var[self.constraints.span(c)].tolist())
         if self.constraints.hard[c] and len(scope) > max(self.card[i] for i in scope):
             self.constant = -np.inf  # more variables than states
@@ -218,7 +180,9 @@ class _Rewriter:
             last = step == n_steps - 1
             if step == 0 and counter.first_step == 1:
                 continue
-            move = counter.through_first(step) if step <= counter.first_step else counter.moves[step]
+            move = counter.moves[step]
+            if step == counter.first_step == 1:  # the first variable itself in place of the count after it
+                move = move[counter.moves[0][0]]
             table = self.move_table(move, counter.sizes[step], counter.final if last else None)
             scope = (variables[step],) if step == 0 else (carrier, variables[step])
             if not last:
@@ -265,7 +229,6 @@ class _Rewriter:
         self.table_of.append(table)
 
     def graph(self) -> FactorGraph:
-        """The model with the tables added so far."""
         graph = self.original
         sizes = [len(scope) for scope in self.scopes]
         flat = np.array([i for scope in self.scopes for i in scope], dtype=np.int64)
@@ -300,23 +263,11 @@ def _check_awaited() -> None:
 # -- Many LINEAR constraints on the same two variables, as one table on these -----------------------------------------
 
 
-FEW_ON_A_PAIR = 2
-"""Constraints on the same two variables that are always counted one by one."""
+FEW_ON_A_PAIR = 2  # constraints on the same two variables that are always counted one by one
 
 
 def crowded_pairs(constraints: Constraints, card: Ints) -> dict[tuple[int, int], list[int]]:
-    """Pairs of variables with so many LINEAR constraints that one table takes less than counting each of them.
-
-    Examples
-    --------
-    >>> import mapmrf
-    >>> from mapmrf import constraints
-    >>> graph = mapmrf.FactorGraph.from_tables([9, 9, 2], [], [])
-    >>> different = [constraints.at_most_one([(0, k), (1, k)], penalty=1.0) for k in range(9)]
-    >>> graph = graph.with_constraints([*different, constraints.at_most_one([(0, 1), (2, 1)])])
-    >>> crowded_pairs(graph.constraints, graph.card)
-    {(0, 1): [0, 1, 2, 3, 4, 5, 6, 7, 8]}
-    """
+    """Pairs of variables with so many LINEAR constraints that one table takes less than counting each of them."""
     var, owner = constraints.var, constraints.owner
     low = np.minimum.reduceat(var, constraints.ptr[:-1])
     high = np.maximum.reduceat(var, constraints.ptr[:-1])
@@ -337,15 +288,6 @@ def pair_table(constraints: Constraints, members: list[int], pair: tuple[int, in
     """What some LINEAR constraints on two variables are worth, as a table.
 
     Each is worth the same at all states of which it does not speak, so that it changes a few rows and columns only.
-
-    Examples
-    --------
-    >>> import mapmrf
-    >>> from mapmrf import constraints
-    >>> graph = mapmrf.FactorGraph.from_tables([2, 2], [], [])
-    >>> graph = graph.with_constraints([constraints.at_most_one([0, 1], penalty=3.0), constraints.exactly_one([0, 1])])
-    >>> pair_table(graph.constraints, [0, 1], (0, 1), (2, 2)).tolist()
-    [[-inf, 0.0], [0.0, -inf]]
     """
     soft = [c for c in members if not constraints.hard[c]]
     hard = [c for c in members if constraints.hard[c]]
@@ -360,11 +302,9 @@ def _summed(
     constraints: Constraints, members: list[int], pair: tuple[int, int], shape: tuple[int, int], worth: Floats
 ) -> Floats:
     """The sum of what violations of some constraints are worth."""
-    from mapmrf.run.calls import check_awaited
-
     table, base = np.zeros(shape), 0.0
     for c in members:
-        check_awaited()
+        _check_awaited()
         found = _violations(constraints, c, pair)
         found.add(table, float(worth[c]))
         base += float(worth[c]) * found.base
@@ -411,57 +351,27 @@ def _violations(constraints: Constraints, c: int, pair: tuple[int, int]) -> _Vio
 # -- Constraints as counters: they read variables one after another and keep the necessary information ----------------
 
 
-MOST_COUNTS = 20_000
-"""Maximum number of distinct sums of a counter after a step."""
-
-MOST_MOVES = 1 << 26
-"""Moves of all steps together."""
-
-SAME = 1e-11
-"""Sums of real weights that differ by at most this, relative to all weights, are merged."""
+MOST_COUNTS = 20_000  # maximum number of distinct sums of a counter after a step
+MOST_MOVES = 1 << 26  # moves of all steps together
+SAME = 1e-11  # sums of real weights that differ by at most this, relative to all weights, are merged
 
 
 @dataclass(frozen=True, eq=False)
 class Counter:
-    """A finite automaton that reads labels and ends with their value.
+    """A finite automaton that reads labels and ends with their value."""
 
-    Attributes
-    ----------
-    variables
-        The variable that each step reads.
-    moves
-        For each step the count after it, by the count before and the state of the variable: (counts, card). -1 if
-        no continuation is allowed. There is one count before the first step.
-    sizes
-        Number of counts after each step.
-    final : (counts,)
-        Value of each count after the last step: 0, or minus the penalty.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mapmrf.constraints import at_most_one
-    >>> from mapmrf.constraints.attaching import attach
-    >>> card = np.array([2, 2, 2])
-    >>> counter = counter_of(attach([at_most_one([0, 1, 2])], None, card), 0, card)
-    >>> [move.tolist() for move in counter.moves]
-    [[[0, 1]], [[0, 1], [1, -1]], [[0, 0], [0, -1]]]
-    """
-
-    variables: list[int]
+    variables: list[int]  # the variable that each step reads
+    # for each step the count after it, by the count before and the state of the variable: (counts, card). -1 if no
+    # continuation is allowed. There is one count before the first step.
     moves: list[Ints]
-    sizes: list[int]
-    final: Floats
+    sizes: list[int]  # number of counts after each step
+    final: Floats  # (counts,) value of each count after the last step: 0, or minus the penalty
 
     @cached_property
     def first_step(self) -> int:
         """The first step whose count is not a copy of the variable itself: 0 or 1."""
         first = self.moves[0][0]
         return int(len(self.moves) > 1 and np.unique(first[first >= 0]).size == len(first))
-
-    def through_first(self, step: int) -> Ints:
-        """The move of a step, with the state of the first variable in place of the count after it."""
-        return self.moves[step] if step == 0 or self.first_step == 0 else self.moves[step][self.moves[0][0]]
 
     def read(self, labels: Ints) -> Ints:
         """The count after each step; 0 where no continuation is allowed."""
@@ -474,18 +384,11 @@ class Counter:
 
 
 def worth_of(counts: Ints, final: Floats) -> Floats:
-    """Values of counts at the end; -inf if a count is -1.
-
-    Examples
-    --------
-    >>> worth_of(np.array([1, -1, 0]), np.array([0.0, -2.0])).tolist()
-    [-2.0, -inf, 0.0]
-    """
+    """Values of counts at the end; -inf if a count is -1."""
     return np.where(counts >= 0, final[np.maximum(counts, 0)], -np.inf)
 
 
 def counter_of(constraints: Constraints, c: int, card: Ints) -> Counter:
-    """The counter of a constraint."""
     kind = constraints.kind[c]
     if kind == ConstraintKind.ALL_DIFFERENT:
         return _repetition_counter(constraints, c, card)
@@ -495,13 +398,7 @@ def counter_of(constraints: Constraints, c: int, card: Ints) -> Counter:
 
 
 def why_too_wide(constraints: Constraints | None, card: Ints) -> str | None:
-    """Why constraints are too many for methods that keep a number for all states of all variables of each.
-
-    Examples
-    --------
-    >>> why_too_wide(None, np.array([2, 2])) is None
-    True
-    """
+    """Why constraints are too many for methods that keep a number for all states of all variables of each."""
     if constraints is None:
         return None
     links = np.unique(constraints.owner * len(card) + constraints.var)
@@ -515,18 +412,7 @@ def why_too_wide(constraints: Constraints | None, card: Ints) -> str | None:
 
 
 def gains_of(constraints: Constraints, c: int, card: Ints) -> tuple[list[int], list[Floats]]:
-    """The variables of a LINEAR constraint, and what each of their states adds to the sum.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mapmrf.constraints import linear
-    >>> from mapmrf.constraints.attaching import attach
-    >>> card = np.array([2, 3])
-    >>> variables, gains = gains_of(attach([linear([(1, 2), 0], [4, 5], upper=6)], None, card), 0, card)
-    >>> variables, [gain.tolist() for gain in gains]
-    ([1, 0], [[0.0, 0.0, 4.0], [0.0, 5.0]])
-    """
+    """The variables of a LINEAR constraint, and what each of their states adds to the sum."""
     mine = constraints.span(c)
     gains: dict[int, Floats] = {}
     each = (constraints.var[mine].tolist(), constraints.state[mine].tolist(), constraints.weight[mine].tolist())

@@ -16,17 +16,7 @@ from mapmrf.model.names import Names, find_state, index_of, locate_state, locate
 
 
 def attach(stated: Iterable[Constraint], names: Names | None, card: Ints) -> Constraints | None:
-    """Convert constraints to arrays; raise GraphError naming the first invalid one.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mapmrf.constraints import at_most_one
-    >>> attach([at_most_one([0, 5])], None, np.array([2, 2]))
-    Traceback (most recent call last):
-        ...
-    mapmrf.errors.GraphError: constraint 0 (at_most_one): variable 5 does not exist, expected 0 to 1
-    """
+    """Convert constraints to arrays; raise GraphError naming the first invalid one."""
     if not isinstance(stated, Iterable):
         raise GraphError(f"the constraints are {stated!r}, expected a list of them")
     parts = []
@@ -73,7 +63,6 @@ def _every(label: int | str | None, names: Names | None, card: Ints) -> list[tup
 
 
 def _pair(indicator: Indicator, names: Names | None, card: Ints) -> tuple[int, int]:
-    """Variable and state by index."""
     if not isinstance(indicator, tuple):
         i = locate_variable(names, card, indicator)
         if card[i] != 2:
@@ -86,16 +75,7 @@ def _pair(indicator: Indicator, names: Names | None, card: Ints) -> tuple[int, i
 
 
 def extreme_sums(constraints: Constraints, c: int, card: Ints) -> tuple[float, float]:
-    """The smallest and the largest sum that labellings can give a LINEAR constraint.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mapmrf.constraints import linear
-    >>> stated = attach([linear([(0, 0), (0, 1), (1, 1)], [2, 3, -1], upper=9)], None, np.array([2, 2]))
-    >>> extreme_sums(stated, 0, np.array([2, 2]))
-    (1.0, 3.0)
-    """
+    """The smallest and the largest sum that labellings can give a LINEAR constraint."""
     mine = constraints.span(c)
     low = high = 0.0
     of_variable: dict[int, list[float]] = {}
@@ -122,16 +102,6 @@ def condition(constraints: Constraints, observed: Ints, card: Ints) -> Condition
     """Constraints on the variables that are not observed; ``observed[i]`` is a state, or -1.
 
     ALL_DIFFERENT keeps its observed variables as long as there is an unobserved one.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mapmrf.constraints import at_most_one
-    >>> from mapmrf.constraints.attaching import attach
-    >>> card = np.array([2, 2, 2])
-    >>> found = condition(attach([at_most_one([0, 1, 2])], None, card), np.array([1, -1, -1]), card)
-    >>> found.constraints.var.tolist(), found.constraints.upper.tolist()
-    ([1, 2], [0.0])
     """
     seen = np.bincount(constraints.owner, observed[constraints.var] >= 0, len(constraints)) > 0
     parts, constant = [], 0.0

@@ -13,11 +13,8 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, frozen, offsets, ranges
 
-ROUNDING = 1e-9
-"""Tolerance of sums of real weights, relative to the sum of their magnitudes: round-off."""
-
-EVERY_STATE = -1
-"""Used as the state if a constraint refers to all states of a variable."""
+ROUNDING = 1e-9  # tolerance of sums of real weights, relative to the sum of their magnitudes: round-off
+EVERY_STATE = -1  # used as the state if a constraint refers to all states of a variable
 
 
 class ConstraintKind(IntEnum):
@@ -148,44 +145,16 @@ class Constraints:
         return float(self.penalty[~self.hard].sum())
 
     def span(self, c: int) -> slice:
-        """Slice of the indicators of constraint `c`.
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> from mapmrf import constraints
-        >>> graph = mapmrf.FactorGraph.from_tables([2, 2], [], []).with_constraints([constraints.xor([0, 1], 1)])
-        >>> graph.constraints.var[graph.constraints.span(0)].tolist()
-        [0, 1]
-        """
+        """Slice of the indicators of constraint `c`."""
         return slice(int(self.ptr[c]), int(self.ptr[c + 1]))
 
     def variables(self, c: int) -> Ints:
-        """The variables of constraint `c`, each once, in the order of their first indicators.
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> from mapmrf import constraints
-        >>> graph = mapmrf.FactorGraph.from_tables([3, 2], [], [])
-        >>> stated = graph.with_constraints([constraints.at_most_one([(1, 1), (0, 2), (0, 1)])])
-        >>> stated.constraints.variables(0).tolist()
-        [1, 0]
-        """
+        """The variables of constraint `c`, each once, in the order of their first indicators."""
         found, first = np.unique(self.var[self.span(c)], return_index=True)
         return found[np.argsort(first)]
 
     def counts(self, labels: Ints) -> Floats:
-        """The sum of weights of the indicators that are 1, (n,); of ALL_DIFFERENT, the number of repeated states.
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> from mapmrf import constraints
-        >>> graph = mapmrf.FactorGraph.from_tables([2, 2], [], [])
-        >>> graph.with_constraints([constraints.at_most_one([0, 1])]).constraints.counts([1, 1]).tolist()
-        [2.0]
-        """
+        """The sum of weights of the indicators that are 1, (n,); of ALL_DIFFERENT, the number of repeated states."""
         labels = np.asarray(labels)
         on = labels[self.var] == self.state
         sums: Floats = np.bincount(self.owner[on], self.weight[on], len(self)).astype(np.float64)
@@ -199,17 +168,7 @@ class Constraints:
         return sums
 
     def violated(self, labels: Ints) -> Bools:
-        """Which constraints a labelling (n_vars,) violates, (n,).
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> from mapmrf import constraints
-        >>> graph = mapmrf.FactorGraph.from_tables([3, 3], [], [])
-        >>> stated = graph.with_constraints([constraints.all_different([0, 1]), constraints.xor([(0, 2)], 1)])
-        >>> stated.constraints.violated([2, 2]).tolist()
-        [True, False]
-        """
+        """Which constraints a labelling (n_vars,) violates, (n,)."""
         sums, kind = self.counts(labels), self.kind
         bad = np.asarray((sums < self.least) | (sums > self.most))
         if np.any(kind != ConstraintKind.LINEAR):
@@ -221,31 +180,12 @@ class Constraints:
         return bad
 
     def value(self, labels: Ints) -> float:
-        """Minus the penalties of the constraints that a labelling (n_vars,) violates.
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> from mapmrf import constraints
-        >>> graph = mapmrf.FactorGraph.from_tables([2, 2], [], [])
-        >>> graph.with_constraints([constraints.exactly_one([0, 1], penalty=2.5)]).constraints.value([0, 0])
-        -2.5
-        """
+        """Minus the penalties of the constraints that a labelling (n_vars,) violates."""
         bad = self.violated(labels)
         return 0.0 - float(self.penalty[bad].sum()) if bad.any() else 0.0
 
     def take(self, some: Sequence[int] | Ints) -> Constraints:
-        """Some of the constraints, by index (n_some,).
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> from mapmrf import constraints
-        >>> graph = mapmrf.FactorGraph.from_tables([2, 2], [], [])
-        >>> stated = graph.with_constraints([constraints.xor([0, 1], 1), constraints.at_most_one([0, 1])])
-        >>> stated.constraints.take([1]).names
-        ('at_most_one',)
-        """
+        """Some of the constraints, by index (n_some,)."""
         some = np.asarray(some, dtype=np.int64)
         sizes = np.diff(self.ptr)[some]
         at = ranges(self.ptr[some], sizes)
@@ -254,32 +194,9 @@ class Constraints:
             self.lower[some], self.upper[some], self.penalty[some], tuple(self.names[c] for c in some.tolist()),
         )  # fmt: skip
 
-    def renumbered(self, new: Ints) -> Constraints:
-        """The same constraints on renumbered variables: ``new[i]`` for `i`, new (n_vars,).
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> import mapmrf
-        >>> from mapmrf import constraints
-        >>> graph = mapmrf.FactorGraph.from_tables([2, 2], [], []).with_constraints([constraints.exactly_one([0])])
-        >>> graph.constraints.renumbered(np.array([1, 0])).var.tolist()
-        [1]
-        """
-        return Constraints(
-            self.kind, self.ptr, np.asarray(new, dtype=np.int64)[self.var], self.state, self.weight,
-            self.lower, self.upper, self.penalty, self.names,
-        )  # fmt: skip
-
     @staticmethod
     def join(parts: Sequence[Constraints]) -> Constraints | None:
-        """All constraints of several lists; None if there are none.
-
-        Examples
-        --------
-        >>> Constraints.join([]) is None
-        True
-        """
+        """All constraints of several lists; None if there are none."""
         parts = [part for part in parts if len(part)]
         if not parts:
             return None
@@ -300,13 +217,7 @@ def one_constraint(
     kind: ConstraintKind, indicators: Sequence[tuple[int, int]], weights: Sequence[float], limits: tuple[float, float],
     penalty: float = math.inf, name: str = "",
 ) -> Constraints:  # fmt: skip
-    """A single constraint as arrays; nothing is checked.
-
-    Examples
-    --------
-    >>> one_constraint(ConstraintKind.LINEAR, [(0, 1), (2, 1)], [1.0, 1.0], (1.0, 1.0)).var.tolist()
-    [0, 2]
-    """
+    """A single constraint as arrays; nothing is checked."""
     pairs = np.array(indicators, dtype=np.int64).reshape(-1, 2)
     return Constraints(
         np.array([int(kind)]), np.array([0, len(pairs)]), pairs[:, 0].copy(), pairs[:, 1].copy(),

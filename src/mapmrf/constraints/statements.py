@@ -18,40 +18,18 @@ Indicator = int | str | tuple[int | str, int | str]
 
 @dataclass(frozen=True)
 class Constraint:
-    """A constraint, not yet attached to a graph: see `FactorGraph.with_constraints`.
+    """A constraint, not yet attached to a graph: see `FactorGraph.with_constraints`."""
 
-    Attributes
-    ----------
-    name
-        The function that made it.
-    kind
-        The kind.
-    indicators
-        Pairs (variable, state), or variables; None for the state `label` of all variables that have it.
-    weights
-        A coefficient for every indicator, or None: all 1.
-    lower, upper
-        Limits of the sum; `lower` is the parity of an xor.
-    penalty
-        Penalty of a violation; inf if it is not allowed.
-    label
-        The label of a label cost on all variables.
-
-    Examples
-    --------
-    >>> from mapmrf import constraints
-    >>> constraints.at_most_k([0, 1, 2], 2).upper
-    2.0
-    """
-
-    name: str
+    name: str  # the function that made it
     kind: ConstraintKind
+    # pairs (variable, state), or variables; None for the state `label` of all variables that have it
     indicators: tuple[Indicator, ...] | None
-    weights: tuple[float, ...] | None = None
+    weights: tuple[float, ...] | None = None  # a coefficient for every indicator, or None: all 1
+    # lower, upper: limits of the sum; `lower` is the parity of an xor
     lower: float = -math.inf
     upper: float = math.inf
-    penalty: float = math.inf
-    label: int | str | None = None
+    penalty: float = math.inf  # penalty of a violation; inf if it is not allowed
+    label: int | str | None = None  # the label of a label cost on all variables
 
     def __post_init__(self) -> None:
         if not self.penalty >= 0:
@@ -96,23 +74,9 @@ def _price(name: str, penalty: float | None) -> float:
 
 
 def _number(name: str, k: float) -> float:
-    """A number of indicators."""
     if isinstance(k, bool) or not isinstance(k, numbers.Real | np.number) or not (k >= 0 and k % 1 == 0):
         raise GraphError(f"{name}: k is {k!r}, expected a whole number of at least 0")
     return _real(name, "k", k)
-
-
-def _coefficients(weights: Iterable[float], n: int) -> tuple[float, ...]:
-    """The weights of `n` indicators."""
-    if isinstance(weights, str) or not isinstance(weights, Iterable):
-        raise GraphError(f"linear: the weights are {weights!r}, expected a list with one for each of {n} indicators")
-    found = tuple(_real("linear", f"weight {at}", weight) for at, weight in enumerate(weights))
-    if len(found) != n:
-        raise GraphError(f"linear: {len(found)} weights for {n} indicators")
-    for at, weight in enumerate(found):
-        if not math.isfinite(weight):
-            raise GraphError(f"linear: weight {at} is {weight}, expected a finite number")
-    return found
 
 
 def _counting(
@@ -223,7 +187,15 @@ def linear(
     [0, 1, 1]
     """
     listed = _listed("linear", indicators)
-    coefficients = _coefficients(weights, len(listed))
+    n = len(listed)
+    if isinstance(weights, str) or not isinstance(weights, Iterable):
+        raise GraphError(f"linear: the weights are {weights!r}, expected a list with one for each of {n} indicators")
+    coefficients = tuple(_real("linear", f"weight {at}", weight) for at, weight in enumerate(weights))
+    if len(coefficients) != n:
+        raise GraphError(f"linear: {len(coefficients)} weights for {n} indicators")
+    for at, weight in enumerate(coefficients):
+        if not math.isfinite(weight):
+            raise GraphError(f"linear: weight {at} is {weight}, expected a finite number")
     low, high = _real("linear", "the lower limit", lower), _real("linear", "the upper limit", upper)
     if low == -math.inf and high == math.inf:
         raise GraphError("linear: found neither a lower nor an upper limit, expected one of them")

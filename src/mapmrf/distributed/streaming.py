@@ -21,7 +21,7 @@ from mapmrf.distributed.cutting import Cut, check_parts, metis, place_part, slab
 from mapmrf.distributed.parts import ModelCounts, Part, PartFolder, write_manifest, write_part
 from mapmrf.errors import FormatError, GraphError
 from mapmrf.formats.scales import expected, first_bad, to_log
-from mapmrf.formats.sharing import first_equal
+from mapmrf.formats.tables import first_equal
 from mapmrf.model.graph import FactorGraph
 
 BLOCK = 1 << 24  # bytes of text read at a time

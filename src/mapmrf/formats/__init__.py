@@ -21,9 +21,8 @@ from typing import Protocol, cast
 import numpy as np
 
 from mapmrf.errors import FormatError, GraphError, MapMRFError, OptionError
-from mapmrf.formats.budget import spending as _spending
+from mapmrf.formats import files as _files
 from mapmrf.formats.files import AnyPath, plain_name, read_bytes
-from mapmrf.formats.files import reading_once as _reading_once
 from mapmrf.formats.names import names_lost
 from mapmrf.model.graph import FactorGraph
 from mapmrf.run.plugins import declared, load
@@ -88,7 +87,7 @@ def read(
     """
     _check_values(values)
     path = Path(path)
-    with _spending(max_bytes), _reading_once(), np.errstate(over="ignore"):
+    with _files.spending(max_bytes), _files.reading_once(), np.errstate(over="ignore"):
         graph = _format_to_read(path).read(path, values=values)
         if evidence is None:
             return graph

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, offsets
+from mapmrf.arrays import Floats, Ints, ranges
 from mapmrf.errors import FormatError
 from mapmrf.formats import scales
-from mapmrf.formats._tables import COPIES, TABLES, Factors, build, check_states
-from mapmrf.formats.budget import charge
-from mapmrf.formats.files import replacing
+from mapmrf.formats.files import charge, write_text
+from mapmrf.formats.tables import COPIES, TABLES, Factors, build, check_states, variables_with
 from mapmrf.model.checks import MOST_VARIABLES
 from mapmrf.model.graph import FactorGraph, Names
 
@@ -25,6 +24,7 @@ _ROW_TOL = 1e-6
 _SUM_TOL = 1e-2
 #: Rows that are checked together.
 _ROWS = 1 << 18
+_WRONG_ROWS = "rows of conditional probability tables do not sum to 1"
 _log = logging.getLogger("mapmrf")
 
 
@@ -60,31 +60,17 @@ def network_graph(path: Path, tables: list[ConditionalTable], names: Names) -> F
     missing = np.setdiff1d(np.arange(len(card)), [table.child for table in tables])
     if len(missing):
         raise FormatError(f"{path}: found no probabilities of variable {names.variables[missing[0]]!r}, expected some")
-    _warn_about_rows(path, tables, names)
+    wrong = [(table.child, _n_wrong(table.probability)) for table in tables]
+    n_bad = sum(n for _, n in wrong)
+    if n_bad:
+        first = names.variables[next(child for child, n in wrong if n)]
+        _log.warning("%s: %s: %d, the first of %r", path, _WRONG_ROWS, n_bad, first)
     scopes = [(*table.parents, table.child) for table in tables]
     sizes = [table.probability.size for table in tables]
     theta_t = np.concatenate([np.zeros(0), *(table.probability.ravel() for table in tables)])
     tables.clear()  # they are as large as the tables
     scales.to_log(theta_t, "potential")
-    factors = Factors(
-        offsets([len(scope) for scope in scopes]),
-        np.array([i for scope in scopes for i in scope], dtype=np.int64),
-        np.arange(len(sizes)),
-        offsets(sizes),
-        theta_t,
-    )
-    return build(path, card, factors, names)
-
-
-def _warn_about_rows(path: Path, tables: list[ConditionalTable], names: Names) -> None:
-    """Log which rows do not sum to 1."""
-    wrong = [(table.child, _n_wrong(table.probability)) for table in tables]
-    n_bad = sum(n for _, n in wrong)
-    if n_bad:
-        first = names.variables[next(child for child, n in wrong if n)]
-        _log.warning(
-            "%s: rows of conditional probability tables do not sum to 1: %d, the first of %r", path, n_bad, first
-        )
+    return build(path, card, Factors.joined(scopes, sizes, theta_t), names)
 
 
 def _n_wrong(probability: Floats) -> int:
@@ -92,6 +78,23 @@ def _n_wrong(probability: Floats) -> int:
     rows = probability.reshape(-1, probability.shape[-1])
     parts = (rows[begin : begin + _ROWS] for begin in range(0, len(rows), _ROWS))
     return sum(int((np.abs(part.sum(axis=-1) - 1.0) > _ROW_TOL).sum()) for part in parts)
+
+
+def warn_about_rows(path: Path, card: Ints, factors: Factors) -> None:
+    """Log which rows of conditional probability tables (child last), given as logs, do not sum to 1."""
+    filled = np.flatnonzero(np.diff(factors.scope_ptr) > 0)
+    child_card = card[factors.scope[factors.scope_ptr[1:][filled] - 1]]
+    n_bad, first = 0, len(factors.table_of)
+    for c in np.unique(child_card).tolist():
+        mine = filled[child_card == c]
+        t, one_user = np.unique(factors.table_of[mine], return_index=True)
+        rows = (factors.table_ptr[t + 1] - factors.table_ptr[t]) // c
+        with np.errstate(over="ignore"):
+            sums = np.exp(factors.theta_t[ranges(factors.table_ptr[t], rows * c)]).reshape(-1, c).sum(axis=1)
+        bad = np.repeat(mine[one_user], rows)[np.abs(sums - 1.0) > _ROW_TOL]
+        n_bad, first = n_bad + len(bad), min([first, *bad[:1].tolist()])
+    if n_bad:
+        _log.warning("%s: %s: %d, the first in factor %d", path, _WRONG_ROWS, n_bad, first)
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -102,21 +105,13 @@ def network_of(path: Path, graph: FactorGraph) -> list[ConditionalTable]:
 
     A variable that is in one factor only, and over which that factor is normalised, must be its child; without the
     factor the others form a smaller network. So the children are found from the leaves upwards, and nothing is guessed.
-
-    Raises
-    ------
-    FormatError
-        If the graph is not a Bayesian network.
     """
     if abs(graph.constant) > _SUM_TOL:
         raise FormatError(f"{path}: not a Bayesian network: the graph has a constant of {graph.constant:.6g}")
     child_of = _children(path, graph)
-    tables = []
-    for i in range(graph.n_vars):
-        if i not in child_of:
-            tables.append(ConditionalTable(i, (), _root(path, graph, i)))
-    by_factor = sorted((a, i) for i, a in child_of.items())
-    for a, i in by_factor:
+    roots = [i for i in range(graph.n_vars) if i not in child_of]
+    tables = [ConditionalTable(i, (), _root(path, graph, i)) for i in roots]
+    for a, i in sorted((a, i) for i, a in child_of.items()):
         scope = graph.scope_of(a).tolist()
         table = np.moveaxis(graph.table(a), scope.index(i), -1)
         tables.append(ConditionalTable(i, tuple(v for v in scope if v != i), np.exp(table)))
@@ -140,12 +135,12 @@ def _children(path: Path, graph: FactorGraph) -> dict[int, int]:
     for a in range(graph.n_factors):
         for i in graph.scope_of(a).tolist():
             factors_of[i].add(a)
-    quiet = _quiet(graph)
+    loud = set(variables_with(graph, graph.theta_v != 0).tolist())  # with potentials beside their factors
     child_of: dict[int, int] = {}
     leaves = [i for i in range(graph.n_vars) if len(factors_of[i]) == 1]
     while leaves:
         i = leaves.pop()
-        if len(factors_of[i]) != 1 or not quiet[i]:
+        if len(factors_of[i]) != 1 or i in loud:
             continue
         (a,) = factors_of[i]
         if not _is_cpt(graph, a, i):
@@ -163,14 +158,6 @@ def _children(path: Path, graph: FactorGraph) -> dict[int, int]:
     return child_of
 
 
-def _quiet(graph: FactorGraph) -> list[bool]:
-    """Return whether a variable has no unary potentials, so that a factor may be its CPT."""
-    if graph.n_vars == 0:
-        return []
-    quiet: list[bool] = np.logical_and.reduceat(graph.theta_v == 0, graph.var_ptr[:-1]).tolist()
-    return quiet
-
-
 def _is_cpt(graph: FactorGraph, a: int, i: int) -> bool:
     """Return whether a factor sums to 1 over one of its variables, for all states of the others."""
     axis = graph.scope_of(a).tolist().index(i)
@@ -181,17 +168,7 @@ def _is_cpt(graph: FactorGraph, a: int, i: int) -> bool:
     return bool((np.abs(sums - 1.0) <= _SUM_TOL).all())
 
 
-def rows_of(table: ConditionalTable, card: Ints) -> tuple[list[tuple[int, ...]], Floats]:
-    """The parents' states of every row of a table, and the rows."""
-    shape = tuple(card[list(table.parents)].tolist())
-    return [tuple(map(int, at)) for at in np.ndindex(*shape)], table.probability.reshape(-1, int(card[table.child]))
-
-
 def write_network(path: Path, graph: FactorGraph, values: str | None, text: Text) -> None:
     """Write a Bayesian network in a text format; raise FormatError if the graph is not one."""
-    if values not in (None, "potential"):
-        raise FormatError(f"{path}: values={values!r}, but the numbers of this format are probabilities")
-    tables = network_of(path, graph)
-    with replacing(path) as file:
-        for part in text(graph, tables):
-            file.write(part.encode())
+    scales.check_values(path, values, ("potential",), "probabilities")
+    write_text(path, text(graph, network_of(path, graph)))

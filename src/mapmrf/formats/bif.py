@@ -5,23 +5,25 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 
 from mapmrf.arrays import Floats
 from mapmrf.errors import FormatError
-from mapmrf.formats.bayes import ConditionalTable, network_graph, rows_of, table_size, write_network
+from mapmrf.formats.bayes import ConditionalTable, network_graph, table_size, write_network
 from mapmrf.formats.files import read_bytes
 from mapmrf.formats.names import Allowed, fitting_names, names_replaced
-from mapmrf.formats.tokens import shown
+from mapmrf.formats.scales import check_values
+from mapmrf.formats.tokens import Scanner, shown
 from mapmrf.model.graph import FactorGraph, Names
 
 SUFFIXES = (".bif",)
 
 _COMMENT = re.compile(r'"[^"\n]*"|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
-TOKEN = re.compile(r'"([^"\n]*)"|([{}()\[\];])|([^\s{}()\[\];|,"]+)|(")')
+_TOKEN = re.compile(r'"([^"\n]*)"|([{}()\[\];])|([^\s{}()\[\];|,"]+)|(")')
 _STOP = re.compile(r'[{}()\[\];"]')
 _BLANKS = str.maketrans(",|", "  ")
 _PROPERTY = re.compile(r'(?>"[^"\n]*"|[^;])*+;')
@@ -37,34 +39,32 @@ def sniff(data: bytes) -> bool:
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-class _Scanner:
-    """Tokenizer; commas and bars count as blanks."""
+class _BifScanner(Scanner[str]):
+    """Commas and bars count as blanks; a token is a word, or one of the special characters."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        data = read_bytes(path)
         try:
-            text = read_bytes(path).decode("utf-8-sig")
+            text = data.decode("utf-8-sig")
         except UnicodeDecodeError:
-            text = read_bytes(path).decode("latin-1")
+            text = data.decode("latin-1")
         # Comments become as many blanks, so that positions do not change; quoted names are kept.
-        self._text = _COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else re.sub(r"[^\n]", " ", m[0]), text)
-        self._at = 0
-        self._last = 0
+        text = _COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else re.sub(r"[^\n]", " ", m[0]), text)
+        super().__init__(path, text, _TOKEN, "\n")
 
     def take(self, what: str) -> tuple[str, bool]:
         """Consume the next token; return it, and whether it is one of the special characters."""
-        match = TOKEN.search(self._text, self._at)
+        match = _TOKEN.search(self.text, self.at)
         if match is None:
-            lines = self._text.count("\n") + 1
-            raise FormatError(f"{self.path}: {what}: the file ends in line {lines}, expected more")
-        self._last, self._at = match.start(), match.end()
+            self.fail_at_end(what)
+        self.last, self.at = match.start(), match.end()
         if match[4]:
             self.fail(what, "a quote that is closed in its line")
         return (match[1], False) if match[1] is not None else (match[2] or match[3], match[2] is not None)
 
     def more(self) -> bool:
         """Return whether anything is left."""
-        return TOKEN.search(self._text, self._at) is not None
+        return _TOKEN.search(self.text, self.at) is not None
 
     def word(self, what: str) -> str:
         """Consume the next token, which must be a word or a number."""
@@ -80,10 +80,10 @@ class _Scanner:
 
     def words(self, end: str, what: str) -> list[str]:
         """All words up to a special character, which is consumed."""
-        stop = _STOP.search(self._text, self._at)
+        stop = _STOP.search(self.text, self.at)
         if stop is not None and stop[0] == end:  # nearly always: nothing is quoted
-            plain = self._text[self._at : stop.start()].translate(_BLANKS).split()
-            self._last, self._at = stop.start(), stop.end()
+            plain = self.text[self.at : stop.start()].translate(_BLANKS).split()
+            self.last, self.at = stop.start(), stop.end()
             return plain
         found: list[str] = []
         while True:
@@ -112,27 +112,18 @@ class _Scanner:
 
     def skip_property(self) -> None:
         """Skip the rest of a property."""
-        match = _PROPERTY.match(self._text, self._at)
+        match = _PROPERTY.match(self.text, self.at)
         if match is None:
             self.fail("property", "a semicolon at its end")
-        self._at = match.end()
-
-    def fail(self, what: str, expected: str, found: str = "") -> NoReturn:
-        """Raise the error for the last token; `found` describes it if it is not a token."""
-        match = TOKEN.search(self._text, self._last)
-        found = found or shown((match[0] if match else "").encode("utf-8", "replace"))
-        line = self._text.count("\n", 0, self._last) + 1
-        raise FormatError(f"{self.path}: {what} (line {line}): found {found}, expected {expected}")
+        self.at = match.end()
 
 
+@dataclass
 class _Network:
-    """The content read so far."""
-
-    def __init__(self) -> None:
-        self.states: dict[str, list[str]] = {}
-        self.place: dict[str, int] = {}
-        self.tables: dict[str, ConditionalTable] = {}
-        self.n_entries = 0
+    states: dict[str, list[str]] = field(default_factory=dict)
+    place: dict[str, int] = field(default_factory=dict)
+    tables: dict[str, ConditionalTable] = field(default_factory=dict)
+    n_entries: int = 0
 
 
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
@@ -140,9 +131,8 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
 
     Properties are skipped. Rows that do not sum to 1 are kept as they are, and logged.
     """
-    if values not in (None, "potential"):
-        raise FormatError(f"{path}: values={values!r}, but the numbers of this format are probabilities")
-    scanner = _Scanner(path)
+    check_values(path, values, ("potential",), "probabilities")
+    scanner = _BifScanner(path)
     network = _Network()
     if not scanner.more():
         raise FormatError(f"{path}: the file is empty, expected 'network'")
@@ -150,7 +140,12 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
         what = "start of a block"
         block = scanner.word(what)
         if block == "network":
-            _skip_network(scanner)
+            scanner.word("name of the network")
+            scanner.expect("{", "network")
+            while (token := scanner.take("network")) != ("}", True):
+                if token != ("property", False):
+                    scanner.fail("network", "'property' or '}'")
+                scanner.skip_property()
         elif block == "variable":
             _variable(scanner, network)
         elif block == "probability":
@@ -163,16 +158,7 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     return network_graph(path, tables, names)
 
 
-def _skip_network(scanner: _Scanner) -> None:
-    scanner.word("name of the network")
-    scanner.expect("{", "network")
-    while (token := scanner.take("network")) != ("}", True):
-        if token != ("property", False):
-            scanner.fail("network", "'property' or '}'")
-        scanner.skip_property()
-
-
-def _variable(scanner: _Scanner, network: _Network) -> None:
+def _variable(scanner: _BifScanner, network: _Network) -> None:
     name = scanner.word("name of a variable")
     what = f"variable {name!r}"
     if name in network.states:
@@ -190,8 +176,7 @@ def _variable(scanner: _Scanner, network: _Network) -> None:
         scanner.fail(what, "'type'", "its end")
 
 
-def _type(scanner: _Scanner, what: str) -> list[str]:
-    """Names of the states."""
+def _type(scanner: _BifScanner, what: str) -> list[str]:
     if scanner.word(f"type of {what}") != "discrete":
         scanner.fail(f"type of {what}", "'discrete'")
     scanner.expect("[", f"type of {what}")
@@ -207,7 +192,7 @@ def _type(scanner: _Scanner, what: str) -> list[str]:
     return states
 
 
-def _probability(scanner: _Scanner, network: _Network) -> None:
+def _probability(scanner: _BifScanner, network: _Network) -> None:
     """Read a table, given as all entries, row by row, or with a default."""
     scanner.expect("(", "probability")
     scope = []
@@ -220,7 +205,7 @@ def _probability(scanner: _Scanner, network: _Network) -> None:
     child, *parents = scope
     what = f"probability of {child!r}"
     shape = [len(network.states[name]) for name in (*parents, child)]
-    size = table_size(scanner.path, shape, what, network.n_entries)
+    size = table_size(Path(scanner.path), shape, what, network.n_entries)
     network.n_entries += size
     rows = np.full((size // shape[-1], shape[-1]), np.nan)
     scanner.expect("{", what)
@@ -229,7 +214,7 @@ def _probability(scanner: _Scanner, network: _Network) -> None:
     network.tables[child] = ConditionalTable(at[child], tuple(at[name] for name in parents), rows.reshape(shape))
 
 
-def _rows(scanner: _Scanner, rows: Floats, parents: list[list[str]], what: str) -> None:
+def _rows(scanner: _BifScanner, rows: Floats, parents: list[list[str]], what: str) -> None:
     """Fill the rows of a table, one per tuple of the parents' states."""
     places = [{state: k for k, state in enumerate(states)} for states in parents]
     default: list[float] | None = None
@@ -257,7 +242,7 @@ def _rows(scanner: _Scanner, rows: Floats, parents: list[list[str]], what: str) 
         rows[missing, k] = probability
 
 
-def _row(scanner: _Scanner, places: list[dict[str, int]], what: str) -> int:
+def _row(scanner: _BifScanner, places: list[dict[str, int]], what: str) -> int:
     """Index of the row for a tuple of the parents' states."""
     words = scanner.words(")", what)
     if len(words) != len(places):
@@ -273,9 +258,7 @@ def _row(scanner: _Scanner, places: list[dict[str, int]], what: str) -> int:
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-def losses(graph: FactorGraph) -> list[str]:
-    """Describe what a file of this format cannot represent."""
-    return names_replaced(graph, _NAMES)
+losses = partial(names_replaced, allowed=_NAMES)
 
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
@@ -295,7 +278,8 @@ def _text(graph: FactorGraph, tables: list[ConditionalTable]) -> Iterator[str]:
         parents = ", ".join(variables[i] for i in table.parents)
         given = f" | {parents}" if parents else ""
         yield f"probability ( {variables[table.child]}{given} ) {{\n"
-        for at, row in zip(*rows_of(table, graph.card), strict=True):
+        rows = table.probability.reshape(-1, int(graph.card[table.child]))
+        for at, row in zip(np.ndindex(*table.probability.shape[:-1]), rows, strict=True):
             of = ", ".join(states[i][k] for i, k in zip(table.parents, at, strict=True))
             start = f"({of})" if parents else "table"
             yield f"  {start} {', '.join([f'{p:.17g}' for p in row.tolist()])};\n"

@@ -7,27 +7,33 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, NoReturn
 
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.constraints import Constraint
-from mapmrf.errors import FormatError, GraphError
-from mapmrf.formats._cfn_globals import CFN_TYPES, Params, ScopeNames, constraints_of, read_nested, text_of
-from mapmrf.formats._decimals import DIGITS, choose_decimals, rounding
-from mapmrf.formats._globals import WrittenFunction, writable, written
-from mapmrf.formats._listed import HUGE, build_listed, stays_list
-from mapmrf.formats._relaxed_json import OPEN, Scanner
-from mapmrf.formats._tables import COPIES, TABLES, Factors, check_states
-from mapmrf.formats.budget import charge
-from mapmrf.formats.files import replacing
+from mapmrf.errors import FormatError
+from mapmrf.formats.files import AnyPath, charge, read_bytes, write_text
+from mapmrf.formats.global_functions import KEYWORDS, Limits, WrittenFunction, at_least, counting, of_ones, written
+from mapmrf.formats.lists import HUGE, stays_list
 from mapmrf.formats.names import Allowed, fitting_names, names_replaced
-from mapmrf.formats.tokens import parse_numbers, shown
+from mapmrf.formats.scales import DIGITS, check_values, choose_decimals, rounding
+from mapmrf.formats.tables import COPIES, TABLES, Factors, build, check_states, naming, variables_with
+from mapmrf.formats.tokens import Scanner, parse_numbers, shown
 from mapmrf.model.graph import FactorGraph, Names
 
 SUFFIXES = (".cfn",)
 CONSTRAINTS = True
 
+OPEN, CLOSE = b"[", b"]"
+CFN_TYPES = (*KEYWORDS, "knapsackv")
+DEPTH = 8
+"""Maximum depth of nested brackets."""
+_COMMENT = re.compile(rb"(?m)^#[^\n]*")
+_TOKEN = re.compile(rb'[\s,:]*(?:([{\[])|([}\]])|"([^"\n]*)"|([^\s,:{}\[\]"]+))')
+_BRACKET = re.compile(rb"[{}\[\]]")
+_BLANKS = bytes.maketrans(b',:"', b"   ")
 _BOUND = re.compile(rb"([<>])([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?inf)")
 _WHOLE = re.compile(rb"[+-]?\d{1,18}")
 _EXPECTED = "finite numbers, or 'inf' where forbidden"
@@ -40,6 +46,96 @@ def sniff(data: bytes) -> bool:
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
+
+
+class _RelaxedJson(Scanner[bytes]):
+    """Relaxed JSON: quotes, commas and colons are optional, and all brackets are equivalent, `OPEN` or `CLOSE`."""
+
+    def __init__(self, path: AnyPath) -> None:
+        text = _COMMENT.sub(lambda match: b" " * len(match[0]), read_bytes(path))
+        super().__init__(path, text, _TOKEN, b"\n")
+        self._ahead: re.Match[bytes] | None = None
+
+    def peek(self) -> bytes:
+        """Return the next token without consuming it; empty at the end of the file."""
+        match = self._ahead
+        if match is None or match.pos != self.at:
+            match = self._ahead = _TOKEN.match(self.text, self.at)
+        if match is None:
+            return b""
+        kind = match.lastindex
+        return OPEN if kind == 1 else CLOSE if kind == 2 else match[kind or 0]
+
+    def take(self, what: str) -> bytes:
+        """Consume the next token, a word or a bracket."""
+        token = self.peek()
+        if self._ahead is None:
+            self._fail_here(what)
+        self.last, self.at = self._ahead.start(self._ahead.lastindex or 0), self._ahead.end()
+        return token
+
+    def word(self, what: str) -> bytes:
+        """Consume the next token, which must not be a bracket."""
+        token = self.take(what)
+        if token in (OPEN, CLOSE):
+            self.fail(what, "a word")
+        return token
+
+    def open(self, what: str) -> None:
+        """Consume an opening bracket."""
+        if self.take(what) != OPEN:
+            self.fail(what, "'{' or '['")
+
+    def closes(self, what: str) -> bool:
+        """Consume a closing bracket if it comes next; return whether it does."""
+        token = self.peek()
+        if self._ahead is None:
+            self._fail_here(what)
+        if token == CLOSE:
+            self.take(what)
+        return token == CLOSE
+
+    def rest(self, what: str) -> bytes:
+        """All words up to the closing bracket, which is consumed, separated by blanks."""
+        end = _BRACKET.search(self.text, self.at)
+        if end is None:
+            self.at = len(self.text)
+            self._fail_here(what)
+        words = self.text[self.at : end.start()].translate(_BLANKS)
+        if end[0] in b"[{":
+            self.last = end.start()
+            self.fail(what, "words without brackets")
+        self.last, self.at = self.at, end.end()
+        return words
+
+    def skip(self, what: str) -> None:
+        """Skip a word or a bracket with its content."""
+        depth = 0
+        while True:
+            token = self.take(what)
+            depth += (token == OPEN) - (token == CLOSE)
+            if depth == 0:
+                return
+
+    def end(self) -> None:
+        """Raise FormatError if anything follows."""
+        self.peek()
+        if self._ahead is not None:
+            self.take("after the last bracket")
+            self.fail("after the last bracket", "the end of the file")
+
+    def fail(self, what: str, expected: str, found: str = "") -> NoReturn:
+        """Raise the error for the last token; `found` describes it if it is not a token."""
+        match = _TOKEN.match(self.text, self.last)
+        super().fail(what, expected, found or (shown(match[0].strip(b' \t\r\n,:"')) if match else "nothing"))
+
+    def _fail_here(self, what: str) -> NoReturn:
+        """Raise the error for a file that ends too early, or continues with a stray quote."""
+        rest = self.text[self.at :].strip(b" \t\r\n,:")
+        if not rest:
+            self.fail_at_end(what)
+        line = self.line(self.text.index(rest, self.at))
+        raise FormatError(f"{self.path}: {what} (line {line}): found {shown(rest[:20])}, expected a closed quote")
 
 
 @dataclass(frozen=True)
@@ -83,9 +179,8 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     ``knapsackp``, ``knapsackv`` and ``clique`` become constraints, and so do large functions with few tuples; others,
     and interval variables, are not supported.
     """
-    if values not in (None, "cost"):
-        raise FormatError(f"{path}: values={values!r}, but the numbers of this format are costs")
-    scanner = Scanner(path)
+    check_values(path, values, ("cost",), "costs")
+    scanner = _RelaxedJson(path)
     model = _CfnModel()
     scanner.open("start of the file")
     for part, content in (("problem", _problem), ("variables", _variables), ("functions", _functions)):
@@ -106,25 +201,16 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     _forbid(costs, table_ptr, table_of, model.bound)
     np.negative(costs, out=costs)
     costs += 0.0  # no "-0"
-    factors = Factors(
-        offsets([len(scope) for scope in model.scopes]),
-        np.array([i for scope in model.scopes for i in scope], dtype=np.int64),
-        table_of,
-        table_ptr,
-        costs,
-    )
     lists = {int(table_of[a]): tuples for a, tuples in model.lists.items()}
-    graph = build_listed(path, np.array(model.card, dtype=np.int64), factors, lists, _names(model))
-    if not model.constraints:
-        return graph
-    try:
-        return graph.with_constraints(model.constraints)
-    except GraphError as error:
-        raise FormatError(f"{path}: {error}") from None
+    scope = np.array([i for scope in model.scopes for i in scope], dtype=np.int64)
+    scope_ptr = offsets([len(scope) for scope in model.scopes])
+    factors = Factors(scope_ptr, scope, table_of, table_ptr, costs, lists=lists)
+    graph = build(path, np.array(model.card, dtype=np.int64), factors, _names(model))
+    with naming(path):
+        return graph.with_constraints(model.constraints) if model.constraints else graph
 
 
-def _problem(scanner: Scanner, model: _CfnModel) -> None:
-    """Name and bound."""
+def _problem(scanner: _RelaxedJson, model: _CfnModel) -> None:
     bounded = False
     while not scanner.closes("part 'problem'"):
         key = scanner.word("part 'problem'")
@@ -141,34 +227,27 @@ def _problem(scanner: Scanner, model: _CfnModel) -> None:
         scanner.fail("part 'problem'", "'mustbe' with a bound", "its end")
 
 
-def _variables(scanner: Scanner, model: _CfnModel) -> None:
-    """Names and domains."""
+def _variables(scanner: _RelaxedJson, model: _CfnModel) -> None:
     while not scanner.closes("part 'variables'"):
         name = scanner.word("name of a variable").decode("utf-8", "replace")
         if name in model.place:
             scanner.fail("name of a variable", "a name that no other variable has")
         model.place[name] = len(model.variables)
         model.variables.append(name)
-        _domain(scanner, model, f"domain of variable {name!r}")
+        what, values = f"domain of variable {name!r}", None
+        token = scanner.take(what)
+        if token == OPEN:
+            values = scanner.rest(what).decode("utf-8", "replace").split()
+            if not values or len(set(values)) < len(values):
+                scanner.fail(what, "at least one, each with another name", f"{len(values)} values")
+        elif _WHOLE.fullmatch(token) is None or int(token) < 1:
+            scanner.fail(what, "a number of values from 1 on (no interval) or a list of them")
+        model.values.append(values)
+        model.card.append(len(values) if values else int(token))
     check_states(Path(scanner.path), np.array(model.card, dtype=np.int64))
 
 
-def _domain(scanner: Scanner, model: _CfnModel, what: str) -> None:
-    token = scanner.take(what)
-    if token == OPEN:
-        values = scanner.rest(what).decode("utf-8", "replace").split()
-        if not values or len(set(values)) < len(values):
-            scanner.fail(what, "at least one, each with another name", f"{len(values)} values")
-        model.values.append(values)
-        model.card.append(len(values))
-        return
-    if _WHOLE.fullmatch(token) is None or int(token) < 1:
-        scanner.fail(what, "a number of values from 1 on (no interval) or a list of them")
-    model.values.append(None)
-    model.card.append(int(token))
-
-
-def _functions(scanner: Scanner, model: _CfnModel) -> None:
+def _functions(scanner: _RelaxedJson, model: _CfnModel) -> None:
     """Read all functions; names are optional."""
     while not scanner.closes("part 'functions'"):
         a = len(model.scopes)
@@ -183,7 +262,7 @@ def _functions(scanner: Scanner, model: _CfnModel) -> None:
         _function(scanner, model, what)
 
 
-def _function(scanner: Scanner, model: _CfnModel, what: str) -> None:
+def _function(scanner: _RelaxedJson, model: _CfnModel, what: str) -> None:
     scope: list[int] | None = None
     default: float | None = None
     found = False
@@ -194,7 +273,10 @@ def _function(scanner: Scanner, model: _CfnModel, what: str) -> None:
             scope = [_variable(scanner, model, token, what) for token in scanner.rest(f"scope of {what}").split()]
             model.scopes.append(scope)
         elif key == b"defaultcost" and scope is not None:
-            default = _number(scanner, model, scanner.word(f"default of {what}"), what)
+            numbers = parse_numbers(scanner.word(f"default of {what}"))
+            if numbers is None or len(numbers) != 1:
+                scanner.fail(f"default of {what}", "a number")
+            default = float(_checked(scanner, model, numbers, what)[0])
         elif key == b"costs" and scope is not None and not found:
             found = True
             _costs(scanner, model, scope, default, what)
@@ -208,7 +290,7 @@ def _function(scanner: Scanner, model: _CfnModel, what: str) -> None:
         scanner.fail(what, "'scope' and 'costs'", "its end")
 
 
-def _global(scanner: Scanner, model: _CfnModel, scope: list[int], what: str) -> None:
+def _global(scanner: _RelaxedJson, model: _CfnModel, scope: list[int], what: str) -> None:
     """Read a global function: its type and parameters."""
     kind = scanner.word(what).decode("utf-8", "replace")
     if kind not in CFN_TYPES:
@@ -217,21 +299,78 @@ def _global(scanner: Scanner, model: _CfnModel, scope: list[int], what: str) -> 
     if scanner.word(what) != b"params":
         scanner.fail(what, "'params'")
     scanner.open(f"params of {what}")
-    nested = read_nested(scanner, f"params of {what}")
-    lookup = [{value.encode(): k for k, value in enumerate(model.values[i] or ())} for i in scope]
-    place = {str(i).encode(): at for at, i in enumerate(scope)}
-    place |= {model.variables[i].encode(): at for at, i in enumerate(scope)}
-    names = ScopeNames(np.array(model.card, dtype=np.int64), lookup, place)
+    nested = _nested(scanner, f"params of {what}")
     try:
-        found = constraints_of(kind, scope, Params(nested), (model.sign, model.bound), names)
-        model.constraints.extend(found)
+        model.constraints.extend(_constraints(model, kind, scope, nested))
     except FormatError as error:
         raise FormatError(f"{scanner.path}: {what}: {error}") from None
     except (ValueError, KeyError, IndexError, TypeError, OverflowError):
         scanner.fail(f"params of {what}", f"those of {kind}", "others")
 
 
-def _variable(scanner: Scanner, model: _CfnModel, token: bytes, what: str) -> int:
+def _nested(scanner: _RelaxedJson, what: str, depth: int = DEPTH) -> list[Any]:
+    """The words, and lists of the same, up to the closing bracket."""
+    found: list[Any] = []
+    while not scanner.closes(what):
+        if scanner.peek() == OPEN:
+            scanner.open(what)
+            if depth == 0:
+                scanner.fail(what, f"at most {DEPTH} nested brackets")
+            found.append(_nested(scanner, what, depth - 1))
+        else:
+            found.append(scanner.word(what))
+    return found
+
+
+def _constraints(model: _CfnModel, kind: str, scope: list[int], nested: list[Any]) -> Iterator[Constraint]:
+    """The constraints of a function; costs that reach the bound forbid. Invalid input raises ValueError or the like."""
+    given = dict(zip([bytes(word) for word in nested[::2]], nested[1::2], strict=True))
+    card = np.array(model.card, dtype=np.int64)
+    known = [{value.encode(): k for k, value in enumerate(model.values[i] or ())} for i in scope]
+
+    def word(name: bytes) -> str:
+        return bytes(given[name]).decode("utf-8", "replace")
+
+    def several(name: bytes) -> list[Any]:
+        if not isinstance(given[name], list):
+            raise TypeError(name)
+        return list(given[name])
+
+    def state(at: int, name: bytes) -> int:
+        return known[at][name] if name in known[at] else int(name)
+
+    if kind in ("salldiff", "sgcc", "samong"):
+        cost = model.sign * float(word(b"cost"))
+        cost = math.inf if math.isinf(cost) or cost >= model.bound else cost
+        limits: Limits = []
+        if kind == "samong":
+            states = tuple(state(0, k) for k in several(b"values"))
+            limits = [(states, int(float(word(b"min"))), int(float(word(b"max"))))]
+        elif kind == "sgcc":
+            limits = [((state(0, k),), int(low), int(high)) for k, low, high in several(b"bounds")]
+        yield from counting(kind, scope, (word(b"metric"), cost), limits, card)
+        return
+    if kind == "clique":
+        weights = [[(state(at, k), -1.0) for k in mine] for at, mine in enumerate(several(b"values"))]
+        yield at_least(scope, -float(word(b"rhs")), weights)
+        return
+    capacity = float(word(b"capacity"))
+    if kind == "knapsack":
+        yield at_least(scope, capacity, of_ones(scope, [float(weight) for weight in several(b"weights")], card))
+        return
+    listed = several(b"weightedvalues")
+    if kind == "knapsackp":
+        weights = [[(state(at, k), float(w)) for k, w in mine] for at, mine in enumerate(listed)]
+    else:  # knapsackv: triples of a variable, by index or name, a state and a weight
+        place = {str(i).encode(): at for at, i in enumerate(scope)}
+        place |= {model.variables[i].encode(): at for at, i in enumerate(scope)}
+        weights = [[] for _ in scope]
+        for variable, k, weight in listed:
+            weights[place[variable]].append((state(place[variable], k), float(weight)))
+    yield at_least(scope, capacity, weights)
+
+
+def _variable(scanner: _RelaxedJson, model: _CfnModel, token: bytes, what: str) -> int:
     """Index of a variable that is given by its name or index."""
     i = model.place.get(token.decode("utf-8", "replace"))
     if i is None and _WHOLE.fullmatch(token) is not None:
@@ -241,7 +380,7 @@ def _variable(scanner: Scanner, model: _CfnModel, token: bytes, what: str) -> in
     return i
 
 
-def _costs(scanner: Scanner, model: _CfnModel, scope: list[int], default: float | None, what: str) -> None:
+def _costs(scanner: _RelaxedJson, model: _CfnModel, scope: list[int], default: float | None, what: str) -> None:
     """Read a dense table, a default with tuples, or the name of a function that has a table."""
     a = len(model.tables)
     if scanner.peek() != OPEN:
@@ -253,8 +392,8 @@ def _costs(scanner: Scanner, model: _CfnModel, scope: list[int], default: float 
     shape = [model.card[i] for i in scope]
     size = math.prod(map(float, shape))
     if default is not None:
-        tuples, costs = _tuples(scanner, model, scope, (text, what))
-        if stays_list(size, len(costs), shape, scanner.count(b"costs") if size > HUGE else 1):
+        tuples, costs = _tuples(scanner, model, scope, text, what)
+        if stays_list(size, len(costs), shape, scanner.text.count(b"costs") if size > HUGE else 1):
             model.lists[a] = tuples
             _charge(scanner, model, len(costs) + 1.0, what)
             model.tables.append(np.append(default, costs))
@@ -271,24 +410,24 @@ def _costs(scanner: Scanner, model: _CfnModel, scope: list[int], default: float 
     count = len(text.split())
     if count != size:
         scanner.fail(f"costs of {what}", f"{size:.0f} numbers", f"{count} words")
-    model.dense.append(_Dense(a, count, text, what, scanner.place))
+    model.dense.append(_Dense(a, count, text, what, scanner.last))
     model.tables.append(None)
 
 
-def _charge(scanner: Scanner, model: _CfnModel, size: float, what: str) -> None:
-    """Charge for a table."""
+def _charge(scanner: _RelaxedJson, model: _CfnModel, size: float, what: str) -> None:
     model.n_entries += size
     charge(scanner.path, 8.0 * COPIES * model.n_entries, TABLES, f"{what} has {size:.4g} entries")
 
 
-def _parse_dense(scanner: Scanner, model: _CfnModel) -> None:
+def _parse_dense(scanner: _RelaxedJson, model: _CfnModel) -> None:
     """Parse the numbers of all dense tables together, which is many times faster than one by one."""
     numbers = parse_numbers(b" ".join([some.text for some in model.dense]))
     if numbers is None:
         for some in model.dense:
             if parse_numbers(some.text) is None:
                 bad = next(word for word in some.text.split() if parse_numbers(word) is None)
-                scanner.fail(f"costs of {some.what}", "numbers", shown(bad), some.place)
+                scanner.last = some.place
+                scanner.fail(f"costs of {some.what}", "numbers", shown(bad))
         raise FormatError(f"{scanner.path}: cannot read the numbers of this file")
     at = 0
     for some in model.dense:
@@ -298,16 +437,10 @@ def _parse_dense(scanner: Scanner, model: _CfnModel) -> None:
     if len(wrong):
         ends = np.cumsum([some.size for some in model.dense])
         some = model.dense[int(np.searchsorted(ends, wrong[0], side="right"))]
-        scanner.fail(f"costs of {some.what}", _EXPECTED, str(numbers[wrong[0]]), some.place)
+        scanner.last = some.place
+        scanner.fail(f"costs of {some.what}", _EXPECTED, str(numbers[wrong[0]]))
     numbers *= model.sign
     numbers[np.isinf(numbers)] = np.inf
-
-
-def _number(scanner: Scanner, model: _CfnModel, token: bytes, what: str) -> float:
-    numbers = parse_numbers(token)
-    if numbers is None or len(numbers) != 1:
-        scanner.fail(f"default of {what}", "a number")
-    return float(_checked(scanner, model, numbers, what)[0])
 
 
 def _wrong(model: _CfnModel, numbers: Floats) -> Ints:
@@ -315,18 +448,16 @@ def _wrong(model: _CfnModel, numbers: Floats) -> Ints:
     return np.flatnonzero(np.isnan(numbers) | ((numbers == -np.inf) & (model.sign > 0)))
 
 
-def _checked(scanner: Scanner, model: _CfnModel, numbers: Floats, what: str) -> Floats:
+def _checked(scanner: _RelaxedJson, model: _CfnModel, numbers: Floats, what: str) -> Floats:
     """Costs to be minimised, infinite where forbidden."""
     if len(_wrong(model, numbers)):
         scanner.fail(f"costs of {what}", _EXPECTED, "nan or -inf")
     return np.where(np.isinf(numbers), np.inf, model.sign * numbers)
 
 
-def _tuples(scanner: Scanner, model: _CfnModel, scope: list[int], listing: tuple[bytes, str]) -> tuple[Ints, Floats]:
+def _tuples(scanner: _RelaxedJson, model: _CfnModel, scope: list[int], text: bytes, what: str) -> tuple[Ints, Floats]:
     """Tuples (n_tuples, arity) of states by name or index, with their costs; the last of repeated ones is used."""
-    text, what = listing
-    words = text.split()
-    k = len(scope)
+    words, k = text.split(), len(scope)
     if len(words) % (k + 1):
         scanner.fail(f"costs of {what}", f"tuples of {k} values and a cost", f"{len(words)} words")
     costs = parse_numbers(b" ".join(words[k :: k + 1]))
@@ -334,19 +465,14 @@ def _tuples(scanner: Scanner, model: _CfnModel, scope: list[int], listing: tuple
         scanner.fail(f"costs of {what}", f"tuples of {k} values and a cost", "a cost that is not a number")
     tuples = np.zeros((len(costs), k), dtype=np.int64)
     for j, i in enumerate(scope):
-        tuples[:, j] = _states(scanner, model, i, (words[j :: k + 1], what))
+        known = {value.encode(): state for state, value in enumerate(model.values[i] or ())}
+        mine = words[j :: k + 1]
+        states = [known[w] if w in known else int(w) if _WHOLE.fullmatch(w) else -1 for w in mine]
+        for state, word in zip(states, mine, strict=True):
+            if not 0 <= state < model.card[i]:
+                scanner.fail(f"costs of {what}", f"a value of variable {model.variables[i]!r}", shown(word))
+        tuples[:, j] = states
     return tuples, _checked(scanner, model, costs, what)
-
-
-def _states(scanner: Scanner, model: _CfnModel, i: int, listing: tuple[list[bytes], str]) -> Ints:
-    """Values of a variable as states."""
-    words, what = listing
-    known = {value.encode(): k for k, value in enumerate(model.values[i] or ())}
-    states = [known[w] if w in known else int(w) if _WHOLE.fullmatch(w) else -1 for w in words]
-    for state, word in zip(states, words, strict=True):
-        if not 0 <= state < model.card[i]:
-            scanner.fail(f"costs of {what}", f"a value of variable {model.variables[i]!r}", shown(word))
-    return np.array(states, dtype=np.int64)
 
 
 def _shared(path: Path, model: _CfnModel) -> tuple[Ints, list[Floats]]:
@@ -412,20 +538,15 @@ def losses(graph: FactorGraph) -> list[str]:
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     """Write a CFN to be minimised, with as many decimals as necessary, up to 15 digits in all."""
-    if values not in (None, "cost"):
-        raise FormatError(f"{path}: values={values!r}, but the numbers of this format are costs")
-    graph = writable(path, graph)
-    functions = written(path, graph.constraints)
+    check_values(path, values, ("cost",), "costs")
+    graph, functions = written(path, graph)
     decimals, _, total = _decimals(graph)
     if decimals < 0:
         raise FormatError(f"{path}: the costs add up to {total:.4g}, expected at most 1e{DIGITS}, write .wcsp instead")
-    with replacing(path) as file:
-        for text in _text(graph, f" %.{decimals}f", f"{total + 1.0:.{decimals}f}", functions):
-            file.write(text.encode())
+    write_text(path, _text(graph, f" %.{decimals}f", f"{total + 1.0:.{decimals}f}", functions))
 
 
 def _text(graph: FactorGraph, number: str, bound: str, functions: list[WrittenFunction]) -> Iterator[str]:
-    """Yield the file from the bound to the last function."""
     names = fitting_names(graph, _NAMES)
     yield f'{{\n problem: {{name: mapmrf, mustbe: "<{bound}"}},\n variables: {{\n'
     for i, name in enumerate(names.variables):
@@ -434,12 +555,12 @@ def _text(graph: FactorGraph, number: str, bound: str, functions: list[WrittenFu
     yield " },\n functions: {\n"
     if graph.constant:
         yield f"  constant: {{scope: [], costs: [{_cost_text(np.array([graph.constant]), number)}]}}\n"
-    for i in np.unique(np.repeat(np.arange(graph.n_vars), graph.card)[graph.theta_v != 0]).tolist():
+    for i in variables_with(graph, graph.theta_v != 0).tolist():
         costs = _cost_text(graph.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]], number)
         yield f"  u{i}: {{scope: [{names.variables[i]}], costs: [{costs}]}}\n"
     yield from _factor_text(graph, names.variables, number)
     for c, function in enumerate(functions):
-        yield f"  g{c}: {text_of(function, names.variables, bound)}\n"
+        yield f"  g{c}: {_function_text(function, names.variables, bound)}\n"
     yield " }\n}\n"
 
 
@@ -456,3 +577,14 @@ def _cost_text(theta: Floats, number: str) -> str:
     """Costs as decimals, ``inf`` where forbidden."""
     costs = -theta + 0.0
     return ((number * len(costs)) % tuple(costs.tolist())).strip()
+
+
+def _function_text(function: WrittenFunction, names: tuple[str, ...], bound: str) -> str:
+    scope = " ".join(names[i] for i in function.scope)
+    if function.keyword == "salldiff":
+        return f"{{scope: [{scope}], type: salldiff, params: {{metric: var, cost: {bound}}}}}"
+    triples = (
+        f"[{names[i]} {k} {w}]" for i, mine in zip(function.scope, function.weights, strict=True) for k, w in mine
+    )
+    params = f"capacity: {function.capacity}, weightedvalues: [{' '.join(triples)}]"
+    return f"{{scope: [{scope}], type: knapsackv, params: {{{params}}}}}"

@@ -8,28 +8,28 @@ this module reads.
 from __future__ import annotations
 
 import re
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
 from mapmrf.errors import FormatError
-from mapmrf.formats.files import read_bytes, replacing
+from mapmrf.formats.files import read_bytes, write_text
 from mapmrf.formats.quadratic import (
     MOST_VARIABLES,
     NUMBER,
+    Lines,
     Terms,
     check_quadratic,
-    columns,
     graph_of,
     is_spin,
-    numbers_of,
     offset_of,
     quadratic_losses,
     sign_of,
     term_text,
     terms_of,
 )
-from mapmrf.formats.tokens import read_text, shown
+from mapmrf.formats.tokens import numbers_of, read_text, shown
 from mapmrf.model.graph import FactorGraph
 
 SUFFIXES = (".coo", ".bqm")
@@ -57,7 +57,7 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     name = kind[1].upper() if kind else b"BINARY"
     if name not in (b"SPIN", b"BINARY"):
         raise FormatError(f"{path}: vartype: found {shown(name)}, expected SPIN or BINARY")
-    i, j, weight = columns(numbers_of(path, read_text(path)), MOST_VARIABLES)
+    i, j, weight = Lines().read(numbers_of(path, read_text(path)), 0, MOST_VARIABLES)
     n_vars = 1 + int(max(i.max(initial=-1), j.max(initial=-1)))
     return graph_of(path, Terms(n_vars, i, j, weight, offset_of(path, _OFFSET, data), name == b"SPIN"), sign)
 
@@ -75,9 +75,6 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     sign = sign_of(path, values)
     check_quadratic(path, graph)
     terms = terms_of(graph, is_spin(graph))
-    with replacing(path) as file:
-        file.write(f"# vartype={'SPIN' if terms.spin else 'BINARY'}\n".encode())
-        if terms.offset:
-            file.write(f"# offset={-sign * terms.offset:.17g}\n".encode())
-        for text in term_text(terms, sign, lambda weight: np.format_float_positional(weight, trim="0")):
-            file.write(text.encode("ascii"))
+    comment = f"# offset={-sign * terms.offset:.17g}\n" if terms.offset else ""
+    text = term_text(terms, sign, lambda weight: np.format_float_positional(weight, trim="0"))
+    write_text(path, chain([f"# vartype={'SPIN' if terms.spin else 'BINARY'}\n", comment], text))

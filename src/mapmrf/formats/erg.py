@@ -11,20 +11,19 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 
 from mapmrf.arrays import Ints, offsets, ranges
 from mapmrf.errors import FormatError
-from mapmrf.formats import scales, tokens, uai
-from mapmrf.formats._tables import MOST_COUNT, MOST_STATES, Factors, build, check_states, table_sizes
-from mapmrf.formats.bayes import ConditionalTable, write_network
+from mapmrf.formats import scales, uai
+from mapmrf.formats.bayes import ConditionalTable, warn_about_rows, write_network
 from mapmrf.formats.files import AnyPath, read_bytes
 from mapmrf.formats.names import Allowed, fitting_names, names_replaced
-from mapmrf.formats.quadratic import numbers_of
-from mapmrf.formats.tokens import NumberFile
+from mapmrf.formats.tables import MOST_COUNT, MOST_STATES, Factors, build, check_states, table_sizes
+from mapmrf.formats.tokens import numbers_of, without_c_comments, without_comments
 from mapmrf.model.graph import FactorGraph, Names
 
 SUFFIXES = (".erg",)
@@ -48,33 +47,38 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
 
     Rows that do not sum to 1 are kept as they are, and logged.
     """
-    if values not in (None, "potential"):
-        raise FormatError(f"{path}: values={values!r}, but the numbers of this format are probabilities")
-    file = _ErgFile(path, numbers_of(path, _text(path), "among the numbers").numbers)
+    scales.check_values(path, values, ("potential",), "probabilities")
+    file = numbers_of(path, _text(path), "among the numbers", _text)
     n_vars = int(file.integers(0, 1, 0, MOST_COUNT, "number of variables")[0])
     card = file.integers(1, n_vars, 1, MOST_STATES, "cardinality of variable {}")
     check_states(path, card)
-    arity_at = uai.arity_places(file, 1 + n_vars, n_vars, n_vars)
-    parent_ptr, parents, at = uai.read_scopes(file, arity_at, 1 + n_vars, n_vars)
-    scope_ptr, scope = _scopes(file, arity_at, parent_ptr, parents)
-    start, size = _table_places(file, at, card[scope], scope_ptr)
-    theta_t = file.numbers[ranges(start, size)]
+    names = ("parents of variable", "parents of variable")
+    arity_at, parent_ptr, parents, at = uai.read_scopes(file, 1 + n_vars, n_vars, n_vars, names)
+    own = np.flatnonzero(parents == np.repeat(np.arange(n_vars), np.diff(parent_ptr)))
+    if len(own):
+        i = int(np.searchsorted(parent_ptr, own[0], side="right")) - 1
+        file.fail(int(arity_at[i]) + 1 + int(own[0] - parent_ptr[i]), f"parents of variable {i}", "another variable")
+    scope_ptr, scope = offsets(np.diff(parent_ptr) + 1), np.insert(parents, parent_ptr[1:], np.arange(n_vars))
+    size, potts = table_sizes(card[scope], scope_ptr), np.zeros(n_vars, dtype=bool)
+    start = uai.table_places(
+        file, at, size, potts, "variable", lambda i: (f"table size of variable {i}", f"{size[i]:.0f}")
+    )
+    table_ptr = offsets(size.astype(np.int64))
+    theta_t = file.numbers[ranges(start, np.diff(table_ptr))]
     bad = scales.first_bad(theta_t, "potential")
-    table_ptr = offsets(size)
     if bad is not None:
         i = int(np.searchsorted(table_ptr, bad, side="right")) - 1
         entry = bad - int(table_ptr[i])
         file.fail(int(start[i]) + entry, f"table of variable {i}, entry {entry}", scales.expected("potential"))
     scales.to_log(theta_t, "potential")
     factors = Factors(scope_ptr, scope, np.arange(n_vars), table_ptr, theta_t)
-    layout = uai.UaiLayout(card, scope_ptr, scope, at, start, size, np.zeros(n_vars, dtype=bool))
-    uai.warn_about_rows(path, layout, uai.UaiTables(factors.table_of, table_ptr, theta_t))
+    warn_about_rows(path, card, factors)
     return build(path, card, factors, _names(path, card))
 
 
 def _text(path: AnyPath) -> bytes:
     """The part with numbers, with comments blanked out, so that positions do not change."""
-    return tokens.without_c_comments(path, tokens.without_comments(path, _SECTION.split(read_bytes(path), 1)[0]))
+    return without_c_comments(path, without_comments(path, _SECTION.split(read_bytes(path), 1)[0]))
 
 
 def _names(path: Path, card: Ints) -> Names | None:
@@ -108,57 +112,14 @@ def _names(path: Path, card: Ints) -> Names | None:
 
 def _lines(path: Path, section: bytes) -> list[str]:
     """The lines of a section that are not blank."""
-    lines = tokens.without_c_comments(path, section).decode("utf-8", "replace").splitlines()
+    lines = without_c_comments(path, section).decode("utf-8", "replace").splitlines()
     return [line.strip() for line in lines if line.strip()]
-
-
-class _ErgFile(NumberFile):
-    """The numbers outside comments."""
-
-    def fail(self, at: int, what: str, expected: str) -> NoReturn:
-        """Raise the error for a number that is not what was expected at its place."""
-        what = what.replace("scope of factor", "parents of variable").replace("arity of factor", "parents of variable")
-        if at < len(self.numbers):
-            tokens.fail_at(self.path, _text(self.path), at, what, expected)
-        super().fail(at, what, expected)
-
-
-def _scopes(file: NumberFile, arity_at: Ints, parent_ptr: Ints, parents: Ints) -> tuple[Ints, Ints]:
-    """The parents of every variable, followed by the variable itself."""
-    n_parents = np.diff(parent_ptr)
-    child = np.repeat(np.arange(len(n_parents)), n_parents)
-    own = np.flatnonzero(parents == child)
-    if len(own):
-        i = int(child[own[0]])
-        at = int(arity_at[i]) + 1 + int(own[0] - parent_ptr[i])
-        file.fail(at, f"parents of variable {i}", "another variable")
-    return offsets(n_parents + 1), np.insert(parents, parent_ptr[1:], np.arange(len(n_parents)))
-
-
-def _table_places(file: NumberFile, at: int, states: Ints, scope_ptr: Ints) -> tuple[Ints, Ints]:
-    """Where the entries of every table start, and how many there are."""
-    size, end = table_sizes(states, scope_ptr), len(file.numbers)
-    size_at = at + offsets(np.minimum(size, end).astype(np.int64) + 1)
-    stated = file.numbers[size_at[:-1][size_at[:-1] < end]]
-    wrong = np.flatnonzero(stated != size[: len(stated)])
-    if len(wrong):
-        i = int(wrong[0])
-        file.fail(int(size_at[i]), f"table size of variable {i}", f"{size[i]:.0f}")
-    if size_at[-1] > end:
-        i = int(np.flatnonzero(size_at[1:] > end)[0])
-        there = max(0, end - int(size_at[i]) - 1)
-        file.fail(end, f"table of variable {i}", f"{size[i]:.0f} entries, of which {there} are present")
-    if size_at[-1] < end:
-        file.fail(int(size_at[-1]), "after the last table", "the end of the file")
-    return size_at[:-1] + 1, size.astype(np.int64)
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-def losses(graph: FactorGraph) -> list[str]:
-    """Describe what a file of this format cannot represent."""
-    return names_replaced(graph, _NAMES)
+losses = partial(names_replaced, allowed=_NAMES)
 
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
@@ -167,7 +128,6 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
 
 
 def _network_text(graph: FactorGraph, tables: list[ConditionalTable]) -> Iterator[str]:
-    """Yield the file from the number of variables to the last name."""
     ordered = sorted(tables, key=lambda table: table.child)
     yield f"/* Number of variables */\n{graph.n_vars}\n/* Cardinalities */\n{' '.join(map(str, graph.card.tolist()))}\n"
     yield "/* Parents */\n"

@@ -53,7 +53,8 @@ def read_evidence(path: AnyPath, graph: FactorGraph) -> list[Evidence]:
     tokens = _whole_numbers(path, data)
     if tokens in ([], [0]):
         return [{}]
-    layouts = [layout for layout in (_one_sample(tokens), _many_samples(tokens)) if layout is not None]
+    one_sample = [(1, tokens[0])] if len(tokens) == 1 + 2 * tokens[0] else None
+    layouts = [layout for layout in (one_sample, _many_samples(tokens)) if layout is not None]
     if not layouts:
         k = tokens[0]
         raise FormatError(
@@ -81,27 +82,21 @@ def write_evidence(path: AnyPath, evidence: Mapping[int, int] | Sequence[Mapping
     ...     path.read_text()
     '2 3 0 5 1\n'
     """
-    if isinstance(evidence, Mapping):
-        text = _line(evidence)
-    else:
-        text = f"{len(evidence)}\n" + "".join(_line(sample) for sample in evidence)
+    samples = [evidence] if isinstance(evidence, Mapping) else evidence
+    text = "" if isinstance(evidence, Mapping) else f"{len(evidence)}\n"
+    for sample in samples:
+        text += str(len(sample))
+        for pair in sample.items():
+            for value, what in zip(pair, ("variable", "state"), strict=True):
+                found = index_of(value)
+                if found is None:
+                    raise GraphError(f"evidence has the {what} {value!r}, expected an index")
+                text += f" {found}"
+        text += "\n"
     write_bytes(path, text.encode("ascii"))
 
 
-def _line(sample: Mapping[int, int]) -> str:
-    pairs = (f" {_index(variable, 'variable')} {_index(state, 'state')}" for variable, state in sample.items())
-    return f"{len(sample)}{''.join(pairs)}\n"
-
-
-def _index(value: object, what: str) -> int:
-    found = index_of(value)
-    if found is None:
-        raise GraphError(f"evidence has the {what} {value!r}, expected an index")
-    return found
-
-
 def _named_samples(path: AnyPath, data: bytes, graph: FactorGraph) -> list[Evidence]:
-    """The samples of a JSON file."""
     try:
         # Objects as tuples of pairs, which keep repeated variables and differ from lists.
         content = json.loads(data, object_pairs_hook=tuple)
@@ -142,11 +137,6 @@ def _whole_numbers(path: AnyPath, data: bytes) -> list[int]:
             raise FormatError(f"{path}: token {place}: found {shown(token)}, expected a whole number of at least 0")
         numbers.append(number)
     return numbers
-
-
-def _one_sample(tokens: list[int]) -> list[tuple[int, int]] | None:
-    """Position and number of the pairs, if the file is ``k  v x  v x ...``."""
-    return [(1, tokens[0])] if len(tokens) == 1 + 2 * tokens[0] else None
 
 
 def _many_samples(tokens: list[int]) -> list[tuple[int, int]] | None:

@@ -1,4 +1,9 @@
-"""Files as bytes: transparent compression, one-line errors, and no partially written files."""
+"""Files as bytes: transparent compression, a budget for what they become, and no partially written files.
+
+A few words of a file can describe a large table, and a small compressed file may expand to a large one. So readers
+charge for the content of the file, its numbers, and the arrays that they are about to make of them, with temporary
+copies, before anything is allocated.
+"""
 
 from __future__ import annotations
 
@@ -11,43 +16,72 @@ import os
 import stat
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, Any, cast
 
 from mapmrf.errors import FormatError
-from mapmrf.formats.budget import charge
+from mapmrf.model.memory import byte_count, machine_bytes, shown_bytes
 from mapmrf.run.atomic_files import whole_file
 
 AnyPath = str | os.PathLike[str]
 
+FEW = 1 << 16
+"""Bytes that are too few to be counted."""
+MOST = 2.0**46
+"""More bytes than any machine has, for systems that do not report their memory."""
 _OPEN: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _PIECE = 1 << 20
 _MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\x00": ".xz"}
 _CORRUPT = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError)
 
 
-def compression(path: AnyPath) -> str:
-    """Return ``".gz"``, ``".bz2"``, ``".xz"`` or ``""``, from the name of the file."""
-    suffix = Path(path).suffix.lower()
-    return suffix if suffix in _OPEN else ""
+class ByteBudget:
+    """Bytes that reading one model may use: `limit`, None for the memory of the machine, and what is charged so far."""
+
+    def __init__(self, limit: float | None = None) -> None:
+        self.limit = byte_count(limit, "max_bytes")
+        self.allowed = min(machine_bytes(), MOST) if self.limit is None else self.limit
+        self.charged: dict[str, float] = {}
+
+    def charge(self, path: AnyPath, needed: float, what: str, place: str = "") -> None:
+        """Charge bytes; raise FormatError if the budget is exceeded, with purpose, place, total and budget.
+
+        A new charge for the same purpose replaces the old one: a file may be read twice, and tables add up.
+        """
+        total = sum(self.charged.values()) - self.charged.get(what, 0.0) + needed
+        if total > self.allowed:
+            whose = "the memory of this machine" if self.limit is None else "max_bytes"
+            where = f" ({place})" if place else ""
+            expected = f"expected at most {shown_bytes(self.allowed)}, {whose}"
+            raise FormatError(f"{path}: {what}{where}: reading takes {shown_bytes(total)}, {expected}")
+        self.charged[what] = needed
 
 
-def plain_name(path: AnyPath) -> str:
-    """Name of the file in lower case and without a compression suffix; formats are recognised by it.
-
-    Examples
-    --------
-    >>> plain_name("models/Grid.UAI.gz")
-    'grid.uai'
-    """
-    name = Path(path).name.lower()
-    return name.removesuffix(compression(path))
-
-
+_BUDGET: ContextVar[ByteBudget | None] = ContextVar("mapmrf_budget", default=None)
 _PIPED: ContextVar[dict[str, bytes] | None] = ContextVar("mapmrf_piped", default=None)
+
+
+@contextlib.contextmanager
+def spending(max_bytes: float | None) -> Iterator[ByteBudget]:
+    """Share a budget among all readers called inside this context."""
+    budget = ByteBudget(max_bytes)
+    token = _BUDGET.set(budget)
+    try:
+        yield budget
+    finally:
+        _BUDGET.reset(token)
+
+
+def charge(path: AnyPath, needed: float, what: str, place: str = "") -> None:
+    """Charge the budget of the current file; outside `spending`, compare with the machine's memory."""
+    budget = _BUDGET.get()
+    if budget is not None:
+        budget.charge(path, needed, what, place)
+    elif needed > FEW:
+        ByteBudget().charge(path, needed, what, place)
 
 
 @contextlib.contextmanager
@@ -60,14 +94,23 @@ def reading_once() -> Iterator[None]:
         _PIPED.reset(token)
 
 
-def read_bytes(path: AnyPath) -> bytes:
-    """Read a file, decompressed if its name or its first bytes show that it is compressed; ``-`` is standard input.
+# -- reading ----------------------------------------------------------------------------------------------------------
 
-    Raises
-    ------
-    FormatError
-        If the file cannot be opened, its compressed content is damaged or truncated, or it exceeds the budget.
-    """
+
+def compression(path: AnyPath) -> str:
+    """Return ``".gz"``, ``".bz2"``, ``".xz"`` or ``""``, from the name of the file."""
+    suffix = Path(path).suffix.lower()
+    return suffix if suffix in _OPEN else ""
+
+
+def plain_name(path: AnyPath) -> str:
+    """Name of the file in lower case and without a compression suffix; formats are recognised by it."""
+    name = Path(path).name.lower()
+    return name.removesuffix(compression(path))
+
+
+def read_bytes(path: AnyPath) -> bytes:
+    """Read a file, decompressed if its name or its first bytes show that it is compressed; ``-`` is standard input."""
     try:
         name = os.fspath(path)
         if name == "-" or not (stat.S_ISREG((about := os.stat(path)).st_mode) or stat.S_ISDIR(about.st_mode)):
@@ -116,17 +159,12 @@ def _pieces(path: AnyPath, file: IO[bytes], what: str) -> bytes:
     return b"".join(pieces)
 
 
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
 @contextlib.contextmanager
 def replacing(path: AnyPath, *, keep: bool | None = None) -> Iterator[IO[bytes]]:
-    """Open a file for writing that replaces `path` once it is complete; see `mapmrf.run.atomic_files.whole_file`.
-
-    The bytes are compressed according to the suffix.
-
-    Raises
-    ------
-    FormatError
-        If the file cannot be written.
-    """
+    """Open a file, compressed according to its suffix, that replaces `path` once it is complete; see `whole_file`."""
     try:
         with whole_file(path, keep=keep) as raw, _compressed(raw, compression(path)) as file:
             yield file
@@ -138,6 +176,13 @@ def write_bytes(path: AnyPath, data: bytes, *, keep: bool | None = None) -> None
     """Write a file in one piece; see `replacing`."""
     with replacing(path, keep=keep) as file:
         file.write(data)
+
+
+def write_text(path: AnyPath, parts: Iterable[str]) -> None:
+    """Write a file part by part, so that a large model is never in memory as text."""
+    with replacing(path) as file:
+        for text in parts:
+            file.write(text.encode())
 
 
 def _compressed(raw: IO[bytes], kind: str) -> AbstractContextManager[IO[bytes]]:

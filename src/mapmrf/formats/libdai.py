@@ -7,18 +7,34 @@ the number of entries, and the entries as pairs of index and value.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, offsets, ranges
-from mapmrf.errors import FormatError
-from mapmrf.formats import scales, tokens
-from mapmrf.formats._listed import build_listed, keeps_list, shape_bounds, states_at
-from mapmrf.formats._tables import MOST_COUNT, Factors, check_states, last_fastest, table_offsets, table_sizes
-from mapmrf.formats.files import replacing
-from mapmrf.formats.tokens import NumberFile, parse_numbers, read_text
+from mapmrf.arrays import Floats, Ints, ranges
+from mapmrf.formats import scales
+from mapmrf.formats.files import write_text
+from mapmrf.formats.lists import keeps_list, tables_of_keys
+from mapmrf.formats.tables import (
+    MOST_COUNT,
+    Factors,
+    build,
+    check_states,
+    table_offsets,
+    table_sizes,
+    variables_with,
+)
+from mapmrf.formats.tokens import (
+    NumberFile,
+    charge_numbers,
+    fail_at,
+    first_non_number,
+    first_not_whole,
+    parse_numbers,
+    read_text,
+    whole_range,
+)
 from mapmrf.model.graph import FactorGraph, Names
 
 SUFFIXES = (".fg",)
@@ -43,21 +59,18 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     if bad is not None:
         file.fail(int(places[bad, 1]), f"value in factor {_owner(layout, bad)}", scales.expected(values))
     scales.to_log(numbers, values)
-    factors, lists = _tables(file, layout, places[:, 0], numbers)
-    return build_listed(path, card, replace(factors, scope=scope), lists, names)
+    return build(path, card, _factors(file, layout, scope, (places[:, 0], numbers)), names)
 
 
 def _numbers(path: Path) -> NumberFile:
     text = read_text(path)
-    tokens.charge_numbers(path, text)
+    charge_numbers(path, text)
     numbers = parse_numbers(text)
-    if numbers is not None:
-        return NumberFile(path, numbers)
-    for place, match in enumerate(tokens.TOKEN.finditer(text)):
-        if tokens.NUMBER.fullmatch(match[0]) is None:
-            hint = " (files of AD3 have the same suffix and are not supported)" if match[0].isupper() else ""
-            tokens.fail_at(path, text, place, "among the numbers", f"a number{hint}")
-    raise FormatError(f"{path}: cannot read the numbers of this file")
+    if numbers is None:
+        place, word, _ = first_non_number(path, text)
+        hint = " (files of AD3 have the same suffix and are not supported)" if word.isupper() else ""
+        fail_at(path, text, place, "among the numbers", f"a number{hint}")
+    return NumberFile(path, numbers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,9 +122,9 @@ def _layout(file: NumberFile) -> _LibdaiLayout:
 
 def _integers(file: NumberFile, places: Ints, low: int, what: str) -> Ints:
     found = file.numbers[places]
-    bad = np.flatnonzero(~((found >= low) & (found < MOST_COUNT) & (found == np.floor(found))))
-    if len(bad):
-        file.fail(int(places[bad[0]]), what, f"a whole number of at least {low}")
+    bad = first_not_whole(found, low, MOST_COUNT - 1)
+    if bad is not None:
+        file.fail(int(places[bad]), what, whole_range(low, MOST_COUNT))
     return found.astype(np.int64)
 
 
@@ -130,32 +143,21 @@ def _variables(file: NumberFile, layout: _LibdaiLayout) -> tuple[Ints, Ints, Nam
     return card, scope, None if plain else Names(tuple(map(str, labels.tolist())))
 
 
-def _tables(file: NumberFile, layout: _LibdaiLayout, index_at: Ints, theta: Floats) -> tuple[Factors, dict[int, Ints]]:
-    """Scopes and tables with the last variable fastest, and the tuples of the tables that stay lists."""
+def _factors(file: NumberFile, layout: _LibdaiLayout, scope: Ints, entries: tuple[Ints, Floats]) -> Factors:
+    """The factors; `entries` are the positions of the indices in the file, and log potentials."""
+    index_at, theta = entries
     size = table_sizes(layout.shape, layout.scope_ptr)
-    stays = keeps_list(size, layout.count, shape_bounds(layout.shape, layout.scope_ptr)) & (size <= MOST_COUNT)
+    stays = keeps_list(size, layout.count, layout.shape, layout.scope_ptr) & (size <= MOST_COUNT)
     table_ptr = table_offsets(Path(file.path), np.where(stays, layout.count + 1.0, size))
-    most = np.repeat(size, layout.count)
-    index = file.numbers[index_at]
-    bad = np.flatnonzero(~((index >= 0) & (index < most) & (index == np.floor(index))))
-    if len(bad):
-        j = int(bad[0])
-        file.fail(
-            int(index_at[j]), f"index in factor {_owner(layout, j)}", f"a whole number from 0 to {most[j] - 1:.0f}"
-        )
-    table = np.full(int(table_ptr[-1]), -np.inf)
-    within = 1 + ranges(np.zeros(len(layout.count), dtype=np.int64), layout.count)
-    place = np.where(np.repeat(stays, layout.count), within, index.astype(np.int64))
-    table[np.repeat(table_ptr[:-1], layout.count) + place] = theta
-    shape, lists = layout.shape.copy(), dict[int, Ints]()
-    begin = offsets(layout.count)
-    for t in np.flatnonzero(stays).tolist():
-        mine = slice(int(layout.scope_ptr[t]), int(layout.scope_ptr[t + 1]))
-        lists[t] = states_at(index[begin[t] : begin[t + 1]].astype(np.int64), layout.shape[mine])
-        shape[mine] = 1  # no axes to be reversed
-        shape[mine.start] = layout.count[t] + 1
-    theta_t = last_fastest(table, table_ptr, shape, layout.scope_ptr)
-    return Factors(layout.scope_ptr, np.zeros(0, dtype=np.int64), np.arange(len(size)), table_ptr, theta_t), lists
+    index, most = file.numbers[index_at], np.repeat(size, layout.count) - 1
+    bad = first_not_whole(index, 0, most)
+    if bad is not None:
+        what = f"a whole number from 0 to {most[bad]:.0f}"
+        file.fail(int(index_at[bad]), f"index in factor {_owner(layout, bad)}", what)
+    keys = index.astype(np.int64), theta, layout.count
+    default = np.full(len(size), -np.inf)
+    theta_t, lists = tables_of_keys(table_ptr, stays, default, keys, layout.shape, layout.scope_ptr)
+    return Factors(layout.scope_ptr, scope, np.arange(len(size)), table_ptr, theta_t, lists=lists)
 
 
 def _owner(layout: _LibdaiLayout, entry: int) -> int:
@@ -168,31 +170,21 @@ def _owner(layout: _LibdaiLayout, entry: int) -> int:
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     """Write a factor graph of libDAI with 17 digits; an isolated variable gets a neutral factor."""
     values = values or "potential"
-    try:
-        constant, unary, tables = scales.from_log(path, graph, values)
-    except FormatError as error:
-        raise FormatError(f"{path}: {error}") from None
+    write_text(path, _text(graph, scales.from_log(path, graph, values), values))
+
+
+def _text(graph: FactorGraph, numbers: tuple[float, Floats, Floats], values: str) -> Iterator[str]:
+    constant, unary, tables = numbers
     neutral, absent = (1.0, 0.0) if values == "potential" else (0.0, np.inf)
-    in_factor = np.zeros(graph.n_vars, dtype=bool)
-    in_factor[graph.scope] = True
-    with_unary = np.unique(np.repeat(np.arange(graph.n_vars), graph.card)[unary != neutral])
-    written = np.union1d(with_unary, np.flatnonzero(~in_factor)).tolist()
+    alone = np.setdiff1d(np.arange(graph.n_vars), graph.scope)
+    written = np.union1d(variables_with(graph, unary != neutral), alone).tolist()
     n_constants = int(constant != neutral)
-    with replacing(path) as file:
-        file.write(f"{n_constants + len(written) + graph.n_factors}\n".encode())
-        if n_constants:
-            file.write(_block([], [], np.array([constant]), absent).encode())
-        for i in written:
-            part = unary[graph.var_ptr[i] : graph.var_ptr[i + 1]]
-            file.write(_block([i], [int(graph.card[i])], part, absent).encode())
-        for text in _factor_text(graph, tables, absent):
-            file.write(text.encode())
-
-
-def _factor_text(graph: FactorGraph, tables: Floats, absent: float) -> Iterator[str]:
-    """Yield the factors, every table with the first variable fastest."""
-    for a in range(graph.n_factors):
-        t = graph.table_of[a]
+    yield f"{n_constants + len(written) + graph.n_factors}\n"
+    if n_constants:
+        yield _block([], [], np.array([constant]), absent)
+    for i in written:
+        yield _block([i], [int(graph.card[i])], unary[graph.var_ptr[i] : graph.var_ptr[i + 1]], absent)
+    for a, t in enumerate(graph.table_of.tolist()):
         scope = graph.scope_of(a)
         shape = graph.card[scope]
         table = tables[graph.table_ptr[t] : graph.table_ptr[t + 1]].reshape(shape)

@@ -7,27 +7,29 @@ constant: it is written as a comment, ``# constant=x``, which this module reads.
 from __future__ import annotations
 
 import re
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, offsets
+from mapmrf.arrays import offsets
 from mapmrf.errors import FormatError
-from mapmrf.formats._tables import Factors, build
-from mapmrf.formats.files import read_bytes, replacing
-from mapmrf.formats.names import names_lost
+from mapmrf.formats.files import read_bytes, write_text
 from mapmrf.formats.quadratic import (
     MOST_VARIABLES,
     NUMBER,
+    Lines,
     Terms,
     charge_variables,
     check_quadratic,
-    numbers_of,
     offset_of,
+    quadratic_losses,
+    sign_of,
     term_text,
     terms_of,
 )
-from mapmrf.formats.tokens import NumberFile, read_text
+from mapmrf.formats.tables import Factors, build
+from mapmrf.formats.tokens import numbers_of, read_text
 from mapmrf.model.graph import FactorGraph
 
 SUFFIXES = (".mc", ".rudy")
@@ -54,7 +56,7 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
 
     Repeated edges add up.
     """
-    sign = _sign(path, values)
+    sign = sign_of(path, values, "log")
     file = numbers_of(path, read_text(path), "among the edges")
     n, m = file.integers(0, 2, 0, MOST_VARIABLES, "number {} of the header, vertices and edges").tolist()
     found = len(file.numbers) - 2
@@ -63,49 +65,20 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     if found > 3 * m:
         file.fail(2 + 3 * m, f"after edge {m}", "the end of the file")
     charge_variables(path, n, m)
-    i, j, weight = _edges(file, n)
-    constant = offset_of(path, _CONSTANT, read_bytes(path))
-    return _graph(path, n, (i, j), sign * np.append(constant, weight))
-
-
-def _sign(path: Path, values: str | None) -> float:
-    """The sign that turns weights into log potentials."""
-    if values not in (None, "cost", "log"):
-        raise FormatError(f"{path}: values={values!r}, but the numbers of this format are costs or logs")
-    return -1.0 if values == "cost" else 1.0
-
-
-def _edges(file: NumberFile, n: int) -> tuple[Ints, Ints, Floats]:
-    """The ends of the edges, counted from 0, and their weights; each pair once."""
-    rows = file.numbers[2:].reshape(-1, 3)
-    ends = rows[:, :2]
-    bad = np.flatnonzero(~((ends >= 1) & (ends <= n) & (ends == np.floor(ends))))
-    if len(bad):
-        row, column = divmod(int(bad[0]), 2)
-        file.fail(2 + 3 * row + column, f"edge {row + 1}", f"a vertex from 1 to {n}" if n else "no edge")
-    bad = np.flatnonzero(ends[:, 0] == ends[:, 1])
-    if len(bad):
-        file.fail(3 + 3 * int(bad[0]), f"edge {bad[0] + 1}", "another vertex than the first")
-    bad = np.flatnonzero(~np.isfinite(rows[:, 2]))
-    if len(bad):
-        file.fail(4 + 3 * int(bad[0]), f"weight of edge {bad[0] + 1}", "a finite number")
-    i, j = np.sort(ends.astype(np.int64) - 1, axis=1).T
-    _, first, place = np.unique(i * n + j, return_index=True, return_inverse=True)
-    weight: Floats = np.bincount(place.ravel(), rows[:, 2], len(first)).astype(np.float64)
+    i, j, given = Lines("edge", "vertex", first=1, loops=False).read(file, 2, n)
+    ends = np.sort(np.stack([i, j], axis=1), axis=1)
+    _, first, place = np.unique(ends[:, 0] * n + ends[:, 1], return_index=True, return_inverse=True)
     order = np.argsort(first)
-    return i[first[order]], j[first[order]], weight[order]
-
-
-def _graph(path: Path, n: int, ends: tuple[Ints, Ints], weight: Floats) -> FactorGraph:
-    """Pairs that share the table of a cut, with a weight each, after the factor of the constant."""
-    counts = [1, len(ends[0])]
-    factors = Factors(
+    weight = np.bincount(place.ravel(), given, len(first)).astype(np.float64)[order]
+    constant = offset_of(path, _CONSTANT, read_bytes(path))
+    counts = [1, len(first)]
+    factors = Factors(  # pairs that share the table of a cut, after the factor of the constant
         offsets(np.repeat([0, 2], counts)),
-        np.stack(ends, axis=1).ravel(),
+        ends[first[order]].ravel(),
         np.repeat([0, 1], counts),
         offsets([1, 4]),
         np.array([1.0, 0.0, 1.0, 1.0, 0.0]),
-        weight + 0.0,  # no "-0"
+        sign * np.append(constant, weight) + 0.0,  # no "-0"
     )
     return build(path, np.full(n, 2), factors)
 
@@ -113,25 +86,18 @@ def _graph(path: Path, n: int, ends: tuple[Ints, Ints], weight: Floats) -> Facto
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-def losses(graph: FactorGraph) -> list[str]:
-    """Describe what a file of this format cannot represent."""
-    constant = -terms_of(graph, spin=False).offset
-    kept = [f"the constant {constant:.6g} is written as a comment, which other programs ignore"] if constant else []
-    return [*names_lost(graph), *kept]
+losses = quadratic_losses
 
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     """Write a binary pairwise model that does not change when all states are swapped, with 17 digits."""
-    sign = _sign(path, values)
+    sign = sign_of(path, values, "log")
     check_quadratic(path, graph)
     terms = terms_of(graph, spin=False)
     edges = _cut_of(path, terms)
-    with replacing(path) as file:
-        if terms.offset:
-            file.write(f"# constant={-sign * terms.offset:.17g}\n".encode())
-        file.write(f"{edges.n_vars} {len(edges.i)}\n".encode())
-        for text in term_text(edges, -sign, "{:.17g}".format):
-            file.write(text.encode("ascii"))
+    comment = f"# constant={-sign * terms.offset:.17g}\n" if terms.offset else ""
+    text = term_text(edges, -sign, "{:.17g}".format)
+    write_text(path, chain([f"{comment}{edges.n_vars} {len(edges.i)}\n"], text))
 
 
 def _cut_of(path: Path, terms: Terms) -> Terms:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import importlib
 import io
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Ints, ranges
+from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
 from mapmrf.errors import FormatError
-from mapmrf.formats import _opengm_functions as functions
+from mapmrf.formats import opengm_functions as functions
 from mapmrf.formats import scales
-from mapmrf.formats._listed import build_listed
-from mapmrf.formats._opengm_explicit import explicit_model
-from mapmrf.formats._tables import Factors, check_states
-from mapmrf.formats.budget import charge
-from mapmrf.formats.files import read_bytes, write_bytes
+from mapmrf.formats.files import charge, read_bytes, write_bytes
+from mapmrf.formats.tables import Factors, build, check_states, numbered, same_rows, transposed, variables_with
 from mapmrf.model.graph import FactorGraph
 
 SUFFIXES = (".h5", ".hdf5")
@@ -47,8 +43,7 @@ def _h5py(path: Path) -> Any:
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class _Header:
+class _Header(NamedTuple):
     """Numbers of variables and factors, and the ids of the types of functions with how many there are."""
 
     n_vars: int
@@ -84,11 +79,8 @@ class _Group:
 
     def __init__(self, path: Path, file: Any) -> None:
         self.path, self._n_numbers = path, 0
-        groups = (
-            [file]
-            if self._member(file, "header") is not None
-            else [self._member(file, name) for name in file if name == _GROUP]
-        )
+        groups = [file] if self._member(file, "header") is not None else []
+        groups = groups or [self._member(file, name) for name in file if name == _GROUP]
         if not groups:
             items = [self._member(file, name) for name in file]
             groups = [item for item in items if self._member(item, "header") is not None]
@@ -158,8 +150,8 @@ def _read(group: _Group, values: str, hard_threshold: float | None) -> FactorGra
     if hard_threshold is not None:
         theta_t[theta_t <= -hard_threshold] = -np.inf
     weight = None if (tables.weight == 1.0).all() else tables.weight[function]
-    factors = Factors(scope_ptr, scope, tables.table_of[function], tables.table_ptr, theta_t, weight)
-    return build_listed(group.path, card, factors, tables.lists)
+    factors = Factors(scope_ptr, scope, tables.table_of[function], tables.table_ptr, theta_t, weight, tables.lists)
+    return build(group.path, card, factors)
 
 
 def _header(group: _Group) -> _Header:
@@ -253,11 +245,8 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     if values == "potential":
         raise FormatError(f"{path}: values='potential', but this format is written with costs or logs")
     sign = 1.0 if values == "log" else -1.0
-    model = explicit_model(graph)
-    try:
-        scales.check_allowed(model.theta)
-    except FormatError as error:
-        raise FormatError(f"{path}: {error}") from None
+    model = _explicit_model(graph)
+    scales.check_allowed(path, model.theta)
     header = [*_VERSION, graph.n_vars, model.n_factors, 1, functions.EXPLICIT, model.n_functions, _FLOAT64]
     memory = io.BytesIO()
     with h5py.File(memory, "w") as file:
@@ -270,3 +259,90 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
             where["values"] = sign * model.theta + 0.0  # no "-0"
             group["factors"] = model.factors.astype(np.uint64)
     write_bytes(path, memory.getvalue())
+
+
+class _Explicit(NamedTuple):
+    """The content of the datasets: records ``d, s_1 ... s_d``, tables, and records ``function, 0, d, v_1 ... v_d``."""
+
+    n_functions: int
+    n_factors: int
+    indices: Ints
+    theta: Floats
+    factors: Ints
+
+
+class _Part(NamedTuple):
+    """Factors of one arity: their positions in the file, the function and the variables of each, and the functions."""
+
+    place: Ints
+    function: Ints
+    scope: Ints
+    shape: Ints
+    tables: list[tuple[Ints, Floats]]
+
+
+def _explicit_model(graph: FactorGraph) -> _Explicit:
+    """Constant, unary factors and factors, in this order; OpenGM requires increasing variables within a factor."""
+    n_constants = int(graph.constant != 0)
+    loud = variables_with(graph, graph.theta_v != 0)
+    first = n_constants + len(loud)
+    none, zero = np.zeros((1, 0), dtype=np.int64), np.zeros(1, dtype=np.int64)
+    parts = [_Part(zero, zero, none, none, [(zero, np.array([[graph.constant]]))])] * n_constants
+    parts += [_unary_part(graph, loud, n_constants)] * (len(loud) > 0)
+    parts += [_factor_part(graph, k, first) for k in np.unique(graph.arity).tolist()]
+    return _assembled(parts, first + graph.n_factors)
+
+
+def _unary_part(graph: FactorGraph, loud: Ints, first: int) -> _Part:
+    """A function for every variable that has potentials."""
+    number = np.arange(len(loud))
+    tables = []
+    for some in same_rows([graph.card[loud]]):
+        size = int(graph.card[loud[some[0]]])
+        tables.append((some, graph.theta_v[graph.var_ptr[loud[some]][:, None].astype(np.int64) + np.arange(size)]))
+    return _Part(first + number, number, loud[:, None], graph.card[loud][:, None], tables)
+
+
+def _factor_part(graph: FactorGraph, k: int, first: int) -> _Part:
+    """A function for every distinct (table, order of the variables) of the factors of one arity."""
+    members = np.flatnonzero(graph.arity == k)
+    scope = graph.scope[graph.scope_ptr[members][:, None] + np.arange(k)]
+    order = np.argsort(scope, axis=1, kind="stable")
+    shape = graph.card[scope]
+    function = numbered([graph.table_of[members], *order.T])
+    one = np.unique(function, return_index=True)[1]
+    tables = []
+    for some in same_rows([*shape[one].T, *order[one].T]):
+        example = one[some[0]]
+        start = graph.table_ptr[graph.table_of[members[one[some]]]]
+        # The first variable runs fastest in the file, so its axis must be the last one here.
+        axes = tuple(order[example][::-1].tolist())
+        tables.append((some, transposed(graph.theta_t, start, tuple(shape[example].tolist()), axes)))
+    sorted_shape = np.take_along_axis(shape, order, axis=1)[one]
+    return _Part(first + members, function, np.take_along_axis(scope, order, axis=1), sorted_shape, tables)
+
+
+def _assembled(parts: list[_Part], n_factors: int) -> _Explicit:
+    """Put the records of all arities into the order of the file, and the tables of a part one after another."""
+    order = np.zeros(n_factors, dtype=np.int64)
+    for part in parts:
+        order[part.place] = part.scope.shape[1]
+    start = np.append(0, np.cumsum(order + 3))
+    factors = np.zeros(int(start[-1]), dtype=np.int64)
+    indices, theta = [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
+    n_functions = 0
+    for part in parts:
+        k = part.scope.shape[1]
+        at = start[part.place]
+        factors[at] = n_functions + part.function
+        factors[at + 2] = k
+        factors[at[:, None] + 3 + np.arange(k)] = part.scope
+        n_functions += len(part.shape)
+        indices.append(np.concatenate([np.full((len(part.shape), 1), k), part.shape], axis=1).ravel())
+        sizes = np.prod(part.shape, axis=1, dtype=np.int64)
+        begin = offsets(sizes)
+        mine = np.empty(int(begin[-1]))
+        for some, rows in part.tables:
+            mine[ranges(begin[some], sizes[some])] = rows.ravel()
+        theta.append(mine)
+    return _Explicit(n_functions, n_factors, np.concatenate(indices), np.concatenate(theta), factors)

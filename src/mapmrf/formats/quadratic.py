@@ -6,16 +6,17 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.errors import FormatError
-from mapmrf.formats import tokens
-from mapmrf.formats._tables import Factors, build
-from mapmrf.formats.budget import charge
+from mapmrf.formats.files import charge
 from mapmrf.formats.names import names_lost
-from mapmrf.formats.tokens import NumberFile, parse_numbers
+from mapmrf.formats.scales import check_values
+from mapmrf.formats.tables import Factors, build
+from mapmrf.formats.tokens import NumberFile, first_not_whole, parse_numbers, shown
 from mapmrf.model.graph import FactorGraph
 
 MOST_VARIABLES = 2**27
@@ -35,42 +36,43 @@ class Terms:
     spin: bool
 
 
-def sign_of(path: Path, values: str | None) -> float:
-    """The sign that turns coefficients into log potentials: -1 unless `values` says that they are logs."""
-    if values not in (None, "cost", "log"):
-        raise FormatError(f"{path}: values={values!r}, but the numbers of this format are costs or logs")
-    return 1.0 if values == "log" else -1.0
+def sign_of(path: Path, values: str | None, usual: str = "cost") -> float:
+    """The sign that turns coefficients into log potentials: -1 for costs, 1 for logs."""
+    check_values(path, values, ("cost", "log"), "costs or logs")
+    return 1.0 if (values or usual) == "log" else -1.0
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def numbers_of(path: Path, text: bytes, what: str = "among the terms") -> NumberFile:
-    """Parse a text that contains nothing but numbers."""
-    tokens.charge_numbers(path, text)
-    numbers = parse_numbers(text)
-    if numbers is not None:
-        return NumberFile(path, numbers)
-    for place, match in enumerate(tokens.TOKEN.finditer(text)):
-        if tokens.NUMBER.fullmatch(match[0]) is None:
-            tokens.fail_at(path, text, place, what, "a number")
-    raise FormatError(f"{path}: cannot read the numbers of this file")
+class Lines(NamedTuple):
+    """How a format calls its lines ``i j weight`` and what they connect, numbered from `first` on."""
 
+    line: str = "term"
+    end: str = "variable"
+    first: int = 0
+    loops: bool = True
 
-def columns(file: NumberFile, n_vars: int) -> tuple[Ints, Ints, Floats]:
-    """Check and return the three numbers of every term."""
-    if len(file.numbers) % 3:
-        file.fail(len(file.numbers), "last term", "two variables and a weight")
-    rows = file.numbers.reshape(-1, 3)
-    pairs = rows[:, :2]
-    bad = np.flatnonzero(~((pairs >= 0) & (pairs < n_vars) & (pairs == np.floor(pairs))))
-    if len(bad):
-        row, column = divmod(int(bad[0]), 2)
-        file.fail(3 * row + column, f"term {row}", f"a variable from 0 to {n_vars - 1}" if n_vars else "no term")
-    bad = np.flatnonzero(~np.isfinite(rows[:, 2]))
-    if len(bad):
-        file.fail(3 * int(bad[0]) + 2, f"weight of term {bad[0]}", "a finite number")
-    return pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.int64), rows[:, 2].copy()
+    def read(self, file: NumberFile, begin: int, n: int) -> tuple[Ints, Ints, Floats]:
+        """Check and return the lines from a number of the file on, on n variables, which count from 0 here."""
+        if (len(file.numbers) - begin) % 3:
+            file.fail(len(file.numbers), f"last {self.line}", "two variables and a weight")
+        rows = file.numbers[begin:].reshape(-1, 3)
+        bad = first_not_whole(rows[:, :2].ravel(), self.first, self.first + n - 1)
+        if bad is not None:
+            row, column = divmod(bad, 2)
+            expected = f"a {self.end} from {self.first} to {self.first + n - 1}" if n else f"no {self.line}"
+            file.fail(begin + 3 * row + column, f"{self.line} {self.first + row}", expected)
+        i, j = (rows[:, k].astype(np.int64) - self.first for k in range(2))
+        equal = np.flatnonzero(i == j)
+        if not self.loops and len(equal):
+            what = f"{self.line} {self.first + equal[0]}"
+            file.fail(begin + 3 * int(equal[0]) + 1, what, f"another {self.end} than the first")
+        infinite = np.flatnonzero(~np.isfinite(rows[:, 2]))
+        if len(infinite):
+            what = f"weight of {self.line} {self.first + infinite[0]}"
+            file.fail(begin + 3 * int(infinite[0]) + 2, what, "a finite number")
+        return i, j, rows[:, 2].copy()
 
 
 def offset_of(path: Path, pattern: re.Pattern[bytes], data: bytes) -> float:
@@ -80,7 +82,7 @@ def offset_of(path: Path, pattern: re.Pattern[bytes], data: bytes) -> float:
         return 0.0
     numbers = parse_numbers(match[1])
     if numbers is None or len(numbers) != 1 or not np.isfinite(numbers).all():
-        raise FormatError(f"{path}: offset: found {tokens.shown(match[1])}, expected a finite number")
+        raise FormatError(f"{path}: offset: found {shown(match[1])}, expected a finite number")
     return float(numbers[0])
 
 
@@ -115,25 +117,20 @@ def graph_of(path: Path, terms: Terms, sign: float) -> FactorGraph:
 
 def check_quadratic(path: Path, graph: FactorGraph) -> None:
     """Raise FormatError unless a graph is a binary quadratic model."""
-    problem = _unfit(graph)
+    many, large = np.flatnonzero(graph.card != 2), np.flatnonzero(graph.arity > 2)
+    problem = ""
+    if len(many):
+        problem = f"variable {many[0]} has {graph.card[many[0]]} states, expected 2 of every variable"
+    elif len(large):
+        problem = f"factor {large[0]} has {graph.arity[large[0]]} variables, expected at most 2"
+    elif len(hard := np.flatnonzero(graph.theta_v == -np.inf)):
+        problem = f"state {hard[0] % 2} of variable {hard[0] // 2} is forbidden, expected only finite numbers"
+    elif len(hard := np.flatnonzero((graph.theta_t == -np.inf).reshape(-1, 4).any(axis=1)[graph.table_of])):
+        problem = f"factor {hard[0]} forbids a configuration, expected only finite numbers"
+    elif not np.isfinite(graph.constant):
+        problem = "the constant is -inf, expected a finite number"
     if problem:
         raise FormatError(f"{path}: {problem}")
-
-
-def _unfit(graph: FactorGraph) -> str:
-    wrong = np.flatnonzero(graph.card != 2)
-    if len(wrong):
-        return f"variable {wrong[0]} has {graph.card[wrong[0]]} states, expected 2 of every variable"
-    wrong = np.flatnonzero(graph.arity > 2)
-    if len(wrong):
-        return f"factor {wrong[0]} has {graph.arity[wrong[0]]} variables, expected at most 2"
-    hard = np.flatnonzero(graph.theta_v == -np.inf)
-    if len(hard):
-        return f"state {hard[0] % 2} of variable {hard[0] // 2} is forbidden, expected only finite numbers"
-    hard = np.flatnonzero((graph.theta_t == -np.inf).reshape(-1, 4).any(axis=1)[graph.table_of])
-    if len(hard):
-        return f"factor {hard[0]} forbids a configuration, expected only finite numbers"
-    return "" if np.isfinite(graph.constant) else "the constant is -inf, expected a finite number"
 
 
 def is_spin(graph: FactorGraph) -> bool:
@@ -147,7 +144,8 @@ def terms_of(graph: FactorGraph, spin: bool) -> Terms:
     """Energies as terms, linear ones first: non-zero ones, and those of variables without any other term."""
     graph.check_sums()
     unary = graph.theta_v.reshape(-1, 2)
-    t00, t01, t10, t11 = _pair_tables(graph)
+    tables = graph.theta_t.reshape(-1, 4).T[:, graph.table_of]
+    t00, t01, t10, t11 = tables if graph.weight is None else tables * graph.weight
     i, j = graph.scope.reshape(-1, 2).T.astype(np.int64)
     if spin:
         linear, coupling, offset = -unary[:, 1], -t11, -graph.constant
@@ -165,12 +163,6 @@ def terms_of(graph: FactorGraph, spin: bool) -> Terms:
     return Terms(graph.n_vars, first, second, np.concatenate([linear[listed], coupling]) + 0.0, offset + 0.0, spin)
 
 
-def _pair_tables(graph: FactorGraph) -> Floats:
-    """The four entries of every pair, (4, n_factors)."""
-    tables = graph.theta_t.reshape(-1, 4).T[:, graph.table_of]
-    return tables if graph.weight is None else tables * graph.weight
-
-
 def term_text(terms: Terms, sign: float, number: Callable[[float], str]) -> Iterator[str]:
     """Yield lines ``i j weight``."""
     for begin in range(0, len(terms.i), _CHUNK):
@@ -179,7 +171,7 @@ def term_text(terms: Terms, sign: float, number: Callable[[float], str]) -> Iter
         yield "".join([f"{i} {j} {number(weight)}\n" for i, j, weight in rows])
 
 
-def quadratic_losses(graph: FactorGraph, spin: bool) -> list[str]:
+def quadratic_losses(graph: FactorGraph, spin: bool = False) -> list[str]:
     """Describe what a list of terms cannot represent."""
     offset = terms_of(graph, spin).offset
     kept = [f"the constant {-offset:.6g} is written as a comment, which other programs ignore"] if offset else []

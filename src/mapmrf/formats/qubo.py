@@ -7,27 +7,25 @@ format has no constant: it is written as a comment, ``c offset x``, which this m
 from __future__ import annotations
 
 import re
+from itertools import chain
 from pathlib import Path
-from typing import NoReturn
 
 from mapmrf.errors import FormatError
-from mapmrf.formats import tokens
-from mapmrf.formats.files import read_bytes, replacing
+from mapmrf.formats.files import read_bytes, write_text
 from mapmrf.formats.quadratic import (
     MOST_VARIABLES,
     NUMBER,
+    Lines,
     Terms,
     check_quadratic,
-    columns,
     graph_of,
-    numbers_of,
     offset_of,
     quadratic_losses,
     sign_of,
     term_text,
     terms_of,
 )
-from mapmrf.formats.tokens import NumberFile, read_text
+from mapmrf.formats.tokens import numbers_of, read_text, shown, whole_number
 from mapmrf.model.graph import FactorGraph
 
 SUFFIXES = (".qubo",)
@@ -47,8 +45,8 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     sign = sign_of(path, values)
     text = read_text(path)
     n_vars, n_nodes, n_couplers = _counts(path, text)
-    file = numbers_of(path, _without_header(text))
-    i, j, weight = columns(_QuboFile(path, file.numbers), n_vars)
+    file = numbers_of(path, _blanked(text), again=lambda path: _blanked(read_text(path)))
+    i, j, weight = Lines().read(file, 0, n_vars)
     n_linear = int((i == j).sum())
     if (n_linear, len(i) - n_linear) != (n_nodes, n_couplers):
         found = f"{n_linear} nodes and {len(i) - n_linear} couplers"
@@ -63,9 +61,9 @@ def _counts(path: Path, text: bytes) -> tuple[int, int, int]:
     if header is None or text[: header.start()].strip():
         raise FormatError(f"{path}: found no line 'p qubo ...', expected it before the first number")
     words = header[1].split()
-    counts = [tokens.whole_number(word) for word in words[2:]]
+    counts = [whole_number(word) for word in words[2:]]
     if len(words) != 5 or words[0] != b"qubo" or None in counts:
-        found = tokens.shown(header[0].strip())
+        found = shown(header[0].strip())
         raise FormatError(f"{path}: header: found {found}, expected 'p qubo 0 maxNodes nNodes nCouplers'")
     n_vars, n_nodes, n_couplers = (int(count or 0) for count in counts)
     if n_vars > MOST_VARIABLES:
@@ -73,23 +71,12 @@ def _counts(path: Path, text: bytes) -> tuple[int, int, int]:
     return n_vars, n_nodes, n_couplers
 
 
-def _without_header(text: bytes) -> bytes:
+def _blanked(text: bytes) -> bytes:
+    """The text without its header, positions unchanged."""
     return _HEADER.sub(lambda match: b" " * len(match[0]), text, count=1)
 
 
-class _QuboFile(NumberFile):
-    """The numbers after the header."""
-
-    def fail(self, at: int, what: str, expected: str) -> NoReturn:
-        """Raise the error for a number that is not what was expected at its place."""
-        if at < len(self.numbers):
-            tokens.fail_at(self.path, _without_header(read_text(self.path)), at, what, expected)
-        super().fail(at, what, expected)
-
-
-def losses(graph: FactorGraph) -> list[str]:
-    """Describe what a file of this format cannot represent."""
-    return quadratic_losses(graph, spin=False)
+losses = quadratic_losses
 
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
@@ -98,9 +85,6 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     check_quadratic(path, graph)
     terms = terms_of(graph, spin=False)
     n_linear = int((terms.i == terms.j).sum())
-    with replacing(path) as file:
-        if terms.offset:
-            file.write(f"c offset {-sign * terms.offset:.17g}\n".encode())
-        file.write(f"p qubo 0 {terms.n_vars} {n_linear} {len(terms.i) - n_linear}\n".encode())
-        for text in term_text(terms, sign, "{:.17g}".format):
-            file.write(text.encode("ascii"))
+    comment = f"c offset {-sign * terms.offset:.17g}\n" if terms.offset else ""
+    header = f"p qubo 0 {terms.n_vars} {n_linear} {len(terms.i) - n_linear}\n"
+    write_text(path, chain([comment, header], term_text(terms, sign, "{:.17g}".format)))

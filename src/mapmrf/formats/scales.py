@@ -1,4 +1,4 @@
-"""The meaning of the numbers of a file: potentials, natural logs or costs, to and from log potentials."""
+"""The meaning of the numbers of a file: potentials, natural logs or costs, to and from log potentials, and decimals."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ WRITTEN_FORBIDDEN = 1e39
 # Beyond these logs a potential overflows, or is denormal and loses digits.
 _LOWEST, _HIGHEST = np.log(np.finfo(np.float64).tiny), np.log(np.finfo(np.float64).max)
 _MODERATE = _HIGHEST / 2
+DIGITS = 15
+"""Digits of the sum of all costs: sums stay exact in 53 bits, and far from the limits of 64."""
+MOST_DECIMALS = 300
+"""Powers of ten that a float can hold, with room for digits."""
 #: Range of the log potentials below which fewer than 12 digits of them survive as potentials.
 _FEW_DIGITS = 1e-4
 _log = logging.getLogger("mapmrf")
@@ -29,6 +33,12 @@ _EXPECTED = {
     "log": "a finite log potential or -inf",
     "cost": "a finite cost or inf",
 }
+
+
+def check_values(path: Path, values: str | None, allowed: tuple[str, ...], what: str) -> None:
+    """Raise FormatError unless `values` is among those of a format, or None."""
+    if values is not None and values not in allowed:
+        raise FormatError(f"{path}: values={values!r}, but the numbers of this format are {what}")
 
 
 def expected(values: str) -> str:
@@ -69,47 +79,40 @@ def to_log(numbers: Floats, values: str) -> None:
 def from_log(path: Path, graph: FactorGraph, values: str) -> tuple[float, Floats, Floats]:
     """Return constant, unary entries and tables of a graph as the numbers to write; log if they lose digits.
 
-    Raises
-    ------
-    FormatError
-        If a number would be read back as something else.
+    Raises FormatError if a number would be read back as something else.
     """
     if values == "potential":
         _warn_about_digits(path, graph)
-        return _potentials(graph)
+        return _potentials(path, graph)
     sign = 1.0 if values == "log" else -1.0
-    parts = [_writable(part, sign) for part in (np.array([graph.constant]), graph.theta_v, graph.theta_t)]
-    return float(parts[0][0]), parts[1], parts[2]
+    parts = (np.array([graph.constant]), graph.theta_v, graph.theta_t)
+    constant, unary, tables = (_writable(path, part, sign) for part in parts)
+    return float(constant[0]), unary, tables
 
 
-def one_from_log(theta: float, values: str) -> float:
-    """A log potential as the number to write.
-
-    Raises
-    ------
-    FormatError
-        If it would be read back as something else.
-    """
+def one_from_log(path: Path, theta: float, values: str) -> float:
+    """A log potential as the number to write; raises FormatError if it would be read back as something else."""
     if values != "potential":
-        return float(_writable(np.array([theta]), 1.0 if values == "log" else -1.0)[0])
+        return float(_writable(path, np.array([theta]), 1.0 if values == "log" else -1.0)[0])
     if theta > -np.inf and not _LOWEST <= theta <= _HIGHEST:
-        raise FormatError(f"a log potential of {theta:g} does not fit as a potential, write values='log' instead")
+        raise FormatError(
+            f"{path}: a log potential of {theta:g} does not fit as a potential, write values='log' instead"
+        )
     return float(np.exp(theta))
 
 
-def _writable(theta: Floats, sign: float) -> Floats:
+def _writable(path: Path, theta: Floats, sign: float) -> Floats:
     """Logs (sign 1) or costs (sign -1), without the word inf, which C++ readers cannot parse."""
-    check_allowed(theta)
-    hard = theta == -np.inf
-    numbers: Floats = np.where(hard, -WRITTEN_FORBIDDEN, theta) * sign
+    check_allowed(path, theta)
+    numbers: Floats = np.where(theta == -np.inf, -WRITTEN_FORBIDDEN, theta) * sign
     return numbers + 0.0  # no "-0"
 
 
-def check_allowed(theta: Floats) -> None:
+def check_allowed(path: Path, theta: Floats) -> None:
     """Raise FormatError for a finite log potential that would be read back as forbidden."""
     allowed = theta[theta > -np.inf]
     if allowed.min(initial=0.0) <= -FORBIDDEN:
-        raise FormatError(f"a finite log potential of {allowed.min():g} would be read back as forbidden")
+        raise FormatError(f"{path}: a finite log potential of {allowed.min():g} would be read back as forbidden")
 
 
 def _warn_about_digits(path: Path, graph: FactorGraph) -> None:
@@ -125,15 +128,18 @@ def _warn_about_digits(path: Path, graph: FactorGraph) -> None:
         )  # fmt: skip
 
 
-def _potentials(graph: FactorGraph) -> tuple[float, Floats, Floats]:
+def _potentials(path: Path, graph: FactorGraph) -> tuple[float, Floats, Floats]:
     """Exponentials; blocks out of range are shifted, and the shifts added to the constant."""
-    shift_v = _shifts(graph.theta_v, graph.var_ptr, lambda i: f"variable {i}")
-    shift_t = _shifts(graph.theta_t, graph.table_ptr, lambda t: f"factor {np.flatnonzero(graph.table_of == t)[0]}")
+
+    def factor_of(t: int) -> str:
+        return f"factor {np.flatnonzero(graph.table_of == t)[0]}"
+
+    shift_v = _shifts(path, graph.theta_v, graph.var_ptr, lambda i: f"variable {i}")
+    shift_t = _shifts(path, graph.theta_t, graph.table_ptr, factor_of)
     constant = graph.constant + float(shift_v.sum() + shift_t[graph.table_of].sum())
     if constant != -np.inf and not _LOWEST <= constant <= _HIGHEST:
-        raise FormatError(
-            f"the constant factor exp({constant:g}) is out of range of a number, write .LG (logs) instead"
-        )
+        found = f"the constant factor exp({constant:g}) is out of range of a number"
+        raise FormatError(f"{path}: {found}, write .LG (logs) instead")
     return (
         float(np.exp(constant)),
         np.exp(graph.theta_v - np.repeat(shift_v, graph.card)),
@@ -141,7 +147,7 @@ def _potentials(graph: FactorGraph) -> tuple[float, Floats, Floats]:
     )
 
 
-def _shifts(theta: Floats, ptr: Ints, name: Callable[[int], str]) -> Floats:
+def _shifts(path: Path, theta: Floats, ptr: Ints, name: Callable[[int], str]) -> Floats:
     """Shift to subtract from every block so that its exponentials are in range; almost always 0."""
     shifts = np.zeros(len(ptr) - 1)
     outside = (theta > _HIGHEST) | ((theta < _LOWEST) & (theta > -np.inf))
@@ -152,12 +158,48 @@ def _shifts(theta: Floats, ptr: Ints, name: Callable[[int], str]) -> Floats:
         block = theta[ptr[b] : ptr[b + 1]]
         low, high = block[block > -np.inf].min(), block.max()
         if high - low > _HIGHEST - _LOWEST - 1.0:
-            raise FormatError(
-                f"{name(b)}: log potentials from {low:g} to {high:g} do not fit as potentials, write .LG (logs) instead"
-            )
+            found = f"log potentials from {low:g} to {high:g} do not fit as potentials"
+            raise FormatError(f"{path}: {name(b)}: {found}, write .LG (logs) instead")
         if high - low > 2 * _MODERATE:
             shifts[b] = (high + low) / 2 - (_HIGHEST + _LOWEST) / 2
         else:
             # Half of the range is enough, so that the shifts add up to as little as possible.
             shifts[b] = high - _MODERATE if high > _MODERATE else low + _MODERATE
     return shifts
+
+
+# -- decimals ---------------------------------------------------------------------------------------------------------
+
+
+def choose_decimals(parts: list[Floats], total: float) -> tuple[int, bool]:
+    """Decimals to write where costs are decimal numbers in 64 bits, negative for tens, and whether they are exact.
+
+    `total` is the largest possible sum of the numbers in `parts`, of which infinite ones are ignored.
+    """
+    most = DIGITS - math.ceil(math.log10(total)) if total > 0 else 0
+    most = min(most, MOST_DECIMALS)
+    finite = [part[np.isfinite(part)] for part in parts]
+    # 10^22 is the last power that a float holds exactly.
+    for decimals in range(min(most, 0), min(most, 22) + 1):
+        if all(np.array_equal(np.round(part, decimals), part) for part in finite):
+            return decimals, True
+    return most, False
+
+
+def scaled(numbers: Floats, decimals: int) -> Floats:
+    """Whole units of ``10 ** -decimals``; infinite numbers are unchanged."""
+    units = numbers * 10.0**decimals if decimals >= 0 else numbers / 10.0**-decimals
+    return np.rint(units)
+
+
+def unscaled(units: Floats, decimals: int) -> None:
+    """Turn units of ``10 ** -decimals`` into numbers, in place."""
+    if decimals >= 0:
+        units /= 10.0**decimals
+    else:
+        units *= 10.0**-decimals
+
+
+def rounding(decimals: int, exact: bool) -> list[str]:
+    """Describe the loss by rounding."""
+    return [] if exact else [f"every number is rounded, by at most {0.5 * 10.0**-decimals:.0e}"]

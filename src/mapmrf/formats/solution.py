@@ -8,7 +8,7 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -60,7 +60,9 @@ def read_solution(path: AnyPath, model: FactorGraph | int) -> Ints:
     card = model.card if isinstance(model, FactorGraph) else np.full(model, _ANY)
     if data.lstrip()[:1] in (b"{", b"["):
         return _checked(path, _json_labels(path, data), card)
-    data = _without_half_marker(data)
+    if not data.endswith(_BEGIN):  # an incomplete marker at the very end
+        cut = next((k for k in range(1, len(_BEGIN)) if data.endswith(_BEGIN[:k])), 0)
+        data = data[: len(data) - cut]
     blocks = [block.split() for block in data.split(_BEGIN)]
     if data[-1:].strip() and len(blocks) > 1 and _may_go_on(blocks[-1], card):
         blocks.pop()
@@ -70,7 +72,11 @@ def read_solution(path: AnyPath, model: FactorGraph | int) -> Ints:
             return _checked(path, labels, card)
     if len(blocks) == 1 and len(blocks[0]) == len(card) > 0 and blocks[0][0].upper() not in _TASKS:
         return _checked(path, blocks[0], card)
-    _fail_block(path, blocks[-1], len(card))
+    start = " ".join(shown(token) for token in blocks[-1][:3]) or "nothing"
+    raise FormatError(
+        f"{path}: found {len(blocks[-1])} tokens that start with {start}, expected the labels of {len(card)} variables "
+        f"('MPE', {len(card)}, then {len(card)} labels)"
+    )
 
 
 def write_solution(path: AnyPath, labels: ArrayLike, style: str = "2014") -> None:
@@ -193,7 +199,9 @@ class SolutionStream:
             if len(block) > _PAGE and stat.S_ISREG(os.fstat(self._descriptor).st_mode):
                 self._replace(block)
             else:
-                _write_all(self._descriptor, self._before + block)
+                rest = self._before + block  # in one write if possible; pipes and full disks may accept less
+                while rest:
+                    rest = rest[os.write(self._descriptor, rest) :]
         except OSError as error:
             raise FormatError(f"{self.path}: cannot write: {error.strerror}") from None
         self._before = _BEGIN + b"\n"
@@ -237,12 +245,6 @@ class SolutionStream:
         self._descriptor = self._open(0)
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
-    """Write in one call if possible; pipes and full disks may accept less, then write the rest."""
-    while data:
-        data = data[os.write(descriptor, data) :]
-
-
 def _known_style(style: str) -> str:
     if style not in _STYLES:
         raise OptionError(f"style={style!r}, expected one of {', '.join(_STYLES)}")
@@ -278,28 +280,12 @@ def _rows(tokens: list[bytes], n_vars: int) -> list[list[bytes]]:
     return [row[1:] for row in rows] if all(row[0] == str(n_vars).encode() for row in rows) else []
 
 
-def _without_half_marker(data: bytes) -> bytes:
-    """Drop an incomplete ``-BEGIN-`` at the very end of a file."""
-    if data.endswith(_BEGIN):
-        return data
-    cut = next((k for k in range(1, len(_BEGIN)) if data.endswith(_BEGIN[:k])), 0)
-    return data[: len(data) - cut]
-
-
 def _may_go_on(tokens: list[bytes], card: Ints) -> bool:
     """Return whether the last label of a block without a blank after it may be truncated, such as a 1 for 12."""
     label = whole_number(tokens[-1]) if tokens else None
     if not label or len(card) == 0:
         return False
     return label * 10 < int(card[-1]) < _ANY
-
-
-def _fail_block(path: AnyPath, tokens: list[bytes], n_vars: int) -> NoReturn:
-    start = " ".join(shown(token) for token in tokens[:3]) or "nothing"
-    raise FormatError(
-        f"{path}: found {len(tokens)} tokens that start with {start}, expected the labels of {n_vars} variables "
-        f"('MPE', {n_vars}, then {n_vars} labels)"
-    )
 
 
 def _json_labels(path: AnyPath, data: bytes) -> list[bytes]:

@@ -6,20 +6,23 @@ state per variable of the scope and the value there, instead of the default.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, ranges
+from mapmrf.constraints.flat import ConstraintKind, Constraints
 from mapmrf.errors import FormatError
 from mapmrf.formats import scales, uai
-from mapmrf.formats._listed import WrittenList, build_listed, merged_lists, written_lists
-from mapmrf.formats._tables import Factors
-from mapmrf.formats._tuples import Lists, listed, read_lists, shape_of, tuple_text, value_places
-from mapmrf.formats.files import replacing
+from mapmrf.formats.bayes import warn_about_rows
+from mapmrf.formats.files import write_text
+from mapmrf.formats.lists import Lists, listed, read_lists, tuple_text, value_places
+from mapmrf.formats.tables import MOST_COUNT, Factors, build, variables_with
 from mapmrf.formats.tokens import NumberFile, read_numbers, whole_range
 from mapmrf.model.graph import FactorGraph
 
@@ -27,6 +30,8 @@ SUFFIXES = (".suai",)
 CONSTRAINTS = True
 
 _WORDS = ("SPARSEMARKOV", "SPARSEBAYES")
+MOST_TUPLES = 10_000
+"""Maximum number of tuples of a constraint that is written as a list."""
 
 
 def sniff(data: bytes) -> bool:
@@ -40,24 +45,17 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     States count from 0, and the last of repeated tuples is used. Large tables with few tuples become constraints.
     """
     word, file = read_numbers(path, _WORDS)
-    card, scope_ptr, scope, at = read_scopes(file)
-    lists = _lists(file, at, scope_ptr, card[scope])
     values = values or "potential"
+    card, n_factors = uai.read_card(file)
+    _, scope_ptr, scope, at = uai.read_scopes(file, 2 + len(card), n_factors, len(card))
+    lists = _lists(file, at, scope_ptr, card[scope])
     _check_numbers(file, lists, values)
     table_ptr, theta_t, kept = read_lists(file, lists)
     scales.to_log(theta_t, values)
-    factors = Factors(scope_ptr, scope, np.arange(len(lists.count)), table_ptr, theta_t)
+    factors = Factors(scope_ptr, scope, np.arange(len(lists.count)), table_ptr, theta_t, lists=kept)
     if word == "SPARSEBAYES" and not kept:
         warn_about_rows(path, card, factors)
-    return build_listed(path, card, factors, kept)
-
-
-def read_scopes(file: NumberFile) -> tuple[Ints, Ints, Ints, int]:
-    """Read the part that the format shares with UAI: cardinalities and scopes."""
-    card, n_factors = uai.read_card(file)
-    at = 2 + len(card)
-    arity_at = uai.arity_places(file, at, n_factors, len(card))
-    return card, *uai.read_scopes(file, arity_at, at, len(card))
+    return build(path, card, factors)
 
 
 def _lists(file: NumberFile, at: int, scope_ptr: Ints, shape: Ints) -> Lists:
@@ -68,8 +66,8 @@ def _lists(file: NumberFile, at: int, scope_ptr: Ints, shape: Ints) -> Lists:
         if at + 1 >= end:
             file.fail(end, f"table of factor {a}", "a default and a number of tuples")
         count = numbers[at + 1]
-        if not (count >= 0 and count == count // 1 and count < 2**53):
-            file.fail(at + 1, f"number of tuples of factor {a}", whole_range(0, 2**53))
+        if not (count >= 0 and count == count // 1 and count < MOST_COUNT):
+            file.fail(at + 1, f"number of tuples of factor {a}", whole_range(0, MOST_COUNT))
         starts.append(at + 2)
         at += 2 + int(count) * (arity + 1)
         if at > end:
@@ -91,12 +89,7 @@ def _check_numbers(file: NumberFile, lists: Lists, values: str) -> None:
         file.fail(int(places[bad]), f"tuple of factor {owner[bad]}", scales.expected(values))
 
 
-def warn_about_rows(path: Path, card: Ints, factors: Factors) -> None:
-    """Log how many conditional tables do not sum to 1."""
-    size = np.diff(factors.table_ptr)
-    start, potts = factors.table_ptr[:-1], np.zeros(len(size), dtype=bool)
-    layout = uai.UaiLayout(card, factors.scope_ptr, factors.scope, 0, start, size, potts)
-    uai.warn_about_rows(path, layout, uai.UaiTables(factors.table_of, factors.table_ptr, factors.theta_t))
+# -- writing ----------------------------------------------------------------------------------------------------------
 
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
@@ -106,17 +99,11 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     """
     values = values or "potential"
     graph, lists = _written_lists(path, graph)
-    try:
-        numbers = scales.from_log(path, graph, values)
-        texts = [_list_text(each, values) for each in lists]
-    except FormatError as error:
-        raise FormatError(f"{path}: {error}") from None
+    numbers = scales.from_log(path, graph, values)
+    texts = [_list_text(path, each, values) for each in lists]
     neutral = 1.0 if values == "potential" else 0.0
-    with replacing(path) as file:
-        for text in _text(graph, numbers, neutral, [each.scope for each in lists]):
-            file.write(text.encode("ascii"))
-        for text in texts:
-            file.write(text.encode("ascii"))
+    head = _text(graph, numbers, neutral, [each.scope for each in lists])
+    write_text(path, itertools.chain(head, texts))
 
 
 def _written_lists(path: Path, graph: FactorGraph) -> tuple[FactorGraph, list[WrittenList]]:
@@ -125,7 +112,7 @@ def _written_lists(path: Path, graph: FactorGraph) -> tuple[FactorGraph, list[Wr
         return graph, []
     found, theta_v = [], graph.theta_v.copy()
     for c in range(graph.n_constraints):
-        some = written_lists(graph.constraints, c, graph.card)
+        some = _lists_of(graph.constraints, c, graph.card)
         if some is None:
             raise FormatError(
                 f"{path}: constraint {c} ({graph.constraints.names[c]}) is not a list of tuples; "
@@ -136,12 +123,12 @@ def _written_lists(path: Path, graph: FactorGraph) -> tuple[FactorGraph, list[Wr
                 theta_v[graph.var_ptr[each.scope[0]] + np.array(each.tuples)[:, 0]] += each.theta
             else:
                 found.append(each)
-    return replace(graph, theta_v=theta_v), merged_lists(found)
+    return replace(graph, theta_v=theta_v), _merged(found)
 
 
-def _list_text(each: WrittenList, values: str) -> str:
+def _list_text(path: Path, each: WrittenList, values: str) -> str:
     """Default, number of tuples and tuples."""
-    default, number = (f"{scales.one_from_log(theta, values):.17g}" for theta in (each.default, each.theta))
+    default, number = (f"{scales.one_from_log(path, theta, values):.17g}" for theta in (each.default, each.theta))
     tuples = "".join(f" {' '.join(map(str, states))} {number}\n" for states in each.tuples)
     return f"\n{default} {len(each.tuples)}\n{tuples}"
 
@@ -151,12 +138,12 @@ def _text(
 ) -> Iterator[str]:
     """Yield the file from the header to the last table; lists on `scopes` follow."""
     constant, unary, tables = numbers
-    loud = np.unique(np.repeat(np.arange(graph.n_vars), graph.card)[unary != neutral])
+    loud = variables_with(graph, unary != neutral)
     n_constants = int(constant != neutral)
     yield f"SPARSEMARKOV\n{graph.n_vars}\n{' '.join(map(str, graph.card.tolist()))}\n"
     yield f"{n_constants + len(loud) + graph.n_factors + len(scopes)}\n" + "0\n" * n_constants
     yield "".join([f"1 {i}\n" for i in loud.tolist()])
-    yield from _scope_lines(graph)
+    yield from uai.scope_text(graph)
     yield "".join([f"{len(scope)} {' '.join(map(str, scope))}\n" for scope in scopes])
     yield f"\n{constant:.17g} 0\n" * n_constants
     unary_ptr = np.append(0, np.cumsum(graph.card[loud]))
@@ -165,15 +152,9 @@ def _text(
     used, first, table_of = np.unique(graph.table_of, return_index=True, return_inverse=True)
     sizes = np.diff(graph.table_ptr)[used]
     parts = tables[ranges(graph.table_ptr[used], sizes)]
-    texts = list(_lists_text(parts, np.append(0, np.cumsum(sizes)), [shape_of(graph, a) for a in first.tolist()]))
+    texts = list(_lists_text(parts, np.append(0, np.cumsum(sizes)), [graph.table(a).shape for a in first.tolist()]))
     for t in table_of.tolist():
         yield texts[t]
-
-
-def _scope_lines(graph: FactorGraph) -> Iterator[str]:
-    scope, ptr = graph.scope.tolist(), graph.scope_ptr.tolist()
-    for begin, end in pairwise(ptr):
-        yield f"{end - begin} {' '.join(map(str, scope[begin:end]))}\n"
 
 
 def _lists_text(numbers: Floats, table_ptr: Ints, shapes: list[tuple[int, ...]]) -> Iterator[str]:
@@ -183,3 +164,66 @@ def _lists_text(numbers: Floats, table_ptr: Ints, shapes: list[tuple[int, ...]])
         some = places[ptr[t] : ptr[t + 1]]
         tuples = tuple_text(some - table_ptr[t], shape, numbers[some], "%.17g")
         yield f"\n{default[t]:.17g} {len(some)}\n{tuples}"
+
+
+# -- constraints as lists ---------------------------------------------------------------------------------------------
+
+
+class WrittenList(NamedTuple):
+    """A factor to be written: its variables, its default, and tuples that all have one other log potential."""
+
+    scope: tuple[int, ...]
+    default: float
+    tuples: list[tuple[int, ...]]
+    theta: float
+
+
+def _lists_of(constraints: Constraints, c: int, card: Ints) -> list[WrittenList] | None:
+    """A constraint as factors with few tuples, as `read` turns them into constraints; None if that is impossible."""
+    if constraints.kind[c] != ConstraintKind.LINEAR:
+        return None
+    mine = constraints.span(c)
+    plus, minus = dict[int, list[int]](), dict[int, list[int]]()
+    terms = (constraints.var[mine].tolist(), constraints.state[mine].tolist(), constraints.weight[mine].tolist())
+    for i, k, weight in zip(*terms, strict=True):
+        if abs(weight) != 1.0:
+            return None
+        (plus if weight > 0 else minus).setdefault(i, []).append(k)
+    least, most, penalty = (float(x[c]) for x in (constraints.least, constraints.most, constraints.penalty))
+    if minus and least == most == 0.0 and penalty < math.inf:  # both or neither of two states
+        pairs = [*plus.items(), *minus.items()]
+        if len(plus) != 1 or len(minus) != 1 or plus.keys() == minus.keys() or any(len(each) != 1 for _, each in pairs):
+            return None
+        (i, (k,)), (j, (m,)) = pairs
+        both = WrittenList((i, j), 0.0, [(k, m)], 2.0 * penalty)  # each costs, and both give that back
+        return [WrittenList((i,), 0.0, [(k,)], 0.0 - penalty), WrittenList((j,), 0.0, [(m,)], 0.0 - penalty), both]
+    if minus:  # a variable has one of some states if all others have theirs
+        if len(minus) != 1 or plus.keys() & minus.keys() or least > -1.0 or most != len(plus) - 1:
+            return None
+        ((last, follow),) = minus.items()
+        least, most = -math.inf, len(plus)
+        plus[last] = sorted(set(range(int(card[last]))) - set(follow))
+    n = len(plus)
+    if math.prod(map(float, map(len, plus.values()))) > MOST_TUPLES:
+        return None
+    tuples = list(itertools.product(*plus.values()))
+    if least <= 0 and most == n - 1:  # not all variables have one of their states
+        return [WrittenList(tuple(plus), 0.0, tuples, 0.0 - penalty)]
+    if least == n and most >= n:  # all have
+        return [WrittenList(tuple(plus), 0.0 - penalty, tuples, 0.0)]
+    return None
+
+
+def _merged(lists: Sequence[WrittenList]) -> list[WrittenList]:
+    """The same factors in fewer lists: on the same variables, tuples of one potential beside a default of 0 add up."""
+    found: list[tuple[WrittenList, dict[tuple[int, ...], None]]] = []
+    place: dict[tuple[object, ...], dict[tuple[int, ...], None]] = {}
+    for each in lists:
+        key = (each.scope, each.theta)
+        if each.default == 0.0 and key in place and place[key].keys().isdisjoint(each.tuples):
+            place[key].update(dict.fromkeys(each.tuples))
+            continue
+        found.append((each, dict.fromkeys(each.tuples)))
+        if each.default == 0.0:
+            place[key] = found[-1][1]
+    return [head._replace(tuples=list(tuples)) for head, tuples in found]

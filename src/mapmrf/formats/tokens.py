@@ -1,24 +1,27 @@
-"""Files of blank-separated numbers: parsed in one go, with errors that name the line and the token."""
+"""Text files as tokens: numbers parsed in one go, words one by one, and errors that name the line and the token."""
 
 from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
-from typing import NoReturn
+from typing import AnyStr, Generic, NoReturn
 
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.errors import FormatError
-from mapmrf.formats.budget import FEW, charge
-from mapmrf.formats.files import AnyPath, read_bytes
+from mapmrf.formats.files import FEW, AnyPath, charge, read_bytes
 
 _COMMENT = re.compile(rb"(?m)#[^\n]*|^[ \t]*c(?!\S)[^\n]*")
 _C_COMMENT = re.compile(rb"/\*.*?\*/", re.DOTALL)
 NUMBER = re.compile(rb"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|inf(?:inity)?|nan)", re.IGNORECASE)
 TOKEN = re.compile(rb"\S+")
+
+
+# -- text -------------------------------------------------------------------------------------------------------------
 
 
 def read_text(path: AnyPath) -> bytes:
@@ -46,32 +49,63 @@ def without_c_comments(path: AnyPath, text: bytes) -> bytes:
     return text
 
 
+def whole_number(token: bytes) -> int | None:
+    """A token as an integer of at least 0, None if it is not one; `int` would also accept signs and ``1_0``."""
+    return int(token) if token.isdigit() and len(token) <= 18 else None
+
+
+def shown(token: bytes) -> str:
+    """Format a token for a message: printable, quoted and not too long."""
+    text = ascii(token.decode("utf-8", "backslashreplace"))
+    return text if len(text) <= 42 else text[:39] + "...'"
+
+
+def fail_at(path: AnyPath, text: bytes, token: int, what: str, expected: str) -> NoReturn:
+    """Raise the error for a token (counted from 0 here, from 1 in the message)."""
+    match = next(islice(TOKEN.finditer(text), token, None), None)
+    if match is None:  # the file has changed in the meantime
+        raise FormatError(f"{path}: {what} (token {token + 1}): expected {expected}")
+    line = text.count(b"\n", 0, match.start()) + 1
+    raise FormatError(f"{path}: {what} (line {line}, token {token + 1}): found {shown(match[0])}, expected {expected}")
+
+
+# -- numbers ----------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, eq=False)
 class NumberFile:
-    """The numbers of a file, after `skipped` leading words; `at` below always counts numbers from 0."""
+    """The numbers of a file, after `skipped` leading words; `at` below always counts numbers from 0.
+
+    The text was dropped to save memory; `text` reads it again, after an error.
+    """
 
     path: AnyPath
     numbers: Floats
     skipped: int = 0
+    text: Callable[[AnyPath], bytes] = read_text
 
     def fail(self, at: int, what: str, expected: str) -> NoReturn:
         """Raise the error for a number that is not what was expected at its place."""
         if at >= len(self.numbers):
             n = len(self.numbers) + self.skipped
             raise FormatError(f"{self.path}: {what}: the file ends after {n} tokens, expected {expected}")
-        token = self.skipped + at
-        # The text was dropped to save memory; it is read again only after an error.
-        fail_at(self.path, read_text(self.path), token, what, expected)
+        fail_at(self.path, self.text(self.path), self.skipped + at, what, expected)
 
     def integers(self, begin: int, count: int, low: int, high: float, what: str) -> Ints:
         """Return `count` integers in ``low .. high``; ``{}`` in `what` becomes the position of a bad one."""
         part = self.numbers[begin : begin + count]
-        # Written so that NaN is caught as well.
-        bad = np.flatnonzero(~((part >= low) & (part <= high) & (part == np.floor(part))))
-        if len(bad) or len(part) < count:
-            j = int(bad[0]) if len(bad) else len(part)
+        bad = first_not_whole(part, low, high)
+        if bad is not None or len(part) < count:
+            j = len(part) if bad is None else bad
             self.fail(begin + j, what.format(j), whole_range(low, high))
         return part.astype(np.int64)
+
+
+def first_not_whole(found: Floats, low: float, high: float | Ints | Floats) -> int | None:
+    """Place of the first number that is not an integer in ``low .. high``, None if all are."""
+    # Written so that NaN is found as well.
+    bad = np.flatnonzero(~((found >= low) & (found <= high) & (found == np.floor(found))))
+    return int(bad[0]) if len(bad) else None
 
 
 def whole_range(low: int, high: float) -> str:
@@ -93,8 +127,20 @@ def read_numbers(path: AnyPath, words: tuple[str, ...]) -> tuple[str, NumberFile
     charge_numbers(path, text)
     numbers = parse_numbers(text[behind:])
     if numbers is None:
-        _fail_not_a_number(path, text, 1)
+        place, _, _ = first_non_number(path, text, 1)
+        fail_at(path, text, place, "after the header" if place == 1 else "among the numbers", "a number")
     return word, NumberFile(path, numbers, skipped=1)
+
+
+def numbers_of(
+    path: AnyPath, text: bytes, what: str = "among the terms", again: Callable[[AnyPath], bytes] = read_text
+) -> NumberFile:
+    """Parse a text that contains nothing but numbers; `again` reads it again, after an error."""
+    charge_numbers(path, text)
+    numbers = parse_numbers(text)
+    if numbers is None:
+        fail_at(path, text, first_non_number(path, text)[0], what, "a number")
+    return NumberFile(path, numbers, text=again)
 
 
 def charge_numbers(path: AnyPath, text: bytes) -> None:
@@ -117,29 +163,41 @@ def parse_numbers(text: bytes) -> Floats | None:
         return None
 
 
-def _fail_not_a_number(path: AnyPath, text: bytes, skipped: int) -> NoReturn:
-    """Raise the error for the first token that is not a number."""
-    for token, match in enumerate(TOKEN.finditer(text)):
-        if token >= skipped and NUMBER.fullmatch(match[0]) is None:
-            fail_at(path, text, token, "after the header" if token == skipped else "among the numbers", "a number")
+def first_non_number(path: AnyPath, text: bytes, skipped: int = 0) -> tuple[int, bytes, bytes]:
+    """Place of the first token that is not a number, the token, and the one before it."""
+    before = b""
+    for place, match in enumerate(TOKEN.finditer(text)):
+        if place >= skipped and NUMBER.fullmatch(match[0]) is None:
+            return place, match[0], before
+        before = match[0]
     raise FormatError(f"{path}: cannot read the numbers of this file")
 
 
-def fail_at(path: AnyPath, text: bytes, token: int, what: str, expected: str) -> NoReturn:
-    """Raise the error for a token (counted from 0 here, from 1 in the message)."""
-    match = next(islice(TOKEN.finditer(text), token, None), None)
-    if match is None:  # the file has changed in the meantime
-        raise FormatError(f"{path}: {what} (token {token + 1}): expected {expected}")
-    line = text.count(b"\n", 0, match.start()) + 1
-    raise FormatError(f"{path}: {what} (line {line}, token {token + 1}): found {shown(match[0])}, expected {expected}")
+# -- words ------------------------------------------------------------------------------------------------------------
 
 
-def whole_number(token: bytes) -> int | None:
-    """A token as an integer of at least 0, None if it is not one; `int` would also accept signs and ``1_0``."""
-    return int(token) if token.isdigit() and len(token) <= 18 else None
+class Scanner(Generic[AnyStr]):
+    """Reads a text token by token, by a pattern; `at` is where it goes on, and `last` where the last token began."""
 
+    def __init__(self, path: AnyPath, text: AnyStr, token: re.Pattern[AnyStr], newline: AnyStr) -> None:
+        self.path: AnyPath = path
+        self.text: AnyStr = text
+        self.token: re.Pattern[AnyStr] = token
+        self.newline: AnyStr = newline
+        self.at = self.last = 0
 
-def shown(token: bytes) -> str:
-    """Format a token for a message: printable, quoted and not too long."""
-    text = ascii(token.decode("utf-8", "backslashreplace"))
-    return text if len(text) <= 42 else text[:39] + "...'"
+    def line(self, at: int) -> int:
+        """The line of a position, from 1 on."""
+        return self.text.count(self.newline, 0, at) + 1
+
+    def fail(self, what: str, expected: str, found: str = "") -> NoReturn:
+        """Raise the error for the last token; `found` describes it if it is not a token."""
+        match = self.token.search(self.text, self.last)
+        token = match[0] if match else self.text[:0]
+        found = found or shown(token if isinstance(token, bytes) else token.encode("utf-8", "replace"))
+        raise FormatError(f"{self.path}: {what} (line {self.line(self.last)}): found {found}, expected {expected}")
+
+    def fail_at_end(self, what: str) -> NoReturn:
+        """Raise the error for a text that ends too early."""
+        line = self.line(len(self.text))
+        raise FormatError(f"{self.path}: {what}: the file ends in line {line}, expected more")

@@ -6,33 +6,32 @@ A file written by this module states in its problem name how costs were computed
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, ranges
-from mapmrf.errors import FormatError, GraphError
+from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
+from mapmrf.constraints import Constraint
+from mapmrf.errors import FormatError
 from mapmrf.formats import tokens
-from mapmrf.formats._decimals import MOST_DECIMALS, choose_decimals, rounding, scaled, unscaled
-from mapmrf.formats._globals import WrittenFunction, writable, written
-from mapmrf.formats._listed import build_listed
-from mapmrf.formats._tables import MOST_COUNT, Factors, check_states
-from mapmrf.formats._tuples import Lists, listed, read_lists, shape_of, tuple_text, value_places
-from mapmrf.formats._wcsp_globals import WordFunction, constraints_of, split, text_of
-from mapmrf.formats.files import read_bytes, replacing
+from mapmrf.formats.files import read_bytes, write_text
+from mapmrf.formats.global_functions import KEYWORDS, Limits, WrittenFunction, at_least, counting, of_ones, written
+from mapmrf.formats.lists import Lists, listed, read_lists, tuple_text, value_places
 from mapmrf.formats.names import names_lost
-from mapmrf.formats.tokens import NumberFile, parse_numbers
+from mapmrf.formats.scales import MOST_DECIMALS, check_values, choose_decimals, rounding, scaled, unscaled
+from mapmrf.formats.tables import MOST_COUNT, Factors, build, check_states, naming, variables_with
+from mapmrf.formats.tokens import NumberFile, first_not_whole, parse_numbers
 from mapmrf.model.graph import FactorGraph
 
 SUFFIXES = (".wcsp",)
 CONSTRAINTS = True
 
 _OUR_NAME = re.compile(r"mapmrf:decimals=(-?\d{1,3}):offset=(\d{1,19})")
-_FIRST_WORD = re.compile(rb"\S+")
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -45,8 +44,7 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     ``knapsackp`` and ``clique`` become constraints, and so do large functions with few tuples. Other global functions,
     arithmetic functions and interval variables are not supported.
     """
-    if values not in (None, "cost"):
-        raise FormatError(f"{path}: values={values!r}, but the numbers of this format are costs")
+    check_values(path, values, ("cost",), "costs")
     name, file, functions = _numbers(path)
     card, n_functions, upper = _header(file)
     walk = _walk(file, 4 + len(card), n_functions)
@@ -57,80 +55,47 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     forbidden = costs >= upper
     np.negative(costs, out=costs)
     costs += 0.0  # no "-0"
-    factors = _undo_scale(path, Factors(scope_ptr, scope, table_of, table_ptr, costs), forbidden, name)
-    graph = build_listed(path, card, factors, kept)
-    return _constrained(path, graph, functions, upper)
-
-
-def _constrained(path: Path, graph: FactorGraph, functions: list[WordFunction], upper: float) -> FactorGraph:
-    """The model with the constraints of its global functions."""
+    factors = _undo_scale(path, Factors(scope_ptr, scope, table_of, table_ptr, costs, lists=kept), forbidden, name)
+    graph = build(path, card, factors)
     if not functions:
         return graph
-    try:
-        return graph.with_constraints([c for some in functions for c in constraints_of(path, some, upper, graph.card)])
-    except GraphError as error:
-        raise FormatError(f"{path}: {error}") from None
+    with naming(path):
+        return graph.with_constraints([c for some in functions for c in _constraints(path, some, upper, graph.card)])
 
 
 def _undo_scale(path: Path, factors: Factors, forbidden: Bools, name: str) -> Factors:
     """Undo the scaling of a file written by this module."""
     ours = _OUR_NAME.fullmatch(name)
-    theta_t = factors.theta_t
-    if ours is not None and abs(int(ours[1])) > MOST_DECIMALS:
-        raise FormatError(f"{path}: the name says {ours[1]} decimals, expected at most {MOST_DECIMALS}")
-    if ours is not None:
-        unscaled(theta_t, int(ours[1]))
-    theta_t[forbidden] = -np.inf
-    if ours is None or ours[2] == "0":
+    if ours is None:
+        factors.theta_t[forbidden] = -np.inf
         return factors
-    offset = np.array([float(ours[2])])
-    unscaled(offset, int(ours[1]))
-    return Factors(
-        np.append(factors.scope_ptr, factors.scope_ptr[-1]),
-        factors.scope,
-        np.append(factors.table_of, len(factors.table_ptr) - 1),
-        np.append(factors.table_ptr, len(theta_t) + 1),
-        np.append(theta_t, offset),
-    )
+    decimals, offset = int(ours[1]), np.array([float(ours[2])])
+    if abs(decimals) > MOST_DECIMALS:
+        raise FormatError(f"{path}: the name says {ours[1]} decimals, expected at most {MOST_DECIMALS}")
+    unscaled(factors.theta_t, decimals)
+    factors.theta_t[forbidden] = -np.inf
+    unscaled(offset, decimals)
+    return factors if ours[2] == "0" else factors.extended([()], [offset])
 
 
-class _WcspFile(NumberFile):
-    """The numbers after the name of the problem; the format has no comments."""
-
-    def fail(self, at: int, what: str, expected: str) -> NoReturn:
-        """Raise the error for a number that is not what was expected at its place."""
-        if at < len(self.numbers):
-            tokens.fail_at(self.path, read_bytes(self.path), self.skipped + at, what, expected)
-        super().fail(at, what, expected)
-
-
-def _numbers(path: Path) -> tuple[str, NumberFile, list[WordFunction]]:
+def _numbers(path: Path) -> tuple[str, NumberFile, list[_WordFunction]]:
     """Split the file into the name of the problem, the numbers after it, and the functions with keywords."""
     text = read_bytes(path)
-    first = _FIRST_WORD.search(text)
+    first = tokens.TOKEN.search(text)
     if first is None:
         raise FormatError(f"{path}: the file is empty, expected the name of a problem")
     tokens.charge_numbers(path, text)
-    numbers, functions = parse_numbers(text[first.end() :]), []
+    numbers, functions = parse_numbers(text[first.end() :]), list[_WordFunction]()
     if numbers is None:
-        parts = split(path, text)
-        if parts is not None:
-            numbers, functions = parse_numbers(b" ".join(parts.words[1:])), parts.functions
+        words, functions = _split(path, text)
+        numbers = parse_numbers(b" ".join(words[1:])) if words else None
     if numbers is None:
-        _fail_not_a_number(path, text)
-    return first[0].decode("utf-8", "replace"), _WcspFile(path, numbers, skipped=1), functions
-
-
-def _fail_not_a_number(path: Path, text: bytes) -> NoReturn:
-    """Raise the error for the first word among the numbers: after the default -1, it is a function without a table."""
-    before = b""
-    for place, match in enumerate(_FIRST_WORD.finditer(text)):
-        if place and tokens.NUMBER.fullmatch(match[0]) is None:
-            if before == b"-1":
-                tokens.fail_at(path, text, place, "cost function without a table", "tuples with their costs")
-            tokens.fail_at(path, text, place, "among the numbers", "a number")
-        before = match[0]
-    raise FormatError(f"{path}: cannot read the numbers of this file")
+        place, _, before = tokens.first_non_number(path, text, 1)
+        if before == b"-1":  # after the default -1, it is a function without a table
+            tokens.fail_at(path, text, place, "cost function without a table", "tuples with their costs")
+        tokens.fail_at(path, text, place, "among the numbers", "a number")
+    # The format has no comments, so that the text is the file.
+    return first[0].decode("utf-8", "replace"), NumberFile(path, numbers, 1, read_bytes), functions
 
 
 def _header(file: NumberFile) -> tuple[Ints, int, float]:
@@ -192,28 +157,28 @@ def _walk(file: NumberFile, at: int, n_functions: int) -> _Walk:
 
 def _scopes(file: NumberFile, walk: _Walk, n_vars: int) -> tuple[Ints, Ints]:
     """Offsets and variables of all scopes; repeated variables are found when the graph is built."""
-    scope_ptr = np.append(0, np.cumsum(walk.arity))
+    scope_ptr = offsets(walk.arity)
     owner = np.repeat(np.arange(len(walk.arity)), walk.arity)
     places = ranges(walk.start + 1, walk.arity)
     scope = file.numbers[places]
-    bad = np.flatnonzero(~((scope >= 0) & (scope < n_vars) & (scope == np.floor(scope))))
-    if len(bad):
+    bad = first_not_whole(scope, 0, n_vars - 1)
+    if bad is not None:
         what = f"a variable from 0 to {n_vars - 1}" if n_vars else "no variables"
-        file.fail(int(places[bad[0]]), f"scope of function {owner[bad[0]]}", what)
+        file.fail(int(places[bad]), f"scope of function {owner[bad]}", what)
     return scope_ptr, scope.astype(np.int64)
 
 
 def _lists(file: NumberFile, walk: _Walk, shape: Ints, scope_ptr: Ints) -> tuple[Ints, Lists]:
     """The table of every function, and the tables; a constant may be given as the default or as its only tuple."""
     table_of, own = _shared(file, walk)
-    _check_shared(file, walk, (table_of, own), shape, scope_ptr)
+    _check_shared(file, walk, own[table_of], shape, scope_ptr)
     arity = walk.arity[own]
     lists = Lists(
         file.numbers[walk.start[own] + arity + 1],
         walk.start[own] + arity + 3,
         walk.count[own],
         shape[ranges(scope_ptr[own], arity)],
-        np.append(0, np.cumsum(arity)),
+        offsets(arity),
     )
     too_many = np.flatnonzero((arity == 0) & (lists.count > 1))
     if len(too_many):
@@ -239,11 +204,10 @@ def _shared(file: NumberFile, walk: _Walk) -> tuple[Ints, Ints]:
     return table_of, own
 
 
-def _check_shared(file: NumberFile, walk: _Walk, tables: tuple[Ints, Ints], shape: Ints, scope_ptr: Ints) -> None:
+def _check_shared(file: NumberFile, walk: _Walk, maker_of: Ints, shape: Ints, scope_ptr: Ints) -> None:
     """Raise FormatError unless functions that share a table have variables of the same cardinalities."""
-    table_of, own = tables
     users = np.flatnonzero(walk.count < 0)
-    makers = own[table_of[users]]
+    makers = maker_of[users]
     differ = walk.arity[users] != walk.arity[makers]
     same = np.flatnonzero(~differ)
     arity = walk.arity[users[same]]
@@ -258,17 +222,115 @@ def _check_shared(file: NumberFile, walk: _Walk, tables: tuple[Ints, Ints], shap
 
 def _check_costs(file: NumberFile, lists: Lists) -> None:
     for places, what in ((lists.start - 2, "default cost"), (value_places(lists)[0], "cost of a tuple")):
-        found = file.numbers[places]
-        bad = np.flatnonzero(~((found >= 0) & (found == np.floor(found)) & (found < np.inf)))
-        if len(bad):
-            file.fail(int(places[bad[0]]), what, "a whole cost of at least 0")
+        bad = first_not_whole(file.numbers[places], 0, np.finfo(np.float64).max)
+        if bad is not None:
+            file.fail(int(places[bad]), what, "a whole cost of at least 0")
+
+
+# -- global functions -------------------------------------------------------------------------------------------------
+
+
+class _WordFunction(NamedTuple):
+    """A function given by a keyword: its scope, keyword and parameters."""
+
+    number: int
+    scope: list[int]
+    keyword: str
+    words: list[bytes]
+
+
+def _split(path: Path, text: bytes) -> tuple[list[bytes], list[_WordFunction]]:
+    """The words without the global functions, and these; no words if some other error is in the way."""
+    words = text.split()
+    try:
+        n_functions, at = int(words[3]), 5 + int(words[1])
+        kept, functions = words[:at], list[_WordFunction]()
+        for number in range(n_functions):
+            arity = abs(int(words[at]))
+            default = at + 1 + arity
+            if words[default] == b"-1" and tokens.NUMBER.fullmatch(words[default + 1]) is None:
+                scope = [int(word) for word in words[at + 1 : default]]
+                keyword = words[default + 1].decode("utf-8", "replace")
+                if keyword not in KEYWORDS:
+                    expected = f"tuples with their costs, or one of {', '.join(KEYWORDS)}"
+                    tokens.fail_at(path, text, default + 1, "cost function without a table", expected)
+                end = default + 2 + _length(keyword, words, default + 2, len(scope))
+                if end > len(words):
+                    raise FormatError(f"{path}: function {number}: found the end of the file inside {keyword!r}")
+                functions.append(_WordFunction(number, scope, keyword, words[default + 2 : end]))
+            else:
+                end = default + 2 + max(int(words[default + 1]), 0) * (arity + 1)
+                kept.extend(words[at:end])
+            at = end
+    except (ValueError, IndexError, OverflowError) as error:
+        if isinstance(error, FormatError):
+            raise
+        return [], []
+    kept.extend(words[at:])
+    kept[3] = str(n_functions - len(functions)).encode()
+    return kept, functions
+
+
+def _length(keyword: str, words: list[bytes], at: int, arity: int) -> int:
+    """Number of parameters of a function, which begin at a word."""
+    if keyword == "salldiff":
+        return 2
+    if keyword == "sgcc":
+        return 3 + 3 * int(words[at + 2])
+    if keyword == "samong":
+        return 5 + int(words[at + 4])
+    if keyword == "knapsack":
+        return 1 + arity
+    end = at + 1
+    for _ in range(arity):
+        end += 1 + (2 if keyword == "knapsackp" else 1) * int(words[end])
+    return end - at
+
+
+def _constraints(path: Path, function: _WordFunction, upper: float, card: Ints) -> Iterator[Constraint]:
+    """The constraints of a function; costs that reach the upper bound forbid."""
+    name = f"{path}: function {function.number} ({function.keyword})"
+    bad = [i for i in function.scope if not 0 <= i < len(card)]
+    if bad or not function.scope:
+        raise FormatError(f"{name}: found {f'variable {bad[0]}' if bad else 'no variables'} in its scope")
+    try:
+        yield from _parsed(function, upper, card)
+    except (ValueError, IndexError, OverflowError) as error:
+        if isinstance(error, FormatError):
+            raise FormatError(f"{name}: {error}") from None
+        found = b" ".join(function.words[:8]).decode("utf-8", "replace")
+        raise FormatError(f"{name}: cannot read its parameters {found!r}") from None
+
+
+def _parsed(function: _WordFunction, upper: float, card: Ints) -> Iterator[Constraint]:
+    _, scope, keyword, words = function
+    if keyword in ("salldiff", "sgcc", "samong"):
+        cost = math.inf if float(words[1]) >= upper else float(words[1])
+        numbers: list[int] = [int(word) for word in words[2:]]
+        limits: Limits = []
+        if keyword == "samong":
+            limits = [(tuple(numbers[3:]), numbers[0], numbers[1])]
+        elif keyword == "sgcc":
+            limits = [((numbers[at],), numbers[at + 1], numbers[at + 2]) for at in range(1, len(numbers), 3)]
+        yield from counting(keyword, scope, (words[0].decode("utf-8", "replace"), cost), limits, card)
+    elif keyword == "knapsack":
+        yield at_least(scope, float(words[0]), of_ones(scope, [float(word) for word in words[1:]], card))
+    else:  # knapsackp, and clique: at most so many variables in one of their states
+        numbers, clique = [int(word) for word in words], keyword == "clique"
+        at, weights = 1, []
+        for _ in scope:
+            end = at + 1 + (1 if clique else 2) * numbers[at]
+            mine = numbers[at + 1 : end]
+            pairs = [(k, -1) for k in mine] if clique else zip(mine[::2], mine[1::2], strict=True)
+            weights.append([(k, float(weight)) for k, weight in pairs])
+            at = end
+        yield at_least(scope, -float(numbers[0]) if clique else float(numbers[0]), weights)
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class _WcspCosts:
+class _Costs(NamedTuple):
     """A model with integer costs, laid out like the graph; forbidden entries are infinite."""
 
     decimals: int
@@ -278,47 +340,43 @@ class _WcspCosts:
     tables: Floats
 
 
+def _parts(graph: FactorGraph) -> list[tuple[Floats, Ints, Ints]]:
+    """Unary potentials and tables, their offsets, and how often each of them counts."""
+    uses = np.bincount(graph.table_of, minlength=graph.n_tables)
+    return [(graph.theta_v, graph.var_ptr, np.ones_like(graph.card)), (graph.theta_t, graph.table_ptr, uses)]
+
+
 def _decimals(graph: FactorGraph) -> tuple[int, bool]:
     """Decimals to keep, such that the sum of all costs stays within 1e15, and whether they are exact."""
-    parts = [(graph.theta_v, graph.var_ptr, np.ones(graph.n_vars)), (graph.theta_t, graph.table_ptr, _uses(graph))]
     graph.check_sums()
     total = abs(graph.constant) if np.isfinite(graph.constant) else 0.0
-    for theta, ptr, uses in parts:
+    for theta, ptr, uses in _parts(graph):
         high, low = _extremes(theta, ptr)
         total += float((uses * (2 * np.maximum(high, 0.0) - np.minimum(low, 0.0))).sum())
     return choose_decimals([np.array([graph.constant]), graph.theta_v, graph.theta_t], total)
-
-
-def _uses(graph: FactorGraph) -> Ints:
-    return np.bincount(graph.table_of, minlength=graph.n_tables)
 
 
 def _extremes(theta: Floats, ptr: Ints) -> tuple[Floats, Floats]:
     """Largest and smallest finite entry of every block; 0 where there is none."""
     if len(ptr) < 2:
         return np.zeros(0), np.zeros(0)
-    hard = theta == -np.inf
     high = np.maximum.reduceat(theta, ptr[:-1])
-    low = np.minimum.reduceat(np.where(hard, np.inf, theta), ptr[:-1])
+    low = np.minimum.reduceat(np.where(theta == -np.inf, np.inf, theta), ptr[:-1])
     none = high == -np.inf
     return np.where(none, 0.0, high), np.where(none, 0.0, low)
 
 
-def _costs(graph: FactorGraph) -> _WcspCosts:
+def _costs(graph: FactorGraph) -> _Costs:
     """Round to integers; tables with negative costs are shifted by their best entry."""
     decimals, _ = _decimals(graph)
     constant = float(scaled(np.array([graph.constant]), decimals)[0])
-    offset = max(constant, 0.0)
-    costs = []
-    for theta, ptr, uses in (
-        (graph.theta_v, graph.var_ptr, np.ones(graph.n_vars)),
-        (graph.theta_t, graph.table_ptr, _uses(graph)),
-    ):
+    offset, costs = max(constant, 0.0), []
+    for theta, ptr, uses in _parts(graph):
         units = scaled(theta, decimals)
         shift = np.maximum(_extremes(units, ptr)[0], 0.0)
         offset += float((shift * uses).sum())
         costs.append(np.repeat(shift, np.diff(ptr)) - units)
-    return _WcspCosts(decimals, offset, max(-constant, 0.0), *costs)
+    return _Costs(decimals, offset, max(-constant, 0.0), *costs)
 
 
 def losses(graph: FactorGraph) -> list[str]:
@@ -329,23 +387,17 @@ def losses(graph: FactorGraph) -> list[str]:
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     """Write a WCSP with costs in units of 10^-decimals: as many decimals as necessary, up to 15 digits in all."""
-    if values not in (None, "cost"):
-        raise FormatError(f"{path}: values={values!r}, but the numbers of this format are costs")
-    graph = writable(path, graph)
-    functions = written(path, graph.constraints)
-    costs = _costs(graph)
-    with replacing(path) as file:
-        for text in _text(graph, costs, functions):
-            file.write(text.encode("ascii"))
+    check_values(path, values, ("cost",), "costs")
+    graph, functions = written(path, graph)
+    write_text(path, _text(graph, _costs(graph), functions))
 
 
-def _text(graph: FactorGraph, costs: _WcspCosts, functions: list[WrittenFunction]) -> Iterator[str]:
-    """Yield the file from the header to the last function."""
+def _text(graph: FactorGraph, costs: _Costs, functions: list[WrittenFunction]) -> Iterator[str]:
     upper = 1.0 + (costs.constant if np.isfinite(costs.constant) else 0.0)
     upper -= float(_extremes(-costs.unary, graph.var_ptr)[1].sum())
     upper -= float(_extremes(-costs.tables, graph.table_ptr)[1][graph.table_of].sum())
     name = f"mapmrf:decimals={costs.decimals}:offset={costs.offset:.0f}" if costs.decimals or costs.offset else "mapmrf"
-    loud = np.unique(np.repeat(np.arange(graph.n_vars), graph.card)[costs.unary != 0])
+    loud = variables_with(graph, costs.unary != 0)
     n_functions = int(costs.constant != 0) + len(loud) + graph.n_factors + len(functions)
     yield f"{name} {graph.n_vars} {graph.card.max(initial=0)} {n_functions} {upper:.0f}\n"
     yield " ".join(map(str, graph.card.tolist())) + "\n"
@@ -358,7 +410,11 @@ def _text(graph: FactorGraph, costs: _WcspCosts, functions: list[WrittenFunction
         tuples = tuple_text(some - graph.var_ptr[i], (int(graph.card[i]),), unary[some], "%.0f")
         yield f"1 {i} {default[i]:.0f} {len(some)}\n{tuples}"
     yield from _factor_text(graph, np.where(np.isinf(costs.tables), upper, costs.tables))
-    yield from (text_of(function, upper) for function in functions)
+    for function in functions:
+        start = f"{len(function.scope)} {' '.join(map(str, function.scope))} -1 {function.keyword}"
+        by_variable = (f"{len(mine)} {' '.join(f'{k} {w}' for k, w in mine)}" for mine in function.weights)
+        rest = f"var {upper:.0f}" if function.keyword == "salldiff" else f"{function.capacity} {' '.join(by_variable)}"
+        yield f"{start} {rest}\n"
 
 
 def _factor_text(graph: FactorGraph, tables: Floats) -> Iterator[str]:
@@ -374,7 +430,7 @@ def _factor_text(graph: FactorGraph, tables: Floats) -> Iterator[str]:
             yield f"{len(scope)} {start} -{number[t]}\n"
             continue
         some = places[ptr[t] : ptr[t + 1]]
-        tuples = tuple_text(some - graph.table_ptr[t], shape_of(graph, a), tables[some], "%.0f")
+        tuples = tuple_text(some - graph.table_ptr[t], tuple(graph.card[scope].tolist()), tables[some], "%.0f")
         sign = ""
         if uses[t] > 1:
             number[t] = len(number) + 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from xml.parsers import expat
 
@@ -49,8 +50,7 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
 
     Properties are skipped. Rows that do not sum to 1 are kept as they are, and logged.
     """
-    if values not in (None, "potential"):
-        raise FormatError(f"{path}: values={values!r}, but the numbers of this format are probabilities")
+    scales.check_values(path, values, ("potential",), "probabilities")
     network = _network(path)
     states: dict[str, tuple[str, ...]] = {}
     for element in _all(network, "VARIABLE"):
@@ -164,9 +164,7 @@ def _table(path: Path, element: ET.Element, places: dict[str, int], card: list[i
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-def losses(graph: FactorGraph) -> list[str]:
-    """Describe what a file of this format cannot represent."""
-    return names_replaced(graph, _NAMES)
+losses = partial(names_replaced, allowed=_NAMES)
 
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
@@ -175,7 +173,6 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
 
 
 def _lines(graph: FactorGraph, tables: list[ConditionalTable]) -> Iterator[str]:
-    """Yield the file."""
     from xml.sax.saxutils import escape  # which imports half of urllib
 
     names = fitting_names(graph, _NAMES)

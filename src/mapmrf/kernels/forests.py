@@ -34,3 +34,19 @@ def grow_forest(candidates: Ints, scope_ptr: Ints, scope: Ints, root: Ints, take
             joined = part_of(root, scope[scope_ptr[f]])
             for e in range(scope_ptr[f] + 1, scope_ptr[f + 1]):
                 root[part_of(root, scope[e])] = joined
+
+
+# -- Union-find with parities: whether nodes are connected, and whether the path between them is odd ------------------
+
+
+@inlined
+def root_of(u: int, parent: Ints, parity: Ints) -> tuple[int, int]:
+    """Return the root of a node's tree and the parity of the path to it, halving the path. A root has parity 0."""
+    odd = 0
+    while parent[u] != u:
+        above = parent[u]
+        parity[u] ^= parity[above]
+        parent[u] = parent[above]
+        odd ^= parity[u]
+        u = parent[u]
+    return u, odd

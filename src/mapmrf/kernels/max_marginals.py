@@ -17,24 +17,15 @@ from mapmrf.compilation.jit import inlined
 
 
 class FactorScratch(NamedTuple):
-    """Working memory for one factor.
-
-    Attributes
-    ----------
-    given, out : (edge states of the widest factor,)
-        Values added to a table, and its max-marginals.
-    state, start : (largest arity,)
-        A configuration, and where the states of each variable start in `given`.
-    """
-
+    # given, out: (edge states of the widest factor,): values added to a table, and its max-marginals
     given: Floats
     out: Floats
+    # state, start: (largest arity,): A configuration, and where the states of each variable start in `given`
     state: Ints
     start: Ints
 
     @classmethod
     def allocate(cls, n_edge_states: int, arity: int) -> FactorScratch:
-        """Allocate scratch for factors of at most this many edge states and variables."""
         given, out = np.zeros((2, n_edge_states))
         state, start = np.zeros((2, arity), dtype=np.int64)
         return cls(given, out, state, start)
@@ -70,7 +61,7 @@ def pair_max_marginals(theta_t: Floats, at: int, k1: int, k2: int, weight: float
 
 @inlined
 def triple_max_marginals(theta_t: Floats, at: int, card: Triple, weight: float, scratch: FactorScratch) -> float:
-    """The same for three variables."""
+    """Fill `out` with the max-marginals of the table plus `given` for three variables; return the largest entry."""
     given, out = scratch.given, scratch.out
     k1, k2, k3 = card
     for s in range(k1 + k2 + k3):
@@ -97,7 +88,7 @@ def triple_max_marginals(theta_t: Floats, at: int, card: Triple, weight: float, 
 def table_max_marginals(
     theta_t: Floats, at: int, card_e: Ints, first: int, arity: int, weight: float, scratch: FactorScratch
 ) -> float:
-    """The same for any arity; the factor's edges are those from `first` on."""
+    """Fill `out` for a factor of any arity, whose edges are those from `first` on; return the largest entry."""
     given, out, state, start = scratch.given, scratch.out, scratch.state, scratch.start
     n_configs = 1
     place = 0

@@ -32,13 +32,11 @@ class Envelope(NamedTuple):
 
     @classmethod
     def allocate(cls, n_states: int) -> Envelope:
-        """Allocate scratch for variables of at most this many states."""
         return cls(np.zeros(n_states, dtype=np.int64), np.zeros(n_states + 1))
 
 
 @inlined
 def pair_form(forms: PairForms, f: int, weight: float) -> PairForm:
-    """Return form `f`, multiplied by a weight."""
     return PairForm(forms.kind[f], weight * forms.slope[f], weight * forms.limit[f])
 
 
@@ -190,51 +188,32 @@ def trace_quadratic(slope: float, h: Floats, at: int, out: Floats, origin: Ints,
 
 
 class StructuredPairs(NamedTuple):
-    """The forms of a model's pairs, and scratch.
+    """The forms of a model's pairs, and scratch."""
 
-    Attributes
-    ----------
-    forms
-        See `mapmrf.model.structured_pairs`.
-    shifted : (largest number of states,)
-        `given` of one variable, with the row or column part of a table added.
-    envelope
-        For quadratic forms.
-    """
-
-    forms: PairForms
+    forms: PairForms  # see `mapmrf.model.structured_pairs`
+    # (largest number of states,) `given` of one variable, with the row or column part of a table added
     shifted: Floats
-    envelope: Envelope
+    envelope: Envelope  # for quadratic forms
 
     @classmethod
     def allocate(cls, forms: PairForms, n_states: int) -> StructuredPairs:
-        """Allocate scratch for variables of at most this many states."""
         return cls(forms, np.zeros(n_states), Envelope.allocate(n_states))
 
 
 class WeightedForm(NamedTuple):
-    """A form from the perspective of one of its two variables.
+    """A form from the perspective of one of its two variables."""
 
-    Attributes
-    ----------
-    form
-        The form, its weight included.
-    weight, base
-        The factor's weight, and the constant part of its table, weight included.
-    near, far
-        Where the parts of the table of this variable and of the other one start in `parts`; -1 if both are 0.
-    """
-
-    form: PairForm
+    form: PairForm  # the form, its weight included
+    # weight, base: the factor's weight, and the constant part of its table, weight included
     weight: float
     base: float
+    # near, far: where the parts of the table of this variable and of the other one start in `parts`; -1 if both are 0
     near: int
     far: int
 
 
 @inlined
 def form_of(forms: PairForms, a: int) -> int:
-    """Return the index of a factor's form, or NO_FORM."""
     return forms.of[a] if len(forms.of) > 0 else NO_FORM
 
 

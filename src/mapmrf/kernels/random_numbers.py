@@ -11,18 +11,15 @@ from mapmrf.compilation.jit import inlined
 
 Bits = NDArray[np.uint64]
 
-UNIT = 9007199254740992.0
-"""2**53: integers below it, divided by it, are uniform in [0, 1)."""
+UNIT = 9007199254740992.0  # 2**53: integers below it, divided by it, are uniform in [0, 1)
 
 
 def seeded(seed: int) -> Bits:
-    """Return the state of a seeded generator."""
     return np.array([np.random.default_rng(seed).integers(1, 2**63)], dtype=np.uint64)
 
 
 @inlined
 def next_bits(random: Bits) -> Any:
-    """Return the next 64 bits."""
     x = random[0]
     x ^= x << np.uint64(13)
     x ^= x >> np.uint64(7)

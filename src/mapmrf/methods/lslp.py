@@ -26,10 +26,9 @@ from mapmrf.engines.moves.chains import ChainSearch
 from mapmrf.methods.bp import BP
 from mapmrf.model.polytope import integral
 from mapmrf.model.problem import Problem
-from mapmrf.run.checkpoints import Snapshot
 from mapmrf.run.dual_state import DualState
 from mapmrf.run.incumbent import Incumbent
-from mapmrf.run.method import Answer, Method, Progress, Start
+from mapmrf.run.method import Answer, Method, Progress, Snapshot, Start
 from mapmrf.run.options import check_above, check_at_least, check_choice
 from mapmrf.run.repair import find_feasible
 from mapmrf.run.result import Status

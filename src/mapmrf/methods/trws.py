@@ -13,9 +13,8 @@ from mapmrf.engines.messages.trws_binary import SpinPasses, fits_spins
 from mapmrf.engines.messages.trws_pairwise import LabelPasses, fits_pairs
 from mapmrf.engines.messages.visit_order import VariableOrder, VisitOrder
 from mapmrf.model.problem import Problem
-from mapmrf.run.checkpoints import Snapshot
 from mapmrf.run.dual_state import MOST_NUMBERS, Array, DualState, put_back
-from mapmrf.run.method import Answer, Method, Progress, Start
+from mapmrf.run.method import Answer, Method, Progress, Snapshot, Start
 from mapmrf.run.options import check_at_least, check_choice
 from mapmrf.run.result import Status
 

@@ -12,8 +12,7 @@ from mapmrf.arrays import Floats, Ints, largest_size, offsets, ranges, short
 from mapmrf.errors import GraphError
 from mapmrf.model.checks import as_array, as_floats, as_ints, check_arrays, check_shape, first_reshaped
 
-FEW_RUNS = 1000
-"""Number of runs of blocks up to which they are copied one by one."""
+FEW_RUNS = 1000  # number of runs of blocks up to which they are copied one by one
 
 
 class FactorLists(NamedTuple):
@@ -111,7 +110,11 @@ def fold_pairs(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike, weight: 
     n, m, k = len(theta_v), len(pairs), theta_v.shape[1]
     with np.errstate(over="ignore"):
         finite = np.isfinite(theta_v.sum()) and np.isfinite(tables.sum())  # nothing is nan or infinite
-    plain = weights is None or (weights.shape == (m,) and _are_plain(weights, largest_size(tables)))
+    plain = weights is None
+    if weights is not None and weights.shape == (m,):  # finite, also times the largest entry of a table, and not all 1
+        with np.errstate(over="ignore", invalid="ignore"):
+            largest = largest_size(weights) * largest_size(tables)
+            plain = bool(np.isfinite(largest + weights.sum()) and not np.all(weights == 1.0))
     if not (finite and plain and m and k):
         return fold(list_pairs(unary, edges, pairwise, weight))
     shared = tables.ndim == 2
@@ -127,14 +130,7 @@ def fold_pairs(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike, weight: 
     return FoldedLists(lists, theta_v.reshape(-1) + 0.0, 0.0)  # no -0.0
 
 
-def _are_plain(weights: Floats, largest: float) -> bool:
-    """Return whether weights are not all 1, and finite, also when multiplied by the largest entry of a table."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(largest_size(weights) * largest + weights.sum()) and not np.all(weights == 1.0))
-
-
 def _checked_pairs(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike) -> tuple[Floats, Floats, Ints]:
-    """Return the three arrays of a pairwise model; raise GraphError unless their shapes match."""
     unary = as_array(unary, "unary")
     pairwise = as_array(pairwise, "pairwise")
     edges = checked_edges(edges)
@@ -146,7 +142,10 @@ def _checked_pairs(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike) -> t
     _check_edges(edges, len(unary))
     _check_entries(unary, "variable {}".format)
     shared = pairwise.ndim == 2
-    _check_entries(pairwise[None] if shared else pairwise, lambda at: _edge_name(edges, None if shared else at))
+    _check_entries(
+        pairwise[None] if shared else pairwise,
+        lambda at: "pairwise" if shared else f"edge {at} ({edges[at, 0]}, {edges[at, 1]})",
+    )
     return unary, pairwise, edges
 
 
@@ -158,12 +157,7 @@ def checked_edges(edges: ArrayLike) -> Ints:
     return pairs.reshape(-1, 2)
 
 
-def _edge_name(edges: Ints, at: int | None) -> str:
-    return "pairwise" if at is None else f"edge {at} ({edges[at, 0]}, {edges[at, 1]})"
-
-
 def _check_entries(tables: Floats, name: Callable[[int], str]) -> None:
-    """Raise GraphError for the first table with an entry that is nan or inf."""
     if tables.size == 0 or tables.max() < np.inf:
         return
     place = np.argwhere(~(tables < np.inf))[0].tolist()
@@ -172,7 +166,6 @@ def _check_entries(tables: Floats, name: Callable[[int], str]) -> None:
 
 
 def _check_edges(edges: Ints, n: int) -> None:
-    """Raise GraphError for the first edge that does not join two variables."""
     if len(edges) == 0:
         return
     first, second = edges.T
@@ -188,14 +181,7 @@ def _check_edges(edges: Ints, n: int) -> None:
 
 
 def blocks(values: Floats, starts: Ints, sizes: Ints) -> Floats:
-    """Concatenate the blocks ``values[starts[k] : starts[k] + sizes[k]]``, without an index array for a few runs.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> blocks(np.arange(9.0), np.array([0, 2, 6]), np.array([2, 1, 3])).tolist()
-    [0.0, 1.0, 2.0, 6.0, 7.0, 8.0]
-    """
+    """Concatenate the blocks ``values[starts[k] : starts[k] + sizes[k]]``, without an index array for a few runs."""
     breaks = np.flatnonzero(starts[1:] != (starts + sizes)[:-1]) + 1
     if len(starts) == 0 or len(breaks) > FEW_RUNS:
         return values[ranges(starts, sizes)]
@@ -231,16 +217,7 @@ def fold(given: FactorLists) -> FoldedLists:
 
 
 def one_shape_each(given: FactorLists) -> FactorLists:
-    """Store a table that factors use in several shapes once for each shape.
-
-    Examples
-    --------
-    >>> from mapmrf.model.builders import list_tables, one_shape_each
-    >>> flat = list(range(6))
-    >>> lists = list_tables([2, 3], [(0, 1), (1, 0)], [flat, flat])
-    >>> lists.table_of.tolist(), one_shape_each(lists).table_of.tolist()
-    ([0, 0], [0, 1])
-    """
+    """Store a table that factors use in several shapes once for each shape."""
     n_tables = len(given.table_ptr) - 1
     if first_reshaped(given.card, given.scope_ptr, given.scope, given.table_of, n_tables) is None:
         return given

@@ -16,12 +16,9 @@ _NO_ARRAY = (TypeError, ValueError, RuntimeError, BufferError, OverflowError)
 """Errors of libraries that cannot hand over their numbers; RuntimeError: a torch tensor that requires a gradient."""
 MOST_VARIABLES = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
 """Largest number of dimensions of an array, and so of variables of a factor."""
-FEW = 1_000_000
-"""Number of states that fits into any memory."""
-CHUNK = 1 << 17
-"""Factors whose shapes are compared together: keeps the intermediate arrays in the cache."""
-MOST = 1e300
-"""Limit on the sum of all potentials of a model: methods add up some of them many times over."""
+FEW = 1_000_000  # number of states that fits into any memory
+CHUNK = 1 << 17  # factors whose shapes are compared together: keeps the intermediate arrays in the cache
+MOST = 1e300  # limit on the sum of all potentials of a model: methods add up some of them many times over
 
 
 def as_array(values: ArrayLike, what: str) -> Floats:
@@ -63,7 +60,6 @@ def as_ints(values: ArrayLike, what: str) -> Ints:
 
 
 def as_floats(table: ArrayLike, a: int) -> Floats:
-    """Return the table of factor `a`; raise GraphError if it is not numeric."""
     return as_array(table, f"factor {a}: the table")
 
 
@@ -84,7 +80,6 @@ def check_shape(shape: tuple[int, ...], card: Ints, scope: Ints, a: int) -> None
 def check_arrays(
     card: Ints, scope_ptr: Ints, scope: Ints, table_of: Ints, table_ptr: Ints, theta_t: Floats, weight: Floats | None
 ) -> None:
-    """Raise GraphError naming the first offending variable or factor."""
     if card.ndim != 1:
         raise GraphError(f"card has shape {card.shape}, expected one number of states per variable")
     n = len(card)
@@ -120,7 +115,11 @@ def check_arrays(
     np.multiply.at(expected, owner, card[scope])
     bad = np.flatnonzero((found != expected) | (log_size >= 62))
     if len(bad):
-        _raise_size(int(bad[0]), found, scope[scope_ptr[bad[0]] : scope_ptr[bad[0] + 1]], card)
+        a = int(bad[0])
+        mine = scope[scope_ptr[a] : scope_ptr[a + 1]]
+        sizes, variables = card[mine].tolist(), ", ".join(map(str, mine.tolist())) or "none"
+        wanted = f"{math.prod(sizes)} = {' x '.join(map(str, sizes)) or '1'}"
+        raise GraphError(f"factor {a} (variables {variables}): the table has {found[a]} entries, expected {wanted}")
     wrong = np.flatnonzero(np.isnan(theta_t) | (theta_t == np.inf))
     if len(wrong):
         t = int(np.searchsorted(table_ptr, wrong[0], side="right")) - 1
@@ -205,12 +204,3 @@ def _check_weight(weight: Floats, table_of: Ints, table_ptr: Ints, theta_t: Floa
 def _check_offsets(ptr: Ints, n_blocks: int, size: int, what: str) -> None:
     if len(ptr) != n_blocks + 1 or ptr[0] != 0 or ptr[-1] != size or np.any(np.diff(ptr) < 0):
         raise GraphError(f"{what}_ptr must be the {n_blocks + 1} offsets of {n_blocks} blocks, from 0 to {size}")
-
-
-def _raise_size(a: int, found: Ints, scope: Ints, card: Ints) -> None:
-    shape = " x ".join(str(c) for c in card[scope]) or "1"
-    variables = ", ".join(str(i) for i in scope) or "none"
-    size = 1
-    for c in card[scope]:
-        size *= int(c)
-    raise GraphError(f"factor {a} (variables {variables}): the table has {found[a]} entries, expected {size} = {shape}")

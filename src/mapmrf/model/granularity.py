@@ -10,14 +10,9 @@ import numpy as np
 
 from mapmrf.arrays import Floats
 
-CLEAR = 1e-4
-"""Maximum total rounding error, as a share of the step."""
-
-LEAST_STEP = 1e4
-"""Minimum step, relative to the round-off of the largest potential."""
-
-FIRST = 64
-"""Potentials examined first: most models without a step show it at once."""
+CLEAR = 1e-4  # maximum total rounding error, as a share of the step
+LEAST_STEP = 1e4  # minimum step, relative to the round-off of the largest potential
+FIRST = 64  # potentials examined first: most models without a step show it at once
 
 
 @dataclass(frozen=True)
@@ -49,16 +44,7 @@ class Granularity:
 
 
 def common_step(numbers: Floats) -> tuple[float, float]:
-    """Return the largest step of which all finite numbers are multiples, 0 if none, and their maximum deviation.
-
-    Examples
-    --------
-    >>> step, deviation = common_step(np.array([0.3, -np.inf, 1.2, -0.9]) * 1e-9)
-    >>> abs(step / 3e-10 - 1) < 1e-12, deviation < 1e-24
-    (True, True)
-    >>> common_step(np.array([1.0, np.pi]))
-    (0.0, 0.0)
-    """
+    """Return the largest step of which all finite numbers are multiples, 0 if none, and their maximum deviation."""
     sizes = np.abs(numbers[np.isfinite(numbers)])
     largest = float(sizes.max(initial=0.0))
     tol = 16 * sys.float_info.epsilon * largest

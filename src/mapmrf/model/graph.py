@@ -45,14 +45,11 @@ from mapmrf.model.granularity import Granularity
 from mapmrf.model.names import Names as Names
 from mapmrf.model.names import checked_names, locate_state, locate_variable
 
-VALUE_CHUNK = 1 << 17
-"""Factors evaluated together: keeps the intermediate arrays in the cache."""
-ROUND_OFF = 4 * sys.float_info.epsilon
-"""Relative error that sums and differences of potentials are allowed."""
+VALUE_CHUNK = 1 << 17  # factors evaluated together: keeps the intermediate arrays in the cache
+ROUND_OFF = 4 * sys.float_info.epsilon  # relative error that sums and differences of potentials are allowed
 EXACT = 1e-12
 """A bound that exceeds a value by at most this fraction of all magnitudes' sum meets it: the rest is round-off."""
-MOST_EXAMINED = 2_000_000
-"""Maximum number of potentials of a model whose granularity is found."""
+MOST_EXAMINED = 2_000_000  # maximum number of potentials of a model whose granularity is found
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,13 +124,11 @@ class FactorGraph:
         return f"FactorGraph(n_vars={self.n_vars}, n_factors={self.n_factors}, n_tables={self.n_tables}{constraints})"
 
     def _repr_html_(self) -> str:
-        """HTML for notebooks."""
         from mapmrf.plots.display import graph_html
 
         return graph_html(self)
 
     def __rich__(self) -> Any:
-        """Renderable for `rich.print`."""
         from mapmrf.plots.display import graph_rich
 
         return graph_rich(self)
@@ -180,7 +175,7 @@ class FactorGraph:
 
     @cached_property
     def _unary_labels(self) -> Ints:
-        """The same in the smallest integer type, since they are kept."""
+        """In the smallest integer type, since they are kept."""
         return frozen(compact(segment_argmax(self.theta_v, self.var_ptr)))
 
     @cached_property
@@ -242,15 +237,7 @@ class FactorGraph:
         return Granularity.of(np.concatenate(potentials), n_terms, error, self.constant)
 
     def check_sums(self) -> None:
-        """Raise GraphError if the potentials are too large to be added up.
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> mapmrf.FactorGraph.from_tables([2], [(0,)], [[0.0, 1e305]]).check_sums()
-        Traceback (most recent call last):
-        mapmrf.errors.GraphError: the magnitudes of the potentials add up to 1.0e+305, expected at most 1e+300
-        """
+        """Raise GraphError if the potentials are too large to be added up."""
         with np.errstate(over="ignore"):
             crude = self._crude_round_off / ROUND_OFF
             check_sums(crude if crude <= MOST else self.size, self.constant)
@@ -267,17 +254,7 @@ class FactorGraph:
         return uses
 
     def round_off(self, least: float) -> float:
-        """Bound on the floating-point error in sums of the potentials; 0 if it is at most `least`.
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-        >>> graph.round_off(1e-9)
-        0.0
-        >>> 0 < graph.round_off(0.0) < 1e-14
-        True
-        """
+        """Bound on the floating-point error in sums of the potentials; 0 if it is at most `least`."""
         constant = ROUND_OFF * self._constant_size
         if self._crude_round_off + constant <= least:
             return 0.0
@@ -473,29 +450,13 @@ class FactorGraph:
     # -- questions ----------------------------------------------------------------------------------------------
 
     def table(self, a: int) -> Floats:
-        """Log potentials of factor `a`, with an axis for each variable of its scope.
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-        >>> graph.table(0).tolist()
-        [[1.0, 0.0], [0.0, 1.0]]
-        """
+        """Log potentials of factor `a`, with an axis for each variable of its scope."""
         t = self.table_of[a]
         table = self.theta_t[self.table_ptr[t] : self.table_ptr[t + 1]].reshape(self.card[self.scope_of(a)])
         return table if self.weight is None else self.weight[a] * table
 
     def scope_of(self, a: int) -> Ints:
-        """Variables of factor `a`.
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-        >>> graph.scope_of(0).tolist()
-        [0, 1]
-        """
+        """Variables of factor `a`."""
         return self.scope[self.scope_ptr[a] : self.scope_ptr[a + 1]]
 
     def value(self, labels: ArrayLike) -> float:
@@ -523,7 +484,9 @@ class FactorGraph:
         mapmrf.errors.GraphError: label of variable 1 is 2, expected 0 to 1
         """
         labels = self.check_labels(labels)
-        total = chunked_sum(self.theta_v[self.var_ptr[:-1] + labels], self.constant)
+        total, unary = self.constant, self.theta_v[self.var_ptr[:-1] + labels]
+        for begin in range(0, self.n_vars, VALUE_CHUNK):
+            total += float(unary[begin : begin + VALUE_CHUNK].sum())
         for begin in range(0, self.n_factors, VALUE_CHUNK):
             end = min(begin + VALUE_CHUNK, self.n_factors)
             edges = slice(self.scope_ptr[begin], self.scope_ptr[end])
@@ -537,15 +500,7 @@ class FactorGraph:
         return total if self.constraints is None else total + self.constraints.value(labels)
 
     def check_labels(self, labels: ArrayLike) -> Ints:
-        """Return the labels, (n_vars,), as integers; raise GraphError unless there is a legal one for every variable.
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-        >>> graph.check_labels([1.0, 0.0]).tolist()
-        [1, 0]
-        """
+        """Return the labels, (n_vars,), as integers; raise GraphError unless every variable has a legal one."""
         return check_labels(labels, self.card)
 
     def condition(self, evidence: Mapping[int | str, int | str | bool]) -> FactorGraph:
@@ -628,13 +583,6 @@ class FactorGraph:
         """Return the model without weights: a table for every distinct pair of weight and table.
 
         For formats and programs without weights. A model without weights is returned unchanged.
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]], weight=[0.5])
-        >>> graph.expanded().theta_t.tolist(), graph.expanded().weight
-        ([0.5, 0.0, 0.0, 0.5], None)
         """
         if self.weight is None:
             return self
@@ -647,31 +595,9 @@ class FactorGraph:
         )
 
     def locate(self, variable: int | str, state: int | str | bool) -> tuple[int, int]:
-        """Indices of a variable and its state, given by index or by name.
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> names = mapmrf.Names(("Rain", "Grass"), (("no", "yes"), ("dry", "wet")))
-        >>> mapmrf.FactorGraph.from_tables([2, 2], [], [], names=names).locate("Grass", "wet")
-        (1, 1)
-        """
+        """Indices of a variable and its state, given by index or by name."""
         i = locate_variable(self.names, self.card, variable)
         return i, locate_state(self.names, self.card, i, state)
-
-
-def chunked_sum(terms: Floats, total: float) -> float:
-    """Add the terms to `total` in the fixed chunks of `FactorGraph.value`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> chunked_sum(np.array([1.0, 2.0]), 0.5)
-    3.5
-    """
-    for begin in range(0, len(terms), VALUE_CHUNK):
-        total += float(terms[begin : begin + VALUE_CHUNK].sum())
-    return total
 
 
 def _add_places(places: Ints, scope: Ints, ptr: Ints, labels: Ints, card: Ints) -> None:

@@ -12,15 +12,13 @@ from typing import NamedTuple
 
 from mapmrf.errors import GraphError, OptionError
 
-PROGRAM = 170_000_000
-"""Bytes of Python with NumPy, numba and the kernels of a method."""
+PROGRAM = 170_000_000  # bytes of Python with NumPy, numba and the kernels of a method
 
 KERNELS = 80_000_000
 """Bytes of address space for the kernels of a run: LLVM ends the process if it cannot allocate them."""
 
 UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
-LOOK = 0.1
-"""Seconds between checks of the memory of the process."""
+LOOK = 0.1  # seconds between checks of the memory of the process
 
 _TEXT = re.compile(r"\s*((?:\d+(?:\.\d*)?|\.\d+)(?:e\+?\d+)?)\s*([kmgt]?)(i?)b?\s*", re.IGNORECASE)
 
@@ -63,14 +61,6 @@ def _pages(field: int) -> int:
 
 
 def shown_bytes(n: float) -> str:
-    """Format a number of bytes for display.
-
-    Examples
-    --------
-    >>> from mapmrf.model.memory import shown_bytes
-    >>> shown_bytes(184e6), shown_bytes(8.8e12)
-    ('184 MB', '8.8 TB')
-    """
     for unit in ("B", "kB", "MB", "GB"):
         if n < 1000:
             return f"{n:.3g} {unit}"
@@ -79,19 +69,7 @@ def shown_bytes(n: float) -> str:
 
 
 def byte_count(limit: float | str | None, name: str = "memory_limit") -> float | None:
-    """Parse a limit in bytes, given as a number or a string; None for none. Errors refer to it by `name`.
-
-    Raises
-    ------
-    OptionError
-        If it is not a positive number of bytes.
-
-    Examples
-    --------
-    >>> from mapmrf.model.memory import byte_count
-    >>> byte_count("2G"), byte_count("512 MiB"), byte_count("1e9"), byte_count(1e9)
-    (2000000000.0, 536870912.0, 1000000000.0, 1000000000.0)
-    """
+    """Parse a limit in bytes, given as a number or a string; None for none. Errors refer to it by `name`."""
     if limit is None:
         return None
     found = _TEXT.fullmatch(limit) if isinstance(limit, str) else None
@@ -115,28 +93,9 @@ def check_bytes(needed: float, limit: float | str | None, what: str) -> None:
 
 
 class MemoryBudget(NamedTuple):
-    """The memory that a run may use.
-
-    Attributes
-    ----------
-    limit
-        Total bytes.
-    besides
-        Bytes of the program and the model, which count towards the limit.
-    source
-        Where the limit comes from, for messages.
-
-    Examples
-    --------
-    >>> from mapmrf.model.memory import MemoryBudget
-    >>> budget = MemoryBudget(limit=2e9, besides=0.5e9)
-    >>> budget.refusal(1e9) is None, budget.refusal(9.9e9)
-    (True, 'it takes about 10.4 GB of memory, the limit is 2 GB')
-    """
-
-    limit: float = math.inf
-    besides: float = 0.0
-    source: str = "the limit is"
+    limit: float = math.inf  # total bytes
+    besides: float = 0.0  # bytes of the program and the model, which count towards the limit
+    source: str = "the limit is"  # where the limit comes from, for messages
 
     @classmethod
     def of(cls, limit: float | None, model: float) -> MemoryBudget:
@@ -164,14 +123,7 @@ NO_LIMIT = MemoryBudget()
 
 
 class MemoryWatch:
-    """Checks at intervals whether this process has grown by more than a number of bytes.
-
-    Examples
-    --------
-    >>> from mapmrf.model.memory import MemoryWatch
-    >>> MemoryWatch(math.inf).is_over, MemoryWatch(1e15).is_over
-    (False, False)
-    """
+    """Checks at intervals whether this process has grown by more than a number of bytes."""
 
     def __init__(self, most: float) -> None:
         self.most = most
@@ -180,7 +132,6 @@ class MemoryWatch:
 
     @property
     def is_over(self) -> bool:
-        """Whether the process has grown by more than that."""
         now = time.monotonic()
         if self.most == math.inf or now < self._next:
             return False
@@ -189,14 +140,6 @@ class MemoryWatch:
 
 
 def is_lack_of_memory(error: BaseException) -> bool:
-    """Return whether an error means that memory has run out.
-
-    Examples
-    --------
-    >>> from mapmrf.model.memory import is_lack_of_memory
-    >>> is_lack_of_memory(RuntimeError("can't start new thread")), is_lack_of_memory(RuntimeError("no"))
-    (True, False)
-    """
     if isinstance(error, OSError):
         return error.errno == 12  # ENOMEM
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "start new thread" in str(error))

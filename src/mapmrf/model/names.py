@@ -49,7 +49,6 @@ def checked_names(names: Names | None, card: Ints) -> Names | None:
 
 
 def locate_variable(names: Names | None, card: Ints, variable: object) -> int:
-    """Index of a variable given by index or name."""
     if isinstance(variable, str):
         if names is None or variable not in names.place:
             raise UnknownName(f"no variable is named {variable!r}")
@@ -63,7 +62,6 @@ def locate_variable(names: Names | None, card: Ints, variable: object) -> int:
 
 
 def locate_state(names: Names | None, card: Ints, i: int, state: object) -> int:
-    """Index of a state of variable `i`, given by index or name."""
     variable = i if names is None else names.variables[i]
     if isinstance(state, str | bool | np.bool_):
         named = find_state(names.states[i] if names is not None and names.states else (), state)

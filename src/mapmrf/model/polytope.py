@@ -14,12 +14,9 @@ from mapmrf.model.problem import Batch, Problem
 
 FactorMarginals = Floats | Callable[[Batch, slice], Floats]
 """mu_f: one flat array, or a function that gives some rows of a batch as (n_rows, n_configs)."""
-BLOCK_ENTRIES = 1 << 19
-"""Entries of mu_f that are processed together."""
-FEW = 64
-"""States up to which vertices are looked up in an identity matrix."""
-TOLERANCE = 1e-4
-"""Default tolerance of `classify`, in the max norm."""
+BLOCK_ENTRIES = 1 << 19  # entries of mu_f that are processed together
+FEW = 64  # states up to which vertices are looked up in an identity matrix
+TOLERANCE = 1e-4  # default tolerance of `classify`, in the max norm
 
 
 class Kind(StrEnum):
@@ -116,7 +113,6 @@ def marginals(problem: Problem, mu_f: FactorMarginals) -> Floats:
 
 
 def vertex(problem: Problem, labels: Ints) -> Floats:
-    """The mu_v of a labelling."""
     card, mu_v = problem.graph.card, np.zeros(problem.n_states)
     if len(card) and card[0] <= FEW and np.all(card == card[0]):
         np.take(np.eye(card[0]), labels, axis=0, out=mu_v.reshape(-1, card[0]), mode="clip")  # twice as fast
@@ -144,24 +140,7 @@ def configuration(batch: Batch, rows: slice, labels: Ints) -> Ints:
 
 
 def dense(problem: Problem, mu_f: FactorMarginals) -> Floats:
-    """mu_f as one flat array."""
     return np.concatenate([np.zeros(0), *(block.ravel() for _, _, block in blocks(problem, mu_f))])
-
-
-def edge_copies(problem: Problem, mu_v: Floats) -> Floats:
-    """mu_i repeated on every edge (i, a), laid out like `lam_e`."""
-    copies = np.empty(problem.n_edge_states)
-    for batch in problem.batches:
-        out = copies[batch.edge_states].reshape(batch.n, -1)
-        for k in range(batch.arity):
-            out[:, batch.state_at[k] : batch.state_at[k + 1]] = _copies_of(batch, slice(0, batch.n), mu_v, k)
-    return copies
-
-
-def _copies_of(batch: Batch, rows: slice, mu_v: Floats, k: int) -> Floats:
-    """mu_i of the k-th variable of every factor in some rows, (n_rows, shape[k])."""
-    places = batch.var_ptr[batch.scope[rows, k]][:, None] + np.arange(batch.shape[k])
-    return np.asarray(mu_v[places])
 
 
 def relaxed_value(problem: Problem, mu_v: Floats, mu_f: FactorMarginals) -> float:
@@ -214,8 +193,8 @@ def residuals(problem: Problem, mu_v: Floats, mu_f: FactorMarginals) -> Residual
         simplex = max(simplex, _largest(row_sums(block) - 1))
         lowest = min(lowest, float(block.min(initial=0.0)))
         for k in range(batch.arity):
-            gap = _copies_of(batch, rows, mu_v, k) - marginals_of(batch, block, k)
-            consistency = max(consistency, _largest(gap))
+            mu_i = mu_v[batch.var_ptr[batch.scope[rows, k]][:, None] + np.arange(batch.shape[k])]
+            consistency = max(consistency, _largest(mu_i - marginals_of(batch, block, k)))
     if problem.graph.constraints is not None:
         consistency = max(consistency, _excess(problem, problem.graph.constraints, mu_v))
     return Residuals(consistency, simplex, max(0.0, -lowest))

@@ -13,48 +13,30 @@ import numpy as np
 from mapmrf.arrays import Bools, Floats, Ints, frozen, offsets, ranges, short
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.memory import NO_LIMIT, MemoryBudget
-from mapmrf.model.structured_pairs import LEAST_STATES, PairForms, TableBlock, find_forms, worthwhile
+from mapmrf.model.structured_pairs import LEAST_STATES, PairForms, find_forms, worthwhile
 
-CHUNK_ENTRIES = 1 << 18
-"""Table entries that are processed together."""
+CHUNK_ENTRIES = 1 << 18  # table entries that are processed together
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Neighbouring factors of one shape.
+    """Neighbouring factors of one shape."""
 
-    Attributes
-    ----------
-    shape
-        Number of states of each variable of the scope.
-    hard
-        Whether some table of the batch holds `-inf`.
-    factors, edges, edge_states, configs
-        Slices of the batch in arrays per factor, per edge, per edge state (`lam_e`) and per configuration (`mu_f`).
-    scope : (n, arity)
-        The variables of every factor.
-    var_ptr
-        Where the variables' blocks start in `mu_v`.
-    table_at : (n,)
-        Where the factors' tables start in `theta_t`.
-    weight : (n,)
-        Multipliers of the tables; empty if all weights of the model are 1.
-    """
-
-    shape: tuple[int, ...]
-    hard: bool
+    shape: tuple[int, ...]  # number of states of each variable of the scope
+    hard: bool  # whether some table of the batch holds `-inf`
+    # factors, edges, edge_states, configs: slices of the batch in arrays per factor, per edge, per edge state (`lam_e`)
+    # and per configuration (`mu_f`)
     factors: slice
     edges: slice
     edge_states: slice
     configs: slice
-    scope: Ints
-    var_ptr: Ints
-    table_at: Ints
-    weight: Floats
+    scope: Ints  # (n, arity) the variables of every factor
+    var_ptr: Ints  # where the variables' blocks start in `mu_v`
+    table_at: Ints  # (n,) where the factors' tables start in `theta_t`
+    weight: Floats  # (n,) multipliers of the tables; empty if all weights of the model are 1
 
     @property
     def arity(self) -> int:
-        """Number of variables of each factor."""
         return len(self.shape)
 
     @property
@@ -64,7 +46,6 @@ class Batch:
 
     @property
     def n_configs(self) -> int:
-        """Number of configurations of each factor."""
         return int(np.prod(self.shape))
 
     @property
@@ -102,41 +83,24 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A compiled factor graph: the input of a method.
+    """A compiled factor graph: the input of a method."""
 
-    Attributes
-    ----------
-    graph
-        The original model; its factor `order[a]` is factor `a` here.
-    batches
-        The factors, grouped by shape.
-    sorted_by
-        The new order of the factors, or None if they were already sorted; see `order`.
-    scope, scope_ptr, table_at
-        As in the graph, in the new order of the factors.
-    weight : (n_factors,)
-        Multipliers of the factors' tables, in the new order; empty if all weights are 1.
-    threads
-        Number of threads a method may use; results do not depend on it.
-    memory
-        How much memory a method may use.
-    """
-
-    graph: FactorGraph
-    batches: tuple[Batch, ...]
-    sorted_by: Ints | None
+    graph: FactorGraph  # the original model; its factor `order[a]` is factor `a` here
+    batches: tuple[Batch, ...]  # the factors, grouped by shape
+    sorted_by: Ints | None  # the new order of the factors, or None if they were already sorted; see `order`
+    # scope_ptr, scope, table_at: as in the graph, in the new order of the factors
     scope_ptr: Ints
     scope: Ints
     table_at: Ints
-    weight: Floats
-    threads: int = 1
-    memory: MemoryBudget = NO_LIMIT
+    weight: Floats  # (n_factors,) multipliers of the factors' tables, in the new order; empty if all weights are 1
+    threads: int = 1  # number of threads a method may use; results do not depend on it
+    memory: MemoryBudget = NO_LIMIT  # how much memory a method may use
 
     @classmethod
     def compile(cls, graph: FactorGraph, threads: int = 1, memory: MemoryBudget = NO_LIMIT) -> Problem:
         """Sort the factors by shape; if they are already sorted, the graph's arrays are used as they are."""
         graph.check_sums()
-        hard = _hard_tables(graph)
+        hard = hard_tables(graph)
         group = _shape_groups(graph)
         if hard.any():
             group = group + hard[graph.table_of]
@@ -162,17 +126,14 @@ class Problem:
 
     @property
     def n_vars(self) -> int:
-        """Number of variables."""
         return self.graph.n_vars
 
     @property
     def n_factors(self) -> int:
-        """Number of factors."""
         return self.graph.n_factors
 
     @property
     def n_edges(self) -> int:
-        """Number of edges."""
         return self.graph.n_edges
 
     @property
@@ -192,7 +153,6 @@ class Problem:
 
     @cached_property
     def only_binary(self) -> bool:
-        """Whether all variables have two states."""
         return bool(np.all(self.graph.card == 2))
 
     @cached_property
@@ -271,8 +231,8 @@ class Problem:
         return frozen(self.graph.theta_v > -np.inf)
 
 
-def _hard_tables(graph: FactorGraph) -> Bools:
-    """Which tables hold -inf."""
+def hard_tables(graph: FactorGraph) -> Bools:
+    """Which tables hold -inf, (n_tables,)."""
     if graph.n_tables == 0 or np.isfinite(graph.theta_t).all():
         return np.zeros(graph.n_tables, dtype=bool)
     return np.logical_or.reduceat(np.isneginf(graph.theta_t), graph.table_ptr[:-1])
@@ -288,21 +248,17 @@ def _shape_groups(graph: FactorGraph) -> Ints:
     for arity in np.unique(every):
         members = np.flatnonzero(every == arity)
         shapes = graph.card[graph.scope[graph.scope_ptr[members][:, None] + np.arange(arity)]]
-        _, of = np.unique(_shape_codes(shapes), return_inverse=True)
+        base = int(shapes.max()) + 1
+        if base ** shapes.shape[1] < 2**62:  # one number per shape: much faster to sort
+            codes = np.zeros(len(shapes), dtype=np.int64)
+            for column in shapes.T:
+                codes = codes * base + column
+        else:
+            codes = np.unique(shapes, axis=0, return_inverse=True)[1].ravel()
+        _, of = np.unique(codes, return_inverse=True)
         group[members] = 2 * (n_groups + of)
         n_groups += int(of.max()) + 1
     return group
-
-
-def _shape_codes(shapes: Ints) -> Ints:
-    """One number per row, equal if and only if the rows are equal."""
-    base = int(shapes.max()) + 1
-    if base ** shapes.shape[1] >= 2**62:
-        return np.unique(shapes, axis=0, return_inverse=True)[1].ravel()
-    code = np.zeros(len(shapes), dtype=np.int64)
-    for column in shapes.T:
-        code = code * base + column
-    return code
 
 
 def _batches(
@@ -331,8 +287,8 @@ def _batches(
         state_at, config_at = state_at + n_states, config_at + n_configs
 
 
-def _square_tables(graph: FactorGraph) -> Iterator[TableBlock]:
-    """The tables of pairs of variables with equally many states, if these are enough for a form."""
+def _square_tables(graph: FactorGraph) -> Iterator[tuple[Ints, Floats]]:
+    """Tables of pairs of variables with equally many states, if these are enough for a form; and their numbers."""
     some = np.full(graph.n_tables, -1)  # a pair with this table
     pairs = graph.arity == 2
     some[graph.table_of if pairs.all() else graph.table_of[pairs]] = np.flatnonzero(pairs)
@@ -347,4 +303,4 @@ def _square_tables(graph: FactorGraph) -> Iterator[TableBlock]:
         for begin in range(0, len(members), step):
             some = members[begin : begin + step]
             places = graph.table_ptr[some][:, None].astype(np.int64) + np.arange(n * n)
-            yield TableBlock(some, graph.theta_t[places].reshape(-1, n, n))
+            yield some, graph.theta_t[places].reshape(-1, n, n)

@@ -20,88 +20,50 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, short
 
-NO_FORM, POTTS, LINEAR, QUADRATIC = -1, 0, 1, 2
-"""Forms of a table."""
-
-LEAST_STATES = 4
-"""Number of states from which a form is faster than the table."""
-
-WORTHWHILE = (8, 8, 64)
-"""Numbers of states from which Potts, linear and quadratic forms are faster than their tables."""
+NO_FORM, POTTS, LINEAR, QUADRATIC = -1, 0, 1, 2  # forms of a table
+LEAST_STATES = 4  # number of states from which a form is faster than the table
+WORTHWHILE = (8, 8, 64)  # numbers of states from which Potts, linear and quadratic forms are faster than their tables
 
 ROUND_OFF = 16 * sys.float_info.epsilon
 """Allowed deviation of a table from its form, relative to its largest entry: round-off in the user's own sums."""
 
 
 class PairForms(NamedTuple):
-    """The forms of a problem's pairs.
+    """The forms of a problem's pairs."""
 
-    Attributes
-    ----------
-    of : (n_factors,)
-        The form of every factor, NO_FORM for none; empty if no factor has one.
-    kind, slope, limit : (n_forms,)
-        Potts, linear or quadratic, with the parameters of ``g``; the limit is inf if there is none.
-    base : (n_forms,)
-        A constant that is part of the table.
-    part_at : (n_forms,)
-        Where the row part, and after it the column part, start in `parts`; -1 if both are 0.
-    parts
-        Row and column parts.
-    """
-
-    of: Ints
+    of: Ints  # (n_factors,) the form of every factor, NO_FORM for none; empty if no factor has one
+    # kind, slope, limit: (n_forms,): POTTS, LINEAR or QUADRATIC, with the parameters of ``g``; the limit is inf if
+    # there is none
     kind: Ints
     slope: Floats
     limit: Floats
-    base: Floats
-    part_at: Ints
-    parts: Floats
-
-
-class TableBlock(NamedTuple):
-    """Some tables (n, K, K), and their numbers."""
-
-    numbers: Ints
-    tables: Floats
+    base: Floats  # (n_forms,) a constant that is part of the table
+    part_at: Ints  # (n_forms,) where the row part, and after it the column part, start in `parts`; -1 if both are 0
+    parts: Floats  # row and column parts
 
 
 class TableForms(NamedTuple):
-    """The forms of some tables; arrays as in `PairForms`.
+    """The forms of some tables; arrays as in `PairForms`."""
 
-    Attributes
-    ----------
-    places : (n_forms,)
-        Which tables have a form.
-    row, column : (n_forms, K)
-        Row and column parts.
-    """
-
-    places: Ints
+    places: Ints  # (n_forms,) which tables have a form
     kind: Ints
     slope: Floats
     limit: Floats
+    # row, column: (n_forms, K): row and column parts
     row: Floats
     column: Floats
 
 
-def find_forms(n_tables: int, blocks: Iterable[TableBlock], table_of: Ints, weight: Floats) -> PairForms:
-    """The forms of all factors.
+def find_forms(n_tables: int, blocks: Iterable[tuple[Ints, Floats]], table_of: Ints, weight: Floats) -> PairForms:
+    """The forms of all factors, from blocks of square tables (n, K, K) and their numbers (n,).
 
-    Parameters
-    ----------
-    n_tables
-        Number of tables.
-    blocks
-        Tables of pairs of variables with equally many states.
-    table_of, weight : (n_factors,)
-        The table of every factor, and its multiplier; `weight` is empty if all weights are 1.
+    `weight` is empty if all weights are 1.
     """
     form_of_table, n_forms = np.full(n_tables, NO_FORM, dtype=np.int32), 0
     found: list[TableForms] = []
-    for block in blocks:
-        some = forms_of_tables(block.tables)
-        form_of_table[block.numbers[some.places]] = n_forms + np.arange(len(some.places))
+    for numbers, tables in blocks:
+        some = forms_of_tables(tables)
+        form_of_table[numbers[some.places]] = n_forms + np.arange(len(some.places))
         n_forms += len(some.places)
         found.append(some)
     if n_forms == 0:
@@ -118,28 +80,7 @@ def find_forms(n_tables: int, blocks: Iterable[TableBlock], table_of: Ints, weig
 
 
 def worthwhile(forms: PairForms, card_f: Ints, least: tuple[int, ...] = WORTHWHILE) -> PairForms:
-    """Drop the forms for which the table is faster.
-
-    Parameters
-    ----------
-    forms
-        The forms of a model's pairs.
-    card_f : (n_factors,)
-        Number of states of the first variable of every factor.
-    least
-        Minimum number of states for each of Potts, linear and quadratic.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mapmrf import FactorGraph
-    >>> from mapmrf.model.structured_pairs import worthwhile
-    >>> from mapmrf.model.problem import Problem
-    >>> graph = FactorGraph.from_pairwise(np.zeros((2, 6)), [[0, 1]], np.eye(6))
-    >>> forms = Problem.compile(graph).forms
-    >>> forms.of.tolist(), worthwhile(forms, np.array([6])).of.tolist()
-    ([0], [])
-    """
+    """Drop the forms for which the table is faster: those with fewer than `least` states, by kind."""
     if len(forms.of) == 0:
         return forms
     slow = (forms.of >= 0) & (card_f < np.array(least)[forms.kind[forms.of]])
@@ -164,20 +105,7 @@ def _constants_and_parts(found: list[TableForms]) -> tuple[Floats, Ints, Floats]
 
 
 def forms_of_tables(tables: Floats) -> TableForms:
-    """Find the forms of those tables (n, K, K) that have one.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mapmrf.model.structured_pairs import LINEAR, forms_of_tables
-    >>> k = np.arange(5.0)
-    >>> linear = 3.0 * k[:, None] - 2.0 * np.minimum(np.abs(k[:, None] - k), 3.0)
-    >>> found = forms_of_tables(np.stack([np.random.default_rng(0).normal(size=(5, 5)), linear]))
-    >>> found.places.tolist(), found.kind.tolist() == [LINEAR], found.slope.tolist(), found.limit.tolist()
-    ([1], True, [2.0], [6.0])
-    >>> found.row.tolist()
-    [[0.0, 3.0, 6.0, 9.0, 12.0]]
-    """
+    """Find the forms of those tables (n, K, K) that have one."""
     places = np.flatnonzero(_may_have_form(tables))
     tables, d = tables[places], np.arange(tables.shape[1])
     tol = ROUND_OFF * np.abs(tables).max(axis=(1, 2), initial=0.0)

@@ -5,120 +5,104 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from mapmrf.constraints import Constraints
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.memory import shown_bytes
 
 
 @dataclass(frozen=True)
 class ModelSummary:
-    """The size, structure and memory of a model.
-
-    Attributes
-    ----------
-    n_vars, n_factors, n_edges, n_tables
-        Numbers of variables, factors on two or more of them, (variable, factor) pairs, and distinct tables.
-    weighted
-        Whether factors have weights, that is, are multiples of tables.
-    card_min, card_max
-        Smallest and largest number of states.
-    arities
-        Number of factors by arity.
-    n_states, n_configs
-        Total number of states of the variables, and of configurations of the factors.
-    forbidden
-        Number of states and configurations with probability zero (log potential `-inf`).
-    log10_labellings
-        Decimal logarithm of the number of labellings.
-    degree_mean, degree_max
-        Mean and largest number of factors of a variable.
-    density
-        Fraction of all pairs of variables that share a factor.
-    n_components
-        Number of connected components.
-    pairwise, binary, tree
-        Whether all factors have two variables, all variables two states, and the factor graph no cycles; a model with
-        constraints is neither pairwise nor a tree.
-    model_bytes, compiled_bytes
-        Memory of the model, and of the model compiled for solving (an estimate, without a method's own arrays).
-    constraints
-        Number of constraints by the function that made them, such as ``at_most_k``.
-    """
-
+    # n_vars, n_factors, n_edges, n_tables: numbers of variables, factors on two or more of them, (variable, factor)
+    # pairs, and distinct tables
     n_vars: int
     n_factors: int
     n_edges: int
     n_tables: int
-    weighted: bool
+    weighted: bool  # whether factors have weights, that is, are multiples of tables
+    # card_min, card_max: smallest and largest number of states
     card_min: int
     card_max: int
-    arities: dict[int, int]
+    arities: dict[int, int]  # number of factors by arity
+    # n_states, n_configs: total number of states of the variables, and of configurations of the factors
     n_states: int
     n_configs: int
-    forbidden: int
-    log10_labellings: float
+    forbidden: int  # number of states and configurations with probability zero (log potential `-inf`)
+    log10_labellings: float  # decimal logarithm of the number of labellings
+    # degree_mean, degree_max: mean and largest number of factors of a variable
     degree_mean: float
     degree_max: int
-    density: float
-    n_components: int
+    density: float  # fraction of all pairs of variables that share a factor
+    n_components: int  # number of connected components
+    # pairwise, binary, tree: whether all factors have two variables, all variables two states, and the factor graph no
+    # cycles; a model with constraints is neither pairwise nor a tree
     pairwise: bool
     binary: bool
     tree: bool
+    # model_bytes, compiled_bytes: memory of the model, and of the model compiled for solving (an estimate, without a
+    # method's own arrays)
     model_bytes: int
     compiled_bytes: int
+    # number of constraints by the function that made them, such as ``at_most_k``
     constraints: dict[str, int] = field(default_factory=dict)
 
     def text(self) -> str:
         """The summary as lines of text."""
-        rows = {
-            "variables": f"{self.n_vars}  ({_span(self.card_min, self.card_max)} states)",
-            "factors": f"{self.n_factors}  ({_listed(self.arities)})",
-            "tables": f"{self.n_tables} distinct" + (", and a weight per factor" if self.weighted else ""),
-            **({"constraints": self._constraints()} if self.constraints else {}),
-            "entries": f"{self.n_states} states, {self.n_configs} configurations, {self.forbidden} of them forbidden",
-            "labellings": f"10^{self.log10_labellings:.1f}",
-            "degree": f"{self.degree_mean:.2f} factors per variable, at most {self.degree_max}",
-            "density": f"{self.density:.2g} of all pairs of variables share a factor",
-            "structure": self._structure(),
-            "memory": f"{shown_bytes(self.model_bytes)}, compiled {shown_bytes(self.compiled_bytes)}",
-        }
-        return "\n".join(f"{key:<13}{text}" for key, text in rows.items())
-
-    def _constraints(self) -> str:
-        return f"{sum(self.constraints.values())}  ({', '.join(f'{n} {name}' for name, n in self.constraints.items())})"
-
-    def _structure(self) -> str:
-        words = [
+        low, high, n_constraints = self.card_min, self.card_max, sum(self.constraints.values())
+        states = str(low) if low == high else f"{low} to {high}"
+        arities = ", ".join(f"{count} on {arity} variables" for arity, count in self.arities.items()) or "none"
+        stated = ", ".join(f"{n} {name}" for name, n in self.constraints.items())
+        structure = [
             "pairwise" if self.pairwise else "higher order",
             "binary" if self.binary else "multi-label",
             "tree" if self.tree and self.n_components <= 1 else "forest" if self.tree else "with cycles",
             "connected" if self.n_components <= 1 else f"{self.n_components} components",
         ]
-        return ", ".join(words)
+        rows = {
+            "variables": f"{self.n_vars}  ({states} states)",
+            "factors": f"{self.n_factors}  ({arities})",
+            "tables": f"{self.n_tables} distinct" + (", and a weight per factor" if self.weighted else ""),
+            **({"constraints": f"{n_constraints}  ({stated})"} if self.constraints else {}),
+            "entries": f"{self.n_states} states, {self.n_configs} configurations, {self.forbidden} of them forbidden",
+            "labellings": f"10^{self.log10_labellings:.1f}",
+            "degree": f"{self.degree_mean:.2f} factors per variable, at most {self.degree_max}",
+            "density": f"{self.density:.2g} of all pairs of variables share a factor",
+            "structure": ", ".join(structure),
+            "memory": f"{shown_bytes(self.model_bytes)}, compiled {shown_bytes(self.compiled_bytes)}",
+        }
+        return "\n".join(f"{key:<13}{text}" for key, text in rows.items())
+
+
+def model_bytes(graph: FactorGraph) -> int:
+    """Bytes of the arrays of a model, without its constraints."""
+    arrays = (graph.card, graph.theta_v, graph.scope_ptr, graph.scope, graph.table_of, graph.table_ptr, graph.theta_t)
+    return sum(array.nbytes for array in arrays) + (0 if graph.weight is None else graph.weight.nbytes)
 
 
 def summarise(graph: FactorGraph) -> ModelSummary:
-    """Summarise a model.
-
-    Examples
-    --------
-    >>> from mapmrf.datasets import grid
-    >>> found = summarise(grid(4, 5))
-    >>> found.n_vars, found.arities, found.binary, found.tree, found.n_components
-    (20, {2: 31}, True, False, 1)
-    """
+    from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 
-    adjacency = _adjacency(graph)
-    degree = np.bincount(graph.scope, minlength=graph.n_vars)
-    joined = adjacency if graph.constraints is None else adjacency + _joined(graph.constraints, graph.n_vars)
-    n_components = int(connected_components(joined, directed=False, return_labels=False)) if graph.n_vars else 0
+    n, constraints = graph.n_vars, graph.constraints
+    degree = np.bincount(graph.scope, minlength=n)
+    ones = np.ones(graph.n_edges, dtype=np.int32)
+    in_factor = csr_array((ones, graph.scope, graph.scope_ptr), shape=(graph.n_factors, n))
+    joined = in_factor.T @ in_factor  # pairs of variables that share a factor
+    n_pairs = joined.nnz - np.count_nonzero(joined.diagonal())
+    if constraints is not None:  # and those that follow each other in a constraint
+        next_to = np.flatnonzero(np.diff(constraints.owner) == 0)
+        pairs = (constraints.var[next_to], constraints.var[next_to + 1])
+        joined = joined + csr_array((np.ones(len(next_to), dtype=np.int32), pairs), shape=(n, n))
+    n_components = int(connected_components(joined, directed=False, return_labels=False)) if n else 0
+    before = np.concatenate([[0], np.cumsum(np.isneginf(graph.theta_t))])
+    forbidden = np.diff(before[graph.table_ptr])[graph.table_of]  # by factor
+    n_bytes = model_bytes(graph) + (0 if constraints is None else constraints.nbytes)
+    # Problem adds at most three arrays per factor, one per variable, the scopes and the weights.
+    weights = 0 if graph.weight is None else graph.weight.nbytes
+    added = 8 * (3 * graph.n_factors + n + 2) + graph.scope.nbytes + weights
     return ModelSummary(
-        n_vars=graph.n_vars,
+        n_vars=n,
         n_factors=graph.n_factors,
         n_edges=graph.n_edges,
         n_tables=graph.n_tables,
@@ -128,66 +112,16 @@ def summarise(graph: FactorGraph) -> ModelSummary:
         arities=dict(zip(*(found.tolist() for found in np.unique(graph.arity, return_counts=True)), strict=True)),
         n_states=len(graph.theta_v),
         n_configs=int(np.diff(graph.table_ptr)[graph.table_of].sum()),
-        forbidden=_forbidden(graph),
+        forbidden=int(np.isneginf(graph.theta_v).sum()) + int(forbidden.sum()),
         log10_labellings=math.fsum(np.log10(graph.card).tolist()),
-        degree_mean=float(degree.mean()) if graph.n_vars else 0.0,
+        degree_mean=float(degree.mean()) if n else 0.0,
         degree_max=int(degree.max(initial=0)),
-        density=_density(adjacency),
+        density=0.0 if n < 2 else float(n_pairs / (n * (n - 1))),
         n_components=n_components,
-        pairwise=graph.constraints is None and bool(np.all(graph.arity == 2)),
+        pairwise=constraints is None and bool(np.all(graph.arity == 2)),
         binary=bool(np.all(graph.card == 2)),
-        tree=graph.constraints is None and graph.n_edges - graph.n_factors == graph.n_vars - n_components,
-        model_bytes=_model_bytes(graph),
-        compiled_bytes=_model_bytes(graph) + _problem_bytes(graph),
-        constraints={} if graph.constraints is None else dict(Counter(graph.constraints.names)),
+        tree=constraints is None and graph.n_edges - graph.n_factors == n - n_components,
+        model_bytes=n_bytes,
+        compiled_bytes=n_bytes + added,
+        constraints={} if constraints is None else dict(Counter(constraints.names)),
     )
-
-
-def _forbidden(graph: FactorGraph) -> int:
-    """Count -inf in the states and, once for every factor that uses a table, in the tables."""
-    before = np.concatenate([[0], np.cumsum(np.isneginf(graph.theta_t))])
-    per_table = np.diff(before[graph.table_ptr])
-    return int(np.isneginf(graph.theta_v).sum()) + int(per_table[graph.table_of].sum())
-
-
-def _adjacency(graph: FactorGraph) -> Any:
-    """The pairs of variables that share a factor, as a sparse symmetric matrix."""
-    from scipy.sparse import csr_array
-
-    ones = np.ones(graph.n_edges, dtype=np.int32)
-    in_factor = csr_array((ones, graph.scope, graph.scope_ptr), shape=(graph.n_factors, graph.n_vars))
-    return in_factor.T @ in_factor
-
-
-def _joined(constraints: Constraints, n_vars: int) -> Any:
-    """Pairs of variables that follow each other in a constraint, as a sparse matrix."""
-    from scipy.sparse import csr_array
-
-    next_to = np.flatnonzero(np.diff(constraints.owner) == 0)
-    pairs = (constraints.var[next_to], constraints.var[next_to + 1])
-    return csr_array((np.ones(len(next_to), dtype=np.int32), pairs), shape=(n_vars, n_vars))
-
-
-def _density(adjacency: Any) -> float:
-    n = adjacency.shape[0]
-    return 0.0 if n < 2 else float((adjacency.nnz - np.count_nonzero(adjacency.diagonal())) / (n * (n - 1)))
-
-
-def _model_bytes(graph: FactorGraph) -> int:
-    arrays = (graph.card, graph.theta_v, graph.scope_ptr, graph.scope, graph.table_of, graph.table_ptr, graph.theta_t)
-    weights = 0 if graph.weight is None else graph.weight.nbytes
-    return sum(array.nbytes for array in arrays) + weights + (graph.constraints.nbytes if graph.constraints else 0)
-
-
-def _problem_bytes(graph: FactorGraph) -> int:
-    """Upper bound on the bytes of the arrays that Problem adds: three per factor, one per variable, and the scopes."""
-    weights = 0 if graph.weight is None else graph.weight.nbytes
-    return 8 * (3 * graph.n_factors + graph.n_vars + 2) + graph.scope.nbytes + weights
-
-
-def _span(low: int, high: int) -> str:
-    return str(low) if low == high else f"{low} to {high}"
-
-
-def _listed(arities: dict[int, int]) -> str:
-    return ", ".join(f"{count} on {arity} variables" for arity, count in arities.items()) or "none"

@@ -95,15 +95,7 @@ def marginal_map(
 
 
 def query_indices(graph: FactorGraph, variables: Iterable[int | str]) -> list[int]:
-    """Indices of the queried variables, which must be distinct.
-
-    Examples
-    --------
-    >>> import mapmrf
-    >>> names = mapmrf.Names(("Rain", "Grass"))
-    >>> query_indices(mapmrf.FactorGraph.from_tables([2, 2], [], [], names=names), ["Grass", 0])
-    [1, 0]
-    """
+    """Indices of the queried variables, which must be distinct."""
     if isinstance(variables, str) or not isinstance(variables, Iterable):
         raise OptionError(f"variables is {variables!r}, expected a list of indices or names")
     asked: list[int] = []
@@ -118,14 +110,6 @@ def query_indices(graph: FactorGraph, variables: Iterable[int | str]) -> list[in
 
 
 def names_of(names: Names | None, some: list[int]) -> Names | None:
-    """The names of some variables.
-
-    Examples
-    --------
-    >>> import mapmrf
-    >>> names_of(mapmrf.Names(("Rain", "Grass")), [1]).variables
-    ('Grass',)
-    """
     if names is None:
         return None
     states = None if names.states is None else tuple(names.states[i] for i in some)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,26 +19,21 @@ from mapmrf.engines.elimination.bucket_messages import BucketMessages, fitting_t
 from mapmrf.engines.elimination.elimination import Functions
 from mapmrf.engines.moves.forced_states import ForcedStates
 from mapmrf.errors import OptionError, UnsupportedModel
+from mapmrf.methods.trws import TRWS
 from mapmrf.model.checks import check_labels
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.names import Names, locate_variable
 from mapmrf.model.problem import Problem
-from mapmrf.questions.state_bounds import StateBounds, state_bounds
 from mapmrf.run import interrupts
-from mapmrf.run.method import Method
+from mapmrf.run.method import Method, Start
 from mapmrf.run.options import check_number
 from mapmrf.run.registry import DEFAULT_METHOD
-from mapmrf.run.result import Result
+from mapmrf.run.result import Result, Status
 from mapmrf.run.solve import as_graph, check_limits, solve
 
-STEP_ADDITIONS = 20_000_000
-"""Additions of table entries between two checks of the clock: about 30 ms."""
-
-MEMORY = 1024.0
-"""Default memory for exact max-marginals, in megabytes."""
-
-MOST_CLIMBS = 2000
-"""States of a model with constraints that are forced one by one, by a run each: some milliseconds."""
+STEP_ADDITIONS = 20_000_000  # additions of table entries between two checks of the clock: about 30 ms
+MEMORY = 1024.0  # default memory for exact max-marginals, in megabytes
+MOST_CLIMBS = 2000  # states of a model with constraints that are forced one by one, by a run each: some milliseconds
 
 Stop = Callable[[], bool]
 
@@ -84,15 +80,7 @@ class MaxMarginals:
         return float(self.lower.max(initial=-math.inf))
 
     def of(self, variable: int | str) -> Floats:
-        """Lower and upper end for every state of a variable, given by index or name: (card, 2).
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[2, 0], [0, 2]])
-        >>> mapmrf.max_marginals(graph).of(0).tolist()
-        [[2.0, 2.0], [3.0, 3.0]]
-        """
+        """Lower and upper end for every state of a variable, given by index or name: (card, 2)."""
         i = locate_variable(self.names, np.diff(self.var_ptr), variable)
         mine = slice(int(self.var_ptr[i]), int(self.var_ptr[i + 1]))
         return np.stack([self.lower[mine], self.upper[mine]], axis=1)
@@ -187,8 +175,8 @@ def max_marginals(
 
 def _search_for(
     graph: FactorGraph, method: str | Method, limits: tuple[int, int | None, float]
-) -> MarginalSearch | ConstrainedMarginals:
-    return (MarginalSearch if graph.constraints is None else ConstrainedMarginals)(graph, method, *limits)
+) -> MarginalSearch | ConstrainedMarginalSearch:
+    return (MarginalSearch if graph.constraints is None else ConstrainedMarginalSearch)(graph, method, *limits)
 
 
 class MarginalSearch:
@@ -200,7 +188,6 @@ class MarginalSearch:
         self.graph, self.method, self.seed, self.threads, self.deadline = graph, method, seed, threads, deadline
 
     def stopped(self) -> bool:
-        """Return whether the time is up, or the user has interrupted."""
         return interrupts.requested() or time.perf_counter() >= self.deadline
 
     def left(self, share: float = 1.0) -> float | None:
@@ -306,8 +293,8 @@ class MarginalSearch:
         return True
 
 
-class ConstrainedMarginals(MarginalSearch):
-    """The same for a model with constraints: with tables in their place where these help, without them elsewhere."""
+class ConstrainedMarginalSearch(MarginalSearch):
+    """A search on a model with constraints: with tables in their place where these help, without them elsewhere."""
 
     def __init__(
         self, graph: FactorGraph, method: str | Method, seed: int, threads: int | None, deadline: float
@@ -364,16 +351,46 @@ class ConstrainedMarginals(MarginalSearch):
 
 
 def with_margins(result: Result, graph: FactorGraph, deadline: float, threads: int) -> Result:
-    """A result with its margins: exact where elimination fits, otherwise from the dual and local search.
-
-    Examples
-    --------
-    >>> import math, mapmrf
-    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[2, 0], [0, 2]])
-    >>> with_margins(mapmrf.solve(graph), graph, math.inf, 1).margins.tolist()
-    [[1.0, 1.0], [1.0, 1.0]]
-    """
+    """A result with its margins: exact where elimination fits, otherwise from the dual and local search."""
     with interrupts.Interrupts():
         search = _search_for(graph, result.method, (result.seed, threads, deadline))
         found = search.exact(MEMORY * 2**20) or search.intervals(result, 0)
     return dataclasses.replace(result, margins=found.margins(result.labels))
+
+
+# -- Upper bounds on the labellings with each state, from the dual of the linear relaxation ---------------------------
+
+
+ITERATIONS = 300  # maximum number of iterations of TRW-S
+SECONDS = 20.0  # seconds after which no further iterations begin; at least one is done
+
+
+class StateBounds(NamedTuple):
+    """Upper bounds on the labellings with each state, and the best labelling found on the way, if any."""
+
+    upper: Floats  # (n_states,) no labelling with this state is worth more
+    bound: float  # no labelling is worth more
+    labels: Ints | None  # (n_vars,) or None: the best decoded labelling
+
+
+def state_bounds(problem: Problem, stop: Callable[[], bool], iterations: int = ITERATIONS) -> StateBounds:
+    """Lower the dual by TRW-S and read the bound of every state from it."""
+    graph = problem.graph
+    if graph.n_vars == 0:
+        return StateBounds(np.zeros(0), graph.constant, np.zeros(0, dtype=np.int64))
+    method = TRWS(max_iterations=iterations)
+    run = method.start(problem, 0, Start())
+    try:
+        end = time.perf_counter() + SECONDS
+        step = method.step(problem, run)
+        while step.finished is None and run.done < iterations and not stop() and time.perf_counter() < end:
+            step = method.step(problem, run)
+        if step.finished is Status.INFEASIBLE or graph.constant == -np.inf:
+            return StateBounds(np.full(problem.n_states, -np.inf), -np.inf, None)
+        slack = 2 * graph.round_off(0.0)
+        upper = run.passes.state_bounds() + slack
+        bound = float(run.passes.figures.bound) + slack
+        labels = run.passes.best if run.passes.figures.value > -np.inf else None
+        return StateBounds(np.minimum(upper, bound), bound, labels)
+    finally:
+        method.close(problem, run)

@@ -15,17 +15,14 @@ from mapmrf.model.graph import FactorGraph
 from mapmrf.run.pool import run_in_order
 from mapmrf.run.progress import TerminalBar
 from mapmrf.run.registry import make_method, method_class
-from mapmrf.run.result import Result, Status
+from mapmrf.run.result import Result
 from mapmrf.run.solve import solve
 
 PAPER_RHO = (0.05, 0.1, 1.0, 5.0, 10.0, 1e2, 1e3, 1e4)
 PAPER_ETA = (1.01, 1.03, 1.05, 1.1, 1.2)
 PAPER_RHO_UPPER = (1e6, 1e8)
-PAPER_AXES = ("rho", "eta", "rho_upper")
-"""Options that the paper tunes."""
-
-GridRun = tuple[dict[str, Any], Result]
-"""A row of the table, and its result."""
+PAPER_AXES = ("rho", "eta", "rho_upper")  # options that the paper tunes
+GridRun = tuple[dict[str, Any], Result]  # a row of the table, and its result
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,108 +104,76 @@ def tune(
     >>> mapmrf.tune(graph, "icm", grid={"starts": [1, 5]}, seeds=[0, 1], jobs=1).best
     {'starts': 1, 'seed': 0}
     """
-    options = _with_preset(method, preset, options)
+    known = [item.name for item in dataclasses.fields(method_class(method))]  # type: ignore[arg-type]
+    if "preset" in known:
+        options = {"preset": preset, **options}
     if grid is None:
-        _check_paper_axes(method)
+        absent = [name for name in PAPER_AXES if name not in known]
+        if absent:
+            found = f"{method} has no option {absent[0]!r}"
+            raise OptionError(f"{found}, expected a grid of its own options; known: {', '.join(known)}")
         axes: dict[str, Sequence[Any]] = {"rho": [float(r) for r in rho], "eta": [float(e) for e in eta]}
         uppers: list[float] = sorted(float(upper) for upper in rho_upper)
     else:
         axes, uppers = {key: list(values) for key, values in grid.items()}, []
-    cells = _product({**axes, "seed": [int(seed) for seed in seeds]})
+    axes["seed"] = [int(seed) for seed in seeds]
+    cells = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
     if not cells or (grid is None and not uppers):
         raise OptionError("nothing to tune: every parameter needs at least one value")
     for cell in cells:  # bad options are the caller's error, found before anything runs
         asked = {key: value for key, value in cell.items() if key != "seed"}
         make_method(method, {**options, **asked, **({"rho_upper": uppers[0]} if uppers else {})})
-    search = GridSearch(
-        graph, method, options, uppers, None if time_limit is None else time.perf_counter() + time_limit
-    )
-    tasks = (CellTask(search, cell) for cell in cells)
+    deadline = None if time_limit is None else time.perf_counter() + time_limit
+    tasks = (CellTask(graph, method, options, uppers, deadline, cell) for cell in cells)
     with TerminalBar("tuning", "bar", "count", "elapsed", total=len(cells), wanted=progress) as bar:
         counter = itertools.count(1)
         done = list(
             run_in_order(tasks, jobs=jobs or os.cpu_count() or 1, done=lambda rows: bar.draw(completed=next(counter)))
         )
     done += [task.unsolved() for task in tasks]  # empty unless the search was interrupted
-    return _best(list(itertools.chain.from_iterable(done)))
-
-
-def _product(axes: Mapping[str, Sequence[Any]]) -> list[GridCell]:
-    """All combinations, the last axis fastest."""
-    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
-
-
-def _with_preset(method: str, preset: str, options: dict[str, Any]) -> dict[str, Any]:
-    """The options of every run, with the preset if the method has presets."""
-    return {"preset": preset, **options} if "preset" in _options_of(method) else options
-
-
-def _options_of(method: str) -> list[str]:
-    return [item.name for item in dataclasses.fields(method_class(method))]  # type: ignore[arg-type]
-
-
-def _check_paper_axes(method: str) -> None:
-    known = _options_of(method)
-    absent = [name for name in PAPER_AXES if name not in known]
-    if absent:
-        raise OptionError(
-            f"{method} has no option {absent[0]!r}, expected a grid of its own options; known: {', '.join(known)}"
-        )
-
-
-def _best(runs: list[GridRun]) -> Tuning:
-    """The best of all runs; the first one wins ties."""
+    runs = list(itertools.chain.from_iterable(done))
     table = [row for row, _ in runs]
-    best = max(range(len(runs)), key=lambda index: (table[index]["value"], -index))
+    best = max(range(len(runs)), key=lambda index: (table[index]["value"], -index))  # the first one wins ties
     chosen = {key: value for key, value in table[best].items() if key not in FIGURES}
     return Tuning(chosen, runs[best][1], table)
 
 
-GridCell = dict[str, Any]
-"""A combination of options and a seed, without the `rho_upper` of the paper's grid."""
-
-
-@dataclass(frozen=True, eq=False)
-class GridSearch:
-    """Settings shared by all runs of a search; `deadline` is a time of `time.perf_counter`."""
-
-    graph: FactorGraph
-    method: str
-    fixed: dict[str, Any]
-    uppers: list[float]
-    deadline: float | None
-
-    def solve(self, cell: GridCell, stopped: Callable[[], bool]) -> GridRun:
-        """Do one run; return its row of the table and its result."""
-        left = None if self.deadline is None else max(0.0, self.deadline - time.perf_counter())
-        limits: dict[str, Any] = {"time_limit": left, "callback": lambda point, labels: stopped()}
-        result = solve(self.graph, self.method, **cell, **limits, **self.fixed)
-        return {**cell, **_figures(result)}, result
+GridCell = dict[str, Any]  # a combination of options and a seed, without the `rho_upper` of the paper's grid
 
 
 @dataclass(frozen=True, eq=False)
 class CellTask:
     """All values of `rho_upper` for one combination of the other parameters, as a task for the pool."""
 
-    search: GridSearch
+    graph: FactorGraph
+    method: str
+    fixed: dict[str, Any]
+    uppers: list[float]
+    deadline: float | None  # by `time.perf_counter`
     cell: GridCell
+
+    def solve(self, cell: GridCell, stopped: Callable[[], bool]) -> GridRun:
+        """Do one run; return its row of the table and its result."""
+        left = None if self.deadline is None else max(0.0, self.deadline - time.perf_counter())
+        limits: dict[str, Any] = {"time_limit": left, "callback": lambda point, labels: stopped()}
+        result = solve(self.graph, self.method, **cell, **limits, **self.fixed)
+        kind = None if result.kind is None else result.kind.value
+        figures = (result.value, result.relaxed_value, kind, result.iterations, result.runtime, result.status.value)
+        return {**cell, **dict(zip(FIGURES, figures, strict=True))}, result
 
     def run(self, stopped: Callable[[], bool]) -> list[GridRun]:
         """Run from the smallest value up; copy the row where rho never reached the previous value."""
-        if not self.search.uppers:
-            return [self.search.solve(self.cell, stopped)]
+        if not self.uppers:
+            return [self.solve(self.cell, stopped)]
         runs: list[GridRun] = []
-        for upper in self.search.uppers:
+        for upper in self.uppers:
             if runs and runs[-1][1].details.get("rho", upper) < runs[-1][0]["rho_upper"]:
                 runs.append(({**runs[-1][0], "rho_upper": upper}, runs[-1][1]))
             else:
-                runs.append(self.search.solve(self._with(upper), stopped))
+                options = {key: value for key, value in self.cell.items() if key != "seed"}
+                cell = options | {"rho_upper": upper, "seed": self.cell["seed"]}  # in the order of the table
+                runs.append(self.solve(cell, stopped))
         return runs
-
-    def _with(self, upper: float) -> GridCell:
-        """The combination with a limit of rho, before the seed as in the table."""
-        seed = {"seed": self.cell["seed"]}
-        return {key: value for key, value in self.cell.items() if key != "seed"} | {"rho_upper": upper} | seed
 
     def unsolved(self) -> list[GridRun]:
         """Rows of runs that were stopped immediately."""
@@ -221,14 +186,3 @@ class CellTask:
 
 FIGURES = ("value", "relaxed_value", "kind", "iterations", "runtime", "status")
 """Columns of the table that are outcomes."""
-
-
-def _figures(result: Result) -> dict[str, Any]:
-    return {
-        "value": result.value,
-        "relaxed_value": result.relaxed_value,
-        "kind": None if result.kind is None else result.kind.value,
-        "iterations": result.iterations,
-        "runtime": result.runtime,
-        "status": Status(result.status).value,
-    }

@@ -16,19 +16,7 @@ _KEEP: ContextVar[bool] = ContextVar("mapmrf_keep_old", default=False)
 
 @contextlib.contextmanager
 def keeping_old() -> Iterator[None]:
-    """Keep files that are replaced inside this context as ``FILE~``, unless they are the same or empty; see `drop_old`.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder, keeping_old():
-    ...     path = Path(folder, "labels.MPE")
-    ...     for text in (b"old", b"new"):
-    ...         with whole_file(path) as file:
-    ...             _ = file.write(text)
-    ...     sorted(path.name for path in Path(folder).iterdir()), kept_name(path).read_text()
-    (['labels.MPE', 'labels.MPE~'], 'old')
-    """
+    """Keep files that are replaced inside this context as ``FILE~``, unless equal or empty; see `drop_old`."""
     token = _KEEP.set(True)
     try:
         yield
@@ -37,29 +25,14 @@ def keeping_old() -> Iterator[None]:
 
 
 def drop_old() -> None:
-    """Stop keeping old files from now on."""
     _KEEP.set(False)
 
 
 def keeps_old() -> bool:
-    """Return whether replaced files are kept.
-
-    Examples
-    --------
-    >>> keeps_old()
-    False
-    """
     return _KEEP.get()
 
 
 def kept_name(path: Path) -> Path:
-    """Path under which a replaced file is kept.
-
-    Examples
-    --------
-    >>> kept_name(Path("labels.MPE")).name
-    'labels.MPE~'
-    """
     return path.with_name(f"{path.name}~")
 
 
@@ -69,22 +42,7 @@ def whole_file(path: str | os.PathLike[str], *, keep: bool | None = None) -> Ite
 
     The bytes go to a temporary file in the same folder, which is renamed at the end and removed if anything goes wrong;
     devices and pipes are written directly. With `keep`, the old file is kept as ``FILE~``; by default only inside
-    `keeping_old`.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written; the old one is then untouched.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "model.uai")
-    ...     with whole_file(path) as file:
-    ...         _ = file.write(b"MARKOV 0 0")
-    ...     [found.name for found in Path(folder).iterdir()]
-    ['model.uai']
+    `keeping_old`. After an OSError the old file is untouched.
     """
     # A link stays a link: its target is replaced.
     target = Path(os.path.realpath(path))
@@ -100,12 +58,16 @@ def whole_file(path: str | os.PathLike[str], *, keep: bool | None = None) -> Ite
             return
         if target.exists() and not os.access(target, os.W_OK):
             raise PermissionError(None, "Permission denied")
-        with _temporary(target) as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-            file.close()
-            _put(Path(file.name), target, _KEEP.get() if keep is None else keep)
+        temporary = target.with_name(f".{os.urandom(8).hex()}.tmp")
+        try:
+            with open(temporary, "xb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            _put(temporary, target, _KEEP.get() if keep is None else keep)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), os.fspath(path)) from None
 
@@ -118,18 +80,6 @@ def _descriptor(path: str | os.PathLike[str]) -> int | None:
         return names[text]
     folder, _, number = text.rpartition("/")
     return int(number) if folder in ("/dev/fd", "/proc/self/fd") and number.isdecimal() else None
-
-
-@contextlib.contextmanager
-def _temporary(target: Path) -> Iterator[BinaryIO]:
-    """A file with a unique name next to the target, which is removed unless it has been renamed."""
-    path = target.with_name(f".{os.urandom(8).hex()}.tmp")
-    try:
-        with open(path, "xb") as file:
-            yield file
-    finally:
-        with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
 
 
 def _put(temporary: Path, target: Path, keep: bool) -> None:

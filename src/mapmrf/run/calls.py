@@ -35,33 +35,32 @@ class _Call:
         self.context = contextvars.copy_context()  # includes numpy's error settings
         self.outbox: SimpleQueue[_Outcome | None] = SimpleQueue()
         self.lock = threading.Lock()
-        self.done = self.given_up = False
-        self.within = getattr(_thread, "errand", None)
+        self.done = self.abandoned = False
+        self.within = getattr(_thread, "call", None)
 
-    @property
-    def in_vain(self) -> bool:
-        """Whether this call, or the one that it is part of, was abandoned."""
-        return self.given_up or (self.within is not None and self.within.in_vain)
+    def is_abandoned(self) -> bool:
+        """Return whether this call, or the one that it is part of, was abandoned."""
+        return self.abandoned or (self.within is not None and self.within.is_abandoned())
 
     def run(self) -> None:
-        _thread.errand = self
+        _thread.call = self
         try:
             outcome = _Outcome(self.context.run(self.function, *self.arguments))
         except BaseException as error:
             outcome = _Outcome(None, error)
         with self.lock:
             self.done = True
-        if not self.given_up:
+        if not self.abandoned:
             self.outbox.put(outcome)
         else:
             with suppress(Exception):
                 self.undo(outcome.value)
 
-    def give_up(self) -> bool:
+    def abandon(self) -> bool:
         """Abandon the call; return False if it has already ended."""
         with self.lock:
-            self.given_up = not self.done
-        return self.given_up
+            self.abandoned = not self.done
+        return self.abandoned
 
 
 class _Outcome:
@@ -69,43 +68,15 @@ class _Outcome:
         self.value, self.error = value, error
 
 
-_thread = threading.local()
-"""The current errand of a thread."""
+_thread = threading.local()  # its `call` is the current one of a thread
 
-_left_alone: set[threading.Thread] = set()
+_abandoned: set[threading.Thread] = set()
 
 
 class Supervisor:
-    """Makes calls on a separate thread and waits for them, as long as patience lasts.
+    """Makes calls on a separate thread, in the context `setting()`, and waits for them as long as patience lasts.
 
-    Parameters
-    ----------
-    setting
-        Creates the context in which the thread works.
-    idle
-        Called about ten times per second during a call.
-
-    Attributes
-    ----------
-    gave_up
-        Whether the last call was abandoned.
-
-    Examples
-    --------
-    >>> import threading
-    >>> from mapmrf.run.calls import CallAbandoned, Supervisor, wait_for_all
-    >>> supervisor = Supervisor()
-    >>> supervisor.call(lambda: 1.0, pow, 2, 10)
-    1024
-    >>> may_end = threading.Event()
-    >>> try:
-    ...     supervisor.call(lambda: 0.0, may_end.wait)
-    ... except CallAbandoned:
-    ...     print("too long")
-    too long
-    >>> may_end.set()
-    >>> supervisor.close()
-    >>> wait_for_all()
+    `idle` is called about ten times per second during a call.
     """
 
     def __init__(
@@ -115,8 +86,8 @@ class Supervisor:
     ) -> None:
         self._setting, self._idle = setting, idle
         self._helper: _CallThread | None = None
-        self._errand: _Call | None = None
-        self.gave_up = False
+        self._call: _Call | None = None
+        self.abandoned = False  # whether the last call was
 
     def call(
         self,
@@ -125,63 +96,54 @@ class Supervisor:
         *arguments: Any,
         undo: Callable[[R | None], object] = id,
     ) -> R:
-        """Call a function and return its result.
+        """Call a function and return its result; raise CallAbandoned when `patience()` has no seconds left.
 
-        Parameters
-        ----------
-        patience
-            Function that returns the seconds that the call may still take; called repeatedly.
-        undo
-            Called on the other thread with the result, or None after an error, if the call was abandoned.
-
-        Raises
-        ------
-        CallAbandoned
-            When patience runs out. The abandoned call continues, and the next one gets a new thread.
+        An abandoned call continues, and the next one gets a new thread. `undo` is called on the other thread with the
+        late result, or None after an error.
         """
-        self.gave_up = False
+        self.abandoned = False
         self._helper = self._helper or _CallThread(self._setting)
-        self._errand = errand = _Call(function, arguments, undo)
-        self._helper.inbox.put(errand)
+        self._call = call = _Call(function, arguments, undo)
+        self._helper.inbox.put(call)
         try:
-            outcome = self._wait(errand, patience)
+            outcome = self._wait(call, patience)
         except BaseException:  # a signal handler raises here
-            if errand.give_up():
-                self._leave_alone()
+            if call.abandon():
+                self._abandon_thread()
             raise
         finally:
-            self._errand = None
+            self._call = None
         if outcome.error is not None:
             try:
                 raise outcome.error
             finally:
-                del outcome, errand  # otherwise the traceback keeps its own frame alive
+                del outcome, call  # otherwise the traceback keeps its own frame alive
         value: R = outcome.value
         return value
 
-    def _wait(self, errand: _Call, patience: Callable[[], float]) -> _Outcome:
+    def _wait(self, call: _Call, patience: Callable[[], float]) -> _Outcome:
         while True:
             left = patience()
-            if left <= 0 and errand.give_up():
-                self._leave_alone()
+            if left <= 0 and call.abandon():
+                self._abandon_thread()
                 raise CallAbandoned
             with suppress(Empty):
-                outcome = errand.outbox.get(timeout=max(0.001, min(LOOK, left)))
+                outcome = call.outbox.get(timeout=max(0.001, min(LOOK, left)))
                 if outcome is not None:
                     return outcome
             self._idle()
 
     def wake(self) -> None:
         """Make the caller check its patience now; for signal handlers."""
-        errand = self._errand
-        if errand is not None:
-            errand.outbox.put(None)
+        call = self._call
+        if call is not None:
+            call.outbox.put(None)
 
-    def _leave_alone(self) -> None:
-        helper, self._helper, self.gave_up = self._helper, None, True
+    def _abandon_thread(self) -> None:
+        helper, self._helper, self.abandoned = self._helper, None, True
         if helper is not None:
             _wait_at_exit()
-            _left_alone.add(helper.thread)
+            _abandoned.add(helper.thread)
             helper.inbox.put(None)
 
     def close(self) -> None:
@@ -197,7 +159,7 @@ class _CallThread:
 
     def __init__(self, setting: Callable[[], AbstractContextManager[Any]]) -> None:
         self.inbox: SimpleQueue[_Call | None] = SimpleQueue()
-        arguments = (self.inbox, setting, getattr(_thread, "errand", None))
+        arguments = (self.inbox, setting, getattr(_thread, "call", None))
         self.thread = threading.Thread(target=_serve, args=arguments, name="mapmrf-call", daemon=True)
         self.thread.start()
 
@@ -205,54 +167,32 @@ class _CallThread:
 def _serve(
     inbox: SimpleQueue[_Call | None], setting: Callable[[], AbstractContextManager[Any]], within: _Call | None
 ) -> None:
-    """Serve calls until told to end."""
     with setting():
-        while (errand := inbox.get()) is not None:
-            errand.run()
-            _thread.errand = within
-            del errand  # do not keep arrays alive until the next call
-    _left_alone.discard(threading.current_thread())
+        while (call := inbox.get()) is not None:
+            call.run()
+            _thread.call = within
+            del call  # do not keep arrays alive until the next call
+    _abandoned.discard(threading.current_thread())
 
 
-def given_up() -> bool:
-    """Return whether this thread's call was abandoned, so that its result does not matter.
-
-    Examples
-    --------
-    >>> from mapmrf.run.calls import given_up
-    >>> given_up()
-    False
-    """
-    errand = getattr(_thread, "errand", None)
-    return errand is not None and errand.in_vain
+def is_abandoned() -> bool:
+    """Return whether this thread's call was abandoned, so that its result does not matter."""
+    call = getattr(_thread, "call", None)
+    return call is not None and call.is_abandoned()
 
 
 def check_awaited() -> None:
-    """Raise CallAbandoned if this thread's call was abandoned; for use inside steps that may take long.
-
-    Examples
-    --------
-    >>> from mapmrf.run.calls import check_awaited
-    >>> check_awaited()
-    """
-    if given_up():
+    """Raise CallAbandoned if this thread's call was abandoned; for use inside steps that may take long."""
+    if is_abandoned():
         raise CallAbandoned
 
 
-interrupts.count_as_interrupt(given_up)
+interrupts.count_as_interrupt(is_abandoned)
 
 
-def left_alone() -> int:
-    """Number of threads whose abandoned call has not ended yet.
-
-    Examples
-    --------
-    >>> from mapmrf.run.calls import left_alone, wait_for_all
-    >>> wait_for_all()
-    >>> left_alone()
-    0
-    """
-    return sum(thread.is_alive() for thread in tuple(_left_alone))
+def n_abandoned() -> int:
+    """Number of threads whose abandoned call has not ended yet."""
+    return sum(thread.is_alive() for thread in tuple(_abandoned))
 
 
 @cache
@@ -263,5 +203,5 @@ def _wait_at_exit() -> None:
 
 def wait_for_all() -> None:
     """Wait for abandoned calls: the interpreter must not shut down while they run."""
-    for thread in tuple(_left_alone):
+    for thread in tuple(_abandoned):
         thread.join()

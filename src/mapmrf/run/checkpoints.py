@@ -9,41 +9,28 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mapmrf.arrays import Ints, compact
 from mapmrf.errors import FormatError, MapMRFError, OptionError
 from mapmrf.model.graph import FactorGraph
+from mapmrf.model.problem import Problem
 from mapmrf.run.dual_state import Array, ArrayFile, read_arrays, write_arrays
+from mapmrf.run.method import Snapshot, Start
+from mapmrf.run.trace import TracePoint, checked_numbers
+
+if TYPE_CHECKING:
+    from mapmrf.run.loop import Run
 
 FILE = "run.mrf"
-EVERY = 300.0
-"""Seconds between checkpoints."""
 
-
-class Snapshot(NamedTuple):
-    """The state of a method: figures that JSON can hold, and arrays.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> Snapshot({"done": 3}, {"messages": np.zeros(4)}).figures["done"]
-    3
-    """
-
-    figures: dict[str, Any]
-    arrays: dict[str, Array]
+EVERY = 300.0  # seconds between checkpoints
 
 
 def exact(value: Any) -> Any:
-    """Encode numbers for JSON without loss.
-
-    Examples
-    --------
-    >>> exact({"gap": [0.1, 3]})
-    {'gap': ['0x1.999999999999ap-4', 3]}
-    """
+    """Encode numbers for JSON without loss."""
     if isinstance(value, float):
         return value.hex()
     if isinstance(value, list | tuple):
@@ -54,13 +41,7 @@ def exact(value: Any) -> Any:
 
 
 def from_exact(value: Any) -> Any:
-    """Undo `exact`; tuples come back as lists.
-
-    Examples
-    --------
-    >>> from_exact(exact({"gap": (0.1, 3)}))
-    {'gap': [0.1, 3]}
-    """
+    """Undo `exact`; tuples come back as lists."""
     if isinstance(value, str):
         return float.fromhex(value) if value.lstrip("-")[:2] == "0x" or value in ("inf", "-inf", "nan") else value
     if isinstance(value, list):
@@ -94,38 +75,45 @@ def check_options(place: Path, found: Mapping[str, Any], wanted: Mapping[str, An
             raise OptionError(f"{place}: the checkpoint was written with {name}={options.get(name)}, found {value}")
 
 
-class RunCheckpoint:
-    """The checkpoint of a run.
+def origin_of(method: Any, seed: int, threads: int, graph: FactorGraph) -> dict[str, Any]:
+    """Identity of a run that a checkpoint must match: method and options, seed, threads and model."""
+    plain = (bool, int, float, str, type(None))
+    options = {key: value for key, value in dataclasses.asdict(method).items() if isinstance(value, plain)}
+    crc = 0
+    for array in (graph.card, graph.theta_v, graph.scope, graph.table_of, graph.theta_t, graph.weight):
+        if array is not None:
+            crc = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data, crc)
+    return {"method": method.name, "options": options, "seed": seed, "threads": threads, "model": crc}
 
-    Parameters
-    ----------
-    folder, every
-        Its folder, and the seconds between checkpoints.
-    origin
-        The identity of the run: method, seed and model.
 
-    Examples
-    --------
-    >>> import tempfile
-    >>> import numpy as np
-    >>> from mapmrf.run.checkpoints import RunCheckpoint
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     checkpoint = RunCheckpoint(folder, 60.0, {"method": "lslp", "options": {}})
-    ...     checkpoint.write({"iterations": 7}, {"labels": np.zeros(3)})
-    ...     checkpoint.read().figures["iterations"], checkpoint.due
-    (7, False)
-    """
+def check_resume(checkpoint: str | os.PathLike[str] | None, resume: bool) -> None:
+    """Raise OptionError if a run is to be resumed without a checkpoint."""
+    if resume and checkpoint is None:
+        raise OptionError("resume needs a checkpoint: the folder in which the earlier run was saved")
 
-    def __init__(self, folder: str | os.PathLike[str], every: float, origin: dict[str, Any]) -> None:
+
+class SavedRun:
+    """A run that is saved at intervals in one file, and may resume one that was cut short."""
+
+    def __init__(
+        self, folder: str | os.PathLike[str], every: float, origin: dict[str, Any], resume: bool = False
+    ) -> None:
         if not every >= 0:
             raise OptionError(f"every is {every}, expected a number of seconds of at least 0")
         self.path, self.every, self.origin = Path(folder, FILE), every, origin
         self.written = time.perf_counter()
-        self.foreign = True
+        self.foreign = True  # whether the file there is of another run
+        self.found: ArrayFile | None = None
+        if resume and self.path.exists():
+            found = read_arrays(self.path, "run", mapped=False)
+            with damaged(self.path):
+                figures = from_exact(found.figures)
+                check_options(self.path, figures["origin"], self.origin)
+            self.foreign = False
+            self.found = found._replace(figures=figures)
 
     @property
     def due(self) -> bool:
-        """Whether the next checkpoint is due."""
         return time.perf_counter() >= self.written + self.every
 
     def write(self, figures: dict[str, Any], arrays: dict[str, Array]) -> None:
@@ -136,38 +124,48 @@ class RunCheckpoint:
         self.foreign = False
         self.written = time.perf_counter()
 
-    def read(self) -> ArrayFile | None:
-        """Read the last checkpoint, None if there is none; raise OptionError if it is from another run."""
-        if not self.path.exists():
-            return None
-        found = read_arrays(self.path, "run", mapped=False)
+    def begin(self, run: Run, start: Start) -> Start:
+        """Restore labels and bound; return the warm start for a method that cannot restore more."""
+        if self.found is None:
+            return start
+        figures, arrays = self.found.figures, self.found.arrays
         with damaged(self.path):
-            figures = from_exact(found.figures)
-            check_options(self.path, figures["origin"], self.origin)
-        self.foreign = False
-        return found._replace(figures=figures)
+            labels: Ints = arrays["incumbent"].astype(np.int64)
+            card = run.incumbent.graph.card
+            if labels.shape != card.shape or np.any((labels < 0) | (labels >= card)):
+                raise ValueError("labels that do not fit this model")
+            trace = [checked_numbers(TracePoint(**point)) for point in figures["trace"]]
+            bound, spent = float(figures["bound"]), float(figures["spent"])
+            for name in ("iterations", "end", "n_steps"):
+                float(figures[name])
+        run.incumbent.offer(labels)
+        run.incumbent.tighten(bound, run.method.name)
+        run.began -= spent
+        run.trace = trace
+        return start if figures.get("method") is not None else Start(labels)
 
+    def restore(self, run: Run, problem: Problem, state: Any) -> None:
+        if self.found is None or self.found.figures.get("method") is None:
+            return
+        figures, arrays = self.found.figures, self.found.arrays
+        mine = {name.removeprefix("method."): array for name, array in arrays.items() if name.startswith("method.")}
+        with damaged(self.path):
+            run.method.restore(problem, state, Snapshot(figures["method"], mine))
+        run.iterations, run.end, run.n_steps = figures["iterations"], figures["end"], figures["n_steps"]
+        self.found = None
 
-def origin_of(method: Any, seed: int, threads: int, graph: FactorGraph) -> dict[str, Any]:
-    """Identity of a run that a checkpoint must match: method and options, seed, threads and model."""
-    options = {key: value for key, value in dataclasses.asdict(method).items() if _plain(value)}
-    return {"method": method.name, "options": options, "seed": seed, "threads": threads, "model": _fingerprint(graph)}
-
-
-def _plain(value: Any) -> bool:
-    return value is None or isinstance(value, bool | int | float | str)
-
-
-def _fingerprint(graph: FactorGraph) -> int:
-    """A checksum of the model."""
-    crc = 0
-    for array in (graph.card, graph.theta_v, graph.scope, graph.table_of, graph.theta_t, graph.weight):
-        if array is not None:
-            crc = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data, crc)
-    return crc
-
-
-def check_resume(checkpoint: str | os.PathLike[str] | None, resume: bool) -> None:
-    """Raise OptionError if a run is to be resumed without a checkpoint."""
-    if resume and checkpoint is None:
-        raise OptionError("resume needs a checkpoint: the folder in which the earlier run was saved")
+    def save(self, run: Run, problem: Problem, state: Any) -> None:
+        snapshot = run.method.snapshot(problem, state)
+        arrays: dict[str, Any] = {"incumbent": compact(run.incumbent.labels)}
+        if snapshot is not None:
+            arrays |= {f"method.{name}": array for name, array in snapshot.arrays.items()}
+        figures = {
+            "iterations": run.iterations,
+            "bound": run.incumbent.bound,
+            "spent": time.perf_counter() - run.began,
+            "end": run.end,
+            "n_steps": run.n_steps,
+            "trace": [dataclasses.asdict(point) for point in run.trace],
+            "method": None if snapshot is None else snapshot.figures,
+        }
+        self.write(figures, arrays)

@@ -16,8 +16,8 @@ from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run import interrupts
 from mapmrf.run.calls import CallAbandoned, Supervisor
+from mapmrf.run.checkpoints import SavedRun
 from mapmrf.run.method import Method
-from mapmrf.run.saved_run import SavedRun
 
 R = TypeVar("R")
 
@@ -25,45 +25,31 @@ SMALL = 50_000
 """Variables, edges and configurations up to which a run without a time limit never needs to abandon a call."""
 
 TINY = 10_000
-"""The same with a time limit: some methods have steps of a second on models that are not much larger."""
+"""Such a size for runs with a time limit: some methods have steps of a second on models that are not much larger."""
 
-AMPLE = 3.0
+SMALL_CALL_SECONDS = 3.0
 """Enough seconds for any call on a small model: with more time left, no call is made on another thread."""
 
 MEDIUM = 200_000
-"""The same for compiling the model and checking that a method supports it, which is done whatever the limit."""
+"""Such a size for compiling the model and checking that a method supports it, which is done whatever the limit."""
 
-SAVING = 5.0
-"""Extra seconds for a call in a run that is saved when it is cut short."""
+SAVING = 5.0  # extra seconds for a call in a run that is saved when it is cut short
 
 
 class Overrun(NamedTuple):
-    """How long a call may continue when the time is up.
+    """How long a call may continue when the time is up."""
 
-    Attributes
-    ----------
-    seconds, share
-        Seconds after the time limit, and share of the limit on top.
-    interrupted
-        Extra seconds after an interrupt, on top of those that every call has; none after a second one.
-    """
-
+    # seconds, share: seconds after the time limit, and share of the limit on top
     seconds: float
     share: float
-    interrupted: float
+    interrupted: float  # extra seconds after an interrupt, on top of those that every call has; none after a second one
 
 
 STEPPING, ANSWERING, REPORTING = Overrun(0.05, 0.005, 0.0), Overrun(0.1, 0.01, 0.25), Overrun(0.13, 0.015, 0.5)
 
 
 class RunCalls:
-    """The clock of a run, and calls that can be abandoned when the time is up.
-
-    Attributes
-    ----------
-    began, limit, deadline
-        Start of the run, its time limit in seconds, and its deadline.
-    """
+    """The clock of a run, and calls that can be abandoned when the time is up."""
 
     def __init__(self) -> None:
         self.saving: SavedRun | None = None
@@ -77,14 +63,12 @@ class RunCalls:
         self.set_clock(time.perf_counter(), None)
 
     def set_clock(self, began: float, time_limit: float | None) -> None:
-        """Set the start of the run and its time limit."""
         self.began = self.asked = began
         self.limit = math.inf if time_limit is None else time_limit
         self.deadline = began + self.limit
 
     @property
     def left(self) -> float:
-        """Seconds left."""
         return self.deadline - time.perf_counter()
 
     def ask(self) -> None:
@@ -99,7 +83,10 @@ class RunCalls:
     @contextmanager
     def supervised(self, graph: FactorGraph) -> Iterator[None]:
         """Make calls on another thread inside this context, unless the model is small for the time limit."""
-        size = math.inf if graph.constraints is not None else graph.n_vars + graph.n_edges + _n_configs(graph)
+        size = math.inf
+        if graph.constraints is None:  # a shared table costs a method time once per factor
+            n_configs = int(np.diff(graph.table_ptr)[graph.table_of].sum())
+            size = graph.n_vars + graph.n_edges + n_configs
         self.medium = size <= MEDIUM
         self.small = size <= SMALL
         if self.small and (self.limit == math.inf or size <= TINY):
@@ -129,31 +116,32 @@ class RunCalls:
         if self.supervisor is not None:
             self.supervisor.wake()
 
-    def patience(self, grace: Overrun) -> float:
-        """Seconds that a call may still take."""
-        over = self.deadline + grace.seconds + (grace.share * self.limit if self.limit < math.inf else 0.0)
+    def patience(self, overrun: Overrun) -> float:
+        over = self.deadline + overrun.seconds + (overrun.share * self.limit if self.limit < math.inf else 0.0)
         extra = SAVING if self.saving is not None else 0.0  # an abandoned call could not be saved
-        return min(over + extra - time.perf_counter(), interrupts.patience(grace.interrupted + extra))
+        return min(over + extra - time.perf_counter(), interrupts.patience(overrun.interrupted + extra))
 
     def attempt(
-        self, grace: Overrun, function: Callable[..., R], *arguments: Any, undo: Callable[[R | None], object] = id
+        self, overrun: Overrun, function: Callable[..., R], *arguments: Any, undo: Callable[[R | None], object] = id
     ) -> R:
-        """Call a function; raise CallAbandoned if it takes too long, and call `undo` with its late result."""
-        if self.supervisor is None or (self.small and self.left > AMPLE):
+        """Call a function; raise CallAbandoned if it takes too long: then `undo` is called with its late result."""
+        if self.supervisor is None or (self.small and self.left > SMALL_CALL_SECONDS):
             return function(*arguments)
         with interrupts.waiting():
-            return self.supervisor.call(lambda: self.patience(grace), function, *arguments, undo=undo)
+            return self.supervisor.call(lambda: self.patience(overrun), function, *arguments, undo=undo)
 
     def prepare(self, function: Callable[[Method], R], method: Method) -> R:
-        """The same for calls before a run."""
+        """Call a function before a run; on models that are not large, it is never abandoned."""
         return function(method) if self.medium else self.attempt(STEPPING, function, method)
 
-    def attempt_on(self, state: Any, method: Method, grace: Overrun, function: Callable[..., R], problem: Problem) -> R:
+    def attempt_on(
+        self, state: Any, method: Method, overrun: Overrun, function: Callable[..., R], problem: Problem
+    ) -> R:
         """Call a function of a method on its state; an abandoned call closes the state when it returns."""
         try:
-            return self.attempt(grace, function, problem, state, undo=lambda late: method.close(problem, state))
+            return self.attempt(overrun, function, problem, state, undo=lambda late: method.close(problem, state))
         except BaseException:
-            if self.supervisor is not None and self.supervisor.gave_up:
+            if self.supervisor is not None and self.supervisor.abandoned:
                 self.lost.append(state)
             raise
 
@@ -166,8 +154,3 @@ class RunCalls:
         if not self.is_lost(state):
             with suppress(CallAbandoned):
                 self.attempt(REPORTING, method.close, problem, state)
-
-
-def _n_configs(graph: FactorGraph) -> int:
-    """Configurations of all factors: a shared table costs a method time once per factor."""
-    return int(np.diff(graph.table_ptr)[graph.table_of].sum())

@@ -20,8 +20,7 @@ from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run.atomic_files import whole_file
 
-MOST_NUMBERS = 2_000_000
-"""Largest dual state that is kept in a result, in numbers: 16 MB."""
+MOST_NUMBERS = 2_000_000  # largest dual state that is kept in a result, in numbers: 16 MB
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,16 +67,7 @@ class DualState:
     def of(
         cls, problem: Problem, layout: str, values: Floats, *, rho: float = 0.0, mu_v: Floats | None = None
     ) -> DualState | None:
-        """The dual state of a run, from its values (n_numbers,) and mu_v (n_states,); None if too large to keep.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from mapmrf.datasets import grid
-        >>> problem = Problem.compile(grid(3, 3))
-        >>> DualState.of(problem, "mine", np.zeros(5))
-        DualState(mine: 5 numbers)
-        """
+        """The dual state of a run, from its values (n_numbers,) and mu_v (n_states,); None if too large to keep."""
         if len(values) > MOST_NUMBERS:
             return None
         graph = problem.graph
@@ -87,31 +77,12 @@ class DualState:
         return f"DualState({self.layout.split(':')[0]}: {len(self.values)} numbers)"
 
     def fits(self, graph: FactorGraph) -> bool:
-        """Return whether a model has the structure of this dual state.
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> from mapmrf.datasets import grid
-        >>> dual = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), "mplp").dual
-        >>> dual.fits(grid(6, 6, seed=2)), dual.fits(grid(6, 7, seed=1))
-        (True, False)
-        """
+        """Return whether a model has the structure of this dual state."""
         mine, others = (self.card, self.scope_ptr, self.scope), (graph.card, graph.scope_ptr, graph.scope)
         return all(a is b or np.array_equal(a, b) for a, b in zip(mine, others, strict=True))
 
     def values_for(self, problem: Problem, layout: str, size: int) -> Floats | None:
-        """The numbers, if a run on this problem uses the same layout; else None.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from mapmrf.datasets import grid
-        >>> problem = Problem.compile(grid(3, 3))
-        >>> state = DualState.of(problem, "mine", np.zeros(5))
-        >>> state.values_for(problem, "mine", 5).tolist(), state.values_for(problem, "another", 5)
-        ([0.0, 0.0, 0.0, 0.0, 0.0], None)
-        """
+        """The numbers, if a run on this problem uses the same layout; else None."""
         same = self.layout == _full_name(problem, layout) and len(self.values) == size
         return self.values if same and self.fits(problem.graph) else None
 
@@ -134,8 +105,7 @@ PREFIX = struct.Struct("<8sQI")
 
 ALIGNMENT = 64
 
-PIECE = 1 << 24
-"""Bytes read and checked at a time."""
+PIECE = 1 << 24  # bytes read and checked at a time
 
 TYPES = {np.dtype(name).str: name for name in ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8")}
 """Types that arrays may have in a file: numbers only."""
@@ -172,10 +142,10 @@ def _header(content: ArrayFile, arrays: Mapping[str, Array]) -> bytes:
     entries, at = [], 0
     for name, array in arrays.items():
         at += -at % ALIGNMENT
-        entry = {"name": name, "type": array.dtype.str, "shape": array.shape, "at": at, "crc": _crc(array)}
         if array.dtype.fields is not None:
             raise TypeError(f"{name}: arrays of records are not written")
-        entries.append(entry)
+        crc = zlib.crc32(_bytes(array))
+        entries.append({"name": name, "type": array.dtype.str, "shape": array.shape, "at": at, "crc": crc})
         at += array.nbytes
     text = json.dumps({"kind": content.kind, "figures": content.figures, "arrays": entries})
     return text.encode() + b" " * (-(PREFIX.size + len(text.encode())) % ALIGNMENT)
@@ -183,13 +153,6 @@ def _header(content: ArrayFile, arrays: Mapping[str, Array]) -> bytes:
 
 def _bytes(array: Array) -> memoryview:
     return memoryview(array.reshape(-1).view(np.uint8).data)
-
-
-def _crc(array: Array) -> int:
-    data, crc = _bytes(array), 0
-    for begin in range(0, len(data), PIECE):
-        crc = zlib.crc32(data[begin : begin + PIECE], crc)
-    return crc
 
 
 class ArrayPlace(NamedTuple):
@@ -203,23 +166,17 @@ class ArrayPlace(NamedTuple):
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the array."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 def read_arrays(path: Path, kind: str, *, mapped: bool = True) -> ArrayFile:
-    """Read a file and check all of it; `mapped` leaves the arrays on disk, read-only, until they are accessed.
-
-    Raises
-    ------
-    FormatError
-        If it is not such a file, is of another kind, or damaged.
-    """
+    """Read a file and check all of it; `mapped` leaves the arrays on disk, read-only, until they are accessed."""
     try:
         with path.open("rb") as file:
             head, begin = _read_header(file, path)
             if head.get("kind") != kind:
-                raise FormatError(f"{path}: found {_article(head.get('kind'))}, expected {_article(kind)}")
+                found = f"found a file of kind {head.get('kind')!r}"
+                raise FormatError(f"{path}: {found}, expected a file of kind {kind!r}")
             figures, places = head.get("figures"), _places(head, path)
             if not isinstance(figures, dict):
                 raise FormatError(f"{path}: damaged: the header has no figures")
@@ -232,9 +189,14 @@ def read_arrays(path: Path, kind: str, *, mapped: bool = True) -> ArrayFile:
 
 
 def _places(head: Mapping[str, Any], path: Path) -> list[ArrayPlace]:
-    """The arrays that a header describes."""
+    places = []
     try:
-        places = [_place(entry) for entry in head["arrays"]]
+        for entry in head["arrays"]:
+            numbers = [*entry["shape"], entry["at"], entry["crc"]]
+            dtype = np.dtype(TYPES[entry["type"]])
+            if not all(isinstance(n, int) and 0 <= n < 2**62 for n in numbers) or len(entry["shape"]) > 8:
+                raise ValueError
+            places.append(ArrayPlace(str(entry["name"]), dtype, tuple(entry["shape"]), entry["at"], entry["crc"]))
     except (KeyError, TypeError, ValueError, SyntaxError, OverflowError, AttributeError):
         raise FormatError(f"{path}: damaged: the header does not describe its arrays") from None
     if len({place.name for place in places}) < len(places):
@@ -242,23 +204,11 @@ def _places(head: Mapping[str, Any], path: Path) -> list[ArrayPlace]:
     return places
 
 
-def _place(entry: Mapping[str, Any]) -> ArrayPlace:
-    numbers = [*entry["shape"], entry["at"], entry["crc"]]
-    dtype = np.dtype(TYPES[entry["type"]])
-    if not all(isinstance(number, int) and 0 <= number < 2**62 for number in numbers) or len(entry["shape"]) > 8:
-        raise ValueError
-    return ArrayPlace(str(entry["name"]), dtype, tuple(entry["shape"]), entry["at"], entry["crc"])
-
-
 def checksum_of(path: Path) -> int:
     """Checksum of a file's header, which contains those of its arrays; 0 if it is not such a file."""
     with path.open("rb") as file:
         prefix = file.read(PREFIX.size)
     return int(PREFIX.unpack(prefix)[2]) if len(prefix) == PREFIX.size else 0
-
-
-def _article(kind: object) -> str:
-    return f"a file of kind {kind!r}"
 
 
 def _read_header(file: BinaryIO, path: Path) -> tuple[dict[str, Any], int]:
@@ -279,7 +229,6 @@ def _read_header(file: BinaryIO, path: Path) -> tuple[dict[str, Any], int]:
 
 
 def _check(file: BinaryIO, begin: int, place: ArrayPlace, path: Path) -> None:
-    """Raise FormatError if the checksum of an array is wrong."""
     file.seek(begin + place.at)
     left, crc = place.n_bytes, 0
     while left:

@@ -6,45 +6,29 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Bools
 from mapmrf.model.graph import FactorGraph
+from mapmrf.model.problem import hard_tables
 
 
 class Sizes(NamedTuple):
-    """The sizes of a model that memory grows with.
-
-    Attributes
-    ----------
-    variables, factors, edges
-        Their numbers.
-    states, edge_states
-        Total number of states of the variables, and of the edges.
-    entries, configs
-        Entries of all distinct tables, and configurations of all factors.
-    large_configs, hard_configs
-        Configurations of factors of three or more variables, and of factors with a forbidden entry.
-
-    Examples
-    --------
-    >>> from mapmrf.datasets import potts_image
-    >>> sizes = Sizes.of(potts_image(10, 10, labels=3).graph)
-    >>> sizes.variables, sizes.factors, sizes.states, sizes.edge_states, sizes.entries, sizes.configs
-    (100, 180, 300, 1080, 9, 1620)
-    """
+    """The sizes of a model that memory grows with."""
 
     variables: int
     factors: int
     edges: int
+    # states, edge_states: total number of states of the variables, and of the edges
     states: int
     edge_states: int
+    # entries, configs: entries of all distinct tables, and configurations of all factors
     entries: int
     configs: int
+    # large_configs, hard_configs: configurations of factors of three or more variables, and of factors with a forbidden
+    # entry
     large_configs: int
     hard_configs: int
 
     @classmethod
     def of(cls, graph: FactorGraph) -> Sizes:
-        """The sizes of a graph."""
         size = np.diff(graph.table_ptr)
         users = np.bincount(graph.table_of, minlength=graph.n_tables)
         large = np.bincount(graph.table_of[graph.arity > 2], minlength=graph.n_tables)
@@ -58,16 +42,8 @@ class Sizes(NamedTuple):
             entries=len(graph.theta_t),
             configs=int(users @ size),
             large_configs=int(large @ size),
-            hard_configs=int(users @ np.where(_hard_tables(graph), size, 0)),
+            hard_configs=int(users @ np.where(hard_tables(graph), size, 0)),
         )
-
-
-def _hard_tables(graph: FactorGraph) -> Bools:
-    """Which tables hold -inf; none is empty."""
-    if graph.n_tables == 0:
-        return np.zeros(0, dtype=bool)
-    least = np.minimum.reduceat(graph.theta_t, graph.table_ptr[:-1])
-    return np.asarray(least == -np.inf)
 
 
 class Rates(NamedTuple):
@@ -84,142 +60,43 @@ class Rates(NamedTuple):
     hard_config: float = 0
     fixed: float = 0
 
-    def bytes_for(self, sizes: Sizes) -> float:
-        """Bytes of a run on a model of these sizes.
 
-        Examples
-        --------
-        >>> from mapmrf.datasets import grid
-        >>> Rates(variable=100, edge=10, fixed=1000).bytes_for(Sizes.of(grid(2, 2)))
-        1480.0
-        """
-        return float(sum(rate * size for rate, size in zip(self[:-1], sizes, strict=True)) + self.fixed)
-
-
+# fmt: off
 RATES = {
-    "ad3": Rates(state=34.1, edge_state=42.9, entry=1.52, config=0.13, large_config=30.3, hard_config=54.4),
-    "adsal": Rates(variable=43.3, factor=92.4, state=39.6, edge_state=21.5, entry=19.9, hard_config=33.5),
-    "annealing": Rates(
-        variable=36.5,
-        factor=8.97,
-        edge=56.9,
-        state=8.9,
-        edge_state=0.964,
-        entry=16.7,
-        large_config=1.52,
-        hard_config=28,
-    ),
-    "blocks": Rates(variable=209, factor=55.5, edge=59.3, large_config=10.5, hard_config=30.6, fixed=1.5e06),
-    "bp": Rates(edge=55.9, state=27.8, edge_state=8.8, entry=0.781, hard_config=39.5, fixed=1.3e06),
-    "branch": Rates(factor=88.2, config=7.58, large_config=18, hard_config=92.2, fixed=1.3e07),
-    "chains": Rates(
-        variable=88.9,
-        factor=18.3,
-        edge=53.2,
-        state=0.672,
-        edge_state=1.9,
-        entry=0.636,
-        large_config=0.792,
-        hard_config=45,
-        fixed=810000,
-    ),
-    "cuts": Rates(variable=178, factor=59.9, entry=5.47, config=2.37, large_config=2.82, fixed=2.3e07),
-    "dd_sg": Rates(
-        factor=36.4, edge=48.9, state=85, edge_state=38, entry=36.7, config=0.0333, large_config=12, hard_config=8.38
-    ),
-    "expansion": Rates(variable=13, edge=38, state=3.1, entry=1.57),
-    "flips": Rates(
-        variable=81.7,
-        factor=121,
-        edge=0.282,
-        state=7.27,
-        config=0.032,
-        large_config=3.05,
-        hard_config=41.8,
-        fixed=1.5e06,
-    ),
-    "fusion": Rates(
-        variable=85.9,
-        factor=55.3,
-        edge=40.4,
-        state=1.18,
-        entry=0.793,
-        config=0.123,
-        large_config=1.26,
-        hard_config=43.3,
-        fixed=450000,
-    ),
-    "icm": Rates(
-        variable=51.3,
-        factor=48,
-        edge=32.5,
-        entry=0.679,
-        config=0.111,
-        large_config=1.51,
-        hard_config=43.9,
-        fixed=160000,
-    ),
-    "l2box": Rates(edge=51.3, state=80.4, entry=14, fixed=200000),
-    "lslp": Rates(
-        factor=28.7, edge_state=45.1, entry=6.42, config=0.567, large_config=27.1, hard_config=56.2, fixed=830000
-    ),
-    "maxflow": Rates(edge_state=13.3),
-    "mplp": Rates(
-        variable=71.9,
-        factor=101,
-        edge=54.6,
-        state=7.11,
-        edge_state=8.52,
-        entry=9.58,
-        large_config=1.14,
-        hard_config=33.8,
-    ),
-    "mplp_c": Rates(variable=275, factor=219, edge_state=6.28, entry=10.1, config=0.148, hard_config=30.2),
-    "psdd": Rates(
-        variable=74.5,
-        factor=206,
-        state=79,
-        edge_state=32.3,
-        entry=38.5,
-        config=0.9,
-        large_config=13.8,
-        hard_config=3.57,
-    ),
-    "qpbo": Rates(state=55, entry=57.6, fixed=550000),
-    "restarts": Rates(variable=140, factor=84.4, state=2.45, edge_state=3.34, entry=14.9, large_config=1.82),
-    "tabu": Rates(state=71.8, edge_state=39.5),
-    "trbp": Rates(edge=72, state=29.3, edge_state=8.97, entry=0.754, large_config=0.169, hard_config=37.8),
-    "trws": Rates(
-        variable=22.8, state=40.8, edge_state=4.56, entry=8.75, config=0.939, large_config=7.96, hard_config=30.6
-    ),
-    "wcsp": Rates(variable=12.6, config=5.95, large_config=17.2, fixed=3.9e07),
+    # bytes per: variable, factor, edge, state, edge state, entry, configuration, large and hard one; fixed
+    "ad3":       Rates(   0,    0,     0,  34.1,  42.9,  1.52,   0.13,  30.3, 54.4,      0),
+    "adsal":     Rates(43.3, 92.4,     0,  39.6,  21.5,  19.9,      0,     0, 33.5,      0),
+    "annealing": Rates(36.5, 8.97,  56.9,   8.9, 0.964,  16.7,      0,  1.52,   28,      0),
+    "blocks":    Rates( 209, 55.5,  59.3,     0,     0,     0,      0,  10.5, 30.6,  1.5e6),
+    "bp":        Rates(   0,    0,  55.9,  27.8,   8.8, 0.781,      0,     0, 39.5,  1.3e6),
+    "branch":    Rates(   0, 88.2,     0,     0,     0,     0,   7.58,    18, 92.2,  1.3e7),
+    "chains":    Rates(88.9, 18.3,  53.2, 0.672,   1.9, 0.636,      0, 0.792,   45, 810000),
+    "cuts":      Rates( 178, 59.9,     0,     0,     0,  5.47,   2.37,  2.82,    0,  2.3e7),
+    "dd_sg":     Rates(   0, 36.4,  48.9,    85,    38,  36.7, 0.0333,    12, 8.38,      0),
+    "expansion": Rates(  13,    0,    38,   3.1,     0,  1.57,      0,     0,    0,      0),
+    "flips":     Rates(81.7,  121, 0.282,  7.27,     0,     0,  0.032,  3.05, 41.8,  1.5e6),
+    "fusion":    Rates(85.9, 55.3,  40.4,  1.18,     0, 0.793,  0.123,  1.26, 43.3, 450000),
+    "icm":       Rates(51.3,   48,  32.5,     0,     0, 0.679,  0.111,  1.51, 43.9, 160000),
+    "l2box":     Rates(   0,    0,  51.3,  80.4,     0,    14,      0,     0,    0, 200000),
+    "lslp":      Rates(   0, 28.7,     0,     0,  45.1,  6.42,  0.567,  27.1, 56.2, 830000),
+    "maxflow":   Rates(   0,    0,     0,     0,  13.3,     0,      0,     0,    0,      0),
+    "mplp":      Rates(71.9,  101,  54.6,  7.11,  8.52,  9.58,      0,  1.14, 33.8,      0),
+    "mplp_c":    Rates( 275,  219,     0,     0,  6.28,  10.1,  0.148,     0, 30.2,      0),
+    "psdd":      Rates(74.5,  206,     0,    79,  32.3,  38.5,    0.9,  13.8, 3.57,      0),
+    "qpbo":      Rates(   0,    0,     0,    55,     0,  57.6,      0,     0,    0, 550000),
+    "restarts":  Rates( 140, 84.4,     0,  2.45,  3.34,  14.9,      0,  1.82,    0,      0),
+    "tabu":      Rates(   0,    0,     0,  71.8,  39.5,     0,      0,     0,    0,      0),
+    "trbp":      Rates(   0,    0,    72,  29.3,  8.97, 0.754,      0, 0.169, 37.8,      0),
+    "trws":      Rates(22.8,    0,     0,  40.8,  4.56,  8.75,  0.939,  7.96, 30.6,      0),
+    "wcsp":      Rates(12.6,    0,     0,     0,     0,     0,   5.95,  17.2,    0,  3.9e7),
 }
 """Measured by `python benches/footprints.py --fit`. Methods that are not listed have no estimate."""
-
-
-def model_bytes(graph: FactorGraph) -> int:
-    """Bytes of the arrays of a model.
-
-    Examples
-    --------
-    >>> from mapmrf.datasets import grid
-    >>> model_bytes(grid(100, 100)) > 8 * 4 * 2 * 100 * 99
-    True
-    """
-    arrays = (graph.card, graph.theta_v, graph.scope_ptr, graph.scope, graph.table_of, graph.table_ptr, graph.theta_t)
-    return sum(array.nbytes for array in arrays) + (0 if graph.weight is None else graph.weight.nbytes)
+# fmt: on
 
 
 def footprint_of(method: str, graph: FactorGraph) -> float | None:
-    """Bytes that a run of a method needs besides the model, by the measured rates; None if there are none.
-
-    Examples
-    --------
-    >>> from mapmrf.datasets import grid
-    >>> footprint_of("trws", grid(100, 100)) < footprint_of("blocks", grid(100, 100))
-    True
-    >>> footprint_of("mine", grid(100, 100)) is None
-    True
-    """
+    """Bytes that a run of a method needs besides the model, by the measured rates; None if there are none."""
     rates = RATES.get(method)
-    return None if rates is None else rates.bytes_for(Sizes.of(graph))
+    if rates is None:
+        return None
+    return float(sum(rate * size for rate, size in zip(rates[:-1], Sizes.of(graph), strict=True)) + rates.fixed)

@@ -21,11 +21,8 @@ from mapmrf.run.workers import Workers
 
 log = logging.getLogger("mapmrf")
 
-ROUGHLY = 1e-6
-"""Relative gap above which round-off does not matter."""
-
-KERNEL_FACTORS = 20_000
-"""Number of factors from which labellings are evaluated by a kernel."""
+ROUGHLY = 1e-6  # relative gap above which round-off does not matter
+KERNEL_FACTORS = 20_000  # number of factors from which labellings are evaluated by a kernel
 
 STRICT = "MAPMRF_STRICT"
 """Environment variable with which a refuted bound is an error, as in the tests, and not only reported."""
@@ -39,33 +36,13 @@ class Bounds:
     """The best upper bound of each source that is still believed.
 
     A bound below the value of a labelling is false. Its source is refuted: none of its bounds counts any longer.
-
-    Attributes
-    ----------
-    least
-        The best of all bounds, inf while there is none.
-    refuted
-        The false bounds by source.
-    n_withdrawn
-        How many sources have been withdrawn, refuted or not: `least` may have grown since.
-
-    Examples
-    --------
-    >>> bounds = Bounds()
-    >>> bounds.tell("trws", 3.0)
-    >>> bounds.tell("cuts", 2.5)
-    >>> bounds.least
-    2.5
-    >>> bounds.withdraw("cuts")
-    >>> bounds.least
-    3.0
     """
 
     def __init__(self) -> None:
         self._told: dict[str, float] = {}
         self.least = math.inf
-        self.refuted: dict[str, float] = {}
-        self.n_withdrawn = 0
+        self.refuted: dict[str, float] = {}  # the false bounds by source
+        self.n_withdrawn = 0  # sources that have been withdrawn, refuted or not: `least` may have grown since
 
     def tell(self, source: str, bound: float) -> None:
         """Keep a bound if it is the best of its source and the source is still believed."""
@@ -101,36 +78,8 @@ class Bounds:
 class Incumbent:
     """The best labelling seen, its value, and the best upper bound.
 
-    Every labelling that may be better is evaluated here: values reported by others are not trusted.
-
-    Parameters
-    ----------
-    threads
-        Number of threads that evaluate labellings of a large model, unless an evaluator for it is already in use.
-
-    Attributes
-    ----------
-    graph
-        The model.
-    labels : (n_vars,)
-        The best labelling; the one that violates the fewest factors while none is feasible.
-    value
-        Its log potential.
-    bound
-        The best upper bound, inf while there is none.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import mapmrf
-    >>> from mapmrf.run.incumbent import Incumbent
-    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-    >>> best = Incumbent(graph, np.array([0, 0]))
-    >>> best.offer(np.array([1, 1])), best.offer(np.array([0, 1]))
-    (2.0, 0.0)
-    >>> best.tighten(2.5)
-    >>> best.labels.tolist(), best.value, best.gap
-    ([1, 1], 2.0, 0.25)
+    Every labelling that may be better is evaluated here: values reported by others are not trusted. While none is
+    feasible, the best is the one that violates the fewest factors. The bound is inf while there is none.
     """
 
     def __init__(self, graph: FactorGraph, labels: Ints, bound: float = math.inf, threads: int = 1) -> None:
@@ -187,7 +136,6 @@ class Incumbent:
 
     @property
     def shortfall(self) -> Shortfall:
-        """What the labelling violates."""
         if self.value > -math.inf:
             return Shortfall(0, self.value)
         if self._shortfall is None:
@@ -195,7 +143,6 @@ class Incumbent:
         return self._shortfall
 
     def tighten(self, bound: float | None) -> None:
-        """Keep an upper bound if it is the best so far."""
         if bound is not None and bound < self.bound:
             self.bound = bound
 
@@ -220,19 +167,7 @@ class Incumbent:
 
 
 class CheckedIncumbent(Incumbent):
-    """An incumbent whose bounds have sources, which are refuted by the value of any labelling that they exclude.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import mapmrf
-    >>> from mapmrf.run.incumbent import CheckedIncumbent
-    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-    >>> best = CheckedIncumbent(graph, np.array([0, 0]))
-    >>> best.tighten(2.0, "elimination")
-    >>> best.offer(np.array([1, 1])), best.optimal, best.bounds.refuted
-    (2.0, True, {})
-    """
+    """An incumbent whose bounds have sources, which are refuted by the value of any labelling that they exclude."""
 
     def __init__(self, graph: FactorGraph, labels: Ints, threads: int = 1) -> None:
         self.bounds = Bounds()
@@ -261,8 +196,7 @@ class CheckedIncumbent(Incumbent):
 # -- Values of labellings of a large model, computed by a kernel on several threads -----------------------------------
 
 
-Terms = Callable[..., None]
-"""A kernel that looks up some terms of a sum."""
+Terms = Callable[..., None]  # a kernel that looks up some terms of a sum
 
 _known: WeakKeyDictionary[FactorGraph, ReferenceType[Evaluator]] = WeakKeyDictionary()
 
@@ -272,22 +206,6 @@ class Evaluator:
 
     Terms are added up in the fixed chunks of `FactorGraph.value`, which are shared among threads. The last labelling
     evaluated is remembered: several parts of a run ask for the same one.
-
-    Parameters
-    ----------
-    graph
-        The model.
-    threads
-        Number of threads that share the chunks, if there are several.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mapmrf.datasets import grid
-    >>> from mapmrf.run.incumbent import Evaluator
-    >>> graph = grid(20, 20, seed=0)
-    >>> Evaluator(graph).value(graph.unary_labels) == graph.value(graph.unary_labels)
-    True
     """
 
     def __init__(self, graph: FactorGraph, threads: int = 1) -> None:
@@ -315,10 +233,17 @@ class Evaluator:
 
     def value(self, labels: Ints) -> float:
         """Log potential of a labelling; raises GraphError unless there is a legal label for every variable."""
+        from mapmrf.kernels.evaluation import factor_terms, unary_terms
+
         with self._lock:
             if not np.array_equal(labels, self._last):
                 legal = self._checked(labels)
-                self._value = self._sum(legal)
+                total = self.graph.constant
+                for terms, n in ((unary_terms, self.graph.n_vars), (factor_terms, self.graph.n_factors)):
+                    for part in self._chunks(terms, n, legal):
+                        total += part
+                limits = self.graph.constraints
+                self._value = total if limits is None else total + limits.value(legal)
                 self._last = compact(legal).copy()
             return self._value
 
@@ -332,17 +257,7 @@ class Evaluator:
                 return labels
         return frozen(self.graph.check_labels(labels))
 
-    def _sum(self, labels: Ints) -> float:
-        from mapmrf.kernels.evaluation import factor_terms, unary_terms
-
-        total = self.graph.constant
-        for terms, n in ((unary_terms, self.graph.n_vars), (factor_terms, self.graph.n_factors)):
-            for part in self._chunks(terms, n, labels):
-                total += part
-        return total if self.graph.constraints is None else total + self.graph.constraints.value(labels)
-
     def _chunks(self, terms: Terms, n: int, labels: Ints) -> Iterator[float]:
-        """The sums of all chunks, in order."""
         n_chunks = -(-n // VALUE_CHUNK)
         with closing(Workers(max(1, min(self.threads, n_chunks)))) as workers:
             calls = [(terms, labels, begin, end, n) for begin, end in workers.spans(n_chunks)]

@@ -17,11 +17,8 @@ from typing import Any, NoReturn
 PATIENCE = 2.0
 """Seconds after which another signal is raised although the run has reacted to the first, since it seems to hang."""
 
-REACTION = 0.5
-"""Seconds that the current operation has to finish after the first signal."""
-
-LOOK = 0.2
-"""Seconds between checks of a program that must end in time."""
+REACTION = 0.5  # seconds that the current operation has to finish after the first signal
+LOOK = 0.2  # seconds between checks of a program that must end in time
 
 DEFAULTS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 """Handlers that may be replaced; a user's own handler stays."""
@@ -52,7 +49,6 @@ class _SignalFlag:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the first signal."""
         return time.monotonic() - self._first
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
@@ -84,22 +80,6 @@ class Interrupts:
     Replaces Python's default handlers until the outermost context is left; contexts inside it share its flag. A second
     signal raises KeyboardInterrupt, unless the run has called `notice` in the meantime. Does nothing in other threads,
     or if the user has installed a handler.
-
-    Parameters
-    ----------
-    *signals
-        The signals; SIGINT by default.
-    listener
-        Called by the handler at every signal.
-
-    Examples
-    --------
-    >>> import signal
-    >>> from mapmrf.run.interrupts import Interrupts
-    >>> with Interrupts() as interrupts:
-    ...     signal.raise_signal(signal.SIGINT)
-    ...     interrupts.requested, interrupts.number
-    (True, 2)
     """
 
     def __init__(self, *signals: signal.Signals, listener: Callable[[], None] | None = None) -> None:
@@ -139,7 +119,6 @@ class Interrupts:
 
     @property
     def requested(self) -> bool:
-        """Whether a signal has arrived."""
         return self.number != 0
 
     @property
@@ -149,19 +128,7 @@ class Interrupts:
 
 
 def requested() -> bool:
-    """Return whether the run must end: a signal arrived while a context is active. May be called from any thread.
-
-    Examples
-    --------
-    >>> import signal
-    >>> from mapmrf.run import interrupts
-    >>> with interrupts.Interrupts():
-    ...     signal.raise_signal(signal.SIGINT)
-    ...     interrupts.requested()
-    True
-    >>> interrupts.requested()
-    False
-    """
+    """Return whether the run must end: a signal arrived while a context is active. May be called from any thread."""
     flag = _flag
     return (flag is not None and flag.number != 0) or any(other() for other in _others)
 
@@ -172,20 +139,7 @@ def count_as_interrupt(stopped: Callable[[], bool]) -> None:
 
 
 def patience(extra: float = 0.0) -> float:
-    """Seconds that the current operation may still take: inf without a signal, 0 after a second one.
-
-    Examples
-    --------
-    >>> import signal
-    >>> from mapmrf.run import interrupts
-    >>> with interrupts.Interrupts(), interrupts.waiting():
-    ...     before = interrupts.patience()
-    ...     signal.raise_signal(signal.SIGINT)
-    ...     once = interrupts.patience()
-    ...     signal.raise_signal(signal.SIGINT)
-    ...     before, once <= interrupts.REACTION, interrupts.patience(extra=1.0)
-    (inf, True, 0.0)
-    """
+    """Seconds that the current operation may still take: inf without a signal, 0 after a second one."""
     flag = _flag
     if flag is None or flag.number == 0:
         return math.inf
@@ -194,95 +148,46 @@ def patience(extra: float = 0.0) -> float:
 
 @contextmanager
 def waiting() -> Iterator[None]:
-    """Raise nothing, even at a second signal: the main thread waits for calls that it can abandon.
-
-    Examples
-    --------
-    >>> import signal
-    >>> from mapmrf.run import interrupts
-    >>> with interrupts.Interrupts() as flag, interrupts.waiting():
-    ...     signal.raise_signal(signal.SIGINT)
-    ...     signal.raise_signal(signal.SIGINT)
-    ...     flag.requested, flag.raised
-    (True, False)
-    """
-    flag = _flag
-    if flag is None or not _in_main_thread():
-        yield
-        return
-    flag.n_waiting += 1
+    """Raise nothing, even at a second signal: the main thread waits for calls that it can abandon."""
+    flag = _flag if _in_main_thread() else None
+    if flag is not None:
+        flag.n_waiting += 1
     try:
         yield
     finally:
-        flag.n_waiting -= 1
+        if flag is not None:
+            flag.n_waiting -= 1
 
 
 def check() -> None:
-    """Raise KeyboardInterrupt if a signal has arrived: for use where that does no harm.
-
-    Examples
-    --------
-    >>> from mapmrf.run import interrupts
-    >>> interrupts.check()
-    """
+    """Raise KeyboardInterrupt if a signal has arrived: for use where that does no harm."""
     if requested():
         raise KeyboardInterrupt
 
 
 def notice() -> None:
-    """Record that the run in the main thread is about to end: another signal must not disturb it.
-
-    Examples
-    --------
-    >>> import signal
-    >>> from mapmrf.run import interrupts
-    >>> with interrupts.Interrupts():
-    ...     signal.raise_signal(signal.SIGINT)
-    ...     interrupts.notice()
-    ...     signal.raise_signal(signal.SIGINT)
-    """
+    """Record that the run in the main thread is about to end: another signal must not disturb it."""
     if _flag is not None and _in_main_thread():
         _flag.noticed = True
 
 
 @contextmanager
 def raising() -> Iterator[None]:
-    """Raise KeyboardInterrupt immediately on a signal: for files and downloads, where only Python code runs.
-
-    Examples
-    --------
-    >>> import signal
-    >>> from mapmrf.run import interrupts
-    >>> with interrupts.Interrupts():
-    ...     try:
-    ...         with interrupts.raising():
-    ...             signal.raise_signal(signal.SIGINT)
-    ...     except KeyboardInterrupt:
-    ...         print("interrupted")
-    interrupted
-    """
+    """Raise KeyboardInterrupt immediately on a signal: for files and downloads, where only Python code runs."""
     check()
-    flag = _flag
-    if flag is None or not _in_main_thread():
-        yield
-        return
-    flag.n_raising += 1
+    flag = _flag if _in_main_thread() else None
+    if flag is not None:
+        flag.n_raising += 1
     try:
         yield
     finally:
-        flag.n_raising = max(0, flag.n_raising - 1)
+        if flag is not None:
+            flag.n_raising = max(0, flag.n_raising - 1)
 
 
 @contextmanager
 def leaving() -> Iterator[None]:
-    """End the program immediately on a signal: nothing can be lost yet. Outside a guarded process, same as `raising`.
-
-    Examples
-    --------
-    >>> from mapmrf.run import interrupts
-    >>> with interrupts.leaving():
-    ...     text = "read from a file"
-    """
+    """End the program immediately on a signal: nothing can be lost yet. Elsewhere the same as `raising`."""
     flag = _process
     if flag is None or flag is not _flag or not _in_main_thread():
         with raising():
@@ -299,15 +204,7 @@ def leaving() -> Iterator[None]:
 
 @contextmanager
 def also(stopped: Callable[[], bool]) -> Iterator[None]:
-    """Also count as interrupted while `stopped()` is true.
-
-    Examples
-    --------
-    >>> from mapmrf.run import interrupts
-    >>> with interrupts.also(lambda: True):
-    ...     interrupts.requested()
-    True
-    """
+    """Also count as interrupted while `stopped()` is true."""
     _others.append(stopped)
     try:
         yield
@@ -317,16 +214,7 @@ def also(stopped: Callable[[], bool]) -> Iterator[None]:
 
 @contextmanager
 def blocked() -> Iterator[None]:
-    """Block SIGINT in this thread, and for good in the processes that it starts, which Ctrl-C would reach as well.
-
-    Examples
-    --------
-    >>> import signal
-    >>> from mapmrf.run import interrupts
-    >>> with interrupts.blocked():
-    ...     signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    True
-    """
+    """Block SIGINT in this thread, and for good in the processes that it starts, which Ctrl-C would reach as well."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -344,11 +232,6 @@ def guard_process(first: Callable[[int, Any], None] | None = None) -> None:
     """Handle SIGINT and SIGTERM until the process ends; for programs, before they import anything heavy.
 
     Until `begin_work`, a signal ends the program immediately.
-
-    Parameters
-    ----------
-    first
-        A handler that the program installed before this module was imported; it is replaced as well.
     """
     global _flag, _process
     free = [which for which, default in DEFAULTS.items() if signal.getsignal(which) in (default, first)]
@@ -382,7 +265,7 @@ def leave_at_once(number: int) -> NoReturn:
 
 @contextmanager
 def ending_within(seconds: float) -> Iterator[None]:
-    """Leave a guarded process that is still inside this context so many seconds after its first signal."""
+    """Leave a guarded process that is still inside this context this many seconds after its first signal."""
     flag = _process
     if flag is None or flag is not _flag:
         yield
@@ -403,14 +286,14 @@ def ending_within(seconds: float) -> Iterator[None]:
         watcher.join()
 
 
-def settle(code: int) -> None:
+def end_work(code: int) -> None:
     """Record that the program has done its work: another signal ends a guarded process immediately."""
     if _process is not None:
         _process.exit_code = code
 
 
-def leave_settled() -> None:
-    """End a guarded process that has settled without waiting for its threads, which may run for a long time."""
+def leave_after_work() -> None:
+    """End a guarded process whose work has ended, without waiting for its threads, which may run for a long time."""
     if _process is not None and _process.exit_code is not None and threading.active_count() > 1:
         _process.ignore()
         _flush_and_exit(_process.exit_code)

@@ -6,16 +6,20 @@ import dataclasses
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from functools import partial
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import Any
 
-from mapmrf.arrays import Ints
+import numpy as np
+
+from mapmrf.arrays import Ints, frozen, segment_max
 from mapmrf.compilation.stopping import CompilingStopped
+from mapmrf.constraints.as_tables import Rewriting, rewrite
 from mapmrf.errors import OutOfMemory, UnsupportedModel
-from mapmrf.model.graph import EXACT, ROUND_OFF
-from mapmrf.model.memory import MemoryWatch, is_lack_of_memory, shown_bytes
+from mapmrf.model.graph import EXACT, ROUND_OFF, FactorGraph
+from mapmrf.model.memory import NO_LIMIT, MemoryBudget, MemoryWatch, is_lack_of_memory, shown_bytes
 from mapmrf.model.polytope import classify, classify_vertex, relaxed_value, vertex
 from mapmrf.model.problem import Problem
 from mapmrf.run import interrupts
@@ -24,29 +28,25 @@ from mapmrf.run.clock import ANSWERING, REPORTING, STEPPING, RunCalls
 from mapmrf.run.dual_state import DualState
 from mapmrf.run.incumbent import CheckedIncumbent
 from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.model_forms import ModelForms
 from mapmrf.run.options import GapTolerance
 from mapmrf.run.repair import REPAIR_SECONDS, climb, fewest_violated, find_feasible
 from mapmrf.run.result import Result, Status, TracePoint
 
 log = logging.getLogger("mapmrf")
 
-MUCH = 1e9
-"""Estimated memory of a run from which it is logged, in bytes."""
+MUCH = 1e9  # estimated memory of a run from which it is logged, in bytes
 
-NEGLIGIBLE = 1e-9
-"""Round-off in a bound, relative to the value, below which it is ignored."""
+NEGLIGIBLE = 1e-9  # round-off in a bound, relative to the value, below which it is ignored
 
-MOST_STEPS = 1000
-"""Limit on the steps for that: some steps wait for a solver and do not count as an iteration."""
+MOST_STEPS = 1000  # limit on the steps within the tolerance: some wait for a solver and are no iteration
 
-ASK = 0.1
-"""Seconds between calls of the callback while kernels are compiled."""
+ASK = 0.1  # seconds between calls of the callback while kernels are compiled
 
 REPAIR_SHARE = 0.25
 """Share of the time reserved for the search for a feasible labelling while there is none, at most `REPAIR_SECONDS`."""
 
 _CUT_SHORT = (Status.TIME_LIMIT, Status.MEMORY_LIMIT, Status.INTERRUPTED)
+
 _UNPROVEN = (Status.CONVERGED, Status.ITERATION_LIMIT)
 
 Callback = Callable[[TracePoint, Ints], bool | None]
@@ -100,7 +100,9 @@ class Run(RunCalls):
                     raise CallAbandoned
                 problem = self.prepare(forms.problem_for, self.method)
                 compile_time = time.perf_counter() - self.began
-                self.check_support()
+                for method in (self.method, self.polisher):
+                    if method is not None:
+                        self.check_support(method)
                 status, answer = self.run(self.method, start, running)
                 if status not in _CUT_SHORT and self.is_blurred:
                     self.confirm(running)
@@ -113,27 +115,22 @@ class Run(RunCalls):
             return self.report(problem, answer, status, compile_time + self.compiling.seconds)
 
     def cut_short(self, error: BaseException) -> Status:
-        """The status after a KeyboardInterrupt, an error that compiled code makes of one, or an abandoned call.
-
-        Other errors are raised again.
+        """The status after an interrupt or an error that compiled code makes of one, an abandoned call, or a labelling
+        found before memory ran out; other errors are raised again.
         """
         if isinstance(error, CompilingStopped | CallAbandoned) and time.perf_counter() >= self.deadline:
             return Status.TIME_LIMIT
         if is_lack_of_memory(error):
-            return self.out_of_memory(error)
+            if isinstance(error, OutOfMemory):
+                raise error
+            if not self.trace and not self.started:
+                raise OutOfMemory(f"not enough memory for {self.method.name} on this model") from error
+            log.warning("out of memory: %s ends with its best labelling so far", self.method.name)
+            return Status.MEMORY_LIMIT
         if not (isinstance(error, KeyboardInterrupt | CompilingStopped | CallAbandoned) or self.signals.raised):
             raise error
         interrupts.notice()
         return Status.INTERRUPTED
-
-    def out_of_memory(self, error: BaseException) -> Status:
-        """The status if a labelling was found before memory ran out; otherwise raise OutOfMemory."""
-        if isinstance(error, OutOfMemory):
-            raise error
-        if not self.trace and not self.started:
-            raise OutOfMemory(f"not enough memory for {self.method.name} on this model") from error
-        log.warning("out of memory: %s ends with its best labelling so far", self.method.name)
-        return Status.MEMORY_LIMIT
 
     def fit(self) -> None:
         """Refuse a method that needs too much memory before anything is allocated; adapt options that affect it."""
@@ -149,23 +146,19 @@ class Run(RunCalls):
                 log.info("%s will need about %s of memory", method.name, shown_bytes(needed + budget.besides))
         self.method = self.method.within(self.forms.graph_for(self.method), budget.left)
 
-    def check_support(self) -> None:
-        """Raise UnsupportedModel unless the method and the polisher can solve the problem."""
-        for method in (self.method, self.polisher):
-            reason = None if method is None else self.prepare(self.reason_against, method)
-            if method is not None and reason is not None:
-                form = " with tables in place of its constraints" if self.forms.is_rewritten(method) else ""
-                raise UnsupportedModel(f"{method.name} cannot solve this model{form}: {reason}")
-
-    def reason_against(self, method: Method) -> str | None:
-        """The reason why a method cannot solve the problem, or None."""
-        return method.supports(self.forms.problem_for(method))
+    def check_support(self, method: Method) -> None:
+        reason = self.prepare(lambda method: method.supports(self.forms.problem_for(method)), method)
+        if reason is not None:
+            form = " with tables in place of its constraints" if self.forms.is_rewritten(method) else ""
+            raise UnsupportedModel(f"{method.name} cannot solve this model{form}: {reason}")
 
     def run(self, method: Method, start: Start, running: ExitStack) -> tuple[Status, Answer]:
         """Run one method; its state is closed when `running` ends, after the report has read the answer."""
         interrupts.check()
         problem = self.forms.problem_for(method)
-        start = dataclasses.replace(self.forms.start_for(method, start), gap_tolerance=self.tolerance.of_proofs)
+        if start.labels is not None and self.forms.is_rewritten(method):
+            start = Start(self.forms.lift(method, start.labels))
+        start = dataclasses.replace(start, gap_tolerance=self.tolerance.of_proofs)
 
         def close(late: Any) -> None:
             if late is not None:
@@ -182,23 +175,19 @@ class Run(RunCalls):
             return status, Answer()
         if saving is not None and status in _CUT_SHORT and self.intact:
             saving.save(self, problem, state)
-        return status, self.ask_for_answer(problem, method, state)
-
-    def ask_for_answer(self, problem: Problem, method: Method, state: Any) -> Answer:
-        """The final answer of the method, if there is time for it."""
         answer = Answer()
-        with suppress(CallAbandoned):
+        with suppress(CallAbandoned):  # there was no time for it
             if not self.is_lost(state):
                 answer = self.attempt_on(state, method, ANSWERING, method.answer, problem)
                 if method is self.method:
                     self.dual = self.attempt_on(state, method, ANSWERING, method.dual, problem)
-        return answer
+        return status, answer
 
     @property
     def is_blurred(self) -> bool:
         """Whether the gap is no wider than the round-off of the largest potentials, but too wide for a proof."""
         incumbent, gap = self.incumbent, self.incumbent.bound - self.incumbent.value
-        # The same as gap <= graph.allowance, which sums over all potentials.
+        # Equivalent to gap <= graph.allowance, which sums over all potentials.
         within = math.isfinite(gap) and self.graph.round_off(gap * ROUND_OFF / EXACT) > 0.0
         return within and not incumbent.optimal
 
@@ -257,7 +246,7 @@ class Run(RunCalls):
             if self.memory.is_over:
                 log.warning("%s exceeds the memory limit and ends with its best labelling so far", method.name)
                 return Status.MEMORY_LIMIT
-            if self.saving is not None and method is self.method and self.saving.checkpoint.due:
+            if self.saving is not None and method is self.method and self.saving.due:
                 self.saving.save(self, problem, state)
 
     @property
@@ -268,7 +257,6 @@ class Run(RunCalls):
         return min(REPAIR_SECONDS, REPAIR_SHARE * self.limit)
 
     def ask(self) -> None:
-        """Ask the listeners whether the run must end, while a kernel is compiled."""
         now = time.perf_counter()
         known = "incumbent" in vars(self)  # not while the first labelling is evaluated
         if known and now < self.deadline and now >= self.asked + ASK:
@@ -303,7 +291,6 @@ class Run(RunCalls):
 
     @property
     def bound(self) -> float | None:
-        """The best bound, None while there is none."""
         return self.incumbent.bound if self.incumbent.bound < math.inf else None
 
     def round_off(self) -> float:
@@ -337,6 +324,12 @@ class Run(RunCalls):
             with suppress(CompilingStopped, CallAbandoned):  # the time is up: what is not known yet stays unknown
                 kind, fractions, found = self.attempt(REPORTING, classify, problem, mu_v, mu_f)
                 relaxed = self.attempt(REPORTING, relaxed_value, problem, mu_v, mu_f)
+
+        def believed(point: TracePoint) -> TracePoint:
+            """Drop a bound that is below the final value: it was false."""
+            false = incumbent.bounds.n_withdrawn and point.bound is not None and point.bound < incumbent.value
+            return dataclasses.replace(point, bound=None, bound_now=None) if false else point
+
         return dataclasses.replace(
             Result.of_labels(self.graph, incumbent.labels, self.verdict(status), self.method.name, incumbent.value),
             bound=self.bound,
@@ -347,19 +340,13 @@ class Run(RunCalls):
             iterations=self.iterations,
             compile_time=compile_time,
             runtime=time.perf_counter() - self.began,
-            trace=tuple(self.believed_trace()),
+            trace=tuple(map(believed, self.trace)),
             options=self.options(),
             seed=self.seed,
             details=answer.details | incumbent.bounds.details,
             mu_v=mu_v if mu_v is None or not self.forms.is_rewritten(self.method) else mu_v[: len(self.graph.theta_v)],
             dual=None if self.method.name in incumbent.bounds.refuted else self.dual,
         )
-
-    def believed_trace(self) -> Iterator[TracePoint]:
-        """The trace, without bounds that are below the final value: these were false."""
-        for point in self.trace:
-            false = self.incumbent.bounds.n_withdrawn and point.bound is not None and point.bound < self.incumbent.value
-            yield dataclasses.replace(point, bound=None, bound_now=None) if false else point
 
     def repair(self, status: Status) -> Status:
         """Look for a labelling of finite value within the remaining time, or for one with few violations."""
@@ -405,6 +392,72 @@ class Run(RunCalls):
         return Status.INTERRUPTED if interrupts.requested() else status
 
     def options(self) -> dict[str, Any]:
-        """The method's options, and the polisher's name if there is one."""
         polish = {} if self.polisher is None else {"polish": self.polisher.name}
         return {**dataclasses.asdict(self.method), **polish}  # type: ignore[call-overload]
+
+
+# -- A model as methods see it: as it is, or with its constraints written as tables -----------------------------------
+
+
+class ModelForms:
+    """The original model `graph`, and the forms of it that methods get."""
+
+    def __init__(self, graph: FactorGraph, threads: int, memory: MemoryBudget = NO_LIMIT) -> None:
+        self.graph, self.threads, self.memory = graph, threads, memory
+        self._problems: dict[bool, Problem] = {}
+
+    @cached_property
+    def rewriting(self) -> Rewriting:
+        """The model with tables in place of its constraints."""
+        return rewrite(self.graph)
+
+    def is_rewritten(self, method: Method | None) -> bool:
+        """Return whether a method, or the library itself (None), gets tables in place of constraints."""
+        return self.graph.constraints is not None and (method is None or not method.native_constraints)
+
+    def graph_for(self, method: Method | None) -> FactorGraph:
+        """The model that a method gets."""
+        return self.rewriting.graph if self.is_rewritten(method) else self.graph
+
+    def problem_for(self, method: Method | None) -> Problem:
+        rewritten = self.is_rewritten(method)
+        if rewritten not in self._problems:
+            self._problems[rewritten] = Problem.compile(self.graph_for(method), self.threads, self.memory)
+        return self._problems[rewritten]
+
+    def lift(self, method: Method | None, labels: Ints) -> Ints:
+        return self.rewriting.lift(labels) if self.is_rewritten(method) else labels
+
+    def relevant(self, value: float) -> ModelForms | None:
+        """The model with only what labellings above a value can have; None if that may be everything."""
+        graph = relevant_part(self.graph, value)
+        return None if graph is None else ModelForms(graph, self.threads, self.memory)
+
+    def project(self, labels: Ints) -> Ints:
+        return labels[: self.graph.n_vars]
+
+
+def relevant_part(graph: FactorGraph, value: float) -> FactorGraph | None:
+    """Forbid potentials and penalties too low for any labelling above a value; None if there are none."""
+    if graph.weight is not None and graph.weight.min(initial=0.0) < 0.0:
+        return None
+    best_v, best_t = segment_max(graph.theta_v, graph.var_ptr), segment_max(graph.theta_t, graph.table_ptr)
+    if not (np.isfinite(best_v).all() and np.isfinite(best_t).all() and np.isfinite(graph.constant)):
+        return None
+    size = abs(graph.constant) + abs(value) + float(np.abs(best_v).sum() + np.abs(best_t) @ graph.uses)
+    slack = graph.constant + float(best_v.sum() + best_t @ graph.uses) - value + EXACT * size
+    least = np.full(graph.n_tables, np.inf)  # of the weights with which a table is used
+    np.minimum.at(least, graph.table_of, 1.0 if graph.weight is None else graph.weight)
+    sizes = np.diff(graph.table_ptr)
+    low_v = (np.repeat(best_v, graph.card) - graph.theta_v > slack) & (graph.theta_v > -np.inf)
+    with np.errstate(invalid="ignore"):  # unused tables
+        low_t = np.repeat(least, sizes) * (np.repeat(best_t, sizes) - graph.theta_t) > slack
+    low_t &= graph.theta_t > -np.inf
+    constraints, n_high = graph.constraints, 0
+    if constraints is not None:
+        high = (constraints.penalty > slack) & np.isfinite(constraints.penalty)
+        constraints, n_high = replace(constraints, penalty=np.where(high, np.inf, constraints.penalty)), int(high.sum())
+    if not (n_high or low_v.any() or low_t.any()):
+        return None
+    theta_v, theta_t = np.where(low_v, -np.inf, graph.theta_v), np.where(low_t, -np.inf, graph.theta_t)
+    return replace(graph, theta_v=frozen(theta_v), theta_t=frozen(theta_t), constraints=constraints)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -14,12 +14,18 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.polytope import FactorMarginals
 from mapmrf.model.problem import Problem
-from mapmrf.run.checkpoints import Snapshot
-from mapmrf.run.dual_state import DualState
+from mapmrf.run.dual_state import Array, DualState
 from mapmrf.run.footprints import footprint_of
 from mapmrf.run.options import GAP_TOLERANCE
 from mapmrf.run.plugins import revive, source_of
 from mapmrf.run.result import Status, TracePoint
+
+
+class Snapshot(NamedTuple):
+    """The state of a method: figures that JSON can hold, and arrays."""
+
+    figures: dict[str, Any]
+    arrays: dict[str, Array]
 
 
 @dataclass(slots=True)
@@ -46,7 +52,7 @@ class Progress:
         Further figures for the trace, by name.
     refuted
         If bounds reported before have turned out to be false: all that were false, by source. The others are withdrawn
-        too, but for the one in this report.
+        too, except the one in this report.
 
     Examples
     --------
@@ -67,16 +73,7 @@ class Progress:
     refuted: dict[str, float] | None = None
 
     def traced(self, best: TracePoint, candidate: float | None, bound: float | None) -> TracePoint:
-        """The trace point of this step: a point with the best so far, plus the step's own value and bound.
-
-        Examples
-        --------
-        >>> from mapmrf.run.method import Progress
-        >>> from mapmrf.run.result import TracePoint
-        >>> point = Progress(3, phase="sweeps").traced(TracePoint(0.5, 3, -2.0, -1.0), candidate=-4.0, bound=-0.5)
-        >>> point.value, point.candidate, point.bound, point.bound_now, point.phase
-        (-2.0, -4.0, -1.0, -0.5, 'sweeps')
-        """
+        """The trace point of this step: a point with the best so far, plus the step's own value and bound."""
         return replace(
             best,
             candidate=candidate,
@@ -135,15 +132,7 @@ class Start:
     gap_tolerance: float = GAP_TOLERANCE
 
     def first_labels(self, graph: FactorGraph) -> Ints:
-        """A copy of the labels, or the best state of every variable on its own: (n_vars,).
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [2, 0]], [[0, 1]], [[1, 0], [0, 1]])
-        >>> mapmrf.run.method.Start().first_labels(graph).tolist()
-        [1, 0]
-        """
+        """A copy of the labels, or the best state of every variable on its own: (n_vars,)."""
         labels = graph.unary_labels if self.labels is None else self.labels
         return np.array(labels, dtype=np.int64)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import types
 import typing
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any, NamedTuple, Protocol, cast
@@ -34,30 +34,20 @@ def check_types(method: Any, names: Iterable[str]) -> None:
 
 
 def check_number(name: str, value: object, kind: type = float) -> None:
-    """Raise OptionError unless an argument is a number, or an integer if `kind` is int.
-
-    Examples
-    --------
-    >>> check_number("time_limit", 2.5)
-    >>> check_number("seed", "7", int)
-    Traceback (most recent call last):
-    ...
-    mapmrf.errors.OptionError: seed is '7', expected a whole number
-    """
+    """Raise OptionError unless an argument is a number, or an integer if `kind` is int."""
     if not _is_a(value, kind):
         raise OptionError(f"{name} is {value!r}, expected {_WANTED[kind]}")
 
 
 @lru_cache(maxsize=256)
 def _kinds_of(cls: Hashable) -> dict[str, tuple[Any, ...]]:
-    """The alternatives of every option of a method; cached, since this takes longer than a small model."""
-    return {name: _kinds(hint) for name, hint in typing.get_type_hints(cls).items()}
+    """The alternatives of every option of a method; cached, since this takes longer than a small model.
 
-
-def _kinds(hint: Any) -> tuple[Any, ...]:
-    """The alternatives of an annotation; a literal is left to `check_choice`."""
-    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-    return typing.get_args(hint) if union else (hint,)
+    Literals are left to `check_choice`.
+    """
+    unions = (typing.Union, types.UnionType)
+    hints = typing.get_type_hints(cls).items()
+    return {name: typing.get_args(hint) if typing.get_origin(hint) in unions else (hint,) for name, hint in hints}
 
 
 def _is_a(value: object, kind: Any) -> bool:
@@ -70,38 +60,28 @@ def _is_a(value: object, kind: Any) -> bool:
 
 
 def check_choice(method: Any, option: str, choices: Iterable[str]) -> None:
-    """Raise OptionError unless the option is one of the choices."""
     if getattr(method, option) not in choices:
         raise _error(method, option, f"one of {', '.join(choices)}")
 
 
 def check_at_least(method: Any, low: float, *options: str) -> None:
     """Raise OptionError for the first option below `low`; nan is below everything."""
-    for option in options:
-        _check_number(method, option)
-        if not getattr(method, option) >= low:
-            raise _error(method, option, f"at least {low}")
+    _check_range(method, options, lambda value: value >= low, f"at least {low}")
 
 
 def check_above(method: Any, low: float, *options: str) -> None:
-    """Raise OptionError for the first option that is not above `low`."""
-    for option in options:
-        _check_number(method, option)
-        if not getattr(method, option) > low:
-            raise _error(method, option, f"a number above {low}")
+    _check_range(method, options, lambda value: value > low, f"a number above {low}")
 
 
 def check_within(method: Any, low: float, high: float, *options: str) -> None:
-    """Raise OptionError for the first option outside [low, high]."""
+    _check_range(method, options, lambda value: low <= value <= high, f"a number from {low} to {high}")
+
+
+def _check_range(method: Any, options: Iterable[str], is_legal: Callable[[float], bool], expected: str) -> None:
     for option in options:
-        _check_number(method, option)
-        if not low <= getattr(method, option) <= high:
-            raise _error(method, option, f"a number from {low} to {high}")
-
-
-def _check_number(method: Any, option: str) -> None:
-    if not _is_a(getattr(method, option), float):
-        raise _error(method, option, "a number")
+        value = getattr(method, option)
+        if not _is_a(value, float) or not is_legal(value):
+            raise _error(method, option, expected if _is_a(value, float) else "a number")
 
 
 def _error(method: Any, option: str, expected: str) -> OptionError:
@@ -111,8 +91,7 @@ def _error(method: Any, option: str, expected: str) -> OptionError:
 # -- The relative gap between a bound and a value, and when it is small enough ----------------------------------------
 
 
-GAP_TOLERANCE = 1e-6
-"""Default relative gap at which a run may end."""
+GAP_TOLERANCE = 1e-6  # default relative gap at which a run may end
 
 LEAST_PATIENCE, PATIENCE = 10, 0.25
 """Extra iterations, and share of those done, for closing the gap exactly once it is within the default tolerance."""
@@ -122,11 +101,6 @@ def relative_gap(value: float, bound: float | None, unit: float = 1.0) -> float 
     """(bound - value) / max(unit, |value|), never negative; None without a bound, inf while no finite value is known.
 
     `unit` is `FactorGraph.unit`: 1, or less in a model whose potentials are all small.
-
-    Examples
-    --------
-    >>> relative_gap(-200.0, -199.0), relative_gap(-200.0, None)
-    (0.005, None)
     """
     if bound is None:
         return None
@@ -151,23 +125,15 @@ class Closable(Protocol):
 
 
 class GapTolerance(NamedTuple):
-    """When a gap is small enough to end a run.
+    """When a gap is small enough to end a run."""
 
-    Attributes
-    ----------
-    relative, absolute
-        The relative gap, and the difference of bound and value, either of which is small enough.
-    patient
-        Whether a run that gets there continues for a while in order to close the gap exactly.
-    """
-
+    # relative, absolute: the relative gap, and the difference of bound and value, either of which is small enough
     relative: float
     absolute: float
-    patient: bool
+    patient: bool  # whether a run that gets there continues for a while in order to close the gap exactly
 
     @classmethod
     def of(cls, relative: float | None, absolute: float) -> GapTolerance:
-        """The tolerances given by the user; None for the default."""
         for name, found in (("gap_tolerance", relative), ("abs_gap_tolerance", absolute)):
             if found is not None:
                 check_number(name, found)
@@ -183,9 +149,7 @@ class GapTolerance(NamedTuple):
         return min(self.relative, GAP_TOLERANCE)
 
     def met_by(self, incumbent: Closable) -> bool:
-        """Return whether the gap is small enough."""
         return incumbent.closed(self.relative, self.absolute)
 
     def more_iterations(self, done: int) -> int:
-        """Number of iterations that a run may continue for, after those done."""
         return LEAST_PATIENCE + int(PATIENCE * done) if self.patient else 0

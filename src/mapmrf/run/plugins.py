@@ -24,13 +24,7 @@ _log = logging.getLogger("mapmrf")
 
 @cache
 def declared(group: str) -> dict[str, EntryPoint]:
-    """Entry points of a group by name, none of them imported yet.
-
-    Examples
-    --------
-    >>> sorted(declared("mapmrf.no_such_group"))
-    []
-    """
+    """Entry points of a group by name, none of them imported yet."""
     found: dict[str, EntryPoint] = {}
     for entry in entry_points(group=group):
         if entry.name in found and entry.value != found[entry.name].value:
@@ -43,13 +37,7 @@ def declared(group: str) -> dict[str, EntryPoint]:
 
 
 def load(entry: EntryPoint) -> Any:
-    """Import the object of an entry point.
-
-    Raises
-    ------
-    MapMRFError
-        If that fails; the message names the package.
-    """
+    """Import the object of an entry point; raise MapMRFError that names the package if that fails."""
     try:
         return entry.load()
     except Exception as error:  # foreign code may raise anything while it is imported
@@ -62,24 +50,12 @@ def _owner(entry: EntryPoint) -> str:
 
 
 def is_file_name(name: str) -> bool:
-    """Return whether a name is a class in a file: ``my_file.py:Greedy``, or ``my_file.py`` with a single one.
-
-    Examples
-    --------
-    >>> is_file_name("my_file.py:Greedy"), is_file_name("lslp")
-    (True, False)
-    """
+    """Return whether a name is a class in a file: ``my_file.py:Greedy``, or ``my_file.py`` with a single one."""
     return name.partition(".py:")[1] != "" or name.endswith(".py")
 
 
 def classes_in_file(name: str, base: type) -> dict[str, type]:
-    """Classes derived from `base` that the file of ``my_file.py:Greedy`` defines; only the named one if given.
-
-    Raises
-    ------
-    OptionError
-        If the file cannot be run, or has no such class.
-    """
+    """Classes derived from `base` that the file of ``my_file.py:Greedy`` defines; only the named one if given."""
     path, _, wanted = name.partition(".py:")
     path = path.removesuffix(".py") + ".py"
     module = _module_of(path)
@@ -89,18 +65,15 @@ def classes_in_file(name: str, base: type) -> dict[str, type]:
         if isinstance(value, type) and issubclass(value, base) and value.__module__ == module.__name__
     }
     if wanted and wanted not in found:
-        raise OptionError(_no_such_class(path, wanted, vars(module).get(wanted), base, found))
+        thing, known = vars(module).get(wanted), ", ".join(found) or "none"
+        if thing is None:
+            raise OptionError(f"{path}: found no {base.__name__} named {wanted!r}; the file defines: {known}")
+        if isinstance(thing, type) and issubclass(thing, base):
+            what = f"{wanted} is imported from {thing.__module__}"
+            raise OptionError(f"{path}: {what}, expected one of those the file defines: {known}")
+        what = f"a class that is not derived from mapmrf.{base.__name__}" if isinstance(thing, type) else f"{thing!r}"
+        raise OptionError(f"{path}: {wanted} is {what}, expected a {base.__name__}; the file defines: {known}")
     return {wanted: found[wanted]} if wanted else found
-
-
-def _no_such_class(path: str, wanted: str, thing: object, base: type, found: dict[str, type]) -> str:
-    known = ", ".join(found) or "none"
-    if thing is None:
-        return f"{path}: found no {base.__name__} named {wanted!r}; the file defines: {known}"
-    if isinstance(thing, type) and issubclass(thing, base):
-        return f"{path}: {wanted} is imported from {thing.__module__}, expected one of those the file defines: {known}"
-    what = f"a class that is not derived from mapmrf.{base.__name__}" if isinstance(thing, type) else f"{thing!r}"
-    return f"{path}: {wanted} is {what}, expected a {base.__name__}; the file defines: {known}"
 
 
 # -- files as modules --------------------------------------------------------------------------------------------------
@@ -148,18 +121,12 @@ def _run_file(path: str, changed: int, size: int) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:  # the user's own code
         del sys.modules[name]
-        line = _line_in(path, error)
-        place = f"{path}: line {line}" if line else path
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+        if isinstance(error, SyntaxError) and error.filename == path:
+            lines = [error.lineno]
+        place = f"{path}: line {lines[-1]}" if lines and lines[-1] else path
         raise OptionError(f"{place}: cannot be run: {_reason(error)}") from error
     return module
-
-
-def _line_in(path: str, error: Exception) -> int | None:
-    """The last line of the file in the traceback of an error."""
-    if isinstance(error, SyntaxError) and error.filename == path:
-        return error.lineno
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
-    return lines[-1] if lines else None
 
 
 def _reason(error: Exception) -> str:

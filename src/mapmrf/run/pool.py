@@ -25,14 +25,10 @@ from mapmrf.run.interrupts import Interrupts
 
 log = logging.getLogger("mapmrf")
 
-STOP_SECONDS = 5.0
-"""Seconds that a process has to return its best labelling after Ctrl-C before it ends itself."""
-PATIENCE = STOP_SECONDS + 2.0
-"""Seconds after Ctrl-C until a batch gives up tasks that do not return."""
-POLL_SECONDS = 0.1
-"""Seconds between a process's checks whether it must stop."""
-IN_PROCESS = ("threading", "sequential")
-"""joblib backends whose workers share our memory."""
+STOP_SECONDS = 5.0  # seconds that a process has to return its best labelling after Ctrl-C before it ends itself
+PATIENCE = STOP_SECONDS + 2.0  # seconds after Ctrl-C until a batch gives up tasks that do not return
+POLL_SECONDS = 0.1  # seconds between a process's checks whether it must stop
+IN_PROCESS = ("threading", "sequential")  # joblib backends whose workers share our memory
 OUR_NAMES = {None: "threading", "threads": "threading", "processes": "loky"}
 
 Outcome = TypeVar("Outcome")
@@ -53,8 +49,7 @@ class PoolTask(Protocol[Outcome_co]):
         """The outcome of a task that could not be sent to a worker, or whose worker died."""
 
 
-_has_workers = False
-"""Whether joblib may have started processes, which it keeps for the next batch."""
+_has_workers = False  # whether joblib may have started processes, which it keeps for the next batch
 
 
 def run_in_order(
@@ -69,25 +64,9 @@ def run_in_order(
 
     The first Ctrl-C stops the current runs, whose outcomes are still yielded if they are ready within some seconds, and
     starts no more tasks; the second does not wait for them. A task is taken from its source shortly before a worker
-    becomes free.
-
-    Parameters
-    ----------
-    tasks
-        The tasks.
-    jobs
-        Number of tasks run in parallel; ignored by a cluster.
-    backend
-        ``"threads"`` (None), ``"processes"``, or a joblib backend.
-    done
-        Called with every outcome as soon as it is ready, whatever its place in the order.
-    pack
-        Prepares a task for being sent to another process.
-
-    Raises
-    ------
-    OptionError
-        If there is no such backend.
+    becomes free. `done` is called with every outcome as soon as it is ready, whatever its place in the order; `pack`
+    prepares a task for being sent to another process. `backend` is ``"threads"`` (None), ``"processes"``, or one of
+    joblib; a cluster ignores `jobs`.
     """
     name = str(OUR_NAMES.get(backend, backend))
     _parallel(jobs, name)  # report an unknown backend now, not at the first outcome
@@ -100,7 +79,9 @@ def _parallel(jobs: int, backend: str) -> Any:
     joblib = importlib.import_module("joblib")
     # joblib would run a single job in our own process, which a crash would end: use two workers, one task at a time.
     single = backend == "loky" and jobs == 1
-    options = {"n_jobs": 2 if single else jobs, "batch_size": 1, "pre_dispatch": _pre_dispatch(backend, single)}
+    local = backend in (*IN_PROCESS, "loky")  # a cluster has latency
+    pre_dispatch = "1" if single else "n_jobs" if local else "2 * n_jobs"
+    options = {"n_jobs": 2 if single else jobs, "batch_size": 1, "pre_dispatch": pre_dispatch}
     if backend == "loky":
         _has_workers = True
         options |= {"initializer": _begin_worker, "initargs": (os.getpid(),)}
@@ -125,12 +106,6 @@ def end_workers() -> None:
             gc.collect()  # its semaphores
 
 
-def _pre_dispatch(backend: str, single: bool) -> str:
-    if single:
-        return "1"
-    return "n_jobs" if backend in (*IN_PROCESS, "loky") else "2 * n_jobs"  # a cluster has latency
-
-
 class _Batch(Generic[Outcome]):
     """Tasks in progress.
 
@@ -152,7 +127,6 @@ class _Batch(Generic[Outcome]):
         self.failure: Exception | None = None
 
     def run(self, done: Callable[[Outcome], None]) -> Iterator[Outcome]:
-        """Yield the outcomes in order."""
         early: dict[int, Outcome] = {}
         index = 0
         if self.pack is not None:
@@ -238,18 +212,18 @@ class _Batch(Generic[Outcome]):
 
         joblib itself would discard the running tasks.
         """
-        with Interrupts(listener=self._interrupt) as interrupts:
+
+        def interrupt() -> None:
+            if self.stopped():
+                raise KeyboardInterrupt
+            self.stopped.set()
+
+        with Interrupts(listener=interrupt) as interrupts:
             if interrupts.requested:
                 self.stopped.set()
             yield
 
-    def _interrupt(self) -> None:
-        if self.stopped():
-            raise KeyboardInterrupt
-        self.stopped.set()
-
     def _patience(self) -> float:
-        """Seconds that the batch may still wait for its tasks."""
         return self.stopped.since + PATIENCE - time.monotonic()
 
 
@@ -274,18 +248,12 @@ def _begin_worker(owner: int) -> None:
 
 
 class StopFlag:
-    """A flag for tasks to stop: an event, and a file for the other processes of this machine.
-
-    Attributes
-    ----------
-    since
-        When it was set, by the monotonic clock; inf if it is not.
-    """
+    """A flag for tasks to stop: an event, and a file for the other processes of this machine."""
 
     def __init__(self) -> None:
         self.folder: Path | None = None
         self.owner = os.getpid()
-        self.since = math.inf
+        self.since = math.inf  # when it was set, by the monotonic clock
         self._event = threading.Event()
 
     def share(self) -> None:
@@ -293,11 +261,9 @@ class StopFlag:
         self.folder = Path(tempfile.mkdtemp(prefix="mapmrf-"))
 
     def __call__(self) -> bool:
-        """Return whether the flag is set, as far as this process knows."""
         return self._event.is_set()
 
     def set(self) -> None:
-        """Set the flag permanently."""
         self.since = min(self.since, time.monotonic())
         self._event.set()
         if self.folder is not None:
@@ -305,7 +271,6 @@ class StopFlag:
                 self._file.touch()
 
     def close(self) -> None:
-        """Set the flag and remove the file."""
         self.set()
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -351,6 +316,5 @@ class StopFlag:
 
 
 def _run(number: int, task: PoolTask[Outcome], stopped: StopFlag) -> tuple[int, Outcome]:
-    """Run a task in a worker."""
     with stopped.followed():
         return number, task.run(stopped)

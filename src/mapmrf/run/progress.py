@@ -12,8 +12,7 @@ from typing import Self
 from mapmrf.arrays import Ints
 from mapmrf.run.result import Result, TracePoint
 
-WORTH_A_LINE = 0.01
-"""Fraction of the gap that a better bound must close to be printed."""
+WORTH_A_LINE = 0.01  # fraction of the gap that a better bound must close to be printed
 
 SILENCE, SILENT_SHARE = 5.0, 0.1
 """A log has a line after this many seconds without an improvement, or after this fraction of the time so far if that
@@ -67,12 +66,6 @@ class TerminalBar:
         if self.shown:
             self._bar.update(self._task, completed=completed, state=state, description=description, total=total)
 
-    def show_state(self, state: str) -> None:
-        """Show a new state immediately."""
-        if self.shown:
-            self._bar.update(self._task, state=state)
-            self._bar.refresh()
-
 
 class ProgressBar(TerminalBar):
     """Shows value, bound and gap of a run; silent in a pipe."""
@@ -84,8 +77,9 @@ class ProgressBar(TerminalBar):
         self._drawn = 0.0
 
     def compiling(self) -> None:
-        """Show that kernels are being compiled."""
-        self.show_state("compiling kernels (only once)")
+        if self.shown:
+            self._bar.update(self._task, state="compiling kernels (only once)")
+            self._bar.refresh()
 
     def update(self, point: TracePoint, labels: Ints) -> bool:
         """Show a trace point, at most ten times per second; never stops the run."""

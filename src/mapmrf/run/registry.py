@@ -21,8 +21,7 @@ DEFAULT_METHOD = "auto"
 _log = logging.getLogger("mapmrf")
 
 
-GROUP = "mapmrf.methods"
-"""Entry points of other packages."""
+GROUP = "mapmrf.methods"  # entry points of other packages
 
 
 def method_names() -> list[str]:
@@ -72,18 +71,7 @@ def _class_in_file(name: str) -> type[Method]:
 
 
 def checked_class(cls: type[Method], place: str) -> type[Method]:
-    """Return a foreign class if it has everything that `solve` relies on.
-
-    Raises
-    ------
-    OptionError
-        If it does not; the message begins with `place`.
-
-    Examples
-    --------
-    >>> checked_class(method_class("icm"), "icm").name
-    'icm'
-    """
+    """Return a foreign class if it has everything that `solve` relies on; otherwise raise OptionError."""
     missing = sorted(getattr(cls, "__abstractmethods__", ()))
     if missing:
         raise OptionError(f"{place}: {cls.__name__} has no {', '.join(missing)}, expected start, step and answer")

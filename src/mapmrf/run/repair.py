@@ -14,18 +14,16 @@ from mapmrf.compilation.stopping import CompilingStopped
 from mapmrf.model.problem import Problem
 from mapmrf.run import interrupts
 
-MAX_NODES = 20_000
-"""Nodes after which a search without kernels gives up."""
+MAX_NODES = 20_000  # nodes after which a search without kernels gives up
 
 FEW_STATES, FEW_NODES = 300, 50
 """States up to which a model is first searched without kernels, and the node limit of that search."""
 
-STEP_WORK, REPAIR_WORK, VAIN_WORK = 1_000_000, 10_000_000, 3_000_000
+STEP_WORK, REPAIR_WORK, FRUITLESS_WORK = 1_000_000, 10_000_000, 3_000_000
 """Clauses that a step of the search visits, some hundredths of a second; limits on the table entries that a repair
 reads, in all and since its last success."""
 
-MOST_WORK = 200_000_000
-"""Clauses that a search visits before it gives up: some seconds."""
+MOST_WORK = 200_000_000  # clauses that a search visits before it gives up: some seconds
 
 MOST_CLAUSES, MOST_STATES = 3_000_000, 5_000_000
 """Forbidden entries, and states of all variables, up to which a model is turned into clauses."""
@@ -95,7 +93,6 @@ def find_by_branching(problem: Problem, labels: Ints, max_nodes: int, seconds: f
 
 
 def _find_by_conflicts(problem: Problem, labels: Ints, seconds: float) -> FeasibleSearch:
-    """Search that learns from conflicts."""
     from mapmrf.engines.feasibility.conflict_search import FEASIBLE, OPEN, ConflictSearch
 
     clock = _Clock(seconds)
@@ -109,15 +106,7 @@ def _find_by_conflicts(problem: Problem, labels: Ints, seconds: float) -> Feasib
 
 
 def fewest_violated(problem: Problem, labels: Ints, least: int = 0, seconds: float = math.inf) -> Ints:
-    """A labelling near `labels` that violates few factors, by local search.
-
-    Parameters
-    ----------
-    least
-        Number of violated factors that is good enough: 1 if there is no feasible labelling.
-    seconds
-        Time limit of the search, which ends earlier after `REPAIR_WORK`.
-    """
+    """A labelling near `labels` that violates few factors, by local search; `least` are few enough."""
     from mapmrf.engines.feasibility.repair import Repair
 
     search = Repair(problem, labels)  # compile time does not count
@@ -128,7 +117,7 @@ def fewest_violated(problem: Problem, labels: Ints, least: int = 0, seconds: flo
         work += STEP_WORK
         success = work if search.n_violated < before else success
         before = search.n_violated
-        if before <= least or work >= min(REPAIR_WORK, success + VAIN_WORK) or clock.over():
+        if before <= least or work >= min(REPAIR_WORK, success + FRUITLESS_WORK) or clock.over():
             return search.labels
 
 
@@ -224,5 +213,4 @@ class _Search:
         return self.allowed[a]
 
     def read(self, domain: Bools) -> Ints:
-        """Read off the single remaining state of every variable."""
         return np.flatnonzero(domain) - self.ptr[:-1]

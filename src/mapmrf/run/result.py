@@ -74,8 +74,7 @@ _MEANINGS = {
 }
 
 
-COMPILING = 2.0
-"""Compile time from which a summary mentions it, in seconds."""
+COMPILING = 2.0  # compile time from which a summary mentions it, in seconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,13 +164,6 @@ class Result:
         """A result with nothing but labels (n_vars,); add further figures with `dataclasses.replace`.
 
         The value is computed unless given.
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-        >>> mapmrf.Result.of_labels(graph, graph.check_labels([1, 1]), mapmrf.Status.INTERRUPTED, "by hand")
-        Result(by hand: value=2.000000, status=interrupted)
         """
         value = graph.value(labels) if value is None else value
         violated = violations(graph, labels) if value == -math.inf else ()
@@ -213,15 +205,7 @@ class Result:
 
     @property
     def improvements(self) -> tuple[TracePoint, ...]:
-        """The points of the trace at which value or bound improved, with the `phase` that did it.
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-        >>> [(point.phase, point.value) for point in mapmrf.solve(graph, "auto").improvements]
-        [('eliminate', 2.0)]
-        """
+        """The points of the trace at which value or bound improved, with the `phase` that did it."""
         better, value, bound = [], -math.inf, math.inf
         for point in self.trace:
             now = math.inf if point.bound is None else point.bound
@@ -232,28 +216,12 @@ class Result:
 
     @property
     def found(self) -> TracePoint | None:
-        """The first point of the trace with this value: its `phase` found the labelling. None if no step did.
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-        >>> mapmrf.solve(graph, "auto").found.phase
-        'eliminate'
-        """
+        """The first point of the trace with this value: its `phase` found the labelling. None if no step did."""
         return next((point for point in self.trace if point.value == self.value), None)
 
     @property
     def bounded(self) -> TracePoint | None:
-        """The first point of the trace with this bound: its `phase` proved it. None if no step did.
-
-        Examples
-        --------
-        >>> import mapmrf
-        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-        >>> mapmrf.solve(graph, "trws").bounded.iterations
-        1
-        """
+        """The first point of the trace with this bound: its `phase` proved it. None if no step did."""
         return next((point for point in self.trace if point.bound is not None and point.bound == self.bound), None)
 
     def __repr__(self) -> str:
@@ -279,7 +247,9 @@ class Result:
             f"status         {self.status.value}: {self.status.meaning}",
         ]
         if self.violated:
-            lines.append(f"violated       {self._violated_text(max(shown, 1))}")
+            some = ", ".join(str(violation) for violation in self.violated[: max(shown, 1)])
+            more = " ..." if len(self.violated) > max(shown, 1) else ""
+            lines.append(f"violated       {len(self.violated)}: {some}{more}")
         if self.bound is not None:
             lines.append(f"upper bound    {self.bound:.6f}  (relative gap {self.gap:.3g})")
         if self.kind is not None and self.kind_fractions is not None:
@@ -295,12 +265,6 @@ class Result:
             more = f" ... ({len(self.labels)} in all)" if len(self.labels) > shown else ""
             lines.append(f"assignment     {some}{more}")
         return "\n".join(lines)
-
-    def _violated_text(self, shown: int) -> str:
-        """Number of violations, and the first of them."""
-        more = " ..." if len(self.violated) > shown else ""
-        some = ", ".join(str(violation) for violation in self.violated[:shown])
-        return f"{len(self.violated)}: {some}{more}"
 
     def to_json(self, *, trace: bool = False, mu_v: bool = False) -> str:
         """One JSON object; trace and relaxed solution only on request. Infinite numbers are written as strings.
@@ -365,7 +329,10 @@ class Result:
                 data["residuals"] = Residuals(**data["residuals"])
             data["trace"] = tuple(point_from(point) for point in data.get("trace", ()))
             data["mu_v"] = None if data.get("mu_v") is None else np.array(data["mu_v"], dtype=np.float64)
-            data["violated"] = tuple(_violation_from(entry) for entry in data.get("violated", ()))
+            data["violated"] = tuple(
+                Violation(one["factor"], tuple(one["variables"]), tuple(one["states"]), one.get("constraint"))
+                for one in data.get("violated", ())
+            )
             data["margins"] = None if data.get("margins") is None else np.array(data["margins"], dtype=np.float64)
             data["names"] = _names_from(data.get("names"), data["labels"])
             return checked_numbers(cls(**data))
@@ -421,13 +388,11 @@ class Result:
         return result_dataset(self)
 
     def _repr_html_(self) -> str:
-        """HTML for notebooks."""
         from mapmrf.plots.display import result_html
 
         return result_html(self)
 
     def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
-        """Renderable for `rich.print`."""
         from mapmrf.plots.display import result_rich
 
         yield from result_rich(self, ascii_only=options.ascii_only)
@@ -452,11 +417,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value
-
-
-def _violation_from(data: Mapping[str, Any]) -> Violation:
-    """Read a violation written by `plain`."""
-    return Violation(data["factor"], tuple(data["variables"]), tuple(data["states"]), data.get("constraint"))
 
 
 def _names_from(data: Mapping[str, Any] | None, labels: Ints) -> Names | None:

@@ -15,18 +15,16 @@ from mapmrf.compilation.stopping import stoppable
 from mapmrf.errors import GraphError, OptionError
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.memory import KERNELS, MemoryBudget, MemoryWatch, byte_count
+from mapmrf.model.summary import model_bytes
 from mapmrf.run import interrupts
 from mapmrf.run.calls import CallAbandoned
-from mapmrf.run.checkpoints import EVERY, RunCheckpoint, check_resume, origin_of
+from mapmrf.run.checkpoints import EVERY, SavedRun, check_resume, origin_of
 from mapmrf.run.clock import REPORTING
-from mapmrf.run.footprints import model_bytes
-from mapmrf.run.loop import Callback, Run
+from mapmrf.run.loop import Callback, ModelForms, Run
 from mapmrf.run.method import Method, Start
-from mapmrf.run.model_forms import ModelForms
 from mapmrf.run.options import GapTolerance, check_number
 from mapmrf.run.registry import DEFAULT_METHOD, make_method
 from mapmrf.run.result import Result
-from mapmrf.run.saved_run import SavedRun
 
 Initial = ArrayLike | Result | None
 
@@ -126,7 +124,7 @@ def solve(
     run.memory = MemoryWatch(math.inf if limit is None else forms.memory.left + KERNELS)  # loaded during the run
     start = _start_from(graph, initial)
     if checkpoint is not None:
-        run.saving = SavedRun(RunCheckpoint(checkpoint, every, origin_of(chosen, seed, threads, graph)), resume)
+        run.saving = SavedRun(checkpoint, every, origin_of(chosen, seed, threads, graph), resume)
     with ExitStack() as stack:
         run.signals = stack.enter_context(interrupts.Interrupts(listener=run.wake))
         stack.enter_context(run.supervised(graph))
@@ -164,32 +162,19 @@ _ARGUMENTS = tuple(name for name, kind in inspect.signature(solve).parameters.it
 
 
 def as_graph(model: object) -> FactorGraph:
-    """Return a model, reading it if it is a file; for anything else raise a GraphError that says what to call.
-
-    Examples
-    --------
-    >>> from mapmrf.run.solve import as_graph
-    >>> as_graph({"x": 1})
-    Traceback (most recent call last):
-    ...
-    mapmrf.errors.GraphError: the model is a dict, expected a FactorGraph or a file: see FactorGraph.from_tables
-    """
+    """Return a model, reading it if it is a file; for anything else raise a GraphError that says what to call."""
     if isinstance(model, FactorGraph):
         return model
     if isinstance(model, str | os.PathLike):
         from mapmrf.formats import read
 
         return read(model)
-    raise GraphError(f"the model is {_article(model)}, expected a FactorGraph or a file: see {_constructor_for(model)}")
-
-
-def _article(model: object) -> str:
     name = type(model).__name__
-    return f"an {name}" if name[0] in "aeiou" else f"a {name}"
+    found = f"an {name}" if name[0] in "aeiou" else f"a {name}"
+    raise GraphError(f"the model is {found}, expected a FactorGraph or a file: see {_constructor_for(model)}")
 
 
 def _constructor_for(model: object) -> str:
-    """The function that makes a model from this kind of object."""
     module = type(model).__module__.split(".")[0]
     if module in ("networkx", "pgmpy"):
         return f"mapmrf.bridges.from_{module}"
@@ -209,7 +194,6 @@ def usable_cores() -> int:
 
 
 def check_limits(time_limit: float | None, threads: int | None, seed: int) -> None:
-    """Raise OptionError for an invalid limit or seed."""
     if time_limit is not None:
         check_number("time_limit", time_limit)
     if threads is not None:

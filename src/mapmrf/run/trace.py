@@ -14,8 +14,7 @@ from mapmrf.errors import FormatError
 from mapmrf.run.atomic_files import whole_file
 from mapmrf.run.options import relative_gap
 
-FINITE = ("time", "iterations", "compile_time", "runtime", "seed", "unit")
-"""Figures that are finite for every model."""
+FINITE = ("time", "iterations", "compile_time", "runtime", "seed", "unit")  # figures that are finite for every model
 
 
 @dataclass(frozen=True)
@@ -50,39 +49,20 @@ class TracePoint:
         return relative_gap(self.value, self.bound)
 
     def figure(self, name: str) -> Any:
-        """An attribute or a figure in `extra` by name; None if this point has no such figure.
-
-        Examples
-        --------
-        >>> point = TracePoint(time=0.1, iterations=5, value=2.0, extra={"rho": 0.5})
-        >>> point.figure("value"), point.figure("rho"), point.figure("sphere")
-        (2.0, 0.5, None)
-        """
+        """An attribute or a figure in `extra` by name; None if this point has no such figure."""
         return getattr(self, name, None) if name in _COLUMNS else self.extra.get(name)
 
 
 _COLUMNS = [item.name for item in fields(TracePoint) if item.name != "extra"]
 """The columns of a trace as CSV; `gap` and the figures in `extra` follow."""
 
-_REQUIRED = {"time", "iterations", "value"}
-"""Columns that every trace must have."""
+_REQUIRED = {"time", "iterations", "value"}  # columns that every trace must have
 
 Read = TypeVar("Read")
 
 
 def write_trace(points: Iterable[TracePoint], path: str | Path) -> None:
-    """Write a trace as CSV, one row per point; the figures in `extra` become columns.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> point = TracePoint(time=0.1, iterations=5, value=2.0, extra={"rho": 0.5})
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder, "run.csv")
-    ...     write_trace([point], path)
-    ...     read_trace(path) == (point,)
-    True
-    """
+    """Write a trace as CSV, one row per point; the figures in `extra` become columns."""
     points = list(points)
     text = io.StringIO(newline="")
     writer = csv.writer(text)

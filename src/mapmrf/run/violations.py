@@ -55,19 +55,12 @@ class Violation:
 
 
 class Shortfall(NamedTuple):
-    """Measure of an infeasible labelling: its number of violations, and the value of the rest.
-
-    Examples
-    --------
-    >>> Shortfall(1, 2.0).better_than(Shortfall(2, 5.0)), Shortfall(1, 2.0).better_than(Shortfall(1, 3.0))
-    (True, False)
-    """
+    """Measure of an infeasible labelling: its number of violations, and the value of the rest."""
 
     n_violated: int
     rest: float
 
     def better_than(self, other: Shortfall) -> bool:
-        """Return whether this has fewer violations, or as many and a larger value of the rest."""
         return (self.n_violated, -self.rest) < (other.n_violated, -other.rest)
 
 
@@ -87,16 +80,6 @@ def _terms(graph: FactorGraph, labels: Ints) -> tuple[Floats, Floats, Floats]:
 
 
 def shortfall(graph: FactorGraph, labels: Ints) -> Shortfall:
-    """Count the violations of a labelling.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import mapmrf
-    >>> graph = mapmrf.FactorGraph.from_pairwise([[3.0], [0.0]], [[0, 1]], [[float("-inf")]])
-    >>> shortfall(graph, np.array([0, 0]))
-    Shortfall(n_violated=1, rest=3.0)
-    """
     terms = np.concatenate([*_terms(graph, labels), [graph.constant]])
     bad = np.isneginf(terms)
     return Shortfall(int(np.count_nonzero(bad)), float(terms[~bad].sum()))
@@ -106,13 +89,6 @@ def penalised(graph: FactorGraph) -> FactorGraph:
     """Return the model with a loss in place of every -inf, larger than everything else together.
 
     Its best labellings have the fewest violations, and the largest value among those.
-
-    Examples
-    --------
-    >>> import mapmrf
-    >>> graph = mapmrf.FactorGraph.from_pairwise([[3.0], [0.0]], [[0, 1]], [[float("-inf")]])
-    >>> penalised(graph).theta_t.tolist()
-    [-7.0]
     """
     graph = graph.expanded()
     loss = 1.0 + 2.0 * graph.size
@@ -124,16 +100,7 @@ def penalised(graph: FactorGraph) -> FactorGraph:
 
 
 def violations(graph: FactorGraph, labels: Ints) -> tuple[Violation, ...]:
-    """List the violations of a labelling: the constant, variables, factors, then hard constraints.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import mapmrf
-    >>> graph = mapmrf.FactorGraph.from_pairwise([[3.0], [0.0]], [[0, 1]], [[float("-inf")]])
-    >>> [violation.factor for violation in violations(graph, np.array([0, 0]))]
-    [0]
-    """
+    """List the violations of a labelling: the constant, variables, factors, then hard constraints."""
     return tuple(_listed(graph, labels))
 
 

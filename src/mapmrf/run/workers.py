@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 
 R = TypeVar("R")
 
-Errand = tuple[Callable[..., Any], Sequence[tuple[Any, ...]]]
-"""A kernel and the arguments of its calls."""
+SharedCalls = tuple[Callable[..., Any], Sequence[tuple[Any, ...]]]  # a kernel and the arguments of its calls
 
 
 class Workers:
@@ -20,15 +19,10 @@ class Workers:
 
     Each helper waits at its own queue: a pool of the standard library takes several times as long to hand over a call,
     as long as a kernel needs for thousands of factors.
-
-    Attributes
-    ----------
-    n
-        Number of threads.
     """
 
     def __init__(self, n: int) -> None:
-        self.n = n
+        self.n = n  # number of threads
         self._helpers = [_Helper() for _ in range(n - 1)]
         self._end = weakref.finalize(self, _dismiss, self._helpers)  # in case nobody calls `close`
 
@@ -56,31 +50,27 @@ class Workers:
         return list(pairwise([n * part // self.n for part in range(self.n + 1)]))
 
     def close(self) -> None:
-        """End the threads."""
         self._end()
         for helper in self._helpers:
             helper.thread.join()
 
 
 class _Helper:
-    """A thread that waits for calls."""
-
     def __init__(self) -> None:
-        self.inbox: SimpleQueue[Errand | None] = SimpleQueue()
+        self.inbox: SimpleQueue[SharedCalls | None] = SimpleQueue()
         self.outbox: SimpleQueue[list[Any] | BaseException] = SimpleQueue()
         self.thread = Thread(target=_serve, args=(self.inbox, self.outbox), daemon=True)
         self.thread.start()
 
 
-def _serve(inbox: SimpleQueue[Errand | None], outbox: SimpleQueue[list[Any] | BaseException]) -> None:
-    """Serve calls until told to end."""
-    while (errand := inbox.get()) is not None:
-        kernel, calls = errand
+def _serve(inbox: SimpleQueue[SharedCalls | None], outbox: SimpleQueue[list[Any] | BaseException]) -> None:
+    while (given := inbox.get()) is not None:
+        kernel, calls = given
         try:
             outbox.put([kernel(*arguments) for arguments in calls])
         except BaseException as error:
             outbox.put(error)
-        del errand, kernel, calls  # do not keep arrays alive until the next call
+        del given, kernel, calls  # do not keep arrays alive until the next call
 
 
 def _dismiss(helpers: list[_Helper]) -> None:

@@ -14,7 +14,7 @@ from mapmrf import LSLP, FactorGraph
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.kkt import cone_distance2, edge_states_of, kkt_residuals
 from mapmrf.engines.admm.structs import FactorKind
-from mapmrf.model.polytope import dense, edge_copies
+from mapmrf.model.polytope import dense
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Start
 from strategies import Recipe, brute_force, random_recipe, random_tree
@@ -77,9 +77,9 @@ def planted(recipe: Recipe, labels: np.ndarray, gamma: float, **options) -> Engi
     vertex = (lam_v / -gamma) + 0.5
     engine.mu[:] = engine.layout.compress(vertex)
     engine.lam_v[:] = lam_v
-    engine.q[:] = engine.penalty[0].last_rho_c * edge_copies(problem, vertex) - np.concatenate(lam)
+    engine.q[:] = engine.penalty[0].last_rho_c * vertex[problem.edge_state_at] - np.concatenate(lam)
     if len(engine.factors.s):
-        engine.factors.s[:] = edge_copies(problem, vertex)
+        engine.factors.s[:] = vertex[problem.edge_state_at]
     for row, batch in zip(engine.layout.rows, problem.batches, strict=True):
         for f, a in enumerate(range(problem.n_factors)[batch.factors]):
             place = int(np.ravel_multi_index(labels[reference.scopes[a]], batch.shape))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from elimination_models import frustrated, prepared
-from mapmrf.engines.elimination.bucket_messages import BucketMessages, RankedLabellings, fitting_tree
+from mapmrf.engines.elimination.bucket_messages import BucketMessages, RankedLabellings, fitting_tree, narrow_tree
 from mapmrf.engines.elimination.elimination import Elimination
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
@@ -80,3 +80,4 @@ def test_a_tree_that_fits_takes_no_more_memory_than_allowed() -> None:
     needed = BucketMessages.bytes_needed(tree)
     assert fitting_tree(problem, needed) is not None
     assert fitting_tree(problem, needed / 100) is None
+    assert narrow_tree(problem, 1000.0) is None

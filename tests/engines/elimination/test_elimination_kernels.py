@@ -127,7 +127,7 @@ def test_a_fold_in_pieces_is_the_fold_at_once() -> None:
 def test_the_kernel_runs_as_plain_python(monkeypatch: pytest.MonkeyPatch) -> None:
     some = Tables(2, [3, 2, 4], [(0, 2), (1, 2), (0, 1, 2)], hard=0.2)
     compiled, _, _ = some.fold(PLAIN, [0, 2], np.ones(12))
-    for name in ("lay_out", "tabulate_inner", "go_to_block", "add_tables", "raise_best", "next_block"):
+    for name in ("lay_out", "tabulate_inner", "add_tables", "raise_best", "next_block"):
         monkeypatch.setattr(kernels, name, getattr(kernels, name).py_func)
     monkeypatch.setitem(globals(), "fold", fold.py_func)  # type: ignore[attr-defined]
     plain, _, _ = some.fold(PLAIN, [0, 2], np.ones(12))

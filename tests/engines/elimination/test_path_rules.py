@@ -26,15 +26,15 @@ from mapmrf.model.problem import Problem
 from strategies import random_recipe
 
 
-def tree_of(problem: Problem, rules: ConstraintForms):
+def tree_of(problem: Problem, forms: ConstraintForms):
     graph = PrimalGraph.of(problem)
-    order = find_order(with_cliques(graph, rules.scopes), problem.graph.card)
-    return tree_with_paths(graph, problem.graph.card, order, rules.scopes)
+    order = find_order(with_cliques(graph, forms.scopes), problem.graph.card)
+    return tree_with_paths(graph, problem.graph.card, order, forms.scopes)
 
 
-def search_of(problem: Problem, rules: ConstraintForms, shifting: CostShifting | None = None) -> AndOrSearch:
+def search_of(problem: Problem, forms: ConstraintForms, shifting: CostShifting | None = None) -> AndOrSearch:
     """A search with messages of one variable."""
-    tree = tree_of(problem, rules)
+    tree = tree_of(problem, forms)
     given = Functions.of_model(problem, tree)
     if shifting is not None:
         given = Functions.of(problem, tree, shifting.theta_v, shifting.theta_f, shifting.table_ptr[:-1])
@@ -43,7 +43,7 @@ def search_of(problem: Problem, rules: ConstraintForms, shifting: CostShifting |
     buckets = MiniBuckets(tree, given, partition)
     while not buckets.finished:
         buckets.advance(10**6, 10**6)
-    return AndOrSearch(buckets, 1e6, rules)
+    return AndOrSearch(buckets, 1e6, forms)
 
 
 def best_of(search: AndOrSearch) -> np.ndarray | None:
@@ -67,26 +67,26 @@ def test_the_search_finds_the_optimum(kind: str, soft: bool, priced: bool) -> No
         recipe = stated(kind, soft, seed)
         graph, optimum = recipe.graph(), recipe.optimum()
         problem = Problem.compile(graph)
-        rules, shifting = ConstraintForms.of(problem), CostShifting(problem, np.arange(graph.n_vars))
-        if rules.root == -math.inf:
+        forms, shifting = ConstraintForms.of(problem), CostShifting(problem, np.arange(graph.n_vars))
+        if forms.root == -math.inf:
             assert optimum == -math.inf
             continue
-        prices = ConstraintPrices(rules, shifting)
+        prices = ConstraintPrices(forms, shifting)
         for _ in range(3 if priced else 0):
             list(shifting.sweep())
             prices.update()
             assert prices.bound() >= optimum - 1e-9
-        labels = best_of(search_of(problem, rules, shifting))
+        labels = best_of(search_of(problem, forms, shifting))
         assert (-math.inf if labels is None else graph.value(labels)) == pytest.approx(optimum)
 
 
 def test_labels_taken_back_leave_no_marks() -> None:
     for seed in range(20):
         problem = Problem.compile(random_constrained(seed, n_vars=6, n_constraints=4).graph())
-        rules = ConstraintForms.of(problem)
-        if rules.root == -math.inf:
+        forms = ConstraintForms.of(problem)
+        if forms.root == -math.inf:
             continue
-        search = search_of(problem, rules)
+        search = search_of(problem, forms)
         marks = search._state.marks
         before = [marks.used.copy(), marks.holders.copy(), marks.repeats.copy(), marks.alive.copy(), marks.left.copy()]
         height = int(marks.tally.height)
@@ -100,10 +100,10 @@ def test_labels_taken_back_leave_no_marks() -> None:
 def test_variables_of_a_constraint_are_on_one_path() -> None:
     for seed in range(20):
         problem = Problem.compile(random_constrained(seed, n_vars=7, n_constraints=4).graph())
-        rules = ConstraintForms.of(problem)
-        tree = tree_of(problem, rules)
+        forms = ConstraintForms.of(problem)
+        tree = tree_of(problem, forms)
         position = np.argsort(tree.var_of)
-        scopes = [*rules.scopes, *(problem.graph.scope_of(a) for a in range(problem.n_factors))]
+        scopes = [*forms.scopes, *(problem.graph.scope_of(a) for a in range(problem.n_factors))]
         for scope in scopes:
             places = np.sort(position[scope])
             for above, below in itertools.pairwise(places):
@@ -112,7 +112,7 @@ def test_variables_of_a_constraint_are_on_one_path() -> None:
             context = tree.context[tree.context_ptr[p] : tree.context_ptr[p + 1]]
             inside = set(tree.var_of[p : tree.end[p]].tolist())
             reached = {
-                i for scope in scopes[len(rules.scopes) :] if inside & set(scope.tolist()) for i in scope.tolist()
+                i for scope in scopes[len(forms.scopes) :] if inside & set(scope.tolist()) for i in scope.tolist()
             }
             assert set(tree.var_of[context].tolist()) == reached - inside
 
@@ -148,8 +148,8 @@ def test_a_label_cost_pays_for_what_its_label_gains() -> None:
     """Four variables gain 1 each by a label of price 3: the bound is 1, that of a price for each of them would be 4."""
     graph = FactorGraph.from_tables([2] * 4, [(i,) for i in range(4)], [[0.0, 1.0]] * 4)
     problem = Problem.compile(graph.with_constraints([constraints.label_cost(1, 3.0)]))
-    rules = ConstraintForms.of(problem)
-    prices = ConstraintPrices(rules, CostShifting(problem, np.arange(4)))
+    forms = ConstraintForms.of(problem)
+    prices = ConstraintPrices(forms, CostShifting(problem, np.arange(4)))
     assert prices.bound() == 4.0
     prices.update()
     assert prices.bound() == pytest.approx(1.0)
@@ -167,8 +167,8 @@ def test_single_choices_decide_a_small_sudoku_without_a_search() -> None:
         [constraints.all_different(group) for group in groups]
     )
     problem = Problem.compile(graph)
-    rules = ConstraintForms.of(problem)
-    search = search_of(problem, rules)
+    forms = ConstraintForms.of(problem)
+    search = search_of(problem, forms)
     assert int(search._state.marks.alive[:-1].sum()) == 16
     labels = best_of(search)
     assert labels is not None

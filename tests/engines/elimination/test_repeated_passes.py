@@ -12,8 +12,7 @@ from elimination_models import frustrated, prepared
 from exhaustive_truth import all_labellings, varied_recipe
 from mapmrf.engines.elimination.bucket_messages import RepeatedPasses
 from mapmrf.methods.branch import Branch
-from mapmrf.questions.best.ranked import rank_by_elimination, rank_by_passes
-from mapmrf.questions.best.solving import SolveCalls
+from mapmrf.questions.ranked import SolveCalls, rank_by_elimination, rank_by_passes
 
 
 @pytest.mark.parametrize("block", range(5))

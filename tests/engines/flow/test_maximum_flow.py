@@ -15,7 +15,7 @@ from scipy.sparse.csgraph import maximum_flow
 
 from binary_models import lattice_pairs
 from mapmrf.engines.flow import maximum_flow as kernels
-from mapmrf.engines.flow.maximum_flow import MaximumFlow, link
+from mapmrf.engines.flow.maximum_flow import MAXIMAL, MaximumFlow, link
 from mapmrf.images import neighbour_offsets
 from plain_kernels import plain_python
 
@@ -77,7 +77,7 @@ def by_scipy(arcs: Arcs) -> int:
 
 def assert_maximal(flow: MaximumFlow, arcs: Arcs, straight: float | None = None) -> None:
     """There is a cut of the flow's capacity; `straight` is that of the arcs which the flow began with."""
-    assert flow.is_maximal
+    assert flow.state == MAXIMAL
     straight = arcs.straight if straight is None else straight
     assert flow.value + straight == pytest.approx(arcs.cut(flow.on_sink_side), rel=1e-12, abs=1e-12)
 
@@ -171,7 +171,7 @@ def test_a_path_of_infinite_capacity_makes_the_flow_infinite() -> None:
     arcs = Arcs(np.array([[0, 1], [1, 2]]), infinite, none, np.array([np.inf, 0, 0]), np.array([0, 3.0, np.inf]))
     flow = arcs.flow()
     assert flow.run()
-    assert flow.value == math.inf and not flow.is_maximal
+    assert flow.value == math.inf and flow.state != MAXIMAL
 
 
 @given(arcs=any_arcs(), work=st.integers(1, 30))
@@ -232,7 +232,7 @@ def test_the_time_of_stamps_may_begin_anew_in_the_middle_of_a_flow(monkeypatch: 
     flow, fresh = arcs.flow(), arcs.flow()
     fresh.run()
     flow.run(max_paths=40)
-    assert not flow.is_maximal
+    assert flow.state != MAXIMAL
     flow.trees.cursor.time = kernels.LAST_TIME - 5
     flow.run(max_paths=3)
     assert flow.trees.cursor.time > 1000

@@ -11,10 +11,17 @@ from hypothesis import strategies as st
 
 import mapmrf
 from mapmrf.datasets import grid, random_graph
-from mapmrf.engines.reduction.bounded_elimination import eliminate_bounded
+from mapmrf.engines.reduction.bounded_elimination import BoundedElimination
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.model.problem import Problem
 from strategies import Recipe, any_recipes, brute_force, recipes, with_weights
+
+
+def eliminate_bounded(small: Simplified, largest: int) -> Simplified:
+    elimination = BoundedElimination(small, largest)
+    while not elimination.advance(1000):
+        pass
+    return elimination.result()
 
 
 @given(recipe=with_weights(recipes() | any_recipes()), largest=st.integers(1, 64))

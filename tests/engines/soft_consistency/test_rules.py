@@ -14,7 +14,7 @@ from mapmrf import FactorGraph, constraints
 from mapmrf.arrays import Ints
 from mapmrf.engines.feasibility.pigeonhole import MatchingRoom, all_matched
 from mapmrf.engines.soft_consistency.constraint_kernels import constraint_cost
-from mapmrf.engines.soft_consistency.depth_first import collect, follow, price_constraints, settle, sweep
+from mapmrf.engines.soft_consistency.depth_first import follow, price_constraints, project_all, propagate_root, sweep
 from mapmrf.engines.soft_consistency.network import ModelNetwork
 from mapmrf.engines.soft_consistency.network_kernels import HARD, assign
 from mapmrf.engines.soft_consistency.search import SoftSearch
@@ -47,8 +47,8 @@ def cost_now(network: ModelNetwork, labels: Ints) -> int:
         edges = net.edges[factor.first : factor.end]
         states = labels[edges.variable]
         total += int(net.costs[factor.table + edges.stride @ states]) - int(cell[edges.at + states].sum())
-    for c in range(len(soft.rules.rules)):
-        if cell[soft.rules.rules[c].at] == 0:
+    for c in range(len(soft.constraints.records)):
+        if cell[soft.constraints.records[c].at] == 0:
             total += constraint_cost(soft, c, labels)
     return total
 
@@ -80,8 +80,8 @@ def test_costs_stay_and_nothing_allowed_goes(kind: str, soft: bool) -> None:
             sweep(network.soft, k % 2 == 0, 0)
             price_constraints(network.soft, 0)
         if network.soft.tally.failed == 0:
-            collect(network.soft, 0)
-            settle(network.soft)
+            project_all(network.soft, 0)
+            propagate_root(network.soft)
         if network.soft.tally.failed == 1:
             assert all(cost == math.inf for cost in before.values())
             continue
@@ -102,8 +102,8 @@ def test_below_a_decision_only_labellings_that_cost_too_much_go_and_all_comes_ba
     for seed in range(4):
         graph = one_kind(kind, seed, bool(seed % 2)).graph()
         network = new_network(graph)
-        collect(network.soft, 0)
-        settle(network.soft)
+        project_all(network.soft, 0)
+        propagate_root(network.soft)
         if network.soft.tally.failed == 1 or network.soft.now.cell[0] < 2:
             continue
         cells = network.soft.now.cell.copy()
@@ -148,8 +148,8 @@ def test_prices_of_an_assignment_are_its_proof() -> None:
     gains = random.normal(size=(8, 10))
     graph = FactorGraph.from_tables([10] * 8, [(i,) for i in range(8)], list(gains))
     network = new_network(graph.with_constraints([constraints.all_different(range(8))]))
-    collect(network.soft, 0)
-    settle(network.soft)
+    project_all(network.soft, 0)
+    propagate_root(network.soft)
     best = mapmrf.solve(network.problem.graph, "auto").value
     assert network.costs.bound(network.lower) == pytest.approx(best)
 

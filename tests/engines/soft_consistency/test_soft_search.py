@@ -15,7 +15,7 @@ from mapmrf import FactorGraph
 from mapmrf.arrays import Ints
 from mapmrf.datasets import random_graph
 from mapmrf.engines.soft_consistency import search as search_module
-from mapmrf.engines.soft_consistency.depth_first import collect, settle, sweep
+from mapmrf.engines.soft_consistency.depth_first import project_all, propagate_root, sweep
 from mapmrf.engines.soft_consistency.network import ModelNetwork
 from mapmrf.engines.soft_consistency.search import OpenNodes, SoftSearch
 from mapmrf.model.problem import Problem
@@ -70,8 +70,8 @@ def test_costs_of_labellings_stay_and_all_costs_are_at_least_0(recipe: Recipe, s
     for k in range(sweeps):
         sweep(network.soft, k % 2 == 0, 0)
     if network.soft.tally.failed == 0:
-        collect(network.soft, 0)
-        settle(network.soft)
+        project_all(network.soft, 0)
+        propagate_root(network.soft)
     if network.soft.tally.failed == 1:
         assert all(cost == math.inf for cost in before.values())
         return

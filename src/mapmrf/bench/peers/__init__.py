@@ -17,7 +17,9 @@ from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from mapmrf.arrays import Ints, segment_argmax
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints, segment_argmax
 from mapmrf.constraints.as_tables import without_constraints
 from mapmrf.errors import UnknownName, UnsupportedModel
 from mapmrf.model.graph import FactorGraph
@@ -70,13 +72,7 @@ def advice(absent: Sequence[str]) -> str:
 
 
 def prepare(name: str) -> str:
-    """Import a peer's package, which may take seconds; return its name and version.
-
-    Raises
-    ------
-    UnsupportedModel
-        If it is not installed.
-    """
+    """Import a peer's package, which may take seconds; return its name and version."""
     peer = _module(name)
     if not _is_there(peer.MODULE):
         raise UnsupportedModel(f"{name} is {advice([name])}")
@@ -104,11 +100,6 @@ def solve_with(name: str, graph: FactorGraph, seconds: float, seed: int) -> Resu
     """Solve a model with a peer; the value is evaluated here, as for every method.
 
     `compile_time` of the result is the set-up, `runtime` the total.
-
-    Raises
-    ------
-    UnsupportedModel
-        If its package is not installed, or does not support the model.
     """
     prepare(name)
     run = _Course(graph, time.perf_counter())
@@ -176,3 +167,27 @@ class _Course:
             trace=tuple(self.trace),
             seed=seed,
         )
+
+
+# -- models -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """A binary pairwise model: unary potentials (n, 2), pairs (m, 2) and their tables (m, 2, 2)."""
+
+    unary: Floats
+    edges: Ints
+    tables: Floats
+
+
+def binary_pairs(graph: FactorGraph, name: str) -> Pairs:
+    """The model as pairs; raise UnsupportedModel if it is not a binary pairwise model with finite potentials."""
+    if not (np.all(graph.card == 2) and np.all(graph.arity == 2)):
+        raise UnsupportedModel(f"{name} supports only binary pairwise models")
+    if not (np.isfinite(graph.theta_v).all() and np.isfinite(graph.theta_t).all()):
+        raise UnsupportedModel(f"{name} supports only finite potentials")
+    tables = graph.theta_t[graph.table_ptr[graph.table_of][:, None] + np.arange(4)]
+    if graph.weight is not None:
+        tables = graph.weight[:, None] * tables
+    return Pairs(graph.theta_v.reshape(-1, 2), graph.scope.reshape(-1, 2), tables.reshape(-1, 2, 2))

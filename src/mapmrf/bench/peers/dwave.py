@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mapmrf.bench.peers import Found, Ready
-from mapmrf.bench.peers._binary import binary_pairs
+from mapmrf.bench.peers import Found, Ready, binary_pairs
 from mapmrf.model.graph import FactorGraph
 
 PACKAGE, MODULE = "dwave-samplers", "dwave.samplers"

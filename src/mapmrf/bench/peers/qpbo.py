@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from mapmrf.arrays import Ints, segment_argmax
-from mapmrf.bench.peers import Found, Ready
-from mapmrf.bench.peers._binary import binary_pairs
+from mapmrf.bench.peers import Found, Ready, binary_pairs
 from mapmrf.model.graph import FactorGraph
 
 PACKAGE, MODULE = "thinqpbo", "thinqpbo"

@@ -5,37 +5,33 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, offsets
-from mapmrf.certificates.certificate import CaseTree, Certificate
+from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
+from mapmrf.certificates.certificate import CaseTree, Certificate, Cycles
 from mapmrf.certificates.check import MOST_ENTRIES, QUICK
-from mapmrf.certificates.exact_model import WholeModel
-from mapmrf.certificates.make.node_messages import NodePasses, graph_places, with_cycles
-from mapmrf.certificates.make.orders import greedy_order
+from mapmrf.certificates.exact_model import IntegerModel
+from mapmrf.engines.messages.srmp import TablePasses
+from mapmrf.engines.messages.sweeps_kernels import LIMIT, PassFigures, PassStopping
+from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.engines.reduction.dropping import StateDrops
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 
-MOST_NODES, MOST_BYTES = 10_000, 1 << 26
-"""Nodes of a tree, and bytes of all its arrays."""
+MOST_NODES, MOST_BYTES = 10_000, 1 << 26  # nodes of a tree, and bytes of all its arrays
 
 LEAF_ENTRIES, ROOT_ENTRIES = MOST_ENTRIES, QUICK * MOST_ENTRIES
 """Maximum total entries of the elimination tables in a leaf, and in the root if that is the only leaf."""
 
-FEWER = 0.9
-"""Elimination is tried again when this fraction of the open variables remains."""
-
-MARGIN = 4
-"""Margin as a multiple of the checker's largest rounding error."""
-
-PASSES = 60
-"""Maximum number of iterations of message passing in a node."""
+FEWER = 0.9  # elimination is tried again when this fraction of the open variables remains
+MARGIN = 4  # margin as a multiple of the checker's largest rounding error
+PASSES = 60  # maximum number of iterations of message passing in a node
 
 COARSE, FINER, TRIES, KEPT = 0.5, 0.125, 3, 0.8
 """Messages are rounded to multiples of this fraction of their gain per edge, then a few times more finely, until this
@@ -51,32 +47,18 @@ class TreeLimits(NamedTuple):
 
 @dataclass(eq=False)
 class GrownNode:
-    """A node of a growing tree.
-
-    Attributes
-    ----------
-    parent, states
-        Its parent, -1 for the root, and the states of the parent's variable.
-    left : packed bits
-        The remaining states.
-    bound, depth
-        The bound of an open node, and its depth.
-    tried
-        The number of open variables when elimination failed.
-    at, lam
-        Messages that differ from the parent's.
-    variable, order
-        The variable of its cases, -1 for none, and the order of elimination of a leaf.
-    """
-
+    # parent, states: its parent, -1 for the root, and the states of the parent's variable
     parent: int
     states: Ints
-    left: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))
+    left: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))  # packed bits of the remaining states
+    # bound, depth: the bound of an open node, and its depth
     bound: float = math.inf
     depth: int = 0
-    tried: float = math.inf
+    tried: float = math.inf  # the number of open variables when elimination failed
+    # at, lam: messages that differ from the parent's
     at: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     lam: Floats = field(default_factory=lambda: np.zeros(0))
+    # variable, order: the variable of its cases, -1 for none, and the order of elimination of a leaf
     variable: int = -1
     order: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
@@ -90,16 +72,8 @@ class CaseGrower:
     """A tree of cases below a dual point.
 
     Bounds are computed in floating point here, with a margin for round-off and for the checker's rounding; the checker
-    has the last word.
-
-    Attributes
-    ----------
-    goal
-        A node with a bound up to this is closed; -inf if there is no feasible labelling.
-    margin
-        Distance of the goal below the value of the solution.
-    heap
-        Open nodes, ordered by bound, or by depth if there is no feasible labelling.
+    has the last word. A node with a bound up to `goal` is closed, which is `margin` below the value of the solution,
+    and -inf if there is no feasible labelling.
     """
 
     def __init__(
@@ -112,9 +86,11 @@ class CaseGrower:
         self.lam_e = point.lam[self.place] if len(point.lam) else np.zeros(problem.n_edge_states)
         self.branching = Branching(graph, self.passes, stop)
         self.nodes: list[GrownNode] = []
-        self.heap: list[tuple[float, int]] = []
+        self.heap: list[tuple[float, int]] = []  # open nodes by bound, or by depth if there is no feasible labelling
         self.n_bytes = 0
-        model = WholeModel.build(graph, dataclasses.replace(point, tree=_root()), False)
+        one, none = np.array([-1]), np.zeros(2, dtype=np.int64)
+        root = CaseTree(parent=one, variable=one, state_ptr=none, lam_ptr=none, order_ptr=none)
+        model = IntegerModel.build(graph, dataclasses.replace(point, tree=root), False)
         self.margin, self.goal = float(model.fraction(MARGIN * model.slack)), -math.inf
         if worth is not None:
             offset = model.fraction(model.offset)
@@ -136,7 +112,7 @@ class CaseGrower:
         """Divide the states of a variable of a node among cases."""
         node, lam_e = self.nodes[number], self.messages(number)
         left = np.unpackbits(node.left, count=len(self.graph.theta_v)).astype(bool)
-        bound = self.drops.settle(lam_e, left, self.goal)
+        bound = self.drops.remove_states(lam_e, left, self.goal)
         if bound == -math.inf:
             return
         i, parts = self.branching.choose(BranchingNode(left, lam_e, bound, self.goal, self.drops.reach.copy()))
@@ -150,7 +126,7 @@ class CaseGrower:
 
     def add(self, node: GrownNode, left: Bools, lam_e: Floats) -> None:
         """Add a node, and close it if possible: by what is known above, by elimination, or by new messages."""
-        bound = self.drops.settle(lam_e, left, self.goal)
+        bound = self.drops.remove_states(lam_e, left, self.goal)
         if bound > -math.inf and not self.eliminate(node, left):
             bound = self.improve(node, left, lam_e, bound)
             if bound > self.goal + 2 * self.margin and not self.eliminate(node, left):
@@ -172,7 +148,7 @@ class CaseGrower:
     def improve(self, node: GrownNode, left: Bools, lam_e: Floats, bound: float) -> float:
         """Look for messages of a node that lower its bound; keep them, rounded, if they do."""
         better, _ = self.passes.improved(lam_e, left, self.goal, PASSES, self.stop)
-        reached = self.drops.settle(better, (whole := left.copy()), self.goal)
+        reached = self.drops.remove_states(better, (whole := left.copy()), self.goal)
         gain = bound - max(reached, self.goal)
         if not gain > 0:
             return bound
@@ -182,7 +158,7 @@ class CaseGrower:
         kept, found, some = better, reached, whole
         for _ in range(TRIES if gain < math.inf else 0):
             rounded = np.where(change >= quantum, np.rint(better / quantum) * quantum, lam_e)
-            trial = self.drops.settle(rounded, (part := left.copy()), self.goal)
+            trial = self.drops.remove_states(rounded, (part := left.copy()), self.goal)
             if bound - max(trial, self.goal) >= (gain if reached == -math.inf else KEPT * gain):
                 kept, found, some = rounded, trial, part
                 break
@@ -193,7 +169,6 @@ class CaseGrower:
         return found
 
     def messages(self, number: int) -> Floats:
-        """The messages of a node."""
         lam_e, path = self.lam_e.copy(), []
         while number >= 0:
             path.append(number)
@@ -230,47 +205,27 @@ class CaseGrower:
 
 
 def _ptr(parts: list[Ints]) -> Ints:
-    """Offsets of concatenated parts."""
     return offsets(np.array([len(part) for part in parts], dtype=np.int64)).astype(np.int64)
-
-
-def _root() -> CaseTree:
-    """A tree of one node."""
-    one, none = np.array([-1]), np.zeros(2, dtype=np.int64)
-    return CaseTree(parent=one, variable=one, state_ptr=none, lam_ptr=none, order_ptr=none)
 
 
 # -- Choose the variable whose states are divided among cases ---------------------------------------------------------
 
 
-WIDE = 5
-"""Number of states from which a variable is split in two halves instead of single states."""
-
-STEEP = 4.0
-"""A case whose bound closes the whole gap counts ``2 ** -STEEP`` as much as one whose bound does not change."""
+WIDE = 5  # number of states from which a variable is split in two halves instead of single states
+STEEP = 4.0  # a case whose bound closes the whole gap counts ``2 ** -STEEP`` as much as one whose bound does not change
 
 PROBED, PROBE_PASSES, TRUSTED = 6, 4, 2
 """Variables probed in a node, iterations for each case, and probes after which a variable is known."""
 
 
 class BranchingNode(NamedTuple):
-    """A node to branch on.
-
-    Attributes
-    ----------
-    left, lam_e
-        Its states and messages.
-    bound, goal
-        Its bound, and the bound to reach; -inf if there is no feasible labelling.
-    reach : (n_states,)
-        Upper bound on the labellings with each state.
-    """
-
+    # left, lam_e: its states and messages
     left: Bools
     lam_e: Floats
+    # bound, goal: its bound, and the bound to reach; -inf if there is no feasible labelling
     bound: float
     goal: float
-    reach: Floats
+    reach: Floats  # (n_states,) upper bound on the labellings with each state
 
     @property
     def losses(self) -> Floats:
@@ -283,13 +238,8 @@ class BranchingNode(NamedTuple):
 class Branching:
     """Branching by pseudo-costs: gains of earlier branchings on a variable; unknown variables are probed.
 
-    Attributes
-    ----------
-    gains, times : (n_vars,)
-        Decrease of the bound in a case of the variable, as a fraction of the gap: the sum over all cases, and their
-        number.
-    degree : (n_vars,)
-        Factors of a variable.
+    `gains` and `times`, (n_vars,), are the decrease of the bound in a case of the variable, as a fraction of the gap:
+    the sum over all cases, and their number.
     """
 
     def __init__(self, graph: FactorGraph, passes: NodePasses, stop: Callable[[], bool]) -> None:
@@ -314,7 +264,6 @@ class Branching:
 
     @property
     def mean(self) -> float:
-        """Mean decrease of the bound in a case of any variable."""
         return float(self.gains.sum() / max(1.0, self.times.sum()))
 
     def parts(self, node: BranchingNode, i: int, losses: Floats) -> list[Ints]:
@@ -345,3 +294,143 @@ class Branching:
         kept[self.ptr[i] : self.ptr[i + 1]] = False
         kept[self.ptr[i] + part] = True
         return kept
+
+
+# -- Messages for some of the states of a model: sequential passes that start from given ones -------------------------
+
+
+CHUNK, WORTHWHILE = 5, 0.04
+"""Iterations after which passes continue only if they have lowered the bound by this fraction of the gap."""
+
+
+class NodePasses:
+    """Passes over a problem, one after another on different states."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.passes = TablePasses(problem, VisitOrder.build(problem, "trees_last"), PassStopping(0.0, 0.0))
+        self.theta = self.passes.messages.theta.copy()
+        self.state = problem.edge_state_at
+        self.first = np.repeat(problem.edge_ptr[:-1], np.diff(problem.edge_ptr))  # of the messages of an edge, for each
+
+    def improved(
+        self, lam_e: Floats, left: Bools, goal: float, most: int, stop: Callable[[], bool]
+    ) -> tuple[Floats, float]:
+        """Messages that lower the bound of the remaining states towards a goal, from those given, and their bound.
+
+        Messages of other states are unchanged, and so is one of every edge.
+        """
+        messages, alive = self.passes.messages, left[self.state]
+        messages.theta[:] = np.where(left, self.theta, -np.inf)
+        messages.lam[:] = np.where(alive, lam_e, -np.inf)
+        bound = self.iterate(goal, most, stop)
+        change = np.where(alive & np.isfinite(messages.lam), messages.lam - lam_e, 0.0)
+        # Adding a constant to all messages of an edge changes nothing: subtract the change of its first state left.
+        where = np.flatnonzero(alive)
+        reference = np.zeros(len(change))
+        reference[self.first[where[::-1]]] = change[where[::-1]]  # the first one is written last
+        return lam_e + np.where(alive, change - reference[self.first], 0.0), bound
+
+    def iterate(self, goal: float, most: int, stop: Callable[[], bool]) -> float:
+        """Run passes until the goal is reached, too little is gained, or the limit is hit; return the bound."""
+        self.passes.figures = PassFigures()
+        done, why, last = 0, LIMIT, np.inf
+        while done < most and why == LIMIT and not stop():
+            n, why = self.passes.iterate(done, min(done + CHUNK, most), most + 1)
+            done += n
+            bound = self.passes.figures.bound
+            if bound <= goal or last - bound < WORTHWHILE * (bound - goal):
+                break
+            last = bound
+        return self.passes.figures.bound
+
+    def close(self) -> None:
+        self.passes.close()
+
+
+def with_cycles(graph: FactorGraph, cycles: Cycles) -> FactorGraph:
+    """The graph with the amounts that cycles add to pairs of different labels, without those for all labellings."""
+    if cycles.n == 0:
+        return graph
+    cut = np.zeros(graph.n_factors)
+    np.add.at(cut, cycles.factor, np.repeat(cycles.weight, np.diff(cycles.ptr)) * np.where(cycles.odd == 1, -1.0, 1.0))
+    tables = graph.theta_t[graph.table_ptr[graph.table_of][:, None] + np.arange(4)]
+    if graph.weight is not None:
+        tables = tables * graph.weight[:, None]
+    tables = tables + cut[:, None] * np.array([0.0, 1.0, 1.0, 0.0])
+    n = graph.n_factors
+    return dataclasses.replace(
+        graph, table_of=np.arange(n), weight=None, table_ptr=4 * np.arange(n + 1), theta_t=tables.ravel()
+    )
+
+
+def graph_places(problem: Problem) -> Ints:
+    """Position of each of the problem's messages among those by the edges of the original graph."""
+    graph = problem.graph
+    sizes = np.diff(problem.edge_ptr[problem.scope_ptr])
+    edge_ptr = offsets(graph.card[graph.scope])
+    return ranges(edge_ptr[graph.scope_ptr[:-1]][problem.order], sizes)
+
+
+def in_graph_order(problem: Problem, lam_e: Floats) -> Floats:
+    """Messages by the edges of the original graph, from those by the edges of the problem."""
+    result = np.zeros_like(lam_e)
+    result[graph_places(problem)] = lam_e
+    return result
+
+
+# -- Orders in which variables are maximised out ----------------------------------------------------------------------
+
+
+def greedy_start(graph: FactorGraph, max_table: int) -> Ints:
+    """Variables that can be maximised out one by one with tables of at most this many entries, but not all of them."""
+    order: list[int] = []
+    most = np.count_nonzero(graph.card > 1) - 1
+    for i, entries in _by_smallest_table(graph, graph.card):
+        if len(order) >= most or entries > max_table:
+            break
+        order.append(i)
+    return np.array(order, dtype=np.int64)
+
+
+def greedy_order(graph: FactorGraph, n_states: Ints, max_entries: int) -> Ints:
+    """Greedy elimination order of the variables with several states: always the one with the smallest table next.
+
+    Empty if the tables would have more than `max_entries` entries together.
+    """
+    order = []
+    for i, entries in _by_smallest_table(graph, n_states):
+        max_entries -= entries
+        if max_entries < 0:
+            return np.zeros(0, dtype=np.int64)
+        order.append(i)
+    return np.array(order, dtype=np.int64)
+
+
+def _by_smallest_table(graph: FactorGraph, n_states: Ints) -> Iterator[tuple[int, int]]:
+    """The variables with several states, always the one with the smallest table next, and the entries of that.
+
+    A variable is then maximised out: its neighbours share a table.
+    """
+    sizes = n_states.tolist()
+    near: dict[int, set[int]] = {i: {i} for i, size in enumerate(sizes) if size > 1}  # those in tables of a variable
+    scope = graph.scope.tolist()
+    for begin, end in pairwise(graph.scope_ptr.tolist()):
+        some = [i for i in scope[begin:end] if i in near]
+        for i in some:
+            near[i].update(some)
+
+    def entries(i: int) -> int:
+        return math.prod([sizes[j] for j in near[i]])
+
+    heap = [(entries(i), i) for i in near]
+    heapq.heapify(heap)
+    while near:
+        n_entries, i = heapq.heappop(heap)
+        if i not in near or n_entries != entries(i):
+            continue
+        yield i, n_entries
+        others = near.pop(i) - {i}
+        for j in others:
+            near[j] |= others
+            near[j].discard(i)
+            heapq.heappush(heap, (entries(j), j))

@@ -15,10 +15,16 @@ from numpy.typing import ArrayLike
 from mapmrf.arrays import Floats, Ints
 from mapmrf.certificates.certificate import Certificate, Cycles
 from mapmrf.certificates.check import MOST_ENTRIES, DualCheck, TreeCheck
-from mapmrf.certificates.exact_model import WholeModel, exact_value, without
-from mapmrf.certificates.make.growing import MOST_BYTES, MOST_NODES, CaseGrower, TreeLimits
-from mapmrf.certificates.make.node_messages import in_graph_order
-from mapmrf.certificates.make.orders import greedy_order, greedy_start
+from mapmrf.certificates.exact_model import IntegerModel, exact_value, without
+from mapmrf.certificates.make.growing import (
+    MOST_BYTES,
+    MOST_NODES,
+    CaseGrower,
+    TreeLimits,
+    greedy_order,
+    greedy_start,
+    in_graph_order,
+)
 from mapmrf.compilation.stopping import CompilingStopped
 from mapmrf.constraints.as_tables import rewrite
 from mapmrf.engines.elimination.numpy_elimination import small_order
@@ -40,24 +46,19 @@ log = logging.getLogger("mapmrf")
 ITERATIONS, STEP_WORK = 2000, 3_000_000
 """Maximum number of iterations of message passing, and the work between two checks of the clock: about 20 ms."""
 
-TIGHT = 1e-12
-"""Relative gap at which message passing and cutting planes end: the checker does the rest."""
+TIGHT = 1e-12  # relative gap at which message passing and cutting planes end: the checker does the rest
 
 EXACT_ENTRIES, MOST_MODEL_ENTRIES = 500_000, 1 << 25
 """Table entries up to which the bound is computed in fractions, while that of larger models is rounded up; and up to
 which there are certificates at all: the checker needs some hundred bytes for each."""
 
-MOST_PAIRS = 50_000
-"""Number of pairs of binary variables up to which odd cycles are searched for."""
-
-FIRST_ENTRIES = 1 << 10
-"""Maximum table entries of variables that are maximised out before a tree of cases is grown."""
+MOST_PAIRS = 50_000  # number of pairs of binary variables up to which odd cycles are searched for
+FIRST_ENTRIES = 1 << 10  # maximum table entries of variables that are maximised out before a tree of cases is grown
 
 CYCLES, GROWING = 0.4, 0.3
 """Shares of the remaining time for finding cycles and for growing a tree of cases: the rest is for checking."""
 
-UNLIMITED = 60.0
-"""Seconds for growing a tree of cases if there is no time limit."""
+UNLIMITED = 60.0  # seconds for growing a tree of cases if there is no time limit
 
 
 def certify(
@@ -144,7 +145,6 @@ class _Maker:
         self.closed = False
 
     def stop(self) -> bool:
-        """Return whether to stop with the best so far."""
         return time.perf_counter() >= self.end or interrupts.requested()
 
     def within(self, part: float, most: float = math.inf) -> Callable[[], bool]:
@@ -175,7 +175,7 @@ class _Maker:
 
         One without an order gets one for the variables that it leaves open, if their tables are small.
         """
-        model = WholeModel.build(self.graph, candidate, self.exact)
+        model = IntegerModel.build(self.graph, candidate, self.exact)
         target = model.target(self.worth, self.labels)
         check = DualCheck(model, target, self.stop)
         found = check.run(candidate.order, MOST_ENTRIES)
@@ -230,13 +230,13 @@ class _Maker:
         if not len(first):
             self.add_cases()
             return
-        small = without(self.graph, first)
-        if small.graph.constant == -math.inf:
+        graph, kept = without(self.graph, first)
+        if graph.constant == -math.inf:
             self.best = Certificate(bound=-math.inf, first=first)
             return
-        maker = _Maker(small.graph, self.labels[small.kept], self.end, self.limits, self.threads)
-        if small.graph.n_factors:
-            problem = Problem.compile(small.graph, self.threads)
+        maker = _Maker(graph, self.labels[kept], self.end, self.limits, self.threads)
+        if graph.n_factors:
+            problem = Problem.compile(graph, self.threads)
             maker.offer(Certificate(lam=in_graph_order(problem, maker.relaxed(problem))))
             if not maker.tight and not self.stop():
                 maker.add_cases()
@@ -246,7 +246,6 @@ class _Maker:
             self.best = dataclasses.replace(maker.best, first=first)
 
     def add_cases(self) -> None:
-        """Offer the best point with a tree of cases."""
         point = self.best
         if point is None or self.graph.n_factors == 0:
             return

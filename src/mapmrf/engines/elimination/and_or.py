@@ -15,38 +15,38 @@ from mapmrf.engines.elimination.mini_buckets import MiniBuckets, best_state
 from mapmrf.engines.elimination.path_constraints import (
     ConstraintForm,
     ConstraintForms,
+    PathBuilder,
     PathConstraints,
     PathMarks,
     add_worths,
     drop_label,
-    lay_out_paths,
+    exclude_forced,
     new_marks,
-    settle,
     take_label,
 )
 
 ROUND_OFF = 2e-15
 """Bounds that exceed the best value by less than this share of the potentials' scale count as equal to it."""
 
-SLOT_BYTES = 17
-"""Bytes per slot of the cache, without its labels."""
+SLOT_BYTES = 17  # bytes per slot of the cache, without its labels
 
 
 class AndOrSearch:
     """A depth-first search for a labelling better than a known one; values are sums of the given functions.
 
-    With rules, each of which has its variables on one path of the tree, values are reduced by the rules' losses against
-    their roots. Subproblems whose messages are exact are not searched: their optimum is the message. Solved subproblems
-    are cached by the labels of their context, with their labels; failed ones with the bound that the failure proves.
+    With constraints, each of which has its variables on one path of the tree, values are reduced by their losses
+    against their roots. Subproblems whose messages are exact are not searched: their optimum is the message. Solved
+    subproblems are cached by the labels of their context, with their labels; failed ones with the bound that the
+    failure proves.
     """
 
-    def __init__(self, buckets: MiniBuckets, cache_bytes: float, rules: ConstraintForms | None = None) -> None:
+    def __init__(self, buckets: MiniBuckets, cache_bytes: float, constraints: ConstraintForms | None = None) -> None:
         self.buckets, self.tree, self.n = buckets, buckets.tree, buckets.tree.n
-        forms = [] if rules is None else rules.forms
+        forms = [] if constraints is None else constraints.forms
         self._space = _search_space(buckets, forms)
-        self._state = _search_state(self._space, None if rules is None else rules.possible(self.tree))
+        self._state = _search_state(self._space, None if constraints is None else constraints.possible(self.tree))
         self._cache = _search_cache(self.tree, self._space, cache_bytes)
-        possible = settle(self._space.rules, self._state.marks)
+        possible = exclude_forced(self._space.constraints, self._state.marks)
         self._cursor = SearchCursor(node=self.n, action=ENTER if possible else FINISHED, n_expanded=0, n_hits=0)
         self._path = np.zeros(self.n + 1, dtype=np.int64)
         finite = buckets.given.theta[np.isfinite(buckets.given.theta)]
@@ -60,7 +60,6 @@ class AndOrSearch:
 
     @property
     def n_expanded(self) -> int:
-        """Number of AND nodes expanded."""
         return self._cursor.n_expanded
 
     @property
@@ -74,7 +73,6 @@ class AndOrSearch:
         return self._cursor.action == FINISHED
 
     def require(self, value: float) -> None:
-        """Search only for labellings better than `value`."""
         if value > self._state.need[self.n]:
             self._state.need[self.n] = value
             raise_needs(self._cursor.node, self._space.tree.parent, self._state, self._path)
@@ -109,10 +107,12 @@ def _search_space(buckets: MiniBuckets, forms: Sequence[ConstraintForm]) -> Sear
     tree, n, partition = buckets.tree, buckets.tree.n, buckets.partition
     parent = np.append(np.where(tree.parent >= 0, tree.parent, n), -1)
     end = np.append(tree.end, n)
-    child_ptr, child = _children(parent, end)
-    rules = lay_out_paths(tree, forms)
-    ruled = np.diff(rules.link_ptr)[:n] > 0
-    exact = np.append(_without_splits(tree, buckets.split | ruled), False)
+    child = np.arange(n)
+    child = child[np.lexsort((end[:n] - child, parent[:n]))]  # small subtrees first: their optima tighten other bounds
+    child_ptr = offsets(np.bincount(parent[:n], minlength=n + 1)).astype(np.int64)
+    constraints = PathBuilder(tree, forms).layout()
+    splits_before = np.concatenate([[0], np.cumsum(buckets.split | (np.diff(constraints.link_ptr)[:n] > 0))])
+    exact = np.append(splits_before[tree.end] == splits_before[:-1], False)  # no bucket of the subtree is split
     source = n - 1 - np.repeat(np.arange(n), np.diff(partition.mini_ptr))
     target = partition.bucket_of[buckets.n_given :]
     member = np.concatenate([buckets.buckets.member, buckets.n_given + np.flatnonzero(target < 0)])
@@ -121,12 +121,11 @@ def _search_space(buckets: MiniBuckets, forms: Sequence[ConstraintForm]) -> Sear
         fns=buckets.tables,
         buckets=Buckets(np.append(buckets.buckets.ptr, len(member)), member),
         paths=message_paths(parent, source, np.where(target >= 0, target, n)),
-        rules=rules,
+        constraints=constraints,
     )
 
 
 def _search_state(space: SearchSpace, possible: Bools | None) -> SearchState:
-    """Allocate the state of every node."""
     tree = space.tree
     n = len(tree.card)
     value_ptr = offsets(tree.card).astype(np.int64)
@@ -150,17 +149,17 @@ def _search_state(space: SearchSpace, possible: Bools | None) -> SearchState:
         place_of=np.zeros(len(space.fns.at), dtype=np.int64),
         best_at=best_at,
         best=np.zeros(int(best_at[-1]), dtype=label_type(tree.card)),
-        marks=new_marks(space.rules, np.ones(n_values, dtype=np.bool_) if possible is None else possible),
+        marks=new_marks(space.constraints, np.ones(n_values, dtype=np.bool_) if possible is None else possible),
     )
 
 
-def _crossed(tree: BucketTree, rules: PathConstraints) -> Bools:
-    """Return the positions with variables of a rule both above and within their subtree."""
+def _crossed(tree: BucketTree, constraints: PathConstraints) -> Bools:
+    """Return the positions with variables of a constraint both above and within their subtree."""
     top = np.arange(tree.n)
-    for c in range(len(rules.rules)):
-        first, last = rules.member[rules.member_ptr[c]], rules.member[rules.member_ptr[c + 1] - 1]
-        top[last] = min(top[last], first)
-    for p in range(tree.n - 1, -1, -1) if len(rules.rules) else ():
+    for c in range(len(constraints.records)):
+        last = constraints.member[constraints.member_ptr[c + 1] - 1]
+        top[last] = min(top[last], constraints.member[constraints.member_ptr[c]])
+    for p in range(tree.n - 1, -1, -1) if len(constraints.records) else ():
         if top[p] < p:
             top[tree.parent[p]] = min(top[tree.parent[p]], top[p])
     return np.asarray(top < np.arange(tree.n))
@@ -172,7 +171,10 @@ def _search_cache(tree: BucketTree, space: SearchSpace, cache_bytes: float) -> S
     stride, n_contexts = row_major(tree.card, tree.context_ptr, tree.context)
     size = tree.end - np.arange(n)
     bytes_each = (SLOT_BYTES + size * labels.itemsize).astype(np.float64)
-    slots = np.where(_recurs(tree) & ~space.tree.exact[:n] & ~_crossed(tree, space.rules), n_contexts, 0)
+    lengths, above = np.diff(tree.context_ptr), np.maximum(tree.parent, 0)
+    # a subproblem can recur if its context lacks an ancestor that its parent depends on
+    recurs = (tree.parent >= 0) & (lengths < lengths[above] + 1) & tree.known & tree.known[above]
+    slots = np.where(recurs & ~space.tree.exact[:n] & ~_crossed(tree, space.constraints), n_contexts, 0)
     cap = 2**40
     while cap > 0 and float((np.minimum(slots, cap) * bytes_each).sum()) > cache_bytes:
         cap //= 2
@@ -193,156 +195,81 @@ def _search_cache(tree: BucketTree, space: SearchSpace, cache_bytes: float) -> S
     )
 
 
-def _recurs(tree: BucketTree) -> Bools:
-    """Return the positions whose subproblem can recur: their context lacks an ancestor that their parent depends on."""
-    if tree.n == 0:
-        return np.zeros(0, dtype=np.bool_)
-    lengths = np.diff(tree.context_ptr)
-    above = np.maximum(tree.parent, 0)
-    recurs = (tree.parent >= 0) & (lengths < lengths[above] + 1)
-    return np.asarray(recurs & tree.known & tree.known[above])
-
-
-def _without_splits(tree: BucketTree, split: Bools) -> Bools:
-    """Return the positions at and below which no bucket is split: the messages of the whole subtree are exact."""
-    before = np.concatenate([[0], np.cumsum(split)])
-    return np.asarray(before[tree.end] == before[:-1])
-
-
-def _children(parent: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Return the children of every node, smallest subtrees first: solving them early tightens the other bounds."""
-    n = len(parent) - 1
-    child = np.arange(n)
-    child = child[np.lexsort((end[:n] - child, parent[:n]))]
-    return offsets(np.bincount(parent[:n], minlength=n + 1)).astype(np.int64), child
-
-
 # -- Depth-first branch and bound over the AND/OR search space of a bucket tree ---------------------------------------
 # Nodes are positions of the tree; one more, the last, stands above all roots. An OR node is a position to be
 # labelled under the labels of its ancestors; an AND node is one label of it, below which the children are
 # independent. At most one OR node of every position is open at a time, so all state is kept by position.
 
-ENTER, NEXT_VALUE, NEXT_CHILD, LEAVE, FINISHED = 0, 1, 2, 3, 4
-"""The next action at the current node."""
+ENTER, NEXT_VALUE, NEXT_CHILD, LEAVE, FINISHED = 0, 1, 2, 3, 4  # the next action at the current node
 
 EMPTY, EXACT, CEILING = 0, 1, 2
 """Contents of a cache slot: nothing, an optimum with its labels, or an upper bound from a failed search."""
 
 
 class SearchTree(NamedTuple):
-    """The tree of positions, with the node above all roots last.
+    """The tree of positions, with the node above all roots last."""
 
-    Attributes
-    ----------
-    card, parent, end : (n + 1,)
-        States, parent and end of the subtree's range of every node.
-    child_ptr, child
-        The children of every node, in the order in which they are searched.
-    exact : (n + 1,)
-        Whether the messages of the whole subtree are exact, so that it need not be searched.
-    """
-
-    card: Ints
-    parent: Ints
-    end: Ints
+    card: Ints  # (n + 1,): states of every node
+    parent: Ints  # (n + 1,)
+    end: Ints  # (n + 1,): end of the subtree's range of every node
     child_ptr: Ints
-    child: Ints
-    exact: Bools
+    child: Ints  # the children of every node, in the order in which they are searched
+    exact: Bools  # (n + 1,): whether the messages of the whole subtree are exact, so that it need not be searched
 
 
 class MessagePaths(NamedTuple):
-    """The way of messages through the tree.
+    """The way of messages through the tree."""
 
-    Attributes
-    ----------
-    through
-        The child of its target that a message comes through.
-    pass_ptr, passing
-        The messages that pass a node: from its subtree to above its parent.
-    """
-
-    through: Ints
+    through: Ints  # the child of its target that a message comes through
     pass_ptr: Ints
-    passing: Ints
+    passing: Ints  # the messages that pass a node: from its subtree to above its parent
 
 
 class SearchSpace(NamedTuple):
-    """The fixed data of a search: the tree, functions and messages, buckets, paths of messages, and rules."""
+    """The fixed data of a search: the tree, functions and messages, buckets, paths of messages, and constraints."""
 
     tree: SearchTree
     fns: FunctionTables
     buckets: Buckets
     paths: MessagePaths
-    rules: PathConstraints
+    constraints: PathConstraints
 
 
 class SearchState(NamedTuple):
-    """The open nodes of a search.
+    """The open nodes of a search."""
 
-    Attributes
-    ----------
-    label, tried, at_child : (n + 1,)
-        The current label of a node, how many of its labels have been tried, and the child (in `child`) to search next.
-    need, found : (n + 1,)
-        What the subproblem of an OR node must exceed to be of use above, and its best value so far.
-    sum_now : (n + 1,)
-        The bound of the current label, with the children solved so far exact.
-    bound, beyond : (n + 1,)
-        Upper bound of a node's subproblem under the label of its parent, and the part of it that passes the parent.
-    value_ptr, value, own, ranked
-        For every label of a node its bound, the sum of its given functions, and the labels by falling bound.
-    message_value, place_of
-        Value of every message under the current labels; where the table of every function is looked up.
-    best_at, best
-        The labels of the best solution of a node's subproblem, from ``best[best_at[a]]`` on.
-    marks
-        What the rules know.
-    """
-
-    label: Ints
-    tried: Ints
-    at_child: Ints
-    need: Floats
-    found: Floats
-    sum_now: Floats
-    bound: Floats
-    beyond: Floats
+    label: Ints  # (n + 1,): the current label of a node
+    tried: Ints  # (n + 1,): how many of its labels have been tried
+    at_child: Ints  # (n + 1,): the child (in `child`) to search next
+    need: Floats  # (n + 1,): what the subproblem of an OR node must exceed to be of use above
+    found: Floats  # (n + 1,): its best value so far
+    sum_now: Floats  # (n + 1,): the bound of the current label, with the children solved so far exact
+    bound: Floats  # (n + 1,): upper bound of a node's subproblem under the label of its parent
+    beyond: Floats  # (n + 1,): the part of it that passes the parent
     value_ptr: Ints
-    value: Floats
-    own: Floats
-    ranked: Ints
-    message_value: Floats
-    place_of: Ints
+    value: Floats  # for every label of a node its bound
+    own: Floats  # for every label of a node the sum of its given functions
+    ranked: Ints  # the labels of a node by falling bound
+    message_value: Floats  # value of every message under the current labels
+    place_of: Ints  # where the table of every function is looked up
     best_at: Ints
-    best: Ints
-    marks: PathMarks
+    best: Ints  # the labels of the best solution of a node's subproblem, from ``best[best_at[a]]`` on
+    marks: PathMarks  # what the constraints know
 
 
 class SearchCache(NamedTuple):
-    """Solved and failed subproblems by the labels of their context.
-
-    Attributes
-    ----------
-    context_ptr, context, context_stride
-        The context of every node, and its strides in the number of a configuration, the key.
-    n_slots, slot_at : (n + 1,)
-        Slots of every node, and the first of them.
-    key, kind, value : (all slots,)
-        The key of a subproblem, what is known about it (EMPTY, EXACT or CEILING), and the value.
-    labels_at, labels
-        The labels of solved subproblems, those of a node's first slot from ``labels[labels_at[a]]`` on.
-    """
+    """Solved and failed subproblems by the labels of their context."""
 
     context_ptr: Ints
-    context: Ints
-    context_stride: Ints
-    n_slots: Ints
-    slot_at: Ints
-    key: Ints
-    kind: Ints
-    value: Floats
+    context: Ints  # the context of every node
+    context_stride: Ints  # its strides in the number of a configuration, the key
+    n_slots: Ints  # (n + 1,): slots of every node
+    slot_at: Ints  # (n + 1,): the first of them
+    key: Ints  # (all slots,): the key of a subproblem
+    kind: Ints  # (all slots,): what is known about it: EMPTY, EXACT or CEILING
+    value: Floats  # (all slots,)
     labels_at: Ints
-    labels: Ints
+    labels: Ints  # the labels of solved subproblems, those of a node's first slot from ``labels[labels_at[a]]`` on
 
 
 class SearchCursor(NamedTuple):
@@ -356,7 +283,6 @@ class SearchCursor(NamedTuple):
 
 @compiled
 def message_paths(parent: Ints, source: Ints, target: Ints) -> MessagePaths:
-    """The ways of messages from their buckets up to those that receive them."""
     n = len(parent)
     through = np.empty(len(source), np.int64)
     ptr = np.zeros(n + 1, np.int64)
@@ -381,12 +307,12 @@ def message_paths(parent: Ints, source: Ints, target: Ints) -> MessagePaths:
 
 @inlined
 def evaluate(a: int, space: SearchSpace, state: SearchState) -> int:
-    """Bound every label of position `a` from above: its functions, its messages and those that pass its children.
+    """Bound every label of position `a` from above, and rank them, the highest bound first; return the look-ups.
 
-    Returns the number of look-ups.
+    A bound is the sum of its functions, its messages and those that pass its children.
     """
     tree, fns, buckets, paths = space.tree, space.fns, space.buckets, space.paths
-    value, own = state.value, state.own
+    value, own, ranked = state.value, state.own, state.ranked
     at_v, n_k = state.value_ptr[a], tree.card[a]
     constant = 0.0
     work = n_k
@@ -416,24 +342,17 @@ def evaluate(a: int, space: SearchSpace, state: SearchState) -> int:
             for k in range(n_k):
                 value[at_v + k] += fns.arena[at + k * stride]
         work += last - fns.ptr[f] + n_k
-    work += n_k * (space.rules.link_ptr[a + 1] - space.rules.link_ptr[a])
-    if space.rules.link_ptr[a + 1] > space.rules.link_ptr[a]:
-        add_worths(a, space.rules, state.marks, own)
+    work += n_k * (space.constraints.link_ptr[a + 1] - space.constraints.link_ptr[a])
+    if space.constraints.link_ptr[a + 1] > space.constraints.link_ptr[a]:
+        add_worths(a, space.constraints, state.marks, own)
     for k in range(n_k):
         value[at_v + k] += own[at_v + k]
-    return int(work)
-
-
-@inlined
-def rank_labels(a: int, card: Ints, state: SearchState) -> None:
-    """Rank the labels of position `a`, the highest bound first, the smaller label on ties."""
-    at_v, value, ranked = state.value_ptr[a], state.value, state.ranked
-    for k in range(card[a]):
         j = k
         while j > 0 and value[at_v + k] > value[at_v + ranked[at_v + j - 1]]:
             ranked[at_v + j] = ranked[at_v + j - 1]
             j -= 1
         ranked[at_v + j] = k
+    return int(work)
 
 
 @inlined
@@ -486,7 +405,6 @@ def recall(a: int, end: Ints, tol: float, state: SearchState, cache: SearchCache
 
 @inlined
 def remember(a: int, end: Ints, tol: float, state: SearchState, cache: SearchCache) -> None:
-    """Put the subproblem of `a`, whose search is done, into the cache."""
     key, slot = find_slot(a, state.label, cache)
     cache.key[slot] = key
     if state.found[a] <= state.need[a]:
@@ -554,9 +472,9 @@ def search(
                     n_hits += 1
             if action == NEXT_VALUE:
                 budget -= evaluate(a, space, state)
-                rank_labels(a, card, state)
+
         elif action == NEXT_VALUE:
-            drop_label(a, space.rules, state.marks)
+            drop_label(a, space.constraints, state.marks)
             if next_label_bound(a, card, state) <= max(need[a], found[a]) + tol:
                 action = LEAVE
                 if cache.n_slots[a] > 0:
@@ -568,9 +486,9 @@ def search(
             assign(a, state.ranked[state.value_ptr[a] + tried[a]], space, state)
             tried[a] += 1
             budget -= 1 + buckets.ptr[a + 1] - buckets.ptr[a] + child_ptr[a + 1] - child_ptr[a]
-            if space.rules.link_ptr[a + 1] > space.rules.link_ptr[a]:
+            if space.constraints.link_ptr[a + 1] > space.constraints.link_ptr[a]:
                 before = state.marks.tally.height
-                if not take_label(a, state.label[a], space.rules, state.marks):
+                if not take_label(a, state.label[a], space.constraints, state.marks):
                     continue
                 budget -= 4 * (state.marks.tally.height - before)
             action = NEXT_CHILD

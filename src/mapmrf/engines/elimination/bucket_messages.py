@@ -31,59 +31,28 @@ from mapmrf.engines.elimination.elimination import (
     row_major,
     score_bucket,
 )
-from mapmrf.engines.elimination.orders import Order, PrimalGraph, fill_orders, front_orders
+from mapmrf.engines.elimination.orders import PrimalGraph, find_order
 from mapmrf.model.problem import Problem
 
-RESTARTS = 5
-"""Number of elimination orders of each kind to try."""
+RESTARTS = 5  # number of elimination orders of each kind to try
 
 
 def fitting_tree(problem: Problem, max_bytes: float, seed: int = 0) -> BucketTree | None:
-    """Return the bucket tree of the best order found; None if its messages, both ways, exceed `max_bytes`.
-
-    Examples
-    --------
-    >>> from mapmrf.datasets import grid
-    >>> from mapmrf.model.problem import Problem
-    >>> problem = Problem.compile(grid(5, 5))
-    >>> fitting_tree(problem, 2**20).n, fitting_tree(problem, 100.0)
-    (25, None)
-    """
+    """Return the bucket tree of the best order found; None if its messages, both ways, exceed `max_bytes`."""
     tree = narrow_tree(problem, max_bytes, seed)
     return tree if tree is not None and BucketMessages.bytes_needed(tree) <= max_bytes else None
 
 
 def narrow_tree(problem: Problem, max_entries: float, seed: int = 0) -> BucketTree | None:
-    """Return the bucket tree of the best order found; None if the tables of its buckets exceed `max_entries` entries.
-
-    Examples
-    --------
-    >>> from mapmrf.datasets import grid
-    >>> from mapmrf.model.problem import Problem
-    >>> narrow_tree(Problem.compile(grid(20, 20)), 1000.0) is None
-    True
-    """
+    """Return the bucket tree of the best order found; None if the tables of its buckets exceed `max_entries`."""
     graph, card = PrimalGraph.of(problem), problem.graph.card
-    best: Order | None = None
-    for found in fill_orders(graph, card, seed, RESTARTS, max_entries):
-        best = found if found.better_than(best) else best
-    for found in front_orders(graph, card):
-        best = found if found.better_than(best) else best
-    if best is None or best.n_known < graph.n or best.entries > max_entries:
-        return None if graph.n else BucketTree.build(graph, card, Order(np.arange(0), 0, 0, 0.0))
-    return BucketTree.build(graph, card, best)
+    best = find_order(graph, card, seed, RESTARTS, max_entries)
+    fits = best.n_known == graph.n and best.entries <= max_entries
+    return BucketTree.build(graph, card, best) if fits else None
 
 
 class BucketMessages:
-    """The messages of all buckets to the roots, computed in steps, and the results that follow from them.
-
-    Attributes
-    ----------
-    tree
-        The buckets.
-    value
-        The maximum of the sum of all functions, once `collected`.
-    """
+    """The messages of all buckets to the roots, computed in steps, and the results that follow from them."""
 
     def __init__(self, tree: BucketTree, given: Functions) -> None:
         n = tree.n
@@ -124,7 +93,6 @@ class BucketMessages:
 
     @property
     def collected(self) -> bool:
-        """Whether all messages to the roots are computed."""
         return self._cursor.position < 0
 
     def collect(self, additions: int) -> None:
@@ -147,7 +115,6 @@ class BucketMessages:
     # -- labellings by rank -------------------------------------------------------------------------------------------
 
     def best_labels(self) -> Ints:
-        """Return the best labels, by position."""
         labels: Ints = np.zeros(self.tree.n, dtype=np.int64)
         if self.tree.n:
             complete(0, self.tree.n, 0, self._tables, self._buckets, labels)
@@ -160,10 +127,7 @@ class BucketMessages:
         return changed
 
     def losses(self, labels: Ints, position: int, rank: int) -> Floats:
-        """Return the loss of the next-ranked state at each position from the given one on; inf if there is none.
-
-        The given position has its state of this rank, those after it have their best.
-        """
+        """Return the loss of the next-ranked state at each position from the given one on; see the kernel."""
         loss = np.full(self.tree.n, np.inf)
         if self.tree.n:
             losses(position, rank, self._tables, self._buckets, labels, loss)
@@ -173,16 +137,15 @@ class BucketMessages:
 
     @property
     def distributed(self) -> bool:
-        """Whether all max-marginals are computed."""
         return self._next >= self.tree.n
 
     def distribute(self, additions: int) -> None:
         """Compute messages from the roots and max-marginals, for about this many additions of table entries."""
         if len(self._marginals.value) == 0:
-            self._start_down()
+            self._allocate_down()
         self._next = distribute(self._next, additions, self._tables, self._buckets, self._marginals, self._inner)
 
-    def _start_down(self) -> None:
+    def _allocate_down(self) -> None:
         """Allocate the messages from the roots: a root receives the value of all other trees."""
         arena = np.empty(2 * self._n_entries + self._largest)
         arena[: self._n_entries] = self._tables.arena
@@ -209,18 +172,11 @@ class RankedLabellings:
 
     Every labelling found deviates from an earlier one at one position; the remaining labellings of its part deviate
     from it there, by the next-ranked state, or at a later position.
-
-    Attributes
-    ----------
-    n_wanted
-        Number of labellings that will be requested; candidates that cannot be among them, or be the next, are dropped.
-    found
-        Labels by position, best first.
     """
 
     def __init__(self, messages: BucketMessages, n_wanted: int) -> None:
         self.messages, self.n_wanted = messages, n_wanted
-        self.found: list[Ints] = []
+        self.found: list[Ints] = []  # labels by position, best first
         self._value = np.array([messages.value])
         self._parent, self._position, self._rank = (np.zeros(1, dtype=np.int64) for _ in range(3))
         self._kind = label_type(messages.tree.card)
@@ -232,7 +188,6 @@ class RankedLabellings:
         return float(self._value[0]) if len(self._value) else -math.inf
 
     def advance(self) -> None:
-        """Find the next labelling."""
         messages = self.messages
         value, position, rank = float(self._value[0]), int(self._position[0]), int(self._rank[0])
         if self.found:
@@ -257,7 +212,6 @@ class RankedLabellings:
         self._position, self._rank = self._position[order], self._rank[order]
 
     def labels(self, number: int) -> Ints:
-        """Return the labels of a found labelling, by variable."""
         return self.messages.tree.by_variable(self.found[number].astype(np.int64))
 
 
@@ -301,10 +255,7 @@ def collect(cursor: CollectCursor, budget: int, fns: FunctionTables, buckets: Bu
 
 @compiled
 def add_up_clique(p: int, fns: FunctionTables, buckets: Buckets, inner: Ints) -> int:
-    """Tabulate the sum of all functions of a bucket and of the message from above; return the table's size.
-
-    It becomes the last function, over the bucket's context and its own variable.
-    """
+    """Tabulate the sum of a bucket's functions and the message from above as the last function; return its size."""
     n, last = len(fns.card), len(fns.ptr) - 2
     first, end = fns.ptr[fns.n_given + p], fns.ptr[fns.n_given + p + 1]
     at = fns.ptr[last]
@@ -326,10 +277,7 @@ def add_up_clique(p: int, fns: FunctionTables, buckets: Buckets, inner: Ints) ->
 
 @compiled
 def project(members: Ints, scope: Ints, table: Floats, at: int, fns: FunctionTables, inner: Ints) -> None:
-    """Write the max-marginals of a sum over a bucket's clique on some of its variables, its own variable the last.
-
-    The clique is that of the last function.
-    """
+    """Write the max-marginals of a sum over the clique of the last function on some variables, its own the last."""
     last = len(fns.ptr) - 2
     clique = fns.var[fns.ptr[last] : fns.ptr[last + 1]]
     size = 1
@@ -375,7 +323,6 @@ def distribute(
 
 @inlined
 def first_best(score: Floats, n: int) -> int:
-    """The first state of the largest score."""
     best = 0
     for k in range(1, n):
         if score[k] > score[best]:
@@ -428,53 +375,28 @@ def losses(first: int, rank: int, fns: FunctionTables, buckets: Buckets, labels:
 # deviations are computed in another pass, while the messages of each bucket are available; a pass handles many
 # labellings.
 
-STEP_ADDITIONS = 20_000_000
-"""Additions of table entries between checks of the clock: some 30 ms."""
-
-BATCH = 64
-"""Maximum number of labellings per pass."""
+STEP_ADDITIONS = 20_000_000  # additions of table entries between checks of the clock: some 30 ms
+BATCH = 64  # maximum number of labellings per pass
 
 
 @dataclass(eq=False)
 class Deviation:
-    """The best labelling of a part: equal to an earlier one before a position, without the excluded states there.
-
-    Attributes
-    ----------
-    value
-        Its value.
-    labels : (n,)
-        Its labels, by position.
-    position, excluded
-        The position of the deviation, and the states there that belong to other parts.
-    score
-        After a pass: for every position, the sum of its bucket's functions for each state, a block per position.
-    """
+    """The best labelling of a part: equal to an earlier one before a position, without the excluded states there."""
 
     value: float
-    labels: Ints
-    position: int
-    excluded: tuple[int, ...]
-    score: Floats | None = None
+    labels: Ints  # (n,): its labels, by position
+    position: int  # where it deviates
+    excluded: tuple[int, ...]  # the states there that belong to other parts
+    score: Floats | None = None  # after a pass: for every position, the sum of its bucket's functions for each state
 
 
 class RepeatedPasses:
-    """Labellings in decreasing order of value, by repeated elimination.
-
-    Attributes
-    ----------
-    n_wanted
-        Number of labellings that will be requested.
-    found
-        Labels by position, best first.
-    n_passes
-        Number of eliminations started.
-    """
+    """Labellings in decreasing order of value, by repeated elimination."""
 
     def __init__(self, tree: BucketTree, given: Functions, n_wanted: int, stop: Callable[[], bool]) -> None:
         self.tree, self.given, self.n_wanted, self._stop = tree, given, n_wanted, stop
-        self.found: list[Ints] = []
-        self.n_passes = 0
+        self.found: list[Ints] = []  # labels by position, best first
+        self.n_passes = 0  # eliminations started
         self._at = np.concatenate([[0], np.cumsum(tree.card)]).astype(np.int64)
         self._kind = label_type(tree.card)
         self._number = 0
@@ -494,7 +416,6 @@ class RepeatedPasses:
 
     @property
     def started(self) -> bool:
-        """Whether the first pass is done."""
         return self._choices is not None
 
     def start(self) -> bool:
@@ -523,7 +444,6 @@ class RepeatedPasses:
         return known
 
     def labels(self, number: int) -> Ints:
-        """Return the labels of a found labelling, by variable."""
         return self.tree.by_variable(self.found[number].astype(np.int64))
 
     def _push(self, one: Deviation) -> None:
@@ -532,7 +452,7 @@ class RepeatedPasses:
 
     def _divide(self, found: Deviation) -> None:
         """Queue the best deviations from a labelling that may be requested."""
-        assert found.score is not None
+        assert found.score is not None and self._choices is not None
         tree, at, labels = self.tree, self._at, found.labels
         other = found.score.copy()
         other[at[:-1] + labels] = -np.inf
@@ -547,16 +467,11 @@ class RepeatedPasses:
                 break
             k = int(np.argmax(other[at[p] : at[p + 1]]))
             excluded = (*(found.excluded if p == found.position else ()), int(labels[p]))
-            self._push(Deviation(found.value - float(loss[p]), self._completed(labels, p, k), p, excluded))
+            completed = labels.copy()
+            completed[p] = k
+            self._choices.complete(p + 1, int(tree.end[p]), completed)
+            self._push(Deviation(found.value - float(loss[p]), completed, p, excluded))
         self._heap = heapq.nsmallest(left, self._heap, key=lambda entry: entry[:2])  # a sorted list is a heap
-
-    def _completed(self, labels: Ints, position: int, state: int) -> Ints:
-        """Return the best labels that equal the given ones before a position, and have a state there."""
-        assert self._choices is not None
-        changed = labels.copy()
-        changed[position] = state
-        self._choices.complete(position + 1, int(self.tree.end[position]), changed)
-        return changed
 
     def _look(self) -> bool:
         """Score the most promising labellings in a pass; False if it was stopped."""

@@ -7,33 +7,27 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, offsets
+from mapmrf.arrays import Floats, Ints, offsets, ranges
 from mapmrf.compilation.jit import bare, compiled
 from mapmrf.engines.elimination.elimination import BucketTree, inverse, subtree_ends
 from mapmrf.engines.elimination.mini_buckets import CostShifting
 from mapmrf.engines.elimination.orders import Order, PrimalGraph, preorder
 from mapmrf.engines.elimination.path_constraints import SUM, ConstraintForm, ConstraintForms, PathConstraint, best_sum
 
-MOST_ASSIGNED = 300
-"""Maximum number of variables for which an ALL_DIFFERENT constraint has prices."""
+MOST_ASSIGNED = 300  # maximum number of variables for which an ALL_DIFFERENT constraint has prices
 
 
 class ConstraintPrices:
     """Optimises the prices of constraints, on the unary potentials of cost shifting."""
 
-    def __init__(self, rules: ConstraintForms, shifting: CostShifting) -> None:
-        self.rules, self.shifting = rules, shifting
-        self._places = [self._places_of(form) for form in rules.forms]
-
-    def _places_of(self, form: ConstraintForm) -> Ints:
-        """Return the indices of the states of a constraint's variables."""
-        at = self.rules.problem.graph.var_ptr[form.variables]
-        return np.concatenate([np.arange(i, i + len(gain)) for i, gain in zip(at, form.gain, strict=True)])
+    def __init__(self, constraints: ConstraintForms, shifting: CostShifting) -> None:
+        self.constraints, self.shifting = constraints, shifting
+        at = constraints.problem.graph.var_ptr
+        self._places = [ranges(at[form.variables], [len(gain) for gain in form.gain]) for form in constraints.forms]
 
     def update(self) -> None:
-        """Set the best prices of each constraint in turn."""
         self.shifting.collect()
-        for form, places in zip(self.rules.forms, self._places, strict=True):
+        for form, places in zip(self.constraints.forms, self._places, strict=True):
             if form.kind == SUM:
                 self._price_sum(form, places)
             elif form.guards and len(form.variables) <= MOST_ASSIGNED:
@@ -42,8 +36,7 @@ class ConstraintPrices:
                 self._price_cost(form, places)
 
     def bound(self) -> float:
-        """Return the joint bound of cost shifting and the constraints."""
-        return self.shifting.bound() + self.rules.root
+        return self.shifting.bound() + self.constraints.root
 
     def _price_sum(self, form: ConstraintForm, places: Ints) -> None:
         theta, gain = self.shifting.theta_v, np.concatenate(form.gain)
@@ -80,13 +73,7 @@ class ConstraintPrices:
 
 
 def assignment_prices(score: Floats) -> Floats | None:
-    """Return column prices at which the best columns of all rows are distinct; None if there are none.
-
-    Examples
-    --------
-    >>> assignment_prices(np.array([[3.0, 0.0], [2.0, 1.0]])).tolist()
-    [1.0, 0.0]
-    """
+    """Return column prices at which the best columns of all rows are distinct; None if there are none."""
     from scipy.optimize import linear_sum_assignment
 
     n, n_states = score.shape
@@ -110,30 +97,28 @@ def assignment_prices(score: Floats) -> Floats | None:
 
 # -- The price of a sum that minimises a bound ------------------------------------------------------------------------
 
-
-HALVINGS = 60
-"""Bisection steps."""
+HALVINGS = 60  # bisection steps
 
 
 @bare
 def _priced_bound(
-    ptr: Ints, gain: Floats, score: Floats, ends: tuple[float, float], rule: PathConstraint
+    ptr: Ints, gain: Floats, score: Floats, ends: tuple[float, float], constraint: PathConstraint
 ) -> tuple[float, float]:
-    """The bound of all variables and the rule at its price, and its slope."""
-    value, at = best_sum(ends[0], ends[1], rule)
+    """The bound of all variables and the constraint at its price, and its slope."""
+    value, at = best_sum(ends[0], ends[1], constraint)
     for v in range(len(ptr) - 1):
         best, chosen = -np.inf, 0.0
         for s in range(ptr[v], ptr[v + 1]):
-            if score[s] - rule.price * gain[s] > best:
-                best, chosen = score[s] - rule.price * gain[s], gain[s]
+            if score[s] - constraint.price * gain[s] > best:
+                best, chosen = score[s] - constraint.price * gain[s], gain[s]
         value += best
         at -= chosen
     return value, at
 
 
 @compiled
-def find_price(ptr: Ints, gain: Floats, score: Floats, ends: tuple[float, float], rule: PathConstraint) -> float:
-    """The price at which scores and rule have the least bound; it is convex in the price."""
+def find_price(ptr: Ints, gain: Floats, score: Floats, ends: tuple[float, float], constraint: PathConstraint) -> float:
+    """The price at which scores and constraint have the least bound; it is convex in the price."""
     spread, step = 0.0, np.inf
     for v in range(len(ptr) - 1):
         for s in range(ptr[v], ptr[v + 1]):
@@ -142,26 +127,25 @@ def find_price(ptr: Ints, gain: Floats, score: Floats, ends: tuple[float, float]
                     spread = max(spread, abs(score[s] - score[t]))
                     step = min(step, abs(gain[s] - gain[t]))
     if step == np.inf:
-        return float(rule.price)
-    price = rule.price
-    best = _priced_bound(ptr, gain, score, ends, rule)[0]
+        return float(constraint.price)
+    price = constraint.price
+    best = _priced_bound(ptr, gain, score, ends, constraint)[0]
     low, high = -2.0 * spread / step, 2.0 * spread / step  # beyond all kinks, and of the scale of the scores
     for _ in range(HALVINGS):
-        rule.price = 0.5 * (low + high)
-        value, slope = _priced_bound(ptr, gain, score, ends, rule)
+        constraint.price = 0.5 * (low + high)
+        value, slope = _priced_bound(ptr, gain, score, ends, constraint)
         if value < best:
-            best, price = value, rule.price
+            best, price = value, constraint.price
         if slope > 0.0:
-            high = rule.price
+            high = constraint.price
         elif slope < 0.0:
-            low = rule.price
+            low = constraint.price
         else:
             break
     return float(price)
 
 
 # -- Bucket trees for models with constraints: the variables of a constraint lie on one path --------------------------
-
 
 LARGEST_CLIQUE = 40
 """Maximum number of variables of a constraint for which they are made neighbours in the elimination order."""
@@ -237,6 +221,5 @@ def _climb(graph: PrimalGraph, order: Ints, rank: Ints, scopes: Sequence[Ints]) 
 
 
 def _bits(mask: int) -> Ints:
-    """Return the positions of the set bits."""
     data = np.frombuffer(mask.to_bytes(mask.bit_length() // 8 + 1, "little"), dtype=np.uint8)
     return np.flatnonzero(np.unpackbits(data, bitorder="little"))

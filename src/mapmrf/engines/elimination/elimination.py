@@ -48,17 +48,14 @@ class Elimination:
 
     @property
     def n_done(self) -> int:
-        """Number of buckets eliminated."""
         return self.tree.n - 1 - self._cursor.position
 
     @property
     def finished(self) -> bool:
-        """Whether elimination is complete."""
         return self._cursor.position < 0
 
     @property
     def value(self) -> float:
-        """The maximum of the sum of all functions, once finished."""
         return self._cursor.value
 
     def advance(self, additions: int, max_done: int) -> None:
@@ -69,7 +66,6 @@ class Elimination:
         )
 
     def labels(self) -> Ints:
-        """Return the best labels, by variable, once finished."""
         labels = np.zeros(self.tree.n, dtype=np.int64)
         self.complete(0, self.tree.n, labels)
         return self.tree.by_variable(labels)
@@ -79,10 +75,7 @@ class Elimination:
         substitute(begin, end, self._tables, self._choices, labels)
 
     def score(self, labels: Ints, at: int, out: Floats) -> None:
-        """Write the sum of the next bucket's functions for every state of its variable, the others as labelled.
-
-        Labels by position, (n_labellings, n); the scores go into the columns of `out` from `at` on.
-        """
+        """Write the next bucket's scores for labellings, (n_labellings, n), to the columns of `out` from `at` on."""
         score_labellings(self._cursor.position, at, self._tables, self._buckets, labels, out)
 
 
@@ -100,9 +93,7 @@ def label_type(card: Ints) -> np.dtype[np.unsignedinteger]:
 
 # -- The step shared by all elimination, adding tables and maximising over one variable; and bucket elimination -------
 
-
-BLOCK = 1024
-"""Entries of a result that are computed together, so that they stay in cache."""
+BLOCK = 1024  # entries of a result that are computed together, so that they stay in cache
 
 PLAIN, WITH_CHOICE, MARGINAL = 0, 1, 2
 """Output of `fold`: maxima; maxima and maximising states; or max-marginals on the matched variables."""
@@ -112,30 +103,16 @@ NOWHERE: Any = np.int64(0)
 
 
 class FunctionTables(NamedTuple):
-    """Functions over the positions of a bucket tree: the given ones first, then messages.
+    """Functions over the positions of a bucket tree: the given ones first, then messages."""
 
-    Attributes
-    ----------
-    card : (n,)
-        Number of states at every position.
-    ptr, var, stride
-        Function `f` has the variables ``var[ptr[f]:ptr[f + 1]]``, ascending, with these strides in its table.
-    at
-        Where the table of function `f` starts in `theta` (f < n_given) or in `arena`.
-    n_given
-        Number of given functions.
-    theta, arena
-        The tables of given functions, and those of messages.
-    """
-
-    card: Ints
+    card: Ints  # (n,): number of states at every position
     ptr: Ints
-    var: Ints
-    stride: Ints
-    at: Ints
+    var: Ints  # function `f` has the variables ``var[ptr[f]:ptr[f + 1]]``, ascending
+    stride: Ints  # their strides in its table
+    at: Ints  # where the table of function `f` starts in `theta` (f < n_given) or in `arena`
     n_given: int
-    theta: Floats
-    arena: Floats
+    theta: Floats  # the tables of given functions
+    arena: Floats  # the tables of messages
 
 
 class Buckets(NamedTuple):
@@ -180,51 +157,26 @@ class FoldTarget(NamedTuple):
 
 
 class FoldLayout(NamedTuple):
-    """Places of the members' tables while a sum is folded, block after block; the matched table has the last row.
+    """Places of the members' tables while a sum is folded, block after block; the matched table has the last row."""
 
-    Attributes
-    ----------
-    stride : (n_rows, n_dims + 1)
-        Strides along the variables left and, last, along the eliminated one.
-    base : (n_rows,)
-        Where the block begins in every table, with the eliminated variable in state 0.
-    digit : (n_dims,)
-        The configuration at which the block begins.
-    inner : (n_rows, BLOCK)
-        Places of the block's entries in every table, relative to the first.
-    flat : (n_rows,)
-        Whether a table does not change within a block.
-    """
-
-    stride: Ints
-    base: Ints
-    digit: Ints
-    inner: Ints
-    flat: Bools
+    stride: Ints  # (n_rows, n_dims + 1): strides along the variables left and, last, along the eliminated one
+    base: Ints  # (n_rows,): where the block begins in every table, with the eliminated variable in state 0
+    digit: Ints  # (n_dims,): the configuration at which the block begins
+    inner: Ints  # (n_rows, BLOCK): places of the block's entries in every table, relative to the first
+    flat: Bools  # (n_rows,): whether a table does not change within a block
 
 
 class EliminationCursor(NamedTuple):
-    """Progress of bucket elimination.
+    """Progress of bucket elimination."""
 
-    Attributes
-    ----------
-    position, block
-        The bucket to continue with, and the block of its message.
-    height
-        Height of the stack of messages in the arena.
-    value
-        Sum of the roots that are eliminated.
-    """
-
-    position: int
-    block: int
-    height: int
-    value: float
+    position: int  # the bucket to continue with
+    block: int  # the block of its message
+    height: int  # height of the stack of messages in the arena
+    value: float  # sum of the roots that are eliminated
 
 
 @bare
 def lay_out(fns: FunctionTables, terms: FoldedSum, matched: MatchedTable, layout: FoldLayout) -> None:
-    """Set strides and base of every row for the first block."""
     members, dims, stride, base = terms.members, terms.dims, layout.stride, layout.base
     n_dims, n_members = len(dims), len(members)
     for r in range(n_members + 1):
@@ -272,16 +224,6 @@ def tabulate_inner(card: Ints, dims: Ints, cut: int, width: int, layout: FoldLay
                 break
             digit[d] = 0
             d -= 1
-
-
-@bare
-def go_to_block(block: int, card: Ints, dims: Ints, cut: int, layout: FoldLayout) -> None:
-    """Move the bases from the first block to another one."""
-    for d in range(cut - 1, -1, -1):
-        layout.digit[d] = block % card[dims[d]]
-        block //= card[dims[d]]
-        for r in range(len(layout.base)):
-            layout.base[r] += layout.digit[d] * layout.stride[r, d]
 
 
 @bare
@@ -376,7 +318,12 @@ def fold(
     for d in range(cut):
         n_blocks *= card[dims[d]]
     tabulate_inner(card, dims, cut, width, layout)
-    go_to_block(begin, card, dims, cut, layout)
+    rest = begin  # the bases move from the first block to this one
+    for d in range(cut - 1, -1, -1):
+        layout.digit[d] = rest % card[dims[d]]
+        rest //= card[dims[d]]
+        for r in range(last + 1):
+            layout.base[r] += layout.digit[d] * layout.stride[r, d]
     end = min(n_blocks, begin + max_blocks)
     total, best = np.empty(width), np.empty(width)
     with_shift = mode != MARGINAL and len(matched.scope) > 0
@@ -395,20 +342,6 @@ def fold(
                 arena[target.at + block * width + j] = best[j]
         next_block(card, dims, cut, layout)
     return end if end < n_blocks else -1
-
-
-@bare
-def settle(message: int, top: int, size: int, members: Ints, fns: FunctionTables) -> int:
-    """Move a finished message down to the place of the messages that it replaces; return that place."""
-    low = top
-    for m in range(len(members)):
-        if members[m] >= fns.n_given:
-            low = min(low, fns.at[members[m]])
-    if low < top:
-        for j in range(size):
-            fns.arena[low + j] = fns.arena[top + j]
-    fns.at[message] = low
-    return low
 
 
 @compiled
@@ -438,7 +371,15 @@ def eliminate(
         if len(dims) == 0:
             total += fns.arena[top]
             size = 0
-        top = settle(message, top, size, mine, fns) + size
+        low = top  # the finished message moves down to the place of the messages that it replaces
+        for m in range(len(mine)):
+            if mine[m] >= fns.n_given:
+                low = min(low, fns.at[mine[m]])
+        if low < top:
+            for j in range(size):
+                fns.arena[low + j] = fns.arena[top + j]
+        fns.at[message] = low
+        top = low + size
         p, block = p - 1, 0
     return EliminationCursor(p, block, top, cursor.value + total)
 
@@ -473,7 +414,6 @@ def score_labellings(p: int, at: int, fns: FunctionTables, buckets: Buckets, lab
 
 @compiled
 def substitute(begin: int, end: int, fns: FunctionTables, choices: Choices, out: Ints) -> None:
-    """Read the best labels of some positions from the choices, the roots first."""
     for p in range(begin, end):
         at = choices.at[p]
         for d in range(fns.ptr[fns.n_given + p], fns.ptr[fns.n_given + p + 1]):
@@ -489,43 +429,24 @@ class BucketTree:
     """The variables numbered by position in a tree of buckets: roots first, every subtree a range of positions.
 
     Buckets are eliminated from the last position to the first. Variables below are given by position.
-
-    Attributes
-    ----------
-    var_of : (n,)
-        The variable at every position.
-    card : (n,)
-        Number of states at every position.
-    parent, end : (n,)
-        The position of the parent (-1 for a root), and the end of the subtree's range.
-    context_ptr, context
-        The ancestors that the subtree of a position depends on, ascending; empty if `known` is false.
-    known : (n,)
-        Whether the context is known.
-    peak
-        Upper bound on the total entries of simultaneously live messages in exact elimination.
-    entries
-        Total entries of all messages of exact elimination.
     """
 
-    var_of: Ints
-    card: Ints
-    parent: Ints
-    end: Ints
+    var_of: Ints  # (n,): the variable at every position
+    card: Ints  # (n,): number of states at every position
+    parent: Ints  # (n,): the position of the parent, -1 for a root
+    end: Ints  # (n,): the end of the subtree's range
     context_ptr: Ints
-    context: Ints
-    known: Ints
-    peak: float
-    entries: float
+    context: Ints  # the ancestors that the subtree of a position depends on, ascending; empty if `known` is false
+    known: Ints  # (n,): whether the context is known
+    peak: float  # upper bound on the total entries of simultaneously live messages in exact elimination
+    entries: float  # total entries of all messages of exact elimination
 
     @property
     def n(self) -> int:
-        """Number of variables."""
         return len(self.var_of)
 
     @classmethod
     def build(cls, graph: PrimalGraph, card: Ints, order: Order) -> BucketTree:
-        """Compute the contexts along an order and number the positions."""
         n = graph.n
         _, ptr, context, parent = contexts(graph.ptr, graph.nbr, order.order, order.n_known, 2**62)
         log_size = np.zeros(n)
@@ -552,14 +473,12 @@ class BucketTree:
         )
 
     def by_variable(self, labels: Ints) -> Ints:
-        """Convert labels by position to labels by variable."""
         result = np.empty_like(labels)
         result[self.var_of] = labels
         return result
 
 
 def inverse(permutation: Ints) -> Ints:
-    """Return the inverse of a permutation."""
     result = np.empty(len(permutation), dtype=np.int64)
     result[permutation] = np.arange(len(permutation))
     return result
@@ -594,27 +513,16 @@ def row_major(card: Ints, ptr: Ints, var: Ints) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True, eq=False)
 class Functions:
-    """Tables over positions of a bucket tree: first the unary potentials, by position, then the factors.
-
-    Attributes
-    ----------
-    ptr, var, stride
-        The variables of every function, ascending, with their strides in its table.
-    at
-        Where the tables start in `theta`.
-    theta
-        All tables.
-    """
+    """Tables over positions of a bucket tree: first the unary potentials, by position, then the factors."""
 
     ptr: Ints
-    var: Ints
-    stride: Ints
-    at: Ints
+    var: Ints  # the variables of every function, ascending
+    stride: Ints  # their strides in its table
+    at: Ints  # where the tables start in `theta`
     theta: Floats
 
     @property
     def n(self) -> int:
-        """Number of functions."""
         return len(self.at)
 
     @property
@@ -632,27 +540,14 @@ class Functions:
     @classmethod
     def of(cls, problem: Problem, tree: BucketTree, theta_v: Floats, tables: Floats, table_at: Ints) -> Functions:
         """Use other potentials on the scopes of a problem; the table of factor `a` starts at ``table_at[a]``."""
-        return cls.arranged(
-            tree,
-            np.concatenate([theta_v, tables]),
-            problem.graph.var_ptr[:-1],
-            len(theta_v) + table_at.astype(np.int64),
-            (problem.scope_ptr, problem.scope, problem.edge_stride),
-        )
-
-    @classmethod
-    def arranged(
-        cls, tree: BucketTree, theta: Floats, unary_at: Ints, table_at: Ints, scopes: tuple[Ints, Ints, Ints]
-    ) -> Functions:
-        """Convert functions by variable to functions by position; `scopes` are offsets, variables and strides."""
-        n = tree.n
-        ptr, scope, stride = scopes
-        places = inverse(tree.var_of)[scope]
+        n, ptr = tree.n, problem.scope_ptr.astype(np.int64)
+        places = inverse(tree.var_of)[problem.scope]
         by = np.lexsort((places, np.repeat(np.arange(len(table_at)), np.diff(ptr))))
+        unary_at = problem.graph.var_ptr[:-1][tree.var_of]
         return cls(
-            ptr=np.concatenate([np.arange(n), n + ptr.astype(np.int64)]),
+            ptr=np.concatenate([np.arange(n), n + ptr]),
             var=np.concatenate([np.arange(n), places[by]]),
-            stride=np.concatenate([np.ones(n, dtype=np.int64), stride[by]]),
-            at=np.concatenate([unary_at[tree.var_of], table_at]).astype(np.int64),
-            theta=theta,
+            stride=np.concatenate([np.ones(n, dtype=np.int64), problem.edge_stride[by]]),
+            at=np.concatenate([unary_at, len(theta_v) + table_at.astype(np.int64)]).astype(np.int64),
+            theta=np.concatenate([theta_v, tables]),
         )

@@ -13,8 +13,7 @@ from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.elimination.elimination import BucketTree, Functions, FunctionTables, row_major
 from mapmrf.engines.elimination.mini_buckets import BucketPartition
 
-FILL_ENTRIES = 1_000_000
-"""Table entries filled per step: some hundredths of a second."""
+FILL_ENTRIES = 1_000_000  # table entries filled per step: some hundredths of a second
 
 
 class JoinGraph:
@@ -48,7 +47,6 @@ class JoinGraph:
 
     @property
     def sweeps(self) -> int:
-        """Number of completed sweeps."""
         return self._cursor.n_sweeps
 
     def advance(self, entries: int) -> None:
@@ -63,13 +61,11 @@ class JoinGraph:
         return float(segment_max(clusters.tables, clusters.at).sum())
 
     def functions(self) -> Functions:
-        """The clusters' tables as functions of the bucket tree."""
         clusters = self._clusters
         return Functions(clusters.ptr, clusters.var, self._stride, clusters.at[:-1], clusters.tables)
 
 
 def _links(partition: BucketPartition, n_given: int) -> JoinLinks:
-    """Return which cluster receives whose message."""
     n_clusters = len(partition.member_ptr) - 1
     owner = np.repeat(np.arange(n_clusters), np.diff(partition.member_ptr))
     messages = partition.member >= n_given
@@ -83,7 +79,6 @@ def _links(partition: BucketPartition, n_given: int) -> JoinLinks:
 def _scratch(
     tree: BucketTree, partition: BucketPartition, ptr: Ints, sizes: Ints
 ) -> tuple[np.ndarray, SeparatorScratch]:
-    """Allocate scratch for the max-marginals of all clusters that meet, and for a separator."""
     counts = np.diff(partition.mini_ptr)
     longest = int(np.diff(ptr).max(initial=1))
     largest = np.maximum.reduceat(sizes, partition.mini_ptr[:-1]) if tree.n else np.ones(1, dtype=np.int64)
@@ -97,50 +92,27 @@ def _scratch(
 # The clusters are mini-buckets. A cluster is joined with the cluster that receives its message, on all its
 # variables but the last, and with the other mini-buckets of its bucket, on their common variables.
 
-WIDTH = 1024
-"""Runs of a table's entries whose places in a separator's table are computed once."""
-
-LONG = 8
-"""Length from which a run of entries is processed as a vector; shorter ones are processed entry by entry."""
+WIDTH = 1024  # runs of a table's entries whose places in a separator's table are computed once
+LONG = 8  # length from which a run of entries is processed as a vector; shorter ones are processed entry by entry
 
 
 class JoinClusters(NamedTuple):
-    """The clusters of a join graph.
+    """The clusters of a join graph."""
 
-    Attributes
-    ----------
-    card : (n,)
-        Number of states at every position.
-    ptr, var
-        Cluster `m` has the variables ``var[ptr[m]:ptr[m + 1]]``, the one that is eliminated last.
-    at, tables
-        Its table is ``tables[at[m]:at[m + 1]]``.
-    """
-
-    card: Ints
+    card: Ints  # (n,): number of states at every position
     ptr: Ints
-    var: Ints
+    var: Ints  # cluster `m` has the variables ``var[ptr[m]:ptr[m + 1]]``, the one that is eliminated last
     at: Ints
-    tables: Floats
+    tables: Floats  # its table is ``tables[at[m]:at[m + 1]]``
 
 
 class JoinLinks(NamedTuple):
-    """The edges of a join graph.
+    """The edges of a join graph."""
 
-    Attributes
-    ----------
-    bucket_ptr
-        The clusters of every bucket, the first eliminated first.
-    parent
-        The cluster that receives the message of a cluster, or -1.
-    child_ptr, child
-        The clusters whose messages a cluster receives.
-    """
-
-    bucket_ptr: Ints
-    parent: Ints
+    bucket_ptr: Ints  # the clusters of every bucket, the first eliminated first
+    parent: Ints  # the cluster that receives the message of a cluster, or -1
     child_ptr: Ints
-    child: Ints
+    child: Ints  # the clusters whose messages a cluster receives
 
 
 class SeparatorScratch(NamedTuple):
@@ -154,22 +126,12 @@ class SeparatorScratch(NamedTuple):
 
 
 class EntryRuns(NamedTuple):
-    """Mapping of a cluster's table entries to those of a separator.
+    """Mapping of a cluster's table entries to those of a separator."""
 
-    Attributes
-    ----------
-    length
-        Entries that follow each other and do so in the separator's table, too: a run.
-    times
-        How often a run is repeated on the same places.
-    width, cut
-        Repeated runs whose places are computed at once, and how many of the cluster's variables are left to count.
-    """
-
-    length: int
-    times: int
-    width: int
-    cut: int
+    length: int  # entries that follow each other and do so in the separator's table, too: a run
+    times: int  # how often a run is repeated on the same places
+    width: int  # repeated runs whose places are computed at once
+    cut: int  # how many of the cluster's variables are left to count
 
 
 class SweepCursor(NamedTuple):
@@ -180,26 +142,19 @@ class SweepCursor(NamedTuple):
     n_sweeps: int
 
 
-@inlined
-def separator_strides(m: int, clusters: JoinClusters, n_scope: int, scratch: SeparatorScratch) -> None:
-    """Strides of a separator's table along a cluster's variables: 0 for those that it does not have."""
-    card, var, scope, stride = clusters.card, clusters.var, scratch.scope, scratch.stride
-    first, step, s = clusters.ptr[m], 1, n_scope - 1
-    for d in range(clusters.ptr[m + 1] - first - 1, -1, -1):
+@bare
+def entry_runs(m: int, clusters: JoinClusters, n_scope: int, scratch: SeparatorScratch) -> EntryRuns:
+    """Return the mapping of a cluster's table entries to those of a separator, and write the offsets of its runs."""
+    card, var, scope, stride, inner = clusters.card, clusters.var, scratch.scope, scratch.stride, scratch.inner
+    first, last = clusters.ptr[m], clusters.ptr[m + 1] - clusters.ptr[m] - 1
+    step, s = 1, n_scope - 1
+    for d in range(last, -1, -1):  # strides of the separator's table: 0 along variables that it does not have
         stride[d] = 0
         if s >= 0 and scope[s] == var[first + d]:
             stride[d] = step
             step *= card[scope[s]]
             s -= 1
-
-
-@bare
-def entry_runs(m: int, clusters: JoinClusters, n_scope: int, scratch: SeparatorScratch) -> EntryRuns:
-    """Return the mapping of a cluster's table entries to those of a separator, and write the offsets of its runs."""
-    card, var, stride, inner = clusters.card, clusters.var, scratch.stride, scratch.inner
-    separator_strides(m, clusters, n_scope, scratch)
-    first, d = clusters.ptr[m], clusters.ptr[m + 1] - clusters.ptr[m] - 1
-    length, times = 1, 1
+    d, length, times = last, 1, 1
     while d >= 0 and stride[d] > 0:
         length *= card[var[first + d]]
         d -= 1
@@ -253,7 +208,6 @@ def max_run(length: int, times: int, tables: Floats, at: int, out: Floats, to: i
 
 @inlined
 def add_run(length: int, times: int, tables: Floats, at: int, given: Floats, given_at: int) -> None:
-    """Add to a run of entries what is given for each, repeated."""
     n, step, row, place = np.uintp(length), np.uintp(length), np.uintp(at), np.uintp(given_at)
     if length < LONG:
         for i in range(n):
@@ -295,7 +249,6 @@ def max_onto(
 def add_onto(
     m: int, clusters: JoinClusters, n_scope: int, given: Floats, given_at: int, scratch: SeparatorScratch
 ) -> None:  # fmt: skip
-    """Add a separator's table to a cluster's."""
     tables, inner, stride, digit = clusters.tables, scratch.inner, scratch.stride, scratch.digit
     length, times, width, cut = entry_runs(m, clusters, n_scope, scratch)
     for d in range(cut):
@@ -347,7 +300,6 @@ def fill_clusters(
     fns: FunctionTables,
     scratch: SeparatorScratch,
 ) -> None:
-    """Sum up the given functions of the clusters from `first` to `last`."""
     tables, digit, stride = clusters.tables, scratch.digit, scratch.stride
     for m in range(first, last):
         for at in range(clusters.at[m], clusters.at[m + 1]):
@@ -373,7 +325,6 @@ def fill_clusters(
 def agree_in_bucket(
     first: int, last: int, clusters: JoinClusters, buffer: Floats, scratch: SeparatorScratch
 ) -> None:  # fmt: skip
-    """Make the mini-buckets of a bucket agree on the variables that all of them have."""
     ptr, var = clusters.ptr, clusters.var
     n_scope = 0
     for d in range(ptr[first], ptr[first + 1]):

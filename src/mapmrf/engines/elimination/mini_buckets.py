@@ -29,8 +29,7 @@ from mapmrf.engines.elimination.elimination import (
 )
 from mapmrf.model.problem import Problem
 
-MAX_LOG = 60
-"""No table has 2^60 entries."""
+MAX_LOG = 60  # no table has 2^60 entries
 
 
 def find_partition(
@@ -59,17 +58,7 @@ def largest_partition(tree: BucketTree, given: Functions, max_entries: float) ->
 
 
 class MiniBuckets:
-    """The messages of all mini-buckets, computed in steps.
-
-    Attributes
-    ----------
-    tree, given, partition
-        The buckets, the initial functions, and the mini-buckets.
-    tables
-        Given functions and messages.
-    buckets
-        The functions of every position's bucket.
-    """
+    """The messages of all mini-buckets, computed in steps."""
 
     def __init__(self, tree: BucketTree, given: Functions, partition: BucketPartition) -> None:
         self.tree, self.given, self.partition = tree, given, partition
@@ -100,12 +89,10 @@ class MiniBuckets:
 
     @property
     def n_done(self) -> int:
-        """Number of completed buckets."""
         return self._cursor.bucket
 
     @property
     def finished(self) -> bool:
-        """Whether all messages are computed."""
         return self.n_done == self.tree.n
 
     @property
@@ -131,7 +118,6 @@ class MiniBuckets:
         return float(self.tables.arena[self.tables.at[self.n_given + constants]].sum())
 
     def complete(self, labels: Ints, fixed: Bools) -> None:
-        """Set all positions that are not fixed to their most promising state, from the roots down."""
         complete(self.tables, self.buckets, fixed, labels)
 
 
@@ -139,26 +125,14 @@ class MiniBuckets:
 
 
 class BucketPartition(NamedTuple):
-    """The mini-buckets of all buckets, the last position first; the message of `m` is the function ``n_given + m``.
-
-    Attributes
-    ----------
-    fn_ptr, fn_var
-        Scopes of given functions and messages.
-    mini_ptr
-        The mini-buckets of position `p` are those from ``mini_ptr[n - 1 - p]`` on.
-    member_ptr, member
-        The functions of every mini-bucket.
-    bucket_of
-        The bucket that a function belongs to; -1 for a constant.
-    """
+    """The mini-buckets of all buckets, the last position first; the message of `m` is the function ``n_given + m``."""
 
     fn_ptr: Ints
-    fn_var: Ints
-    mini_ptr: Ints
+    fn_var: Ints  # scopes of given functions and messages
+    mini_ptr: Ints  # the mini-buckets of position `p` are those from ``mini_ptr[n - 1 - p]`` on
     member_ptr: Ints
-    member: Ints
-    bucket_of: Ints
+    member: Ints  # the functions of every mini-bucket
+    bucket_of: Ints  # the bucket that a function belongs to; -1 for a constant
 
 
 class MessageLimits(NamedTuple):
@@ -170,43 +144,12 @@ class MessageLimits(NamedTuple):
 
 
 class BuildCursor(NamedTuple):
-    """Progress of the computation of messages.
+    """Progress of the computation of messages."""
 
-    Attributes
-    ----------
-    bucket
-        Buckets done, which is the bucket (n - 1 - position) to continue with.
-    matched
-        Whether the max-marginals of its mini-buckets have been matched.
-    mini, block
-        The mini-bucket to continue with, and the block of its table.
-    """
-
-    bucket: int
-    matched: bool
-    mini: int
-    block: int
-
-
-@inlined
-def united_size(
-    scopes: Ints, r: int, n_a: int, scope_b: Ints, begin_b: int, end_b: int, log_card: Floats
-) -> tuple[int, float]:
-    """Number of variables of two ascending scopes together, and log2 of their configurations."""
-    i, j = 0, begin_b
-    n, size = 0, 0.0
-    while i < n_a or j < end_b:
-        if j >= end_b or (i < n_a and scopes[r, i] < scope_b[j]):
-            v = scopes[r, i]
-            i += 1
-        else:
-            v = scope_b[j]
-            if i < n_a and scopes[r, i] == v:
-                i += 1
-            j += 1
-        n += 1
-        size += log_card[v]
-    return n, size
+    bucket: int  # buckets done, which is the bucket (n - 1 - position) to continue with
+    matched: bool  # whether the max-marginals of its mini-buckets have been matched
+    mini: int  # the mini-bucket to continue with
+    block: int  # the block of its table
 
 
 @inlined
@@ -228,15 +171,17 @@ def unite(scopes: Ints, r: int, n_a: int, scope_b: Ints, begin_b: int, end_b: in
 
 @inlined
 def choose_mini_bucket(
-    scopes: Ints, lengths: Ints, n_mini: int, fn_var: Ints, begin: int, end: int, limits: MessageLimits
+    scopes: Ints, lengths: Ints, n_mini: int, fn_var: Ints, begin: int, end: int, limits: MessageLimits, spare: Ints
 ) -> int:
     """The mini-bucket that a function joins: one that need not grow, else the first with room, else a new one."""
     first = -1
     x = fn_var[end - 1]
     for r in range(n_mini):
-        n, size = united_size(scopes, r, lengths[r], fn_var, begin, end, limits.log_card)
+        n, size = unite(scopes, r, lengths[r], fn_var, begin, end, spare), 0.0
         if n == lengths[r]:
             return r
+        for d in range(n):
+            size += limits.log_card[spare[d]]
         if first < 0 and n - 1 <= limits.max_vars and size - limits.log_card[x] <= limits.max_log:
             first = r
     return first if first >= 0 else n_mini
@@ -284,11 +229,11 @@ def partition_bucket(
     n_mine = len(mine)
     room = 2 + max(longest, min(limits.max_vars, int(min(limits.max_log, 1e6))))
     scopes, lengths = np.empty((n_mine, room), np.int64), np.zeros(n_mine, np.int64)
-    spare, of = np.empty(room, np.int64), np.empty(n_mine, np.int64)
+    spare, of = np.empty(2 * room, np.int64), np.empty(n_mine, np.int64)
     n_mini = 0
     for k in range(n_mine):
         begin, end = fn_ptr[mine[k]], fn_ptr[mine[k] + 1]
-        r = choose_mini_bucket(scopes, lengths, n_mini, fn_var, begin, end, limits)
+        r = choose_mini_bucket(scopes, lengths, n_mini, fn_var, begin, end, limits, spare)
         n_mini = max(n_mini, r + 1)
         lengths[r] = unite(scopes, r, lengths[r], fn_var, begin, end, spare)
         for d in range(lengths[r]):
@@ -461,7 +406,6 @@ def best_state(p: int, fns: FunctionTables, buckets: Buckets, labels: Ints) -> i
 
 @compiled
 def complete(fns: FunctionTables, buckets: Buckets, fixed: Bools, labels: Ints) -> None:
-    """Set the positions that are not fixed to their best states, given those before them."""
     for p in range(len(fixed)):
         if not fixed[p]:
             labels[p] = best_state(p, fns, buckets, labels)
@@ -469,21 +413,11 @@ def complete(fns: FunctionTables, buckets: Buckets, fixed: Bools, labels: Ints) 
 
 # -- Cost shifting between variables and factors: a reparametrisation with a smaller bound ----------------------------
 
-
-STEP_ENTRIES = 2_000_000
-"""Table entries per step, each of which is read several times: some hundredths of a second."""
+STEP_ENTRIES = 2_000_000  # table entries per step, each of which is read several times: some hundredths of a second
 
 
 class CostShifting:
-    """Sequential cost shifting: reparametrises a problem to lower its bound, the sum of all maxima.
-
-    Attributes
-    ----------
-    theta_v, theta_f, table_ptr
-        The reparametrised potentials: the table of factor `a` is ``theta_f[table_ptr[a]:table_ptr[a + 1]]``.
-    labels
-        The best state of every variable by its max-marginals in the last pass.
-    """
+    """Sequential cost shifting: reparametrises a problem to lower its bound, the sum of all maxima."""
 
     def __init__(self, problem: Problem, order: Ints) -> None:
         graph = problem.graph
@@ -491,7 +425,7 @@ class CostShifting:
         self.theta_v = graph.theta_v.copy()
         self.theta_f = problem.theta_f.copy()
         self.table_ptr = problem.config_ptr.astype(np.int64)
-        self.labels = np.zeros(problem.n_vars, dtype=np.int64)
+        self.labels = np.zeros(problem.n_vars, dtype=np.int64)  # best states by max-marginals in the last pass
         self._model = ShiftedModel(
             card=graph.card,
             var_ptr=graph.var_ptr,
@@ -537,28 +471,16 @@ class CostShifting:
 
 
 class ShiftedModel(NamedTuple):
-    """The structure of a model whose factors have a table each.
+    """The structure of a model whose factors have a table each."""
 
-    Attributes
-    ----------
-    card, var_ptr
-        Number of states of every variable, and where its unary potentials start.
-    nbr_ptr, factor_of, stride_of
-        The edges of every variable: their factors, and the strides of the variable in these factors' tables.
-    scope_ptr, scope
-        The variables of every factor.
-    table_ptr
-        Where the factors' tables start.
-    """
-
-    card: Ints
-    var_ptr: Ints
+    card: Ints  # number of states of every variable
+    var_ptr: Ints  # where its unary potentials start
     nbr_ptr: Ints
-    factor_of: Ints
-    stride_of: Ints
+    factor_of: Ints  # the factors of every variable
+    stride_of: Ints  # the strides of the variable in their tables
     scope_ptr: Ints
-    scope: Ints
-    table_ptr: Ints
+    scope: Ints  # the variables of every factor
+    table_ptr: Ints  # where the factors' tables start
 
 
 @inlined
@@ -581,7 +503,6 @@ def take_marginals(i: int, e: int, model: ShiftedModel, theta_v: Floats, theta_f
 
 @inlined
 def rank_range(a: int, rank: Ints, model: ShiftedModel) -> tuple[int, int]:
-    """The smallest and the largest rank of a factor's variables."""
     least = rank[model.scope[model.scope_ptr[a]]]
     most = least
     for at in range(model.scope_ptr[a] + 1, model.scope_ptr[a + 1]):

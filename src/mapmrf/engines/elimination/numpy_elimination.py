@@ -16,28 +16,19 @@ from mapmrf.model.graph import FactorGraph
 MAX_FUNCTIONS = 200
 """Maximum total number of variables and factors of a tiny model: numpy takes some microseconds for each."""
 
-MAX_ENTRIES = 1 << 14
-"""Maximum number of entries of all its tables, including those of elimination."""
+MAX_ENTRIES = 1 << 14  # maximum number of entries of all its tables, including those of elimination
 
 
 class SmallOrder(NamedTuple):
-    """An elimination order of a tiny model.
+    """An elimination order of a tiny model."""
 
-    Attributes
-    ----------
-    cliques
-        Every variable of two or more states with its neighbours at the time of its elimination, in elimination order:
-        the variable itself comes first.
-    place
-        The position of every such variable in the order.
-    """
-
+    # every variable of two or more states with its neighbours at the time of its elimination, in elimination order: the
+    # variable itself comes first
     cliques: list[list[int]]
-    place: dict[int, int]
+    place: dict[int, int]  # the position of every such variable in the order
 
     @property
     def width(self) -> int:
-        """Induced width."""
         return max((len(clique) - 1 for clique in self.cliques), default=0)
 
 
@@ -49,14 +40,7 @@ class Optimum(NamedTuple):
 
 
 def small_order(graph: FactorGraph, max_entries: float = MAX_ENTRIES) -> SmallOrder | None:
-    """Return a greedy order by smallest table; None if the model is not tiny.
-
-    Examples
-    --------
-    >>> from mapmrf.datasets import grid
-    >>> small_order(grid(4, 4)).width, small_order(grid(20, 20))
-    (4, None)
-    """
+    """Return a greedy order by smallest table; None if the model is not tiny."""
     max_entries = min(max_entries, MAX_ENTRIES)
     if graph.n_vars + graph.n_factors > MAX_FUNCTIONS or len(graph.theta_v) + len(graph.theta_t) > max_entries:
         return None
@@ -65,7 +49,11 @@ def small_order(graph: FactorGraph, max_entries: float = MAX_ENTRIES) -> SmallOr
     if largest > sys.float_info.max / MAX_FUNCTIONS / largest_weight:
         return None  # sums could overflow
     card = graph.card.tolist()
-    neighbours = _neighbours(graph, card)
+    neighbours: list[set[int]] = [set() for _ in card]
+    for scope in _scopes(graph):
+        free = {i for i in scope if card[i] > 1}
+        for i in free:
+            neighbours[i] |= free - {i}
     sizes = {i: r * math.prod(card[j] for j in neighbours[i]) for i, r in enumerate(card) if r > 1}
     order: list[int] = []
     n_entries = 0
@@ -84,34 +72,13 @@ def small_order(graph: FactorGraph, max_entries: float = MAX_ENTRIES) -> SmallOr
     return SmallOrder([[i, *sorted(neighbours[i], key=place.__getitem__)] for i in order], place)
 
 
-def _neighbours(graph: FactorGraph, card: list[int]) -> list[set[int]]:
-    """Return the variables that share a factor with each; those of one state are left out."""
-    found: list[set[int]] = [set() for _ in card]
-    for scope in _scopes(graph):
-        free = {i for i in scope if card[i] > 1}
-        for i in free:
-            found[i] |= free
-    for i, others in enumerate(found):
-        others.discard(i)
-    return found
-
-
 def _scopes(graph: FactorGraph) -> Iterator[list[int]]:
     scope, ptr = graph.scope.tolist(), graph.scope_ptr.tolist()
     return (scope[begin:end] for begin, end in pairwise(ptr))
 
 
 def eliminate_small(graph: FactorGraph, order: SmallOrder) -> Optimum:
-    """Maximise over one variable after another, and recover the labels in reverse.
-
-    Examples
-    --------
-    >>> import mapmrf
-    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-    >>> best = eliminate_small(graph, small_order(graph))
-    >>> best.value, best.labels.tolist()
-    (2.0, [1, 1])
-    """
+    """Maximise over one variable after another, and recover the labels in reverse."""
     buckets = _Buckets(graph, order)
     choices = []
     for clique, functions in zip(order.cliques, buckets.functions, strict=True):
@@ -143,13 +110,11 @@ class _Buckets:
         starts, size = graph.table_ptr[graph.table_of].tolist(), np.diff(graph.table_ptr)[graph.table_of].tolist()
         for a, scope in enumerate(_scopes(graph)):
             table = graph.theta_t[starts[a] : starts[a] + size[a]]
-            self.add_factor(scope, table if graph.weight is None else graph.weight[a] * table)
-
-    def add_factor(self, scope: list[int], table: Floats) -> None:
-        """Add a factor, without its variables of one state."""
-        free = [i for i in scope if self.card[i] > 1]
-        axes = sorted(range(len(free)), key=lambda k: self.place[free[k]])
-        self.add([free[k] for k in axes], table.reshape([self.card[i] for i in free]).transpose(axes))
+            table = table if graph.weight is None else graph.weight[a] * table
+            free = [i for i in scope if self.card[i] > 1]
+            sorted_scope = sorted(free, key=self.place.__getitem__)
+            axes = [free.index(i) for i in sorted_scope]
+            self.add(sorted_scope, table.reshape([self.card[i] for i in free]).transpose(axes))
 
     def add(self, scope: list[int], function: Floats) -> None:
         """Add a function whose scope is in elimination order."""

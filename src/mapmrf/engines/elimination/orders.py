@@ -14,39 +14,23 @@ from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.model.problem import Problem
 
-MAX_LISTED = 10_000_000
-"""Growth of the neighbour lists at which an order is abandoned: its tables would not fit anyway."""
-
-MAX_WIDTH = 300
-"""Induced width at which an order is abandoned."""
+MAX_LISTED = 10_000_000  # growth of the neighbour lists at which an order is abandoned: its tables would not fit anyway
+MAX_WIDTH = 300  # induced width at which an order is abandoned
 
 FRONT_VARIABLES = 20_000
 """Maximum number of variables for front sweeps, which take time proportional to variables times front size."""
 
-ORDER_WORK = 300_000
-"""Total number of variables and neighbours over the restarts after which no further restart begins."""
+ORDER_WORK = 300_000  # total number of variables and neighbours over the restarts after which no further restart begins
 
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """An elimination order.
+    """An elimination order."""
 
-    Attributes
-    ----------
-    order
-        The variables, the first eliminated first.
-    n_known
-        Number of variables with a known context; the rest are in arbitrary order, since their tables would not fit.
-    width
-        Induced width: the largest number of neighbours at elimination, among the known.
-    entries
-        Total entries of all tables, each over a variable and its neighbours at elimination.
-    """
-
-    order: Ints
-    n_known: int
-    width: int
-    entries: float
+    order: Ints  # the variables, the first eliminated first
+    n_known: int  # variables with a known context; the rest are in arbitrary order, as their tables would not fit
+    width: int  # induced width: the largest number of neighbours at elimination, among the known
+    entries: float  # total entries of all tables, each over a variable and its neighbours at elimination
 
     def cost(self) -> tuple[int, float]:
         """Key by which orders are compared: variables without a known context, then entries."""
@@ -59,10 +43,12 @@ class Order:
         return (-self.n_known, self.entries, self.width) < (-other.n_known, other.entries, other.width)
 
 
-def find_order(graph: PrimalGraph, card: Ints, seed: int = 0, restarts: int = 10) -> Order:
+def find_order(
+    graph: PrimalGraph, card: Ints, seed: int = 0, restarts: int = 10, max_entries: float = math.inf
+) -> Order:
     """Return the order with the smallest tables among `fill_orders` and `front_orders`."""
     best: Order | None = None
-    for found in chain(fill_orders(graph, card, seed, restarts), front_orders(graph, card)):
+    for found in chain(fill_orders(graph, card, seed, restarts, max_entries), front_orders(graph, card)):
         best = found if found.better_than(best) else best
     assert best is not None
     return best
@@ -109,7 +95,6 @@ def front_orders(graph: PrimalGraph, card: Ints) -> Iterator[Order]:
 
 
 def measured(graph: PrimalGraph, card: Ints, order: Ints) -> Order:
-    """Return an order with its induced width and table sizes."""
     complete, ptr, context, _ = contexts(graph.ptr, graph.nbr, order, graph.n, MAX_LISTED)
     if not complete:
         return Order(order, 0, 0, math.inf)
@@ -119,13 +104,7 @@ def measured(graph: PrimalGraph, card: Ints, order: Ints) -> Order:
     return Order(order, graph.n, int(np.diff(ptr).max(initial=0)), entries)
 
 
-def induced_width(graph: PrimalGraph, order: Ints) -> int:
-    """Return the largest number of neighbours of a variable at its elimination in this order."""
-    return measured(graph, np.ones(graph.n, dtype=np.int64), order).width
-
-
 def segment_sums(values: Floats, ptr: Ints) -> Floats:
-    """Return the sum of every block of `values`."""
     total = np.concatenate([[0.0], np.cumsum(values)])
     return np.asarray(total[ptr[1:]] - total[ptr[:-1]])
 
@@ -133,26 +112,15 @@ def segment_sums(values: Floats, ptr: Ints) -> Floats:
 # -- Elimination orders and their structure ---------------------------------------------------------------------------
 # Graphs are in CSR form: the neighbours of `v` are ``nbr[ptr[v]:ptr[v + 1]]``, both directions listed.
 
-MANY_CHILDREN = 64
-"""Maximum number of children of a vertex for which they are sorted."""
+MANY_CHILDREN = 64  # maximum number of children of a vertex for which they are sorted
 
 
 class FillScores(NamedTuple):
-    """Scores of the vertices that are left in a weighted min-fill elimination.
+    """Scores of the vertices that are left in a weighted min-fill elimination."""
 
-    Attributes
-    ----------
-    weight : (n,)
-        The weights, at least 1; an edge weighs the product of its ends.
-    score : (n,)
-        Weight of the edges that are missing among the neighbours of every vertex.
-    strength : (n,)
-        Weight of the neighbours of every vertex.
-    """
-
-    weight: Floats
-    score: Floats
-    strength: Floats
+    weight: Floats  # (n,): the weights, at least 1; an edge weighs the product of its ends
+    score: Floats  # (n,): weight of the edges that are missing among the neighbours of every vertex
+    strength: Floats  # (n,): weight of the neighbours of every vertex
 
 
 @inlined
@@ -257,21 +225,6 @@ def append(p: int, q: int, pool: Ints, start: Ints, count: Ints, room: Ints, fre
 
 
 @bare
-def take_out(v: int, pool: Ints, start: Ints, count: Ints, scores: FillScores) -> None:
-    """Remove `v`, whose neighbours are all joined by now, from the lists and scores of its neighbours."""
-    weight, score, strength = scores.weight, scores.score, scores.strength
-    for a_at in range(start[v], start[v] + count[v]):
-        a = pool[a_at]
-        score[a] -= weight[v] * (strength[a] - weight[v] - (strength[v] - weight[a]))
-        strength[a] -= weight[v]
-        for at in range(start[a], start[a] + count[a]):
-            if pool[at] == v:
-                pool[at] = pool[start[a] + count[a] - 1]
-                break
-        count[a] -= 1
-
-
-@bare
 def list_changed(c: int, touched: Ints, time: int, changed: Ints, n_changed: int) -> int:
     """Put `c` on the list of vertices whose score has changed, once per elimination; return the list's length."""
     if touched[c] != time:
@@ -344,7 +297,15 @@ def fill_order(
                 pool, free = append(a, b, pool, start, count, room, free)
                 pool, free = append(b, a, pool, start, count, room, free)
                 mark[b] = stamp
-        take_out(v, pool, start, count, scores)
+        for a_at in range(start[v], start[v] + count[v]):  # its neighbours are all joined by now
+            a = pool[a_at]
+            score[a] -= weight[v] * (strength[a] - weight[v] - (strength[v] - weight[a]))
+            strength[a] -= weight[v]
+            for at in range(start[a], start[a] + count[a]):
+                if pool[at] == v:
+                    pool[at] = pool[start[a] + count[a] - 1]
+                    break
+            count[a] -= 1
         for k in range(n_changed):
             if place[changed[k]] >= 0:
                 sift(changed[k], heap, place, n - done, score, noise)
@@ -574,12 +535,10 @@ class PrimalGraph:
 
     @property
     def n(self) -> int:
-        """Number of variables."""
         return len(self.ptr) - 1
 
     @classmethod
     def of(cls, problem: Problem) -> PrimalGraph:
-        """Build the graph from the scopes of all factors."""
         n = problem.n_vars
         keys = [np.zeros(0, dtype=np.int64)]
         for batch in problem.batches:

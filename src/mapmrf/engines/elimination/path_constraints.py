@@ -1,4 +1,4 @@
-"""The constraints of a problem as rules along the paths of a bucket tree."""
+"""The constraints of a problem along the paths of a bucket tree."""
 
 from __future__ import annotations
 
@@ -18,47 +18,24 @@ from mapmrf.constraints.flat import ConstraintKind, Constraints
 from mapmrf.engines.elimination.elimination import BucketTree, inverse
 from mapmrf.model.problem import Problem
 
-N_BITS = 4
-"""Number of values of the bits of LOGIC."""
+N_BITS = 4  # number of values of the bits of LOGIC
 
 
 @dataclass(eq=False)
 class ConstraintForm:
-    """A constraint, independent of the order of its variables.
+    """A constraint, independent of the order of its variables."""
 
-    Attributes
-    ----------
-    kind
-        SUM, LOGIC or DIFFERENT.
-    variables
-        The distinct variables.
-    gain
-        Contribution of every variable's states to the sum, or their effect on the bits.
-    least, most, penalty
-        Limits of the sum, and the cost of a violation.
-    final : (4,)
-        For LOGIC: value of the final bits.
-    toggles
-        For LOGIC: whether states flip bits or set them.
-    price
-        Price per unit of the sum.
-    bonus
-        For LOGIC: price of every variable's states.
-    state_price
-        For DIFFERENT: price of each state.
-    """
-
-    kind: int
-    variables: Ints
-    gain: list[Floats]
-    penalty: float
-    least: float = -math.inf
+    kind: int  # SUM, LOGIC or DIFFERENT
+    variables: Ints  # the distinct variables
+    gain: list[Floats]  # contribution of every variable's states to the sum, or their effect on the bits
+    penalty: float  # cost of a violation
+    least: float = -math.inf  # limits of the sum
     most: float = math.inf
-    final: Floats = field(default_factory=lambda: np.zeros(N_BITS))
-    toggles: bool = False
-    price: float = 0.0
-    bonus: list[Floats] = field(default_factory=list)
-    state_price: Floats = field(default_factory=lambda: np.zeros(0))
+    final: Floats = field(default_factory=lambda: np.zeros(N_BITS))  # (4,): for LOGIC: value of the final bits
+    toggles: bool = False  # for LOGIC: whether states flip bits or set them
+    price: float = 0.0  # price per unit of the sum
+    bonus: list[Floats] = field(default_factory=list)  # for LOGIC: price of every variable's states
+    state_price: Floats = field(default_factory=lambda: np.zeros(0))  # for DIFFERENT: price of each state
 
     def __post_init__(self) -> None:
         self.bonus = [np.zeros(len(gain)) for gain in self.gain]
@@ -67,34 +44,29 @@ class ConstraintForm:
 
     @cached_property
     def extremes(self) -> tuple[float, float]:
-        """Minimum and maximum of the sum."""
         return float(sum(gain.min() for gain in self.gain)), float(sum(gain.max() for gain in self.gain))
 
     @property
     def guards(self) -> bool:
-        """Whether it excludes states: a hard DIFFERENT."""
         return self.kind == DIFFERENT and math.isinf(self.penalty)
 
     @property
     def is_cost(self) -> bool:
-        """Whether it is a cost for the use of any of some states."""
         return self.kind == LOGIC and not self.toggles and self.final[2] == self.final[0] == 0.0 > self.final[1]
 
     @property
     def scale(self) -> float:
-        """Magnitude of its possible values."""
         sums = abs(self.price) * max(map(abs, self.extremes), default=0.0)
         paid = sum(float(np.abs(bonus).max()) for bonus in self.bonus)
         return sums + paid + float(np.abs(self.state_price).sum()) + (0.0 if math.isinf(self.penalty) else self.penalty)
 
     @property
     def record(self) -> PathConstraint:
-        """Return its record for the kernels."""
-        rule = blank(PathConstraint)
-        rule.kind, rule.toggles, rule.guards = self.kind, int(self.toggles), int(self.guards)
-        rule.least, rule.most, rule.penalty, rule.price = self.least, self.most, self.penalty, self.price
-        rule.n_states, rule.n_links = len(self.state_price), len(self.variables)
-        return rule
+        found = blank(PathConstraint)
+        found.kind, found.toggles, found.guards = self.kind, int(self.toggles), int(self.guards)
+        found.least, found.most, found.penalty, found.price = self.least, self.most, self.penalty, self.price
+        found.n_states, found.n_links = len(self.state_price), len(self.variables)
+        return found
 
     @property
     def root(self) -> float:
@@ -117,23 +89,14 @@ class ConstraintForm:
 
 @dataclass(eq=False)
 class ConstraintForms:
-    """All constraints of a problem.
-
-    Attributes
-    ----------
-    forms
-        Those that depend on the labels.
-    constant
-        Unavoidable penalties: -inf if some hard constraint cannot be satisfied.
-    """
+    """All constraints of a problem."""
 
     problem: Problem
-    forms: list[ConstraintForm]
-    constant: float
+    forms: list[ConstraintForm]  # those that depend on the labels
+    constant: float  # unavoidable penalties: -inf if some hard constraint cannot be satisfied
 
     @classmethod
     def of(cls, problem: Problem) -> ConstraintForms:
-        """Convert the constraints of a problem."""
         found = cls(problem, [], 0.0)
         constraints = problem.graph.constraints
         for c in range(0 if constraints is None else len(constraints)):
@@ -143,7 +106,6 @@ class ConstraintForms:
         return found
 
     def add(self, constraints: Constraints, c: int) -> None:
-        """Add a constraint."""
         card, penalty = self.problem.graph.card, float(constraints.penalty[c])
         if constraints.kind[c] == ConstraintKind.ALL_DIFFERENT:
             variables = constraints.variables(c)
@@ -166,7 +128,6 @@ class ConstraintForms:
 
     @property
     def scopes(self) -> list[Ints]:
-        """The variables of each constraint."""
         return [form.variables for form in self.forms]
 
     @property
@@ -204,16 +165,10 @@ def _logic_form(constraints: Constraints, c: int, card: Ints) -> ConstraintForm:
     )
 
 
-def lay_out_paths(tree: BucketTree, forms: Sequence[ConstraintForm]) -> PathConstraints:
-    """Lay out the rules along a tree that has the variables of each of them on one path."""
-    builder = _PathBuilder(tree)
-    for form in forms:
-        builder.add(form)
-    return builder.layout()
+class PathBuilder:
+    """Lays out constraints along a tree that has the variables of each of them on one path."""
 
-
-class _PathBuilder:
-    def __init__(self, tree: BucketTree) -> None:
+    def __init__(self, tree: BucketTree, forms: Sequence[ConstraintForm]) -> None:
         self.tree, self.position = tree, inverse(tree.var_of)
         self.forms: list[ConstraintForm] = []
         self.nodes: list[Ints] = []
@@ -222,9 +177,11 @@ class _PathBuilder:
         self.bonus: list[Floats] = []
         self.worth: list[Floats] = []
         self.n_gains = 0
+        for form in forms:
+            self.add(form)
 
     def add(self, form: ConstraintForm) -> None:
-        """Add a rule, with its links from the root down."""
+        """Add a constraint, with its links from the root down."""
         places = self.position[form.variables]
         order = np.argsort(places)
         low = np.cumsum([0.0, *(form.gain[v].min() for v in order[::-1])])[::-1]
@@ -243,7 +200,6 @@ class _PathBuilder:
         self.forms.append(form)
 
     def layout(self) -> PathConstraints:
-        """Assemble all rules, with the links sorted by node."""
         n_nodes, prices = self.tree.n + 1, [form.state_price for form in self.forms]
         node = _joined(self.nodes, np.int64)
         by = np.argsort(node, kind="stable")
@@ -255,8 +211,13 @@ class _PathBuilder:
         guarded = np.zeros(n_nodes, dtype=np.bool_)
         for form, nodes in zip(self.forms, self.nodes, strict=True):
             guarded[nodes] |= form.guards
+        records, at = blanks(PathConstraint, len(self.forms)), 0
+        for c, form in enumerate(self.forms):
+            records[c] = form.record
+            records[c].root, records[c].at = form.root, at
+            at += len(form.state_price)
         return PathConstraints(
-            rules=self.rules(),
+            records=np.asarray(records),
             links=links[by],
             link_ptr=offsets(np.bincount(node, minlength=n_nodes)).astype(np.int64),
             gain=_joined(self.gain, np.float64),
@@ -272,44 +233,36 @@ class _PathBuilder:
             node_of=np.repeat(np.arange(n_nodes), np.diff(state_ptr)),
         )
 
-    def rules(self) -> Records:
-        """Return the records of all rules."""
-        rules, at = blanks(PathConstraint, len(self.forms)), 0
-        for c, form in enumerate(self.forms):
-            rules[c] = form.record
-            rules[c].root, rules[c].at = form.root, at
-            at += len(form.state_price)
-        return np.asarray(rules)
-
 
 def _joined(parts: Sequence[Ints | Floats], kind: type) -> Any:
     return np.concatenate([np.zeros(0, dtype=kind), *parts]).astype(kind)
 
 
-def new_marks(rules: PathConstraints, alive: Bools) -> PathMarks:
+def new_marks(paths: PathConstraints, alive: Bools) -> PathMarks:
     """Allocate marks without labels; `alive` are the possible states by node. Single choices are queued."""
-    n_nodes, n_links = len(rules.guarded), len(rules.links)
-    left = np.add.reduceat(alive, rules.state_ptr[:-1], dtype=np.int64)
-    used = np.zeros(len(rules.state_price), dtype=np.int64)
+    n_nodes, n_links = len(paths.guarded), len(paths.links)
+    left = np.add.reduceat(alive, paths.state_ptr[:-1], dtype=np.int64)
+    used = np.zeros(len(paths.state_price), dtype=np.int64)
     holders = np.zeros(len(used), dtype=np.int64)
-    for c, rule in enumerate(rules.rules):
-        for p in rules.member[rules.member_ptr[c] : rules.member_ptr[c + 1]] if rule["guards"] else ():
-            mine = alive[rules.state_ptr[p] : rules.state_ptr[p + 1]]
-            holders[rule["at"] : rule["at"] + len(mine)] += mine
-    every = (rules.rules["guards"] == 1) & (rules.rules["n_links"] == rules.rules["n_states"])  # all states are used
-    single = np.flatnonzero(every[rules.constraint_of] & (holders == 1))
-    first = np.concatenate([np.flatnonzero((left == 1) & rules.guarded), n_nodes + single])
+    for c, constraint in enumerate(paths.records):
+        for p in paths.member[paths.member_ptr[c] : paths.member_ptr[c + 1]] if constraint["guards"] else ():
+            mine = alive[paths.state_ptr[p] : paths.state_ptr[p + 1]]
+            holders[constraint["at"] : constraint["at"] + len(mine)] += mine
+    records = paths.records
+    every = (records["guards"] == 1) & (records["n_links"] == records["n_states"])  # all states are used
+    single = np.flatnonzero(every[paths.constraint_of] & (holders == 1))
+    first = np.concatenate([np.flatnonzero((left == 1) & paths.guarded), n_nodes + single])
     queue = np.zeros(2 * n_nodes + 2 * len(used) + 4, dtype=np.int64)
     queue[: len(first)] = first
     tally = blank(PathTally)
     tally.queued = len(first)
-    tally.failed = int(np.any(left == 0) or np.any(every[rules.constraint_of] & (holders == 0)))
+    tally.failed = int(np.any(left == 0) or np.any(every[paths.constraint_of] & (holders == 0)))
     return PathMarks(
         total=np.zeros(n_links),
         bits=np.zeros(n_links, dtype=np.int64),
         used=used,
         holders=holders,
-        repeats=np.zeros(len(rules.rules), dtype=np.int64),
+        repeats=np.zeros(len(paths.records), dtype=np.int64),
         alive=alive,
         left=left,
         trail=np.zeros(len(alive), dtype=np.int64),
@@ -321,118 +274,64 @@ def new_marks(rules: PathConstraints, alive: Bools) -> PathMarks:
 
 
 # -- Constraints in a depth-first search: counters along the paths of a bucket tree, and excluded states --------------
-# The variables of a rule lie on one path from a root down, and are labelled in this order. The state of a rule
-# after each of them is stored per variable, its *link*, so that most of it need not be undone; used and excluded
-# states have a trail. A rule changes the bound of a label by the decrease of its best outcome: the sum along a path
-# is the value of the rule.
+# The variables of a constraint lie on one path from a root down, and are labelled in this order. Its state after each
+# of them is stored per variable, its *link*, so that most of it need not be undone; used and excluded states have a
+# trail. A constraint changes the bound of a label by the decrease of its best outcome: the sum along a path is its
+# value.
 
 SUM, LOGIC, DIFFERENT = 0, 1, 2
-"""Kinds of rules: a sum between limits; two bits that the states change; variables whose states differ."""
+"""Kinds of constraints: a sum between limits; two bits that the states change; variables whose states differ."""
 
 
 class PathConstraint:
-    """Record of a rule.
+    """Record of a constraint."""
 
-    Attributes
-    ----------
-    kind
-        SUM, LOGIC or DIFFERENT.
-    toggles
-        Whether a state flips the bits of LOGIC (1), or sets them (0).
-    least, most, penalty
-        Limits of the sum, and what a violation costs; inf if it is forbidden.
-    price
-        What a unit of the sum has been taken from the unary potentials for.
-    root
-        What the rule is worth at best.
-    at, n_states, n_links
-        Of DIFFERENT: where its states begin in `used`, their number, and the number of its variables.
-    guards
-        Whether states that are taken are excluded elsewhere: a hard DIFFERENT.
-    """
-
-    kind: int
-    toggles: int
-    least: float
+    kind: int  # SUM, LOGIC or DIFFERENT
+    toggles: int  # whether a state flips the bits of LOGIC (1), or sets them (0)
+    least: float  # limits of the sum
     most: float
-    penalty: float
-    price: float
-    root: float
-    at: int
-    n_states: int
-    n_links: int
-    guards: int
+    penalty: float  # what a violation costs; inf if it is forbidden
+    price: float  # what a unit of the sum has been taken from the unary potentials for
+    root: float  # what the constraint is worth at best
+    at: int  # of DIFFERENT: where its states begin in `used`
+    n_states: int  # of DIFFERENT
+    n_links: int  # of DIFFERENT: number of its variables
+    guards: int  # whether states that are taken are excluded elsewhere: a hard DIFFERENT
 
 
 class PathLink:
-    """A variable of a rule.
+    """A variable of a constraint."""
 
-    Attributes
-    ----------
-    rule, place
-        The rule, and the variable's place on the path.
-    before
-        The link before it; -1 if it is the first.
-    gains
-        Where its gains begin.
-    worth
-        Of LOGIC: where the worth of the bits after it begins.
-    low, high
-        Of SUM: the least and the largest sum of the links to come.
-    """
-
-    rule: int
-    place: int
-    before: int
-    gains: int
-    worth: int
-    low: float
-    high: float
+    constraint: int
+    place: int  # the variable's place on the path
+    before: int  # the link before it; -1 if it is the first
+    gains: int  # where its gains begin
+    worth: int  # of LOGIC: where the worth of the bits after it begins
+    low: float  # of SUM: the least sum of the links to come
+    high: float  # of SUM: their largest sum
 
 
 class PathConstraints(NamedTuple):
-    """The rules of a search.
+    """The constraints of a search."""
 
-    Attributes
-    ----------
-    rules, links
-        A `PathConstraint` and `PathLink` of each.
-    link_ptr : (n + 2,)
-        The links of every node.
-    gain, bonus
-        By link and state: what the state adds to the sum, or does to the bits; what it has been paid for by LOGIC.
-    worth
-        By link of LOGIC and bits: what is to be had at best from there on.
-    member_ptr, member
-        The nodes of every rule, in the order of the path.
-    state_price, ranked
-        By DIFFERENT and state: what the state has been paid for, and its states by falling price.
-    constraint_of
-        By DIFFERENT and state: the rule.
-    guarded : (n + 1,)
-        Which nodes are in a hard DIFFERENT.
-    state_ptr, node_of
-        Where the states of every node begin, and the node of every state.
-    """
-
-    rules: Records
-    links: Records
-    link_ptr: Ints
-    gain: Floats
-    bonus: Floats
-    worth: Floats
+    records: Records  # a `PathConstraint` each
+    links: Records  # a `PathLink` each
+    link_ptr: Ints  # (n + 2,): the links of every node
+    gain: Floats  # by link and state: what the state adds to the sum, or does to the bits
+    bonus: Floats  # by link and state: what it has been paid for by LOGIC
+    worth: Floats  # by link of LOGIC and bits: what is to be had at best from there on
     member_ptr: Ints
-    member: Ints
-    state_price: Floats
-    ranked: Ints
-    constraint_of: Ints
-    guarded: Bools
+    member: Ints  # the nodes of every constraint, in the order of the path
+    state_price: Floats  # by DIFFERENT and state: what the state has been paid for
+    ranked: Ints  # by DIFFERENT: its states by falling price
+    constraint_of: Ints  # by DIFFERENT and state: the constraint
+    guarded: Bools  # (n + 1,): which nodes are in a hard DIFFERENT
     state_ptr: Ints
-    node_of: Ints
+    node_of: Ints  # where the states of every node begin, and the node of every state
 
 
 class PathTally:
-    """Heights of the trail and of the queue, and whether a rule cannot be satisfied any more."""
+    """Heights of the trail and of the queue, and whether a constraint cannot be satisfied any more."""
 
     height: int
     queued: int
@@ -440,180 +339,158 @@ class PathTally:
 
 
 class PathMarks(NamedTuple):
-    """State of the rules at a point of the search.
+    """State of the constraints at a point of the search."""
 
-    Attributes
-    ----------
-    total, bits : (n_links,)
-        Sum and bits after each link.
-    used, holders
-        By DIFFERENT and state: the variables that have it, and those that may have it.
-    repeats : (n_rules,)
-        Variables with a state that another one has.
-    alive, left
-        Which states are not excluded, and how many of each node.
-    trail, trail_at
-        The states excluded, and the height of the trail before the label of each node.
-    held : (n + 1,)
-        The label that a node has, -1 if none.
-    queue
-        What is to be looked at: nodes with one state left, and states (after all nodes) with one holder left.
-    tally
-        Heights.
-    """
-
-    total: Floats
-    bits: Ints
-    used: Ints
-    holders: Ints
-    repeats: Ints
-    alive: Bools
-    left: Ints
-    trail: Ints
-    trail_at: Ints
-    held: Ints
-    queue: Ints
+    total: Floats  # (n_links,): sum after each link
+    bits: Ints  # (n_links,): bits after each link
+    used: Ints  # by DIFFERENT and state: the variables that have it
+    holders: Ints  # by DIFFERENT and state: the variables that may have it
+    repeats: Ints  # (n_constraints,): variables with a state that another one has
+    alive: Bools  # which states are not excluded
+    left: Ints  # how many of each node
+    trail: Ints  # the states excluded
+    trail_at: Ints  # the height of the trail before the label of each node
+    held: Ints  # (n + 1,): the label that a node has, -1 if none
+    queue: Ints  # what is to be looked at: nodes with one state left, and states (after all nodes) with one holder left
     tally: PathTally
 
 
 @inlined
-def best_sum(low: float, high: float, rule: PathConstraint) -> tuple[float, float]:
-    """Return the best value of a sum in [low, high], at the rule's price and with its penalty, and that sum."""
-    price, value, at = rule.price, -np.inf, low
-    first, last = max(low, rule.least), min(high, rule.most)
+def best_sum(low: float, high: float, constraint: PathConstraint) -> tuple[float, float]:
+    """Return the best value of a sum in [low, high], at the constraint's price and with its penalty, and that sum."""
+    price, value, at = constraint.price, -np.inf, low
+    first, last = max(low, constraint.least), min(high, constraint.most)
     if first <= last:
         at = last if price > 0.0 else first
         value = price * at
-    if rule.penalty < np.inf:
-        if low < rule.least:
-            other = min(high, rule.least) if price > 0.0 else low
-            if price * other - rule.penalty > value:
-                value, at = price * other - rule.penalty, other
-        if high > rule.most:
-            other = high if price > 0.0 else max(low, rule.most)
-            if price * other - rule.penalty > value:
-                value, at = price * other - rule.penalty, other
+    if constraint.penalty < np.inf:
+        if low < constraint.least:
+            other = min(high, constraint.least) if price > 0.0 else low
+            if price * other - constraint.penalty > value:
+                value, at = price * other - constraint.penalty, other
+        if high > constraint.most:
+            other = high if price > 0.0 else max(low, constraint.most)
+            if price * other - constraint.penalty > value:
+                value, at = price * other - constraint.penalty, other
     return value, at
 
 
 @bare
-def add_worths(a: int, rules: PathConstraints, marks: PathMarks, own: Floats) -> None:
-    """Subtract the loss of the rules for each label of node `a`."""
-    at_v = rules.state_ptr[a]
-    n_k = rules.state_ptr[a + 1] - at_v
-    for m in range(rules.link_ptr[a], rules.link_ptr[a + 1]):
-        link = rules.links[m]
-        rule = rules.rules[link.rule]
-        if rule.kind == SUM:
-            _add_sums(m, n_k, rules, marks, own[at_v:])
-        elif rule.kind == LOGIC:
+def add_worths(a: int, paths: PathConstraints, marks: PathMarks, own: Floats) -> None:
+    """Subtract the loss of the constraints for each label of node `a`."""
+    at_v = paths.state_ptr[a]
+    n_k = paths.state_ptr[a + 1] - at_v
+    for m in range(paths.link_ptr[a], paths.link_ptr[a + 1]):
+        link = paths.links[m]
+        constraint = paths.records[link.constraint]
+        if constraint.kind == SUM:
+            _add_sums(m, n_k, paths, marks, own[at_v:])
+        elif constraint.kind == LOGIC:
             bits = marks.bits[link.before] if link.before >= 0 else 0
-            now = rules.worth[rules.links[link.before].worth + bits] if link.before >= 0 else rule.root
+            now = paths.worth[paths.links[link.before].worth + bits] if link.before >= 0 else constraint.root
             for k in range(n_k):
-                after = _bits_after(m, k, bits, rules)
-                own[at_v + k] += rules.bonus[link.gains + k] + rules.worth[link.worth + after] - now
-        elif rule.guards == 1:
-            dear = _dearest(m, rules, marks)
+                after = _bits_after(m, k, bits, paths)
+                own[at_v + k] += paths.bonus[link.gains + k] + paths.worth[link.worth + after] - now
+        elif constraint.guards == 1:
+            dear = _dearest(m, paths, marks)
             for k in range(n_k):
-                own[at_v + k] += min(0.0, rules.state_price[rule.at + k] - dear)
-        elif marks.repeats[link.rule] == 0:
+                own[at_v + k] += min(0.0, paths.state_price[constraint.at + k] - dear)
+        elif marks.repeats[link.constraint] == 0:
             for k in range(n_k):
-                if marks.used[rule.at + k] > 0:
-                    own[at_v + k] -= rule.penalty
-    if rules.guarded[a]:
+                if marks.used[constraint.at + k] > 0:
+                    own[at_v + k] -= constraint.penalty
+    if paths.guarded[a]:
         for k in range(n_k):
             if not marks.alive[at_v + k]:
                 own[at_v + k] = -np.inf
 
 
 @inlined
-def _add_sums(m: int, n_k: int, rules: PathConstraints, marks: PathMarks, own: Floats) -> None:
+def _add_sums(m: int, n_k: int, paths: PathConstraints, marks: PathMarks, own: Floats) -> None:
     """SUM: the interval of sums that are left shrinks."""
-    link = rules.links[m]
-    rule = rules.rules[link.rule]
-    total, now = 0.0, rule.root
+    link = paths.links[m]
+    constraint = paths.records[link.constraint]
+    total, now = 0.0, constraint.root
     if link.before >= 0:
-        before = rules.links[link.before]
+        before = paths.links[link.before]
         total = marks.total[link.before]
-        now = best_sum(total + before.low, total + before.high, rule)[0]
+        now = best_sum(total + before.low, total + before.high, constraint)[0]
     for k in range(n_k):
-        after = total + rules.gain[link.gains + k]
-        own[k] += best_sum(after + link.low, after + link.high, rule)[0] - now
+        after = total + paths.gain[link.gains + k]
+        own[k] += best_sum(after + link.low, after + link.high, constraint)[0] - now
 
 
 @inlined
-def _bits_after(m: int, k: int, bits: int, rules: PathConstraints) -> int:
-    """LOGIC: the bits after a state."""
-    link = rules.links[m]
-    effect = int(rules.gain[link.gains + k])
-    return bits ^ effect if rules.rules[link.rule].toggles == 1 else bits | effect
+def _bits_after(m: int, k: int, bits: int, paths: PathConstraints) -> int:
+    link = paths.links[m]
+    effect = int(paths.gain[link.gains + k])
+    return bits ^ effect if paths.records[link.constraint].toggles == 1 else bits | effect
 
 
 @inlined
-def _dearest(m: int, rules: PathConstraints, marks: PathMarks) -> float:
+def _dearest(m: int, paths: PathConstraints, marks: PathMarks) -> float:
     """DIFFERENT: the lowest of the highest prices of unused states, one for each variable that is left."""
-    link = rules.links[m]
-    rule = rules.rules[link.rule]
-    wanted = rule.n_links - link.place
-    for r in range(rule.n_states):
-        k = rules.ranked[rule.at + r]
-        wanted -= marks.used[rule.at + k] == 0
+    link = paths.links[m]
+    constraint = paths.records[link.constraint]
+    wanted = constraint.n_links - link.place
+    for r in range(constraint.n_states):
+        k = paths.ranked[constraint.at + r]
+        wanted -= marks.used[constraint.at + k] == 0
         if wanted == 0:
-            return float(rules.state_price[rule.at + k])
+            return float(paths.state_price[constraint.at + k])
     return np.inf
 
 
 @bare
-def take_label(a: int, k: int, rules: PathConstraints, marks: PathMarks) -> bool:
-    """Give node `a` the label `k`: rules count, and exclude states. False if one cannot be satisfied any more."""
+def take_label(a: int, k: int, paths: PathConstraints, marks: PathMarks) -> bool:
+    """Give node `a` the label `k`: constraints count, and exclude states. False if one cannot be satisfied any more."""
     tally = marks.tally
     marks.held[a], marks.trail_at[a] = k, tally.height
-    for m in range(rules.link_ptr[a], rules.link_ptr[a + 1]):
-        link = rules.links[m]
-        rule = rules.rules[link.rule]
-        if rule.kind == SUM:
+    for m in range(paths.link_ptr[a], paths.link_ptr[a + 1]):
+        link = paths.links[m]
+        constraint = paths.records[link.constraint]
+        if constraint.kind == SUM:
             before = marks.total[link.before] if link.before >= 0 else 0.0
-            marks.total[m] = before + rules.gain[link.gains + k]
-        elif rule.kind == LOGIC:
-            marks.bits[m] = _bits_after(m, k, marks.bits[link.before] if link.before >= 0 else 0, rules)
+            marks.total[m] = before + paths.gain[link.gains + k]
+        elif constraint.kind == LOGIC:
+            marks.bits[m] = _bits_after(m, k, marks.bits[link.before] if link.before >= 0 else 0, paths)
         else:
-            marks.repeats[link.rule] += marks.used[rule.at + k] > 0
-            marks.used[rule.at + k] += 1
-    if not rules.guarded[a]:
+            marks.repeats[link.constraint] += marks.used[constraint.at + k] > 0
+            marks.used[constraint.at + k] += 1
+    if not paths.guarded[a]:
         return True
-    _keep_only(a, k, rules, marks)
-    return settle(rules, marks)
+    _keep_only(a, k, paths, marks)
+    return exclude_forced(paths, marks)
 
 
 @bare
-def drop_label(a: int, rules: PathConstraints, marks: PathMarks) -> None:
-    """Take the label of node `a` back, if it has one."""
+def drop_label(a: int, paths: PathConstraints, marks: PathMarks) -> None:
     k = marks.held[a]
     if k < 0:
         return
     marks.held[a] = -1
-    for m in range(rules.link_ptr[a], rules.link_ptr[a + 1]):
-        c = rules.links[m].rule
-        if rules.rules[c].kind == DIFFERENT:
-            marks.used[rules.rules[c].at + k] -= 1
-            marks.repeats[c] -= marks.used[rules.rules[c].at + k] > 0
+    for m in range(paths.link_ptr[a], paths.link_ptr[a + 1]):
+        c = paths.links[m].constraint
+        if paths.records[c].kind == DIFFERENT:
+            marks.used[paths.records[c].at + k] -= 1
+            marks.repeats[c] -= marks.used[paths.records[c].at + k] > 0
     while marks.tally.height > marks.trail_at[a]:
         marks.tally.height -= 1
         s = marks.trail[marks.tally.height]
-        i = rules.node_of[s]
+        i = paths.node_of[s]
         marks.alive[s] = True
         marks.left[i] += 1
-        for m in range(rules.link_ptr[i], rules.link_ptr[i + 1]):
-            rule = rules.rules[rules.links[m].rule]
-            if rule.guards == 1:
-                marks.holders[rule.at + s - rules.state_ptr[i]] += 1
+        for m in range(paths.link_ptr[i], paths.link_ptr[i + 1]):
+            constraint = paths.records[paths.links[m].constraint]
+            if constraint.guards == 1:
+                marks.holders[constraint.at + s - paths.state_ptr[i]] += 1
 
 
 @bare
-def _exclude(i: int, k: int, rules: PathConstraints, marks: PathMarks) -> None:
+def _exclude(i: int, k: int, paths: PathConstraints, marks: PathMarks) -> None:
     """Exclude a state of a node; what this leaves a single choice for is queued."""
     tally, n_nodes = marks.tally, len(marks.left)
-    s = rules.state_ptr[i] + k
+    s = paths.state_ptr[i] + k
     marks.alive[s] = False
     marks.trail[tally.height] = s
     tally.height += 1
@@ -623,69 +500,62 @@ def _exclude(i: int, k: int, rules: PathConstraints, marks: PathMarks) -> None:
     elif marks.left[i] == 1:
         marks.queue[tally.queued] = i
         tally.queued += 1
-    for m in range(rules.link_ptr[i], rules.link_ptr[i + 1]):
-        rule = rules.rules[rules.links[m].rule]
-        if rule.guards == 0:
+    for m in range(paths.link_ptr[i], paths.link_ptr[i + 1]):
+        constraint = paths.records[paths.links[m].constraint]
+        if constraint.guards == 0:
             continue
-        marks.holders[rule.at + k] -= 1
-        if rule.n_links == rule.n_states and marks.holders[rule.at + k] <= 1:
-            if marks.holders[rule.at + k] == 0:
+        marks.holders[constraint.at + k] -= 1
+        if constraint.n_links == constraint.n_states and marks.holders[constraint.at + k] <= 1:
+            if marks.holders[constraint.at + k] == 0:
                 tally.failed = 1
-            marks.queue[tally.queued] = n_nodes + rule.at + k
+            marks.queue[tally.queued] = n_nodes + constraint.at + k
             tally.queued += 1
 
 
 @bare
-def _keep_only(i: int, k: int, rules: PathConstraints, marks: PathMarks) -> None:
-    """Exclude all other states of a node."""
-    for s in range(rules.state_ptr[i], rules.state_ptr[i + 1]):
-        if marks.alive[s] and s != rules.state_ptr[i] + k:
-            _exclude(i, s - rules.state_ptr[i], rules, marks)
+def _keep_only(i: int, k: int, paths: PathConstraints, marks: PathMarks) -> None:
+    for s in range(paths.state_ptr[i], paths.state_ptr[i + 1]):
+        if marks.alive[s] and s != paths.state_ptr[i] + k:
+            _exclude(i, s - paths.state_ptr[i], paths, marks)
     marks.queue[marks.tally.queued] = i
     marks.tally.queued += 1
 
 
 @compiled
-def settle(rules: PathConstraints, marks: PathMarks) -> bool:
+def exclude_forced(paths: PathConstraints, marks: PathMarks) -> bool:
     """Exclude what single choices exclude, until there are no more; False if a hard DIFFERENT cannot be satisfied."""
     tally, n_nodes = marks.tally, len(marks.left)
     while tally.queued > 0 and tally.failed == 0:
         tally.queued -= 1
         i = marks.queue[tally.queued]
         if i < n_nodes:
-            _take_state(i, rules, marks)
-        else:
-            _give_state(i - n_nodes, rules, marks)
+            _take_state(i, paths, marks)
+            continue
+        c = paths.constraint_of[i - n_nodes]
+        k = i - n_nodes - paths.records[c].at  # every labelling uses this state, and only one node may have it
+        for at in range(paths.member_ptr[c], paths.member_ptr[c + 1]):
+            p = paths.member[at]
+            has = paths.state_ptr[p] + k < paths.state_ptr[p + 1]
+            if has and marks.alive[paths.state_ptr[p] + k] and marks.left[p] > 1:
+                _keep_only(p, k, paths, marks)
+                break
     possible = tally.failed == 0
     tally.failed = tally.queued = 0
     return possible
 
 
 @bare
-def _take_state(i: int, rules: PathConstraints, marks: PathMarks) -> None:
-    """The only state of a node is excluded for the others of its rules."""
+def _take_state(i: int, paths: PathConstraints, marks: PathMarks) -> None:
+    """The only state of a node is excluded for the others of its constraints."""
     k = 0
-    while not marks.alive[rules.state_ptr[i] + k]:
+    while not marks.alive[paths.state_ptr[i] + k]:
         k += 1
-    for m in range(rules.link_ptr[i], rules.link_ptr[i + 1]):
-        c = rules.links[m].rule
-        if rules.rules[c].guards == 0:
+    for m in range(paths.link_ptr[i], paths.link_ptr[i + 1]):
+        c = paths.links[m].constraint
+        if paths.records[c].guards == 0:
             continue
-        for at in range(rules.member_ptr[c], rules.member_ptr[c + 1]):
-            p = rules.member[at]
-            has = rules.state_ptr[p] + k < rules.state_ptr[p + 1]
-            if p != i and has and marks.alive[rules.state_ptr[p] + k] and marks.tally.failed == 0:
-                _exclude(p, k, rules, marks)
-
-
-@bare
-def _give_state(place: int, rules: PathConstraints, marks: PathMarks) -> None:
-    """A state that every labelling uses goes to the only node that may have it."""
-    c = rules.constraint_of[place]
-    k = place - rules.rules[c].at
-    for at in range(rules.member_ptr[c], rules.member_ptr[c + 1]):
-        p = rules.member[at]
-        has = rules.state_ptr[p] + k < rules.state_ptr[p + 1]
-        if has and marks.alive[rules.state_ptr[p] + k] and marks.left[p] > 1:
-            _keep_only(p, k, rules, marks)
-            return
+        for at in range(paths.member_ptr[c], paths.member_ptr[c + 1]):
+            p = paths.member[at]
+            has = paths.state_ptr[p] + k < paths.state_ptr[p + 1]
+            if p != i and has and marks.alive[paths.state_ptr[p] + k] and marks.tally.failed == 0:
+                _exclude(p, k, paths, marks)

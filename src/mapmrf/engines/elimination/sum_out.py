@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,46 +13,27 @@ from mapmrf.arrays import Floats
 from mapmrf.errors import UnsupportedModel
 from mapmrf.model.graph import FactorGraph
 
-MEMORY = 1024.0
-"""Default memory for the tables, in megabytes."""
+MEMORY = 1024.0  # default memory for the tables, in megabytes
 
 MOST_TO_FILL = 1000
 """Maximum number of variables, and width of the first order, for which a min-fill order is tried: it takes longer."""
 
-HOPELESS = 1e15
-"""Entries of a table at which ordering stops, as no memory would suffice."""
+HOPELESS = 1e15  # entries of a table at which ordering stops, as no memory would suffice
 
 Factor = tuple[tuple[int, ...], Floats]
 Neighbours = dict[int, set[int]]
 
 
 class SumOrder(NamedTuple):
-    """An order in which variables are summed out, and its cost.
+    """An order in which variables are summed out, and its cost."""
 
-    Attributes
-    ----------
-    order
-        The variables in the order of summation; incomplete if their tables are hopelessly large.
-    width
-        Induced width: the largest number of other variables in a table.
-    bytes
-        Memory for the largest table, its exponentials, and the tables that remain.
-    """
-
-    order: list[int]
-    width: int
-    bytes: float
+    order: list[int]  # the variables in the order of summation; incomplete if their tables are hopelessly large
+    width: int  # induced width: the largest number of other variables in a table
+    bytes: float  # memory for the largest table, its exponentials, and the tables that remain
 
 
 def find_sum_order(graph: FactorGraph, variables: Iterable[int]) -> SumOrder:
-    """Return the better of two greedy orders: smallest table first, and fewest new neighbours first.
-
-    Examples
-    --------
-    >>> from mapmrf.datasets import grid
-    >>> find_sum_order(grid(4, 4), range(8)).width
-    4
-    """
+    """Return the better of two greedy orders: smallest table first, and fewest new neighbours first."""
     left = list(dict.fromkeys(variables))
     log_card: list[float] = np.log2(graph.card.astype(np.float64)).tolist()
 
@@ -99,7 +80,6 @@ def _greedy_order(
 
 
 def _beside(graph: FactorGraph) -> Neighbours:
-    """Return the variables that share a factor with each."""
     beside: Neighbours = {i: set() for i in range(graph.n_vars)}
     for a in range(graph.n_factors):
         scope = set(graph.scope_of(a).tolist())
@@ -113,35 +93,7 @@ def _beside(graph: FactorGraph) -> Neighbours:
 def sum_out(
     graph: FactorGraph, variables: Iterable[int], max_bytes: float = MEMORY * 2**20
 ) -> tuple[FactorGraph, list[int]]:
-    """Sum the given variables out of the product of all potentials.
-
-    Parameters
-    ----------
-    graph
-        The model.
-    variables
-        Indices of the variables to sum out.
-    max_bytes
-        Memory for the tables.
-
-    Returns
-    -------
-    rest, kept
-        The model of the other variables, without names, and their indices in `graph`.
-
-    Raises
-    ------
-    UnsupportedModel
-        If the tables would exceed the memory.
-
-    Examples
-    --------
-    >>> import numpy as np, mapmrf
-    >>> graph = mapmrf.FactorGraph.from_tables([2, 2], [(0, 1)], [np.log([[0.3, 0.1], [0.2, 0.4]])])
-    >>> rest, kept = sum_out(graph, [1])
-    >>> kept, np.exp(rest.theta_v).round(6).tolist()
-    ([0], [0.4, 0.6])
-    """
+    """Sum variables out; return the model of the others, without names, and their indices in `graph`."""
     variables = list(dict.fromkeys(variables))
     plan = find_sum_order(graph, variables)
     if plan.bytes > max_bytes:
@@ -182,34 +134,22 @@ class _Pool:
             self.factors_of[i].add(self._next)
         self._next += 1
 
-    def neighbours(self, i: int) -> list[int]:
-        """Return the variables that share a factor with `i`, with `i` last."""
-        others = {j for a in self.factors_of[i] for j in self.factors[a][0]} - {i}
-        return [*sorted(others), i]
-
     def eliminate(self, i: int) -> None:
-        """Multiply the factors of a variable and sum over its states."""
-        scope = self.neighbours(i)
+        scope = [*sorted({j for a in self.factors_of[i] for j in self.factors[a][0]} - {i}), i]
         total = np.zeros([self.card[j] for j in scope])
         for a in sorted(self.factors_of[i]):
-            total += _spread(*self.factors.pop(a), scope)
+            total += aligned(*self.factors.pop(a), scope)
             for j in scope:
                 self.factors_of[j].discard(a)
         self.gone.add(i)
-        self.add(tuple(scope[:-1]), _log_sum(total))
+        largest = total.max(axis=-1)
+        shift = np.where(np.isfinite(largest), largest, 0.0)
+        with np.errstate(divide="ignore"):
+            self.add(tuple(scope[:-1]), np.log(np.exp(total - shift[..., None]).sum(axis=-1)) + shift)
 
 
-def _spread(scope: tuple[int, ...], table: Floats, onto: list[int]) -> Floats:
+def aligned(scope: Sequence[int], table: Floats, onto: list[int]) -> Floats:
     """Return a table with an axis for each variable of a larger scope, of length 1 where it does not depend on it."""
     order = sorted(range(len(scope)), key=lambda k: onto.index(scope[k]))
     shape = [table.shape[scope.index(j)] if j in scope else 1 for j in onto]
     return table.transpose(order).reshape(shape)
-
-
-def _log_sum(table: Floats) -> Floats:
-    """Return the log of the sum of exponentials over the last axis; -inf if all are."""
-    largest = table.max(axis=-1, keepdims=True)
-    shift = np.where(np.isfinite(largest), largest, 0.0)
-    with np.errstate(divide="ignore"):
-        found: Floats = np.log(np.exp(table - shift).sum(axis=-1)) + shift[..., 0]
-    return found

@@ -13,29 +13,18 @@ from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
 from mapmrf.compilation.jit import bare, inlined
 from mapmrf.model.problem import Batch, Problem
 
-CHUNK_LITERALS = 1 << 19
-"""Room for literals when tables are converted to clauses."""
+CHUNK_LITERALS = 1 << 19  # room for literals when tables are converted to clauses
 
 
 @dataclass(frozen=True, eq=False)
 class Atoms:
-    """Mapping from states of variables to literals.
+    """Mapping from states of variables to literals."""
 
-    Attributes
-    ----------
-    literal_of : (n_states,)
-        The literal of every variable's state; state 0 of a binary variable is the negation of state 1.
-    first, n_atoms
-        The first atom of every variable, and the number of atoms.
-    block_begin, block_end : (n_atoms,)
-        The atoms of the same variable; an empty range if the variable is binary.
-    """
-
-    literal_of: Ints
-    first: Ints
+    literal_of: Ints  # (n_states,): literal of every state; state 0 of a binary variable is the negation of state 1
+    first: Ints  # the first atom of every variable
     n_atoms: int
-    block_begin: Int32s
-    block_end: Int32s
+    block_begin: Int32s  # (n_atoms,): the atoms of the same variable; an empty range if the variable is binary
+    block_end: Int32s  # (n_atoms,)
 
     @classmethod
     def of(cls, problem: Problem) -> Atoms:
@@ -59,36 +48,26 @@ class Atoms:
 
 @dataclass(frozen=True, eq=False)
 class HardClauses:
-    """Clauses, each a disjunction of literals.
+    """Clauses, each a disjunction of literals."""
 
-    Attributes
-    ----------
-    literals, ptr
-        The literals of all clauses, and their offsets.
-    """
-
-    literals: Ints
+    literals: Ints  # the literals of all clauses
     ptr: Ints
 
     @property
     def lengths(self) -> Ints:
-        """Length of each clause."""
         return np.diff(self.ptr)
 
     def of_length(self, n: int) -> Ints:
-        """Return the clauses of this length, (n_clauses, n)."""
         places = self.ptr[:-1][self.lengths == n]
         return np.asarray(self.literals[places[:, None] + np.arange(n)])
 
     def longer_than(self, n: int) -> HardClauses:
-        """Return the clauses of more than `n` literals."""
         lengths = self.lengths
         chosen = lengths > n
         return HardClauses(self.literals[ranges(self.ptr[:-1][chosen], lengths[chosen])], offsets(lengths[chosen]))
 
     @classmethod
     def joined(cls, parts: list[HardClauses]) -> HardClauses:
-        """Concatenate clauses."""
         if not parts:
             return cls(np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64))
         return cls(
@@ -108,15 +87,19 @@ def variable_clauses(problem: Problem, atoms: Atoms) -> HardClauses:
 
 
 def factor_clauses(problem: Problem, atoms: Atoms) -> Iterator[HardClauses]:
-    """Yield the clauses of all hard factors, in chunks."""
+    """Yield the clauses of all hard factors, in chunks; shared tables are converted once."""
     for batch in problem.batches:
         if batch.hard:
             yield from _batch_clauses(problem, atoms, batch)
 
 
 def _batch_clauses(problem: Problem, atoms: Atoms, batch: Batch) -> Iterator[HardClauses]:
-    """Yield the clauses of factors of one shape; shared tables are converted once."""
-    theta_t = problem.graph.theta_t
+    theta_t, card = problem.graph.theta_t, np.array(batch.shape, dtype=np.int64)
+    stride = np.concatenate([np.cumprod(card[:0:-1])[::-1], [1]]).astype(np.int64)
+    chosen, digit = np.zeros((2, batch.arity), dtype=np.int64)
+    shape = TableShape(
+        card, stride, (np.cumsum(card) - card).astype(np.int64), chosen, np.zeros(batch.arity, dtype=bool), digit
+    )
     table_at, table_of = np.unique(batch.table_at, return_inverse=True)
     by_table = np.argsort(table_of, kind="stable")
     begins = offsets(np.bincount(table_of, minlength=len(table_at)))
@@ -125,33 +108,20 @@ def _batch_clauses(problem: Problem, atoms: Atoms, batch: Batch) -> Iterator[Har
     for begin in range(0, len(table_at), step):
         some = np.ascontiguousarray(table_at[begin : begin + step], dtype=np.int64)
         forbidden = int(np.isneginf(theta_t[some[:, None] + np.arange(batch.n_configs)]).sum())
-        room = _new_room(batch, len(some), forbidden, longest)
-        cover_tables(theta_t, some, _table_shape(batch), room)
+        room = CoverRoom(
+            covered=np.zeros(batch.n_configs, dtype=bool),
+            literals=np.zeros(forbidden * longest, dtype=np.int32),
+            ptr=np.zeros(forbidden + 1, dtype=np.int64),
+            table_ptr=np.zeros(len(some) + 1, dtype=np.int64),
+        )
+        cover_tables(theta_t, some, shape, room)
         factors = by_table[begins[begin] : begins[begin + len(some)]]
         for at in range(0, len(factors), CHUNK_LITERALS):
             mine = factors[at : at + CHUNK_LITERALS]
             yield _instances(problem, atoms, batch.scope[mine], table_of[mine] - begin, room)
 
 
-def _new_room(batch: Batch, n_tables: int, forbidden: int, longest: int) -> CoverRoom:
-    return CoverRoom(
-        covered=np.zeros(batch.n_configs, dtype=bool),
-        literals=np.zeros(forbidden * longest, dtype=np.int32),
-        ptr=np.zeros(forbidden + 1, dtype=np.int64),
-        table_ptr=np.zeros(n_tables + 1, dtype=np.int64),
-    )
-
-
-def _table_shape(batch: Batch) -> TableShape:
-    card = np.array(batch.shape, dtype=np.int64)
-    stride = np.concatenate([np.cumprod(card[:0:-1])[::-1], [1]]).astype(np.int64)
-    first = (np.cumsum(card) - card).astype(np.int64)
-    chosen, digit = np.zeros((2, batch.arity), dtype=np.int64)
-    return TableShape(card, stride, first, chosen, np.zeros(batch.arity, dtype=bool), digit)
-
-
 def _instances(problem: Problem, atoms: Atoms, scope: Ints, table_of: Ints, room: CoverRoom) -> HardClauses:
-    """Instantiate the clauses of tables for their factors."""
     card, var_ptr = problem.graph.card, problem.graph.var_ptr
     counts = np.diff(room.table_ptr)[table_of]
     clause = ranges(room.table_ptr[table_of], counts)
@@ -171,42 +141,23 @@ def _instances(problem: Problem, atoms: Atoms, scope: Ints, table_of: Ints, room
 
 
 class TableShape(NamedTuple):
-    """The shape of a table, and scratch to walk through its boxes.
+    """The shape of a table, and scratch to walk through its boxes."""
 
-    Attributes
-    ----------
-    card, stride, first : (arity,)
-        Number of states of each position, its stride in the table, and the offset of its states if the states of all
-        positions are numbered.
-    chosen, is_free, digit : (arity,)
-        State of each position in the current box, whether it is free, and the position of the walk.
-    """
-
-    card: Ints
-    stride: Ints
-    first: Ints
-    chosen: Ints
-    is_free: Bools
-    digit: Ints
+    card: Ints  # (arity,): number of states of each position
+    stride: Ints  # (arity,): its stride in the table
+    first: Ints  # (arity,): the offset of its states if the states of all positions are numbered
+    chosen: Ints  # (arity,): state of each position in the current box
+    is_free: Bools  # (arity,): whether it is free
+    digit: Ints  # (arity,): the position of the walk
 
 
 class CoverRoom(NamedTuple):
-    """Output buffers for the clauses.
+    """Output buffers for the clauses."""
 
-    Attributes
-    ----------
-    covered
-        Entries of the current table that are already ruled out.
-    literals
-        For each clause, twice the number of a position's state, plus one for a negated literal.
-    ptr, table_ptr
-        Offsets of the clauses' literals and of the tables' clauses.
-    """
-
-    covered: Bools
-    literals: Int32s
+    covered: Bools  # entries of the current table that are already ruled out
+    literals: Int32s  # for each clause, twice the number of a position's state, plus one for a negated literal
     ptr: Ints
-    table_ptr: Ints
+    table_ptr: Ints  # offsets of the clauses' literals and of the tables' clauses
 
 
 @inlined
@@ -246,22 +197,10 @@ def is_forbidden(theta: Floats, shape: TableShape) -> bool:
 
 @inlined
 def cover_box(shape: TableShape, covered: Bools) -> None:
-    """Mark the entries of the current box as covered."""
     place = base_of(shape)
     while place >= 0:
         covered[place] = True
         place = step_box(shape, place)
-
-
-@inlined
-def count_forbidden_states(theta: Floats, shape: TableShape, k: int) -> int:
-    """Count the states of a position that the rest of the current box forbids."""
-    before, n = shape.chosen[k], 0
-    for s in range(shape.card[k]):
-        shape.chosen[k] = s
-        n += is_forbidden(theta, shape)
-    shape.chosen[k] = before
-    return n
 
 
 @inlined
@@ -270,7 +209,11 @@ def widest(theta: Floats, shape: TableShape) -> int:
     best, fewest = -1, 0
     for k in range(len(shape.card)):
         if not shape.is_free[k] and shape.card[k] > 2:
-            left = shape.card[k] - count_forbidden_states(theta, shape, k)
+            before, left = shape.chosen[k], shape.card[k]
+            for s in range(shape.card[k]):
+                shape.chosen[k] = s
+                left -= is_forbidden(theta, shape)
+            shape.chosen[k] = before
             if 2 * left < shape.card[k] and (best < 0 or left < fewest):
                 best, fewest = k, left
     return best
@@ -341,101 +284,57 @@ DECIDED = -1
 
 
 class SearchCounts:
-    """State of a search.
+    """State of a search."""
 
-    Attributes
-    ----------
-    n_trail, queue_at, n_levels
-        Literals on the trail, the first not yet propagated, and decision levels.
-    end
-        Where the next clause is stored.
-    clash, other
-        The conflict: a clause, or the literal -2 - `clash` together with `other`.
-    n_heap, step, stamp, n_open
-        Atoms in the heap, the activity increment, the last stamp that marked levels, and atoms of the last level still
-        to be resolved in conflict analysis.
-    n_conflicts, work
-        Conflicts so far, and clauses visited.
-    n_learnt, reduce_at, n_reduced
-        Learnt clauses, conflicts at which they are next reduced, and number of reductions.
-    restart_at, luby, switch_at, stable
-        Conflicts at which to restart, position in the Luby sequence, conflicts at which the mode changes, and the mode.
-    quick, slow
-        Short-term and long-term moving averages of the LBD of learnt clauses.
-    most
-        Longest conflict-free trail since the mode changed.
-    """
-
-    n_trail: int
-    queue_at: int
-    n_levels: int
-    end: int
-    clash: int
+    n_trail: int  # literals on the trail
+    queue_at: int  # the first not yet propagated
+    n_levels: int  # decision levels
+    end: int  # where the next clause is stored
+    clash: int  # the conflict: a clause, or the literal -2 - `clash` together with `other`
     other: int
-    n_heap: int
-    step: float
-    stamp: int
-    n_open: int
+    n_heap: int  # atoms in the heap
+    step: float  # the activity increment
+    stamp: int  # the last stamp that marked levels
+    n_open: int  # atoms of the last level still to be resolved in conflict analysis
     n_conflicts: int
-    work: int
-    n_learnt: int
-    reduce_at: int
-    n_reduced: int
-    restart_at: int
-    luby: int
-    switch_at: int
-    stable: int
-    quick: float
-    slow: float
-    most: int
+    work: int  # clauses visited
+    n_learnt: int  # learnt clauses
+    reduce_at: int  # conflicts at which they are next reduced
+    n_reduced: int  # number of reductions
+    restart_at: int  # conflicts at which to restart
+    luby: int  # position in the Luby sequence
+    switch_at: int  # conflicts at which the mode changes
+    stable: int  # the mode
+    quick: float  # short-term moving average of the LBD of learnt clauses
+    slow: float  # long-term moving average
+    most: int  # longest conflict-free trail since the mode changed
 
 
 class Trail(NamedTuple):
-    """The assigned literals, in order of assignment.
+    """The assigned literals, in order of assignment."""
 
-    Attributes
-    ----------
-    truth : (n_literals,)
-        1 if the literal is true, -1 if it is false, else 0.
-    level, reason : (n_atoms,)
-        Decision level of an atom, and the reason for its value.
-    literals, level_at
-        The true literals, and their number before each decision.
-    """
-
-    truth: Signs
-    level: Int32s
-    reason: Ints
-    literals: Int32s
-    level_at: Int32s
+    truth: Signs  # (n_literals,): 1 if the literal is true, -1 if it is false, else 0
+    level: Int32s  # (n_atoms,): decision level of an atom
+    reason: Ints  # (n_atoms,): the reason for its value
+    literals: Int32s  # the true literals
+    level_at: Int32s  # their number before each decision
 
 
 class Clauses(NamedTuple):
-    """The clauses of a search.
+    """The clauses of a search."""
 
-    Attributes
-    ----------
-    arena
-        Blocks of clauses with at least two literals; the first two are watched.
-    head : (n_literals,)
-        First clause in the watch list of a literal: twice its position, plus which of its watches it is; -1 if none.
-    pair_ptr, pair_to
-        Binary input clauses: the literals implied by each literal.
-    block_begin, block_end : (n_atoms,)
-        The atoms of the same variable, of which at most one is true; empty if it has one atom.
-    """
-
-    arena: Int32s
+    arena: Int32s  # blocks of clauses with at least two literals; the first two are watched
+    # (n_literals,): first clause in the watch list of a literal: twice its position, plus which of its watches it is;
+    # -1 if none
     head: Ints
     pair_ptr: Ints
-    pair_to: Int32s
-    block_begin: Int32s
-    block_end: Int32s
+    pair_to: Int32s  # binary input clauses: the literals implied by each literal
+    block_begin: Int32s  # (n_atoms,): the atoms of the same variable, of which at most one is true; empty if it has one
+    block_end: Int32s  # (n_atoms,)
 
 
 @inlined
 def assign(trail: Trail, counts: SearchCounts, literal: int, reason: int) -> None:
-    """Assign a literal as true."""
     atom = literal >> 1
     trail.truth[literal] = 1
     trail.truth[literal ^ 1] = -1
@@ -466,32 +365,7 @@ def watch(arena: Int32s, head: Ints, clause: int, which: int) -> None:
 
 
 @inlined
-def propagate_pairs(trail: Trail, clauses: Clauses, counts: SearchCounts, literal: int) -> bool:
-    """Propagate a literal through binary clauses and to the other states of its variable."""
-    atom = literal >> 1
-    if literal & 1 == 0:
-        for other in range(clauses.block_begin[atom], clauses.block_end[atom]):
-            if other != atom and not imply(trail, counts, literal, 2 * other + 1):
-                return False
-    for at in range(clauses.pair_ptr[literal], clauses.pair_ptr[literal + 1]):
-        if not imply(trail, counts, literal, clauses.pair_to[at]):
-            return False
-    counts.work += 1 + ((clauses.pair_ptr[literal + 1] - clauses.pair_ptr[literal]) >> 2)
-    return True
-
-
-@inlined
-def replacement(arena: Int32s, truth: Signs, clause: int) -> int:
-    """Return the position of an unwatched literal of a clause that is not false; -1 if there is none."""
-    for at in range(clause + LITERALS + 2, clause + LITERALS + arena[clause]):
-        if truth[arena[at]] >= 0:
-            return int(at)
-    return -1
-
-
-@inlined
 def propagate_clauses(trail: Trail, arena: Int32s, head: Ints, counts: SearchCounts, false: int) -> bool:
-    """Propagate a false literal through the clauses that watch it."""
     truth = trail.truth
     node, before = head[false], -1
     while node >= 0:
@@ -502,7 +376,11 @@ def propagate_clauses(trail: Trail, arena: Int32s, head: Ints, counts: SearchCou
         if truth[other] > 0:
             before, node = node, after
             continue
-        at = replacement(arena, truth, clause)
+        at = -1  # an unwatched literal that is not false
+        for place in range(clause + LITERALS + 2, clause + LITERALS + arena[clause]):
+            if truth[arena[place]] >= 0:
+                at = place
+                break
         if at >= 0:
             arena[clause + LITERALS + which] = arena[at]
             arena[at] = false
@@ -527,8 +405,15 @@ def propagate(trail: Trail, clauses: Clauses, counts: SearchCounts) -> bool:
     while counts.queue_at < counts.n_trail:
         literal = trail.literals[counts.queue_at]
         counts.queue_at += 1
-        if not propagate_pairs(trail, clauses, counts, literal):
-            return False
+        atom = literal >> 1
+        if literal & 1 == 0:  # the other states of its variable
+            for other in range(clauses.block_begin[atom], clauses.block_end[atom]):
+                if other != atom and not imply(trail, counts, literal, 2 * other + 1):
+                    return False
+        for at in range(clauses.pair_ptr[literal], clauses.pair_ptr[literal + 1]):
+            if not imply(trail, counts, literal, clauses.pair_to[at]):
+                return False
+        counts.work += 1 + ((clauses.pair_ptr[literal + 1] - clauses.pair_ptr[literal]) >> 2)
         if not propagate_clauses(trail, clauses.arena, clauses.head, counts, literal ^ 1):
             return False
     return True
@@ -548,34 +433,27 @@ def list_pairs(pairs: Ints, pair_ptr: Ints, pair_to: Int32s) -> None:
 
 
 @bare
-def add_clause(trail: Trail, clauses: Clauses, counts: SearchCounts, literals: Int32s, n: int) -> bool:
-    """Add a clause at decision level 0; False if it contradicts the trail."""
-    arena, at = clauses.arena, counts.end
-    k = 0
-    for literal in literals[:n]:
-        if trail.truth[literal] > 0:
-            return True
-        if trail.truth[literal] == 0:
-            arena[at + LITERALS + k] = literal
-            k += 1
-    if k == 0:
-        return False
-    if k == 1:
-        assign(trail, counts, arena[at + LITERALS], DECIDED)
-        return True
-    arena[at + LENGTH], arena[at + SPREAD], arena[at + USED] = k, 0, 0
-    watch(arena, clauses.head, at, 0)
-    watch(arena, clauses.head, at, 1)
-    counts.end += LITERALS + k
-    return True
-
-
-@bare
 def add_clauses(trail: Trail, clauses: Clauses, counts: SearchCounts, ptr: Ints, literals: Int32s) -> bool:
     """Add the clauses ``literals[ptr[c]:ptr[c + 1]]`` at decision level 0; False on a contradiction."""
-    consistent = True
+    arena, consistent = clauses.arena, True
     for c in range(len(ptr) - 1):
-        consistent &= add_clause(trail, clauses, counts, literals[ptr[c] :], ptr[c + 1] - ptr[c])
+        at, k, satisfied = counts.end, 0, False
+        for literal in literals[ptr[c] : ptr[c + 1]]:
+            satisfied |= trail.truth[literal] > 0
+            if trail.truth[literal] == 0:
+                arena[at + LITERALS + k] = literal
+                k += 1
+        if satisfied:
+            continue
+        if k == 0:
+            consistent = False
+        elif k == 1:
+            assign(trail, counts, arena[at + LITERALS], DECIDED)
+        else:
+            arena[at + LENGTH], arena[at + SPREAD], arena[at + USED] = k, 0, 0
+            watch(arena, clauses.head, at, 0)
+            watch(arena, clauses.head, at, 1)
+            counts.end += LITERALS + k
     return consistent
 
 
@@ -584,20 +462,6 @@ def may_go(arena: Int32s, at: int) -> bool:
     """Return whether a clause may be removed: not if its LBD is small, or moderate and it was used recently."""
     spread = arena[at + SPREAD]
     return bool(spread > KEPT_IF_USED or (spread > KEPT and arena[at + USED] == 0))
-
-
-@bare
-def mark_worst(arena: Int32s, end: int, spread: int, most: int, quota: int) -> None:
-    """Mark learnt clauses for removal: all above an LBD, and `quota` clauses at it; LBDs are capped at `most`."""
-    at = 0
-    while at < end:
-        length = arena[at + LENGTH]
-        if may_go(arena, at):
-            worse = arena[at + SPREAD] > spread and spread < most
-            if worse or (arena[at + SPREAD] >= spread and quota > 0):
-                quota -= 0 if worse else 1
-                arena[at + USED] = -1
-        at += LITERALS + length
 
 
 @bare
@@ -640,5 +504,12 @@ def reduce(trail: Trail, clauses: Clauses, counts: SearchCounts, sizes: Ints) ->
     while spread > KEPT + 1 and sizes[spread] < quota:
         quota -= sizes[spread]
         spread -= 1
-    mark_worst(arena, counts.end, spread, len(sizes) - 1, quota)
+    at = 0
+    while at < counts.end:  # mark all above this LBD, and as many of those at it as are left to remove
+        if may_go(arena, at):
+            worse = arena[at + SPREAD] > spread and spread < len(sizes) - 1
+            if worse or (arena[at + SPREAD] >= spread and quota > 0):
+                quota -= 0 if worse else 1
+                arena[at + USED] = -1
+        at += LITERALS + arena[at + LENGTH]
     rebuild(trail, clauses, counts)

@@ -34,39 +34,25 @@ from mapmrf.engines.feasibility.clauses import (
 from mapmrf.engines.feasibility.pigeonhole import Groups, clique_clauses, interchangeable, is_overfull, renamed_away
 from mapmrf.model.problem import Problem
 
-ROOM = 1 << 16
-"""Initial room for learnt clauses in the arena."""
-
-STUBBORN = 1000
-"""Conflicts after which symmetry between states is broken: easy models keep the preferred states."""
-
-SPREADS = 64
-"""Number of LBD values that are distinguished."""
+ROOM = 1 << 16  # initial room for learnt clauses in the arena
+STUBBORN = 1000  # conflicts after which symmetry between states is broken: easy models keep the preferred states
+SPREADS = 64  # number of LBD values that are distinguished
 
 
 class ConflictSearch:
-    """A search over the hard constraints of a model.
-
-    Attributes
-    ----------
-    problem, atoms, given
-        The model, its atoms, and its clauses.
-    outcome
-        `OPEN`, `FEASIBLE` or `INFEASIBLE`.
-    has_renamed
-        Whether symmetry between states was broken: states excluded since then are excluded only up to renaming.
-    """
+    """A search over the hard constraints of a model."""
 
     def __init__(self, problem: Problem, labels: Ints, atoms: Atoms, given: HardClauses) -> None:
         self.problem, self.atoms, self.given = problem, atoms, given
         self.outcome = OPEN
-        self.has_renamed = False
+        self.has_renamed = False  # states excluded since symmetry was broken are excluded only up to renaming
         self._groups: Groups | None = None
         self._counted = self._tried = False
         self._labels = labels
         self.state = self._new_state()
         self.prefer(labels)
-        if not self.add(self.given.of_length(1)) or not self._add_long() or np.any(self.given.lengths == 0):
+        consistent = self.add(given.of_length(1)) and self._add(given.longer_than(2))
+        if not consistent or np.any(given.lengths == 0):
             self.outcome = INFEASIBLE
 
     @classmethod
@@ -81,46 +67,47 @@ class ConflictSearch:
         long = self.given.longer_than(2)
         size = len(long.literals) + LITERALS * len(long.lengths) + n + ROOM
         counts = blank(SearchCounts)
-        counts.step, counts.reduce_at, counts.switch_at, counts.restart_at = 1.0, REDUCE, MODE, LEAST
+        counts.n_heap, counts.step = n, 1.0
+        counts.reduce_at, counts.switch_at, counts.restart_at = REDUCE, MODE, LEAST
         ranking = Ranking(
             activity=np.zeros(n),
-            heap=np.zeros(n, dtype=np.int32),
-            where=np.full(n, -1, dtype=np.int32),
+            heap=np.arange(n, dtype=np.int32),
+            where=np.arange(n, dtype=np.int32),
             phase=np.zeros(n, dtype=np.int8),
             best=np.zeros(n, dtype=np.int8),
         )
-        fill(ranking, counts)
-        return Conflicts(
-            _new_trail(n), self._new_clauses(size), ranking, _new_lesson(n), np.zeros(SPREADS, dtype=np.int64), counts
-        )
 
-    def _new_clauses(self, size: int) -> Clauses:
-        """Return an arena without clauses, but with the binary ones."""
+        trail = Trail(
+            truth=np.zeros(2 * n, dtype=np.int8),
+            level=np.zeros(n, dtype=np.int32),
+            reason=np.zeros(n, dtype=np.int64),
+            literals=np.zeros(n, dtype=np.int32),
+            level_at=np.zeros(n + 1, dtype=np.int32),
+        )
+        literals, met, stack = np.zeros((3, n + 1), dtype=np.int32)
+        lesson = Lesson(np.zeros(n, dtype=np.int8), literals, met, stack, np.zeros(n + 2, dtype=np.int64))
+        sizes: Ints = np.zeros(SPREADS, dtype=np.int64)
         pairs = self.given.of_length(2)
-        n_literals = 2 * self.atoms.n_atoms
-        pair_ptr = offsets(np.bincount(pairs.ravel() ^ 1, minlength=n_literals)).astype(np.int64)
+        pair_ptr = offsets(np.bincount(pairs.ravel() ^ 1, minlength=2 * n)).astype(np.int64)
         pair_to = np.zeros(pairs.size, dtype=np.int32)
         list_pairs(pairs, pair_ptr, pair_to)
-        return Clauses(
+        clauses = Clauses(  # the binary ones; the arena is still empty
             arena=np.zeros(size, dtype=np.int32),
-            head=np.full(n_literals, -1, dtype=np.int64),
+            head=np.full(2 * n, -1, dtype=np.int64),
             pair_ptr=pair_ptr,
             pair_to=pair_to,
             block_begin=self.atoms.block_begin,
             block_end=self.atoms.block_end,
         )
+        return Conflicts(trail, clauses, ranking, lesson, sizes, counts)
 
-    def _add_long(self) -> bool:
-        long, state = self.given.longer_than(2), self.state
-        return add_clauses(
-            state.trail, state.clauses, state.counts, long.ptr.astype(np.int64), long.literals.astype(np.int32)
-        )
+    def _add(self, more: HardClauses) -> bool:
+        ptr, literals = more.ptr.astype(np.int64), more.literals.astype(np.int32)
+        return add_clauses(self.state.trail, self.state.clauses, self.state.counts, ptr, literals)
 
     def add(self, units: Ints) -> bool:
         """Add unit clauses before the search; False if they contradict it."""
-        literals = units.ravel().astype(np.int32)
-        ptr = np.arange(len(literals) + 1, dtype=np.int64)
-        return add_clauses(self.state.trail, self.state.clauses, self.state.counts, ptr, literals)
+        return self._add(HardClauses(units.ravel(), np.arange(units.size + 1)))
 
     def prefer(self, labels: Ints) -> None:
         """Save these states as phases, so that they are tried first."""
@@ -139,7 +126,11 @@ class ConflictSearch:
             self.outcome = search(self.state, work)
         if self.outcome == FULL:
             self.outcome = OPEN
-            self._enlarge()
+            make_room(self.state)
+            clauses = self.state.clauses
+            if 2 * self.state.counts.end > len(clauses.arena):
+                clauses = clauses._replace(arena=np.concatenate([clauses.arena, np.zeros_like(clauses.arena)]))
+                self.state = self.state._replace(clauses=clauses)
         return self.outcome
 
     def _count(self) -> None:
@@ -166,26 +157,15 @@ class ConflictSearch:
         if not self.add(self.atoms.literal_of[out] ^ 1):
             self.outcome = INFEASIBLE
 
-    def _enlarge(self) -> None:
-        """Enlarge the arena."""
-        make_room(self.state)
-        arena = self.state.clauses.arena
-        if 2 * self.state.counts.end > len(arena):
-            clauses = self.state.clauses._replace(arena=np.concatenate([arena, np.zeros_like(arena)]))
-            self.state = self.state._replace(clauses=clauses)
-
     @property
     def n_conflicts(self) -> int:
-        """Conflicts so far."""
         return int(self.state.counts.n_conflicts)
 
     @property
     def work(self) -> int:
-        """Clauses visited so far."""
         return int(self.state.counts.work)
 
     def labels(self) -> Ints:
-        """Return the labelling found."""
         assert self.outcome == FEASIBLE
         holds = self.state.trail.truth[self.atoms.literal_of] > 0
         return np.flatnonzero(holds) - self.problem.graph.var_ptr[:-1]
@@ -198,23 +178,7 @@ class ConflictSearch:
         return np.asarray((trail.truth[literal] < 0) & (trail.level[literal >> 1] == 0))
 
 
-def _new_trail(n: int) -> Trail:
-    return Trail(
-        truth=np.zeros(2 * n, dtype=np.int8),
-        level=np.zeros(n, dtype=np.int32),
-        reason=np.zeros(n, dtype=np.int64),
-        literals=np.zeros(n, dtype=np.int32),
-        level_at=np.zeros(n + 1, dtype=np.int32),
-    )
-
-
-def _new_lesson(n: int) -> Lesson:
-    literals, met, stack = np.zeros((3, n + 1), dtype=np.int32)
-    return Lesson(np.zeros(n, dtype=np.int8), literals, met, stack, np.zeros(n + 2, dtype=np.int64))
-
-
 # -- Conflict-driven clause learning: decide, propagate, learn from conflicts, and restart ----------------------------
-
 
 OPEN, FEASIBLE, INFEASIBLE, FULL = 0, 1, 2, 3
 """Outcomes of a call: the work limit is reached, a feasible labelling is found, none exists, or the arena is too small
@@ -272,24 +236,6 @@ def pick(trail: Trail, clauses: Clauses, ranking: Ranking, counts: SearchCounts)
 
 
 @inlined
-def note_conflict(counts: SearchCounts, spread: int) -> None:
-    """Count a conflict whose learnt clause has this LBD."""
-    counts.n_conflicts += 1
-    counts.step /= DECAY
-    counts.quick += QUICK * (spread - counts.quick)
-    share = max(SLOW, 1.0 / counts.n_conflicts)
-    counts.slow += share * (spread - counts.slow)
-
-
-@inlined
-def is_restart_due(counts: SearchCounts) -> bool:
-    """Return whether a restart is due."""
-    if counts.n_conflicts < counts.restart_at:
-        return False
-    return counts.stable == 1 or counts.quick > MARGIN * counts.slow
-
-
-@inlined
 def restart(trail: Trail, ranking: Ranking, counts: SearchCounts) -> None:
     """Restart, keeping learnt clauses; when the mode changes, saved phases are set to those of the longest trail."""
     backtrack(trail, ranking, counts, 0)
@@ -314,11 +260,17 @@ def search(state: Conflicts, work: int) -> int:
         if not propagate(trail, clauses, counts):
             if counts.n_levels == 0:
                 return INFEASIBLE
-            note_conflict(counts, learn(trail, clauses, lesson, ranking, counts))
+            spread = learn(trail, clauses, lesson, ranking, counts)
+            counts.n_conflicts += 1
+            counts.step /= DECAY
+            counts.quick += QUICK * (spread - counts.quick)
+            share = max(SLOW, 1.0 / counts.n_conflicts)
+            counts.slow += share * (spread - counts.slow)
             continue
         if counts.work >= end:
             return OPEN
-        if is_restart_due(counts):
+        is_due = counts.stable == 1 or counts.quick > MARGIN * counts.slow
+        if is_due and counts.n_conflicts >= counts.restart_at:
             restart(trail, ranking, counts)
             continue
         if counts.n_conflicts >= counts.reduce_at and counts.n_levels == 0:
@@ -336,7 +288,6 @@ def search(state: Conflicts, work: int) -> int:
 
 @bare
 def rewind(state: Conflicts) -> None:
-    """Backtrack to decision level 0."""
     backtrack(state.trail, state.ranking, state.counts, 0)
 
 
@@ -353,23 +304,13 @@ def make_room(state: Conflicts) -> None:
 
 
 class Lesson(NamedTuple):
-    """Scratch for conflict analysis.
+    """Scratch for conflict analysis."""
 
-    Attributes
-    ----------
-    seen : (n_atoms,)
-        Atoms seen so far.
-    literals, met, stack : (n_atoms + 1,)
-        The learnt clause, the atoms to reset afterwards, and those whose reasons are to be examined.
-    stamp : (n_atoms + 1,)
-        The last stamp of each level.
-    """
-
-    seen: Signs
-    literals: Int32s
-    met: Int32s
-    stack: Int32s
-    stamp: Ints
+    seen: Signs  # (n_atoms,): atoms seen so far
+    literals: Int32s  # (n_atoms + 1,): the learnt clause
+    met: Int32s  # (n_atoms + 1,): the atoms to reset afterwards
+    stack: Int32s  # (n_atoms + 1,): the atoms whose reasons are to be examined
+    stamp: Ints  # (n_atoms + 1,): the last stamp of each level
 
 
 @inlined
@@ -400,25 +341,18 @@ def meet(trail: Trail, lesson: Lesson, ranking: Ranking, counts: SearchCounts, l
     level = trail.level[atom]
     if lesson.seen[atom] == 0 and level > 0:
         lesson.seen[atom] = 1
-        bump(ranking, counts, atom)
+        activity = ranking.activity
+        activity[atom] += counts.step
+        if activity[atom] > TOO_LARGE:
+            for other in range(len(activity)):
+                activity[other] /= TOO_LARGE
+            counts.step /= TOO_LARGE
+        if ranking.where[atom] >= 0:
+            sift_up(ranking, ranking.where[atom])
         if level < counts.n_levels:
             lesson.literals[n] = literal
             return n + 1
         counts.n_open += 1
-    return n
-
-
-@inlined
-def meet_all(
-    trail: Trail, arena: Int32s, lesson: Lesson, ranking: Ranking, counts: SearchCounts, reason: int, n: int
-) -> int:  # fmt: skip
-    """Process the false literals of a reason, a clause or a literal; return the length of the learnt clause."""
-    if reason < 0:
-        return meet(trail, lesson, ranking, counts, (-2 - reason) ^ 1, n)
-    arena[reason + USED] = 1
-    for at in range(reason + LITERALS, reason + LITERALS + arena[reason + LENGTH]):
-        if trail.truth[arena[at]] < 0:
-            n = meet(trail, lesson, ranking, counts, arena[at], n)
     return n
 
 
@@ -433,7 +367,13 @@ def first_implication_point(
     if reason < 0:
         n = meet(trail, lesson, ranking, counts, counts.other, n)
     while True:
-        n = meet_all(trail, arena, lesson, ranking, counts, reason, n)
+        if reason < 0:
+            n = meet(trail, lesson, ranking, counts, (-2 - reason) ^ 1, n)
+        else:
+            arena[reason + USED] = 1
+            for place in range(reason + LITERALS, reason + LITERALS + arena[reason + LENGTH]):
+                if trail.truth[arena[place]] < 0:
+                    n = meet(trail, lesson, ranking, counts, arena[place], n)
         while seen[trail.literals[at] >> 1] == 0:
             at -= 1
         literal = trail.literals[at]
@@ -540,34 +480,21 @@ def learn(trail: Trail, clauses: Clauses, lesson: Lesson, ranking: Ranking, coun
 
 # -- Decision heuristic: the atom most involved in recent conflicts (VSIDS) -------------------------------------------
 
-
-TOO_LARGE, DECAY = 1e100, 0.95
-"""Activity at which all are rescaled, and the decay per conflict."""
+TOO_LARGE, DECAY = 1e100, 0.95  # activity at which all are rescaled, and the decay per conflict
 
 
 class Ranking(NamedTuple):
-    """The atoms by activity.
+    """The atoms by activity."""
 
-    Attributes
-    ----------
-    activity : (n_atoms,)
-        Activity of each atom.
-    heap, where
-        Heap of possibly undecided atoms, most active first, and the position of each in it; -1 if it is not there.
-    phase, best : (n_atoms,)
-        Saved phase of each atom, and its value on the longest conflict-free trail.
-    """
-
-    activity: Floats
-    heap: Int32s
-    where: Int32s
-    phase: Signs
-    best: Signs
+    activity: Floats  # (n_atoms,): activity of each atom
+    heap: Int32s  # heap of possibly undecided atoms, most active first
+    where: Int32s  # the position of each atom in it; -1 if it is not there
+    phase: Signs  # (n_atoms,): saved phase of each atom
+    best: Signs  # (n_atoms,): its value on the longest conflict-free trail
 
 
 @inlined
 def sift_up(ranking: Ranking, at: int) -> None:
-    """Move an atom of the heap up to its position."""
     heap, where, activity = ranking.heap, ranking.where, ranking.activity
     atom = heap[at]
     while at > 0:
@@ -583,7 +510,6 @@ def sift_up(ranking: Ranking, at: int) -> None:
 
 @inlined
 def sift_down(ranking: Ranking, at: int, n: int) -> None:
-    """Move an atom of the heap down to its position."""
     heap, where, activity = ranking.heap, ranking.where, ranking.activity
     atom = heap[at]
     child = 2 * at + 1
@@ -612,7 +538,6 @@ def enter(ranking: Ranking, counts: SearchCounts, atom: int) -> None:
 
 @inlined
 def leave(ranking: Ranking, counts: SearchCounts) -> int:
-    """Remove and return the most active atom of the heap."""
     heap, where = ranking.heap, ranking.where
     atom = heap[0]
     where[atom] = -1
@@ -622,23 +547,3 @@ def leave(ranking: Ranking, counts: SearchCounts) -> int:
         where[heap[0]] = 0
         sift_down(ranking, 0, counts.n_heap)
     return int(atom)
-
-
-@inlined
-def bump(ranking: Ranking, counts: SearchCounts, atom: int) -> None:
-    """Increase the activity of an atom involved in a conflict."""
-    activity = ranking.activity
-    activity[atom] += counts.step
-    if activity[atom] > TOO_LARGE:
-        for other in range(len(activity)):
-            activity[other] /= TOO_LARGE
-        counts.step /= TOO_LARGE
-    if ranking.where[atom] >= 0:
-        sift_up(ranking, ranking.where[atom])
-
-
-@bare
-def fill(ranking: Ranking, counts: SearchCounts) -> None:
-    """Insert all atoms into the heap."""
-    for atom in range(len(ranking.where)):
-        enter(ranking, counts, atom)

@@ -18,18 +18,11 @@ from mapmrf.model.problem import Problem
 MOST_STEPS = 10_000_000
 """Maximum number of steps to find groups, some hundredths of a second; models that need more are skipped."""
 
-SMALLEST = 3
-"""Minimum size of a group for counting to find more than propagation."""
+SMALLEST = 3  # minimum size of a group for counting to find more than propagation
 
 
 class Groups:
-    """At-most-one groups of literals, found greedily.
-
-    Attributes
-    ----------
-    sizes : (n_literals,)
-        Size of the group found around every literal.
-    """
+    """At-most-one groups of literals, found greedily."""
 
     def __init__(self, clauses: Clauses) -> None:
         n = len(clauses.head)
@@ -46,7 +39,6 @@ class Groups:
         return bool(len(clauses.pair_to)) and float(4 * degree @ degree) <= MOST_STEPS
 
     def largest(self) -> Ints:
-        """Return the members of the largest group."""
         return self.room.members[: grow(self.pairs, self.room, int(np.argmax(self.sizes)))].copy()
 
     def of_literals(self) -> Ints:
@@ -58,13 +50,14 @@ class Groups:
 
 
 def is_overfull(groups: Groups, clauses: HardClauses, truth: Signs) -> bool:
-    """Return whether disjoint clauses outnumber the groups of their literals, so that not all can be satisfied.
-
-    `truth` holds the known values of literals.
-    """
+    """Return whether disjoint clauses outnumber the groups of their literals, so that not all can be satisfied."""
     if groups.sizes.max(initial=0) < SMALLEST:
         return False
-    left = _undecided(clauses, truth)
+    owner, now = np.repeat(np.arange(len(clauses.lengths)), clauses.lengths), truth[clauses.literals]
+    holds = np.bincount(owner, now > 0, len(clauses.lengths)) > 0
+    keep = (now == 0) & ~holds[owner]  # clauses that are not satisfied yet, without false literals
+    counts = np.bincount(owner[keep], minlength=len(clauses.lengths))[~holds]
+    left = HardClauses(clauses.literals[keep], offsets(counts).astype(np.int64))
     chosen = np.zeros(len(left.lengths), dtype=bool)
     choose_disjoint(left.ptr, left.literals, np.zeros(len(truth), dtype=bool), chosen)
     lengths = left.lengths[chosen]
@@ -72,16 +65,6 @@ def is_overfull(groups: Groups, clauses: HardClauses, truth: Signs) -> bool:
     clause_of, source, seen = np.full((3, len(truth)), -1, dtype=np.int64)
     room = MatchingRoom(clause_of, source, seen, np.zeros(len(lengths) + 1, dtype=np.int64))
     return not all_matched(offsets(lengths).astype(np.int64), groups.of_literals()[literals], room)
-
-
-def _undecided(clauses: HardClauses, truth: Signs) -> HardClauses:
-    """Return the clauses that are not satisfied yet, without false literals."""
-    owner = np.repeat(np.arange(len(clauses.lengths)), clauses.lengths)
-    now = truth[clauses.literals]
-    holds = np.bincount(owner, now > 0, len(clauses.lengths)) > 0
-    keep = (now == 0) & ~holds[owner]
-    counts = np.bincount(owner[keep], minlength=len(clauses.lengths))[~holds]
-    return HardClauses(clauses.literals[keep], offsets(counts).astype(np.int64))
 
 
 # -- At-most-one groups of literals, and their matching with disjoint clauses -----------------------------------------
@@ -95,46 +78,25 @@ class Exclusions(NamedTuple):
 
 
 class MatchingRoom(NamedTuple):
-    """Scratch to match clauses with groups.
+    """Scratch to match clauses with groups."""
 
-    Attributes
-    ----------
-    clause_of, source : (n_groups,)
-        The clause matched with each group, or -1, and the clause from which a search reached it.
-    seen : (n_groups,)
-        One more than the clause whose search reached each group last.
-    queue : (n_clauses,)
-        Queue of the search.
-    """
-
-    clause_of: Ints
-    source: Ints
-    seen: Ints
-    queue: Ints
+    clause_of: Ints  # (n_groups,): the clause matched with each group, or -1
+    source: Ints  # (n_groups,): the clause from which a search reached it
+    seen: Ints  # (n_groups,): one more than the clause whose search reached each group last
+    queue: Ints  # (n_clauses,): queue of the search
 
 
 class GroupRoom(NamedTuple):
-    """Scratch to grow a group.
+    """Scratch to grow a group."""
 
-    Attributes
-    ----------
-    common : (n_literals,)
-        Number of group members, or of neighbours of its first member, that each literal excludes.
-    order, members : (n_literals,)
-        Candidates in the order in which they are tried, and the members.
-    free : (n_literals,)
-        Literals that may join.
-    """
-
-    common: Ints
-    order: Ints
-    members: Ints
-    free: Bools
+    common: Ints  # (n_literals,): group members, or neighbours of its first member, that each literal excludes
+    order: Ints  # (n_literals,): candidates in the order in which they are tried
+    members: Ints  # (n_literals,)
+    free: Bools  # (n_literals,): literals that may join
 
 
 @inlined
 def count_neighbours(pairs: Exclusions, common: Ints, literal: int, change: int) -> None:
-    """Add `change` to the counts of all literals that exclude this one."""
     for at in range(pairs.pair_ptr[literal], pairs.pair_ptr[literal + 1]):
         common[pairs.pair_to[at] ^ 1] += change
 
@@ -182,7 +144,6 @@ def grow(pairs: Exclusions, room: GroupRoom, first: int) -> int:
 
 @bare
 def group_sizes(pairs: Exclusions, room: GroupRoom, sizes: Ints) -> None:
-    """Compute the size of the group around every literal."""
     for literal in range(len(sizes)):
         sizes[literal] = grow(pairs, room, literal)
 
@@ -204,7 +165,6 @@ def partition(pairs: Exclusions, room: GroupRoom, order: Ints, group: Ints) -> i
 
 @bare
 def choose_disjoint(ptr: Ints, literals: Ints, taken: Bools, chosen: Bools) -> None:
-    """Greedily choose clauses without common literals."""
     for c in range(len(ptr) - 1):
         chosen[c] = True
         for at in range(ptr[c], ptr[c + 1]):
@@ -217,7 +177,6 @@ def choose_disjoint(ptr: Ints, literals: Ints, taken: Bools, chosen: Bools) -> N
 
 @bare
 def all_matched(ptr: Ints, group: Ints, room: MatchingRoom) -> bool:
-    """Return whether all clauses can be matched with distinct groups of their literals."""
     for clause in range(len(ptr) - 1):
         found = open_group(ptr, group, room, clause)
         if found < 0:
@@ -257,18 +216,16 @@ def open_group(ptr: Ints, group: Ints, room: MatchingRoom, clause: int) -> int:
 # Pairwise inequalities do not propagate this. The clauses of this module do: a state that only one variable of a clique
 # can still take is assigned to it.
 
-MOST_LOOKS = 300_000
-"""Maximum number of neighbourhoods compared, in a tenth of a second or so."""
+MOST_LOOKS = 300_000  # maximum number of neighbourhoods compared, in a tenth of a second or so
 
 
 def clique_clauses(problem: Problem, atoms: Atoms) -> HardClauses:
     """Return a clause for every state of each clique that needs all states."""
-    card, var_ptr, allowed = problem.graph.card, problem.graph.var_ptr, problem.feasible_v
+    card, var_ptr = problem.graph.card, problem.graph.var_ptr
     width = int(card.max(initial=0))
     may = np.zeros((problem.n_vars, width), dtype=bool)
-    may[np.repeat(np.arange(problem.n_vars), card), np.arange(problem.n_states) - np.repeat(var_ptr[:-1], card)] = (
-        allowed
-    )
+    state = np.arange(problem.n_states) - np.repeat(var_ptr[:-1], card)
+    may[np.repeat(np.arange(problem.n_vars), card), state] = problem.feasible_v
     literals, lengths = [np.zeros(0, dtype=np.int64)], []
     for clique in cliques(different_pairs(problem), problem.n_vars, int(may.sum(axis=1).min(initial=width))):
         states = np.flatnonzero(may[clique].any(axis=0))
@@ -295,7 +252,10 @@ def different_pairs(problem: Problem) -> Ints:
 
 def cliques(pairs: Ints, n: int, least: int) -> Iterator[Ints]:
     """Yield maximal cliques of at least `least` variables that cover most pairs of a graph, with limited work."""
-    near = _neighbours(pairs, n)
+    near = [0] * n  # the neighbours of every variable as bit sets
+    for i, j in pairs.tolist():
+        near[i] |= 1 << j
+        near[j] |= 1 << i
     left = near.copy()
     looks = 0
     for i in range(n):
@@ -309,24 +269,14 @@ def cliques(pairs: Ints, n: int, least: int) -> Iterator[Ints]:
                 clique.append(best)
                 some &= near[best]
             looks += 1
-            whole = sum(1 << v for v in clique)
+            members = sum(1 << v for v in clique)
             for v in clique:
-                left[v] &= ~whole
+                left[v] &= ~members
             if len(clique) >= least and not some:
                 yield np.array(sorted(clique), dtype=np.int64)
 
 
-def _neighbours(pairs: Ints, n: int) -> list[int]:
-    """Return the neighbours of every variable as bit sets."""
-    near = [0] * n
-    for i, j in pairs.tolist():
-        near[i] |= 1 << j
-        near[j] |= 1 << i
-    return near
-
-
 def _bits(number: int) -> Iterator[int]:
-    """Yield the positions of the set bits of a number."""
     while number:
         low = number & -number
         yield low.bit_length() - 1

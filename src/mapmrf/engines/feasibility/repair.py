@@ -14,13 +14,7 @@ from mapmrf.model.problem import Problem
 
 
 class Repair:
-    """Local search for a labelling with few violated factors, near a given one.
-
-    Attributes
-    ----------
-    model, state
-        The hard factors, and the state of the search.
-    """
+    """Local search for a labelling with few violated factors, near a given one."""
 
     def __init__(self, problem: Problem, labels: Ints, seed: int = 0) -> None:
         self.model, begin = _hard_factors(problem)
@@ -39,16 +33,17 @@ class Repair:
             random=seeded(seed),
             counts=blank(RepairCounts),
         )
-        begin_repair(self.model, self.state)
+        violated = np.flatnonzero(np.isneginf(self.model.theta[place]))
+        self.state.violated[: len(violated)] = violated
+        self.state.position[violated] = np.arange(len(violated))
+        self.state.counts.n_violated = self.state.counts.fewest = len(violated)
 
     @property
     def n_violated(self) -> int:
-        """Fewest violated factors so far."""
         return int(self.state.counts.fewest)
 
     @property
     def labels(self) -> Ints:
-        """The labelling with the fewest violated factors."""
         return self.state.best.copy()
 
     def run(self, work: int) -> int:
@@ -58,7 +53,6 @@ class Repair:
 
 
 def _hard_factors(problem: Problem) -> tuple[HardFactors, Ints]:
-    """Return the factors with forbidden entries, and the offsets of their tables."""
     graph = problem.graph
     chosen = [problem.order[batch.factors] for batch in problem.batches if batch.hard]
     factors = np.concatenate([*chosen, np.zeros(0, dtype=np.int64)])
@@ -86,33 +80,20 @@ def _hard_factors(problem: Problem) -> tuple[HardFactors, Ints]:
 # violated factors. Otherwise the factor's weight is increased until a flip does, so that the search leaves every
 # local optimum.
 
-SIDEWAYS = 50
-"""One in so many flips is made although it does not help."""
+SIDEWAYS = 50  # one in this many flips is made although it does not help
 
 
 class HardFactors(NamedTuple):
-    """Factors with forbidden entries; a variable with forbidden states has a unary one.
+    """Factors with forbidden entries; a variable with forbidden states has a unary one."""
 
-    Attributes
-    ----------
-    card : (n_vars,)
-        Number of states of every variable.
-    scope_ptr, scope, stride
-        Variables of each factor, and their strides in its table.
-    theta
-        The tables.
-    nbr_ptr, nbr, factor_of
-        Positions of every variable in `scope`, and the factor of each position.
-    """
-
-    card: Ints
+    card: Ints  # (n_vars,): number of states of every variable
     scope_ptr: Ints
-    scope: Ints
-    stride: Ints
-    theta: Floats
+    scope: Ints  # variables of each factor
+    stride: Ints  # their strides in its table
+    theta: Floats  # the tables
     nbr_ptr: Ints
-    nbr: Ints
-    factor_of: Ints
+    nbr: Ints  # positions of every variable in `scope`
+    factor_of: Ints  # the factor of each position
 
 
 class RepairCounts:
@@ -124,36 +105,21 @@ class RepairCounts:
 
 
 class RepairState(NamedTuple):
-    """State of a repair.
+    """State of a repair."""
 
-    Attributes
-    ----------
-    labels, best : (n_vars,)
-        The current labelling, and the one with the fewest violated factors.
-    place, weight : (n_factors,)
-        Current table entry of each factor, and its weight.
-    violated, position : (n_factors,)
-        The violated factors, and the position of each among them; -1 if it is satisfied.
-    score : (most states,)
-        Weight of the violated factors around a variable in each of its states.
-    random, counts
-        The generator, and the counters.
-    """
-
-    labels: Ints
-    best: Ints
-    place: Ints
-    weight: Ints
-    violated: Ints
-    position: Ints
-    score: Ints
+    labels: Ints  # (n_vars,): the current labelling
+    best: Ints  # (n_vars,): the one with the fewest violated factors
+    place: Ints  # (n_factors,): current table entry of each factor
+    weight: Ints  # (n_factors,)
+    violated: Ints  # (n_factors,): the violated factors
+    position: Ints  # (n_factors,): the position of each among them; -1 if it is satisfied
+    score: Ints  # (most states,): weight of the violated factors around a variable in each of its states
     random: Bits
     counts: RepairCounts
 
 
 @inlined
 def set_violated(state: RepairState, a: int, now: bool) -> None:
-    """Record whether a factor is violated."""
     at, counts = state.position[a], state.counts
     if now and at < 0:
         state.violated[counts.n_violated] = a
@@ -169,7 +135,6 @@ def set_violated(state: RepairState, a: int, now: bool) -> None:
 
 @inlined
 def flip(model: HardFactors, state: RepairState, i: int, k: int) -> None:
-    """Set the state of a variable."""
     step = k - state.labels[i]
     state.labels[i] = k
     for e in model.nbr[model.nbr_ptr[i] : model.nbr_ptr[i + 1]]:
@@ -179,30 +144,23 @@ def flip(model: HardFactors, state: RepairState, i: int, k: int) -> None:
 
 
 @inlined
-def weigh_states(model: HardFactors, state: RepairState, i: int) -> None:
-    """Sum the weights of the violated factors around a variable, for each of its states."""
-    n, score = model.card[i], state.score
-    score[:n] = 0
-    for e in model.nbr[model.nbr_ptr[i] : model.nbr_ptr[i + 1]]:
-        a = model.factor_of[e]
-        base = state.place[a] - state.labels[i] * model.stride[e]
-        for k in range(n):
-            if model.theta[base + k * model.stride[e]] == -float("inf"):
-                score[k] += state.weight[a]
-    state.counts.work += n * (1 + model.nbr_ptr[i + 1] - model.nbr_ptr[i])
-
-
-@inlined
 def best_flip(model: HardFactors, state: RepairState, a: int) -> tuple[int, int, int]:
     """Return variable, state and gain of the best flip in a factor, with random tie-breaking."""
     best_i, best_k, gain, n_ties = -1, -1, 0, 0
     for i in model.scope[model.scope_ptr[a] : model.scope_ptr[a + 1]]:
-        weigh_states(model, state, i)
-        now = state.score[state.labels[i]]
-        for k in range(model.card[i]):
+        n, score = model.card[i], state.score
+        score[:n] = 0
+        for e in model.nbr[model.nbr_ptr[i] : model.nbr_ptr[i + 1]]:
+            base = state.place[model.factor_of[e]] - state.labels[i] * model.stride[e]
+            for k in range(n):
+                if model.theta[base + k * model.stride[e]] == -float("inf"):
+                    score[k] += state.weight[model.factor_of[e]]
+        state.counts.work += n * (1 + model.nbr_ptr[i + 1] - model.nbr_ptr[i])
+        now = score[state.labels[i]]
+        for k in range(n):
             if k == state.labels[i]:
                 continue
-            better = now - state.score[k]
+            better = now - score[k]
             if best_i < 0 or better > gain:
                 best_i, best_k, gain, n_ties = i, k, better, 1
             elif better == gain:
@@ -210,14 +168,6 @@ def best_flip(model: HardFactors, state: RepairState, a: int) -> tuple[int, int,
                 if draw(state.random, n_ties) == 0:
                     best_i, best_k = i, k
     return best_i, best_k, gain
-
-
-@bare
-def begin_repair(model: HardFactors, state: RepairState) -> None:
-    """Find the initially violated factors."""
-    for a in range(len(state.place)):
-        set_violated(state, a, model.theta[state.place[a]] == -float("inf"))
-    state.counts.fewest = state.counts.n_violated
 
 
 @bare

@@ -11,10 +11,10 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, frozen, short
 from mapmrf.compilation.jit import bare, inlined
-from mapmrf.engines.flow.maximum_flow import MaximumFlow
+from mapmrf.engines.flow.maximum_flow import MaximumFlow, add_compensated
 from mapmrf.engines.flow.network import MAX_ARCS, Wiring, add_capacity, wire
+from mapmrf.kernels.forests import root_of
 from mapmrf.kernels.max_marginals import weight_of
-from mapmrf.kernels.parity import root_of
 from mapmrf.model.problem import Problem
 
 
@@ -22,22 +22,13 @@ class CutModel:
     """A model whose pairs are submodular, possibly after flipping variables, and the flow that solves it.
 
     A variable on the source's side of the cut has state 0, or 1 if it is flipped.
-
-    Attributes
-    ----------
-    flip : (n_vars,)
-        1 for variables whose states are swapped.
-    constant
-        The value of the best labelling is this minus the maximum flow.
-    flow
-        The flow, initially zero.
     """
 
     def __init__(self, problem: Problem) -> None:
         pairs, parts = binary_pairs(problem), table_parts(problem)
         # If nothing is feasible, a variable with a single state may be on the wrong side of the cut.
         self._most = None if problem.only_binary else problem.graph.card - 1
-        self.flip = flips_of(problem)[0]
+        self.flip = flips_of(problem)[0]  # (n_vars,): 1 for variables whose states are swapped
         wiring, excess = wire(problem.n_vars, problem.scope), np.empty(problem.n_vars)
         if parts is not None and all_favour_equal(pairs, parts):
             best = float(lay_out_plain(pairs, parts, wiring, excess))
@@ -45,7 +36,7 @@ class CutModel:
             unary = np.empty((problem.n_vars, 2))
             lay_out_cut(pairs, self.flip, unary, wiring)
             best = float(set_excess(unary, excess))
-        self.constant = problem.graph.constant + best
+        self.constant = problem.graph.constant + best  # the optimum is this minus the maximum flow
         self.flow = MaximumFlow(wiring, excess)
 
     @property
@@ -61,7 +52,6 @@ class CutModel:
 
 
 def why_not_binary_pairs(problem: Problem) -> str | None:
-    """Return why a model is not a pairwise model of variables with at most two states, or None if it is."""
     graph = problem.graph
     if np.any(graph.card > 2):
         i = int(np.argmax(graph.card > 2))
@@ -73,7 +63,6 @@ def why_not_binary_pairs(problem: Problem) -> str | None:
 
 
 def why_no_cut(problem: Problem) -> str | None:
-    """Return why a model cannot be solved by a minimum cut, or None if it can."""
     graph, reason = problem.graph, why_not_binary_pairs(problem)
     if reason is not None:
         return reason
@@ -87,7 +76,6 @@ def why_no_cut(problem: Problem) -> str | None:
 
 
 def binary_pairs(problem: Problem) -> BinaryPairs:
-    """Return the pairs of a model whose variables have at most two states."""
     graph = problem.graph
     if problem.only_binary:
         theta_v = graph.theta_v.reshape(-1, 2)
@@ -136,14 +124,9 @@ def flips_of(problem: Problem) -> tuple[Ints, int]:
 
 
 class TableParts(NamedTuple):
-    """Tables ``t00 + one_i x_i + one_j x_j - coupling |x_i - x_j|`` of two states each.
+    """Tables ``t00 + one_i x_i + one_j x_j - coupling |x_i - x_j|`` of two states each."""
 
-    Attributes
-    ----------
-    t00, one_i, one_j, coupling : (n_tables,)
-        The parts of each table.
-    """
-
+    # (n_tables,): the parts of each table
     t00: Floats
     one_i: Floats
     one_j: Floats
@@ -164,7 +147,6 @@ def split_tables(theta_t: Floats, parts: TableParts) -> None:
 
 @bare
 def all_favour_equal(pairs: BinaryPairs, parts: TableParts) -> bool:
-    """Return whether no pair favours different states."""
     coupling, table_at, least = parts.coupling, pairs.table_at, 0.0
     for a in range(len(table_at)):
         least = min(least, coupling[table_at[a] // 4] * weight_of(pairs.weight, a))
@@ -173,25 +155,17 @@ def all_favour_equal(pairs: BinaryPairs, parts: TableParts) -> bool:
 
 @bare
 def lay_out_plain(pairs: BinaryPairs, parts: TableParts, wiring: Wiring, excess: Floats) -> float:
-    """Set the capacities of all pairs and terminals; return the value that corresponds to a cut of cost 0.
-
-    `excess` is the loss of state 1 against state 0.
-    """
+    """Set capacities, and as `excess` the loss of state 1 against 0; return the value of a cut of cost 0."""
     theta_v, scope, table_at = pairs.theta_v, pairs.scope, pairs.table_at
-    total = lost = 0.0  # compensated summation
+    total = lost = 0.0
     for i in range(len(excess)):
         excess[i] = theta_v[i, 0] - theta_v[i, 1]
-        more = total + theta_v[i, 0]
-        lost += (total - more) + theta_v[i, 0] if abs(total) >= abs(theta_v[i, 0]) else (theta_v[i, 0] - more) + total
-        total = more
+        total, lost = add_compensated(total, lost, theta_v[i, 0])
     guess = 0
     for a in range(len(table_at)):
         t, weight = table_at[a] // 4, weight_of(pairs.weight, a)
         if parts.t00[t] != 0.0:
-            term = weight * parts.t00[t]
-            more = total + term
-            lost += (total - more) + term if abs(total) >= abs(term) else (term - more) + total
-            total = more
+            total, lost = add_compensated(total, lost, weight * parts.t00[t])
         excess[scope[2 * a]] -= weight * parts.one_i[t]
         excess[scope[2 * a + 1]] -= weight * parts.one_j[t]
         capacity = weight * parts.coupling[t]
@@ -199,9 +173,7 @@ def lay_out_plain(pairs: BinaryPairs, parts: TableParts, wiring: Wiring, excess:
             guess = add_capacity(wiring, a, guess, capacity, capacity)
     for i in range(len(excess)):
         if excess[i] < 0.0:
-            more = total - excess[i]
-            lost += (total - more) - excess[i] if abs(total) >= -excess[i] else (-excess[i] - more) + total
-            total = more
+            total, lost = add_compensated(total, lost, -excess[i])
     return total + lost
 
 
@@ -210,11 +182,8 @@ def lay_out_plain(pairs: BinaryPairs, parts: TableParts, wiring: Wiring, excess:
 # becomes submodular when the states of one of its variables are swapped. A state that does not exist, or that is
 # forbidden by its unary potential, is forbidden in every table.
 
-EITHER, EQUAL, DIFFERENT = 0, 1, -1
-"""The states that a pair favours."""
-
-ROUND_OFF = 4 * sys.float_info.epsilon
-"""Couplings below this fraction of the table's entries count as round-off."""
+EITHER, EQUAL, DIFFERENT = 0, 1, -1  # the states that a pair favours
+ROUND_OFF = 4 * sys.float_info.epsilon  # couplings below this fraction of the table's entries count as round-off
 
 NONE = -1
 
@@ -222,30 +191,14 @@ Table = tuple[float, float, float, float]
 
 
 class BinaryPairs(NamedTuple):
-    """Pairs of variables of at most two states.
+    """Pairs of variables of at most two states."""
 
-    Attributes
-    ----------
-    scope : (2 n_factors,)
-        The variables of every pair.
-    table_at : (n_factors,)
-        Where its table starts in `theta_t`.
-    theta_t
-        The tables.
-    weight : (n_factors,)
-        Weights of the tables; empty if all weights are 1.
-    card : (n_vars,)
-        Number of states.
-    theta_v : (n_vars, 2)
-        Unary potentials, -inf for a state that does not exist.
-    """
-
-    scope: Ints
-    table_at: Ints
-    theta_t: Floats
-    weight: Floats
-    card: Ints
-    theta_v: Floats
+    scope: Ints  # (2 n_factors,): the variables of every pair
+    table_at: Ints  # (n_factors,): where its table starts in `theta_t`
+    theta_t: Floats  # the tables
+    weight: Floats  # (n_factors,): weights of the tables; empty if all weights are 1
+    card: Ints  # (n_vars,): number of states
+    theta_v: Floats  # (n_vars, 2): unary potentials, -inf for a state that does not exist
 
 
 @inlined
@@ -272,7 +225,7 @@ def table_of_pair(pairs: BinaryPairs, a: int) -> Table:
 def favours(table: Table) -> int:
     """Return whether a pair favours EQUAL or DIFFERENT states, or EITHER if it is a sum of unary potentials."""
     t00, t01, t10, t11 = table
-    if max(t00, t01) == -np.inf or max(t10, t11) == -np.inf or max(t00, t10) == -np.inf or max(t01, t11) == -np.inf:
+    if is_unary(table):
         return EITHER
     if min(t00, t11) == -np.inf:
         return DIFFERENT
@@ -286,10 +239,7 @@ def favours(table: Table) -> int:
 
 @bare
 def find_flips(pairs: BinaryPairs, parent: Ints, flip: Ints) -> int:
-    """Find variables whose flips make all pairs submodular; return a pair that violates this, or NONE.
-
-    `flip` is 1 for these variables; `parent` is scratch.
-    """
+    """Set `flip` to 1 where that makes all pairs submodular; return a pair that stays otherwise, or NONE."""
     n_pairs, n_different = len(pairs.table_at), 0
     for i in range(len(flip)):
         flip[i] = 0
@@ -319,7 +269,6 @@ def find_flips(pairs: BinaryPairs, parent: Ints, flip: Ints) -> int:
 
 @inlined
 def flipped(table: Table, flip_i: int, flip_j: int) -> Table:
-    """Return a table after the flips of its variables."""
     t00, t01, t10, t11 = table
     if flip_i:
         t00, t01, t10, t11 = t10, t11, t00, t01
@@ -405,7 +354,5 @@ def set_excess(unary: Floats, excess: Floats) -> float:
         if best == -np.inf:
             return -np.inf
         excess[i] = unary[i, 0] - unary[i, 1]
-        sum_now = total + best  # compensated summation
-        lost += (total - sum_now) + best if abs(total) >= abs(best) else (best - sum_now) + total
-        total = sum_now
+        total, lost = add_compensated(total, lost, best)
     return total + lost

@@ -14,22 +14,11 @@ from mapmrf.model.problem import Problem
 from mapmrf.run.workers import Workers
 
 GOLDEN = (math.sqrt(5) - 1) / 2
-WORK_PER_PAIR = 8
-"""Cost of setting up a move per pair, in arcs visited by a flow."""
+WORK_PER_PAIR = 8  # cost of setting up a move per pair, in arcs visited by a flow
 
 
 class MoveTrial:
-    """One move, set up and computed in pieces; its changes are applied when it is accepted.
-
-    Attributes
-    ----------
-    fusion
-        Its flow network.
-    work
-        Work of its pieces so far, in arcs visited.
-    ended
-        Whether its gain is known.
-    """
+    """One move, set up and computed in pieces; its changes are applied when it is accepted."""
 
     def __init__(self, problem: Problem, marks: Ints) -> None:
         self.fusion, self.marks = FusionMove(problem), marks
@@ -39,7 +28,6 @@ class MoveTrial:
         self.reset()
 
     def reset(self) -> None:
-        """Discard the move."""
         self.work: list[int] = []
         self.ended = self._moves = False
 
@@ -48,25 +36,20 @@ class MoveTrial:
         if self.ended:
             return
         if not self.work:
-            self.work.append(self._begin(labels, *move))
+            alpha, beta = move
+            if alpha == beta:
+                n = propose_expansion(self.fusion.model, labels, alpha, self.marks, self._new)
+            else:
+                n = propose_swap(self.fusion.model, labels, alpha, beta, self._new)
+            self._moves, self.ended = n > 0, n == 0  # a move without variables ends at once
+            self.work.append(self._set_up if n > 0 else len(labels))
+            if n > 0:
+                self._feasible = self._feasible or self.fusion.is_feasible(labels)  # moves keep them feasible
+                self.fusion.begin(labels, self._new, self._feasible)
         if self._moves:
             before = self.fusion.work
             self.ended = self.fusion.run(max_work)
             self.work.append(self.fusion.work - before)
-
-    def _begin(self, labels: Ints, alpha: int, beta: int) -> int:
-        """Set up the network, unless no variable takes part; return the work."""
-        model = self.fusion.model
-        if alpha == beta:
-            n = propose_expansion(model, labels, alpha, self.marks, self._new)
-        else:
-            n = propose_swap(model, labels, alpha, beta, self._new)
-        self._moves, self.ended = n > 0, n == 0
-        if n == 0:
-            return len(labels)
-        self._feasible = self._feasible or self.fusion.is_feasible(labels)  # moves never make them infeasible again
-        self.fusion.begin(labels, self._new, self._feasible)
-        return self._set_up
 
     def accept(self, labels: Ints) -> float:
         """Apply the changes if they are a gain; return the gain."""
@@ -79,42 +62,18 @@ class LabelMoves:
     With several threads, the next moves are computed alongside the current one. If it brings no gain, their results
     stand as if they had been computed one after another; otherwise they are discarded. Late in a run, few moves bring a
     gain.
-
-    Attributes
-    ----------
-    labels : (n_vars,)
-        The labelling.
-    moves
-        The labels to expand, as (alpha, alpha), or the pairs of labels to swap.
-    tried, helped
-        Moves so far, and those that brought a gain.
-    gain
-        Their total gain.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mapmrf.datasets import potts_image
-    >>> from mapmrf.engines.flow.expansion import LabelMoves
-    >>> from mapmrf.model.problem import Problem
-    >>> image = potts_image(20, 20, labels=3, noise=0.5, seed=0)
-    >>> search = LabelMoves(Problem.compile(image.graph), np.zeros(400, dtype=np.int64))
-    >>> while not search.at_rest:
-    ...     search.run(100_000)
-    >>> search.close()
-    >>> image.graph.value(search.labels) >= image.graph.value(image.truth.ravel())
-    True
     """
 
     def __init__(self, problem: Problem, labels: Ints, swap: bool = False) -> None:
         every = range(int(problem.graph.card.max(initial=0)))
-        order = spread(len(every)) if has_distances(problem) else every
+        order = scattered(len(every)) if has_distances(problem) else every
         self.moves = list(itertools.combinations(every, 2)) if swap else [(alpha, alpha) for alpha in order]
         self.problem = problem
         self.labels = np.array(labels, dtype=np.int64)
         self.marks = label_marks(problem)
-        if len(self.marks):
-            set_marks(self.labels, self.marks)
+        if len(self.marks):  # exactly the labels in use are marked
+            marking = self.marks != NO_MARK
+            self.labels[marking] = np.isin(self.marks[marking], self.labels[~marking])
         self._trials = [MoveTrial(problem, self.marks)]  # of the current move and of those that follow
         self._read = 0  # pieces of the current move already counted
         self._workers: Workers | None = None
@@ -124,7 +83,6 @@ class LabelMoves:
 
     @property
     def at_rest(self) -> bool:
-        """Whether no move helps any more."""
         return self._calm >= len(self.moves)
 
     def run(self, max_work: int, max_moves: int = 2**62) -> None:
@@ -157,7 +115,6 @@ class LabelMoves:
         self._workers.run(MoveTrial.advance, calls)
 
     def _end(self, gain: float) -> None:
-        """Finish the current move and continue with the next."""
         self.tried += 1
         self._calm = 0 if gain > 0.0 else self._calm + 1
         self.helped += gain > 0.0
@@ -168,7 +125,6 @@ class LabelMoves:
         self._read = 0
 
     def close(self) -> None:
-        """Stop the threads."""
         if self._workers is not None:
             self._workers.close()
 
@@ -194,12 +150,6 @@ def label_marks(problem: Problem) -> Ints:
     return marks if find_marks(packed(problem.scope), marked, marks) else none
 
 
-def set_marks(labels: Ints, marks: Ints) -> None:
-    """Mark exactly the labels that are in use."""
-    marking = marks != NO_MARK
-    labels[marking] = np.isin(marks[marking], labels[~marking])
-
-
 def has_distances(problem: Problem) -> bool:
     """Guess whether losses grow with the distance of labels, from the first pair: label 0 against 1 and the last."""
     if problem.n_factors == 0:
@@ -208,15 +158,9 @@ def has_distances(problem: Problem) -> bool:
     return len(first) > 2 and bool(first[1] != first[-1])
 
 
-def spread(n: int) -> list[int]:
-    """Return the labels in an order in which any few consecutive ones are spread over the whole range.
+def scattered(n: int) -> list[int]:
+    """Return the labels in an order in which any few consecutive ones lie far apart in the range.
 
     Where losses grow with the distance of labels, ascending order takes more moves and ends in worse optima.
-
-    Examples
-    --------
-    >>> from mapmrf.engines.flow.expansion import spread
-    >>> spread(8)
-    [0, 5, 2, 7, 4, 1, 6, 3]
     """
     return sorted(range(n), key=lambda k: k * GOLDEN % 1.0)

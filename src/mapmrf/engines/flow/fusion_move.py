@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, frozen
+from mapmrf.arrays import Floats, Ints, frozen
 from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.flow.cut_model import DIFFERENT, EITHER, BinaryPairs, Table, favours, packed, split
 from mapmrf.engines.flow.maximum_flow import NO_LIMIT, MaximumFlow
@@ -16,8 +16,7 @@ from mapmrf.engines.flow.roof_duality import RoofDual
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Problem
 
-TOLERANCE = 1e-12
-"""Minimum gain of a move relative to the costs in its cut; less counts as round-off."""
+TOLERANCE = 1e-12  # minimum gain of a move relative to the costs in its cut; less counts as round-off
 
 
 class FusionMove:
@@ -26,19 +25,6 @@ class FusionMove:
     If all pairs are submodular in these two states, the result is the best of all combinations, by a minimum cut.
     Otherwise roof duality fixes the states of some variables, and undecided ones keep theirs. The value never
     decreases. One network is reused for all moves.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mapmrf.datasets import potts_image
-    >>> from mapmrf.engines.flow.fusion_move import FusionMove
-    >>> from mapmrf.model.problem import Problem
-    >>> problem = Problem.compile(potts_image(9, 9, labels=3, seed=0).graph)
-    >>> labels = np.zeros(81, dtype=np.int64)
-    >>> before = problem.graph.value(labels)
-    >>> gain = FusionMove(problem).fuse(labels, np.ones(81, dtype=np.int64))
-    >>> bool(np.isclose(problem.graph.value(labels), before + gain)), sorted(set(labels.tolist()))
-    (True, [0, 1])
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -62,23 +48,17 @@ class FusionMove:
     def begin(self, labels: Ints, other: Ints, feasible: bool = False) -> None:
         """Set up the network of a move; the labels, possibly known to be feasible, must not change until it ends."""
         feasible = feasible or self.is_feasible(labels)
-        self.move = TwoLabellings(labels, other, -math.inf if feasible else self.penalty)
+        # while the labelling is infeasible, -inf is a potential too low for others to compensate
+        self.move = TwoLabellings(labels, other, -math.inf if feasible else -2.0 * self.graph.size - 1.0)
         self.flow.network.residual[:] = 0.0
         self.cost, n_apart = lay_out_move(self.model, self.move, self.flow.wiring, self.flow.excess)
         self.roof = RoofDual(self.active_pairs()) if n_apart else None
         self.flow.begin()
 
     def is_feasible(self, labels: Ints) -> bool:
-        """Return whether a labelling violates no hard constraint."""
         return not self.hard or self.graph.value(labels) > -math.inf
 
-    @property
-    def penalty(self) -> float:
-        """A potential too low for others to compensate, in place of -inf while the labelling is infeasible."""
-        return -2.0 * self.graph.size - 1.0
-
     def active_pairs(self) -> BinaryPairs:
-        """Return the binary model of the variables whose two states differ."""
         self.number = np.empty(len(self.move.old), dtype=np.int32)
         n, m = list_active(self.model, self.move, self.number)
         binary = BinaryPairs(
@@ -96,32 +76,23 @@ class FusionMove:
 
     @property
     def work(self) -> int:
-        """Arcs visited by the flow of this move."""
         return int((self.flow if self.roof is None else self.roof.flow).trees.cursor.work)
 
     def end(self, labels: Ints) -> float:
         """Apply the result of the move if it is a gain; return the gain."""
-        if self.roof is not None:
-            return self._end_roof(self.roof, labels)
-        gain = self.cost - self.flow.value
-        if not gain > TOLERANCE * self.cost:
+        if self.roof is None:
+            gain, cost, taken = self.cost - self.flow.value, self.cost, self.flow.on_sink_side
+        else:  # undecided variables keep their states; those outside have the last number
+            taken, cost = np.append(self.roof.states == 1, False)[self.number], abs(self.roof.constant)
+            mixed = TwoLabellings(labels, np.where(taken, self.move.new, labels), self.move.floor)
+            gain = float(gain_of(self.model, mixed))
+        if not gain > TOLERANCE * cost:
             return 0.0
-        take_new(labels, self.move.new, self.flow.on_sink_side)
-        return gain
-
-    def _end_roof(self, roof: RoofDual, labels: Ints) -> float:
-        """Do the same after roof duality: undecided variables keep their states."""
-        taken = np.append(roof.states == 1, False)[self.number]  # variables outside have the last number
-        mixed = np.where(taken, self.move.new, labels)
-        gain = float(gain_of(self.model, TwoLabellings(labels, mixed, self.move.floor)))
-        if not gain > TOLERANCE * abs(roof.constant):
-            return 0.0
-        labels[:] = mixed
+        np.copyto(labels, self.move.new, where=taken)
         return gain
 
 
 def why_no_fusion(problem: Problem) -> str | None:
-    """Return why labellings of a model cannot be fused, or None if they can."""
     large = np.flatnonzero(problem.graph.arity != 2)
     if len(large):
         return f"factor {large[0]} has {problem.graph.arity[large[0]]} variables, expected 2"
@@ -132,31 +103,21 @@ def why_no_fusion(problem: Problem) -> str | None:
 
 # Fusion of two labellings as a binary model: every variable keeps its old state (0) or takes the new one (1).
 
-
 OUTSIDE = -1
 
 NO_MARK = -1
 
 
 class MovePairs(NamedTuple):
-    """A pairwise model for fusion moves.
+    """A pairwise model for fusion moves."""
 
-    Attributes
-    ----------
-    card, var_ptr, theta_v, theta_t
-        As in `FactorGraph`.
-    scope : (2 n_factors,)
-        The variables of every pair.
-    table_at, weight : (n_factors,)
-        Where its table starts in `theta_t`, and its weight; `weight` is empty if all weights are 1.
-    """
-
+    # as in `FactorGraph`
     card: Ints
     var_ptr: Ints
     theta_v: Floats
-    scope: Ints
-    table_at: Ints
-    weight: Floats
+    scope: Ints  # (2 n_factors,): the variables of every pair
+    table_at: Ints  # (n_factors,): where its table starts in `theta_t`
+    weight: Floats  # (n_factors,): empty if all weights are 1
     theta_t: Floats
 
 
@@ -168,16 +129,8 @@ class TwoLabellings(NamedTuple):
     floor: float
 
 
-class MoveCost(NamedTuple):
-    """Cost of the cut that keeps all old states, and the number of pairs that are not submodular."""
-
-    none: float
-    n_apart: int
-
-
 @inlined
 def unary_loss(model: MovePairs, move: TwoLabellings, i: int) -> float:
-    """Return the unary loss of a variable when it takes its new state."""
     at = model.var_ptr[i]
     loss: float = max(move.floor, model.theta_v[at + move.old[i]]) - max(move.floor, model.theta_v[at + move.new[i]])
     return loss
@@ -207,10 +160,11 @@ def pair_losses(table: Table) -> tuple[float, float, float, float]:
 
 
 @bare
-def lay_out_move(model: MovePairs, move: TwoLabellings, wiring: Wiring, excess: Floats) -> MoveCost:
-    """Set capacities, initially zero, for a move; they are meaningless if some pair is not submodular.
+def lay_out_move(model: MovePairs, move: TwoLabellings, wiring: Wiring, excess: Floats) -> tuple[float, int]:
+    """Set capacities, initially zero, for a move from a feasible labelling.
 
-    The old labelling must be feasible.
+    Returns the cost of the cut that keeps all old states, and the number of pairs that are not submodular; if there are
+    any, the capacities are meaningless.
     """
     old, new = move.old, move.new
     for i in range(len(old)):
@@ -236,7 +190,7 @@ def lay_out_move(model: MovePairs, move: TwoLabellings, wiring: Wiring, excess: 
     none = 0.0
     for i in range(len(old)):
         none += max(-excess[i], 0.0)
-    return MoveCost(none, n_apart)
+    return none, n_apart
 
 
 @bare
@@ -283,7 +237,6 @@ def gather_active(model: MovePairs, move: TwoLabellings, number: Ints, binary: B
 
 @bare
 def gain_of(model: MovePairs, move: TwoLabellings) -> float:
-    """Return the gain of all new states together over the old ones."""
     gain = 0.0
     for i in range(len(move.old)):
         if move.old[i] != move.new[i]:
@@ -294,17 +247,6 @@ def gain_of(model: MovePairs, move: TwoLabellings) -> float:
             table = move_table(model, move, a)
             gain += table[3] - table[0]
     return gain
-
-
-@bare
-def take_new(labels: Ints, new: Ints, taken: Bools) -> int:
-    """Give the marked variables their new states; return how many change."""
-    changed = 0
-    for i in range(len(labels)):
-        if taken[i] and labels[i] != new[i]:
-            labels[i] = new[i]
-            changed += 1
-    return changed
 
 
 @bare

@@ -31,31 +31,9 @@ class MaximumFlow:
     """A flow that is augmented until it is maximal, over any number of calls of `run`.
 
     Capacities are floating-point numbers from 0 to inf. An arc counts as saturated when its residual capacity is
-    exactly 0; the value of the flow and the capacity of the cut agree up to the round-off of sums.
-
-    Parameters
-    ----------
-    wiring
-        A network with its capacities, which become residual capacities; see `link`.
-    excess : (n,)
-        Capacity from the source to every node if positive, or from the node to the sink if negative.
-
-    Attributes
-    ----------
-    excess : (n,)
-        Residual terminal capacities.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mapmrf.engines.flow.maximum_flow import MaximumFlow, link
-    >>> wiring = link(3, np.array([[0, 1], [1, 2]]), np.array([2.0, 5.0]), np.zeros(2))
-    >>> flow = MaximumFlow(wiring, np.array([9.0, 1.0, -4.0]))
-    >>> flow.run(), flow.value, flow.on_sink_side.tolist()
-    (True, 3.0, [False, True, True])
-    >>> flow.change(np.array([0, 2]), np.array([-8.0, 0.0]), np.array([0.0, 3.0]))
-    >>> flow.run(), flow.value
-    (True, 2.0)
+    exactly 0; the value of the flow and the capacity of the cut agree up to the round-off of sums. The capacities of
+    `wiring` become residual capacities; `excess` is the capacity from the source to a node if positive, or from the
+    node to the sink if negative.
     """
 
     def __init__(self, wiring: Wiring, excess: Floats) -> None:
@@ -89,13 +67,6 @@ class MaximumFlow:
 
         Amounts may be negative. If a capacity falls below 0, the value of the flow still equals that of the cut: a
         negative capacity is a reward for cutting the arc.
-
-        Parameters
-        ----------
-        nodes
-            Distinct nodes.
-        source, sink
-            Amounts to be added for each of them.
         """
         if self.state != UNBOUNDED:
             nodes = np.asarray(nodes, dtype=np.int64) + self.wiring.margin
@@ -109,13 +80,7 @@ class MaximumFlow:
         return math.inf if self.state == UNBOUNDED else float(cursor.lost + cursor.sent)
 
     @property
-    def is_maximal(self) -> bool:
-        """Whether the flow is maximal and finite."""
-        return bool(self.state == MAXIMAL)
-
-    @property
     def paths(self) -> int:
-        """Number of augmenting paths so far."""
         return int(self.trees.cursor.paths)
 
     @property
@@ -126,10 +91,7 @@ class MaximumFlow:
 
 
 def link(n: int, pairs: Ints, forward: Floats, backward: Floats, lattice: bool = True) -> Wiring:
-    """Build a network of `n` nodes from pairs (n_pairs, 2) of distinct nodes, and arc capacities in both directions.
-
-    With `lattice`, it is stored without arc lists where the pairs allow that.
-    """
+    """Build a network from pairs (n_pairs, 2) of distinct nodes, as a `lattice` if they allow that."""
     scope = np.ascontiguousarray(pairs, dtype=np.int32).reshape(-1)
     wiring = wire(n, scope) if lattice else sparse_wiring(n, scope)
     add_capacities(wiring, np.asarray(forward, dtype=np.float64), np.asarray(backward, dtype=np.float64))
@@ -149,8 +111,7 @@ HUB = 1000
 
 FAR = 1 << 60
 
-LAST_TIME = 2_000_000_000
-"""Stamps have 32 bits."""
+LAST_TIME = 2_000_000_000  # time at which stamps, which have 32 bits, are reset
 
 MAXIMAL, PAUSED, UNBOUNDED = 0, 1, 2
 """Reasons for `send_flow` to return: the flow is maximal, the budget is spent, or a path has infinite capacity."""
@@ -170,7 +131,7 @@ class Touch(NamedTuple):
 def grow(network: Network, trees: SearchTrees, i: int, again: bool) -> Touch:
     """Add the free neighbours of a node to its tree; return where it touches the other tree, if it does.
 
-    A hub that grows again resumes at the link where it stopped: most of its links would be visited in vain.
+    A hub that grows again resumes at the link where it stopped: most of its links lead nowhere.
     """
     cursor, first, end = trees.cursor, first_link(network, i), end_link(network, i)
     cursor.work += 2
@@ -271,14 +232,16 @@ def push(network: Network, trees: SearchTrees, touch: Touch, amount: float) -> i
 
 
 @inlined
+def add_compensated(total: float, lost: float, term: float) -> tuple[float, float]:
+    """Neumaier's summation: return the new total, and what all additions have lost to round-off."""
+    more = total + term
+    lost += (total - more) + term if abs(total) >= abs(term) else (term - more) + total
+    return more, lost
+
+
+@inlined
 def count_flow(cursor: FlowCursor, amount: float) -> None:
-    """Add to the total flow by Neumaier's compensated summation."""
-    total = cursor.sent + amount
-    if abs(cursor.sent) >= abs(amount):
-        cursor.lost += (cursor.sent - total) + amount
-    else:
-        cursor.lost += (amount - total) + cursor.sent
-    cursor.sent = total
+    cursor.sent, cursor.lost = add_compensated(cursor.sent, cursor.lost, amount)
 
 
 # -- adopt ------------------------------------------------------------------------------------------------------------
@@ -312,7 +275,7 @@ def find_parent(network: Network, trees: SearchTrees, i: int) -> int:
     if end - first <= HUB:
         cursor.work += 2 * (end - first)
         return nearest_parent(network, trees, i, first, end)
-    place = first + cursor.work % (end - first)  # a pseudo-random start, not always the same links in vain
+    place = first + cursor.work % (end - first)  # a pseudo-random start, not always the same links
     found = nearest_parent(network, trees, i, place, end)
     if found == FREE:
         found = nearest_parent(network, trees, i, first, place)
@@ -389,7 +352,7 @@ def adopt(network: Network, trees: SearchTrees) -> None:
         cursor.last_orphan = last if others != NOBODY else NOBODY
 
 
-# -- the whole --------------------------------------------------------------------------------------------------------
+# -- the flow ---------------------------------------------------------------------------------------------------------
 
 
 @bare
@@ -437,16 +400,6 @@ def plant(trees: SearchTrees) -> None:
             activate(trees, i)
 
 
-@inlined
-def advance_time(trees: SearchTrees) -> None:
-    """Advance the time for stamps, which are reset before they overflow."""
-    cursor = trees.cursor
-    if cursor.time >= LAST_TIME:
-        trees.stamp[:] = 0
-        cursor.time = 0
-    cursor.time += 1
-
-
 @bare
 def send_flow(network: Network, trees: SearchTrees, max_work: int, max_paths: int) -> int:
     """Augment until the flow is maximal, or a number of arcs visited or paths; the next call resumes."""
@@ -469,7 +422,10 @@ def send_flow(network: Network, trees: SearchTrees, max_work: int, max_paths: in
         touch = grow(network, trees, i, again)
         if touch.tail == NOBODY:
             continue
-        advance_time(trees)
+        if cursor.time >= LAST_TIME:
+            trees.stamp[:] = 0
+            cursor.time = 0
+        cursor.time += 1
         trees.next_active[i] = i  # active, but in no queue: it is the next to grow
         cursor.current = i
         amount = bottleneck(network, trees, touch)
@@ -534,7 +490,6 @@ def replant(network: Network, trees: SearchTrees, i: int) -> None:
 
 # -- The two search trees of a maximum flow, and the queues of their active nodes and orphans -------------------------
 
-
 TERMINAL, ORPHAN, FREE = -1, -2, -3
 """Special values of the link to the parent: a root, a node that lost its parent, and one in neither tree."""
 
@@ -558,29 +513,14 @@ class FlowCursor:
 
 
 class SearchTrees(NamedTuple):
-    """The two search trees and the flow between them.
+    """The two search trees and the flow between them."""
 
-    Attributes
-    ----------
-    excess : (n,)
-        Residual capacity from the source if positive, to the sink if negative.
-    parent : (n,)
-        The link to the parent, or TERMINAL, ORPHAN or FREE.
-    in_sink : (n,)
-        Whether the node is in the sink tree; meaningless for a free node.
-    stamp, dist : (n,)
-        When the distance to the root was last computed, and its value.
-    next_active, next_orphan : (n,)
-        Queues. An active node's entry is NOBODY if it is in no queue, and the node itself if it is the last.
-    cursor
-        Progress of the flow.
-    """
-
-    excess: Floats
-    parent: Ints
-    in_sink: Bools
-    stamp: Ints
-    dist: Ints
+    excess: Floats  # (n,): residual capacity from the source if positive, to the sink if negative
+    parent: Ints  # (n,): the link to the parent, or TERMINAL, ORPHAN or FREE
+    in_sink: Bools  # (n,): whether the node is in the sink tree; meaningless for a free node
+    stamp: Ints  # (n,): when the distance to the root was last computed
+    dist: Ints  # (n,): its value
+    # (n,): Queues. An active node's entry is NOBODY if it is in no queue, and the node itself if it is the last.
     next_active: Ints
     next_orphan: Ints
     cursor: FlowCursor
@@ -591,7 +531,6 @@ class SearchTrees(NamedTuple):
 
 @inlined
 def activate(trees: SearchTrees, i: int) -> None:
-    """Add a node to the queue of active nodes."""
     next_active, cursor = trees.next_active, trees.cursor
     if next_active[i] == NOBODY:
         if cursor.last_active == NOBODY:
@@ -621,7 +560,6 @@ def next_to_grow(trees: SearchTrees) -> int:
 
 @inlined
 def orphan_first(trees: SearchTrees, i: int) -> None:
-    """Make a node an orphan and put it at the front of the queue."""
     cursor = trees.cursor
     trees.parent[i] = ORPHAN
     trees.next_orphan[i] = cursor.first_orphan
@@ -632,7 +570,6 @@ def orphan_first(trees: SearchTrees, i: int) -> None:
 
 @inlined
 def orphan_last(trees: SearchTrees, i: int) -> None:
-    """Make a node an orphan and put it at the end of the queue."""
     cursor = trees.cursor
     trees.parent[i] = ORPHAN
     trees.next_orphan[i] = NOBODY

@@ -9,14 +9,9 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints, frozen
 from mapmrf.compilation.jit import bare, inlined
 
-MAX_ARCS = 2**31 - 1
-"""Maximum number of arcs of a sparse network, which are numbered in 32 bits."""
-
-LEAST_FILL = 0.5
-"""Minimum share of a lattice's arcs that must exist; others waste memory."""
-
-LARGEST_MARGIN = 0.25
-"""Maximum length of a lattice's margin, as a share of its nodes."""
+MAX_ARCS = 2**31 - 1  # maximum number of arcs of a sparse network, which are numbered in 32 bits
+LEAST_FILL = 0.5  # minimum share of a lattice's arcs that must exist; others waste memory
+LARGEST_MARGIN = 0.25  # maximum length of a lattice's margin, as a share of its nodes
 
 
 def wire(n: int, scope: Ints) -> Wiring:
@@ -25,46 +20,20 @@ def wire(n: int, scope: Ints) -> Wiring:
     If the pairs lie in a few directions, like those of the pixels of an image, it is a lattice: there are no arc lists,
     and neighbours are found by arithmetic. The order of the pairs does not matter, and pairs may be missing or
     repeated.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mapmrf.engines.flow.network import wire
-    >>> place = np.arange(400).reshape(20, 20)
-    >>> across, down = (place[:, :-1], place[:, 1:]), (place[:-1], place[1:])
-    >>> pairs = np.concatenate([np.stack(ends, axis=-1).reshape(-1, 2) for ends in (across, down)])
-    >>> wire(400, pairs.ravel()).network.offset.tolist()
-    [-20, -1, 1, 20]
-    >>> wire(3, np.array([0, 1, 1, 2])).network.head.tolist()
-    [1, 0, 2, 1]
     """
-    scope = _readable(scope)
-    offset = lattice_offsets(n, scope)
-    return sparse_wiring(n, scope) if offset is None else lattice_wiring(n, scope, offset)
-
-
-def lattice_offsets(n: int, scope: Ints) -> Ints | None:
-    """Return the offsets from a node to its neighbours, ascending, or None if the pairs form no lattice."""
-    apart = np.zeros(MAX_DIRECTIONS // 2, dtype=np.int64)
+    scope, apart = _readable(scope), np.zeros(MAX_DIRECTIONS // 2, dtype=np.int64)
     n_apart = int(find_offsets(scope, apart))
-    if n_apart == NOT_A_LATTICE:
-        return None
+    if n_apart in (NOT_A_LATTICE, 0) or len(scope) // 2 < LEAST_FILL * n_apart * n:
+        return sparse_wiring(n, scope)
     apart = np.sort(apart[:n_apart])
-    dense = len(scope) // 2 >= LEAST_FILL * n_apart * n
-    if n_apart == 0 or not dense or apart[-1] > LARGEST_MARGIN * n:
-        return None
-    return np.concatenate([-apart[::-1], apart])
-
-
-def lattice_wiring(n: int, scope: Ints, offset: Ints) -> Wiring:
-    """Build a lattice with these offsets."""
-    margin, none = int(offset[-1]), np.zeros(0, dtype=np.int32)
-    residual = np.zeros((n + 2 * margin) * len(offset))
+    margin, none = int(apart[-1]), np.zeros(0, dtype=np.int32)
+    if margin > LARGEST_MARGIN * n:
+        return sparse_wiring(n, scope)
+    offset, residual = np.concatenate([-apart[::-1], apart]), np.zeros((n + 2 * margin) * 2 * n_apart)
     return Wiring(Network(LATTICE, none, none, none, offset, residual), scope, none, margin)
 
 
 def sparse_wiring(n: int, scope: Ints) -> Wiring:
-    """Build a sparse network."""
     scope, m = _readable(scope), len(scope)
     head, sister = np.empty((2, m), dtype=np.int32)
     place = np.empty(m // 2, dtype=np.int32)
@@ -75,7 +44,7 @@ def sparse_wiring(n: int, scope: Ints) -> Wiring:
 
 
 def _readable(scope: Ints) -> Ints:
-    """Return a read-only view in 32 bits, so that kernels need only one specialisation."""
+    # read-only and in 32 bits, so that kernels need only one specialisation
     return frozen(np.ascontiguousarray(scope, dtype=np.int32).view())
 
 
@@ -86,8 +55,7 @@ def _readable(scope: Ints) -> Ints:
 
 SPARSE: tuple[()] = ()
 
-LATTICE: tuple[int] = (1,)
-"""Kinds of networks, distinguished at compile time by the length of the tuple."""
+LATTICE: tuple[int] = (1,)  # kinds of networks, distinguished at compile time by the length of the tuple
 
 MAX_DIRECTIONS = 26
 
@@ -95,54 +63,39 @@ NOT_A_LATTICE = -1
 
 
 class Network(NamedTuple):
-    """A directed graph, every arc with its reverse.
+    """A directed graph, every arc with its reverse."""
 
-    Attributes
-    ----------
-    kind
-        SPARSE or LATTICE.
-    ptr : (n + 1,)
-        Sparse: the links of node `i` are those from ``ptr[i]`` to ``ptr[i + 1]``. Empty in a lattice.
-    head, sister : (n_arcs,)
-        Sparse: head of an arc, and its reverse. Empty in a lattice.
-    offset : (n_directions,)
-        Lattice: from a node to its neighbours, ascending, with opposite directions at opposite ends. Empty in a sparse
-        network.
-    residual : (n_arcs,)
-        Residual capacity of every arc. In a lattice the arcs of a node are contiguous; those that lead out of it have
-        no capacity.
-    """
-
-    kind: tuple[()] | tuple[int]
+    kind: tuple[()] | tuple[int]  # SPARSE or LATTICE
+    # (n + 1,): sparse: the links of node `i` are those from ``ptr[i]`` to ``ptr[i + 1]``. Empty in a lattice.
     ptr: Ints
-    head: Ints
-    sister: Ints
+    head: Ints  # (n_arcs,): sparse: head of an arc. Empty in a lattice.
+    sister: Ints  # (n_arcs,): sparse: its reverse. Empty in a lattice.
+    # (n_directions,): lattice: from a node to its neighbours, ascending, with opposite directions at opposite ends.
+    # Empty in a sparse network.
     offset: Ints
+    # (n_arcs,): residual capacity of every arc. In a lattice the arcs of a node are contiguous; those that lead out of
+    # it have no capacity.
     residual: Floats
 
 
 @inlined
 def first_link(network: Network, i: int) -> int:
-    """The first link of a node."""
     return 0 if len(network.kind) else network.ptr[i]
 
 
 @inlined
 def end_link(network: Network, i: int) -> int:
-    """One more than the last link of a node."""
     return len(network.offset) if len(network.kind) else network.ptr[i + 1]
 
 
 @inlined
 def neighbour(network: Network, i: int, link: int) -> int:
-    """Return the node to which a link of node `i` leads."""
     j: int = i + network.offset[link] if len(network.kind) else network.head[link]
     return j
 
 
 @inlined
 def link_back(network: Network, link: int) -> int:
-    """Return the neighbour's link back."""
     back: int = len(network.offset) - 1 - link if len(network.kind) else network.sister[link]
     return back
 
@@ -166,10 +119,7 @@ def arc_in(network: Network, i: int, link: int) -> int:
 
 @bare
 def link_pairs(scope: Ints, network: Network, place: Ints) -> None:
-    """Sort the arcs between pairs of nodes, in both directions, by their tail.
-
-    `place` receives the arc from the first to the second node of every pair. No capacity is set.
-    """
+    """Sort the arcs between pairs, in both directions, by tail; `place` receives the forward arc of every pair."""
     ptr, head, sister = network.ptr, network.head, network.sister
     n = len(ptr) - 1
     for e in range(len(scope)):
@@ -210,24 +160,12 @@ def find_offsets(scope: Ints, offset: Ints) -> int:
 
 
 class Wiring(NamedTuple):
-    """Positions of the pairs of a model in a network.
-
-    Attributes
-    ----------
-    network
-        The network.
-    scope : (2 n_pairs,)
-        The two variables of every pair; variable `i` is node ``i + margin``.
-    place : (n_pairs,)
-        Sparse: the arc from the first to the second node. Empty in a lattice.
-    margin
-        Padding nodes without arcs at either end of a lattice, so that neighbours of its first and last nodes exist.
-    """
+    """Positions of the pairs of a model in a network."""
 
     network: Network
-    scope: Ints
-    place: Ints
-    margin: int
+    scope: Ints  # (2 n_pairs,): the two variables of every pair; variable `i` is node ``i + margin``
+    place: Ints  # (n_pairs,): sparse: the arc from the first to the second node. Empty in a lattice.
+    margin: int  # padding nodes without arcs at either end of a lattice, so that its first nodes have neighbours
 
 
 @inlined
@@ -259,7 +197,6 @@ def add_capacity(wiring: Wiring, a: int, guess: int, forward: float, backward: f
 
 @bare
 def add_capacities(wiring: Wiring, forward: Floats, backward: Floats) -> None:
-    """Add to the capacities of all pairs."""
     guess = 0
     for a in range(len(forward)):
         guess = add_capacity(wiring, a, guess, forward[a], backward[a])

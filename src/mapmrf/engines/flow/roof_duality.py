@@ -40,15 +40,7 @@ from mapmrf.model.problem import Problem
 
 
 class RoofDual:
-    """A binary model as a flow network with two nodes per variable.
-
-    Attributes
-    ----------
-    constant
-        The upper bound is this minus half the flow.
-    flow
-        The flow, initially zero.
-    """
+    """A binary model as a flow network with two nodes per variable."""
 
     def __init__(self, pairs: BinaryPairs, constant: float = 0.0) -> None:
         n = self.n_vars = len(pairs.theta_v)
@@ -57,25 +49,25 @@ class RoofDual:
         wiring = sparse_wiring(2 * n, scope)
         unary, excess = pairs.theta_v.copy(), np.zeros(2 * n)
         lay_out_roof(pairs, unary, wiring)
-        self.constant = constant + float(set_excess(unary, excess[:n]))
+        self.constant = constant + float(set_excess(unary, excess[:n]))  # the upper bound is this minus half the flow
         excess[n:] = -excess[:n]
         self.flow = MaximumFlow(wiring, excess)
 
     @property
     def bound(self) -> float:
-        """Upper bound on all labellings."""
         return self.constant - self.flow.value / 2 if self.constant > -math.inf else -math.inf
 
     @property
     def states(self) -> Ints:
         """After a maximum flow, the persistent states of variables, or UNDECIDED, (n_vars,).
 
-        No labelling gets worse when all decided variables take these states.
+        No labelling gets worse when all decided variables take these states, those on which variable and complement
+        agree. The nodes that can reach the sink are the mirror image of those reachable from the source.
         """
-        states = np.full(self.n_vars, UNDECIDED, dtype=np.int64)
-        if self.bound > -math.inf:
-            read_persistent(self.flow.on_sink_side, states)
-        return states
+        if self.bound == -math.inf:
+            return np.full(self.n_vars, UNDECIDED, dtype=np.int64)
+        one, zero = self.flow.on_sink_side.reshape(2, -1)
+        return np.where(one == zero, UNDECIDED, one.astype(np.int64))
 
 
 class Persistency(NamedTuple):
@@ -86,7 +78,6 @@ class Persistency(NamedTuple):
 
 
 def why_no_roof(problem: Problem) -> str | None:
-    """Return why roof duality cannot be applied to a model, or None if it can."""
     reason = why_not_binary_pairs(problem)
     if reason is None and 4 * problem.n_factors > MAX_ARCS:
         return f"it has {problem.n_factors} factors, more than {MAX_ARCS // 4}"
@@ -105,16 +96,6 @@ def persistent_states(problem: Problem) -> Persistency:
 
     If flips make the model submodular, all variables are fixed at the optimum. In an infeasible model none are, and the
     bound is -inf.
-
-    Examples
-    --------
-    >>> import mapmrf
-    >>> from mapmrf.engines.flow.roof_duality import persistent_states
-    >>> from mapmrf.model.problem import Problem
-    >>> differ, unary = [[0.0, 1.0], [1.0, 0.0]], [[0.0, 0.0]] * 3 + [[0.0, 5.0]]
-    >>> graph = mapmrf.FactorGraph.from_pairwise(unary, [[0, 1], [1, 2], [2, 0], [2, 3]], differ)
-    >>> persistent_states(Problem.compile(graph))  # a frustrated triangle, and one decided variable
-    Persistency(states=array([-1, -1, -1,  1]), bound=8.5)
     """
     model = relax(problem)
     model.flow.run(NO_LIMIT)
@@ -138,8 +119,7 @@ def excluded_by_roof(problem: Problem) -> Bools:
 # favours different states joins each variable with the complement of the other. Every pair thus becomes submodular, but
 # variable and complement may disagree.
 
-UNDECIDED = -1
-"""Takes the place of a state where roof duality does not fix the variable."""
+UNDECIDED = -1  # takes the place of a state where roof duality does not fix the variable
 
 
 @bare
@@ -177,20 +157,6 @@ def lay_out_roof(pairs: BinaryPairs, unary: Floats, wiring: Wiring) -> None:
             add_capacity(wiring, 2 * a + 1, 0, forward, backward)
 
 
-@bare
-def read_persistent(on_sink_side: Bools, states: Ints) -> int:
-    """Set the states on which variable and complement agree, and UNDECIDED elsewhere; return how many are decided.
-
-    The nodes that can reach the sink are the mirror image of those reachable from the source.
-    """
-    n, decided = len(states), 0
-    for i in range(n):
-        one, zero = on_sink_side[i], on_sink_side[n + i]
-        states[i] = UNDECIDED if one == zero else 1 if one else 0
-        decided += one != zero
-    return decided
-
-
 class Hold(NamedTuple):
     """Scratch for fixing a variable at its state: its two nodes, and what is added to their capacities, (2,)."""
 
@@ -201,7 +167,6 @@ class Hold(NamedTuple):
 
 @inlined
 def can_reach_sink(trees: SearchTrees, i: int) -> bool:
-    """Return whether a node is on the sink's side."""
     reaches: bool = trees.in_sink[i] and trees.parent[i] != FREE
     return reaches
 
@@ -239,13 +204,6 @@ class Improvement:
 
     Decisions of roof duality while some variables are fixed at the states of a labelling never make that labelling
     worse. So the labelling at the end of a round is at least as good as the one at its start, up to round-off.
-
-    Parameters
-    ----------
-    roof
-        A model with maximum flow. Every round starts from this flow.
-    random
-        Generator of the random orders.
     """
 
     def __init__(self, roof: RoofDual, random: np.random.Generator) -> None:
@@ -275,6 +233,5 @@ class Improvement:
         return self.at == len(self.order)
 
     def improved(self) -> Ints:
-        """The labelling at the end of a round."""
         states = self.roof.states
         return np.asarray(np.where(states == UNDECIDED, self.labels, states))

@@ -13,8 +13,8 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.jit import compiled, inlined
 from mapmrf.engines.messages.clusters_kernels import CycleList
 from mapmrf.engines.messages.mplp_kernels import Regions, pair_entry
+from mapmrf.kernels.forests import root_of
 from mapmrf.kernels.max_marginals import weight_of
-from mapmrf.kernels.parity import root_of
 
 
 class OrientedPairs(NamedTuple):

@@ -8,85 +8,55 @@ from dataclasses import replace
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, offsets, ranges, short
+from mapmrf.arrays import Floats, Ints, offsets, short
+from mapmrf.engines.elimination.sum_out import aligned
 from mapmrf.engines.reduction.reducible_kernels import EliminationLog
 from mapmrf.engines.reduction.reduction import LabelMap, ReductionCounts
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 
-MOST_FACTORS = 20_000
-"""Maximum number of variables and factors: numpy takes some microseconds for each."""
-
-MOST_CONFIGS = 2_000_000
-"""Maximum number of table entries over all factors: each factor gets its own table."""
-
-LARGEST = 256
-"""Maximum number of entries of a message."""
-
-FEW, TIMES = 7, 4
-"""A message of at most `FEW` variables may have `TIMES` times as many entries."""
+MOST_FACTORS = 20_000  # maximum number of variables and factors: numpy takes some microseconds for each
+MOST_CONFIGS = 2_000_000  # maximum number of table entries over all factors: each factor gets its own table
+LARGEST = 256  # maximum number of entries of a message
+FEW, TIMES = 7, 4  # a message of at most `FEW` variables may have `TIMES` times as many entries
 
 
-def eliminate_bounded(small: Simplified, largest: int = LARGEST) -> Simplified:
-    """Maximise out variables, the smallest message first, while messages have at most `largest` entries.
+class BoundedElimination:
+    """Maximises out variables, the smallest message first, while messages have at most `largest` entries.
 
     Messages of up to seven variables may have four times as many. Factors on subsets of a message's variables are
     merged into it. The model is then simplified again.
     """
-    elimination = BoundedElimination(small, largest)
-    while not elimination.advance(MOST_FACTORS):
-        pass
-    return elimination.result()
-
-
-class BoundedElimination:
-    """`eliminate_bounded` in steps of some variables."""
 
     def __init__(self, small: Simplified, largest: int = LARGEST) -> None:
         problem = small.problem
+        self._small, self.problem, self.largest = small, problem, largest
+        self.heap: list[tuple[int, int]] = []
+        self.logged: list[tuple[int, list[int], Ints]] = []
         few = problem.n_vars + problem.n_factors <= MOST_FACTORS and problem.n_configs <= MOST_CONFIGS
-        self._small = small
-        self._model = _Tables(problem, largest) if small.feasible and few else None
+        if small.feasible and few:
+            self._unpack()
 
-    def advance(self, n: int) -> bool:
-        """Eliminate some variables; True when no more can be eliminated."""
-        return self._model is None or self._model.eliminate(n)
-
-    def result(self) -> Simplified:
-        """The model without the variables eliminated so far."""
-        small, model = self._small, self._model
-        if model is None or not model.logged:
-            return small
-        again = simplify(Problem.compile(model.graph(), small.problem.threads, small.problem.memory))
-        sums = {name: count + getattr(again.counts, name) for name, count in vars(small.counts).items()}
-        sums["variables_eliminated"] += len(model.logged)
-        maps = (*small.maps, model.label_map(), *again.maps)
-        return replace(again, maps=maps, counts=ReductionCounts(**sums))
-
-
-class _Tables:
-    """The factors of a model as arrays with one axis per variable."""
-
-    def __init__(self, problem: Problem, largest: int) -> None:
-        graph = problem.graph
-        self.problem, self.constant = problem, graph.constant
+    def _unpack(self) -> None:
+        """Make the factors arrays with one axis per variable."""
+        graph = self.problem.graph
+        self.constant = graph.constant
         self.card = graph.card.tolist()
         self.unary = np.split(graph.theta_v.copy(), graph.var_ptr[1:-1])
         self.scopes: list[list[int]] = []
         self.tables: list[Floats] = []
         self.of: list[set[int]] = [set() for _ in self.card]
-        for batch in problem.batches:
+        for batch in self.problem.batches:
             tables = batch.tables(graph.theta_t, slice(None)).reshape(-1, *batch.shape)
             for scope, table in zip(batch.scope.tolist(), tables, strict=True):
                 self._add(scope, table)
         self.around = [{j for a in mine for j in self.scopes[a]} - {i} for i, mine in enumerate(self.of)]
         self.gone = [False] * len(self.card)
-        self.logged: list[tuple[int, list[int], Ints]] = []
-        self.largest, self.heap = largest, [(self._size(i), i) for i in range(len(self.card))]
+        self.heap = [(self._size(i), i) for i in range(len(self.card))]
         heapq.heapify(self.heap)
 
-    def eliminate(self, n: int) -> bool:
+    def advance(self, n: int) -> bool:
         """Eliminate some variables, smallest message first; True when no more can be eliminated."""
         heap = self.heap
         while n > 0 and heap and heap[0][0] <= TIMES * self.largest:
@@ -102,6 +72,16 @@ class _Tables:
                 heapq.heappush(heap, (self._size(j), j))
         return n > 0
 
+    def result(self) -> Simplified:
+        small = self._small
+        if not self.logged:
+            return small
+        again = simplify(Problem.compile(self.graph(), small.problem.threads, small.problem.memory))
+        sums = {name: count + getattr(again.counts, name) for name, count in vars(small.counts).items()}
+        sums["variables_eliminated"] += len(self.logged)
+        maps = (*small.maps, self.label_map(), *again.maps)
+        return replace(again, maps=maps, counts=ReductionCounts(**sums))
+
     def _add(self, scope: list[int], table: Floats) -> None:
         for i in scope:
             self.of[i].add(len(self.scopes))
@@ -109,7 +89,6 @@ class _Tables:
         self.tables.append(table)
 
     def _size(self, i: int) -> int:
-        """Return the number of entries of a variable's message."""
         return math.prod([self.card[j] for j in self.around[i]])
 
     def _maximise_out(self, i: int) -> list[int]:
@@ -119,7 +98,7 @@ class _Tables:
         scope, members = [i, *around], self.of[i]
         total = self.unary[i].reshape(-1, *[1] * len(around))
         for a in sorted(members):
-            total = total + self._aligned(a, scope)
+            total = total + aligned(self.scopes[a], self.tables[a], scope)
         total = np.broadcast_to(total, [self.card[j] for j in scope])
         message = total.max(axis=0)
         self.logged.append((i, around, total.argmax(axis=0).ravel()))
@@ -127,9 +106,13 @@ class _Tables:
         if len(around) > 1:
             smaller = {a for j in around for a in self.of[j] if inside.issuperset(self.scopes[a])}
             for a in sorted(smaller):
-                message = message + self._aligned(a, around)
+                message = message + aligned(self.scopes[a], self.tables[a], around)
             members = members | smaller
-        self._drop(i, members)
+        for j in around:
+            self.of[j] -= members
+            self.around[j] |= inside
+            self.around[j] -= {i, j}
+        self.of[i] = set()
         if len(around) > 1:
             self._add(around, message)
         elif around:
@@ -138,30 +121,11 @@ class _Tables:
             self.constant += float(message)
         return around
 
-    def _drop(self, i: int, members: set[int]) -> None:
-        """Remove a variable and some factors."""
-        around = self.around[i]
-        for j in around:
-            self.of[j] -= members
-            self.around[j] |= around
-            self.around[j] -= {i, j}
-        self.of[i] = set()
-
-    def _aligned(self, a: int, scope: list[int]) -> Floats:
-        """Return the table of a factor with an axis for every variable of a larger scope."""
-        own = self.scopes[a]
-        place = {j: k for k, j in enumerate(scope)}
-        axes = sorted(range(len(own)), key=lambda k: place[own[k]])
-        member = set(own)
-        return self.tables[a].transpose(axes).reshape([self.card[j] if j in member else 1 for j in scope])
-
     @property
     def kept(self) -> Ints:
-        """The remaining variables."""
         return np.flatnonzero(~np.array(self.gone, dtype=np.bool_))
 
     def graph(self) -> FactorGraph:
-        """Return the remaining model."""
         kept = self.kept
         number = dict(zip(kept.tolist(), range(len(kept)), strict=True))
         live = sorted({a for i in kept.tolist() for a in self.of[i]})
@@ -180,25 +144,9 @@ class _Tables:
         )
 
     def label_map(self) -> LabelMap:
-        """Return the mapping between labellings of the two models."""
-        graph, kept = self.problem.graph, self.kept
-        own = np.arange(self.problem.n_states) - np.repeat(graph.var_ptr[:-1].astype(np.int64), graph.card)
-        return LabelMap(
-            kept=kept,
-            state=own[ranges(graph.var_ptr[kept], graph.card[kept])],
-            state_ptr=offsets(graph.card[kept]),
-            place=own,
-            var_ptr=graph.var_ptr,
-            labels=np.zeros(self.problem.n_vars, dtype=np.int64),
-            eliminated=self._log(),
-        )
-
-    def _log(self) -> EliminationLog:
-        """The eliminated variables, for lifting labels."""
-        scopes = [around for _, around, _ in self.logged]
-        strides = [stride for around in scopes for stride in self._strides(around)]
-        sizes = [len(choice) for _, _, choice in self.logged]
-        return EliminationLog(
+        scopes, sizes = [around for _, around, _ in self.logged], [len(choice) for _, _, choice in self.logged]
+        strides = [math.prod([self.card[j] for j in around[k + 1 :]]) for around in scopes for k in range(len(around))]
+        log = EliminationLog(
             var=np.array([i for i, _, _ in self.logged], dtype=np.int64),
             ptr=offsets(np.array([len(around) for around in scopes], dtype=np.int64)).astype(np.int64),
             scope=np.array([j for around in scopes for j in around], dtype=np.int64),
@@ -206,11 +154,4 @@ class _Tables:
             at=offsets(np.array(sizes, dtype=np.int64))[:-1].astype(np.int64),
             choice=np.concatenate([choice for _, _, choice in self.logged]).astype(np.int32),
         )
-
-    def _strides(self, scope: list[int]) -> list[int]:
-        """Return the strides of the variables in a message."""
-        found, step = [], 1
-        for j in reversed(scope):
-            found.append(step)
-            step *= self.card[j]
-        return found[::-1]
+        return LabelMap.keeping(self.problem, self.kept, np.zeros(self.problem.n_vars, dtype=np.int64), log)

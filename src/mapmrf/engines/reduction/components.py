@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
@@ -18,8 +17,7 @@ from mapmrf.engines.reduction.simplify import Simplified
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 
-MOST_ENTRIES = 2.0**20
-"""Table entries of all eliminations together: some tens of milliseconds."""
+MOST_ENTRIES = 2.0**20  # table entries of all eliminations together: some tens of milliseconds
 
 ONE_BY_ONE = 256
 """Maximum number of components tried individually, which limits the overhead on models of very many components."""
@@ -55,17 +53,21 @@ def solve_small(small: Simplified, entries: float = MOST_ENTRIES, one_by_one: in
     part, variables, order = _affordable(problem, entries, one_by_one)
     if len(variables) == 0:
         return small
-    value, solved = _eliminated(part, order)
-    if value == -math.inf:
+    tree = BucketTree.build(PrimalGraph.of(part), part.graph.card, order)
+    elimination = Elimination(tree, Functions.of_model(part, tree))
+    while not elimination.finished:
+        elimination.advance(2**40, tree.n)
+    if elimination.value == -math.inf:
         return replace(small, feasible=False)
     labels = np.zeros(problem.n_vars, dtype=np.int64)
-    labels[variables] = solved
+    labels[variables] = elimination.labels()
     left = np.ones(problem.n_vars, dtype=np.bool_)
     left[variables] = False
     kept = np.flatnonzero(left)
-    rest = _restricted(problem, kept, problem.graph.constant + value)
+    rest = _restricted(problem, kept, problem.graph.constant + elimination.value)
     counts = replace(small.counts, variables_solved=small.counts.variables_solved + len(variables))
-    return replace(small, problem=rest, maps=(*small.maps, _without(problem, kept, labels)), counts=counts)
+    maps = (*small.maps, LabelMap.keeping(problem, kept, labels))
+    return replace(small, problem=rest, maps=maps, counts=counts)
 
 
 def _affordable(problem: Problem, entries: float, one_by_one: int) -> tuple[Problem, Ints, Order]:
@@ -74,8 +76,10 @@ def _affordable(problem: Problem, entries: float, one_by_one: int) -> tuple[Prob
     part = problem if len(ends) == 1 and len(variables) == problem.n_vars else _restricted(problem, variables)
     graph = PrimalGraph.of(part)
     orders, chosen = [], []
-    for begin, end in pairwise(_cuts(ends, one_by_one)):
-        piece = _piece(graph, begin, end)
+    # the largest components separately, all others together; no variable has a neighbour in another piece
+    for begin, end in pairwise([0, *ends[max(0, len(ends) - one_by_one - 1) :].tolist()]):
+        edges = slice(int(graph.ptr[begin]), int(graph.ptr[end]))
+        piece = PrimalGraph(graph.ptr[begin : end + 1] - graph.ptr[begin], graph.nbr[edges] - np.int32(begin))
         order = min_fill_order(piece, part.graph.card[begin:end], np.zeros(piece.n), entries)
         if order.n_known == end - begin:
             entries -= order.entries
@@ -112,38 +116,14 @@ def _least_entries(problem: Problem, component: Ints) -> Floats:
     return np.asarray(n_vars * smallest ** np.minimum(500.0, n_pairs / np.maximum(1, n_vars)))
 
 
-def _cuts(ends: Ints, one_by_one: int) -> Iterator[int]:
-    """Yield the ends of the pieces: the largest components separately, all others together."""
-    yield 0
-    yield from ends[max(0, len(ends) - one_by_one - 1) :].tolist()
-
-
-def _piece(graph: PrimalGraph, begin: int, end: int) -> PrimalGraph:
-    """Return the subgraph of a range of variables without neighbours outside."""
-    edges = slice(int(graph.ptr[begin]), int(graph.ptr[end]))
-    return PrimalGraph(graph.ptr[begin : end + 1] - graph.ptr[begin], graph.nbr[edges] - np.int32(begin))
-
-
 def _joined(orders: list[Order]) -> Order:
-    """Concatenate the orders of consecutive pieces."""
     starts = np.cumsum([0, *(order.n_known for order in orders)]).tolist()
     places = [np.zeros(0, dtype=np.int64), *(start + order.order for start, order in zip(starts, orders, strict=False))]
     width, total = max((order.width for order in orders), default=0), sum(order.entries for order in orders)
     return Order(np.concatenate(places), starts[-1], width, total)
 
 
-def _eliminated(part: Problem, order: Order) -> tuple[float, Ints]:
-    """Solve a model by bucket elimination; return its optimum and labels."""
-    graph = part.graph
-    tree = BucketTree.build(PrimalGraph.of(part), graph.card, order)
-    elimination = Elimination(tree, Functions.of_model(part, tree))
-    while not elimination.finished:
-        elimination.advance(2**40, tree.n)
-    return elimination.value, elimination.labels()
-
-
 def _restricted(problem: Problem, variables: Ints, constant: float = 0.0) -> Problem:
-    """Return some components as a separate model, with their variables in the given order."""
     graph = problem.graph
     number = np.full(graph.n_vars, -1, dtype=np.int64)
     number[variables] = np.arange(len(variables))
@@ -165,20 +145,6 @@ def _restricted(problem: Problem, variables: Ints, constant: float = 0.0) -> Pro
         weight=None if graph.weight is None else graph.weight[factors],
     )
     return Problem.compile(restricted, problem.threads, problem.memory)
-
-
-def _without(problem: Problem, kept: Ints, labels: Ints) -> LabelMap:
-    """Return the mapping between labellings if all variables but those kept are fixed at these labels."""
-    graph = problem.graph
-    own = np.arange(problem.n_states) - np.repeat(graph.var_ptr[:-1].astype(np.int64), graph.card)
-    return LabelMap(
-        kept=kept,
-        state=own[ranges(graph.var_ptr[kept], graph.card[kept])],
-        state_ptr=offsets(graph.card[kept]),
-        place=own,
-        var_ptr=graph.var_ptr,
-        labels=labels,
-    )
 
 
 # -- Connected components of a factor graph ---------------------------------------------------------------------------

@@ -12,22 +12,7 @@ from mapmrf.model.problem import Problem
 
 
 class StateDrops:
-    """Rounds of state removal on one problem, with any messages.
-
-    Attributes
-    ----------
-    reach : (n_states,)
-        Upper bound on the labellings with each state, after `settle`; -inf for removed states.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import mapmrf
-    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 3], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-    >>> left = np.ones(4, dtype=bool)
-    >>> StateDrops(Problem.compile(graph)).settle(np.zeros(4), left, target=3.0), left.tolist()
-    (4.0, [False, True, False, True])
-    """
+    """Rounds of state removal on one problem, with any messages."""
 
     def __init__(self, problem: Problem) -> None:
         graph = problem.graph
@@ -48,10 +33,10 @@ class StateDrops:
 
     @property
     def reach(self) -> Floats:
-        """Upper bound on the labellings with each state."""
+        """Upper bound on the labellings with each state, (n_states,), after a removal; -inf for removed states."""
         return self.room.reach
 
-    def settle(self, lam_e: Floats, left: Bools, target: float) -> float:
+    def remove_states(self, lam_e: Floats, left: Bools, target: float) -> float:
         """Remove states from `left` that no labelling above `target` has; return the bound, -inf if nothing is left."""
         return drop_states(self.model, lam_e, left, target, self.room)
 
@@ -60,26 +45,14 @@ class StateDrops:
 
 
 class DropModel(NamedTuple):
-    """The arrays of a model for these rounds.
-
-    Attributes
-    ----------
-    var_ptr, theta_v
-        States of the variables, and their potentials.
-    scope_ptr, edge_ptr, state_at
-        Edges of the factors; offsets of the edges in the messages; and the first state of each edge's variable.
-    table_at, weight, tables
-        Offset of a factor's table, and its weight.
-    constant
-        Constant part of all values.
-    """
+    """The arrays of a model for these rounds."""
 
     var_ptr: Ints
-    theta_v: Floats
-    scope_ptr: Ints
-    edge_ptr: Ints
-    state_at: Ints
-    table_at: Ints
+    theta_v: Floats  # states of the variables, and their potentials
+    scope_ptr: Ints  # edges of the factors
+    edge_ptr: Ints  # offsets of the edges in the messages
+    state_at: Ints  # the first state of each edge's variable
+    table_at: Ints  # offset of a factor's table
     weight: Floats
     tables: Floats
     constant: float
@@ -169,10 +142,7 @@ def end_round(model: DropModel, left: Bools, room: DropRoom, bound: float, targe
 
 @compiled
 def drop_states(model: DropModel, lam: Floats, left: Bools, target: float, room: DropRoom) -> float:
-    """Repeatedly remove states that are in no labelling above `target`.
-
-    Returns the bound over the remaining states, -inf if a variable has none. `room.reach` holds their bounds.
-    """
+    """Remove states that are in no labelling above `target`; return the bound, -inf if a variable has none left."""
     while True:
         bound = begin_round(model, lam, left, room)
         if bound == -np.inf:

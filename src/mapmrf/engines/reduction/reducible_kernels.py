@@ -15,11 +15,8 @@ from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.kernels.max_marginals import weight_of
 
-NOTHING: Any = np.int64(-1)
-"""Not a plain -1, for which numba would compile functions twice."""
-
-ONE: Any = np.int64(1)
-"""A 1 to begin a product with, for the same reason."""
+NOTHING: Any = np.int64(-1)  # not a plain -1, for which numba would compile functions twice
+ONE: Any = np.int64(1)  # a 1 to begin a product with, for the same reason
 
 COUNTERS = np.dtype(
     [
@@ -45,79 +42,41 @@ fixed; the constant accumulated; whether every variable has a state."""
 
 
 class ReducibleModel(NamedTuple):
-    """The arrays of a model under reduction.
-
-    Attributes
-    ----------
-    var_ptr, theta_v : (n_vars + 1,), (n_states,)
-        Unary potentials; those of a live state may have become -inf while its variable is in the queue.
-    n_alive, alive : (n_vars,), (n_states,)
-        Number of remaining states of each variable, and these states, ascending, from ``var_ptr[i]`` on.
-    stand_in : (n_states,)
-        For a removed state, the state of its variable that is at least as good, or -1 if it was impossible.
-    gone : (n_vars,)
-        Whether a variable has been fixed or eliminated.
-    scope_ptr, arity : (n_factors + 1,), (n_factors,)
-        The slots of the factors' edges, and the number of live edges; a factor without any is removed.
-    table_at : (n_factors,)
-        Where a factor's table starts in `theta_t`, or the complement (``~``) of where it starts in `pool`.
-    weight : (n_factors,)
-        Weights of the factors' tables; empty if all weights are 1.
-    scope, stride, factor_of, where : (n_edges,)
-        Variable, stride in the table and factor of every edge, and its position in `nbr`.
-    nbr_ptr, degree, nbr
-        The edges of variable `i` are ``nbr[nbr_ptr[i]:][:degree[i]]``.
-    queue, queued : (n_vars,)
-        Ring buffer of variables to be processed.
-    theta_t, pool
-        The original tables, and new ones.
-    counters : (1,)
-        One record of the scalars: see `COUNTERS`.
-    """
+    """The arrays of a model under reduction."""
 
     var_ptr: Ints
-    theta_v: Floats
-    n_alive: Ints
-    alive: Ints
-    stand_in: Ints
-    gone: Bools
-    scope_ptr: Ints
-    arity: Ints
-    table_at: Ints
-    weight: Floats
-    scope: Ints
-    stride: Ints
-    factor_of: Ints
-    where: Ints
+    theta_v: Floats  # (n_states,): those of a live state may have become -inf while its variable is queued
+    n_alive: Ints  # (n_vars,): number of remaining states of each variable
+    alive: Ints  # (n_states,): these states, ascending, from ``var_ptr[i]`` on
+    stand_in: Ints  # (n_states,): for a removed state, one at least as good, or -1 if it was impossible
+    gone: Bools  # (n_vars,): whether a variable has been fixed or eliminated
+    scope_ptr: Ints  # (n_factors + 1,): the slots of the factors' edges
+    arity: Ints  # (n_factors,): the number of live edges; a factor without any is removed
+    table_at: Ints  # (n_factors,): where a table starts in `theta_t`, or the complement (``~``) of where in `pool`
+    weight: Floats  # (n_factors,): weights of the factors' tables; empty if all weights are 1
+    scope: Ints  # (n_edges,): variable of every edge
+    stride: Ints  # (n_edges,): its stride in the table
+    factor_of: Ints  # (n_edges,)
+    where: Ints  # (n_edges,): the edge's position in `nbr`
     nbr_ptr: Ints
     degree: Ints
-    nbr: Ints
-    queue: Ints
-    queued: Bools
-    theta_t: Floats
-    pool: Floats
-    counters: NDArray[np.void]
+    nbr: Ints  # the edges of variable `i` are ``nbr[nbr_ptr[i]:][:degree[i]]``
+    queue: Ints  # (n_vars,): ring buffer of variables to be processed
+    queued: Bools  # (n_vars,)
+    theta_t: Floats  # the original tables
+    pool: Floats  # new tables
+    counters: NDArray[np.void]  # (1,): one record of the scalars: see `COUNTERS`
 
 
 class EliminationLog(NamedTuple):
-    """The variables that have been eliminated, in order.
+    """The variables that have been eliminated, in order."""
 
-    Attributes
-    ----------
-    var : (n_vars,)
-        The variables.
-    ptr, scope, stride
-        Variable ``var[t]`` depends on ``scope[ptr[t]:ptr[t + 1]]``, which are eliminated later, if at all.
-    at, choice
-        Its best states are stored in `choice` from ``at[t]`` on, in a table with these strides.
-    """
-
-    var: Ints
+    var: Ints  # (n_vars,): the variables
     ptr: Ints
-    scope: Ints
+    scope: Ints  # variable ``var[t]`` depends on ``scope[ptr[t]:ptr[t + 1]]``, eliminated later, if at all
     stride: Ints
     at: Ints
-    choice: Ints
+    choice: Ints  # its best states are stored in `choice` from ``at[t]`` on, in a table with these strides
 
 
 @compiled
@@ -161,7 +120,6 @@ def push(model: ReducibleModel, i: int) -> None:
 
 @inlined
 def pop(model: ReducibleModel) -> int:
-    """Remove and return the next variable of the queue."""
     counters = model.counters[0]
     at = counters.queue_head
     i = model.queue[at]
@@ -169,16 +127,6 @@ def pop(model: ReducibleModel) -> int:
     counters.n_queued -= 1
     model.queued[i] = False
     return int(i)
-
-
-@bare
-def push_neighbours(model: ReducibleModel, i: int) -> None:
-    """Queue all variables that share a factor with `i`."""
-    for at in range(model.nbr_ptr[i], model.nbr_ptr[i] + model.degree[i]):
-        a = model.factor_of[model.nbr[at]]
-        for e in range(model.scope_ptr[a], model.scope_ptr[a] + model.arity[a]):
-            if model.scope[e] != i:
-                push(model, model.scope[e])
 
 
 @bare
@@ -223,16 +171,6 @@ def drop_state(model: ReducibleModel, i: int, place: int, stand_in: int) -> None
         model.counters[0].feasible = False
 
 
-@inlined
-def drop_impossible(model: ReducibleModel, i: int) -> bool:
-    """Remove the states of variable `i` whose unary potential is -inf; True if there were any."""
-    before = model.n_alive[i]
-    for place in range(before - 1, -1, -1):
-        if model.theta_v[model.var_ptr[i] + model.alive[model.var_ptr[i] + place]] == -np.inf:
-            drop_state(model, i, place, NOTHING)
-    return bool(model.n_alive[i] < before)
-
-
 @bare
 def fix(model: ReducibleModel, i: int) -> None:
     """Remove a variable with one state left: its factors shrink, and those that become unary are absorbed."""
@@ -254,7 +192,6 @@ def fix(model: ReducibleModel, i: int) -> None:
 
 @bare
 def absorb(model: ReducibleModel, a: int) -> None:
-    """Add a unary factor to the unary potentials of its variable."""
     e = model.scope_ptr[a]
     j, stride = model.scope[e], model.stride[e]
     table, at = (model.theta_t, model.table_at[a]) if model.table_at[a] >= 0 else (model.pool, ~model.table_at[a])
@@ -267,37 +204,20 @@ def absorb(model: ReducibleModel, a: int) -> None:
 
 # -- Removal of impossible states, and of states dominated by another whatever the neighbours are ---------------------
 
-
-CANDIDATES = 8
-"""Number of states, those with the highest scores, that every other state is compared with."""
+CANDIDATES = 8  # number of states, those with the highest scores, that every other state is compared with
 
 
 class ComparisonScratch(NamedTuple):
-    """Scratch to compare the states of one variable.
+    """Scratch to compare the states of one variable."""
 
-    Attributes
-    ----------
-    rows, row_at, width
-        The tables around the variable, a row for each of its states: factor `f` has ``width[f]`` entries in each of its
-        rows, starting at ``rows[row_at[f]]``.
-    best
-        The maximum of every row: ``best[f * n_alive + k]``.
-    score, verdict : (most states,)
-        Upper bound on labellings with a state, and the state that replaces it: itself, or -1 if it is impossible.
-    chosen : (CANDIDATES,)
-        The states that others are compared with.
-    digit : (largest arity,)
-        A configuration.
-    """
-
-    rows: Floats
-    row_at: Ints
-    width: Ints
-    best: Floats
-    score: Floats
-    verdict: Ints
-    chosen: Ints
-    digit: Ints
+    rows: Floats  # the tables around the variable, a row for each of its states
+    row_at: Ints  # where the rows of each factor start
+    width: Ints  # number of entries in each of its rows
+    best: Floats  # the maximum of every row: ``best[f * n_alive + k]``
+    score: Floats  # (most states,): upper bound on labellings with a state
+    verdict: Ints  # (most states,): the state that replaces it: itself, or -1 if it is impossible
+    chosen: Ints  # (CANDIDATES,): the states that others are compared with
+    digit: Ints  # (largest arity,): a configuration
 
 
 @inlined
@@ -345,10 +265,7 @@ def gather_table(model: ReducibleModel, a: int, i: int, i_edge: int, rows: Float
 
 @inlined
 def gather(model: ReducibleModel, i: int, scratch: ComparisonScratch) -> bool:
-    """Copy the tables of variable `i`, one row per state, and compute the maxima of the rows.
-
-    False if the tables do not fit into the scratch.
-    """
+    """Copy the tables of variable `i`, one row per state, with the maxima of the rows; False if they do not fit."""
     rows, row_at, width, best = scratch.rows, scratch.row_at, scratch.width, scratch.best
     n = model.n_alive[i]
     used = 0
@@ -445,21 +362,15 @@ def drop_dominated(model: ReducibleModel, i: int, scratch: ComparisonScratch) ->
             if by != k and verdict[by] == by and is_dominated(model, i, k, by, scratch):
                 verdict[k] = by
                 found = True
-    if found:
-        remove(model, i, n, verdict)
-    return found
-
-
-@inlined
-def remove(model: ReducibleModel, i: int, n: int, verdict: Ints) -> None:
-    """Remove the states that are replaced by another one, or impossible."""
-    first = model.var_ptr[i]
+    if not found:
+        return False
     for k in range(n):
         if verdict[k] >= 0 and verdict[k] != k:
             verdict[k] = -2 - model.alive[first + verdict[k]]
     for k in range(n - 1, -1, -1):
         if verdict[k] != k:
             drop_state(model, i, k, NOTHING if verdict[k] == -1 else -2 - verdict[k])
+    return True
 
 
 # -- Construction of the reduced model, and lifting of labellings -----------------------------------------------------
@@ -480,7 +391,6 @@ def measure(model: ReducibleModel, table_at: Ints, size: Ints, changed: Bools) -
 
 @compiled
 def write_tables(model: ReducibleModel, factors: Ints, ptr: Ints, digit: Ints, out: Floats) -> None:
-    """Copy the tables of some factors without the removed states."""
     for q in range(len(factors)):
         a = factors[q]
         table, place = (

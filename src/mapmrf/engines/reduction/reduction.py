@@ -12,6 +12,7 @@ from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.reduction.reducible_kernels import (
     CANDIDATES,
     COUNTERS,
+    NOTHING,
     ONE,
     ComparisonScratch,
     EliminationLog,
@@ -19,13 +20,12 @@ from mapmrf.engines.reduction.reducible_kernels import (
     attach,
     detach,
     drop_dominated,
-    drop_impossible,
+    drop_state,
     find_places,
     fix,
     measure,
     pop,
     push,
-    push_neighbours,
     replay,
     set_up,
     share_equal,
@@ -36,84 +36,55 @@ from mapmrf.model.builders import FactorLists, one_shape_each
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 
-PASSES = 10
-"""Work limit, in passes over the model's tables from all of their variables."""
+PASSES = 10  # work limit, in passes over the model's tables from all of their variables
 
 LEAST_WORK, MOST_WORK = 1_000_000, 200_000_000
 """Limits on that work in table entries: some milliseconds, and some tenths of a second."""
 
-MOST_ROWS = 1 << 22
-"""Maximum number of table entries around one variable for which its states are compared."""
+MOST_ROWS = 1 << 22  # maximum number of table entries around one variable for which its states are compared
 
 TIMES_MADE, LEAST_MADE, MOST_MADE = 4, 1 << 16, 1 << 25
 """Table entries that elimination may create: this multiple of those of the model, and limits on that."""
 
-LEAST_SHARE = 1e-3
-"""Minimum share of the states that must be removed for the reduced model to be built."""
+LEAST_SHARE = 1e-3  # minimum share of the states that must be removed for the reduced model to be built
 
 
 @dataclass(frozen=True)
 class ReductionCounts:
-    """What has been removed from a model, by reason.
+    """What has been removed from a model, by reason."""
 
-    Attributes
-    ----------
-    states_forbidden
-        States excluded by hard constraints.
-    states_dominated
-        States dominated by another one.
-    states_persistent
-        States excluded by a bound, see `mapmrf.engines.reduction.simplify`.
-    variables_fixed
-        Variables with one state left.
-    variables_eliminated
-        Variables that were maximised out individually.
-    variables_solved
-        Variables of components that were solved separately.
-    """
-
-    states_forbidden: int = 0
-    states_dominated: int = 0
-    states_persistent: int = 0
-    variables_fixed: int = 0
-    variables_eliminated: int = 0
-    variables_solved: int = 0
+    states_forbidden: int = 0  # states excluded by hard constraints
+    states_dominated: int = 0  # states dominated by another one
+    states_persistent: int = 0  # states excluded by a bound, see `mapmrf.engines.reduction.simplify`
+    variables_fixed: int = 0  # variables with one state left
+    variables_eliminated: int = 0  # variables that were maximised out individually
+    variables_solved: int = 0  # variables of components that were solved separately
 
     def details(self) -> dict[str, float]:
-        """The non-zero counts, for the details of a result."""
         return {name: float(count) for name, count in asdict(self).items() if count}
 
 
 @dataclass(frozen=True, eq=False)
 class LabelMap:
-    """Mapping between labellings of a model and of a reduced one with the same optimum.
+    """Mapping between labellings of a model and of a reduced one with the same optimum."""
 
-    Attributes
-    ----------
-    kept : (n_vars of the smaller,)
-        The remaining variables of the larger model.
-    state, state_ptr
-        The state in the larger model of each state of the smaller one.
-    place
-        For each state of a remaining variable, the index of its replacement among the remaining states.
-    var_ptr
-        Offsets of the larger model's states.
-    labels : (n_vars of the larger,)
-        The labels of fixed variables.
-    eliminated
-        The variables that have been maximised out.
-    """
-
-    kept: Ints
-    state: Ints
+    kept: Ints  # (n_vars of the smaller,): the remaining variables of the larger model
+    state: Ints  # the state in the larger model of each state of the smaller one
     state_ptr: Ints
-    place: Ints
-    var_ptr: Ints
-    labels: Ints
-    eliminated: EliminationLog | None = None
+    place: Ints  # for each state of a remaining variable, the index of its replacement among the remaining states
+    var_ptr: Ints  # offsets of the larger model's states
+    labels: Ints  # (n_vars of the larger,): the labels of fixed variables
+    eliminated: EliminationLog | None = None  # the variables that have been maximised out
+
+    @classmethod
+    def keeping(cls, problem: Problem, kept: Ints, labels: Ints, eliminated: EliminationLog | None = None) -> LabelMap:
+        """Return the mapping that keeps all states of some variables."""
+        graph = problem.graph
+        own = np.arange(problem.n_states) - np.repeat(graph.var_ptr[:-1].astype(np.int64), graph.card)
+        state = own[ranges(graph.var_ptr[kept], graph.card[kept])]
+        return cls(kept, state, offsets(graph.card[kept]), own, graph.var_ptr, labels, eliminated)
 
     def lift(self, labels: Ints) -> Ints:
-        """Map a labelling of the smaller model to the larger one."""
         result = self.labels.copy()
         result[self.kept] = self.state[self.state_ptr[:-1] + labels]
         if self.eliminated is not None:
@@ -121,26 +92,14 @@ class LabelMap:
         return result
 
     def project(self, labels: Ints) -> Ints:
-        """Map a labelling of the larger model to the smaller one."""
         return np.asarray(self.place[self.var_ptr[self.kept] + labels[self.kept]])
 
 
 class Reduction:
     """A model under reduction, over any number of calls of `advance`.
 
-    Parameters
-    ----------
-    problem
-        The model.
-    excluded : (n_states,)
-        States known to be in no labelling of interest, which are removed first.
-
-    Attributes
-    ----------
-    feasible
-        At the end: False if some variable has no state left.
-    worthwhile
-        At the end: whether enough was removed for the reduced model to be built.
+    States that are `excluded` are in no labelling of interest, and removed first. At the end, `feasible` is False if
+    some variable has no state left, and `worthwhile` says whether enough was removed to build the reduced model.
     """
 
     def __init__(self, problem: Problem, excluded: Bools | None = None) -> None:
@@ -157,18 +116,13 @@ class Reduction:
         """Reduce for about this much work, in table entries; return whether the reduction is complete."""
         ended = reduce_model(self._model, self._log, *self._rooms, max_work)
         if ended:
-            self._measure(self._problem)
+            self._kept = np.flatnonzero(~self._model.gone)
+            self.feasible = bool(self._model.counters[0].feasible)
+            n_gone = self._problem.n_states - int(self._model.n_alive[self._kept].sum())
+            self.worthwhile = n_gone > LEAST_SHARE * self._problem.n_states
         return bool(ended)
 
-    def _measure(self, problem: Problem) -> None:
-        """Evaluate what is left at the end."""
-        self._kept = np.flatnonzero(~self._model.gone)
-        self.feasible = bool(self._model.counters[0].feasible)
-        n_gone = problem.n_states - int(self._model.n_alive[self._kept].sum())
-        self.worthwhile = n_gone > LEAST_SHARE * problem.n_states
-
     def counts(self) -> ReductionCounts:
-        """What has been removed, by reason."""
         counters = self._model.counters[0]
         return ReductionCounts(
             states_forbidden=int(counters.n_impossible) - self._n_excluded,
@@ -179,13 +133,32 @@ class Reduction:
         )
 
     def smaller(self) -> Problem:
-        """Build the reduced model."""
         problem = self._problem
         return Problem.compile(_written(problem, self._model, self._kept), problem.threads, problem.memory)
 
     def label_map(self) -> LabelMap:
-        """Return the mapping between labellings of the two models."""
-        return _label_map(self._model, self._log, self._kept)
+        model, log, kept, counters = self._model, self._log, self._kept, self._model.counters[0]
+        count = model.n_alive[kept]
+        place = np.empty(len(model.alive), dtype=np.int64)
+        find_places(model, place)
+        n, n_scope = int(counters.n_logged), int(counters.log_scope)
+        eliminated = EliminationLog(
+            var=log.var[:n].copy(),
+            ptr=log.ptr[: n + 1].copy(),
+            scope=log.scope[:n_scope].copy(),
+            stride=log.stride[:n_scope].copy(),
+            at=log.at[:n].copy(),
+            choice=log.choice[: counters.n_choices].copy(),
+        )
+        return LabelMap(
+            kept=kept,
+            state=model.alive[ranges(model.var_ptr[kept], count)].astype(np.int64),
+            state_ptr=offsets(count),
+            place=place,
+            var_ptr=model.var_ptr,
+            labels=model.alive[model.var_ptr[:-1]].astype(np.int64),
+            eliminated=eliminated if n else None,
+        )
 
 
 def _reducible(problem: Problem) -> ReducibleModel:
@@ -193,7 +166,8 @@ def _reducible(problem: Problem) -> ReducibleModel:
     graph = problem.graph
     n, n_factors, n_edges = problem.n_vars, problem.n_factors, problem.n_edges
     counters = np.zeros(1, dtype=COUNTERS).view(np.recarray)
-    counters.n_queued, counters.budget = n, _budget(problem)
+    once = sum(batch.n * batch.n_configs * batch.arity for batch in problem.batches)
+    counters.n_queued, counters.budget = n, min(max(PASSES * once, LEAST_WORK), MOST_WORK)
     counters.constant, counters.feasible = graph.constant, True
     return ReducibleModel(
         var_ptr=graph.var_ptr.astype(np.int64),
@@ -239,18 +213,14 @@ def _room(problem: Problem) -> int:
     return min(max(TIMES_MADE * problem.n_configs, LEAST_MADE), MOST_MADE)
 
 
-def _budget(problem: Problem) -> int:
-    """Return the work limit, in table entries."""
-    once = sum(batch.n * batch.n_configs * batch.arity for batch in problem.batches)
-    return min(max(PASSES * once, LEAST_WORK), MOST_WORK)
-
-
 def _comparison_scratch(problem: Problem) -> ComparisonScratch:
-    """Allocate scratch for the tables around any variable."""
     card, degree = problem.graph.card, int(problem.degree.max(initial=0))
     n_states = int(card.max(initial=1))
+    entries = np.zeros(problem.n_vars)
+    for batch in problem.batches:
+        entries += batch.n_configs * np.bincount(batch.scope.ravel(), minlength=problem.n_vars)
     return ComparisonScratch(
-        rows=np.empty(_most_rows(problem)),
+        rows=np.empty(int(min(entries.max(initial=0), MOST_ROWS))),
         row_at=np.empty(degree, dtype=np.int64),
         width=np.empty(degree, dtype=np.int64),
         best=np.empty(int((problem.degree * card).max(initial=1))),
@@ -262,7 +232,6 @@ def _comparison_scratch(problem: Problem) -> ComparisonScratch:
 
 
 def _message_scratch(problem: Problem) -> MessageScratch:
-    """Allocate scratch for the message of any variable."""
     arity = int(np.diff(problem.scope_ptr).max(initial=1))
     n_members = int(problem.degree.max(initial=0)) + 1
     return MessageScratch(
@@ -274,40 +243,6 @@ def _message_scratch(problem: Problem) -> MessageScratch:
         base=np.empty(n_members, dtype=np.int64),
         own=np.empty(n_members, dtype=np.int64),
         jump=np.empty((n_members, arity), dtype=np.int64),
-    )
-
-
-def _most_rows(problem: Problem) -> int:
-    """Return the maximum number of table entries around one variable."""
-    total = np.zeros(problem.n_vars)
-    for batch in problem.batches:
-        total += batch.n_configs * np.bincount(batch.scope.ravel(), minlength=problem.n_vars)
-    return int(min(total.max(initial=0), MOST_ROWS))
-
-
-def _label_map(model: ReducibleModel, log: EliminationLog, kept: Ints) -> LabelMap:
-    """Return the mapping between labellings of a model and of its reduction."""
-    count = model.n_alive[kept]
-    place = np.empty(len(model.alive), dtype=np.int64)
-    find_places(model, place)
-    counters = model.counters[0]
-    n, n_scope = int(counters.n_logged), int(counters.log_scope)
-    eliminated = EliminationLog(
-        var=log.var[:n].copy(),
-        ptr=log.ptr[: n + 1].copy(),
-        scope=log.scope[:n_scope].copy(),
-        stride=log.stride[:n_scope].copy(),
-        at=log.at[:n].copy(),
-        choice=log.choice[: counters.n_choices].copy(),
-    )
-    return LabelMap(
-        kept=kept,
-        state=model.alive[ranges(model.var_ptr[kept], count)].astype(np.int64),
-        state_ptr=offsets(count),
-        place=place,
-        var_ptr=model.var_ptr,
-        labels=model.alive[model.var_ptr[:-1]].astype(np.int64),
-        eliminated=eliminated if n else None,
     )
 
 
@@ -375,33 +310,20 @@ def _distinct(ptr: Ints, entries: Floats) -> tuple[Ints, Ints]:
 
 # Reduction of a model to a fixed point: remove states, fix variables, and eliminate those with a small message.
 
-
-WORK_PER_VARIABLE, WORK_PER_FACTOR = 20, 8
-"""Cost of processing a variable, in table entries, if no table is read."""
+WORK_PER_VARIABLE, WORK_PER_FACTOR = 20, 8  # cost of processing a variable, in table entries, if no table is read
 
 
 class MessageScratch(NamedTuple):
-    """Scratch to eliminate one variable.
+    """Scratch to eliminate one variable."""
 
-    Attributes
-    ----------
-    digit : (largest arity,)
-        A configuration.
-    around, marked, step : (largest arity,), (n_vars,), (largest arity,)
-        The variables of the message, as a list and as marks, and their strides in it.
-    member, base, own, jump : (largest degree + 1,), ..., (largest degree + 1, largest arity)
-        The factors that the message replaces: their position in the tables, and their strides along the eliminated
-        variable and along the message's variables.
-    """
-
-    digit: Ints
-    around: Ints
-    marked: Bools
-    step: Ints
-    member: Ints
-    base: Ints
-    own: Ints
-    jump: Ints
+    digit: Ints  # (largest arity,): a configuration
+    around: Ints  # (largest arity,): the variables of the message
+    marked: Bools  # (n_vars,): the same variables as marks
+    step: Ints  # (largest arity,): their strides in it
+    member: Ints  # (largest degree + 1,): the factors that the message replaces
+    base: Ints  # (largest degree + 1,): their position in the tables
+    own: Ints  # (largest degree + 1,): their strides along the eliminated variable
+    jump: Ints  # (largest degree + 1, largest arity): their strides along the message's variables
 
 
 @compiled
@@ -422,7 +344,11 @@ def reduce_model(
         looked_at += WORK_PER_VARIABLE + WORK_PER_FACTOR * model.degree[i]
         if model.gone[i]:
             continue
-        changed = drop_impossible(model, i)
+        before, first = model.n_alive[i], model.var_ptr[i]
+        for place in range(before - 1, -1, -1):
+            if model.theta_v[first + model.alive[first + place]] == -np.inf:
+                drop_state(model, i, place, NOTHING)
+        changed = model.n_alive[i] < before
         if model.n_alive[i] > 1:
             n = surroundings(model, i, scratch.around, scratch.marked)
             if n >= 0 and eliminate_variable(model, log, scratch, i, n):
@@ -430,7 +356,11 @@ def reduce_model(
             if drop_dominated(model, i, comparison):
                 changed = True
         if changed:
-            push_neighbours(model, i)
+            for at in range(model.nbr_ptr[i], model.nbr_ptr[i] + model.degree[i]):
+                a = model.factor_of[model.nbr[at]]
+                for e in range(model.scope_ptr[a], model.scope_ptr[a] + model.arity[a]):
+                    if model.scope[e] != i:
+                        push(model, model.scope[e])
         if model.n_alive[i] == 1:
             fix(model, i)
     return True
@@ -486,7 +416,6 @@ def same_scope(model: ReducibleModel, around: Ints, n: int, marked: Bools) -> in
 
 @inlined
 def n_entries(model: ReducibleModel, a: int) -> int:
-    """Return the number of live entries of factor `a`'s table."""
     n = 1
     for e in range(model.scope_ptr[a], model.scope_ptr[a] + model.arity[a]):
         n *= model.n_alive[model.scope[e]]
@@ -526,7 +455,13 @@ def eliminate_variable(model: ReducibleModel, log: EliminationLog, scratch: Mess
     counters.work += work
     lay_out(model, scratch, i, n, n_members)
     maximise(model, log.choice, scratch, i, n, n_members, entries)
-    record_choices(model, log, scratch, i, n, size)
+    t, at = counters.n_logged, counters.log_scope
+    log.var[t], log.at[t] = i, counters.n_choices
+    for d in range(n):
+        log.scope[at + d], log.stride[at + d] = around[d], scratch.step[d]
+    log.ptr[t + 1] = at + n
+    counters.n_logged, counters.log_scope = t + 1, at + n
+    counters.n_choices += size
     replace(model, scratch, i, n, n_members, size)
     return True
 
@@ -597,21 +532,6 @@ def maximise(
             if not over:
                 break
             d -= 1
-
-
-@inlined
-def record_choices(
-    model: ReducibleModel, log: EliminationLog, scratch: MessageScratch, i: int, n: int, size: int
-) -> None:
-    """Log the variables on which the choice of `i` depends."""
-    counters = model.counters[0]
-    t, at = counters.n_logged, counters.log_scope
-    log.var[t], log.at[t] = i, counters.n_choices
-    for d in range(n):
-        log.scope[at + d], log.stride[at + d] = scratch.around[d], scratch.step[d]
-    log.ptr[t + 1] = at + n
-    counters.n_logged, counters.log_scope = t + 1, at + n
-    counters.n_choices += size
 
 
 @inlined

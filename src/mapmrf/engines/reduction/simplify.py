@@ -14,33 +14,18 @@ from mapmrf.model.graph import ROUND_OFF
 from mapmrf.model.problem import Batch, Problem
 from mapmrf.run.calls import check_awaited
 
-STEP_WORK = 3_000_000
-"""Table entries read per step: some hundredths of a second."""
-
-FEW = 0.05
-"""Minimum share of easily removed variables for a binary model to be simplified."""
+STEP_WORK = 3_000_000  # table entries read per step: some hundredths of a second
+FEW = 0.05  # minimum share of easily removed variables for a binary model to be simplified
 
 
 @dataclass(frozen=True, eq=False)
 class Simplified:
-    """A smaller model with the same optimum.
+    """A smaller model with the same optimum."""
 
-    Attributes
-    ----------
-    problem
-        The smaller model.
-    maps
-        Mappings of labellings, one per step of the reduction, in order.
-    feasible
-        False if every labelling is known to have value -inf.
-    counts
-        What has been removed, by reason.
-    """
-
-    problem: Problem
-    maps: tuple[LabelMap, ...]
-    feasible: bool = True
-    counts: ReductionCounts = field(default_factory=ReductionCounts)
+    problem: Problem  # the smaller model
+    maps: tuple[LabelMap, ...]  # mappings of labellings, one per step of the reduction, in order
+    feasible: bool = True  # false if every labelling is known to have value -inf
+    counts: ReductionCounts = field(default_factory=ReductionCounts)  # what has been removed, by reason
 
     def lift(self, labels: Ints) -> Ints:
         """Lift a labelling of the reduced model to the original one; removed variables take their best states."""
@@ -72,13 +57,6 @@ def simplify(problem: Problem, excluded: Bools | None = None) -> Simplified:
     whatever its neighbours are (Goldstein's criterion of dead-end elimination); variables with one state left are
     fixed; variables are maximised out if their factors become one with no more variables than one of them and no more
     entries than all of them: isolated variables, pendant trees, inner variables of chains.
-
-    Parameters
-    ----------
-    problem
-        The model.
-    excluded : (n_states,)
-        States that no labelling of interest has, which are removed first: those of `persistency.excluded_states`.
     """
     steps = simplify_in_steps(problem, excluded)
     while True:
@@ -139,9 +117,7 @@ def _is_stiff(problem: Problem) -> bool:
 
 # -- Dual persistency: states that a dual bound excludes from all labellings as good as the incumbent -----------------
 
-
-BLOCK_ENTRIES = 1 << 20
-"""Table entries processed at a time."""
+BLOCK_ENTRIES = 1 << 20  # table entries processed at a time
 
 
 def excluded_states(problem: Problem, bounds: Floats, value: float) -> Bools:
@@ -149,24 +125,6 @@ def excluded_states(problem: Problem, bounds: Floats, value: float) -> Bools:
 
     All optimal labellings remain if some labelling attains `value`. The state with the largest bound always stays, so
     that every variable keeps one.
-
-    Parameters
-    ----------
-    problem
-        The problem.
-    bounds : (n_states,)
-        Upper bounds on the labellings with each state: see `belief_bounds` and `dual_bounds`.
-    value
-        Value of the incumbent.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import mapmrf
-    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 3], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-    >>> problem = Problem.compile(graph)
-    >>> excluded_states(problem, dual_bounds(problem, np.zeros(4)), graph.value([1, 1])).tolist()
-    [True, False, False, False]
     """
     graph = problem.graph
     size = largest_size(bounds[np.isfinite(bounds)]) + (abs(value) if np.isfinite(value) else 0.0)
@@ -180,14 +138,6 @@ def belief_bounds(problem: Problem, beliefs: Floats, bound: float) -> Floats:
 
     They are ``bound - (max_k' m_i(k') - m_i(k))``, where `m_i` are the reparametrised unary potentials of a variable,
     or its max-marginals in the reparametrised model, and `bound` is the bound of the reparametrisation.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import mapmrf
-    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 3], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-    >>> belief_bounds(Problem.compile(graph), graph.theta_v, 4.0).tolist()
-    [1.0, 4.0, 4.0, 4.0]
     """
     graph = problem.graph
     best = segment_max(beliefs, graph.var_ptr)
@@ -200,14 +150,6 @@ def dual_bounds(problem: Problem, lam_e: Floats) -> Floats:
     """Compute upper bounds on the labellings with each state, (n_states,), from the messages of `polytope.dual_bound`.
 
     A state lowers the bound by its loss at its variable and at each of its factors.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import mapmrf
-    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 3], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-    >>> dual_bounds(Problem.compile(graph), np.zeros(4)).tolist()
-    [1.0, 4.0, 4.0, 4.0]
     """
     graph = problem.graph
     lost_e = np.empty(problem.n_edge_states)

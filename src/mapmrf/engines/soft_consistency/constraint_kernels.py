@@ -1,4 +1,4 @@
-"""Propagation of rules: states without support are removed, and violated rules incur their penalty."""
+"""Propagation of constraints: states without support are removed, and violated constraints incur their penalty."""
 
 from __future__ import annotations
 
@@ -7,51 +7,41 @@ from mapmrf.compilation.jit import bare, inlined
 from mapmrf.constraints.flat import ConstraintKind
 from mapmrf.engines.soft_consistency.network_kernels import (
     FORBIDDEN,
-    RAISED,
     SoftNetwork,
     raise_lower,
     remove,
-    wait_changed,
-    wait_raised,
-    wait_unsettled,
+    wait_costs,
     write,
 )
 
-OPEN, HOLDS, FAILS = 0, 1, 2
-"""Status of a rule: undetermined, satisfied, or violated."""
+OPEN, HOLDS, FAILS = 0, 1, 2  # status of a constraint: undetermined, satisfied, or violated
 
 
 @bare
 def apply_constraint(soft: SoftNetwork, c: int) -> None:
-    """Propagate a rule, and decide it if its outcome is final."""
-    now, tally, rule = soft.now, soft.tally, soft.rules.rules[c]
-    if now.cell[rule.at] == 1:
+    """Propagate a constraint, and decide it if its outcome is final."""
+    now, tally, constraint = soft.now, soft.tally, soft.constraints.records[c]
+    if now.cell[constraint.at] == 1:
         return
     tally.culprit = -1 - c
-    tally.work += rule.end - rule.first
-    binding = now.cell[tally.n_vars] + rule.penalty >= tally.upper
-    if rule.kind == ConstraintKind.LINEAR:
+    tally.work += constraint.end - constraint.first
+    binding = now.cell[tally.n_vars] + constraint.penalty >= tally.upper
+    if constraint.kind == ConstraintKind.LINEAR:
         known = _apply_sum(soft, c)
-    elif rule.kind == ConstraintKind.XOR:
+    elif constraint.kind == ConstraintKind.XOR:
         known = _apply_parity(soft, c, binding)
-    elif rule.kind == ConstraintKind.OR:
+    elif constraint.kind == ConstraintKind.OR:
         known = _apply_output(soft, c, binding)
     else:
         known = _apply_difference(soft, c, binding)
     if tally.failed == 1 or known == OPEN:
         return
-    if known == FAILS and rule.penalty >= FORBIDDEN:
+    if known == FAILS and constraint.penalty >= FORBIDDEN:
         tally.failed = 1
         return
-    _decide(soft, c, rule.penalty if known == FAILS else 0)
-
-
-@bare
-def _decide(soft: SoftNetwork, c: int, paid: int) -> None:
-    """Pay the cost of a decided rule, and take its prices back: it has no further effect."""
-    rule = soft.rules.rules[c]
-    write(soft, rule.at, 1)
-    if rule.kind == ConstraintKind.LINEAR and soft.now.cell[rule.at + 1] != 0:
+    paid = constraint.penalty if known == FAILS else 0
+    write(soft, constraint.at, 1)  # it has no further effect: its prices are taken back
+    if constraint.kind == ConstraintKind.LINEAR and now.cell[constraint.at + 1] != 0:
         change_price(soft, c, 0, paid)
     else:
         raise_lower(soft, paid + unused_prices(soft, c))
@@ -60,39 +50,39 @@ def _decide(soft: SoftNetwork, c: int, paid: int) -> None:
 @bare
 def _apply_sum(soft: SoftNetwork, c: int) -> int:
     """Propagate LINEAR: the sum lies between its minimum and maximum."""
-    net, now, rules, rule = soft.net, soft.now, soft.rules, soft.rules.rules[c]
+    net, now, constraints = soft.net, soft.now, soft.constraints
+    constraint = constraints.records[c]
     low, high, total, fixed = 0, 0, 0.0, True
-    for m in range(rule.first, rule.end):
-        i = rules.links[m].variable
+    for m in range(constraint.first, constraint.end):
+        i = constraints.links[m].variable
         least, most = gain_range(soft, m)
         low, high = low + least, high + most
         fixed = fixed and now.cell[i] == 1
-        total += rules.weights[rules.links[m].gains + now.domain[net.variables[i].at]]
+        total += constraints.weights[constraints.links[m].gains + now.domain[net.variables[i].at]]
     if fixed:
-        return HOLDS if rule.smallest <= total <= rule.largest else FAILS
-    if low > rule.most or high < rule.least:
+        return HOLDS if constraint.smallest <= total <= constraint.largest else FAILS
+    if low > constraint.most or high < constraint.least:
         return FAILS
-    if low >= rule.least + rule.slack and high <= rule.most - rule.slack:
+    if low >= constraint.least + constraint.slack and high <= constraint.most - constraint.slack:
         return HOLDS
-    price = now.cell[rule.at + 1]  # has paid for part of the violation
-    paid = max(0, price * (high - rule.most if price > 0 else low - rule.least)) if price != 0 else 0
-    if now.cell[soft.tally.n_vars] + rule.penalty - paid >= soft.tally.upper or rule.penalty >= FORBIDDEN:
-        for m in range(rule.first, rule.end):
-            if soft.tally.failed == 0 and now.cell[rules.links[m].variable] > 1:
+    price = now.cell[constraint.at + 1]  # has paid for part of the violation
+    paid = max(0, price * (high - constraint.most if price > 0 else low - constraint.least)) if price != 0 else 0
+    if now.cell[soft.tally.n_vars] + constraint.penalty - paid >= soft.tally.upper or constraint.penalty >= FORBIDDEN:
+        for m in range(constraint.first, constraint.end):
+            if soft.tally.failed == 0 and now.cell[constraints.links[m].variable] > 1:
                 least, most = gain_range(soft, m)
-                _keep_between(soft, m, rule.least - high + most, rule.most - low + least)
+                _keep_between(soft, m, constraint.least - high + most, constraint.most - low + least)
     return OPEN
 
 
 @bare
 def gain_range(soft: SoftNetwork, m: int) -> tuple[int, int]:
-    """Return the minimum and maximum gain of a link."""
-    net, now, rules = soft.net, soft.now, soft.rules
-    i, at = rules.links[m].variable, rules.links[m].gains
+    net, now, constraints = soft.net, soft.now, soft.constraints
+    i, at = constraints.links[m].variable, constraints.links[m].gains
     begin = net.variables[i].at
-    least = most = rules.gains[at + now.domain[begin]]
+    least = most = constraints.gains[at + now.domain[begin]]
     for k in range(1, now.cell[i]):
-        gain = rules.gains[at + now.domain[begin + k]]
+        gain = constraints.gains[at + now.domain[begin + k]]
         least, most = min(least, gain), max(most, gain)
     return least, most
 
@@ -100,30 +90,30 @@ def gain_range(soft: SoftNetwork, m: int) -> tuple[int, int]:
 @bare
 def _keep_between(soft: SoftNetwork, m: int, least: int, most: int) -> None:
     """Remove the states of a link whose gain is out of bounds."""
-    net, now, rules = soft.net, soft.now, soft.rules
-    i, at = rules.links[m].variable, rules.links[m].gains
+    net, now, constraints = soft.net, soft.now, soft.constraints
+    i, at = constraints.links[m].variable, constraints.links[m].gains
     begin = net.variables[i].at
     for k in range(now.cell[i] - 1, -1, -1):
         u = now.domain[begin + k]
-        if soft.tally.failed == 0 and not least <= rules.gains[at + u] <= most:
+        if soft.tally.failed == 0 and not least <= constraints.gains[at + u] <= most:
             remove(soft, i, u)
 
 
 @bare
 def _apply_parity(soft: SoftNetwork, c: int, binding: bool) -> int:
     """Propagate XOR: all but one variable determine the parity of the last."""
-    rule = soft.rules.rules[c]
+    constraint = soft.constraints.records[c]
     parity, n_free, last = 0, 0, -1
-    for m in range(rule.first, rule.end):
+    for m in range(constraint.first, constraint.end):
         least, most = gain_range(soft, m)
         if least != most:
             n_free, last = n_free + 1, m
         else:
             parity ^= least
     if n_free == 0:
-        return HOLDS if parity == rule.least else FAILS
+        return HOLDS if parity == constraint.least else FAILS
     if n_free == 1 and binding:
-        wanted = parity ^ rule.least
+        wanted = parity ^ constraint.least
         _keep_between(soft, last, wanted, wanted)
     return OPEN
 
@@ -131,13 +121,18 @@ def _apply_parity(soft: SoftNetwork, c: int, binding: bool) -> int:
 @bare
 def _apply_output(soft: SoftNetwork, c: int, binding: bool) -> int:
     """Propagate OR: the output is 1 iff an input is; the last link has the output, and may have inputs as well."""
-    rule = soft.rules.rules[c]
+    net, now, constraints = soft.net, soft.now, soft.constraints
+    constraint = constraints.records[c]
     can, must = 0, 0
-    for m in range(rule.first, rule.end - 1):
+    for m in range(constraint.first, constraint.end - 1):
         least, most = gain_range(soft, m)
         can, must = can + (most == 1), must + (least == 1)
-    last = rule.end - 1
-    on, off, wrong = _outputs(soft, last)
+    last = constraint.end - 1
+    i, at = constraints.links[last].variable, constraints.links[last].gains
+    on = off = wrong = False  # the output may be 1, may be 0, and may be 0 although an input of its variable is 1
+    for k in range(now.cell[i]):
+        gain = constraints.gains[at + now.domain[net.variables[i].at + k]]
+        on, off, wrong = on or gain == 2, off or gain == 0, wrong or gain == 1
     possible = (on and can > 0) or (off and must == 0)
     if not possible:
         return FAILS
@@ -145,8 +140,12 @@ def _apply_output(soft: SoftNetwork, c: int, binding: bool) -> int:
         return HOLDS
     if not binding:
         return OPEN
-    _keep_output(soft, last, can > 0, must == 0)
-    for m in range(rule.first, last):
+    for k in range(now.cell[i] - 1, -1, -1):
+        u = now.domain[net.variables[i].at + k]
+        gain = constraints.gains[at + u]
+        if soft.tally.failed == 0 and not ((gain == 2 and can > 0) or (gain == 0 and must == 0)):
+            remove(soft, i, u)
+    for m in range(constraint.first, last):
         least, most = gain_range(soft, m)
         others = can - (most == 1) > 0
         free = must - (least == 1) == 0
@@ -158,40 +157,16 @@ def _apply_output(soft: SoftNetwork, c: int, binding: bool) -> int:
 
 
 @bare
-def _outputs(soft: SoftNetwork, m: int) -> tuple[bool, bool, bool]:
-    """Return whether the output may be 1, may be 0, and may be 0 although an input of the same variable is 1."""
-    net, now, rules = soft.net, soft.now, soft.rules
-    i, at = rules.links[m].variable, rules.links[m].gains
-    on = off = wrong = False
-    for k in range(now.cell[i]):
-        gain = rules.gains[at + now.domain[net.variables[i].at + k]]
-        on, off, wrong = on or gain == 2, off or gain == 0, wrong or gain == 1
-    return on, off, wrong
-
-
-@bare
-def _keep_output(soft: SoftNetwork, m: int, on: bool, off: bool) -> None:
-    """Remove the states of the output that are inconsistent with the inputs."""
-    net, now, rules = soft.net, soft.now, soft.rules
-    i, at = rules.links[m].variable, rules.links[m].gains
-    begin = net.variables[i].at
-    for k in range(now.cell[i] - 1, -1, -1):
-        u = now.domain[begin + k]
-        gain = rules.gains[at + u]
-        if soft.tally.failed == 0 and not ((gain == 2 and on) or (gain == 0 and off)):
-            remove(soft, i, u)
-
-
-@bare
 def _apply_difference(soft: SoftNetwork, c: int, binding: bool) -> int:
     """Propagate ALL_DIFFERENT: assigned states are taken; too few states are a violation."""
-    net, now, rules, rule, room = soft.net, soft.now, soft.rules, soft.rules.rules[c], soft.rules.room
+    net, now, constraints = soft.net, soft.now, soft.constraints
+    constraint, room = constraints.records[c], constraints.room
     n_states = net_states(soft, c)
-    n_links, fixed = rule.end - rule.first, True
+    n_links, fixed = constraint.end - constraint.first, True
     for u in range(n_states):
         room.takers[u], room.owner[u] = 0, -1
-    for m in range(rule.first, rule.end):
-        i = rules.links[m].variable
+    for m in range(constraint.first, constraint.end):
+        i = constraints.links[m].variable
         begin = net.variables[i].at
         for k in range(now.cell[i]):
             room.takers[now.domain[begin + k]] += 1
@@ -208,7 +183,13 @@ def _apply_difference(soft: SoftNetwork, c: int, binding: bool) -> int:
     if n_used < n_links:
         return FAILS
     if binding:
-        _take_away(soft, c, room.owner)
+        for m in range(constraint.first, constraint.end):  # states that are assigned to another variable
+            i = constraints.links[m].variable
+            begin = net.variables[i].at
+            for k in range(now.cell[i] - 1, -1, -1):
+                u = now.domain[begin + k]
+                if soft.tally.failed == 0 and room.owner[u] >= 0 and room.owner[u] != m:
+                    remove(soft, i, u)
         if n_used == n_links:
             _give_last(soft, c)
     return OPEN
@@ -216,32 +197,19 @@ def _apply_difference(soft: SoftNetwork, c: int, binding: bool) -> int:
 
 @bare
 def net_states(soft: SoftNetwork, c: int) -> int:
-    """Return the maximum number of states over the variables of a rule."""
-    most, rule = 0, soft.rules.rules[c]
-    for m in range(rule.first, rule.end):
-        most = max(most, soft.net.variables[soft.rules.links[m].variable].card)
+    most, constraint = 0, soft.constraints.records[c]
+    for m in range(constraint.first, constraint.end):
+        most = max(most, soft.net.variables[soft.constraints.links[m].variable].card)
     return most
-
-
-@bare
-def _take_away(soft: SoftNetwork, c: int, owner: Ints) -> None:
-    """Remove states that are assigned to another variable."""
-    net, now, rules, rule = soft.net, soft.now, soft.rules, soft.rules.rules[c]
-    for m in range(rule.first, rule.end):
-        i = rules.links[m].variable
-        begin = net.variables[i].at
-        for k in range(now.cell[i] - 1, -1, -1):
-            u = now.domain[begin + k]
-            if soft.tally.failed == 0 and owner[u] >= 0 and owner[u] != m:
-                remove(soft, i, u)
 
 
 @bare
 def _give_last(soft: SoftNetwork, c: int) -> None:
     """With as many states as variables, assign a state that only one variable can take."""
-    net, now, rules, rule, count = soft.net, soft.now, soft.rules, soft.rules.rules[c], soft.rules.room.takers
-    for m in range(rule.first, rule.end):
-        i = rules.links[m].variable
+    net, now, constraints = soft.net, soft.now, soft.constraints
+    constraint, count = constraints.records[c], constraints.room.takers
+    for m in range(constraint.first, constraint.end):
+        i = constraints.links[m].variable
         begin, single = net.variables[i].at, -1
         for k in range(now.cell[i]):
             if count[now.domain[begin + k]] == 1:
@@ -256,65 +224,64 @@ def _give_last(soft: SoftNetwork, c: int) -> None:
 
 @bare
 def constraint_cost(soft: SoftNetwork, c: int, labels: Ints) -> int:
-    """Return the current cost of labels in a rule: the penalty if violated, and the leftover of its prices."""
-    rules, rule = soft.rules, soft.rules.rules[c]
+    """Return the current cost of labels in a constraint: the penalty if violated, and the leftover of its prices."""
+    constraints, constraint = soft.constraints, soft.constraints.records[c]
     total, weighted = 0, 0.0
-    for m in range(rule.first, rule.end):
-        at = rules.links[m].gains + labels[rules.links[m].variable]
-        total, weighted = total + rules.gains[at], weighted + rules.weights[at]
-    price = soft.now.cell[rule.at + 1] if rule.kind == ConstraintKind.LINEAR else 0
-    if rule.kind == ConstraintKind.LINEAR:
-        holds = rule.smallest <= weighted <= rule.largest
-    elif rule.kind == ConstraintKind.XOR:
-        holds = total % 2 == rule.least
-    elif rule.kind == ConstraintKind.OR:
-        last = rules.links[rule.end - 1]
-        output = rules.gains[last.gains + labels[last.variable]] == 2
+    for m in range(constraint.first, constraint.end):
+        at = constraints.links[m].gains + labels[constraints.links[m].variable]
+        total, weighted = total + constraints.gains[at], weighted + constraints.weights[at]
+    price = soft.now.cell[constraint.at + 1] if constraint.kind == ConstraintKind.LINEAR else 0
+    if constraint.kind == ConstraintKind.LINEAR:
+        holds = constraint.smallest <= weighted <= constraint.largest
+    elif constraint.kind == ConstraintKind.XOR:
+        holds = total % 2 == constraint.least
+    elif constraint.kind == ConstraintKind.OR:
+        last = constraints.links[constraint.end - 1]
+        output = constraints.gains[last.gains + labels[last.variable]] == 2
         holds = (total - 2 * output > 0) == output
     else:
         return _difference_cost(soft, c, labels)
     left = price * limit_at(soft, c, price) - price * total
     if holds:
         return int(left)
-    return int(rule.penalty) if rule.penalty >= FORBIDDEN else int(rule.penalty + left)
+    return int(constraint.penalty) if constraint.penalty >= FORBIDDEN else int(constraint.penalty + left)
 
 
 @bare
 def _difference_cost(soft: SoftNetwork, c: int, labels: Ints) -> int:
-    """Return the same for ALL_DIFFERENT."""
-    rules, rule, room = soft.rules, soft.rules.rules[c], soft.rules.room
+    """Return the current cost of labels in ALL_DIFFERENT."""
+    constraints, constraint, room = soft.constraints, soft.constraints.records[c], soft.constraints.room
     left, count = 0, room.takers
     for u in range(net_states(soft, c)):
         count[u] = 0
-    for k in range(rule.n_prices):
-        left += soft.now.cell[rule.at + 1 + k]
-    for m in range(rule.first, rule.end):
-        u = labels[rules.links[m].variable]
+    for k in range(constraint.n_prices):
+        left += soft.now.cell[constraint.at + 1 + k]
+    for m in range(constraint.first, constraint.end):
+        u = labels[constraints.links[m].variable]
         if count[u] > 0:
-            return int(rule.penalty)
+            return int(constraint.penalty)
         count[u] = 1
-        if u < rule.n_prices:
-            left -= soft.now.cell[rule.at + 1 + u]
+        if u < constraint.n_prices:
+            left -= soft.now.cell[constraint.at + 1 + u]
     return int(left)
 
 
-# Prices of rules: unary costs move into the lower bound by what every labelling that satisfies a rule must pay.
-# The price of a sum is the Lagrange multiplier of its limit, found by bisection, as the bound is concave in it. The
-# prices of ALL_DIFFERENT are the duals of an assignment problem, by shortest augmenting paths.
+# Prices: unary costs move into the lower bound by what every labelling that satisfies a constraint must pay. The price
+# of a sum is the Lagrange multiplier of its limit, found by bisection, as the bound is concave in it. The prices of
+# ALL_DIFFERENT are the duals of an assignment problem, by shortest augmenting paths.
 
-ASKS = 64
-"""Maximum number of bisection and doubling steps for a price."""
+ASKS = 64  # maximum number of bisection and doubling steps for a price
 
 
 @bare
 def price_constraint(soft: SoftNetwork, c: int) -> None:
-    """Change the prices of a rule if that raises the lower bound."""
-    now, tally, rule = soft.now, soft.tally, soft.rules.rules[c]
-    if now.cell[rule.at] == 1 or rule.n_prices == 0:
+    """Change the prices of a constraint if that raises the lower bound."""
+    now, tally, constraint = soft.now, soft.tally, soft.constraints.records[c]
+    if now.cell[constraint.at] == 1 or constraint.n_prices == 0:
         return
     tally.culprit = -1 - c
-    if rule.kind == ConstraintKind.LINEAR:
-        price = now.cell[rule.at + 1]
+    if constraint.kind == ConstraintKind.LINEAR:
+        price = now.cell[constraint.at + 1]
         for direction in (1, -1):
             better = _better_price(soft, c, direction)
             if better != price:
@@ -326,54 +293,44 @@ def price_constraint(soft: SoftNetwork, c: int) -> None:
 
 @inlined
 def limit_at(soft: SoftNetwork, c: int, price: int) -> int:
-    """Return the limit to which a price belongs."""
-    rule = soft.rules.rules[c]
-    return int(rule.most) if price > 0 else (int(rule.least) if price < 0 else 0)
+    constraint = soft.constraints.records[c]
+    return int(constraint.most) if price > 0 else (int(constraint.least) if price < 0 else 0)
 
 
 @bare
 def change_price(soft: SoftNetwork, c: int, price: int, paid: int) -> None:
     """Set the price of a sum, and move the difference between unary costs and lower bound."""
-    net, now, rules, rule = soft.net, soft.now, soft.rules, soft.rules.rules[c]
-    before = now.cell[rule.at + 1]
+    net, now, constraints = soft.net, soft.now, soft.constraints
+    constraint = constraints.records[c]
+    before = now.cell[constraint.at + 1]
     rise = paid + before * limit_at(soft, c, before) - price * limit_at(soft, c, price)
-    write(soft, rule.at + 1, price)
-    for m in range(rule.first, rule.end):
-        i, at = rules.links[m].variable, rules.links[m].gains
+    write(soft, constraint.at + 1, price)
+    for m in range(constraint.first, constraint.end):
+        i, at = constraints.links[m].variable, constraints.links[m].gains
         begin, n = net.variables[i].at, now.cell[i]
-        least = now.cell[begin + now.domain[begin]] + (price - before) * rules.gains[at + now.domain[begin]]
+        least = now.cell[begin + now.domain[begin]] + (price - before) * constraints.gains[at + now.domain[begin]]
         for k in range(1, n):
             u = now.domain[begin + k]
-            least = min(least, now.cell[begin + u] + (price - before) * rules.gains[at + u])
+            least = min(least, now.cell[begin + u] + (price - before) * constraints.gains[at + u])
         rise += least
         changed = False
         for k in range(n):
             u = now.domain[begin + k]
-            cost = now.cell[begin + u] + (price - before) * rules.gains[at + u] - least
+            cost = now.cell[begin + u] + (price - before) * constraints.gains[at + u] - least
             if cost != now.cell[begin + u]:
                 write(soft, begin + u, cost)
                 changed = True
         if changed:
-            _wait(soft, i)
+            wait_costs(soft, i)
     raise_lower(soft, rise)
-
-
-@bare
-def _wait(soft: SoftNetwork, i: int) -> None:
-    """Queue a variable whose costs have changed."""
-    if soft.net.variables[i].reasons & RAISED == 0:
-        soft.net.variables[i].reasons |= RAISED
-        wait_raised(soft, i)
-    wait_changed(soft, i)
-    wait_unsettled(soft, i)
 
 
 @bare
 def _better_price(soft: SoftNetwork, c: int, direction: int) -> int:
     """Return a price in a direction that raises the lower bound by enough, or the current price."""
-    tally, rule = soft.tally, soft.rules.rules[c]
-    price = soft.now.cell[rule.at + 1]
-    room = rule.highest - price if direction > 0 else price - rule.lowest
+    tally, constraint = soft.tally, soft.constraints.records[c]
+    price = soft.now.cell[constraint.at + 1]
+    room = constraint.highest - price if direction > 0 else price - constraint.lowest
     value, slope = _bound_at(soft, c, price, direction)
     gap = tally.upper - soft.now.cell[tally.n_vars]
     if room <= 0 or slope <= 0 or (slope < tally.least_gain and slope * room < tally.least_gain):
@@ -402,62 +359,64 @@ def _better_price(soft: SoftNetwork, c: int, direction: int) -> int:
 @bare
 def _bound_at(soft: SoftNetwork, c: int, price: int, direction: int) -> tuple[int, int]:
     """Return the lower bound at a price, up to a constant, and its slope in a direction."""
-    net, now, rules, rule = soft.net, soft.now, soft.rules, soft.rules.rules[c]
-    change = price - now.cell[rule.at + 1]
+    net, now, constraints = soft.net, soft.now, soft.constraints
+    constraint = constraints.records[c]
+    change = price - now.cell[constraint.at + 1]
     value, total = -price * limit_at(soft, c, price), 0
-    for m in range(rule.first, rule.end):
-        i, at = rules.links[m].variable, rules.links[m].gains
+    for m in range(constraint.first, constraint.end):
+        i, at = constraints.links[m].variable, constraints.links[m].gains
         begin = net.variables[i].at
         least, gain_there = FORBIDDEN, 0
         for k in range(now.cell[i]):
             u = now.domain[begin + k]
-            gain = direction * rules.gains[at + u]
-            cost = now.cell[begin + u] + change * rules.gains[at + u]
+            gain = direction * constraints.gains[at + u]
+            cost = now.cell[begin + u] + change * constraints.gains[at + u]
             if k == 0 or cost < least or (cost == least and gain < gain_there):
                 least, gain_there = cost, gain
         value += least
         total += gain_there
         soft.tally.work += now.cell[i]
-    side = rule.most if price > 0 or (price == 0 and direction > 0) else rule.least
+    side = constraint.most if price > 0 or (price == 0 and direction > 0) else constraint.least
     return value, total - direction * side
 
 
 @bare
 def unused_prices(soft: SoftNetwork, c: int) -> int:
     """Return the leftover of the prices of ALL_DIFFERENT once its variables are decided: those of unused states."""
-    net, now, rules, rule = soft.net, soft.now, soft.rules, soft.rules.rules[c]
-    if rule.kind != ConstraintKind.ALL_DIFFERENT or rule.n_prices == 0:
+    net, now, constraints = soft.net, soft.now, soft.constraints
+    constraint = constraints.records[c]
+    if constraint.kind != ConstraintKind.ALL_DIFFERENT or constraint.n_prices == 0:
         return 0
     left = 0
-    for k in range(rule.n_prices):
-        left += now.cell[rule.at + 1 + k]
-    for m in range(rule.first, rule.end):
-        left -= now.cell[rule.at + 1 + now.domain[net.variables[rules.links[m].variable].at]]
+    for k in range(constraint.n_prices):
+        left += now.cell[constraint.at + 1 + k]
+    for m in range(constraint.first, constraint.end):
+        left -= now.cell[constraint.at + 1 + now.domain[net.variables[constraints.links[m].variable].at]]
     return int(left)
 
 
 @bare
 def _assign_states(soft: SoftNetwork, c: int) -> None:
     """Price hard ALL_DIFFERENT by the minimum-cost assignment; fail if there is none."""
-    now, tally, rule, room = soft.now, soft.tally, soft.rules.rules[c], soft.rules.room
-    n_states = rule.n_prices
+    now, tally, constraint, room = soft.now, soft.tally, soft.constraints.records[c], soft.constraints.room
+    n_states = constraint.n_prices
     for u in range(n_states + 1):
         room.owner[u], room.price[u] = -1, 0
-    for m in range(rule.first, rule.end):
+    for m in range(constraint.first, constraint.end):
         if not _augment(soft, c, m):
             tally.failed = 1
             return
     rise = 0
     for u in range(n_states):
-        rise += now.cell[rule.at + 1 + u] - room.price[u]
-    for m in range(rule.first, rule.end):
+        rise += now.cell[constraint.at + 1 + u] - room.price[u]
+    for m in range(constraint.first, constraint.end):
         rise += _least_reduced(soft, c, m)
     if rise < tally.least_gain:
         return
-    for m in range(rule.first, rule.end):
+    for m in range(constraint.first, constraint.end):
         _reduce(soft, c, m)
     for u in range(n_states):
-        write(soft, rule.at + 1 + u, room.price[u])
+        write(soft, constraint.at + 1 + u, room.price[u])
     raise_lower(soft, rise)
 
 
@@ -468,22 +427,23 @@ def _augment(soft: SoftNetwork, c: int, m: int) -> bool:
     `price` is non-negative, and 0 for unassigned states. `takers` marks the states reached; the position after the last
     state stands for the new variable.
     """
-    net, now, rules, rule, room = soft.net, soft.now, soft.rules, soft.rules.rules[c], soft.rules.room
-    end = rule.n_prices
+    net, now, constraints = soft.net, soft.now, soft.constraints
+    constraint, room = constraints.records[c], constraints.room
+    end = constraint.n_prices
     for u in range(end + 1):
         room.least[u], room.takers[u] = FORBIDDEN, 0
     room.owner[end], reached, far = m, end, 0
     while room.owner[reached] >= 0:
         room.takers[reached] = 1
-        i = rules.links[room.owner[reached]].variable
+        i = constraints.links[room.owner[reached]].variable
         begin = net.variables[i].at
         base = 0
         if reached != end:
-            base = now.cell[begin + reached] - now.cell[rule.at + 1 + reached] + room.price[reached]
+            base = now.cell[begin + reached] - now.cell[constraint.at + 1 + reached] + room.price[reached]
         for k in range(now.cell[i]):
             u = now.domain[begin + k]
             if room.takers[u] == 0:
-                cost = far + now.cell[begin + u] - now.cell[rule.at + 1 + u] + room.price[u] - base
+                cost = far + now.cell[begin + u] - now.cell[constraint.at + 1 + u] + room.price[u] - base
                 if cost < room.least[u]:
                     room.least[u], room.back[u] = cost, reached
         soft.tally.work += end
@@ -506,27 +466,26 @@ def _augment(soft: SoftNetwork, c: int, m: int) -> bool:
 @bare
 def _least_reduced(soft: SoftNetwork, c: int, m: int) -> int:
     """Return the minimum cost of a variable's states at the new prices."""
-    now, rule, price = soft.now, soft.rules.rules[c], soft.rules.room.price
-    i = soft.rules.links[m].variable
+    now, constraint, price = soft.now, soft.constraints.records[c], soft.constraints.room.price
+    i = soft.constraints.links[m].variable
     begin = soft.net.variables[i].at
     least = FORBIDDEN
     for k in range(now.cell[i]):
         u = now.domain[begin + k]
-        least = min(least, now.cell[begin + u] + price[u] - now.cell[rule.at + 1 + u])
+        least = min(least, now.cell[begin + u] + price[u] - now.cell[constraint.at + 1 + u])
     return int(least)
 
 
 @bare
 def _reduce(soft: SoftNetwork, c: int, m: int) -> None:
-    """Apply the new prices to the costs of a variable's states."""
-    now, rule, price = soft.now, soft.rules.rules[c], soft.rules.room.price
-    i = soft.rules.links[m].variable
+    now, constraint, price = soft.now, soft.constraints.records[c], soft.constraints.room.price
+    i = soft.constraints.links[m].variable
     begin, least, changed = soft.net.variables[i].at, _least_reduced(soft, c, m), False
     for k in range(now.cell[i]):
         u = now.domain[begin + k]
-        cost = now.cell[begin + u] + price[u] - now.cell[rule.at + 1 + u] - least
+        cost = now.cell[begin + u] + price[u] - now.cell[constraint.at + 1 + u] - least
         if cost != now.cell[begin + u]:
             write(soft, begin + u, cost)
             changed = True
     if changed:
-        _wait(soft, i)
+        wait_costs(soft, i)

@@ -1,4 +1,4 @@
-"""The constraints of a problem as rules of its cost network."""
+"""The constraints of a problem as constraints of its cost network."""
 
 from __future__ import annotations
 
@@ -10,43 +10,33 @@ from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.compilation.records import blanks
 from mapmrf.constraints.flat import EVERY_STATE, ConstraintKind, Constraints
 from mapmrf.engines.program.toulbar2_process import WholeCosts
-from mapmrf.engines.soft_consistency.constraint_structs import (
+from mapmrf.engines.soft_consistency.network_kernels import (
+    HARD,
     ConstraintNetwork,
     ConstraintRecord,
     ConstraintRoom,
     LinkRecord,
 )
-from mapmrf.engines.soft_consistency.network_kernels import HARD
 from mapmrf.model.problem import Problem
 
-LARGEST_SUM = 1 << 31
-"""Sums of weights are integers up to this; others are scaled to it."""
-
-LARGEST_COST = 1 << 60
-"""Maximum of a price times a sum."""
+LARGEST_SUM = 1 << 31  # sums of weights are integers up to this; others are scaled to it
+LARGEST_COST = 1 << 60  # maximum of a price times a sum
 
 MOST_ASSIGNED = 1_000_000
 """Maximum number of variables squared times states for which ALL_DIFFERENT has prices: a millisecond."""
 
 
 class ConstraintLayout(NamedTuple):
-    """Rules, the offsets of the variables in `of_variable`, and the number of cells used by the rules."""
+    """Constraints, the offsets of the variables in `of_variable`, and the number of cells used by the constraints."""
 
     network: ConstraintNetwork
     constraint_ptr: Ints
     n_cells: int
 
 
-def lay_out_constraints(problem: Problem, costs: WholeCosts, first_cell: int) -> ConstraintLayout:
-    """Build the rules of a problem, with cells from `first_cell` on; none if it has no constraints."""
-    lists = _RuleBuilder(problem, costs, first_cell)
-    constraints = problem.graph.constraints
-    for c in range(0 if constraints is None else len(constraints)):
-        lists.add(c)
-    return lists.layout()
+class ConstraintBuilder:
+    """Builds the constraints of a problem, with cells from `first_cell` on."""
 
-
-class _RuleBuilder:
     def __init__(self, problem: Problem, costs: WholeCosts, first_cell: int) -> None:
         self.problem, self.costs, self.first_cell = problem, costs, first_cell
         self.card = problem.graph.card
@@ -57,15 +47,17 @@ class _RuleBuilder:
         self.weights: list[Floats] = []
         self.owners: list[int] = []
         self.n_gains = self.n_cells = 0
+        constraints = problem.graph.constraints
+        for c in range(0 if constraints is None else len(constraints)):
+            self.add(c)
 
     @property
     def constraints(self) -> Constraints:
-        """The constraints of the problem."""
         assert self.problem.graph.constraints is not None
         return self.problem.graph.constraints
 
     def add(self, c: int) -> None:
-        """Add a constraint as a rule, unless violating it costs nothing."""
+        """Add a constraint, unless violating it costs nothing."""
         constraints, penalty = self.constraints, self.costs.penalties[c]
         if penalty == 0:
             return
@@ -134,21 +126,20 @@ class _RuleBuilder:
         return lowest, min(most, penalty // above) if above > 0 else 0
 
     def layout(self) -> ConstraintLayout:
-        """Assemble all added rules."""
-        n, n_rules = self.problem.n_vars, len(self.records)
-        rules, links = blanks(ConstraintRecord, n_rules), blanks(LinkRecord, len(self.variables))
+        n, n_constraints = self.problem.n_vars, len(self.records)
+        records, links = blanks(ConstraintRecord, n_constraints), blanks(LinkRecord, len(self.variables))
         for at, name in enumerate(ConstraintRecord.__annotations__):
             if name != "reasons":
-                rules[name] = [record[at] for record in self.records]
+                records[name] = [record[at] for record in self.records]
         links.variable, links.gains = self.variables, self.at
         variables = np.array(self.variables, dtype=np.int64)
         states = 1 + int(self.card.max(initial=0))
         room = ConstraintRoom(
-            *(np.zeros(n_rules, dtype=np.int64) for _ in range(2)),
+            *(np.zeros(n_constraints, dtype=np.int64) for _ in range(2)),
             *(np.zeros(states, dtype=np.int64) for _ in range(5)),
         )
         network = ConstraintNetwork(
-            rules=rules,
+            records=records,
             links=links,
             gains=np.concatenate([np.zeros(0, dtype=np.int64), *self.gains]),
             weights=np.concatenate([np.zeros(0), *self.weights]),

@@ -7,20 +7,18 @@ from typing import NamedTuple
 from mapmrf.arrays import Bools, Ints
 from mapmrf.compilation.jit import bare, compiled
 from mapmrf.engines.soft_consistency.constraint_kernels import constraint_cost, price_constraint
-from mapmrf.engines.soft_consistency.constraint_structs import WAITING
 from mapmrf.engines.soft_consistency.network_kernels import (
     FORBIDDEN,
-    RAISED,
+    WAITING,
     SoftNetwork,
     assign,
     forget_pending,
     raise_bound,
     remove,
-    take_back,
+    undo,
     wait_changed,
     wait_constraints,
-    wait_raised,
-    wait_unsettled,
+    wait_costs,
     write,
 )
 from mapmrf.engines.soft_consistency.propagation_kernels import project, propagate, prune
@@ -30,25 +28,13 @@ CLOSED, LIMITED, PAUSED, FULL = 0, 1, 2, 3
 
 
 class DiveStack(NamedTuple):
-    """The decisions of a dive.
+    """The decisions of a dive."""
 
-    Attributes
-    ----------
-    var, value
-        The decided variable and the state that is assigned, or excluded.
-    right
-        1 on the second branch, which excludes the state.
-    mark
-        Length of the trail before the decision.
-    lower
-        The lower bound before the decision.
-    """
-
-    var: Ints
-    value: Ints
-    right: Ints
-    mark: Ints
-    lower: Ints
+    var: Ints  # the decided variable
+    value: Ints  # the state that is assigned, or excluded
+    right: Ints  # 1 on the second branch, which excludes the state
+    mark: Ints  # length of the trail before the decision
+    lower: Ints  # the lower bound before the decision
 
 
 class DiveLabels(NamedTuple):
@@ -60,29 +46,15 @@ class DiveLabels(NamedTuple):
 
 
 class DiveTally:
-    """Counters of a search that the kernels change in place.
+    """Counters of a search that the kernels change in place."""
 
-    Attributes
-    ----------
-    depth
-        Decisions on the stack.
-    nodes, backtracks
-        Nodes and backtracks so far.
-    most_nodes, limit
-        Nodes after which the search pauses, and backtracks after which the dive ends.
-    latest
-        The variable of the last failed decision.
-    found
-        How often a better labelling was found.
-    """
-
-    depth: int
+    depth: int  # decisions on the stack
     nodes: int
     backtracks: int
-    most_nodes: int
-    limit: int
-    latest: int
-    found: int
+    most_nodes: int  # nodes after which the search pauses
+    limit: int  # backtracks after which the dive ends
+    latest: int  # the variable of the last failed decision
+    found: int  # how often a better labelling was found
 
 
 class Dive(NamedTuple):
@@ -98,7 +70,7 @@ def follow(soft: SoftNetwork, path: DiveStack, n: int) -> None:
     """Go from the root to a node by making its decisions, without propagation."""
     net, now, tally = soft.net, soft.now, soft.tally
     tally.failed = 0
-    take_back(soft, 0)
+    undo(soft, 0)
     tally.pruned_at = -1
     for k in range(n):
         i, u = path.var[k], path.value[k]
@@ -158,7 +130,7 @@ def _step_back(soft: SoftNetwork, way: Dive) -> bool:
     counts.depth = k + 1
     if k < 0:
         return False
-    take_back(soft, stack.mark[k])
+    undo(soft, stack.mark[k])
     tally.pruned_at = -1
     counts.latest = stack.var[k]
     stack.right[k] = 1
@@ -168,12 +140,11 @@ def _step_back(soft: SoftNetwork, way: Dive) -> bool:
 
 @bare
 def _blame(soft: SoftNetwork) -> None:
-    """Increase the weight of the factor or rule that caused a failure."""
-    net, rules = soft.net, soft.rules
+    net, constraints = soft.net, soft.constraints
     a = soft.tally.culprit
     if a < 0:
-        for m in range(rules.rules[-1 - a].first, rules.rules[-1 - a].end):
-            net.variables[rules.links[m].variable].burden += 1.0
+        for m in range(constraints.records[-1 - a].first, constraints.records[-1 - a].end):
+            net.variables[constraints.links[m].variable].burden += 1.0
         return
     for e in range(net.factors[a].first, net.factors[a].end):
         net.variables[net.edges[e].variable].burden += 1.0
@@ -189,14 +160,27 @@ def _examine(soft: SoftNetwork, way: Dive) -> int:
         goal.costly[i] = False
         u = net.variables[i].favourite
         if now.place[begin + u] >= now.cell[i] or now.cell[begin + u] > 0:
-            u = _free_state(soft, i)
+            u = now.domain[begin]
+            for k in range(now.cell[i]):
+                if now.cell[begin + now.domain[begin + k]] == 0:
+                    u = now.domain[begin + k]
+                    break
         goal.labels[i] = u
     extra = 0
     for i in range(n):
         if now.cell[i] > 1:
             extra = min(extra + _extra_cost(soft, goal, i), FORBIDDEN)
-    for c in range(len(soft.rules.rules)):
-        extra = min(extra + _extra_of_constraint(soft, goal, c), FORBIDDEN)
+    for c in range(len(soft.constraints.records)):
+        constraint = soft.constraints.records[c]
+        if now.cell[constraint.at] == 1:
+            continue
+        tally.work += constraint.end - constraint.first
+        more = constraint_cost(soft, c, goal.labels)
+        extra = min(extra + more, FORBIDDEN)
+        if more > 0:
+            for m in range(constraint.first, constraint.end):
+                if now.cell[soft.constraints.links[m].variable] > 1:
+                    goal.costly[soft.constraints.links[m].variable] = True
     total = now.cell[n] + extra
     tally.work += n
     if total < tally.upper:
@@ -206,18 +190,6 @@ def _examine(soft: SoftNetwork, way: Dive) -> int:
             goal.best[i] = goal.labels[i]
         tally.pruned_at = -1
     return -1 if extra == 0 else _choose(soft, goal.costly, way.tally.latest)
-
-
-@bare
-def _free_state(soft: SoftNetwork, i: int) -> int:
-    """Return a state of a variable with cost 0."""
-    net, now = soft.net, soft.now
-    begin = net.variables[i].at
-    for k in range(now.cell[i]):
-        u = now.domain[begin + k]
-        if now.cell[begin + u] == 0:
-            return int(u)
-    return int(now.domain[begin])
 
 
 @bare
@@ -241,21 +213,6 @@ def _extra_cost(soft: SoftNetwork, goal: DiveLabels, i: int) -> int:
             for e in range(net.factors[a].first, net.factors[a].end):
                 goal.costly[net.edges[e].variable] = now.cell[net.edges[e].variable] > 1
     return int(extra)
-
-
-@bare
-def _extra_of_constraint(soft: SoftNetwork, goal: DiveLabels, c: int) -> int:
-    """Return the cost of the labels in an undecided rule."""
-    now, rules, rule = soft.now, soft.rules, soft.rules.rules[c]
-    if now.cell[rule.at] == 1:
-        return 0
-    soft.tally.work += rule.end - rule.first
-    extra = constraint_cost(soft, c, goal.labels)
-    if extra > 0:
-        for m in range(rule.first, rule.end):
-            if now.cell[rules.links[m].variable] > 1:
-                goal.costly[rules.links[m].variable] = True
-    return extra
 
 
 @bare
@@ -310,7 +267,7 @@ def _pass_on(soft: SoftNetwork, i: int, forward: bool) -> None:
         n_after += _continues(soft, net.nbr[h], True)
         n_before += _continues(soft, net.nbr[h], False)
     parts = max(n_after, n_before)
-    if parts > 0:  # costs from rules stay with the states
+    if parts > 0:  # costs from constraints stay with the states
         parts += net.variables[i].end_constraint - net.variables[i].first_constraint
     if parts == 0:
         return
@@ -343,12 +300,9 @@ def _continues(soft: SoftNetwork, e: int, forward: bool) -> bool:
 
 @compiled
 def price_constraints(soft: SoftNetwork, first: int) -> int:
-    """Compute prices of all rules, starting with rule `first`.
-
-    Returns the next rule if the work limit is reached, else 0.
-    """
+    """Price all constraints from `first` on; return the next one if the work limit is reached, else 0."""
     tally = soft.tally
-    for c in range(first, len(soft.rules.rules)):
+    for c in range(first, len(soft.constraints.records)):
         if c > first and tally.work >= tally.pause_at:
             return c
         if tally.failed == 0:
@@ -357,11 +311,8 @@ def price_constraints(soft: SoftNetwork, first: int) -> int:
 
 
 @compiled
-def collect(soft: SoftNetwork, first: int) -> int:
-    """Project the costs of all factors to their variables, starting with edge `first`; then queue everything.
-
-    Returns the next edge if the work limit is reached, else 0.
-    """
+def project_all(soft: SoftNetwork, first: int) -> int:
+    """Project all factors to their variables from edge `first` on, then queue everything; return the next edge or 0."""
     net, tally = soft.net, soft.tally
     for e in range(first, len(net.edges)):
         if e > first and tally.work >= tally.pause_at:
@@ -371,7 +322,7 @@ def collect(soft: SoftNetwork, first: int) -> int:
     for i in range(tally.n_vars):
         if tally.failed == 0:
             raise_bound(soft, i)
-        _wait_for_all(soft, i)
+        wait_costs(soft, i)
         wait_constraints(soft, i, WAITING)
     if tally.failed == 0:
         prune(soft)
@@ -379,20 +330,10 @@ def collect(soft: SoftNetwork, first: int) -> int:
 
 
 @compiled
-def settle(soft: SoftNetwork) -> bool:
+def propagate_root(soft: SoftNetwork) -> bool:
     """Continue propagation at the root; True when it is complete. It is never undone."""
     tally = soft.tally
     propagate(soft)
     tally.top = 0
     tally.serial += 1
     return bool(tally.failed == 1 or tally.work < tally.pause_at)
-
-
-@bare
-def _wait_for_all(soft: SoftNetwork, i: int) -> None:
-    """Queue a variable for all reasons."""
-    wait_changed(soft, i)
-    wait_unsettled(soft, i)
-    if soft.net.variables[i].reasons & RAISED == 0:
-        soft.net.variables[i].reasons |= RAISED
-        wait_raised(soft, i)

@@ -9,7 +9,7 @@ import numpy as np
 from mapmrf.arrays import Bools, Floats, Ints, segment_max
 from mapmrf.compilation.records import blank, blanks
 from mapmrf.engines.program.toulbar2_process import WholeCosts
-from mapmrf.engines.soft_consistency.constraints import lay_out_constraints
+from mapmrf.engines.soft_consistency.constraints import ConstraintBuilder
 from mapmrf.engines.soft_consistency.network_kernels import (
     HARD,
     ConsistencyTally,
@@ -26,39 +26,29 @@ from mapmrf.engines.soft_consistency.network_kernels import (
 )
 from mapmrf.model.problem import Problem
 
-LEAST_UNIT = 1 << 10
-"""Common divisors of all costs below this are not used."""
+LEAST_UNIT = 1 << 10  # common divisors of all costs below this are not used
 
 
 @dataclass
 class ModelNetwork:
-    """A problem in integer costs, and the network on which soft consistency works.
+    """A problem in integer costs, and the network on which soft consistency works."""
 
-    Attributes
-    ----------
-    problem
-        The model.
-    costs
-        Conversion between costs and log potentials.
-    soft
-        The arrays of the kernels.
-    unit
-        The cost of every labelling is a multiple of this; 1 if there is no large common divisor.
-    """
-
-    problem: Problem
-    costs: WholeCosts
-    soft: SoftNetwork
-    unit: int
+    problem: Problem  # the model
+    costs: WholeCosts  # conversion between costs and log potentials
+    soft: SoftNetwork  # the arrays of the kernels
+    unit: int  # the cost of every labelling is a multiple of this; 1 if there is no large common divisor
 
     @classmethod
     def of(cls, problem: Problem) -> ModelNetwork:
-        """Build the network before any propagation, with all states."""
         costs = WholeCosts.of(problem)
-        laid_out = lay_out_constraints(problem, costs, problem.n_vars + 1 + problem.n_states + problem.n_edge_states)
+        first_cell = problem.n_vars + 1 + problem.n_states + problem.n_edge_states
+        laid_out = ConstraintBuilder(problem, costs, first_cell).layout()
         net = _network(problem, costs, laid_out.constraint_ptr)
         now = _state(problem, costs, laid_out.n_cells)
-        todo = _pending(problem)
+        widest, most = int(np.diff(problem.scope_ptr).max(initial=1)), int(problem.graph.card.max(initial=1))
+        todo = PendingWork(
+            blanks(QueueRecord, problem.n_vars), np.zeros(most, dtype=np.int64), blanks(OdometerRecord, widest)
+        )
         tally = blank(ConsistencyTally)
         tally.n_vars, tally.serial, tally.pruned_at, tally.least_gain = problem.n_vars, 1, -1, 1
         tally.upper, unit = _largest_cost(problem, costs) + 1, _unit(costs)
@@ -66,7 +56,6 @@ class ModelNetwork:
         return cls(problem, costs, SoftNetwork(net, laid_out.network, now, todo, tally), unit)
 
     def removed_states(self) -> Bools:
-        """Return a mask of the removed states, (n_states,)."""
         now, n, card = self.soft.now, self.problem.n_vars, self.problem.graph.card
         place = now.place[n + 1 : n + 1 + self.problem.n_states]
         return np.asarray(place >= np.repeat(now.cell[:n], card))
@@ -77,7 +66,6 @@ class ModelNetwork:
         return int(self.soft.now.cell[self.problem.n_vars])
 
     def grow_trail(self) -> None:
-        """Double the length of the trail."""
         trail = blanks(TrailRecord, 2 * len(self.soft.now.trail))
         trail[: len(self.soft.now.trail)] = self.soft.now.trail
         self.soft = self.soft._replace(now=self.soft.now._replace(trail=trail))
@@ -89,7 +77,8 @@ def _whole(costs: Floats) -> Ints:
 
 def _largest_cost(problem: Problem, costs: WholeCosts) -> int:
     """Return an upper limit on the cost of any labelling that is not forbidden."""
-    total = float(_largest(costs.unary, problem.graph.var_ptr).sum())
+    unary = np.where(np.isfinite(costs.unary), costs.unary, 0.0)
+    total = float(segment_max(unary, problem.graph.var_ptr).sum())
     for batch in problem.batches:
         starts, of = np.unique(costs.table_at[batch.factors], return_inverse=True)
         tables = costs.tables[starts[:, None] + np.arange(batch.n_configs)]
@@ -102,10 +91,6 @@ def _unit(costs: WholeCosts) -> int:
     finite = [block[np.isfinite(block)].astype(np.int64) for block in (costs.unary, costs.tables, costs.penalties)]
     unit = int(np.gcd.reduce(np.concatenate(finite))) if sum(map(len, finite)) else 1
     return unit if unit >= LEAST_UNIT and unit > 16 * costs.error * costs.scale else 1
-
-
-def _largest(costs: Floats, ptr: Ints) -> Floats:
-    return segment_max(np.where(np.isfinite(costs), costs, 0.0), ptr)
 
 
 def _network(problem: Problem, costs: WholeCosts, constraint_ptr: Ints) -> CostNetwork:
@@ -138,10 +123,3 @@ def _state(problem: Problem, costs: WholeCosts, n_constraint_cells: int) -> Netw
     pair = np.diff(problem.scope_ptr)[problem.edge_factor] == 2
     place[end : end + n_edge_states] = state * np.repeat(np.where(pair, 0, problem.edge_stride), card_e)
     return NetworkState(cell, np.zeros(n_cells, dtype=np.int64), blanks(TrailRecord, 2 * n_cells + 1024), domain, place)
-
-
-def _pending(problem: Problem) -> PendingWork:
-    widest, most = int(np.diff(problem.scope_ptr).max(initial=1)), int(problem.graph.card.max(initial=1))
-    return PendingWork(
-        blanks(QueueRecord, problem.n_vars), np.zeros(most, dtype=np.int64), blanks(OdometerRecord, widest)
-    )

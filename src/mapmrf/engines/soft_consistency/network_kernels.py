@@ -5,24 +5,20 @@ variable of its scope is one number per edge and state, its *shift*; the current
 entry minus the shifts of its states. All costs stay non-negative, and so does the lower bound.
 
 Everything that the search restores lives in one array `cell`: first the number of remaining states of every variable,
-then the lower bound, the cost of every state, the shifts, and the state of the rules. The records of a network point
-into it.
+then the lower bound, the cost of every state, the shifts, and the state of the constraints. The records of a network
+point into it.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from mapmrf.arrays import Ints
+from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.jit import bare, inlined
 from mapmrf.compilation.records import Records
-from mapmrf.engines.soft_consistency.constraint_structs import STALE, WAITING, ConstraintNetwork
 
-HARD = 1 << 60
-"""Cost of a forbidden configuration; it stays above `FORBIDDEN` whatever is shifted."""
-
-FORBIDDEN = 1 << 59
-"""Costs from here on denote forbidden configurations."""
+HARD = 1 << 60  # cost of a forbidden configuration; it stays above `FORBIDDEN` whatever is shifted
+FORBIDDEN = 1 << 59  # costs from here on denote forbidden configurations
 
 REMOVED, RAISED, CHANGED, UNSETTLED = 1, 2, 4, 8
 """Reasons why a variable is queued: it lost states; the cost of a state increased; either, and its neighbours have not
@@ -30,56 +26,29 @@ been notified; its favourite state may have lost its support."""
 
 
 class VariableRecord:
-    """Record of a variable.
+    """Record of a variable."""
 
-    Attributes
-    ----------
-    at, card
-        Where the costs of its states start in `cell`, and its number of states.
-    first, end
-        Its edges are ``nbr[first:end]``.
-    first_constraint, end_constraint
-        Its rules are ``of_variable[first_constraint:end_constraint]``.
-    favourite
-        The state expected to be the best.
-    reasons
-        Reasons why it is queued: a sum of `REMOVED`, `RAISED`, `CHANGED` and `UNSETTLED`.
-    seen
-        The number of the last visit that reached it.
-    burden
-        Failure weight: its number of factors, plus the number of failures that these caused.
-    """
-
-    at: int
+    at: int  # where the costs of its states start in `cell`
     card: int
-    first: int
+    first: int  # its edges are ``nbr[first:end]``
     end: int
-    first_constraint: int
+    first_constraint: int  # its constraints are ``of_variable[first_constraint:end_constraint]``
     end_constraint: int
-    favourite: int
-    reasons: int
-    seen: int
-    burden: float
+    favourite: int  # the state expected to be the best
+    reasons: int  # reasons why it is queued: a sum of `REMOVED`, `RAISED`, `CHANGED` and `UNSETTLED`
+    seen: int  # the number of the last visit that reached it
+    burden: float  # failure weight: its number of factors, plus the number of failures that these caused
 
 
 class EdgeRecord:
-    """Record of an edge.
-
-    Attributes
-    ----------
-    variable, factor
-        The variable and factor that it joins.
-    stride, at
-        Stride of the variable in the table, and where the shifts start in `cell`.
-    full
-        Full support of the variable's favourite state, if still valid: a configuration of cost 0 including the unary
-        costs of the other states; for a pair the other state, else the table entry.
-    """
+    """Record of an edge."""
 
     variable: int
     factor: int
-    stride: int
-    at: int
+    stride: int  # stride of the variable in the table
+    at: int  # where the shifts start in `cell`
+    # full support of the variable's favourite state, if still valid: a configuration of cost 0 including the unary
+    # costs of the other states; for a pair the other state, else the table entry
     full: int
 
 
@@ -92,23 +61,13 @@ class FactorRecord:
 
 
 class CostNetwork(NamedTuple):
-    """A network: records of variables, edges and factors.
+    """A network: records of variables, edges and factors."""
 
-    Attributes
-    ----------
-    variables, edges, factors
-        A `VariableRecord`, `EdgeRecord`, `FactorRecord` of each.
-    nbr
-        The edges of every variable.
-    costs
-        The tables, with `HARD` for forbidden configurations.
-    """
-
-    variables: Records
-    edges: Records
-    factors: Records
-    nbr: Ints
-    costs: Ints
+    variables: Records  # a `VariableRecord` each
+    edges: Records  # an `EdgeRecord` each
+    factors: Records  # a `FactorRecord` each
+    nbr: Ints  # the edges of every variable
+    costs: Ints  # the tables, with `HARD` for forbidden configurations
 
 
 class TrailRecord:
@@ -119,27 +78,14 @@ class TrailRecord:
 
 
 class NetworkState(NamedTuple):
-    """The part of the network that the search changes.
+    """The part of the network that the search changes."""
 
-    Attributes
-    ----------
-    cell
-        The values restored by the trail.
-    stamp : as `cell`
-        The level that saved a cell last.
-    trail
-        The changes, one `TrailRecord` each.
-    domain : as `cell`
-        The states of every variable, remaining ones first.
-    place : as `cell`
-        For every state, its position in `domain`. For every edge and state, a support (a configuration of cost 0), if
-        still valid: for a pair the other state, else the table entry.
-    """
-
-    cell: Ints
-    stamp: Ints
-    trail: Records
-    domain: Ints
+    cell: Ints  # the values restored by the trail
+    stamp: Ints  # as `cell`: the level that saved a cell last
+    trail: Records  # the changes, one `TrailRecord` each
+    domain: Ints  # as `cell`: the states of every variable, remaining ones first
+    # as `cell`: for every state, its position in `domain`. For every edge and state, a support (a configuration of cost
+    # 0), if still valid: for a pair the other state, else the table entry.
     place: Ints
 
 
@@ -162,78 +108,43 @@ class OdometerRecord:
 
 
 class PendingWork(NamedTuple):
-    """Queues and scratch.
+    """Queues and scratch."""
 
-    Attributes
-    ----------
-    queue : (n_vars,)
-        The variables queued for each reason, a `QueueRecord` per slot.
-    amount : (most states,)
-        Costs to be moved.
-    odometer : (most variables of a factor,)
-        An `OdometerRecord` per position.
-    """
-
-    queue: Records
-    amount: Ints
-    odometer: Records
+    queue: Records  # (n_vars,): the variables queued for each reason, a `QueueRecord` per slot
+    amount: Ints  # (most states,): costs to be moved
+    odometer: Records  # (most variables of a factor,): an `OdometerRecord` per position
 
 
 class ConsistencyTally:
-    """Scalars that the kernels change in place.
+    """Scalars that the kernels change in place."""
 
-    Attributes
-    ----------
-    n_vars
-        Number of variables; also the cell of the lower bound.
-    upper, slack
-        Only labellings with a cost below `upper` are of interest; it is the cost of the best labelling minus `slack`,
-        as costs are multiples of a larger number.
-    failed
-        1 once no such labelling exists.
-    culprit
-        The factor processed last; -1 - c for rule c.
-    top, serial
-        Length of the trail, and the number of the current level.
-    n_removed, n_raised, n_changed, n_unsettled
-        Number of queued variables.
-    n_waiting, n_stale
-        Number of queued rules.
-    pruned_at
-        The lower bound when all states were last compared with `upper`.
-    least_gain
-        Minimum increase of the lower bound that is worth the work.
-    visit
-        Number of visits so far.
-    work, pause_at
-        Table entries and states visited, and when propagation must pause.
-    """
-
-    n_vars: int
+    n_vars: int  # number of variables; also the cell of the lower bound
+    # only labellings with a cost below `upper` are of interest; it is the cost of the best labelling minus `slack`, as
+    # costs are multiples of a larger number
     upper: int
     slack: int
-    failed: int
-    culprit: int
-    top: int
-    serial: int
-    n_removed: int
+    failed: int  # 1 once no such labelling exists
+    culprit: int  # the factor processed last; -1 - c for constraint c
+    top: int  # length of the trail
+    serial: int  # the number of the current level
+    n_removed: int  # number of queued variables, by reason
     n_raised: int
     n_changed: int
     n_unsettled: int
-    n_waiting: int
+    n_waiting: int  # number of queued constraints, by reason
     n_stale: int
-    pruned_at: int
-    least_gain: int
-    visit: int
-    work: int
-    pause_at: int
+    pruned_at: int  # the lower bound when all states were last compared with `upper`
+    least_gain: int  # minimum increase of the lower bound that is worth the work
+    visit: int  # number of visits so far
+    work: int  # table entries and states visited
+    pause_at: int  # work at which propagation must pause
 
 
 class SoftNetwork(NamedTuple):
-    """A network with its rules, state, pending work, and scalars."""
+    """A network with its constraints, state, pending work, and scalars."""
 
     net: CostNetwork
-    rules: ConstraintNetwork
+    constraints: ConstraintNetwork
     now: NetworkState
     todo: PendingWork
     tally: ConsistencyTally
@@ -252,7 +163,7 @@ def write(soft: SoftNetwork, at: int, value: int) -> None:
 
 
 @bare
-def take_back(soft: SoftNetwork, mark: int) -> None:
+def undo(soft: SoftNetwork, mark: int) -> None:
     """Undo all changes back to a length of the trail, and begin a new level."""
     now, tally = soft.now, soft.tally
     for k in range(tally.top - 1, mark - 1, -1):
@@ -263,8 +174,11 @@ def take_back(soft: SoftNetwork, mark: int) -> None:
 
 @bare
 def wait_raised(soft: SoftNetwork, i: int) -> None:
-    """Add a variable to the heap of those with increased costs."""
-    queue, tally = soft.todo.queue, soft.tally
+    """Add a variable to the heap of those with increased costs, unless it is there."""
+    variable, queue, tally = soft.net.variables[i], soft.todo.queue, soft.tally
+    if variable.reasons & RAISED != 0:
+        return
+    variable.reasons |= RAISED
     k = tally.n_raised
     tally.n_raised += 1
     while k > 0 and queue[(k - 1) // 2].raised < i:
@@ -315,52 +229,63 @@ def wait_unsettled(soft: SoftNetwork, i: int) -> None:
 
 
 @bare
+def wait_costs(soft: SoftNetwork, i: int) -> None:
+    wait_raised(soft, i)
+    wait_changed(soft, i)
+    wait_unsettled(soft, i)
+
+
+@bare
 def wait_constraints(soft: SoftNetwork, i: int, reason: int) -> None:
-    """Queue the rules of a variable."""
-    net, rules, tally = soft.net, soft.rules, soft.tally
+    net, constraints, tally = soft.net, soft.constraints, soft.tally
     for h in range(net.variables[i].first_constraint, net.variables[i].end_constraint):
-        c = rules.of_variable[h]
-        if rules.rules[c].reasons & reason == 0:
-            rules.rules[c].reasons |= reason
+        c = constraints.of_variable[h]
+        if constraints.records[c].reasons & reason == 0:
+            constraints.records[c].reasons |= reason
             if reason == WAITING:
-                rules.room.waiting[tally.n_waiting] = c
+                constraints.room.waiting[tally.n_waiting] = c
                 tally.n_waiting += 1
             else:
-                rules.room.stale[tally.n_stale] = c
+                constraints.room.stale[tally.n_stale] = c
                 tally.n_stale += 1
 
 
 @bare
 def next_constraint(soft: SoftNetwork, reason: int) -> int:
-    """Remove a queued rule from its stack."""
-    rules, tally = soft.rules, soft.tally
+    """Remove a queued constraint from its stack."""
+    constraints, tally = soft.constraints, soft.tally
     if reason == WAITING:
         tally.n_waiting -= 1
-        c = rules.room.waiting[tally.n_waiting]
+        c = constraints.room.waiting[tally.n_waiting]
     else:
         tally.n_stale -= 1
-        c = rules.room.stale[tally.n_stale]
-    rules.rules[c].reasons &= ~reason
+        c = constraints.room.stale[tally.n_stale]
+    constraints.records[c].reasons &= ~reason
     return int(c)
+
+
+@inlined
+def wait_removed(soft: SoftNetwork, i: int) -> None:
+    net, todo, tally = soft.net, soft.todo, soft.tally
+    if net.variables[i].reasons & REMOVED == 0:
+        net.variables[i].reasons |= REMOVED
+        todo.queue[tally.n_removed].removed = i
+        tally.n_removed += 1
+    wait_changed(soft, i)
 
 
 @bare
 def remove(soft: SoftNetwork, i: int, u: int) -> None:
-    """Remove a state of a variable."""
-    net, now, todo, tally = soft.net, soft.now, soft.todo, soft.tally
+    net, now = soft.net, soft.now
     begin, n_left = net.variables[i].at, now.cell[i] - 1
     k, last = now.place[begin + u], now.domain[begin + n_left]
     now.domain[begin + k], now.domain[begin + n_left] = last, u
     now.place[begin + last], now.place[begin + u] = k, n_left
     write(soft, i, n_left)
     if n_left == 0:
-        tally.failed = 1
+        soft.tally.failed = 1
         return
-    if net.variables[i].reasons & REMOVED == 0:
-        net.variables[i].reasons |= REMOVED
-        todo.queue[tally.n_removed].removed = i
-        tally.n_removed += 1
-    wait_changed(soft, i)
+    wait_removed(soft, i)
     if net.variables[i].favourite == u:
         wait_unsettled(soft, i)
 
@@ -368,17 +293,13 @@ def remove(soft: SoftNetwork, i: int, u: int) -> None:
 @bare
 def assign(soft: SoftNetwork, i: int, u: int) -> None:
     """Assign one of its remaining states to a variable."""
-    net, now, todo, tally = soft.net, soft.now, soft.todo, soft.tally
+    net, now = soft.net, soft.now
     begin = net.variables[i].at
     k, first = now.place[begin + u], now.domain[begin]
     now.domain[begin], now.domain[begin + k] = u, first
     now.place[begin + u], now.place[begin + first] = 0, k
     write(soft, i, 1)
-    if net.variables[i].reasons & REMOVED == 0:
-        net.variables[i].reasons |= REMOVED
-        todo.queue[tally.n_removed].removed = i
-        tally.n_removed += 1
-    wait_changed(soft, i)
+    wait_removed(soft, i)
     if net.variables[i].favourite != u:
         wait_unsettled(soft, i)
 
@@ -393,9 +314,7 @@ def raise_state(soft: SoftNetwork, i: int, u: int, amount: int) -> None:
         remove(soft, i, u)
         return
     write(soft, at, cost)
-    if net.variables[i].reasons & RAISED == 0:
-        net.variables[i].reasons |= RAISED
-        wait_raised(soft, i)
+    wait_raised(soft, i)
     wait_changed(soft, i)
     if net.variables[i].favourite == u:
         wait_unsettled(soft, i)
@@ -403,7 +322,6 @@ def raise_state(soft: SoftNetwork, i: int, u: int, amount: int) -> None:
 
 @bare
 def raise_lower(soft: SoftNetwork, amount: int) -> None:
-    """Increase the lower bound."""
     tally = soft.tally
     lower = soft.now.cell[tally.n_vars] + amount
     write(soft, tally.n_vars, lower)
@@ -432,7 +350,6 @@ def raise_bound(soft: SoftNetwork, i: int) -> None:
 
 @bare
 def forget_pending(soft: SoftNetwork) -> None:
-    """Empty all queues after a failure."""
     net, todo, tally = soft.net, soft.todo, soft.tally
     for k in range(tally.n_removed):
         net.variables[todo.queue[k].removed].reasons = 0
@@ -447,3 +364,64 @@ def forget_pending(soft: SoftNetwork) -> None:
         next_constraint(soft, WAITING)
     while tally.n_stale > 0:
         next_constraint(soft, STALE)
+
+
+# -- Constraints in a cost network: conditions on the states of variables, without a table ----------------------------
+# A constraint refers to its variables by *links*; a link has a number for every state of its variable, its gain. The
+# condition on the gains depends on the kind. A violated constraint has a cost, and a constraint may have *prices*:
+# multiples of a gain that were moved from it to the unary costs. A sum of at most `most`, with a non-negative price,
+# costs ``price * (most - sum)`` instead of nothing. That is never negative unless the constraint is violated, and a
+# price is never high enough to compensate for the violation. All prices live in `cell`: the trail restores them.
+
+WAITING, STALE = 1, 2  # reasons why a constraint is queued: a variable lost states; costs of a variable changed
+
+
+class ConstraintRecord:
+    """Record of a constraint."""
+
+    kind: int  # a `ConstraintKind`
+    first: int  # its links
+    end: int
+    least: int  # limits on the sum of gains; the parity of XOR is `least`
+    most: int
+    slack: int  # the constraint is certainly satisfied at this distance from both limits
+    smallest: float  # the limits as real numbers, for the original weights
+    largest: float
+    penalty: int  # the cost of a violation, `HARD` if it is forbidden
+    lowest: int  # limits on its price
+    highest: int
+    at: int  # the cell that is 1 once the constraint is decided
+    n_prices: int  # the number of prices, in the cells after it
+    reasons: int  # reasons why it is queued: a sum of `WAITING` and `STALE`
+
+
+class LinkRecord:
+    """The variable of a link, and where its gains and weights start."""
+
+    variable: int
+    gains: int
+
+
+class ConstraintRoom(NamedTuple):
+    """Queues and scratch."""
+
+    waiting: Ints  # (n_constraints,): constraints queued for either reason, as stacks
+    stale: Ints  # (n_constraints,)
+    takers: Ints  # (most states + 1,): variables that may take a state, or whether a search has reached it
+    owner: Ints  # (most states + 1,): the link assigned to it
+    price: Ints  # (most states + 1,): prices of an assignment
+    least: Ints  # (most states + 1,): its minimum reduced costs
+    back: Ints  # (most states + 1,): its predecessors
+
+
+class ConstraintNetwork(NamedTuple):
+    """All constraints."""
+
+    records: Records  # a `ConstraintRecord` each
+    links: Records  # a `LinkRecord` each
+    # for every link and state, its contribution to the sum: an integer, and the original weight. Bit 1 of a gain means
+    # that an input of OR is 1, bit 2 that the output is.
+    gains: Ints
+    weights: Floats
+    of_variable: Ints  # the constraints of every variable
+    room: ConstraintRoom

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.soft_consistency.constraint_kernels import apply_constraint, price_constraint
-from mapmrf.engines.soft_consistency.constraint_structs import STALE, WAITING
 from mapmrf.engines.soft_consistency.network_kernels import (
     CHANGED,
     FORBIDDEN,
     REMOVED,
+    STALE,
     UNSETTLED,
+    WAITING,
     SoftNetwork,
     next_constraint,
     next_raised,
@@ -35,15 +36,15 @@ def propagate(soft: SoftNetwork) -> None:
     now, tally = soft.now, soft.tally
     while tally.failed == 0 and tally.work < tally.pause_at:
         if tally.n_removed > 0:
-            _spread_removal(soft)
+            _find_supports(soft)
         elif tally.n_waiting > 0:
             apply_constraint(soft, next_constraint(soft, WAITING))
         elif tally.n_raised > 0:
-            _spread_costs(soft, next_raised(soft))
+            _move_costs_back(soft, next_raised(soft))
         elif tally.n_changed > 0:
             _ask_neighbours(soft)
         elif tally.n_unsettled > 0:
-            _settle(soft)
+            _find_favourite(soft)
         elif tally.n_stale > 0:
             price_constraint(soft, next_constraint(soft, STALE))
         elif now.cell[tally.n_vars] != tally.pruned_at:
@@ -80,7 +81,6 @@ def gather(soft: SoftNetwork, target: int) -> None:
 
 @bare
 def prune(soft: SoftNetwork) -> None:
-    """Remove every state whose cost is too high."""
     net, now, tally = soft.net, soft.now, soft.tally
     tally.pruned_at = now.cell[tally.n_vars]
     room = tally.upper - tally.pruned_at
@@ -95,7 +95,7 @@ def prune(soft: SoftNetwork) -> None:
 
 
 @bare
-def _spread_removal(soft: SoftNetwork) -> None:
+def _find_supports(soft: SoftNetwork) -> None:
     """Find new supports for the neighbours of a variable that lost states."""
     net, now, todo, tally = soft.net, soft.now, soft.todo, soft.tally
     tally.n_removed -= 1
@@ -111,22 +111,15 @@ def _spread_removal(soft: SoftNetwork) -> None:
             if target != e and (pair or now.cell[net.edges[target].variable] > 1) and tally.failed == 0:
                 project(soft, target)
         if not pair and tally.failed == 0:
-            _close(soft, a)
+            decided = True
+            for target in range(net.factors[a].first, net.factors[a].end):
+                decided = decided and now.cell[net.edges[target].variable] <= 1
+            if decided:  # the cost of the factor moves into the lower bound
+                project_table(soft, net.factors[a].first)
 
 
 @bare
-def _close(soft: SoftNetwork, a: int) -> None:
-    """Move the cost of a factor whose variables are all decided into the lower bound."""
-    net, now = soft.net, soft.now
-    first = net.factors[a].first
-    for e in range(first, net.factors[a].end):
-        if now.cell[net.edges[e].variable] > 1:
-            return
-    project_table(soft, first)
-
-
-@bare
-def _spread_costs(soft: SoftNetwork, j: int) -> None:
+def _move_costs_back(soft: SoftNetwork, j: int) -> None:
     """Move the costs of a variable to those before it."""
     net, now, tally = soft.net, soft.now, soft.tally
     for h in range(net.variables[j].first, net.variables[j].end):
@@ -165,7 +158,7 @@ def _ask_neighbours(soft: SoftNetwork) -> None:
 
 
 @bare
-def _settle(soft: SoftNetwork) -> None:
+def _find_favourite(soft: SoftNetwork) -> None:
     """Find a state of a variable with (almost) no cost over all its factors; if there is none, raise the bound."""
     net, now, todo, tally = soft.net, soft.now, soft.todo, soft.tally
     tally.n_unsettled -= 1
@@ -175,11 +168,11 @@ def _settle(soft: SoftNetwork) -> None:
     if now.cell[i] == 1:
         net.variables[i].favourite = now.domain[begin]
         return
-    if now.place[begin + u] < now.cell[i] and _is_settled(soft, i, u):
+    if now.place[begin + u] < now.cell[i] and _has_no_cost(soft, i, u):
         return
     for k in range(now.cell[i]):
         u = now.domain[begin + k]
-        if _is_settled(soft, i, u):
+        if _has_no_cost(soft, i, u):
             net.variables[i].favourite = u
             return
     for h in range(net.variables[i].first, net.variables[i].end):
@@ -189,7 +182,7 @@ def _settle(soft: SoftNetwork) -> None:
 
 
 @bare
-def _is_settled(soft: SoftNetwork, i: int, u: int) -> bool:
+def _has_no_cost(soft: SoftNetwork, i: int, u: int) -> bool:
     """Return whether the costs around a state sum to (almost) nothing; those of a neighbour count once."""
     net, now, tally = soft.net, soft.now, soft.tally
     total = now.cell[net.variables[i].at + u]
@@ -233,7 +226,6 @@ def _pair_around(soft: SoftNetwork, target: int, other: int, u: int) -> int:
 
 @inlined
 def pair_cost(soft: SoftNetwork, target: int, other: int, u: int, v: int) -> int:
-    """Return the current cost of a configuration."""
     net, cell = soft.net, soft.now.cell
     at = net.factors[net.edges[target].factor].table + u * net.edges[target].stride + v * net.edges[other].stride
     return int(net.costs[at] - cell[net.edges[target].at + u] - cell[net.edges[other].at + v])
@@ -241,10 +233,7 @@ def pair_cost(soft: SoftNetwork, target: int, other: int, u: int, v: int) -> int
 
 @bare
 def cheapest_partner(soft: SoftNetwork, target: int, other: int, u: int, unary: int) -> tuple[int, int]:
-    """Return the minimum cost of a state over the states of the other variable, and a minimiser.
-
-    With `unary` 1, the unary costs of the other variable are included, with 0 they are not.
-    """
+    """Return the minimum cost of a state with the other variable, with its unary costs if `unary` is 1, and where."""
     net, cell, domain = soft.net, soft.now.cell, soft.now.domain
     j = net.edges[other].variable
     begin, shifts = net.variables[j].at, net.edges[other].at
@@ -312,7 +301,11 @@ def gather_pair(soft: SoftNetwork, target: int, other: int) -> None:
             moved = True
     if moved:
         _extend_pair(soft, target, other)
-        _collect(soft, target)
+        for k in range(now.cell[i] - 1, -1, -1):
+            u = now.domain[begin + k]
+            if todo.amount[u] > 0:
+                write(soft, shifts + u, now.cell[shifts + u] + todo.amount[u])
+                raise_state(soft, i, u, todo.amount[u])
     raise_bound(soft, i)
 
 
@@ -340,27 +333,10 @@ def _extend_pair(soft: SoftNetwork, target: int, other: int) -> None:
             wait_changed(soft, j)
 
 
-@bare
-def _collect(soft: SoftNetwork, target: int) -> None:
-    """Project the amounts from the factor to the states."""
-    net, now, todo = soft.net, soft.now, soft.todo
-    i = net.edges[target].variable
-    begin, shifts = net.variables[i].at, net.edges[target].at
-    for k in range(now.cell[i] - 1, -1, -1):
-        u = now.domain[begin + k]
-        if todo.amount[u] > 0:
-            write(soft, shifts + u, now.cell[shifts + u] + todo.amount[u])
-            raise_state(soft, i, u, todo.amount[u])
-
-
 # -- Cost shifting for factors of more than two variables, by enumerating the remaining configurations ----------------
 
-
-MOST_CONFIGURATIONS = 1 << 16
-"""Maximum number of remaining configurations for which costs are projected to variables."""
-
-MOST_GATHERED = 1 << 10
-"""Maximum number of remaining configurations for which unary costs are moved through a factor."""
+MOST_CONFIGURATIONS = 1 << 16  # maximum number of remaining configurations for which costs are projected to variables
+MOST_GATHERED = 1 << 10  # maximum number of remaining configurations for which unary costs are moved through a factor
 
 
 @bare
@@ -511,27 +487,21 @@ def gather_table(soft: SoftNetwork, target: int) -> None:
     if not needed:
         return
     for e in range(net.factors[a].first, net.factors[a].end):
-        if e != target:
-            _extend_all(soft, e)
+        if e == target:
+            continue
+        j = net.edges[e].variable
+        begin_j, shifts_j = net.variables[j].at, net.edges[e].at
+        for k in range(now.cell[j]):
+            v = now.domain[begin_j + k]
+            cost = now.cell[begin_j + v]
+            if cost > 0:
+                write(soft, begin_j + v, 0)
+                write(soft, shifts_j + v, now.cell[shifts_j + v] - cost)
+                wait_changed(soft, j)
     project_table(soft, target)
     for e in range(net.factors[a].first, net.factors[a].end):
         if e != target and tally.failed == 0:
             _give_back(soft, e)
-
-
-@bare
-def _extend_all(soft: SoftNetwork, e: int) -> None:
-    """Extend all unary costs of a variable into a factor."""
-    net, now = soft.net, soft.now
-    j = net.edges[e].variable
-    begin, shifts = net.variables[j].at, net.edges[e].at
-    for k in range(now.cell[j]):
-        v = now.domain[begin + k]
-        cost = now.cell[begin + v]
-        if cost > 0:
-            write(soft, begin + v, 0)
-            write(soft, shifts + v, now.cell[shifts + v] - cost)
-            wait_changed(soft, j)
 
 
 @bare

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -19,18 +19,17 @@ from mapmrf.engines.soft_consistency.depth_first import (
     DiveLabels,
     DiveStack,
     DiveTally,
-    collect,
     dive,
     follow,
     price_constraints,
-    settle,
+    project_all,
+    propagate_root,
     sweep,
 )
 from mapmrf.engines.soft_consistency.network import ModelNetwork
 from mapmrf.engines.soft_consistency.network_kernels import forget_pending
 
-STEP_WORK = 1_000_000
-"""Work per step: some 30 ms."""
+STEP_WORK = 1_000_000  # work per step: some 30 ms
 
 SMALL_GAIN = 3e-3
 """Share of the gap that a pair of sweeps must close for another one to follow, in a model of few variables."""
@@ -41,11 +40,8 @@ FEW_VARIABLES = 500
 LEAST_GAIN = 12
 """Increases of the lower bound are worth the work if they close 2 to the power of minus this of the root's gap."""
 
-MOST_BACKTRACKS = 1 << 14
-"""Maximum number of backtracks of a dive."""
-
-MOST_OPEN = 2_000_000
-"""Number of open nodes from which dives are completed, which opens no more."""
+MOST_BACKTRACKS = 1 << 14  # maximum number of backtracks of a dive
+MOST_OPEN = 2_000_000  # number of open nodes from which dives are completed, which opens no more
 
 RARELY, OFTEN = 0.05, 0.1
 """Share of decisions that are replayed to reach open nodes: below the first, dives become shorter, above the second
@@ -53,17 +49,7 @@ longer."""
 
 
 class SoftSearch:
-    """Hybrid best-first search: depth-first dives of limited length from the open node with the least lower bound.
-
-    Attributes
-    ----------
-    network
-        The network.
-    open
-        The open nodes.
-    finished
-        Whether the incumbent is proven optimal.
-    """
+    """Hybrid best-first search: depth-first dives of limited length from the open node with the least lower bound."""
 
     def __init__(self, network: ModelNetwork, most_nodes: int = sys.maxsize) -> None:
         self.network, self.open, self.finished = network, OpenNodes(), False
@@ -92,7 +78,6 @@ class SoftSearch:
 
     @property
     def labels(self) -> Ints | None:
-        """The best labelling, or None."""
         return self.way.goal.best.copy() if self.way.tally.found > 0 else None
 
     @property
@@ -104,7 +89,6 @@ class SoftSearch:
 
     @property
     def nodes(self) -> int:
-        """Nodes so far."""
         return int(self.way.tally.nodes)
 
     def limit(self, value: float) -> None:
@@ -117,7 +101,10 @@ class SoftSearch:
     def prepare(self, sweeps: int) -> Iterator[None]:
         """Raise the lower bound at the root and make it consistent; yields after every step."""
         yield from self._sweep(sweeps)
-        yield from self._collect()
+        self.network.soft.tally.least_gain = max(1, self._gap >> LEAST_GAIN)
+        if not self._failed:
+            yield from self._in_steps(project_all)
+            yield from self._propagate_root()
         self.finished = self._failed
 
     def explore(self) -> Iterator[None]:
@@ -127,7 +114,10 @@ class SoftSearch:
             if self._dive() == PAUSED:
                 yield
             if self.upper < self._root_upper and self._base is None:
-                yield from self._tighten_root()
+                follow(self.network.soft, self.way.stack, 0)  # the better upper bound holds at the root, too
+                yield from self._propagate_root()
+                if self._failed:
+                    self.open.clear()
         self.finished = True
 
     @property
@@ -143,25 +133,24 @@ class SoftSearch:
 
     def _sweep(self, sweeps: int) -> Iterator[None]:
         """Run pairs of sweeps, forward and backward, as long as they close the gap."""
-        soft, before = self.network.soft, -self.upper
+        before = -self.upper
         self._allow()
         least = SMALL_GAIN / (1 + self.network.problem.n_vars / FEW_VARIABLES)
         while sweeps > 0 and not self._failed and self.network.lower - before > least * self._gap:
             before, sweeps = self.network.lower, sweeps - 1
             for forward in (True, False):
-                place = sweep(soft, forward, 0)
-                while place > 0:
-                    self._keep()
-                    yield
-                    self._allow()
-                    place = sweep(soft, forward, place)
-            place = price_constraints(soft, 0)
-            while place > 0:
-                self._keep()
-                yield
-                self._allow()
-                place = price_constraints(soft, place)
+                yield from self._in_steps(sweep, forward)
+            yield from self._in_steps(price_constraints)
             self._keep()
+
+    def _in_steps(self, kernel: Callable[..., int], *arguments: bool) -> Iterator[None]:
+        """Call a kernel, which takes and returns the place to continue at, until it returns 0."""
+        place = kernel(self.network.soft, *arguments, 0)
+        while place > 0:
+            self._keep()
+            yield
+            self._allow()
+            place = kernel(self.network.soft, *arguments, place)
 
     @property
     def _gap(self) -> int:
@@ -174,36 +163,14 @@ class SoftSearch:
         soft.tally.serial += 1
         self._root_lower = self.network.lower
 
-    def _collect(self) -> Iterator[None]:
-        """Make the root consistent."""
+    def _propagate_root(self) -> Iterator[None]:
         soft = self.network.soft
-        soft.tally.least_gain = max(1, self._gap >> LEAST_GAIN)
-        if self._failed:
-            return
-        place = collect(soft, 0)
-        while place > 0:
-            self._keep()
-            yield
-            self._allow()
-            place = collect(soft, place)
-        yield from self._settle()
-
-    def _settle(self) -> Iterator[None]:
-        """Propagate at the root to the end."""
-        soft = self.network.soft
-        while not settle(soft):
+        while not propagate_root(soft):
             self._keep()
             yield
             self._allow()
         self._keep()
         self._root_upper = self.upper
-
-    def _tighten_root(self) -> Iterator[None]:
-        """Apply a better upper bound at the root."""
-        follow(self.network.soft, self.way.stack, 0)
-        yield from self._settle()
-        if self._failed:
-            self.open.clear()
 
     # -- dives --------------------------------------------------------------------------------------------------------
 
@@ -217,19 +184,15 @@ class SoftSearch:
         for k, (var, value, right) in enumerate(path):
             stack.var[k], stack.value[k], stack.right[k] = var, value, right
         follow(self.network.soft, stack, len(path))
-        counts.depth, counts.limit = 0, int(counts.backtracks) + self._adapt(len(path))
+        self._replayed += len(path)
+        if self._replayed > OFTEN * (self.nodes + 1) and self._limit < MOST_BACKTRACKS:
+            self._limit *= 2
+        elif self._replayed < RARELY * (self.nodes + 1) and self._limit > 1:
+            self._limit //= 2
+        limit = sys.maxsize // 2 if len(self.open) > MOST_OPEN else self._limit
+        counts.depth, counts.limit = 0, int(counts.backtracks) + limit
         self._base = node
         return True
-
-    def _adapt(self, replayed: int) -> int:
-        """Return the backtrack limit of the next dive: more if decisions are replayed too often, fewer if rarely."""
-        self._replayed += replayed
-        nodes = self.nodes + 1
-        if self._replayed > OFTEN * nodes and self._limit < MOST_BACKTRACKS:
-            self._limit *= 2
-        elif self._replayed < RARELY * nodes and self._limit > 1:
-            self._limit //= 2
-        return sys.maxsize // 2 if len(self.open) > MOST_OPEN else self._limit
 
     def _dive(self) -> int:
         """Search below a node, and open what remains there at the end."""
@@ -250,9 +213,7 @@ class SoftSearch:
 
 # -- The open nodes of a search, by lower bound -----------------------------------------------------------------------
 
-
-ROOM = 1_000_000
-"""Nodes stored before those that no open node needs are discarded."""
+ROOM = 1_000_000  # nodes stored before those that no open node needs are discarded
 
 
 class OpenNodes:
@@ -269,7 +230,6 @@ class OpenNodes:
         return len(self._heap)
 
     def clear(self) -> None:
-        """Close all nodes."""
         self._heap.clear()
 
     def lower(self, other: tuple[int, int] | None) -> int:

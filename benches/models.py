@@ -1,0 +1,402 @@
+"""Models of the experiments: files of the data folder by set, and generated ones by name.
+
+A generated model has a seed and a scale: the share of its full size, so that every experiment can be tried quickly.
+"""
+
+from __future__ import annotations
+
+import csv
+import inspect
+import itertools
+import math
+import os
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import images
+import mapmrf
+import random_models
+from mapmrf import FactorGraph, constraints, datasets
+from mapmrf import images as pictures
+
+Maker = Callable[[int, float], FactorGraph]
+"""Makes the model of a seed at a share of its size."""
+
+FOLDERS = ("other", "families", "maxcut", "grids-small", "wcsp")
+"""Folders of models that do not belong to the paper; their best known values are in reference_values.csv."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model, built when it is needed at a share of its size, and the best value that is known of it (or nan)."""
+
+    name: str
+    group: str
+    build: Callable[[float], FactorGraph]
+    best: float = math.nan
+    known_as: str = ""
+
+
+def data_folder(argument: str | Path | None = None) -> Path:
+    """The folder given, else MAPMRF_DATA, else shared/data beside the checkout."""
+    folder = Path(argument or os.environ.get("MAPMRF_DATA") or Path(__file__).parents[2] / "shared" / "data")
+    if not folder.is_dir():
+        raise SystemExit(f"no benchmark data in {folder}: give --data or set MAPMRF_DATA")
+    return folder
+
+
+def select(selector: str, data: str | Path | None = None, seeds: int = 1) -> list[Model]:
+    """The models of a set, a folder or a generated family; `grids/80x80` are some of a set, `scene#10` the first."""
+    if selector in GENERATED:
+        maker, names = GENERATED[selector], [selector] if seeds == 1 else [f"{selector} #{k}" for k in range(seeds)]
+        return [
+            Model(name, selector, lambda scale, seed=seed: maker(seed, scale))  # type: ignore[misc]
+            for seed, name in enumerate(names)
+        ]
+    named, _, first = selector.partition("#")
+    group, _, part = named.partition("/")
+    if group in FOLDERS:
+        found = _in_folder(data_folder(data), group)
+    elif group in datasets.sets():
+        located = ((entry, datasets.locate(entry, data_folder(data))) for entry in datasets.entries(group))
+        found = [
+            _of_file(path, group, entry.name, math.nan if entry.best is None else entry.best, entry.best_status)
+            for entry, path in located
+            if path is not None
+        ]
+    else:
+        raise SystemExit(f"no models are called {selector!r}: neither a set, nor a folder, nor a generated family")
+    exact = [model for model in found if model.name == part] or [model for model in found if part in model.name]
+    return exact[: int(first)] if first else exact
+
+
+def _in_folder(folder: Path, group: str) -> list[Model]:
+    with open(folder / "reference_values.csv", newline="", encoding="utf-8") as file:
+        lines = [line for line in csv.DictReader(file) if line["file"].startswith(f"{group}/")]
+    return [
+        _of_file(folder / line["file"], group, Path(line["file"]).name, float(line["logpot"] or "nan"), line["status"])
+        for line in lines
+        if (folder / line["file"]).exists()
+    ]
+
+
+def _of_file(path: Path, group: str, name: str, best: float, known_as: str) -> Model:
+    """A model in a file, with the evidence beside it."""
+    evidence = path.with_suffix(".evid")
+    return Model(
+        name, group, lambda _: mapmrf.read(path, evidence=evidence if evidence.exists() else None), best, known_as
+    )
+
+
+# -- graphs and pairs -------------------------------------------------------------------------------------------------
+
+
+def lattice(side: int) -> np.ndarray:
+    """Pairs of neighbours of a square grid."""
+    place = np.arange(side * side).reshape(side, side)
+    across = np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], axis=1)
+    return np.concatenate([across, np.stack([place[:-1].ravel(), place[1:].ravel()], axis=1)])
+
+
+def complete(n: int) -> np.ndarray:
+    """All pairs of n variables."""
+    return np.stack(np.triu_indices(n, 1), axis=1)
+
+
+def network(n: int) -> np.ndarray:
+    """Any two variables may be neighbours; each has six of them on average."""
+    random = np.random.default_rng(0)
+    edges = np.unique(np.sort(random.integers(0, n, (3 * n, 2)), axis=1), axis=0)
+    return random.permutation(edges[edges[:, 0] < edges[:, 1]])
+
+
+def spins(side: int, coupling: float = 3.0, seed: int = 0, scale: float = 1.0) -> FactorGraph:
+    """A spin glass on a square grid."""
+    return datasets.grid(side_at(side, scale), side_at(side, scale), coupling, seed=seed)
+
+
+def pairs(
+    n_states: int, shape: str, n: int, strength: float = 1.0, hard: float = 0.0, seed: int = 0, scale: float = 1.0
+) -> FactorGraph:
+    """Normal potentials on the pairs of a shape; a share `hard` is forbidden, but never for labelling 0."""
+    edges = lattice(side_at(n, scale)) if shape == "lattice" else globals()[shape](n_at(n, scale))
+    random = np.random.default_rng(seed)
+    unary = random.normal(size=(int(edges.max()) + 1, n_states))
+    tables = strength * random.normal(size=(len(edges), n_states, n_states))
+    forbidden = random.random(tables.shape) < hard
+    forbidden[:, 0, 0] = False
+    tables[forbidden] = -np.inf
+    return FactorGraph.from_pairwise(unary, edges, tables)
+
+
+def one_table(n_states: int, side: int, seed: int = 0, scale: float = 1.0) -> FactorGraph:
+    """One random table for all pairs of a grid, as the first steps of learning make them."""
+    random, edges = np.random.default_rng(seed), lattice(side_at(side, scale))
+    unary = random.normal(size=(int(edges.max()) + 1, n_states))
+    return FactorGraph.from_pairwise(unary, edges, random.normal(size=(n_states, n_states)))
+
+
+def factors(
+    n: int, n_factors: int, states: Any, arity: Any, hard: float = 0.0, seed: int = 0, scale: float = 1.0
+) -> FactorGraph:
+    """Random factors; `states` and `arity` are numbers or ranges."""
+    sizes = [tuple(size) if isinstance(size, list) else size for size in (states, arity)]
+    return datasets.random_graph(n_at(n, scale), n_at(n_factors, scale), *sizes, hard=hard, seed=seed)
+
+
+def complete_potts(n: int, n_states: int, seed: int = 0, scale: float = 1.0) -> FactorGraph:
+    """All pairs, with a Potts table and a weight each."""
+    random, edges = np.random.default_rng(seed), complete(n_at(n, scale))
+    unary = random.normal(size=(int(edges.max()) + 1, n_states))
+    return FactorGraph.from_pairwise(unary, edges, np.eye(n_states), weight=random.exponential(size=len(edges)))
+
+
+def potts(side: int, n_states: int, price: float = 0.0, scale: float = 1.0) -> FactorGraph:
+    """A picture under noise, in which every label that is used may have a price."""
+    graph = datasets.potts_image(side_at(side, scale), side_at(side, scale), n_states).graph
+    costs = [constraints.label_cost(k, price) for k in range(n_states)] if price else []
+    return graph.with_constraints(costs) if costs else graph
+
+
+def noise(side: int, n_states: int, smoothness: str = "potts", seed: int = 0, scale: float = 1.0) -> FactorGraph:
+    """A picture of noise alone, with a weight for every pair."""
+    random, side = np.random.default_rng(seed), side_at(side, scale)
+    weight = pictures.contrast_weights(random.random((side, side)), 1.0)
+    truncation = None if smoothness == "potts" else 4.0
+    unary = random.normal(size=(side, side, n_states))
+    return pictures.grid_model(unary, smoothness, truncation=truncation, weight=weight)
+
+
+def protein() -> FactorGraph:
+    """Variables of 2 to 20 states, a sixth of all pairs, a few clashes."""
+    random, n = np.random.default_rng(0), 60
+    card = random.integers(2, 21, n)
+    some = [(i, j) for i in range(n) for j in range(i + 1, n) if j == i + 1 or random.random() < 0.16]
+    scopes = [(i,) for i in range(n)] + some
+    tables = [random.gumbel(size=card[list(scope)]) for scope in scopes]
+    for table in tables[n::3]:
+        table[random.random(table.shape) < 0.05] -= 50.0
+    return FactorGraph.from_tables(card, scopes, tables)
+
+
+def shape(name: str, times: float, seed: int = 0, scale: float = 1.0) -> FactorGraph:
+    """A model of a shape of `random_models.py`, so many times as large as there."""
+    return random_models.model(name, seed, max(1.0, times * scale))
+
+
+def unit_maxcut(n: int, m: int, scale: float = 1.0) -> FactorGraph:
+    """The maximum cut of a random graph of unit weights."""
+    n = n_at(n, scale)
+    m = min(n_at(m, scale), n * (n - 1) // 2)
+    chosen = np.random.default_rng(0).choice(n * (n - 1) // 2, m, replace=False)
+    return FactorGraph.from_pairwise(np.zeros((n, 2)), complete(n)[chosen], [[0.0, 1.0], [1.0, 0.0]])
+
+
+# -- hard constraints -------------------------------------------------------------------------------------------------
+
+SUDOKUS = (
+    "000000010400000000020000000000050407008000300001090000300400200050100000000806000",
+    "000000012000035000000600070700000300000400800100000000000120000080000040050000600",
+    "000000010400000000020000000000050604008000300001090000300400200050100000000807000",
+)
+
+
+def differ(n_states: int) -> np.ndarray:
+    """The table of two variables that must not be equal."""
+    return np.where(np.eye(n_states, dtype=bool), -np.inf, 0.0)
+
+
+def colouring(n: int, degree: float, n_states: int, seed: int) -> FactorGraph:
+    """A random graph of this average degree, whose neighbours must differ."""
+    chosen = np.random.default_rng(seed).permutation(n * (n - 1) // 2)[: int(n * degree / 2)]
+    return FactorGraph.from_pairwise(np.zeros((n, n_states)), complete(n)[np.sort(chosen)], differ(n_states))
+
+
+def pigeons(n: int, holes: int) -> FactorGraph:
+    """Pigeons in different holes."""
+    return FactorGraph.from_pairwise(np.zeros((n, holes)), complete(n), differ(holes))
+
+
+def pigeon_clauses(n: int, holes: int) -> FactorGraph:
+    """Pigeons in different holes, with a binary variable for every pigeon and hole."""
+    some, both = np.zeros((2,) * holes), np.zeros((2, 2))
+    some[(0,) * holes] = both[1, 1] = -np.inf
+    place = np.arange(n * holes).reshape(n, holes)
+    apart = [pair for column in place.T.tolist() for pair in itertools.combinations(column, 2)]
+    scopes = [*map(tuple, place.tolist()), *apart]
+    return FactorGraph.from_tables(np.full(place.size, 2), scopes, [some] * n + [both] * len(apart))
+
+
+def clauses(n: int, ratio: float, k: int, seed: int) -> FactorGraph:
+    """Random clauses of `k` literals."""
+    random = np.random.default_rng(seed)
+    scopes, tables = [], []
+    for _ in range(int(n * ratio)):
+        table = np.zeros((2,) * k)
+        table[tuple(random.integers(0, 2, k))] = -np.inf
+        scopes.append(tuple(random.permutation(n)[:k].tolist()))
+        tables.append(table)
+    return FactorGraph.from_tables(np.full(n, 2), scopes, tables)
+
+
+def units(base: int, diagonals: bool = False) -> np.ndarray:
+    """For every two cells of a sudoku, whether they are in the same row, column, block or long diagonal."""
+    n = base * base
+    row, column = np.divmod(np.arange(n * n), n)
+    parts = [row, column, row // base * base + column // base]
+    same = np.logical_or.reduce([part[:, None] == part for part in parts])
+    for side in (row == column, row + column == n - 1) if diagonals else ():
+        same |= side[:, None] & side
+    return same
+
+
+def sudoku(broken: bool = False, seed: int = 0) -> FactorGraph:
+    """A sudoku of 17 clues as pairs that differ; broken: with one more clue, which is wrong."""
+    clues = np.array([int(clue) - 1 for clue in SUDOKUS[seed % len(SUDOKUS)]])
+    random, given = np.random.default_rng(seed), np.flatnonzero(clues >= 0)
+    if not broken:
+        return _with_clues(3, given, clues, units(3))
+    solution = mapmrf.solve(sudoku(seed=seed)).labels
+    return _with_clues(3, given, solution, units(3), random.permutation(np.flatnonzero(clues < 0)))
+
+
+def large_sudoku(base: int, empty: float, diagonals: bool = False, broken: bool = False, seed: int = 0) -> FactorGraph:
+    """A sudoku of base^2 rows from a shuffled solution, with a share of its cells empty, or all for diagonals."""
+    n, random = base * base, np.random.default_rng(seed)
+    rows, columns = (np.concatenate([base * g + random.permutation(base) for g in range(base)]) for _ in range(2))
+    r, c = np.meshgrid(rows, columns, indexing="ij")
+    solution = random.permutation(n)[(base * (r % base) + r // base + c) % n].ravel()
+    order = random.permutation(n * n)
+    free, given = np.split(order, [n * n if diagonals else int(empty * n * n)])
+    return _with_clues(base, given, solution, units(base, diagonals), free if broken else None)
+
+
+def _with_clues(
+    base: int, given: np.ndarray, solution: np.ndarray, unit: np.ndarray, free: np.ndarray | None = None
+) -> FactorGraph:
+    """Pairs that differ and cells that are given; with `free` cells, one of them is given a wrong state."""
+    n = base * base
+    unary = np.zeros((n * n, n))
+    unary[given] = -np.inf
+    unary[given, solution[given]] = 0.0
+    if free is not None:
+        cell = int(free[0])
+        seen = {*solution[given[unit[cell, given]]].tolist(), int(solution[cell])}
+        unary[cell, np.arange(n) != min(set(range(n)) - seen)] = -np.inf
+    return FactorGraph.from_pairwise(unary, np.argwhere(np.triu(unit, 1)), differ(n))
+
+
+# -- constraints ------------------------------------------------------------------------------------------------------
+
+
+def stated_sudoku(seed: int) -> FactorGraph:
+    """A sudoku of 17 clues as constraints."""
+    cell = np.arange(81).reshape(9, 9)
+    boxes = cell.reshape(3, 3, 3, 3).swapaxes(1, 2).reshape(9, 9)
+    groups = [*cell.tolist(), *cell.T.tolist(), *boxes.tolist()]
+    graph = FactorGraph.from_tables([9] * 81, [], [])
+    graph = graph.with_constraints([constraints.all_different(group) for group in groups])
+    clues = SUDOKUS[seed % len(SUDOKUS)]
+    return graph.condition({at: int(clue) - 1 for at, clue in enumerate(clues) if clue != "0"})
+
+
+def assignment(n: int, seed: int) -> FactorGraph:
+    """Every variable another state, of the largest sum."""
+    gains = np.random.default_rng(seed).normal(size=(n, n))
+    graph = FactorGraph.from_tables([n] * n, [(i,) for i in range(n)], list(gains))
+    return graph.with_constraints([constraints.all_different(range(n))])
+
+
+def selection(n: int, n_pairs: int, k: int, seed: int) -> FactorGraph:
+    """At most k of n items, which gain alone and in pairs."""
+    random = np.random.default_rng(seed)
+    unary = np.stack([np.zeros(n), random.normal(size=n)], axis=1)
+    chosen = np.sort(random.permutation(n * (n - 1) // 2)[:n_pairs])
+    tables = np.zeros((n_pairs, 2, 2))
+    tables[:, 1, 1] = random.normal(size=n_pairs)
+    graph = FactorGraph.from_pairwise(unary, complete(n)[chosen], tables)
+    return graph.with_constraints([constraints.at_most_k(range(n), k)])
+
+
+def few_items(n: int, tables: bool = False, seed: int = 1, scale: float = 1.0) -> FactorGraph:
+    """At most a tenth of n items, five pairs for each; the constraint may be rewritten as tables."""
+    n = n_at(n, scale)
+    graph = selection(n, min(5 * n, n * (n - 1) // 2), n // 10, seed)
+    if not tables:
+        return graph
+    from mapmrf.constraints.as_tables import rewrite
+
+    return rewrite(graph).graph
+
+
+def budget(n: int, seed: int) -> FactorGraph:
+    """Items with a price, of which some exclude each other, under a budget."""
+    random = np.random.default_rng(seed)
+    gains, prices = random.uniform(1.0, 5.0, n), random.integers(1, 8, n)
+    graph = FactorGraph.from_tables([2] * n, [(i,) for i in range(n)], [[0.0, gain] for gain in gains])
+    apart = [constraints.at_most_one(random.permutation(n)[:3].tolist()) for _ in range(n // 2)]
+    limit = constraints.linear(range(n), prices.tolist(), upper=int(prices.sum()) // 4)
+    return graph.with_constraints([limit, *apart])
+
+
+def segmentation(side: int, seed: int) -> FactorGraph:
+    """A noisy disc, of which the number of pixels is known."""
+    random = np.random.default_rng(seed)
+    row, column = np.mgrid[:side, :side] - (side - 1) / 2
+    disc = row**2 + column**2 < (side / 3) ** 2
+    picture = (disc + random.normal(scale=0.8, size=disc.shape)).ravel()
+    unary = -np.stack([picture**2, (picture - 1) ** 2], axis=1)
+    graph = FactorGraph.from_pairwise(unary, lattice(side), 0.5 * np.eye(2))
+    return graph.with_constraints([constraints.exactly_k(range(side * side), int(disc.sum()))])
+
+
+def label_costs(side: int, n_labels: int, price: float, seed: int) -> FactorGraph:
+    """A noisy picture of four areas, in which every label that is used has a price."""
+    picture = np.zeros((side, side))
+    picture[side // 3 :, : side // 2] = 2
+    picture[:, side // 2 :] = 4
+    picture[side // 2 :, side // 2 :] = 1
+    noisy = (picture + np.random.default_rng(seed).normal(scale=1.2, size=picture.shape)).ravel()
+    unary = -((noisy[:, None] - np.arange(n_labels)) ** 2)
+    graph = FactorGraph.from_pairwise(unary, lattice(side), np.eye(n_labels))
+    return graph.with_constraints([constraints.label_cost(k, price) for k in range(n_labels)])
+
+
+# -- all of them ------------------------------------------------------------------------------------------------------
+
+
+def side_at(full: int, scale: float) -> int:
+    """The side of a square with about this share of its cells."""
+    return max(4, round(full * scale**0.5))
+
+
+def n_at(full: int, scale: float) -> int:
+    """About this share of a number."""
+    return max(20, round(full * scale))
+
+
+def generator(name: str, *arguments: Any) -> Maker:
+    """The function of this name in this module or in `mapmrf.datasets`, with its first arguments; see `models.toml`."""
+    function = globals().get(name) or getattr(datasets, name)
+    known = inspect.signature(function).parameters
+
+    def make(seed: int, scale: float) -> FactorGraph:
+        last = {"seed": seed, "scale": scale}
+        found = function(*arguments, **{key: value for key, value in last.items() if key in known})
+        return found if isinstance(found, FactorGraph) else found.graph
+
+    return make
+
+
+def _generated() -> dict[str, Maker]:
+    with Path(__file__).with_name("models.toml").open("rb") as file:
+        found = {name: generator(*entry) for name, entry in tomllib.load(file).items()}
+    return found | {name: lambda _, scale, make=make: make(scale).graph() for name, make in images.CASES.items()}
+
+
+GENERATED = _generated()

@@ -1,0 +1,197 @@
+"""Commands about methods and their options: `methods` and `tune`; ``rho=0.5`` takes the type of the option `rho`."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import types
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mapmrf.cli.output import check_outputs, report, strict_json, table
+from mapmrf.cli.program import (
+    bytes_option,
+    evidence_option,
+    exit_code,
+    force_option,
+    json_option,
+    main,
+    method_option,
+    read_model,
+    set_option,
+    time_option,
+)
+from mapmrf.errors import OptionError
+
+if TYPE_CHECKING:
+    from mapmrf.run.method import Method
+
+_BOOLS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+_WANTED = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "none"}
+SHOWN_RUNS = 10
+"""Runs of `tune` in its printed table."""
+
+
+@main.command()
+@click.argument("model")
+@method_option
+@evidence_option
+@click.option("--grid", multiple=True, metavar="KEY=V,V,..", help="Values to try for an option, or seeds.")
+@set_option
+@time_option
+@click.option("--jobs", type=click.IntRange(min=1), help="Number of runs in parallel; by default all cores.")
+@click.option("--output", "-o", metavar="FILE.csv", help="Write the full table.")
+@bytes_option
+@force_option
+@json_option
+def tune(
+    model: str,
+    method: str | None,
+    evidence: str | None,
+    grid: Sequence[str],
+    settings: Sequence[str],
+    time_limit: float | None,
+    jobs: int | None,
+    output: str | None,
+    as_json: bool,
+) -> int:
+    """Search for the best parameters for MODEL.
+
+    Without --grid, the paper's grid of rho, eta and rho_upper is searched; a --grid of other options replaces it.
+    """
+    check_outputs(output)
+    from mapmrf.questions.tune import PAPER_AXES, tune
+    from mapmrf.run.registry import method_class
+
+    name = method or "lslp"
+    axes: dict[str, Any] = parse_grid(method_class(name), grid)
+    seeds = {"seeds": axes.pop("seeds")} if "seeds" in axes else {}
+    if not set(axes) <= set(PAPER_AXES):
+        axes = {"grid": axes}
+    options = parse_settings(method_class(name), settings)
+    graph = read_model(model, evidence)
+    tuning = tune(graph, name, time_limit=time_limit, jobs=jobs, progress=True, **axes, **seeds, **options)
+    if output is not None:
+        _write_rows(tuning.table, output)
+    if as_json:
+        result = json.loads(tuning.result.to_json())
+        click.echo(strict_json({"best": tuning.best, "result": result, "table": tuning.table}))
+    else:
+        best = " ".join(f"--set {key}={value}" for key, value in tuning.best.items())
+        rows = sorted(tuning.table, key=lambda row: (-row["value"], row["runtime"]))[:SHOWN_RUNS]
+        click.echo(f"{table(rows)}\n\nbest           {best}\n{report(tuning.result)}")
+    return exit_code(tuning.result.status)
+
+
+def _write_rows(rows: Sequence[Mapping[str, Any]], path: str) -> None:
+    """Write rows with the same keys as CSV."""
+    from mapmrf.formats.files import write_bytes
+
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(rows[0]) if rows else [])
+    writer.writeheader()
+    writer.writerows(rows)
+    write_bytes(path, text.getvalue().encode())
+
+
+@main.command()
+@json_option
+def methods(as_json: bool) -> None:
+    """List the methods, what each provides, and its options."""
+    from mapmrf.run.registry import methods
+
+    known: dict[str, dict[str, Any]] = {}
+    for name, cls in methods().items():
+        flags = {flag: getattr(cls, flag) for flag in ("gives_bound", "exact", "exact_on_trees")}
+        options = dataclasses.asdict(cls())  # type: ignore[call-overload]
+        known[name] = {"title": cls.title, "family": cls.family, **flags, "options": options}
+    if as_json:
+        click.echo(strict_json(known))
+        return
+    rows, lines = [], []
+    for name, about in known.items():
+        exact = "yes" if about["exact"] else "on trees" if about["exact_on_trees"] else "no"
+        bound = "yes" if about["gives_bound"] else "no"
+        rows.append({"name": name, "bound": bound, "exact": exact, "title": about["title"]})
+        lines.append(f"{name}: " + ", ".join(f"{key}={value}" for key, value in about["options"].items()))
+    click.echo("\n".join([table(rows), "", "Options for --set, with their defaults", *lines]))
+
+
+# -- options as text -------------------------------------------------------------------------------------------------
+
+
+def parse_settings(cls: type[Method], texts: Iterable[str]) -> dict[str, Any]:
+    """Parse texts such as ``rho=0.5`` as options of a method; unknown names are left to `make_method`."""
+    hints = typing.get_type_hints(cls)
+    options = {}
+    for text in texts:
+        key, value = _split(text)
+        options[key] = _parse(key, value, hints.get(key, str))
+    return options
+
+
+def parse_grid(cls: type[Method], texts: Iterable[str]) -> dict[str, list[Any]]:
+    """Parse texts such as ``rho=0.1,0.5`` as lists of values of a method's options; `seeds` are whole numbers."""
+    known = [item.name for item in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    hints = {name: hint for name, hint in typing.get_type_hints(cls).items() if name in known} | {"seeds": int}
+    result: dict[str, list[Any]] = {}
+    for text in texts:
+        key, values = _split(text)
+        if key not in hints:
+            raise OptionError(f"--grid: found {key!r}, expected seeds or an option of {cls.name}: {', '.join(known)}")
+        result[key] = [_parse(key, value, hints[key]) for value in values.split(",")]
+    return result
+
+
+def _split(text: str) -> tuple[str, str]:
+    """Split at the first ``=``; dashes in the name become underscores."""
+    key, sign, value = text.partition("=")
+    if not sign or not key.strip():
+        raise OptionError(f"found {text!r}, expected key=value")
+    return key.strip().replace("-", "_"), value.strip()
+
+
+def _parse(key: str, text: str, hint: Any) -> Any:
+    """Convert a value to the first type of the annotation that fits."""
+    choices = _choices(hint)
+    for choice in choices:
+        try:
+            return _as(choice, text)
+        except ValueError:
+            continue
+    wanted = " or ".join(_WANTED.get(choice, repr(choice)) for choice in choices)
+    raise OptionError(f"option {key}: found {text!r}, expected {wanted}")
+
+
+def _choices(hint: Any) -> list[Any]:
+    """Types and literals of an annotation, None first and str last, since it accepts everything."""
+    if typing.get_origin(hint) is typing.Literal:
+        return list(typing.get_args(hint))
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        parts = [choice for part in typing.get_args(hint) for choice in _choices(part)]
+        return sorted(parts, key=lambda part: (part is str, part is not type(None)))
+    return [hint]
+
+
+def _as(choice: Any, text: str) -> Any:
+    """Convert the text to one type or literal; ValueError if it is not."""
+    if choice is bool and text.lower() in _BOOLS:
+        return _BOOLS[text.lower()]
+    if choice is type(None) and text.lower() == "none":
+        return None
+    if choice is int:
+        try:
+            return int(text)
+        except ValueError:
+            if float(text).is_integer():  # 1e5
+                return int(float(text))
+    if choice in (float, str):
+        return choice(text)
+    if not isinstance(choice, type) and text == str(choice):
+        return choice
+    raise ValueError

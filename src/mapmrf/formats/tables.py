@@ -1,0 +1,363 @@
+"""Factors as flat arrays, half way between a file and a `FactorGraph`: what all formats build their models from.
+
+Equal tables are stored once, and if many tables are multiples of one, such as the pairs of a contrast-sensitive image,
+only that one is stored, with a weight for every factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
+from mapmrf.errors import FormatError, GraphError
+from mapmrf.formats.files import charge
+from mapmrf.model.builders import blocks
+from mapmrf.model.graph import FactorGraph, Names
+
+MOST_STATES = 2**30
+"""Maximum total number of states; more would be 8 GB of unary potentials: more likely a broken file than a model."""
+COPIES = 3.0
+"""Bytes needed to read each byte of a table: the table itself and up to two temporary copies."""
+TABLES = "its tables"
+MOST_COUNT = 2**53
+LEAST_FACTORS = 64
+"""Number of factors below which a model has no weights."""
+LEAST_USERS = 8
+"""Minimum average number of factors per table for weights to be worth their memory."""
+_SAMPLE = 256
+_CHUNK = 1 << 20
+_CACHED = 1 << 17
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """Scopes and tables in the layout of `FactorGraph`, factors of any arity.
+
+    A table in `lists` is a default and the values of some tuples, (n_tuples, arity), which `lists` has; of repeated
+    tuples the last counts.
+    """
+
+    scope_ptr: Ints
+    scope: Ints
+    table_of: Ints
+    table_ptr: Ints
+    theta_t: Floats
+    weight: Floats | None = None
+    lists: Mapping[int, Ints] = field(default_factory=dict)
+
+    @staticmethod
+    def joined(scopes: Sequence[Sequence[int]], sizes: Sequence[int], theta_t: Floats) -> Factors:
+        """Factors with a table each, of these sizes."""
+        scope = np.array([i for scope in scopes for i in scope], dtype=np.int64)
+        return Factors(offsets([len(scope) for scope in scopes]), scope, np.arange(len(sizes)), offsets(sizes), theta_t)
+
+    def extended(self, scopes: Sequence[Sequence[int]], tables: Sequence[Floats]) -> Factors:
+        """The factors, followed by more with a table each."""
+        more = Factors.joined(scopes, [len(table) for table in tables], np.concatenate(tables))
+        return Factors(
+            offsets(np.concatenate([np.diff(self.scope_ptr), np.diff(more.scope_ptr)])),
+            np.concatenate([self.scope, more.scope]),
+            np.concatenate([self.table_of, len(self.table_ptr) - 1 + more.table_of]),
+            offsets(np.concatenate([np.diff(self.table_ptr), np.diff(more.table_ptr)])),
+            np.concatenate([self.theta_t, more.theta_t]),
+            None if self.weight is None else np.concatenate([self.weight, np.ones(len(scopes))]),
+            self.lists,
+        )
+
+
+def build(path: Path, card: Ints, factors: Factors, names: Names | None = None, distinct: bool = False) -> FactorGraph:
+    """Build a graph in which equal tables are stored once, unless they are known to be distinct; errors name the file.
+
+    Tables that are lists become constraints.
+    """
+    with naming(path):
+        if factors.lists:
+            from mapmrf.formats.lists import build_with_lists
+
+            return build_with_lists(path, card, factors, names)
+        found = with_weights(factors if distinct else _distinct(factors))
+        return FactorGraph.from_arrays(
+            card,
+            found.scope_ptr,
+            found.scope,
+            found.table_of,
+            found.table_ptr,
+            found.theta_t,
+            weight=found.weight,
+            names=names,
+            copy=False,
+        )
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Convert GraphError and MemoryError to a FormatError that names the file."""
+    try:
+        yield
+    except GraphError as error:
+        raise FormatError(f"{path}: {error}") from None
+    except MemoryError:
+        raise FormatError(f"{path}: the model does not fit into memory") from None
+
+
+def _distinct(factors: Factors) -> Factors:
+    """Keep the first of equal tables."""
+    sizes = np.diff(factors.table_ptr)
+    used, place = np.unique(first_equal(factors.theta_t, factors.table_ptr[:-1], sizes), return_inverse=True)
+    if len(used) == len(sizes):
+        return factors
+    theta_t = blocks(factors.theta_t, factors.table_ptr[used], sizes[used])
+    return replace(factors, table_of=place[factors.table_of], table_ptr=offsets(sizes[used]), theta_t=theta_t)
+
+
+# -- sizes ------------------------------------------------------------------------------------------------------------
+
+
+def table_sizes(shape: Ints, shape_ptr: Ints) -> Floats:
+    """Product of every block of cardinalities; as floats, since they may be far too large to exist."""
+    size = np.ones(len(shape_ptr) - 1)
+    filled = np.diff(shape_ptr) > 0
+    if filled.any():
+        with np.errstate(over="ignore"):
+            size[filled] = np.multiply.reduceat(shape.astype(np.float64), shape_ptr[:-1][filled])
+    return size
+
+
+def table_offsets(path: Path, size: Floats, copies: float = COPIES) -> Ints:
+    """Offsets of tables of these sizes, once they fit into the budget together."""
+    charge_tables(path, size, copies)
+    return offsets(size.astype(np.int64))
+
+
+def charge_tables(path: Path, size: Floats, copies: float = COPIES) -> None:
+    """Charge for tables of these sizes; an error names the largest."""
+    if len(size):
+        a = int(size.argmax())
+        charge(path, 8.0 * copies * float(size.sum()), TABLES, f"factor {a} has {size[a]:.4g} entries")
+
+
+def check_states(path: Path, card: Ints) -> None:
+    """Charge for the unary potentials, and reject an implausible number of states."""
+    total = float(card.sum(dtype=np.float64))
+    if total > MOST_STATES:
+        raise FormatError(f"{path}: the variables have {total:.10g} states, expected at most {MOST_STATES} in all")
+    if len(card):
+        i = int(card.argmax())
+        charge(path, 16.0 * total, "its unary potentials", f"variable {i} has {card[i]} states")
+
+
+def variables_with(graph: FactorGraph, states: Bools) -> Ints:
+    """The variables with one of some states, given like `theta_v`."""
+    return np.flatnonzero(np.logical_or.reduceat(states, graph.var_ptr[:-1])) if graph.n_vars else np.arange(0)
+
+
+# -- groups of factors ------------------------------------------------------------------------------------------------
+
+
+def numbered(columns: list[Ints]) -> Ints:
+    """Number the distinct rows of some columns from 0; rows are equal if and only if their numbers are."""
+    number = np.unique(columns[0], return_inverse=True)[1]
+    for column in columns[1:]:
+        if len(column) and (column == column[0]).all():
+            continue
+        inside = np.unique(column, return_inverse=True)[1]
+        number = np.unique(number * (inside.max(initial=0) + 1) + inside, return_inverse=True)[1]
+    return number.astype(np.int64)
+
+
+def same_rows(columns: list[Ints]) -> Iterator[Ints]:
+    """Yield the places of every distinct row of some columns."""
+    if len(columns[0]) == 0:
+        return
+    number = numbered(columns)
+    order = np.argsort(number, kind="stable")
+    yield from np.split(order, np.flatnonzero(np.diff(number[order])) + 1)
+
+
+def same_shapes(shape: Ints, shape_ptr: Ints) -> Iterator[tuple[Ints, tuple[int, ...]]]:
+    """Yield the blocks of every distinct shape, with the shape."""
+    arity = np.diff(shape_ptr)
+    for k in np.unique(arity).tolist():
+        members = np.flatnonzero(arity == k)
+        columns = [shape[shape_ptr[members] + j] for j in range(k)] or [np.zeros(len(members), dtype=np.int64)]
+        for group in same_rows(columns):
+            yield members[group], tuple(int(column[group[0]]) for column in columns)[:k]
+
+
+# -- orders of entries ------------------------------------------------------------------------------------------------
+
+
+def transposed(theta: Floats, start: Ints, shape: tuple[int, ...], axes: tuple[int, ...]) -> Floats:
+    """Tables of one shape at some offsets, with permuted axes: a row each."""
+    size = int(np.prod(shape, dtype=np.int64))
+    result = np.empty((len(start), size))
+    step = max(1, _CHUNK // size)
+    for begin in range(0, len(start), step):
+        some = start[begin : begin + step]
+        block = theta[some[:, None].astype(np.int64) + np.arange(size)].reshape(-1, *shape)
+        result[begin : begin + step] = block.transpose(0, *(1 + axis for axis in axes)).reshape(-1, size)
+    return result
+
+
+def last_fastest(theta: Floats, table_ptr: Ints, shape: Ints, shape_ptr: Ints) -> Floats:
+    """Reorder tables whose first variable runs fastest, so that the last one does."""
+    result = theta.copy()
+    for members, dims in same_shapes(shape, shape_ptr):
+        size = int(np.prod(dims, dtype=np.int64))
+        if len(dims) > 1 and size > _CHUNK:  # one by one: indices of all entries would need more memory than the tables
+            for at in table_ptr[members].tolist():
+                result[at : at + size].reshape(dims)[...] = theta[at : at + size].reshape(dims[::-1]).T
+        elif len(dims) > 1:
+            backwards = tuple(range(len(dims)))[::-1]
+            block = transposed(theta, table_ptr[members], dims[::-1], backwards)
+            result[table_ptr[members][:, None].astype(np.int64) + np.arange(block.shape[1])] = block
+    return result
+
+
+# -- equal tables --------------------------------------------------------------------------------------------------
+
+
+def first_equal(values: Floats, start: Ints, size: Ints) -> Ints:
+    """For every block ``values[start[b] : start[b] + size[b]]``, the first block with exactly the same numbers."""
+    result = np.arange(len(start), dtype=np.int64)
+    order = np.argsort(size, kind="stable")
+    for members in np.split(order, np.flatnonzero(np.diff(size[order])) + 1):
+        if len(members) > 1:
+            result[members] = members[_first_equal_row(values, start[members], int(size[members[0]]))]
+    return result
+
+
+def _first_equal_row(values: Floats, start: Ints, size: int) -> Ints:
+    """`first_equal` for blocks of one size; a chunk of them stays in the cache."""
+    step = max(1, _CACHED // max(1, size))
+    parts = [_hashes(_rows(values, start[at : at + step], size)) for at in range(0, len(start), step)]
+    _, first, inverse = np.unique(np.concatenate(parts), return_index=True, return_inverse=True)
+    result = first[inverse].astype(np.int64)
+    copies = np.flatnonzero(result != np.arange(len(start)))
+    # Equal hashes do not prove equality; a block that differs keeps its own table.
+    for at in range(0, len(copies), step):
+        some = copies[at : at + step]
+        differs = (_rows(values, start[some], size) != _rows(values, start[result[some]], size)).any(axis=1)
+        result[some[differs]] = some[differs]
+    return result
+
+
+def _rows(values: Floats, start: Ints, size: int) -> NDArray[np.uint64]:
+    """The bits of the blocks, one block per row; -0.0 counts as 0.0."""
+    rows = values[start[:, None] + np.arange(size)]
+    rows += 0.0
+    bits: NDArray[np.uint64] = rows.view(np.uint64)
+    return bits
+
+
+def _hashes(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """One number per row, the same for the same row."""
+    mixed = bits ^ (bits >> np.uint64(32))  # round numbers have their ones at the top, products need them below
+    mixed *= _FACTOR
+    mixed ^= mixed >> np.uint64(29)
+    mixed *= np.cumprod(np.full(bits.shape[1], _FACTOR))
+    hashes: NDArray[np.uint64] = mixed.sum(axis=1, dtype=np.uint64)
+    return hashes
+
+
+# -- multiples of tables -----------------------------------------------------------------------------------------------
+
+
+def with_weights(factors: Factors) -> Factors:
+    """Write distinct tables as positive multiples of fewer ones, if that saves memory.
+
+    Every product equals the original entry bit for bit, and tables have eight users on average. Tables of single
+    variables are unchanged.
+    """
+    if factors.weight is not None:
+        return factors
+    theta_t, table_ptr, sizes = factors.theta_t, factors.table_ptr, np.diff(factors.table_ptr)
+    users = np.bincount(factors.table_of[np.diff(factors.scope_ptr) > 1], minlength=len(sizes))
+    n_factors, total = len(factors.table_of), int(users.sum())
+    if total < LEAST_FACTORS or int(sizes[users > 0].sum()) <= n_factors:
+        return factors
+    units, weight = theta_t, np.ones(len(sizes))
+    for size in np.unique(sizes[users > 0]).tolist():
+        members = np.flatnonzero((sizes == size) & (users > 0))
+        split = _promising(theta_t, table_ptr[members], size)
+        if split is not None:
+            units = theta_t.copy() if units is theta_t else units
+            _write_units(units, table_ptr, members, weight, split)
+    if units is theta_t:
+        return factors
+    used, table_of = np.unique(first_equal(units, table_ptr[:-1], sizes), return_inverse=True)
+    saved = len(theta_t) - int(sizes[used].sum())
+    if saved <= n_factors or total < LEAST_USERS * np.count_nonzero(np.bincount(table_of, users)):
+        return factors
+    return replace(
+        factors,
+        table_of=table_of[factors.table_of],
+        table_ptr=offsets(sizes[used]),
+        theta_t=units[ranges(table_ptr[used], sizes[used])],
+        weight=weight[factors.table_of],
+    )
+
+
+Split = Callable[[Floats], tuple[Floats, Floats, Bools]]
+"""Splits tables, a row each, into units and weights, and tells where the products equal the tables."""
+
+
+def _promising(theta_t: Floats, start: Ints, size: int) -> Split | None:
+    """A way to split tables of one size that reduces the number in a sample, if there is one."""
+    if len(start) < LEAST_USERS:
+        return None
+    most = max(LEAST_USERS, min(_SAMPLE, _CACHED // size))
+    some = start[:: max(1, len(start) // most)]
+    rows = theta_t[some[:, None].astype(np.int64) + np.arange(size)]
+    for split in (_by_smallest, _by_largest):
+        units, _, exact = split(rows)
+        if 2 * np.count_nonzero(exact) < len(rows):
+            continue
+        kept = np.where(exact[:, None], units, rows).ravel()
+        distinct = first_equal(kept, np.arange(0, len(kept), size), np.full(len(rows), size))
+        if 2 * len(np.unique(distinct)) < len(rows):
+            return split
+    return None
+
+
+def _write_units(units: Floats, table_ptr: Ints, members: Ints, weight: Floats, split: Split) -> None:
+    """Replace tables of one size by their units where the products are exact, and write the weights."""
+    size = int(table_ptr[members[0] + 1] - table_ptr[members[0]])
+    step = max(1, _CACHED // size)
+    for begin in range(0, len(members), step):
+        some = members[begin : begin + step]
+        places = table_ptr[some][:, None].astype(np.int64) + np.arange(size)
+        found, scale, exact = split(units[places])
+        units[places[exact]] = found[exact]
+        weight[some[exact]] = scale[exact]
+
+
+def _by_smallest(rows: Floats) -> tuple[Floats, Floats, Bools]:
+    """Split into units of the smallest entry, as for linear and quadratic functions; 43 bits of each are kept."""
+    finite = np.isfinite(rows) & (rows != 0)
+    scale = np.where(finite, np.abs(rows), np.inf).min(axis=1)
+    scale[scale == np.inf] = 1.0
+    with np.errstate(over="ignore"):
+        bits = (rows / scale[:, None]).view(np.uint64)
+    units = ((bits + np.uint64(1 << 8)) & ~np.uint64((1 << 9) - 1)).view(np.float64)
+    return _checked(rows, units, scale)
+
+
+def _by_largest(rows: Floats) -> tuple[Floats, Floats, Bools]:
+    """Split into units of the largest entry, to 12 decimal places."""
+    scale = np.where(np.isfinite(rows), np.abs(rows), 0.0).max(axis=1)
+    scale[scale == 0.0] = 1.0
+    return _checked(rows, np.round(rows / scale[:, None], 12), scale)
+
+
+def _checked(rows: Floats, units: Floats, scale: Floats) -> tuple[Floats, Floats, Bools]:
+    with np.errstate(over="ignore", invalid="ignore"):
+        exact = (scale[:, None] * units == rows).all(axis=1)
+    return units + 0.0, scale, exact

@@ -1,0 +1,498 @@
+import csv
+import dataclasses
+import gzip
+import inspect
+import json
+import os
+import signal
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import mapmrf
+import mapmrf.cli.demo
+from command_line import done, refused, run, started
+from mapmrf.cli import main
+from mapmrf.cli.solving import SolveRequest
+from mapmrf.datasets import grid, potts_image, random_graph
+from mapmrf.formats.solution import read_solution, write_solution
+from mapmrf.plots import pictures
+from mapmrf.questions.tune import PAPER_AXES
+
+HEAVY = ("numba", "scipy", "highspy", "joblib", "matplotlib", "PIL", "pooch", "rich")
+INFEASIBLE = "MARKOV 2  2 2  1  2 0 1  4  0 0 0 0"
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "grid.uai"
+    mapmrf.write(grid(3, 4, coupling=2.0, seed=1), path)
+    return path
+
+
+# -- solving ---------------------------------------------------------------------------------------------------------
+
+
+def test_solve_prints_a_report(model):
+    text = done("solve", model, "--method", "exhaustive")
+    assert "status         optimal" in text
+    assert len(text.split("labels")[-1].split()) == 12
+
+
+def test_the_default_method_is_that_of_the_library(model):
+    pytest.importorskip("mapmrf.methods.lslp")
+    assert json.loads(done("solve", model, "--json"))["method"] == mapmrf.run.solve.DEFAULT_METHOD
+
+
+def test_solve_json_is_the_result(model):
+    data = json.loads(done("solve", model, "-m", "icm", "--json", "--seed", 5, "--set", "starts=3"))
+    again = mapmrf.solve(mapmrf.read(model), "icm", seed=5, starts=3)
+    assert data["value"] == again.value
+    assert data["labels"] == again.labels.tolist()
+    assert (data["seed"], data["options"]["starts"], data["status"]) == (5, 3, again.status.value)
+    assert {"bound", "gap", "kind", "iterations", "runtime", "method"} <= set(data)
+
+
+def test_a_polish_is_named_and_a_misspelt_one_does_not_wait_for_the_model(model):
+    data = json.loads(done("solve", model, "-m", "icm", "--polish", "blocks", "--json"))
+    assert data["options"]["polish"] == "blocks"
+    assert data["value"] == mapmrf.solve(mapmrf.read(model), "icm", polish="blocks").value
+    assert "no method is named 'block'" in refused("solve", "missing.uai", "--polish", "block")
+    assert "no method is named 'block'" in refused("solve", "missing.uai", model, "--polish", "block")
+
+
+def test_progress_tells_every_improvement_on_standard_error(model):
+    result = run("solve", model, "--progress", "--json")
+    head, *lines = result.stderr.splitlines()
+    assert head.split() == ["seconds", "phase", "value", "bound", "gap"]
+    values = [float(line.split()[2]) for line in lines]
+    assert values == sorted(values) and values[-1] == pytest.approx(json.loads(result.stdout)["value"], abs=1e-4)
+    assert lines[0].split()[1] == "eliminate"
+
+
+def test_a_log_says_who_found_and_who_proved(model: str) -> None:
+    result = run("solve", model, "--log", "--json")
+    lines = result.stderr.splitlines()
+    answer = json.loads(result.stdout)
+    assert lines[0].startswith("mapmrf ") and f"auto on {model}" in lines[0] and "variables" in lines[0]
+    assert lines[1].split() == ["seconds", "phase", "value", "bound", "gap"]
+    found, proven, status = (line.split() for line in lines[-3:])
+    assert found[0] == "found" and float(found[1]) == pytest.approx(answer["value"])
+    assert proven[0] == "proven" and float(proven[1]) == pytest.approx(answer["bound"])
+    assert status[:2] == ["status", "optimal:"]
+
+
+def test_quiet_prints_nothing_but_json(model):
+    assert done("solve", model, "-m", "icm", "--quiet") == ""
+    assert json.loads(done("solve", model, "-m", "icm", "--quiet", "--json"))["method"] == "icm"
+
+
+def test_output_and_score_agree(model, tmp_path):
+    for name in ("out.MPE", "out.json", "out.MPE.gz"):
+        data = json.loads(done("solve", model, "-m", "icm", "--json", "--output", tmp_path / name))
+        assert float(done("score", model, tmp_path / name)) == data["value"]
+        assert json.loads(done("score", model, tmp_path / name, "--json")) == {"value": data["value"]}
+    assert (tmp_path / "out.MPE").read_text().startswith("MPE\n12 ")
+    assert gzip.decompress((tmp_path / "out.MPE.gz").read_bytes()).startswith(b"MPE\n12 ")
+    saved = mapmrf.Result.from_json((tmp_path / "out.json").read_text())
+    assert saved.method == "icm"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["grid.uai", "out.MPE", "out.MPE.gz", "out.json"]
+
+
+def test_output_replaces_what_was_there_and_follows_links(model, tmp_path):
+    (tmp_path / "old.MPE").write_text("x" * 10_000)
+    (tmp_path / "link.MPE").symlink_to("old.MPE")
+    done("solve", model, "-m", "icm", "-q", "-o", tmp_path / "link.MPE")
+    assert (tmp_path / "link.MPE").is_symlink()
+    assert len(read_solution(tmp_path / "old.MPE", 12)) == 12
+    done("solve", model, "-m", "icm", "-q", "-o", os.devnull)
+
+
+def test_evidence_is_kept(model, tmp_path):
+    (tmp_path / "grid.evid").write_text("2 0 1 5 0")
+    labels = json.loads(done("solve", model, "-m", "icm", "--json", "--evidence", tmp_path / "grid.evid"))["labels"]
+    assert (labels[0], labels[5]) == (1, 0)
+    write_solution(tmp_path / "other.MPE", [0] * 12)
+    assert float(done("score", model, tmp_path / "other.MPE", "--evidence", tmp_path / "grid.evid")) == -np.inf
+    assert json.loads(done("score", model, tmp_path / "other.MPE", "--json", "--evidence", tmp_path / "grid.evid")) == {
+        "value": "-inf"
+    }
+
+
+def test_initial_is_where_a_run_begins(model, tmp_path):
+    best = json.loads(done("solve", model, "-m", "exhaustive", "--json", "-o", tmp_path / "best.MPE"))
+    data = json.loads(done("solve", model, "-m", "icm", "--json", "--initial", tmp_path / "best.MPE"))
+    assert data["value"] == best["value"]
+
+
+def test_trace_is_a_table(model, tmp_path):
+    done("solve", model, "-m", "icm", "-q", "--trace", tmp_path / "trace.csv")
+    rows = list(csv.DictReader((tmp_path / "trace.csv").read_text().splitlines()))
+    assert rows
+    assert {"time", "iterations", "value", "bound", "gap"} <= set(rows[0])
+
+
+def test_infeasible_models_have_their_own_code(tmp_path):
+    (tmp_path / "none.uai").write_text(INFEASIBLE)
+    result = run("solve", tmp_path / "none.uai", "-m", "icm", "-o", tmp_path / "none.MPE")
+    assert result.exit_code == 3
+    assert "infeasible" in result.stdout
+    assert "none.MPE not written" in result.stderr
+    assert not (tmp_path / "none.MPE").exists()
+    result = run("solve", tmp_path / "none.uai", "-m", "icm", "-q", "-o", tmp_path / "none.json")
+    assert (result.exit_code, result.output) == (3, "")
+    assert json.loads((tmp_path / "none.json").read_text())["status"] == "infeasible"
+
+
+def test_a_time_limit_ends_a_run(model):
+    endless = ["--set", "starts=1e9", "--set", "max_iterations=1e12"]
+    data = json.loads(done("solve", model, "-m", "icm", "--json", "--time-limit", 0.2, *endless))
+    assert data["status"] == "time_limit"
+
+
+def test_options_that_are_arguments_of_solve_have_their_names_and_defaults():
+    given = main.commands["solve"].make_context("solve", ["model.uai"]).params
+    assert SolveRequest(**given) == SolveRequest(("model.uai",))
+    options = {item.name: item.default for item in dataclasses.fields(SolveRequest)}
+    arguments = {name: one.default for name, one in inspect.signature(mapmrf.solve).parameters.items()}
+    assert arguments.keys() - options.keys() == {"graph", "callback", "options"}  # of programs alone
+    shared = arguments.keys() & options.keys() - {"method", "certificate"}  # None; a file
+    assert {name: options[name] for name in shared} == {name: arguments[name] for name in shared}
+
+
+# -- what can go wrong -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["solve"], "MODEL"),
+        (["nonsense"], "nonsense"),
+        (["--nonsense"], "--nonsense"),
+        (["solve", "MODEL", "--nonsense"], "--nonsense"),
+        (["solve", "MODEL", "--method", "imc"], "did you mean 'icm'"),
+        (["solve", "MODEL", "-m", "icm", "--set", "stars=2"], "did you mean 'starts'"),
+        (["solve", "MODEL", "-m", "icm", "--set", "starts=two"], "found 'two', expected a whole number"),
+        (["solve", "MODEL", "-m", "icm", "--set", "starts=0"], "starts"),
+        (["solve", "MODEL", "-m", "icm", "--set", "starts"], "expected key=value"),
+        (["solve", "MODEL", "--time-limit", "-1"], "--time-limit"),
+        (["solve", "MODEL", "--seed", "x"], "--seed"),
+        (["solve", "MODEL", "--threads", "-1"], "--threads"),
+        (["solve", "MODEL", "-m", "icm", "--initial", "absent.MPE"], "absent.MPE"),
+        (["solve", "MODEL", "-m", "icm", "--evidence", "absent.evid"], "absent.evid"),
+        (["solve", "MODEL", "-m", "icm", "--output", "absent/out.MPE"], "there is no folder absent"),
+        (["solve", "MODEL", "-m", "icm", "--trace", "."], "is a folder"),
+        (["score", "MODEL", "MODEL"], "expected the labels of 12 variables"),
+        (["convert", "MODEL", "out.nonsense"], ".nonsense"),
+        (["convert", "absent.uai", "out.uai"], "absent.uai"),
+        (["convert", "MODEL", "absent/out.uai"], "there is no folder absent"),
+        (["demo", "absent.uai"], "absent.uai"),
+        (["demo", "--output", "absent/demo.png"], "there is no folder absent"),
+        (["generate", "grid", "0", "2", "-o", "out.uai"], "0 x 2"),
+        (["generate", "grid", "2", "-o", "out.uai"], "COLS"),
+        (["generate", "random", "5", "5", "--arity", "2-x", "-o", "out.uai"], "found '2-x'"),
+        (["generate", "potts", "5", "5", "--noise", "0", "-o", "out.uai"], "noise"),
+        (["tune", "MODEL", "--grid", "sigma=1"], "'sigma'"),
+        (["tune", "MODEL", "--grid", "rho=1;2"], "found '1;2', expected a number"),
+    ],
+)
+def test_bad_usage_is_one_line(args, says, model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert says in refused(*[str(model) if arg == "MODEL" else arg for arg in args])
+    assert [path.name for path in tmp_path.iterdir()] == ["grid.uai"]
+
+
+ZOO = {
+    "empty": b"",
+    "blank": b" \n\n",
+    "binary": bytes(range(256)) * 4,
+    "word": b"hello",
+    "only_a_head": b"MARKOV\n3\n2 2",
+    "no_states": b"MARKOV 2  2 0  1  2 0 1  0",
+    "negative": b"MARKOV -2  2 2  1  2 0 1  4  1 1 1 1",
+    "no_variable": b"MARKOV 2  2 2  1  2 0 7  4  1 1 1 1",
+    "twice": b"MARKOV 2  2 2  1  2 0 0  4  1 1 1 1",
+    "table_too_small": b"MARKOV 2  2 2  1  2 0 1  3  1 1 1",
+    "table_cut_off": b"MARKOV 2  2 2  1  2 0 1  4  1 1",
+    "nan": b"MARKOV 2  2 2  1  2 0 1  4  1 nan 1 1",
+    "minus_one": b"MARKOV 2  2 2  1  2 0 1  4  1 -1 1 1",
+    "too_much": b"MARKOV 2  2 2  1  2 0 1  4  1 1 1 1 1",
+    "huge": b"MARKOV 99999999999999 2",
+}
+
+
+@pytest.mark.parametrize("command", ["check", "info", "solve"])
+@pytest.mark.parametrize("name", ZOO)
+def test_bad_files_are_one_line_that_names_the_file(command, name, tmp_path):
+    path = tmp_path / f"{name}.uai"
+    path.write_bytes(ZOO[name])
+    method = ["-m", "icm"] if command == "solve" else []
+    assert f"{name}.uai" in refused(command, path, *method)
+
+
+def test_bad_paths_are_one_line(tmp_path):
+    (tmp_path / "folder.uai").mkdir()
+    (tmp_path / "broken.uai.gz").write_bytes(b"\x1f\x8bnot really")
+    for name in ("absent.uai", "folder.uai", "broken.uai.gz"):
+        assert name in refused("check", tmp_path / name)
+
+
+def test_an_answer_survives_a_failing_disk(model, tmp_path, monkeypatch):
+    def full(path, labels):
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr("mapmrf.formats.solution.write_solution", full)
+    result = run("solve", model, "-m", "icm", "--json", "-o", tmp_path / "out.MPE")
+    assert result.exit_code == 2
+    assert len(json.loads(result.stdout)["labels"]) == 12
+    assert result.stderr.endswith("out.MPE: No space left on device\n")
+
+
+def test_too_little_memory_is_one_line(model, monkeypatch):
+    def exhausted(path, **options):
+        raise MemoryError
+
+    monkeypatch.setattr("mapmrf.formats.read", exhausted)
+    assert "memory" in refused("check", model)
+
+
+def test_warnings_of_the_library_are_told(model, tmp_path):
+    (tmp_path / "two.evid").write_text("2\n1 0 0\n1 0 1\n")
+    result = run("check", model, "--evidence", tmp_path / "two.evid")
+    assert result.exit_code == 0
+    assert result.stderr.startswith("mapmrf: warning: ")
+
+
+# -- the other commands ----------------------------------------------------------------------------------------------
+
+
+def test_help_and_version():
+    assert "solve" in done("--help")
+    assert done() == done("--help")
+    assert mapmrf.__version__ in done("--version")
+    for name in main.commands:
+        assert "Usage" in done(name, "--help")
+
+
+def test_info(model):
+    text = done("info", model)
+    assert "variables    12  (2 states)" in text
+    facts = json.loads(done("info", model, "--json"))
+    assert (facts["n_vars"], facts["n_factors"], facts["arities"], facts["binary"]) == (12, 17, {"2": 17}, True)
+
+
+def test_check(model):
+    assert done("check", model) == f"{model}: ok, 12 variables, 17 factors\n"
+
+
+def test_convert_keeps_the_model(model, tmp_path):
+    assert done("convert", model, tmp_path / "other.uai.gz") == ""
+    labels = np.arange(12) % 2
+    assert mapmrf.read(tmp_path / "other.uai.gz").value(labels) == pytest.approx(mapmrf.read(model).value(labels))
+
+
+def test_methods():
+    text = done("methods")
+    known = json.loads(done("methods", "--json"))
+    assert set(known) == set(mapmrf.methods())
+    assert all(name in text for name in known)
+    assert known["exhaustive"]["exact"] is True
+    assert known["icm"]["gives_bound"] is False
+    assert known["icm"]["options"]["starts"] == 1
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["grid", 4, 4, "--coupling", 3, "--field", 0.5, "--wrap"],
+        ["random", 9, 12, "--states", "2-4", "--arity", 3, "--hard", 0.2],
+        ["potts", 4, 5, "--labels", 3, "--noise", 0.4, "--smoothness", 0.9],
+    ],
+)
+def test_generate_solve_score(args, tmp_path):
+    model, solution = tmp_path / "model.uai", tmp_path / "model.MPE"
+    assert done("generate", *args, "--seed", 3, "--output", model) == ""
+    value = json.loads(done("solve", model, "-m", "icm", "--json", "-o", solution))["value"]
+    assert np.isfinite(value)
+    assert float(done("score", model, solution)) == value
+
+
+def test_generate_makes_what_the_library_makes(tmp_path):
+    done("generate", "random", 6, 7, "--states", "3", "--arity", "2-4", "--seed", 9, "-o", tmp_path / "r.uai")
+    ours, made = mapmrf.read(tmp_path / "r.uai"), random_graph(6, 7, states=3, arity=(2, 4), seed=9)
+    assert ours.value([1] * 6) == pytest.approx(made.value([1] * 6))
+
+
+def test_demo_explains_and_draws(model, tmp_path, monkeypatch):
+    monkeypatch.setattr("mapmrf.run.registry.DEFAULT_METHOD", "icm")
+    monkeypatch.chdir(tmp_path)
+    text = done("demo", model)
+    assert "spin glass" in text
+    assert "wrong pixels" in text
+    assert f"3. {model}: 12 variables, 17 factors." in text
+    picture = np.asarray(Image.open(tmp_path / "mapmrf-demo.png"))
+    truth = potts_image(72, 96, 5, noise=0.9, seed=3).truth
+    assert picture.shape[1] == 16 + 3 * (4 * 96 + 16)  # noisy, icm, truth
+    panel = picture[-16 - 4 * 72 : -16 : 4, -16 - 4 * 96 : -16 : 4]  # the last one
+    np.testing.assert_array_equal(panel, pictures.colours(truth, 5))
+
+
+def test_demo_explains_every_end(tmp_path):
+    graph = grid(3, 3)
+    assert "proven optimal" in mapmrf.cli.demo.explain(mapmrf.solve(graph, "exhaustive"))
+    (tmp_path / "none.uai").write_text(INFEASIBLE)
+    assert "no solution" in mapmrf.cli.demo.explain(mapmrf.solve(mapmrf.read(tmp_path / "none.uai"), "exhaustive"))
+    limited = mapmrf.solve(graph, "icm", time_limit=0, starts=10**9, max_iterations=10**12)
+    assert "stopped at the time limit" in mapmrf.cli.demo.explain(limited)
+
+
+def fake_tuning(calls):
+    def tune(graph, method="lslp", **arguments):
+        calls.append((method, arguments))
+        result = mapmrf.solve(graph, "icm")
+        row = {"rho": 0.1, "eta": 1.0, "rho_upper": np.inf, "seed": 0}
+        ends = {"iterations": 1, "runtime": 0.1, "status": "converged"}
+        table = [{**row, "value": -1.0, **ends}, {**row, "rho": 0.7, "value": result.value, **ends}]
+        return SimpleNamespace(best={"rho": 0.7, "eta": 1.0}, result=result, table=table)
+
+    return SimpleNamespace(tune=tune, PAPER_AXES=PAPER_AXES)
+
+
+def test_tune_hands_over_and_reports(model, tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setitem(sys.modules, "mapmrf.questions.tune", fake_tuning(calls))
+    given = ["-m", "lslp", "--grid", "rho=0.1,0.7", "--grid", "seeds=0,1", "--set", "warm_rho=2", "--jobs", 2]
+    text = done("tune", model, *given, "--time-limit", 3, "--output", tmp_path / "table.csv")
+    assert "--set rho=0.7 --set eta=1.0" in text
+    assert text.splitlines()[1].startswith("0.7")
+    asked = {"rho": [0.1, 0.7], "seeds": [0, 1], "warm_rho": 2, "jobs": 2, "time_limit": 3.0, "progress": True}
+    assert calls == [("lslp", asked)]
+    rows = csv.DictReader((tmp_path / "table.csv").read_text().splitlines())
+    assert [row["rho"] for row in rows] == ["0.1", "0.7"]
+    data = json.loads(done("tune", model, "-m", "icm", "--json"))
+    assert data["best"] == {"rho": 0.7, "eta": 1.0}
+    assert data["table"][0]["rho_upper"] == "inf"
+    assert data["result"]["method"] == "icm"
+    done("tune", model, "-m", "icm", "--grid", "starts=1,5", "--grid", "seeds=3")
+    assert calls[-1][0] == "icm" and calls[-1][1]["grid"] == {"starts": [1, 5]} and calls[-1][1]["seeds"] == [3]
+
+
+# -- as a process ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["--help", "check", "convert", "score", "generate"])
+def test_light_commands_import_nothing_heavy(command, model, tmp_path):
+    write_solution(tmp_path / "s.MPE", [0] * 12)
+    args = {
+        "--help": ["--help"],
+        "convert": ["convert", model, tmp_path / "other.uai"],
+        "score": ["score", model, tmp_path / "s.MPE"],
+        "generate": ["generate", "grid", 3, 3, "-o", tmp_path / "new.uai"],
+    }.get(command, [command, model])
+    code = f"try:\n  main()\nfinally:\n  sys.exit(','.join(name for name in {HEAVY} if name in sys.modules) or 0)"
+    process = started(code, *args)
+    _, heard = process.communicate(timeout=120)
+    assert (process.returncode, heard) == (0, "")
+
+
+def test_the_script_is_silent_in_a_pipe(model, tmp_path):
+    process = started("main()", "solve", model, "-m", "icm", "-o", tmp_path / "out.MPE")
+    said, heard = process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert "log potential" in said
+    assert heard == ""
+
+
+def test_a_closed_pipe_is_no_error_message():
+    process = started("sys.stdin.readline(); main()", "--help", stdin=subprocess.PIPE)
+    process.stdout.close()
+    process.stdout = None
+    _, heard = process.communicate("go\n", timeout=120)
+    assert heard == ""
+
+
+def test_bad_input_of_a_process(tmp_path):
+    (tmp_path / "bad.uai").write_text("MARKOV 2  2 2  1  2 0 1  4  1 1")
+    process = started("main()", "solve", tmp_path / "bad.uai", "-m", "icm")
+    said, heard = process.communicate(timeout=120)
+    assert (process.returncode, said) == (2, "")
+    assert heard.count("\n") == 1
+    assert "bad.uai" in heard
+    assert "Traceback" not in heard
+
+
+STEPPING = """
+import signal
+import mapmrf.methods.icm as icm
+signal.signal(signal.SIGINT, signal.default_int_handler)
+step = icm.ICM.step
+def telling(self, problem, state):
+    print("stepping", file=sys.stderr, flush=True)
+    icm.ICM.step = step
+    return step(self, problem, state)
+icm.ICM.step = telling
+main()
+"""
+
+READING = """
+import functools, os, signal
+import mapmrf.{module} as module
+signal.signal(signal.SIGINT, signal.default_int_handler)
+true = module.{name}
+@functools.wraps(true)
+def interrupted(*args, **options):
+    os.kill(os.getpid(), signal.SIGINT)
+    return true(*args, **options)
+module.{name} = interrupted
+main()
+"""
+
+
+def test_ctrl_c_keeps_the_best_labelling(model, tmp_path):
+    endless = ["--set", "starts=1e9", "--set", "max_iterations=1e12"]
+    process = started(STEPPING, "solve", model, "-m", "icm", "--json", "-o", tmp_path / "out.MPE", *endless)
+    assert process.stderr.readline() == "stepping\n"
+    process.send_signal(signal.SIGINT)
+    said, heard = process.communicate(timeout=120)
+    assert (process.returncode, heard) == (130, "")
+    data = json.loads(said)
+    assert data["status"] == "interrupted"
+    assert read_solution(tmp_path / "out.MPE", 12).tolist() == data["labels"]
+
+
+def test_ctrl_c_before_the_run_gives_the_first_labelling(model, tmp_path):
+    code = READING.format(module="solver", name="solve")
+    process = started(code, "solve", model, "-m", "icm", "--json", "-o", tmp_path / "out.MPE")
+    said, heard = process.communicate(timeout=120)
+    assert (process.returncode, heard) == (130, "")
+    graph = mapmrf.read(model)
+    assert json.loads(said)["value"] == graph.value(read_solution(tmp_path / "out.MPE", graph))
+
+
+def test_ctrl_c_after_the_run_gives_its_labelling(model, tmp_path, monkeypatch):
+    best = json.loads(done("solve", model, "-m", "exhaustive", "--json"))
+
+    def impatient(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mapmrf.run.loop.Run.report", impatient)
+    result = run("solve", model, "-m", "exhaustive", "--json", "-o", tmp_path / "out.MPE")
+    assert result.exit_code == 130
+    assert json.loads(result.stdout)["value"] == best["value"]
+    assert read_solution(tmp_path / "out.MPE", 12).tolist() == best["labels"]
+
+
+def test_ctrl_c_while_reading_is_one_line(model, tmp_path):
+    process = started(READING.format(module="formats", name="read"), "solve", model, "-m", "icm")
+    said, heard = process.communicate(timeout=120)
+    assert (process.returncode, said) == (130, "")
+    assert heard.strip() == "mapmrf: interrupted"
+
+
+def test_the_package_runs_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "mapmrf", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"mapmrf, version {mapmrf.__version__}\n"

@@ -1,0 +1,156 @@
+"""What the tests of formats share: examples of files, random models that a kind of format can hold, and round trips."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from hypothesis import strategies as st
+
+from mapmrf import formats
+from mapmrf.model.graph import FactorGraph, Names
+
+NUMBERS = ("0", "1", "2", "3", "-1", "0.5", "nan", "1e9", "inf", "1e300")
+POTENTIALS = {None: 100.0, "potential": 100.0, "log": 1e20, "cost": 1e20}
+PROBABILITIES = {None: 1.0, "potential": 1.0}
+Models = Callable[[float], st.SearchStrategy[FactorGraph]]
+"""The largest number -> models."""
+
+
+class Example(NamedTuple):
+    """What the contract needs to know of a format.
+
+    Attributes
+    ----------
+    name, text
+        The name of a file and its content, as text or bytes.
+    models, limits
+        Models that it can hold, and for each meaning of its numbers (None: the usual one) the largest of them.
+    exact
+        The meanings with which numbers are kept bit for bit.
+    others
+        What a refusal of other meanings says that the numbers are.
+    malformed
+        Kind of error -> a wrong file (its name first, if it is not the usual one) and parts of the message.
+    cuts
+        Prefixes of the text that cannot be read, each of which must be refused.
+    start, tokens
+        The beginning of random files, and the tokens that follow.
+    aliases
+        Further names that mean the same.
+    """
+
+    name: str
+    text: str | bytes
+    models: Models
+    limits: Mapping[str | None, float]
+    exact: tuple[str | None, ...] = ()
+    others: str = ""
+    malformed: Mapping[str, tuple[str | list[str], ...]] = {}
+    cuts: Sequence[str] = ()
+    start: str = ""
+    tokens: Sequence[str] = NUMBERS
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def data(self) -> bytes:
+        return self.text.encode() if isinstance(self.text, str) else self.text
+
+
+def prefixes(text: str, first: int = 0, last: int = 0) -> list[str]:
+    """All that begins like a text and stops before its end, or `last` characters earlier."""
+    return [text[:end] for end in range(first, len(text.rstrip()) - last)]
+
+
+def word_prefixes(text: str) -> list[str]:
+    words = text.split()
+    return [" ".join(words[:end]) for end in range(len(words))]
+
+
+def numbers(limit: float) -> st.SearchStrategy[float]:
+    return st.one_of(
+        st.just(-math.inf),
+        st.just(0.0),
+        st.integers(-3, 3).map(float),
+        st.floats(-limit, limit),
+        st.floats(-1e-300, 1e-300),
+    )
+
+
+@st.composite
+def graphs(draw: st.DrawFn, limit: float = 1e20) -> FactorGraph:
+    """Arity 0 to 4, unsorted scopes, single states, variables in no factor, shared and repeated tables."""
+    card = draw(st.lists(st.integers(1, 3), max_size=6))
+    scope = st.permutations(range(len(card))).flatmap(lambda p: st.integers(0, min(4, len(p))).map(lambda k: p[:k]))
+    scopes = draw(st.lists(scope, max_size=6))
+    tables = []
+    for variables in scopes:
+        size = math.prod(card[i] for i in variables)
+        tables.append(draw(st.lists(numbers(limit), min_size=size, max_size=size)))
+    return FactorGraph.from_tables(card, scopes, tables)
+
+
+@st.composite
+def networks(draw: st.DrawFn, limit: float = 1.0) -> FactorGraph:
+    """Random networks: any order of the variables in a scope, zeros, deterministic tables, with and without names."""
+    card = draw(st.lists(st.integers(1, 4), max_size=6))
+    order = draw(st.permutations(range(len(card))))
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    scopes, tables = [], []
+    for k, child in enumerate(order):
+        parents = [i for i in order[:k] if draw(st.booleans())][:3]
+        table = random.dirichlet(np.ones(card[child]), size=[card[i] for i in parents])
+        if draw(st.booleans()):
+            table = np.eye(card[child])[random.integers(0, card[child], size=[card[i] for i in parents])]
+        scope = [*parents, child]
+        axes = draw(st.permutations(range(len(scope))))
+        scopes.append([scope[j] for j in axes])
+        with np.errstate(divide="ignore"):
+            tables.append(np.log(table.transpose(axes)))
+    names = Names(tuple(f"V{i}" for i in range(len(card))), tuple(tuple(f"v{k}" for k in range(r)) for r in card))
+    return FactorGraph.from_tables(card, scopes, tables, names=names if draw(st.booleans()) else None)
+
+
+@st.composite
+def binary_graphs(draw: st.DrawFn, limit: float = 1e6) -> FactorGraph:
+    n = draw(st.integers(0, 6))
+    number = st.floats(-limit, limit) | st.integers(-3, 3).map(float) | st.floats(-1e-9, 1e-9)
+    scope = st.permutations(range(n)).flatmap(lambda p: st.integers(0, min(2, n)).map(lambda k: p[:k]))
+    scopes = draw(st.lists(scope, max_size=8))
+    tables = [draw(st.lists(number, min_size=2 ** len(s), max_size=2 ** len(s))) for s in scopes]
+    return FactorGraph.from_tables([2] * n, scopes, tables)
+
+
+@st.composite
+def cut_graphs(draw: st.DrawFn, limit: float = 1e6) -> FactorGraph:
+    """Binary models that do not change when all states are swapped."""
+    n = draw(st.integers(2, 6))
+    pairs = draw(st.lists(st.permutations(range(n)).map(lambda p: tuple(p[:2])), max_size=8))
+    number = st.floats(-limit, limit) | st.integers(-3, 3).map(float)
+    tables = [[same, other, other, same] for same, other in draw(st.tuples(*[st.tuples(number, number)] * len(pairs)))]
+    return FactorGraph.from_tables([2] * n, [(), *pairs], [[draw(number)], *tables])
+
+
+def labellings(graph: FactorGraph) -> itertools.product[tuple[int, ...]]:
+    return itertools.product(*map(range, graph.card.tolist()))
+
+
+def again(graph: FactorGraph, name: str, **options: str | None) -> FactorGraph:
+    """Write a model and read it; nothing but the file may be left."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, name)
+        formats.write(graph, path, **options)
+        assert list(Path(folder).iterdir()) == [path]
+        return formats.read(path, **options)
+
+
+def read_text(folder: Path, text: str | bytes, name: str, **options: str) -> FactorGraph:
+    """Read a file with this content."""
+    path = folder / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return formats.read(path, **options)

@@ -1,0 +1,176 @@
+"""What every format promises. A format that is registered is tested here by the `CONTRACT` in a file of this folder.
+
+It reads what it writes, compressed or not; it recognises its files; it refuses numbers of another meaning; and a file
+that is cut, wrong or random is an error in one line that names it, or a model.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from format_models import Example, again, labellings
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mapmrf import formats
+from mapmrf.errors import FormatError, MapMRFError
+from mapmrf.model.graph import FactorGraph
+
+VALUES = (None, "potential", "log", "cost")
+PACKED = (".gz", ".bz2", ".xz")
+
+
+def collected() -> dict[str, Example]:
+    """Format -> its example, from the modules beside this one that have a `CONTRACT`."""
+    found: dict[str, Example] = {}
+    for path in sorted(Path(__file__).parent.glob("test_*.py")):
+        if path.stem != Path(__file__).stem and "\nCONTRACT = " in path.read_text(encoding="utf-8"):
+            try:
+                found |= importlib.import_module(path.stem).CONTRACT
+            except pytest.skip.Exception:  # what the format needs is not installed
+                found[path.stem.removeprefix("test_")] = None
+    return found
+
+
+EXAMPLES = collected()
+INSTALLED = {name: example for name, example in EXAMPLES.items() if example is not None}
+every_format = pytest.mark.parametrize("example", INSTALLED.values(), ids=list(INSTALLED))
+ALLOWED = [(name, values) for name, example in INSTALLED.items() for values in example.limits]
+REFUSED = [(name, v) for name, example in INSTALLED.items() for v in VALUES if v not in (None, *example.limits)]
+MALFORMED = [(name, kind) for name, example in INSTALLED.items() for kind in example.malformed]
+
+
+def test_every_format_has_a_contract() -> None:
+    modules = {module.__name__.rpartition(".")[2]: module for module in formats._register().values()}
+    assert set(modules) == set(EXAMPLES)
+    for name, example in INSTALLED.items():
+        assert formats._format_of(Path(example.name)) is modules[name]
+        assert callable(modules[name].read) and callable(modules[name].write)
+
+
+def size_of(graph: FactorGraph) -> float:
+    """How large a sum of potentials may become, and how many terms it has."""
+    parts = [np.abs(part[np.isfinite(part)]).sum() for part in (graph.theta_v, graph.theta_t, np.array(graph.constant))]
+    return 1.0 + graph.n_vars + 8.0 * float(sum(parts))
+
+
+def rounded(name: str, graph: FactorGraph) -> float:
+    """By how much every number of a file differs at most, as its format says."""
+    losses = getattr(formats._format_of(Path(name)), "losses", lambda graph: [])(graph)
+    return sum(float(text.split()[-1]) for text in losses if "rounded, by at most" in text)
+
+
+def assert_same(read: FactorGraph, graph: FactorGraph, name: str, *, exact: bool) -> None:
+    assert np.array_equal(read.card, graph.card)
+    assert read.n_factors == graph.n_factors or (graph.n_factors and not exact)  # those on the same pair may be joined
+    slack = 1e-12 * size_of(graph) + 2.1 * rounded(name, graph) * (graph.n_vars + graph.n_factors + 1)
+    for x in list(labellings(graph))[:200]:
+        assert read.value(x) == pytest.approx(graph.value(x), abs=slack)
+    if exact:
+        assert np.array_equal(read.theta_v, graph.theta_v) and read.constant == graph.constant
+        for a in range(graph.n_factors):
+            mine, theirs = np.argsort(graph.scope_of(a)), np.argsort(read.scope_of(a))
+            assert np.array_equal(read.scope_of(a)[theirs], graph.scope_of(a)[mine])
+            assert np.array_equal(read.table(a).transpose(theirs), graph.table(a).transpose(mine))
+
+
+@pytest.mark.parametrize(("name", "values"), ALLOWED)
+@given(data=st.data())
+def test_any_model_comes_back(name: str, values: str | None, data: st.DataObject) -> None:
+    example = INSTALLED[name]
+    graph = data.draw(example.models(example.limits[values]))
+    file = data.draw(st.sampled_from([example.name, *example.aliases])) + data.draw(st.sampled_from(["", "", *PACKED]))
+    read = again(graph, file, values=values)
+    assert_same(read, graph, example.name, exact=values in example.exact)
+    if graph.names is not None:
+        assert read.names == graph.names
+
+
+@every_format
+@pytest.mark.parametrize("suffix", ["", *PACKED])
+def test_its_files_are_read_under_all_names(tmp_path: Path, example: Example, suffix: str) -> None:
+    (tmp_path / example.name).write_bytes(example.data)
+    graph = formats.read(tmp_path / example.name)
+    for name in (example.name, *example.aliases):
+        with formats.files.replacing(tmp_path / f"{name}{suffix}") as file:
+            file.write(example.data)
+        read = formats.read(tmp_path / f"{name}{suffix}")
+        assert np.array_equal(read.theta_v, graph.theta_v) and np.array_equal(read.theta_t, graph.theta_t)
+
+
+@every_format
+def test_files_without_a_suffix_are_recognised(tmp_path: Path, example: Example) -> None:
+    module = formats._format_of(Path(example.name))
+    if not hasattr(module, "sniff"):
+        pytest.skip("its files begin like those of others")
+    assert module.sniff(example.data) and not module.sniff(b"") and not module.sniff(b"what is this")
+    for name in ("model", "model.xyz"):
+        (tmp_path / name).write_bytes(example.data)
+        assert formats._format_to_read(tmp_path / name) is module
+        formats.read(tmp_path / name)
+
+
+@pytest.mark.parametrize(("name", "values"), REFUSED)
+def test_numbers_of_another_meaning_are_refused(tmp_path: Path, error_of, name: str, values: str) -> None:
+    example = INSTALLED[name]
+    path = tmp_path / example.name
+    path.write_bytes(example.data)
+    graph = formats.read(path)
+    assert example.others in error_of(path, formats.write, graph, path, values=values)
+    if name != "opengm":  # which is read with potentials, but not written
+        assert example.others in error_of(path, formats.read, path, values=values)
+    assert path.read_bytes() == example.data
+
+
+@pytest.mark.parametrize(("name", "kind"), MALFORMED)
+def test_malformed(tmp_path: Path, error_of, name: str, kind: str) -> None:
+    *file, text, parts = INSTALLED[name].malformed[kind]
+    path = tmp_path / (file[0] if file else INSTALLED[name].name)
+    path.write_bytes(text.encode("latin-1"))
+    message = error_of(path, formats.read, path)
+    for part in parts:
+        assert part in message, message
+
+
+@every_format
+def test_every_cut_is_an_error(tmp_path: Path, example: Example) -> None:
+    path = tmp_path / example.name
+    for text in example.cuts:
+        path.write_text(text)
+        with pytest.raises(FormatError):
+            formats.read(path)
+
+
+@every_format
+@given(data=st.data())
+def test_random_files_are_an_error_or_a_model(tmp_path_factory, example: Example, data: st.DataObject) -> None:
+    path = tmp_path_factory.mktemp("random") / example.name
+    words = st.lists(st.sampled_from(example.tokens), max_size=25).map(" ".join).map(str.encode)
+    path.write_bytes(example.start.encode() + data.draw(words | st.binary(max_size=60)))
+    try:
+        graph = formats.read(path)
+    except MapMRFError as error:
+        assert str(path) in str(error) and "\n" not in str(error)
+    else:
+        assert len(graph.theta_v) == graph.card.sum()
+
+
+@every_format
+@pytest.mark.parametrize("scale", [1e308, -1e308, 1e4])
+def test_huge_numbers_are_written_or_refused_in_one_line(tmp_path: Path, example: Example, scale: float) -> None:
+    table = np.array([[1.7, 0.3], [0.2, 1.0]]) * scale
+    path = tmp_path / example.name
+    for scopes, tables in (([(0,), (1,)], [table[0], table[1]]), ([(0, 1), (0, 1)], [table, table])):
+        graph = FactorGraph.from_tables([2, 2], scopes, tables)
+        try:
+            formats.write(graph, path)
+        except MapMRFError as error:
+            assert "\n" not in str(error) and not path.exists()
+            continue
+        read = formats.read(path)
+        assert abs(scale) > 1e300 or math.isclose(read.value([0, 1]), graph.value([0, 1]), rel_tol=1e-9)
+        path.unlink()

@@ -1,0 +1,377 @@
+"""Factors with one value but for a few tuples have no table, however many variables they have."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import mapmrf
+from mapmrf import FormatError
+from mapmrf.formats import lists as lists_of
+from mapmrf.model.graph import FactorGraph
+
+FORBIDDEN = 100
+
+
+class Sparse(NamedTuple):
+    """A function: its variables, its default cost, and tuples with costs; from 100 on a cost is forbidden."""
+
+    scope: list[int]
+    default: int
+    tuples: list[tuple[list[int], int]]
+
+    def cost(self, labels: tuple[int, ...]) -> float:
+        found: float = self.default
+        for states, cost in self.tuples:  # of repeated ones the last counts
+            if states == [labels[i] for i in self.scope]:
+                found = cost
+        return math.inf if found >= FORBIDDEN else found
+
+
+def rows(functions: list[Sparse], number: Callable[[int], str]) -> list[list[str]]:
+    """The tuples of every function as text."""
+    return [[f"{' '.join(map(str, states))} {number(cost)}" for states, cost in each.tuples] for each in functions]
+
+
+def words(numbers: list[int]) -> str:
+    return " ".join(map(str, numbers))
+
+
+def wcsp(card: list[int], functions: list[Sparse]) -> str:
+    lists = rows(functions, str)
+    parts = [
+        f"{len(each.scope)} {words(each.scope)} {each.default} {len(mine)}\n" + "\n".join(mine)
+        for each, mine in zip(functions, lists, strict=True)
+    ]
+    return f"x {len(card)} {max(card)} {len(functions)} {FORBIDDEN}\n{words(card)}\n" + "\n".join(parts) + "\n"
+
+
+def suai(card: list[int], functions: list[Sparse]) -> str:
+    def number(cost: int) -> str:
+        return "0" if cost >= FORBIDDEN else repr(math.exp(-cost))
+
+    scopes = "".join(f"{len(each.scope)} {words(each.scope)}\n" for each in functions)
+    lists = zip(functions, rows(functions, number), strict=True)
+    parts = [f"{number(each.default)} {len(mine)}\n" + "\n".join(mine) for each, mine in lists]
+    return f"SPARSEMARKOV {len(card)} {words(card)} {len(functions)}\n{scopes}" + "\n".join(parts) + "\n"
+
+
+def cfn(card: list[int], functions: list[Sparse]) -> str:
+    def number(cost: int) -> str:
+        return "inf" if cost >= FORBIDDEN else str(cost)
+
+    variables = " ".join(f"v{i}: {states}" for i, states in enumerate(card))
+    lists = zip(functions, rows(functions, number), strict=True)
+    parts = [
+        f"f{a}: {{scope: [{words(each.scope)}] defaultcost: {number(each.default)} costs: [{' '.join(mine)}]}}"
+        for a, (each, mine) in enumerate(lists)
+    ]
+    return f'{{problem: {{name: x mustbe: "<inf"}} variables: {{{variables}}} functions: {{{" ".join(parts)}}}}}'
+
+
+def libdai(card: list[int], functions: list[Sparse]) -> str:
+    """Here what is not listed is forbidden, whatever the default."""
+    blocks = [
+        f"1\n{i}\n{states}\n{states}\n" + "".join(f"{k} 1\n" for k in range(states)) for i, states in enumerate(card)
+    ]
+    for each in functions:
+        step = np.cumprod([1, *(card[i] for i in each.scope)])[:-1]
+        some = {int(np.dot(step, states)): cost for states, cost in each.tuples}
+        entries = [f"{at} {math.exp(-cost)!r}" for at, cost in some.items() if cost < FORBIDDEN]
+        shape = words([card[i] for i in each.scope])
+        blocks.append(f"{len(each.scope)}\n{words(each.scope)}\n{shape}\n{len(entries)}\n" + "\n".join(entries) + "\n")
+    return f"{len(blocks)}\n\n" + "\n".join(blocks)
+
+
+WRITERS = {".wcsp": wcsp, ".suai": suai, ".cfn": cfn, ".fg": libdai}
+
+
+def some_model(rng: random.Random, most: int = 5) -> tuple[list[int], list[Sparse]]:
+    card = [rng.randrange(1, 4) for _ in range(rng.randrange(2, most + 1))]
+    functions = []
+    for _ in range(rng.randrange(1, 4)):
+        scope = rng.sample(range(len(card)), rng.randrange(1, len(card) + 1))
+        costs = [rng.choice((0, 1, 2, 5, FORBIDDEN)) for _ in range(rng.randrange(6))]
+        tuples = [([rng.randrange(card[i]) for i in scope], cost) for cost in costs]
+        functions.append(Sparse(scope, rng.choice((0, 3, FORBIDDEN)), tuples))
+    return card, functions
+
+
+@pytest.fixture
+def always_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lists_of, "LARGE", 1)
+    monkeypatch.setattr(lists_of, "INDICATOR_BYTES", 0.0)
+
+
+def labellings(card: list[int]) -> itertools.product[tuple[int, ...]]:
+    return itertools.product(*map(range, card))
+
+
+@pytest.mark.usefixtures("always_lists")
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_every_labelling_has_the_value_that_the_file_says(suffix: str, tmp_path: Path) -> None:
+    rng, constrained = random.Random(3), 0
+    for _ in range(120):
+        card, functions = some_model(rng)
+        if suffix == ".fg":
+            functions = [each._replace(default=FORBIDDEN) for each in functions]
+        path = tmp_path / f"m{suffix}"
+        path.write_text(WRITERS[suffix](card, functions))
+        graph = mapmrf.read(path)
+        assert len(graph.theta_t) == graph.n_tables  # of one entry each
+        constrained += graph.n_constraints > 0
+        for labels in labellings(card):
+            expected = -sum(each.cost(labels) for each in functions)
+            assert graph.value(labels) == pytest.approx(expected, abs=1e-9), path.read_text()
+    assert constrained > 30
+
+
+def potts_text(r: int, values: list[float]) -> str:
+    """Potts factors on pairs of three variables."""
+    scopes = [(0, 1), (1, 2), (2, 0)][: len(values)]
+    head = f"MARKOV 3 {r} {r} {r} {1 + len(values)} 1 1 " + " ".join(f"2 {i} {j}" for i, j in scopes)
+    return f"{head} {r} {' '.join(map(str, range(r)))} " + " ".join(f"-1 {value}" for value in values)
+
+
+@pytest.mark.parametrize("values", [[-2.5], [3.0], [-math.inf], [-1.0, -2.0, 4.0], [-math.inf, -0.25, -0.25]])
+def test_large_potts_factors_have_the_value_of_their_tables(
+    values: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "m.LG"
+    path.write_text(potts_text(4, values))
+    tables = mapmrf.read(path)
+    monkeypatch.setattr(lists_of, "LARGE", 1)
+    monkeypatch.setattr(lists_of, "INDICATOR_BYTES", 0.0)
+    lists = mapmrf.read(path)
+    assert tables.n_constraints == 0 and lists.n_factors == 0 and lists.n_constraints == 4 * len(values)
+    for labels in labellings([4, 4, 4]):
+        assert lists.value(labels) == tables.value(labels)
+    result = mapmrf.solve(lists)
+    assert result.value == pytest.approx(max(tables.value(labels) for labels in labellings([4, 4, 4])))
+
+
+def wide_diagonals(r: int) -> dict[str, str]:
+    """A cost of 2, or 0 where two variables with r states agree, in a few formats."""
+    tuples = [([k, k], 0) for k in range(r)]
+    found = {suffix: WRITERS[suffix]([r, r], [Sparse([0, 1], 2, tuples)]) for suffix in (".wcsp", ".suai", ".cfn")}
+    return found | {".LG": f"MARKOV 2 {r} {r} 1 2 0 1 -1 -2"}
+
+
+@pytest.mark.parametrize("suffix", [".wcsp", ".suai", ".cfn", ".LG"])
+def test_a_diagonal_of_many_states_takes_no_table(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"m{suffix}"
+    path.write_text(wide_diagonals(10_000)[suffix])
+    graph = mapmrf.read(path, max_bytes=2e7)
+    assert graph.n_factors == 0
+    assert graph.value([7, 7]) == pytest.approx(0.0, abs=1e-12) and graph.value([7, 9999]) == pytest.approx(-2.0)
+
+
+def test_a_forbidden_default_with_many_states_takes_no_table(tmp_path: Path) -> None:
+    r, path = 5000, tmp_path / "m.fg"
+    path.write_text(f"1\n\n2\n0 1\n{r} {r}\n{r}\n" + "".join(f"{k * (r + 1)} 1\n" for k in range(r)))
+    graph = mapmrf.read(path, max_bytes=1e7)
+    assert graph.n_factors == 0 and graph.value([3, 3]) == 0.0 and graph.value([3, 4]) == -np.inf
+
+
+def test_potts_functions_of_opengm_with_many_states_take_no_table(tmp_path: Path) -> None:
+    graph = _opengm(tmp_path / "m.h5", 16006, [5000, 5000], [5000, 5000], [0.5, 2.0])
+    assert graph.n_factors == 0 and graph.value([9, 9]) == -0.5 and graph.value([8, 9]) == -2.0
+
+
+def test_a_large_table_of_many_factors_is_one_table(tmp_path: Path) -> None:
+    r, n = 2100, 30
+    text = f"MARKOV {n + 1} {' '.join([str(r)] * (n + 1))} {n} "
+    text += " ".join(f"2 {i} {i + 1}" for i in range(n)) + " " + " ".join(f"-1 {-1 - i}" for i in range(n))
+    path = tmp_path / "m.LG"
+    path.write_text(text)
+    graph = mapmrf.read(path)
+    assert graph.n_tables == 1 and graph.n_constraints == 0 and graph.weight is not None
+
+
+@pytest.mark.usefixtures("always_lists")
+@pytest.mark.parametrize("method", ["auto", "lp", "wcsp", "branch"])
+def test_the_optimum_is_that_of_the_tables(method: str, tmp_path: Path) -> None:
+    rng = random.Random(5)
+    for _ in range(6):
+        card, functions = some_model(rng)
+        path = tmp_path / "m.wcsp"
+        path.write_text(wcsp(card, functions))
+        best = max(-sum(each.cost(labels) for each in functions) for labels in labellings(card))
+        result = mapmrf.solve(path, method)
+        assert result.value == pytest.approx(best)
+        assert result.status in (("infeasible",) if best == -math.inf else ("optimal", "converged"))
+
+
+def test_a_forbidden_default_of_many_variables_leaves_its_tuples(tmp_path: Path) -> None:
+    n = 40
+    tuples = [([1] * n, 2), ([0] * n, 1), ([0, 1] * (n // 2), 4)]
+    path = tmp_path / "m.wcsp"
+    path.write_text(wcsp([2] * n, [Sparse(list(range(n)), FORBIDDEN, tuples), Sparse([0], 0, [([0], 9)])]))
+    graph = mapmrf.read(path)
+    assert graph.n_factors == 0 and graph.value([1] * n) == -2 and graph.value([0, 1] * (n // 2)) == -13
+    rng = np.random.default_rng(0)
+    for labels in rng.integers(0, 2, (200, n)):
+        assert graph.value(labels) == -np.inf
+    for states, _ in tuples:  # one step away from each of them
+        for i in range(n):
+            assert graph.value([*states[:i], 1 - states[i], *states[i + 1 :]]) == -np.inf
+
+
+def test_a_factor_may_have_more_variables_than_an_array_has_dimensions(tmp_path: Path) -> None:
+    n = 100
+    path = tmp_path / "m.suai"
+    path.write_text(suai([2] * n, [Sparse(list(range(n)), 3, [([1] * n, 1), ([0] * n, FORBIDDEN)])]))
+    graph = mapmrf.read(path)
+    assert graph.value([1] * n) == pytest.approx(-1) and graph.value([0] * n) == -np.inf
+    assert graph.value([0, *[1] * (n - 1)]) == pytest.approx(-3)
+
+
+SMALL = {
+    suffix: writer([2] * 28, [Sparse(list(range(28)), 1, [([0] * 28, 0)] if suffix == ".fg" else [])])
+    for suffix, writer in WRITERS.items()
+}
+READ = """
+import sys
+from pathlib import Path
+import mapmrf
+from mapmrf.formats import suffixes
+suffixes()
+def peak():
+    return 1024 * int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
+before = peak()
+graph = mapmrf.read(sys.argv[1])
+print(graph.n_vars, peak() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="looks into /proc")
+@pytest.mark.parametrize("suffix", SMALL)
+def test_a_small_file_takes_little_memory(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"m{suffix}"
+    path.write_text(SMALL[suffix])
+    command = [sys.executable, "-c", READ, str(path)]
+    n_vars, grown = map(int, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    assert n_vars == 28 and grown < 20e6
+    mapmrf.read(path, max_bytes=1e6)
+
+
+def test_lists_are_charged(tmp_path: Path) -> None:
+    n, rng = 60, random.Random(1)
+    tuples = [([rng.randrange(2) for _ in range(n)], 1) for _ in range(200)]
+    path = tmp_path / "m.wcsp"
+    path.write_text(wcsp([2] * n, [Sparse(list(range(n)), FORBIDDEN, tuples)]))
+    with pytest.raises(FormatError, match=r"its lists of tuples \(factor 0 needs .* indicators\): reading takes"):
+        mapmrf.read(path, max_bytes=2e6)
+    graph = mapmrf.read(path, max_bytes=1e8)
+    assert graph.constraints is not None and 16 * len(graph.constraints.var) > 2e6
+    assert all(graph.value(states) == -1 for states, _ in tuples)
+
+
+def test_dense_lists_are_tables(tmp_path: Path) -> None:
+    n, rng = 17, random.Random(1)
+    tuples = [([rng.randrange(2) for _ in range(n)], rng.randrange(5)) for _ in range(2000)]
+    path = tmp_path / "m.wcsp"
+    path.write_text(wcsp([2] * n, [Sparse(list(range(n)), 7, tuples)]))
+    graph = mapmrf.read(path)
+    assert graph.n_factors == 1 and graph.n_constraints == 0
+
+
+def test_a_variable_that_occurs_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.wcsp"
+    path.write_text(wcsp([2] * 30, [Sparse([0, *range(29)], 7, [])]))
+    with pytest.raises(FormatError, match="factor 0: variable 0 occurs twice in its scope"):
+        mapmrf.read(path)
+
+
+def test_numbers_too_far_apart_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.cfn"
+    text = cfn([2] * 20, [Sparse(list(range(20)), 7, [([1] * 20, 8)])])
+    path.write_text(text.replace(" 8]", " -1.7e308]").replace("defaultcost: 7", "defaultcost: 1.7e308"))
+    with pytest.raises(FormatError, match="factor 0: its numbers differ by more than a float can hold"):
+        mapmrf.read(path)
+
+
+def test_evidence_and_lists(tmp_path: Path) -> None:
+    n = 30
+    path = tmp_path / "m.wcsp"
+    path.write_text(wcsp([2] * n, [Sparse(list(range(n)), 5, [([1] * n, 1), ([1, 0] * (n // 2), 8)])]))
+    graph = mapmrf.read(path, evidence={i: 1 for i in range(0, n, 2)})
+    assert graph.value([1] * n) == -1 and graph.value([1, 0] * (n // 2)) == -8
+    assert mapmrf.solve(graph).value == -1
+
+
+def _opengm(path: Path, kind: int, shape: list[int], indices: list[int], values: list[float]) -> FactorGraph:
+    h5py = pytest.importorskip("h5py")
+    n = len(shape)
+    with h5py.File(path, "w") as file:
+        file["gm/header"] = np.array([2, 0, n, 1, 1, kind, 1, 1], dtype=np.uint64)
+        file["gm/numbers-of-states"] = np.array(shape, dtype=np.uint64)
+        file[f"gm/function-id-{kind}/indices"] = np.array(indices, dtype=np.uint64)
+        file[f"gm/function-id-{kind}/values"] = np.array(values)
+        file["gm/factors"] = np.array([0, 0, n, *range(n)], dtype=np.uint64)
+    return mapmrf.read(path, max_bytes=2e6)
+
+
+def test_functions_of_opengm_that_stay_lists(tmp_path: Path) -> None:
+    path, shape = tmp_path / "m.h5", [3] * 20
+    potts = _opengm(path, 16007, shape, [20, *shape], [1.0, 4.0])
+    assert potts.value([2] * 20) == -1 and potts.value([0, *[2] * 19]) == -4
+    constant = _opengm(path, 16008, shape, [20, *shape], [2.5])
+    assert constant.value([1] * 20) == -2.5 and constant.n_constraints == 0
+    sparse = _opengm(path, 16001, shape, [20, *shape, 2, 1, 3**20 - 1], [0.5, 7.0, 8.0])
+    assert sparse.value([1, *[0] * 19]) == -7 and sparse.value([2] * 20) == -8 and sparse.value([1] * 20) == -0.5
+
+
+@pytest.mark.usefixtures("always_lists")
+@pytest.mark.parametrize("values", ["potential", "log", "cost"])
+def test_lists_are_written_as_lists(values: str, tmp_path: Path) -> None:
+    rng, path, copy = random.Random(7), tmp_path / "m.wcsp", tmp_path / "m.suai"
+    for _ in range(30):
+        card, functions = some_model(rng)
+        path.write_text(wcsp(card, functions))
+        graph = mapmrf.read(path)
+        mapmrf.write(graph, copy, values=values)
+        again = mapmrf.read(copy, values=values)
+        for labels in labellings(card):
+            assert again.value(labels) == pytest.approx(graph.value(labels), abs=1e-9)
+
+
+def test_what_is_no_list_of_tuples_is_not_written(tmp_path: Path) -> None:
+    graph = FactorGraph.from_tables([2] * 4, [], [])
+    parity = graph.with_constraints([mapmrf.constraints.xor(range(4), 1)])
+    with pytest.raises(FormatError, match=r"constraint 0 \(xor\) is not a list of tuples"):
+        mapmrf.write(parity, tmp_path / "m.suai")
+    dear = graph.with_constraints([mapmrf.constraints.at_most_k(range(4), 3, penalty=1e5)])
+    with pytest.raises(FormatError, match="does not fit as a potential"):
+        mapmrf.write(dear, tmp_path / "m.suai")
+    mapmrf.write(dear, tmp_path / "m.suai", values="log")
+    assert mapmrf.read(tmp_path / "m.suai", values="log").value([1] * 4) == -1e5
+
+
+def test_a_large_diagonal_is_written_as_one_list(tmp_path: Path) -> None:
+    path, copy = tmp_path / "m.LG", tmp_path / "m.suai"
+    path.write_text(wide_diagonals(3000)[".LG"])
+    mapmrf.write(mapmrf.read(path), copy)
+    assert copy.stat().st_size < 200_000
+    again = mapmrf.read(copy, max_bytes=1e7)
+    assert again.n_factors == 0 and again.n_constraints == 3000
+    assert again.value([5, 5]) == pytest.approx(0.0, abs=1e-9) and again.value([5, 6]) == pytest.approx(-2.0)
+
+
+def test_tables_beside_lists_are_charged_with_all_copies(tmp_path: Path) -> None:
+    r, n = 3000, 400
+    functions = [Sparse([0], 0, [([k], 1)]) for k in range(n)] + [Sparse([0, 1], 2, [([k, k], 0) for k in range(r)])]
+    path = tmp_path / "m.wcsp"
+    path.write_text(wcsp([r, r], functions))
+    with pytest.raises(FormatError, match="its tables"):
+        mapmrf.read(path, max_bytes=30e6)  # 400 tables of 24 kB, and copies
+    assert mapmrf.read(path, max_bytes=1e8).value([3, 3]) == -1.0

@@ -1,0 +1,196 @@
+"""Binary quadratic models, .qubo and .coo: files by hand, round trips, dimod on what is written, malformed files."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from format_models import Example, binary_graphs, prefixes, read_text
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mapmrf import formats
+from mapmrf.formats import coo, qubo
+from mapmrf.model.graph import FactorGraph, Names
+
+QUBO = """c a comment
+p qubo 0 4 2 2
+0 0 -1.5
+2 2 1e-3
+c another
+0 1 2.5
+1 2 -0.25
+"""
+COO = """# vartype=SPIN
+0 0 -1.5
+2 2 1e-3
+0 1 2.5
+1 2 -0.25
+"""
+
+
+def energy(x: tuple[int, ...]) -> float:
+    return -1.5 * x[0] + 1e-3 * x[2] + 2.5 * x[0] * x[1] - 0.25 * x[1] * x[2]
+
+
+@pytest.mark.parametrize("name", ["m.qubo", "model"])
+def test_reads_a_qubo_file_by_hand(tmp_path, name) -> None:
+    graph = read_text(tmp_path, QUBO, name)
+    assert graph.card.tolist() == [2] * 4
+    for x in itertools.product(range(2), repeat=4):
+        assert graph.value(x) == pytest.approx(-energy(x), abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ["m.coo", "m.bqm", "m.txt"])
+@pytest.mark.parametrize("kind", ["SPIN", "BINARY", "spin"])
+def test_reads_a_list_by_hand(tmp_path, name, kind) -> None:
+    graph = read_text(tmp_path, COO.replace("SPIN", kind), name)
+    assert graph.card.tolist() == [2] * 3
+    for x in itertools.product(range(2), repeat=3):
+        s = x if kind == "BINARY" else tuple(2 * k - 1 for k in x)
+        assert graph.value(x) == pytest.approx(-energy(s), abs=1e-12)
+
+
+def test_without_a_type_variables_are_binary(tmp_path) -> None:
+    assert read_text(tmp_path, "0 1 2", "m.coo").table(0).tolist() == [[0, 0], [0, -2]]
+    assert read_text(tmp_path, "0 1 2", "m.coo", values="log").table(0).tolist() == [[0, 0], [0, 2]]
+    assert read_text(tmp_path, "", "m.coo").n_vars == 0
+
+
+def test_terms_that_are_repeated_add_up(tmp_path) -> None:
+    graph = read_text(tmp_path, "0 1 2\n1 0 3\n0 0 1\n0 0 1", "m.coo")
+    assert graph.value([1, 1]) == -7
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+@given(
+    h=st.lists(st.floats(-1e3, 1e3), min_size=3, max_size=3),
+    j=st.lists(st.floats(-1e3, 1e3), min_size=3, max_size=3),
+)
+def test_spins_are_written_as_spins(tmp_path_factory, h: list[float], j: list[float]) -> None:
+    path = tmp_path_factory.mktemp("spins") / "m.coo"
+    sign = np.array([[1.0, -1.0], [-1.0, 1.0]])
+    scopes = [(0,), (1,), (2,), (0, 1), (1, 2), (0, 2)]
+    graph = FactorGraph.from_tables([2] * 3, scopes, [*([-x, x] for x in h), *(x * sign for x in j)])
+    formats.write(graph, path)
+    assert path.read_text().startswith("# vartype=SPIN") or not (any(h) or any(j))
+    read = formats.read(path)
+    assert np.array_equal(read.theta_v, graph.theta_v)
+    assert all(np.array_equal(read.table(a), graph.table(a)) for a in range(3))
+
+
+def test_numbers_have_no_exponent_in_lists(tmp_path) -> None:
+    graph = FactorGraph.from_tables([2, 2], [(0,), (0, 1)], [[0, 1e-30], [0, 0, 0, -1.5e22]])
+    formats.write(graph, tmp_path / "m.coo")
+    text = (tmp_path / "m.coo").read_text()
+    assert "e" not in text.split("\n", 1)[1]
+    assert np.array_equal(formats.read(tmp_path / "m.coo").theta_v, graph.theta_v)
+
+
+def test_what_other_programs_will_not_see_is_said(tmp_path, caplog) -> None:
+    graph = FactorGraph.from_tables([2], [(), (0,)], [[2.0], [0.0, 1.0]], names=Names(("a",)))
+    for name, module in (("m.qubo", qubo), ("m.coo", coo)):
+        caplog.clear()
+        formats.write(graph, tmp_path / name)
+        assert len(caplog.records) == 1
+        assert "names of 1 variables" in caplog.text and "constant 2" in caplog.text
+        assert formats.read(tmp_path / name).constant == 2
+        assert len(module.losses(graph)) == 2
+
+
+@pytest.mark.parametrize("name", ["m.qubo", "m.coo"])
+@pytest.mark.parametrize(
+    ("card", "scope", "table", "part"),
+    [
+        ([2, 3], (0, 1), np.zeros(6), "variable 1 has 3 states"),
+        ([2, 1], (0,), np.zeros(2), "variable 1 has 1 states"),
+        ([2, 2, 2], (0, 1, 2), np.zeros(8), "factor 0 has 3 variables"),
+        ([2, 2], (1,), [0.0, -np.inf], "state 1 of variable 1 is forbidden"),
+        ([2, 2], (0, 1), [0.0, -np.inf, 0, 0], "factor 0 forbids"),
+        ([2], (), [-np.inf], "the constant is -inf"),
+    ],
+)
+def test_other_models_are_refused(tmp_path, error_of, name, card, scope, table, part) -> None:
+    path = tmp_path / name
+    assert part in error_of(path, formats.write, FactorGraph.from_tables(card, [scope], [table]), path)
+    assert not path.exists()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_dimod_reads_what_is_written(tmp_path) -> None:
+    dimod_lists = pytest.importorskip("dimod.serialization.coo")
+    random = np.random.default_rng(3)
+    for spin in (False, True):
+        scopes = [(0,), (1,), (2,), (3,), (0, 1), (2, 1), (3, 0)]
+        if spin:
+            sign = np.array([[1.0, -1.0], [-1.0, 1.0]])
+            tables = [random.normal() * (sign if len(s) == 2 else sign[1]) for s in scopes]
+        else:
+            tables = [random.normal(size=[2] * len(s)) for s in scopes]
+        graph = FactorGraph.from_tables([2] * 4, scopes, tables)
+        formats.write(graph, tmp_path / "m.coo")
+        with open(tmp_path / "m.coo") as file:
+            model = dimod_lists.load(file)
+        offset = coo.terms_of(graph, spin).offset
+        for x in itertools.product(range(2), repeat=4):
+            sample = {i: 2 * k - 1 if spin else k for i, k in enumerate(x)}
+            assert model.energy(sample) + offset == pytest.approx(-graph.value(x), abs=1e-9)
+
+
+# -- what is wrong ----------------------------------------------------------------------------------------------------
+
+QUBO_ZOO = {
+    "empty": ("", ["no line 'p qubo"]),
+    "no header": ("0 0 1", ["no line 'p qubo"]),
+    "late header": ("0 0 1\np qubo 0 1 1 0", ["before the first number"]),
+    "another header": ("p cnf 3 2\n", ["header", "'p cnf 3 2'"]),
+    "short header": ("p qubo 0 3 2\n", ["header", "nCouplers"]),
+    "too many nodes": ("p qubo 0 999999999999 0 0\n", ["999999999999 nodes", "at most"]),
+    "other counts": (QUBO.replace("4 2 2", "4 1 3"), ["2 nodes and 2 couplers", "1 and 3"]),
+    "variable too large": (QUBO.replace("1 2 -", "1 4 -"), ["term 3", "line 7", "'4'", "0 to 3"]),
+    "no variables": ("p qubo 0 0 1 0\n0 0 1", ["term 0", "no term"]),
+    "half a variable": (QUBO.replace("1 2 -", "1 0.5 -"), ["term 3", "'0.5'"]),
+    "a word": (QUBO.replace("2.5", "two"), ["line 6", "'two'", "a number"]),
+    "cut": (QUBO.replace(" -0.25", ""), ["last term", "two variables and a weight"]),
+    "nan": (QUBO.replace("2.5", "nan"), ["weight of term 2", "'nan'"]),
+}
+COO_ZOO = {
+    "infinite": (COO.replace("2.5", "inf"), ["weight of term 2", "line 4", "'inf'"]),
+    "type": (COO.replace("SPIN", "SPUN"), ["vartype", "'SPUN'", "SPIN or BINARY"]),
+    "huge label": ("0 999999999999 1", ["term 0", "'999999999999'"]),
+    "negative label": ("0 -1 1", ["term 0", "'-1'"]),
+    "cut list": ("0 1", ["last term"]),
+    "offset": ("# offset=1e999\n0 1 1", ["offset", "'1e999'"]),
+    "binary file of dimod": ("m.bqm", "DIMODBQM\x02\x00", ["binary file of dimod"]),
+}
+LIMITS = {None: 1e6, "log": 1e6, "cost": 1e6}
+TOKENS = ["0", "1", "2", "-1", "0.5", "nan", "1e300", "c", "p", "#", "\n", "x"]
+CONTRACT = {
+    "qubo": Example(
+        "m.qubo",
+        QUBO,
+        binary_graphs,
+        LIMITS,
+        others="costs or logs",
+        malformed=QUBO_ZOO,
+        # Behind that, the last weight is only shorter.
+        cuts=prefixes(QUBO.split("\n", 1)[1].replace("c another\n", ""), last=4),
+        start="p qubo 0 3 1 1\n",
+        tokens=TOKENS,
+    ),
+    "coo": Example(
+        "m.coo",
+        COO,
+        binary_graphs,
+        LIMITS,
+        others="costs or logs",
+        malformed=COO_ZOO,
+        cuts=["0", "0 1"],  # else shorter files are smaller models
+        start="# vartype=SPIN\n",
+        tokens=TOKENS,
+        aliases=("m.bqm",),
+    ),
+}

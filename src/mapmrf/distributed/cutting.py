@@ -146,14 +146,6 @@ def n_cut(graph: FactorGraph, owner: Ints) -> int:
 # -- what each part has to know --------------------------------------------------------------------------------------
 
 
-class FactorArrays(NamedTuple):
-    """Factors by their numbers in the whole model, with variables of the whole model; as in `FactorGraph`."""
-
-    number: Ints
-    scope_ptr: Ints
-    scope: Ints
-
-
 def split(graph: FactorGraph, owner: Ints, n_parts: int) -> Iterator[Part]:
     """Cut a model in memory; yield its parts."""
     of_edge = owner[graph.scope]
@@ -161,30 +153,29 @@ def split(graph: FactorGraph, owner: Ints, n_parts: int) -> Iterator[Part]:
         mine = np.zeros(graph.n_factors, dtype=bool)
         mine[np.repeat(np.arange(graph.n_factors), graph.arity)[of_edge == number]] = True
         chosen = np.flatnonzero(mine)
-        scope = graph.scope[ranges(graph.scope_ptr[chosen], graph.arity[chosen])]
-        factors = FactorArrays(chosen, offsets(graph.arity[chosen]), scope)
-        yield _part(graph, owner, number, n_parts, factors)
+        yield _part(graph, owner, number, n_parts, chosen)
 
 
-def _part(graph: FactorGraph, owner: Ints, number: int, n_parts: int, factors: FactorArrays) -> Part:
+def _part(graph: FactorGraph, owner: Ints, number: int, n_parts: int, factors: Ints) -> Part:
     own = np.flatnonzero(owner == number)
-    touched = np.unique(factors.scope)
+    scope = graph.scope[ranges(graph.scope_ptr[factors], graph.arity[factors])]
+    touched = np.unique(scope)
     var = np.concatenate([own, touched[owner[touched] != number]])
     order = np.argsort(var, kind="stable")
-    used, table_of = np.unique(graph.table_of[factors.number], return_inverse=True)
+    used, table_of = np.unique(graph.table_of[factors], return_inverse=True)
     sizes = np.diff(graph.table_ptr)[used]
     local = FactorGraph(
         card=graph.card[var],
         theta_v=graph.theta_v[ranges(graph.var_ptr[var], graph.card[var])],
-        scope_ptr=factors.scope_ptr,
-        scope=order[np.searchsorted(var, factors.scope, sorter=order)],
+        scope_ptr=offsets(graph.arity[factors]),
+        scope=order[np.searchsorted(var, scope, sorter=order)],
         table_of=table_of,
         table_ptr=offsets(sizes),
         theta_t=graph.theta_t[ranges(graph.table_ptr[used], sizes)],
         constant=graph.constant if number == 0 else 0.0,
-        weight=None if graph.weight is None else graph.weight[factors.number],
+        weight=None if graph.weight is None else graph.weight[factors],
     )
-    return place_part(number, n_parts, local, var, len(own), (owner[var], graph.var_ptr[var], factors.number))
+    return place_part(number, n_parts, local, var, len(own), (owner[var], graph.var_ptr[var], factors))
 
 
 def place_part(

@@ -10,7 +10,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from mapmrf.arrays import Ints
 from mapmrf.engines.flow.cut_model import CutModel
 from mapmrf.engines.flow.roof_duality import UNDECIDED, Improvement, RoofDual, relax, why_no_roof
 from mapmrf.engines.moves.local_search import Ascent
@@ -99,7 +98,11 @@ class QPBORun(PhasedRun):
         """Build a labelling with the persistent states, and improve it in rounds from the best so far."""
         states = roof.states
         self.fixed = int(np.count_nonzero(states != UNDECIDED))
-        for labels in self.first_labellings():
+        first = self.initial.first_labels(self.problem.graph)
+        ascent = Ascent(self.problem)
+        ascent.restart(first)
+        ascent.run(sys.maxsize)  # cut short if it has not finished after some milliseconds
+        for labels in (first, ascent.labels):
             self.best.offer(np.where(states == UNDECIDED, labels, states))
         last = self.rounds == 0 or self.fixed == self.problem.n_vars
         yield self.progress(1, "flow", Status.CONVERGED if last else None)
@@ -111,17 +114,6 @@ class QPBORun(PhasedRun):
             self.best.offer(rounds.improved())
             self.done += 1
             yield self.progress(1 + self.done, "improvement", Status.CONVERGED if self.done == self.rounds else None)
-
-    def first_labellings(self) -> list[Ints]:
-        """Return the initial labelling, or the best unary states, and the result of single-variable ascent from it.
-
-        An ascent that has not finished after some milliseconds is cut short.
-        """
-        first = self.initial.first_labels(self.problem.graph)
-        ascent = Ascent(self.problem)
-        ascent.restart(first)
-        ascent.run(sys.maxsize)
-        return [first, ascent.labels.copy()]
 
     def progress(self, iterations: int, phase: str, finished: Status | None = None) -> Progress:
         best = self.best

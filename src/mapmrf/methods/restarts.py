@@ -104,7 +104,13 @@ class Restarts(Method):
         end = (state.rounds + 1) * state.per_round
         if problem.n_vars > 0:
             kicks.run(STEP_ENTRIES, end, state.heat * (1.0 - state.rounds / self.max_iterations))
-        value = state.update_best()
+        now = kicks.labels()
+        if state.crossover is not None:
+            mixed = state.best.labels.copy()
+            state.crossover.fuse(mixed, now)
+            now = mixed
+        state.best.prefer(now)
+        value = state.best.value
         if kicks.done >= end or problem.n_vars == 0:
             state.rounds += 1
             state.calm = 0 if value > state.value_before else state.calm + 1
@@ -129,13 +135,3 @@ class RestartsRun:
     value_before: float = -math.inf
     rounds: int = 0
     calm: int = 0
-
-    def update_best(self) -> float:
-        """Merge the better parts of the current labelling into the best one; return its value."""
-        now = self.kicks.labels()
-        if self.crossover is not None:
-            mixed = self.best.labels.copy()
-            self.crossover.fuse(mixed, now)
-            now = mixed
-        self.best.prefer(now)
-        return self.best.value

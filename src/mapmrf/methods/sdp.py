@@ -105,11 +105,9 @@ class SDPRun(PhasedRun):
         super().__init__()
         self.method, self.small = method, small
         self.iterations = 0
-        if small.feasible:
-            self._begin(seed, initial)
-
-    def _begin(self, seed: int, initial: Start) -> None:
-        small, method, graph = self.small, self.method, self.small.problem.graph
+        if not small.feasible:
+            return
+        graph = small.problem.graph
         warm = initial if initial.labels is None else Start(small.project(initial.labels))
         self.best = Incumbent(graph, warm.first_labels(graph))
         self.model = CoupledSpins.of(small.problem)

@@ -90,11 +90,9 @@ class TabuRun(PhasedRun):
     def __init__(self, method: Tabu, small: Simplified, seed: int, initial: Start) -> None:
         super().__init__()
         self.method, self.small = method, small
-        if small.feasible:
-            self._begin(seed, initial)
-
-    def _begin(self, seed: int, initial: Start) -> None:
-        small, method, graph = self.small, self.method, self.small.problem.graph
+        if not small.feasible:
+            return
+        graph = small.problem.graph
         warm = initial if initial.labels is None else Start(small.project(initial.labels))
         self.best = Incumbent(graph, warm.first_labels(graph))
         self.search = SpinSearch(CoupledSpins.of(small.problem), seed, method.elite, method.patience)

@@ -41,8 +41,7 @@ def partition(
 
     Examples
     --------
-    >>> import tempfile
-    >>> import mapmrf
+    >>> import tempfile, mapmrf
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     mapmrf.distributed.partition(mapmrf.datasets.grid(6, 6, seed=1), folder, 3, "slabs").counts.n_parts
     3

@@ -185,8 +185,7 @@ def join_labels(folder: str | os.PathLike[str]) -> Ints:
 
     Examples
     --------
-    >>> import tempfile
-    >>> import mapmrf
+    >>> import tempfile, mapmrf
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(4, 4, seed=1), folder, 2)
     ...     result = mapmrf.distributed.solve(folder, max_iterations=50)

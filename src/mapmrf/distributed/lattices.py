@@ -113,8 +113,7 @@ def grid_parts(spins: SpinGrid, folder: str | os.PathLike[str], parts: int) -> P
 
     Examples
     --------
-    >>> import tempfile
-    >>> import mapmrf
+    >>> import tempfile, mapmrf
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = grid_parts(SpinGrid(6, 5, coupling=2.0, seed=1), folder, 3)
     ...     result = mapmrf.distributed.solve(folder, max_iterations=50)
@@ -184,8 +183,7 @@ def potts_parts(picture: PottsPicture, folder: str | os.PathLike[str], parts: in
 
     Examples
     --------
-    >>> import tempfile
-    >>> import mapmrf
+    >>> import tempfile, mapmrf
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = potts_parts(PottsPicture(20, 30, labels=3), folder, 2)
     ...     result = mapmrf.distributed.solve(folder)
@@ -231,8 +229,7 @@ def image_parts(
 
     Examples
     --------
-    >>> import tempfile
-    >>> import mapmrf
+    >>> import tempfile, mapmrf
     >>> unary = np.random.default_rng(0).normal(size=(8, 6, 3))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = image_parts(unary, folder, 2, weight=0.5)

@@ -105,8 +105,7 @@ def solve(
 
     Examples
     --------
-    >>> import tempfile
-    >>> import mapmrf
+    >>> import tempfile, mapmrf
     >>> graph = mapmrf.datasets.potts_image(12, 15, labels=3).graph
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = mapmrf.distributed.partition(graph, folder, 3)

@@ -133,8 +133,7 @@ def read_part(path: str | os.PathLike[str]) -> Part:
 
     Examples
     --------
-    >>> import pathlib, tempfile
-    >>> import mapmrf
+    >>> import pathlib, tempfile, mapmrf
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(4, 3), folder, 2)
     ...     part = mapmrf.distributed.read_part(pathlib.Path(folder, "part-00001.mrf"))
@@ -169,8 +168,7 @@ class PartFolder:
 
     Examples
     --------
-    >>> import tempfile
-    >>> import mapmrf
+    >>> import tempfile, mapmrf
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     parts = mapmrf.distributed.partition(mapmrf.datasets.grid(4, 3), folder, 2)
     ...     parts.counts, [part.n_own for part in parts.read(range(2))]
@@ -196,8 +194,7 @@ class PartFolder:
 
         Examples
         --------
-        >>> import tempfile
-        >>> import mapmrf
+        >>> import tempfile, mapmrf
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(4, 3), folder, 2, "slabs")
         ...     [part.var.tolist()[:2] for part in PartFolder(folder).read(range(2))]

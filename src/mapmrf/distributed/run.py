@@ -248,8 +248,7 @@ class PartedResult:
 
     Examples
     --------
-    >>> import tempfile
-    >>> import mapmrf
+    >>> import tempfile, mapmrf
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(5, 5, coupling=2.0, seed=1), folder, 2)
     ...     result = mapmrf.distributed.solve(folder)
@@ -287,8 +286,7 @@ class PartedResult:
 
         Examples
         --------
-        >>> import tempfile
-        >>> import mapmrf
+        >>> import tempfile, mapmrf
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(4, 4, seed=1), folder, 2)
         ...     result = mapmrf.distributed.solve(folder)
@@ -305,8 +303,7 @@ class PartedResult:
 
         Examples
         --------
-        >>> import tempfile
-        >>> import mapmrf
+        >>> import tempfile, mapmrf
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(4, 4, seed=1), folder, 2)
         ...     result = mapmrf.distributed.solve(folder)
@@ -327,8 +324,7 @@ class PartedResult:
 
         Examples
         --------
-        >>> import tempfile
-        >>> import mapmrf
+        >>> import tempfile, mapmrf
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(4, 4, seed=1), folder, 2)
         ...     result = mapmrf.distributed.solve(folder)
@@ -347,8 +343,7 @@ class PartedResult:
 
         Examples
         --------
-        >>> import tempfile
-        >>> import mapmrf
+        >>> import tempfile, mapmrf
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(4, 4, seed=1), folder, 2)
         ...     result = mapmrf.distributed.solve(folder)
@@ -366,8 +361,7 @@ class PartedResult:
 
         Examples
         --------
-        >>> import tempfile
-        >>> import mapmrf
+        >>> import tempfile, mapmrf
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(4, 4, seed=1), folder, 2)
         ...     result = mapmrf.distributed.solve(folder)

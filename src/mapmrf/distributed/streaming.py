@@ -59,8 +59,7 @@ def stream_partition(
 
     Examples
     --------
-    >>> import pathlib
-    >>> import mapmrf
+    >>> import pathlib, mapmrf
     >>> graph = mapmrf.datasets.grid(6, 6, seed=1)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder, "model.uai")

@@ -50,8 +50,7 @@ class Tabu(Phases):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import mapmrf
+    >>> import numpy as np, mapmrf
     >>> pairs = [(i, j) for j in range(40) for i in range(j)]
     >>> weight = np.random.default_rng(0).normal(size=len(pairs))
     >>> graph = mapmrf.FactorGraph.from_pairwise(np.zeros((40, 2)), pairs, [[0, 1], [1, 0]], weight=weight)

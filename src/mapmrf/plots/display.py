@@ -23,14 +23,12 @@ if TYPE_CHECKING:
     from mapmrf.model.graph import FactorGraph
 
 SHOWN = 12  # number of labels, names and rows of a trace that are shown
-
 LONGEST = 120  # number of characters of a name or an option that are shown
 
 VALUE, BOUND = "#2b8cc4", "#d9722e"
 """Colours of the curves, visible on light and dark backgrounds."""
 
 WIDTH, HEIGHT = 230.0, 60.0
-
 BARS, PLAIN_BARS = "▁▂▃▄▅▆▇█", "_.-=*#"
 
 _BADGES = {
@@ -49,13 +47,9 @@ _INKS = {
 
 # Inherited colours and half-transparent lines suit a light and a dark page alike.
 _BOX = "display:inline-block;max-width:100%;font-family:sans-serif;font-size:13px;line-height:1.45;color:inherit"
-
 _HEAD = "display:flex;align-items:center;gap:0.7em;font-weight:600;margin:0.2em 0 0.4em"
-
 _TABLE = "font-size:inherit;border-collapse:collapse;margin:0;color:inherit;background:transparent"
-
 _CELL = "text-align:left;padding:1px 12px 1px 0;border:0;vertical-align:top;background:transparent;color:inherit"
-
 _RULED = "text-align:right;padding:1px 10px 1px 0;border:0;border-bottom:1px solid rgba(128,128,128,.3);color:inherit"
 
 
@@ -103,7 +97,8 @@ def _unfold(title: str, inside: str) -> str:
 
 def _trace_html(trace: Sequence[TracePoint]) -> str:
     """Some rows of a trace including the first and the last, without empty columns."""
-    rows = [_trace_row(point) for point in _some(trace)]
+    chosen = sorted({round(k * (len(trace) - 1) / (SHOWN - 1)) for k in range(SHOWN)})  # at most SHOWN, evenly
+    rows = [_trace_row(trace[i]) for i in chosen]
     names = [name for name in rows[0] if any(row[name] for row in rows)]
     head = "".join(f'<th style="{_RULED};font-weight:600">{name.replace("_", " ")}</th>' for name in names)
     lines = ["".join(f'<td style="{_RULED}">{_safe(row[name])}</td>' for name in names) for row in rows]
@@ -123,12 +118,6 @@ def _trace_row(point: TracePoint) -> dict[str, str]:
     }
     texts = {name: "" if x is None else f"{x:.6g}" for name, x in numbers.items()}
     return texts | {"gap": "" if point.gap is None else f"{point.gap:.2g}", "phase": point.phase}
-
-
-def _some(trace: Sequence[TracePoint]) -> list[TracePoint]:
-    """At most `SHOWN` points, evenly chosen."""
-    last = len(trace) - 1
-    return [trace[i] for i in sorted({round(k * last / (SHOWN - 1)) for k in range(SHOWN)})]
 
 
 def _sparkline(result: Result) -> str:

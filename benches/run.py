@@ -35,7 +35,7 @@ from typing import Any
 import mapmrf
 import models
 from mapmrf import datasets
-from mapmrf.datasets.figures import model_figure
+from mapmrf.datasets.catalogue import model_figure
 from mapmrf.errors import MapMRFError
 from runners import RUNNERS, Record, Task
 

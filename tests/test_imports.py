@@ -41,7 +41,6 @@ LAZY = {
     ("constraints.as_tables", "run.calls"): "a long rewriting asks whether anybody still waits for it",
     ("model.graph", "plots.display"): "how a thing shows itself",
     ("run.result", "plots.display"): "the same",
-    ("run.result", "plots.frames"): "on request",
     ("run.registry", "methods"): "lists the folder",
     ("run.repair", "engines.feasibility"): "where a run has found no feasible labelling",
     ("run.repair", "engines.moves"): "the same",

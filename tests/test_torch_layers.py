@@ -13,11 +13,11 @@ import pytest
 from mapmrf import FactorGraph, GraphError, OptionError
 from mapmrf.datasets import grid
 from mapmrf.learn.features import potential_counts
-from mapmrf.torch.layers import LayerSmoothing
 from strategies import brute_force
 
 torch = pytest.importorskip("torch", reason="PyTorch is an extra: pip install 'mapmrf[torch]'")
 from mapmrf.torch import MapLayer, PerturbedLoss  # noqa: E402
+from mapmrf.torch.layers import LayerSmoothing  # noqa: E402
 
 MODES = ("perturbed", "imle", "sparsemap", "local")
 every_mode = pytest.mark.parametrize("mode", MODES)

@@ -19,7 +19,7 @@ from mapmrf.bench.report import build_report
 from mapmrf.bench.run_list import MethodConfig, ModelRef, RunList
 from mapmrf.bench.worker import Runner
 from mapmrf.datasets import grid, random_graph
-from mapmrf.datasets.figures import COLUMNS
+from mapmrf.datasets.catalogue import COLUMNS
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import mapmrf
 from command_line import run as call
 from mapmrf.bench.records import read_records
 from mapmrf.datasets import grid
-from mapmrf.datasets.figures import COLUMNS
+from mapmrf.datasets.catalogue import COLUMNS
 
 
 @pytest.fixture

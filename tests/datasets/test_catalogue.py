@@ -20,8 +20,7 @@ import mapmrf
 from benchmark_models import FOLDER
 from mapmrf import UnknownName
 from mapmrf.datasets import data_folders, entries, grid, locate, sets, verify
-from mapmrf.datasets.catalogue import mean_statistics, model_statistics, paper_statistics
-from mapmrf.datasets.figures import SETS, rows
+from mapmrf.datasets.catalogue import SETS, mean_statistics, model_statistics, paper_statistics, rows
 
 data = pytest.mark.data
 every_set = pytest.mark.parametrize("which", list(sets()))

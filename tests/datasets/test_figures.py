@@ -2,7 +2,7 @@
 
 import pytest
 
-from mapmrf.datasets.figures import COLUMNS, SETS, model_figure, model_kind, rows, set_figure, set_kinds
+from mapmrf.datasets.catalogue import COLUMNS, SETS, model_figure, model_kind, rows, set_figure, set_kinds
 
 
 def test_figures_of_models() -> None:

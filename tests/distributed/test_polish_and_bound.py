@@ -13,8 +13,7 @@ from mapmrf import FactorGraph, distributed
 from mapmrf.datasets import grid, random_graph
 from mapmrf.distributed.cutting import slabs, split
 from mapmrf.distributed.evaluation import PartedIncumbent
-from mapmrf.distributed.part_bound import part_bound, part_model
-from mapmrf.distributed.polish import colour_parts, polished
+from mapmrf.distributed.polish import bound_of_parts, colour_parts, part_model, polished
 from mapmrf.distributed.ranks import OneProcess
 from mapmrf.distributed.run import PartedModel, start_run
 from mapmrf.run.method import Start
@@ -82,7 +81,7 @@ def test_models_of_parts_add_up_to_the_whole_for_any_labelling(name: str, compac
         labels = rng.integers(0, graph.card)
         value = sum(each.value(labels[part.var]) for part, each in zip(model.parts, models, strict=True))
         assert value == pytest.approx(graph.value(labels), rel=1e-9)
-    bound = part_bound(model, run.parted, 100)
+    bound = bound_of_parts(model, run.parted, 100)
     assert bound <= found.bound + 1e-6 * abs(found.bound)
     assert bound >= mapmrf.solve(graph, "branch").value - 1e-9
 

@@ -46,8 +46,6 @@ def solve_rows(
 
     Parameters
     ----------
-    graph
-        The model.
     table
         A CSV or TSV file with a header line, a list of dicts (one per row), or a mapping column -> values such as a
         data frame. Columns are variables by name or index, values are states by name or index; text that could be
@@ -66,7 +64,6 @@ def solve_rows(
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.batch import solve_rows
     >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
     >>> [result.labels.tolist() for result in solve_rows(graph, [{0: 0}, {}, {0: 1, 1: 0}])]
     [[0, 0], [1, 1], [1, 0]]
@@ -92,7 +89,6 @@ def stream_rows(
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.batch import read_rows, stream_rows
     >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
     >>> for result in stream_rows(graph, read_rows({0: [0, 1]}, graph)):
     ...     print(result.labels)
@@ -110,7 +106,6 @@ def read_rows(table: Table, graph: FactorGraph) -> list[Row | MapMRFError]:
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.batch import read_rows
     >>> names = mapmrf.Names(("rain", "grass"), (("no", "yes"), ("dry", "wet")))
     >>> graph = mapmrf.FactorGraph.from_tables([2, 2], [], [], names=names)
     >>> read_rows({"grass": ["wet", "", "dry"], 0: [1, None, "yes"]}, graph)
@@ -175,7 +170,6 @@ class _RowParser:
         self.graph, self.source = graph, source
 
     def header(self, columns: Iterable[Any]) -> list[int]:
-        """Indices of the variables named by the columns."""
         found: dict[int, Any] = {}
         for column in columns:
             i = self.variable(column)
@@ -185,7 +179,6 @@ class _RowParser:
         return list(found)
 
     def variable(self, column: Any) -> int:
-        """Index of the variable named by a column."""
         names = self.graph.names.place if self.graph.names is not None else {}
         if isinstance(column, str) and column in names:
             return names[column]

@@ -65,10 +65,6 @@ def solve_many(
     graphs
         Models, or files with models. Files are read and iterators advanced only when a worker is about to become free,
         so a long list does not fill the memory.
-    method
-        Name of a method, or a method object.
-    jobs
-        Number of models solved in parallel.
     backend
         Where to run: ``"threads"`` (the default; kernels run in parallel), ``"processes"``, or the name of a joblib
         backend such as ``"dask"``, which uses the cluster of the current Dask client and ignores `jobs`.
@@ -112,7 +108,6 @@ def solve_stream(
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.batch import solve_stream
     >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
     >>> for result in solve_stream([graph, graph.condition({0: 0})]):
     ...     print(result.value)
@@ -151,7 +146,6 @@ class BatchOptions:
         return cls(make_method(method, rest), seed, seeds, of_solve)
 
     def tasks(self, pairs: Iterable[tuple[Model, Evidence]], total: int | None) -> Iterator[ModelTask]:
-        """The tasks for pairs of a model and its evidence."""
         if self.seeds is not None and total not in (None, len(self.seeds)):
             raise OptionError(f"{len(self.seeds)} seeds, expected one for each of the {total} models")
         return self._tasks(pairs)
@@ -190,7 +184,6 @@ class BatchBar(TerminalBar):
         self.done = self.optimal = self.errors = 0
 
     def update(self, outcome: Outcome) -> None:
-        """Count an outcome."""
         self.optimal += isinstance(outcome, Result) and outcome.status.closes_gap
         self.errors += not isinstance(outcome, Result)
         self.done += 1
@@ -204,13 +197,9 @@ class BatchBar(TerminalBar):
 log = logging.getLogger("mapmrf")
 
 Model = FactorGraph | AnyPath
-
 Outcome = Result | MapMRFError
-
 Observed = Mapping[int | str, int | str]
-
 Evidence = AnyPath | Observed | MapMRFError | None
-
 Stopped = Callable[[], bool]
 
 
@@ -220,23 +209,15 @@ class NotSolved(MapMRFError):
 
 @dataclass(frozen=True, eq=False)
 class ModelTask:
-    """A model of a batch and how to solve it.
+    """A model of a batch and how to solve it."""
 
-    Attributes
-    ----------
-    model
-        The model, packed or not, or the file to read it from.
-    method, seed, options
-        How to solve it; the options are those of `solve`, not of the method, and `max_bytes` of `read`.
-    evidence
-        The observations, or the error that was found in them.
-    """
-
-    model: Model | PackedModel
+    model: Model | PackedModel  # the model, packed or not, or the file to read it from
+    # method, seed, options: how to solve it; the options are those of `solve`, not of the method, and `max_bytes` of
+    # `read`
     method: Method
     seed: int
     options: Mapping[str, Any]
-    evidence: Evidence = None
+    evidence: Evidence = None  # the observations, or the error that was found in them
 
     def run(self, stopped: Stopped) -> Outcome:
         """Solve the model; errors are returned, not raised, so that the rest of the batch continues."""
@@ -281,7 +262,9 @@ class ModelTask:
             return read(model, evidence=self.evidence, max_bytes=self.options.get("max_bytes"))
         if self.evidence is None:
             return model
-        return model.condition(_observed(self.evidence, model))
+        if isinstance(self.evidence, Mapping):
+            return model.condition(self.evidence)
+        return model.condition(cast(Observed, read_evidence(self.evidence, model)[0]))  # the first sample
 
     def _solve(self, graph: FactorGraph, stopped: Stopped) -> Result:
         options = dict(self.options)
@@ -299,11 +282,6 @@ class ModelTask:
         if not isinstance(self.model, str | os.PathLike) or os.fspath(self.model) in str(error):
             return error
         return type(error)(f"{os.fspath(self.model)}: {error}")
-
-
-def _observed(evidence: AnyPath | Observed, graph: FactorGraph) -> Observed:
-    """Observations as given, or the first sample of an evidence file."""
-    return evidence if isinstance(evidence, Mapping) else cast(Observed, read_evidence(evidence, graph)[0])
 
 
 # -- models on their way to another process ---------------------------------------------------------------------------
@@ -335,8 +313,7 @@ class PackedModel:
         return graph
 
 
-_UNPACKED: dict[str, FactorGraph] = {}
-"""The last model unpacked by this process."""
+_UNPACKED: dict[str, FactorGraph] = {}  # the last model unpacked by this process
 
 
 class ModelPacker:

@@ -24,7 +24,7 @@ from mapmrf.errors import OptionError
 from mapmrf.formats.files import AnyPath, write_bytes
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.memory import byte_count
-from mapmrf.plots.frames import check_rows, needed
+from mapmrf.plots.display import check_rows, needed
 from mapmrf.run.method import Method
 
 log = logging.getLogger("mapmrf")

@@ -14,7 +14,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats
 from mapmrf.bench.records import TRACE_COLUMNS, Record
-from mapmrf.datasets.figures import COLUMNS, SETS
+from mapmrf.datasets.catalogue import COLUMNS, SETS
 
 RELAXED = ("lp", "psdd", "ad3")
 """Methods whose ``<theta, mu>`` before rounding the paper reports."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from mapmrf.errors import OptionError
 from mapmrf.formats.files import write_bytes
-from mapmrf.plots.frames import needed
+from mapmrf.plots.display import needed
 
 TEXT_WIDTH = 120
 """Characters per line if there is no terminal."""

@@ -35,7 +35,7 @@ from mapmrf.bench.groups import (
 from mapmrf.bench.records import MAX_LABELS, TRACE_COLUMNS, Record, unpack_labels
 from mapmrf.bench.render import Cell, Column, Table, count, to_html
 from mapmrf.bench.tables import tables
-from mapmrf.datasets.figures import COLUMNS
+from mapmrf.datasets.catalogue import COLUMNS
 from mapmrf.plots.pictures import colours, encode
 
 CURVES_PER_SET = 24

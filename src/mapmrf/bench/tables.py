@@ -33,8 +33,17 @@ from mapmrf.bench.groups import (
 )
 from mapmrf.bench.records import Record
 from mapmrf.bench.render import Cell, Column, Table, count, number
-from mapmrf.datasets.catalogue import Statistics, mean_statistics, paper_statistics
-from mapmrf.datasets.figures import COLUMNS, SETS, model_figure, model_kind, set_figure, set_kinds
+from mapmrf.datasets.catalogue import (
+    COLUMNS,
+    SETS,
+    Statistics,
+    mean_statistics,
+    model_figure,
+    model_kind,
+    paper_statistics,
+    set_figure,
+    set_kinds,
+)
 
 FEWEST = 6
 """Number of models from which a difference can be significant at the 5 % level: with five, the smallest p is 1/16."""

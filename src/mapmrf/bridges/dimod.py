@@ -16,8 +16,7 @@ from mapmrf.errors import FormatError, OptionError, UnsupportedModel
 from mapmrf.formats.quadratic import Terms, check_quadratic, graph_of, is_spin, terms_of
 from mapmrf.model.graph import FactorGraph
 
-MAX_DEGREE = 20
-"""Maximum degree of a term of a polynomial: its table has 2 to the power of the degree entries."""
+MAX_DEGREE = 20  # maximum degree of a term of a polynomial: its table has 2 to the power of the degree entries
 
 _STATES: dict[str, tuple[Hashable, ...]] = {"BINARY": (0, 1), "SPIN": (-1, 1)}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import combinations
-from typing import Any, NamedTuple, SupportsFloat
+from typing import Any, SupportsFloat
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,12 +25,11 @@ def to_networkx(graph: FactorGraph, *, primal: bool = False) -> Any:
     """Turn a factor graph into an undirected networkx graph with all its numbers as attributes.
 
     A variable is a node with its name, or its index if it has none, and the attributes ``card``, ``unary`` (its log
-    potentials, shape ``(card,)``), ``states`` (their names, if known) and ``bipartite=0``.
+    potentials, shape ``(card,)``), ``states`` (their names, if known) and ``bipartite=0``. The graph's attribute
+    ``constant`` is the constant of the model.
 
     Parameters
     ----------
-    graph
-        The model.
     primal
         If false, the bipartite factor graph: factor `a` is a node ``("factor", a)`` with ``scope`` (the nodes of its
         variables), ``table`` (log potentials, with an axis for each of them, times its weight), ``arity`` and
@@ -38,11 +37,6 @@ def to_networkx(graph: FactorGraph, *, primal: bool = False) -> Any:
         variable's axis of the table.
         If true, the primal graph: variables that share a factor are joined; ``factors`` of an edge lists these, and
         ``pairwise`` is the sum of those on just the two variables, if any, with rows for the first node of ``scope``.
-
-    Returns
-    -------
-    networkx.Graph
-        ``graph.graph["constant"]`` is the constant of the model.
 
     Examples
     --------
@@ -57,7 +51,8 @@ def to_networkx(graph: FactorGraph, *, primal: bool = False) -> Any:
     found = need("networkx").Graph(constant=graph.constant)
     variables = labels_of(graph)
     for i, variable in enumerate(variables):
-        found.add_node(variable, card=int(graph.card[i]), unary=_unary(graph, i), bipartite=0)
+        block = slice(graph.var_ptr[i], graph.var_ptr[i + 1])
+        found.add_node(variable, card=int(graph.card[i]), unary=graph.theta_v[block], bipartite=0)
         if graph.names is not None and graph.names.states is not None:
             found.nodes[variable]["states"] = graph.names.states[i]
     for a in range(graph.n_factors):
@@ -68,10 +63,6 @@ def to_networkx(graph: FactorGraph, *, primal: bool = False) -> Any:
             found.add_node(("factor", a), scope=scope, table=graph.table(a), arity=len(scope), bipartite=1)
             found.add_edges_from((variable, ("factor", a), {"axis": k}) for k, variable in enumerate(scope))
     return found
-
-
-def _unary(graph: FactorGraph, i: int) -> Floats:
-    return graph.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]]
 
 
 def _join(found: Any, a: int, scope: Scope, table: Floats) -> None:
@@ -141,7 +132,7 @@ def from_networkx(
     card = [len(block) for block in blocks]
     # One object for all edges that share it, so that it is stored once.
     shared = None if default is None else as_array(default, "default")
-    factors = [*_factor_nodes(graph), *_edges(graph, place, _Attributes(pairwise, shared, weight))]
+    factors = [*_factor_nodes(graph), *_edges(graph, place, pairwise, shared, weight)]
     scopes = [[place[variable] for variable in scope] for scope, _, _ in factors]
     for (scope, table, _), at in zip(factors, scopes, strict=True):
         _check_shape(scope, table, [card[i] for i in at])
@@ -155,20 +146,11 @@ def from_networkx(
     )
 
 
-class _Attributes(NamedTuple):
-    """Names of the edges' attributes, and the default table."""
-
-    pairwise: str
-    default: Floats | None
-    weight: str | None
-
-
 def _is_factor(data: dict[str, Any]) -> bool:
     return "table" in data and "scope" in data
 
 
 def _node(node: Hashable, data: dict[str, Any], unary: str) -> tuple[Floats, Sequence[Hashable] | None]:
-    """Log potentials of a variable, and names of its states."""
     states = data.get("states")
     if unary in data:
         block = as_array(data[unary], f"{unary!r} of node {node!r}")
@@ -199,8 +181,10 @@ def _factor_nodes(graph: Any) -> Iterator[tuple[Scope, Any, float]]:
             yield scope, data["table"], 1.0
 
 
-def _edges(graph: Any, place: Place, names: _Attributes) -> Iterator[tuple[Scope, Any, float]]:
-    """Scope, table and weight of every edge between two variables."""
+def _edges(
+    graph: Any, place: Place, pairwise: str, default: Floats | None, weight: str | None
+) -> Iterator[tuple[Scope, Any, float]]:
+    """Scope, table and weight of every edge between two variables; the names are those of attributes."""
     for one, other, data in graph.edges(data=True):
         if one not in place or other not in place:
             continue
@@ -208,12 +192,12 @@ def _edges(graph: Any, place: Place, names: _Attributes) -> Iterator[tuple[Scope
         scope = tuple(data.get("scope", scope))
         if set(scope) != {one, other}:
             raise GraphError(f"'scope' of edge {(one, other)!r} is {scope!r}, expected its two nodes")
-        table = data.get(names.pairwise, names.default)
+        table = data.get(pairwise, default)
         if table is None:
-            raise GraphError(f"edge {(one, other)!r} has no attribute {names.pairwise!r}, and there is no default")
-        factor = 1.0 if names.weight is None else data.get(names.weight, 1.0)
+            raise GraphError(f"edge {(one, other)!r} has no attribute {pairwise!r}, and there is no default")
+        factor = 1.0 if weight is None else data.get(weight, 1.0)
         if not isinstance(factor, SupportsFloat):
-            raise GraphError(f"{names.weight!r} of edge {(one, other)!r} is {factor!r}, expected a number")
+            raise GraphError(f"{weight!r} of edge {(one, other)!r} is {factor!r}, expected a number")
         yield scope, table, float(factor)
 
 

@@ -22,8 +22,7 @@ from mapmrf.model.checks import as_array
 from mapmrf.model.graph import FactorGraph
 
 KINDS = ("markov", "bayesian", "factor_graph", "factors")
-MOST = 600.0
-"""Log potentials up to this magnitude give potentials in the range of a double, with room for products."""
+MOST = 600.0  # log potentials up to this magnitude give potentials in the range of a double, with room for products
 
 _log = logging.getLogger("mapmrf")
 
@@ -74,14 +73,12 @@ class _PgmpyModel:
     states: list[list[Hashable]]
 
     def place(self, variable: Any) -> int:
-        """Index of a variable."""
         found = place_of(variable, self.variables)
         if found is None:
             raise UnknownName(f"no variable is named {variable!r}")
         return found
 
     def state(self, i: int, state: Any) -> int:
-        """Index of a state of a variable."""
         found = place_of(state, self.states[i])
         if found is None:
             known = ", ".join(map(repr, self.states[i][:8]))
@@ -191,30 +188,19 @@ def map_query(
 ) -> dict[Any, Any]:
     """Most probable states of variables given evidence, like pgmpy's ``VariableElimination(model).map_query(...)``.
 
-    Without `variables`, all unobserved variables are maximised over: the most probable explanation. With only some of
-    them, this is marginal MAP: the others are summed out, exactly, before the maximisation. This needs tables as large
-    as those of variable elimination; if they would be too large, the query is refused.
+    The answer is a dict variable -> state. Without `variables`, all unobserved variables are maximised over: the most
+    probable explanation. With only some of them, this is marginal MAP: the others are summed out, exactly, before the
+    maximisation. This needs tables as large as those of variable elimination; if they would be too large, the query is
+    refused.
 
     Parameters
     ----------
-    model
-        A model that `from_pgmpy` accepts.
-    variables
-        The variables of the query.
     evidence
         Observed variable -> state, with the labels of the model.
     virtual_evidence
         Factors in addition to the model's, such as a TabularCPD with the likelihood of each state of a variable.
     method
-        Name or object of the method; ``"branch"`` is exact. If the answer is not
-        proven optimal, this is logged.
-    time_limit
-        Time limit in seconds.
-
-    Returns
-    -------
-    dict
-        Variable -> state, with the labels of the model.
+        Name or object of the method; ``"branch"`` is exact. If the answer is not proven optimal, this is logged.
 
     Raises
     ------
@@ -243,7 +229,9 @@ def map_query(
         known.place(variable): known.state(known.place(variable), s) for variable, s in (evidence or {}).items()
     }
     asked = _asked(known, variables, observed)
-    rest, kept = _rest(known.graph, observed, asked)
+    graph = known.graph.condition(dict(observed.items())) if observed else known.graph
+    others = sorted(set(range(graph.n_vars)) - set(asked) - set(observed))
+    rest, kept = sum_out(graph, others) if others else (graph, list(range(graph.n_vars)))
     result = solve(rest, method, time_limit=time_limit)
     if not math.isfinite(result.value):
         raise GraphError("the evidence has probability 0: no states of the other variables are compatible with it")
@@ -265,13 +253,6 @@ def _asked(known: _PgmpyModel, variables: Sequence[Any] | None, observed: Mappin
     return asked
 
 
-def _rest(graph: FactorGraph, observed: Mapping[int, int], asked: list[int]) -> tuple[FactorGraph, list[int]]:
-    """The model of the queried and observed variables, and their indices."""
-    conditioned = graph.condition(dict(observed.items())) if observed else graph
-    others = sorted(set(range(graph.n_vars)) - set(asked) - set(observed))
-    return sum_out(conditioned, others) if others else (conditioned, list(range(graph.n_vars)))
-
-
 # -- to pgmpy ---------------------------------------------------------------------------------------------------------
 
 
@@ -283,8 +264,6 @@ def to_pgmpy(graph: FactorGraph, kind: str = "markov") -> Any:
 
     Parameters
     ----------
-    graph
-        The model.
     kind
         ``"markov"``: a DiscreteMarkovNetwork with an edge for each pair of variables that share a factor.
         ``"bayesian"``: a DiscreteBayesianNetwork, if the graph is one, such as one read from a BIF file.
@@ -336,18 +315,14 @@ def _discrete_factors(graph: FactorGraph, variables: list[Any], states: Mapping[
     DiscreteFactor = need("pgmpy.factors.discrete").DiscreteFactor
     factors, lost = [], 0
     for scope, theta in tables:
-        values = _potentials(theta)
+        largest = float(theta.max())
+        values = np.asarray(np.exp(theta - largest if MOST < abs(largest) < math.inf else theta))
         lost += int(np.count_nonzero((values == 0) & (theta > -np.inf)))
         names = {variables[i]: states[variables[i]] for i in scope}
         factors.append(DiscreteFactor([variables[i] for i in scope], values.shape, values, names))
     if lost:
         _log.warning("to_pgmpy: %d potentials are too small for a double and become 0", lost)
     return factors
-
-
-def _potentials(theta: Floats) -> Floats:
-    largest = float(theta.max())
-    return np.asarray(np.exp(theta - largest if MOST < abs(largest) < math.inf else theta))
 
 
 def _bayesian(graph: FactorGraph, variables: list[Any], states: Mapping[Any, list[Hashable]]) -> Any:

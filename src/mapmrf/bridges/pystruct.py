@@ -44,14 +44,8 @@ def inference_dispatch(
         states, exact on tiny models and wherever TRW-S is. Or the name of a method of this library, or a
         tuple of a name and its options, such as ``("lslp", {"starts": 2})``; ``"auto"`` is the default of `solve`,
         which is slower.
-    return_energy
-        Whether to return the energy as well.
     initial : (...,)
         A labelling to start from, in the shape of ``unary_potentials`` without its last axis.
-    time_limit
-        Time limit in seconds.
-    seed
-        Random seed.
 
     Returns
     -------
@@ -89,8 +83,6 @@ def loss_augmented(
 
     Parameters
     ----------
-    graph
-        The model.
     truth : (n_vars,)
         The true labels.
     loss : (n_vars,), (n_vars, n_states) or n_vars arrays of (card,)
@@ -118,13 +110,7 @@ def loss_augmented(
 
 
 def need(module: str) -> Any:
-    """Import a module of another library, suppressing the warnings of its imports.
-
-    Raises
-    ------
-    ImportError
-        If it is missing; the message has the command that installs the library.
-    """
+    """Import a module of another library, suppressing the warnings of its imports."""
     package = module.partition(".")[0]
     try:
         with warnings.catch_warnings():

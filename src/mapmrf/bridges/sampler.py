@@ -136,7 +136,6 @@ class MapMRFSampler(Sampler, PolySampler):
     def _runs(
         self, graph: FactorGraph, labels: list[Any], values: Ints | None, parameters: Mapping[str, Any]
     ) -> list[Result]:
-        """The result of every read."""
         known = self.remove_unknown_kwargs(**parameters)
         # Callers of D-Wave's samplers pass None for parameters that are not set.
         given = {key: value for key, value in known.items() if value is not None}
@@ -154,7 +153,6 @@ class MapMRFSampler(Sampler, PolySampler):
 
 
 def _labels(state: Mapping[Any, Any], labels: list[Any], values: Ints | None) -> Ints:
-    """Convert a dimod state to a labelling."""
     missing = [label for label in labels if label not in state]
     if missing:
         raise GraphError(f"initial_state has no value for variable {missing[0]!r}")

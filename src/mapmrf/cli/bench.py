@@ -90,7 +90,7 @@ def _runs(given: dict[str, Any], peers: bool) -> list[MethodConfig]:
     """The methods to run; the name `peers` stands for all other packages that are installed."""
     from mapmrf.bench.peers import advice, installed, missing
     from mapmrf.bench.run_list import PEER, MethodConfig
-    from mapmrf.datasets.figures import COLUMNS
+    from mapmrf.datasets.catalogue import COLUMNS
     from mapmrf.run.registry import DEFAULT_METHOD
 
     named = given.get("methods", [] if given.get("run") else [*COLUMNS, DEFAULT_METHOD])
@@ -111,7 +111,7 @@ def _runs(given: dict[str, Any], peers: bool) -> list[MethodConfig]:
 def _models(given: dict[str, Any], quick: bool, data: str | None) -> list[ModelRef]:
     """The user's files, or the paper's models, or look-alikes if requested or if nothing else is present."""
     from mapmrf.bench.run_list import from_files, like_set, of_set
-    from mapmrf.datasets.figures import SETS
+    from mapmrf.datasets.catalogue import SETS
 
     sets = given.get("sets", [] if given.get("models") else list(SETS))
     for name in sets:

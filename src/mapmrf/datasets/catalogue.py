@@ -17,12 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-from mapmrf.datasets.figures import SETS, rows
 from mapmrf.errors import FormatError, UnknownName
 from mapmrf.model.graph import FactorGraph
 
-SUFFIXES = (".gz", "", ".bz2", ".xz")
-"""Compression suffixes of a model's `.uai` file, in search order."""
+SUFFIXES = (".gz", "", ".bz2", ".xz")  # compression suffixes of a model's `.uai` file, in search order
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,6 @@ class ModelSet:
 
 
 _PIC = "http://www.cs.huji.ac.il/project/PASCAL/"
-
 _OPENGM = "http://hciweb2.iwr.uni-heidelberg.de/opengm/"
 
 _SETS = (
@@ -119,13 +116,7 @@ def sets() -> dict[str, ModelSet]:
 
 
 def model_set(which: str) -> ModelSet:
-    """The set with this name.
-
-    Raises
-    ------
-    UnknownName
-        If there is none.
-    """
+    """The set with this name."""
     known = sets()
     if which not in known:
         raise UnknownName(f"no set is named {which!r}, expected one of {', '.join(known)}")
@@ -143,13 +134,7 @@ def entries(which: str) -> tuple[Entry, ...]:
     ('M1', 'grid20x20.f10', 3015.7447, 'optimal (frontier DP)')
     """
     source = model_set(which).source
-    return tuple(_entry(row, source) for row in _rows() if row["set"] == which)
-
-
-@cache
-def _rows() -> tuple[dict[str, str], ...]:
-    text = files("mapmrf.datasets").joinpath("catalogue.csv").read_text(encoding="utf-8")
-    return tuple(csv.DictReader(text.splitlines()))
+    return tuple(_entry(row, source) for row in rows("catalogue", "") if row["set"] == which)
 
 
 def _entry(row: dict[str, str], source: str) -> Entry:
@@ -195,13 +180,7 @@ def _cache_folder() -> Path:
 
 
 def plain_file(entry: Entry) -> str:
-    """Path of an entry's file in a data folder, without a compression suffix.
-
-    Examples
-    --------
-    >>> plain_file(entries("protein")[0])
-    'protein/didNotconverge1.uai'
-    """
+    """Path of an entry's file in a data folder, without a compression suffix."""
     return entry.file.removesuffix(".gz")
 
 
@@ -270,38 +249,21 @@ def matches(entry: Entry, content: bytes) -> bool:
 
 @dataclass(frozen=True)
 class Statistics:
-    """A row of the paper's table.
+    """A row of the paper's table."""
 
-    Attributes
-    ----------
-    models
-        Number of models (C1).
-    variables, factors, edges
-        Variables, factors on two or more of them, and (variable, factor) pairs (C2 to C4).
-    factor_size
-        Variables of a factor (C5).
-    variable_states, factor_states
-        States of a variable, and configurations of a factor (C6, C7).
-    """
-
-    models: int
+    models: int  # number of models (C1)
+    # variables, factors, edges: variables, factors on two or more of them, and (variable, factor) pairs (C2 to C4)
     variables: float
     factors: float
     edges: float
-    factor_size: float
+    factor_size: float  # variables of a factor (C5)
+    # variable_states, factor_states: states of a variable, and configurations of a factor (C6, C7)
     variable_states: float
     factor_states: float
 
 
 def model_statistics(graph: FactorGraph) -> Statistics:
-    """The statistics of one model.
-
-    Examples
-    --------
-    >>> from mapmrf.datasets import grid
-    >>> model_statistics(grid(3, 4))
-    Statistics(models=1, variables=12, factors=17, edges=34, factor_size=2.0, variable_states=2.0, factor_states=4.0)
-    """
+    """The statistics of one model."""
     sizes = np.diff(graph.table_ptr)[graph.table_of]
     return Statistics(
         models=1,
@@ -323,13 +285,7 @@ def mean_statistics(models: Iterable[Statistics]) -> Statistics | None:
 
 
 def paper_statistics(which: str) -> Statistics:
-    """The paper's row for a set.
-
-    Examples
-    --------
-    >>> paper_statistics("protein").edges
-    57680.4
-    """
+    """The paper's row for a set."""
     row = next(row for row in rows("dataset_statistics") if row["dataset"] == SETS[which])
     models, *means = (row[name] for name in Statistics.__dataclass_fields__)
     return Statistics(int(models), *map(float, means))
@@ -337,3 +293,74 @@ def paper_statistics(which: str) -> Statistics:
 
 def _mean(values: Sequence[float] | np.ndarray) -> float:
     return float(np.mean(values)) if len(values) else 0.0
+
+
+# -- The paper's figures: log potentials, iterations, seconds and solution types, by method and model or set ----------
+
+
+COLUMNS = {
+    "lp": "LP-LP",
+    "branch": "DAOOPT",
+    "mplp_c": "MPLP-C",
+    "icm": "ICM",
+    "bp": "BP",
+    "trbp": "TRBP",
+    "dd_sg": "DD-SG",
+    "trws": "TRWS",
+    "adsal": "ADSal",
+    "psdd": "PSDD",
+    "ad3": "AD3",
+    "l2box": "l2-Box",
+    "lslp": "LS-LP",
+}
+"""The paper's names of the methods, in the order of its tables."""
+
+SETS = {"seg-2": "Seg-2", "seg-21": "Seg-21", "scene": "Scene", "grids": "Grids", "protein": "Protein"}
+"""The paper's names of the sets of models."""
+
+
+@cache
+def rows(table: str, folder: str = "paper") -> tuple[dict[str, str], ...]:
+    """The rows of one of the paper's tables, such as ``grids_logpot``, or of the catalogue."""
+    text = files("mapmrf.datasets").joinpath(folder, f"{table}.csv").read_text(encoding="utf-8")
+    return tuple(csv.DictReader(text.splitlines()))
+
+
+def model_figure(which: str, model: str, method: str, measure: str = "logpot") -> float | None:
+    """The paper's figure for a method on one model; None if it reports none."""
+    if which not in ("grids", "protein"):
+        return None
+    table = f"{which}_logpot" if measure == "logpot" else f"{which}_runtime"
+    return _find(table, method, {"model": model, "measure": measure})
+
+
+def set_figure(which: str, method: str, measure: str = "logpot", stat: str = "mean") -> float | None:
+    """The paper's figure for a method over a set (Seg-2, Seg-21, Scene): mean or std of a measure."""
+    table = f"segmentation_scene_{'logpot' if measure == 'logpot' else 'runtime'}"
+    return _find(table, method, {"dataset": SETS[which], "measure": measure, "stat": stat})
+
+
+def model_kind(which: str, model: str, method: str) -> str | None:
+    """Kind of a method's solution of one model, as reported in the paper; None if it reports none."""
+    if which not in ("grids", "protein"):
+        return None
+    return _paper_entry("solution_types", method, {"dataset": SETS[which], "model": model})
+
+
+def set_kinds(which: str, method: str) -> str | None:
+    """Number of solutions of each kind over a set (Seg-2, Seg-21, Scene), as reported in the paper."""
+    return _paper_entry("solution_types", method, {"dataset": SETS[which]})
+
+
+def _find(table: str, method: str, wanted: dict[str, str]) -> float | None:
+    text = _paper_entry(table, method, wanted)
+    return None if text is None else float(text)
+
+
+def _paper_entry(table: str, method: str, wanted: dict[str, str]) -> str | None:
+    """The entry of a method's column in the row that matches all `wanted` values that the table has."""
+    column = COLUMNS.get(method, "")
+    for row in rows(table):
+        if all(row.get(key, value) == value for key, value in wanted.items()):
+            return row.get(column) or None
+    return None

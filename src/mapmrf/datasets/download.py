@@ -25,14 +25,9 @@ from mapmrf.datasets.catalogue import SUFFIXES, Entry, locate, matches, plain_fi
 from mapmrf.errors import FormatError, MapMRFError, OptionError
 from mapmrf.formats.files import compression, read_bytes
 
-ATTEMPTS = 4
-"""Consecutive attempts without progress after which the download ends."""
-
-PAUSE = 1.0
-"""Seconds before the second attempt; doubled before each further one."""
-
-TIMEOUT = 30.0
-"""Seconds without a response after which an attempt has failed."""
+ATTEMPTS = 4  # consecutive attempts without progress after which the download ends
+PAUSE = 1.0  # seconds before the second attempt; doubled before each further one
+TIMEOUT = 30.0  # seconds without a response after which an attempt has failed
 
 CHUNK = 1 << 14
 _ARCHIVES = (".tgz", ".tar.gz", ".zip")
@@ -62,22 +57,14 @@ class WrongContent(DownloadError):
 
 @dataclass
 class DownloadReport:
-    """The outcome of a download.
+    """The outcome of a download."""
 
-    Attributes
-    ----------
-    fetched, present
-        Models that were downloaded, and those that were already present.
-    by_hand
-        Models without a known public address, or missing from their archive.
-    failed
-        Error message for each of the others.
-    """
-
+    # fetched, present: models that were downloaded, and those that were already present
     fetched: list[Entry] = field(default_factory=list)
     present: list[Entry] = field(default_factory=list)
+    # models without a known public address, or missing from their archive
     by_hand: list[Entry] = field(default_factory=list)
-    failed: dict[Entry, str] = field(default_factory=dict)
+    failed: dict[Entry, str] = field(default_factory=dict)  # error message for each of the others
 
 
 def download(
@@ -87,24 +74,10 @@ def download(
     source: str | None = None,
     listener: Listener | None = None,
 ) -> DownloadReport:
-    """Download the models that are not yet in a data folder.
+    """Download the models that are not yet in a data folder, from a mirror or every one from its public address.
 
-    Parameters
-    ----------
-    wanted
-        The models.
-    folder
-        The data folder; created if necessary.
-    source
-        Base address of a mirror with the layout of a data folder, its files compressed or not. By default every model
-        is fetched from its own public address.
-    listener
-        Called as a file grows.
-
-    Raises
-    ------
-    DownloadStopped
-        If a server does not respond or the folder cannot be written; the next call resumes the download.
+    `source` is the base address of a mirror with the layout of a data folder, its files compressed or not. After a
+    `DownloadStopped`, the next call resumes the download.
     """
     if source is not None and urlsplit(source).scheme not in ("http", "https"):
         raise OptionError(f"source is {source!r}, expected an http or https address")
@@ -115,7 +88,8 @@ def download(
         if run.is_there(entry):
             continue
         if source is not None:
-            run.single(entry, _mirrored(source, entry))
+            base = f"{source.rstrip('/')}/{quote(plain_file(entry))}"
+            run.single(entry, [f"{base}{suffix}" for suffix in SUFFIXES])
         elif entry.url.endswith(_ARCHIVES):
             by_archive.setdefault(entry.url, []).append(entry)
         elif entry.url:
@@ -127,15 +101,8 @@ def download(
     return report
 
 
-def _mirrored(source: str, entry: Entry) -> list[str]:
-    """Possible addresses of a model on a mirror."""
-    return [f"{source.rstrip('/')}/{quote(plain_file(entry))}{suffix}" for suffix in SUFFIXES]
-
-
 @dataclass(frozen=True)
 class _DownloadRun:
-    """One call of `download`."""
-
     folder: Path
     listener: Listener
     report: DownloadReport
@@ -213,7 +180,12 @@ class _DownloadRun:
     def _complete(self, url: str, target: Path, resumable: bool, use: Callable[[Path], None]) -> None:
         """Fetch a file and use it; start again if a resumed one turns out to be wrong."""
         part = _part(target)
-        _make_folder(part.parent)
+        try:
+            part.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DownloadStopped(f"{part.parent}: cannot create the folder: {error.strerror}") from None
+        if not os.access(part.parent, os.W_OK):
+            raise DownloadStopped(f"{part.parent}: no permission to write")
         if not resumable:  # without a checksum, nothing tells whether old and new pieces belong together
             part.unlink(missing_ok=True)
         while True:
@@ -233,14 +205,7 @@ class _DownloadRun:
 def fetch(url: str, part: Path, listener: Callable[[int, int | None], None]) -> None:
     """Fetch an address into a file, resuming a partial one; retry after temporary failures.
 
-    Raises
-    ------
-    NotOnServer
-        If the server does not have it.
-    DownloadStopped
-        If `ATTEMPTS` consecutive attempts made no progress.
-    DownloadError
-        If the server refuses, or the file cannot be written.
+    Raises DownloadStopped if `ATTEMPTS` consecutive attempts made no progress.
     """
     tries = 0
     while True:
@@ -380,13 +345,3 @@ def _part(target: Path) -> Path:
 
 def _size(part: Path) -> int:
     return part.stat().st_size if part.exists() else 0
-
-
-def _make_folder(folder: Path) -> None:
-    """Create a folder, and check now that it can be written."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DownloadStopped(f"{folder}: cannot create the folder: {error.strerror}") from None
-    if not os.access(folder, os.W_OK):
-        raise DownloadStopped(f"{folder}: no permission to write")

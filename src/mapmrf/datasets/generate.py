@@ -14,11 +14,8 @@ from mapmrf.datasets.catalogue import entries, model_set
 from mapmrf.errors import OptionError
 from mapmrf.model.graph import FactorGraph
 
-Span = int | tuple[int, int]
-"""A count, or the smallest and the largest count."""
-
-MAX_TABLE = 1 << 24
-"""Largest table that `random_graph` makes, in entries."""
+Span = int | tuple[int, int]  # a count, or the smallest and the largest count
+MAX_TABLE = 1 << 24  # largest table that `random_graph` makes, in entries
 
 
 def grid(
@@ -40,8 +37,6 @@ def grid(
         Strength of the unary potentials.
     wrap
         Connect opposite borders into a torus.
-    seed
-        Random seed.
 
     Examples
     --------
@@ -81,8 +76,6 @@ def random_graph(
         States of a variable and variables of a factor: a number, or the smallest and the largest one.
     hard
         Fraction of the unary and factor entries that are forbidden (`-inf`).
-    seed
-        Random seed.
 
     Examples
     --------
@@ -101,6 +94,8 @@ def random_graph(
     n_configs = np.array([np.prod(card[scope], dtype=np.float64) for scope in scopes])
     _require(n_configs.max(initial=0) <= MAX_TABLE, f"a table would need {n_configs.max(initial=0):.3g} entries")
     planted = rng.integers(card)
+    inside = [np.ravel_multi_index(tuple(planted[scope]), tuple(card[scope])) for scope in scopes]
+    spared = offsets(n_configs)[:-1] + np.array(inside, dtype=np.int64)
     return FactorGraph(
         card=card,
         theta_v=_normal_with_holes(rng, offsets(card)[:-1] + planted, int(card.sum()), hard),
@@ -108,7 +103,7 @@ def random_graph(
         scope=short(np.concatenate([np.zeros(0, dtype=np.int64), *scopes])),
         table_of=short(np.arange(n_factors)),
         table_ptr=offsets(n_configs),
-        theta_t=_normal_with_holes(rng, _places(scopes, card, planted, n_configs), int(n_configs.sum()), hard),
+        theta_t=_normal_with_holes(rng, spared, int(n_configs.sum()), hard),
     )
 
 
@@ -155,8 +150,6 @@ def potts_image(
         Standard deviation of the noise.
     smoothness
         Cost of a border between two pixels.
-    seed
-        Random seed.
 
     Examples
     --------
@@ -177,7 +170,6 @@ def potts_image(
 
 
 def check_potts(height: int, width: int, labels: int, noise: float, smoothness: float) -> None:
-    """Raise OptionError for invalid parameters."""
     _require(height >= 1 and width >= 1, f"a picture of {height} x {width}, expected at least 1 x 1")
     _require(labels >= 1, f"{labels} labels, expected at least 1")
     _require(0 < noise < np.inf, f"noise is {noise}, expected a finite number above 0")
@@ -232,12 +224,6 @@ def _pairwise(states: int, theta_v: Floats, scope: Ints, theta_t: Floats) -> Fac
         table_ptr=short(np.arange(n_tables + 1) * size),
         theta_t=theta_t[: n_tables * size],
     )
-
-
-def _places(scopes: list[Ints], card: Ints, planted: Ints, n_configs: Floats) -> Ints:
-    """Position of the planted labelling in every table."""
-    inside = [np.ravel_multi_index(tuple(planted[scope]), tuple(card[scope])) for scope in scopes]
-    return offsets(n_configs)[:-1] + np.array(inside, dtype=np.int64)
 
 
 def _normal_with_holes(rng: np.random.Generator, spared: Ints, size: int, hard: float) -> Floats:
@@ -297,13 +283,6 @@ def lookalike(which: str, number: int, *, scale: float = 1.0) -> FactorGraph:
     scale
         Number of variables relative to the models of the set.
 
-    Raises
-    ------
-    UnknownName
-        If the set does not exist.
-    OptionError
-        If the number is out of range, or the scale is not above 0.
-
     Examples
     --------
     >>> lookalike("seg-2", 1).card.tolist()[:3]
@@ -346,25 +325,14 @@ def lookalike_name(which: str, number: int) -> str:
 
 @dataclass(frozen=True, eq=False)
 class _Picture:
-    """Superpixels of a synthetic image of a few regions.
+    """Superpixels of a synthetic image of a few regions."""
 
-    Attributes
-    ----------
-    edges : (n_edges, 2)
-        Superpixels that touch.
-    region : (n,)
-        The region of each superpixel.
-    contrast : (n_edges,)
-        Difference of colour across a border, 0 to 1.
-    """
-
-    edges: Ints
-    region: Ints
-    contrast: Floats
+    edges: Ints  # (n_edges, 2): superpixels that touch
+    region: Ints  # (n,): the region of each superpixel
+    contrast: Floats  # (n_edges,): difference of colour across a border, 0 to 1
 
 
-_CELL = 14
-"""Pixels along the side of a superpixel."""
+_CELL = 14  # pixels along the side of a superpixel
 
 
 def _picture(n: int, n_regions: int, rng: Random) -> _Picture:
@@ -470,8 +438,7 @@ def _grids(number: int, scale: float) -> FactorGraph:
 
 # -- proteins --------------------------------------------------------------------------------------------------------
 
-_EXTREME = 4
-"""The number of the look-alike whose learning has diverged, like the paper's M5."""
+_EXTREME = 4  # the number of the look-alike whose learning has diverged, like the paper's M5
 
 
 def _protein(number: int, scale: float) -> FactorGraph:
@@ -530,17 +497,14 @@ class _FamilyLayout:
         self.n_vars = 0
 
     def variables(self, count: int, log_prior: Floats) -> Ints:
-        """Add variables, and return their indices."""
         self.theta_v.append(np.tile(log_prior, count))
         self.n_vars += count
         return np.arange(self.n_vars - count, self.n_vars)
 
     def observe(self, hidden: Ints, table: Floats) -> None:
-        """Add a leaf to each of some variables."""
         self.factors(np.column_stack([hidden, self.variables(len(hidden), np.zeros(2))]), table)
 
     def factors(self, scopes: Ints, table: Floats) -> None:
-        """Add factors, (n, arity), that share a table."""
         if len(scopes):
             self.scopes.append(scopes)
             self.tables.append(table)

@@ -124,14 +124,14 @@ def restore(checkpoints: Checkpoints, run: PartedRun, loop: PartedLoop) -> bool:
     data = together(ranks, lambda: read_manifest(folder))
     if data is None:
         return False
-    together(ranks, lambda: _check(checkpoints, run, data))
+    together(ranks, lambda: _restore_phase(checkpoints, run, data))
     labels, rested = np.zeros((2, len(run.parted.labels)), dtype=np.int64)
     together(ranks, lambda: _read_parts(folder, int(data["generation"]), run, labels, rested))
     together(ranks, lambda: _restore_loop(folder, run, loop, data, (labels, rested)))
     return True
 
 
-def _check(checkpoints: Checkpoints, run: PartedRun, data: dict[str, Any]) -> None:
+def _restore_phase(checkpoints: Checkpoints, run: PartedRun, data: dict[str, Any]) -> None:
     """Restore the phase of the run, if the checkpoint belongs to it."""
     with damaged(checkpoints.folder / MANIFEST):
         check_options(checkpoints.folder, data["origin"], checkpoints.origin)

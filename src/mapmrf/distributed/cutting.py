@@ -21,10 +21,8 @@ Cut = Literal["auto", "metis", "slabs"]
 
 ``auto``: ranges for lattices with long rows, and if METIS cuts hardly fewer factors.
 """
-LOSS = 1.2
-"""Factor by which ranges may cut more factors."""
-ALIGNED = 16
-"""Slabs begin at multiples of this, the size of a block of variables with its own sphere."""
+LOSS = 1.2  # factor by which ranges may cut more factors
+ALIGNED = 16  # slabs begin at multiples of this, the size of a block of variables with its own sphere
 
 
 def partition(
@@ -36,8 +34,6 @@ def partition(
     ----------
     graph
         The model, or a file to read it from.
-    folder
-        The folder to write to; created if necessary.
     parts
         Number of parts: at least the number of ranks.
     cut
@@ -45,11 +41,9 @@ def partition(
 
     Examples
     --------
-    >>> import tempfile
-    >>> import mapmrf
-    >>> from mapmrf.datasets import grid
+    >>> import tempfile, mapmrf
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     mapmrf.distributed.partition(grid(6, 6, seed=1), folder, 3, "slabs").counts.n_parts
+    ...     mapmrf.distributed.partition(mapmrf.datasets.grid(6, 6, seed=1), folder, 3, "slabs").counts.n_parts
     3
     """
     from mapmrf.run.solve import as_graph
@@ -67,7 +61,6 @@ def partition(
 
 
 def check_parts(parts: int, n_vars: int) -> None:
-    """Raise OptionError for an invalid number of parts."""
     if not 1 <= parts <= max(1, n_vars):
         raise OptionError(f"{parts} parts of {n_vars} variables, expected 1 to {max(1, n_vars)}")
 
@@ -76,7 +69,6 @@ def check_parts(parts: int, n_vars: int) -> None:
 
 
 def owners(graph: FactorGraph, parts: int, cut: Cut) -> Ints:
-    """The part that owns each variable."""
     ranges_of = slabs(graph.n_vars, parts)
     if cut == "slabs" or parts == 1 or (cut == "auto" and has_rows(graph)):
         return ranges_of
@@ -153,14 +145,6 @@ def n_cut(graph: FactorGraph, owner: Ints) -> int:
 # -- what each part has to know --------------------------------------------------------------------------------------
 
 
-class FactorArrays(NamedTuple):
-    """Factors by their numbers in the whole model, with variables of the whole model; as in `FactorGraph`."""
-
-    number: Ints
-    scope_ptr: Ints
-    scope: Ints
-
-
 def split(graph: FactorGraph, owner: Ints, n_parts: int) -> Iterator[Part]:
     """Cut a model in memory; yield its parts."""
     of_edge = owner[graph.scope]
@@ -168,30 +152,29 @@ def split(graph: FactorGraph, owner: Ints, n_parts: int) -> Iterator[Part]:
         mine = np.zeros(graph.n_factors, dtype=bool)
         mine[np.repeat(np.arange(graph.n_factors), graph.arity)[of_edge == number]] = True
         chosen = np.flatnonzero(mine)
-        scope = graph.scope[ranges(graph.scope_ptr[chosen], graph.arity[chosen])]
-        factors = FactorArrays(chosen, offsets(graph.arity[chosen]), scope)
-        yield _part(graph, owner, number, n_parts, factors)
+        yield _part(graph, owner, number, n_parts, chosen)
 
 
-def _part(graph: FactorGraph, owner: Ints, number: int, n_parts: int, factors: FactorArrays) -> Part:
+def _part(graph: FactorGraph, owner: Ints, number: int, n_parts: int, factors: Ints) -> Part:
     own = np.flatnonzero(owner == number)
-    touched = np.unique(factors.scope)
+    scope = graph.scope[ranges(graph.scope_ptr[factors], graph.arity[factors])]
+    touched = np.unique(scope)
     var = np.concatenate([own, touched[owner[touched] != number]])
     order = np.argsort(var, kind="stable")
-    used, table_of = np.unique(graph.table_of[factors.number], return_inverse=True)
+    used, table_of = np.unique(graph.table_of[factors], return_inverse=True)
     sizes = np.diff(graph.table_ptr)[used]
     local = FactorGraph(
         card=graph.card[var],
         theta_v=graph.theta_v[ranges(graph.var_ptr[var], graph.card[var])],
-        scope_ptr=factors.scope_ptr,
-        scope=order[np.searchsorted(var, factors.scope, sorter=order)],
+        scope_ptr=offsets(graph.arity[factors]),
+        scope=order[np.searchsorted(var, scope, sorter=order)],
         table_of=table_of,
         table_ptr=offsets(sizes),
         theta_t=graph.theta_t[ranges(graph.table_ptr[used], sizes)],
         constant=graph.constant if number == 0 else 0.0,
-        weight=None if graph.weight is None else graph.weight[factors.number],
+        weight=None if graph.weight is None else graph.weight[factors],
     )
-    return place_part(number, n_parts, local, var, len(own), (owner[var], graph.var_ptr[var], factors.number))
+    return place_part(number, n_parts, local, var, len(own), (owner[var], graph.var_ptr[var], factors))
 
 
 def place_part(

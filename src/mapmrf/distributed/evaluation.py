@@ -49,17 +49,13 @@ def part_sums(part: Part, labels: Ints) -> tuple[list[ChunkSum], list[ChunkSum]]
         for first in range(0, n, VALUE_CHUNK):
             some = buffer[: n - first]
             terms(tables, labels, first, some)
-            sums.append(_chunk_sum(some))
+            n_violated, total = 0, float(some.sum())
+            if total == -math.inf:
+                forbidden = np.isneginf(some)
+                n_violated, total = int(np.count_nonzero(forbidden)), float(some[~forbidden].sum())
+            sums.append(ChunkSum(n_violated, total))
         found.append(sums)
     return found[0], found[1]
-
-
-def _chunk_sum(terms: Floats) -> ChunkSum:
-    total = float(terms.sum())
-    if total > -math.inf:
-        return ChunkSum(0, total)
-    forbidden = np.isneginf(terms)
-    return ChunkSum(int(np.count_nonzero(forbidden)), float(terms[~forbidden].sum()))
 
 
 def evaluate(ranks: Ranks, parts: Sequence[Part], labels: Ints, slices: Slices) -> Shortfall:
@@ -114,26 +110,17 @@ def _part_scale(part: Part) -> tuple[float, float, float, float, int]:
 
 
 class PartedIncumbent:
-    """The best labelling and bound of a model in parts; every rank keeps the labels of its parts.
-
-    Attributes
-    ----------
-    labels
-        Labels of the parts of this rank, including copies, concatenated.
-    value, bound
-        Of the whole model; the same on all ranks.
-    """
+    """The best labelling of a model in parts: every rank keeps the labels of its parts; value and bound are common."""
 
     def __init__(self, ranks: Ranks, parts: Sequence[Part], labels: Ints, slices: Slices) -> None:
         self.ranks, self.parts, self.slices = ranks, parts, slices
         self.scale = model_scale(ranks, parts)
-        self.labels = compact(labels).copy()
+        self.labels = compact(labels).copy()  # labels of the parts of this rank, including copies, concatenated
         self.shortfall = evaluate(ranks, parts, labels, slices)
         self.bounds, self.bound = Bounds(), math.inf
 
     @property
     def value(self) -> float:
-        """Log potential of the labels."""
         return -math.inf if self.shortfall.n_violated else self.shortfall.rest
 
     def offer(self, labels: Ints, claim: float | None = None, *, equal: bool = False) -> float:
@@ -175,7 +162,6 @@ class PartedIncumbent:
 
 
 def label_path(folder: Path, number: int) -> Path:
-    """The file of a part's labels."""
     return folder / f"labels-{number:05d}.mrf"
 
 
@@ -199,15 +185,13 @@ def join_labels(folder: str | os.PathLike[str]) -> Ints:
 
     Examples
     --------
-    >>> import tempfile
-    >>> import mapmrf
-    >>> from mapmrf.datasets import grid
+    >>> import tempfile, mapmrf
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = mapmrf.distributed.partition(grid(4, 4, seed=1), folder, 2)
+    ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(4, 4, seed=1), folder, 2)
     ...     result = mapmrf.distributed.solve(folder, max_iterations=50)
     ...     result.write_labels(folder)
     ...     labels = mapmrf.distributed.join_labels(folder)
-    >>> grid(4, 4, seed=1).value(labels) == result.value
+    >>> mapmrf.datasets.grid(4, 4, seed=1).value(labels) == result.value
     True
     """
     place = Path(folder)

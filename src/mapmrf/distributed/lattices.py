@@ -18,10 +18,8 @@ from mapmrf.errors import GraphError
 from mapmrf.images.grids import Weight, grid_model
 from mapmrf.model.graph import FactorGraph
 
-ROWS = 64
-"""Rows of random numbers drawn together."""
-SPINS = np.array([1.0, -1.0, -1.0, 1.0])
-"""The table of a coupling: spins agree or differ."""
+ROWS = 64  # rows of random numbers drawn together
+SPINS = np.array([1.0, -1.0, -1.0, 1.0])  # the table of a coupling: spins agree or differ
 
 
 class Slab(NamedTuple):
@@ -115,9 +113,7 @@ def grid_parts(spins: SpinGrid, folder: str | os.PathLike[str], parts: int) -> P
 
     Examples
     --------
-    >>> import tempfile
-    >>> import mapmrf
-    >>> from mapmrf.distributed.lattices import SpinGrid, grid_parts
+    >>> import tempfile, mapmrf
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = grid_parts(SpinGrid(6, 5, coupling=2.0, seed=1), folder, 3)
     ...     result = mapmrf.distributed.solve(folder, max_iterations=50)
@@ -187,9 +183,7 @@ def potts_parts(picture: PottsPicture, folder: str | os.PathLike[str], parts: in
 
     Examples
     --------
-    >>> import tempfile
-    >>> import mapmrf
-    >>> from mapmrf.distributed.lattices import PottsPicture, potts_parts
+    >>> import tempfile, mapmrf
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = potts_parts(PottsPicture(20, 30, labels=3), folder, 2)
     ...     result = mapmrf.distributed.solve(folder)
@@ -235,9 +229,7 @@ def image_parts(
 
     Examples
     --------
-    >>> import tempfile
-    >>> import numpy as np, mapmrf
-    >>> from mapmrf.distributed.lattices import image_parts
+    >>> import tempfile, mapmrf
     >>> unary = np.random.default_rng(0).normal(size=(8, 6, 3))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = image_parts(unary, folder, 2, weight=0.5)

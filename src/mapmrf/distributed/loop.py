@@ -22,9 +22,8 @@ from numpy.typing import ArrayLike
 from mapmrf.arrays import Ints
 from mapmrf.distributed.checkpoint import Checkpoints, restore, save, set_aside
 from mapmrf.distributed.evaluation import PartedIncumbent
-from mapmrf.distributed.part_bound import part_bound as bound_by_parts
 from mapmrf.distributed.parts import PartFolder, describe, together
-from mapmrf.distributed.polish import polished
+from mapmrf.distributed.polish import bound_of_parts, polished
 from mapmrf.distributed.ranks import Ranks, find_ranks
 from mapmrf.distributed.run import PartedModel, PartedResult, PartedRun, classify_parts, start_run
 from mapmrf.errors import MapMRFError, OptionError
@@ -103,15 +102,11 @@ def solve(
     part_bound
         Iterations of TRW-S in every part after the LP phase, if that leaves a gap: a tighter bound, by dual
         decomposition over the parts. 0 for none.
-    **options
-        Options of LS-LP by name.
 
     Examples
     --------
-    >>> import tempfile
-    >>> import mapmrf
-    >>> from mapmrf.datasets import potts_image
-    >>> graph = potts_image(12, 15, labels=3).graph
+    >>> import tempfile, mapmrf
+    >>> graph = mapmrf.datasets.potts_image(12, 15, labels=3).graph
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = mapmrf.distributed.partition(graph, folder, 3)
     ...     result = mapmrf.distributed.solve(folder)
@@ -164,7 +159,6 @@ class PartedLoop:
 
     @property
     def bound(self) -> float | None:
-        """The best bound, None while there is none."""
         return self.incumbent.bound if self.incumbent.bound < math.inf else None
 
     def solve(self, seed: int, start: Start) -> PartedResult:
@@ -194,7 +188,8 @@ class PartedLoop:
             certifying = run.phase.certifying
             progress = self.method.step(None, run)
             if certifying and run.phase.spherical and self.limits.part_bound and run.initial.labels is None:
-                progress.bound = self.bound_by_parts(run, progress.bound)
+                other = bound_of_parts(self.model, run.parted, self.limits.part_bound)
+                progress.bound = other if progress.bound is None else min(progress.bound, other)
             stopped = self.record(progress)
             interrupted, late, due = self.agree(stopped)
             if interrupted:
@@ -215,13 +210,7 @@ class PartedLoop:
                 save(self.limits.checkpoint, run, self)
                 self.saved = time.perf_counter()
 
-    def bound_by_parts(self, run: PartedRun, bound: float | None) -> float:
-        """The better of a bound and that of the parts at the current multipliers."""
-        other = bound_by_parts(self.model, run.parted, self.limits.part_bound)
-        return other if bound is None else min(bound, other)
-
     def polish(self, run: PartedRun, method: Method) -> None:
-        """Improve the incumbent part by part."""
         self.incumbent.offer(run.parted.labels, equal=True)
 
         def seconds() -> float | None:
@@ -320,8 +309,7 @@ class PartedLoop:
 
 GOODBYE = b"bye"
 
-SECONDS = 5.0
-"""Seconds within which connections must be established; without them, ranks are not watched."""
+SECONDS = 5.0  # seconds within which connections must be established; without them, ranks are not watched
 
 TOKEN = 16
 
@@ -330,23 +318,11 @@ class RankWatch:
     """Context in which a rank that dies ends all others; all ranks enter and leave it together.
 
     An error on a single rank also ends all; a MapMRFError does not, since it is raised on all of them.
-
-    Attributes
-    ----------
-    active
-        Whether ranks are watched: there are several, and they could connect.
-
-    Examples
-    --------
-    >>> from mapmrf.distributed.ranks import OneProcess
-    >>> with RankWatch(OneProcess()) as watch:
-    ...     watch.active
-    False
     """
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
-        self.active = False
+        self.active = False  # whether ranks are watched: there are several, and they could connect
         self._ahead: socket.socket | None = None
         self._behind: socket.socket | None = None
         self._thread = Thread(target=self._watch, daemon=True)

@@ -23,13 +23,9 @@ from mapmrf.run.atomic_files import whole_file
 from mapmrf.run.dual_state import ArrayFile, checksum_of, read_arrays, write_arrays
 
 MANIFEST = "parts.json"
-
 VERSION = 1
-
 GRAPH_ARRAYS = ("card", "theta_v", "scope_ptr", "scope", "table_of", "table_ptr", "theta_t")
-
 COUNTS = ("number", "n_parts", "n_own", "n_inside", "n_constrained")
-
 LIST_ARRAYS = ("var", "state_at", "factor", "halo_part", "neighbours", "send_ptr", "send")
 
 
@@ -129,7 +125,6 @@ def write_part(folder: Path, part: Part) -> int:
 
 
 def part_path(folder: Path, number: int) -> Path:
-    """The file of a part."""
     return folder / f"part-{number:05d}.mrf"
 
 
@@ -138,18 +133,14 @@ def read_part(path: str | os.PathLike[str]) -> Part:
 
     Examples
     --------
-    >>> import pathlib, tempfile
-    >>> import mapmrf
-    >>> from mapmrf.datasets import grid
+    >>> import pathlib, tempfile, mapmrf
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = mapmrf.distributed.partition(grid(4, 3), folder, 2)
+    ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(4, 3), folder, 2)
     ...     part = mapmrf.distributed.read_part(pathlib.Path(folder, "part-00001.mrf"))
     >>> part.number, part.n_own, part.graph.n_vars
     (1, 6, 9)
     """
     path = Path(path)
-    from mapmrf.distributed.parts import check_kinds, check_part
-
     _, figures, arrays = read_arrays(path, "part")
     try:
         if figures["version"] != VERSION:
@@ -172,18 +163,14 @@ class PartFolder:
 
     Attributes
     ----------
-    folder
-        Its path.
     counts
         Sizes of the whole model.
 
     Examples
     --------
-    >>> import tempfile
-    >>> import mapmrf
-    >>> from mapmrf.datasets import grid
+    >>> import tempfile, mapmrf
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     parts = mapmrf.distributed.partition(grid(4, 3), folder, 2)
+    ...     parts = mapmrf.distributed.partition(mapmrf.datasets.grid(4, 3), folder, 2)
     ...     parts.counts, [part.n_own for part in parts.read(range(2))]
     (ModelCounts(n_vars=12, n_factors=17, n_parts=2), [6, 6])
     """
@@ -207,11 +194,9 @@ class PartFolder:
 
         Examples
         --------
-        >>> import tempfile
-        >>> import mapmrf
-        >>> from mapmrf.datasets import grid
+        >>> import tempfile, mapmrf
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = mapmrf.distributed.partition(grid(4, 3), folder, 2, "slabs")
+        ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(4, 3), folder, 2, "slabs")
         ...     [part.var.tolist()[:2] for part in PartFolder(folder).read(range(2))]
         [[0, 1], [6, 7]]
         """
@@ -232,7 +217,6 @@ def write_manifest(folder: Path, counts: ModelCounts, checksums: list[int]) -> P
 
 
 def write_json(path: Path, data: dict[str, Any]) -> None:
-    """Write a small file atomically."""
     with whole_file(path, keep=False) as file:
         file.write(json.dumps(data).encode())
 
@@ -243,21 +227,13 @@ def lean(values: Ints) -> Ints:
 
 
 def is_parts(path: str | os.PathLike[str]) -> bool:
-    """Return whether this is a folder of parts.
-
-    Examples
-    --------
-    >>> is_parts("model.uai")
-    False
-    """
     return Path(path, MANIFEST).is_file()
 
 
 # -- Check the arrays of a part's file: kernels would read beyond the end of invalid ones -----------------------------
 
 
-CHUNK = 1 << 18
-"""Factors checked together: a part may be about as large as the memory."""
+CHUNK = 1 << 18  # factors checked together: a part may be about as large as the memory
 
 
 def check_kinds(arrays: Mapping[str, Any]) -> None:
@@ -327,19 +303,7 @@ T = TypeVar("T")
 
 
 class RankError(MapMRFError):
-    """Something went wrong on one of the ranks; raised on all of them.
-
-    Examples
-    --------
-    >>> from mapmrf.distributed.parts import together
-    >>> from mapmrf.distributed.ranks import OneProcess
-    >>> def read():
-    ...     raise OSError(28, "No space left on device", "state.mrf")
-    >>> together(OneProcess(), read)
-    Traceback (most recent call last):
-        ...
-    mapmrf.distributed.parts.RankError: state.mrf: No space left on device
-    """
+    """Something went wrong on one of the ranks; raised on all of them."""
 
 
 def together(ranks: Ranks, action: Callable[[], T]) -> T:
@@ -357,7 +321,6 @@ def together(ranks: Ranks, action: Callable[[], T]) -> T:
 
 
 def describe(error: BaseException) -> str:
-    """Describe an error in one line."""
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, MemoryError):

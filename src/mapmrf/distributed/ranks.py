@@ -17,8 +17,7 @@ LAUNCHED = ("PMI_SIZE", "PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_SIZE", "MV2_CO
 """Environment variables set by MPI launchers."""
 
 
-EAGER, NAP = 200, 2e-5
-"""Number of immediate polls for messages, and the seconds between later polls."""
+EAGER, NAP = 200, 2e-5  # number of immediate polls for messages, and the seconds between later polls
 
 
 class Ranks(Protocol):
@@ -53,36 +52,24 @@ class Ranks(Protocol):
 
 
 class OneProcess:
-    """A run without MPI: one rank, which never sends anything.
-
-    Examples
-    --------
-    >>> ranks = OneProcess()
-    >>> ranks.rank, ranks.size, ranks.allgather("a")
-    (0, 1, ['a'])
-    """
+    """A run without MPI: one rank, which never sends anything."""
 
     rank = 0
     size = 1
 
     def allgather(self, value: T) -> list[T]:
-        """The value alone."""
         return [value]
 
     def bcast(self, value: T) -> T:
-        """The value."""
         return value
 
     def gather_sums(self, mine: Floats, everyones: Floats) -> Any:
-        """Copy the numbers."""
         everyones[: len(mine)] = mine
 
     def send(self, data: Floats, rank: int) -> Any:
-        """Nobody is there."""
         raise AssertionError("one process sends nothing")
 
     def receive(self, data: Floats, rank: int) -> Any:
-        """Nobody is there."""
         raise AssertionError("one process receives nothing")
 
     def finish(self, requests: Sequence[Any]) -> None:
@@ -96,19 +83,7 @@ class OneProcess:
 
 
 class MPIRanks:
-    """The ranks of an mpi4py communicator.
-
-    Parameters
-    ----------
-    comm
-        The communicator; a copy of it is used, so that messages do not mix with others.
-
-    Examples
-    --------
-    >>> from mapmrf.distributed.ranks import MPIRanks
-    >>> MPIRanks.__name__  # MPIRanks(MPI.COMM_WORLD), where mpi4py is installed
-    'MPIRanks'
-    """
+    """The ranks of an mpi4py communicator."""
 
     def __init__(self, comm: Any) -> None:
         from mpi4py import MPI
@@ -118,26 +93,21 @@ class MPIRanks:
         self.rank, self.size = int(comm.rank), int(comm.size)
 
     def allgather(self, value: T) -> list[T]:
-        """What every rank gave, in order."""
         request = self.comm.Ibarrier()
         self.finish([request])  # avoid busy waiting for the last one
         return list(self.comm.allgather(value))
 
     def bcast(self, value: T) -> T:
-        """What rank 0 gave."""
         found: T = self.comm.bcast(value)
         return found
 
     def gather_sums(self, mine: Floats, everyones: Floats) -> Any:
-        """Begin to gather equally many numbers of every rank."""
         return self.comm.Iallgather(mine, everyones)
 
     def send(self, data: Floats, rank: int) -> Any:
-        """Begin to send."""
         return self.comm.Isend(data, dest=rank)
 
     def receive(self, data: Floats, rank: int) -> Any:
-        """Begin to receive."""
         return self.comm.Irecv(data, source=rank)
 
     def finish(self, requests: Sequence[Any]) -> None:
@@ -150,7 +120,6 @@ class MPIRanks:
             time.sleep(NAP)
 
     def abort(self, code: int) -> None:
-        """End all ranks immediately."""
         self.comm.Abort(code)
 
     def leave(self) -> None:
@@ -160,14 +129,7 @@ class MPIRanks:
 
 
 def find_ranks(comm: Any = None) -> Ranks:
-    """The ranks of a communicator; by default those of the MPI launcher of this process, or this process alone.
-
-    Examples
-    --------
-    >>> from mapmrf.distributed.ranks import OneProcess, find_ranks
-    >>> find_ranks(OneProcess()).size
-    1
-    """
+    """The ranks of a communicator; by default those of the MPI launcher of this process, or this process alone."""
     if isinstance(comm, OneProcess | MPIRanks):
         return comm
     if comm is not None:
@@ -182,13 +144,7 @@ def find_ranks(comm: Any = None) -> Ranks:
 
 
 def parts_of(rank: int, size: int, n_parts: int) -> range:
-    """The parts of a rank: a contiguous range, of nearly equal length on all ranks.
-
-    Examples
-    --------
-    >>> [parts_of(rank, 3, 8) for rank in range(3)]
-    [range(0, 2), range(2, 5), range(5, 8)]
-    """
+    """The parts of a rank: a contiguous range, of nearly equal length on all ranks."""
     if size > n_parts:
         raise OptionError(f"{size} ranks but {n_parts} parts: expected at least one part for every rank")
     return range(n_parts * rank // size, n_parts * (rank + 1) // size)

@@ -32,8 +32,7 @@ from mapmrf.run.method import Start
 from mapmrf.run.options import relative_gap
 from mapmrf.run.result import Result, Status, TracePoint, plain
 
-BLOCK = 1 << 16
-"""Random numbers drawn together."""
+BLOCK = 1 << 16  # random numbers drawn together
 
 
 class PartedModel(NamedTuple):
@@ -51,11 +50,12 @@ class PartedModel(NamedTuple):
         counts = folder.counts
         mine = parts_of(ranks.rank, ranks.size, counts.n_parts)
         parts = together(ranks, lambda: list(folder.read(mine)))
-        return cls(ranks, parts, counts.n_vars, counts.n_factors, sum(ranks.allgather(sum(map(_configs, parts)))))
+        tables = [(part.graph.table_ptr, part.graph.table_of[: part.n_constrained]) for part in parts]  # counted here
+        n_configs = sum(ranks.allgather(sum(int(np.diff(ptr)[of].sum()) for ptr, of in tables)))
+        return cls(ranks, parts, counts.n_vars, counts.n_factors, n_configs)
 
     @property
     def slices(self) -> list[slice]:
-        """Slices of each part in arrays of labels."""
         ends = np.cumsum([0, *(part.graph.n_vars for part in self.parts)]).tolist()
         return [slice(begin, end) for begin, end in pairwise(ends)]
 
@@ -68,11 +68,6 @@ class PartedModel(NamedTuple):
         if labels.shape != (self.n_vars,):
             raise GraphError(f"{labels.size} labels, expected one for each of the {self.n_vars} variables")
         return np.concatenate([part.graph.check_labels(labels[part.var]) for part in self.parts])
-
-
-def _configs(part: Part) -> int:
-    """Table entries of the factors that a part counts."""
-    return int(np.diff(part.graph.table_ptr)[part.graph.table_of[: part.n_constrained]].sum())
 
 
 class PartedRun(SphereRun):
@@ -91,12 +86,10 @@ class PartedRun(SphereRun):
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to iterate on."""
         return self.model.n_factors == 0
 
     @property
     def n_configs(self) -> int:
-        """Configurations of all factors of the whole model."""
         return self.model.n_configs
 
     @property
@@ -134,15 +127,7 @@ class PartedRun(SphereRun):
 
 
 def uniform_at(seed: Sequence[int] | int, places: Ints, skip: int = 0) -> Floats:
-    """Some numbers of the stream ``default_rng(seed).random()``, without drawing all of them.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> places = np.array([70000, 3])
-    >>> bool(np.all(uniform_at(1, places) == np.random.default_rng(1).random(70001)[places]))
-    True
-    """
+    """Some numbers of the stream ``default_rng(seed).random()``, without drawing all of them."""
     out = np.empty(len(places))
     block = places // BLOCK
     if len(places) == 0:
@@ -263,13 +248,11 @@ class PartedResult:
 
     Examples
     --------
-    >>> import tempfile
-    >>> import mapmrf
-    >>> from mapmrf.datasets import grid
+    >>> import tempfile, mapmrf
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = mapmrf.distributed.partition(grid(5, 5, coupling=2.0, seed=1), folder, 2)
+    ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(5, 5, coupling=2.0, seed=1), folder, 2)
     ...     result = mapmrf.distributed.solve(folder)
-    >>> result.value == grid(5, 5, coupling=2.0, seed=1).value(result.gather())
+    >>> result.value == mapmrf.datasets.grid(5, 5, coupling=2.0, seed=1).value(result.gather())
     True
     """
 
@@ -303,11 +286,9 @@ class PartedResult:
 
         Examples
         --------
-        >>> import tempfile
-        >>> import mapmrf
-        >>> from mapmrf.datasets import grid
+        >>> import tempfile, mapmrf
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = mapmrf.distributed.partition(grid(4, 4, seed=1), folder, 2)
+        ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(4, 4, seed=1), folder, 2)
         ...     result = mapmrf.distributed.solve(folder)
         ...     result.write_labels(folder + "/labels")
         ...     labels = mapmrf.distributed.join_labels(folder + "/labels")
@@ -322,11 +303,9 @@ class PartedResult:
 
         Examples
         --------
-        >>> import tempfile
-        >>> import mapmrf
-        >>> from mapmrf.datasets import grid
+        >>> import tempfile, mapmrf
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = mapmrf.distributed.partition(grid(4, 4, seed=1), folder, 2)
+        ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(4, 4, seed=1), folder, 2)
         ...     result = mapmrf.distributed.solve(folder)
         >>> len(result.gather())
         16
@@ -345,11 +324,9 @@ class PartedResult:
 
         Examples
         --------
-        >>> import tempfile
-        >>> import mapmrf
-        >>> from mapmrf.datasets import grid
+        >>> import tempfile, mapmrf
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = mapmrf.distributed.partition(grid(4, 4, seed=1), folder, 2)
+        ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(4, 4, seed=1), folder, 2)
         ...     result = mapmrf.distributed.solve(folder)
         >>> result.whole().value == result.value
         True
@@ -366,11 +343,9 @@ class PartedResult:
 
         Examples
         --------
-        >>> import tempfile
-        >>> import mapmrf
-        >>> from mapmrf.datasets import grid
+        >>> import tempfile, mapmrf
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = mapmrf.distributed.partition(grid(4, 4, seed=1), folder, 2)
+        ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(4, 4, seed=1), folder, 2)
         ...     result = mapmrf.distributed.solve(folder)
         >>> print(result.summary().splitlines()[0])
         model          16 variables, 24 factors, 2 parts on 1 rank
@@ -386,11 +361,9 @@ class PartedResult:
 
         Examples
         --------
-        >>> import tempfile
-        >>> import mapmrf
-        >>> from mapmrf.datasets import grid
+        >>> import tempfile, mapmrf
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = mapmrf.distributed.partition(grid(4, 4, seed=1), folder, 2)
+        ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(4, 4, seed=1), folder, 2)
         ...     result = mapmrf.distributed.solve(folder)
         >>> json.loads(result.to_json())["n_vars"]
         16

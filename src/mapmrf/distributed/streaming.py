@@ -24,10 +24,8 @@ from mapmrf.formats.scales import expected, first_bad, to_log
 from mapmrf.formats.tables import first_equal
 from mapmrf.model.graph import FactorGraph
 
-BLOCK = 1 << 24
-"""Bytes of text read at a time."""
-AHEAD = 1 << 16
-"""Scopes processed together."""
+BLOCK = 1 << 24  # bytes of text read at a time
+AHEAD = 1 << 16  # scopes processed together
 WORDS = (b"MARKOV", b"BAYES")
 
 
@@ -61,9 +59,7 @@ def stream_partition(
 
     Examples
     --------
-    >>> import pathlib, tempfile
-    >>> import mapmrf
-    >>> from mapmrf.distributed.streaming import stream_partition
+    >>> import pathlib, mapmrf
     >>> graph = mapmrf.datasets.grid(6, 6, seed=1)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder, "model.uai")

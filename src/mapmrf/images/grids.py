@@ -113,7 +113,7 @@ def grid_model(
 
     Examples
     --------
-    >>> import numpy as np, mapmrf
+    >>> import mapmrf
     >>> noisy = np.array([[0.1, 0.2, 0.9], [0.0, 0.7, 1.0]])
     >>> graph = grid_model(np.stack([noisy, 1 - noisy], axis=-1), weight=0.3, costs=True)
     >>> to_image(mapmrf.solve(graph), noisy.shape).tolist()
@@ -197,7 +197,6 @@ class Neighbourhood(NamedTuple):
 
     @property
     def n_pairs(self) -> int:
-        """Number of pairs of variables."""
         return sum(self.lattice.n_pairs(offset) for offset in self.offsets)
 
     def even(self, rule: ContrastRule, table: Floats) -> PairTerms:
@@ -263,8 +262,7 @@ def _checked_weights(weight: ArrayLike, offset: Offset, shape: tuple[int, ...]) 
 # -- Assemble pairwise models without copies: unaries, one table for all pairs, weights, and label costs --------------
 
 
-CHUNK = 1 << 14
-"""Variables whose unaries are gathered together."""
+CHUNK = 1 << 14  # variables whose unaries are gathered together
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,7 +280,6 @@ class UnaryTerms:
 
     @property
     def n_labels(self) -> int:
-        """Number of labels."""
         return int(self.given.shape[-1])
 
     @property
@@ -292,7 +289,6 @@ class UnaryTerms:
 
     @property
     def priced(self) -> list[int]:
-        """The labels with a cost."""
         return [] if self.prices is None else np.flatnonzero(self.prices).tolist()
 
     def check_size(self, n_pairs: int, weighted: bool, memory_limit: float | None) -> None:

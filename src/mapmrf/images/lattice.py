@@ -117,7 +117,6 @@ class Lattice:
 
     @cached_property
     def n_pixels(self) -> int:
-        """Number of variables."""
         return math.prod(self.shape) if self.mask is None else int(np.count_nonzero(self.mask))
 
     def inside(self, offset: Offset) -> Bools | None:
@@ -128,7 +127,6 @@ class Lattice:
         return self.mask[first] & self.mask[second]
 
     def n_pairs(self, offset: Offset) -> int:
-        """Number of pairs of variables at an offset."""
         inside = self.inside(offset)
         return math.prod(pairs_at(self.shape, offset)) if inside is None else int(np.count_nonzero(inside))
 
@@ -145,7 +143,6 @@ class Lattice:
         return scope
 
     def _numbers(self) -> Ints:
-        """Index of the variable of every pixel."""
         dtype: type[np.integer[Any]] = np.int32 if math.prod(self.shape) < 2**31 else np.int64
         if self.mask is None:
             return np.arange(math.prod(self.shape), dtype=dtype).reshape(self.shape)

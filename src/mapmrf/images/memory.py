@@ -10,10 +10,8 @@ from mapmrf.errors import GraphError, UnknownName
 from mapmrf.images.lattice import neighbour_offsets, pairs_at
 from mapmrf.model.memory import PROGRAM, check_bytes, shown_bytes
 
-BUILD_PER_PIXEL = 28
-"""Temporary bytes per pixel for building: its index, and its colour as 64-bit floats."""
-SPARE = 8_000_000
-"""Bytes for building any model."""
+BUILD_PER_PIXEL = 28  # temporary bytes per pixel for building: its index, and its colour as 64-bit floats
+SPARE = 8_000_000  # bytes for building any model
 
 
 class Rate(NamedTuple):
@@ -107,8 +105,6 @@ def estimate_memory(
     ----------
     shape
         Shape of the image (H, W), volume (D, H, W) or signal (N,).
-    n_labels
-        Number of labels `L`.
     method
         ``trws``, ``lslp``, ``icm`` or ``blocks``, with its default options.
     neighbours

@@ -29,28 +29,19 @@ KINDS = ("potts", "linear", "quadratic")
 def smoothness_table(
     smoothness: str, n_labels: int, *, truncation: float | None = None, values: ArrayLike | None = None
 ) -> Floats:
-    """Log potentials of a pair of weight 1: 0 for equal labels, below 0 for labels that differ.
+    """Log potentials (L, L) of a pair of weight 1: 0 for equal labels, below 0 for labels that differ.
 
     With `v` the values of the labels, the entry for labels `k` and `l` is -1 unless ``k == l`` (``potts``),
     ``-min(|v_k - v_l|, truncation)`` (``linear``) or ``-min(|v_k - v_l|^2, truncation)`` (``quadratic``).
 
     Parameters
     ----------
-    smoothness
-        ``potts``, ``linear`` or ``quadratic``.
-    n_labels
-        Number of labels `L`.
     truncation
         Maximum cost of a pair of weight 1, for ``linear`` and ``quadratic``; no limit if not given. For
         ``quadratic`` it is the limit of the squared distance.
     values : (L,) or (L, C)
         Grey level, disparity or colour of a label, for ``linear`` and ``quadratic``; 0, 1, 2, ... if not
         given.
-
-    Returns
-    -------
-    (L, L)
-        The table, to be maximised.
 
     Examples
     --------
@@ -85,13 +76,8 @@ def base_table(
     table = numbers(smoothness, "smoothness")
     if table.shape != (n_labels, n_labels):
         raise GraphError(f"smoothness has shape {table.shape}, expected {(n_labels, n_labels)} = (L, L)")
-    return checked_potentials(table.copy(), costs, "smoothness", "labels")
-
-
-def checked_potentials(array: Floats, costs: bool, what: str, place: str) -> Floats:
-    """Log potentials from log potentials or costs; raise GraphError naming an invalid entry."""
-    check_entries(array, costs, what, place)
-    return np.asarray(0.0 - array if costs else array)  # no -0.0
+    check_entries(table, costs, "smoothness", "labels")
+    return np.asarray(0.0 - table if costs else table.copy())  # no -0.0
 
 
 def check_entries(array: NDArray[Any], costs: bool, what: str, place: str, mask: Bools | None = None) -> None:
@@ -101,16 +87,13 @@ def check_entries(array: NDArray[Any], costs: bool, what: str, place: str, mask:
         wrong &= mask[..., None]
     if wrong.any():
         at = tuple(int(i) for i in np.argwhere(wrong)[0])
-        meant = (
-            "costs, of which inf forbids" if costs else "log potentials, of which -inf forbids; for costs costs=True"
-        )
-        raise GraphError(
-            f"{what} at {place} {at} is {array[at]}, expected a finite number or {_forbids(costs)} ({meant})"
-        )
+        meant = "inf (costs, of which inf forbids)"
+        if not costs:
+            meant = "-inf (log potentials, of which -inf forbids; for costs costs=True)"
+        raise GraphError(f"{what} at {place} {at} is {array[at]}, expected a finite number or {meant}")
 
 
 def _label_values(values: ArrayLike | None, n_labels: int) -> Floats:
-    """Values of the labels, (L, C)."""
     if values is None:
         return np.arange(float(n_labels))[:, None]
     array = numbers(values, "values")
@@ -119,15 +102,10 @@ def _label_values(values: ArrayLike | None, n_labels: int) -> Floats:
     return array.reshape(n_labels, -1)
 
 
-def _forbids(costs: bool) -> str:
-    return "inf" if costs else "-inf"
-
-
 # -- Contrast of neighbouring pixels: weights of pairs that let labels change at the edges of an image ----------------
 
 
-CHUNK = 1 << 15
-"""Numbers that are subtracted together, to stay in the cache."""
+CHUNK = 1 << 15  # numbers that are subtracted together, to stay in the cache
 
 
 def contrast_weights(
@@ -152,8 +130,8 @@ def contrast_weights(
         The image `I`, in any unit; a signal is (N,), a volume (D, H, W). With channels, `channel_axis` says where.
     weight
         Weight of two equal pixels at a distance of 1.
-    neighbours
-        4 or 8; 6, 18 or 26 in a volume; two for each axis if not given.
+    neighbours, spacing : int, (n_axes,)
+        As for `grid_model`.
     sigma
         Difference that counts as contrast, in the unit of the guide; the root mean square difference of all pairs of
         neighbours if not given.
@@ -161,8 +139,6 @@ def contrast_weights(
         Share of the weight that remains across the strongest edge, from 0 to 1.
     mask : (H, W)
         True for pixels to use; pairs with any other have weight 0. Pixels outside are not read.
-    spacing : (n_axes,)
-        Distance of neighbours along each axis, such as ``(3, 1, 1)`` for a volume of thick slices; 1 if not given.
     channel_axis
         Axis of the channels, such as -1 for a colour photograph; None if there is none.
 
@@ -248,7 +224,7 @@ def channels_last(image: ArrayLike, channel_axis: int | None, what: str = "the i
 
 
 def channels_for(image: ArrayLike, lattice: Lattice, channel_axis: int, what: str = "the guide") -> Floats:
-    """The same for an image of known shape, which has channels if it has one more axis; finite in the mask."""
+    """An image of known shape as floats (..., C): it has channels if it has one more axis. Finite in the mask."""
     array, shape = numbers(image, what), lattice.shape
     axis = None if array.shape == shape else channel_axis
     if axis is None or (array.ndim == len(shape) + 1 and -array.ndim <= axis < array.ndim):

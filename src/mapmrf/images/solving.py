@@ -1,25 +1,30 @@
-"""Shared by the one-call functions: their answer, the options of a solve, and the start of models with label costs."""
+"""From an image to labels in one call: segmentation, denoising and inpainting, and depth from two views."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from mapmrf.arrays import Bools, Floats, Ints
-from mapmrf.images.grids import to_image
+from mapmrf.errors import GraphError, OptionError
+from mapmrf.images.grids import checked_prices, grid_model, to_image
+from mapmrf.images.lattice import Lattice, Offset, checked_mask, checked_spacing, distance, neighbour_offsets, numbers
+from mapmrf.images.smoothness import channels_for, channels_last, contrast_weights, finite_inside
+from mapmrf.images.unaries import kmeans, unary_from_differences, unary_from_seeds, unary_from_stereo, without_data
+from mapmrf.model.checks import as_ints
 from mapmrf.model.graph import FactorGraph
 from mapmrf.run.method import Method
 from mapmrf.run.result import Result
 from mapmrf.run.solve import solve
 
-TIME_LIMIT = 30.0
-"""Default time limit of a one-call function, in seconds."""
-GAP_TOLERANCE = 1e-4
-"""Default relative gap at which it ends."""
+TIME_LIMIT = 30.0  # default time limit of a one-call function, in seconds
+
+GAP_TOLERANCE = 1e-4  # default relative gap at which it ends
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +42,6 @@ class LabelledImage:
 
     Examples
     --------
-    >>> import numpy as np
     >>> from mapmrf import images
     >>> answer = images.segment([[0.0, 0.1, 0.9, 1.0]], [[7, -1, -1, 9]])
     >>> answer.image.tolist(), answer.labels.tolist(), answer.result.labels.tolist()
@@ -66,7 +70,6 @@ class SolveOptions(NamedTuple):
     progress: bool
 
     def run(self, graph: FactorGraph, initial: Ints | None = None) -> Result:
-        """Solve a model."""
         return solve(
             graph,
             self.method,
@@ -126,3 +129,343 @@ def give_up_labels(graph: FactorGraph, pixels: Ints, n_labels: int) -> Ints:
 def _with_use(pixels: Ints, n_labels: int) -> Ints:
     """Labels of the pixels, and for every label whether any pixel has it."""
     return np.concatenate([pixels, np.bincount(pixels, minlength=n_labels) > 0])
+
+
+# -- Segmentation of an image or volume in one call: from scribbles, or by colour -------------------------------------
+
+
+SAMPLE = 50_000  # approximate number of pixels that are grouped by colour
+
+TINY = 1e-12
+
+
+def segment(
+    image: ArrayLike,
+    seeds: int | ArrayLike,
+    *,
+    weight: float | None = None,
+    sigma: float | None = None,
+    floor: float = 0.05,
+    components: int = 5,
+    neighbours: int | None = None,
+    mask: ArrayLike | None = None,
+    spacing: ArrayLike | None = None,
+    channel_axis: int | None = None,
+    label_costs: ArrayLike | None = None,
+    unmarked: int = -1,
+    method: str | Method = "auto",
+    time_limit: float | None = TIME_LIMIT,
+    gap_tolerance: float = GAP_TOLERANCE,
+    threads: int | None = 1,
+    seed: int = 0,
+    progress: bool = False,
+) -> LabelledImage:
+    """Segment an image or volume, from scribbles or into a number of colours.
+
+    The colours of the labels are learned from the marked pixels (`unary_from_seeds`), which keep their label, or from
+    groups of similar colours (`kmeans`). Borders are attracted to edges of the image (`contrast_weights`).
+
+    Parameters
+    ----------
+    image : (H, W) or (H, W, C)
+        The image; a volume is (D, H, W) or (D, H, W, C).
+    seeds : (H, W) or int
+        Integers: a mark for every pixel, `unmarked` for those to be labelled; or the number of labels.
+    weight
+        Cost of a border of one pixel where the image has no contrast; by default 30 with scribbles and 5 without.
+    sigma, floor
+        Difference that counts as contrast, and the share of the weight that remains across the strongest edge; see
+        `contrast_weights`.
+    components
+        Gaussians per label, with scribbles.
+    neighbours, spacing : int, (n_axes,)
+        As for `grid_model`.
+    mask : (H, W)
+        True for pixels to be labelled; the others get `unmarked`.
+    channel_axis
+        Axis of the channels. With scribbles, the default is the last axis if the image has one more than they;
+        without, the image has no channels by default.
+    label_costs : (L,)
+        Cost of each label if any pixel has it, or one number for all; see `grid_model`. Labels with scribbles are
+        always in use.
+    unmarked
+        The value of unmarked pixels in `seeds`: 0 for markers as in scikit-image.
+    method, time_limit, gap_tolerance, threads, seed, progress
+        As for `solve`. Use a method object such as ``mapmrf.TRWS(max_iterations=50)`` to set its options.
+
+    Returns
+    -------
+    LabelledImage
+        Its `image` has a mark for every pixel or, without scribbles, the index of its colour.
+
+    Examples
+    --------
+    >>> segment([[0.0, 0.2, 0.1, 0.9, 1.0]], [[1, 0, 0, 0, 2]], unmarked=0).image.tolist()
+    [[1, 1, 1, 2, 2]]
+    >>> segment([[0.0, 0.2, 0.1, 0.9, 1.0]], 2, weight=1.0).image.tolist()
+    [[0, 0, 0, 1, 1]]
+    """
+    if np.ndim(seeds) == 0:
+        pixels = channels_last(image, channel_axis)
+        marks = np.full(pixels.shape[:-1], unmarked)
+    else:
+        marks = as_ints(seeds, "seeds")
+        lattice = Lattice(marks.shape, checked_mask(mask, marks.shape))
+        pixels = channels_for(image, lattice, -1 if channel_axis is None else channel_axis, "the image")
+    inside = checked_mask(mask, marks.shape)
+    pixels = finite_inside(pixels, inside)
+    if np.ndim(seeds) == 0:
+        unary, looks = _by_colour(pixels, inside, int(as_ints(seeds, "seeds")), seed)
+    else:
+        looks, states = _states(marks, unmarked, inside)
+        unary = unary_from_seeds(pixels, states, components=components, mask=inside, seed=seed)
+    looks = np.append(looks, unmarked)
+    if weight is None:
+        weight = 5.0 if np.ndim(seeds) == 0 else 30.0
+    weights = contrast_weights(
+        pixels,
+        weight,
+        neighbours=neighbours,
+        sigma=sigma,
+        floor=floor,
+        mask=inside,
+        spacing=spacing,
+        channel_axis=-1,
+    )
+    options = SolveOptions(method, time_limit, gap_tolerance, threads, seed, progress)
+    prices = checked_prices(label_costs, unary.shape[-1])
+    if prices is None:
+        return options.image(grid_model(unary, weight=weights, mask=inside), marks.shape, inside, looks)
+
+    def build(prices: Floats | None) -> FactorGraph:
+        return grid_model(unary, weight=weights, mask=inside, label_costs=prices)
+
+    result = options.with_prices(build, prices)
+    labels = to_image(result, marks.shape, mask=inside, label_costs=True)
+    return LabelledImage(looks[labels], labels, result)
+
+
+def _by_colour(pixels: Floats, inside: Bools | None, n_labels: int, seed: int) -> tuple[Floats, Ints]:
+    """Unaries of `n_labels` groups of similar colours, each a Gaussian of the same spread, and the labels."""
+    known = pixels.reshape(-1, pixels.shape[-1]) if inside is None else pixels[inside]
+    if not 2 <= n_labels <= len(known):
+        raise OptionError(f"seeds is {n_labels}, expected scribbles, or a number of labels from 2 to {len(known)}")
+    sample = known[:: max(1, len(known) // SAMPLE)]
+    centres = kmeans(sample, min(n_labels, len(sample)), seed=seed)
+    unary = unary_from_differences(pixels, centres)
+    nearest = unary.max(axis=-1) if inside is None else unary[inside].max(axis=-1)
+    unary *= pixels.shape[-1] / (2 * max(-float(nearest.mean()), TINY))
+    return unary, np.arange(len(centres))
+
+
+def _states(marks: Ints, unmarked: int, inside: Bools | None) -> tuple[Ints, Ints]:
+    """The distinct marks, and the label of every pixel, -1 where it is not marked."""
+    marked = marks != unmarked
+    if inside is not None:
+        marked &= inside
+    if marked.all():
+        raise GraphError(
+            f"every pixel is marked, expected some that are {unmarked}: if another number means no mark, "
+            "as 0 does in scikit-image, give it as unmarked"
+        )
+    looks, of = np.unique(marks[marked], return_inverse=True)
+    if len(looks) == 0:
+        raise GraphError(f"no pixel is marked: all seeds are {unmarked}")
+    states = np.full(marks.shape, -1, dtype=np.int64)
+    states[marked] = of
+    return looks, states
+
+
+# -- Denoising and inpainting of an image or volume in one call -------------------------------------------------------
+
+
+MAD = 0.6745  # median of the absolute value of a normal variable of standard deviation 1
+
+
+def denoise(
+    image: ArrayLike,
+    values: int | ArrayLike = 64,
+    *,
+    noise: float | None = None,
+    weight: float = 0.55,
+    truncation: float | None = 3.2,
+    missing: ArrayLike | None = None,
+    neighbours: int | None = None,
+    mask: ArrayLike | None = None,
+    spacing: ArrayLike | None = None,
+    channel_axis: int | None = None,
+    method: str | Method = "auto",
+    time_limit: float | None = TIME_LIMIT,
+    gap_tolerance: float = GAP_TOLERANCE,
+    threads: int | None = 1,
+    seed: int = 0,
+    progress: bool = False,
+) -> LabelledImage:
+    """Remove noise from an image or volume, and fill in missing pixels: the `image` of the answer.
+
+    Every pixel gets one of some grey levels. With `s` the standard deviation of the noise, a difference `d` from the
+    given pixel costs ``d^2 / (2 s^2)``, and a difference `d` between neighbours ``weight * min(d / s, truncation)``.
+
+    Parameters
+    ----------
+    image : (H, W)
+        The image; a signal is (N,), a volume (D, H, W). Channels are denoised separately, in one model.
+    values : int or (L,)
+        The grey levels of the answer, or their number, evenly spaced from the smallest to the largest in the image.
+    noise
+        Standard deviation of the noise in the unit of the image; estimated from second differences if not given.
+    weight
+        Cost per difference of one `noise` between neighbours.
+    truncation
+        Difference of neighbours, in units of `noise`, beyond which the cost does not grow, so that edges survive; None
+        for no limit.
+    missing : (H, W)
+        True for unknown pixels: their neighbours decide.
+    neighbours, spacing : int, (n_axes,)
+        As for `grid_model`.
+    mask : (H, W)
+        True for pixels to be denoised; the others are left unchanged.
+    channel_axis
+        Axis of the channels, such as -1 for a colour photograph; None if there is none.
+    method, time_limit, gap_tolerance, threads, seed, progress
+        As for `solve`. Use a method object such as ``mapmrf.TRWS(max_iterations=50)`` to set its options.
+
+    Examples
+    --------
+    >>> noisy = [1.0, 1.1, 0.9, 1.0, 5.1, 5.0, 4.9, 5.0]
+    >>> denoise(noisy, [1.0, 3.0, 5.0], noise=0.5).image.tolist()
+    [1.0, 1.0, 1.0, 1.0, 5.0, 5.0, 5.0, 5.0]
+    """
+    pixels = np.moveaxis(channels_last(image, channel_axis), -1, 0)  # (C, H, W): channels are slices without pairs
+    shape = pixels.shape[1:]
+    inside, lost = checked_mask(mask, shape), _checked_missing(missing, shape)
+    known = np.broadcast_to(True if inside is None else inside, shape) & ~lost
+    if not known.any():
+        raise GraphError("no pixel is known, expected some in the mask that are not missing")
+    data = np.moveaxis(finite_inside(np.moveaxis(pixels, 0, -1), known), -1, 0)
+    levels = _grey_levels(values, data[:, known])
+    scale = _noise(data, known) if noise is None else noise
+    if not 0 < scale < math.inf:
+        raise OptionError(f"noise is {noise}, expected a finite number above 0")
+    if not 0 <= weight < math.inf:
+        raise OptionError(f"weight is {weight}, expected a finite number of at least 0")
+    unary = unary_from_differences(data, levels, weight=1 / (2 * scale**2))
+    if missing is not None:
+        unary = without_data(unary, np.broadcast_to(lost, data.shape))
+    apart = checked_spacing(spacing, len(shape))
+    offsets = neighbour_offsets(len(shape), neighbours)
+    weights: dict[Offset, float] = {(0, *offset): weight / scale / distance(offset, apart) for offset in offsets}
+    limit = None if truncation is None else truncation * scale
+    full = None if inside is None else np.broadcast_to(inside, data.shape)
+    graph = grid_model(unary, "linear", weight=weights, truncation=limit, values=levels, mask=full)
+    options = SolveOptions(method, time_limit, gap_tolerance, threads, seed, progress)
+    answer = options.image(graph, data.shape, full, np.append(levels, np.nan))
+    clean = answer.image if full is None else np.where(full, answer.image, pixels)
+    last = -1 if channel_axis is None else channel_axis
+    back = [np.moveaxis(array, 0, last) if channel_axis is not None else array[0] for array in (clean, answer.labels)]
+    return LabelledImage(back[0], back[1], answer.result)
+
+
+def _checked_missing(missing: ArrayLike | None, shape: tuple[int, ...]) -> Bools:
+    array = np.zeros(shape, dtype=bool) if missing is None else np.asarray(missing)
+    if array.dtype != np.bool_ or array.shape != shape:
+        raise GraphError(f"missing is {array.dtype} of shape {array.shape}, expected bool of shape {shape}")
+    return array
+
+
+def _grey_levels(values: int | ArrayLike, known: Floats) -> Floats:
+    array = numbers(values, "values")
+    if array.ndim == 1 and array.size and np.isfinite(array).all():
+        return array
+    if array.ndim > 0 or not array >= 2 or array != np.floor(array):
+        raise OptionError(f"values is {values!r}, expected at least 2 grey levels, or the levels themselves")
+    return np.linspace(known.min(), known.max(), int(array))
+
+
+def _noise(data: Floats, known: Bools) -> float:
+    """Standard deviation of the noise in (C, H, W), by the median of second differences along all axes."""
+    apart = [np.zeros(0)]
+    for axis in range(1, data.ndim):
+        rows, seen = np.moveaxis(data, axis, 0), np.moveaxis(known, axis - 1, 0)
+        all_seen = seen[:-2] & seen[1:-1] & seen[2:]
+        second = rows[:-2] - 2 * rows[1:-1] + rows[2:]
+        apart.append(np.abs(np.moveaxis(second, 1, 0)[:, all_seen]).ravel())
+    every = np.concatenate(apart)
+    spread = float(np.ptp(data[:, known]))
+    least = spread / 255 if spread > 0 else 1.0
+    return max(float(np.median(every)) / (MAD * math.sqrt(6)), least) if every.size else least
+
+
+# -- Depth from two views in one call ---------------------------------------------------------------------------------
+
+
+def stereo(
+    left: ArrayLike,
+    right: ArrayLike,
+    disparities: int | ArrayLike,
+    *,
+    window: int = 5,
+    data_weight: float = 8.0,
+    weight: float = 1.0,
+    truncation: float | None = 4.0,
+    sigma: float | None = None,
+    floor: float = 0.3,
+    neighbours: int | None = None,
+    mask: ArrayLike | None = None,
+    channel_axis: int = -1,
+    method: str | Method = "auto",
+    time_limit: float | None = TIME_LIMIT,
+    gap_tolerance: float = GAP_TOLERANCE,
+    threads: int | None = 1,
+    seed: int = 0,
+    progress: bool = False,
+) -> LabelledImage:
+    """Find the disparity of every pixel of a rectified stereo pair.
+
+    Pixels are matched by the census of a window around them (`unary_from_stereo`); neighbours of different disparity
+    cost their truncated difference, and less across edges of the left image.
+
+    Parameters
+    ----------
+    left, right : (H, W) or (H, W, C)
+        The rectified pair.
+    disparities : int or (L,)
+        The disparities of the labels, integers of at least 0; a number `L` means 0 to ``L - 1``.
+    window
+        Side of the census window, odd, from 3 to 7.
+    data_weight
+        Cost of a pixel if all comparisons in its window differ.
+    weight, truncation
+        Cost of neighbours per step of disparity, and the number of steps beyond which it does not grow.
+    sigma, floor
+        Difference that counts as contrast, and the share of the weight that remains across the strongest edge; see
+        `contrast_weights`.
+    mask : (H, W)
+        True for pixels that get a disparity; the others get -1.
+    method, time_limit, gap_tolerance, threads, seed, progress
+        As for `solve`. Use a method object such as ``mapmrf.TRWS(max_iterations=50)`` to set its options.
+
+    Returns
+    -------
+    LabelledImage
+        Its `image` has the disparities: the pixel (r, c) of the left image is at (r, c - d) in the right one.
+
+    Examples
+    --------
+    >>> right = np.random.default_rng(0).random((6, 9))
+    >>> stereo(np.roll(right, 2, axis=1), right, 4).image[3].tolist()[2:]
+    [2, 2, 2, 2, 2, 2, 2]
+    """
+    unary = unary_from_stereo(
+        left, right, disparities, matching="census", window=window, weight=data_weight, channel_axis=channel_axis
+    )
+    shape = unary.shape[:-1]
+    inside = checked_mask(mask, shape)
+    steps = np.arange(unary.shape[-1]) if np.ndim(disparities) == 0 else as_ints(disparities, "disparities")
+    guide = channels_for(left, Lattice(shape, inside), channel_axis, "the left image")
+    weights = contrast_weights(
+        guide, weight, neighbours=neighbours, sigma=sigma, floor=floor, mask=inside, channel_axis=-1
+    )
+    graph = grid_model(unary, "linear", weight=weights, truncation=truncation, values=steps, mask=inside)
+    options = SolveOptions(method, time_limit, gap_tolerance, threads, seed, progress)
+    return options.image(graph, shape, inside, np.append(steps, -1))

@@ -73,10 +73,8 @@ def region_adjacency(
     sigma
         Difference that counts as contrast in the guide; the root mean square difference of all pairs of neighbours, in
         the whole image, if not given.
-    spacing : (n_axes,)
-        Distance of neighbours along each axis, by which pairs are divided; 1 if not given.
-    channel_axis
-        Axis of the channels of a guide that has one more axis than the segments.
+    spacing, channel_axis : (n_axes,), int
+        As for `grid_model`.
 
     Examples
     --------
@@ -109,7 +107,7 @@ def region_adjacency(
 
 
 def region_sums(pixels: ArrayLike, segments: ArrayLike) -> Floats:
-    """Sum of an image's channels, or of the log potentials of labels, over every region.
+    """Sums of an image's channels, or of the log potentials of labels, over every region: (n_segments, C).
 
     Parameters
     ----------
@@ -117,11 +115,6 @@ def region_sums(pixels: ArrayLike, segments: ArrayLike) -> Floats:
         The values to sum, such as the unaries (H, W, L) of a `grid_model`.
     segments : (H, W)
         Number of the region of every pixel, from 0 on.
-
-    Returns
-    -------
-    (n_segments, C)
-        The sums; `-inf` at one pixel makes it `-inf`.
 
     Examples
     --------
@@ -170,20 +163,12 @@ def superpixel_model(
         Log potential of each label for each region; `-inf` forbids a label.
     smoothness
         ``potts``, ``linear``, ``quadratic``, or a table (L, L) of log potentials.
-    values : (L,)
-        Values of the labels.
-    truncation, neighbours, channel_axis, costs, memory_limit
-        As for `grid_model`.
-    spacing : (n_axes,)
-        Distance of neighbours along each axis; 1 if not given.
-    label_costs : (L,)
-        Cost of each label that any region has; as for `grid_model`.
+    values, label_costs, spacing : (L,), (L,), (n_axes,)
+        As for `grid_model`, and so are truncation, neighbours, channel_axis, costs and memory_limit.
     weight
         Weight of a border of length 1, at least 0.
     guide : (H, W) or (H, W, C)
         An image at whose edges labels may change.
-    sigma
-        Difference that counts as contrast in the guide.
     contrast
         ``borders``: each pair of pixels across a border is weighted by their difference; sigma is by default the root
         mean square difference of neighbouring pixels. ``regions``: the whole border is weighted by the difference of
@@ -249,11 +234,6 @@ def label_image(result: Result | ArrayLike, segments: ArrayLike) -> Ints:
         The answer of `solve` on a `superpixel_model`, or its labels.
     segments : (H, W)
         Number of the region of every pixel.
-
-    Returns
-    -------
-    (H, W)
-        The label of every pixel.
 
     Examples
     --------

@@ -31,9 +31,7 @@ class LinearModel:
 
     Examples
     --------
-    >>> import numpy as np, mapmrf
-    >>> from scipy import sparse
-    >>> from mapmrf.learn import LinearModel
+    >>> import mapmrf
     >>> graph = mapmrf.FactorGraph.from_pairwise(np.zeros((2, 2)), [[0, 1]], np.zeros((2, 2)))
     >>> model = LinearModel(graph, sparse.csr_array(np.array([[0, 1.0, 0, 2.0, 0, 0, 0, 0]]).T))
     >>> model.at([3.0]).theta_v.tolist(), model.features([1, 1]).tolist()
@@ -83,8 +81,6 @@ class LinearModel:
 
         Examples
         --------
-        >>> import numpy as np
-        >>> from mapmrf.learn import LinearModel
         >>> model = LinearModel.pairwise([[0.5], [2.0]], [[0, 1]], n_states=2, tables=np.eye(2)[None])
         >>> model.n_weights  # a weight of the feature for each state, and one for equal labels
         3
@@ -117,7 +113,6 @@ class LinearModel:
 
         Examples
         --------
-        >>> from mapmrf.learn import LinearModel
         >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2, tables=[[[1, 0], [0, 1]]])
         >>> model.at([0.0, 2.0, 0.5]).theta_v.tolist()
         [0.0, 2.0, 0.0, -2.0]
@@ -133,7 +128,6 @@ class LinearModel:
 
         Examples
         --------
-        >>> from mapmrf.learn import LinearModel
         >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2, tables=[[[1, 0], [0, 1]]])
         >>> model.features([1, 1]).tolist(), model.features([0, 1]).tolist()
         ([0.0, 0.0, 1.0], [1.0, -1.0, 0.0])
@@ -145,7 +139,6 @@ class LinearModel:
 
         Examples
         --------
-        >>> from mapmrf.learn import LinearModel
         >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2, tables=[[[1, 0], [0, 1]]])
         >>> model.check_weights([1, 2])
         Traceback (most recent call last):
@@ -161,15 +154,7 @@ class LinearModel:
 
 
 def potential_counts(graph: FactorGraph, labels: Ints) -> Floats:
-    """How often labels use each entry of ``theta_v`` and ``theta_t``, tables by the factors' weights: (n_potentials,).
-
-    Examples
-    --------
-    >>> import numpy as np, mapmrf
-    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-    >>> potential_counts(graph, np.array([1, 0])).tolist()
-    [0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0]
-    """
+    """How often labels use each entry of ``theta_v`` and ``theta_t``, tables by the factors' weights."""
     counts = np.zeros(len(graph.theta_v) + len(graph.theta_t))
     counts[graph.var_ptr[:-1] + labels] = 1.0
     if graph.n_factors:
@@ -180,7 +165,6 @@ def potential_counts(graph: FactorGraph, labels: Ints) -> Floats:
 
 
 def _basis(tables: Floats, k: int) -> Floats:
-    """Basis tables of `k` states, one per row."""
     if tables.ndim != 3 or tables.shape[1:] != (k, k):
         raise GraphError(f"tables has shape {tables.shape}, expected (n_tables, {k}, {k})")
     return tables.reshape(-1, k * k)
@@ -206,8 +190,6 @@ class Example:
 
     Attributes
     ----------
-    model
-        The model.
     truth : (n_vars,)
         The true labels.
     loss_v : (n_states,)
@@ -215,8 +197,6 @@ class Example:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from mapmrf.learn import Example, LinearModel
     >>> model = LinearModel.pairwise([[0.5], [2.0]], [[0, 1]], n_states=2)
     >>> Example.of(model, [0, 1]).loss([1, 1]), Example.of(model, [0, 1], loss=[5.0, 1.0]).loss([1, 0])
     (1.0, 6.0)
@@ -232,8 +212,6 @@ class Example:
 
         Parameters
         ----------
-        model
-            The model.
         truth : (n_vars,)
             The true labels, which the model must allow.
         loss : (n_vars,), (n_vars, n_states) or n_vars arrays of (card,)
@@ -241,10 +219,8 @@ class Example:
 
         Examples
         --------
-        >>> from mapmrf.learn import Example, LinearModel
-        >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2, tables=[[[1, 0], [0, 1]]])
-        >>> example = Example.of(model, [1, 0])
-        >>> example.loss_v.tolist()
+        >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2)
+        >>> Example.of(model, [1, 0]).loss_v.tolist()
         [1.0, 0.0, 0.0, 1.0]
         """
         labels = model.graph.check_labels(truth)
@@ -260,10 +236,8 @@ class Example:
 
         Examples
         --------
-        >>> from mapmrf.learn import Example, LinearModel
-        >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2, tables=[[[1, 0], [0, 1]]])
-        >>> example = Example.of(model, [1, 0])
-        >>> example.loss([0, 0])
+        >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2)
+        >>> Example.of(model, [1, 0]).loss([0, 0])
         1.0
         """
         graph = self.model.graph
@@ -274,10 +248,8 @@ class Example:
 
         Examples
         --------
-        >>> from mapmrf.learn import Example, LinearModel
         >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2, tables=[[[1, 0], [0, 1]]])
-        >>> example = Example.of(model, [1, 0])
-        >>> example.augmented([0.0, 2.0, 0.5]).theta_v.tolist()
+        >>> Example.of(model, [1, 0]).augmented([0.0, 2.0, 0.5]).theta_v.tolist()
         [1.0, 2.0, 0.0, -1.0]
         """
         graph = self.model.at(weights)
@@ -297,14 +269,7 @@ def check_examples(examples: Sequence[Example]) -> int:
 
 
 def state_losses(graph: FactorGraph, truth: Ints, loss: ArrayLike | Sequence[ArrayLike] | None) -> Floats:
-    """The loss of every state of every variable, laid out like `theta_v`; `loss` as in `loss_augmented`.
-
-    Examples
-    --------
-    >>> import numpy as np, mapmrf
-    >>> state_losses(mapmrf.FactorGraph.from_tables([2, 3], [], []), np.array([1, 0]), None).tolist()
-    [1.0, 0.0, 0.0, 1.0, 1.0]
-    """
+    """The loss of every state of every variable, laid out like `theta_v`; `loss` as in `loss_augmented`."""
     rows = np.ones(graph.n_vars) if loss is None else _rows(loss)
     if isinstance(rows, np.ndarray) and rows.shape == graph.card.shape:
         found = np.repeat(rows, graph.card)

@@ -24,8 +24,7 @@ from mapmrf.learn.training import (
 from mapmrf.run import interrupts
 from mapmrf.run.result import Result, Status
 
-MOVES = 10
-"""Number of moves of an example's part of the dual after inference, which takes much longer."""
+MOVES = 10  # number of moves of an example's part of the dual after inference, which takes much longer
 
 
 @dataclass(frozen=True)
@@ -51,12 +50,9 @@ class StructuredSVM:
         Epochs between measurements of the gap, which cost as much as an epoch.
     inference
         How labellings are found: see `hinge_loss`. Objective and dual hold if it is exact.
-    seed
-        Seed of the order of the examples and of inference.
 
     Examples
     --------
-    >>> import numpy as np
     >>> from mapmrf import learn
     >>> model = learn.LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2)
     >>> trained = learn.StructuredSVM(regularisation=0.1, tol=1e-6).fit([learn.Example.of(model, [1, 0])])
@@ -106,17 +102,12 @@ class StructuredSVM:
 
 
 class Corners:
-    """The labellings of one example in its part of the dual, and their shares.
-
-    Attributes
-    ----------
-    w, loss : (n_corners, n_weights), (n_corners,)
-        Contributions of each corner to the weights and to the linear part of the dual.
-    share : (n_corners,)
-        The convex combination: non-negative, with sum 1.
-    """
+    """The labellings of one example in its part of the dual, and their shares."""
 
     def __init__(self, w: Floats, loss: float) -> None:
+        # w: (n_corners, n_weights), loss: (n_corners,), contributions of each corner to the weights and to the linear
+        # part of the dual
+        # share: (n_corners,), the convex combination: non-negative, with sum 1
         self.w, self.loss, self.share = w[None], np.array([loss]), np.ones(1)
 
     def add(self, w: Floats, loss: float) -> None:
@@ -141,31 +132,22 @@ class Corners:
 
 
 class BlockDual:
-    """The dual of a structured SVM: a convex combination of labellings for each example.
-
-    Attributes
-    ----------
-    weights, linear : (n_weights,), float
-        The weights, and the linear part of the dual.
-    mean_weights, mean_linear
-        Their averages over the steps.
-    corners
-        Contributions of each example; initially the true labelling.
-    known
-        The last result of inference on each example, from which the next starts.
-    """
+    """The dual of a structured SVM: a convex combination of labellings for each example."""
 
     def __init__(self, options: StructuredSVM, examples: Sequence[Example], n_weights: int) -> None:
         self.options, self.examples = options, examples
         n = len(examples)
         at_truth = [example.loss(example.truth) / n for example in examples]
+        # contributions of each example; initially the true labelling
         self.corners = [Corners(np.zeros(n_weights), loss) for loss in at_truth]
+        # weights: (n_weights,), linear: the linear part of the dual
         self.weights, self.linear = np.zeros(n_weights), float(sum(at_truth))
+        # mean_weights, mean_linear: their averages over the steps
         self.mean_weights, self.mean_linear, self.steps = np.zeros(n_weights), self.linear, 0
+        # the last result of inference on each example, from which the next starts
         self.known: list[Result | None] = [None] * n
 
     def look(self, i: int, weights: Floats) -> Hinge:
-        """The most violated labelling of an example."""
         how, start = self.options, self.known[i]
         found = hinge_loss(self.examples[i], weights, how.inference, initial=start, seed=how.seed)
         self.known[i] = found.result
@@ -225,20 +207,15 @@ class StochasticDescent:
         ``"hinge"``, the structured SVM, or ``"likelihood"``, that of perturb-and-MAP.
     regularisation
         Weight of the squared norm; above 0.
-    epochs
-        Passes over the examples.
     samples
         Perturbed models per example and step, for the likelihood; redrawn in each step.
     step
         Length of the steps: ``step / sqrt(t)`` in step t; None for ``1 / (regularisation t)``.
     inference
         How labellings are found: see `hinge_loss`.
-    seed
-        Seed of the order, of the noise and of inference.
 
     Examples
     --------
-    >>> import numpy as np
     >>> from mapmrf import learn
     >>> model = learn.LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2)
     >>> training = learn.StochasticDescent("likelihood", regularisation=0.1)
@@ -318,7 +295,6 @@ class DescentPath:
         return found._replace(value=value)
 
     def look(self, i: int, seed: int) -> LossAt:
-        """The loss of an example."""
         how, example, start = self.options, self.examples[i], self.known[i]
         if how.target == "hinge":
             hinge = hinge_loss(example, self.weights, how.inference, initial=start, seed=seed)

@@ -12,14 +12,12 @@ from mapmrf.run.registry import DEFAULT_METHOD, make_method
 from mapmrf.run.result import Result
 from mapmrf.run.solve import Initial, solve
 
-QUICK = "quick"
-"""The name of `solve_quickly` among methods."""
+QUICK = "quick"  # the name of `solve_quickly` among methods
 
 Inference = str | tuple[str, Mapping[str, Any]] | Method
 """``"quick"``, the name of a method, a name and its options, or a method object."""
 
-ITERATIONS, DEPTH = 15, 2
-"""Iterations of TRW-S, and number of variables that are flipped together."""
+ITERATIONS, DEPTH = 15, 2  # iterations of TRW-S, and number of variables that are flipped together
 
 
 def solve_quickly(
@@ -32,20 +30,13 @@ def solve_quickly(
 
     Parameters
     ----------
-    graph
-        The model.
     initial : (n_vars,) or Result
         A labelling or an earlier Result to start from; the messages of a Result are used as well if its model has the
         same structure.
-    time_limit
-        Time limit in seconds.
-    seed
-        Seed of everything random.
 
     Examples
     --------
     >>> from mapmrf.datasets import potts_image
-    >>> from mapmrf.learn.inference import solve_quickly
     >>> solve_quickly(potts_image(40, 40, labels=5).graph).status.value
     'optimal'
     """
@@ -71,7 +62,6 @@ def infer(
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.learn.inference import infer
     >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
     >>> [infer(graph, each).value for each in ("quick", "exhaustive", ("icm", {"starts": 2}), mapmrf.TRWS())]
     [2.0, 2.0, 2.0, 2.0]
@@ -82,13 +72,6 @@ def infer(
 
 
 def method_of(inference: Inference) -> Method:
-    """Return the method of a name or a name with options; raise OptionError or UnknownName if there is none.
-
-    Examples
-    --------
-    >>> from mapmrf.learn.inference import method_of
-    >>> method_of(("icm", {"starts": 2})).starts
-    2
-    """
+    """Return the method of a name or a name with options; raise OptionError or UnknownName if there is none."""
     name, options = inference if isinstance(inference, tuple) else (inference, {})
     return make_method(name, dict(options))

@@ -24,8 +24,6 @@ class TrainingPoint(NamedTuple):
 
     Attributes
     ----------
-    epoch
-        Passes over the examples so far.
     objective
         Regularised loss of the weights; a lower bound unless `exact`. In stochastic training, an average over the
         epoch.
@@ -38,8 +36,6 @@ class TrainingPoint(NamedTuple):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from mapmrf.learn import TrainingPoint
     >>> TrainingPoint(1, 3.0, 2.5, True, np.zeros(2)).gap
     0.5
     """
@@ -76,7 +72,6 @@ class Trained:
 
     Examples
     --------
-    >>> import numpy as np
     >>> from mapmrf import learn
     >>> model = learn.LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2)
     >>> trained = learn.StructuredSVM(regularisation=0.1).fit([learn.Example.of(model, [1, 0])])
@@ -98,7 +93,6 @@ class Trained:
 
         Examples
         --------
-        >>> import numpy as np
         >>> from mapmrf import learn
         >>> model = learn.LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2)
         >>> learn.Trained(np.array([0.0, 1, 0, 0, 0, 0]), "by hand", ()).predict(model).labels.tolist()
@@ -125,7 +119,6 @@ class TrainingLog:
         return self.cancelled
 
     def add(self, point: TrainingPoint) -> None:
-        """Record a point and call the callback."""
         self.points.append(point)
         if self.callback is not None and self.callback(point):
             self.cancelled = True
@@ -152,7 +145,6 @@ class Hinge(NamedTuple):
 
     Examples
     --------
-    >>> from mapmrf.learn import Example, LinearModel, hinge_loss
     >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2)
     >>> hinge_loss(Example.of(model, [1, 0]), [0.0] * 6).value
     2.0
@@ -172,8 +164,6 @@ def hinge_loss(
 
     Parameters
     ----------
-    example
-        Model, true labels and loss.
     weights : (n_weights,)
         Where to evaluate.
     inference
@@ -181,13 +171,9 @@ def hinge_loss(
         method, a name with options, or a method object.
     initial : (n_vars,) or Result
         A labelling, or the `result` of an earlier call, to start from.
-    seed
-        Seed of inference.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from mapmrf.learn import Example, LinearModel, hinge_loss
     >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2, tables=np.eye(2)[None])
     >>> found = hinge_loss(Example.of(model, [1, 0]), [0.0, 0.5, 0.0])
     >>> found.value, found.labels.tolist(), found.gradient.tolist(), found.exact
@@ -222,7 +208,6 @@ class Likelihood(NamedTuple):
 
     Examples
     --------
-    >>> from mapmrf.learn import Example, LinearModel, log_likelihood
     >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2)
     >>> found = log_likelihood(Example.of(model, [1, 0]), [0.0] * 6, samples=100)  # four labellings, equally likely
     >>> bool(abs(found.value + 2 * np.log(2)) < 5 * found.error)
@@ -255,19 +240,11 @@ def log_likelihood(
         Model and true labels; its loss is not used.
     weights : (n_weights,)
         Where to evaluate.
-    inference
-        How maxima are found: see `hinge_loss`.
-    samples
-        Number of perturbed models.
     initial : (n_vars,) or Result
         A labelling, or the `result` of an earlier call, to start from.
-    seed
-        Seed of the noise.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from mapmrf.learn import Example, LinearModel, log_likelihood
     >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2)
     >>> example = Example.of(model, [1, 0])
     >>> values = [log_likelihood(example, [0, scale, 0, 0, 0, 0], samples=200).value for scale in (0.0, 1.0, 3.0)]
@@ -291,17 +268,9 @@ def log_likelihood(
 
 
 def gumbel(random: np.random.Generator, size: int) -> Floats:
-    """Gumbel noise of mean 0.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> bool(abs(gumbel(np.random.default_rng(0), 100_000).mean()) < 0.01)
-    True
-    """
+    """Gumbel noise of mean 0."""
     return np.asarray(random.gumbel(-np.euler_gamma, 1.0, size))
 
 
 def perturbed(graph: FactorGraph, noise: Floats) -> FactorGraph:
-    """The model with noise on its unary potentials."""
     return replace(graph, theta_v=graph.theta_v + noise)

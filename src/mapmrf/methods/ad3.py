@@ -24,16 +24,11 @@ from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import check_above, check_at_least, check_choice, check_within, is_closed
 from mapmrf.run.result import Status
 
-STEP_WORK = 2_000_000
-"""Table entries touched per step: some tens of milliseconds."""
-ITEM_WORK = 50
-"""Cost per indicator of a constraint's step, in table entries."""
-MOVE_STATES = 1_000_000
-"""States examined by the local search after a measurement, with constraints: a few milliseconds."""
-ROOT_ITERATIONS = 2000
-"""Iterations after which branch and bound accepts the root relaxation as it is."""
-_BY_MODE: Any = None
-"""Default of the iteration limit, which depends on `branch_and_bound`."""
+STEP_WORK = 2_000_000  # table entries touched per step: some tens of milliseconds
+ITEM_WORK = 50  # cost per indicator of a constraint's step, in table entries
+MOVE_STATES = 1_000_000  # states examined by the local search after a measurement, with constraints: a few milliseconds
+ROOT_ITERATIONS = 2000  # iterations after which branch and bound accepts the root relaxation as it is
+_BY_MODE: Any = None  # default of the iteration limit, which depends on `branch_and_bound`
 
 
 @dataclass(frozen=True)
@@ -73,8 +68,7 @@ class AD3(Method):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import potts_image
-    >>> result = mapmrf.solve(potts_image(12, 16, labels=3).graph, "ad3")
+    >>> result = mapmrf.solve(mapmrf.datasets.potts_image(12, 16, labels=3).graph, "ad3")
     >>> result.status.value, result.kind.value
     ('optimal', 'valid')
     """
@@ -112,7 +106,6 @@ class AD3(Method):
         check_within(self, 0.1, 1.9, "relaxation")
 
     def supports(self, problem: Problem) -> str | None:
-        """Reject pairwise factors over variables with too many states."""
         widest = max((max(batch.shape) for batch in problem.batches if batch.arity == 2), default=0)
         if widest > MAX_STATES:
             return f"pairwise factors support at most {MAX_STATES} states per variable, this model has {widest}"
@@ -120,12 +113,10 @@ class AD3(Method):
 
     @property
     def relaxation_options(self) -> RelaxationOptions:
-        """The options that control the iterations."""
         return RelaxationOptions(**{name: getattr(self, name) for name in RelaxationOptions._fields})
 
     @property
     def branching_options(self) -> BranchingOptions:
-        """The options that control the search tree."""
         return BranchingOptions(self.node_order, self.node_iterations, self.check_every)
 
     # -- the run ------------------------------------------------------------------------------------------------------
@@ -154,7 +145,6 @@ class AD3(Method):
         return state
 
     def step(self, problem: Problem, state: AD3Run) -> Progress:
-        """Run some iterations and take a measurement; with branch and bound, process a few nodes."""
         if state.admm is None:
             return Progress(0, bound=-math.inf, finished=Status.INFEASIBLE)
         if state.tree is not None:
@@ -223,7 +213,6 @@ class AD3(Method):
         return save_multipliers(state.admm.engine, state.admm.unit)
 
     def close(self, problem: Problem, state: AD3Run) -> None:
-        """Stop the engine's threads."""
         if state.admm is not None:
             state.admm.engine.close()
 

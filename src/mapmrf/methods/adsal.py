@@ -18,12 +18,9 @@ from mapmrf.run.options import check_above, check_at_least, check_choice
 from mapmrf.run.repair import REPAIR_SECONDS, find_feasible
 from mapmrf.run.result import Status
 
-STEP_WORK = 4_000_000
-"""Approximate number of table entries processed per step: a few milliseconds."""
-SMOOTHED_COST = 10
-"""Cost of a smoothed iteration, in plain ones."""
-LEAST = 1e-8
-"""The lowest temperature, relative to the gap at which a run has converged."""
+STEP_WORK = 4_000_000  # approximate number of table entries processed per step: a few milliseconds
+SMOOTHED_COST = 10  # cost of a smoothed iteration, in plain ones
+LEAST = 1e-8  # the lowest temperature, relative to the gap at which a run has converged
 
 
 @dataclass(frozen=True)
@@ -56,8 +53,7 @@ class ADSal(Method):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> result = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), mapmrf.ADSal(tol=1e-5))
+    >>> result = mapmrf.solve(mapmrf.datasets.grid(6, 6, coupling=2.0, seed=1), mapmrf.ADSal(tol=1e-5))
     >>> round(result.bound, 2), round(result.relaxed_value, 2)  # bounds on the linear relaxation from above and below
     (62.74, 62.74)
     """
@@ -147,7 +143,6 @@ class ADSal(Method):
         return None
 
     def close(self, problem: Problem, state: SmoothedRun) -> None:
-        """Stop the threads."""
         state.plain.close()
 
     def answer(self, problem: Problem, state: SmoothedRun) -> Answer:

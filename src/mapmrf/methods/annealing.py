@@ -18,12 +18,9 @@ from mapmrf.run.result import Status
 
 Rule = Literal["metropolis", "heat_bath"]
 
-STEP_ENTRIES = 4_000_000
-"""Maximum number of table entries read per step: some 20 ms."""
-QUENCH = 100
-"""Maximum number of sweeps at temperature 0 after a read; they end early when nothing changes."""
-SHORT_QUENCH = 10
-"""The same for a read that was cut short."""
+STEP_ENTRIES = 4_000_000  # maximum number of table entries read per step: some 20 ms
+QUENCH = 100  # maximum number of sweeps at temperature 0 after a read; they end early when nothing changes
+SHORT_QUENCH = 10  # maximum number of them for a read that was cut short
 
 
 @dataclass(frozen=True)
@@ -51,8 +48,7 @@ class Annealing(Method):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> graph = grid(6, 6, coupling=2.0, seed=1)
+    >>> graph = mapmrf.datasets.grid(6, 6, coupling=2.0, seed=1)
     >>> result = mapmrf.solve(graph, mapmrf.Annealing(reads=20), seed=3)
     >>> result.value > mapmrf.solve(graph, "icm").value
     True
@@ -74,7 +70,6 @@ class Annealing(Method):
         check_above(self, 0, "hot", "cold")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> AnnealingRun:
-        """Scale the temperatures and lay out the model."""
         labels = initial.first_labels(problem.graph)
         reads = min(self.reads, self.max_iterations)
         ends = offsets(np.full(reads, self.max_iterations // reads) + (np.arange(reads) < self.max_iterations % reads))
@@ -90,12 +85,14 @@ class Annealing(Method):
         state.sweeps.run(self.temperatures(state, n))
         state.sweeps_done += n
         if state.sweeps_done == end:
-            state.finish_read(problem)
+            state.best.offer(state.quench(QUENCH))
+            state.read += 1
+            if state.read + 1 < len(state.ends):
+                state.sweeps.restart(state.random.integers(0, problem.graph.card))
         finished = Status.CONVERGED if state.read + 1 == len(state.ends) else None
         return Progress(state.sweeps_done, labels=state.best.labels, value=state.best.value, finished=finished)
 
     def temperatures(self, state: AnnealingRun, n: int) -> Floats:
-        """Temperatures of the next sweeps."""
         begin, end = int(state.ends[state.read]), int(state.ends[state.read + 1])
         passed = (state.sweeps_done - begin + np.arange(n)) / max(1, end - begin - 1)
         result: Floats = state.unit * self.hot * (self.cold / self.hot) ** passed
@@ -105,39 +102,22 @@ class Annealing(Method):
         """The best read; an unfinished read also counts, after a quench."""
         labels = state.best.labels
         if state.read + 1 < len(state.ends) and state.sweeps_done > state.ends[state.read]:
-            present = state.quench_present()
-            labels = present if state.best.evaluate(present) > state.best.value else labels
+            present = state.sweeps.labels()
+            quenched = state.quench(SHORT_QUENCH)
+            state.sweeps.restart(present)  # the read goes on undisturbed
+            labels = quenched if state.best.evaluate(quenched) > state.best.value else labels
         return Answer(labels=labels, details={"reads": float(state.read)})
 
 
 @dataclass
 class AnnealingRun:
-    """A run.
-
-    Attributes
-    ----------
-    sweeps
-        The annealed labelling.
-    ends
-        Number of sweeps before every read, and in total.
-    unit
-        Unit of the temperatures.
-    """
-
-    sweeps: AnnealingSweeps
-    ends: Ints
+    sweeps: AnnealingSweeps  # the annealed labelling
+    ends: Ints  # number of sweeps before every read, and in total
     unit: float
     random: np.random.Generator
     best: Incumbent
     read: int = 0
     sweeps_done: int = 0
-
-    def finish_read(self, problem: Problem) -> None:
-        """Quench, keep the labelling if it is the best, and begin the next read."""
-        self.best.offer(self.quench(QUENCH))
-        self.read += 1
-        if self.read + 1 < len(self.ends):
-            self.sweeps.restart(self.random.integers(0, problem.graph.card))
 
     def quench(self, most: int) -> Ints:
         """Sweep at temperature 0 until nothing changes, at most `most` times; return the labelling."""
@@ -145,10 +125,3 @@ class AnnealingRun:
             if self.sweeps.run(np.zeros(1)) == 0:
                 break
         return self.sweeps.labels()
-
-    def quench_present(self) -> Ints:
-        """Return the current labelling after a short quench, without disturbing the read."""
-        present = self.sweeps.labels()
-        quenched = self.quench(SHORT_QUENCH)
-        self.sweeps.restart(present)
-        return quenched

@@ -14,11 +14,8 @@ from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import check_at_least
 from mapmrf.run.result import Status
 
-REGION = 50_000
-"""Maximum number of variables from which a block is chosen: planning it takes some tenths of a second."""
-
-STEP_WORK = 20_000_000
-"""Table entries processed before a step returns to the loop: some 30 ms."""
+REGION = 50_000  # maximum number of variables from which a block is chosen: planning it takes some tenths of a second
+STEP_WORK = 20_000_000  # table entries processed before a step returns to the loop: some 30 ms
 
 
 @dataclass(frozen=True)
@@ -41,8 +38,7 @@ class Blocks(Method):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> graph = grid(6, 6, coupling=2.0, seed=1)
+    >>> graph = mapmrf.datasets.grid(6, 6, coupling=2.0, seed=1)
     >>> first = mapmrf.solve(graph, "icm")
     >>> mapmrf.solve(graph, mapmrf.Blocks(width=6), initial=first).value > first.value
     True
@@ -61,7 +57,6 @@ class Blocks(Method):
         check_at_least(self, 0, "width")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> BlocksRun:
-        """Start from the initial labelling, or from the best unary state of every variable."""
         labels = initial.first_labels(problem.graph)
         return BlocksRun(BlockMoves(problem, seed), labels, problem.graph.value(labels))
 
@@ -74,7 +69,10 @@ class Blocks(Method):
                 if work >= STEP_WORK:
                     return Progress(state.passes, labels=state.labels.copy())
                 continue
-            value = self._end_pass(problem, state)
+            state.passes += 1
+            value = problem.graph.value(state.labels)
+            state.calm = 0 if value > state.value else state.calm + 1
+            state.value = value
             rest = state.calm >= self.patience
             if rest or state.passes >= self.max_iterations or work >= STEP_WORK:
                 break
@@ -96,23 +94,12 @@ class Blocks(Method):
         # a pass that freezes every variable still counts as complete
         return max(moves.work - before, PER_VARIABLE * (problem.n_vars if region is None else len(region)))
 
-    def _end_pass(self, problem: Problem, state: BlocksRun) -> float:
-        """Count a pass; return the value after it."""
-        state.passes += 1
-        value = problem.graph.value(state.labels)
-        state.calm = 0 if value > state.value else state.calm + 1
-        state.value = value
-        return value
-
     def answer(self, problem: Problem, state: BlocksRun) -> Answer:
-        """The current labelling."""
         return Answer(labels=state.labels, details={"passes": float(state.passes)})
 
 
 @dataclass
 class BlocksRun:
-    """A run."""
-
     moves: BlockMoves
     labels: Ints
     value: float

@@ -37,11 +37,10 @@ class BP(MessagePassing):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> chain = grid(1, 20, coupling=2.0)
+    >>> chain = mapmrf.datasets.grid(1, 20, coupling=2.0)
     >>> mapmrf.solve(chain, "bp").status.value  # there are no cycles
     'optimal'
-    >>> mapmrf.solve(grid(6, 6, coupling=2.0), mapmrf.BP(damping=0.5)).bound is None
+    >>> mapmrf.solve(mapmrf.datasets.grid(6, 6, coupling=2.0), mapmrf.BP(damping=0.5)).bound is None
     True
     """
 

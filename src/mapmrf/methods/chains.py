@@ -11,8 +11,7 @@ from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import check_at_least
 from mapmrf.run.result import Status
 
-STEP_ENTRIES = 4_000_000
-"""Maximum number of table entries read per step: some 20 ms."""
+STEP_ENTRIES = 4_000_000  # maximum number of table entries read per step: some 20 ms
 
 
 @dataclass(frozen=True)
@@ -36,8 +35,7 @@ class Chains(Method):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> graph = grid(6, 6, coupling=2.0, seed=1)
+    >>> graph = mapmrf.datasets.grid(6, 6, coupling=2.0, seed=1)
     >>> mapmrf.solve(graph, mapmrf.Chains(length=10)).value > mapmrf.solve(graph, "icm").value
     True
     """
@@ -54,13 +52,11 @@ class Chains(Method):
         check_at_least(self, 1, "max_iterations", "length", "breadth")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> ChainSearch:
-        """Start from the initial labelling, or from the best unary state of every variable."""
         search = ChainSearch(problem, self.length, self.breadth, seed)
         search.restart(initial.first_labels(problem.graph))
         return search
 
     def step(self, problem: Problem, state: ChainSearch) -> Progress:
-        """Follow chains for some milliseconds."""
         n = max(1, problem.n_vars)
         state.run(STEP_ENTRIES, self.max_iterations * n - state.visits)
         finished = Status.CONVERGED if state.at_rest else None
@@ -68,5 +64,4 @@ class Chains(Method):
         return Progress((state.visits + begun) // n, labels=state.labels(), finished=finished)
 
     def answer(self, problem: Problem, state: ChainSearch) -> Answer:
-        """The current labelling."""
         return Answer(labels=state.labels())

@@ -40,29 +40,17 @@ log = logging.getLogger("mapmrf")
 
 Solver = Literal["auto", "highs", "scip"]
 
-POLL = 0.05
-"""Seconds that a step waits for a solver before it returns to the loop."""
-
-PATIENCE = 1.0
-"""Seconds that a solver has to stop when a run is closed."""
-
-STEP_ENTRIES = 2_000_000
-"""Table entries examined per step of local search: some 20 ms."""
-
-STEP_CHANGES = 4_000_000
-"""States examined per step of local search with constraints: some 20 ms."""
-
-LOCAL_STEPS = 25
-"""Maximum number of steps of local search after the first descent."""
+POLL = 0.05  # seconds that a step waits for a solver before it returns to the loop
+PATIENCE = 1.0  # seconds that a solver has to stop when a run is closed
+STEP_ENTRIES = 2_000_000  # table entries examined per step of local search: some 20 ms
+STEP_CHANGES = 4_000_000  # states examined per step of local search with constraints: some 20 ms
+LOCAL_STEPS = 25  # maximum number of steps of local search after the first descent
 
 EXACT_PAIRS = 50_000
 """Maximum number of pairs for which the simplex method continues the relaxation after the quick rounds."""
 
-ALLOWANCE = 1e-3
-"""Share of the tolerance within which a node of that search counts as no better than the incumbent."""
-
-MAX_ENTRIES = 200_000_000
-"""Entries of the largest constraint matrix that is built: some 20 GB in a solver."""
+ALLOWANCE = 1e-3  # share of the tolerance within which a node of that search counts as no better than the incumbent
+MAX_ENTRIES = 200_000_000  # entries of the largest constraint matrix that is built: some 20 GB in a solver
 
 
 @dataclass(frozen=True)
@@ -100,8 +88,7 @@ class Cuts(Phases):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> result = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), mapmrf.Cuts(solver="highs"))
+    >>> result = mapmrf.solve(mapmrf.datasets.grid(6, 6, coupling=2.0, seed=1), mapmrf.Cuts(solver="highs"))
     >>> round(result.value, 6), result.status.value
     (55.647253, 'optimal')
     """
@@ -135,7 +122,6 @@ class Cuts(Phases):
         return False
 
     def within(self, graph: FactorGraph, left: float) -> Cuts:
-        """Limit SCIP to the remaining memory."""
         return replace(self, memory=min(self.memory, max(1.0, left / 2**20)))
 
     def supports(self, problem: Problem) -> str | None:
@@ -150,7 +136,6 @@ class Cuts(Phases):
         return failure
 
     def start(self, problem: Problem, seed: int, initial: Start) -> CutsRun:
-        """Simplify the model; the run starts with local search."""
         if problem.graph.constraints is not None:  # reductions support tables only
             return CutsRun(self, Simplified(problem, ()), seed, initial.labels)
         roof = self.persistency and problem.only_binary and why_no_roof(problem) is None
@@ -159,40 +144,24 @@ class Cuts(Phases):
 
 
 class CutsRun(PhasedRun):
-    """A run: the simplified model, its incumbent, and the solver.
+    """A run: the simplified model, its incumbent, and the solver."""
 
-    Attributes
-    ----------
-    small, problem
-        The simplification, and the simplified model.
-    incumbent
-        The best labelling and bound of the simplified model, if it is feasible.
-    nodes
-        Nodes of the branch and bound so far.
-    planes
-        The cutting planes of a compact program, once their phase has begun.
-    search
-        The branch and bound, once it has begun.
-    reports
-        Solver reports after which the branch and bound pauses until the next step; by default it does not pause.
-    n_turns
-        Rounds of cutting planes and turns of the branch and bound so far.
-    """
-
-    incumbent: Incumbent
+    incumbent: Incumbent  # the best labelling and bound of the simplified model, if it is feasible
     local: LocalSearch
     formulation: Formulation
     task: BranchTask
 
     def __init__(self, method: Cuts, small: Simplified, seed: int, initial: Ints | None) -> None:
         super().__init__()
+        # small, problem: the simplification, and the simplified model
         self.method, self.small, self.seed = method, small, seed
         self.problem = small.problem
         self.nodes = 0
+        # solver reports after which the branch and bound pauses until the next step; by default it does not pause
         self.reports = math.inf
-        self.n_turns = 0
+        self.n_turns = 0  # rounds of cutting planes and turns of the branch and bound so far
         self.details = small.counts.details()
-        self.planes: CuttingPlanes | None = None
+        self.planes: CuttingPlanes | None = None  # the cutting planes of a compact program, once their phase has begun
         self.search: SolverRun | None = None
         self.spread = spread(self.problem)
         self.grain = self.problem.graph.granularity if small.feasible else Granularity()
@@ -224,7 +193,6 @@ class CutsRun(PhasedRun):
         return Answer(labels=self.best(), bound=self.bound, details=dict(self.details))
 
     def close(self) -> None:
-        """Stop the solver and free the program."""
         super().close()
         if self.planes is not None:
             self.planes.relaxation.close(PATIENCE)
@@ -232,16 +200,13 @@ class CutsRun(PhasedRun):
             self.search.close(PATIENCE)
 
     def best(self) -> Ints:
-        """The best labelling of the original model so far."""
         return self.small.lift(self.incumbent.labels)
 
     @property
     def bound(self) -> float | None:
-        """The best bound, if there is one."""
         return self.incumbent.bound if self.incumbent.bound < math.inf else None
 
     def progress(self, phase: str, finished: Status | None = None) -> Progress:
-        """Report the best bound, and the best labelling if the loop does not have it yet."""
         labels = self.best() if self.incumbent.value > self._reported else None
         self._reported = self.incumbent.value
         return Progress(self.nodes, labels=labels, bound=self.bound, finished=finished, phase=phase)
@@ -267,7 +232,6 @@ class CutsRun(PhasedRun):
     # -- the phases ---------------------------------------------------------------------------------------------------
 
     def run(self) -> Generator[Progress, None, None]:
-        """Run all phases."""
         while not self.small.feasible:  # some variable has no state left
             yield Progress(0, labels=self.small.labels, bound=-math.inf, finished=Status.INFEASIBLE)
         if self.problem.n_vars == 0:
@@ -297,7 +261,6 @@ class CutsRun(PhasedRun):
             yield self.progress("start")
 
     def descend(self) -> Iterator[Progress]:
-        """Local search for a first labelling."""
         trials = self.method.local_search * self.problem.n_vars
         n_steps = 0
         while self.local.descending or (self.local.trials < trials and n_steps < LOCAL_STEPS):
@@ -306,7 +269,6 @@ class CutsRun(PhasedRun):
             yield self.progress("start")
 
     def improve(self, entries: int, max_trials: int) -> None:
-        """Run a step of local search."""
         self.local.run(entries, max_trials)
         self.incumbent.offer(self.local.labels, self.local.value)
 

@@ -54,8 +54,7 @@ class DDSG(Method):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import potts_image
-    >>> graph = potts_image(12, 16, labels=3).graph
+    >>> graph = mapmrf.datasets.potts_image(12, 16, labels=3).graph
     >>> mapmrf.solve(graph, mapmrf.DDSG(decomposition="trees")).status.value
     'optimal'
     """
@@ -104,7 +103,6 @@ class DDSG(Method):
         return run
 
     def step(self, problem: Problem, state: SubgradientDescent) -> Progress:
-        """Run some rounds."""
         return state.step(self.max_iterations)
 
     def dual(self, problem: Problem, state: SubgradientDescent) -> DualState | None:

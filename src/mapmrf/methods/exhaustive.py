@@ -21,11 +21,8 @@ from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import check_at_least
 from mapmrf.run.result import Status
 
-BLOCK = 2**14
-"""Maximum number of labellings evaluated at once."""
-
-STEP_SECONDS = 0.03
-"""Seconds after which a step returns to the loop."""
+BLOCK = 2**14  # maximum number of labellings evaluated at once
+STEP_SECONDS = 0.03  # seconds after which a step returns to the loop
 
 
 @dataclass(frozen=True)
@@ -42,11 +39,10 @@ class Exhaustive(Method):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> result = mapmrf.solve(grid(3, 4, coupling=2.0), "exhaustive")
+    >>> result = mapmrf.solve(mapmrf.datasets.grid(3, 4, coupling=2.0), "exhaustive")
     >>> result.status.value, result.bound == result.value
     ('optimal', True)
-    >>> mapmrf.solve(grid(6, 6), "exhaustive")  # doctest: +ELLIPSIS
+    >>> mapmrf.solve(mapmrf.datasets.grid(6, 6), "exhaustive")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
     mapmrf.errors.UnsupportedModel: exhaustive cannot solve this model: it has 68719476736 labellings, more than ...
@@ -67,7 +63,6 @@ class Exhaustive(Method):
         check_at_least(self, 1, "max_iterations", "max_labellings")
 
     def supports(self, problem: Problem) -> str | None:
-        """Reject models with too many labellings."""
         log10 = float(np.log10(problem.graph.card).sum())  # the number itself may have a million digits
         size = f"{math.prod(problem.graph.card.tolist())}" if log10 < 15 else f"about 10^{log10:.0f}"
         if log10 < 15 and int(size) <= self.max_labellings:
@@ -75,7 +70,6 @@ class Exhaustive(Method):
         return f"it has {size} labellings, more than max_labellings = {self.max_labellings}"
 
     def start(self, problem: Problem, seed: int, initial: Start) -> Enumeration:
-        """Start with the first block."""
         return Enumeration(problem.graph)
 
     def step(self, problem: Problem, state: Enumeration) -> Progress:
@@ -89,7 +83,6 @@ class Exhaustive(Method):
         return Progress(state.done, labels=state.best.labels, bound=state.best.value, finished=finished)
 
     def answer(self, problem: Problem, state: Enumeration) -> Answer:
-        """The best labelling so far."""
         return Answer(labels=state.best.labels)
 
 
@@ -97,22 +90,6 @@ class Enumeration:
     """All labellings of a model in lexicographic order, block by block.
 
     A block holds all labellings of the inner variables, the last ones, under one labelling of the outer variables.
-
-    Parameters
-    ----------
-    graph
-        The model.
-    block
-        Maximum number of labellings per block (or one variable's states, if there are more).
-
-    Attributes
-    ----------
-    inner, outer
-        The variables that have more than one state.
-    n_blocks, done
-        Number of blocks, and blocks evaluated so far.
-    best
-        The first of the best labellings so far.
     """
 
     def __init__(self, graph: FactorGraph, block: int = BLOCK) -> None:
@@ -123,14 +100,15 @@ class Enumeration:
             size *= int(card[-1 - n_inner])
             n_inner += 1
         n_outer = len(free) - n_inner
+        # inner, outer: the variables that have more than one state
         self.graph, self.inner, self.outer = graph, free[n_outer:], free[:n_outer]
+        # n_blocks, done: number of blocks, and blocks evaluated so far
         self.n_blocks, self.done = math.prod(card[:n_outer].tolist()), 0
         self.labels = np.zeros(graph.n_vars, dtype=np.int64)
-        self.best = Incumbent(graph, self.labels)
+        self.best = Incumbent(graph, self.labels)  # the first of the best labellings so far
         self._terms = [(graph.scope_of(a), graph.table(a)) for a in range(graph.n_factors)]
 
     def search_block(self) -> None:
-        """Evaluate the next block."""
         graph = self.graph
         self.labels[self.outer] = _digits(self.done, graph.card[self.outer])
         values = np.full(tuple(graph.card[self.inner]), graph.constant)

@@ -15,8 +15,7 @@ from mapmrf.run.result import Status
 
 LabelMove = Literal["expansion", "swap"]
 
-STEP_WORK = 2_000_000
-"""Approximate number of arcs examined per step: some 20 ms, at most twice that."""
+STEP_WORK = 2_000_000  # approximate number of arcs examined per step: some 20 ms, at most twice that
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,7 @@ class Expansion(Method):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import potts_image
-    >>> graph = potts_image(20, 20, labels=4, seed=0).graph
+    >>> graph = mapmrf.datasets.potts_image(20, 20, labels=4, seed=0).graph
     >>> result = mapmrf.solve(graph, "expansion")
     >>> result.status.value, bool(result.value > mapmrf.solve(graph, "icm").value)
     ('converged', True)
@@ -58,24 +56,19 @@ class Expansion(Method):
         check_at_least(self, 1, "max_iterations")
 
     def supports(self, problem: Problem) -> str | None:
-        """Reject factors of more than two variables."""
         return why_no_fusion(problem)
 
     def start(self, problem: Problem, seed: int, initial: Start) -> LabelMoves:
-        """Start from the initial labelling, or from the best unary state of every variable."""
         return LabelMoves(problem, initial.first_labels(problem.graph), self.move == "swap")
 
     def step(self, problem: Problem, state: LabelMoves) -> Progress:
-        """Make moves for some milliseconds."""
         helped = state.helped
         state.run(STEP_WORK, self.max_iterations - state.tried)
         labels = state.labels.copy() if state.helped > helped or state.at_rest else None
         return Progress(state.tried, labels=labels, finished=Status.CONVERGED if state.at_rest else None)
 
     def answer(self, problem: Problem, state: LabelMoves) -> Answer:
-        """The labelling after the last move."""
         return Answer(labels=state.labels.copy(), details={"helpful_moves": float(state.helped)})
 
     def close(self, problem: Problem, state: LabelMoves) -> None:
-        """Stop the threads."""
         state.close()

@@ -11,8 +11,7 @@ from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import check_at_least
 from mapmrf.run.result import Status
 
-STEP_ENTRIES = 4_000_000
-"""Maximum number of table entries read per step: some 20 ms."""
+STEP_ENTRIES = 4_000_000  # maximum number of table entries read per step: some 20 ms
 
 
 @dataclass(frozen=True)
@@ -34,8 +33,7 @@ class Flips(Method):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> graph = grid(6, 6, coupling=2.0, seed=1)
+    >>> graph = mapmrf.datasets.grid(6, 6, coupling=2.0, seed=1)
     >>> mapmrf.solve(graph, mapmrf.Flips(depth=4)).value > mapmrf.solve(graph, "icm").value
     True
     """
@@ -51,13 +49,11 @@ class Flips(Method):
         check_at_least(self, 1, "max_iterations", "depth")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> FlipSearch:
-        """Start from the initial labelling, or from the best unary state of every variable."""
         search = FlipSearch(problem, self.depth)
         search.restart(initial.first_labels(problem.graph))
         return search
 
     def step(self, problem: Problem, state: FlipSearch) -> Progress:
-        """Flip for some milliseconds."""
         n = max(1, problem.n_vars)
         state.run(STEP_ENTRIES, self.max_iterations * n - state.visits)
         finished = Status.CONVERGED if state.at_rest else None
@@ -65,5 +61,4 @@ class Flips(Method):
         return Progress((state.visits + begun) // n, labels=state.labels(), finished=finished)
 
     def answer(self, problem: Problem, state: FlipSearch) -> Answer:
-        """The current labelling."""
         return Answer(labels=state.labels())

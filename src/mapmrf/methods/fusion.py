@@ -23,12 +23,9 @@ from mapmrf.run.result import Status
 Optimum = Literal["flips", "chains", "blocks"]
 Crossing = Literal["partition", "flow"]
 
-STEP_ENTRIES = 4_000_000
-"""Maximum number of table entries read per step: some 20 ms."""
-PER_STATE = 8
-"""Approximate number of table entries that a crossover reads per state."""
-CALM = 2
-"""Block passes without a change after which a labelling counts as a local optimum."""
+STEP_ENTRIES = 4_000_000  # maximum number of table entries read per step: some 20 ms
+PER_STATE = 8  # approximate number of table entries that a crossover reads per state
+CALM = 2  # block passes without a change after which a labelling counts as a local optimum
 
 
 @dataclass(frozen=True)
@@ -64,8 +61,7 @@ class Fusion(Method):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> result = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), mapmrf.Fusion(starts=50))
+    >>> result = mapmrf.solve(mapmrf.datasets.grid(6, 6, coupling=2.0, seed=1), mapmrf.Fusion(starts=50))
     >>> round(result.value, 6)
     55.647253
     """
@@ -94,7 +90,6 @@ class Fusion(Method):
         return why_no_fusion(problem) if self.crossover == "flow" else None
 
     def start(self, problem: Problem, seed: int, initial: Start) -> FusionRun:
-        """Start from the initial labelling, or from the best unary state of every variable."""
         labels = initial.first_labels(problem.graph)
         climb, best = self._climb(problem, seed), Incumbent(problem.graph, labels)
         climb.restart(labels)
@@ -102,7 +97,6 @@ class Fusion(Method):
         return FusionRun(problem, crossover, climb, best, np.random.default_rng(seed))
 
     def _climb(self, problem: Problem, seed: int) -> Climb:
-        """Return the local search given by the options."""
         if self.descent == "flips":
             return FlipSearch(problem, self.depth)
         if self.descent == "chains":
@@ -123,35 +117,17 @@ class Fusion(Method):
         return Progress(state.starts, labels=state.best.labels, value=state.best.value, finished=finished)
 
     def answer(self, problem: Problem, state: FusionRun) -> Answer:
-        """The best labelling."""
         return Answer(labels=state.best.labels, details={"starts": float(state.starts)})
 
 
 @dataclass
 class FusionRun:
-    """A run.
-
-    Attributes
-    ----------
-    crossover
-        Crossover of two labellings.
-    climb
-        The current local search: from a random labelling, or from the incumbent if `polishing`.
-    best
-        The best labelling.
-    random
-        Generator of random labellings.
-    pool
-        Values and labellings of local optima, the best first.
-    starts
-        Local optima that have been crossed.
-    """
-
     problem: Problem
     crossover: Crossover | _FlowCrossover
-    climb: Climb
+    climb: Climb  # the current local search: from a random labelling, or from the incumbent if `polishing`
     best: Incumbent
     random: np.random.Generator
+    # values and labellings of local optima, the best first
     pool: list[tuple[float, Ints]] = field(default_factory=list)
     polishing: bool = False
     starts: int = 0
@@ -216,7 +192,6 @@ class _BlockSearch:
         return self.calm >= CALM
 
     def restart(self, labels: Ints) -> None:
-        """Restart from a labelling."""
         self.now, self.calm = labels.astype(np.int64), 0
 
     def run(self, entries: int) -> int:
@@ -227,7 +202,6 @@ class _BlockSearch:
         return self.blocks.work - began
 
     def labels(self) -> Ints:
-        """The labelling."""
         return self.now.copy()
 
 

@@ -39,8 +39,7 @@ class ICM(Method):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> graph = grid(6, 6, coupling=2.0, seed=1)
+    >>> graph = mapmrf.datasets.grid(6, 6, coupling=2.0, seed=1)
     >>> mapmrf.solve(graph, mapmrf.ICM(starts=20)).value > mapmrf.solve(graph, "icm").value
     True
     """
@@ -83,7 +82,6 @@ class ICM(Method):
         return Progress((ascent.visits + begun) // max(1, n), labels=ascent.labels.copy(), finished=finished)
 
     def answer(self, problem: Problem, state: ICMRun) -> Answer:
-        """The labelling of the current start."""
         return Answer(labels=state.ascent.labels, details={"starts": float(state.ended)})
 
 

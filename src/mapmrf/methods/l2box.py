@@ -17,10 +17,8 @@ from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import check_above, check_at_least, check_choice
 from mapmrf.run.result import Status
 
-STEP_WORK = 12_000_000
-"""Table entries touched per step: some tens of milliseconds."""
-PRODUCTS = 8
-"""Approximate number of products with the quadratic form per iteration."""
+STEP_WORK = 12_000_000  # table entries touched per step: some tens of milliseconds
+PRODUCTS = 8  # approximate number of products with the quadratic form per iteration
 
 
 @dataclass(frozen=True)
@@ -61,8 +59,7 @@ class L2Box(Method):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> graph = grid(6, 6, coupling=2.0, seed=1)
+    >>> graph = mapmrf.datasets.grid(6, 6, coupling=2.0, seed=1)
     >>> mapmrf.solve(graph, "l2box").value > mapmrf.solve(graph, "icm").value
     True
     """
@@ -96,7 +93,6 @@ class L2Box(Method):
         check_at_least(self, 1, "max_iterations", "growth", "update_every", "cg_limit")
 
     def supports(self, problem: Problem) -> str | None:
-        """Reject factors of more than two variables."""
         widest = max((batch.arity for batch in problem.batches), default=0)
         if widest > 2:
             return f"it takes factors of at most two variables, this model has one of {widest}"
@@ -137,7 +133,6 @@ class L2Box(Method):
         return box
 
     def step(self, problem: Problem, state: L2BoxRun) -> Progress:
-        """Run some iterations in one call."""
         if problem.n_factors == 0:  # independent variables
             labels = segment_argmax(problem.graph.theta_v, problem.graph.var_ptr)
             return Progress(0, labels=labels, finished=Status.CONVERGED)

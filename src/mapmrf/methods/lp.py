@@ -32,14 +32,12 @@ PER_ROW, PER_ENTRY, FIXED = 3000.0, 100.0, 1e8
 """Bytes per row and per entry of the program, and fixed: measured by benches/footprints.py; 10.4 GB on a 500 x 500
 grid."""
 
-POLL = 0.05
-"""Seconds that a step waits for HiGHS before it returns to the loop."""
+POLL = 0.05  # seconds that a step waits for HiGHS before it returns to the loop
 
 PATIENCE = 1.0
 """Seconds that HiGHS has to hand over its current point after an interrupt, and to stop when a run is closed."""
 
-LARGE = 2_000_000
-"""Non-zeros of a program from which a run logs how much memory it will need."""
+LARGE = 2_000_000  # non-zeros of a program from which a run logs how much memory it will need
 
 STATUSES = {
     SolverOutcome.OPTIMAL: Status.CONVERGED,
@@ -73,8 +71,7 @@ class LP(Method):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> result = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), "lp")
+    >>> result = mapmrf.solve(mapmrf.datasets.grid(6, 6, coupling=2.0, seed=1), "lp")
     >>> round(result.bound, 5), result.kind.value  # far from a labelling
     (62.73998, 'uniform')
     """
@@ -102,7 +99,6 @@ class LP(Method):
         return PER_ROW * (sizes.edge_states + sizes.variables) + PER_ENTRY * entries + FIXED
 
     def supports(self, problem: Problem) -> str | None:
-        """Say why HiGHS cannot be loaded, if so."""
         return highs_failure()
 
     def start(self, problem: Problem, seed: int, initial: Start) -> LPRun:
@@ -136,7 +132,6 @@ class LP(Method):
         return Answer(labels=state.labels, mu_v=state.mu_v, mu_f=state.mu_f, bound=state.bound)
 
     def close(self, problem: Problem, state: LPRun) -> None:
-        """Stop HiGHS."""
         if state.relaxation is not None:
             state.relaxation.close(PATIENCE)
 
@@ -148,20 +143,14 @@ def count_nonzeros(problem: Problem) -> int:
 
 
 class LPRun:
-    """A run: the program, HiGHS, and its last known point.
-
-    Attributes
-    ----------
-    bound
-        The best bound so far.
-    labels, value, mu_v, mu_f
-        The last point's rounding, its value ``<theta, mu>``, and the point itself; None before the first.
-    """
+    """A run: the program, HiGHS, and its last known point."""
 
     def __init__(self, method: LP, polytope: LocalPolytope | ConstrainedPolytope, seed: int) -> None:
         self.method, self.polytope, self.seed = method, polytope, seed
         self.relaxation: LPRelaxation | None = None
-        self.bound = dual_bound(polytope.problem, np.zeros(polytope.problem.n_edge_states))
+        self.bound = dual_bound(polytope.problem, np.zeros(polytope.problem.n_edge_states))  # the best bound so far
+        # labels, value, mu_v, mu_f: the last point's rounding, its value ``<theta, mu>``, and the point itself; None
+        # before the first
         self.labels: Ints | None = None
         self.value: float | None = None
         self.mu_v: Floats | None = None
@@ -178,7 +167,12 @@ class LPRun:
     def advance(self, seconds: float) -> Status | None:
         """Let HiGHS work for some seconds; return its status if it has ended."""
         if self.relaxation is None:
-            self.relaxation = LPRelaxation(self.polytope.relaxation, self.seed, self._settings())
+            settings: dict[str, str | int] = {
+                "solver": self.method.solver,
+                "run_crossover": "on" if self.method.crossover else "off",
+                "presolve": "on" if self.method.presolve else "off",
+            }
+            self.relaxation = LPRelaxation(self.polytope.relaxation, self.seed, settings)
         if self._paused and self.relaxation.wait(seconds):
             self._resume(self.relaxation)
         if self._paused or not self.relaxation.wait(seconds):
@@ -189,7 +183,6 @@ class LPRun:
         return STATUSES.get(self.relaxation.outcome)
 
     def pause(self) -> None:
-        """Interrupt HiGHS and read its current point."""
         if self.relaxation is None or self._paused:
             return
         worked = time.perf_counter() - self._began
@@ -223,19 +216,7 @@ class LPRun:
     def _resume(self, relaxation: LPRelaxation) -> None:
         """Start HiGHS; the simplex method resumes from where it was interrupted."""
         self._iterations_before += relaxation.iterations
-        relaxation.change_settings(self._limits())
+        left = min(max(0, self.method.max_iterations - self._iterations_before), 2**31 - 1)
+        relaxation.change_settings({"simplex_iteration_limit": left, "ipm_iteration_limit": left})
         relaxation.start()
         self._paused, self._began = False, time.perf_counter()
-
-    def _settings(self) -> dict[str, str | int]:
-        """The options under HiGHS' names."""
-        method = self.method
-        return {
-            "solver": method.solver,
-            "run_crossover": "on" if method.crossover else "off",
-            "presolve": "on" if method.presolve else "off",
-        }
-
-    def _limits(self) -> dict[str, int]:
-        left = min(max(0, self.method.max_iterations - self._iterations_before), 2**31 - 1)
-        return {"simplex_iteration_limit": left, "ipm_iteration_limit": left}

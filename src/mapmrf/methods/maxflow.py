@@ -13,8 +13,7 @@ from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import check_at_least
 from mapmrf.run.result import Status
 
-STEP_WORK = 3_000_000
-"""Approximate number of arcs examined per step: some 30 ms."""
+STEP_WORK = 3_000_000  # approximate number of arcs examined per step: some 30 ms
 
 
 @dataclass(frozen=True)
@@ -62,11 +61,9 @@ class MaxFlow(Method):
         return why_no_cut(problem)
 
     def start(self, problem: Problem, seed: int, initial: Start) -> CutModel:
-        """Turn the pairs into arcs."""
         return CutModel(problem)
 
     def step(self, problem: Problem, state: CutModel) -> Progress:
-        """Augment the flow for some milliseconds."""
         flow = state.flow
         ended = flow.run(STEP_WORK, self.max_iterations - flow.paths)
         progress = Progress(flow.paths, bound=state.bound)

@@ -42,8 +42,7 @@ class MPLP(Method):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> result = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), mapmrf.MPLP(tol=1e-4))
+    >>> result = mapmrf.solve(mapmrf.datasets.grid(6, 6, coupling=2.0, seed=1), mapmrf.MPLP(tol=1e-4))
     >>> result.status.value, result.bound > result.value
     ('converged', True)
     """
@@ -96,9 +95,7 @@ class MPLP(Method):
         return Answer(labels=state.labelling.labels)
 
     def dual(self, problem: Problem, state: DualDescent) -> DualState | None:
-        """The messages."""
         return state.dual.state(problem)
 
     def close(self, problem: Problem, state: DualDescent) -> None:
-        """Stop the threads."""
         state.dual.close()

@@ -18,12 +18,9 @@ from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
 from mapmrf.run.options import check_above, check_at_least, check_choice
 from mapmrf.run.result import Status
 
-FLOOR = 1e-7
-"""Share of the gap by which a cluster must lower the bound at once to be added."""
-MIN_WANTED = 10
-"""Clusters requested per round on the smallest models."""
-MAX_FAILED = 10
-"""Number of unsuccessful searches in a row after which the run has converged."""
+FLOOR = 1e-7  # share of the gap by which a cluster must lower the bound at once to be added
+MIN_WANTED = 10  # clusters requested per round on the smallest models
+MAX_FAILED = 10  # number of unsuccessful searches in a row after which the run has converged
 
 
 @dataclass(frozen=True)
@@ -70,8 +67,7 @@ class MPLPC(Phases):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> graph = grid(6, 6, coupling=2.0, seed=1)
+    >>> graph = mapmrf.datasets.grid(6, 6, coupling=2.0, seed=1)
     >>> mapmrf.solve(graph, "mplp").status.value, mapmrf.solve(graph, "mplp_c").status.value  # clusters close the gap
     ('converged', 'optimal')
     """
@@ -113,26 +109,18 @@ class MPLPC(Phases):
 
 
 class MPLPCRun(PhasedRun):
-    """A run that alternates between message passing until the bound stalls and searching for clusters.
-
-    Attributes
-    ----------
-    descent
-        Messages and labels, as in MPLP.
-    clusters, searcher
-        The clusters, and the search for more; None before the first search.
-    search_at, searched_at
-        Iteration at which the next search begins at the latest, and that of the last search.
-    rounds, failed
-        Number of searches, and of the latest consecutive ones that found nothing.
-    """
+    """A run that alternates between message passing until the bound stalls and searching for clusters."""
 
     def __init__(self, method: MPLPC, descent: DualDescent, random: np.random.Generator) -> None:
         super().__init__()
+        # descent: messages and labels, as in MPLP
         self.method, self.descent, self.random = method, descent, random
+        # clusters, searcher: the clusters, and the search for more; None before the first search
         self.clusters: Clusters | None = None
         self.searcher: ClusterSearch | None = None
+        # search_at, searched_at: iteration at which the next search begins at the latest, and that of the last search
         self.search_at, self.searched_at = method.first_iterations, 0
+        # rounds, failed: number of searches, and of the latest consecutive ones that found nothing
         self.rounds = self.failed = 0
 
     def run(self) -> Generator[Progress, None, None]:
@@ -204,7 +192,6 @@ class MPLPCRun(PhasedRun):
         self.descent.work = 0
 
     def answer(self) -> Answer:
-        """The best labelling; the loop keeps the bound."""
         details = {"rounds": float(self.rounds), "clusters": 0.0, "pairs_added": 0.0}
         if self.clusters is not None:
             details |= {"clusters": float(self.clusters.cycles.n), "pairs_added": float(self.clusters.n_added)}

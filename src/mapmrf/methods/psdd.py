@@ -48,8 +48,7 @@ class PSDD(Method):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import potts_image
-    >>> mapmrf.solve(potts_image(12, 16, labels=3).graph, "psdd").status.value
+    >>> mapmrf.solve(mapmrf.datasets.potts_image(12, 16, labels=3).graph, "psdd").status.value
     'optimal'
     """
 
@@ -87,7 +86,6 @@ class PSDD(Method):
         return run
 
     def step(self, problem: Problem, state: SubgradientDescent) -> Progress:
-        """Run some rounds."""
         return state.step(self.max_iterations)
 
     def dual(self, problem: Problem, state: SubgradientDescent) -> DualState | None:
@@ -95,5 +93,4 @@ class PSDD(Method):
         return state.moved(problem)
 
     def answer(self, problem: Problem, state: SubgradientDescent) -> Answer:
-        """The best labelling and the relaxed solution."""
         return state.answer(problem, last=self.primal == "last")

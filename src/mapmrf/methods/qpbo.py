@@ -10,7 +10,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from mapmrf.arrays import Ints
 from mapmrf.engines.flow.cut_model import CutModel
 from mapmrf.engines.flow.roof_duality import UNDECIDED, Improvement, RoofDual, relax, why_no_roof
 from mapmrf.engines.moves.local_search import Ascent
@@ -20,8 +19,7 @@ from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
 from mapmrf.run.options import check_at_least
 from mapmrf.run.result import Status
 
-STEP_WORK = 3_000_000
-"""Approximate number of arcs examined per step: some 30 ms."""
+STEP_WORK = 3_000_000  # approximate number of arcs examined per step: some 30 ms
 
 
 @dataclass(frozen=True)
@@ -45,8 +43,7 @@ class QPBO(Phases):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> result = mapmrf.solve(grid(6, 6, coupling=0.6, seed=1), "qpbo")
+    >>> result = mapmrf.solve(mapmrf.datasets.grid(6, 6, coupling=0.6, seed=1), "qpbo")
     >>> result.status.value, result.details["fixed_by_roof_duality"]
     ('optimal', 36.0)
     """
@@ -69,33 +66,19 @@ class QPBO(Phases):
         return why_no_roof(problem)
 
     def start(self, problem: Problem, seed: int, initial: Start) -> QPBORun:
-        """Turn the pairs into arcs."""
         return QPBORun(self, problem, seed, initial)
 
 
 class QPBORun(PhasedRun):
-    """A run.
-
-    Attributes
-    ----------
-    model
-        The flow network: of a cut, or of the roof dual.
-    best
-        The best labelling and the bound.
-    fixed
-        Variables fixed by the flow.
-    """
-
     def __init__(self, method: QPBO, problem: Problem, seed: int, initial: Start) -> None:
         super().__init__()
         self.problem, self.rounds, self.initial = problem, method.rounds, initial
         self.random = np.random.default_rng(seed)
-        self.model = relax(problem)
-        self.best = Incumbent(problem.graph, initial.first_labels(problem.graph))
+        self.model = relax(problem)  # the flow network: of a cut, or of the roof dual
+        self.best = Incumbent(problem.graph, initial.first_labels(problem.graph))  # the best labelling and the bound
         self.fixed = self.done = 0
 
     def run(self) -> Generator[Progress, None, None]:
-        """Compute the flow and a labelling, then run rounds of improvement."""
         ended = False
         while not ended:
             ended = self.model.flow.run(STEP_WORK)
@@ -115,7 +98,11 @@ class QPBORun(PhasedRun):
         """Build a labelling with the persistent states, and improve it in rounds from the best so far."""
         states = roof.states
         self.fixed = int(np.count_nonzero(states != UNDECIDED))
-        for labels in self.first_labellings():
+        first = self.initial.first_labels(self.problem.graph)
+        ascent = Ascent(self.problem)
+        ascent.restart(first)
+        ascent.run(sys.maxsize)  # cut short if it has not finished after some milliseconds
+        for labels in (first, ascent.labels):
             self.best.offer(np.where(states == UNDECIDED, labels, states))
         last = self.rounds == 0 or self.fixed == self.problem.n_vars
         yield self.progress(1, "flow", Status.CONVERGED if last else None)
@@ -128,19 +115,7 @@ class QPBORun(PhasedRun):
             self.done += 1
             yield self.progress(1 + self.done, "improvement", Status.CONVERGED if self.done == self.rounds else None)
 
-    def first_labellings(self) -> list[Ints]:
-        """Return the initial labelling, or the best unary states, and the result of single-variable ascent from it.
-
-        An ascent that has not finished after some milliseconds is cut short.
-        """
-        first = self.initial.first_labels(self.problem.graph)
-        ascent = Ascent(self.problem)
-        ascent.restart(first)
-        ascent.run(sys.maxsize)
-        return [first, ascent.labels.copy()]
-
     def progress(self, iterations: int, phase: str, finished: Status | None = None) -> Progress:
-        """Report the state of the run."""
         best = self.best
         return Progress(iterations, best.labels, best.value, best.bound, finished=finished, phase=phase)
 

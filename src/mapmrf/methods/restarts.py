@@ -20,8 +20,7 @@ from mapmrf.run.result import Status
 
 Move = Literal["flips", "chains", "blocks"]
 
-STEP_ENTRIES = 4_000_000
-"""Maximum number of table entries read per step: some 20 ms."""
+STEP_ENTRIES = 4_000_000  # maximum number of table entries read per step: some 20 ms
 
 
 @dataclass(frozen=True)
@@ -56,8 +55,7 @@ class Restarts(Method):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> result = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), mapmrf.Restarts(kick=10))
+    >>> result = mapmrf.solve(mapmrf.datasets.grid(6, 6, coupling=2.0, seed=1), mapmrf.Restarts(kick=10))
     >>> round(result.value, 6)
     55.647253
     """
@@ -81,7 +79,6 @@ class Restarts(Method):
         check_at_least(self, 0, "temperature", "width")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> RestartsRun:
-        """Start from the initial labelling, or from the best unary state of every variable."""
         labels = initial.first_labels(problem.graph)
         per_round = max(1, math.ceil(2 * problem.n_vars / (1 + min(self.kick, max(1, problem.n_vars)))))
         heat = self.temperature * local_scale(problem)
@@ -107,7 +104,13 @@ class Restarts(Method):
         end = (state.rounds + 1) * state.per_round
         if problem.n_vars > 0:
             kicks.run(STEP_ENTRIES, end, state.heat * (1.0 - state.rounds / self.max_iterations))
-        value = state.update_best()
+        now = kicks.labels()
+        if state.crossover is not None:
+            mixed = state.best.labels.copy()
+            state.crossover.fuse(mixed, now)
+            now = mixed
+        state.best.prefer(now)
+        value = state.best.value
         if kicks.done >= end or problem.n_vars == 0:
             state.rounds += 1
             state.calm = 0 if value > state.value_before else state.calm + 1
@@ -118,42 +121,17 @@ class Restarts(Method):
         return Progress(state.rounds, labels=state.best.labels, value=value, finished=finished)
 
     def answer(self, problem: Problem, state: RestartsRun) -> Answer:
-        """The best labelling."""
         details = {"kicks": float(state.kicks.done), "kicks_taken": float(state.kicks.taken)}
         return Answer(labels=state.best.labels, details=details)
 
 
 @dataclass
 class RestartsRun:
-    """A run.
-
-    Attributes
-    ----------
-    per_round
-        Kicks per round.
-    heat
-        The initial temperature.
-    crossover
-        Merges the current labelling into the best one, where it can be worse.
-    best
-        The best labelling.
-    """
-
     kicks: FlipKicks | ChainKicks | BlockKicks
-    per_round: int
-    heat: float
-    crossover: Crossover | None
+    per_round: int  # kicks per round
+    heat: float  # the initial temperature
+    crossover: Crossover | None  # merges the current labelling into the best one, where it can be worse
     best: Incumbent
     value_before: float = -math.inf
     rounds: int = 0
     calm: int = 0
-
-    def update_best(self) -> float:
-        """Merge the better parts of the current labelling into the best one; return its value."""
-        now = self.kicks.labels()
-        if self.crossover is not None:
-            mixed = self.best.labels.copy()
-            self.crossover.fuse(mixed, now)
-            now = mixed
-        self.best.prefer(now)
-        return self.best.value

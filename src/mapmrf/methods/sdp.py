@@ -25,8 +25,7 @@ from mapmrf.run.result import Status
 PER_SQUARE, PER_EDGE = 20.0, 75.0
 """Bytes per pair of variables, and per edge of the factor graph: measured by benches/footprints.py."""
 
-MOST_SPINS = 5000
-"""Maximum number of variables for which a bound is certified: its matrix has 200 MB then."""
+MOST_SPINS = 5000  # maximum number of variables for which a bound is certified: its matrix has 200 MB then
 
 
 @dataclass(frozen=True)
@@ -51,8 +50,7 @@ class SDP(Phases):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import mapmrf
+    >>> import numpy as np, mapmrf
     >>> pairs = [(i, j) for j in range(40) for i in range(j)]
     >>> weight = np.random.default_rng(0).normal(size=len(pairs))
     >>> graph = mapmrf.FactorGraph.from_pairwise(np.zeros((40, 2)), pairs, [[0, 1], [1, 0]], weight=weight)
@@ -82,7 +80,6 @@ class SDP(Phases):
         return False
 
     def footprint(self, graph: FactorGraph) -> float:
-        """Bytes of the matrices and of the pairs."""
         return PER_SQUARE * graph.n_vars**2 + PER_EDGE * graph.n_edges
 
     def supports(self, problem: Problem) -> str | None:
@@ -97,22 +94,9 @@ class SDP(Phases):
 
 
 class SDPRun(PhasedRun):
-    """A run.
-
-    Attributes
-    ----------
-    small
-        The simplified model.
-    model
-        The simplified model in spins.
-    search, proof
-        The search for labellings; and the prover: branch and bound, or a plain bound on large models.
-    best
-        The best labelling of the simplified model, and the bound.
-    """
-
     best: Incumbent
     model: CoupledSpins
+    # search, proof: the search for labellings; and the prover: branch and bound, or a plain bound on large models
     search: SpinSearch
     proof: SpinTree | PlainBound
 
@@ -120,12 +104,9 @@ class SDPRun(PhasedRun):
         super().__init__()
         self.method, self.small = method, small
         self.iterations = 0
-        if small.feasible:
-            self._begin(seed, initial)
-
-    def _begin(self, seed: int, initial: Start) -> None:
-        """Write the model in spins."""
-        small, method, graph = self.small, self.method, self.small.problem.graph
+        if not small.feasible:
+            return
+        graph = small.problem.graph
         warm = initial if initial.labels is None else Start(small.project(initial.labels))
         self.best = Incumbent(graph, warm.first_labels(graph))
         self.model = CoupledSpins.of(small.problem)
@@ -137,11 +118,9 @@ class SDPRun(PhasedRun):
             self.proof = PlainBound(self.model, self.search, seed)
 
     def inform(self, labels: Ints) -> None:
-        """Take over a better labelling of the original model found elsewhere."""
         self.search.learn(self.small.project(labels))
 
     def run(self) -> Generator[Progress, None, None]:
-        """Run the prover step by step."""
         if not self.small.feasible:
             yield Progress(0, labels=self.small.labels, bound=-math.inf, finished=Status.INFEASIBLE)
             return
@@ -161,7 +140,6 @@ class SDPRun(PhasedRun):
         yield self.progress(Status.CONVERGED)
 
     def progress(self, finished: Status | None) -> Progress:
-        """Report the state of the run."""
         bound = self.best.bound if self.best.bound < math.inf else None
         return Progress(self.iterations, self.small.lift(self.best.labels), None, bound, finished=finished)
 

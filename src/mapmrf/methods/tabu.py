@@ -19,11 +19,8 @@ from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
 from mapmrf.run.options import check_at_least
 from mapmrf.run.result import Status
 
-STEP_STATES = 1_000_000
-"""States examined per step: some 20 ms."""
-
-LEAST_CHANGES = 100
-"""Minimum number of variables assumed for models with constraints, whose prices take time to adapt."""
+STEP_STATES = 1_000_000  # states examined per step: some 20 ms
+LEAST_CHANGES = 100  # minimum number of variables assumed for models with constraints, whose prices take time to adapt
 
 
 @dataclass(frozen=True)
@@ -53,8 +50,7 @@ class Tabu(Phases):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import mapmrf
+    >>> import numpy as np, mapmrf
     >>> pairs = [(i, j) for j in range(40) for i in range(j)]
     >>> weight = np.random.default_rng(0).normal(size=len(pairs))
     >>> graph = mapmrf.FactorGraph.from_pairwise(np.zeros((40, 2)), pairs, [[0, 1], [1, 0]], weight=weight)
@@ -81,44 +77,27 @@ class Tabu(Phases):
         return None if problem.graph.constraints is not None else why_not_binary_pairs(problem)
 
     def start(self, problem: Problem, seed: int, initial: Start) -> TabuRun | ConstrainedTabuRun:
-        """Simplify the model, and write it in spins."""
         if problem.graph.constraints is not None:
             return ConstrainedTabuRun(self, ConstrainedSearch(problem, initial.first_labels(problem.graph), seed))
         return TabuRun(self, simplify(problem), seed, initial)
 
 
 class TabuRun(PhasedRun):
-    """A run.
-
-    Attributes
-    ----------
-    small
-        The simplified model.
-    search
-        The trajectories.
-    best
-        The best labelling.
-    """
-
     best: Incumbent
     search: SpinSearch
 
     def __init__(self, method: Tabu, small: Simplified, seed: int, initial: Start) -> None:
         super().__init__()
         self.method, self.small = method, small
-        if small.feasible:
-            self._begin(seed, initial)
-
-    def _begin(self, seed: int, initial: Start) -> None:
-        """Write the model in spins."""
-        small, method, graph = self.small, self.method, self.small.problem.graph
+        if not small.feasible:
+            return
+        graph = small.problem.graph
         warm = initial if initial.labels is None else Start(small.project(initial.labels))
         self.best = Incumbent(graph, warm.first_labels(graph))
         self.search = SpinSearch(CoupledSpins.of(small.problem), seed, method.elite, method.patience)
         self.search.learn(self.best.labels)
 
     def run(self) -> Generator[Progress, None, None]:
-        """Search until there were enough trajectories."""
         if not self.small.feasible:
             yield Progress(0, labels=self.small.labels, bound=-math.inf, finished=Status.INFEASIBLE)
             return
@@ -135,7 +114,6 @@ class TabuRun(PhasedRun):
             yield Progress(search.n_rounds, labels, finished=Status.CONVERGED if over else None)
 
     def answer(self) -> Answer:
-        """The best labelling."""
         if not self.small.feasible:
             return Answer(bound=-math.inf)
         details = {"rounds": float(self.search.n_rounds), "trajectories": float(self.search.n_trajectories)}
@@ -163,5 +141,4 @@ class ConstrainedTabuRun(PhasedRun):
         yield Progress(self.n_rounds, search.incumbent.labels, finished=Status.CONVERGED)
 
     def answer(self) -> Answer:
-        """The best labelling."""
         return Answer(labels=self.search.incumbent.labels, details={"rounds": float(self.n_rounds)})

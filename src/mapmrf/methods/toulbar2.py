@@ -23,11 +23,8 @@ log = logging.getLogger("mapmrf")
 
 SearchKind = Literal["hbfs", "dfs", "vns"]
 
-POLL = 0.05
-"""Seconds that a step waits for a message before it returns to the loop."""
-
-ELIMINATED_ENTRIES = 256
-"""Maximum number of table entries created by eliminating variables before the search."""
+POLL = 0.05  # seconds that a step waits for a message before it returns to the loop
+ELIMINATED_ENTRIES = 256  # maximum number of table entries created by eliminating variables before the search
 
 
 @dataclass(frozen=True)
@@ -53,8 +50,7 @@ class Toulbar2(Method):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> result = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), "toulbar2")
+    >>> result = mapmrf.solve(mapmrf.datasets.grid(6, 6, coupling=2.0, seed=1), "toulbar2")
     >>> round(result.value, 6), result.status.value
     (55.647253, 'optimal')
     """
@@ -96,7 +92,10 @@ class Toulbar2(Method):
         costs = WholeCosts.of(problem)
         if costs.offset == -math.inf or problem.n_vars == 0:
             return Toulbar2Run(costs)
-        run = Toulbar2Run(costs, degree=self._degree(problem), seed=seed, initial=initial.labels)
+        degree = self.eliminate
+        if degree is None:
+            degree = max(2, int(math.log(ELIMINATED_ENTRIES, max(2, problem.graph.card.max()))))
+        run = Toulbar2Run(costs, degree=degree, seed=seed, initial=initial.labels)
         self._begin(problem, run)
         return run
 
@@ -114,7 +113,6 @@ class Toulbar2(Method):
         return Progress(state.backtracks, labels=message.labels, bound=state.bound, finished=state.finished)
 
     def answer(self, problem: Problem, state: Toulbar2Run) -> Answer:
-        """The best labelling and bound received."""
         latest = dataclasses.replace(state)
         for message in () if state.process is None else state.process.unread():
             latest.take(message)
@@ -122,7 +120,6 @@ class Toulbar2(Method):
         return Answer(labels=latest.labels, bound=latest.bound, details=details)
 
     def close(self, problem: Problem, state: Toulbar2Run) -> None:
-        """Stop the process."""
         if state.process is not None:
             state.process.close()
 
@@ -151,14 +148,7 @@ class Toulbar2(Method):
         self._begin(problem, state)
         return True
 
-    def _degree(self, problem: Problem) -> int:
-        """Maximum degree of the variables that are eliminated before the search."""
-        if self.eliminate is not None:
-            return self.eliminate
-        return max(2, int(math.log(ELIMINATED_ENTRIES, max(2, problem.graph.card.max()))))
-
     def _options(self, state: Toulbar2Run) -> dict[str, float]:
-        """The options under toulbar2's names."""
         options: dict[str, float] = {
             "backtrackLimit": min(self.max_iterations, 2**62) - 1, "elimDegree_preprocessing": state.degree
         }  # fmt: skip
@@ -186,46 +176,28 @@ def _parsed(settings: str) -> dict[str, float]:
 
 @dataclass
 class Toulbar2Run:
-    """A run: the process and the best results that it has reported.
+    """A run: the process and the best results that it has reported."""
 
-    Attributes
-    ----------
-    costs
-        The integer costs that the process works on.
-    process
-        None if there is nothing to solve.
-    labels, lower, backtracks
-        The best labelling, the best lower bound on the cost, and backtracks so far.
-    ready
-        Whether the search has started.
-    finished
-        Status at the end of the search, or None.
-    degree, seed
-        Maximum degree of the variables that are eliminated before the search, and the seed.
-    initial
-        The initial labelling, if given.
-    """
-
-    costs: WholeCosts
-    process: Toulbar2Process | None = None
+    costs: WholeCosts  # the integer costs that the process works on
+    process: Toulbar2Process | None = None  # None if there is nothing to solve
+    # labels, lower, backtracks: the best labelling, the best lower bound on the cost, and backtracks so far
     labels: Ints | None = None
     lower: int = 0
     backtracks: int = 0
-    ready: bool = False
-    finished: Status | None = None
+    ready: bool = False  # whether the search has started
+    finished: Status | None = None  # status at the end of the search, or None
+    # degree, seed: maximum degree of the variables that are eliminated before the search, and the seed
     degree: int = 0
     seed: int = 0
     initial: Ints | None = None
 
     @property
     def bound(self) -> float:
-        """Upper bound on the value of every labelling."""
         if self.finished is Status.INFEASIBLE:
             return -math.inf
         return self.costs.bound(self.lower)
 
     def take(self, message: Toulbar2Message) -> None:
-        """Take over what a message reports."""
         self.ready |= message.ready
         self.lower = max(self.lower, message.lower)
         self.backtracks = max(self.backtracks, message.backtracks)

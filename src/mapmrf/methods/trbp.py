@@ -17,12 +17,10 @@ from mapmrf.run.options import check_at_least, check_choice
 
 Weighting = Literal["forests", "uniform", "degree"]
 
-FOREST_WORK = 50_000_000
-"""Maximum number of factors processed while growing forests: some seconds."""
+FOREST_WORK = 50_000_000  # maximum number of factors processed while growing forests: some seconds
 RANDOM_BLOCKS = 10_000
 """Maximum number of blocks of adjacent factors that are shuffled: within a block, memory access stays local."""
-BALANCING = 100
-"""Maximum number of rounds that balance the loads of the variables."""
+BALANCING = 100  # maximum number of rounds that balance the loads of the variables
 
 
 @dataclass(frozen=True)
@@ -56,8 +54,7 @@ class TRBP(MessagePassing):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> result = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), "trbp")
+    >>> result = mapmrf.solve(mapmrf.datasets.grid(6, 6, coupling=2.0, seed=1), "trbp")
     >>> round(result.bound, 2), result.value < result.bound
     (62.74, True)
     """

@@ -18,8 +18,7 @@ from mapmrf.run.method import Answer, Method, Progress, Snapshot, Start
 from mapmrf.run.options import check_at_least, check_choice
 from mapmrf.run.result import Status
 
-STEP_WORK = 4_000_000
-"""Approximate number of table entries processed per step: a few milliseconds."""
+STEP_WORK = 4_000_000  # approximate number of table entries processed per step: a few milliseconds
 
 
 @dataclass(frozen=True)
@@ -45,8 +44,7 @@ class TRWS(Method):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import potts_image
-    >>> result = mapmrf.solve(potts_image(60, 80, labels=3).graph, "trws", max_iterations=100)
+    >>> result = mapmrf.solve(mapmrf.datasets.potts_image(60, 80, labels=3).graph, "trws", max_iterations=100)
     >>> result.status.value
     'optimal'
     """
@@ -97,25 +95,20 @@ class TRWS(Method):
         return progress
 
     def dual(self, problem: Problem, state: TRWSRun) -> DualState | None:
-        """The messages."""
         if state.done == 0 or state.passes.n_numbers > MOST_NUMBERS:
             return None
         return DualState.of(problem, self._layout(state.passes), state.passes.numbers())
 
     def close(self, problem: Problem, state: TRWSRun) -> None:
-        """Stop the threads."""
         state.passes.close()
 
     def answer(self, problem: Problem, state: TRWSRun) -> Answer:
-        """The best decoded labelling."""
         return Answer(labels=state.passes.best if state.passes.figures.value > -math.inf else None)
 
     def snapshot(self, problem: Problem, state: TRWSRun) -> Snapshot:
-        """The messages and figures of the run."""
         return Snapshot({"done": state.done, "figures": list(state.passes.figures)}, state.messages)
 
     def restore(self, problem: Problem, state: TRWSRun, snapshot: Snapshot) -> None:
-        """Restore messages and figures."""
         state.done = int(snapshot.figures["done"])
         bound, value, calm = snapshot.figures["figures"]
         state.passes.figures = PassFigures(float(bound), float(value), int(calm))
@@ -125,8 +118,6 @@ class TRWS(Method):
 
 @dataclass
 class TRWSRun:
-    """A run: the passes, and the number of iterations."""
-
     passes: SequentialPasses
     done: int = 0
 

@@ -29,14 +29,9 @@ MOST_ENTRIES = 2.0**22
 """Maximum number of table entries for which components are eliminated instead of searched: some tens of
 milliseconds."""
 
-STEP_ENTRIES = 1_000_000
-"""Table entries examined per step of local search: some 20 ms."""
-
-STEP_VARIABLES = 200
-"""Variables eliminated per step: some 30 ms."""
-
-BESIDE = 100_000
-"""Table entries that local search examines after a step of the search: a tenth of the time."""
+STEP_ENTRIES = 1_000_000  # table entries examined per step of local search: some 20 ms
+STEP_VARIABLES = 200  # variables eliminated per step: some 30 ms
+BESIDE = 100_000  # table entries that local search examines after a step of the search: a tenth of the time
 
 FIRST_SWEEPS = 5
 """Pairs of sweeps before variables are eliminated: they solve easy models, and exclude states in others."""
@@ -60,8 +55,7 @@ class WCSP(Phases):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> result = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), "wcsp")
+    >>> result = mapmrf.solve(mapmrf.datasets.grid(6, 6, coupling=2.0, seed=1), "wcsp")
     >>> round(result.value, 6), result.status.value
     (55.647253, 'optimal')
     """
@@ -89,7 +83,6 @@ class WCSP(Phases):
         return False
 
     def supports(self, problem: Problem) -> str | None:
-        """Refuse constraints with too many states."""
         return why_too_wide(problem.graph.constraints, problem.graph.card)
 
     def start(self, problem: Problem, seed: int, initial: Start) -> WCSPRun:
@@ -100,23 +93,7 @@ class WCSP(Phases):
 
 
 class WCSPRun(PhasedRun):
-    """A run of `wcsp`.
-
-    Attributes
-    ----------
-    small, problem
-        The simplification, and the simplified model.
-    incumbent
-        The best labelling and bound of the simplified model.
-    local
-        Local search on the simplified model.
-    inner, search
-        A further reduction of that model, and the search on the result; None before it begins.
-    parts
-        Runs on the components of the reduced model, with their variables, if there are several.
-    details
-        Additional figures for the result.
-    """
+    """A run of `wcsp`."""
 
     def __init__(self, method: WCSP, small: Simplified, seed: int, initial: Start) -> None:
         super().__init__()
@@ -125,18 +102,18 @@ class WCSPRun(PhasedRun):
         self.incumbent = Incumbent(self.problem.graph, warm.first_labels(self.problem.graph))
         constrained = self.problem.graph.constraints is not None
         self.local = (ConstrainedLocalSearch if constrained else LocalSearch)(self.problem, self.incumbent.labels, seed)
+        # inner, search: a further reduction of that model, and the search on the result; None before it begins
         self.inner = Simplified(self.problem, ())
         self.search: SoftSearch | None = None
+        # runs on the components of the reduced model, with their variables, if there are several
         self.parts: list[tuple[WCSPRun, Ints]] = []
         self.details = small.counts.details()
 
     def answer(self) -> Answer:
-        """The best labelling, and figures of the search."""
         labels = self.small.lift(self.incumbent.labels) if self.small.feasible else None
         return Answer(labels=labels, details=dict(self.details))
 
     def inform(self, labels: Ints) -> None:
-        """Take over a better labelling of the original model found elsewhere."""
         self.incumbent.offer(self.small.project(labels))
         if self.search is not None:
             self.search.limit(self.incumbent.value)
@@ -146,11 +123,9 @@ class WCSPRun(PhasedRun):
 
     @property
     def nodes(self) -> int:
-        """Nodes so far."""
         return sum(run.nodes for run, _ in self.parts) + (0 if self.search is None else self.search.nodes)
 
     def run(self) -> Generator[Progress, None, None]:
-        """Run all phases."""
         if not self.small.feasible:
             yield Progress(0, labels=self.small.labels, bound=-math.inf, finished=Status.INFEASIBLE)
             return
@@ -270,7 +245,6 @@ class WCSPRun(PhasedRun):
         return self.progress("search", Status.OPTIMAL)
 
     def progress(self, phase: str, finished: Status | None = None) -> Progress:
-        """Report the best labelling and bound to the loop."""
         bound = self.incumbent.bound if self.incumbent.bound < math.inf else None
         labels = self.small.lift(self.incumbent.labels)
         return Progress(self.nodes, labels=labels, bound=bound, finished=finished, phase=phase)

@@ -5,22 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mapmrf.plots.display import Over, Run, axis_of, column, phases, points_of, view
-from mapmrf.plots.style import BLUE, GREEN, INK, MUTED, PURPLE, VERMILION, beside, new_figure, plain_axes
-from mapmrf.run.result import Result, TracePoint
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from mapmrf.arrays import Floats
 from mapmrf.errors import GraphError
 from mapmrf.model.graph import FactorGraph
 from mapmrf.plots._label_map import lattice_shape
-from mapmrf.plots.style import SKY, heading
+from mapmrf.plots.display import Over, Run, axis_of, column, phases, points_of, view
+from mapmrf.plots.style import (
+    BLUE,
+    GREEN,
+    INK,
+    MUTED,
+    PURPLE,
+    SKY,
+    VERMILION,
+    beside,
+    heading,
+    image_axes,
+    new_figure,
+    plain_axes,
+)
 from mapmrf.questions.max_marginals import MaxMarginals
+from mapmrf.run.result import Result, TracePoint
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,9 +35,7 @@ if TYPE_CHECKING:
 Styles = dict[str, tuple[str, str]]
 
 VALUES: Styles = {"bound": (VERMILION, "--"), "relaxed_value": (GREEN, "-."), "value": (BLUE, "-")}
-
 RESIDUALS: Styles = {"primal": (PURPLE, "-"), "sphere": (INK, "--")}
-
 RHO: Styles = {"rho": (MUTED, "-")}
 
 PANELS = ((RESIDUALS, "residual", 1.6), (RHO, "rho", 1.0))
@@ -38,8 +43,7 @@ PANELS = ((RESIDUALS, "residual", 1.6), (RHO, "rho", 1.0))
 
 TINTS = ("#f1f1f1", "#e3edf5", "#f7eedd", "#e4f1e9")
 
-LETTER, LINE = 0.0135, 0.03
-"""Width of a letter and height of a line of a phase's name, as shares of the axes."""
+LETTER, LINE = 0.0135, 0.03  # width of a letter and height of a line of a phase's name, as shares of the axes
 
 
 def convergence(run: Run, *, over: Over | None = None, title: str | None = None) -> Figure:
@@ -164,8 +168,7 @@ def _name(axes: Any, spans: Sequence[tuple[str, float, float]]) -> bool:
 # -- The certainty of labels ------------------------------------------------------------------------------------------
 
 
-CLIP = 98.0
-"""Percentile of the finite margins at which the colour scale of a map ends: a few pixels would stretch it."""
+CLIP = 98.0  # percentile of the finite margins at which the colour scale of a map ends: a few pixels would stretch it
 
 
 def margins(
@@ -188,8 +191,6 @@ def margins(
         The model that was solved; a lattice gives a map.
     shape
         Height and width of the map, if the model is not recognised as a lattice or not given.
-    title
-        Title of the figure.
 
     Examples
     --------
@@ -211,18 +212,14 @@ def _map(ends: Floats, shape: tuple[int, int], title: str) -> Figure:
     low = ends[:, 0]
     finite = low[np.isfinite(low) & (low > 0)]
     most = float(np.percentile(finite, CLIP)) if len(finite) else 1.0
-    scale = 4.5 / max(shape)
-    figure = new_figure(max(2.2, shape[1] * scale) + 1.1, max(1.6, shape[0] * scale) + 0.35)
-    axes = figure.add_subplot()
+    axes = image_axes(shape, 1.1)
     image = axes.imshow(
         np.clip(low, 0.0, most).reshape(shape), cmap="cividis", vmin=0.0, vmax=most, interpolation="nearest"
     )
-    axes.set(xticks=[], yticks=[])
-    axes.spines[:].set_visible(False)
     heading(axes, title)
-    bar = figure.colorbar(image, ax=axes, fraction=0.046, pad=0.02, label="margin", extend="max")
+    bar = axes.figure.colorbar(image, ax=axes, fraction=0.046, pad=0.02, label="margin", extend="max")
     bar.outline.set_visible(False)
-    return figure
+    return axes.figure  # type: ignore[no-any-return]
 
 
 def _curve(ends: Floats, title: str) -> Figure:

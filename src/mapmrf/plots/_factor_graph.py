@@ -25,14 +25,9 @@ FULL_VARS, FULL_FACTORS, FULL_LATTICE = 150, 500, 400
 PRIMAL_VARS, PRIMAL_LATTICE, PRIMAL_PAIRS = 1000, 10_000, 25_000
 """Variables, and pairs that share a factor, of the largest model that is drawn at all."""
 
-LONGEST_INSIDE = 3
-"""Number of letters that fit into a circle."""
-
-ROOM = 1.5
-"""Factor on the distance of circles if their names are below them."""
-
-SMALLEST_PRINT = 4.0
-"""Font size below which a name is left out."""
+LONGEST_INSIDE = 3  # number of letters that fit into a circle
+ROOM = 1.5  # factor on the distance of circles if their names are below them
+SMALLEST_PRINT = 4.0  # font size below which a name is left out
 
 
 def factor_graph(graph: FactorGraph, *, labels: ArrayLike | Result | None = None, title: str = "") -> Figure:
@@ -44,12 +39,8 @@ def factor_graph(graph: FactorGraph, *, labels: ArrayLike | Result | None = None
 
     Parameters
     ----------
-    graph
-        The model.
     labels : (n_vars,)
         A labelling, or a result: the circles get the colours of their labels.
-    title
-        Title of the figure.
 
     Raises
     ------
@@ -69,7 +60,10 @@ def factor_graph(graph: FactorGraph, *, labels: ArrayLike | Result | None = None
     texts = _texts(graph, chosen)
     inside = max(map(len, texts)) <= LONGEST_INSIDE
     room = 1.0 if inside else ROOM
-    layout = factor_graph_layout(graph, shape, room) if _drawn_in_full(graph, shape) else primal_layout(graph, shape)
+    in_full = graph.n_vars <= FULL_VARS and graph.n_factors <= FULL_FACTORS
+    if shape is not None:
+        in_full = graph.n_vars <= FULL_LATTICE
+    layout = factor_graph_layout(graph, shape, room) if in_full else primal_layout(graph, shape)
     sheet = _sheet(layout)
     heading(sheet.axes, title or _title(graph, isinstance(layout, FactorGraphLayout)))
     _edges(sheet.axes, layout)
@@ -90,12 +84,6 @@ class _Sheet:
     unit: float
 
 
-def _drawn_in_full(graph: FactorGraph, shape: tuple[int, int] | None) -> bool:
-    if shape is not None:
-        return graph.n_vars <= FULL_LATTICE
-    return graph.n_vars <= FULL_VARS and graph.n_factors <= FULL_FACTORS
-
-
 def _check_size(graph: FactorGraph, shape: tuple[int, int] | None) -> None:
     if graph.n_vars == 0:
         raise GraphError("the model has no variables, nothing to draw")
@@ -110,7 +98,6 @@ def _check_size(graph: FactorGraph, shape: tuple[int, int] | None) -> None:
 
 
 def _title(graph: FactorGraph, in_full: bool) -> str:
-    """The title, with what the drawing leaves out."""
     parts = []
     if not in_full:
         parts.append(f"{graph.n_vars} variables; lines join those that share one of {graph.n_factors} factors")
@@ -229,14 +216,9 @@ def _legend(sheet: _Sheet, graph: FactorGraph, layout: PrimalLayout, labels: Int
 # -- Positions of variables, factors and lines in the drawing of a model ----------------------------------------------
 
 
-SPACING = 2.0
-"""Distance of two variables that share a factor."""
-
-EDGE = 1.2
-"""Length of a line between a variable and its factor, if the model is not a lattice."""
-
-VARIABLE, FACTOR, DOT = 0.75, 0.42, 0.35
-"""Space around a variable, a factor, and a variable of the primal graph."""
+SPACING = 2.0  # distance of two variables that share a factor
+EDGE = 1.2  # length of a line between a variable and its factor, if the model is not a lattice
+VARIABLE, FACTOR, DOT = 0.75, 0.42, 0.35  # space around a variable, a factor, and a variable of the primal graph
 
 
 @dataclass(frozen=True)
@@ -315,7 +297,6 @@ def _rows(shape: tuple[int, int]) -> Floats:
 
 
 def _owner(graph: FactorGraph) -> Ints:
-    """The factor of every edge."""
     return np.repeat(np.arange(graph.n_factors), graph.arity)
 
 
@@ -345,24 +326,13 @@ LARGE = 200
 
 ROUNDS = 300
 
-APART = 1.5
-"""Space between components."""
+APART = 1.5  # space between components
 
 NO_NETWORKX = "drawing a factor graph needs networkx: pip install 'mapmrf[plots]'"
 
 
 def node_layout(edges: Ints, radius: Floats, length: float) -> Floats:
-    """Positions of the nodes, (n, 2): each component separately, the components in rows, largest first.
-
-    Parameters
-    ----------
-    edges : (n_edges, 2)
-        Pairs of nodes.
-    radius : (n,)
-        Space that each node needs around it.
-    length
-        Length of a typical edge.
-    """
+    """Positions of the nodes, (n, 2): each component separately, the components in rows, largest first."""
     try:
         import networkx as nx
     except ImportError:

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.errors import GraphError
+from mapmrf.errors import GraphError, OptionError
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.polytope import TOLERANCE, Kind, KindFractions, describe
 from mapmrf.plots._label_map import lattice_shape
-from mapmrf.plots.style import BLUE, ORANGE, heading, new_figure, squares
-from mapmrf.run.result import Result
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
-
-from mapmrf.errors import OptionError
 from mapmrf.plots.display import Run, column, points_of, view
-from mapmrf.plots.style import CYCLE, INK, beside, literal, plain_axes
-from mapmrf.run.result import TracePoint
+from mapmrf.plots.style import (
+    BLUE,
+    CYCLE,
+    INK,
+    ORANGE,
+    beside,
+    heading,
+    image_axes,
+    literal,
+    new_figure,
+    plain_axes,
+    squares,
+)
+from mapmrf.run.result import Result, TracePoint
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,8 +54,6 @@ def kinds(
         The model that was solved; a map needs it and `result.mu_v`.
     shape
         Height and width of the map, if the model is not a lattice or not recognised as one.
-    title
-        Title of the figure.
 
     Examples
     --------
@@ -107,17 +109,13 @@ def _map(found: Ints, shape: tuple[int, int], title: str) -> Figure:
 
     if len(found) != shape[0] * shape[1]:
         raise GraphError(f"{len(found)} variables do not fill {shape[0]} x {shape[1]} pixels")
-    scale = 4.5 / max(shape)
-    figure = new_figure(max(2.2, shape[1] * scale) + 2.5, max(1.6, shape[0] * scale) + 0.35)
-    axes = figure.add_subplot()
+    axes = image_axes(shape, 2.5)
     axes.imshow(
         found.reshape(shape), cmap=ListedColormap(list(COLOURS.values())), vmin=0, vmax=2, interpolation="nearest"
     )
-    axes.set(xticks=[], yticks=[])
-    axes.spines[:].set_visible(False)
     heading(axes, title)
     squares(axes, _entries(np.bincount(found, minlength=3) / len(found)))
-    return figure
+    return axes.figure  # type: ignore[no-any-return]
 
 
 def _bar(fractions: KindFractions, title: str) -> Figure:
@@ -140,8 +138,7 @@ def _bar(fractions: KindFractions, title: str) -> Figure:
 
 MARKERS = ("o", "s", "^", "D", "v")
 
-DECADES = 30.0
-"""Ratio of the longest to the shortest run from which the time axis is logarithmic."""
+DECADES = 30.0  # ratio of the longest to the shortest run from which the time axis is logarithmic
 
 
 def compare(runs: Mapping[str, Run] | Sequence[Result], *, title: str = "") -> Figure:
@@ -154,8 +151,6 @@ def compare(runs: Mapping[str, Run] | Sequence[Result], *, title: str = "") -> F
     ----------
     runs
         Results, or name -> result or trace.
-    title
-        Title of the figure.
 
     Examples
     --------

@@ -10,13 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.errors import GraphError, OptionError
+from mapmrf.model.graph import FactorGraph
 from mapmrf.plots.pictures import colours
-from mapmrf.plots.style import MOST_SQUARES, heading, label_bar, literal, new_figure, shade, squares
+from mapmrf.plots.style import MOST_SQUARES, heading, image_axes, label_bar, literal, shade, squares
 from mapmrf.run.result import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-from mapmrf.model.graph import FactorGraph
 
 
 def label_map(
@@ -39,14 +39,10 @@ def label_map(
         Height and width, if the labels are one-dimensional.
     n_labels
         Number of labels over which the colours are spread; the largest label plus one if not given.
-    names
-        Names of the labels in the legend.
     image : (height, width) or (height, width, 3)
         An image to overlay with the labels: grey, or red, green and blue; in any range, 0 to 255 for bytes.
     opacity
         Opacity of the labels over the image, from 0 to 1.
-    title
-        Title of the figure.
 
     Examples
     --------
@@ -60,11 +56,8 @@ def label_map(
     paint: Floats = colours(picture, count) / 255.0
     if image is not None:
         paint = opacity * paint + (1 - opacity) * _background(image, (picture.shape[0], picture.shape[1]))
-    figure = new_figure(*_inches(*picture.shape))
-    axes = figure.add_subplot()
+    axes = image_axes((picture.shape[0], picture.shape[1]), 1.1)
     axes.imshow(paint, interpolation="nearest")
-    axes.set(xticks=[], yticks=[])
-    axes.spines[:].set_visible(False)
     heading(axes, title)
     used = [int(k) for k in np.unique(picture)]
     if len(used) > MOST_SQUARES:
@@ -75,11 +68,10 @@ def label_map(
             {str(k) if names is None else literal(names[k]): shade(k, count) for k in used},
             "" if names else "label",
         )
-    return figure
+    return axes.figure  # type: ignore[no-any-return]
 
 
 def _picture(labels: ArrayLike | Result, shape: tuple[int, int] | None) -> Ints:
-    """The labels as (height, width)."""
     picture = np.asarray(labels.labels if isinstance(labels, Result) else labels)
     if shape is not None:
         if picture.size != shape[0] * shape[1]:
@@ -117,17 +109,10 @@ def _background(image: ArrayLike, shape: tuple[int, int]) -> Floats:
     return np.repeat(levels[..., None], 3, axis=-1) if levels.ndim == 2 else levels[..., :3]
 
 
-def _inches(height: int, width: int) -> tuple[float, float]:
-    """Size of the figure: 4.5 inches for the longer side of the image, and a legend next to it."""
-    scale = 4.5 / max(height, width)
-    return max(2.2, width * scale) + 1.1, max(1.6, height * scale) + 0.35
-
-
 # -- Pairs of variables that share a factor, and whether they form a lattice ------------------------------------------
 
 
-WHOLE = 0.75
-"""Share of the pairs of neighbours that a lattice must have: some may be removed by conditioning."""
+WHOLE = 0.75  # share of the pairs of neighbours that a lattice must have: some may be removed by conditioning
 
 
 def neighbours(graph: FactorGraph) -> Ints:

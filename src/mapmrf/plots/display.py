@@ -1,14 +1,19 @@
-"""Display of results and models: HTML in notebooks, and colour in terminals through `rich`."""
+"""Display of results and models: HTML in notebooks, colour in terminals through `rich`, frames of pandas and xarray."""
 
 from __future__ import annotations
 
+import importlib
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
+from mapmrf.errors import OptionError
 from mapmrf.model.summary import summarise
 from mapmrf.run.result import Result, Status, TracePoint
 
@@ -16,24 +21,14 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from mapmrf.model.graph import FactorGraph
-from itertools import groupby
-from typing import Literal
 
-import numpy as np
-
-from mapmrf.errors import OptionError
-
-SHOWN = 12
-"""Number of labels, names and rows of a trace that are shown."""
-
-LONGEST = 120
-"""Number of characters of a name or an option that are shown."""
+SHOWN = 12  # number of labels, names and rows of a trace that are shown
+LONGEST = 120  # number of characters of a name or an option that are shown
 
 VALUE, BOUND = "#2b8cc4", "#d9722e"
 """Colours of the curves, visible on light and dark backgrounds."""
 
 WIDTH, HEIGHT = 230.0, 60.0
-
 BARS, PLAIN_BARS = "▁▂▃▄▅▆▇█", "_.-=*#"
 
 _BADGES = {
@@ -52,13 +47,9 @@ _INKS = {
 
 # Inherited colours and half-transparent lines suit a light and a dark page alike.
 _BOX = "display:inline-block;max-width:100%;font-family:sans-serif;font-size:13px;line-height:1.45;color:inherit"
-
 _HEAD = "display:flex;align-items:center;gap:0.7em;font-weight:600;margin:0.2em 0 0.4em"
-
 _TABLE = "font-size:inherit;border-collapse:collapse;margin:0;color:inherit;background:transparent"
-
 _CELL = "text-align:left;padding:1px 12px 1px 0;border:0;vertical-align:top;background:transparent;color:inherit"
-
 _RULED = "text-align:right;padding:1px 10px 1px 0;border:0;border-bottom:1px solid rgba(128,128,128,.3);color:inherit"
 
 
@@ -66,15 +57,7 @@ _RULED = "text-align:right;padding:1px 10px 1px 0;border:0;border-bottom:1px sol
 
 
 def result_html(result: Result) -> str:
-    """A result as self-contained HTML: figures, a sparkline of the run, and collapsed options and trace.
-
-    Examples
-    --------
-    >>> import mapmrf
-    >>> graph = mapmrf.FactorGraph.from_tables([2], [(0,)], [[0.0, 1.0]])
-    >>> "1.000000" in result_html(mapmrf.solve(graph, "icm"))
-    True
-    """
+    """A result as self-contained HTML: figures, a sparkline of the run, and collapsed options and trace."""
     colour = _BADGES.get(result.status, "#5f6b73")
     badge = f"background:{colour};color:#fff;border-radius:3px;padding:0 0.5em;font-weight:400"
     head = f'<span>{_safe(result.method)}</span><span style="{badge}">{result.status.value.replace("_", " ")}</span>'
@@ -89,15 +72,7 @@ def result_html(result: Result) -> str:
 
 
 def graph_html(graph: FactorGraph) -> str:
-    """The size of a model as an HTML table: variables, factors by arity, zeros, structure, memory.
-
-    Examples
-    --------
-    >>> import mapmrf
-    >>> graph = mapmrf.FactorGraph.from_tables([2, 3], [(0, 1)], [[0.0] * 6])
-    >>> "2 to 3 states" in graph_html(graph)
-    True
-    """
+    """The size of a model as an HTML table: variables, factors by arity, zeros, structure, memory."""
     return f'<div style="{_BOX}"><div style="{_HEAD}">FactorGraph</div>{_rows_html(_graph_rows(graph))}</div>'
 
 
@@ -122,7 +97,8 @@ def _unfold(title: str, inside: str) -> str:
 
 def _trace_html(trace: Sequence[TracePoint]) -> str:
     """Some rows of a trace including the first and the last, without empty columns."""
-    rows = [_trace_row(point) for point in _some(trace)]
+    chosen = sorted({round(k * (len(trace) - 1) / (SHOWN - 1)) for k in range(SHOWN)})  # at most SHOWN, evenly
+    rows = [_trace_row(trace[i]) for i in chosen]
     names = [name for name in rows[0] if any(row[name] for row in rows)]
     head = "".join(f'<th style="{_RULED};font-weight:600">{name.replace("_", " ")}</th>' for name in names)
     lines = ["".join(f'<td style="{_RULED}">{_safe(row[name])}</td>' for name in names) for row in rows]
@@ -144,12 +120,6 @@ def _trace_row(point: TracePoint) -> dict[str, str]:
     return texts | {"gap": "" if point.gap is None else f"{point.gap:.2g}", "phase": point.phase}
 
 
-def _some(trace: Sequence[TracePoint]) -> list[TracePoint]:
-    """At most `SHOWN` points, evenly chosen."""
-    last = len(trace) - 1
-    return [trace[i] for i in sorted({round(k * last / (SHOWN - 1)) for k in range(SHOWN)})]
-
-
 def _sparkline(result: Result) -> str:
     """Value and bound over the run as a small SVG; empty if there is nothing to show."""
     points = points_of(result)
@@ -163,12 +133,9 @@ def _sparkline(result: Result) -> str:
     lines = "".join(_polyline(xs, ys, name, frame) for name, (xs, ys) in curves.items() if ys)
     said = f"value{' and bound' if curves['bound'][1] else ''} over {over}"
     box = f'viewBox="0 0 {WIDTH:g} {HEIGHT:g}" width="{WIDTH:g}" height="{HEIGHT:g}"'
-    return f'<figure style="margin:0">{_svg(box, said, lines)}{_caption(curves, over)}</figure>'
-
-
-def _svg(box: str, said: str, lines: str) -> str:
     style = "display:block;overflow:hidden;border-bottom:1px solid rgba(128,128,128,.4)"
-    return f'<svg {box} role="img" aria-label="{said}" style="{style}"><title>{said}</title>{lines}</svg>'
+    svg = f'<svg {box} role="img" aria-label="{said}" style="{style}"><title>{said}</title>{lines}</svg>'
+    return f'<figure style="margin:0">{svg}{_caption(curves, over)}</figure>'
 
 
 def _polyline(xs: Sequence[float], ys: Sequence[float], name: str, frame: tuple[float, float, float, float]) -> str:
@@ -182,13 +149,10 @@ def _polyline(xs: Sequence[float], ys: Sequence[float], name: str, frame: tuple[
     steps = [f"{corners[0][0]:.1f},{corners[0][1]:.1f}"]
     for (_, before), (x, y) in pairwise(corners):
         steps += [f"{x:.1f},{before:.1f}", f"{x:.1f},{y:.1f}"]
+    # Repeated corners are dropped, so that a long trace does not make a heavy page.
+    kept = [step for k, step in enumerate(steps) if k == 0 or step != steps[k - 1]]
     look = f'stroke="{VALUE}"' if name == "value" else f'stroke="{BOUND}" stroke-dasharray="4 2"'
-    return f'<polyline fill="none" stroke-width="1.6" {look} points="{" ".join(_thinned(steps))}"/>'
-
-
-def _thinned(steps: list[str]) -> list[str]:
-    """Drop repeated corners, so that a long trace does not make a heavy page."""
-    return [step for k, step in enumerate(steps) if k == 0 or step != steps[k - 1]]
+    return f'<polyline fill="none" stroke-width="1.6" {look} points="{" ".join(kept)}"/>'
 
 
 def _caption(curves: Mapping[str, tuple[list[Any], list[Any]]], over: Over) -> str:
@@ -201,19 +165,7 @@ def _caption(curves: Mapping[str, tuple[list[Any], list[Any]]], over: Over) -> s
 
 
 def result_rich(result: Result, *, ascii_only: bool = False) -> Iterator[RenderableType]:
-    """A result for `rich.print`, with its value over time as a row of characters.
-
-    Examples
-    --------
-    >>> import io
-    >>> import mapmrf
-    >>> from rich.console import Console
-    >>> graph = mapmrf.FactorGraph.from_tables([2], [(0,)], [[0.0, 1.0]])
-    >>> console = Console(file=io.StringIO(), width=80)
-    >>> console.print(mapmrf.solve(graph, "icm"))
-    >>> "log potential" in console.file.getvalue()
-    True
-    """
+    """A result for `rich.print`, with its value over time as a row of characters."""
     rows = _result_rows(result)
     course = _bars([point.value for point in result.trace], PLAIN_BARS if ascii_only else BARS)
     if course:
@@ -222,18 +174,6 @@ def result_rich(result: Result, *, ascii_only: bool = False) -> Iterator[Rendera
 
 
 def graph_rich(graph: FactorGraph) -> RenderableType:
-    """A model's size for `rich.print`.
-
-    Examples
-    --------
-    >>> import io
-    >>> import mapmrf
-    >>> from rich.console import Console
-    >>> console = Console(file=io.StringIO(), width=80)
-    >>> console.print(mapmrf.FactorGraph.from_tables([2, 3], [(0, 1)], [[0.0] * 6]))
-    >>> "2 to 3 states" in console.file.getvalue()
-    True
-    """
     return _panel(_graph_rows(graph), "FactorGraph", {"variables": "bold", "factors": "bold"})
 
 
@@ -335,7 +275,6 @@ def points_of(run: Run) -> list[TracePoint]:
 
 
 def place_of(point: TracePoint, over: Over) -> float:
-    """Position of a point on the axis."""
     return point.time if over == "seconds" else point.iterations
 
 
@@ -377,3 +316,80 @@ def view(columns: Sequence[Sequence[float]]) -> tuple[float, float] | None:
     size = max(abs(low), abs(high))
     margin = max(0.06 * (high - low), 1e-9 * size) if high > low else max(1e-3, 0.01 * size)
     return float(low - margin), float(high + margin)
+
+
+# -- Results as pandas tables and xarray datasets; needs ``pip install 'mapmrf[frames]'`` -----------------------------
+
+
+Rows = Literal["labels", "trace"]  # meaning of the rows of a table: variables, or points of the trace
+
+POINT = ("time", "iterations", "value", "bound", "gap", "relaxed_value", "phase")
+"""Columns of every trace; a method may add its own."""
+
+
+def needed(package: str) -> Any:
+    """Import a package that is not installed with mapmrf."""
+    try:
+        return importlib.import_module(package)
+    except ImportError:
+        raise ImportError(f"this needs {package}: pip install 'mapmrf[frames]'") from None
+
+
+def check_rows(of: str, choices: Sequence[str]) -> None:
+    """Raise OptionError unless the requested rows are among the choices."""
+    if of not in choices:
+        raise OptionError(f"of is {of!r}, expected one of {', '.join(choices)}")
+
+
+def result_frame(result: Result, of: Rows) -> Any:
+    """A result as a `pandas.DataFrame`: a row per variable or per point of the trace, and the figures in `attrs`."""
+    check_rows(of, ("labels", "trace"))
+    pandas = needed("pandas")
+    if of == "trace":
+        frame = pandas.DataFrame(_trace_columns(result))
+    else:
+        frame = pandas.DataFrame(_label_columns(result), index=pandas.Index(_variables(result), name="variable"))
+    frame.attrs = _figures(result)
+    return frame
+
+
+def result_dataset(result: Result) -> Any:
+    """A result as an `xarray.Dataset`: labels by `variable`, the trace by `point`, and the figures in `attrs`."""
+    xarray = needed("xarray")
+    data: dict[str, Any] = {name: ("variable", column) for name, column in _label_columns(result).items()}
+    data |= {name: ("point", np.asarray(column)) for name, column in _trace_columns(result).items()}
+    return xarray.Dataset(data, coords={"variable": _variables(result)}, attrs=_figures(result))
+
+
+def _variables(result: Result) -> list[Any]:
+    return list(range(len(result.labels))) if result.names is None else list(result.names.variables)
+
+
+def _label_columns(result: Result) -> dict[str, Any]:
+    columns: dict[str, Any] = {"label": result.labels}
+    if result.names is not None and result.names.states is not None:
+        columns["state"] = [some[k] for some, k in zip(result.names.states, result.labels.tolist(), strict=True)]
+    if result.margins is not None:
+        columns |= {"margin_low": result.margins[:, 0], "margin_high": result.margins[:, 1]}
+    return columns
+
+
+def _trace_columns(result: Result) -> dict[str, list[Any]]:
+    """Columns of the trace; missing figures are nan, missing phases empty."""
+    extra = dict.fromkeys(name for point in result.trace for name in point.extra)
+    return {
+        name: [_number(getattr(point, name)) if name != "phase" else point.phase for point in result.trace]
+        for name in POINT
+    } | {name: [_number(point.figure(name)) for point in result.trace] for name in extra}
+
+
+def _number(x: float | None) -> float:
+    return math.nan if x is None else x
+
+
+def _figures(result: Result) -> dict[str, Any]:
+    """The scalars of a result, as numbers and strings only, so that xarray can write them to a file."""
+    numbers = ("value", "bound", "gap", "relaxed_value", "iterations", "compile_time", "runtime", "seed")
+    found: dict[str, Any] = {name: _number(getattr(result, name)) for name in numbers}
+    found |= {"method": result.method, "status": result.status.value, "version": result.version}
+    return found | {"options": json.dumps(dict(result.options), default=str)}

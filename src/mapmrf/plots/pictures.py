@@ -11,11 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from mapmrf.run.atomic_files import whole_file
 
-Pixels = NDArray[np.uint8]
-"""A picture, (height, width, 3): red, green, blue."""
-
-LETTERS = 15
-"""Font size of a caption in pixels."""
+Pixels = NDArray[np.uint8]  # a picture, (height, width, 3): red, green, blue
+LETTERS = 15  # font size of a caption in pixels
 INK = (60, 60, 60)
 
 # From dark to light in steps that also differ in hue, so that labels differ in print and for colour-blind readers.
@@ -25,13 +22,7 @@ PALETTE = np.array(
 
 
 def colours(levels: ArrayLike, n_levels: int) -> Pixels:
-    """Colour of every number from 0 to ``n_levels - 1``, interpolated on the palette; numbers beyond are clipped.
-
-    Examples
-    --------
-    >>> colours([[0, 1]], 2).tolist()
-    [[[38, 24, 74], [255, 250, 225]]]
-    """
+    """Colour of every number from 0 to ``n_levels - 1``, interpolated on the palette; numbers beyond are clipped."""
     share = np.clip(np.asarray(levels, dtype=np.float64) / max(1, n_levels - 1), 0.0, 1.0)
     place = share * (len(PALETTE) - 1)
     steps = np.arange(len(PALETTE))
@@ -40,13 +31,7 @@ def colours(levels: ArrayLike, n_levels: int) -> Pixels:
 
 
 def panels(pictures: Mapping[str, Pixels], *, scale: int = 4, margin: int = 16) -> Pixels:
-    """Captioned pictures of one height side by side, every pixel enlarged to a square of `scale`.
-
-    Examples
-    --------
-    >>> panels({"a": colours([[0, 1]], 2)}, scale=10, margin=5).shape
-    (37, 30, 3)
-    """
+    """Captioned pictures of one height side by side, every pixel enlarged to a square of `scale`."""
     from PIL import Image, ImageDraw, ImageFont
 
     sizes = [(scale * picture.shape[1], scale * picture.shape[0]) for picture in pictures.values()]
@@ -63,13 +48,7 @@ def panels(pictures: Mapping[str, Pixels], *, scale: int = 4, margin: int = 16) 
 
 
 def encode(picture: Pixels) -> bytes:
-    r"""The picture as the bytes of a PNG file.
-
-    Examples
-    --------
-    >>> encode(colours([[0, 1]], 2))[:8]
-    b'\x89PNG\r\n\x1a\n'
-    """
+    """The picture as the bytes of a PNG file."""
     from PIL import Image
 
     data = io.BytesIO()
@@ -78,6 +57,5 @@ def encode(picture: Pixels) -> bytes:
 
 
 def write(path: str | Path, picture: Pixels) -> None:
-    """Write the picture as a PNG file."""
     with whole_file(path) as file:
         file.write(encode(picture))

@@ -14,8 +14,7 @@ BLUE, VERMILION, GREEN, ORANGE, SKY, PURPLE = "#0072b2", "#d55e00", "#009e73", "
 INK, MUTED = "#333333", "#777777"
 CYCLE = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, INK)
 """Colours of curves, by Okabe and Ito: safe for colour-blind readers."""
-MOST_SQUARES = 12
-"""Number of labels up to which there is a legend; beyond, a colour bar."""
+MOST_SQUARES = 12  # number of labels up to which there is a legend; beyond, a colour bar
 
 NO_MATPLOTLIB = "plots need matplotlib: pip install 'mapmrf[plots]'"
 
@@ -32,6 +31,16 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))
 
 
+def image_axes(shape: tuple[int, int], beside: float) -> Any:
+    """Axes for an image of some height and width, its longer side 4.5 inches, with `beside` inches for a legend."""
+    scale = 4.5 / max(shape)
+    figure = new_figure(max(2.2, shape[1] * scale) + beside, max(1.6, shape[0] * scale) + 0.35)
+    axes = figure.add_subplot()
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
+    return axes
+
+
 def beside(axes: Any, handles: Sequence[Any], title: str = "") -> None:
     """Add a legend to the right of the axes, where it hides nothing."""
     place: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5)}
@@ -46,7 +55,6 @@ def plain_axes(axes: Any) -> None:
 
 
 def heading(axes: Any, text: str) -> None:
-    """Add a small left-aligned title."""
     axes.set_title(text, loc="left", fontsize=11)
 
 

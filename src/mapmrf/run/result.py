@@ -368,7 +368,7 @@ class Result:
         >>> frame["label"].tolist(), frame.attrs["value"]
         ([1, 1], 2.0)
         """
-        from mapmrf.plots.frames import result_frame
+        from mapmrf.plots.display import result_frame
 
         return result_frame(self, of)
 
@@ -383,7 +383,7 @@ class Result:
         >>> data["label"].values.tolist(), float(data["value"].max())
         ([1, 1], 2.0)
         """
-        from mapmrf.plots.frames import result_dataset
+        from mapmrf.plots.display import result_dataset
 
         return result_dataset(self)
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from mapmrf.arrays import Floats
+from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.admm.quadratic import solve_quadratic, table_sums
 from mapmrf.errors import GraphError, OptionError
-from mapmrf.learn.inference import QUICK, Inference
+from mapmrf.learn.features import potential_counts
+from mapmrf.learn.inference import QUICK, Inference, infer
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run.dual_state import DualState
-from mapmrf.torch.models import StructureSolver
+from mapmrf.run.result import Result
 
 try:
     import torch
@@ -38,13 +40,10 @@ class MapLayer(torch.nn.Module):
         ``"perturbed"``, ``"imle"``, ``"sparsemap"``, ``"local"``, or a `LayerSmoothing` with options.
     inference
         How models are solved: ``"quick"``, a method, a name with options, or a method object.
-    jobs
-        Number of models solved in parallel, in threads.
 
     Examples
     --------
-    >>> import numpy as np, torch, mapmrf
-    >>> from mapmrf.torch import MapLayer
+    >>> import mapmrf
     >>> graph = mapmrf.FactorGraph.from_pairwise(np.zeros((2, 2)), [[0, 1]], np.eye(2))
     >>> layer = MapLayer(graph, "sparsemap")
     >>> theta = torch.tensor([[0.2, 0.0, 0.0, 0.1]], requires_grad=True)
@@ -76,7 +75,7 @@ class MapLayer(torch.nn.Module):
 
         Examples
         --------
-        >>> import torch, mapmrf
+        >>> import mapmrf
         >>> layer = MapLayer(mapmrf.FactorGraph.from_tables([2, 2], [(0, 1)], [[1, 0, 0, 1]]), "sparsemap")
         >>> layer.forward(torch.tensor([[0.0, 3.0, 0.0, 3.0], [3.0, 0.0, 3.0, 0.0]])).tolist()
         [[0.0, 1.0, 0.0, 1.0], [1.0, 0.0, 1.0, 0.0]]
@@ -113,8 +112,7 @@ class PerturbedLoss(torch.nn.Module):
 
     Examples
     --------
-    >>> import numpy as np, torch, mapmrf
-    >>> from mapmrf.torch import MapLayer, PerturbedLoss
+    >>> import mapmrf
     >>> graph = mapmrf.FactorGraph.from_pairwise(np.zeros((2, 2)), [[0, 1]], np.eye(2))
     >>> loss = PerturbedLoss(MapLayer(graph))
     >>> theta = torch.zeros(1, 4, requires_grad=True)
@@ -134,7 +132,7 @@ class PerturbedLoss(torch.nn.Module):
 
         Examples
         --------
-        >>> import torch, mapmrf
+        >>> import mapmrf
         >>> graph = mapmrf.FactorGraph.from_tables([2, 2], [(0, 1)], [[1, 0, 0, 1]])
         >>> loss, theta = PerturbedLoss(MapLayer(graph)), torch.tensor([[0.0, 9.0, 0.0, 9.0]])
         >>> bool(loss.forward(theta, torch.tensor([[1, 1]])) < loss.forward(theta, torch.tensor([[0, 0]])))
@@ -259,34 +257,15 @@ FUNCTIONS: dict[str, Any] = {
 # -- SparseMAP over the local polytope: a quadratic program by ADMM, and its Jacobian along a direction ---------------
 
 
-STEP = 1e-3
-"""Largest change of a potential along a direction."""
+STEP = 1e-3  # largest change of a potential along a direction
 
 
 class LocalSparseMAP:
-    """The point of the local polytope that maximises ``<theta, mu> - |mu_v|^2 / 2``, for rows of potentials.
-
-    Attributes
-    ----------
-    solver
-        The structure; its inference is not used.
-    known
-        Multipliers of the last call for each row of a batch.
-
-    Examples
-    --------
-    >>> import numpy as np, mapmrf
-    >>> graph = mapmrf.FactorGraph.from_pairwise(np.zeros((2, 2)), [[0, 1]], np.zeros((2, 2)))
-    >>> local = LocalSparseMAP(StructureSolver(graph))
-    >>> local.point(np.array([0.0, 0.4, 0.0, 0.0]), 0).round(5).tolist()
-    [0.3, 0.7, 0.5, 0.5]
-    >>> local.along(np.array([0.0, 0.4, 0.0, 0.0]), np.array([0.0, 1.0, 0.0, 0.0]), 0).round(3).tolist()
-    [-0.5, 0.5, 0.0, 0.0]
-    """
+    """The point of the local polytope that maximises ``<theta, mu> - |mu_v|^2 / 2``, for rows of potentials."""
 
     def __init__(self, solver: StructureSolver) -> None:
         self.solver = solver
-        self.known: dict[int, DualState | None] = {}
+        self.known: dict[int, DualState | None] = {}  # multipliers of the last call for each row of a batch
 
     def point(self, theta: Floats, row: int) -> Floats:
         """The point, as counts of the potentials that are given: (n_potentials,)."""
@@ -311,29 +290,17 @@ class LocalSparseMAP:
 # SparseMAP: a quadratic program over the marginal polytope, solved by few labellings (Niculae et al., ICML 2018).
 
 
-RIDGE = 1e-12
-"""Regularisation of the squared lengths of labellings, so that linear systems have a solution."""
+RIDGE = 1e-12  # regularisation of the squared lengths of labellings, so that linear systems have a solution
 
-GONE = 1e-12
-"""Shares up to this are dropped."""
+GONE = 1e-12  # shares up to this are dropped
 
 
 class SparsePoint(NamedTuple):
-    """A convex combination of labellings.
+    """A convex combination of labellings."""
 
-    Attributes
-    ----------
-    mu : (n_potentials,)
-        Counts of the potentials that were given, averaged.
-    corners : (n_labellings, n_potentials)
-        Counts of each labelling, including those of tables.
-    share : (n_labellings,)
-        Share of each labelling.
-    """
-
-    mu: Floats
-    corners: Floats
-    share: Floats
+    mu: Floats  # (n_potentials,): counts of the potentials that were given, averaged
+    corners: Floats  # (n_labellings, n_potentials): counts of each labelling, including those of tables
+    share: Floats  # (n_labellings,): share of each labelling
 
     def pull(self, gradient: Floats, n_states: int) -> Floats:
         """The gradient in theta of a loss whose gradient in mu is given: (n_potentials,).
@@ -355,13 +322,6 @@ def sparse_map(
 
     An active-set method: each step adds the best labelling for the gradient, found by MAP inference, and solves for the
     shares. The point is exact if inference is.
-
-    Examples
-    --------
-    >>> import numpy as np, mapmrf
-    >>> solver = StructureSolver(mapmrf.FactorGraph.from_tables([3], [], []))
-    >>> sparse_map(solver, np.array([0.6, 0.4, -1.0])).mu.round(6).tolist()  # the projection onto the simplex
-    [0.6, 0.4, 0.0]
     """
     n = len(solver.graph.theta_v)
     rows, given = np.array([row]), len(theta)
@@ -375,7 +335,7 @@ def sparse_map(
         best = solver.solve(slope[None], rows)[0]
         if (best - mu) @ slope <= tol or np.any(np.all(corners == best, axis=1)):
             break
-        corners, share = _settle(np.vstack([corners, best]), np.append(share, 0.0), theta, n)
+        corners, share = _best_shares(np.vstack([corners, best]), np.append(share, 0.0), theta, n)
     return SparsePoint((share @ corners)[:given], corners, share)
 
 
@@ -385,10 +345,12 @@ def _gram(corners: Floats, n_states: int) -> Floats:
     return np.asarray(unary @ unary.T + RIDGE * np.eye(len(corners)))
 
 
-def _settle(corners: Floats, share: Floats, theta: Floats, n_states: int) -> tuple[Floats, Floats]:
-    """The best shares of labellings; those that get none are dropped."""
+def _best_shares(corners: Floats, share: Floats, theta: Floats, n_states: int) -> tuple[Floats, Floats]:
+    """The shares p that maximise ``scores . p - p . gram . p / 2``; labellings that get none are dropped."""
     while True:
-        best = _affine(_gram(corners, n_states), corners @ theta)
+        both = np.linalg.solve(_gram(corners, n_states), np.stack([corners @ theta, np.ones(len(corners))], axis=1))
+        price = (both[:, 0].sum() - 1.0) / both[:, 1].sum()
+        best = np.asarray(both[:, 0] - price * both[:, 1])  # they sum to 1, and may have any sign
         if best.min() >= 0:
             return corners, best
         falling = best < share
@@ -397,13 +359,6 @@ def _settle(corners: Floats, share: Floats, theta: Floats, n_states: int) -> tup
         share[int(ratio.argmin())] = 0.0  # it is, up to round-off
         keep = share > GONE
         corners, share = corners[keep], share[keep] / share[keep].sum()
-
-
-def _affine(gram: Floats, scores: Floats) -> Floats:
-    """Shares that sum to 1 and maximise ``scores . p - p . gram . p / 2``, of any sign."""
-    both = np.linalg.solve(gram, np.stack([scores, np.ones(len(scores))], axis=1))
-    price = (both[:, 0].sum() - 1.0) / both[:, 1].sum()
-    return np.asarray(both[:, 0] - price * both[:, 1])
 
 
 # -- How a MAP layer gets a gradient ----------------------------------------------------------------------------------
@@ -429,14 +384,11 @@ class LayerSmoothing:
         Number of perturbed models, and the scale of the noise.
     strength
         How far ``"imle"`` moves the potentials against the gradient.
-    seed
-        Seed of the noise and of inference.
     redraw
         Whether the noise is redrawn in each call, or the same in all.
 
     Examples
     --------
-    >>> from mapmrf.torch.layers import LayerSmoothing
     >>> LayerSmoothing("imle", samples=2).noise((1, 3), call=0).shape
     (2, 1, 3)
     """
@@ -461,7 +413,6 @@ class LayerSmoothing:
 
         Examples
         --------
-        >>> from mapmrf.torch.layers import LayerSmoothing
         >>> fixed = LayerSmoothing(redraw=False)
         >>> bool((fixed.noise((1, 2), call=1) == fixed.noise((1, 2), call=2)).all())
         True
@@ -470,3 +421,58 @@ class LayerSmoothing:
         size = (self.samples, *shape)
         drawn = random.normal(size=size) if self.mode == "perturbed" else random.gumbel(-np.euler_gamma, size=size)
         return np.asarray(drawn)
+
+
+# -- Many models of one structure: potentials as rows of an array, answers as counts of the potentials used -----------
+
+
+class StructureSolver:
+    """MAP inference on models that differ from a graph only in their potentials.
+
+    A row of potentials is ``theta_v``, or ``theta_v`` and ``theta_t``, one after the other. Forbidden entries of the
+    graph stay forbidden. The last result of each row of a batch is kept: the next call starts from its labels and
+    messages.
+    """
+
+    def __init__(self, graph: FactorGraph, inference: Inference = "quick", seed: int = 0, jobs: int = 1) -> None:
+        # graph: the structure, and the tables for rows without tables
+        self.graph, self.inference, self.seed, self.jobs = graph, inference, seed, jobs
+        self.known: dict[int, Result] = {}  # the last result of each row of a batch
+
+    def model(self, theta: Floats) -> FactorGraph:
+        graph = self.graph
+        n, m = len(graph.theta_v), len(graph.theta_t)
+        if theta.shape not in ((n,), (n + m,)):
+            raise GraphError(f"a row has {theta.size} potentials, expected {n}, or {n + m} with those of the tables")
+        theta_v = np.where(np.isneginf(graph.theta_v), -np.inf, theta[:n])
+        if len(theta) == n:
+            return replace(graph, theta_v=theta_v)
+        return replace(graph, theta_v=theta_v, theta_t=np.where(np.isneginf(graph.theta_t), -np.inf, theta[n:]))
+
+    def whole(self, theta: Floats) -> Floats:
+        """Rows with all potentials: tables of the graph where rows have none; forbidden entries are not used, and 0."""
+        n, m = len(self.graph.theta_v), len(self.graph.theta_t)
+        if theta.shape[1] != n:
+            return theta
+        tables = np.where(np.isneginf(self.graph.theta_t), 0.0, self.graph.theta_t)
+        return np.concatenate([theta, np.broadcast_to(tables, (len(theta), m))], axis=1)
+
+    def counts(self, labels: Ints, size: int) -> Floats:
+        """Number of times that labels use each of the first `size` potentials."""
+        return potential_counts(self.graph, labels)[:size]
+
+    def solve(self, theta: Floats, rows: Ints | None = None) -> Floats:
+        """Counts of the best labellings of models, one per row of `theta`; `rows` are their indices in the batch."""
+        places = list(range(len(theta))) if rows is None else rows.tolist()
+        before = [self.known.get(place) for place in places]
+
+        def one(k: int) -> Result:
+            return infer(self.model(theta[k]), self.inference, initial=before[k], seed=self.seed)
+
+        if self.jobs > 1:
+            with ThreadPoolExecutor(self.jobs) as pool:
+                results = list(pool.map(one, range(len(theta))))
+        else:
+            results = [one(k) for k in range(len(theta))]
+        self.known.update(zip(places, results, strict=True))
+        return np.array([self.counts(result.labels, theta.shape[1]) for result in results]).reshape(theta.shape)

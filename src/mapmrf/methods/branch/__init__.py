@@ -8,8 +8,7 @@ from typing import ClassVar
 
 from mapmrf.constraints.as_tables import why_too_wide
 from mapmrf.engines.reduction.simplify import Simplified, simplify
-from mapmrf.methods.branch.constrained import ConstrainedBranchRun
-from mapmrf.methods.branch.phases import BranchRun
+from mapmrf.methods.branch.phases import BranchRun, ConstrainedBranchRun
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Phases, Start
@@ -46,8 +45,7 @@ class Branch(Phases):
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> result = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), mapmrf.Branch(memory=64))
+    >>> result = mapmrf.solve(mapmrf.datasets.grid(6, 6, coupling=2.0, seed=1), mapmrf.Branch(memory=64))
     >>> round(result.value, 6), result.status.value
     (55.647253, 'optimal')
     """
@@ -84,7 +82,6 @@ class Branch(Phases):
         return replace(self, memory=min(self.memory, max(1.0, rest / 2**20)))
 
     def start(self, problem: Problem, seed: int, initial: Start) -> BranchRun:
-        """Simplify the model; the run starts with local search."""
         if problem.graph.constraints is not None:
             return ConstrainedBranchRun(self, Simplified(problem, ()), seed, initial)
         return BranchRun(self, simplify(problem), seed, initial)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from mapmrf.arrays import Ints
+from mapmrf.constraints.as_tables import Rewriting, rewrite
 from mapmrf.engines.elimination.and_or import AndOrSearch
+from mapmrf.engines.elimination.constraint_prices import ConstraintPrices, tree_with_paths, with_cliques
 from mapmrf.engines.elimination.elimination import BucketTree, Elimination, Functions
 from mapmrf.engines.elimination.join_graph import JoinGraph
 from mapmrf.engines.elimination.mini_buckets import (
@@ -24,7 +26,9 @@ from mapmrf.engines.elimination.path_constraints import ConstraintForms
 from mapmrf.engines.moves.blocks import BlockMoves
 from mapmrf.engines.moves.constrained_search import ConstrainedLocalSearch
 from mapmrf.engines.moves.local_search import LocalSearch
-from mapmrf.engines.reduction.simplify import Simplified
+from mapmrf.engines.reduction.simplify import Simplified, simplify
+from mapmrf.errors import UnsupportedModel
+from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, PhasedRun, Progress, Start
 from mapmrf.run.result import Status
@@ -32,70 +36,45 @@ from mapmrf.run.result import Status
 if TYPE_CHECKING:
     from mapmrf.methods.branch import Branch
 
-STEP_ADDITIONS = 20_000_000
-"""Additions of table entries per step: some 30 ms."""
+STEP_ADDITIONS = 20_000_000  # additions of table entries per step: some 30 ms
 
-STEP_LOOK_UPS = 3_000_000
-"""Table look-ups of the search per step: some 30 ms."""
+STEP_LOOK_UPS = 3_000_000  # table look-ups of the search per step: some 30 ms
 
-STEP_ENTRIES = 2_000_000
-"""Table entries examined per step of local search: some 20 ms."""
+STEP_ENTRIES = 2_000_000  # table entries examined per step of local search: some 20 ms
 
-CACHE_SHARE = 0.25
-"""Share of the memory reserved for the cache."""
+CACHE_SHARE = 0.25  # share of the memory reserved for the cache
 
 FIRST_SHARE = 1 / 64
 """Share of the memory for the first search: on many models it is enough, and avoids building large tables."""
 
-FIRST_STEPS = 10
-"""Steps of the first search."""
+FIRST_STEPS = 10  # steps of the first search
 
-MOVES_BESIDE = 2
-"""Block moves after each step of the search."""
+MOVES_BESIDE = 2  # block moves after each step of the search
 
-TRIALS_BESIDE = 200
-"""Perturbations of local search after each step of the search."""
+TRIALS_BESIDE = 200  # perturbations of local search after each step of the search
 
-SMALL_GAIN = 1e-3
-"""Share of the gap that a pass of cost shifting must close for another pass to follow."""
+SMALL_GAIN = 1e-3  # share of the gap that a pass of cost shifting must close for another pass to follow
 
 
 class BranchRun(PhasedRun):
-    """A run of `branch`.
-
-    Attributes
-    ----------
-    small, problem
-        The simplification, and the simplified model.
-    incumbent
-        The best labelling and bound of the simplified model.
-    local
-        Local search on the simplified model.
-    constant
-        Constant part of all values, outside the functions that are searched.
-    iterations
-        Buckets eliminated and nodes expanded.
-    rules
-        The constraints for which the search keeps counters.
-    details
-        Additional figures for the result.
-    """
+    """A run of `branch`."""
 
     def __init__(self, method: Branch, small: Simplified, seed: int, initial: Start) -> None:
         super().__init__()
+        # small, problem: the simplification, and the simplified model
         self.method, self.small, self.seed = method, small, seed
         self.problem = small.problem
         warm = initial if initial.labels is None else Start(small.project(initial.labels))
         labels = warm.first_labels(self.problem.graph)
-        self.incumbent = Incumbent(self.problem.graph, labels)
+        self.incumbent = Incumbent(self.problem.graph, labels)  # the best labelling and bound of the simplified model
         self.local = self.new_local_search(labels)
+        # constant part of all values, outside the functions that are searched
         self.constant = self.problem.graph.constant
         self.iterations = 0
         self.details = small.counts.details()
-        self.rules: ConstraintForms | None = None
+        self.rules: ConstraintForms | None = None  # the constraints for which the search keeps counters
 
     def new_local_search(self, labels: Ints) -> LocalSearch | ConstrainedLocalSearch:
-        """Return a local search from a labelling."""
         return LocalSearch(self.problem, labels, self.seed)
 
     def answer(self) -> Answer:
@@ -104,17 +83,14 @@ class BranchRun(PhasedRun):
         return Answer(labels=labels, details=dict(self.details))
 
     def inform(self, labels: Ints) -> None:
-        """Take over a better labelling of the original model found elsewhere."""
         self.incumbent.offer(self.small.project(labels))
 
     def progress(self, phase: str, finished: Status | None = None) -> Progress:
-        """Report the best labelling and bound to the loop."""
         bound = self.incumbent.bound if self.incumbent.bound < math.inf else None
         labels = self.small.lift(self.incumbent.labels)
         return Progress(self.iterations, labels=labels, bound=bound, finished=finished, phase=phase)
 
     def run(self) -> Generator[Progress, None, None]:
-        """Run all phases."""
         if not self.small.feasible:
             yield Progress(0, labels=self.small.labels, bound=-math.inf, finished=Status.INFEASIBLE)
             return
@@ -152,14 +128,7 @@ class BranchRun(PhasedRun):
         self.local.run(entries, max_trials)
         self.incumbent.offer(self.local.labels, self.local.value)
 
-    def ascend_from(self, labels: Ints) -> None:
-        """Single-variable ascent from a labelling."""
-        self.local.restart(labels)
-        while self.local.descending:
-            self.search_locally(STEP_ENTRIES, 0)
-
     def descend(self) -> Iterator[Progress]:
-        """Single-variable ascent."""
         while self.local.descending:
             self.search_locally(STEP_ENTRIES, 0)
             yield self.progress("local search")
@@ -178,7 +147,6 @@ class BranchRun(PhasedRun):
             yield self.progress("block moves")
 
     def move_blocks(self, moves: BlockMoves, n_moves: int) -> None:
-        """Make some block moves on the best labelling."""
         labels = self.incumbent.labels.copy()
         for _ in range(n_moves):
             moves.optimise_ball(labels)
@@ -205,7 +173,6 @@ class BranchRun(PhasedRun):
                 break
 
     def shifted_bound(self, shifting: CostShifting) -> float:
-        """The bound after a pass of cost shifting."""
         return shifting.bound()
 
     def shift_jointly(self, join: JoinGraph) -> Iterator[Progress]:
@@ -321,5 +288,113 @@ class BranchRun(PhasedRun):
 
     def try_labels(self, search: AndOrSearch) -> None:
         """Complete the partial labelling of the search greedily, ascend, and perturb a little."""
-        self.ascend_from(search.tree.by_variable(search.current_labels()))
+        self.local.restart(search.tree.by_variable(search.current_labels()))
+        while self.local.descending:
+            self.search_locally(STEP_ENTRIES, 0)
         self.search_locally(STEP_ENTRIES // 4, TRIALS_BESIDE)
+
+
+# -- The phases of `branch` on constraints: elimination with tables in their place, or a search with counters ---------
+
+
+FEW_ENTRIES = 2_000_000
+"""Table entries up to which a model with constraints is eliminated before anything else is tried."""
+
+MOST_VARIABLES = 50_000
+"""Maximum number of variables for which a model with constraints is searched: path labels grow quadratically."""
+
+
+class RewrittenRun(NamedTuple):
+    """A model with tables in place of its constraints, a run on it, and a tree for its elimination."""
+
+    rewriting: Rewriting
+    run: BranchRun
+    tree: BucketTree
+
+
+class ConstrainedBranchRun(BranchRun):
+    """A run of `branch` on a model with constraints.
+
+    Where its tables fit, the model with tables in place of the constraints is eliminated. Otherwise the search
+    maintains counters: the variables of a constraint lie on one path of the tree, and its best outcome is part of all
+    bounds.
+    """
+
+    rules: ConstraintForms
+
+    def __init__(self, method: Branch, small: Simplified, seed: int, initial: Start) -> None:
+        super().__init__(method, small, seed, initial)
+        self.rules = ConstraintForms.of(self.problem)
+        self.prices: ConstraintPrices | None = None  # prices that the constraints put on states
+        # the model with tables in place of its constraints, if it can be eliminated
+        self.tables: RewrittenRun | None = None
+
+    def new_local_search(self, labels: Ints) -> ConstrainedLocalSearch:
+        return ConstrainedLocalSearch(self.problem, labels, self.seed)
+
+    def run(self) -> Generator[Progress, None, None]:
+        """Eliminate with tables if they fit, else search with counters."""
+        if self.rules.root == -math.inf or self.constant == -math.inf:
+            self.incumbent.bound = -math.inf
+            yield self.progress("order", Status.INFEASIBLE)
+            return
+        yield from self.perturb()
+        if self.method.i_bound == 0:
+            yield from self.rewrite()
+        if self.tables is not None and self.tables.tree.entries <= FEW_ENTRIES:
+            yield from self.eliminate_rewritten(self.tables)
+            return
+        graph = PrimalGraph.of(self.problem)
+        shifting = self.cost_shifting()
+        if shifting is not None:
+            self.prices = ConstraintPrices(self.rules, shifting)
+            yield from self.shift(shifting)
+        if self.problem.n_vars > MOST_VARIABLES:
+            yield self.progress("cost shifting", Status.CONVERGED)
+            return
+        card = self.problem.graph.card
+        order = yield from self.order_by_fill(with_cliques(graph, self.rules.scopes), card)
+        tree = tree_with_paths(graph, card, order, self.rules.scopes)
+        self.details |= {"width": float(order.width), "variables": float(tree.n)}
+        self.constant = self.problem.graph.constant + self.rules.root
+        yield from self.branch(tree, graph, shifting)
+
+    def rewrite(self) -> Iterator[Progress]:
+        """Find a bucket tree with tables in place of the constraints, if they fit."""
+        try:
+            rewriting = rewrite(self.problem.graph)
+        except UnsupportedModel:
+            return
+        problem = Problem.compile(rewriting.graph, self.problem.threads, self.problem.memory)
+        run = BranchRun(self.method, simplify(problem), self.seed, Start(rewriting.lift(self.incumbent.labels)))
+        yield self.progress("order")
+        graph, card = PrimalGraph.of(run.problem), run.problem.graph.card
+        best = yield from self.order_by_fill(graph, card)
+        tree = BucketTree.build(graph, card, min((best, *front_orders(graph, card)), key=Order.cost))
+        if Elimination.bytes_needed(tree) <= self.memory:
+            self.tables = RewrittenRun(rewriting, run, tree)
+
+    def eliminate_rewritten(self, tables: RewrittenRun) -> Iterator[Progress]:
+        """Bucket elimination with tables in place of the constraints."""
+        before = self.iterations
+        self.details["variables"] = float(tables.tree.n)
+        steps = tables.run.eliminate(tables.tree) if tables.run.small.feasible else tables.run.steps
+        for step in steps:
+            self.iterations = before + tables.run.iterations
+            if step.labels is not None:
+                self.incumbent.offer(tables.rewriting.project(step.labels))
+            if step.finished is not None:
+                self.incumbent.bound = -math.inf if step.bound is None else max(step.bound, self.incumbent.value)
+            yield self.progress("elimination", step.finished)
+
+    def search(self, buckets: MiniBuckets, moves: BlockMoves | None, max_steps: float) -> Iterator[Progress]:
+        """Search; if a short search is not enough, eliminate where the tables fit."""
+        if self.tables is not None and max_steps == math.inf:
+            return self.eliminate_rewritten(self.tables)
+        return super().search(buckets, moves, max_steps)
+
+    def shifted_bound(self, shifting: CostShifting) -> float:
+        """The bound at the best prices."""
+        assert self.prices is not None
+        self.prices.update()
+        return self.prices.bound()

@@ -1,4 +1,4 @@
-"""Colour models fitted to samples: k-means and Gaussian mixtures, and the unaries of scribbles on an image."""
+"""Unaries of images: from scribbles, probabilities, differences to the values of labels, and stereo pairs."""
 
 from __future__ import annotations
 
@@ -7,45 +7,36 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from mapmrf.arrays import Floats, Ints, row_sums
 from mapmrf.errors import GraphError, OptionError
 from mapmrf.images.lattice import Lattice, checked_mask, numbers
-from mapmrf.images.smoothness import channels_for
+from mapmrf.images.smoothness import channels_for, channels_last, finite_inside
 from mapmrf.model.checks import as_ints
 
-CHUNK = 1 << 16
-"""Samples processed together, to bound the memory."""
+CHUNK = 1 << 16  # samples processed together, to bound the memory
 
-REGULAR = 1e-3
-"""Regularisation added to the diagonal of a covariance, as a share of the samples' mean variance."""
+REGULAR = 1e-3  # regularisation added to the diagonal of a covariance, as a share of the samples' mean variance
 
-LEAST_SPREAD = 1e-3
-"""Variance that `unary_from_seeds` adds to that of a colour, as a share of the image's."""
+LEAST_SPREAD = 1e-3  # variance that `unary_from_seeds` adds to that of a colour, as a share of the image's
 
-SAMPLES_PER_COMPONENT = 5
-"""Number of marked pixels that `unary_from_seeds` needs per Gaussian."""
+SAMPLES_PER_COMPONENT = 5  # number of marked pixels that `unary_from_seeds` needs per Gaussian
 
 
 def kmeans(samples: ArrayLike, k: int, *, seed: int = 0, max_iterations: int = 100) -> Floats:
-    """Centres of `k` groups of samples, by Lloyd's algorithm from a spread-out random start (k-means++).
+    """Centres (k, C) of `k` groups of samples, by Lloyd's algorithm from a spread-out random start (k-means++).
+
+    They are in ascending order of their first channel.
 
     Parameters
     ----------
     samples : (n, C)
         Colours or other features, such as ``image.reshape(-1, 3)``.
-    k
-        Number of groups.
     seed
         Seed of the start; the same seed gives the same centres.
     max_iterations
         Iteration limit; the algorithm usually converges earlier.
-
-    Returns
-    -------
-    (k, C)
-        The centres, in ascending order of their first channel.
 
     Examples
     --------
@@ -114,8 +105,6 @@ class GaussianMixture:
         spread
             Minimum variance to add to the components, so that one of nearly equal samples is not arbitrarily narrow; a
             thousandth of the samples' variance if that is larger.
-        seed
-            Seed of k-means.
         max_iterations, tol
             Iteration limit, and the gain of the mean log density below which the fit has converged.
 
@@ -188,7 +177,7 @@ def unary_from_seeds(
     channel_axis: int = -1,
     seed: int = 0,
 ) -> Floats:
-    """Log likelihood of every pixel's colour under each label, learned from scribbles.
+    """Log likelihood of every pixel's colour under each label, (H, W, L), learned from scribbles.
 
     A Gaussian mixture is fitted to the marked pixels of each label.
 
@@ -207,13 +196,6 @@ def unary_from_seeds(
         True for pixels to use; all others, and their seeds, are ignored and get unaries of 0.
     channel_axis
         Axis of the channels of an image that has one axis more than the seeds.
-    seed
-        Seed of the fits.
-
-    Returns
-    -------
-    (H, W, L)
-        Log potentials.
 
     Examples
     --------
@@ -236,7 +218,8 @@ def unary_from_seeds(
         mine = pixels[marks == label]
         if len(mine) == 0:
             raise GraphError(f"no pixel is marked with label {label}, expected some for each of 0 to {n_labels - 1}")
-        mixture = GaussianMixture.fit(mine, _affordable(components, len(mine)), spread=spread, seed=seed)
+        affordable = max(1, min(components, len(mine) // SAMPLES_PER_COMPONENT))
+        mixture = GaussianMixture.fit(mine, affordable, spread=spread, seed=seed)
         if lattice.mask is None:
             unary[..., label] = mixture.log_density(pixels)
         else:
@@ -245,11 +228,6 @@ def unary_from_seeds(
         others = (marks >= 0)[..., None] & (marks[..., None] != np.arange(n_labels))
         unary[others] = -np.inf
     return unary
-
-
-def _affordable(components: int, n_samples: int) -> int:
-    """Number of Gaussians that the samples allow, at most `components`."""
-    return max(1, min(components, n_samples // SAMPLES_PER_COMPONENT))
 
 
 def _samples(samples: ArrayLike, k: int) -> Floats:
@@ -274,7 +252,6 @@ def _spread_out(points: Floats, k: int, random: np.random.Generator) -> Floats:
 
 
 def _nearest(points: Floats, centres: Floats) -> Ints:
-    """Index of the nearest centre for every point."""
     parts = []
     for at in range(0, len(points), CHUNK):
         off = points[at : at + CHUNK, None] - centres
@@ -295,7 +272,7 @@ Difference = Literal["squared", "absolute"]
 
 
 def unary_from_probabilities(probabilities: ArrayLike, *, floor: float | None = None) -> Floats:
-    """Natural logarithm of class probabilities, such as those of a classifier.
+    """Natural logarithm of class probabilities (H, W, L), such as those of a classifier.
 
     Parameters
     ----------
@@ -305,11 +282,6 @@ def unary_from_probabilities(probabilities: ArrayLike, *, floor: float | None = 
     floor
         Smaller probabilities are raised to this. By default, zeros stay zeros: their log potential is `-inf`, and no
         labelling may use them.
-
-    Returns
-    -------
-    (H, W, L)
-        Log potentials.
 
     Examples
     --------
@@ -344,7 +316,7 @@ def unary_from_differences(
     weight: float = 1.0,
     channel_axis: int = -1,
 ) -> Floats:
-    """Log potentials that decrease with the difference between a pixel and the value of a label.
+    """Log potentials, (H, W, L), that decrease with the difference between a pixel and the value of a label.
 
     They are ``-weight * min(|I_p - v_k|^2, truncation)``, or with the absolute difference instead of its square; for
     several channels, squares and absolute differences are summed over them. With Gaussian noise of standard deviation
@@ -356,19 +328,10 @@ def unary_from_differences(
         The image; a volume is (D, H, W) or (D, H, W, C).
     values : (L,) or (L, C)
         Grey level or colour of each label, in the unit of the image.
-    difference
-        ``squared`` or ``absolute``.
     truncation
         Upper limit of a difference (or its square), for data with outliers; no limit if not given.
-    weight
-        Factor on the differences, at least 0.
     channel_axis
         Axis of the channels, where labels are colours, (L, C).
-
-    Returns
-    -------
-    (H, W, L)
-        Log potentials.
 
     Examples
     --------
@@ -431,3 +394,156 @@ def _with_channels(image: Floats, values: Floats, channel_axis: int) -> tuple[Fl
         if not np.isfinite(array).all():
             raise GraphError(f"{what} holds {array[~np.isfinite(array)][0]}, expected finite numbers")
     return image, values
+
+
+# -- Unaries of a rectified stereo pair: how well pixels match at every disparity -------------------------------------
+
+
+Matching = Literal["absolute", "census"]
+
+MAX_CENSUS = 7  # widest window whose comparisons fit into 64 bits
+
+_BITS = np.array([number.bit_count() for number in range(256)], dtype=np.uint8)
+
+
+def unary_from_stereo(
+    left: ArrayLike,
+    right: ArrayLike,
+    disparities: int | ArrayLike,
+    *,
+    matching: Matching = "absolute",
+    window: int | None = None,
+    truncation: float | None = None,
+    weight: float = 1.0,
+    channel_axis: int = -1,
+) -> Floats:
+    """Log potentials of disparities: minus the cost of matching a pixel of the left image to the right one.
+
+    With disparity `d`, the pixel (r, c) of the left image is at (r, c - d) in the right one.
+
+    Parameters
+    ----------
+    left, right : (H, W) or (H, W, C)
+        The rectified pair.
+    disparities : int or (L,)
+        The disparities of the labels, integers of at least 0; a number `L` means 0 to ``L - 1``.
+    matching
+        ``absolute``: mean absolute difference over the channels and over a window around the pixel, in the unit of the
+        images. ``census``: share of the pixels in a window that are darker than its centre in one image but not in the
+        other, from 0 to 1; it is insensitive to different exposures.
+    window
+        Side of the square window, odd; by default 1, and 5 for ``census``, where it is 3 to 7.
+    truncation
+        Upper limit of a pixel's cost, so that pixels hidden in the right image do little harm.
+
+    Returns
+    -------
+    (H, W, L)
+        Log potentials. Where ``c - d`` lies outside the right image nothing is known: the cost is the mean of all
+        others.
+
+    Examples
+    --------
+    >>> right = [[0.0, 5.0, 9.0, 2.0]]
+    >>> left = [[7.0, 0.0, 5.0, 9.0]]
+    >>> unary_from_stereo(left, right, 2).argmax(axis=-1).tolist()[0][1:]
+    [1, 1, 1]
+    """
+    one, other = (_channels(picture, channel_axis) for picture in (left, right))
+    if one.shape != other.shape or one.ndim != 3:
+        raise GraphError(f"the images have shapes {one.shape} and {other.shape}, expected one (H, W, C) for both")
+    steps = _disparities(disparities, one.shape[1])
+    if window is None:
+        window = 5 if matching == "census" else 1
+    _check_options(matching, window, truncation, weight)
+    if matching == "census":
+        one_code, other_code = census(one.mean(axis=-1), window), census(other.mean(axis=-1), window)
+    unary = np.empty((*one.shape[:2], len(steps)))
+    for k, d in enumerate(steps.tolist()):
+        width = one.shape[1] - d
+        if matching == "census":
+            differ = np.ascontiguousarray(one_code[:, d:] ^ other_code[:, :width])
+            n_bits = _BITS[differ.view(np.uint8)].reshape(*differ.shape, 8).sum(axis=-1, dtype=np.float64)
+            cost = np.asarray(n_bits / (window * window - 1))
+        else:
+            cost = _box_mean(np.abs(one[:, d:] - other[:, :width]).mean(axis=-1), window)
+        unary[:, :d, k] = np.nan
+        unary[:, d:, k] = cost
+    unary[np.isnan(unary)] = np.nanmean(unary)
+    if truncation is not None:
+        np.minimum(unary, truncation, out=unary)
+    unary *= -weight
+    unary += 0.0  # no -0.0
+    return unary
+
+
+def census(image: ArrayLike, window: int = 5) -> NDArray[np.uint64]:
+    """Census transform: for every pixel, a bit for each other one in a window around it, set if that is darker.
+
+    Parameters
+    ----------
+    image : (H, W)
+        The image; beyond its border, the nearest pixel is used.
+    window
+        Side of the window, odd, from 3 to 7.
+
+    Examples
+    --------
+    >>> census([[1, 2, 3]], 3).tolist() == [[0, 0b101001, 0b101001]]
+    True
+    """
+    grey = _channels(image, -1)[..., 0]
+    _check_window(window, 3, MAX_CENSUS)
+    reach = window // 2
+    padded = np.pad(grey, reach, mode="edge")
+    code: NDArray[np.uint64] = np.zeros(grey.shape, dtype=np.uint64)
+    bit = 0
+    for r in range(window):
+        for c in range(window):
+            if (r, c) != (reach, reach):
+                darker = padded[r : r + grey.shape[0], c : c + grey.shape[1]] < grey
+                code |= darker.astype(np.uint64) << np.uint64(bit)
+                bit += 1
+    return code
+
+
+def _channels(image: ArrayLike, channel_axis: int) -> Floats:
+    """An image with channels at the end, (H, W, C)."""
+    return finite_inside(channels_last(image, channel_axis if np.ndim(image) > 2 else None), None)
+
+
+def _box_mean(values: Floats, window: int) -> Floats:
+    """Mean over a square window; beyond the border, the nearest value is used."""
+    if window == 1:
+        return values
+    from scipy.ndimage import uniform_filter
+
+    return np.asarray(uniform_filter(values, window, mode="nearest"))
+
+
+def _disparities(disparities: int | ArrayLike, width: int) -> Ints:
+    steps = as_ints(disparities, "disparities")
+    steps = np.arange(int(steps)) if steps.ndim == 0 else steps
+    if steps.ndim != 1 or len(steps) == 0 or steps.min() < 0 or steps.max() >= width:
+        found = f"{steps.min()} to {steps.max()}" if steps.size else "none"
+        raise OptionError(f"disparities are {found}, expected whole numbers from 0 to {width - 1}, the width minus 1")
+    return steps
+
+
+def _check_options(matching: str, window: int, truncation: float | None, weight: float) -> None:
+    if matching not in get_args(Matching):
+        raise OptionError(f"matching is {matching!r}, expected one of {', '.join(get_args(Matching))}")
+    if matching == "census":
+        _check_window(window, 3, MAX_CENSUS)
+    else:
+        _check_window(window, 1, math.inf)
+    if truncation is not None and not truncation >= 0:
+        raise OptionError(f"truncation is {truncation}, expected a number of at least 0")
+    if not 0 <= weight < math.inf:
+        raise OptionError(f"weight is {weight}, expected a finite number of at least 0")
+
+
+def _check_window(window: int, least: int, most: float) -> None:
+    if not (least <= window <= most and window % 2 == 1):
+        limit = f" to {most}" if most < math.inf else ""
+        raise OptionError(f"window is {window}, expected an odd number from {least}{limit}")

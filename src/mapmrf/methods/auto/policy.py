@@ -27,7 +27,7 @@ from mapmrf.methods.auto.provers import Provers
 from mapmrf.methods.auto.race import Race
 from mapmrf.methods.auto.scouts import Scout, Scouts
 from mapmrf.methods.auto.search import PoolSearch
-from mapmrf.methods.auto.shared import FIRST, Phase, SharedState, Steps
+from mapmrf.methods.auto.shared import Phase, SharedState, Steps
 from mapmrf.problem import Problem
 from mapmrf.result import Status
 
@@ -46,9 +46,9 @@ STEP_ADDITIONS = 20_000_000
 LP_GAP = 0.01
 """Relative gap of the relaxation up to which LS-LP begins with its LP phase, which may close it."""
 
-SEARCH_TURN, LSLP_FIRST = 5, 8
-"""Iterations per turn of a search phase; and of the first turn of LS-LP where the gap is wide, enough for its first
-labelling."""
+SEARCH_TURN, STARTS_FIRST = 5, 8
+"""Iterations per turn of a search phase; and of the first turn of LS-LP if a long turn of a prover follows, enough for
+its first labellings."""
 
 
 class Portfolio:
@@ -102,9 +102,8 @@ class Portfolio:
             for _ in self.search.follow_chains():
                 yield self.searched("chains")
         kicks = self.search.kicks(wide) if shared.has_room_for(("chains", "flips"), self.problem) else []
-        searchers = [Phase(self.kick(make), SEARCH_TURN) for make in kicks]
-        searchers.append(Phase(self.start(not wide), SEARCH_TURN, first=LSLP_FIRST if wide else FIRST))
-        searchers.append(Phase(self.restart(), SEARCH_TURN, first=SEARCH_TURN if wide else FIRST))
+        starts, restarts = Phase(self.start(not wide), SEARCH_TURN), Phase(self.restart(), SEARCH_TURN)
+        searchers = [*(Phase(self.kick(make), SEARCH_TURN) for make in kicks), starts, restarts]
         if wide:
             left = (scout for scout in (self.scouts.beliefs, self.scouts.chains) if not scout.over)
             searchers += [Phase(self.scout(scout), SEARCH_TURN) for scout in left]
@@ -112,6 +111,8 @@ class Portfolio:
             searchers = dense_searchers(self, searchers)
         provers = Provers(self).phases() if options.prove else []
         provers = [phase for phase in provers if not shared.is_refuted(phase.name)]
+        if wide and any(phase.name == "wcsp" for phase in provers):  # whose first turn is long
+            starts.first, restarts.first = STARTS_FIRST, SEARCH_TURN
         if self.feasibility.is_needed:
             searchers.insert(0, Phase(self.feasibility.run(), TURN))
         self.race = Race(self, searchers, provers)

@@ -22,9 +22,6 @@ Steps = Generator[Progress, None, None]
 LEAST = 0.15
 """Least weight of most phases, relative to their initial weight."""
 
-FIRST = 2
-"""Iterations of the first turn of most phases."""
-
 PATIENCE = 0.5
 """Share of the remaining time that a phase waits for a kernel to compile before `auto` continues without it."""
 
@@ -51,7 +48,7 @@ class Phase:
     steps: Steps
     turn: int
     weight: float = 1.0
-    first: int = FIRST
+    first: int = 2
     least: Callable[[], float] = lambda: LEAST
     name: str = ""
 

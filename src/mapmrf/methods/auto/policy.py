@@ -47,8 +47,8 @@ LP_GAP = 0.01
 """Relative gap of the relaxation up to which LS-LP begins with its LP phase, which may close it."""
 
 SEARCH_TURN, STARTS_FIRST = 5, 8
-"""Iterations per turn of a search phase; and of the first turn of LS-LP if a long turn of a prover follows, enough for
-its first labellings."""
+"""Iterations per turn of a search phase; and of the first turn of LS-LP after a long turn of a prover, enough for its
+first labellings."""
 
 
 class Portfolio:
@@ -102,17 +102,20 @@ class Portfolio:
             for _ in self.search.follow_chains():
                 yield self.searched("chains")
         kicks = self.search.kicks(wide) if shared.has_room_for(("chains", "flips"), self.problem) else []
-        starts, restarts = Phase(self.start(not wide), SEARCH_TURN), Phase(self.restart(), SEARCH_TURN)
-        searchers = [*(Phase(self.kick(make), SEARCH_TURN) for make in kicks), starts, restarts]
+        kickers = [Phase(self.kick(make), SEARCH_TURN) for make in kicks]
+        others = [Phase(self.start(not wide), SEARCH_TURN), Phase(self.restart(), SEARCH_TURN)]
         if wide:
             left = (scout for scout in (self.scouts.beliefs, self.scouts.chains) if not scout.over)
-            searchers += [Phase(self.scout(scout), SEARCH_TURN) for scout in left]
+            others += [Phase(self.scout(scout), SEARCH_TURN) for scout in left]
+        searchers = [*kickers, *others]
         if is_dense(self.problem) and shared.has_room_for(("tabu",), self.problem):
             searchers = dense_searchers(self, searchers)
         provers = Provers(self).phases() if options.prove else []
         provers = [phase for phase in provers if not shared.is_refuted(phase.name)]
-        if wide and any(phase.name == "wcsp" for phase in provers):  # whose first turn is long
-            starts.first, restarts.first = STARTS_FIRST, SEARCH_TURN
+        if wide and any(phase.name == "wcsp" for phase in provers):  # its first turn is long and may be the last one
+            searchers = [*others, *kickers]
+            for phase, first in zip(others, (STARTS_FIRST, SEARCH_TURN, 0, 0), strict=False):
+                phase.first, phase.skipped = first, 1
         if self.feasibility.is_needed:
             searchers.insert(0, Phase(self.feasibility.run(), TURN))
         self.race = Race(self, searchers, provers)

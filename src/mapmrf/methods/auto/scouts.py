@@ -11,8 +11,8 @@ from mapmrf.methods.bp import BP
 from mapmrf.methods.chains import Chains
 
 VAIN, VAIN_SHARE = 30, 2.0
-"""A scout rests after this many iterations without improvement, if they are also so many times those that it took to
-its best labelling."""
+"""A scout with a feasible labelling rests after this many iterations without improvement, if they are also so many
+times those that it took to its best labelling."""
 
 
 class Scout:
@@ -35,11 +35,15 @@ class Scout:
     def turn(self) -> Iterator[Progress]:
         """Take steps until it ends, or has gone long without improvement."""
         begun = self._iterations
-        while self._iterations - max(begun, self._useful) < max(VAIN, VAIN_SHARE * self._useful):
+        while self._is_hopeful(begun):
             step = next(self.steps, None)
             if step is None:
                 return
             yield step
+
+    def _is_hopeful(self, begun: int) -> bool:
+        n_vain = self._iterations - max(begun, self._useful)
+        return self._value == -math.inf or n_vain < max(VAIN, VAIN_SHARE * self._useful)
 
     def _steps(self) -> Steps:
         method, shared = self.method, self.shared
@@ -69,8 +73,8 @@ class Scouts:
 
     def run(self) -> Iterator[Progress]:
         """A turn of each."""
-        yield from self.beliefs.turn()
         yield from self.chains.turn()
+        yield from self.beliefs.turn()
 
     def close(self) -> None:
         """End both."""

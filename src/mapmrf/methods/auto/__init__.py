@@ -13,7 +13,7 @@ from mapmrf.arrays import Ints
 from mapmrf.engines.elimination.numpy_elimination import eliminate_small, small_order
 from mapmrf.methods.auto.constrained import ConstrainedRun
 from mapmrf.methods.auto.feasibility import FeasibilityPhase
-from mapmrf.methods.auto.relaxation import LARGE, ExpansionTurns, RelaxationEnd
+from mapmrf.methods.auto.relaxation import LARGE, LOOSE_GAP, SLOW_STEPS, ExpansionTurns, RelaxationEnd
 from mapmrf.methods.auto.shared import SharedState
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
@@ -25,6 +25,7 @@ from mapmrf.run.violations import penalised
 
 if TYPE_CHECKING:
     from mapmrf.methods.auto.policy import Portfolio
+    from mapmrf.methods.auto.scouts import Scouts
 
 SolverName = Literal["auto", "highs", "scip"]
 
@@ -140,12 +141,16 @@ class Auto(Phases):
 
 
 class AutoRun(PhasedRun):
-    """A run of `auto`: the relaxation, then a portfolio if a gap remains."""
+    """A run of `auto`: the relaxation, then a portfolio if a gap remains.
 
-    def __init__(self, options: Auto, problem: Problem, seed: int, labels: Ints) -> None:
+    Models with tables in place of constraints are `rewritten`: their relaxation says little about good labellings.
+    """
+
+    def __init__(self, options: Auto, problem: Problem, seed: int, labels: Ints, rewritten: bool = False) -> None:
         super().__init__()
-        self.options, self.problem, self.seed = options, problem, seed
+        self.options, self.problem, self.seed, self.rewritten = options, problem, seed, rewritten
         self.shared = SharedState(problem, labels)
+        self.scouts: Scouts | None = None
         self.portfolio: Portfolio | None = None
 
     def run(self) -> Generator[Progress, None, None]:
@@ -157,13 +162,15 @@ class AutoRun(PhasedRun):
             yield from self.cut()
         self.feasibility = FeasibilityPhase(self.shared, self.seed)
         yield from self.feasibility.first()
+        if self.rewritten:
+            yield from self.scout().chains.turn()
         yield from self.relax()
         yield from self.feasibility.more()
         from mapmrf.methods.auto.policy import Portfolio  # easy models skip the import of everything that follows
 
         bounds = self.shared.incumbent.bounds
         while True:
-            self.portfolio = Portfolio(self.options, self.shared, self.seed, self.feasibility)
+            self.portfolio = Portfolio(self.options, self.shared, self.seed, self.feasibility, self.scouts)
             n_refuted = len(bounds.refuted)
             for step in self.portfolio.run():
                 if len(bounds.refuted) > n_refuted:
@@ -226,7 +233,7 @@ class AutoRun(PhasedRun):
             turns.end(best.value)
         shared.has_room_for(("trws",), self.problem)
         with running(inner, self.problem, self.seed, Start()) as state:
-            stops, step = RelaxationEnd(self.problem, best), Progress(0)
+            stops, step, n_steps = RelaxationEnd(self.problem, best), Progress(0), 0
             while step.finished is None and step.iterations < inner.max_iterations:
                 if stops.at(step.iterations, state.passes):
                     break
@@ -240,9 +247,20 @@ class AutoRun(PhasedRun):
                 if turns.due(step.iterations, best.gap, state.passes.figures.value):
                     yield from self.expand(state.passes.best)
                     turns.end(best.value)
+                n_steps += 1
+                if n_steps == SLOW_STEPS and best.gap > LOOSE_GAP and not turns.planned:
+                    yield from self.scout().beliefs.turn()
             if best.gap < math.inf and not shared.is_refuted("relax"):
                 shared.state_bounds = state.passes.state_bounds()
         shared.release("trws")
+
+    def scout(self) -> Scouts:
+        """The methods that run by themselves."""
+        from mapmrf.methods.auto.scouts import Scouts
+
+        if self.scouts is None:
+            self.scouts = Scouts(self.shared, self.seed)
+        return self.scouts
 
     def answer(self) -> Answer:
         """The best labelling and the details of all phases."""
@@ -254,3 +272,5 @@ class AutoRun(PhasedRun):
         super().close()
         if self.portfolio is not None:
             self.portfolio.close()
+        if self.scouts is not None:
+            self.scouts.close()

@@ -127,7 +127,7 @@ class ConstrainedRun(PhasedRun):
         shared, best = self.shared, self.shared.incumbent
         labels = rewriting.lift(best.labels)
         problem = Problem.compile(rewriting.graph, self.problem.threads, self.problem.memory)
-        run = AutoRun(self.options, problem, self.seed, labels)
+        run = AutoRun(self.options, problem, self.seed, labels, rewritten=True)
         try:
             for step in run.steps:
                 if step.refuted is not None:

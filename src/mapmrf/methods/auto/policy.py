@@ -19,12 +19,11 @@ from mapmrf.methods.auto.dense import dense_searchers, is_dense
 from mapmrf.methods.auto.feasibility import TURN, FeasibilityPhase
 from mapmrf.methods.auto.provers import Provers
 from mapmrf.methods.auto.race import Race
+from mapmrf.methods.auto.scouts import Scout, Scouts
 from mapmrf.methods.auto.search import PoolSearch
 from mapmrf.methods.auto.shared import Phase, SharedState, Steps
-from mapmrf.methods.bp import BP
-from mapmrf.methods.chains import Chains
 from mapmrf.model.problem import Problem
-from mapmrf.run.method import Progress, Start, running
+from mapmrf.run.method import Progress
 from mapmrf.run.result import Status
 
 if TYPE_CHECKING:
@@ -42,8 +41,9 @@ STEP_ADDITIONS = 20_000_000
 LP_GAP = 0.01
 """Relative gap of the relaxation up to which LS-LP begins with its LP phase, which may close it."""
 
-SEARCH_TURN = 5
-"""Iterations per turn of a search phase."""
+SEARCH_TURN, STARTS_FIRST = 5, 8
+"""Iterations per turn of a search phase; and of the first turn of LS-LP after a long turn of a prover, enough for its
+first labellings."""
 
 
 class Portfolio:
@@ -67,10 +67,16 @@ class Portfolio:
     race: Race
 
     def __init__(
-        self, options: Auto, shared: SharedState, seed: int, feasibility: FeasibilityPhase | None = None
+        self,
+        options: Auto,
+        shared: SharedState,
+        seed: int,
+        feasibility: FeasibilityPhase | None = None,
+        scouts: Scouts | None = None,
     ) -> None:
         self.options, self.shared, self.seed = options, shared, seed
         self.feasibility = FeasibilityPhase(shared, seed) if feasibility is None else feasibility
+        self.scouts = Scouts(shared, seed) if scouts is None else scouts
 
     def run(self) -> Iterator[Progress]:
         """Run all phases; the loop ends the run once the gap is closed."""
@@ -80,20 +86,31 @@ class Portfolio:
         if not shared.has_room_for(("blocks",), self.problem):
             yield shared.report("search", Status.CONVERGED)
             return
+        wide = shared.incumbent.gap > LP_GAP
+        if wide:  # the relaxation says little about good labellings: search before anything is proven
+            yield from self.scouts.run()
         self.search = PoolSearch(self.problem, self.seed, options.width, options.pool)
         for _ in self.search.add(self.reduced.project(shared.incumbent.labels)):
             yield shared.step("blocks")
         yield self.searched("blocks")
-        wide = shared.incumbent.gap > LP_GAP
-        if wide:  # the relaxation says little about good labellings: search before anything is proven
-            yield from self.search_first()
+        if wide and shared.has_room_for(("chains",), shared.problem):
+            for _ in self.search.follow_chains():
+                yield self.searched("chains")
         kicks = self.search.kicks(wide) if shared.has_room_for(("chains", "flips"), self.problem) else []
-        steps = [*map(self.kick, kicks), self.start(not wide), self.restart()]
-        searchers = [Phase(some, SEARCH_TURN) for some in steps]
+        kickers = [Phase(self.kick(make), SEARCH_TURN) for make in kicks]
+        others = [Phase(self.start(not wide), SEARCH_TURN), Phase(self.restart(), SEARCH_TURN)]
+        if wide:
+            left = (scout for scout in (self.scouts.beliefs, self.scouts.chains) if not scout.over)
+            others += [Phase(self.scout(scout), SEARCH_TURN) for scout in left]
+        searchers = [*kickers, *others]
         if is_dense(self.problem) and shared.has_room_for(("tabu",), self.problem):
             searchers = dense_searchers(self, searchers)
         provers = Provers(self).phases() if options.prove else []
         provers = [phase for phase in provers if not shared.is_refuted(phase.name)]
+        if wide and any(phase.name == "wcsp" for phase in provers):  # its first turn is long and may be the last one
+            searchers = [*others, *kickers]
+            for phase, first in zip(others, (STARTS_FIRST, SEARCH_TURN, 0, 0), strict=False):
+                phase.first, phase.skipped = first, 1
         if self.feasibility.is_needed:
             searchers.insert(0, Phase(self.feasibility.run(), TURN))
         self.race = Race(self, searchers, provers)
@@ -188,20 +205,11 @@ class Portfolio:
 
     # -- search -------------------------------------------------------------------------------------------------------
 
-    def search_first(self) -> Steps:
-        """Chains of flips from the best labelling, and what `chains` and `bp` find on the original model."""
-        shared, search = self.shared, self.search
-        if shared.has_room_for(("chains",), shared.problem):
-            for _ in search.follow_chains():
-                yield self.searched("chains")
-        for method in (Chains(), BP()):
-            if shared.admits(method, shared.problem):
-                with running(method, shared.problem, self.seed, Start()) as state:
-                    step = Progress(0)
-                    while step.finished is None and step.iterations < method.max_iterations:
-                        step = method.step(shared.problem, state)
-                        yield shared.take(step, method.name, method.name)
-                search.learn(self.reduced.project(shared.incumbent.labels))
+    def scout(self, scout: Scout) -> Steps:
+        """Go on with a method on the original model."""
+        for step in scout.steps:
+            self.search.learn(self.reduced.project(self.shared.incumbent.labels))
+            yield step
 
     def start(self, beliefs: bool) -> Steps:
         """Starting points for the pool, from belief propagation too if that is still to come."""

@@ -42,7 +42,7 @@ WIDTH_LEFT = 8
 """Maximum difference in variables between the largest bucket and the largest mini-bucket for which AND/OR search keeps
 its turns: in the worst case its tree is exponential in that difference."""
 
-WCSP_FIRST = 20
+WCSP_FIRST = 16
 """Iterations of the first turn of soft arc consistency, which reduces the model further and solves many at once."""
 
 CUTS_TURN = 60_000

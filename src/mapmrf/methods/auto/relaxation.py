@@ -30,13 +30,24 @@ WINDOW, STALLED, WIDE_GAP = 30, 0.9, 1e-3
 """The relaxation ends when a relative gap this wide keeps more than this share over so many iterations. Large models
 do not wait for a narrow gap to close."""
 
+SLOW_STEPS, LOOSE_GAP = 3, 0.1
+"""Steps of the relaxation, some hundredths of a second together, after which belief propagation gets a turn if the
+relative gap is still this wide."""
+
 
 class ExpansionTurns:
-    """Decides when expansions are due: early, and again until the relaxation overtakes them."""
+    """Decides when expansions are due: early, and again until the relaxation overtakes them.
+
+    Attributes
+    ----------
+    planned
+        Whether there will be any.
+    """
 
     def __init__(self, problem: Problem, allowed: bool) -> None:
         n_labels = int(problem.graph.card.max(initial=0))
-        self._next = n_labels // EXPAND_LABELS if allowed and problem.n_factors >= LARGE else math.inf
+        self.planned = allowed and problem.n_factors >= LARGE and all(batch.arity <= 2 for batch in problem.batches)
+        self._next = n_labels // EXPAND_LABELS if self.planned else math.inf
         self._reached = math.inf
 
     def due(self, iterations: int, gap: float, relaxed: float) -> bool:

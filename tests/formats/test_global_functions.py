@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_toulbar2 import toulbar2
+from test_toulbar2_files import toulbar2
 
 import mapmrf
 from constrained_recipes import random_constraint

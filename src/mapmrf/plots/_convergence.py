@@ -26,11 +26,12 @@ from mapmrf.plots.style import (
     new_figure,
     plain_axes,
 )
-from mapmrf.questions.max_marginals import MaxMarginals
 from mapmrf.run.result import Result, TracePoint
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from mapmrf.questions.max_marginals import MaxMarginals
 
 Styles = dict[str, tuple[str, str]]
 
@@ -199,7 +200,7 @@ def margins(
     >>> figure = margins(mapmrf.solve(graph, margins=True), graph)
     >>> figure.savefig("margins.png")  # doctest: +SKIP
     """
-    ends = found.margins() if isinstance(found, MaxMarginals) else found.margins
+    ends = found.margins if isinstance(found, Result) else found.margins()
     if ends is None:
         raise GraphError("the result has no margins: call solve(..., margins=True), or `mapmrf solve --margins`")
     shape = shape if shape is not None or graph is None else lattice_shape(graph)

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from test_certificates import exact_values, optimum
 
 import mapmrf
 from benchmark_models import FOLDER, benchmark
@@ -21,7 +22,6 @@ from mapmrf.certificates.make.growing import greedy_order
 from mapmrf.cli import main
 from mapmrf.datasets import grid
 from mapmrf.engines.elimination.numpy_elimination import small_order
-from test_certificates import exact_values, optimum
 
 
 def run(*args: object) -> tuple[int, str, str]:

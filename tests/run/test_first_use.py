@@ -1,6 +1,6 @@
 """The first use of the library in a process, from several threads at a time: nothing hangs or sees half of a module.
 
-pytest -m slow -s -n 0 tests/test_first_use.py        # 200 processes, with a line for each
+pytest -m slow -s -n 0 tests/run/test_first_use.py        # 200 processes, with a line for each
 """
 
 from __future__ import annotations

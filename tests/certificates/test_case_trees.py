@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from test_certificates import exact_values, optimum
 
 import mapmrf
 from exhaustive_truth import varied_recipe
@@ -28,7 +29,6 @@ from mapmrf.certificates.make.growing import greedy_start, in_graph_order
 from mapmrf.cli import main
 from mapmrf.engines.reduction.dropping import StateDrops
 from mapmrf.model.problem import Problem
-from test_certificates import exact_values, optimum
 
 Change = Callable[[CaseTree], CaseTree]
 

@@ -1,7 +1,7 @@
 """Real signals to `mapmrf solve` at random moments: it ends with its exit code, its answer and no traceback.
 
-    pytest -m signals -s -n 0 tests/test_signals.py        # 1000 of them over all methods, with a line for each
-    python tests/test_signals.py --shots 200 --seed 7      # the same, as many as you like
+    pytest -m signals -s -n 0 tests/run/test_signals.py        # 1000 of them over all methods, with a line for each
+    python tests/run/test_signals.py --shots 200 --seed 7      # the same, as many as you like
 
 A moment is drawn in seconds of processor time, so that a busy machine does not move it.
 """

@@ -286,6 +286,6 @@ def test_the_truth_is_brute_force() -> None:
 
 
 def test_the_example_of_the_documentation_runs() -> None:
-    page = (Path(__file__).parents[1] / "docs" / "how-to" / "learning.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "learning.md").read_text(encoding="utf-8")
     (code,) = re.findall(r'^```python title="train_layer.py"\n(.*?)^```$', page, re.MULTILINE | re.DOTALL)
     exec(compile(code, "learning.md", "exec"), {"__name__": "__main__"})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import functools
 import gc
 import importlib
 import os
@@ -20,11 +19,12 @@ import numpy as np
 import pytest
 from numba.core.runtime import _nrt_python
 
-from mapmrf import FactorGraph, Result, solve, supervision
+from mapmrf import Result, solve
 from mapmrf.compilation import process
 from mapmrf.constraints import at_most_k
 from mapmrf.datasets import grid, random_graph
 from mapmrf.errors import UnsupportedModel
+from mapmrf.run import calls as supervision
 from mapmrf.run.registry import method_names
 
 BENCHES = Path(__file__).parents[1] / "benches"
@@ -33,18 +33,18 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads what Linu
 
 
 @pytest.fixture(scope="module")
-def soak_samples() -> Iterator[ModuleType]:
+def samples_of_soak() -> Iterator[ModuleType]:
     sys.path.insert(0, str(BENCHES))
-    yield importlib.import_module("soak_samples")
+    yield importlib.import_module("soak")
     sys.path.remove(str(BENCHES))
 
 
-def run(soak_samples: ModuleType, **columns: Callable[[int], float]) -> list[Any]:
+def run(samples_of_soak: ModuleType, **columns: Callable[[int], float]) -> list[Any]:
     """Samples of 400 rounds of 30 solves: some columns as functions of the round, a little noise in the memory."""
     noise = np.random.default_rng(0).integers(-100_000, 100_000, 400)
-    still = dict.fromkeys(soak_samples.Sample._fields, 5) | {"resident": 400_000_000, "used": 200_000_000}
+    still = dict.fromkeys(samples_of_soak.Sample._fields, 5) | {"resident": 400_000_000, "used": 200_000_000}
     return [
-        soak_samples.Sample(**{
+        samples_of_soak.Sample(**{
             **still, "seconds": 9.0 * k, "round": k, "solves": 30 * k, "used": still["used"] + int(noise[k]),
             **{name: int(column(k)) for name, column in columns.items()},
         })
@@ -52,8 +52,8 @@ def run(soak_samples: ModuleType, **columns: Callable[[int], float]) -> list[Any
     ]  # fmt: skip
 
 
-def test_what_stays_the_same_does_not_grow(soak_samples: ModuleType) -> None:
-    assert soak_samples.what_grows(run(soak_samples)) == []
+def test_what_stays_the_same_does_not_grow(samples_of_soak: ModuleType) -> None:
+    assert samples_of_soak.what_grows(run(samples_of_soak)) == []
 
 
 @pytest.mark.parametrize(
@@ -70,9 +70,9 @@ def test_what_stays_the_same_does_not_grow(soak_samples: ModuleType) -> None:
     ],
 )
 def test_what_is_lost_again_and_again_grows(
-    soak_samples: ModuleType, column: str, name: str, grown: Callable[[int], float]
+    samples_of_soak: ModuleType, column: str, name: str, grown: Callable[[int], float]
 ) -> None:
-    assert soak_samples.what_grows(run(soak_samples, **{column: grown})) == [name]
+    assert samples_of_soak.what_grows(run(samples_of_soak, **{column: grown})) == [name]
 
 
 @pytest.mark.parametrize(
@@ -91,20 +91,20 @@ def test_what_is_lost_again_and_again_grows(
     ids=["fills", "saturates", "arenas", "kernel", "threads"],
 )
 def test_caches_that_fill_and_kernels_are_no_leak(
-    soak_samples: ModuleType, columns: dict[str, Callable[[int], float]]
+    samples_of_soak: ModuleType, columns: dict[str, Callable[[int], float]]
 ) -> None:
-    assert soak_samples.what_grows(run(soak_samples, **columns)) == []
+    assert samples_of_soak.what_grows(run(samples_of_soak, **columns)) == []
 
 
-def test_samples_of_a_run_that_was_killed_can_be_read(soak_samples: ModuleType, tmp_path: Path) -> None:
-    samples, path = run(soak_samples), tmp_path / "soak.csv"
+def test_samples_of_a_run_that_was_killed_can_be_read(samples_of_soak: ModuleType, tmp_path: Path) -> None:
+    samples, path = run(samples_of_soak), tmp_path / "soak.csv"
     with path.open("w", newline="") as lines:
         out = csv.writer(lines)
-        out.writerow(soak_samples.Sample._fields)
+        out.writerow(samples_of_soak.Sample._fields)
         out.writerows(samples)
         lines.write("3600.0,401,1203")
-    assert soak_samples.stored(path) == samples
-    shown = soak_samples.spread(samples)
+    assert samples_of_soak.stored(path) == samples
+    shown = samples_of_soak.spread(samples)
     assert len(shown) == 12 and (shown[0], shown[-1]) == (samples[0], samples[-1])
 
 
@@ -126,18 +126,11 @@ Holdings = Counter[str]
 def holdings() -> Holdings:
     process.close()
     gc.collect()
-    found = Counter[str]()
-    for kind, number in Counter(map(type, gc.get_objects())).items():
-        if str(kind.__module__).startswith("mapmrf."):
-            found[kind.__qualname__] += number
+    kinds = (type(one) for one in gc.get_objects())
+    found = Counter(kind.__qualname__ for kind in kinds if str(kind.__module__).startswith("mapmrf."))
     found["arrays"] = int(_nrt_python.memsys_get_stats_mi_alloc() - _nrt_python.memsys_get_stats_mi_free())
     found["threads"], found["files"] = threading.active_count(), len(os.listdir("/proc/self/fd"))
     return found
-
-
-@functools.cache
-def large_grid() -> FactorGraph:
-    return grid(80, 80, seed=0)
 
 
 def solve_some(name: str) -> list[Result]:
@@ -149,7 +142,7 @@ def solve_some(name: str) -> list[Result]:
         with contextlib.suppress(UnsupportedModel):
             found.append(solve(graph, name, max_iterations=5, threads=2))
     with contextlib.suppress(UnsupportedModel):
-        found.append(solve(large_grid(), name, time_limit=0.01, threads=2))
+        found.append(solve(grid(80, 80, seed=0), name, time_limit=0.01, threads=2))
     supervision.wait_for_all()
     return found
 

@@ -1,7 +1,7 @@
 """Memory of every method on models of several shapes, and the rates used for estimates.
 
     python benches/run.py footprints --json peaks.jsonl               # measures all methods, about half an hour
-    python benches/footprints.py --fit peaks.jsonl                    # rates, for src/mapmrf/footprints.py
+    python benches/footprints.py --fit peaks.jsonl                    # rates, for src/mapmrf/run/footprints.py
     python benches/footprints.py --compare peaks.jsonl                # estimates against measurements, as a table
 
 Every method has a process for every model. A peak is the largest resident memory during a solve, minus that before it:

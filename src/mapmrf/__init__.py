@@ -104,7 +104,8 @@ _LAZY = {
 
 
 _MODULES = (
-    "bench", "bridges", "constraints", "datasets", "distributed", "graph", "images", "learn", "plots", "torch",
+    "bench", "bridges", "constraints", "datasets", "distributed", "graph", "images", "learn", "method", "plots", "result",
+    "torch",
 )  # fmt: skip
 
 

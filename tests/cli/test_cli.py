@@ -465,7 +465,7 @@ def test_ctrl_c_keeps_the_best_labelling(model, tmp_path):
 
 
 def test_ctrl_c_before_the_run_gives_the_first_labelling(model, tmp_path):
-    code = READING.format(module="solver", name="solve")
+    code = READING.format(module="run.solve", name="solve")
     process = started(code, "solve", model, "-m", "icm", "--json", "-o", tmp_path / "out.MPE")
     said, heard = process.communicate(timeout=120)
     assert (process.returncode, heard) == (130, "")

@@ -85,7 +85,7 @@ def by_scipy(arcs: Arcs) -> int:
 
 def assert_maximal(flow: MaximumFlow, arcs: Arcs, straight: float | None = None) -> None:
     """There is a cut of the flow's capacity; `straight` is that of the arcs which the flow began with."""
-    assert flow.is_maximal
+    assert flow.state == driver.MAXIMAL
     straight = arcs.straight if straight is None else straight
     assert flow.value + straight == pytest.approx(arcs.cut(flow.on_sink_side), rel=1e-12, abs=1e-12)
 
@@ -179,7 +179,7 @@ def test_a_path_of_infinite_capacity_makes_the_flow_infinite() -> None:
     arcs = Arcs(np.array([[0, 1], [1, 2]]), infinite, none, np.array([np.inf, 0, 0]), np.array([0, 3.0, np.inf]))
     flow = arcs.flow()
     assert flow.run()
-    assert flow.value == math.inf and not flow.is_maximal
+    assert flow.value == math.inf and flow.state != driver.MAXIMAL
 
 
 @given(arcs=any_arcs(), work=st.integers(1, 30))
@@ -240,7 +240,7 @@ def test_the_time_of_stamps_may_begin_anew_in_the_middle_of_a_flow(monkeypatch: 
     flow, fresh = arcs.flow(), arcs.flow()
     fresh.run()
     flow.run(max_paths=40)
-    assert not flow.is_maximal
+    assert flow.state != driver.MAXIMAL
     flow.trees.cursor.time = kernels.LAST_TIME - 5
     flow.run(max_paths=3)
     assert flow.trees.cursor.time > 1000

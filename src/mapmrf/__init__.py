@@ -104,8 +104,8 @@ _LAZY = {
 
 
 _MODULES = (
-    "bench", "bridges", "constraints", "datasets", "distributed", "graph", "images", "learn", "method", "plots", "result",
-    "torch",
+    "bench", "bridges", "constraints", "datasets", "distributed", "graph", "images", "learn", "method", "plots",
+    "result", "torch",
 )  # fmt: skip
 
 

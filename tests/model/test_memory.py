@@ -99,8 +99,8 @@ models = (
 )
 for method in sys.argv[2:]:
     for make in models:
-        footprints.peak_of_solve(make(0.05), method, 60.0)
         graph = make(1.0)
+        mapmrf.solve(graph, method, max_iterations=1)  # loads the kernels, which are no part of the estimate
         print(method, footprints.peak_of_solve(graph, method, 60.0), mapmrf.methods()[method]().footprint(graph))
 """
 

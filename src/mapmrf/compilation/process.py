@@ -153,6 +153,8 @@ def write_block(file: IO[bytes], data: bytes) -> None:
 
 def main() -> None:
     """Compile requested kernels until standard input ends."""
+    from mapmrf.compilation.store import own_stamps
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the requesting process
     channel = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing else may write to the pipe
@@ -161,6 +163,7 @@ def main() -> None:
             name, signature = pickle.loads(request)
             module, _, function = name.rpartition(".")
             getattr(importlib.import_module(module), function).compile(signature)
+            own_stamps()  # kept for later processes, which need not parse the sources
             reply = b"done"
         except Exception as error:  # the requesting process compiles the kernel itself and gets the same error
             reply = f"{type(error).__name__}: {error}".encode()

@@ -107,18 +107,22 @@ def cache_folder() -> Path:
 @cache
 def own_stamps() -> dict[str, str]:
     """Return the stamps of all kernels of the package, which are kept for as long as no file of it changes."""
-    store, key = user_store(), Key("stamps", "")
-    kept = store.get(key, stamp())
-    if kept is None:
-        kept = json.dumps(kernel_stamps()).encode()
-        store.put(key, stamp(), kept)
-    found: dict[str, str] = json.loads(kept)
+    found = _kept_stamps()
+    if not found:
+        found = kernel_stamps()
+        user_store().put(Key("stamps", ""), stamp(), json.dumps(found).encode())
+    return found
+
+
+@cache
+def _kept_stamps() -> dict[str, str]:
+    found: dict[str, str] = json.loads(user_store().get(Key("stamps", ""), stamp()) or b"{}")
     return found
 
 
 def current_stamp(name: str, file: Path) -> str:
     """Return the stamp of a kernel, in this package or not; empty if its file cannot be read."""
-    return own_stamps().get(name) or stamp_of(name, file)
+    return _kept_stamps().get(name) or stamp_of(name, file)
 
 
 SETTINGS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "DEBUG_NRT")

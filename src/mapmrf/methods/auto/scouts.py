@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from mapmrf.method import Method, Progress, Start, running
-from mapmrf.methods.auto.shared import SharedState, Steps
+from mapmrf.methods.auto.shared import Phase, SharedState, Steps
 from mapmrf.methods.bp import BP
 from mapmrf.methods.chains import Chains
 
@@ -32,13 +32,14 @@ class Scout:
     def __init__(self, method: Method, shared: SharedState, seed: int) -> None:
         self.method, self.shared, self.seed = method, shared, seed
         self.steps: Steps = self._steps()
+        self._phase = Phase(self.steps, 1)
         self.over = False
         self._value, self._iterations, self._useful = -math.inf, 0, 0
 
     def turn(self) -> Iterator[Progress]:
         """Take steps until it ends, or has gone long without improvement."""
         begun, n_steps = self._iterations, 0
-        while self._is_hopeful(begun, n_steps) and (step := next(self.steps, None)) is not None:
+        while self._is_hopeful(begun, n_steps) and (step := self._phase.next_step()) is not None:
             n_steps += 1
             yield step
 

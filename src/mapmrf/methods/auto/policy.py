@@ -125,6 +125,7 @@ class Portfolio:
         """End all phases."""
         if "race" in vars(self):
             self.race.close()
+        self.scouts.close()
 
     # -- exact reductions ---------------------------------------------------------------------------------------------
 

@@ -20,8 +20,10 @@ from mapmrf.compilation.stopping import CompilingPostponed
 from mapmrf.datasets import grid
 from mapmrf.engines.admm import engine as _admm
 from mapmrf.engines.reduction.simplify import Simplified
+from mapmrf.methods import auto
 from mapmrf.methods.auto.policy import Portfolio
 from mapmrf.methods.auto.race import Race
+from mapmrf.methods.auto.scouts import LOST_STEPS, Scouts
 from mapmrf.methods.auto.search import PoolSearch
 from mapmrf.methods.auto.shared import Phase, SharedState
 from mapmrf.methods.branch import Branch
@@ -129,6 +131,53 @@ def test_a_model_of_many_states_takes_turns() -> None:
     assert result.bound is not None and result.bound < mapmrf.solve(graph, "trws").bound
 
 
+def triples(n: int, degree: int, seed: int) -> FactorGraph:
+    """Random triples, whose relaxation is loose."""
+    random = np.random.default_rng(seed)
+    scopes = [random.choice(n, 3, replace=False) for _ in range(n * degree // 3)]
+    return FactorGraph.from_tables([2] * n, scopes, list(random.normal(size=(len(scopes), 2, 2, 2))))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_with_a_loose_relaxation_the_search_is_soon_ahead_of_chains_and_beliefs(seed: int) -> None:
+    graph = triples(100, 15, seed)
+    result = mapmrf.solve(graph, prove=False, max_iterations=60)
+    assert phases(result)[:6] == ["relax", "simplify", "eliminate", "chains", "bp", "blocks"]
+    scouted = max(point.value for point in result.trace if point.phase in ("chains", "bp"))
+    alone = [mapmrf.solve(graph, method).value for method in ("chains", "bp")]
+    assert result.value >= scouted >= max(alone) - 1e-9
+
+
+def test_belief_propagation_goes_before_a_slow_relaxation(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = triples(3000, 15, 0)
+    result = mapmrf.solve(graph, max_iterations=12)
+    assert [point.phase for point in result.trace[:4]] == ["relax", "relax", "relax", "bp"]
+    monkeypatch.setattr(auto, "LOOSE_GAP", 1e9)
+    assert phases(mapmrf.solve(graph, max_iterations=12)) == ["relax"]
+
+
+def test_a_scout_rests_and_goes_on_later() -> None:
+    problem = Problem.compile(grid(20, 20, coupling=3.0, seed=0))
+    shared = SharedState(problem, np.zeros(400, dtype=np.int64))
+    scouts = Scouts(shared, 0)
+    first = list(scouts.beliefs.turn())
+    assert first and not scouts.beliefs.over  # it does not converge here
+    n_rest = len(list(scouts.beliefs.steps))
+    assert scouts.beliefs.over and n_rest > 0
+    assert not list(scouts.beliefs.turn())
+    alone = mapmrf.solve(problem.graph, "bp")
+    assert shared.incumbent.value == pytest.approx(alone.value)
+
+
+def test_a_scout_without_a_feasible_labelling_has_a_bounded_turn() -> None:
+    random = np.random.default_rng(0)
+    edges = np.stack(np.triu_indices(12, 1), 1)
+    differ = np.where(np.eye(5, dtype=bool), -np.inf, random.normal(size=(len(edges), 5, 5)))
+    graph = FactorGraph.from_pairwise(np.zeros((12, 5)), edges, differ)  # no colouring has so few colours
+    shared = SharedState(Problem.compile(graph), np.zeros(12, dtype=np.int64))
+    assert 0 < len(list(Scouts(shared, 0).beliefs.turn())) <= LOST_STEPS
+
+
 def test_branching_follows_where_the_cuts_leave_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     # A dense model whose odd-cycle relaxation is loose, called sparse so that the cutting planes get it.
     monkeypatch.setattr("mapmrf.methods.auto.dense.SPARSE_DEGREE", math.inf)
@@ -173,6 +222,12 @@ def test_every_prover_has_a_short_first_turn_and_idle_ones_fewer_after_it() -> N
     assert seen[:5] == ["idle", "idle", "useful", "useful", "short"]
     assert seen.count("short") == 1  # it has ended
     assert seen.count("useful") > 3 * seen.count("idle") > 3
+
+
+def test_a_phase_may_skip_cycles() -> None:
+    late, other = Phase(prover("late", 1000.0), 1, first=3, skipped=2), Phase(prover("other", 1000.0), 1, first=1)
+    runs = race(grid(3, 3, seed=0), [], [late, other])
+    assert [[step.phase for step in runs.cycle()].count("late") for _ in range(3)] == [0, 0, 3]
 
 
 def test_an_idle_prover_comes_back_for_good() -> None:

@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from mapmrf.arrays import Ints
@@ -31,6 +32,9 @@ SolverName = Literal["auto", "highs", "scip"]
 
 MOST_LABELS = 256
 """Maximum number of labels for which expansions are tried."""
+
+REWRITTEN_STEPS = 1
+"""Steps of `chains` on a model with tables in place of constraints, before its relaxation."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +167,7 @@ class AutoRun(PhasedRun):
         self.feasibility = FeasibilityPhase(self.shared, self.seed)
         yield from self.feasibility.first()
         if self.rewritten:
-            yield from self.scout().chains.turn()
+            yield from islice(self.called_scouts().chains.turn(), REWRITTEN_STEPS)
         yield from self.relax()
         yield from self.feasibility.more()
         from mapmrf.methods.auto.policy import Portfolio  # easy models skip the import of everything that follows
@@ -249,13 +253,13 @@ class AutoRun(PhasedRun):
                     turns.end(best.value)
                 n_steps += 1
                 if n_steps == SLOW_STEPS and best.gap > LOOSE_GAP and not turns.planned:
-                    yield from self.scout().beliefs.turn()
+                    yield from self.called_scouts().beliefs.turn()
             if best.gap < math.inf and not shared.is_refuted("relax"):
                 shared.state_bounds = state.passes.state_bounds()
         shared.release("trws")
 
-    def scout(self) -> Scouts:
-        """The methods that run by themselves."""
+    def called_scouts(self) -> Scouts:
+        """The methods that run by themselves, made when first needed."""
         from mapmrf.methods.auto.scouts import Scouts
 
         if self.scouts is None:

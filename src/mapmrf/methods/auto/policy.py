@@ -41,7 +41,7 @@ STEP_ADDITIONS = 20_000_000
 LP_GAP = 0.01
 """Relative gap of the relaxation up to which LS-LP begins with its LP phase, which may close it."""
 
-SEARCH_TURN, STARTS_FIRST = 5, 8
+SEARCH_TURN, STARTS_FIRST = 5, 7
 """Iterations per turn of a search phase; and of the first turn of LS-LP after a long turn of a prover, enough for its
 first labellings."""
 
@@ -120,6 +120,7 @@ class Portfolio:
         """End all phases."""
         if "race" in vars(self):
             self.race.close()
+        self.scouts.close()
 
     # -- exact reductions ---------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ import pytest
 import mapmrf
 from mapmrf.formats import Format
 from mapmrf.formats.files import plain_name, read_bytes
-from mapmrf.formats.names import names_lost
+from mapmrf.formats.tokens import names_lost
 from mapmrf.run.method import PhasedRun
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "api.md"

@@ -19,8 +19,8 @@ import pytest
 import mapmrf
 from mapmrf import FactorGraph, OptionError
 from mapmrf.bench import Records, run
-from mapmrf.bench.charts import figures
 from mapmrf.bench.records import unpack_labels
+from mapmrf.bench.report import figures
 from mapmrf.bench.run_list import MethodConfig
 from mapmrf.datasets import grid
 from mapmrf.run.method import Answer, Progress

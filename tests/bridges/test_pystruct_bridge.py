@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import FactorGraph, GraphError, OptionError, UnknownName
 from mapmrf.bridges import inference_dispatch, loss_augmented
-from mapmrf.learn.inference import solve_quickly
+from mapmrf.learn.training import solve_quickly
 from strategies import Recipe, brute_force, soft_recipes, with_weights
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -25,7 +25,7 @@ from mapmrf.certificates import CaseTree, Certificate, InvalidCertificate, verif
 from mapmrf.certificates.check import DualCheck, TreeCheck
 from mapmrf.certificates.exact_model import IntegerModel, add_up, exact_value, grain, without
 from mapmrf.certificates.make import certify
-from mapmrf.certificates.make.growing import greedy_start, in_graph_order
+from mapmrf.certificates.make.prove import greedy_start, in_graph_order
 from mapmrf.cli import main
 from mapmrf.engines.reduction.dropping import StateDrops
 from mapmrf.model.problem import Problem
@@ -39,7 +39,7 @@ def branching_alone() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mapmrf.certificates.make.prove.small_order", lambda graph: None)
         patch.setattr("mapmrf.certificates.make.prove.greedy_order", lambda *_: np.zeros(0, dtype=np.int64))
-        patch.setattr("mapmrf.certificates.make.growing.greedy_order", lambda *_: np.zeros(0, dtype=np.int64))
+        patch.setattr("mapmrf.certificates.make.prove.greedy_order", lambda *_: np.zeros(0, dtype=np.int64))
         patch.setattr("mapmrf.certificates.make.prove.is_compact", lambda problem: False)
         patch.setattr("mapmrf.certificates.make.prove.FIRST_ENTRIES", 0)
         yield

@@ -18,7 +18,7 @@ from benchmark_models import FOLDER, benchmark
 from exhaustive_truth import varied_recipe
 from mapmrf.certificates import Certificate, verify
 from mapmrf.certificates.make import certify
-from mapmrf.certificates.make.growing import greedy_order
+from mapmrf.certificates.make.prove import greedy_order
 from mapmrf.cli import main
 from mapmrf.datasets import grid
 from mapmrf.engines.elimination.numpy_elimination import small_order

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mapmrf.compilation.archive import Key
-from mapmrf.compilation.store import Store
+from mapmrf.compilation.store import Key, Store
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="kills processes")
 
@@ -22,7 +21,7 @@ KEY = Key("mapmrf.kernels.forests.f", "(int64,)")
 WRITER = """
 import sys
 from pathlib import Path
-from mapmrf.compilation.archive import Key
+from mapmrf.compilation.store import Key
 from mapmrf.compilation.store import Store
 store, letter = Store(Path(sys.argv[1])), sys.argv[2].encode()
 print("ready", flush=True)
@@ -76,6 +75,6 @@ def test_commands_share_a_cache_while_one_is_killed(tmp_path: Path) -> None:
     assert kernels
     for path in kernels:
         head, _, body = path.read_bytes().partition(b"\n")
-        from mapmrf.compilation.archive import digest
+        from mapmrf.compilation.store import digest
 
         assert head == digest(body).encode(), path

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mapmrf.compilation.archive import Key
-from mapmrf.compilation.store import KEEP_DAYS, Store, cache_folder, own_stamps
+from mapmrf.compilation.store import KEEP_DAYS, Key, Store, cache_folder, own_stamps
 
 KEY = Key("mapmrf.kernels.forests.f", "(int64,)")
 

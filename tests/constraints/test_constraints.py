@@ -15,7 +15,7 @@ from constrained_recipes import KINDS, random_constrained
 from mapmrf import FactorGraph, GraphError, Names, Result, Status, UnknownName, constraints
 from mapmrf.model.summary import summarise
 from mapmrf.run.incumbent import Evaluator
-from mapmrf.run.violations import penalised, shortfall
+from mapmrf.run.repair import penalised, shortfall
 
 SEEDS = range(60)
 

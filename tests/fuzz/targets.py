@@ -25,8 +25,8 @@ from mapmrf.batch import read_rows
 from mapmrf.bench.records import read_records, unpack_labels
 from mapmrf.bench.run_list import read_plan
 from mapmrf.certificates import Certificate, verify
-from mapmrf.distributed.checkpoint import read_manifest
 from mapmrf.distributed.evaluation import join_labels
+from mapmrf.distributed.loop import read_manifest
 from mapmrf.distributed.parts import PartFolder, read_part
 from mapmrf.distributed.streaming import stream_partition
 from mapmrf.formats.evidence import read_evidence

@@ -9,7 +9,7 @@ from hypothesis import given
 import mapmrf
 from mapmrf import FactorGraph, OptionError, Status, UnknownName
 from mapmrf.datasets import grid, potts_image
-from mapmrf.learn.inference import DEPTH, ITERATIONS, infer, solve_quickly
+from mapmrf.learn.training import DEPTH, ITERATIONS, infer, solve_quickly
 from strategies import Recipe, any_recipes, brute_force, with_weights
 
 

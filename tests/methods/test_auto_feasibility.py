@@ -14,7 +14,7 @@ from mapmrf import FactorGraph, Status
 from mapmrf.methods.auto.feasibility import FeasibilityPhase, largest_sum
 from mapmrf.methods.auto.shared import SharedState
 from mapmrf.model.problem import Problem
-from mapmrf.run.violations import shortfall
+from mapmrf.run.repair import shortfall
 from strategies import Recipe, brute_force, random_recipe, weighted
 
 

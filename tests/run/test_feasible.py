@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import FactorGraph
 from mapmrf.model.problem import Problem
-from mapmrf.run.repair import climb, fewest_violated, find_by_branching, find_feasible, fits_clauses
-from mapmrf.run.violations import violations
+from mapmrf.run.repair import climb, fewest_violated, find_by_branching, find_feasible, fits_clauses, violations
 from strategies import Recipe, any_recipes, brute_force, hard_recipes, plant, with_weights
 
 

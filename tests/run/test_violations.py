@@ -15,8 +15,7 @@ from constraint_models import colouring, differ, pigeons, sudoku
 from mapmrf import FactorGraph, Names, Result, Status, constraints
 from mapmrf.cli import main
 from mapmrf.run.incumbent import Incumbent
-from mapmrf.run.repair import FeasibleSearch
-from mapmrf.run.violations import Violation, shortfall, violations
+from mapmrf.run.repair import FeasibleSearch, Violation, shortfall, violations
 
 NAMES = Names(("Anna", "Ben", "Carl"), (("red", "blue"),) * 3)
 

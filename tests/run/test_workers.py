@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from mapmrf.run.workers import Workers
+from mapmrf.run.pool import Workers
 
 
 def square(x: int) -> int:

@@ -301,7 +301,7 @@ class Records(Sequence[Record]):
         ...     [path.name for path in records.figures(folder, ["svg"])][0]
         'profile-own.svg'
         """
-        from mapmrf.bench.charts import write_figures
+        from mapmrf.bench.report import write_figures
 
         return write_figures(self, folder, formats)
 

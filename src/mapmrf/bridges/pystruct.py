@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from mapmrf.errors import GraphError
 from mapmrf.learn.features import state_losses
-from mapmrf.learn.inference import QUICK, Inference, infer
+from mapmrf.learn.training import QUICK, Inference, infer
 from mapmrf.model.checks import as_array, as_ints
 from mapmrf.model.graph import FactorGraph, Names
 
@@ -40,7 +40,7 @@ def inference_dispatch(
     edges : (n_edges, 2)
         Pairs of variables, numbered as in ``unary_potentials`` with all axes but the last flattened.
     inference_method
-        ``"quick"``, for training: `mapmrf.learn.inference.solve_quickly`, milliseconds for a grid of 40 x 40 with 5
+        ``"quick"``, for training: `mapmrf.learn.training.solve_quickly`, milliseconds for a grid of 40 x 40 with 5
         states, exact on tiny models and wherever TRW-S is. Or the name of a method of this library, or a
         tuple of a name and its options, such as ``("lslp", {"starts": 2})``; ``"auto"`` is the default of `solve`,
         which is slower.

@@ -15,9 +15,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from mapmrf.compilation.archive import Key
 from mapmrf.compilation.process import compile_elsewhere
-from mapmrf.compilation.store import Store, current_stamp, origins, user_store
+from mapmrf.compilation.store import Key, Store, current_stamp, origins, user_store
 from mapmrf.compilation.toolchain import binding, core, ir, registry, types
 
 P = ParamSpec("P")

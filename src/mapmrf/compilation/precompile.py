@@ -433,8 +433,7 @@ def build_archive(path: Path, jobs: int) -> int:
 
     The process must not have imported numba yet, which reads the name of the target CPU on import.
     """
-    from mapmrf.compilation.archive import write_archive
-    from mapmrf.compilation.store import baseline, lacks, user_store
+    from mapmrf.compilation.store import baseline, lacks, user_store, write_archive
 
     base = baseline()
     if base is None:

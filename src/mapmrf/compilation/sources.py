@@ -134,7 +134,7 @@ def _imported(module: str, name: str) -> Place | None:
     """Return the place of an imported name, `*` for a whole module; None outside of this package."""
     if module != "mapmrf" and not module.startswith("mapmrf."):
         return None
-    if module.startswith("mapmrf.compilation") and module != "mapmrf.compilation.records":
+    if module.startswith("mapmrf.compilation") and module != "mapmrf.compilation.store":
         return None  # it decides where code is stored, not what it is
     whole = _file_of(f"{module}.{name}") if name else _file_of(module)
     if whole is not None:

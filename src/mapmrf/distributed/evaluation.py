@@ -18,8 +18,8 @@ from mapmrf.kernels.evaluation import Tables, factor_terms, unary_terms
 from mapmrf.model.graph import EXACT, ROUND_OFF, VALUE_CHUNK, FactorGraph
 from mapmrf.run.dual_state import Array, ArrayFile, read_arrays, write_arrays
 from mapmrf.run.incumbent import ROUGHLY, Bounds
+from mapmrf.run.repair import Shortfall
 from mapmrf.run.result import relative_gap
-from mapmrf.run.violations import Shortfall
 
 Slices = Sequence[slice]
 

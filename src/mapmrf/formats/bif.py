@@ -15,9 +15,8 @@ from mapmrf.arrays import Floats
 from mapmrf.errors import FormatError
 from mapmrf.formats.bayes import ConditionalTable, network_graph, table_size, write_network
 from mapmrf.formats.files import read_bytes
-from mapmrf.formats.names import Allowed, fitting_names, names_replaced
 from mapmrf.formats.scales import check_values
-from mapmrf.formats.tokens import Scanner, shown
+from mapmrf.formats.tokens import Allowed, Scanner, fitting_names, names_replaced, shown
 from mapmrf.model.graph import FactorGraph, Names
 
 SUFFIXES = (".bif",)

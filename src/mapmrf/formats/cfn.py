@@ -17,10 +17,9 @@ from mapmrf.errors import FormatError
 from mapmrf.formats.files import AnyPath, charge, read_bytes, write_text
 from mapmrf.formats.global_functions import KEYWORDS, Limits, WrittenFunction, at_least, counting, of_ones, written
 from mapmrf.formats.lists import HUGE, stays_list
-from mapmrf.formats.names import Allowed, fitting_names, names_replaced
 from mapmrf.formats.scales import DIGITS, check_values, choose_decimals, rounding
 from mapmrf.formats.tables import COPIES, TABLES, Factors, build, check_states, naming, variables_with
-from mapmrf.formats.tokens import Scanner, parse_numbers, shown
+from mapmrf.formats.tokens import Allowed, Scanner, fitting_names, names_replaced, parse_numbers, shown
 from mapmrf.model.graph import FactorGraph, Names
 
 SUFFIXES = (".cfn",)

@@ -21,9 +21,15 @@ from mapmrf.errors import FormatError
 from mapmrf.formats import scales, uai
 from mapmrf.formats.bayes import ConditionalTable, warn_about_rows, write_network
 from mapmrf.formats.files import AnyPath, read_bytes
-from mapmrf.formats.names import Allowed, fitting_names, names_replaced
 from mapmrf.formats.tables import MOST_COUNT, MOST_STATES, Factors, build, check_states, table_sizes
-from mapmrf.formats.tokens import numbers_of, without_c_comments, without_comments
+from mapmrf.formats.tokens import (
+    Allowed,
+    fitting_names,
+    names_replaced,
+    numbers_of,
+    without_c_comments,
+    without_comments,
+)
 from mapmrf.model.graph import FactorGraph, Names
 
 SUFFIXES = (".erg",)

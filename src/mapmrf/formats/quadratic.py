@@ -13,10 +13,9 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.errors import FormatError
 from mapmrf.formats.files import charge
-from mapmrf.formats.names import names_lost
 from mapmrf.formats.scales import check_values
 from mapmrf.formats.tables import Factors, build
-from mapmrf.formats.tokens import NumberFile, first_not_whole, parse_numbers, shown
+from mapmrf.formats.tokens import NumberFile, first_not_whole, names_lost, parse_numbers, shown
 from mapmrf.model.graph import FactorGraph
 
 MOST_VARIABLES = 2**27

@@ -22,10 +22,9 @@ from mapmrf.formats import tokens
 from mapmrf.formats.files import read_bytes, write_text
 from mapmrf.formats.global_functions import KEYWORDS, Limits, WrittenFunction, at_least, counting, of_ones, written
 from mapmrf.formats.lists import Lists, listed, read_lists, tuple_text, value_places
-from mapmrf.formats.names import names_lost
 from mapmrf.formats.scales import MOST_DECIMALS, check_values, choose_decimals, rounding, scaled, unscaled
 from mapmrf.formats.tables import MOST_COUNT, Factors, build, check_states, naming, variables_with
-from mapmrf.formats.tokens import NumberFile, first_not_whole, parse_numbers
+from mapmrf.formats.tokens import NumberFile, first_not_whole, names_lost, parse_numbers
 from mapmrf.model.graph import FactorGraph
 
 SUFFIXES = (".wcsp",)

@@ -13,8 +13,7 @@ from mapmrf.errors import FormatError
 from mapmrf.formats import scales
 from mapmrf.formats.bayes import ConditionalTable, network_graph, table_size, write_network
 from mapmrf.formats.files import read_bytes
-from mapmrf.formats.names import Allowed, fitting_names, names_replaced
-from mapmrf.formats.tokens import parse_numbers, shown
+from mapmrf.formats.tokens import Allowed, fitting_names, names_replaced, parse_numbers, shown
 from mapmrf.model.graph import FactorGraph, Names
 
 SUFFIXES = (".xml", ".bifxml", ".xmlbif")

@@ -1,7 +1,7 @@
 """Learning the weights of a model: structured hinge loss, structured SVM, perturb-and-MAP likelihood.
 
 Potentials are linear in the weights (`LinearModel`), an `Example` adds the true labels, and training solves MAP
-problems by `mapmrf.learn.inference` or any method.
+problems by `mapmrf.learn.training` or any method.
 
 >>> import numpy as np
 >>> from mapmrf import learn

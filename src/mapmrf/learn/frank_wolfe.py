@@ -11,9 +11,10 @@ import numpy as np
 from mapmrf.arrays import Floats, segment_max
 from mapmrf.errors import OptionError
 from mapmrf.learn.features import Example, check_examples
-from mapmrf.learn.inference import QUICK, Inference
 from mapmrf.learn.training import (
+    QUICK,
     Hinge,
+    Inference,
     Trained,
     TrainingCallback,
     TrainingLog,

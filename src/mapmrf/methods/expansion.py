@@ -6,8 +6,7 @@ import sys
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
-from mapmrf.engines.flow.expansion import LabelMoves
-from mapmrf.engines.flow.fusion_move import why_no_fusion
+from mapmrf.engines.flow.fusion_move import LabelMoves, why_no_fusion
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import check_at_least, check_choice

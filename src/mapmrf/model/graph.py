@@ -25,10 +25,9 @@ from mapmrf.arrays import (
     size_chunks,
     strides,
 )
-from mapmrf.constraints.attaching import Conditioned, attach
-from mapmrf.constraints.attaching import condition as condition_constraints
 from mapmrf.constraints.flat import Constraints as Constraints
-from mapmrf.constraints.statements import Constraint
+from mapmrf.constraints.statements import Conditioned, Constraint, attach
+from mapmrf.constraints.statements import condition as condition_constraints
 from mapmrf.errors import GraphError
 from mapmrf.model.builders import (
     FactorLists,

@@ -15,9 +15,9 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints, compact, frozen
 from mapmrf.compilation.stopping import CompilingStopped
 from mapmrf.model.graph import VALUE_CHUNK, FactorGraph
+from mapmrf.run.pool import Workers
+from mapmrf.run.repair import Shortfall, shortfall
 from mapmrf.run.result import relative_gap
-from mapmrf.run.violations import Shortfall, shortfall
-from mapmrf.run.workers import Workers
 
 log = logging.getLogger("mapmrf")
 

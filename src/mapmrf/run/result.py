@@ -21,10 +21,10 @@ from mapmrf.model.polytope import Kind, KindFractions, Residuals, describe
 from mapmrf.run.dual_state import DualState
 from mapmrf.run.options import GAP_TOLERANCE as GAP_TOLERANCE
 from mapmrf.run.options import relative_gap as relative_gap
+from mapmrf.run.repair import Violation, violations
 from mapmrf.run.trace import TracePoint as TracePoint
 from mapmrf.run.trace import checked_numbers, point_from, write_trace
 from mapmrf.run.trace import read_trace as read_trace
-from mapmrf.run.violations import Violation, violations
 
 if TYPE_CHECKING:
     from mapmrf.certificates.certificate import Certificate

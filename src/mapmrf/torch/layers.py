@@ -12,7 +12,7 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.admm.quadratic import solve_quadratic, table_sums
 from mapmrf.errors import GraphError, OptionError
 from mapmrf.learn.features import potential_counts
-from mapmrf.learn.inference import QUICK, Inference, infer
+from mapmrf.learn.training import QUICK, Inference, infer
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run.dual_state import DualState

@@ -11,7 +11,7 @@ from constraint_models import colouring, ksat, pigeons
 from mapmrf import FactorGraph
 from mapmrf.engines.feasibility.repair import Repair
 from mapmrf.model.problem import Problem
-from mapmrf.run.violations import shortfall
+from mapmrf.run.repair import shortfall
 
 
 def repaired(graph: FactorGraph, work: int = 300_000) -> Repair:

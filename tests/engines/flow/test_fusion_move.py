@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
 from mapmrf.engines.flow import fusion_move
-from mapmrf.engines.flow.expansion import LabelMoves, label_marks
-from mapmrf.engines.flow.fusion_move import FusionMove, why_no_fusion
+from mapmrf.engines.flow.fusion_move import FusionMove, LabelMoves, label_marks, why_no_fusion
 from mapmrf.images import grid_model
 from mapmrf.model.problem import Problem
 from plain_python import plain_kernels

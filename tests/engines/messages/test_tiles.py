@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mapmrf.engines.messages.mplp import Dual, FactorOrder, tiles_of
-from mapmrf.run.workers import Workers
+from mapmrf.run.pool import Workers
 from structured_models import image
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mapmrf.compilation.jit import compiled
-from mapmrf.compilation.records import blank
+from mapmrf.compilation.store import blank
 from mapmrf.engines.moves.move_model import lay_out, table_places
 from mapmrf.engines.reduction.reduction import _reducible
 from mapmrf.model.problem import Problem

@@ -13,12 +13,18 @@ from constrained_recipes import KINDS, ConstrainedRecipe, random_constrained, ra
 from mapmrf import FactorGraph, constraints
 from mapmrf.arrays import Ints
 from mapmrf.engines.feasibility.pigeonhole import MatchingRoom, all_matched
-from mapmrf.engines.soft_consistency.constraint_kernels import constraint_cost
-from mapmrf.engines.soft_consistency.depth_first import follow, price_constraints, project_all, propagate_root, sweep
+from mapmrf.engines.soft_consistency.constraints import constraint_cost
 from mapmrf.engines.soft_consistency.network import ModelNetwork
 from mapmrf.engines.soft_consistency.network_kernels import HARD, assign
 from mapmrf.engines.soft_consistency.propagation_kernels import propagate
-from mapmrf.engines.soft_consistency.search import SoftSearch
+from mapmrf.engines.soft_consistency.search import (
+    SoftSearch,
+    follow,
+    price_constraints,
+    project_all,
+    propagate_root,
+    sweep,
+)
 from mapmrf.model.problem import Problem
 from plain_python import plain
 from strategies import random_recipe

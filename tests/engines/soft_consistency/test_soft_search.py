@@ -15,9 +15,8 @@ from mapmrf import FactorGraph
 from mapmrf.arrays import Ints
 from mapmrf.datasets import random_graph
 from mapmrf.engines.soft_consistency import search as search_module
-from mapmrf.engines.soft_consistency.depth_first import project_all, propagate_root, sweep
 from mapmrf.engines.soft_consistency.network import ModelNetwork
-from mapmrf.engines.soft_consistency.search import OpenNodes, SoftSearch
+from mapmrf.engines.soft_consistency.search import OpenNodes, SoftSearch, project_all, propagate_root, sweep
 from mapmrf.model.problem import Problem
 from strategies import Recipe, any_recipes, brute_force, recipes, with_weights
 

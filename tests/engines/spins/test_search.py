@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from binary_models import binary_graphs, complete
 from mapmrf import FactorGraph
-from mapmrf.compilation.records import blank
+from mapmrf.compilation.store import blank
 from mapmrf.engines.moves.move_model import seeded
 from mapmrf.engines.spins.couplings import CoupledSpins, set_gains
 from mapmrf.engines.spins.search import (

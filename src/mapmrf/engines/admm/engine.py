@@ -29,7 +29,7 @@ from mapmrf.engines.admm.work import KernelCalls, cut_tasks, new_scratch
 from mapmrf.model.polytope import FactorMarginals, dense
 from mapmrf.model.problem import Batch, Problem
 from mapmrf.run.calls import check_awaited
-from mapmrf.run.workers import Workers
+from mapmrf.run.pool import Workers
 
 VAR_CHUNK = 16384
 """Variables per chunk of a reduction; fixed, so that sums do not depend on the number of threads."""

@@ -14,7 +14,7 @@ from mapmrf.engines.admm.structs import Iterates, SphereState
 from mapmrf.engines.admm.tile_measurement import measure_tiles
 from mapmrf.engines.admm.tile_steps import LatticeModel
 from mapmrf.engines.admm.variable_steps import update_upsilon
-from mapmrf.run.workers import Workers
+from mapmrf.run.pool import Workers
 
 
 class LatticeSteps:

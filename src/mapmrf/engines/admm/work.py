@@ -9,7 +9,7 @@ import numpy as np
 
 from mapmrf.compilation.jit import predispatched
 from mapmrf.engines.admm.structs import BATCH, Batches, BatchRow, FactorKind, Scratch
-from mapmrf.run.workers import Workers
+from mapmrf.run.pool import Workers
 
 
 class KernelCalls:

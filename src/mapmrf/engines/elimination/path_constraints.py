@@ -12,7 +12,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
 from mapmrf.compilation.jit import bare, compiled, inlined
-from mapmrf.compilation.records import Records, blank, blanks
+from mapmrf.compilation.store import Records, blank, blanks
 from mapmrf.constraints.as_tables import gains_of
 from mapmrf.constraints.flat import ConstraintKind, Constraints
 from mapmrf.engines.elimination.elimination import BucketTree, inverse

@@ -8,7 +8,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets
 from mapmrf.compilation.jit import bare, inlined
-from mapmrf.compilation.records import blank
+from mapmrf.compilation.store import blank
 from mapmrf.engines.feasibility.clauses import (
     DECIDED,
     LENGTH,

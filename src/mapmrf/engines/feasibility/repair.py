@@ -8,7 +8,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets, ranges
 from mapmrf.compilation.jit import bare, inlined
-from mapmrf.compilation.records import blank
+from mapmrf.compilation.store import blank
 from mapmrf.kernels.random_numbers import Bits, draw, seeded
 from mapmrf.model.problem import Problem
 

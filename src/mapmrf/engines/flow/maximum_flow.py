@@ -9,7 +9,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.compilation.jit import bare, inlined
-from mapmrf.compilation.records import blank
+from mapmrf.compilation.store import blank
 from mapmrf.engines.flow.network import (
     Network,
     Wiring,

@@ -39,7 +39,7 @@ from mapmrf.kernels.max_marginals import FactorScratch
 from mapmrf.kernels.pair_transforms import StructuredPairs
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
-from mapmrf.run.workers import Workers
+from mapmrf.run.pool import Workers
 
 PARALLEL_FROM = 100_000
 """Number of factors from which several threads are worth their synchronisation."""

@@ -32,7 +32,7 @@ from mapmrf.model.problem import Problem
 from mapmrf.model.structured_pairs import NO_FORM
 from mapmrf.run.dual_state import DualState
 from mapmrf.run.method import Progress
-from mapmrf.run.workers import Workers
+from mapmrf.run.pool import Workers
 
 FactorOrder = Literal["variables", "model", "random"]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets
 from mapmrf.compilation.jit import compiled, inlined
-from mapmrf.compilation.records import blank
+from mapmrf.compilation.store import blank
 from mapmrf.constraints.flat import ConstraintKind, Constraints
 from mapmrf.engines.moves.flip_state import FlipState, new_flip_state, set_labels, set_state, sum_row
 from mapmrf.engines.moves.move_model import Bits, draw, seeded

@@ -8,7 +8,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, block_sizes, segment_ends
 from mapmrf.compilation.jit import compiled, inlined
-from mapmrf.compilation.records import blank
+from mapmrf.compilation.store import blank
 from mapmrf.engines.moves.move_model import MoveModel, lay_out, table_places
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Problem

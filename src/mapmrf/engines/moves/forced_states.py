@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.compilation.records import blank
+from mapmrf.compilation.store import blank
 from mapmrf.engines.moves.local_search import UndoLog, Waiting, WaitingEnds, force, force_states, new_climber
 from mapmrf.engines.moves.move_model import lay_out, table_places
 from mapmrf.model.problem import Problem

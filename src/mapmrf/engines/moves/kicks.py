@@ -9,7 +9,7 @@ import numpy as np
 
 from mapmrf.arrays import Ints
 from mapmrf.compilation.jit import bare, compiled, inlined
-from mapmrf.compilation.records import blank
+from mapmrf.compilation.store import blank
 from mapmrf.engines.moves.blocks import BlockMoves
 from mapmrf.engines.moves.chains import Chain, ChainSearch, follow_chains
 from mapmrf.engines.moves.crossover import Crossover, PartScratch, forget_parts, gather_part, new_part_scratch

@@ -9,7 +9,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.compilation.jit import compiled, inlined, predispatched
-from mapmrf.compilation.records import blank
+from mapmrf.compilation.store import blank
 from mapmrf.engines.moves.move_model import Bits, MoveModel, draw, lay_out, seeded, table_places
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Problem

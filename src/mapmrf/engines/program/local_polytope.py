@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 from dataclasses import field
 
-from mapmrf.constraints.attaching import extreme_sums
 from mapmrf.constraints.flat import ConstraintKind, Constraints
+from mapmrf.constraints.statements import extreme_sums
 from mapmrf.engines.program.compact import Compact, is_compact
 from mapmrf.engines.program.program import lagrangian
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import heapq
+import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.arrays import Bools, Floats, Ints, offsets, short
 from mapmrf.compilation.jit import compiled, inlined
+from mapmrf.engines.elimination.sum_out import aligned
+from mapmrf.engines.reduction.reducible_kernels import EliminationLog
+from mapmrf.engines.reduction.reduction import LabelMap, ReductionCounts
+from mapmrf.engines.reduction.simplify import Simplified, simplify
+from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 
 
@@ -164,3 +172,150 @@ def drop_states(model: DropModel, lam: Floats, left: Bools, target: float, room:
         bound, more = end_round(model, left, room, bound, target)
         if bound == -np.inf or not (more or dropped):
             return bound
+
+
+# -- Elimination of variables whose message is small, even if it has more variables than any factor before ------------
+
+
+MOST_FACTORS = 20_000  # maximum number of variables and factors: numpy takes some microseconds for each
+
+MOST_CONFIGS = 2_000_000  # maximum number of table entries over all factors: each factor gets its own table
+
+LARGEST = 256  # maximum number of entries of a message
+
+FEW, TIMES = 7, 4  # a message of at most `FEW` variables may have `TIMES` times as many entries
+
+
+class BoundedElimination:
+    """Maximises out variables, the smallest message first, while messages have at most `largest` entries.
+
+    Messages of up to seven variables may have four times as many. Factors on subsets of a message's variables are
+    merged into it. The model is then simplified again.
+    """
+
+    def __init__(self, small: Simplified, largest: int = LARGEST) -> None:
+        problem = small.problem
+        self._small, self.problem, self.largest = small, problem, largest
+        self.heap: list[tuple[int, int]] = []
+        self.logged: list[tuple[int, list[int], Ints]] = []
+        few = problem.n_vars + problem.n_factors <= MOST_FACTORS and problem.n_configs <= MOST_CONFIGS
+        if small.feasible and few:
+            self._unpack()
+
+    def _unpack(self) -> None:
+        """Make the factors arrays with one axis per variable."""
+        graph = self.problem.graph
+        self.constant = graph.constant
+        self.card = graph.card.tolist()
+        self.unary = np.split(graph.theta_v.copy(), graph.var_ptr[1:-1])
+        self.scopes: list[list[int]] = []
+        self.tables: list[Floats] = []
+        self.of: list[set[int]] = [set() for _ in self.card]
+        for batch in self.problem.batches:
+            tables = batch.tables(graph.theta_t, slice(None)).reshape(-1, *batch.shape)
+            for scope, table in zip(batch.scope.tolist(), tables, strict=True):
+                self._add(scope, table)
+        self.around = [{j for a in mine for j in self.scopes[a]} - {i} for i, mine in enumerate(self.of)]
+        self.gone = [False] * len(self.card)
+        self.heap = [(self._size(i), i) for i in range(len(self.card))]
+        heapq.heapify(self.heap)
+
+    def advance(self, n: int) -> bool:
+        """Eliminate some variables, smallest message first; True when no more can be eliminated."""
+        heap = self.heap
+        while n > 0 and heap and heap[0][0] <= TIMES * self.largest:
+            size, i = heapq.heappop(heap)
+            if self.gone[i] or (size > self.largest and len(self.around[i]) > FEW):
+                continue
+            now = self._size(i)
+            if now > size:
+                heapq.heappush(heap, (now, i))
+                continue
+            n -= 1
+            for j in self._maximise_out(i):
+                heapq.heappush(heap, (self._size(j), j))
+        return n > 0
+
+    def result(self) -> Simplified:
+        small = self._small
+        if not self.logged:
+            return small
+        again = simplify(Problem.compile(self.graph(), small.problem.threads, small.problem.memory))
+        sums = {name: count + getattr(again.counts, name) for name, count in vars(small.counts).items()}
+        sums["variables_eliminated"] += len(self.logged)
+        maps = (*small.maps, self.label_map(), *again.maps)
+        return replace(again, maps=maps, counts=ReductionCounts(**sums))
+
+    def _add(self, scope: list[int], table: Floats) -> None:
+        for i in scope:
+            self.of[i].add(len(self.scopes))
+        self.scopes.append(scope)
+        self.tables.append(table)
+
+    def _size(self, i: int) -> int:
+        return math.prod([self.card[j] for j in self.around[i]])
+
+    def _maximise_out(self, i: int) -> list[int]:
+        """Replace the factors of a variable by its message; return the message's variables."""
+        inside = self.around[i]
+        around = sorted(inside)
+        scope, members = [i, *around], self.of[i]
+        total = self.unary[i].reshape(-1, *[1] * len(around))
+        for a in sorted(members):
+            total = total + aligned(self.scopes[a], self.tables[a], scope)
+        total = np.broadcast_to(total, [self.card[j] for j in scope])
+        message = total.max(axis=0)
+        self.logged.append((i, around, total.argmax(axis=0).ravel()))
+        self.gone[i] = True
+        if len(around) > 1:
+            smaller = {a for j in around for a in self.of[j] if inside.issuperset(self.scopes[a])}
+            for a in sorted(smaller):
+                message = message + aligned(self.scopes[a], self.tables[a], around)
+            members = members | smaller
+        for j in around:
+            self.of[j] -= members
+            self.around[j] |= inside
+            self.around[j] -= {i, j}
+        self.of[i] = set()
+        if len(around) > 1:
+            self._add(around, message)
+        elif around:
+            self.unary[around[0]] = self.unary[around[0]] + message
+        else:
+            self.constant += float(message)
+        return around
+
+    @property
+    def kept(self) -> Ints:
+        return np.flatnonzero(~np.array(self.gone, dtype=np.bool_))
+
+    def graph(self) -> FactorGraph:
+        kept = self.kept
+        number = dict(zip(kept.tolist(), range(len(kept)), strict=True))
+        live = sorted({a for i in kept.tolist() for a in self.of[i]})
+        scopes = [[number[j] for j in self.scopes[a]] for a in live]
+        tables = [self.tables[a].ravel() for a in live]
+        none = [np.zeros(0)]
+        return FactorGraph(
+            card=self.problem.graph.card[kept],
+            theta_v=np.concatenate([self.unary[i] for i in kept.tolist()] + none),
+            scope_ptr=offsets(np.array([len(scope) for scope in scopes], dtype=np.int64)),
+            scope=short(np.array([j for scope in scopes for j in scope], dtype=np.int64)),
+            table_of=short(np.arange(len(live))),
+            table_ptr=offsets(np.array([len(table) for table in tables], dtype=np.int64)),
+            theta_t=np.concatenate(tables + none),
+            constant=self.constant,
+        )
+
+    def label_map(self) -> LabelMap:
+        scopes, sizes = [around for _, around, _ in self.logged], [len(choice) for _, _, choice in self.logged]
+        strides = [math.prod([self.card[j] for j in around[k + 1 :]]) for around in scopes for k in range(len(around))]
+        log = EliminationLog(
+            var=np.array([i for i, _, _ in self.logged], dtype=np.int64),
+            ptr=offsets(np.array([len(around) for around in scopes], dtype=np.int64)).astype(np.int64),
+            scope=np.array([j for around in scopes for j in around], dtype=np.int64),
+            stride=np.array(strides, dtype=np.int64),
+            at=offsets(np.array(sizes, dtype=np.int64))[:-1].astype(np.int64),
+            choice=np.concatenate([choice for _, _, choice in self.logged]).astype(np.int32),
+        )
+        return LabelMap.keeping(self.problem, self.kept, np.zeros(self.problem.n_vars, dtype=np.int64), log)

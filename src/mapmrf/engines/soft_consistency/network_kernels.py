@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.jit import bare, inlined
-from mapmrf.compilation.records import Records
+from mapmrf.compilation.store import Records
 
 HARD = 1 << 60  # cost of a forbidden configuration; it stays above `FORBIDDEN` whatever is shifted
 FORBIDDEN = 1 << 59  # costs from here on denote forbidden configurations

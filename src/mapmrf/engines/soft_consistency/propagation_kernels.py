@@ -9,7 +9,7 @@ full supports in all of its factors. A state whose cost reaches the upper bound 
 from __future__ import annotations
 
 from mapmrf.compilation.jit import bare, inlined
-from mapmrf.engines.soft_consistency.constraint_kernels import apply_constraint, price_constraint
+from mapmrf.engines.soft_consistency.constraints import apply_constraint, price_constraint
 from mapmrf.engines.soft_consistency.network_kernels import (
     CHANGED,
     FORBIDDEN,

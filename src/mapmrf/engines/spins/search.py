@@ -10,7 +10,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.jit import bare, compiled, inlined
-from mapmrf.compilation.records import blank
+from mapmrf.compilation.store import blank
 from mapmrf.engines.moves.move_model import UNIT, Bits, draw, next_bits, seeded
 from mapmrf.engines.spins.couplings import CoupledSpins, SpinCouplings, set_gains
 

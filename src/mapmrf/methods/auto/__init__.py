@@ -21,8 +21,8 @@ from mapmrf.model.problem import Problem
 from mapmrf.run.footprints import footprint_of
 from mapmrf.run.method import Answer, Method, PhasedRun, Phases, Progress, Start, running
 from mapmrf.run.options import check_above, check_at_least, check_choice
+from mapmrf.run.repair import penalised
 from mapmrf.run.result import Status
-from mapmrf.run.violations import penalised
 
 if TYPE_CHECKING:
     from mapmrf.methods.auto.policy import Portfolio

@@ -1,5 +1,7 @@
 """Write the tables of methods, options and formats into the pages: ``python docs/tables.py [--check]``.
 
+The public names with their types, `__init__.pyi`, are written from the registry as well.
+
 A page asks for a table by two marks, ``<!-- table: NAME -->`` and ``<!-- end -->``; the text between them is replaced.
 The tables are made from the public classes and modules: titles and promises from the class attributes of a method,
 options from its fields and the `Attributes` section of its docstring, formats from `SUFFIXES` and the first line of the
@@ -26,6 +28,7 @@ import mapmrf.formats
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+STUBS = ROOT / "src" / "mapmrf" / "__init__.pyi"
 MARKED = re.compile(r"(?<=^<!-- table: )(\w+)( -->\n).*?(?=^<!-- end -->$)", re.MULTILINE | re.DOTALL)
 NO_LIMIT = 2**31 - 1
 """Limits from here on are shown as none."""
@@ -36,11 +39,12 @@ Rows = list[list[str]]
 def main() -> int:
     """Rewrite the pages that are out of date, or only name them; return the exit code."""
     check = sys.argv[1:] == ["--check"]
-    stale = [page for page in PAGES if page.read_text(encoding="utf-8") != updated(page)]
+    texts = {page: updated(page) for page in PAGES} | {STUBS: stubs()}
+    stale = [page for page, text in texts.items() if not page.exists() or page.read_text(encoding="utf-8") != text]
     for page in stale:
         print(f"{page.relative_to(ROOT)}: {'out of date, run python docs/tables.py' if check else 'rewritten'}")
         if not check:
-            page.write_text(updated(page), encoding="utf-8")
+            page.write_text(texts[page], encoding="utf-8")
     return int(check and bool(stale))
 
 
@@ -54,6 +58,19 @@ def markdown(header: list[str], rows: Rows) -> str:
     """A table in Markdown."""
     lines = [header, ["---"] * len(header), *([cell.replace("|", r"\|") for cell in row] for row in rows)]
     return "\n".join("| " + " | ".join(line) + " |" if line[0] != "---" else "|---" * len(line) + "|" for line in lines)
+
+
+def stubs() -> str:
+    """The public names as type checkers see them, of which the package imports most on first use only."""
+    names = {"mapmrf._version": ["__version__"], "mapmrf": list(mapmrf._MODULES), **mapmrf._NAMES}
+    names["mapmrf.errors"] = [name for name, value in vars(mapmrf).items() if is_error(value)]
+    names |= {f"mapmrf.methods.{name}": [cls.__name__] for name, cls in ordered_methods()}
+    lines = [f"from {module} import {name} as {name}" for module, found in names.items() for name in found]
+    return "# Written by docs/tables.py.\n" + "\n".join(sorted(lines)) + "\n"
+
+
+def is_error(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, mapmrf.MapMRFError)
 
 
 # -- methods ----------------------------------------------------------------------------------------------------------

@@ -211,11 +211,11 @@ def test_every_method_is_a_name_of_the_package() -> None:
     """For programs, for `dir`, and for type checkers, which see only what stands in the file."""
     own = {name: cls for name, cls in mapmrf.methods().items() if cls.__module__.startswith("mapmrf.methods.")}
     assert len(own) >= 30
-    written = (SOURCE / "__init__.py").read_text(encoding="utf-8")
+    written = (SOURCE / "__init__.pyi").read_text(encoding="utf-8")
     for name, cls in own.items():
         assert getattr(mapmrf, cls.__name__) is cls
         assert cls.__name__ in dir(mapmrf)
-        assert f"    from mapmrf.methods.{name} import {cls.__name__} as {cls.__name__}\n" in written
+        assert f"from mapmrf.methods.{name} import {cls.__name__} as {cls.__name__}\n" in written
     assert len(re.findall(r"from mapmrf\.methods\.", written)) == len(own)
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar, get_args
 
 from mapmrf.dual_state import DualState
-from mapmrf.engines.messages.climbing import ClimbingIncumbent
 from mapmrf.engines.messages.counted_dual import CountedDual, LegalIncumbent
 from mapmrf.engines.messages.mplp import Dual, DualDescent, FactorOrder, PassDirection
+from mapmrf.engines.moves.climbing import ClimbingIncumbent
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_at_least, check_choice
 from mapmrf.problem import Problem

@@ -9,11 +9,11 @@ from typing import ClassVar, get_args
 
 import numpy as np
 
-from mapmrf.engines.messages.climbing import ClimbingIncumbent
 from mapmrf.engines.messages.clusters import Clusters
 from mapmrf.engines.messages.clusters_kernels import Cycle
 from mapmrf.engines.messages.cycles import ClusterSearch
 from mapmrf.engines.messages.mplp import ROUND_OFF, Dual, DualDescent, FactorOrder, PassDirection
+from mapmrf.engines.moves.climbing import ClimbingIncumbent
 from mapmrf.method import Answer, PhasedRun, Phases, Progress, Start
 from mapmrf.options import check_above, check_at_least, check_choice
 from mapmrf.problem import Problem

@@ -8,9 +8,9 @@ from mapmrf.arrays import Floats, Ints, segment_max
 from mapmrf.engines.counting.marginal_kernels import GroupScores
 from mapmrf.engines.counting.model import CountingModel
 from mapmrf.engines.counting.rounding import LegalRounding, preferences
-from mapmrf.engines.messages.climbing import ClimbingIncumbent
 from mapmrf.engines.messages.counted_dual_kernels import PricedItems, counting_bound, pass_counting
 from mapmrf.engines.messages.mplp import Dual
+from mapmrf.engines.moves.climbing import ClimbingIncumbent
 from mapmrf.graph import ROUND_OFF, FactorGraph
 from mapmrf.method import Start
 from mapmrf.problem import Problem
@@ -91,14 +91,16 @@ class LegalIncumbent(ClimbingIncumbent):
         self.belief: Floats = counted.dual.regions.belief
         self.rounding = LegalRounding(problem.graph, counted.model)
 
-    def offer(self, labels: Ints) -> None:
+    def offer(self, labels: Ints) -> Ints:
         """Evaluate a labelling and its ascent; if both violate constraints, also a rounding of the beliefs.
 
         Single-variable ascent only considers the tables.
         """
-        for candidate in (labels, self.climb(labels)):
+        climbed = self.climb(labels)
+        for candidate in (labels, climbed):
             self.compare(candidate)
         if self.problem.graph.value(labels) == -np.inf:
             legal = self.rounding.round(preferences(self.belief, self.problem.graph.var_ptr))
             if legal is not None:
                 self.compare(legal)
+        return climbed

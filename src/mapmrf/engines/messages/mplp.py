@@ -10,7 +10,6 @@ import numpy as np
 
 from mapmrf.arrays import Ints, offsets, ranges, short
 from mapmrf.dual_state import DualState
-from mapmrf.engines.messages.climbing import ClimbingIncumbent
 from mapmrf.engines.messages.mplp_kernels import (
     FactorChunk,
     PassOrder,
@@ -24,6 +23,7 @@ from mapmrf.engines.messages.mplp_kernels import (
 )
 from mapmrf.engines.messages.neighbours import Neighbours
 from mapmrf.engines.messages.tiles import TiledPass, tiles_of, tiles_of_variables
+from mapmrf.engines.moves.climbing import ClimbingIncumbent
 from mapmrf.kernels.max_marginals import FactorScratch
 from mapmrf.kernels.structured_pairs import StructuredPairs
 from mapmrf.method import Progress

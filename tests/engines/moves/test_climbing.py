@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
-from mapmrf.engines.messages.climbing import ClimbingIncumbent
+from mapmrf.engines.moves.climbing import ClimbingIncumbent
 from mapmrf.method import Start
 from mapmrf.problem import Problem
 from strategies import Recipe, recipes

@@ -39,7 +39,7 @@ class Preset(NamedTuple):
     eta: float = 1.01
     rho_upper: float = 200.0
     epsilon: float = 0.0
-    starts: int = 5
+    starts: int = 3
     alternate_block: int = 16
     lp_phase: bool = True
     stop: str = "plain"
@@ -82,6 +82,8 @@ MAX_KKT_STATES = 4_000_000
 """Maximum number of edge states for which a run ends with the epsilon-KKT report."""
 MAX_RIDGE_CONFIGS = 64
 """Largest table for `sphere="factors"`, whose factor step is a dense quadratic program."""
+MOST_OF_START = 900
+"""Iterations after which a start ends if labellings climb; rho has been at its limit for a while then."""
 SPHERE_WORK = 1e10
 """Work of all iterations after which no further start begins."""
 UNSOLVED, UNSOLVED_WORK = 0.1, 3e9
@@ -322,7 +324,7 @@ class LSLP(Method):
         if state.engine is None:
             return Progress(0, bound=-math.inf, finished=Status.INFEASIBLE)
         engine, state.improved = state.engine, None
-        plain_bound = state.climb_first()
+        state.climb_first()
         if isinstance(state, LSLPRun) and state.phase.believing:
             return self._believe(state)
         if isinstance(state, LSLPRun) and state.phase.chaining:
@@ -336,10 +338,8 @@ class LSLP(Method):
         state.iterations += max(n, 0)
         if n < due and state.iterations < self.max_iterations and not state.idle:
             labels, value = state.improved or (None, None)
-            rho, bound = {"rho": engine.rho}, plain_bound if plain_bound < math.inf else None
-            return Progress(state.iterations, labels, value, bound, phase=state.phase.name, extra=rho)
-        found = engine.measure()
-        state.note(found)
+            return Progress(state.iterations, labels, value, phase=state.phase.name, extra={"rho": engine.rho})
+        found = state.note(engine.measure())
         phase, rho = state.phase.name, engine.last_rho  # those of this measurement, not of the next phase
         finished = self._next(state, found)
         labels, value = engine.labels, found.value
@@ -349,7 +349,7 @@ class LSLP(Method):
             iterations=state.iterations,
             labels=labels if self.read_out == "best" or finished else None,
             value=value,
-            bound=-math.inf if finished is Status.INFEASIBLE else min(found.bound, plain_bound),
+            bound=-math.inf if finished is Status.INFEASIBLE else found.bound,
             finished=finished,
             relaxed_value=found.relaxed,
             phase=phase,
@@ -466,8 +466,8 @@ class LSLP(Method):
         return state.iterations - state.phase_began >= self._share(state)
 
     def _share(self, state: SphereRun) -> int:
-        waiting = sum(phase.spherical for phase in state.waiting)
-        return (self.max_iterations - state.phase_began) // (waiting + 1)
+        share = (self.max_iterations - state.phase_began) // (sum(phase.spherical for phase in state.waiting) + 1)
+        return min(share, MOST_OF_START) if state.climbs else share
 
     def _failed(self, state: SphereRun, found: Measurement) -> bool:
         """Return whether rho has reached its limit, and its growth has brought mu no nearer to the sphere."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -27,9 +28,9 @@ MAX_BESIDE = 4_000_000
 SLICE, START_ITERATIONS = 3e8, 700
 """Work, in nanoseconds as `LSLPRun.work` estimates them, after which LP phase, beliefs and chains take turns; and
 iterations of a start, which is slow if it takes longer than that."""
-CHAIN_WORK, CHAIN_SHARE = 5e7, 0.25
+CHAIN_WORK, CHAIN_SHARE = 2e7, 0.5
 """Chains may take this much work, and this share of that of everything else; as much as that if starts are slow."""
-STEP_OF_CHAINS = 2e7
+STEP_OF_CHAINS = 1e7
 """Work of a step of chains."""
 EARLY_WORK = 20_000_000
 """Clauses that the first search for a feasible labelling visits: some tenths of a second."""
@@ -62,11 +63,17 @@ class LSLPRun(SphereRun):
         """Whether there is time and memory for other engines beside ADMM."""
         return self.problem.n_edge_states <= MAX_BESIDE
 
-    def note(self, found: Measurement) -> None:
-        """Update the best value and bound, and the best labelling of the phase, the latest one if none is feasible."""
-        super().note(found)
+    def note(self, found: Measurement) -> Measurement:
+        """Update the best value and bound, and the best labelling of the phase, the latest one if none is feasible.
+
+        The first bound is that without multipliers if it is better: often exact where all costs are constraints.
+        """
+        if self.climbs and self.best_bound == math.inf:
+            plain = dual_bound(self.problem, np.zeros(self.problem.n_edge_states))
+            found = replace(found, bound=min(found.bound, plain))
         if self.climbs and (self.read_out is None or found.value >= self.read_out_value):
             self.read_out, self.read_out_value = self.the_engine.labels.copy(), found.value
+        return super().note(found)
 
     # -- taking turns -------------------------------------------------------------------------------------------------
 
@@ -131,11 +138,15 @@ class LSLPRun(SphereRun):
 
     @property
     def may_chain(self) -> bool:
-        """Whether a labelling waits for chains and they have not had their share yet."""
-        if self.search is None or not self.search.waiting:
-            return False
+        """Whether there is something for chains to try, and they have not had their share yet."""
+        return self.search is not None and self.search.has_work and self.has_share_left
+
+    @property
+    def has_share_left(self) -> bool:
+        """Whether chains have not had their share yet."""
+        assert self.search is not None
         others = self.work_of_iterations + self.message_iterations * self.costs[1]
-        steps = self.search.total + self.search.steps_of_last
+        steps = self.search.total + (0 if self.search.steps else self.search.last_steps)
         return STEP_OF_CHAINS * steps <= CHAIN_WORK + (1.0 if self.is_slow else CHAIN_SHARE) * others
 
     # -- labellings ---------------------------------------------------------------------------------------------------
@@ -152,34 +163,24 @@ class LSLPRun(SphereRun):
             self.improved = best.labels, best.value
             self.best_value = max(self.best_value, best.value)
 
-    def climb_first(self) -> float:
-        """Begin with an ascent from the best states of the variables, so that no run that is cut short is below ICM.
-
-        Return the bound without multipliers.
-        """
-        if not self.climbs or self.search is not None:
-            return math.inf
-        self.search = LabellingSearch(self.original, self.initial, self.seed)
-        self.search.offer(self.original.graph.unary_labels)
-        self.climb()
-        bound = dual_bound(self.problem, np.zeros(self.problem.n_edge_states))
-        self.best_bound = min(self.best_bound, bound)
-        return bound
+    def climb_first(self) -> None:
+        """Begin with an ascent from the best states of the variables, so that no run that is cut short is below ICM."""
+        if self.climbs and self.search is None:
+            self.search = LabellingSearch(self.original, self.initial, self.seed)
+            self.search.offer(self.original.graph.unary_labels)
+            self.climb()
 
     def follow_chains(self) -> bool:
         """Run chains of flips for some milliseconds; return whether the phase is over."""
         assert self.search is not None
-        labels, best = self.search.step(), self.search.best
+        labels, best = self.search.step(hurry=not self.has_share_left), self.search.best
         if labels is not None:
             self.improved = labels, self.original.graph.value(labels)
         if best is not None and (self.improved is None or best.value >= self.improved[1]):
             self.improved = best.labels, best.value
-        if self.search.steps > 0 or self.may_chain:
+        if self.search.begun is not None or (self.may_chain and self.search.choose()):
             return False
-        if len(self.waiting) > 1:  # what is left may wait for the end, before the vertex
-            return True
-        self.search.finish(alone=True)
-        return not self.search.waiting
+        return len(self.waiting) > 1 or not self.search.choose_best()  # at the end, before the vertex
 
     def prepare_chains(self) -> bool:
         """Decide where chains start, at the end from the best labelling first; False if no labelling is feasible."""
@@ -187,8 +188,7 @@ class LSLPRun(SphereRun):
         last = len(self.waiting) <= 2
         if (last or self.chain_steps == 0) and not self.find_feasible(MOST_WORK if last else EARLY_WORK):
             return False
-        if last:
-            self.search.finish()
+        self.search.choose()
         return True
 
     def find_feasible(self, work: int) -> bool:

@@ -143,9 +143,8 @@ class SphereRun(ABC):
     def put_back(self) -> None:  # noqa: B027
         """Let the phase wait for its next turn."""
 
-    def climb_first(self) -> float:
-        """Improve the best states of the variables if that was not done; return a bound, inf if there is none."""
-        return math.inf
+    def climb_first(self) -> None:  # noqa: B027
+        """Improve the best states of the variables if that was not done."""
 
     def climb(self) -> None:  # noqa: B027
         """Improve the best labelling of the phase that has ended, and keep it if it is the best of all phases."""
@@ -168,7 +167,8 @@ class SphereRun(ABC):
         """Whether the best bound proves the best labelling optimal."""
         return is_closed(self.best_value, self.best_bound, self.gap_unit, self.initial.gap_tolerance)
 
-    def note(self, found: Measurement) -> None:
-        """Update the best value and bound."""
+    def note(self, found: Measurement) -> Measurement:
+        """Update the best value and bound; return the measurement, with a better bound if there is one."""
         self.best_value = max(self.best_value, found.value)
         self.best_bound = min(self.best_bound, found.bound)
+        return found

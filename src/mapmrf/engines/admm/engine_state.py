@@ -11,7 +11,7 @@ from mapmrf.engines.admm.sphere_run import SpherePhase, SphereRun
 from mapmrf.errors import FormatError
 from mapmrf.run.dual_state import Array, put_back
 
-RUN_FIGURES = ("unit", "phase_began", "iterations", "calm", "gaps", "best_value", "best_bound")
+RUN_FIGURES = ("unit", "phase_began", "iterations", "calm", "gaps", "best_value", "best_bound", "best_before")
 ENGINE_ARRAYS = ("mu", "lam_v", "q")
 FACTOR_ARRAYS = ("s", "slots", "x", "n_slots")
 SPHERE_ARRAYS = ("target2", "norm2", "scale", "off2")

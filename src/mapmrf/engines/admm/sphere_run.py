@@ -29,6 +29,7 @@ class SpherePhase(NamedTuple):
     believing: bool = False
     chaining: bool = False
     at_vertex: bool = False
+    done: int = 0
 
 
 NO_PHASE = SpherePhase("", 0)
@@ -102,6 +103,7 @@ class SphereRun(ABC):
     gaps: list[float] = field(default_factory=list)
     best_value: float = -math.inf
     best_bound: float = math.inf
+    best_before: float = -math.inf
     climbs: bool = False
     improved: tuple[Ints, float] | None = None
 
@@ -128,8 +130,21 @@ class SphereRun(ABC):
     def keep_rested(self, found: Measurement) -> None:
         """Keep the labelling to which a phase has converged, if it is the best of these."""
 
+    @property
+    def n_turns(self) -> int:
+        """How many phases wait and take turns with the present one."""
+        return 0
+
+    @property
+    def has_had_its_turn(self) -> bool:
+        """Whether it is the turn of another phase."""
+        return False
+
+    def put_back(self) -> None:  # noqa: B027
+        """Let the phase wait for its next turn."""
+
     def climb_first(self) -> None:  # noqa: B027
-        """Improve the best states of the variables."""
+        """Improve the best states of the variables if that was not done."""
 
     def climb(self) -> None:  # noqa: B027
         """Improve the best labelling of the phase that has ended, and keep it if it is the best of all phases."""
@@ -152,7 +167,8 @@ class SphereRun(ABC):
         """Whether the best bound proves the best labelling optimal."""
         return is_closed(self.best_value, self.best_bound, self.gap_unit, self.initial.gap_tolerance)
 
-    def note(self, found: Measurement) -> None:
-        """Update the best value and bound."""
+    def note(self, found: Measurement) -> Measurement:
+        """Update the best value and bound; return the measurement, with a better bound if there is one."""
         self.best_value = max(self.best_value, found.value)
         self.best_bound = min(self.best_bound, found.bound)
+        return found

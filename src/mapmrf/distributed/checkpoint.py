@@ -19,7 +19,7 @@ from mapmrf.arrays import Ints
 from mapmrf.distributed.parts import together, write_json
 from mapmrf.distributed.ranks import Ranks
 from mapmrf.distributed.run import PartedRun
-from mapmrf.engines.admm.engine_state import engine_state, restore_engine, restore_run, run_state
+from mapmrf.engines.admm.sphere_run import engine_state, restore_engine, restore_run, run_state
 from mapmrf.errors import FormatError, OptionError
 from mapmrf.run.checkpoints import check_options, damaged, exact, from_exact
 from mapmrf.run.dual_state import Array, ArrayFile, read_arrays, write_arrays

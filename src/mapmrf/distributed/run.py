@@ -19,9 +19,9 @@ from mapmrf.distributed.engine import PartedEngine, part_layout
 from mapmrf.distributed.evaluation import PartedIncumbent, write_labels
 from mapmrf.distributed.parts import Part, PartFolder, together
 from mapmrf.distributed.ranks import Ranks, parts_of
-from mapmrf.engines.admm.hardening import harden, impossible
+from mapmrf.engines.admm.layout import harden, impossible
 from mapmrf.engines.admm.measurement import Measurement
-from mapmrf.engines.admm.scale import interaction_scale, interaction_sum
+from mapmrf.engines.admm.penalty import interaction_scale, interaction_sum
 from mapmrf.engines.admm.sphere_run import SphereRun, StartOptions
 from mapmrf.errors import GraphError, UnsupportedModel
 from mapmrf.methods.lslp import LSLP

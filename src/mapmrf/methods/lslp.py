@@ -8,17 +8,22 @@ from typing import Any, ClassVar, NamedTuple
 
 from mapmrf.arrays import segment_argmax
 from mapmrf.engines.admm.engine import Engine
-from mapmrf.engines.admm.engine_state import engine_state, restore_engine, restore_run, run_state
 from mapmrf.engines.admm.forest_qp import MAX_STATES
-from mapmrf.engines.admm.hardening import harden, impossible
 from mapmrf.engines.admm.kkt import kkt_residuals
-from mapmrf.engines.admm.layout import Layout
+from mapmrf.engines.admm.layout import Layout, harden, impossible
 from mapmrf.engines.admm.measurement import Measurement
 from mapmrf.engines.admm.model_run import LSLPRun
-from mapmrf.engines.admm.penalty import NEVER, PenaltyOptions, SphereKind
-from mapmrf.engines.admm.scale import interaction_scale
-from mapmrf.engines.admm.sphere_run import SpherePhase, SphereRun, StartOptions
-from mapmrf.engines.admm.warm_start import save_multipliers
+from mapmrf.engines.admm.penalty import NEVER, PenaltyOptions, SphereKind, interaction_scale
+from mapmrf.engines.admm.sphere_run import (
+    SpherePhase,
+    SphereRun,
+    StartOptions,
+    engine_state,
+    restore_engine,
+    restore_run,
+    run_state,
+    save_multipliers,
+)
 from mapmrf.engines.moves.labelling_search import LabellingSearch
 from mapmrf.methods.bp import BP
 from mapmrf.model.polytope import integral

@@ -15,7 +15,7 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.admm.factor_qp import TOLERANCE, Support, drop, retreat
-from mapmrf.engines.admm.form_prices import STEP_STATES, FormScratch, PairTable, entering_by_form, pays
+from mapmrf.engines.admm.structured_pairs import STEP_STATES, FormScratch, PairTable, entering_by_form, pays
 from mapmrf.model.structured_pairs import PairForms
 
 LEAF_IS_ROW, LEAF_IS_COLUMN = 0, 1

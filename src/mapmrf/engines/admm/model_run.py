@@ -11,9 +11,8 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.measurement import Measurement
-from mapmrf.engines.admm.scale import vertex_penalty
-from mapmrf.engines.admm.sphere_run import SpherePhase, SphereRun, StartOptions
-from mapmrf.engines.admm.warm_start import load_multipliers, save_multipliers
+from mapmrf.engines.admm.penalty import vertex_penalty
+from mapmrf.engines.admm.sphere_run import SpherePhase, SphereRun, StartOptions, load_multipliers, save_multipliers
 from mapmrf.engines.messages.message_passing import MessageRun
 from mapmrf.engines.moves.labelling_search import LabellingSearch
 from mapmrf.model.polytope import dual_bound, integral

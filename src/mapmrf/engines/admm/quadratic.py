@@ -9,10 +9,9 @@ import numpy as np
 
 from mapmrf.arrays import Floats, ranges
 from mapmrf.engines.admm.engine import Engine
-from mapmrf.engines.admm.hardening import harden
-from mapmrf.engines.admm.layout import Layout, isolated
-from mapmrf.engines.admm.scale import interaction_scale
-from mapmrf.engines.admm.warm_start import load_multipliers, save_multipliers
+from mapmrf.engines.admm.layout import Layout, harden, isolated
+from mapmrf.engines.admm.penalty import interaction_scale
+from mapmrf.engines.admm.sphere_run import load_multipliers, save_multipliers
 from mapmrf.model.polytope import dense
 from mapmrf.model.problem import Problem
 from mapmrf.run.dual_state import DualState

@@ -172,22 +172,22 @@ def test_a_form_that_outweighs_the_diagonal_is_noticed() -> None:
     graph = FactorGraph.from_pairwise(np.zeros((2, 2)), [[0, 1]], [[5.0, -5.0], [-5.0, 5.0]])
     program = BoxProgram.build(Problem.compile(graph), 2.0)
     goal = np.array([0.0, 1.0, 0.0, 1.0])
-    box = record(rho_mass=1.0, cg_tol=1e-6, cg_limit=100)
-    steps = plain(box.solve_system)(box, program.form, np.zeros(4), scratch(goal, np.full(2, 0.5)))
+    made = record(rho_mass=1.0, cg_tol=1e-6, cg_limit=100)
+    steps = plain(box.solve_system)(made, program.form, np.zeros(4), scratch(goal, np.full(2, 0.5)))
     assert steps < 0
 
 
 def test_copies_lie_in_the_box_and_on_the_sphere() -> None:
     x = np.random.default_rng(0).normal(size=10)
-    box = record(rho_box=2.0, rho_sphere=2.0)
+    made = record(rho_box=2.0, rho_sphere=2.0)
     iterates = box.BoxIterates(x, np.zeros(10), np.zeros(10), np.full(10, 0.3), np.full(10, -0.2), np.zeros(5))
-    plain(box.update_copies)(box, iterates)
+    plain(box.update_copies)(made, iterates)
     assert iterates.y_box == pytest.approx(np.clip(x + 0.15, 0, 1))
     assert np.linalg.norm(iterates.y_sphere - 0.5) == pytest.approx(math.sqrt(10) / 2)
     out = x - 0.1 - 0.5
     assert iterates.y_sphere - 0.5 == pytest.approx(out / np.linalg.norm(out) * math.sqrt(10) / 2)
     centre = box.BoxIterates(np.full(10, 0.5), *np.zeros((4, 10)), np.zeros(5))
-    plain(box.update_copies)(box, centre)  # the projection is undefined there: stays, without a NaN
+    plain(box.update_copies)(made, centre)  # the projection is undefined there: stays, without a NaN
     assert centre.y_sphere.tolist() == [0.5] * 10
 
 

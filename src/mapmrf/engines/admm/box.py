@@ -18,11 +18,8 @@ from mapmrf.run.calls import check_awaited
 POWER_STEPS, POWER_WORK = 100, 200_000_000
 """Maximum number of power iterations for the form's largest eigenvalue, and of entries touched by all of them."""
 
-CALL_WORK = 20_000_000
-"""Entries touched per kernel call: some hundredths of a second."""
-
-CHUNK = 1 << 18
-"""Table entries processed at a time, which limits temporary memory."""
+CALL_WORK = 20_000_000  # entries touched per kernel call: some hundredths of a second
+CHUNK = 1 << 18  # table entries processed at a time, which limits temporary memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -451,8 +448,7 @@ def iterate_box(
 # The form Q contains every table twice, as it is and transposed. It is never assembled: a product loops over the
 # factors.
 
-NARROW = 8
-"""Number of columns from which a row of a table is worth vectorising."""
+NARROW = 8  # number of columns from which a row of a table is worth vectorising
 
 
 class BinaryTerms(NamedTuple):

@@ -29,8 +29,7 @@ class CountingSums(NamedTuple):
     integrality: float
 
 
-NO_COUNTS = CountingSums(0.0, 0.0, 0.0, 0.0, 0.0)
-"""The sums over no factors."""
+NO_COUNTS = CountingSums(0.0, 0.0, 0.0, 0.0, 0.0)  # the sums over no factors
 
 
 class CountingSteps:
@@ -108,21 +107,13 @@ def _links(layout: Layout, model: CountingModel) -> ItemLinks:
 
 
 class ItemLinks(NamedTuple):
-    """Mapping between items and numbers of mu.
+    """Mapping between items and numbers of mu."""
 
-    Attributes
-    ----------
-    q_at
-        Position of the first item in q.
-    at, sign : (n_items,)
-        The item's number of mu; 0 for mu itself, 1 and -1 for (1 + d) / 2 and (1 - d) / 2.
-    ptr, item
-        The items of every number of mu.
-    """
-
-    q_at: int
+    q_at: int  # Position of the first item in q
+    # at, sign: (n_items,): The item's number of mu; 0 for mu itself, 1 and -1 for (1 + d) / 2 and (1 - d) / 2
     at: Ints
     sign: Floats
+    # ptr, item: The items of every number of mu
     ptr: Ints
     item: Ints
 

@@ -34,14 +34,9 @@ from mapmrf.model.problem import Batch, Problem
 from mapmrf.run.calls import check_awaited
 from mapmrf.run.workers import Workers
 
-VAR_CHUNK = 16384
-"""Variables per chunk of a reduction; fixed, so that sums do not depend on the number of threads."""
-
-CHUNK = 16384
-"""Factors per task, fixed for the same reason."""
-
-PARALLEL_FROM = 100_000
-"""Number of factors from which threads pay off."""
+VAR_CHUNK = 16384  # variables per chunk of a reduction; fixed, so that sums do not depend on the number of threads
+CHUNK = 16384  # factors per task, fixed for the same reason
+PARALLEL_FROM = 100_000  # number of factors from which threads pay off
 
 TABLE_STEPS: dict[int, Callable[..., None]] = {
     FactorKind.TRIPLE2: factor_steps.update_triples,

@@ -19,8 +19,7 @@ from mapmrf.engines.admm.structured_pairs import STEP_STATES, FormScratch, PairT
 from mapmrf.model.structured_pairs import PairForms
 
 LEAF_IS_ROW, LEAF_IS_COLUMN = 0, 1
-MAX_STATES = 1 << 15
-"""Maximum number of states per variable that a packed slot can hold."""
+MAX_STATES = 1 << 15  # maximum number of states per variable that a packed slot can hold
 
 
 @inlined

@@ -26,8 +26,7 @@ from mapmrf.engines.constraint_factors.model import CountingModel
 from mapmrf.model.problem import Batch, Problem
 from mapmrf.model.structured_pairs import PairForms, find_forms
 
-NO_FORMS = find_forms(0, (), np.zeros(0, dtype=np.int64), np.zeros(0))
-"""The forms of a model without structured pairs."""
+NO_FORMS = find_forms(0, (), np.zeros(0, dtype=np.int64), np.zeros(0))  # the forms of a model without structured pairs
 
 
 @dataclass(frozen=True, eq=False)
@@ -378,8 +377,7 @@ def _edges(problem: Problem, rows: list[BatchRow], shape: Ints) -> tuple[NDArray
 # -- 2x2 tables as couplings J [[1, -1], [-1, 1]], linear parts for the variables, and a constant ---------------------
 
 
-CHUNK = 1 << 18
-"""Factors processed at a time, which limits temporary memory."""
+CHUNK = 1 << 18  # factors processed at a time, which limits temporary memory
 
 SAME = 1 << 11
 """Length of the array of strengths if all couplings are equal: the number of factors a kernel processes at a time."""
@@ -394,8 +392,7 @@ class Couplings(NamedTuple):
     constant: float
 
 
-NO_COUPLINGS = Couplings(frozen(np.zeros(0)), 1.0, False, 0.0)
-"""The couplings of a model without compact 2x2 factors."""
+NO_COUPLINGS = Couplings(frozen(np.zeros(0)), 1.0, False, 0.0)  # the couplings of a model without compact 2x2 factors
 
 
 def split_pairs(problem: Problem, batch: Batch, theta_v: Floats, owned: int) -> Couplings:

@@ -31,30 +31,18 @@ from mapmrf.kernels.max_marginals import weight_of
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A measurement of the iterates.
+    """A measurement of the iterates."""
 
-    Attributes
-    ----------
-    bound, value, relaxed
-        The dual bound at the multipliers, the value of the labels, ``<theta, mu>``.
-    primal2, primal_max
-        Squared norm and largest entry of ``c mu_i - M_ia mu_a``.
-    sphere2
-        Squared norm of ``c mu - upsilon``; 0 without a sphere.
-    integrality
-        Largest distance of an entry of mu_v from 0 and 1.
-    changed
-        Number of labels that differ from the last measurement's.
-    """
-
+    # bound, value, relaxed: The dual bound at the multipliers, the value of the labels, ``<theta, mu>``
     bound: float
     value: float
     relaxed: float
+    # primal2, primal_max: Squared norm and largest entry of ``c mu_i - M_ia mu_a``
     primal2: float
     primal_max: float
-    sphere2: float
-    integrality: float
-    changed: int
+    sphere2: float  # Squared norm of ``c mu - upsilon``; 0 without a sphere
+    integrality: float  # Largest distance of an entry of mu_v from 0 and 1
+    changed: int  # Number of labels that differ from the last measurement's
 
 
 _SUMS = ("bound", "value", "relaxed", "primal2", "primal_max", "integrality")
@@ -77,8 +65,7 @@ class VariableSums(NamedTuple):
     integrality: float
 
 
-NO_SUMS = VariableSums(0.0, 0.0, 0.0, 0.0)
-"""The sums over no variables."""
+NO_SUMS = VariableSums(0.0, 0.0, 0.0, 0.0)  # the sums over no variables
 
 
 @compiled

@@ -17,8 +17,7 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.jit import compiled
 from mapmrf.model.problem import Batch, Problem
 
-NEVER = 2**62
-"""An iteration that is never reached."""
+NEVER = 2**62  # an iteration that is never reached
 
 
 class SphereKind(IntEnum):
@@ -30,37 +29,22 @@ class SphereKind(IntEnum):
 
 
 class PenaltyOptions(NamedTuple):
-    """The options that are fixed during a phase, under the names of LS-LP.
+    """The options that are fixed during a phase, under the names of LS-LP."""
 
-    Attributes
-    ----------
-    sphere
-        A `SphereKind`.
-    sphere_weight
-        Penalty of the sphere's rows relative to that of the edge rows.
-    epsilon, free
-        The paper's perturbation, and whether its x-bar is free (else tied to mu).
-    relaxation
-        Over-relaxation of the copies; 1 for none.
-    eta, rho_upper, update_every
-        Growth factor of rho, its upper limit, and the iterations between increases.
-    freeze_after
-        Iterations after which the sphere's multiplier is frozen.
-    """
-
-    sphere: int = SphereKind.OFF
-    sphere_weight: float = 1.0
+    sphere: int = SphereKind.OFF  # A `SphereKind`
+    sphere_weight: float = 1.0  # Penalty of the sphere's rows relative to that of the edge rows
+    # epsilon, free: The paper's perturbation, and whether its x-bar is free (else tied to mu)
     epsilon: float = 0.0
     free: bool = False
-    relaxation: float = 1.0
+    relaxation: float = 1.0  # Over-relaxation of the copies; 1 for none
+    # eta, rho_upper, update_every: Growth factor of rho, its upper limit, and the iterations between increases
     eta: float = 1.0
     rho_upper: float = math.inf
     update_every: int = 1
-    freeze_after: int = NEVER
+    freeze_after: int = NEVER  # Iterations after which the sphere's multiplier is frozen
 
 
-Penalty = NDArray[np.record]
-"""A structured array of length one, of type `PENALTY`."""
+Penalty = NDArray[np.record]  # a structured array of length one, of type `PENALTY`
 
 PENALTY = np.dtype(
     (
@@ -176,20 +160,11 @@ def update_rho(penalty: Penalty) -> None:
 # -- The unit of ADMM's penalties -------------------------------------------------------------------------------------
 
 
-CHUNK = 1 << 18
-"""Table entries processed at a time, which limits temporary memory."""
-
-BLAS_PIECE = 10_000
-"""Maximum length of an inner product that BLAS computes in one thread."""
-
-ROUND_OFF = 1e-12
-"""Relative residual of a table that still counts as no interaction."""
-
-LEAST = float(np.finfo(np.float64).tiny)
-"""The smallest normal floating-point number."""
-
-LEAST_SHARE = 1e-100
-"""The smallest scale, relative to the largest unary potential."""
+CHUNK = 1 << 18  # table entries processed at a time, which limits temporary memory
+BLAS_PIECE = 10_000  # maximum length of an inner product that BLAS computes in one thread
+ROUND_OFF = 1e-12  # relative residual of a table that still counts as no interaction
+LEAST = float(np.finfo(np.float64).tiny)  # the smallest normal floating-point number
+LEAST_SHARE = 1e-100  # the smallest scale, relative to the largest unary potential
 
 
 def interaction_scale(problem: Problem) -> float:

@@ -102,11 +102,10 @@ class LatticeSteps:
         run_multipliers(self.runs, self.penalty, self.iterates, lam)
 
 
-# -- Measurements on stretches of binary pairs, tile by tile ------------------------------------------------------------
+# -- Measurements on stretches of binary pairs, tile by tile -----------------------------------------------------------
 
 
-N_TERMS = 5
-"""Number of terms summed per factor or variable; they lie at fixed distances, see `variable_steps.ROOM`."""
+N_TERMS = 5  # number of terms summed per factor or variable; they lie at fixed distances, see `variable_steps.ROOM`
 
 
 @compiled

@@ -16,8 +16,8 @@ from benchmark_models import benchmark, references
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
 from mapmrf.engines.admm.branching import Tree
+from mapmrf.engines.admm.penalty import interaction_scale
 from mapmrf.engines.admm.relaxation import ADMMRelaxation
-from mapmrf.engines.admm.scale import interaction_scale
 from mapmrf.methods.ad3 import AD3
 from mapmrf.model.polytope import Kind, dense, dual_bound
 from mapmrf.model.problem import Problem

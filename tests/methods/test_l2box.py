@@ -14,8 +14,7 @@ import mapmrf
 from benchmark_models import benchmark, references
 from mapmrf import FactorGraph, OptionError, Status, UnsupportedModel
 from mapmrf.datasets import grid
-from mapmrf.engines.admm import box_form
-from mapmrf.engines.admm import box_kernels as B
+from mapmrf.engines.admm import box
 from mapmrf.engines.admm.box import BoxProgram, softened
 from mapmrf.methods.l2box import L2Box
 from mapmrf.model.problem import Problem
@@ -60,22 +59,22 @@ def dense_form(program: BoxProgram, n: int) -> np.ndarray:
     columns = []
     for unit in np.eye(n):
         out = np.empty(n)
-        plain(box_form.product)(program.form, unit, out)
+        plain(box.product)(program.form, unit, out)
         columns.append(out)
     return np.array(columns).T
 
 
-def record(**values: float) -> B.BoxRecord:
+def record(**values: float) -> box.BoxRecord:
     """The scalars of a run, 0 but for these."""
-    box = np.zeros(1, dtype=B.BOX)
+    made = np.zeros(1, dtype=box.BOX)
     for name, value in values.items():
-        box[name] = value
-    return box
+        made[name] = value
+    return made
 
 
-def scratch(goal: np.ndarray, diagonal: np.ndarray) -> B.BoxScratch:
+def scratch(goal: np.ndarray, diagonal: np.ndarray) -> box.BoxScratch:
     """Room to solve a system with this right-hand side and this diagonal."""
-    return B.BoxScratch(goal, *np.zeros((3, len(goal))), diagonal, np.zeros(len(diagonal)))
+    return box.BoxScratch(goal, *np.zeros((3, len(goal))), diagonal, np.zeros(len(diagonal)))
 
 
 seeds = st.integers(0, 2**32 - 1)
@@ -92,12 +91,12 @@ def test_the_program_is_worth_what_the_model_is(seed: int) -> None:
     random = np.random.default_rng(seed)
     for _ in range(5):
         labels = random.integers(0, graph.card)
-        value = plain(B.labels_value)(program.form, program.theta, labels)
+        value = plain(box.labels_value)(program.form, program.theta, labels)
         assert program.constant + program.unit * value == pytest.approx(graph.value(labels))
         x = np.zeros(len(graph.theta_v))
         x[graph.var_ptr[:-1] + labels] = 1.0
         image = np.empty_like(x)
-        plain(box_form.product)(program.form, x, image)
+        plain(box.product)(program.form, x, image)
         assert program.theta @ x + 0.5 * x @ image == pytest.approx(value)
 
 
@@ -162,7 +161,7 @@ def test_conjugate_gradients_solve_the_system(seed: int) -> None:
         mass[begin:end, begin:end] = 1.0
     system = np.diag(np.repeat(diagonal, graph.card)) + 0.7 * mass - q
     goal, x = random.normal(size=n), random.normal(size=n)
-    steps = plain(B.solve_system)(
+    steps = plain(box.solve_system)(
         record(rho_mass=0.7, cg_tol=1e-10, cg_limit=500), program.form, x, scratch(goal, diagonal)
     )
     assert steps >= 0
@@ -173,22 +172,22 @@ def test_a_form_that_outweighs_the_diagonal_is_noticed() -> None:
     graph = FactorGraph.from_pairwise(np.zeros((2, 2)), [[0, 1]], [[5.0, -5.0], [-5.0, 5.0]])
     program = BoxProgram.build(Problem.compile(graph), 2.0)
     goal = np.array([0.0, 1.0, 0.0, 1.0])
-    box = record(rho_mass=1.0, cg_tol=1e-6, cg_limit=100)
-    steps = plain(B.solve_system)(box, program.form, np.zeros(4), scratch(goal, np.full(2, 0.5)))
+    made = record(rho_mass=1.0, cg_tol=1e-6, cg_limit=100)
+    steps = plain(box.solve_system)(made, program.form, np.zeros(4), scratch(goal, np.full(2, 0.5)))
     assert steps < 0
 
 
 def test_copies_lie_in_the_box_and_on_the_sphere() -> None:
     x = np.random.default_rng(0).normal(size=10)
-    box = record(rho_box=2.0, rho_sphere=2.0)
-    iterates = B.BoxIterates(x, np.zeros(10), np.zeros(10), np.full(10, 0.3), np.full(10, -0.2), np.zeros(5))
-    plain(B.update_copies)(box, iterates)
+    made = record(rho_box=2.0, rho_sphere=2.0)
+    iterates = box.BoxIterates(x, np.zeros(10), np.zeros(10), np.full(10, 0.3), np.full(10, -0.2), np.zeros(5))
+    plain(box.update_copies)(made, iterates)
     assert iterates.y_box == pytest.approx(np.clip(x + 0.15, 0, 1))
     assert np.linalg.norm(iterates.y_sphere - 0.5) == pytest.approx(math.sqrt(10) / 2)
     out = x - 0.1 - 0.5
     assert iterates.y_sphere - 0.5 == pytest.approx(out / np.linalg.norm(out) * math.sqrt(10) / 2)
-    centre = B.BoxIterates(np.full(10, 0.5), *np.zeros((4, 10)), np.zeros(5))
-    plain(B.update_copies)(box, centre)  # the projection is undefined there: stays, without a NaN
+    centre = box.BoxIterates(np.full(10, 0.5), *np.zeros((4, 10)), np.zeros(5))
+    plain(box.update_copies)(made, centre)  # the projection is undefined there: stays, without a NaN
     assert centre.y_sphere.tolist() == [0.5] * 10
 
 

@@ -15,7 +15,7 @@ from clocks import LIMIT, Clock
 from mapmrf import LSLP, FactorGraph, OptionError, Status, UnsupportedModel
 from mapmrf.datasets.generate import random_graph
 from mapmrf.engines.admm import engine as _admm
-from mapmrf.engines.admm import lattice as _lattice
+from mapmrf.engines.admm import tiled
 from mapmrf.methods.lslp import PRESETS, Preset
 from mapmrf.model.polytope import Kind
 from mapmrf.model.problem import Problem
@@ -453,7 +453,7 @@ def test_two_threads_give_the_same_bits_as_one(name: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(_admm, "PARALLEL_FROM", 1)
     monkeypatch.setattr(_admm, "CHUNK", 7)
     monkeypatch.setattr(_admm, "VAR_CHUNK", 5)
-    monkeypatch.setattr(_lattice, "TILE", 50)
+    monkeypatch.setattr(tiled, "TILE", 50)
     build, options = THREADED[name]
     graph = build()
     engine = LSLP(**options).start(Problem.compile(graph, 2), 0, Start()).the_engine

@@ -13,7 +13,7 @@ import pytest
 
 import mapmrf
 from mapmrf import LSLP, FactorGraph, Result, Status, constraints
-from mapmrf.engines.admm.scale import interaction_scale, vertex_penalty
+from mapmrf.engines.admm.penalty import interaction_scale, vertex_penalty
 from mapmrf.model.polytope import Kind
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Start

@@ -128,7 +128,7 @@ def test_large_states_are_not_kept(method: str, monkeypatch: pytest.MonkeyPatch)
     assert mapmrf.solve(MODELS["labels"](), method).dual is None
 
 
-HOLDERS = ("methods.trws", "engines.admm.warm_start", "engines.decomposition.subgradient")
+HOLDERS = ("methods.trws", "engines.admm.sphere_run", "engines.decomposition.subgradient")
 
 
 def test_methods_without_messages_have_none_and_batches_leave_them_out() -> None:

@@ -68,8 +68,8 @@ class Rewriting:
         return labels[: self.original.n_vars]
 
 
-def rewrite(graph: FactorGraph) -> Rewriting:
-    """Write the constraints of a model as tables.
+def rewrite(graph: FactorGraph, most: int = MOST_ENTRIES) -> Rewriting:
+    """Write the constraints of a model as tables, of at most so many entries.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def rewrite(graph: FactorGraph) -> Rewriting:
     >>> rewrite(graph).graph
     FactorGraph(n_vars=6, n_factors=3, n_tables=2)
     """
-    return _Rewriter(graph).run()
+    return _Rewriter(graph, most).run()
 
 
 def without_constraints(graph: FactorGraph) -> FactorGraph:
@@ -110,8 +110,9 @@ def refuse_constraints(graph: FactorGraph, what: str) -> None:
 
 
 class _Rewriter:
-    def __init__(self, graph: FactorGraph) -> None:
+    def __init__(self, graph: FactorGraph, most: int) -> None:
         assert graph.constraints is not None
+        self.most = most
         self.original, self.constraints = graph, graph.constraints
         self.card: list[int] = graph.card.tolist()
         self.theta_v = [graph.theta_v.copy()]
@@ -209,9 +210,9 @@ class _Rewriter:
     def spend(self, entries: int) -> None:
         """Count entries of tables that are to come."""
         self.entries += entries
-        if self.entries > MOST_ENTRIES:
+        if self.entries > self.most:
             raise UnsupportedModel(
-                f"the constraints need more than {MOST_ENTRIES} table entries; a method that handles them as they "
+                f"the constraints need more than {self.most} table entries; a method that handles them as they "
                 "are, such as auto, lp or icm, needs none"
             )
 

@@ -34,7 +34,7 @@ from mapmrf.distributed.run import (
     polished,
     start_run,
 )
-from mapmrf.engines.admm.engine_state import engine_state, restore_engine, restore_run, run_state
+from mapmrf.engines.admm.sphere_run import engine_state, restore_engine, restore_run, run_state
 from mapmrf.errors import FormatError, MapMRFError, OptionError
 from mapmrf.methods.lslp import LSLP
 from mapmrf.model.polytope import TOLERANCE, Kind, KindFractions, Residuals

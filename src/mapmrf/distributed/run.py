@@ -20,9 +20,9 @@ from mapmrf.distributed.evaluation import PartedIncumbent, write_labels
 from mapmrf.distributed.parts import Part, PartFolder, together
 from mapmrf.distributed.ranks import Ranks, parts_of
 from mapmrf.engines.admm.engine import Engine
-from mapmrf.engines.admm.hardening import harden, impossible
+from mapmrf.engines.admm.layout import harden, impossible
 from mapmrf.engines.admm.measurement import Measurement
-from mapmrf.engines.admm.scale import interaction_scale, interaction_sum
+from mapmrf.engines.admm.penalty import interaction_scale, interaction_sum
 from mapmrf.engines.admm.sphere_run import SphereRun, StartOptions
 from mapmrf.engines.admm.structs import BatchRow, FactorKind
 from mapmrf.errors import GraphError, UnsupportedModel

@@ -11,9 +11,9 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints, segment_argmax
 from mapmrf.engines.admm.branching import BranchingOptions, Tree
 from mapmrf.engines.admm.forest_qp import MAX_STATES
-from mapmrf.engines.admm.hardening import harden, impossible
+from mapmrf.engines.admm.layout import harden, impossible
 from mapmrf.engines.admm.relaxation import ADMMRelaxation, RelaxationOptions
-from mapmrf.engines.admm.warm_start import load_multipliers, save_multipliers
+from mapmrf.engines.admm.sphere_run import load_multipliers, save_multipliers
 from mapmrf.engines.moves.constrained_search import ConstrainedSearch
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.polytope import dense, integral

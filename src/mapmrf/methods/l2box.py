@@ -9,8 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from mapmrf.arrays import segment_argmax
-from mapmrf.engines.admm.box import BoxProgram
-from mapmrf.engines.admm.box_kernels import BOX, BoxIterates, BoxRecord, BoxScratch, Labellings, iterate_box
+from mapmrf.engines.admm.box import BOX, BoxIterates, BoxProgram, BoxRecord, BoxScratch, Labellings, iterate_box
 from mapmrf.model.polytope import integral
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Answer, Method, Progress, Start

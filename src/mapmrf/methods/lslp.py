@@ -6,23 +6,25 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
-
-from mapmrf.arrays import Floats, Ints, segment_argmax
+from mapmrf.arrays import segment_argmax
 from mapmrf.engines.admm.engine import Engine
-from mapmrf.engines.admm.engine_state import engine_state, restore_engine, restore_run, run_state
 from mapmrf.engines.admm.forest_qp import MAX_STATES
-from mapmrf.engines.admm.hardening import harden, impossible
 from mapmrf.engines.admm.kkt import kkt_residuals
-from mapmrf.engines.admm.layout import Layout
+from mapmrf.engines.admm.layout import Layout, harden, impossible
 from mapmrf.engines.admm.measurement import Measurement
-from mapmrf.engines.admm.penalty import NEVER, PenaltyOptions, SphereKind
-from mapmrf.engines.admm.scale import interaction_scale, vertex_penalty
-from mapmrf.engines.admm.sphere_run import SpherePhase, SphereRun, StartOptions
-from mapmrf.engines.admm.warm_start import load_multipliers, save_multipliers
-from mapmrf.engines.messages.ascending_incumbent import ClimbingIncumbent, ConstrainedIncumbent
-from mapmrf.engines.messages.message_passing import MessageRun
-from mapmrf.engines.moves.chains import ChainSearch
+from mapmrf.engines.admm.model_run import LSLPRun
+from mapmrf.engines.admm.penalty import NEVER, PenaltyOptions, SphereKind, interaction_scale
+from mapmrf.engines.admm.sphere_run import (
+    SpherePhase,
+    SphereRun,
+    StartOptions,
+    engine_state,
+    restore_engine,
+    restore_run,
+    run_state,
+    save_multipliers,
+)
+from mapmrf.engines.moves.labelling_search import LabellingSearch
 from mapmrf.methods.bp import BP
 from mapmrf.model.polytope import integral
 from mapmrf.model.problem import Problem
@@ -30,7 +32,6 @@ from mapmrf.run.dual_state import DualState
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, Method, Progress, Snapshot, Start
 from mapmrf.run.options import check_above, check_at_least, check_choice
-from mapmrf.run.repair import find_feasible
 from mapmrf.run.result import Status
 
 
@@ -42,7 +43,7 @@ class Preset(NamedTuple):
     eta: float = 1.01
     rho_upper: float = 200.0
     epsilon: float = 0.0
-    starts: int = 5
+    starts: int = 3
     alternate_block: int = 16
     lp_phase: bool = True
     stop: str = "plain"
@@ -85,10 +86,13 @@ MAX_KKT_STATES = 4_000_000
 """Maximum number of edge states for which a run ends with the epsilon-KKT report."""
 MAX_RIDGE_CONFIGS = 64
 """Largest table for `sphere="factors"`, whose factor step is a dense quadratic program."""
-CHAIN_LENGTH, CHAIN_ENTRIES = 20, 4_000_000
-"""Maximum number of flips of a chain, and table entries that chains read per step: some 20 ms."""
-MAX_BESIDE = 4_000_000
-"""Maximum number of edge states for which labellings climb and beliefs are propagated."""
+MOST_OF_START = 900
+"""Iterations after which a start ends if labellings climb; rho has been at its limit for a while then."""
+SPHERE_WORK = 1e10
+"""Work of all iterations after which no further start begins."""
+UNSOLVED, UNSOLVED_WORK = 0.1, 3e9
+"""The LP phase does not give up while the bound differs from <theta, mu> by more than this share of the gap, up to this
+work."""
 NEAR_SPHERE, NO_NEARER = 0.05, 0.75
 """A start has failed if its sphere residual was never below this share of the radius, and at the largest rho is above
 this share of what it was in the middle of the phase."""
@@ -277,9 +281,10 @@ class LSLP(Method):
         vertex = state.vertex() if isinstance(state, LSLPRun) and phase.at_vertex else None
         first = phase.spherical and phase.number == 0 and vertex is None
         carry_on = first and self.lp_phase and not warm
-        state.phase, state.phase_began, state.calm = phase, state.iterations, 0
+        state.phase, state.phase_began, state.calm = phase, state.iterations - phase.done, 0
         state.gaps = []
-        if phase.believing or phase.chaining:
+        state.best_before = state.best_value
+        if phase.believing or phase.chaining or phase.done:
             return
         rho = self.lp_rho * state.unit if phase.certifying else self.rho * self._rho_unit(state)
         if vertex is not None:
@@ -323,6 +328,7 @@ class LSLP(Method):
         if state.engine is None:
             return Progress(0, bound=-math.inf, finished=Status.INFEASIBLE)
         engine, state.improved = state.engine, None
+        state.climb_first()
         if isinstance(state, LSLPRun) and state.phase.believing:
             return self._believe(state)
         if isinstance(state, LSLPRun) and state.phase.chaining:
@@ -335,12 +341,14 @@ class LSLP(Method):
             engine.run(n)
         state.iterations += max(n, 0)
         if n < due and state.iterations < self.max_iterations and not state.idle:
-            return Progress(state.iterations, phase=state.phase.name, extra={"rho": engine.rho})
-        found = engine.measure()
-        state.note(found)
+            labels, value = state.improved or (None, None)
+            return Progress(state.iterations, labels, value, phase=state.phase.name, extra={"rho": engine.rho})
+        found = state.note(engine.measure())
         phase, rho = state.phase.name, engine.last_rho  # those of this measurement, not of the next phase
         finished = self._next(state, found)
-        labels, value = state.improved or (engine.labels, found.value)
+        labels, value = engine.labels, found.value
+        if state.improved is not None and state.improved[1] >= value:
+            labels, value = state.improved
         return Progress(
             iterations=state.iterations,
             labels=labels if self.read_out == "best" or finished else None,
@@ -354,25 +362,50 @@ class LSLP(Method):
 
     def _believe(self, state: LSLPRun) -> Progress:
         """Pass messages for some milliseconds, for a labelling where the relaxation does not lead to a good one."""
-        step = state.pass_messages(self._message_limit(state))
+        step = self._pass_messages(state)
         state.iterations = state.phase_began + step.iterations
         finished = step.finished
         if finished is Status.CONVERGED:
             finished = self._advance(state)
+        elif finished is None and state.has_had_its_turn:
+            finished = self._advance(state, unfinished=True)
         labels, value = state.improved or (step.labels, step.value)
         bound = -math.inf if finished is Status.INFEASIBLE else step.bound
         return Progress(state.iterations, labels, value, bound, finished, phase="beliefs")
 
     def _chain(self, state: LSLPRun) -> Progress:
-        """Improve the best labelling by chains of flips for some milliseconds."""
+        """Improve labellings by chains of flips for some milliseconds."""
         state.iterations += 1
-        finished = self._advance(state) if state.follow_chains() else None
+        finished = None
+        if state.follow_chains():
+            finished = self._advance(state)
+        elif state.has_had_its_turn:
+            finished = self._advance(state, unfinished=True)
         labels, value = state.improved or (None, None)
         bound = -math.inf if finished is Status.INFEASIBLE else None
         return Progress(state.iterations, labels, value, bound, finished, phase="chains")
 
-    def _message_limit(self, state: LSLPRun) -> int:
-        return min(self.beliefs, (self.max_iterations - state.phase_began) // 2)
+    def _pass_messages(self, state: LSLPRun) -> Progress:
+        """Run belief propagation for some milliseconds."""
+        limit = min(self.beliefs, max(1, self.max_iterations // 3))
+        method = BP(max_iterations=limit)
+        if state.messages is None:
+            state.messages = method.start(state.original, state.seed, Start())
+        step = method.step(state.original, state.messages)
+        state.message_iterations = step.iterations
+        if state.messages.best is not None:
+            state.read_out = state.messages.best.labels
+        if step.finished is None and step.iterations >= limit:
+            step.finished = Status.CONVERGED
+        if step.finished is not None:
+            self._stop_messages(state)
+        return step
+
+    def _stop_messages(self, state: LSLPRun) -> None:
+        """End belief propagation, and free its memory."""
+        if state.messages is not None:
+            BP().close(state.original, state.messages)
+            state.messages = None
 
     def _next(self, state: SphereRun, found: Measurement) -> Status | None:
         """Decide after a measurement: continue, begin the next phase, or stop."""
@@ -380,34 +413,54 @@ class LSLP(Method):
         over = self._lp_is_over(state, found) if phase.certifying else self._at_rest(state, found)
         if over and not phase.certifying:
             state.keep_rested(found)
-        if state.iterations == self.check_every:
-            state.climb_first()
         if state.iterations >= self.max_iterations:
             state.climb()
             return Status.CONVERGED if over and not state.waiting else Status.ITERATION_LIMIT
-        failed = not over and self._failed(state, found)
-        if not (over or failed or self._spent(state) or state.idle):
-            return None
-        if failed:  # other starts of this kind would not arrive either
-            same = 2 if self.alternate_block else 1
-            state.waiting = [
-                other for other in state.waiting if other.at_vertex or (other.number - phase.number) % same != 0
-            ]
-        return self._advance(state)
+        stalled = phase.certifying and not over and self._lp_stalls(state, found)
+        if over or stalled or state.idle:
+            return self._advance(state, unfinished=stalled and state.n_turns > 0)
+        failed, spent = self._failed(state, found), self._spent(state)
+        if failed or spent:
+            state.climb()
+            if failed or (state.climbs and not state.best_value > state.best_before):
+                self._leave_out(state)  # other starts of this kind would not arrive either
+            return self._advance(state)
+        return self._advance(state, unfinished=True) if state.has_had_its_turn else None
 
-    def _advance(self, state: SphereRun) -> Status | None:
-        """End a phase: improve its labelling and begin the next phase, or stop."""
+    def _leave_out(self, state: SphereRun) -> None:
+        """Leave out the starts of the same kind as the present one."""
+        same = 2 if self.alternate_block else 1
+        state.waiting = [
+            other
+            for other in state.waiting
+            if not other.spherical or other.at_vertex or (other.number - state.phase.number) % same != 0
+        ]
+
+    def _advance(self, state: SphereRun, unfinished: bool = False) -> Status | None:
+        """End a phase, or its turn: improve its labelling and begin the next phase, or stop."""
         state.climb()
+        if unfinished:
+            state.put_back()
         if not state.waiting or state.idle:
             return Status.CONVERGED
         if self.stops_at_gap and state.certified:
             return None  # the loop notices the closed gap and ends the run
-        if isinstance(state, LSLPRun):
-            if state.waiting[0].chaining and not state.find_feasible():
-                return Status.INFEASIBLE
-            if state.waiting[0].at_vertex and state.vertex() is None:
-                return Status.ITERATION_LIMIT if state.rested is None else Status.CONVERGED
+        if isinstance(state, LSLPRun) and state.climbs:
+            finished = self._choose(state)
+            if finished is not None:
+                return finished
         self._begin(state, state.waiting.pop(0))
+        return None
+
+    def _choose(self, state: LSLPRun) -> Status | None:
+        """Put the phase that comes next in front."""
+        state.take_turns()
+        if state.work_of_iterations > SPHERE_WORK:
+            state.waiting = [phase for phase in state.waiting if not phase.spherical or phase.number == 0]
+        if state.waiting[0].chaining and not state.prepare_chains():
+            return Status.INFEASIBLE
+        if state.waiting[0].at_vertex and state.vertex() is None:
+            return Status.ITERATION_LIMIT if state.rested is None else Status.CONVERGED
         return None
 
     def _spent(self, state: SphereRun) -> bool:
@@ -417,7 +470,8 @@ class LSLP(Method):
         return state.iterations - state.phase_began >= self._share(state)
 
     def _share(self, state: SphereRun) -> int:
-        return (self.max_iterations - state.phase_began) // (len(state.waiting) + 1)
+        share = (self.max_iterations - state.phase_began) // (sum(phase.spherical for phase in state.waiting) + 1)
+        return min(share, MOST_OF_START) if state.climbs else share
 
     def _failed(self, state: SphereRun, found: Measurement) -> bool:
         """Return whether rho has reached its limit, and its growth has brought mu no nearer to the sphere."""
@@ -447,26 +501,35 @@ class LSLP(Method):
         return found.primal_max < self.tol and gap < self.tol * max(1.0, abs(found.bound))
 
     def _lp_is_over(self, state: SphereRun, found: Measurement) -> bool:
-        """Return whether the LP phase should end: at its limit, on convergence, or if a wide gap has stalled.
+        """Return whether the LP phase should end: on convergence, or at its limit."""
+        done = state.iterations - state.phase_began
+        return self._solves_lp(found) or done >= self.lp_iterations * (2 if self._may_close(state, found) else 1)
+
+    def _lp_stalls(self, state: SphereRun, found: Measurement) -> bool:
+        """Return whether a wide gap has hardly shrunk within some measurements.
 
         A narrow gap that stalls is worth waiting for: often the bound is exact and only the labels have not converged.
         """
-        state.gaps.append(state.best_bound - state.best_value)
-        if state.iterations - state.phase_began >= self.lp_iterations or self._solves_lp(found):
-            return True
-        window = STALL_WINDOW
-        stalled = len(state.gaps) > window and state.gaps[-1] > 0.9 * state.gaps[-1 - window]
-        return stalled and state.gaps[-1] > WIDE_GAP * max(1.0, abs(state.best_value))
+        gaps, window = state.gaps, STALL_WINDOW
+        gaps.append(state.best_bound - state.best_value)
+        stalled = len(gaps) > window and gaps[-1] > 0.9 * gaps[-1 - window] and not self._may_close(state, found)
+        return stalled and gaps[-1] > WIDE_GAP * max(1.0, abs(state.best_value))
+
+    def _may_close(self, state: SphereRun, found: Measurement) -> bool:
+        """Return whether the relaxation is so far from solved that it may still close most of the gap."""
+        if not (isinstance(state, LSLPRun) and state.climbs) or state.work(state.phase) > UNSOLVED_WORK:
+            return False
+        return abs(found.bound - found.relaxed) > UNSOLVED * (state.best_bound - state.best_value)
 
     def dual(self, problem: Problem, state: LSLPRun) -> DualState | None:
         """The multipliers of the plain relaxation, from the LP phase."""
         if state.engine is None or state.iterations == 0:
             return None
-        return state.saved if state.phase.spherical else save_multipliers(state.engine, state.unit)
+        return save_multipliers(state.engine, state.unit) if state.phase.name == "lp" else state.saved
 
     def close(self, problem: Problem, state: LSLPRun) -> None:
         """Stop the engine's threads."""
-        state.stop_messages()
+        self._stop_messages(state)
         if state.engine is not None:
             state.engine.close()
 
@@ -478,25 +541,33 @@ class LSLP(Method):
         arrays, figures = engine_state(engine), {**run_state(state), "block": engine.block}
         if state.rested is not None:
             arrays["rested"] = state.rested.labels
-        if state.climbing is not None and state.climbing.labels is not None:
-            arrays["climbed"] = state.climbing.labels
-        if state.read_out is not None and not (state.phase.believing or state.phase.chaining):
+        if state.search is not None:
+            figures["search"], found = state.search.save()
+            arrays |= {f"search_{name}": array for name, array in found.items()}
+        figures["messages"] = state.message_iterations
+        if state.read_out is not None:
             arrays["read_out"], figures["read_out_value"] = state.read_out, state.read_out_value
         return Snapshot(figures, arrays)
 
     def restore(self, problem: Problem, state: LSLPRun, snapshot: Snapshot) -> None:
         """Restore the iterates."""
-        restore_run(state, snapshot.figures)
-        restore_engine(state.the_engine, snapshot.figures["block"], snapshot.arrays)
-        if "rested" in snapshot.arrays:
-            state.rested = Incumbent(state.problem.graph, snapshot.arrays["rested"])
-        if "climbed" in snapshot.arrays:
-            state.climbing = state.new_climbing(Start(snapshot.arrays["climbed"]))
-        if "read_out" in snapshot.arrays:
-            state.read_out, state.read_out_value = snapshot.arrays["read_out"], snapshot.figures["read_out_value"]
-        state.iterations = state.phase_began if state.phase.chaining else state.iterations  # chains start again
-        while state.phase.believing and state.message_iterations < state.iterations - state.phase_began:
-            state.pass_messages(self._message_limit(state))  # again: cheaper than keeping them
+        figures, arrays = snapshot.figures, snapshot.arrays
+        restore_run(state, figures)
+        restore_engine(state.the_engine, figures["block"], arrays)
+        if "rested" in arrays:
+            state.rested = Incumbent(state.problem.graph, arrays["rested"])
+        if "search" in figures:
+            state.search = LabellingSearch(state.original, state.initial, state.seed)
+            found = {
+                name.removeprefix("search_"): array for name, array in arrays.items() if name.startswith("search_")
+            }
+            state.search.load(figures["search"], found)
+        if "read_out" in arrays:
+            state.read_out, state.read_out_value = arrays["read_out"], figures["read_out_value"]
+        believing = any(phase.believing for phase in (state.phase, *state.waiting))
+        while believing and state.message_iterations < figures["messages"]:
+            self._pass_messages(state)  # again: cheaper than keeping them
+        state.message_iterations = figures["messages"]
 
     def answer(self, problem: Problem, state: LSLPRun) -> Answer:
         """The best start that converged, else the last iterate; nothing once the gap is closed.
@@ -534,185 +605,6 @@ class LSLP(Method):
         }
         small = engine.problem.n_edge_states <= MAX_KKT_STATES and engine.counting is None
         return details | kkt_residuals(engine) if kkt and small else details
-
-
-class LSLPRun(SphereRun):
-    """The run of a whole model.
-
-    `original` is the model and `problem` the form that ADMM needs. `rested` is the best labelling to which a phase has
-    converged, `climbing` the best of all phases, `saved` the multipliers of the LP phase.
-    """
-
-    engine: Engine | None
-
-    def __init__(
-        self, original: Problem, problem: Problem, engine: Engine | None, unit: float, seed: int, initial: Start
-    ) -> None:
-        super().__init__(engine, unit, seed, initial)
-        self.original, self.problem = original, problem
-        self.rested: Incumbent | None = None
-        self.climbing: ClimbingIncumbent | None = None
-        self.read_out: Ints | None = None
-        self.read_out_value = -math.inf
-        self.messages: MessageRun | None = None
-        self.chains: ChainSearch | None = None
-        self.saved: DualState | None = None
-
-    @property
-    def is_small(self) -> bool:
-        """Whether there is time and memory for other engines beside ADMM."""
-        return self.problem.n_edge_states <= MAX_BESIDE
-
-    def note(self, found: Measurement) -> None:
-        """Update the best value and bound, and the best labelling of the phase."""
-        super().note(found)
-        if self.climbs and (self.read_out is None or found.value > self.read_out_value):
-            self.read_out, self.read_out_value = self.the_engine.labels.copy(), found.value
-
-    def climb(self) -> None:
-        """Let the best labelling of the phase ascend; after the first phase also the best states of the variables."""
-        if not self.climbs:
-            return
-        self.climb_first()
-        assert self.climbing is not None
-        if self.read_out is not None:
-            self.climbing.offer(self.read_out)
-            self.read_out = None
-        best = self.climbing.best
-        if best is not None:
-            self.improved = best.labels, best.value
-            self.best_value = max(self.best_value, best.value)
-
-    def climb_first(self) -> None:
-        """Let the best states of the variables ascend, so that a run that is cut short is not worse than ICM."""
-        if self.climbs and self.climbing is None:
-            self.climbing = self.new_climbing(self.initial)
-            self.climbing.offer(self.original.graph.unary_labels)
-            if self.climbing.best is not None:
-                self.improved = self.climbing.best.labels, self.climbing.best.value
-
-    def follow_chains(self) -> bool:
-        """Run chains of flips from the best labelling for some milliseconds; return whether none helps any more."""
-        best = None if self.climbing is None else self.climbing.best
-        if best is None or best.value == -math.inf or self.original.graph.constraints is not None:
-            return True
-        if self.chains is None:
-            self.chains = ChainSearch(self.original, CHAIN_LENGTH, 1, self.seed)
-            self.chains.restart(best.labels)
-        self.chains.run(CHAIN_ENTRIES)
-        labels = self.chains.labels()
-        self.improved = labels, self.original.graph.value(labels)
-        if not self.chains.at_rest:
-            return False
-        self.read_out, self.chains = labels, None
-        return True
-
-    def new_climbing(self, start: Start) -> ClimbingIncumbent:
-        """Create the incumbent whose candidates ascend."""
-        counted = self.original.graph.constraints is not None
-        return (ConstrainedIncumbent if counted else ClimbingIncumbent)(self.original, start)
-
-    def find_feasible(self) -> bool:
-        """Search for a feasible labelling if there is none; return False if that proves that none exists."""
-        best = None if self.climbing is None else self.climbing.best
-        if best is None or best.value > -math.inf or self.original.graph.constraints is not None:
-            return True
-        search = find_feasible(self.original, best.labels)
-        if search.labels is not None:
-            self.read_out = search.labels
-            self.climb()
-        return search.labels is not None or not search.complete
-
-    def vertex(self) -> tuple[Floats, float] | None:
-        """Return the vertex of the best labelling and a rho at which it is stable.
-
-        None if no labelling is feasible, or if a phase has converged to the best one.
-        """
-        best = None if self.climbing is None else self.climbing.best
-        if best is None or best.value == -math.inf or (self.rested is not None and self.rested.value >= best.value):
-            return None
-        mu_v = integral(self.problem, best.labels)[0]
-        return self.the_engine.layout.compress(mu_v), max(self.unit, vertex_penalty(self.problem))
-
-    def pass_messages(self, limit: int) -> Progress:
-        """Run belief propagation for some milliseconds; it has finished after `limit` iterations."""
-        method = BP(max_iterations=max(1, limit))
-        if self.messages is None:
-            self.messages = method.start(self.original, self.seed, Start())
-        step = method.step(self.original, self.messages)
-        best = self.messages.best
-        if best is not None:
-            self.read_out = best.labels
-        if step.finished is None and step.iterations >= limit:
-            step.finished = Status.CONVERGED
-        if step.finished is not None:
-            self.stop_messages()
-        return step
-
-    @property
-    def message_iterations(self) -> int:
-        """Iterations of belief propagation so far."""
-        return 0 if self.messages is None else self.messages.iterations
-
-    def stop_messages(self) -> None:
-        """End belief propagation, and free its memory."""
-        if self.messages is not None:
-            self.messages.messages.close()
-            self.messages = None
-
-    def save_dual(self) -> None:
-        """Keep the multipliers of the LP phase."""
-        self.saved = save_multipliers(self.the_engine, self.unit)
-
-    def load_dual(self, rho: float) -> bool:
-        """Warm-start from the multipliers of an earlier run at this penalty; False if there are none that fit."""
-        given = self.initial.dual
-        return given is not None and load_multipliers(self.the_engine, given, rho)
-
-    @property
-    def idle(self) -> bool:
-        """Whether there is nothing to iterate on: no factors and no constraints."""
-        return self.the_engine.idle
-
-    @property
-    def n_configs(self) -> int:
-        """Configurations of all factors."""
-        return self.problem.n_configs
-
-    @property
-    def gap_unit(self) -> float:
-        """The smallest denominator of a relative gap."""
-        return self.problem.graph.unit
-
-    @property
-    def the_engine(self) -> Engine:
-        """The engine of a feasible model."""
-        assert self.engine is not None
-        return self.engine
-
-    def starting_point(self, start: StartOptions, first: bool, number: int) -> Floats:
-        """Return a point near uniform, at random labels, or as given by the warm start."""
-        problem, layout = self.problem, self.the_engine.layout
-        graph = problem.graph
-        if first and self.initial.mu_v is not None:
-            return layout.compress(self.initial.mu_v)
-        if first and self.initial.labels is not None:
-            return layout.compress(integral(problem, self.initial.labels)[0])
-        rng = np.random.default_rng([self.seed, number])
-        if start.start_from == "onehot":
-            return layout.compress(integral(problem, rng.integers(0, graph.card))[0])
-        mu_v = rng.uniform(-start.noise, start.noise, problem.n_states)
-        same = problem.n_vars > 0 and bool(np.all(graph.card == graph.card[0]))
-        mu_v += 1.0 / graph.card[0] if same else np.repeat(1.0 / graph.card, graph.card)
-        return layout.compress(mu_v)
-
-    def keep_rested(self, found: Measurement) -> None:
-        """Keep the labelling to which a phase has converged, if it is the best of these."""
-        labels = self.the_engine.labels
-        if self.rested is None:
-            self.rested = Incumbent(self.problem.graph, labels)
-        else:
-            self.rested.offer(labels, found.value)
 
 
 SPHERES = {

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, get_args
 
-from mapmrf.engines.messages.ascending_incumbent import ClimbingIncumbent
 from mapmrf.engines.messages.constrained_dual import ConstrainedDual, LegalIncumbent
 from mapmrf.engines.messages.mplp import Dual, DualDescent, FactorOrder, PassDirection
+from mapmrf.engines.moves.ascending_incumbent import ClimbingIncumbent
 from mapmrf.model.problem import Problem
 from mapmrf.run.dual_state import DualState
 from mapmrf.run.method import Answer, Method, Progress, Start

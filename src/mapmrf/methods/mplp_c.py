@@ -9,10 +9,10 @@ from typing import ClassVar, get_args
 
 import numpy as np
 
-from mapmrf.engines.messages.ascending_incumbent import ClimbingIncumbent
 from mapmrf.engines.messages.clusters import Clusters, ClusterSearch
 from mapmrf.engines.messages.clusters_kernels import Cycle
 from mapmrf.engines.messages.mplp import ROUND_OFF, Dual, DualDescent, FactorOrder, PassDirection
+from mapmrf.engines.moves.ascending_incumbent import ClimbingIncumbent
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
 from mapmrf.run.options import check_above, check_at_least, check_choice

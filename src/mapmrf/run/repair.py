@@ -44,8 +44,8 @@ class FeasibleSearch:
     complete: bool
 
 
-def find_feasible(problem: Problem, labels: Ints, seconds: float = math.inf) -> FeasibleSearch:
-    """Search over the hard constraints alone, trying the states of `labels` first, for at most `seconds`.
+def find_feasible(problem: Problem, labels: Ints, seconds: float = math.inf, work: int = MOST_WORK) -> FeasibleSearch:
+    """Search over the hard constraints alone, trying the states of `labels` first, for at most `seconds` and `work`.
 
     A small model is searched without kernels; larger models, and small ones that turn out to be hard, are searched by
     the conflict-driven search of `engines.feasibility`.
@@ -58,7 +58,7 @@ def find_feasible(problem: Problem, labels: Ints, seconds: float = math.inf) -> 
             return found
     if fits_clauses(problem):
         with suppress(CompilingStopped):  # no time to wait for kernels
-            return _find_by_conflicts(problem, labels, seconds)
+            return _find_by_conflicts(problem, labels, seconds, work)
     return find_by_branching(problem, labels, MAX_NODES, seconds)
 
 
@@ -96,14 +96,14 @@ def find_by_branching(problem: Problem, labels: Ints, max_nodes: int, seconds: f
     return FeasibleSearch(found, complete=found is not None or not search.gave_up)
 
 
-def _find_by_conflicts(problem: Problem, labels: Ints, seconds: float) -> FeasibleSearch:
+def _find_by_conflicts(problem: Problem, labels: Ints, seconds: float, work: int) -> FeasibleSearch:
     from mapmrf.engines.feasibility.conflict_search import FEASIBLE, OPEN, ConflictSearch
 
     clock = _Clock(seconds)
     if clock.over():
         return FeasibleSearch(None, complete=False)
     search = ConflictSearch.of(problem, labels)
-    while search.run(STEP_WORK) == OPEN and search.work < MOST_WORK and not clock.over():
+    while search.run(STEP_WORK) == OPEN and search.work < work and not clock.over():
         pass
     found = search.labels() if search.outcome == FEASIBLE else None
     return FeasibleSearch(found, complete=search.outcome != OPEN)

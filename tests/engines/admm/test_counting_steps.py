@@ -8,8 +8,7 @@ import pytest
 from constrained_recipes import random_constrained
 from mapmrf import FactorGraph, constraints
 from mapmrf.engines.admm.engine import Engine
-from mapmrf.engines.admm.hardening import harden, impossible
-from mapmrf.engines.admm.layout import Layout
+from mapmrf.engines.admm.layout import Layout, harden, impossible
 from mapmrf.model.problem import Problem
 
 

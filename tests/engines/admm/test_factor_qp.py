@@ -18,8 +18,8 @@ from scipy.optimize import minimize
 import mapmrf
 from admm_reference import kkt_violation, marginal_matrix, simplex_qp
 from mapmrf import FactorGraph
-from mapmrf.engines.admm import dense_qp, factor_qp, forest_qp, triple_qp
-from mapmrf.engines.admm.form_prices import PairTable
+from mapmrf.engines.admm import factor_qp, forest_qp
+from mapmrf.engines.admm.structured_pairs import PairTable
 from mapmrf.model.problem import Problem
 from mapmrf.model.structured_pairs import NO_FORM
 from mapmrf.run.method import Start
@@ -79,9 +79,9 @@ class Dense(Solver):
         config = np.array(list(itertools.product(*(range(r) for r in self.shape))))
         starts = np.concatenate([[0], np.cumsum(self.shape)])[:-1]
         width = max(sum(self.shape), len(self.slots)) + 1
-        scratch = dense_qp.DenseScratch(*np.full((4, width), np.nan), np.full((len(self.slots),) * 2, np.nan))
-        factor = dense_qp.DenseFactor(theta, at, 1.0, config, starts, self.ridge, pull)
-        n, self.tau = plain(dense_qp.dense_qp)(u, factor, rho, self.support, self.n, scratch)
+        scratch = factor_qp.DenseScratch(*np.full((4, width), np.nan), np.full((len(self.slots),) * 2, np.nan))
+        factor = factor_qp.DenseFactor(theta, at, 1.0, config, starts, self.ridge, pull)
+        n, self.tau = plain(factor_qp.dense_qp)(u, factor, rho, self.support, self.n, scratch)
         self.price = scratch.price[: sum(self.shape)]
         return n
 
@@ -89,9 +89,9 @@ class Dense(Solver):
 class Triple(Solver):
     def run(self, u, theta, at, rho, pull):
         d = u[1::2] - u[::2]
-        scratch = triple_qp.TripleScratch(*(np.full(size, np.nan) for size in (8, 4, 4)))
-        table = triple_qp.TripleTable(theta, at, 1.0)
-        n = plain(triple_qp.triple_qp)(d, table, rho, self.support, self.n, scratch)
+        scratch = factor_qp.TripleScratch(*(np.full(size, np.nan) for size in (8, 4, 4)))
+        table = factor_qp.TripleTable(theta, at, 1.0)
+        n = plain(factor_qp.triple_qp)(d, table, rho, self.support, self.n, scratch)
         self.d = d
         return n
 
@@ -378,12 +378,12 @@ def test_every_independent_support_of_2x2x2_is_listed_with_its_inverse() -> None
     for mask in range(1, 256):
         inside = [t for t in range(8) if mask >> t & 1]
         rank = np.linalg.matrix_rank(m[:, inside])
-        assert triple_qp.INDEPENDENT[mask] == (rank == len(inside))
-        if triple_qp.INDEPENDENT[mask]:
+        assert factor_qp.INDEPENDENT[mask] == (rank == len(inside))
+        if factor_qp.INDEPENDENT[mask]:
             n = len(inside)
             gram = m[:, inside].T @ m[:, inside]
-            assert triple_qp.MEMBERS[mask, :n].tolist() == inside
-            assert triple_qp.INVERSE[mask, :n, :n] @ gram == pytest.approx(np.eye(n), abs=1e-12)
+            assert factor_qp.MEMBERS[mask, :n].tolist() == inside
+            assert factor_qp.INVERSE[mask, :n, :n] @ gram == pytest.approx(np.eye(n), abs=1e-12)
 
 
 def test_the_room_kept_for_a_support_is_enough() -> None:

@@ -12,14 +12,12 @@ import pytest
 
 from admm_reference import marginal_matrix
 from mapmrf.engines.admm import (
-    box_kernels,
-    dense_qp,
+    box,
     factor_qp,
     factor_steps,
     forest_qp,
     measurement,
     penalty,
-    triple_qp,
     variable_steps,
 )
 from mapmrf.engines.admm.penalty import PenaltyOptions, SphereKind, new_penalty
@@ -157,14 +155,12 @@ def test_edges_are_gathered_by_variable_in_order() -> None:
 # -- the code itself --------------------------------------------------------------------------------------------------
 
 MODULES = (
-    box_kernels,
-    dense_qp,
+    box,
     factor_qp,
     factor_steps,
     forest_qp,
     measurement,
     penalty,
-    triple_qp,
     variable_steps,
 )
 

@@ -11,13 +11,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
-from mapmrf.engines.admm import couplings
-from mapmrf.engines.admm import scale as _scale
+from mapmrf.engines.admm import layout, penalty
 from mapmrf.engines.admm.engine import Engine
-from mapmrf.engines.admm.hardening import harden, impossible
-from mapmrf.engines.admm.layout import Layout
-from mapmrf.engines.admm.penalty import PenaltyOptions, SphereKind
-from mapmrf.engines.admm.scale import interaction_scale
+from mapmrf.engines.admm.layout import Layout, harden, impossible
+from mapmrf.engines.admm.penalty import PenaltyOptions, SphereKind, interaction_scale
 from mapmrf.engines.admm.structs import FactorKind
 from mapmrf.model.polytope import integral
 from mapmrf.model.problem import Problem
@@ -97,8 +94,8 @@ def test_large_models_are_laid_out_in_pieces_and_come_out_the_same(monkeypatch: 
     graph = random_recipe(4, 7, 30, max_card=2, max_arity=2).graph()
     whole = Layout.build(Problem.compile(graph), compact=True)
     scale = interaction_scale(Problem.compile(graph))
-    monkeypatch.setattr(couplings, "CHUNK", 3)
-    monkeypatch.setattr(_scale, "CHUNK", 3)
+    monkeypatch.setattr(layout, "CHUNK", 3)
+    monkeypatch.setattr(penalty, "CHUNK", 3)
     parts = Layout.build(Problem.compile(graph), compact=True)
     assert parts.variables.theta == pytest.approx(whole.variables.theta, abs=1e-12)
     assert np.array_equal(parts.pairs.strength, whole.pairs.strength)

@@ -9,10 +9,9 @@ import pytest
 
 import mapmrf
 from mapmrf import datasets
-from mapmrf.engines.admm import rounds
-from mapmrf.engines.admm.engine import Engine
+from mapmrf.engines.admm import engine as module
+from mapmrf.engines.admm.engine import Engine, rounds_of, work_of
 from mapmrf.engines.admm.layout import Layout
-from mapmrf.engines.admm.rounds import rounds_of, work_of
 from mapmrf.engines.admm.structs import BATCH, BatchRow, FactorKind
 from mapmrf.model.problem import Problem
 from mapmrf.run import calls as supervision
@@ -32,7 +31,7 @@ def test_every_factor_is_in_one_round_and_no_round_is_too_long(
 ) -> None:
     tasks = np.array([ROW._replace(end=20), ROW._replace(begin=20), ROW._replace(kind=FactorKind.RIDGE)], dtype=BATCH)
     (each,) = set(work_of(tasks).tolist())
-    monkeypatch.setattr(rounds, "ROUND_WORK", affordable * each)
+    monkeypatch.setattr(module, "ROUND_WORK", affordable * each)
     found = rounds_of(tasks, threads)
     covered = [(task.kind, f) for part in found for task in part for f in range(task.begin, task.end)]
     assert covered == [(FactorKind.DENSE, f) for f in range(50)] + [(FactorKind.RIDGE, f) for f in range(50)]
@@ -43,14 +42,14 @@ def test_every_factor_is_in_one_round_and_no_round_is_too_long(
 @pytest.mark.parametrize("method", ["ad3", "lslp"])
 def test_rounds_do_not_change_the_answer(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     whole = mapmrf.solve(MIXED, method, max_iterations=40)
-    monkeypatch.setattr(rounds, "ROUND_WORK", 1)
+    monkeypatch.setattr(module, "ROUND_WORK", 1)
     cut = mapmrf.solve(MIXED, method, max_iterations=40)
     assert np.array_equal(whole.labels, cut.labels)
     assert (whole.value, whole.bound, whole.relaxed_value) == (cut.value, cut.bound, cut.relaxed_value)
 
 
 def test_an_iteration_that_nobody_waits_for_ends_between_two_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "ROUND_WORK", 1)
+    monkeypatch.setattr(module, "ROUND_WORK", 1)
     engine = Engine(Layout.build(Problem.compile(datasets.random_graph(20, 30, 3, 3)), compact=True))
     gave_up, done = threading.Event(), []
 

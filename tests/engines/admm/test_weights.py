@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import FactorGraph
 from mapmrf.engines.admm.box import BoxProgram
-from mapmrf.engines.admm.hardening import harden
-from mapmrf.engines.admm.scale import interaction_scale
+from mapmrf.engines.admm.layout import harden
+from mapmrf.engines.admm.penalty import interaction_scale
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Start
 from strategies import brute_force, plant, random_recipe

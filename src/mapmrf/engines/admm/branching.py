@@ -19,17 +19,11 @@ from mapmrf.engines.moves.local_search import Ascent
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
 
-STORED = 1 << 25
-"""Maximum total size of the multipliers of open nodes; further nodes start from those of the root."""
-SETTLED = 1e-4
-"""Residuals at which a node's bound counts as converged."""
-STALLED = 0.1
-"""A node is branched on when a measurement closes less than this fraction of its gap to the incumbent."""
-
-CLIMB_SWEEPS = 1000
-"""Maximum number of visits per variable of the ascent from a rounding."""
-TINY = 1e-6
-"""Fractionality assigned to an integral variable: less than any other, but it can be branched on."""
+STORED = 1 << 25  # maximum total size of the multipliers of open nodes; further nodes start from those of the root
+SETTLED = 1e-4  # residuals at which a node's bound counts as converged
+STALLED = 0.1  # a node is branched on when a measurement closes less than this fraction of its gap to the incumbent
+CLIMB_SWEEPS = 1000  # maximum number of visits per variable of the ascent from a rounding
+TINY = 1e-6  # fractionality assigned to an integral variable: less than any other, but it can be branched on
 
 
 class BranchingOptions(NamedTuple):

@@ -3,40 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, ranges, segment_argmax
+from mapmrf.compilation.jit import predispatched
 from mapmrf.engines.admm import factor_steps, measurement, variable_steps
 from mapmrf.engines.admm import penalty as penalties
-from mapmrf.engines.admm.counting import NO_COUNTS, CountingSteps
-from mapmrf.engines.admm.factor_sphere import FactorSphere
-from mapmrf.engines.admm.lattice import LatticeSteps
+from mapmrf.engines.admm.constraint_steps import NO_COUNTS, CountingSteps
+from mapmrf.engines.admm.factor_steps import FactorSphere
 from mapmrf.engines.admm.layout import Layout, isolated
 from mapmrf.engines.admm.measurement import FACTOR_SUMS, N_SUMS, NO_SUMS, FactorSums, Measurement
 from mapmrf.engines.admm.penalty import PenaltyOptions, SphereKind, new_penalty, set_rho
-from mapmrf.engines.admm.rounds import rounds_of
 from mapmrf.engines.admm.structs import (
+    BATCH,
     Batches,
+    BatchRow,
     FactorKind,
     FactorState,
     Iterates,
     Rounding,
+    Scratch,
     SphereState,
     VariableArrays,
 )
-from mapmrf.engines.admm.work import KernelCalls, cut_tasks, new_scratch
+from mapmrf.engines.admm.tiled import LatticeSteps
 from mapmrf.model.polytope import FactorMarginals, dense
 from mapmrf.model.problem import Batch, Problem
 from mapmrf.run.calls import check_awaited
 from mapmrf.run.pool import Workers
 
-VAR_CHUNK = 16384
-"""Variables per chunk of a reduction; fixed, so that sums do not depend on the number of threads."""
-CHUNK = 16384
-"""Factors per task, fixed for the same reason."""
-PARALLEL_FROM = 100_000
-"""Number of factors from which threads pay off."""
+VAR_CHUNK = 16384  # variables per chunk of a reduction; fixed, so that sums do not depend on the number of threads
+CHUNK = 16384  # factors per task, fixed for the same reason
+PARALLEL_FROM = 100_000  # number of factors from which threads pay off
 
 TABLE_STEPS: dict[int, Callable[..., None]] = {
     FactorKind.TRIPLE2: factor_steps.update_triples,
@@ -504,3 +504,84 @@ class Engine:
 def _first(variables: VariableArrays, n: int) -> VariableArrays:
     """Return the first n variables."""
     return variables._replace(var_at=variables.var_at[: n + 1], nbr_ptr=variables.nbr_ptr[: n + 1])
+
+
+# -- Work of the ADMM threads: pieces of batches, and scratch for each thread -----------------------------------------
+
+
+class KernelCalls:
+    """Repeated calls of a kernel, planned once, since planning takes as long as an iteration on a small model.
+
+    Attributes
+    ----------
+    kernel
+        The kernel.
+    arguments
+        The arguments of every call, all of the same types.
+    """
+
+    def __init__(self, kernel: Callable[..., None], arguments: list[tuple[Any, ...]]) -> None:
+        self.kernel = kernel
+        self.arguments = arguments
+        self._call = predispatched(kernel)
+
+    def run(self, workers: Workers) -> None:
+        """Make all calls, distributed over the threads."""
+        workers.run(self._call, self.arguments)
+
+
+def new_scratch(batch: Batches) -> Scratch:
+    """Allocate scratch for one thread's factor steps."""
+    widest = max((int(batch[name].max(initial=0)) for name in ("n_states", "slot_width", "arity")), default=0)
+    dense_ones = batch[np.isin(batch["kind"], (FactorKind.DENSE, FactorKind.RIDGE))]
+    width = int(dense_ones["slot_width"].max(initial=0))
+    return Scratch(np.zeros((9, widest + 9)), np.zeros((4, widest + 9), dtype=np.int64), np.zeros((width, width)))
+
+
+def cut_tasks(rows: list[BatchRow], size: int) -> dict[int, Batches]:
+    """Divide batches into tasks of `size` factors, by kind of factor; they are fixed, so sums over them are too."""
+    tasks: dict[int, list[BatchRow]] = {}
+    for row in rows:
+        pieces = [row._replace(begin=at, end=min(at + size, row.end)) for at in range(row.begin, row.end, size)]
+        if pieces:
+            tasks.setdefault(row.kind, []).extend(pieces)
+    return {kind: np.array(pieces, dtype=BATCH) for kind, pieces in tasks.items()}
+
+
+# -- Long factor steps in rounds, between which the run can be stopped ------------------------------------------------
+
+
+ROUND_WORK = 100_000_000
+"""Maximum number of operations per round and thread: a tenth of a second when all supports are computed afresh."""
+
+
+def work_of(tasks: Batches) -> Ints:
+    """Return the operations that a factor of each task may take: its support may grow entry by entry up to its states.
+
+    For each entry the whole table is scanned, and a dense subproblem factorises its matrix.
+    """
+    states = tasks["n_states"]
+    dense = np.isin(tasks["kind"], (FactorKind.DENSE, FactorKind.RIDGE))
+    found: Ints = states * (tasks["n_configs"] * tasks["arity"] + np.where(dense, states**3 // 6, states))
+    return found
+
+
+def rounds_of(tasks: Batches, threads: int) -> list[Batches]:
+    """Divide the tasks of one kind into rounds of bounded work for all threads, splitting large tasks."""
+    work = work_of(tasks)
+    if np.sum(work * (tasks["end"] - tasks["begin"])) <= ROUND_WORK * threads:
+        return [tasks]
+    rounds: list[list[np.record]] = [[]]
+    left = ROUND_WORK * threads
+    for task, each in zip(tasks, work.tolist(), strict=True):
+        size = max(1, ROUND_WORK // each)
+        for begin in range(task.begin, task.end, size):
+            piece = task.copy()
+            piece.begin, piece.end = begin, min(begin + size, task.end)
+            done = each * (piece.end - piece.begin)
+            if rounds[-1] and done > left:
+                rounds.append([])
+                left = ROUND_WORK * threads
+            rounds[-1].append(piece)
+            left -= done
+    return [np.array(pieces, dtype=BATCH) for pieces in rounds]

@@ -15,12 +15,11 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.admm.factor_qp import TOLERANCE, Support, drop, retreat
-from mapmrf.engines.admm.form_prices import STEP_STATES, FormScratch, PairTable, entering_by_form, pays
+from mapmrf.engines.admm.structured_pairs import STEP_STATES, FormScratch, PairTable, entering_by_form, pays
 from mapmrf.model.structured_pairs import PairForms
 
 LEAF_IS_ROW, LEAF_IS_COLUMN = 0, 1
-MAX_STATES = 1 << 15
-"""Maximum number of states per variable that a packed slot can hold."""
+MAX_STATES = 1 << 15  # maximum number of states per variable that a packed slot can hold
 
 
 @inlined

@@ -13,12 +13,10 @@ from mapmrf.engines.admm.structs import BatchRow, FactorKind
 from mapmrf.model.polytope import blocks, dense
 from mapmrf.model.problem import Batch
 
-SUPPORT = 1e-9
-"""Masses up to this are round-off, not support."""
+SUPPORT = 1e-9  # masses up to this are round-off, not support
 
 
-ENTRIES = 1 << 16
-"""Table entries processed at a time, which limits temporary memory."""
+ENTRIES = 1 << 16  # table entries processed at a time, which limits temporary memory
 
 
 def kkt_residuals(engine: Engine) -> dict[str, float]:

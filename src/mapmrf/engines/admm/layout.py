@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mapmrf.arrays import Floats, Ints, frozen, offsets, ranges
-from mapmrf.engines.admm.couplings import NO_COUPLINGS, Couplings, split_pairs
-from mapmrf.engines.admm.hardening import lowest_potentials
-from mapmrf.engines.admm.runs import Runs, break_runs, find_runs
+from mapmrf.engines.admm.stretches import Runs, break_runs, find_runs
 from mapmrf.engines.admm.structs import (
     BATCH,
     Batches,
@@ -27,8 +26,7 @@ from mapmrf.engines.constraint_factors.model import CountingModel
 from mapmrf.model.problem import Batch, Problem
 from mapmrf.model.structured_pairs import PairForms, find_forms
 
-NO_FORMS = find_forms(0, (), np.zeros(0, dtype=np.int64), np.zeros(0))
-"""The forms of a model without structured pairs."""
+NO_FORMS = find_forms(0, (), np.zeros(0, dtype=np.int64), np.zeros(0))  # the forms of a model without structured pairs
 
 
 @dataclass(frozen=True, eq=False)
@@ -374,3 +372,145 @@ def _edges(problem: Problem, rows: list[BatchRow], shape: Ints) -> tuple[NDArray
             width = np.uint32(row.q_width)
             edge_q[batch.edges] = (np.uint32(row.q_at) + factor[:, None] * width + start).ravel()
     return edge_var, edge_q
+
+
+# -- 2x2 tables as couplings J [[1, -1], [-1, 1]], linear parts for the variables, and a constant ---------------------
+
+
+CHUNK = 1 << 18  # factors processed at a time, which limits temporary memory
+
+SAME = 1 << 11
+"""Length of the array of strengths if all couplings are equal: the number of factors a kernel processes at a time."""
+
+
+class Couplings(NamedTuple):
+    """Couplings J = unit * strength, with a strength per factor of the problem or shared ones; and the constant."""
+
+    strength: Floats
+    unit: float
+    shared: bool
+    constant: float
+
+
+NO_COUPLINGS = Couplings(frozen(np.zeros(0)), 1.0, False, 0.0)  # the couplings of a model without compact 2x2 factors
+
+
+def split_pairs(problem: Problem, batch: Batch, theta_v: Floats, owned: int) -> Couplings:
+    """Split a batch of 2x2 factors into couplings and linear parts, which are added to `theta_v`.
+
+    The constant is that of the first `owned` ones. Factors that share one table need no separate strengths: these are
+    their weights, or 1 for all.
+    """
+    one = bool(np.all(batch.table_at == batch.table_at[0]))
+    strength = np.zeros(0 if one else problem.n_factors)
+    linear, constant = np.zeros(problem.n_vars), 0.0
+    for begin in range(0, batch.n, CHUNK):
+        part = slice(begin, min(begin + CHUNK, batch.n))
+        t00, t01, t10, t11 = batch.tables(problem.graph.theta_t, part).T
+        if not one:
+            strength[batch.factors][part] = (t00 + t11 - t01 - t10) / 4
+        first, second = batch.scope[part].T
+        _add_sums(linear, first, (t10 + t11 - t00 - t01) / 4)
+        _add_sums(linear, second, (t01 + t11 - t00 - t10) / 4)
+        constant += float((t00 + t01 + t10 + t11)[: max(0, owned - begin)].sum()) / 4
+    _add_linear(problem, linear, theta_v)
+    if not one:
+        return Couplings(frozen(strength), 1.0, False, constant)
+    t00, t01, t10, t11 = problem.graph.theta_t[int(batch.table_at[0]) :][:4].tolist()
+    shared = len(batch.weight) == 0
+    return Couplings(frozen(np.ones(SAME)) if shared else problem.weight, (t00 + t11 - t01 - t10) / 4, shared, constant)
+
+
+def _add_linear(problem: Problem, linear: Floats, theta_v: Floats) -> None:
+    """Add coefficients of ``mu(1) - mu(0)`` to the binary variables' potentials."""
+    if problem.only_binary:
+        theta_v[::2] -= linear
+        theta_v[1::2] += linear
+        return
+    graph = problem.graph
+    touched = np.flatnonzero(graph.card == 2)
+    theta_v[graph.var_ptr[touched]] -= linear[touched]
+    theta_v[graph.var_ptr[touched] + 1] += linear[touched]
+
+
+def _add_sums(total: Floats, places: Ints, terms: Floats) -> None:
+    """Add the terms to the entries of `total` at their places; only touches the range of places."""
+    low, high = int(places.min()), int(places.max()) + 1
+    total[low:high] += np.bincount(places - low, terms, high - low)
+
+
+# -- Forbidden states moved into the factors' tables, as ADMM requires ------------------------------------------------
+
+
+NO_VARIABLES = np.zeros(0, dtype=np.int64)
+
+
+def harden(problem: Problem) -> Problem:
+    """Move forbidden states of connected variables from the unary potentials into the factors' tables.
+
+    A quadratic method cannot start from a potential of -inf, but its exact factor steps never touch a forbidden
+    configuration. The potential of such a state becomes the variable's lowest finite one. Nothing is copied if nothing
+    is forbidden; shared tables stay shared by factors that forbid the same states. A weight that -inf cannot be
+    multiplied by becomes part of its new table.
+    """
+    graph = problem.graph
+    if problem.feasible_v.all():
+        return problem
+    forbidden = ~problem.feasible_v & np.repeat(problem.degree > 0, graph.card)
+    if not forbidden.any():
+        return problem
+    low = lowest_potentials(problem)
+    struck = np.logical_or.reduceat(forbidden, graph.var_ptr[:-1])
+    tables = [graph.theta_t]
+    table_of = graph.table_of.copy()
+    weight = None if graph.weight is None else graph.weight.copy()
+    made: dict[tuple[int, float, bytes], int] = {}
+    owner = np.repeat(np.arange(graph.n_factors), graph.arity)
+    for a in np.unique(owner[struck[graph.scope]]):
+        scope = graph.scope_of(a)
+        masks = [~forbidden[graph.var_ptr[i] : graph.var_ptr[i + 1]] for i in scope]
+        moved = 1.0
+        if weight is not None and weight[a] <= 0.0:
+            moved, weight[a] = float(weight[a]), 1.0
+        key = (int(graph.table_of[a]), moved, b"|".join(mask.tobytes() for mask in masks))
+        if key not in made:
+            made[key] = graph.n_tables + len(made)
+            table = graph.theta_t[graph.table_ptr[key[0]] : graph.table_ptr[key[0] + 1]]
+            tables.append(np.where(_outer_and(masks).ravel(), moved * table, -np.inf))
+        table_of[a] = made[key]
+    hardened = replace(
+        graph,
+        theta_v=np.where(forbidden, low, graph.theta_v),
+        table_of=table_of,
+        table_ptr=offsets(np.concatenate([np.diff(graph.table_ptr), [len(table) for table in tables[1:]]])),
+        theta_t=np.concatenate(tables),
+        weight=weight,
+    )
+    return Problem.compile(hardened, problem.threads)
+
+
+def lowest_potentials(problem: Problem) -> Floats:
+    """Return the lowest finite potential of its variable for every state; 0 if there is none."""
+    graph = problem.graph
+    low = np.minimum.reduceat(np.where(problem.feasible_v, graph.theta_v, np.inf), graph.var_ptr[:-1])
+    return np.repeat(np.where(np.isfinite(low), low, 0.0), graph.card)
+
+
+def _outer_and(masks: list[np.ndarray]) -> np.ndarray:
+    """Return the outer conjunction of masks, with an axis for each."""
+    allowed = np.ones(1, dtype=bool)
+    for mask in masks:
+        allowed = allowed[..., None] & mask
+    return np.asarray(allowed[0])
+
+
+def impossible(problem: Problem) -> bool:
+    """Return whether some table or unary potentials are all -inf, or a single constraint cannot be satisfied."""
+    graph = problem.graph
+    if graph.constraints is not None and CountingModel.of(graph, NO_VARIABLES).constant == -np.inf:
+        return True
+    if graph.theta_v.min(initial=0.0) > -np.inf and graph.theta_t.min(initial=0.0) > -np.inf:
+        return False
+    if problem.n_vars and np.maximum.reduceat(graph.theta_v, graph.var_ptr[:-1]).min() == -np.inf:
+        return True
+    return bool(graph.n_tables and np.maximum.reduceat(graph.theta_t, graph.table_ptr[:-1]).min() == -np.inf)

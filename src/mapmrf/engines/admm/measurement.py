@@ -12,7 +12,6 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.admm.factor_qp import pair2_step
 from mapmrf.engines.admm.forest_qp import slot_col, slot_row
-from mapmrf.engines.admm.form_prices import BOUND_STATES, FormScratch, PairTable, largest_of_form, pays
 from mapmrf.engines.admm.penalty import Penalty
 from mapmrf.engines.admm.structs import (
     Batches,
@@ -26,35 +25,24 @@ from mapmrf.engines.admm.structs import (
     TableArrays,
     VariableArrays,
 )
+from mapmrf.engines.admm.structured_pairs import BOUND_STATES, FormScratch, PairTable, largest_of_form, pays
 from mapmrf.kernels.max_marginals import weight_of
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A measurement of the iterates.
+    """A measurement of the iterates."""
 
-    Attributes
-    ----------
-    bound, value, relaxed
-        The dual bound at the multipliers, the value of the labels, ``<theta, mu>``.
-    primal2, primal_max
-        Squared norm and largest entry of ``c mu_i - M_ia mu_a``.
-    sphere2
-        Squared norm of ``c mu - upsilon``; 0 without a sphere.
-    integrality
-        Largest distance of an entry of mu_v from 0 and 1.
-    changed
-        Number of labels that differ from the last measurement's.
-    """
-
+    # bound, value, relaxed: The dual bound at the multipliers, the value of the labels, ``<theta, mu>``
     bound: float
     value: float
     relaxed: float
+    # primal2, primal_max: Squared norm and largest entry of ``c mu_i - M_ia mu_a``
     primal2: float
     primal_max: float
-    sphere2: float
-    integrality: float
-    changed: int
+    sphere2: float  # Squared norm of ``c mu - upsilon``; 0 without a sphere
+    integrality: float  # Largest distance of an entry of mu_v from 0 and 1
+    changed: int  # Number of labels that differ from the last measurement's
 
 
 _SUMS = ("bound", "value", "relaxed", "primal2", "primal_max", "integrality")
@@ -77,8 +65,7 @@ class VariableSums(NamedTuple):
     integrality: float
 
 
-NO_SUMS = VariableSums(0.0, 0.0, 0.0, 0.0)
-"""The sums over no variables."""
+NO_SUMS = VariableSums(0.0, 0.0, 0.0, 0.0)  # the sums over no variables
 
 
 @compiled

@@ -9,38 +9,29 @@ import numpy as np
 
 from mapmrf.arrays import Floats, ranges
 from mapmrf.engines.admm.engine import Engine
-from mapmrf.engines.admm.hardening import harden
-from mapmrf.engines.admm.layout import Layout, isolated
-from mapmrf.engines.admm.scale import interaction_scale
-from mapmrf.engines.admm.warm_start import load_multipliers, save_multipliers
+from mapmrf.engines.admm.layout import Layout, harden, isolated
+from mapmrf.engines.admm.penalty import interaction_scale
+from mapmrf.engines.admm.sphere_run import load_multipliers, save_multipliers
 from mapmrf.model.polytope import dense
 from mapmrf.model.problem import Problem
 from mapmrf.run.dual_state import DualState
 
-BLOCK = 10
-"""Iterations between checks of the residuals."""
+BLOCK = 10  # iterations between checks of the residuals
 RHO, LEAST_RHO = 0.4, 0.3
 """The penalty in units of the interaction, and its minimum: the quadratic term has its own scale."""
 
 
 class QuadraticPoint(NamedTuple):
-    """The solution of the quadratic program.
+    """The solution of the quadratic program."""
 
-    Attributes
-    ----------
-    mu_v, mu_f : (n_states,), (n_configs,)
-        The point, in the layout of the problem.
-    iterations, residual
-        Number of iterations, and the residual: root mean squares of ``M_ia mu_a - mu_i`` and of the last change.
-    dual
-        Multipliers for a warm start.
-    """
-
+    # mu_v, mu_f: (n_states,), (n_configs,): The point, in the layout of the problem
     mu_v: Floats
     mu_f: Floats
+    # iterations, residual: Number of iterations, and the residual: root mean squares of ``M_ia mu_a - mu_i`` and of the
+    # last change
     iterations: int
     residual: float
-    dual: DualState | None
+    dual: DualState | None  # Multipliers for a warm start
 
 
 def solve_quadratic(
@@ -49,14 +40,6 @@ def solve_quadratic(
     """Maximise ``<theta, mu> - |mu_v|^2 / 2`` over the local polytope.
 
     The factor steps are those of AD3; the square adds 1 to the denominator of the variable step.
-
-    Examples
-    --------
-    >>> import numpy as np, mapmrf
-    >>> from mapmrf.model.problem import Problem
-    >>> graph = mapmrf.FactorGraph.from_pairwise([[0.0, 0.4], [0.0, 0.0]], [[0, 1]], np.zeros((2, 2)))
-    >>> solve_quadratic(Problem.compile(graph)).mu_v.round(5).tolist()
-    [0.3, 0.7, 0.5, 0.5]
     """
     hard = harden(problem)
     engine = Engine(Layout.build(hard, compact=True))

@@ -9,8 +9,7 @@ from mapmrf.arrays import Floats
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.layout import Layout
 from mapmrf.engines.admm.measurement import Measurement
-from mapmrf.engines.admm.penalty import PenaltyOptions
-from mapmrf.engines.admm.scale import interaction_scale
+from mapmrf.engines.admm.penalty import PenaltyOptions, interaction_scale
 from mapmrf.engines.admm.variable_steps import squared_change
 from mapmrf.model.problem import Problem
 

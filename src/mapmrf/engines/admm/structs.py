@@ -27,8 +27,7 @@ class FactorKind(IntEnum):
     RIDGE = 5
 
 
-Batches = NDArray[np.record]
-"""A structured array of the type `BATCH`."""
+Batches = NDArray[np.record]  # a structured array of the type `BATCH`
 
 
 class BatchRow(NamedTuple):

@@ -16,8 +16,7 @@ from mapmrf.engines.admm.factor_steps import update_compact_pairs
 from mapmrf.engines.admm.penalty import Penalty, SphereKind, next_rho, target_weight, update_lam, update_rho
 from mapmrf.engines.admm.structs import Batches, Iterates, PairArrays, SphereState, VariableArrays
 
-BLOCK = 256
-"""Compact variables updated together."""
+BLOCK = 256  # compact variables updated together
 
 
 ROOM = 4 * BLOCK

@@ -20,10 +20,10 @@ from mapmrf.engines.constraint_factors.marginal_kernels import (
 from mapmrf.engines.constraint_factors.model import CountingFactors, CountingKind, CountingModel
 from mapmrf.engines.constraint_factors.price_kernels import find_prices
 from mapmrf.engines.constraint_factors.rounding import LegalRounding, preferences
-from mapmrf.engines.messages.ascending_incumbent import ClimbingIncumbent
 from mapmrf.engines.messages.max_product import ForestWeights, TableMessages, Tour
 from mapmrf.engines.messages.max_product_kernels import Beliefs, MessageSchedule
 from mapmrf.engines.messages.mplp import Dual
+from mapmrf.engines.moves.ascending_incumbent import ClimbingIncumbent
 from mapmrf.model.graph import ROUND_OFF, FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Start
@@ -104,17 +104,19 @@ class LegalIncumbent(ClimbingIncumbent):
         self.belief: Floats = counted.dual.regions.belief
         self.rounding = LegalRounding(problem.graph, counted.model)
 
-    def offer(self, labels: Ints) -> None:
+    def offer(self, labels: Ints) -> Ints:
         """Evaluate a labelling and its ascent; if both violate constraints, also a rounding of the beliefs.
 
         Single-variable ascent only considers the tables.
         """
-        for candidate in (labels, self.climb(labels)):
+        climbed = self.climb(labels)
+        for candidate in (labels, climbed):
             self.compare(candidate)
         if self.problem.graph.value(labels) == -np.inf:
             legal = self.rounding.round(preferences(self.belief, self.problem.graph.var_ptr))
             if legal is not None:
                 self.compare(legal)
+        return climbed
 
 
 # -- Passes of MPLP over constraints: each takes back its prices and finds new ones -----------------------------------

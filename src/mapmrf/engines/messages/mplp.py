@@ -13,7 +13,6 @@ import numpy as np
 
 from mapmrf.arrays import Ints, offsets, ranges, short
 from mapmrf.compilation.jit import bare
-from mapmrf.engines.messages.ascending_incumbent import ClimbingIncumbent
 from mapmrf.engines.messages.mplp_kernels import (
     FactorChunk,
     PassOrder,
@@ -26,6 +25,7 @@ from mapmrf.engines.messages.mplp_kernels import (
     peel_factors,
 )
 from mapmrf.engines.messages.neighbours import Neighbours
+from mapmrf.engines.moves.ascending_incumbent import ClimbingIncumbent
 from mapmrf.kernels.max_marginals import FactorScratch
 from mapmrf.kernels.pair_transforms import StructuredPairs
 from mapmrf.model.problem import Problem

@@ -17,10 +17,8 @@ import numpy as np
 from mapmrf.arrays import Ints, frozen, offsets, short
 from mapmrf.compilation.jit import compiled
 
-TILE = 2048
-"""Variables per tile: with their factors they take some 150 kB."""
-LEAST_LENGTH = 40
-"""Mean length from which runs are faster than indices."""
+TILE = 2048  # variables per tile: with their factors they take some 150 kB
+LEAST_LENGTH = 40  # mean length from which runs are faster than indices
 
 
 class RunArrays(NamedTuple):

@@ -20,14 +20,16 @@ class ClimbingIncumbent:
 
     Attributes
     ----------
+    to_optimum
+        Whether an ascent goes on to a local optimum, however many table entries that reads.
     best
         The incumbent; None before the first candidate, unless the run had a warm start.
     at_optimum
         Whether the incumbent is known to be a local optimum of single-variable ascent.
     """
 
-    def __init__(self, problem: Problem, start: Start) -> None:
-        self.problem = problem
+    def __init__(self, problem: Problem, start: Start, to_optimum: bool = False) -> None:
+        self.problem, self.to_optimum = problem, to_optimum
         self.ascent: Ascent | ConstrainedAscent = Ascent(problem)
         self.crossover = Crossover(problem, tol=0.0)
         self.best = None if start.labels is None else Incumbent(problem.graph, start.labels)
@@ -43,20 +45,21 @@ class ClimbingIncumbent:
         """Its value, -inf before the first candidate."""
         return -math.inf if self.best is None else self.best.value
 
-    def offer(self, labels: Ints) -> None:
-        """Ascend from a labelling, and merge its better parts into the incumbent."""
+    def offer(self, labels: Ints) -> Ints:
+        """Ascend from a labelling, merge its better parts into the incumbent, and return where it led."""
         climbed = self.climb(labels)
         if self.best is None:
             self.best = Incumbent(self.problem.graph, climbed)
             self.at_optimum = self.ascent.at_optimum
-            return
+            return climbed
         known = self.best.labels
         crossed = self.cross(known, climbed)
         if self.at_optimum and np.array_equal(crossed, known):
-            return  # no alternative states
+            return climbed  # no alternative states
         self.best.prefer(self.climb(crossed))
         if self.best.labels is not known:
             self.at_optimum = self.ascent.at_optimum
+        return climbed
 
     def compare(self, labels: Ints) -> None:
         """Keep a labelling if none is better."""
@@ -66,9 +69,11 @@ class ClimbingIncumbent:
             self.best.prefer(labels)
 
     def climb(self, labels: Ints) -> Ints:
-        """Run single-variable ascent from a labelling to a local optimum."""
+        """Run single-variable ascent from a labelling, to a local optimum unless it reads too many entries."""
         self.ascent.restart(labels)
         self.ascent.run(1 << 60)
+        while self.to_optimum and not self.ascent.at_optimum:
+            self.ascent.run(1 << 60)
         return self.ascent.labels.copy()
 
     def cross(self, labels: Ints, other: Ints) -> Ints:
@@ -82,10 +87,12 @@ class ConstrainedIncumbent(ClimbingIncumbent):
     """The best labelling under constraints, which the ascent respects; parts of two labellings depend on each other."""
 
     def __init__(self, problem: Problem, start: Start) -> None:
-        super().__init__(problem, start)
+        super().__init__(problem, start, to_optimum=True)
         self.ascent = ConstrainedAscent(problem)
 
-    def offer(self, labels: Ints) -> None:
-        """Evaluate a labelling and its ascent."""
-        for candidate in (labels, self.climb(labels)):
+    def offer(self, labels: Ints) -> Ints:
+        """Evaluate a labelling and its ascent, and return the latter."""
+        climbed = self.climb(labels)
+        for candidate in (labels, climbed):
             self.compare(candidate)
+        return climbed

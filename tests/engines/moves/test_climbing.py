@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
-from mapmrf.engines.messages.ascending_incumbent import ClimbingIncumbent
+from mapmrf.engines.moves.ascending_incumbent import ClimbingIncumbent
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Start
 from strategies import Recipe, recipes

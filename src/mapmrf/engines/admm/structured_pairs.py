@@ -17,8 +17,7 @@ from mapmrf.model.structured_pairs import NO_FORM, QUADRATIC, PairForms
 
 STEP_STATES, BOUND_STATES = 24, 12
 """Numbers of states from which a transform is faster than the table: in the vectorised factor step; in the bound."""
-ENVELOPE = 4
-"""Factor on these numbers for a quadratic form, as every parabola of its envelope takes two divisions."""
+ENVELOPE = 4  # factor on these numbers for a quadratic form, as every parabola of its envelope takes two divisions
 
 
 class PairTable(NamedTuple):

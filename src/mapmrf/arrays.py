@@ -11,8 +11,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.integer[Any]]
 Bools = NDArray[np.bool_]
 
-CHUNK = 1 << 13
-"""Blocks of a ragged layout that are processed together."""
+CHUNK = 1 << 13  # blocks of a ragged layout that are processed together
 
 
 def offsets(counts: ArrayLike) -> Ints:

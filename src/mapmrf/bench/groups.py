@@ -16,27 +16,18 @@ from mapmrf.arrays import Floats
 from mapmrf.bench.records import TRACE_COLUMNS, Record
 from mapmrf.datasets.catalogue import COLUMNS, SETS
 
-RELAXED = ("lp", "psdd", "ad3")
-"""Methods whose ``<theta, mu>`` before rounding the paper reports."""
-PROVEN = ("optimal", "within_tolerance")
-"""Statuses of runs whose value and bound meet."""
-
-TIE = 1e-6
-"""Relative difference below which two values have the same rank."""
+RELAXED = ("lp", "psdd", "ad3")  # methods whose ``<theta, mu>`` before rounding the paper reports
+PROVEN = ("optimal", "within_tolerance")  # statuses of runs whose value and bound meet
+TIE = 1e-6  # relative difference below which two values have the same rank
 DIFFERS = " (not the catalogue's)"
 """Appended to the name of a model whose file differs from the catalogue: the paper's figures do not apply to it."""
 
 TARGETS = {"best known": TIE, "0.1 %": 1e-3, "1 %": 1e-2}
 """Targets by name: relative distances to the best known value that a run must reach."""
-TICK = 1e-3
-"""Seconds below which times are considered equal."""
-INTERVAL = (0.1, 0.9)
-"""Quantiles over the seeds between which the band of an anytime curve lies."""
-TIMES = 60
-"""Points of an anytime curve."""
-
-Curve = list[tuple[float, float]]
-"""Corners of a step function: from each time on, the value is the second number."""
+TICK = 1e-3  # seconds below which times are considered equal
+INTERVAL = (0.1, 0.9)  # quantiles over the seeds between which the band of an anytime curve lies
+TIMES = 60  # points of an anytime curve
+Curve = list[tuple[float, float]]  # corners of a step function: from each time on, the value is the second number
 
 Figure = Callable[[Record], float | None]
 

@@ -19,11 +19,8 @@ from mapmrf.arrays import Ints
 from mapmrf.errors import FormatError, MapMRFError
 from mapmrf.run.result import TracePoint, numbers, plain
 
-Record = dict[str, Any]
-"""A finished run; `docs/benchmark.md` lists the fields."""
-
-FAILURES = ("error", "memory", "killed", "crash")
-"""Outcomes of runs that failed."""
+Record = dict[str, Any]  # a finished run; `docs/benchmark.md` lists the fields
+FAILURES = ("error", "memory", "killed", "crash")  # outcomes of runs that failed
 BEGINNING = b'{"key"'
 _TEXTS = {
     "key", "set", "index", "model", "run", "method", "source", "outcome", "message", "status", "kind", "kind_text",
@@ -32,8 +29,7 @@ _TEXTS = {
 
 TRACE_COLUMNS = ("time", "iterations", "value", "bound", "relaxed_value", "primal", "sphere", "rho", "phase")
 TRACE_POINTS = 120
-MAX_LABELS = 100_000
-"""Number of variables up to which a record keeps the labelling."""
+MAX_LABELS = 100_000  # number of variables up to which a record keeps the labelling
 
 
 class RecordFile:

@@ -20,14 +20,12 @@ from mapmrf.errors import OptionError
 from mapmrf.formats.files import write_bytes
 from mapmrf.plots.display import needed
 
-TEXT_WIDTH = 120
-"""Characters per line if there is no terminal."""
+TEXT_WIDTH = 120  # characters per line if there is no terminal
 TEX_WIDTH, TEX_GAP, TEX_ROWS = 114.0, 1.3, 55
 """Digits of ``\\scriptsize`` in 16 cm of text, a gap of 5 pt in digits, and lines per page."""
 NARROW = frozenset(".,:;()|!'il +-")
 PAGES = (".html", ".htm")
-NAMED = 8
-"""Number of tables listed in an error."""
+NAMED = 8  # number of tables listed in an error
 
 
 @dataclass(frozen=True)

@@ -51,14 +51,9 @@ from mapmrf.plots.style import CYCLE, MUTED, heading, literal, new_figure, plain
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CURVES_PER_SET = 24
-"""Number of models per set with curves on the page; the tables have all."""
-
-BAND_POINTS = 40
-"""Points of the band over the seeds around an anytime curve."""
-
-MAPS_PER_SET = 8
-"""Number of models per set that are drawn."""
+CURVES_PER_SET = 24  # number of models per set with curves on the page; the tables have all
+BAND_POINTS = 40  # points of the band over the seeds around an anytime curve
+MAPS_PER_SET = 8  # number of models per set that are drawn
 
 _WHY = {
     "seg-2": "superpixels: the files say which ones touch, not where their pixels are",
@@ -324,21 +319,15 @@ def _image(labels: Ints, count: int, shape: Sequence[int]) -> str:
 # -- Figures of a benchmark for papers: those of the page, drawn with matplotlib as vector graphics -------------------
 
 
-WIDTH, HEIGHT = 6.3, 3.6
-"""Text width of a page in inches."""
+WIDTH, HEIGHT = 6.3, 3.6  # text width of a page in inches
 
 DASHES = ("-", "--", "-.", ":")
 
 FORMATS = ("svg", "pdf", "png", "eps")
 
-UNDATED = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-"""No date: the same records give the same file."""
-
-PARTS = {"primal": "consistency", "sphere": "sphere", "rho": "penalty"}
-"""Columns of a trace in a figure of convergence."""
-
-Style = Mapping[str, Mapping[str, Any]]
-"""Line style of each run, the same in all figures."""
+UNDATED = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # no date: the same records give the same file
+PARTS = {"primal": "consistency", "sphere": "sphere", "rho": "penalty"}  # columns of a trace in a figure of convergence
+Style = Mapping[str, Mapping[str, Any]]  # line style of each run, the same in all figures
 
 
 def write_figures(records: Sequence[Record], folder: str | Any, formats: Sequence[str] = ("svg", "pdf")) -> list[Path]:

@@ -29,10 +29,8 @@ from mapmrf.run.registry import checked_class, make_method, method_class, method
 
 log = logging.getLogger("mapmrf")
 
-PEER = "peer:"
-"""Prefix of other packages in method names."""
-TIME_LIMIT = 60.0
-"""Default time limit of a run in seconds."""
+PEER = "peer:"  # prefix of other packages in method names
+TIME_LIMIT = 60.0  # default time limit of a run in seconds
 
 
 # -- models -----------------------------------------------------------------------------------------------------------

@@ -28,8 +28,7 @@ from mapmrf.run.progress import TerminalBar
 
 GRACE = 60.0
 """Seconds beyond its time limit after which a run is killed: the last step and the report need some of them."""
-SETUP = 600.0
-"""Seconds for reading the model and compiling the method, after which a run is killed."""
+SETUP = 600.0  # seconds for reading the model and compiling the method, after which a run is killed
 
 Listener = Callable[[Record], None]
 

@@ -47,8 +47,7 @@ from mapmrf.datasets.catalogue import (
 
 FEWEST = 6
 """Number of models from which a difference can be significant at the 5 % level: with five, the smallest p is 1/16."""
-LEVEL = 0.05
-"""Level below which a corrected p is marked."""
+LEVEL = 0.05  # level below which a corrected p is marked
 
 SUMMARISED = ("seg-2", "seg-21", "scene")
 """Sets for which the paper reports mean and standard deviation instead of single models."""

@@ -31,18 +31,15 @@ from mapmrf.run.result import Result, Status, TracePoint
 
 BEGINS, PREPARES = "begins", "prepares"
 """Messages sent before the record of a run: its clock starts; something is compiled, and it will be repeated."""
-ATTEMPTS = 4
-"""Maximum number of attempts at a run in which nothing is compiled."""
+ATTEMPTS = 4  # maximum number of attempts at a run in which nothing is compiled
 FURTHER = 1.25
 """Length of a preparing run in units of the time limit: a timed one may get a little further than the last."""
 LOADING, LEAST_LOADING = 0.02, 0.1
 """Share of the time limit, and seconds, spent on loading kernels above which a run is repeated."""
 
-Tell = Callable[[str], None]
-"""Takes the messages."""
+Tell = Callable[[str], None]  # takes the messages
 Callback = Callable[[TracePoint, Ints], bool | None]
-Solve = Callable[[float | None, Callback], Result]
-"""A run under a time limit, with a callback that may end it."""
+Solve = Callable[[float | None, Callback], Result]  # a run under a time limit, with a callback that may end it
 
 
 def work(pipe: Connection, memory: int) -> None:

@@ -53,20 +53,11 @@ TIME_NAMES = {"INF_TIME": 1.0, "UAI_TIME": 1.0, "TIMESEC": 1.0}
 MEMORY_NAMES = {"INF_MEMORY": 1e9, "UAI_MEMORY": 1e9, "MEMKB": 1e3}
 """Environment variables of the limits, of which the first one set is used, and their units in seconds and bytes."""
 
-WRITING = 0.1
-"""Share of the time that may be spent writing solutions; solutions held back are written at the end."""
-
-ENDLESS = 10**9
-"""Iteration limit of a run with a time limit."""
-
-METHOD_MEMORY = 0.5
-"""Share of the memory limit for a method's tables."""
-
-PROVEN = ("optimal", "within_tolerance", "infeasible")
-"""Statuses after which there is nothing more to find."""
-
-GRACE = 2.0
-"""Seconds that a run has to finish normally after a signal."""
+WRITING = 0.1  # share of the time that may be spent writing solutions; solutions held back are written at the end
+ENDLESS = 10**9  # iteration limit of a run with a time limit
+METHOD_MEMORY = 0.5  # share of the memory limit for a method's tables
+PROVEN = ("optimal", "within_tolerance", "infeasible")  # statuses after which there is nothing more to find
+GRACE = 2.0  # seconds that a run has to finish normally after a signal
 
 
 @main.command()

@@ -27,8 +27,7 @@ from mapmrf.run.interrupts import check, raising
 if TYPE_CHECKING:
     from mapmrf.datasets.catalogue import ModelSet, Statistics
 
-NAMED = 3
-"""Number of missing models listed by name; the others are counted."""
+NAMED = 3  # number of missing models listed by name; the others are counted
 
 
 def _span(text: str) -> int | tuple[int, int]:

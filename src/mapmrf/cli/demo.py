@@ -15,14 +15,9 @@ if TYPE_CHECKING:
     from mapmrf.model.graph import FactorGraph
     from mapmrf.run.result import Result
 
-SECONDS = 60.0
-"""Time limit for a model of the user."""
-
-PATIENCE = 600.0
-"""Time limit for the generated models, which need a second once the kernels are compiled."""
-
-WORTH_SAYING = 2.0
-"""Seconds of loading or compiling kernels that are worth mentioning."""
+SECONDS = 60.0  # time limit for a model of the user
+PATIENCE = 600.0  # time limit for the generated models, which need a second once the kernels are compiled
+WORTH_SAYING = 2.0  # seconds of loading or compiling kernels that are worth mentioning
 
 GRID_TEXT = """\
 1. A spin glass: 20 x 20 variables with two states each. Every variable prefers one state, and every pair of neighbours

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
 _BOOLS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 _WANTED = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "none"}
-SHOWN_RUNS = 10
-"""Runs of `tune` in its printed table."""
+SHOWN_RUNS = 10  # runs of `tune` in its printed table
 
 
 @main.command()

@@ -25,8 +25,7 @@ from mapmrf.errors import OptionError
 if TYPE_CHECKING:
     from mapmrf.certificates import Verification
 
-NOT_PROVEN = 4
-"""Exit code for a certificate that is not valid, or leaves a wider gap than requested."""
+NOT_PROVEN = 4  # exit code for a certificate that is not valid, or leaves a wider gap than requested
 
 
 @main.command()

@@ -28,10 +28,8 @@ if TYPE_CHECKING:
     from mapmrf.model.graph import FactorGraph
     from mapmrf.run.result import Status
 
-ASKED = "_MAPMRF_COMPLETE"
-"""Set by a shell that completes a command line."""
-LEAST_SPACE = 130e6
-"""Bytes of address space that NumPy needs."""
+ASKED = "_MAPMRF_COMPLETE"  # set by a shell that completes a command line
+LEAST_SPACE = 130e6  # bytes of address space that NumPy needs
 BAD_INPUT, INFEASIBLE, INTERRUPTED = 2, 3, 130
 ORDER = (
     "solve", "demo", "tune", "methods", "verify", "info", "convert", "check", "score", "partition", "join", "plot",

@@ -57,8 +57,7 @@ if TYPE_CHECKING:
     from mapmrf.model.graph import FactorGraph
     from mapmrf.run.result import Result
 
-NEGLIGIBLE = 1e-9
-"""Largest relative gap of a certificate that is not reported."""
+NEGLIGIBLE = 1e-9  # largest relative gap of a certificate that is not reported
 
 REFUSED = {
     "several models": (

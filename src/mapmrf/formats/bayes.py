@@ -37,8 +37,7 @@ class ConditionalTable:
     probability: Floats
 
 
-Text = Callable[[FactorGraph, list[ConditionalTable]], Iterator[str]]
-"""Writes the text of a network, part by part."""
+Text = Callable[[FactorGraph, list[ConditionalTable]], Iterator[str]]  # writes the text of a network, part by part
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------

@@ -27,8 +27,7 @@ CONSTRAINTS = True
 
 OPEN, CLOSE = b"[", b"]"
 CFN_TYPES = (*KEYWORDS, "knapsackv")
-DEPTH = 8
-"""Maximum depth of nested brackets."""
+DEPTH = 8  # maximum depth of nested brackets
 _COMMENT = re.compile(rb"(?m)^#[^\n]*")
 _TOKEN = re.compile(rb'[\s,:]*(?:([{\[])|([}\]])|"([^"\n]*)"|([^\s,:{}\[\]"]+))')
 _BRACKET = re.compile(rb"[{}\[\]]")

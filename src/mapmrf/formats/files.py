@@ -28,10 +28,8 @@ from mapmrf.run.atomic_files import whole_file
 
 AnyPath = str | os.PathLike[str]
 
-FEW = 1 << 16
-"""Bytes that are too few to be counted."""
-MOST = 2.0**46
-"""More bytes than any machine has, for systems that do not report their memory."""
+FEW = 1 << 16  # bytes that are too few to be counted
+MOST = 2.0**46  # more bytes than any machine has, for systems that do not report their memory
 _OPEN: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _PIECE = 1 << 20
 _MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\x00": ".xz"}

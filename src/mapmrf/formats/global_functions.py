@@ -22,21 +22,14 @@ from mapmrf.model.names import Names
 
 _log = logging.getLogger("mapmrf")
 
-KEYWORDS = ("salldiff", "sgcc", "samong", "knapsack", "knapsackp", "clique")
-"""The supported functions."""
-
-MOST_MISSING = 1000
-"""Largest allowed shortfall of a number of variables below a limit that it can never reach."""
-MOST_STEPS = 1_000_000
-"""Maximum number of constraints for one function."""
-
-DIGITS = 9
-"""Maximum number of decimals of real weights: toulbar2's weights are integers."""
+KEYWORDS = ("salldiff", "sgcc", "samong", "knapsack", "knapsackp", "clique")  # the supported functions
+MOST_MISSING = 1000  # largest allowed shortfall of a number of variables below a limit that it can never reach
+MOST_STEPS = 1_000_000  # maximum number of constraints for one function
+DIGITS = 9  # maximum number of decimals of real weights: toulbar2's weights are integers
 
 Limits = Sequence[tuple[tuple[int, ...], int, int]]
 """For sets of states, the smallest and largest number of variables that may have one of them."""
-Weights = Sequence[Sequence[tuple[int, float]]]
-"""For every variable of a scope, weights of its states."""
+Weights = Sequence[Sequence[tuple[int, float]]]  # for every variable of a scope, weights of its states
 
 
 def counting(

@@ -29,12 +29,10 @@ from mapmrf.formats.tokens import NumberFile, first_not_whole
 from mapmrf.model.builders import blocks
 from mapmrf.model.graph import FactorGraph, Names
 
-LARGE = 1 << 16
-"""Number of entries from which a table may be replaced by a list of tuples."""
+LARGE = 1 << 16  # number of entries from which a table may be replaced by a list of tuples
 HUGE = 1 << 22
 """Number of entries from which the list may be long: such a table is slow to fill and too large to exploit."""
-INDICATOR_BYTES = 48.0
-"""Bytes per indicator of a constraint, including temporary copies."""
+INDICATOR_BYTES = 48.0  # bytes per indicator of a constraint, including temporary copies
 LISTS = "its lists of tuples"
 _MOST_CACHED = 1 << 14
 

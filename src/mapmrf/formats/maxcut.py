@@ -35,8 +35,7 @@ from mapmrf.model.graph import FactorGraph
 SUFFIXES = (".mc", ".rudy")
 WEIGHTS = True
 
-FIELD_TOLERANCE = 1e-12
-"""Field of a variable, relative to all couplings, that counts as round-off."""
+FIELD_TOLERANCE = 1e-12  # field of a variable, relative to all couplings, that counts as round-off
 
 _CONSTANT = re.compile(rb"(?m)^[ \t]*#[ \t]*constant[ \t]*=[ \t]*" + NUMBER + rb"[ \t\r]*$")
 _COMMENT = re.compile(rb"(?m)^[ \t]*#[^\n]*$")

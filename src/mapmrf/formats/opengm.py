@@ -22,8 +22,7 @@ SUFFIXES = (".h5", ".hdf5")
 _GROUP = "gm"
 _VERSION = (2, 0)
 _FLOAT64 = 1
-_HARD = 0
-"""HDF5's number for members of the group itself, neither soft nor external links."""
+_HARD = 0  # HDF5's number for members of the group itself, neither soft nor external links
 _FILTERS = range(1, 7)
 """Filters that are part of HDF5: deflate, shuffle, fletcher32, szip, nbit, scaleoffset. Others are plugins."""
 

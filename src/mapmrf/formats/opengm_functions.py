@@ -192,10 +192,8 @@ Scale = Callable[[Floats], Floats]
 """Values of some functions, a row each -> what they are multiples of, by which the values are then divided."""
 
 
-PART = 1 << 20
-"""Entries of large tables that are computed at a time."""
-FEW_ENTRIES = 1 << 16
-"""Entries up to which functions of a shape get a table each: shared tables are found later."""
+PART = 1 << 20  # entries of large tables that are computed at a time
+FEW_ENTRIES = 1 << 16  # entries up to which functions of a shape get a table each: shared tables are found later
 
 
 class Units(NamedTuple):

@@ -20,10 +20,8 @@ WRITTEN_FORBIDDEN = 1e39
 # Beyond these logs a potential overflows, or is denormal and loses digits.
 _LOWEST, _HIGHEST = np.log(np.finfo(np.float64).tiny), np.log(np.finfo(np.float64).max)
 _MODERATE = _HIGHEST / 2
-DIGITS = 15
-"""Digits of the sum of all costs: sums stay exact in 53 bits, and far from the limits of 64."""
-MOST_DECIMALS = 300
-"""Powers of ten that a float can hold, with room for digits."""
+DIGITS = 15  # digits of the sum of all costs: sums stay exact in 53 bits, and far from the limits of 64
+MOST_DECIMALS = 300  # powers of ten that a float can hold, with room for digits
 #: Range of the log potentials below which fewer than 12 digits of them survive as potentials.
 _FEW_DIGITS = 1e-4
 _log = logging.getLogger("mapmrf")

@@ -30,8 +30,7 @@ SUFFIXES = (".suai",)
 CONSTRAINTS = True
 
 _WORDS = ("SPARSEMARKOV", "SPARSEBAYES")
-MOST_TUPLES = 10_000
-"""Maximum number of tuples of a constraint that is written as a list."""
+MOST_TUPLES = 10_000  # maximum number of tuples of a constraint that is written as a list
 
 
 def sniff(data: bytes) -> bool:

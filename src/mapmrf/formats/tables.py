@@ -22,14 +22,11 @@ from mapmrf.model.graph import FactorGraph, Names
 
 MOST_STATES = 2**30
 """Maximum total number of states; more would be 8 GB of unary potentials: more likely a broken file than a model."""
-COPIES = 3.0
-"""Bytes needed to read each byte of a table: the table itself and up to two temporary copies."""
+COPIES = 3.0  # bytes needed to read each byte of a table: the table itself and up to two temporary copies
 TABLES = "its tables"
 MOST_COUNT = 2**53
-LEAST_FACTORS = 64
-"""Number of factors below which a model has no weights."""
-LEAST_USERS = 8
-"""Minimum average number of factors per table for weights to be worth their memory."""
+LEAST_FACTORS = 64  # number of factors below which a model has no weights
+LEAST_USERS = 8  # minimum average number of factors per table for weights to be worth their memory
 _SAMPLE = 256
 _CHUNK = 1 << 20
 _CACHED = 1 << 17

@@ -40,8 +40,7 @@ SUFFIXES = (".uai", ".LG", ".uai.LG")
 
 _WORDS = ("MARKOV", "BAYES")
 _POTTS = -1
-FEW_ENTRIES = 1 << 16
-"""Entries up to which Potts factors get a table for every value: shared tables are found later."""
+FEW_ENTRIES = 1 << 16  # entries up to which Potts factors get a table for every value: shared tables are found later
 _CHUNK = 1 << 16
 # 17 digits would spoil the round number for a forbidden configuration.
 _LONG, _SHORT = f"{scales.WRITTEN_FORBIDDEN:.17g}", f"{scales.WRITTEN_FORBIDDEN:g}"

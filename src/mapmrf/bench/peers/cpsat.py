@@ -15,10 +15,8 @@ from mapmrf.model.graph import FactorGraph
 
 PACKAGE, MODULE = "ortools", "ortools.sat.python"
 MAX_CONFIGS = 1_000_000
-WORKERS = 8
-"""Parallel strategies, also on fewer cores: a single one skips the neighbourhood searches and finds little."""
-RESOLUTION = 2**24
-"""The largest log potential is scaled to this: larger integers slow the search down."""
+WORKERS = 8  # parallel strategies, also on fewer cores: a single one skips the neighbourhood searches and finds little
+RESOLUTION = 2**24  # the largest log potential is scaled to this: larger integers slow the search down
 
 
 def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready]:

@@ -18,8 +18,7 @@ from mapmrf.model.problem import Problem
 PACKAGE, MODULE = "pgmax", "pgmax"
 ROUND = 20
 DAMPING = 0.5
-ROUNDS = 50
-"""Maximum number of rounds: the limit of 1000 iterations that the paper gives belief propagation."""
+ROUNDS = 50  # maximum number of rounds: the limit of 1000 iterations that the paper gives belief propagation
 
 
 def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready]:

@@ -13,8 +13,7 @@ from mapmrf.errors import UnsupportedModel
 from mapmrf.model.graph import FactorGraph
 
 PACKAGE, MODULE = "pgmpy", "pgmpy"
-MAX_EDGES = 1000
-"""It considers all pairs of edges first."""
+MAX_EDGES = 1000  # it considers all pairs of edges first
 
 
 def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready]:

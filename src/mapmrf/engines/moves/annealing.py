@@ -37,19 +37,13 @@ def new_sweeps(problem: Problem, heat_bath: bool, seed: int) -> AnnealingSweeps:
 
 
 class PairSweeps:
-    """Sweeps over a binary pairwise model, as a quadratic form in 0 and 1.
-
-    Attributes
-    ----------
-    gain : (n_vars,)
-        Gain of every flip, after a run.
-    """
+    """Sweeps over a binary pairwise model, as a quadratic form in 0 and 1."""
 
     def __init__(self, problem: Problem, seed: int) -> None:
         self._form = quadratic_form(problem)
         self._random = seeded(seed)
         self._labels = np.zeros(problem.n_vars, dtype=np.int8)
-        self.gain = np.zeros(problem.n_vars)
+        self.gain = np.zeros(problem.n_vars)  # (n_vars,): gain of every flip, after a run
         self.work = max(1, problem.n_vars + 2 * problem.n_factors)
 
     def labels(self) -> Ints:

@@ -24,27 +24,16 @@ SMALL = 16
 
 
 class BlockMoves:
-    """Block moves on the labellings of one problem; every move keeps or raises the value.
-
-    Attributes
-    ----------
-    random
-        Source of all randomness.
-    work
-        Approximate number of table entries read so far.
-    ball_size
-        Maximum number of variables of the next balls.
-    effort
-        Total number of variables over all balls so far, with repetitions; a small ball counts as 16 variables.
-    """
+    """Block moves on the labellings of one problem; every move keeps or raises the value."""
 
     def __init__(self, problem: Problem, seed: int, graph: PrimalGraph | None = None) -> None:
         n = problem.n_vars
         self.problem = problem
-        self.random = np.random.default_rng(seed)
+        self.random = np.random.default_rng(seed)  # source of all randomness
         self.graph = PrimalGraph.of(problem) if graph is None else graph
-        self.work = self.effort = 0
-        self.ball_size = 32.0
+        # total number of variables over all balls so far, with repetitions; a small ball counts as 16 variables
+        self.work = self.effort = 0  # approximate number of table entries read so far
+        self.ball_size = 32.0  # maximum number of variables of the next balls
         self._model = lay_out(problem)
         self._bits = np.floor(PER_BIT * np.log2(problem.graph.card)).astype(np.int64)
         self._local = np.full(n, -1, dtype=np.int32)
@@ -116,17 +105,10 @@ LONG = 8
 
 
 class Block(NamedTuple):
-    """The variables that a pass optimises; all others are frozen.
+    """The variables that a pass optimises; all others are frozen."""
 
-    Attributes
-    ----------
-    order
-        The variables in the order of their elimination.
-    scope_ptr, scope
-        The neighbours of each at that time.
-    """
-
-    order: Ints
+    order: Ints  # The variables in the order of their elimination
+    # scope_ptr, scope: The neighbours of each at that time
     scope_ptr: Ints
     scope: Ints
 
@@ -143,21 +125,13 @@ class InnerLists(NamedTuple):
 
 
 class WeightLists(NamedTuple):
-    """The variables of a region, listed by the table that eliminating each would make.
+    """The variables of a region, listed by the table that eliminating each would make."""
 
-    Attributes
-    ----------
-    bits, table
-        Weight of a variable, and of its table: its own and those of its neighbours together.
-    weight
-        Weight by which it is listed: that of its table, up to the last bucket.
-    head, after, before
-        The first of every list; who comes after and before each variable (-1: nobody).
-    """
-
+    # bits, table: Weight of a variable, and of its table: its own and those of its neighbours together
     bits: Ints
     table: Ints
-    weight: Ints
+    weight: Ints  # Weight by which it is listed: that of its table, up to the last bucket
+    # head, after, before: The first of every list; who comes after and before each variable (-1: nobody)
     head: Ints
     after: Ints
     before: Ints

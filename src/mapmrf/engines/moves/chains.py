@@ -30,17 +30,12 @@ from mapmrf.model.problem import Problem
 
 
 class ChainSearch:
-    """A labelling that improves by best flips and chains of flips, until no chain helps.
-
-    Attributes
-    ----------
-    flips, agenda, visits, at_rest
-        As in `FlipSearch`.
-    """
+    """A labelling that improves by best flips and chains of flips, until no chain helps."""
 
     def __init__(self, problem: Problem, length: int, breadth: int, seed: int) -> None:
         length = min(length, max(1, problem.n_vars))
         self.problem = problem
+        # flips, agenda, visits, at_rest: as in `FlipSearch`
         self.flips = new_flip_state(problem, length)
         self.agenda = new_agenda(problem.n_vars)
         self.chain = new_chain(problem.n_vars, length, breadth)
@@ -105,48 +100,27 @@ FREE, LISTED, USED = 0, 1, 2
 
 
 class ChainCursor:
-    """Progress of the search for chains.
+    """Progress of the search for chains."""
 
-    Attributes
-    ----------
-    variable, state
-        The variable that chains start from (-1: none), and the state that it is forced to.
-    second
-        How many second flips have been tried.
-    improved
-        1 if a chain has helped since the round began, else 0.
-    """
-
+    # variable, state: The variable that chains start from (-1: none), and the state that it is forced to
     variable: int
     state: int
-    second: int
-    improved: int
+    second: int  # How many second flips have been tried
+    improved: int  # 1 if a chain has helped since the round began, else 0
 
 
 class Chain(NamedTuple):
-    """A chain under way.
+    """A chain under way."""
 
-    Attributes
-    ----------
-    cand, kind
-        Variables beside the chain, and what every variable is to it.
-    gain, flip
-        Gain and state of the best flip of every listed variable.
-    flips
-        The flips of the chain, as many as it may have.
-    breadth
-        Chains from each start.
-    cursor
-        Where the search stands.
-    """
-
+    # cand, kind: Variables beside the chain, and what every variable is to it
     cand: Ints
     kind: Ints
+    # gain, flip: Gain and state of the best flip of every listed variable
     gain: Floats
     flip: Ints
-    flips: FlipList
-    breadth: int
-    cursor: ChainCursor
+    flips: FlipList  # The flips of the chain, as many as it may have
+    breadth: int  # Chains from each start
+    cursor: ChainCursor  # Where the search stands
 
 
 @inlined

@@ -30,32 +30,13 @@ KICK = 0.1
 
 
 class ConstrainedSearch:
-    """Tabu search, with kicks from the best labelling when it stalls.
-
-    Attributes
-    ----------
-    incumbent
-        The best labelling.
-    changes
-        Number of changes so far.
-
-    Examples
-    --------
-    >>> import mapmrf
-    >>> from mapmrf import constraints
-    >>> from mapmrf.model.problem import Problem
-    >>> graph = mapmrf.FactorGraph.from_tables([2] * 4, [(i,) for i in range(4)], [[0, i] for i in range(4)])
-    >>> graph = graph.with_constraints([constraints.at_most_k(range(4), 2)])
-    >>> search = ConstrainedSearch(Problem.compile(graph), graph.check_labels([1, 1, 0, 0]), seed=0)
-    >>> search.run(100)
-    >>> search.incumbent.labels.tolist()
-    [0, 0, 1, 1]
-    """
+    """Tabu search, with kicks from the best labelling when it stalls."""
 
     def __init__(self, problem: Problem, labels: Ints, seed: int) -> None:
         graph = problem.graph
+        # changes: number of changes so far
         self.problem, self.changes = problem, 0
-        self.incumbent = Incumbent(graph, labels)
+        self.incumbent = Incumbent(graph, labels)  # the best labelling
         self._numbers = np.random.default_rng(seed)
         scale = _scale(graph)
         self._state = ConstrainedState(
@@ -171,17 +152,11 @@ class ConstrainedLocalSearch:
 
 
 class ConstrainedAscent:
-    """Best-improvement changes of single variables until none gains: `icm` with constraints.
-
-    Attributes
-    ----------
-    visits
-        Variables examined so far.
-    at_optimum
-        Whether no change gains.
-    """
+    """Best-improvement changes of single variables until none gains: `icm` with constraints."""
 
     def __init__(self, problem: Problem) -> None:
+        # visits: variables examined so far
+        # at_optimum: whether no change gains
         self.problem, self.visits, self.at_optimum = problem, 0, False
         self._search = ConstrainedSearch(problem, problem.graph.unary_labels, 0)
 
@@ -318,28 +293,15 @@ class ConstrainedTally:
 
 
 class ConstrainedState(NamedTuple):
-    """State of a search.
+    """State of a search."""
 
-    Attributes
-    ----------
-    flips
-        The labelling, and what each change of a variable gains in the tables.
-    rules
-        The constraints.
-    until : (n_vars,)
-        The change from which a variable may change again.
-    best : (n_vars,)
-        The best labelling without a violation.
-    lowest, highest
-        Limits of the prices.
-    """
-
-    flips: FlipState
-    rules: ConstraintRows
-    until: Ints
-    best: Ints
+    flips: FlipState  # The labelling, and what each change of a variable gains in the tables
+    rules: ConstraintRows  # The constraints
+    until: Ints  # (n_vars,): The change from which a variable may change again
+    best: Ints  # (n_vars,): The best labelling without a violation
     tally: ConstrainedTally
     random: Bits
+    # lowest, highest: Limits of the prices
     lowest: float
     highest: float
 
@@ -460,36 +422,22 @@ CLOSE = 1e-9
 
 
 class ConstraintRows(NamedTuple):
-    """Constraints as rules on sums.
+    """Constraints as rules on sums."""
 
-    Attributes
-    ----------
-    kind, least, most : (n_rules,)
-        Condition of each rule, and its limits; `least` is the parity.
-    hard : (n_rules,)
-        Whether a rule must hold.
-    price : (n_rules,)
-        Cost per unit of excess of a violated hard rule, and penalty of a soft one.
-    unit : (n_rules,)
-        Unit of the excess.
-    touch_ptr : (n_states + 1,)
-        The rules that a state contributes to: those from ``touch_ptr[s]`` to ``touch_ptr[s + 1]``.
-    rule, weight, is_output
-        The rule of each contribution, its amount, and whether it goes to the output.
-    total, output : (n_rules,)
-        The current sums and outputs.
-    """
-
+    # kind, least, most: (n_rules,): Condition of each rule, and its limits; `least` is the parity
     kind: Ints
     least: Floats
     most: Floats
-    hard: Bools
-    price: Floats
-    unit: Floats
+    hard: Bools  # (n_rules,): Whether a rule must hold
+    price: Floats  # (n_rules,): Cost per unit of excess of a violated hard rule, and penalty of a soft one
+    unit: Floats  # (n_rules,): Unit of the excess
+    # (n_states + 1,): The rules that a state contributes to: those from ``touch_ptr[s]`` to ``touch_ptr[s + 1]``
     touch_ptr: Ints
+    # rule, weight, is_output: The rule of each contribution, its amount, and whether it goes to the output
     rule: Ints
     weight: Floats
     is_output: Bools
+    # total, output: (n_rules,): The current sums and outputs
     total: Floats
     output: Floats
 

@@ -17,26 +17,7 @@ TOLERANCE = 1e-12
 
 
 class Crossover:
-    """Crossover of labellings of one problem.
-
-    Parameters
-    ----------
-    tol
-        Minimum gain of a part, relative to the size of the potentials.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import mapmrf
-    >>> from mapmrf.engines.moves.crossover import Crossover
-    >>> from mapmrf.model.problem import Problem
-    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [2, 0]], np.zeros((0, 2), dtype=int), np.zeros((2, 2)))
-    >>> labels = np.array([0, 0])
-    >>> Crossover(Problem.compile(graph)).fuse(labels, np.array([1, 1]))
-    1.0
-    >>> labels.tolist()
-    [1, 0]
-    """
+    """Crossover of labellings of one problem."""
 
     def __init__(self, problem: Problem, tol: float = TOLERANCE) -> None:
         n = problem.n_vars

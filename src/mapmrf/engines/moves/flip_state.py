@@ -129,32 +129,15 @@ FRESH = 16
 
 
 class FlipState(NamedTuple):
-    """A labelling, and what each flip would gain.
+    """A labelling, and what each flip would gain."""
 
-    Attributes
-    ----------
-    model
-        The model.
-    floor
-        What a forbidden entry counts as; -inf if there is none.
-    labels : (n_vars,)
-        The labelling.
-    place : (n_factors,)
-        The entry of `theta_t` that each factor takes under it.
-    score : (n_states,)
-        The table of scores.
-    age : (n_vars,)
-        Commits since a variable's row was summed.
-    log_at, log_score
-        Entries of `score` before trial flips, for taking them back.
-    """
-
-    model: MoveModel
-    floor: float
-    labels: Ints
-    place: Ints
-    score: Floats
-    age: Ints
+    model: MoveModel  # The model
+    floor: float  # What a forbidden entry counts as; -inf if there is none
+    labels: Ints  # (n_vars,): The labelling
+    place: Ints  # (n_factors,): The entry of `theta_t` that each factor takes under it
+    score: Floats  # (n_states,): The table of scores
+    age: Ints  # (n_vars,): Commits since a variable's row was summed
+    # log_at, log_score: Entries of `score` before trial flips, for taking them back
     log_at: Ints
     log_score: Floats
 
@@ -169,31 +152,23 @@ class AgendaCounts:
 
 
 class Agenda(NamedTuple):
-    """Work list: a heap of variables whose flip gains, and a queue of those whose surroundings have changed.
+    """Work list: a heap of variables whose flip gains, and a queue of those whose surroundings have changed."""
 
-    Attributes
-    ----------
-    heap, where, key, flip
-        Variables in a binary heap, their places in it (-1 if not there), and the gain and the state of each one's best
-        flip.
-    queue, queued
-        A ring of variables, and who is in it.
-    changed, is_changed, origin
-        Variables that were flipped since the last kick, who is among them, and the labelling before.
-    counts
-        Lengths of these lists.
-    """
-
+    # heap, where, key, flip: Variables in a binary heap, their places in it (-1 if not there), and the gain and the
+    # state of each one's best flip
     heap: Ints
     where: Ints
     key: Floats
     flip: Ints
+    # queue, queued: A ring of variables, and who is in it
     queue: Ints
     queued: Bools
+    # changed, is_changed, origin: Variables that were flipped since the last kick, who is among them, and the labelling
+    # before
     changed: Ints
     is_changed: Bools
     origin: Ints
-    counts: AgendaCounts
+    counts: AgendaCounts  # Lengths of these lists
 
 
 class ExactGain(NamedTuple):

@@ -30,25 +30,16 @@ from mapmrf.model.problem import Problem
 
 
 class FlipSearch:
-    """A labelling that improves by flips of connected sets until none of up to `depth` variables helps.
-
-    Attributes
-    ----------
-    flips, agenda
-        The table of gains, and the agenda.
-    visits
-        Flips made and variables visited since the start.
-    at_rest
-        Whether no change of a connected set helps.
-    """
+    """A labelling that improves by flips of connected sets until none of up to `depth` variables helps."""
 
     def __init__(self, problem: Problem, depth: int) -> None:
         self.problem, self.depth = problem, min(depth, max(1, problem.n_vars))
+        # flips, agenda: the table of gains, and the agenda
         self.flips = new_flip_state(problem, self.depth)
         self.agenda = new_agenda(problem.n_vars)
         self.sets = new_set_search(problem.n_vars, self.depth)
-        self.visits = 0
-        self.at_rest = True
+        self.visits = 0  # flips made and variables visited since the start
+        self.at_rest = True  # whether no change of a connected set helps
         self._flip_sets, self._refresh = predispatched(flip_sets), predispatched(refresh)
 
     def restart(self, labels: Ints) -> None:
@@ -114,54 +105,35 @@ def new_set_search(n: int, depth: int) -> SetSearch:
 
 
 class SetCursor:
-    """Progress of the search over sets.
+    """Progress of the search over sets."""
 
-    Attributes
-    ----------
-    level
-        Variables of the present set that are flipped; -1: no search is under way.
-    reach
-        Size up to which sets are searched.
-    best_gain, n_best
-        Gain and size of the best change found.
-    """
-
-    level: int
-    reach: int
+    level: int  # Variables of the present set that are flipped; -1: no search is under way
+    reach: int  # Size up to which sets are searched
     n_best: int
+    # best_gain, n_best: Gain and size of the best change found
     best_gain: float
 
 
 class SetSearch(NamedTuple):
-    """The search of the sets that hold one variable.
+    """The search of the sets that hold one variable."""
 
-    Attributes
-    ----------
-    cand, listed
-        Variables that may join the set, in the order of the search, and who is among them.
-    spot, end, state, old, top : (depth + 1,)
-        For every level: the candidate that is tried, where its successors end, its trial state, its label before, and
-        where its log begins.
-    total, size : (depth + 1,)
-        Gain of all flips below a level, and the size of what it is a difference of.
-    best_var, best_state : (depth,)
-        The best change so far.
-    cursor
-        Where the search stands.
-    """
-
+    # cand, listed: Variables that may join the set, in the order of the search, and who is among them
     cand: Ints
     listed: Bools
+    # spot, end, state, old, top: (depth + 1,): For every level: the candidate that is tried, where its successors end,
+    # its trial state, its label before, and where its log begins
     spot: Ints
     end: Ints
     state: Ints
     old: Ints
     top: Ints
+    # total, size: (depth + 1,): Gain of all flips below a level, and the size of what it is a difference of
     total: Floats
     size: Floats
+    # best_var, best_state: (depth,): The best change so far
     best_var: Ints
     best_state: Ints
-    cursor: SetCursor
+    cursor: SetCursor  # Where the search stands
 
 
 @inlined

@@ -18,13 +18,7 @@ ROOM = 256
 
 
 class ForcedStates:
-    """The best gain found for every state, starting from a labelling of finite value.
-
-    Attributes
-    ----------
-    gain : (n_states,)
-        Gain of the best labelling found with each state over the given one; -inf if none was found.
-    """
+    """The best gain found for every state, starting from a labelling of finite value."""
 
     def __init__(self, problem: Problem, labels: Ints) -> None:
         n = problem.n_vars
@@ -35,6 +29,7 @@ class ForcedStates:
         self._waiting = Waiting(np.zeros(n, dtype=np.int64), np.zeros(n, dtype=bool), blank(WaitingEnds))
         self._log = UndoLog(np.zeros(ROOM, dtype=np.int64), np.zeros(ROOM, dtype=np.int64))
         self._next = 0
+        # (n_states,): gain of the best labelling found with each state over the given one; -inf if none was found
         self.gain: Floats = np.full(problem.n_states, -np.inf)
         self.gain[problem.graph.var_ptr[:-1] + labels] = 0.0
 

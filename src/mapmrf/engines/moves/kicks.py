@@ -29,16 +29,10 @@ CALM = 3
 
 
 class SearchKicks(ABC):
-    """Kicks repaired by a search on the table of gains.
-
-    Attributes
-    ----------
-    search
-        The search, which runs first and then repairs.
-    """
+    """Kicks repaired by a search on the table of gains."""
 
     def __init__(self, problem: Problem, search: FlipSearch | ChainSearch, largest: int, seed: int) -> None:
-        self.search = search
+        self.search = search  # the search, which runs first and then repairs
         largest = min(largest, max(1, problem.n_vars))
         self.kicks = Kicks(largest, seeded(seed), new_part_scratch(problem), blank(KickCounts))
 
@@ -152,15 +146,9 @@ class KickCounts:
 
 
 class Kicks(NamedTuple):
-    """Size and count of kicks, the state of their random number generator, and scratch.
+    """Size and count of kicks, the state of their random number generator, and scratch."""
 
-    Attributes
-    ----------
-    largest
-        Variables of the largest kick.
-    """
-
-    largest: int
+    largest: int  # Variables of the largest kick
     random: Bits
     parts: PartScratch
     counts: KickCounts

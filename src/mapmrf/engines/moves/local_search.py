@@ -20,21 +20,14 @@ LARGEST = 12
 
 
 class LocalSearch:
-    """Single-variable ascent with random perturbations of small neighbourhoods.
-
-    Attributes
-    ----------
-    incumbent
-        The best labelling found or offered.
-    trials
-        Perturbations tried.
-    """
+    """Single-variable ascent with random perturbations of small neighbourhoods."""
 
     def __init__(self, problem: Problem, labels: Ints, seed: int) -> None:
         n = problem.n_vars
         room = 16 * LARGEST + n
+        # trials: perturbations tried
         self.problem, self.trials = problem, 0
-        self.incumbent = Incumbent(problem.graph, labels)
+        self.incumbent = Incumbent(problem.graph, labels)  # the best labelling found or offered
         self._model = lay_out(problem)
         self._climber = new_climber(problem)
         self._random = seeded(seed)
@@ -110,25 +103,14 @@ class UndoLog(NamedTuple):
 
 
 class TrialChange(NamedTuple):
-    """Effect of a trial so far.
+    """Effect of a trial so far."""
 
-    Attributes
-    ----------
-    mended, gain
-        Forbidden entries mended, and the finite gain.
-    size
-        Size of the sums that the gain of the ascent is a difference of.
-    n_log
-        Changes in the log.
-    entries
-        Table entries read.
-    """
-
+    # mended, gain: Forbidden entries mended, and the finite gain
     mended: int
     gain: float
-    size: float
-    n_log: int
-    entries: int
+    size: float  # Size of the sums that the gain of the ascent is a difference of
+    n_log: int  # Changes in the log
+    entries: int  # Table entries read
 
 
 @inlined
@@ -249,13 +231,11 @@ class Ascent:
     ----------
     labels : (n_vars,)
         The current labelling.
-    visits
-        Variables visited so far, over all restarts.
     """
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.visits = 0
+        self.visits = 0  # variables visited so far, over all restarts
         self._model = lay_out(problem)
         self._climber = new_climber(problem)
         stretch = 1 + math.isqrt(problem.n_vars)
@@ -308,20 +288,11 @@ MARGIN = 1e-13
 
 
 class Climber(NamedTuple):
-    """A labelling that climbs.
+    """A labelling that climbs."""
 
-    Attributes
-    ----------
-    labels : (n_vars,)
-        Where it stands.
-    place : (n_factors,)
-        Entry of `theta_t` that every factor takes there.
-    broken, score : (largest cardinality,)
-        Forbidden entries and finite sum of each state of the variable looked at.
-    """
-
-    labels: Ints
-    place: Ints
+    labels: Ints  # (n_vars,): Where it stands
+    place: Ints  # (n_factors,): Entry of `theta_t` that every factor takes there
+    # broken, score: (largest cardinality,): Forbidden entries and finite sum of each state of the variable looked at
     broken: Ints
     score: Floats
 
@@ -334,22 +305,12 @@ class RoundCursor:
 
 
 class Round(NamedTuple):
-    """The variables due, visited in their order, round and round.
+    """The variables due, visited in their order, round and round."""
 
-    Attributes
-    ----------
-    marked : (n_vars,)
-        Which variables are due.
-    marks_in
-        How many of them are in every stretch of `stretch` variables: stretches without any are skipped.
-    cursor
-        How far the round has come.
-    """
-
-    marked: Bools
-    marks_in: Ints
+    marked: Bools  # (n_vars,): Which variables are due
+    marks_in: Ints  # How many of them are in every stretch of `stretch` variables: stretches without any are skipped
     stretch: int
-    cursor: RoundCursor
+    cursor: RoundCursor  # How far the round has come
 
 
 @inlined

@@ -17,34 +17,23 @@ from mapmrf.model.problem import Problem
 
 
 class MoveModel(NamedTuple):
-    """A model for the kernels of moves.
+    """A model for the kernels of moves."""
 
-    Attributes
-    ----------
-    card, var_ptr, theta_v, theta_t
-        As in `FactorGraph`.
-    nbr_ptr, factor_of, stride_of
-        Factors of every variable, and the variable's stride in the table of each.
-    scope_ptr, scope, scope_stride
-        Variables of every factor, and their strides.
-    table_at : (n_factors,)
-        Where the factors' tables start in `theta_t`.
-    weight : (n_factors,)
-        Weights of the tables; empty if all weights are 1.
-    """
-
+    # card, var_ptr, theta_v, theta_t: As in `FactorGraph`
     card: Ints
     var_ptr: Ints
     theta_v: Floats
     theta_t: Floats
+    # nbr_ptr, factor_of, stride_of: Factors of every variable, and the variable's stride in the table of each
     nbr_ptr: Ints
     factor_of: Ints
     stride_of: Ints
+    # scope_ptr, scope, scope_stride: Variables of every factor, and their strides
     scope_ptr: Ints
     scope: Ints
     scope_stride: Ints
-    table_at: Ints
-    weight: Floats
+    table_at: Ints  # (n_factors,): Where the factors' tables start in `theta_t`
+    weight: Floats  # (n_factors,): Weights of the tables; empty if all weights are 1
 
 
 _laid_out: WeakKeyDictionary[Problem, MoveModel] = WeakKeyDictionary()

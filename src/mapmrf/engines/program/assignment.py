@@ -11,16 +11,7 @@ FEW_ROWS = 100
 
 
 def best_assignment(gains: Floats) -> Ints | None:
-    """Return the column of every row, (n_rows,), in an optimal assignment; None if none has a finite sum.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> best_assignment(np.array([[3.0, 2.0, 0.0], [3.0, 0.0, 1.0]])).tolist()
-    [1, 0]
-    >>> best_assignment(np.array([[1.0], [1.0]])) is None
-    True
-    """
+    """Return the column of every row, (n_rows,), in an optimal assignment; None if none has a finite sum."""
     if gains.shape[0] > gains.shape[1]:
         return None
     if gains.shape[0] <= FEW_ROWS:

@@ -32,31 +32,20 @@ TAIL, TAIL_GAIN = 10, 0.9
 
 
 class CuttingPlanes:
-    """The linear relaxation with the current cuts, its point and its bound; it may continue from the quick rounds.
-
-    Attributes
-    ----------
-    program
-        The program, with the bounds of fixed columns and the rows of the formulation only.
-    rows
-        These rows and the cuts in the relaxation.
-    bound
-        The best upper bound so far, in log potentials.
-    point
-        The optimal point of the last relaxation.
-    """
+    """The linear relaxation with the current cuts, its point and its bound; it may continue from the quick rounds."""
 
     def __init__(self, compact: Compact, seed: int, quick: SpinPlanes | None = None) -> None:
         program = compact.program if quick is None else quick.strengthened()
         self.compact = compact
         lower, upper = program.lower.copy(), program.upper.copy()
+        # the program, with the bounds of fixed columns and the rows of the formulation only
         self.program = dataclasses.replace(program, lower=lower, upper=upper, rows=compact.program.rows)
-        self.rows = program.rows
+        self.rows = program.rows  # these rows and the cuts in the relaxation
         # The dual tolerance is that of branch and cut; each round starts from the last basis.
         settings = {"dual_feasibility_tolerance": DUAL_TOL, "presolve": "off", "solver": "simplex", "parallel": "off"}
         self.relaxation = LPRelaxation(program, seed, settings)
-        self.bound = math.inf if quick is None else quick.bound
-        self.point: Floats = np.zeros(len(program.cost))
+        self.bound = math.inf if quick is None else quick.bound  # the best upper bound so far, in log potentials
+        self.point: Floats = np.zeros(len(program.cost))  # the optimal point of the last relaxation
         self.n_rounds = 0 if quick is None else quick.n_rounds
         self.n_cuts = 0 if quick is None else quick.n_cuts
         self._reduced: Floats = np.zeros(len(program.cost))
@@ -152,17 +141,11 @@ MOST_ROUNDS = 200
 
 
 class CycleDual(NamedTuple):
-    """Messages and cycles.
+    """Messages and cycles."""
 
-    Attributes
-    ----------
-    lam_e : (n_edge_states,)
-        Messages, in the order of the problem's edges.
-    ptr, pair, odd, weight
-        The cycles: their offsets; their pairs, as factors of the problem; which of them are in F; the multipliers.
-    """
-
-    lam_e: Floats
+    lam_e: Floats  # (n_edge_states,): Messages, in the order of the problem's edges
+    # ptr, pair, odd, weight: The cycles: their offsets; their pairs, as factors of the problem; which of them are in F;
+    # the multipliers
     ptr: Ints
     pair: Ints
     odd: Ints

@@ -244,16 +244,11 @@ INTEGRAL = 1e-6
 
 
 class Confirmation:
-    """Branch and bound over linear relaxations, each bounded by `lagrangian` at the multipliers that HiGHS finds.
-
-    Attributes
-    ----------
-    bound
-        Upper bound on all points of the program, once every node is pruned; inf until then.
-    """
+    """Branch and bound over linear relaxations, each bounded by `lagrangian` at the multipliers that HiGHS finds."""
 
     def __init__(self, program: Program, seed: int) -> None:
         settings = {"dual_feasibility_tolerance": DUAL_TOL, "presolve": "off", "solver": "simplex", "parallel": "off"}
+        # bound: upper bound on all points of the program, once every node is pruned; inf until then
         self.program, self.bound = program, math.inf
         self._relaxation = LPRelaxation(dataclasses.replace(program, n_integer=0), seed, settings)
         self._columns = np.arange(len(program.cost))

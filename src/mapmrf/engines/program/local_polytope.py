@@ -30,23 +30,12 @@ class LocalPolytope:
     Rows: total mass 1 of every variable, then mu_i - M_ia mu_a = 0, laid out like `lam_e`. Entries of -inf potential
     have no column, nor do variables without factors and constraints, which take their best state. Costs are relative to
     the best entry of their block. Constraints are not included, see `ConstrainedPolytope`.
-
-    Attributes
-    ----------
-    program
-        The program.
-    problem
-        The underlying problem.
-    entries
-        The index of every column in (mu_v, mu_f), ascending.
-    n_mass
-        Number of mass rows.
     """
 
-    program: Program
-    problem: Problem
-    entries: Ints
-    n_mass: int
+    program: Program  # The program
+    problem: Problem  # The underlying problem
+    entries: Ints  # The index of every column in (mu_v, mu_f), ascending
+    n_mass: int  # Number of mass rows
 
     @classmethod
     def build(cls, problem: Problem) -> LocalPolytope:
@@ -178,24 +167,13 @@ Term = tuple[int, float]
 
 @dataclass(frozen=True)
 class ConstrainedPolytope:
-    """The columns of a base formulation, preceded by 0/1 columns for violations and for binary digits of sums.
+    """The columns of a base formulation, preceded by 0/1 columns for violations and for binary digits of sums."""
 
-    Attributes
-    ----------
-    program
-        The program; its first `n_extra` columns are the additional ones.
-    base
-        The formulation without constraints.
-    problem
-        The problem.
-    extras
-        For every additional column, its constraint and the power of 2 that it represents in half of the sum; -1 if it
-        indicates that the constraint is violated.
-    """
-
-    program: Program
-    base: LocalPolytope | Compact
-    problem: Problem
+    program: Program  # The program; its first `n_extra` columns are the additional ones
+    base: LocalPolytope | Compact  # The formulation without constraints
+    problem: Problem  # The problem
+    # For every additional column, its constraint and the power of 2 that it represents in half of the sum; -1 if it
+    # indicates that the constraint is violated
     extras: list[tuple[int, int]]
 
     @classmethod

@@ -17,14 +17,9 @@ STEP_WORK = 1_000_000
 
 
 class OddCycleSeparation:
-    """Separation of odd cycles for a compact program.
+    """Separation of odd cycles for a compact program."""
 
-    Attributes
-    ----------
-    found, n_found
-        The cycles of the last search, and their number.
-    """
-
+    # found, n_found: The cycles of the last search, and their number
     found: OddCycles
     n_found: int
 

@@ -21,24 +21,12 @@ from mapmrf.engines.program.spin_form import SpinForm
 
 
 class SeparationEffort(NamedTuple):
-    """Effort of separation.
+    """Effort of separation."""
 
-    Attributes
-    ----------
-    violation
-        Minimum violation.
-    hop
-        Surcharge per pair of a cycle.
-    fraction
-        Distance from 0 or 1 beyond which a cut value is fractional.
-    reach
-        Pairs visited from one variable.
-    """
-
-    violation: float
-    hop: float
-    fraction: float
-    reach: int
+    violation: float  # Minimum violation
+    hop: float  # Surcharge per pair of a cycle
+    fraction: float  # Distance from 0 or 1 beyond which a cut value is fractional
+    reach: int  # Pairs visited from one variable
 
 
 QUIET = 2
@@ -55,28 +43,19 @@ SLACK = 0.05
 
 
 class Planes(ABC):
-    """A relaxation with the current cuts, its solver and its bound.
-
-    Attributes
-    ----------
-    bound
-        The best upper bound so far, in log potentials.
-    now
-        The bound of the last round, with the fixed columns.
-    n_rounds, n_cuts, n_fixed
-        Number of rounds, of inequalities added so far, and of fixed columns.
-    """
+    """A relaxation with the current cuts, its solver and its bound."""
 
     tail: ClassVar[tuple[int, float]]
     """The rounds end when this many of them left more than this share of the gap."""
 
     def __init__(self, form: SpinForm | ProductForm) -> None:
         self.solver = PrimalDual(form)
-        self.bound = math.inf
+        self.bound = math.inf  # the best upper bound so far, in log potentials
+        # n_rounds, n_cuts, n_fixed: number of rounds, of inequalities added so far, and of fixed columns
         self.n_rounds = self.n_cuts = 0
         self._value, self._objective = form.value, form.objective
         self._scale, self._n_spins = form.scale, form.n_spins
-        self.now = math.inf
+        self.now = math.inf  # the bound of the last round, with the fixed columns
         self._n_quiet = self._n_closing = 0
         self._gaps: list[float] = []
 
@@ -164,22 +143,13 @@ class PlaneTree:
     """The open nodes of a branch and bound, the next one last.
 
     Multipliers of one node prove bounds at any other, so that each starts from those of the last; cuts are global.
-
-    Attributes
-    ----------
-    planes
-        The relaxation; its columns have the bounds of the current node.
-    bound_here
-        The bound of the current node.
-    open
-        Open nodes, without the current one.
     """
 
     def __init__(self, planes: Planes, weight: Floats) -> None:
-        self.planes = planes
-        self.open: list[OpenNode] = []
+        self.planes = planes  # the relaxation; its columns have the bounds of the current node
+        self.open: list[OpenNode] = []  # open nodes, without the current one
         self._weight = weight
-        self.bound_here = planes.bound
+        self.bound_here = planes.bound  # the bound of the current node
 
     def bound(self, least: float) -> float:
         """Return the bound over all open nodes and the current one, at least `least`."""
@@ -247,19 +217,13 @@ OPEN_SHARE, OPEN_SPIN = 0.1, 0.9
 
 
 class ProductPlanes(Planes):
-    """The relaxation of a product form with the current cuts.
-
-    Attributes
-    ----------
-    form
-        The product form.
-    """
+    """The relaxation of a product form with the current cuts."""
 
     tail: ClassVar[tuple[int, float]] = (12, 0.95)
 
     def __init__(self, form: ProductForm) -> None:
         super().__init__(form)
-        self.form = form
+        self.form = form  # the product form
         column, one, other = form.splits
         m = len(form.pairs)
         # Cycles of pairs are cheaper to find, and are most of those that matter.

@@ -40,25 +40,17 @@ class IterationLimits(NamedTuple):
 
 
 class PrimalDual:
-    """Restarted primal-dual hybrid gradient with Halpern iteration, on the spin form with cuts.
-
-    Attributes
-    ----------
-    form, cuts
-        The program in spins, and the rows in addition to those of its pairs.
-    z, y_pair, y_cut
-        The point and the multipliers, within their bounds after a run.
-    bound
-        The upper bound proven by the multipliers after a run, in the unit of the form.
-    """
+    """Restarted primal-dual hybrid gradient with Halpern iteration, on the spin form with cuts."""
 
     def __init__(self, form: SpinForm | ProductForm) -> None:
         n, m = form.n_before, len(form.first)
+        # form, cuts: the program in spins, and the rows in addition to those of its pairs
         self.form, self.cuts = form, SpinCuts.none()
         self.lower, self.upper = np.full(n + m, -1.0), np.ones(n + m)
+        # z, y_pair, y_cut: the point and the multipliers, within their bounds after a run
         self.z, self.y_pair, self.y_cut = np.zeros(n + m), np.zeros(2 * m), np.zeros(0)
         self.y_block = np.zeros(len(form.blocks.column))
-        self.bound = math.inf
+        self.bound = math.inf  # the upper bound proven by the multipliers after a run, in the unit of the form
         self.n_iterations = 0
         self._pushed = np.zeros(n + m)
         self._sign = np.where(form.cost[n:] > 0, 1.0, -1.0)

@@ -44,29 +44,16 @@ class Splits(NamedTuple):
 
 @dataclass(frozen=True)
 class ProductForm:
-    """Maximise constant + scale cost z; z are the n spins s = 2 x - 1, followed by products of two or more spins.
+    """Maximise constant + scale cost z; z are the n spins s = 2 x - 1, followed by products of two or more spins."""
 
-    Attributes
-    ----------
-    constant, scale
-        Conversion from an objective to a log potential.
-    cost
-        Costs of the columns; a typical one is 1.
-    member : (n_columns, largest arity)
-        The spins of every column, ascending, padded with n.
-    blocks
-        The rows of every factor.
-    round_off
-        Possible error of sums over the program, in log potentials.
-    """
-
+    # constant, scale: Conversion from an objective to a log potential
     constant: float
     scale: float
-    cost: Floats
+    cost: Floats  # Costs of the columns; a typical one is 1
     n_spins: int
-    member: Ints
-    blocks: FactorBlocks
-    round_off: float
+    member: Ints  # (n_columns, largest arity): The spins of every column, ascending, padded with n
+    blocks: FactorBlocks  # The rows of every factor
+    round_off: float  # Possible error of sums over the program, in log potentials
 
     @classmethod
     def of(cls, problem: Problem) -> ProductForm:
@@ -192,18 +179,10 @@ class ProductForm:
 
 @dataclass(frozen=True)
 class Products:
-    """A product form as a 0/1 program: a column u = (1 + z) / 2 for each of z, with integer spins.
+    """A product form as a 0/1 program: a column u = (1 + z) / 2 for each of z, with integer spins."""
 
-    Attributes
-    ----------
-    form
-        The product form.
-    program
-        The program, with the rows of the factors and the cuts.
-    """
-
-    form: ProductForm
-    program: Program
+    form: ProductForm  # The product form
+    program: Program  # The program, with the rows of the factors and the cuts
 
     @classmethod
     def of(cls, form: ProductForm, cuts: SpinCuts, lower: Floats, upper: Floats) -> Products:

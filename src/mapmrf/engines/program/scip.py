@@ -171,24 +171,13 @@ CHECK_STOP = 0.5
 
 @dataclass(frozen=True)
 class BranchTask:
-    """A branch-and-bound task for a solver.
+    """A branch-and-bound task for a solver."""
 
-    Attributes
-    ----------
-    program
-        The program; the rows from `n_needed` on are cuts, which every integer point satisfies.
-    start
-        A point to start from, or None.
-    gap
-        Difference between bound and value, in the program's unit, at which the search may end.
-    max_nodes, seed, memory
-        Node limit, seed, and memory limit in megabytes.
-    """
-
-    program: Program
+    program: Program  # The program; the rows from `n_needed` on are cuts, which every integer point satisfies
     n_needed: int
-    start: Floats | None
-    gap: float
+    start: Floats | None  # A point to start from, or None
+    gap: float  # Difference between bound and value, in the program's unit, at which the search may end
+    # max_nodes, seed, memory: Node limit, seed, and memory limit in megabytes
     max_nodes: int
     seed: int
     memory: float
@@ -243,35 +232,19 @@ class SolverReport:
     """Channel between the solver's thread, which writes, and the loop, which reads.
 
     `stop`, `allowance` and `offered` go in the other direction.
-
-    Attributes
-    ----------
-    iterations
-        Nodes of a branch and bound, or iterations on a linear program.
-    bound
-        The best upper bound, in the program's unit.
-    found
-        Integer points not yet taken by the loop, the best last.
-    allowance
-        Limits how long the solver continues before it waits.
-    offered
-        A point found elsewhere that the solver has not taken yet.
-    outcome, message
-        Outcome of the solver, and its message.
-    interrupt
-        Called to stop the solver, in addition to its own checks of the flag.
     """
 
     stop: threading.Event = field(default_factory=threading.Event)
     done: threading.Event = field(default_factory=threading.Event)
-    iterations: int = 0
-    bound: float = math.inf
-    found: list[Floats] = field(default_factory=list)
-    allowance: Allowance = field(default_factory=Allowance)
-    offered: Floats | None = None
+    iterations: int = 0  # Nodes of a branch and bound, or iterations on a linear program
+    bound: float = math.inf  # The best upper bound, in the program's unit
+    found: list[Floats] = field(default_factory=list)  # Integer points not yet taken by the loop, the best last
+    allowance: Allowance = field(default_factory=Allowance)  # Limits how long the solver continues before it waits
+    offered: Floats | None = None  # A point found elsewhere that the solver has not taken yet
+    # outcome, message: Outcome of the solver, and its message
     outcome: SolverOutcome = SolverOutcome.FAILED
     message: str = ""
-    interrupt: Callable[[], None] | None = None
+    interrupt: Callable[[], None] | None = None  # Called to stop the solver, in addition to its own checks of the flag
     main_thread: threading.Thread = field(default_factory=threading.main_thread)
 
     def must_stop(self) -> bool:

@@ -21,23 +21,14 @@ from mapmrf.compilation.jit import bare
 
 @dataclass(frozen=True)
 class SpinCuts:
-    """Rows with entries 1 and -1: the sum over some columns minus that over others is at most `upper`.
+    """Rows with entries 1 and -1: the sum over some columns minus that over others is at most `upper`."""
 
-    Attributes
-    ----------
-    ptr, middle, column
-        Row r has 1 in ``column[ptr[r]:middle[r]]`` and -1 in ``column[middle[r]:ptr[r + 1]]``.
-    upper
-        Its right-hand side.
-    code
-        A number that identifies rows.
-    """
-
+    # ptr, middle, column: Row r has 1 in ``column[ptr[r]:middle[r]]`` and -1 in ``column[middle[r]:ptr[r + 1]]``
     ptr: Ints
     middle: Ints
     column: Ints
-    upper: Floats
-    code: Floats
+    upper: Floats  # Its right-hand side
+    code: Floats  # A number that identifies rows
 
     @classmethod
     def none(cls) -> SpinCuts:

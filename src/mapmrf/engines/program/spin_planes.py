@@ -23,17 +23,12 @@ EFFORTS = (
 
 
 class SpinPlanes(Planes):
-    """The relaxation with the current cuts, its point and its bound.
-
-    Attributes
-    ----------
-    compact, form
-        The compact program, and the same in spins.
-    """
+    """The relaxation with the current cuts, its point and its bound."""
 
     tail: ClassVar[tuple[int, float]] = (8, 0.8)
 
     def __init__(self, compact: Compact) -> None:
+        # compact, form: the compact program, and the same in spins
         self.compact = compact
         self.form = SpinForm.of(compact)
         super().__init__(self.form)

@@ -34,38 +34,20 @@ Messages = queue.SimpleQueue["Toulbar2Message"]
 
 @dataclass(frozen=True)
 class Toulbar2Message:
-    """A message from the process.
+    """A message from the process."""
 
-    Attributes
-    ----------
-    ready
-        Whether the search has started.
-    lower, backtracks
-        A lower bound on the cost, and backtracks so far; 0 if the message has none.
-    labels
-        A labelling, the best so far.
-    finished
-        Status at the end of the search, or None.
-    failure
-        Exit status and last output, if the process ended without reporting the end of the search.
-    """
-
-    ready: bool = False
+    ready: bool = False  # Whether the search has started
+    # lower, backtracks: A lower bound on the cost, and backtracks so far; 0 if the message has none
     lower: int = 0
     backtracks: int = 0
-    labels: Ints | None = None
-    finished: Status | None = None
+    labels: Ints | None = None  # A labelling, the best so far
+    finished: Status | None = None  # Status at the end of the search, or None
+    # Exit status and last output, if the process ended without reporting the end of the search
     failure: str | None = None
 
 
 def packed(network: dict[str, Any]) -> bytes:
-    r"""Serialise a network for the worker: a line of JSON, in which ``{"size": n}`` stands for bytes that follow it.
-
-    Examples
-    --------
-    >>> packed({"seed": 1, "costs": [b"ab", b"c"]})
-    b'{"seed": 1, "costs": [{"size": 2}, {"size": 1}]}\nabc'
-    """
+    r"""Serialise a network for the worker: a line of JSON, in which ``{"size": n}`` stands for bytes that follow it."""
     blocks: list[bytes] = []
 
     def plain(part: Any) -> Any:

@@ -34,21 +34,6 @@ def certified_bound(matrix: Floats | SpinCouplings, strength: Floats) -> float:
     For any y, ``s' matrix s <= sum(y)`` if ``Diag(y) - matrix`` is positive semidefinite. `strength` is close to such a
     y. It is raised by the deficit of the smallest eigenvalue, and a successful Cholesky factorisation proves the
     result: such a matrix is positive semidefinite up to the round-off, which is added.
-
-    Parameters
-    ----------
-    matrix : (n, n) or SpinCouplings
-        The couplings.
-    strength : (n,)
-        Norms of the gradients at the solution of the relaxation.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mapmrf.engines.spins.certificate import certified_bound
-    >>> triangle = np.eye(3) - np.ones((3, 3))
-    >>> round(certified_bound(triangle, np.ones(3)), 6)  # at most two of three pairs can differ
-    1.5
     """
     steps = bound_in_steps(matrix, strength)
     while True:

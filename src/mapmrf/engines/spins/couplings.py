@@ -21,24 +21,12 @@ LOSS = 2.5
 
 @dataclass(frozen=True, eq=False)
 class CoupledSpins:
-    """Couplings of spins plus a constant, to be maximised; fields are couplings to an additional last spin fixed at 1.
+    """Couplings of spins plus a constant, to be maximised; fields are couplings to an additional last spin fixed at 1."""
 
-    Attributes
-    ----------
-    n_vars
-        Variables of the model.
-    n
-        Number of spins: one more than variables if there are fields.
-    couplings
-        The pairs of spins, listed at both ends.
-    constant
-        Constant part of the value of every labelling.
-    """
-
-    n_vars: int
-    n: int
-    couplings: SpinCouplings
-    constant: float
+    n_vars: int  # Variables of the model
+    n: int  # Number of spins: one more than variables if there are fields
+    couplings: SpinCouplings  # The pairs of spins, listed at both ends
+    constant: float  # Constant part of the value of every labelling
 
     @classmethod
     def of(cls, problem: Problem) -> CoupledSpins:
@@ -110,19 +98,12 @@ def _couplings(n: int, i: Ints, j: Ints, strength: Floats) -> SpinCouplings:
 
 
 class SpinCouplings(NamedTuple):
-    """Couplings in CSR form: those of spin i are in ``ptr[i] : ptr[i + 1]``.
+    """Couplings in CSR form: those of spin i are in ``ptr[i] : ptr[i + 1]``."""
 
-    Attributes
-    ----------
-    ptr, nbr
-        Offsets of the spins' lists, and the neighbouring spins.
-    strength
-        Value of a pair if its spins are equal; the negative if they are not.
-    """
-
+    # ptr, nbr: Offsets of the spins' lists, and the neighbouring spins
     ptr: Ints
     nbr: Ints
-    strength: Floats
+    strength: Floats  # Value of a pair if its spins are equal; the negative if they are not
 
 
 @bare

@@ -22,25 +22,18 @@ ROUNDINGS = 5
 
 
 class PlainBound:
-    """Mixing method on sparse spins, with bounds and roundings in between.
-
-    Attributes
-    ----------
-    search
-        Keeps the best labelling, and improves roundings of the vectors.
-    bound
-        Upper bound on the couplings of every labelling.
-    """
+    """Mixing method on sparse spins, with bounds and roundings in between."""
 
     n_nodes = 1
     n_cuts = 0
     closed = False
 
     def __init__(self, model: CoupledSpins, search: SpinSearch, seed: int) -> None:
+        # search: keeps the best labelling, and improves roundings of the vectors
         self.model, self.search = model, search
         self.random = np.random.default_rng(seed)
         self.relaxation = PlainRelaxation(model, seed)
-        self.bound = math.inf
+        self.bound = math.inf  # upper bound on the couplings of every labelling
 
     def run(self) -> Generator[None, None, None]:
         """Compute bounds until they stall; yields after every step."""

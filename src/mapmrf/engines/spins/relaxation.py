@@ -42,22 +42,15 @@ def random_vectors(n: int, seed: int) -> Floats:
 
 
 class TightRelaxation:
-    """Semidefinite relaxation tightened by triangle inequalities.
-
-    Attributes
-    ----------
-    spins
-        The couplings and the vectors.
-    cuts
-        The inequalities.
-    """
+    """Semidefinite relaxation tightened by triangle inequalities."""
 
     def __init__(self, matrix: Floats, vectors: Floats, cuts: TriangleSet) -> None:
         n = len(matrix)
         square = [np.empty((n, n)) for _ in range(2)]
         row = [np.zeros(n) for _ in range(2)]
+        # the couplings and the vectors
         self.spins = RelaxedSpins(matrix, square[0], vectors, square[1], row[0], row[1], np.zeros(vectors.shape[1]))
-        self.cuts = cuts
+        self.cuts = cuts  # the inequalities
         self.penalty = 0.0
 
     @property
@@ -130,17 +123,11 @@ class TightRelaxation:
 
 
 class PlainRelaxation:
-    """Semidefinite relaxation of a sparse model, without inequalities.
-
-    Attributes
-    ----------
-    vectors : (n, rank)
-        A unit vector for every spin.
-    """
+    """Semidefinite relaxation of a sparse model, without inequalities."""
 
     def __init__(self, model: CoupledSpins, seed: int) -> None:
         self.model = model
-        self.vectors = random_vectors(model.n, seed)
+        self.vectors = random_vectors(model.n, seed)  # (n, rank): a unit vector for every spin
         self.strength = np.zeros(model.n)
         self._pull = np.zeros(self.vectors.shape[1])
 
@@ -164,29 +151,17 @@ INERTIA = 0.2
 
 
 class RelaxedSpins(NamedTuple):
-    """Unit vectors for spins, and scratch.
+    """Unit vectors for spins, and scratch."""
 
-    Attributes
-    ----------
-    base, matrix : (n, n)
-        Couplings of the model, and the same plus the inequalities times their prices.
-    vectors : (n, rank)
-        A unit vector for every spin.
-    gram : (n, n)
-        Their Gram matrix.
-    strength, inertia : (n,)
-        Norm of the gradient at every vector, and its damping.
-    pull : (rank,)
-        Scratch.
-    """
-
+    # base, matrix: (n, n): Couplings of the model, and the same plus the inequalities times their prices
     base: Floats
     matrix: Floats
-    vectors: Floats
-    gram: Floats
+    vectors: Floats  # (n, rank): A unit vector for every spin
+    gram: Floats  # (n, n): Their Gram matrix
+    # strength, inertia: (n,): Norm of the gradient at every vector, and its damping
     strength: Floats
     inertia: Floats
-    pull: Floats
+    pull: Floats  # (rank,): Scratch
 
 
 class Prices(NamedTuple):

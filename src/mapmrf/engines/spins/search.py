@@ -45,18 +45,10 @@ class SpinSearch:
     A trajectory starts from random angles or, every other time, from a point on the path between two elite labellings.
     Each of its rounds perturbs the angles of its best labelling (Burer, Monteiro and Zhang), takes the best cut, and
     improves it by tabu search. After several rounds without improvement, its best labelling joins the elite set.
-
-    Attributes
-    ----------
-    model
-        The spins.
-    best, value
-        The best labelling, as spins, and its value.
-    n_rounds, n_trajectories, work
-        Numbers of rounds and trajectories so far, and of spins and couplings visited.
     """
 
     def __init__(self, model: CoupledSpins, seed: int, n_elite: int, patience: int) -> None:
+        # model: the spins
         self.model, self.n_elite, self.patience = model, n_elite, patience * max(model.n_vars, 1)
         n = model.n
         self.random = np.random.default_rng(seed)
@@ -66,7 +58,9 @@ class SpinSearch:
         self.vectors = np.zeros((n, 2))
         self.elite: list[Floats] = []
         self.values: list[float] = []
+        # best, value: the best labelling, as spins, and its value
         self.best, self.value = np.ones(n), -math.inf
+        # n_rounds, n_trajectories, work: numbers of rounds and trajectories so far, and of spins and couplings visited
         self.n_rounds = self.n_trajectories = self.work = 0
         long = max(min(LEAST_TENURE, model.n_vars // 4), model.n_vars // SPINS_PER_TENURE)
         self.tenure = Tenure(long, long // 2 + 1)
@@ -267,26 +261,15 @@ class TabuTally:
 
 
 class TabuState(NamedTuple):
-    """State of a tabu search.
+    """State of a tabu search."""
 
-    Attributes
-    ----------
-    spin, gain
-        The current labelling, and the gain of every flip.
-    until
-        The flip count from which a spin may be flipped again.
-    best
-        The best labelling since the last start.
-    random
-        State of the random number generator.
-    """
-
+    # spin, gain: The current labelling, and the gain of every flip
     spin: Floats
     gain: Floats
-    until: Ints
-    best: Floats
+    until: Ints  # The flip count from which a spin may be flipped again
+    best: Floats  # The best labelling since the last start
     tally: TabuTally
-    random: Bits
+    random: Bits  # State of the random number generator
 
 
 class Tenure(NamedTuple):

@@ -33,23 +33,15 @@ FEW_SPINS = 11
 
 @dataclass(eq=False)
 class SpinNode:
-    """A subproblem in which some spins are tied to others.
+    """A subproblem in which some spins are tied to others."""
 
-    Attributes
-    ----------
-    of, sign : (n,)
-        Representative of every spin of the model, and whether the spin equals it (1) or is opposite (-1).
-    vectors, cuts
-        Warm start of the relaxation.
-    bound
-        Upper bound on the labellings of the node.
-    """
-
+    # of, sign: (n,): Representative of every spin of the model, and whether the spin equals it (1) or is opposite (-1)
     of: Ints
     sign: Floats
+    # vectors, cuts: Warm start of the relaxation
     vectors: Floats
     cuts: TriangleSet
-    bound: float
+    bound: float  # Upper bound on the labellings of the node
 
     def couplings(self, matrix: Floats) -> tuple[Floats, float]:
         """Return the couplings of the remaining spins, and the constant from those between tied spins."""
@@ -80,23 +72,15 @@ class SpinNode:
 
 
 class SpinTree:
-    """Best-first branch and bound.
-
-    Attributes
-    ----------
-    search
-        Keeps the best labelling, and improves roundings of the relaxations.
-    bound
-        Upper bound on the couplings of every labelling.
-    n_nodes, n_cuts
-        Nodes bounded so far, and inequalities of the current one.
-    """
+    """Best-first branch and bound."""
 
     def __init__(self, model: CoupledSpins, search: SpinSearch, seed: int, branch_spins: int) -> None:
+        # search: keeps the best labelling, and improves roundings of the relaxations
         self.model, self.search, self.branch_spins = model, search, branch_spins
         self.matrix, self.unit = model.matrix(), model.unit()
         self.random = np.random.default_rng(seed)
-        self.bound = math.inf
+        self.bound = math.inf  # upper bound on the couplings of every labelling
+        # n_nodes, n_cuts: nodes bounded so far, and inequalities of the current one
         self.n_nodes = self.n_cuts = 0
         self.closed = False
         self._open: list[tuple[float, int, SpinNode]] = []

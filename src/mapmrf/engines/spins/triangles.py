@@ -24,17 +24,11 @@ CANDIDATES = 20
 
 
 class TriangleSet:
-    """Some triangle inequalities and a multiplier for each.
-
-    Attributes
-    ----------
-    triangles
-        The inequalities.
-    multiplier : (n,)
-        Their multipliers, non-negative.
-    """
+    """Some triangle inequalities and a multiplier for each."""
 
     def __init__(self, triangles: Triangles, multiplier: Floats) -> None:
+        # triangles: the inequalities
+        # multiplier: (n,): their multipliers, non-negative
         self.triangles, self.multiplier = triangles, multiplier
 
     @classmethod
@@ -131,18 +125,10 @@ N_BINS = 64
 
 
 class Triangles(NamedTuple):
-    """Inequalities ``1 + x_jk a + x_ik b + x_ij ab >= 0`` over the products x of spins, with signs a and b.
+    """Inequalities ``1 + x_jk a + x_ik b + x_ij ab >= 0`` over the products x of spins, with signs a and b."""
 
-    Attributes
-    ----------
-    corners : (n, 3)
-        The spins i < j < k.
-    kind : (n,)
-        0 to 3: a is -1 for 1 and 3, b is -1 for 2 and 3.
-    """
-
-    corners: Ints
-    kind: Ints
+    corners: Ints  # (n, 3): The spins i < j < k
+    kind: Ints  # (n,): 0 to 3: a is -1 for 1 and 3, b is -1 for 2 and 3
 
 
 @inlined

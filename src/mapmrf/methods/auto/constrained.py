@@ -50,18 +50,12 @@ REPORTS = 3
 
 
 class ConstrainedRun(PhasedRun):
-    """A run of `auto` on a model with constraints.
-
-    Attributes
-    ----------
-    shared
-        Incumbent and bound of the original model.
-    """
+    """A run of `auto` on a model with constraints."""
 
     def __init__(self, options: Auto, problem: Problem, seed: int, labels: Ints) -> None:
         super().__init__()
         self.options, self.problem, self.seed = options, problem, seed
-        self.shared = SharedState(problem, labels)
+        self.shared = SharedState(problem, labels)  # incumbent and bound of the original model
 
     def run(self) -> Generator[Progress, None, None]:
         """Solve an assignment problem at once, and other models by alternating between all suitable approaches."""

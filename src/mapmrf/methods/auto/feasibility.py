@@ -156,14 +156,7 @@ class FeasibilityPhase:
 
 
 def largest_sum(graph: FactorGraph) -> float:
-    """Return the sum of the largest entries of all tables, a bound that is attained if all soft parts are constant.
-
-    Examples
-    --------
-    >>> import mapmrf
-    >>> largest_sum(mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]]))
-    2.0
-    """
+    """Return the sum of the largest entries of all tables, a bound that is attained if all soft parts are constant."""
     total = graph.constant + float(segment_ends(graph.theta_v, graph.var_ptr)[1].sum())
     if graph.n_factors:
         low, high = (ends[graph.table_of] for ends in segment_ends(graph.theta_t, graph.table_ptr))

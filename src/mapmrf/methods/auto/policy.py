@@ -47,24 +47,13 @@ first labellings."""
 
 
 class Portfolio:
-    """All phases after the relaxation, on the simplified model.
+    """All phases after the relaxation, on the simplified model."""
 
-    Attributes
-    ----------
-    shared
-        Incumbent and bound of the original model.
-    reduced, problem
-        The simplification, and the simplified model.
-    search
-        The pool of labellings of the simplified model.
-    race
-        The turns of searchers and provers.
-    """
-
+    # reduced, problem: the simplification, and the simplified model
     reduced: Simplified
     problem: Problem
-    search: PoolSearch
-    race: Race
+    search: PoolSearch  # the pool of labellings of the simplified model
+    race: Race  # the turns of searchers and provers
 
     def __init__(
         self,
@@ -74,6 +63,7 @@ class Portfolio:
         feasibility: FeasibilityPhase | None = None,
         scouts: Scouts | None = None,
     ) -> None:
+        # shared: incumbent and bound of the original model
         self.options, self.shared, self.seed = options, shared, seed
         self.feasibility = FeasibilityPhase(shared, seed) if feasibility is None else feasibility
         self.scouts = Scouts(shared, seed) if scouts is None else scouts

@@ -52,19 +52,13 @@ class Race:
     another; provers are independent. All phases work with what was known when the cycle began. The provers' results are
     taken over after the turns of the search, in a fixed order, so that the outcome is the same whether they ran
     concurrently or one after another.
-
-    Attributes
-    ----------
-    searchers, provers
-        The phases; those that have ended are removed.
-    known
-        What was known when the current cycle began.
     """
 
     def __init__(self, portfolio: Portfolio, searchers: list[Phase], provers: list[Phase]) -> None:
         self.portfolio, self.shared = portfolio, portfolio.shared
+        # searchers, provers: the phases; those that have ended are removed
         self.searchers, self.provers = searchers, provers
-        self.known = Known(portfolio.search.best, math.inf)
+        self.known = Known(portfolio.search.best, math.inf)  # what was known when the current cycle began
         self._stop = threading.Event()
         threads = self.shared.problem.threads
         self._beside = ThreadPoolExecutor(threads - 1, "mapmrf-proofs") if threads > 1 else None

@@ -36,16 +36,11 @@ relative gap is still this wide."""
 
 
 class ExpansionTurns:
-    """Decides when expansions are due: early, and again until the relaxation overtakes them.
-
-    Attributes
-    ----------
-    planned
-        Whether there will be any.
-    """
+    """Decides when expansions are due: early, and again until the relaxation overtakes them."""
 
     def __init__(self, problem: Problem, allowed: bool) -> None:
         n_labels = int(problem.graph.card.max(initial=0))
+        # whether there will be any
         self.planned = allowed and problem.n_factors >= LARGE and all(batch.arity <= 2 for batch in problem.batches)
         self._next = n_labels // EXPAND_LABELS if self.planned else math.inf
         self._reached = math.inf

@@ -19,21 +19,13 @@ LOST_STEPS = 20
 
 
 class Scout:
-    """A method on the original model, from its own start. It offers all its labellings to the incumbent.
-
-    Attributes
-    ----------
-    steps
-        Its steps, to its end.
-    over
-        Whether it has ended.
-    """
+    """A method on the original model, from its own start. It offers all its labellings to the incumbent."""
 
     def __init__(self, method: Method, shared: SharedState, seed: int) -> None:
         self.method, self.shared, self.seed = method, shared, seed
-        self.steps: Steps = self._steps()
+        self.steps: Steps = self._steps()  # its steps, to its end
         self._phase = Phase(self.steps, 1)
-        self.over = False
+        self.over = False  # whether it has ended
         self._value, self._iterations, self._useful = -math.inf, 0, 0
 
     def turn(self) -> Iterator[Progress]:

@@ -67,17 +67,12 @@ MIX_EVERY = 50
 
 
 class PoolSearch:
-    """A pool of labellings of one problem that is improved step by step.
-
-    Attributes
-    ----------
-    pool, values
-        The labellings and their values.
-    """
+    """A pool of labellings of one problem that is improved step by step."""
 
     def __init__(self, problem: Problem, seed: int, width: float, pool: int) -> None:
         self.problem, self.seed, self.width, self.size = problem, seed, width, pool
         self.moves, self.crossover = BlockMoves(problem, seed), Crossover(problem)
+        # pool, values: the labellings and their values
         self.pool: list[Ints] = []
         self.values: list[float] = []
         self._n_steps = 0

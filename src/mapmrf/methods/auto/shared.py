@@ -28,30 +28,20 @@ PATIENCE = 0.5
 
 @dataclass
 class Phase:
-    """A searcher or a prover that takes turns with others.
+    """A searcher or a prover that takes turns with others."""
 
-    Attributes
-    ----------
-    steps, turn
-        Its steps, and the iterations per turn.
-    weight
-        Turns per cycle; below 1, the phase has turns in some cycles only. It starts at the prior and is adjusted by the
-        progress of the turns.
-    first, skipped
-        Iterations of its first turn, and cycles before it.
-    least
-        Least weight relative to the prior; a function, as it may only become known during the run.
-    name
-        Source of its bounds, for provers.
-    """
-
+    # steps, turn: Its steps, and the iterations per turn
     steps: Steps
     turn: int
+    # Turns per cycle; below 1, the phase has turns in some cycles only. It starts at the prior and is adjusted by the
+    # progress of the turns.
     weight: float = 1.0
+    # first, skipped: Iterations of its first turn, and cycles before it
     first: int = 2
     skipped: int = 0
+    # Least weight relative to the prior; a function, as it may only become known during the run
     least: Callable[[], float] = lambda: LEAST
-    name: str = ""
+    name: str = ""  # Source of its bounds, for provers
 
     def __post_init__(self) -> None:
         self.prior = self.weight
@@ -82,27 +72,14 @@ class Phase:
 
 
 class SharedState:
-    """The state of a run of `auto`.
-
-    Attributes
-    ----------
-    problem
-        The original model.
-    incumbent
-        Its best labelling and bound.
-    iterations
-        Iterations of all phases.
-    details
-        Additional figures for the result.
-    state_bounds : (n_states,) or None
-        Upper bounds on the labellings with each state, from the relaxation.
-    """
+    """The state of a run of `auto`."""
 
     def __init__(self, problem: Problem, labels: Ints) -> None:
-        self.problem = problem
-        self.incumbent = CheckedIncumbent(problem.graph, labels)
-        self.iterations = 0
-        self.details: dict[str, float] = {}
+        self.problem = problem  # the original model
+        self.incumbent = CheckedIncumbent(problem.graph, labels)  # its best labelling and bound
+        self.iterations = 0  # iterations of all phases
+        self.details: dict[str, float] = {}  # additional figures for the result
+        # (n_states,) or None: upper bounds on the labellings with each state, from the relaxation
         self.state_bounds: Floats | None = None
         self._reported, self._n_withdrawn = -math.inf, 0
         self._held: dict[str, float] = {}

@@ -18,13 +18,13 @@ from mapmrf.engines.program.scip import SolverOutcome
 from mapmrf.engines.program.spin_planes import SpinPlanes
 from mapmrf.model.problem import Problem
 
-EFFORTS = ((1e-3, 1e-2), (1e-5, 1e-4))
+SIMPLEX_EFFORTS = ((1e-3, 1e-2), (1e-5, 1e-4))
 """Minimum violation and surcharge per pair of a cycle; the second is tried if the first finds nothing."""
 
 MAX_AGE = 3
 """Rounds after which a cut that is not tight is removed."""
 
-SLACK = 1e-6
+TIGHT = 1e-6
 """Slack above which a row is not tight."""
 
 TAIL, TAIL_GAIN = 10, 0.9
@@ -93,7 +93,7 @@ class CuttingPlanes:
     def separate(self) -> Iterator[None]:
         """Add violated inequalities, in steps of some milliseconds, and remove cuts that are no longer tight."""
         self._purge()
-        for violation, hop in EFFORTS:
+        for violation, hop in SIMPLEX_EFFORTS:
             missing = self.compact.missing(self.point, violation)
             yield from self._separation.run(self.compact.cut(self.point), violation, hop)
             cycles = self.compact.cycles(self._separation.best(self.compact.n))
@@ -111,7 +111,7 @@ class CuttingPlanes:
 
     def _purge(self) -> None:
         n_needed = self.program.rows.n
-        loose = (self.rows.upper - self.rows.matrix @ self.point)[n_needed:] > SLACK
+        loose = (self.rows.upper - self.rows.matrix @ self.point)[n_needed:] > TIGHT
         self._age = np.where(loose, self._age + 1, 0)
         old = self._age >= MAX_AGE
         if old.any():
@@ -122,7 +122,7 @@ class CuttingPlanes:
     def strengthened(self) -> Program:
         """Return the program with the tight cuts and the fixed columns."""
         n_needed = self.program.rows.n
-        tight = self.rows.upper - self.rows.matrix @ self.point <= SLACK
+        tight = self.rows.upper - self.rows.matrix @ self.point <= TIGHT
         tight[:n_needed] = True
         return dataclasses.replace(self.program, rows=self.rows.only(tight))
 

@@ -120,7 +120,7 @@ def solve_by_highs(task: BranchTask, report: SolverReport) -> None:
     _listen_to_branching(highs, report)
     report.spend()
     highs.run()
-    _conclude(highs, report)
+    _conclude_highs(highs, report)
     report.count(int(highs.getInfo().mip_node_count))
     if report.outcome is SolverOutcome.INFEASIBLE:
         return
@@ -175,7 +175,7 @@ def _solve_relaxation(highs: Any, report: SolverReport) -> None:
     highs.startCallback(types.kCallbackSimplexInterrupt)
     highs.startCallback(types.kCallbackIpmInterrupt)
     highs.run()
-    _conclude(highs, report)
+    _conclude_highs(highs, report)
     report.iterations = _iterations(highs.getInfo())
 
 
@@ -216,7 +216,7 @@ def _listen_to_branching(highs: Any, report: SolverReport) -> None:
             highs.startCallback(kind)
 
 
-def _conclude(highs: Any, report: SolverReport) -> None:
+def _conclude_highs(highs: Any, report: SolverReport) -> None:
     """Report the outcome of HiGHS."""
     status, ended = load_highs().HighsModelStatus, highs.getModelStatus()
     report.message = highs.modelStatusToString(ended)

@@ -200,7 +200,7 @@ def _with(marks: Bools, i: int, mark: bool) -> Packed:
 # -- Cutting planes on the product form: odd cycles of its pairs and splits -------------------------------------------
 
 
-EFFORTS = (
+PRODUCT_EFFORTS = (
     SeparationEffort(0.15, 0.08, 0.1, 500),
     SeparationEffort(0.05, 0.03, 0.05, 1000),
     SeparationEffort(0.02, 0.005, 0.02, 5000),
@@ -244,7 +244,7 @@ class ProductPlanes(Planes):
         """Add violated inequalities, in short steps, and remove slack ones with zero multiplier."""
         solver = self.solver
         kept = (solver.y_cut > 0) | (solver.slack() <= SLACK)
-        effort = EFFORTS[min(self._n_quiet, len(EFFORTS) - 1)]
+        effort = PRODUCT_EFFORTS[min(self._n_quiet, len(PRODUCT_EFFORTS) - 1)]
         known, cut = solver.cuts.only(kept), self.form.cut(solver.z)
         new = known.only(np.zeros(known.n, dtype=bool))
         for separation in self._separations:
@@ -266,7 +266,7 @@ class ProductPlanes(Planes):
     def tails_off(self, value: float) -> bool:
         """Return whether the last rounds have closed little of the gap, no cuts are left, or many spins are fixed."""
         slow = super().tails_off(value) and not self._is_far
-        return slow or self._n_quiet > len(EFFORTS) or self.is_decisive
+        return slow or self._n_quiet > len(PRODUCT_EFFORTS) or self.is_decisive
 
     @property
     def _is_far(self) -> bool:

@@ -143,7 +143,7 @@ def block_losses(theta: Floats, ptr: Ints) -> tuple[Floats, Floats, Floats]:
 
 
 def cost_scale(typical: Floats, cost: Floats) -> float:
-    """The unit of a program's costs: the median of the sizes of some that are not 0, unless the largest were too large."""
+    """The unit of a program's costs: the median of the sizes of some that are not 0, bounded below for large ones."""
     sizes = np.abs(typical[typical != 0])
     if len(sizes) == 0:
         return 1.0

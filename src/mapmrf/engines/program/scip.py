@@ -68,7 +68,7 @@ def solve_by_scip(task: BranchTask, report: SolverReport) -> None:
         model.optimizeNogil()
     finally:
         report.interrupt = None
-    _conclude(model, columns, report)
+    _conclude_scip(model, columns, report)
 
 
 def _build(scip: Any, model: Any, task: BranchTask) -> list[Any]:
@@ -148,7 +148,7 @@ def _listen(scip: Any, model: Any, integer: list[Any], report: SolverReport) -> 
     model.includeEventhdlr(SolverListener(), "mapmrf", "reports to the loop how far the search is")
 
 
-def _conclude(model: Any, columns: list[Any], report: SolverReport) -> None:
+def _conclude_scip(model: Any, columns: list[Any], report: SolverReport) -> None:
     """Report the outcome of SCIP."""
     status = model.getStatus()
     report.outcome = OUTCOMES.get(status, SolverOutcome.FAILED)

@@ -14,7 +14,7 @@ from mapmrf.engines.program.plane_rounds import QUIET, SLACK, Planes, Separation
 from mapmrf.engines.program.program import Program
 from mapmrf.engines.program.spin_form import SpinForm
 
-EFFORTS = (
+SPIN_EFFORTS = (
     SeparationEffort(0.05, 0.03, 0.05, sys.maxsize),
     SeparationEffort(0.02, 0.005, 0.02, sys.maxsize),
     SeparationEffort(2e-3, 1e-3, 2e-3, sys.maxsize),
@@ -53,7 +53,7 @@ class SpinPlanes(Planes):
         solver, form = self.solver, self.form
         kept = (solver.y_cut > 0) | (solver.slack() <= SLACK)
         known = solver.cuts.only(kept)
-        effort = EFFORTS[min(self._n_quiet // QUIET, len(EFFORTS) - 1)]
+        effort = SPIN_EFFORTS[min(self._n_quiet // QUIET, len(SPIN_EFFORTS) - 1)]
         yield from self._separation.run(self.compact.cut(self.point), *effort)
         cycles = self._separation.best(self.compact.n)
         found = form.missing(solver.z, 2 * effort.violation).plus(form.cycles(cycles, self._separation.codes(cycles)))

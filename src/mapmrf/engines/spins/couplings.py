@@ -21,7 +21,7 @@ LOSS = 2.5
 
 @dataclass(frozen=True, eq=False)
 class CoupledSpins:
-    """Couplings of spins plus a constant, to be maximised; fields are couplings to an additional last spin fixed at 1."""
+    """Couplings of spins plus a constant, to be maximised; fields couple to an additional last spin fixed at 1."""
 
     n_vars: int  # Variables of the model
     n: int  # Number of spins: one more than variables if there are fields

@@ -16,15 +16,25 @@ from mapmrf.arrays import Bools, Ints, segment_argmax
 from mapmrf.engines.flow.roof_duality import excluded_by_roof, why_no_roof
 from mapmrf.engines.moves.constrained_search import ConstrainedSearch
 from mapmrf.engines.moves.local_search import LocalSearch
-from mapmrf.engines.program.compact import Compact, is_compact
-from mapmrf.engines.program.cutting_planes import CuttingPlanes
-from mapmrf.engines.program.highs import Confirmation, solve_by_highs
+from mapmrf.engines.program.binary_program import Compact, ProductForm, has_products, is_compact
+from mapmrf.engines.program.cutting_planes import (
+    TREE_PLACES,
+    CuttingPlanes,
+    Planes,
+    PlaneTree,
+    ProductPlanes,
+    SpinPlanes,
+)
 from mapmrf.engines.program.local_polytope import ConstrainedPolytope, LocalPolytope
-from mapmrf.engines.program.plane_rounds import TREE_PLACES, Planes, PlaneTree, ProductPlanes
-from mapmrf.engines.program.product_form import ProductForm, has_products
 from mapmrf.engines.program.program import Formulation, Program, highs_failure, lagrangian, scip_failure, spread
-from mapmrf.engines.program.scip import BranchTask, SolverOutcome, SolverRun, solve_by_scip
-from mapmrf.engines.program.spin_planes import SpinPlanes
+from mapmrf.engines.program.solvers import (
+    BranchTask,
+    Confirmation,
+    SolverOutcome,
+    SolverRun,
+    solve_by_highs,
+    solve_by_scip,
+)
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.methods.lslp import LSLP
 from mapmrf.model.granularity import Granularity

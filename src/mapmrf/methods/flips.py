@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mapmrf.engines.moves.flips import FlipSearch
+from mapmrf.engines.moves.chains import FlipSearch
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import check_at_least

@@ -11,9 +11,8 @@ import numpy as np
 from mapmrf.arrays import Ints
 from mapmrf.engines.flow.fusion_move import FusionMove, why_no_fusion
 from mapmrf.engines.moves.blocks import BlockMoves
-from mapmrf.engines.moves.chains import ChainSearch
+from mapmrf.engines.moves.chains import ChainSearch, FlipSearch
 from mapmrf.engines.moves.crossover import Crossover
-from mapmrf.engines.moves.flips import FlipSearch
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, Method, Progress, Start

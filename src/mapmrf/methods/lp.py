@@ -11,10 +11,9 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, segment_argmax
-from mapmrf.engines.program.highs import LPRelaxation
 from mapmrf.engines.program.local_polytope import ConstrainedPolytope, LocalPolytope
 from mapmrf.engines.program.program import highs_failure
-from mapmrf.engines.program.scip import SolverOutcome
+from mapmrf.engines.program.solvers import LPRelaxation, SolverOutcome
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.memory import shown_bytes
 from mapmrf.model.polytope import dual_bound

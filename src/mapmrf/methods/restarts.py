@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 from mapmrf.arrays import Ints
-from mapmrf.engines.moves.chains import ChainSearch
+from mapmrf.engines.moves.chains import ChainSearch, FlipSearch
 from mapmrf.engines.moves.crossover import Crossover
 from mapmrf.engines.moves.flip_state import local_scale
-from mapmrf.engines.moves.flips import FlipSearch
 from mapmrf.engines.moves.kicks import BlockKicks, ChainKicks, FlipKicks
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent

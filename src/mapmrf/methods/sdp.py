@@ -11,10 +11,8 @@ from typing import ClassVar
 from mapmrf.arrays import Ints
 from mapmrf.engines.flow.cut_model import why_not_binary_pairs
 from mapmrf.engines.reduction.simplify import Simplified, simplify
-from mapmrf.engines.spins.couplings import CoupledSpins
-from mapmrf.engines.spins.plain_bound import PlainBound
-from mapmrf.engines.spins.search import SpinSearch
-from mapmrf.engines.spins.tree import SpinTree
+from mapmrf.engines.spins.search import CoupledSpins, SpinSearch
+from mapmrf.engines.spins.tree import PlainBound, SpinTree
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent

@@ -11,8 +11,7 @@ from typing import ClassVar
 from mapmrf.engines.flow.cut_model import why_not_binary_pairs
 from mapmrf.engines.moves.constrained_search import ConstrainedSearch
 from mapmrf.engines.reduction.simplify import Simplified, simplify
-from mapmrf.engines.spins.couplings import CoupledSpins
-from mapmrf.engines.spins.search import SpinSearch
+from mapmrf.engines.spins.search import CoupledSpins, SpinSearch
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapmrf.datasets import grid
-from mapmrf.engines.moves.chains import ChainSearch
-from mapmrf.engines.moves.flips import FlipSearch
+from mapmrf.engines.moves.chains import ChainSearch, FlipSearch
 from mapmrf.engines.moves.kicks import BlockKicks, ChainKicks, FlipKicks
 from mapmrf.model.problem import Problem
 from strategies import Recipe, hard_recipes, recipes, with_weights

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mapmrf.compilation.jit import compiled
 from mapmrf.compilation.records import blank
-from mapmrf.engines.moves.move_model import lay_out, table_places
+from mapmrf.engines.moves.flip_state import lay_out, table_places
 from mapmrf.engines.reduction.reduction import _reducible
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Evaluator

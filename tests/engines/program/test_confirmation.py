@@ -11,8 +11,8 @@ pytest.importorskip("highspy")
 from constrained_recipes import ConstrainedRecipe, random_constrained
 from mapmrf.arrays import Floats
 from mapmrf.engines.program import highs
-from mapmrf.engines.program.highs import Confirmation
 from mapmrf.engines.program.local_polytope import ConstrainedPolytope
+from mapmrf.engines.program.solvers import Confirmation
 from mapmrf.model.problem import Problem
 
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import FactorGraph
 from mapmrf.arrays import Floats
-from mapmrf.engines.program.plane_rounds import PlaneTree, ProductPlanes
+from mapmrf.engines.program.binary_program import ProductForm, block_matrix, has_products
+from mapmrf.engines.program.cutting_planes import PlaneTree, ProductPlanes
 from mapmrf.engines.program.primal_dual import IterationLimits, PrimalDual
-from mapmrf.engines.program.product_form import ProductForm, block_matrix, has_products
 from mapmrf.methods import cuts
 from mapmrf.model.problem import Problem
 from strategies import brute_force

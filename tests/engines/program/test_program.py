@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 
 from binary_models import binary_graphs
 from mapmrf import FactorGraph
-from mapmrf.engines.program.compact import Compact
+from mapmrf.engines.program.binary_program import Compact
 from mapmrf.engines.program.program import Rows, block_losses, lagrangian, spread
 from mapmrf.model.problem import Problem
 from strategies import brute_force

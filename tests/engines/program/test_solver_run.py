@@ -12,10 +12,16 @@ from scipy import sparse
 
 import mapmrf
 from mapmrf.arrays import Ints
-from mapmrf.engines.program.compact import Compact
-from mapmrf.engines.program.highs import solve_by_highs
+from mapmrf.engines.program.binary_program import Compact
 from mapmrf.engines.program.program import Program, Rows
-from mapmrf.engines.program.scip import BranchTask, SolverOutcome, SolverReport, SolverRun, solve_by_scip
+from mapmrf.engines.program.solvers import (
+    BranchTask,
+    SolverOutcome,
+    SolverReport,
+    SolverRun,
+    solve_by_highs,
+    solve_by_scip,
+)
 from mapmrf.model.problem import Problem
 
 Solve = Callable[[BranchTask, SolverReport], None]

@@ -12,10 +12,9 @@ import mapmrf
 from binary_models import binary_graphs, complete, spins
 from mapmrf import FactorGraph
 from mapmrf.arrays import Floats, Ints
-from mapmrf.engines.program.compact import Compact
+from mapmrf.engines.program.binary_program import Compact, SpinForm
+from mapmrf.engines.program.cutting_planes import SpinPlanes
 from mapmrf.engines.program.primal_dual import IterationLimits, PrimalDual
-from mapmrf.engines.program.spin_form import SpinForm
-from mapmrf.engines.program.spin_planes import SpinPlanes
 from mapmrf.model.problem import Problem
 from strategies import brute_force
 

@@ -13,12 +13,15 @@ from hypothesis import strategies as st
 
 from binary_models import complete
 from mapmrf.engines.spins import triangles
-from mapmrf.engines.spins.certificate import certified_bound, factorise, smallest_eigenvalue
-from mapmrf.engines.spins.couplings import CoupledSpins
-from mapmrf.engines.spins.plain_bound import PlainBound
-from mapmrf.engines.spins.relaxation import TightRelaxation, random_vectors
-from mapmrf.engines.spins.search import SpinSearch
-from mapmrf.engines.spins.tree import SpinNode, SpinTree
+from mapmrf.engines.spins.relaxation import (
+    TightRelaxation,
+    certified_bound,
+    factorise,
+    random_vectors,
+    smallest_eigenvalue,
+)
+from mapmrf.engines.spins.search import CoupledSpins, SpinSearch
+from mapmrf.engines.spins.tree import PlainBound, SpinNode, SpinTree
 from mapmrf.engines.spins.triangles import Triangles, TriangleSet, most_violated, set_slack
 from mapmrf.model.problem import Problem
 

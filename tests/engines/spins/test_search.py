@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from binary_models import binary_graphs, complete
 from mapmrf import FactorGraph
 from mapmrf.compilation.records import blank
-from mapmrf.engines.moves.move_model import seeded
-from mapmrf.engines.spins.couplings import CoupledSpins, set_gains
+from mapmrf.engines.moves.flip_state import seeded
 from mapmrf.engines.spins.search import (
+    CoupledSpins,
     SpinSearch,
     TabuState,
     TabuTally,
@@ -23,6 +23,7 @@ from mapmrf.engines.spins.search import (
     disturb_angles,
     relink,
     run_tabu,
+    set_gains,
     turn_vectors,
 )
 from mapmrf.model.problem import Problem

@@ -31,7 +31,7 @@ from mapmrf.engines.elimination.numpy_elimination import small_order
 from mapmrf.engines.messages.srmp import TablePasses
 from mapmrf.engines.messages.sweeps_kernels import LIMIT, PassStopping
 from mapmrf.engines.messages.visit_order import VisitOrder
-from mapmrf.engines.program.compact import is_compact
+from mapmrf.engines.program.binary_program import is_compact
 from mapmrf.engines.program.cutting_planes import cycle_dual
 from mapmrf.engines.program.program import highs_failure
 from mapmrf.errors import UnsupportedModel

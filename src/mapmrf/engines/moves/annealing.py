@@ -8,8 +8,18 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets, short
 from mapmrf.compilation.jit import compiled, inlined, predispatched
-from mapmrf.engines.moves.flip_state import FlipState, floor_of, new_flip_state, set_labels, set_state, sum_row
-from mapmrf.engines.moves.move_model import UNIT, Bits, draw, seeded
+from mapmrf.engines.moves.flip_state import (
+    UNIT,
+    Bits,
+    FlipState,
+    draw,
+    floor_of,
+    new_flip_state,
+    seeded,
+    set_labels,
+    set_state,
+    sum_row,
+)
 from mapmrf.model.problem import Problem
 
 

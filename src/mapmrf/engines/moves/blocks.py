@@ -9,7 +9,7 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.elimination.orders import PrimalGraph, append, ball
-from mapmrf.engines.moves.move_model import Bits, MoveModel, lay_out, next_bits
+from mapmrf.engines.moves.flip_state import Bits, MoveModel, lay_out, next_bits
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Problem
 

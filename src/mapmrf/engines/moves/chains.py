@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints
+from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.compilation.jit import compiled, inlined, predispatched
 from mapmrf.compilation.records import blank
 from mapmrf.engines.moves.flip_state import (
@@ -235,6 +235,228 @@ def follow_chains(
         elif agenda.counts.queue_length > 0:
             cursor.variable = dequeue(agenda)
             cursor.state = cursor.second = 0
+            visits += 1
+        else:
+            break
+    return work, visits
+
+
+# -- Search by flips of small connected sets of variables -------------------------------------------------------------
+
+
+class FlipSearch:
+    """A labelling that improves by flips of connected sets until none of up to `depth` variables helps."""
+
+    def __init__(self, problem: Problem, depth: int) -> None:
+        self.problem, self.depth = problem, min(depth, max(1, problem.n_vars))
+        # flips, agenda: the table of gains, and the agenda
+        self.flips = new_flip_state(problem, self.depth)
+        self.agenda = new_agenda(problem.n_vars)
+        self.sets = new_set_search(problem.n_vars, self.depth)
+        self.visits = 0  # flips made and variables visited since the start
+        self.at_rest = True  # whether no change of a connected set helps
+        self._flip_sets, self._refresh = predispatched(flip_sets), predispatched(refresh)
+
+    def restart(self, labels: Ints) -> None:
+        """Restart from a labelling."""
+        self.sets.listed[:] = False
+        self.sets.cursor.level, self.sets.cursor.reach, self.sets.cursor.n_best = -1, 1, 0
+        begin_at(self.problem, self.flips, self.agenda, labels)
+        self._refresh(self.flips, self.agenda, 0)
+        self.at_rest = False
+
+    def run(self, entries: int, max_visits: int = 1 << 60) -> int:
+        """Read about `entries` table entries, visiting at most `max_visits` variables; return the entries read."""
+        work = 0
+        while work < entries and max_visits > 0 and not self.at_rest:
+            done, visits = self._flip_sets(self.flips, self.agenda, self.sets, entries - work, max_visits)
+            work, max_visits = work + done, max_visits - visits
+            self.visits += visits
+            if self.sets.cursor.level < 0 and is_empty(self.agenda):
+                work += self._go_deeper()
+        return work
+
+    def _go_deeper(self) -> int:
+        """Continue with larger sets, up to `depth` variables; return the entries read."""
+        work = self._refresh(self.flips, self.agenda, 1)
+        if is_empty(self.agenda) and self.sets.cursor.reach < self.depth:
+            self.sets.cursor.reach += 1
+            enqueue_all(self.agenda)
+        else:
+            self.at_rest = is_empty(self.agenda)
+        return work
+
+    def labels(self) -> Ints:
+        """Return the labelling, without the trial flips of an unfinished search."""
+        found = self.flips.labels.copy()
+        for level in range(self.sets.cursor.level):
+            found[self.sets.cand[self.sets.spot[level]]] = self.sets.old[level]
+        return found
+
+
+def new_set_search(n: int, depth: int) -> SetSearch:
+    """Allocate a search over sets of up to `depth` of `n` variables."""
+    levels = [np.zeros(depth + 1, dtype=np.int64) for _ in range(7)]
+    return SetSearch(
+        cand=np.zeros(max(n, 1), dtype=np.int32),
+        listed=np.zeros(n, dtype=bool),
+        spot=levels[0],
+        end=levels[1],
+        state=levels[2],
+        old=levels[3],
+        top=levels[4],
+        total=np.zeros(depth + 1),
+        size=np.zeros(depth + 1),
+        best_var=levels[5],
+        best_state=levels[6],
+        cursor=blank(SetCursor),
+    )
+
+
+# The lazy flipper: the best change of every small connected set of variables, each set searched once per change.
+# A variable whose surroundings have changed is queued. When its turn comes, all connected sets that contain it and no
+# queued variable are searched: a set is searched when the last of its members leaves the queue, and no list of sets is
+# ever stored. The search over one variable's sets can be interrupted after any of them and resumed.
+
+
+class SetCursor:
+    """Progress of the search over sets."""
+
+    level: int  # Variables of the present set that are flipped; -1: no search is under way
+    reach: int  # Size up to which sets are searched
+    n_best: int
+    # best_gain, n_best: Gain and size of the best change found
+    best_gain: float
+
+
+class SetSearch(NamedTuple):
+    """The search of the sets that hold one variable."""
+
+    # cand, listed: Variables that may join the set, in the order of the search, and who is among them
+    cand: Ints
+    listed: Bools
+    # spot, end, state, old, top: (depth + 1,): For every level: the candidate that is tried, where its successors end,
+    # its trial state, its label before, and where its log begins
+    spot: Ints
+    end: Ints
+    state: Ints
+    old: Ints
+    top: Ints
+    # total, size: (depth + 1,): Gain of all flips below a level, and the size of what it is a difference of
+    total: Floats
+    size: Floats
+    # best_var, best_state: (depth,): The best change so far
+    best_var: Ints
+    best_state: Ints
+    cursor: SetCursor  # Where the search stands
+
+
+@inlined
+def weigh(flips: FlipState, sets: SetSearch, level: int, u: int, k: int) -> tuple[float, float]:
+    """Return the gain of the current set with `u` in state `k`, and the size of the scores; the best is stored."""
+    cursor = sets.cursor
+    row = flips.model.var_ptr[u]
+    new, now = flips.score[row + k], flips.score[row + flips.labels[u]]
+    gain = sets.total[level] + (new - now)
+    size = sets.size[level] + abs(new) + abs(now)
+    if gain > cursor.best_gain and gain > HINT * size:
+        cursor.best_gain = gain
+        cursor.n_best = level + 1
+        for at in range(level):
+            sets.best_var[at] = sets.cand[sets.spot[at]]
+            sets.best_state[at] = sets.state[at]
+        sets.best_var[level], sets.best_state[level] = u, k
+    return gain, size
+
+
+@inlined
+def list_neighbours(flips: FlipState, agenda: Agenda, sets: SetSearch, level: int, u: int) -> None:
+    """Append the neighbours of `u` that are neither listed nor queued as candidates to join after it."""
+    model = flips.model
+    end = sets.end[level]
+    for e in range(model.nbr_ptr[u], model.nbr_ptr[u + 1]):
+        a = model.factor_of[e]
+        for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
+            j = model.scope[p]
+            if not sets.listed[j] and not agenda.queued[j] and model.card[j] > 1:
+                sets.listed[j] = True
+                sets.cand[end] = j
+                end += 1
+    sets.end[level + 1] = end
+
+
+@inlined
+def begin_search(sets: SetSearch, v: int) -> None:
+    """Start the search over the sets that contain `v`."""
+    sets.cand[0] = v
+    sets.listed[v] = True
+    sets.spot[0], sets.end[0], sets.state[0], sets.top[0] = 0, 1, -1, 0
+    sets.total[0], sets.size[0] = 0.0, 0.0
+    sets.cursor.best_gain = 0.0
+    sets.cursor.level, sets.cursor.n_best = 0, 0
+
+
+@inlined
+def search_next(flips: FlipState, agenda: Agenda, sets: SetSearch) -> int:
+    """Evaluate the next set, or the next state of its last member; returns the number of entries."""
+    spot, end, state, top, cursor = sets.spot, sets.end, sets.state, sets.top, sets.cursor
+    level = cursor.level
+    u = sets.cand[spot[level]]
+    n_k, x = flips.model.card[u], flips.labels[u]
+    deepest = level == cursor.reach - 1
+    if state[level] < 0 and not deepest:
+        list_neighbours(flips, agenda, sets, level, u)
+    k = state[level] + 1
+    gain = size = 0.0
+    while k < n_k:
+        if k != x:
+            gain, size = weigh(flips, sets, level, u, k)
+            if not deepest:
+                break
+        k += 1
+    state[level] = k
+    if k < n_k and spot[level] + 1 < end[level + 1]:
+        sets.old[level] = x
+        top[level + 1] = set_state(flips, u, k, top[level])
+        sets.total[level + 1], sets.size[level + 1] = gain, size
+        spot[level + 1], state[level + 1] = spot[level] + 1, -1
+        cursor.level = level + 1
+        return 2 * int(top[level + 1] - top[level])
+    if k >= n_k:
+        if not deepest:
+            for at in range(end[level], end[level + 1]):
+                sets.listed[sets.cand[at]] = False
+        spot[level] += 1
+        state[level] = -1
+        if spot[level] == end[level]:
+            level -= 1
+            cursor.level = level
+            if level >= 0:
+                take_back(flips, sets.cand[spot[level]], sets.old[level], top[level], top[level + 1])
+    return int(n_k)
+
+
+@compiled
+def flip_sets(
+    flips: FlipState, agenda: Agenda, sets: SetSearch, budget: int, max_visits: int
+) -> tuple[int, int]:  # fmt: skip
+    """Make improving changes until there is none or a budget is spent; returns entries and variables visited."""
+    best = FlipList(sets.best_var, sets.best_state, sets.old, sets.top)
+    work, visits = 0, 0
+    while work < budget:
+        if sets.cursor.level >= 0:
+            work += search_next(flips, agenda, sets)
+            if sets.cursor.level < 0:
+                sets.listed[sets.cand[0]] = False
+                if sets.cursor.n_best > 0:
+                    work += make_change(flips, agenda, best, sets.cursor.n_best)
+        elif visits >= max_visits:
+            break
+        elif agenda.counts.heap_length > 0:
+            work += flip_best(flips, agenda)
+            visits += 1
+        elif agenda.counts.queue_length > 0:
+            begin_search(sets, dequeue(agenda))
             visits += 1
         else:
             break

@@ -10,8 +10,16 @@ from mapmrf.arrays import Bools, Floats, Ints, offsets
 from mapmrf.compilation.jit import compiled, inlined
 from mapmrf.compilation.records import blank
 from mapmrf.constraints.flat import ConstraintKind, Constraints
-from mapmrf.engines.moves.flip_state import FlipState, new_flip_state, set_labels, set_state, sum_row
-from mapmrf.engines.moves.move_model import Bits, draw, seeded
+from mapmrf.engines.moves.flip_state import (
+    Bits,
+    FlipState,
+    draw,
+    new_flip_state,
+    seeded,
+    set_labels,
+    set_state,
+    sum_row,
+)
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent

@@ -8,7 +8,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Ints, largest_size
 from mapmrf.compilation.jit import compiled, inlined
-from mapmrf.engines.moves.move_model import MoveModel, lay_out
+from mapmrf.engines.moves.flip_state import MoveModel, lay_out
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Problem
 

@@ -11,11 +11,9 @@ from mapmrf.arrays import Ints
 from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.compilation.records import blank
 from mapmrf.engines.moves.blocks import BlockMoves
-from mapmrf.engines.moves.chains import Chain, ChainSearch, follow_chains
+from mapmrf.engines.moves.chains import Chain, ChainSearch, FlipSearch, SetSearch, flip_sets, follow_chains
 from mapmrf.engines.moves.crossover import Crossover, PartScratch, forget_parts, gather_part, new_part_scratch
-from mapmrf.engines.moves.flip_state import Agenda, FlipState, commit, set_state
-from mapmrf.engines.moves.flips import FlipSearch, SetSearch, flip_sets
-from mapmrf.engines.moves.move_model import UNIT, Bits, draw, seeded
+from mapmrf.engines.moves.flip_state import UNIT, Agenda, Bits, FlipState, commit, draw, seeded, set_state
 from mapmrf.model.problem import Problem
 
 AROUND = 4

@@ -10,7 +10,7 @@ import numpy as np
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.compilation.jit import compiled, inlined, predispatched
 from mapmrf.compilation.records import blank
-from mapmrf.engines.moves.move_model import Bits, MoveModel, draw, lay_out, seeded, table_places
+from mapmrf.engines.moves.flip_state import Bits, MoveModel, draw, lay_out, seeded, table_places
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
@@ -486,3 +486,45 @@ def force_states(
                 move_to(model, climber, log.variable[n], log.label[n])
         i += 1
     return i
+
+
+# The best labelling found with each state: force the state in a good labelling, and let its surroundings ascend.
+
+
+ROOM = 256
+"""Maximum number of changes around one forced state."""
+
+
+class ForcedStates:
+    """The best gain found for every state, starting from a labelling of finite value."""
+
+    def __init__(self, problem: Problem, labels: Ints) -> None:
+        n = problem.n_vars
+        self.problem = problem
+        self._model, self._climber = lay_out(problem), new_climber(problem)
+        self._climber.labels[:] = labels
+        self._climber.place[:] = table_places(problem, labels)
+        self._waiting = Waiting(np.zeros(n, dtype=np.int64), np.zeros(n, dtype=bool), blank(WaitingEnds))
+        self._log = UndoLog(np.zeros(ROOM, dtype=np.int64), np.zeros(ROOM, dtype=np.int64))
+        self._next = 0
+        # (n_states,): gain of the best labelling found with each state over the given one; -inf if none was found
+        self.gain: Floats = np.full(problem.n_states, -np.inf)
+        self.gain[problem.graph.var_ptr[:-1] + labels] = 0.0
+
+    @property
+    def finished(self) -> bool:
+        """Whether all states have been tried."""
+        return self._next >= self.problem.n_vars
+
+    def advance(self, entries: int = STEP_ENTRIES) -> None:
+        """Try the states of some variables."""
+        self._next = force_states(self._next, entries, self._model, self._climber, self._waiting, self._log, self.gain)
+
+    def labels_with(self, i: int, k: int) -> Ints:
+        """Return the labelling that results from forcing variable `i` into state `k`."""
+        before: Ints = self._climber.labels.copy()
+        force(self._model, self._climber, self._waiting, self._log, i, k)
+        found: Ints = self._climber.labels.copy()
+        self._climber.labels[:] = before
+        self._climber.place[:] = table_places(self.problem, before)
+        return found

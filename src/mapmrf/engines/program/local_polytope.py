@@ -19,7 +19,7 @@ from dataclasses import field
 
 from mapmrf.constraints.attaching import extreme_sums
 from mapmrf.constraints.flat import ConstraintKind, Constraints
-from mapmrf.engines.program.compact import Compact, is_compact
+from mapmrf.engines.program.binary_program import Compact, is_compact
 from mapmrf.engines.program.program import lagrangian
 
 

@@ -10,8 +10,14 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.compilation.jit import compiled, inlined
-from mapmrf.engines.program.product_form import ProductForm
-from mapmrf.engines.program.spin_form import FactorBlocks, SpinCuts, SpinForm, move_blocks, settle_blocks
+from mapmrf.engines.program.binary_program import (
+    FactorBlocks,
+    ProductForm,
+    SpinCuts,
+    SpinForm,
+    move_blocks,
+    settle_blocks,
+)
 
 CHECK = 20
 """Iterations between checks of the step length."""

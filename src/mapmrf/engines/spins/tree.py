@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Generator
 from dataclasses import dataclass
 
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.engines.spins.couplings import CoupledSpins
-from mapmrf.engines.spins.relaxation import Steps, TightRelaxation, random_vectors
-from mapmrf.engines.spins.search import SpinSearch
+from mapmrf.engines.spins.relaxation import PlainRelaxation, Steps, TightRelaxation, random_vectors
+from mapmrf.engines.spins.search import CoupledSpins, SpinSearch
 from mapmrf.engines.spins.triangles import TriangleSet
 from mapmrf.model.graph import EXACT
 
@@ -205,3 +205,55 @@ class SpinTree:
         self.search.improve(spin)
         node.bound = min(node.bound, float(values[best]) + constant + self._round_off if n else constant)
         self._set_bound(node.bound)
+
+
+# -- The semidefinite bound without triangle inequalities, for large models -------------------------------------------
+
+
+PLAIN_SWEEPS = 30
+"""Sweeps before the first bound; doubled before each further one."""
+
+PLAIN_STALLED = 1e-6
+"""Relative improvement of the bound below which the run ends."""
+
+ROUNDINGS = 5
+"""Random hyperplane roundings after every bound."""
+
+
+class PlainBound:
+    """Mixing method on sparse spins, with bounds and roundings in between."""
+
+    n_nodes = 1
+    n_cuts = 0
+    closed = False
+
+    def __init__(self, model: CoupledSpins, search: SpinSearch, seed: int) -> None:
+        # search: keeps the best labelling, and improves roundings of the vectors
+        self.model, self.search = model, search
+        self.random = np.random.default_rng(seed)
+        self.relaxation = PlainRelaxation(model, seed)
+        self.bound = math.inf  # upper bound on the couplings of every labelling
+
+    def run(self) -> Generator[None, None, None]:
+        """Compute bounds until they stall; yields after every step."""
+        sweeps = PLAIN_SWEEPS
+        while True:
+            yield from self.relaxation.settle(sweeps)
+            before = self.bound
+            found = yield from self.relaxation.bound()
+            self.bound = min(before, found)
+            yield
+            for _ in range(ROUNDINGS):
+                self._round()
+                yield
+            if before - self.bound < PLAIN_STALLED * abs(self.bound):
+                return
+            sweeps *= 2
+
+    def _round(self) -> None:
+        """Round the vectors by a random hyperplane, and improve the labelling."""
+        vectors = self.relaxation.vectors
+        spin = np.where(vectors @ self.random.normal(size=vectors.shape[1]) >= 0, 1.0, -1.0)
+        if self.model.has_fields:
+            spin *= spin[-1]
+        self.search.improve(spin)

@@ -14,8 +14,8 @@ from mapmrf.arrays import Ints
 from mapmrf.engines.elimination.numpy_elimination import eliminate_small, small_order
 from mapmrf.methods.auto.constrained import ConstrainedRun
 from mapmrf.methods.auto.feasibility import FeasibilityPhase
-from mapmrf.methods.auto.relaxation import LARGE, LOOSE_GAP, SLOW_STEPS, ExpansionTurns, RelaxationEnd
-from mapmrf.methods.auto.shared import SharedState
+from mapmrf.methods.auto.relax import LARGE, LOOSE_GAP, SLOW_STEPS, ExpansionTurns, RelaxationEnd
+from mapmrf.methods.auto.state import SharedState
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run.footprints import footprint_of
@@ -25,8 +25,8 @@ from mapmrf.run.result import Status
 from mapmrf.run.violations import penalised
 
 if TYPE_CHECKING:
-    from mapmrf.methods.auto.policy import Portfolio
-    from mapmrf.methods.auto.scouts import Scouts
+    from mapmrf.methods.auto.portfolio import Portfolio
+    from mapmrf.methods.auto.relax import Scouts
 
 SolverName = Literal["auto", "highs", "scip"]
 
@@ -170,7 +170,7 @@ class AutoRun(PhasedRun):
             yield from islice(self.called_scouts().chains.turn(), REWRITTEN_STEPS)
         yield from self.relax()
         yield from self.feasibility.more()
-        from mapmrf.methods.auto.policy import Portfolio  # easy models skip the import of everything that follows
+        from mapmrf.methods.auto.portfolio import Portfolio  # easy models skip the import of everything that follows
 
         bounds = self.shared.incumbent.bounds
         while True:
@@ -260,7 +260,7 @@ class AutoRun(PhasedRun):
 
     def called_scouts(self) -> Scouts:
         """The methods that run by themselves, made when first needed."""
-        from mapmrf.methods.auto.scouts import Scouts
+        from mapmrf.methods.auto.relax import Scouts
 
         if self.scouts is None:
             self.scouts = Scouts(self.shared, self.seed)

@@ -10,7 +10,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, segment_ends
 from mapmrf.compilation.stopping import CompilingPostponed, patience
-from mapmrf.methods.auto.shared import PATIENCE, SharedState, Steps, log
+from mapmrf.methods.auto.state import PATIENCE, SharedState, Steps, log
 from mapmrf.model.graph import FactorGraph
 from mapmrf.run.method import Progress
 from mapmrf.run.repair import STEP_WORK, fits_clauses

@@ -10,12 +10,12 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, NamedTuple
 
 from mapmrf.arrays import Ints
-from mapmrf.methods.auto.shared import Phase
+from mapmrf.methods.auto.state import Phase
 from mapmrf.run.method import Progress
 from mapmrf.run.result import Status
 
 if TYPE_CHECKING:
-    from mapmrf.methods.auto.policy import Portfolio
+    from mapmrf.methods.auto.portfolio import Portfolio
 
 WAIT = 0.02
 """Seconds between checks for the end of provers that run alongside the search."""

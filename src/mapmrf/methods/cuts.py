@@ -26,12 +26,14 @@ from mapmrf.engines.program.cutting_planes import (
     SpinPlanes,
 )
 from mapmrf.engines.program.local_polytope import ConstrainedPolytope, LocalPolytope
-from mapmrf.engines.program.program import Formulation, Program, highs_failure, lagrangian, scip_failure, spread
+from mapmrf.engines.program.program import Formulation, Program, lagrangian, spread
 from mapmrf.engines.program.solvers import (
     BranchTask,
     Confirmation,
     SolverOutcome,
     SolverRun,
+    highs_failure,
+    scip_failure,
     solve_by_highs,
     solve_by_scip,
 )

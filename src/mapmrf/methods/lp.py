@@ -12,8 +12,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, segment_argmax
 from mapmrf.engines.program.local_polytope import ConstrainedPolytope, LocalPolytope
-from mapmrf.engines.program.program import highs_failure
-from mapmrf.engines.program.solvers import LPRelaxation, SolverOutcome
+from mapmrf.engines.program.solvers import LPRelaxation, SolverOutcome, highs_failure
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.memory import shown_bytes
 from mapmrf.model.polytope import dual_bound

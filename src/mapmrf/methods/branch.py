@@ -38,22 +38,16 @@ from mapmrf.run.options import check_above, check_at_least
 from mapmrf.run.result import Status
 
 STEP_ADDITIONS = 20_000_000  # additions of table entries per step: some 30 ms
-
 STEP_LOOK_UPS = 3_000_000  # table look-ups of the search per step: some 30 ms
-
 STEP_ENTRIES = 2_000_000  # table entries examined per step of local search: some 20 ms
-
 CACHE_SHARE = 0.25  # share of the memory reserved for the cache
 
 FIRST_SHARE = 1 / 64
 """Share of the memory for the first search: on many models it is enough, and avoids building large tables."""
 
 FIRST_STEPS = 10  # steps of the first search
-
 MOVES_BESIDE = 2  # block moves after each step of the search
-
 TRIALS_BESIDE = 200  # perturbations of local search after each step of the search
-
 SMALL_GAIN = 1e-3  # share of the gap that a pass of cost shifting must close for another pass to follow
 
 

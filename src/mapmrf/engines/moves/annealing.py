@@ -115,11 +115,8 @@ def quadratic_form(problem: Problem) -> BinaryForm:
 # -- Sweeps of simulated annealing at given temperatures; at temperature 0 the value never falls ----------------------
 
 
-NEVER = -44.0
-"""Exponents below this are rejected without a random number: exp(-44) is less than 2**-63."""
-
-SIGNIFICANT = 1e-12
-"""At temperature 0, a gain must exceed this fraction of the terms that it is a difference of."""
+NEVER = -44.0  # exponents below this are rejected without a random number: exp(-44) is less than 2**-63
+SIGNIFICANT = 1e-12  # at temperature 0, a gain must exceed this fraction of the terms that it is a difference of
 
 
 class BinaryForm(NamedTuple):

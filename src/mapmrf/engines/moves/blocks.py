@@ -13,14 +13,9 @@ from mapmrf.engines.moves.flip_state import Bits, MoveModel, lay_out, next_bits
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Problem
 
-PER_VARIABLE = 2000
-"""Cost of planning per variable of a block pass, in table entries."""
-
-BALL_WIDTH = 18.0
-"""Base-2 logarithm of the largest table of a ball: a move takes some milliseconds."""
-
-SMALL = 16
-"""Minimum number of variables counted per ball, for the overhead of a move."""
+PER_VARIABLE = 2000  # cost of planning per variable of a block pass, in table entries
+BALL_WIDTH = 18.0  # Base-2 logarithm of the largest table of a ball: a move takes some milliseconds
+SMALL = 16  # minimum number of variables counted per ball, for the overhead of a move
 
 
 class BlockMoves:
@@ -95,8 +90,7 @@ class BlockMoves:
 # most expensive variable is frozen at its current label. The rest is solved by dynamic programming, so a pass never
 # lowers the value. Graphs are in CSR form: the neighbours of `v` are ``nbr[ptr[v]:ptr[v + 1]]``.
 
-BUCKETS = 512
-"""Number of distinct weights; a weight is the logarithm of a table size, in steps of `PER_BIT`."""
+BUCKETS = 512  # number of distinct weights; a weight is the logarithm of a table size, in steps of `PER_BIT`
 
 PER_BIT = 8
 

@@ -95,8 +95,7 @@ def new_chain(n: int, length: int, breadth: int) -> Chain:
 # -- Chains of flips: one is forced, the best flips of its neighbours follow, and the best prefix is kept -------------
 
 
-FREE, LISTED, USED = 0, 1, 2
-"""Status of a variable in the current chain."""
+FREE, LISTED, USED = 0, 1, 2  # status of a variable in the current chain
 
 
 class ChainCursor:

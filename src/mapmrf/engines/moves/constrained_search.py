@@ -24,17 +24,10 @@ from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
 
-SCAN = 1500
-"""Maximum number of variables examined for a change."""
-
-TENURE, SPREAD = 4, 8
-"""Tabu tenure of a changed variable: minimum, and maximum addition."""
-
-ASCENT_VISITS = 1_000_000
-"""Variables examined per step of an ascent: some 20 ms."""
-
-KICK = 0.1
-"""Maximum share of the variables changed by a kick."""
+SCAN = 1500  # maximum number of variables examined for a change
+TENURE, SPREAD = 4, 8  # tabu tenure of a changed variable: minimum, and maximum addition
+ASCENT_VISITS = 1_000_000  # variables examined per step of an ascent: some 20 ms
+KICK = 0.1  # maximum share of the variables changed by a kick
 
 
 class ConstrainedSearch:
@@ -276,17 +269,10 @@ class _RuleLists:
 # -- Tabu search over labellings with constraints: the prices of hard ones rise while they are violated ---------------
 
 
-ADAPT = 8
-"""Changes between updates of the prices."""
-
-DEARER, CHEAPER = 1.3, 0.87
-"""Factors on the price of a violated rule, and of a satisfied one."""
-
-NEGLIGIBLE = 1e-6
-"""Fraction of the lowest price below which a gain counts as round-off."""
-
-NOTHING = -1e300
-"""Less than any gain."""
+ADAPT = 8  # changes between updates of the prices
+DEARER, CHEAPER = 1.3, 0.87  # factors on the price of a violated rule, and of a satisfied one
+NEGLIGIBLE = 1e-6  # fraction of the lowest price below which a gain counts as round-off
+NOTHING = -1e300  # less than any gain
 
 
 class ConstrainedTally:
@@ -422,11 +408,8 @@ def run_constrained(search: ConstrainedState, plan: ConstrainedPlan, n_changes: 
 # -- Cost of changing one variable under the constraints of a model, by counters that are kept up to date -------------
 
 
-SUM, PARITY, OUTPUT = 0, 1, 2
-"""Condition of a rule: its sum is within limits, odd, or positive iff its output is 1."""
-
-CLOSE = 1e-9
-"""Excesses up to this count as round-off."""
+SUM, PARITY, OUTPUT = 0, 1, 2  # condition of a rule: its sum is within limits, odd, or positive iff its output is 1
+CLOSE = 1e-9  # excesses up to this count as round-off
 
 
 class ConstraintRows(NamedTuple):

@@ -12,8 +12,7 @@ from mapmrf.engines.moves.flip_state import MoveModel, lay_out
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Problem
 
-TOLERANCE = 1e-12
-"""Minimum gain of a part, relative to the size of the potentials; less counts as round-off."""
+TOLERANCE = 1e-12  # minimum gain of a part, relative to the size of the potentials; less counts as round-off
 
 
 class Crossover:

@@ -120,17 +120,10 @@ def is_empty(agenda: Agenda) -> bool:
 # Forbidden entries (-inf) count as `floor`, which is lower than any finite sum of one move. It is used to find moves; a
 # move is made only if its exact gain confirms it: fewer forbidden entries first, then the finite sum.
 
-MARGIN = 1e-13
-"""Gains below this fraction of the entries that they are a difference of count as round-off."""
-
-HINT = 1e-12
-"""The same for gains read from the table of scores."""
-
-OVERHEAD = 16
-"""Cost of updating a variable in heap and queue, in table entries."""
-
-FRESH = 16
-"""Minimum number of commits after which a row is recomputed."""
+MARGIN = 1e-13  # gains below this fraction of the entries that they are a difference of count as round-off
+HINT = 1e-12  # the same for gains read from the table of scores
+OVERHEAD = 16  # cost of updating a variable in heap and queue, in table entries
+FRESH = 16  # minimum number of commits after which a row is recomputed
 
 
 class FlipState(NamedTuple):

@@ -16,14 +16,9 @@ from mapmrf.engines.moves.crossover import Crossover, PartScratch, forget_parts,
 from mapmrf.engines.moves.flip_state import UNIT, Agenda, Bits, FlipState, commit, draw, seeded, set_state
 from mapmrf.model.problem import Problem
 
-AROUND = 4
-"""Variables of a repair block, per kicked variable."""
-
-PER_KICK = 30_000
-"""Cost of a kick without its repair, in table entries."""
-
-CALM = 3
-"""Passes over the whole model without a change before the kicks begin."""
+AROUND = 4  # variables of a repair block, per kicked variable
+PER_KICK = 30_000  # cost of a kick without its repair, in table entries
+CALM = 3  # passes over the whole model without a change before the kicks begin
 
 
 class SearchKicks(ABC):
@@ -131,8 +126,7 @@ class BlockKicks:
 # -- Kicks: randomise a small region, repair it, and keep the changed parts that are worth it -------------------------
 
 
-ANY_NUMBER = 1 << 60
-"""No limit on visits."""
+ANY_NUMBER = 1 << 60  # no limit on visits
 
 
 class KickCounts:

@@ -15,8 +15,7 @@ from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
 
-LARGEST = 12
-"""Maximum number of variables in a perturbation."""
+LARGEST = 12  # maximum number of variables in a perturbation
 
 
 class LocalSearch:
@@ -220,8 +219,7 @@ def perturb_and_climb(
 # -- Single-variable ascent in the order of the variables -------------------------------------------------------------
 
 
-STEP_ENTRIES = 3_000_000
-"""Maximum number of table entries read per run: some 40 ms."""
+STEP_ENTRIES = 3_000_000  # maximum number of table entries read per run: some 40 ms
 
 
 class Ascent:
@@ -283,8 +281,7 @@ def new_climber(problem: Problem) -> Climber:
 # cycles through the variables in their order, which is OpenGM's and gives the paper's figures for ICM; the local search
 # of the exact methods uses a queue, which only touches the surroundings of a perturbation, however large the model.
 
-MARGIN = 1e-13
-"""Gains below this fraction of the sums that they are a difference of count as round-off."""
+MARGIN = 1e-13  # gains below this fraction of the sums that they are a difference of count as round-off
 
 
 class Climber(NamedTuple):
@@ -412,8 +409,7 @@ def ascend(model: MoveModel, climber: Climber, marks: Round, max_visits: int, ma
 # -- Labellings with each state: a variable is forced into a state, its surroundings ascend, and all is undone --------
 
 
-MOST_VISITS = 200
-"""Maximum number of variables visited after one is forced into a state."""
+MOST_VISITS = 200  # maximum number of variables visited after one is forced into a state
 
 
 class ForcedChange(NamedTuple):
@@ -491,8 +487,7 @@ def force_states(
 # The best labelling found with each state: force the state in a good labelling, and let its surroundings ascend.
 
 
-ROOM = 256
-"""Maximum number of changes around one forced state."""
+ROOM = 256  # maximum number of changes around one forced state
 
 
 class ForcedStates:

@@ -23,8 +23,7 @@ from mapmrf.model.problem import Batch
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-ROUND_OFF = 4 * float(np.finfo(float).eps)
-"""Couplings below this share of their tables' entries count as 0."""
+ROUND_OFF = 4 * float(np.finfo(float).eps)  # couplings below this share of their tables' entries count as 0
 
 
 def is_compact(problem: Problem) -> bool:
@@ -461,8 +460,7 @@ def settle_blocks(blocks: FactorBlocks, y: Floats, pushed: Floats, values: Float
 MAX_ARITY = 6
 """Maximum number of variables of a factor, which has a row for each of its 64 configurations, and 63 columns."""
 
-MAX_PLACES = 4_000_000
-"""Maximum number of configurations over all factors for which a model is written in products."""
+MAX_PLACES = 4_000_000  # maximum number of configurations over all factors for which a model is written in products
 
 
 def has_products(problem: Problem) -> bool:

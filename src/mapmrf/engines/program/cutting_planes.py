@@ -42,8 +42,7 @@ ROUND, QUIET_ROUND = IterationLimits(60, 300, 0.2), IterationLimits(60, 600, 0.0
 CLOSING_ROUND, CLOSING_RUNS = IterationLimits(60, 1000, 0.01), 4
 """Limits of further iterations if the gap is nearly closed, and their maximum number."""
 
-SLACK = 0.05
-"""Slack above which a row with zero multiplier is removed."""
+SLACK = 0.05  # slack above which a row with zero multiplier is removed
 
 
 class Planes(ABC):
@@ -128,11 +127,8 @@ class Planes(ABC):
 
 Packed = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 
-GAIN = 0.1
-"""Share of its gap that a round must close, or else its node is branched on."""
-
-SURE = 0.999
-"""Absolute value from which a spin counts as 1 or -1."""
+GAIN = 0.1  # share of its gap that a round must close, or else its node is branched on
+SURE = 0.999  # absolute value from which a spin counts as 1 or -1
 
 
 class OpenNode(NamedTuple):
@@ -361,14 +357,9 @@ class SpinPlanes(Planes):
 SIMPLEX_EFFORTS = ((1e-3, 1e-2), (1e-5, 1e-4))
 """Minimum violation and surcharge per pair of a cycle; the second is tried if the first finds nothing."""
 
-MAX_AGE = 3
-"""Rounds after which a cut that is not tight is removed."""
-
-TIGHT = 1e-6
-"""Slack above which a row is not tight."""
-
-TAIL, TAIL_GAIN = 10, 0.9
-"""The rounds end when the last `TAIL` of them left more than this share of the gap."""
+MAX_AGE = 3  # rounds after which a cut that is not tight is removed
+TIGHT = 1e-6  # slack above which a row is not tight
+TAIL, TAIL_GAIN = 10, 0.9  # the rounds end when the last `TAIL` of them left more than this share of the gap
 
 
 class CuttingPlanes:
@@ -470,14 +461,9 @@ class CuttingPlanes:
 # -- The dual solution of the compact program with odd cycles, as messages and multipliers of cycles ------------------
 
 
-POLL = 0.05
-"""Seconds between checks of whether to stop."""
-
-PATIENCE = 1.0
-"""Seconds that the solver has to stop."""
-
-MOST_ROUNDS = 200
-"""Maximum number of rounds of odd-cycle inequalities."""
+POLL = 0.05  # seconds between checks of whether to stop
+PATIENCE = 1.0  # seconds that the solver has to stop
+MOST_ROUNDS = 200  # maximum number of rounds of odd-cycle inequalities
 
 
 class CycleDual(NamedTuple):

@@ -161,8 +161,7 @@ def _marginal_rows(problem: Problem, batch: Batch) -> tuple[Ints, Ints, Floats]:
 # -- A program with rows for the constraints of a model: linear ones directly, all others linearised ------------------
 
 
-Term = tuple[int, float]
-"""A column of the base program, or -1 - k for additional column k, and its coefficient."""
+Term = tuple[int, float]  # a column of the base program, or -1 - k for additional column k, and its coefficient
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from mapmrf.arrays import Floats, Ints, offsets, ranges
 from mapmrf.compilation.jit import compiled, inlined
 from mapmrf.kernels.forests import root_of
 
-STEP_WORK = 1_000_000
-"""Pairs visited in one step of separation: some 15 ms, and three times as much on large models."""
+STEP_WORK = 1_000_000  # pairs visited in one step of separation: some 15 ms, and three times as much on large models
 
 
 class OddCycleSeparation:

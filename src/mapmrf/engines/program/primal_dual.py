@@ -19,14 +19,9 @@ from mapmrf.engines.program.binary_program import (
     settle_blocks,
 )
 
-CHECK = 20
-"""Iterations between checks of the step length."""
-
-STEP_WORK = 3_000_000
-"""Program entries processed by the iterations of one call: some 10 ms."""
-
-FIRST_WEIGHT, LEAST_WEIGHT, MOST_WEIGHT = 10.0, 1e-3, 1e4
-"""Initial primal weight, and its limits."""
+CHECK = 20  # iterations between checks of the step length
+STEP_WORK = 3_000_000  # program entries processed by the iterations of one call: some 10 ms
+FIRST_WEIGHT, LEAST_WEIGHT, MOST_WEIGHT = 10.0, 1e-3, 1e4  # initial primal weight, and its limits
 
 SUFFICIENT, NECESSARY, LONGEST = 0.2, 0.8, 0.36
 """Restart conditions: the step length has fallen below the first share of that at the anchor, or below the second and
@@ -173,8 +168,7 @@ class PrimalDual:
 # (k + 1) / (k + 2) (2 T(p) - p) + 1 / (k + 2) p_0, Halpern's iteration on the reflection of T, from the anchor p_0
 # (Lu and Yang 2024).
 
-PAIR_STEP = 1.0 / 3.0
-"""Step of a pair's row, which has three entries."""
+PAIR_STEP = 1.0 / 3.0  # step of a pair's row, which has three entries
 
 
 class SpinProgram(NamedTuple):

@@ -14,14 +14,9 @@ from mapmrf.model.problem import Problem
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-DUAL_TOL = 1e-9
-"""Dual feasibility tolerance of branch and cut: possible error of a reduced cost, in the program's unit."""
-
-ROUND_OFF = 8 * float(np.finfo(float).eps)
-"""Relative error that long sums over a program are allowed."""
-
-LARGEST_COST = 1e18
-"""Costs of a program are at most this: HiGHS takes 1e20 for infinite."""
+DUAL_TOL = 1e-9  # dual feasibility tolerance of branch and cut: possible error of a reduced cost, in the program's unit
+ROUND_OFF = 8 * float(np.finfo(float).eps)  # relative error that long sums over a program are allowed
+LARGEST_COST = 1e18  # costs of a program are at most this: HiGHS takes 1e20 for infinite
 
 
 @dataclass(frozen=True)

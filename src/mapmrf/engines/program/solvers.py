@@ -168,8 +168,7 @@ def _conclude_scip(model: Any, columns: list[Any], report: SolverReport) -> None
 # -- A solver in a separate thread: its tasks and its reports ---------------------------------------------------------
 
 
-CHECK_STOP = 0.5
-"""Seconds after which a solver that waits for its turn checks whether it must stop."""
+CHECK_STOP = 0.5  # seconds after which a solver that waits for its turn checks whether it must stop
 
 
 @dataclass(frozen=True)
@@ -332,11 +331,9 @@ def _work(solve: Callable[[SolverReport], None], report: SolverReport) -> None:
 # -- HiGHS in a separate thread: on a linear program, repeatedly, or on a branch and bound ----------------------------
 
 
-PIECE = 20_000
-"""Rows or columns passed to HiGHS at a time: some milliseconds."""
+PIECE = 20_000  # rows or columns passed to HiGHS at a time: some milliseconds
 
-Settings = Mapping[str, Any]
-"""HiGHS options by name."""
+Settings = Mapping[str, Any]  # HiGHS options by name
 
 
 class LPRelaxation:
@@ -552,14 +549,9 @@ def _conclude_highs(highs: Any, report: SolverReport) -> None:
 # -- A proof of optimality without the tolerances of a solver: a small tree of relaxations with rigorous bounds -------
 
 
-POLL = 0.05
-"""Seconds between checks of the loop while HiGHS works."""
-
-WORK = 2_000_000
-"""Maximum number of nodes times matrix entries: some seconds."""
-
-INTEGRAL = 1e-6
-"""Distance from an integer below which a column is not branched on."""
+POLL = 0.05  # seconds between checks of the loop while HiGHS works
+WORK = 2_000_000  # maximum number of nodes times matrix entries: some seconds
+INTEGRAL = 1e-6  # distance from an integer below which a column is not branched on
 
 
 class Confirmation:

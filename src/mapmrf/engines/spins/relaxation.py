@@ -14,25 +14,18 @@ from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.spins.search import CoupledSpins, SpinCouplings
 from mapmrf.engines.spins.triangles import Triangles, TriangleSet, add_triangles, set_slack
 
-STEP_WORK = 150_000_000
-"""Multiplications per step: up to some 50 ms."""
+STEP_WORK = 150_000_000  # multiplications per step: up to some 50 ms
 
 LEAST_PENALTY, MOST_PENALTY, PENALTY_SPINS = 0.003, 0.01, 0.36
 """Penalty of the inequalities relative to the mean gradient norm: the last over the number of spins, within limits."""
 
-UPDATE_EVERY = 10
-"""Sweeps between updates of the multipliers."""
-
-SETTLE = 40
-"""Sweeps at fixed multipliers before a bound is computed."""
-
-ONE_STEP = 400
-"""Maximum number of spins for which a bound is certified in one step."""
+UPDATE_EVERY = 10  # sweeps between updates of the multipliers
+SETTLE = 40  # sweeps at fixed multipliers before a bound is computed
+ONE_STEP = 400  # maximum number of spins for which a bound is certified in one step
 
 Steps = Generator[None, None, None]
 
-CUTS_PER_SPIN = 5
-"""Inequalities per spin that are added at a time."""
+CUTS_PER_SPIN = 5  # inequalities per spin that are added at a time
 
 
 def random_vectors(n: int, seed: int) -> Floats:
@@ -146,8 +139,7 @@ class PlainRelaxation:
 # -- The semidefinite relaxation with triangle inequalities: an augmented Lagrangian over unit vectors ----------------
 
 
-INERTIA = 0.2
-"""Damping of a vector per active inequality at it, relative to the penalty."""
+INERTIA = 0.2  # damping of a vector per active inequality at it, relative to the penalty
 
 
 class RelaxedSpins(NamedTuple):
@@ -264,8 +256,7 @@ def set_gram(vectors: Floats, gram: Floats) -> None:
 # -- Rigorous bounds from the semidefinite relaxation, valid in spite of round-off ------------------------------------
 
 
-ULP = 2.0**-52
-"""Twice the unit of round-off."""
+ULP = 2.0**-52  # twice the unit of round-off
 
 GRID, MORE = 1e-9, 1.5
 """Diagonal shifts are multiples of this fraction of the mean, and each further shift is larger by this factor."""
@@ -273,11 +264,9 @@ GRID, MORE = 1e-9, 1.5
 LANCZOS_STEPS, LANCZOS_TOLERANCE = 80, 1e-6
 """Lanczos steps towards the smallest eigenvalue, and the error relative to the largest entry at which they stop."""
 
-CERTIFICATE_WORK = 300_000_000
-"""Multiplications per step: some 40 ms."""
+CERTIFICATE_WORK = 300_000_000  # multiplications per step: some 40 ms
 
-BoundSteps = Generator[None, None, float]
-"""The steps of a computation that returns a bound."""
+BoundSteps = Generator[None, None, float]  # the steps of a computation that returns a bound
 
 
 def certified_bound(matrix: Floats | SpinCouplings, strength: Floats) -> float:
@@ -364,8 +353,7 @@ def _is_definite(matrix: Floats, diagonal: Floats) -> Generator[None, None, bool
 # -- Eigenvalues and Cholesky factorisations, single-threaded and with sums in a fixed order on all machines ----------
 
 
-PANEL = 32
-"""Rows per panel, which are subtracted from all others together."""
+PANEL = 32  # rows per panel, which are subtracted from all others together
 
 
 @bare

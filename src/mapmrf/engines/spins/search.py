@@ -18,29 +18,17 @@ from mapmrf.model.granularity import Granularity
 from mapmrf.model.graph import ROUND_OFF
 from mapmrf.model.problem import Problem
 
-STEP_WORK = 10_000_000
-"""Spins and couplings visited per step: some 20 ms."""
-
-PIECE_WORK = 50_000
-"""Fixed cost of a kernel call, in spins visited."""
+STEP_WORK = 10_000_000  # spins and couplings visited per step: some 20 ms
+PIECE_WORK = 50_000  # fixed cost of a kernel call, in spins visited
 
 LEAST_TENURE, SPINS_PER_TENURE = 10, 25
 """Minimum tabu tenure in flips, or one flip per 25 spins if that is longer; up to half as many are added at random."""
 
-SWEEPS, FLAT = 200, 1e-4
-"""Maximum number of sweeps over the angles, and the relative gain below which they end."""
-
-LEAST_NOISE, MOST_NOISE = 0.1, 0.35
-"""Range of the perturbation of the current labelling's angles, as a share of pi."""
-
-VAIN_ROUNDS = 10
-"""Rounds without improvement after which a trajectory ends."""
-
-VALUE_ROUND_OFF = 1e-13
-"""Relative difference of values that counts as round-off."""
-
-IMPROVE_FLIPS = 20
-"""Maximum number of flips per spin in a short search."""
+SWEEPS, FLAT = 200, 1e-4  # maximum number of sweeps over the angles, and the relative gain below which they end
+LEAST_NOISE, MOST_NOISE = 0.1, 0.35  # range of the perturbation of the current labelling's angles, as a share of pi
+VAIN_ROUNDS = 10  # rounds without improvement after which a trajectory ends
+VALUE_ROUND_OFF = 1e-13  # relative difference of values that counts as round-off
+IMPROVE_FLIPS = 20  # maximum number of flips per spin in a short search
 
 
 class SpinSearch:
@@ -250,8 +238,7 @@ def best_cut(couplings: SpinCouplings, vectors: Floats, spin: Floats, gain: Floa
 # -- One-flip tabu search over spins, and path relinking --------------------------------------------------------------
 
 
-NONE = -1
-"""No spin."""
+NONE = -1  # no spin
 
 
 class TabuTally:
@@ -373,8 +360,7 @@ def relink(couplings: SpinCouplings, state: TabuState, target: Floats, least: in
 # -- A binary pairwise model in spins of -1 (state 0) and 1 (state 1) -------------------------------------------------
 
 
-LOSS = 2.5
-"""Loss of a forbidden entry, relative to the sum of all potentials: above 2, no labelling can compensate it."""
+LOSS = 2.5  # loss of a forbidden entry, relative to the sum of all potentials: above 2, no labelling can compensate it
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,20 +15,14 @@ from mapmrf.engines.spins.search import CoupledSpins, SpinSearch
 from mapmrf.engines.spins.triangles import TriangleSet
 from mapmrf.model.graph import EXACT
 
-SWEEPS = 100
-"""Sweeps of the relaxation between separation rounds."""
-
-FIRST_SWEEPS = 100
-"""Sweeps before the first separation round."""
-
-WINDOW, STALLED = 15, 0.1
-"""A relaxation ends when so many rounds have closed less than this share of the missing gap."""
+SWEEPS = 100  # sweeps of the relaxation between separation rounds
+FIRST_SWEEPS = 100  # sweeps before the first separation round
+WINDOW, STALLED = 15, 0.1  # a relaxation ends when so many rounds have closed less than this share of the missing gap
 
 CLOSE, NODES_PER_STEP = 1e-8, 10
 """Relative gap below which branching replaces separation if values have no unit; and nodes per step then."""
 
-FEW_SPINS = 11
-"""Maximum number of spins for which all labellings are enumerated."""
+FEW_SPINS = 11  # maximum number of spins for which all labellings are enumerated
 
 
 @dataclass(eq=False)
@@ -210,14 +204,9 @@ class SpinTree:
 # -- The semidefinite bound without triangle inequalities, for large models -------------------------------------------
 
 
-PLAIN_SWEEPS = 30
-"""Sweeps before the first bound; doubled before each further one."""
-
-PLAIN_STALLED = 1e-6
-"""Relative improvement of the bound below which the run ends."""
-
-ROUNDINGS = 5
-"""Random hyperplane roundings after every bound."""
+PLAIN_SWEEPS = 30  # sweeps before the first bound; doubled before each further one
+PLAIN_STALLED = 1e-6  # relative improvement of the bound below which the run ends
+ROUNDINGS = 5  # random hyperplane roundings after every bound
 
 
 class PlainBound:

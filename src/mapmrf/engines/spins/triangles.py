@@ -10,17 +10,10 @@ import numpy as np
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.compilation.jit import bare, inlined
 
-VIOLATION = 0.02
-"""Minimum violation of an inequality to be added."""
-
-SLACK = 0.05
-"""Slack beyond which an inequality with zero multiplier is dropped."""
-
-STEP_TRIPLES = 10_000_000
-"""Triples examined per step: some 30 ms."""
-
-CANDIDATES = 20
-"""Size of the list from which the most violated inequalities are chosen, as a multiple of those wanted."""
+VIOLATION = 0.02  # minimum violation of an inequality to be added
+SLACK = 0.05  # slack beyond which an inequality with zero multiplier is dropped
+STEP_TRIPLES = 10_000_000  # triples examined per step: some 30 ms
+CANDIDATES = 20  # size of the list from which the most violated inequalities are chosen, as a multiple of those wanted
 
 
 class TriangleSet:
@@ -120,8 +113,7 @@ def _keys(triangles: Triangles, n: int) -> Ints:
 # -- Triangle inequalities: two of any three spins are equal, which bounds signed sums of their products by -1 --------
 
 
-N_BINS = 64
-"""Histogram bins by which the most violated inequalities are selected."""
+N_BINS = 64  # histogram bins by which the most violated inequalities are selected
 
 
 class Triangles(NamedTuple):

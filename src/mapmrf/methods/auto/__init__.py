@@ -30,11 +30,8 @@ if TYPE_CHECKING:
 
 SolverName = Literal["auto", "highs", "scip"]
 
-MOST_LABELS = 256
-"""Maximum number of labels for which expansions are tried."""
-
-REWRITTEN_STEPS = 1
-"""Steps of `chains` on a model with tables in place of constraints, before its relaxation."""
+MOST_LABELS = 256  # maximum number of labels for which expansions are tried
+REWRITTEN_STEPS = 1  # steps of `chains` on a model with tables in place of constraints, before its relaxation
 
 
 @dataclass(frozen=True)

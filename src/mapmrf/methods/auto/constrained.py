@@ -32,20 +32,11 @@ MANY_INDICATORS, LARGE_TURN = 1000, 60
 """Number of indicators above which LS-LP goes first, as the rewritten model is as large; and its steps per turn
 then."""
 
-FEW_INDICATORS = 50
-"""Number of indicators up to which a model is so small that its tables go first."""
-
-STEP_STATES = 6_000_000
-"""States examined in a step of the search: some 20 ms."""
-
-VAIN = 40
-"""Changes per variable without improvement after which the search is kicked."""
-
-PROGRAM_ENTRIES = 300_000
-"""Maximum number of matrix entries for which the program is solved."""
-
-REPORTS = 3
-"""Solver reports per step of branch and cut."""
+FEW_INDICATORS = 50  # number of indicators up to which a model is so small that its tables go first
+STEP_STATES = 6_000_000  # states examined in a step of the search: some 20 ms
+VAIN = 40  # changes per variable without improvement after which the search is kicked
+PROGRAM_ENTRIES = 300_000  # maximum number of matrix entries for which the program is solved
+REPORTS = 3  # solver reports per step of branch and cut
 
 
 class ConstrainedRun(PhasedRun):
@@ -215,8 +206,7 @@ def _gains(theta_v: Floats, var_ptr: Ints, scope: Ints) -> Floats:
 # -- The linear assignment problem: distinct columns for all rows, with maximum sum -----------------------------------
 
 
-FEW_ROWS = 100
-"""Number of rows up to which this is faster than importing scipy.optimize."""
+FEW_ROWS = 100  # number of rows up to which this is faster than importing scipy.optimize
 
 
 def best_assignment(gains: Floats) -> Ints | None:

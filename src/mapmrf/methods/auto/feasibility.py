@@ -22,12 +22,10 @@ if TYPE_CHECKING:
 FIRST_STEPS, MORE_STEPS, TURN = 30, 150, 20
 """Steps before the relaxation, some hundredths of a second each; after it; and per turn of the race."""
 
-REPAIR_EVERY = 4
-"""One step in so many is a step of local search."""
+REPAIR_EVERY = 4  # one step in so many is a step of local search
 
 
-STEP_LITERALS = 500_000
-"""Literals of clauses written per step."""
+STEP_LITERALS = 500_000  # literals of clauses written per step
 
 
 class FeasibilityPhase:

@@ -43,11 +43,8 @@ MOST_STATES = 2_000_000
 NARROW_VARIABLES, NARROW_ORDERS = 200_000, 3
 """Maximum number of variables for which elimination orders are computed, and the number of orders tried."""
 
-STEP_ADDITIONS = 20_000_000
-"""Additions of table entries per step of elimination: some 30 ms."""
-
-LP_GAP = 0.01
-"""Relative gap of the relaxation up to which LS-LP begins with its LP phase, which may close it."""
+STEP_ADDITIONS = 20_000_000  # additions of table entries per step of elimination: some 30 ms
+LP_GAP = 0.01  # relative gap of the relaxation up to which LS-LP begins with its LP phase, which may close it
 
 SEARCH_TURN, STARTS_FIRST = 5, 7
 """Iterations per turn of a search phase; and of the first turn of LS-LP after a long turn of a prover, enough for its
@@ -245,51 +242,28 @@ class Portfolio:
 # The search of `auto`: starting points from several methods, exact blocks, crossover, and restarts of regions.
 
 
-Admission = Callable[[Method, Problem], bool]
-"""Predicate: whether a method may run on a problem."""
+Admission = Callable[[Method, Problem], bool]  # Predicate: whether a method may run on a problem
 
 FIRST_WIDTH, FIRST_PASSES = 9.0, 3
 """Block passes over every starting point, with tables of at most 512 entries, which is quick."""
 
-SMALLEST, LARGEST = 60, 400
-"""Size of a restarted region, drawn uniformly on a logarithmic scale."""
-
-STEP_ENTRIES = 20_000_000
-"""Table entries processed by the restarts of one step: some 20 ms."""
-
-REGION_ENTRIES = 100_000
-"""Fixed cost of restarting a region, in table entries."""
-
-BLOCK_VARIABLES = 20_000
-"""Maximum number of variables per block pass on a starting point: some 50 ms."""
+SMALLEST, LARGEST = 60, 400  # size of a restarted region, drawn uniformly on a logarithmic scale
+STEP_ENTRIES = 20_000_000  # table entries processed by the restarts of one step: some 20 ms
+REGION_ENTRIES = 100_000  # fixed cost of restarting a region, in table entries
+BLOCK_VARIABLES = 20_000  # maximum number of variables per block pass on a starting point: some 50 ms
 
 KICK_ENTRIES, VAIN_KICKS = 4_000_000, 50
 """Table entries per step of kicks, some 20 ms; and steps without improvement before restarting from the best
 labelling."""
 
-FLIP_KICK, FLIP_DEPTH = 12, 2
-"""Maximum number of variables of a kick, and of the sets that are flipped to repair it."""
-
-CHAIN_KICK, CHAIN_LENGTH = 100, 20
-"""Maximum number of variables of a kick, and of the chains that repair it."""
-
-MANY_VARIABLES = 2000
-"""Number of variables from which kicks, which are quick, are worthwhile."""
-
-FEW = 4
-"""Number of variables per table that counts as few."""
-
-STEP_CONFIGS = 2_000_000
-"""Table entries processed per step of another method: a few milliseconds."""
-
-BP_ITERATIONS = 200
-"""Iterations of belief propagation, which finds its best labellings early."""
-
-START_ITERATIONS = 1000
-"""Average number of iterations per LS-LP start."""
-
-MIX_EVERY = 50
-"""Steps between crossings of the whole pool into its best labelling."""
+FLIP_KICK, FLIP_DEPTH = 12, 2  # maximum number of variables of a kick, and of the sets that are flipped to repair it
+CHAIN_KICK, CHAIN_LENGTH = 100, 20  # maximum number of variables of a kick, and of the chains that repair it
+MANY_VARIABLES = 2000  # number of variables from which kicks, which are quick, are worthwhile
+FEW = 4  # number of variables per table that counts as few
+STEP_CONFIGS = 2_000_000  # table entries processed per step of another method: a few milliseconds
+BP_ITERATIONS = 200  # iterations of belief propagation, which finds its best labellings early
+START_ITERATIONS = 1000  # average number of iterations per LS-LP start
+MIX_EVERY = 50  # steps between crossings of the whole pool into its best labelling
 
 
 class PoolSearch:

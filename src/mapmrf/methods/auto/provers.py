@@ -29,15 +29,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mapmrf")
 
-MAX_PAIRS = 300_000
-"""Maximum number of pairs for which cutting planes are used on a binary model."""
+MAX_PAIRS = 300_000  # maximum number of pairs for which cutting planes are used on a binary model
 
 PROGRAM_ENTRIES = 300_000
 """Maximum number of matrix entries for which the local polytope is solved as a 0/1 program: its first relaxation takes
 some seconds then."""
 
-BRANCH_VARIABLES = 20_000
-"""Maximum number of variables for AND/OR search and soft arc consistency."""
+BRANCH_VARIABLES = 20_000  # maximum number of variables for AND/OR search and soft arc consistency
 
 TURN, BRANCH_TURN, PROGRAM_TURN = 5, 10, 1
 """Iterations per turn. AND/OR search improves its bound only at the end, so it has fewer but longer turns; iterations
@@ -54,8 +52,7 @@ CUTS_TURN = 60_000
 """Pairs processed by the rounds of cutting planes in one turn, which has at least one round. On two threads, such a
 turn and those of the search take about the same time."""
 
-REPORTS = 3
-"""Reports of HiGHS or SCIP per iteration of branch and bound, each some hundredths of a second apart."""
+REPORTS = 3  # reports of HiGHS or SCIP per iteration of branch and bound, each some hundredths of a second apart
 
 
 @runtime_checkable
@@ -170,24 +167,16 @@ class Provers:
 SPARSE_DEGREE = 6.0
 """Average number of pairs per variable up to which a model is sparse, so that cutting planes and blocks work better."""
 
-MOST_VARIABLES = 20_000
-"""Maximum number of variables for tabu search, in which every flip examines all of them."""
-
-TABU_TURN, TABU_SPINS = 10, 250
-"""Iterations per turn of tabu search, and variables per initial turn in a cycle."""
-
-LEAST_TURNS, MOST_TURNS = 0.5, 4.0
-"""Limits on these turns: small models are soon searched."""
+MOST_VARIABLES = 20_000  # maximum number of variables for tabu search, in which every flip examines all of them
+TABU_TURN, TABU_SPINS = 10, 250  # iterations per turn of tabu search, and variables per initial turn in a cycle
+LEAST_TURNS, MOST_TURNS = 0.5, 4.0  # limits on these turns: small models are soon searched
 
 PROOF_FIRST, PROOF_TURN, PROOF_TURNS = 20, 5, 2.0
 """Iterations of the first turn of the semidefinite bound, enough to reach a bound; of later turns; and the initial
 number of turns per cycle, as it stalls at times."""
 
-CUTS_DEGREE = 12.0
-"""Maximum average number of pairs per variable for which cutting planes may run alongside."""
-
-OTHERS_WEIGHT = 0.25
-"""Initial number of turns per cycle of the other searchers, which find little in dense models."""
+CUTS_DEGREE = 12.0  # maximum average number of pairs per variable for which cutting planes may run alongside
+OTHERS_WEIGHT = 0.25  # initial number of turns per cycle of the other searchers, which find little in dense models
 
 
 def is_dense(problem: Problem) -> bool:

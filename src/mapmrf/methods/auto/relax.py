@@ -20,8 +20,7 @@ from mapmrf.methods.bp import BP
 from mapmrf.methods.chains import Chains
 from mapmrf.run.method import Method, Progress, Start, running
 
-LARGE = 20_000
-"""Number of factors from which a model is large: it gets a first labelling at once, and alpha-expansions."""
+LARGE = 20_000  # number of factors from which a model is large: it gets a first labelling at once, and alpha-expansions
 
 EXPAND_LABELS, EXPAND_AGAIN, EXPAND_GAP = 4, 16, 1e-6
 """Expansions begin after one iteration of the relaxation per so many labels, if the relative gap is at least this wide,
@@ -102,8 +101,7 @@ VAIN, VAIN_SHARE = 30, 2.0
 """A scout with a feasible labelling rests after this many iterations without improvement, if they are also so many
 times those that it took to its best labelling."""
 
-LOST_STEPS = 20
-"""Steps per turn, some hundredths of a second or less each, of a scout without a feasible labelling."""
+LOST_STEPS = 20  # steps per turn, some hundredths of a second or less each, of a scout without a feasible labelling
 
 
 class Scout:

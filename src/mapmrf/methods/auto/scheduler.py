@@ -17,17 +17,10 @@ from mapmrf.run.result import Status
 if TYPE_CHECKING:
     from mapmrf.methods.auto.portfolio import Portfolio
 
-WAIT = 0.02
-"""Seconds between checks for the end of provers that run alongside the search."""
-
-PROGRESS = 1e-3
-"""Share of the gap that a turn must close to count as progress, unless it improves the value."""
-
-RAISE, LOWER = 1.5, 0.7
-"""Factors on the weight of a phase after a turn with progress, and after one without."""
-
-MOST = 2.0
-"""Largest weight of a phase, relative to its initial weight."""
+WAIT = 0.02  # seconds between checks for the end of provers that run alongside the search
+PROGRESS = 1e-3  # share of the gap that a turn must close to count as progress, unless it improves the value
+RAISE, LOWER = 1.5, 0.7  # factors on the weight of a phase after a turn with progress, and after one without
+MOST = 2.0  # largest weight of a phase, relative to its initial weight
 
 
 class Known(NamedTuple):

@@ -19,8 +19,7 @@ log = logging.getLogger("mapmrf")
 
 Steps = Generator[Progress, None, None]
 
-LEAST = 0.15
-"""Least weight of most phases, relative to their initial weight."""
+LEAST = 0.15  # least weight of most phases, relative to their initial weight
 
 PATIENCE = 0.5
 """Share of the remaining time that a phase waits for a kernel to compile before `auto` continues without it."""

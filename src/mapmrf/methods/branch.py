@@ -127,8 +127,6 @@ class Branch(Phases):
 
 
 class BranchRun(PhasedRun):
-    """A run of `branch`."""
-
     def __init__(self, method: Branch, small: Simplified, seed: int, initial: Start) -> None:
         super().__init__()
         # small, problem: the simplification, and the simplified model
@@ -148,7 +146,6 @@ class BranchRun(PhasedRun):
         return LocalSearch(self.problem, labels, self.seed)
 
     def answer(self) -> Answer:
-        """The best labelling, and figures of the order and the search."""
         labels = self.small.lift(self.incumbent.labels) if self.small.feasible else None
         return Answer(labels=labels, details=dict(self.details))
 

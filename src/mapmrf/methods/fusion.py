@@ -150,7 +150,6 @@ class FusionRun:
         return PER_STATE * len(self.problem.graph.theta_v) * (1 + len(self.pool))
 
     def cross(self, other: Ints) -> None:
-        """Merge the better parts of another labelling into the incumbent."""
         mixed = self.best.labels.copy()
         gain = self.crossover.fuse(mixed, other)
         if self.best.value == -math.inf:  # fewer violated constraints do not show in the value
@@ -172,7 +171,6 @@ class _FlowCrossover:
         self.parts, self.cut = Crossover(problem), FusionMove(problem)
 
     def fuse(self, labels: Ints, other: Ints) -> float:
-        """Merge the better parts of another labelling in place; return the gain."""
         gain = self.parts.fuse(labels, other)
         return gain + self.cut.fuse(labels, other)
 
@@ -187,7 +185,6 @@ class _BlockSearch:
 
     @property
     def at_rest(self) -> bool:
-        """Whether the last passes changed nothing."""
         return self.calm >= CALM
 
     def restart(self, labels: Ints) -> None:

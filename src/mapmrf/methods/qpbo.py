@@ -120,7 +120,6 @@ class QPBORun(PhasedRun):
         return Progress(iterations, best.labels, best.value, best.bound, finished=finished, phase=phase)
 
     def answer(self) -> Answer:
-        """The best labelling, the bound, and how many variables the flow fixed."""
         by = "cut" if isinstance(self.model, CutModel) else "roof_duality"
         details = {f"fixed_by_{by}": float(self.fixed), "rounds": float(self.done)}
         bound = self.model.bound if self.best.bound == math.inf else self.best.bound  # rounds change the flow

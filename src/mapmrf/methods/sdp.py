@@ -142,7 +142,6 @@ class SDPRun(PhasedRun):
         return Progress(self.iterations, self.small.lift(self.best.labels), None, bound, finished=finished)
 
     def answer(self) -> Answer:
-        """The best labelling, the bound, and figures of the proof."""
         if not self.small.feasible:
             return Answer(bound=-math.inf)
         bound = self.best.bound if self.best.bound < math.inf else None

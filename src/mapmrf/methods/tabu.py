@@ -120,8 +120,6 @@ class TabuRun(PhasedRun):
 
 
 class ConstrainedTabuRun(PhasedRun):
-    """A run on a model with constraints."""
-
     def __init__(self, method: Tabu, search: ConstrainedSearch) -> None:
         super().__init__()
         self.method, self.search, self.n_rounds = method, search, 0

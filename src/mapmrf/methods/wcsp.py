@@ -93,8 +93,6 @@ class WCSP(Phases):
 
 
 class WCSPRun(PhasedRun):
-    """A run of `wcsp`."""
-
     def __init__(self, method: WCSP, small: Simplified, seed: int, initial: Start) -> None:
         super().__init__()
         self.method, self.small, self.problem, self.seed = method, small, small.problem, seed
@@ -178,7 +176,6 @@ class WCSPRun(PhasedRun):
         return self.search
 
     def prepare(self, search: SoftSearch | None, sweeps: int) -> Iterator[Progress]:
-        """Raise the lower bound at the root of a search."""
         if search is not None:
             for _ in search.prepare(sweeps):
                 self.take_over(search)
@@ -226,7 +223,6 @@ class WCSPRun(PhasedRun):
         self.details["nodes"] = float(self.nodes)
 
     def take_over(self, search: SoftSearch) -> None:
-        """Take over the best labelling and bound of the search."""
         labels = search.labels
         if labels is not None:
             self.incumbent.offer(self.inner.lift(labels))

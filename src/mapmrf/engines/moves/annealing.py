@@ -57,21 +57,16 @@ class PairSweeps:
         self.work = max(1, problem.n_vars + 2 * problem.n_factors)
 
     def labels(self) -> Ints:
-        """Return the labelling."""
         return self._labels.astype(np.int64)
 
     def restart(self, labels: Ints) -> None:
-        """Restart from a labelling."""
         self._labels[:] = labels
 
     def run(self, temperatures: Floats) -> int:
-        """Sweep once at every temperature; return the number of flips in the last sweep."""
         return int(sweep_pairs(self._form, temperatures, self._labels, self.gain, self._random))
 
 
 class StateSweeps:
-    """Sweeps over any model."""
-
     def __init__(self, problem: Problem, heat_bath: bool, seed: int) -> None:
         self.problem, self._heat_bath = problem, heat_bath
         self._random = seeded(seed)
@@ -81,15 +76,12 @@ class StateSweeps:
         self.work = max(1, problem.n_states + problem.n_edge_states)
 
     def labels(self) -> Ints:
-        """Return the labelling."""
         return self._state.labels.copy()
 
     def restart(self, labels: Ints) -> None:
-        """Restart from a labelling."""
         set_labels(self.problem, self._state, labels)
 
     def run(self, temperatures: Floats) -> int:
-        """Sweep once at every temperature; return the number of changes in the last sweep."""
         return int(self._sweep(self._state, temperatures, self._heat_bath, self._weight, self._random))
 
 
@@ -143,7 +135,6 @@ def sum_gains(form: BinaryForm, labels: Ints, gain: Floats) -> None:
 
 @inlined
 def flip_bit(form: BinaryForm, labels: Ints, gain: Floats, i: int) -> None:
-    """Flip a variable, and keep the gains up to date."""
     new = 1 - labels[i]
     labels[i] = new
     gain[i] = -gain[i]

@@ -62,7 +62,6 @@ class BlockMoves:
         return self._solve(block, labels)
 
     def _plan(self, region: Ints, width: float) -> Block:
-        """Choose the variables of a region to optimise."""
         return plan_block(
             self.graph.ptr, self.graph.nbr, self._bits, region, int(PER_BIT * width), self._local, self._bit_state
         )
@@ -133,7 +132,6 @@ class WeightLists(NamedTuple):
 
 @bare
 def unlink(lists: WeightLists, v: int) -> None:
-    """Take `v` out of the list of its weight."""
     after, before = lists.after, lists.before
     if before[v] >= 0:
         after[before[v]] = after[v]
@@ -158,7 +156,6 @@ def link(lists: WeightLists, v: int) -> None:
 
 @inlined
 def drop(lists: InnerLists, pool: Ints, a: int, v: int) -> None:
-    """Take `v` off the list of `a`."""
     last = lists.start[a] + lists.length[a] - 1
     for at in range(lists.start[a], last + 1):
         if pool[at] == v:

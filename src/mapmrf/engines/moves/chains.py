@@ -45,7 +45,6 @@ class ChainSearch:
         self._follow_chains, self._refresh = predispatched(follow_chains), predispatched(refresh)
 
     def restart(self, labels: Ints) -> None:
-        """Restart from a labelling."""
         cursor = self.chain.cursor
         cursor.variable = -1
         cursor.state = cursor.second = cursor.improved = 0
@@ -75,12 +74,10 @@ class ChainSearch:
         return work
 
     def labels(self) -> Ints:
-        """Return the labelling."""
         return self.flips.labels.copy()
 
 
 def new_chain(n: int, length: int, breadth: int) -> Chain:
-    """Allocate a chain of up to `length` flips of `n` variables."""
     return Chain(
         cand=np.zeros(n, dtype=np.int32),
         kind=np.zeros(n, dtype=np.int8),
@@ -99,8 +96,6 @@ FREE, LISTED, USED = 0, 1, 2  # status of a variable in the current chain
 
 
 class ChainCursor:
-    """Progress of the search for chains."""
-
     # variable, state: The variable that chains start from (-1: none), and the state that it is forced to
     variable: int
     state: int
@@ -109,8 +104,6 @@ class ChainCursor:
 
 
 class Chain(NamedTuple):
-    """A chain under way."""
-
     # cand, kind: Variables beside the chain, and what every variable is to it
     cand: Ints
     kind: Ints
@@ -257,7 +250,6 @@ class FlipSearch:
         self._flip_sets, self._refresh = predispatched(flip_sets), predispatched(refresh)
 
     def restart(self, labels: Ints) -> None:
-        """Restart from a labelling."""
         self.sets.listed[:] = False
         self.sets.cursor.level, self.sets.cursor.reach, self.sets.cursor.n_best = -1, 1, 0
         begin_at(self.problem, self.flips, self.agenda, labels)
@@ -265,7 +257,6 @@ class FlipSearch:
         self.at_rest = False
 
     def run(self, entries: int, max_visits: int = 1 << 60) -> int:
-        """Read about `entries` table entries, visiting at most `max_visits` variables; return the entries read."""
         work = 0
         while work < entries and max_visits > 0 and not self.at_rest:
             done, visits = self._flip_sets(self.flips, self.agenda, self.sets, entries - work, max_visits)
@@ -294,7 +285,6 @@ class FlipSearch:
 
 
 def new_set_search(n: int, depth: int) -> SetSearch:
-    """Allocate a search over sets of up to `depth` of `n` variables."""
     levels = [np.zeros(depth + 1, dtype=np.int64) for _ in range(7)]
     return SetSearch(
         cand=np.zeros(max(n, 1), dtype=np.int32),
@@ -319,8 +309,6 @@ def new_set_search(n: int, depth: int) -> SetSearch:
 
 
 class SetCursor:
-    """Progress of the search over sets."""
-
     level: int  # Variables of the present set that are flipped; -1: no search is under way
     reach: int  # Size up to which sets are searched
     n_best: int
@@ -386,7 +374,6 @@ def list_neighbours(flips: FlipState, agenda: Agenda, sets: SetSearch, level: in
 
 @inlined
 def begin_search(sets: SetSearch, v: int) -> None:
-    """Start the search over the sets that contain `v`."""
     sets.cand[0] = v
     sets.listed[v] = True
     sets.spot[0], sets.end[0], sets.state[0], sets.top[0] = 0, 1, -1, 0

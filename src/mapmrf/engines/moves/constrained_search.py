@@ -55,7 +55,6 @@ class ConstrainedSearch:
         self.restart(labels)
 
     def restart(self, labels: Ints) -> None:
-        """Continue from another labelling."""
         flips, rules, tally = self._state.flips, self._state.rules, self._state.tally
         set_labels(self.problem, flips, labels)
         sum_scores(flips)
@@ -82,7 +81,6 @@ class ConstrainedSearch:
 
     @property
     def labels(self) -> Ints:
-        """Return the current labelling."""
         return self._state.flips.labels
 
     def run(self, n_changes: int) -> None:
@@ -127,21 +125,17 @@ class ConstrainedLocalSearch:
 
     @property
     def labels(self) -> Ints:
-        """The best labelling so far."""
         return self._search.incumbent.labels
 
     @property
     def value(self) -> float:
-        """Its value."""
         return self._search.incumbent.value
 
     @property
     def trials(self) -> int:
-        """Number of changes so far."""
         return self._search.changes
 
     def restart(self, labels: Ints) -> None:
-        """Continue from another labelling."""
         self._search.restart(labels)
 
     def run(self, entries: int, max_trials: int) -> bool:
@@ -163,16 +157,13 @@ class ConstrainedAscent:
 
     @property
     def labels(self) -> Ints:
-        """The labelling."""
         return self._search.labels
 
     def restart(self, labels: Ints) -> None:
-        """Start from a labelling."""
         self._search.restart(labels)
         self.at_optimum = False
 
     def run(self, max_visits: int) -> None:
-        """Change variables for some milliseconds at most."""
         n = max(1, self.problem.n_vars)
         asked = max(1, min(ASCENT_VISITS, max_visits) // n)
         done = self._search.climb(asked)
@@ -224,7 +215,6 @@ class _RuleLists:
         self.is_output: list[bool] = []
 
     def add(self, c: int) -> None:
-        """Add the rules of a constraint."""
         constraints = self.graph.constraints
         assert constraints is not None
         kind, mine = constraints.kind[c], constraints.span(c)
@@ -287,8 +277,6 @@ class ConstrainedTally:
 
 
 class ConstrainedState(NamedTuple):
-    """State of a search."""
-
     flips: FlipState  # The labelling, and what each change of a variable gains in the tables
     rules: ConstraintRows  # The constraints
     until: Ints  # (n_vars,): The change from which a variable may change again
@@ -350,7 +338,6 @@ def adapt(search: ConstrainedState) -> None:
 
 @inlined
 def change(search: ConstrainedState, i: int, k: int) -> None:
-    """Set a variable to another state."""
     flips, tally = search.flips, search.tally
     row = flips.model.var_ptr[i]
     old, new = row + flips.labels[i], row + k
@@ -362,7 +349,6 @@ def change(search: ConstrainedState, i: int, k: int) -> None:
 
 @inlined
 def soft_cost(rules: ConstraintRows) -> float:
-    """Return the cost of the violated soft rules."""
     total = 0.0
     for c in range(len(rules.kind)):
         if not rules.hard[c] and excess(rules, c, rules.total[c], rules.output[c]) > 0.0:
@@ -435,7 +421,6 @@ class ConstraintRows(NamedTuple):
 
 @inlined
 def excess(rules: ConstraintRows, c: int, total: float, output: float) -> float:
-    """Return the violation of a rule."""
     kind = rules.kind[c]
     if kind == SUM:
         over: float = max(rules.least[c] - total, total - rules.most[c])
@@ -447,7 +432,6 @@ def excess(rules: ConstraintRows, c: int, total: float, output: float) -> float:
 
 @inlined
 def cost(rules: ConstraintRows, c: int, total: float, output: float) -> float:
-    """Return the cost of a rule."""
     over = excess(rules, c, total, output)
     if over == 0.0:
         return 0.0
@@ -509,7 +493,6 @@ def add_touches(rules: ConstraintRows, state: int, sign: float) -> None:
 
 @inlined
 def broken_constraints(rules: ConstraintRows) -> int:
-    """Return the number of violated hard rules."""
     broken = 0
     for c in range(len(rules.kind)):
         if rules.hard[c] and excess(rules, c, rules.total[c], rules.output[c]) > 0.0:

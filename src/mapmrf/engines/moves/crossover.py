@@ -40,7 +40,6 @@ def _largest_potential(problem: Problem) -> float:
 
 
 def new_part_scratch(problem: Problem) -> PartScratch:
-    """Allocate scratch for finding parts."""
     n = problem.n_vars
     return PartScratch(np.zeros(n, dtype=np.int64), np.zeros(n, dtype=bool), np.zeros(problem.n_factors, dtype=bool))
 

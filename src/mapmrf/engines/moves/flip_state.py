@@ -73,7 +73,6 @@ def set_labels(problem: Problem, flips: FlipState, labels: Ints) -> None:
 
 
 def new_agenda(n: int) -> Agenda:
-    """Return an empty agenda of `n` variables."""
     return Agenda(
         heap=np.zeros(n, dtype=np.int32),
         where=np.full(n, -1, dtype=np.int32),
@@ -348,7 +347,6 @@ def enqueue(agenda: Agenda, i: int) -> None:
 
 @inlined
 def dequeue(agenda: Agenda) -> int:
-    """Take the first variable off the queue."""
     count = agenda.counts
     i: int = agenda.queue[count.queue_begin]
     agenda.queued[i] = False

@@ -30,7 +30,6 @@ class SearchKicks(ABC):
         self.kicks = Kicks(largest, seeded(seed), new_part_scratch(problem), blank(KickCounts))
 
     def restart(self, labels: Ints) -> None:
-        """Continue from another labelling."""
         self.kicks.counts.pending = 0
         self.search.restart(labels)
 
@@ -66,7 +65,6 @@ class FlipKicks(SearchKicks):
     search: FlipSearch
 
     def repair(self, entries: int, max_kicks: int, temperature: float) -> None:
-        """Kick and repair."""
         search = self.search
         kick_and_flip(search.flips, search.agenda, search.sets, self.kicks, temperature, entries, max_kicks)
 
@@ -77,7 +75,6 @@ class ChainKicks(SearchKicks):
     search: ChainSearch
 
     def repair(self, entries: int, max_kicks: int, temperature: float) -> None:
-        """Kick and repair."""
         search = self.search
         kick_and_chain(search.flips, search.agenda, search.chain, self.kicks, temperature, entries, max_kicks)
 
@@ -119,7 +116,6 @@ class BlockKicks:
         return good
 
     def labels(self) -> Ints:
-        """Return the labelling."""
         return self.now.copy()
 
 
@@ -180,7 +176,6 @@ def kick(flips: FlipState, agenda: Agenda, kicks: Kicks) -> int:
 
 @inlined
 def clear_queue(agenda: Agenda) -> None:
-    """Empty the queue."""
     count, queue = agenda.counts, agenda.queue
     for t in range(count.queue_length):
         agenda.queued[queue[(count.queue_begin + t) % len(queue)]] = False

@@ -36,12 +36,10 @@ class LocalSearch:
 
     @property
     def labels(self) -> Ints:
-        """The best labelling so far."""
         return self.incumbent.labels
 
     @property
     def value(self) -> float:
-        """Its value."""
         return self.incumbent.value
 
     @property
@@ -50,7 +48,6 @@ class LocalSearch:
         return self._waiting.ends.length > 0
 
     def restart(self, labels: Ints) -> None:
-        """Continue from another labelling."""
         climber, waiting = self._climber, self._waiting
         climber.labels[:] = labels
         climber.place[:] = table_places(self.problem, climber.labels)
@@ -102,8 +99,6 @@ class UndoLog(NamedTuple):
 
 
 class TrialChange(NamedTuple):
-    """Effect of a trial so far."""
-
     # mended, gain: Forbidden entries mended, and the finite gain
     mended: int
     gain: float
@@ -114,7 +109,6 @@ class TrialChange(NamedTuple):
 
 @inlined
 def queue_neighbours(model: MoveModel, waiting: Waiting, i: int) -> None:
-    """Queue the neighbours of a variable that has changed."""
     ring, queued, ends = waiting.ring, waiting.queued, waiting.ends
     for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
         a = model.factor_of[e]
@@ -243,7 +237,6 @@ class Ascent:
 
     @property
     def labels(self) -> Ints:
-        """The current labelling."""
         return self._climber.labels
 
     @property
@@ -266,7 +259,6 @@ class Ascent:
 
 
 def new_climber(problem: Problem) -> Climber:
-    """Return a climber with all labels zero."""
     widest = int(problem.graph.card.max(initial=1))
     return Climber(
         labels=np.zeros(problem.n_vars, dtype=np.int64),
@@ -349,7 +341,6 @@ def best_state(climber: Climber, label: int, n_states: int) -> int:
 
 @inlined
 def move_to(model: MoveModel, climber: Climber, i: int, k: int) -> None:
-    """Set variable `i` to state `k`."""
     shift = k - climber.labels[i]
     for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
         climber.place[model.factor_of[e]] += model.stride_of[e] * shift
@@ -508,11 +499,9 @@ class ForcedStates:
 
     @property
     def finished(self) -> bool:
-        """Whether all states have been tried."""
         return self._next >= self.problem.n_vars
 
     def advance(self, entries: int = STEP_ENTRIES) -> None:
-        """Try the states of some variables."""
         self._next = force_states(self._next, entries, self._model, self._climber, self._waiting, self._log, self.gain)
 
     def labels_with(self, i: int, k: int) -> Ints:

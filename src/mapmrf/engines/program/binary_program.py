@@ -61,11 +61,9 @@ class Compact:
 
     @property
     def n(self) -> int:
-        """Number of variables."""
         return self.program.n_integer
 
     def columns(self, labels: Ints) -> Floats:
-        """Return the point that represents a labelling."""
         return np.concatenate([labels, labels[self.first] * labels[self.second]]).astype(np.float64)
 
     def indicator(self, i: int, k: int) -> tuple[int, float, float]:
@@ -134,7 +132,6 @@ class _Polynomial:
 
     @classmethod
     def of(cls, problem: Problem) -> _Polynomial:
-        """Sum the tables of every pair."""
         graph, n = problem.graph, problem.n_vars
         linear = graph.theta_v[1::2] - graph.theta_v[::2]
         constant = graph.constant + float(graph.theta_v[::2].sum())
@@ -155,7 +152,6 @@ class _Polynomial:
 
 
 def _summed(place: Ints, parts: Floats, n: int) -> Floats:
-    """Sum the parts at every place below `n`."""
     return np.asarray(np.bincount(place, weights=parts, minlength=n), dtype=np.float64)
 
 
@@ -190,7 +186,6 @@ class SpinCuts:
 
     @classmethod
     def none(cls) -> SpinCuts:
-        """No rows."""
         ints = np.zeros(0, dtype=np.int64)
         return cls(np.zeros(1, dtype=np.int64), ints, ints, np.zeros(0), np.zeros(0))
 
@@ -204,16 +199,13 @@ class SpinCuts:
 
     @property
     def n(self) -> int:
-        """Number of rows."""
         return len(self.upper)
 
     @property
     def size(self) -> Ints:
-        """Number of entries of every row."""
         return np.diff(self.ptr)
 
     def plus(self, other: SpinCuts) -> SpinCuts:
-        """Append other rows."""
         shift = self.ptr[-1]
         return SpinCuts(
             np.concatenate([self.ptr, other.ptr[1:] + shift]),
@@ -224,18 +216,15 @@ class SpinCuts:
         )
 
     def only(self, kept: Bools) -> SpinCuts:
-        """Return a subset of the rows."""
         size, start = self.size[kept], self.ptr[:-1][kept]
         ptr = offsets(size)
         middle = ptr[:-1] + self.middle[kept] - start
         return SpinCuts(ptr, middle, self.column[ranges(start, size)], self.upper[kept], self.code[kept])
 
     def new(self, known: SpinCuts) -> SpinCuts:
-        """Return the rows that are not among the known ones."""
         return self.only(~np.isin(self.code, known.code))
 
     def matrix(self, n_columns: int) -> csr_array:
-        """Return the rows as a matrix."""
         from scipy import sparse
 
         owner = np.repeat(np.arange(self.n), self.size)
@@ -262,7 +251,6 @@ class SpinForm:
 
     @property
     def n_columns(self) -> int:
-        """Number of spins and products."""
         return len(self.cost)
 
     @property
@@ -272,7 +260,6 @@ class SpinForm:
 
     @property
     def n_spins(self) -> int:
-        """Number of spins, which are the first columns."""
         return self.compact.n
 
     @property
@@ -282,12 +269,10 @@ class SpinForm:
 
     @property
     def first(self) -> Ints:
-        """The first variable of every pair."""
         return self.compact.first
 
     @property
     def second(self) -> Ints:
-        """The second variable of every pair."""
         return self.compact.second
 
     @property
@@ -311,7 +296,6 @@ class SpinForm:
         return np.concatenate([(1 + spin) / 2, (1 + spin[first] + spin[second] + product) / 4])
 
     def rows(self, cuts: SpinCuts) -> Rows:
-        """Convert cuts to rows of the compact program."""
         from scipy import sparse
 
         n, m = self.compact.n, len(self.compact.first)
@@ -530,7 +514,6 @@ class ProductForm:
 
     @property
     def n_columns(self) -> int:
-        """Number of spins and products."""
         return len(self.cost)
 
     @property
@@ -545,15 +528,12 @@ class ProductForm:
 
     @property
     def second(self) -> Ints:
-        """Empty: there are no pairs with separate rows."""
         return np.zeros(0, dtype=np.int64)
 
     def value(self, objective: float) -> float:
-        """Convert an objective, without the constant, to a log potential."""
         return self.constant + self.scale * objective
 
     def objective(self, value: float) -> float:
-        """Convert a log potential to an objective, without the constant."""
         return (value - self.constant) / self.scale
 
     # -- cycles -------------------------------------------------------------------------------------------------------
@@ -577,7 +557,6 @@ class ProductForm:
         return Splits(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
     def _split(self, degree: int, one: list[int], other: list[int]) -> Splits:
-        """Split the products of `degree` spins into these two parts."""
         column = np.flatnonzero(self.degree == degree)
         if len(column) == 0:
             return Splits(column, column, column)
@@ -622,7 +601,6 @@ class Products:
 
     @classmethod
     def of(cls, form: ProductForm, cuts: SpinCuts, lower: Floats, upper: Floats) -> Products:
-        """Build the program with some cuts, over columns z within bounds."""
         n, matrix = form.n_columns, block_matrix(form.blocks, form.n_columns)
         in_spins = cuts.matrix(n)
         # a z <= b with z = 2 u - 1 is a u <= (b + a 1) / 2.
@@ -635,7 +613,6 @@ class Products:
         return cls(form, Program(form.cost, *u, form.n_spins, rows.plus(more), offset, scale, mass=float(n)))
 
     def columns(self, labels: Ints) -> Floats:
-        """Return the point that represents a labelling."""
         spins = np.append(2.0 * labels - 1.0, 1.0)
         return np.asarray((1.0 + spins[self.form.member].prod(axis=1)) / 2)
 

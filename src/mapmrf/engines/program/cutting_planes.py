@@ -25,8 +25,6 @@ from mapmrf.model.problem import Problem
 
 
 class SeparationEffort(NamedTuple):
-    """Effort of separation."""
-
     violation: float  # Minimum violation
     hop: float  # Surcharge per pair of a cycle
     fraction: float  # Distance from 0 or 1 beyond which a cut value is fractional
@@ -77,7 +75,6 @@ class Planes(ABC):
 
     @property
     def n_fixed(self) -> int:
-        """Number of fixed columns."""
         return int(np.count_nonzero(self.solver.lower == self.solver.upper))
 
     def solve(self, value: float) -> Iterator[None]:
@@ -177,7 +174,6 @@ class PlaneTree:
         return True
 
     def enter(self) -> None:
-        """Make the last open node the current one."""
         self.bound_here, plus, minus = self.open.pop()
         solver = self.planes.solver
         m = len(solver.z)
@@ -186,12 +182,10 @@ class PlaneTree:
         np.clip(solver.z, solver.lower, solver.upper, out=solver.z)
 
     def leave(self) -> None:
-        """Close the current node."""
         self.bound_here = -np.inf
 
 
 def _with(marks: Bools, i: int, mark: bool) -> Packed:
-    """Return packed marks with one of them set."""
     changed = marks.copy()
     changed[i] |= mark
     return np.packbits(changed)
@@ -233,15 +227,12 @@ class ProductPlanes(Planes):
 
     @property
     def round_off(self) -> float:
-        """Possible error of the sums in a bound."""
         return self.form.round_off
 
     def rounded(self) -> Ints:
-        """Round the point of the last round to a labelling."""
         return self.form.rounded(self.solver.z)
 
     def separate(self) -> Iterator[None]:
-        """Add violated inequalities, in short steps, and remove slack ones with zero multiplier."""
         solver = self.solver
         kept = (solver.y_cut > 0) | (solver.slack() <= SLACK)
         effort = PRODUCT_EFFORTS[min(self._n_quiet, len(PRODUCT_EFFORTS) - 1)]
@@ -316,7 +307,6 @@ class SpinPlanes(Planes):
 
     @property
     def round_off(self) -> float:
-        """Possible error of the sums in a bound."""
         return 4 * self.compact.program.round_off
 
     @property
@@ -325,11 +315,9 @@ class SpinPlanes(Planes):
         return self.form.columns(self.solver.z)
 
     def rounded(self) -> Ints:
-        """Round the point of the last round to a labelling."""
         return self.compact.rounded(self.point)
 
     def separate(self) -> Iterator[None]:
-        """Add violated inequalities, in short steps, and remove slack ones with zero multiplier."""
         solver, form = self.solver, self.form
         kept = (solver.y_cut > 0) | (solver.slack() <= SLACK)
         known = solver.cuts.only(kept)
@@ -387,7 +375,6 @@ class CuttingPlanes:
 
     @property
     def n_fixed(self) -> int:
-        """Number of fixed columns."""
         return int(np.count_nonzero(self.program.lower == self.program.upper))
 
     def read(self) -> None:
@@ -400,7 +387,6 @@ class CuttingPlanes:
         self.n_rounds += 1
 
     def fix_by_cost(self, value: float) -> None:
-        """Fix columns by reduced cost, given the value of a labelling."""
         price = self.program.scale * np.abs(self._reduced)
         places = np.flatnonzero(self._now - price < value - self.program.round_off)
         self._fix(places, (self._reduced > 0).astype(np.float64))
@@ -412,12 +398,10 @@ class CuttingPlanes:
             self.relaxation.change_bounds(free, self.program.lower[free], self.program.upper[free])
 
     def decided(self) -> Ints | None:
-        """Return the only labelling that can be better than the one used for fixing, if all columns are fixed."""
         lower = self.program.lower[: self.compact.n]
         return lower.astype(np.int64) if np.all(lower == self.program.upper[: self.compact.n]) else None
 
     def tails_off(self, value: float) -> bool:
-        """Return whether the last rounds have closed little of the gap."""
         self._gaps.append(self.bound - value)
         return len(self._gaps) > TAIL and self._gaps[-1] > TAIL_GAIN * self._gaps[-1 - TAIL]
 
@@ -467,8 +451,6 @@ MOST_ROUNDS = 200  # maximum number of rounds of odd-cycle inequalities
 
 
 class CycleDual(NamedTuple):
-    """Messages and cycles."""
-
     lam_e: Floats  # (n_edge_states,): Messages, in the order of the problem's edges
     # ptr, pair, odd, weight: The cycles: their offsets; their pairs, as factors of the problem; which of them are in F;
     # the multipliers

@@ -39,7 +39,6 @@ class LocalPolytope:
 
     @classmethod
     def build(cls, problem: Problem) -> LocalPolytope:
-        """Build the program of a problem."""
         graph = problem.graph
         allowed = np.concatenate([graph.theta_v, problem.theta_f]) > -np.inf
         linked = linked_variables(problem)
@@ -71,7 +70,6 @@ class LocalPolytope:
         return dataclasses.replace(program, n_integer=0, upper=np.full(len(program.upper), np.inf))
 
     def columns(self, labels: Ints) -> Floats:
-        """Return the vertex of a labelling."""
         problem = self.problem
         taken = [(problem.graph.var_ptr[:-1] + labels)[linked_variables(problem)]]
         for batch in problem.batches:
@@ -90,7 +88,6 @@ class LocalPolytope:
         return segment_argmax(mu_v, self.problem.graph.var_ptr)
 
     def marginals(self, columns: Floats) -> tuple[Floats, Floats]:
-        """Return (mu_v, mu_f) of a point."""
         problem = self.problem
         mu = np.zeros(problem.n_states + problem.n_configs)
         mu[self.entries] = columns
@@ -102,7 +99,6 @@ class LocalPolytope:
         return weights[self.n_mass :] * self.program.scale
 
     def bound(self, weights: Floats) -> float:
-        """Return the upper bound given by any multipliers of the rows."""
         return dual_bound(self.problem, self.multipliers(weights))
 
     def indicator(self, i: int, k: int) -> tuple[int, float, float]:
@@ -128,7 +124,6 @@ def linked_variables(problem: Problem) -> Bools:
 
 
 def _constraints(problem: Problem) -> csr_array:
-    """Return the constraint matrix over all entries of (mu_v, mu_f)."""
     from scipy import sparse  # not imported for models that need no program
 
     linked, card = linked_variables(problem), problem.graph.card
@@ -183,7 +178,6 @@ class ConstrainedPolytope:
 
     @property
     def n_extra(self) -> int:
-        """Number of additional columns."""
         return len(self.extras)
 
     @property
@@ -193,11 +187,9 @@ class ConstrainedPolytope:
 
     @property
     def relaxation(self) -> Program:
-        """The program without integrality."""
         return dataclasses.replace(self.program, n_integer=0)
 
     def columns(self, labels: Ints) -> Floats:
-        """Return the point that represents a labelling."""
         constraints = self.problem.graph.constraints
         assert constraints is not None
         violated, sums = constraints.violated(labels), constraints.counts(labels)
@@ -210,7 +202,6 @@ class ConstrainedPolytope:
         return np.concatenate([extra, self.base.columns(labels)])
 
     def labels(self, columns: Floats) -> Ints:
-        """Return the labelling of an integer point."""
         return self.base.labels(columns[self.n_extra :])
 
     def marginals(self, columns: Floats) -> tuple[Floats, Floats]:
@@ -219,7 +210,6 @@ class ConstrainedPolytope:
         return self.base.marginals(columns[self.n_extra :])
 
     def bound(self, weights: Floats) -> float:
-        """Return the upper bound given by any multipliers of the rows."""
         return lagrangian(self.program, self.program.rows, weights)[0]
 
 
@@ -240,7 +230,6 @@ class _RowBuilder:
         return self.program(constraints), self.base, self.problem, self.extras
 
     def add(self, constraints: Constraints, c: int) -> None:
-        """Add the rows of a constraint."""
         mine = constraints.span(c)
         pairs = list(zip(constraints.var[mine].tolist(), constraints.state[mine].tolist(), strict=True))
         violated = None if constraints.hard[c] else self.column(c, -1)
@@ -321,7 +310,6 @@ class _RowBuilder:
         self.upper.append(upper)
 
     def program(self, constraints: Constraints) -> Program:
-        """Assemble the base program with the additional columns and rows."""
         from scipy import sparse  # not imported for models that need no program
 
         base, n_extra = self.base.program, len(self.extras)

@@ -82,21 +82,18 @@ class OddCycleSeparation:
         return np.flatnonzero(is_source)
 
     def _room(self) -> OddCycles:
-        """Allocate a cycle per variable."""
         n = self.n
         var, edge, odd = np.zeros((3, min(32 * n, 8 * n + 2_000_000)), dtype=np.int32)
         return OddCycles(np.zeros(n + 1, dtype=np.int64), var, edge, odd, np.zeros(n))
 
 
 def _paths(n: int, m: int) -> ShortestPaths:
-    """Allocate scratch for n variables and m pairs."""
     came_from, came_by = np.zeros((2, 2 * n), dtype=np.int64)
     heap_key, heap_node = np.zeros(4 * m + 1), np.zeros(4 * m + 1, dtype=np.int64)
     return ShortestPaths(np.zeros(2 * n), np.full(2 * n, -1), came_from, came_by, heap_key, heap_node)
 
 
 def _walk(n: int) -> ClosedWalk:
-    """Allocate scratch for n variables."""
     var, edge, odd = np.zeros((3, 4 * n + 1), dtype=np.int64)
     return ClosedWalk(var, edge, odd, place_of=np.full(n, -1))
 

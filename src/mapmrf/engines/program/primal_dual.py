@@ -69,7 +69,6 @@ class PrimalDual:
 
     @property
     def reduced(self) -> Floats:
-        """Reduced costs of the columns, after a run."""
         return self.form.cost - self._pushed
 
     def replace_cuts(self, kept: Bools, new: SpinCuts) -> None:
@@ -79,12 +78,10 @@ class PrimalDual:
         self._program, self._steps = self._arrays()
 
     def fix(self, places: Ints, values: Floats) -> None:
-        """Fix some columns by their bounds."""
         self.lower[places] = self.upper[places] = values
         self.z[places] = values
 
     def slack(self) -> Floats:
-        """Slack of each cut."""
         left: Floats = self.cuts.matrix(len(self.z)) @ self.z
         return self.cuts.upper - left
 
@@ -128,7 +125,6 @@ class PrimalDual:
         return proven.bound - 2 * proven.least < known
 
     def _is_due(self, turn: int, length: float, at_anchor: float, before: float) -> bool:
-        """Return whether a restart is due."""
         if turn <= CHECK:
             return False
         enough = length <= SUFFICIENT * at_anchor or (length <= NECESSARY * at_anchor and length > before)

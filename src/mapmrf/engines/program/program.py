@@ -29,11 +29,9 @@ class Rows:
 
     @property
     def n(self) -> int:
-        """Number of rows."""
         return len(self.upper)
 
     def plus(self, *more: Rows) -> Rows:
-        """Append further rows."""
         from scipy import sparse  # not imported for models that need no program
 
         parts = (self, *more)
@@ -42,7 +40,6 @@ class Rows:
         return Rows(matrix, lower, np.concatenate([part.upper for part in parts]))
 
     def only(self, kept: Bools) -> Rows:
-        """Return a subset of the rows."""
         return Rows(self.matrix[np.flatnonzero(kept)], self.lower[kept], self.upper[kept])
 
 

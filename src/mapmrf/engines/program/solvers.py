@@ -22,8 +22,6 @@ from mapmrf.engines.program.program import DUAL_TOL, Program, Rows, lagrangian
 
 
 class SolverOutcome(Enum):
-    """Outcome of a solver."""
-
     OPTIMAL = auto()
     INFEASIBLE = auto()
     LIMIT = auto()
@@ -152,7 +150,6 @@ def _listen(scip: Any, model: Any, integer: list[Any], report: SolverReport) -> 
 
 
 def _conclude_scip(model: Any, columns: list[Any], report: SolverReport) -> None:
-    """Report the outcome of SCIP."""
     status = model.getStatus()
     report.outcome = OUTCOMES.get(status, SolverOutcome.FAILED)
     report.message = status
@@ -173,8 +170,6 @@ CHECK_STOP = 0.5  # seconds after which a solver that waits for its turn checks 
 
 @dataclass(frozen=True)
 class BranchTask:
-    """A branch-and-bound task for a solver."""
-
     program: Program  # The program; the rows from `n_needed` on are cuts, which every integer point satisfies
     n_needed: int
     start: Floats | None  # A point to start from, or None
@@ -289,7 +284,6 @@ class SolverRun:
         return self.report.done.wait(seconds)
 
     def grant(self, reports: float) -> None:
-        """Let the solver continue for this many reports."""
         self.report.allowance.grant(reports)
 
     def turn_is_over(self, seconds: float) -> bool:
@@ -297,7 +291,6 @@ class SolverRun:
         return self.report.allowance.used_up(seconds)
 
     def stop(self) -> None:
-        """Ask the solver to stop."""
         self.report.stop.set()
         self.report.allowance.wake()
         interrupt = self.report.interrupt
@@ -348,7 +341,6 @@ class LPRelaxation:
         self._run: SolverRun | None = None
 
     def start(self) -> None:
-        """Start a run."""
         highs = self._highs  # not self: the thread must not keep alive the object whose finalizer stops it
         self._run = SolverRun(lambda report: _solve_relaxation(highs, report))
 
@@ -357,7 +349,6 @@ class LPRelaxation:
         return self._run is None or self._run.wait(seconds)
 
     def stop(self) -> None:
-        """Ask HiGHS to stop at its next iteration."""
         if self._run is not None:
             self._run.stop()
 
@@ -373,12 +364,10 @@ class LPRelaxation:
 
     @property
     def outcome(self) -> SolverOutcome:
-        """Outcome of the last run."""
         return SolverOutcome.FAILED if self._run is None else self._run.report.outcome
 
     @property
     def message(self) -> str:
-        """HiGHS' message about the end of the last run."""
         return "" if self._run is None else self._run.report.message
 
     def point(self) -> Floats | None:
@@ -388,7 +377,6 @@ class LPRelaxation:
         return columns if solution.value_valid and np.isfinite(columns).all() else None
 
     def weights(self) -> Floats | None:
-        """Return the multipliers of the rows, if any."""
         solution = self._highs.getSolution()
         found = np.array(solution.row_dual)
         return found if solution.dual_valid and np.isfinite(found).all() else None
@@ -403,21 +391,17 @@ class LPRelaxation:
         _add_rows(self._highs, rows)
 
     def delete(self, places: Ints) -> None:
-        """Delete rows by index."""
         self._highs.deleteRows(len(places), places.astype(np.int32))
 
     def change_bounds(self, columns: Ints, lower: Floats, upper: Floats) -> None:
-        """Change the bounds of some columns."""
         self._highs.changeColsBounds(len(columns), columns.astype(np.int32), lower, upper)
 
     def change_settings(self, settings: Settings) -> None:
-        """Change HiGHS options."""
         for key, value in settings.items():
             self._highs.setOptionValue(key, value)
 
 
 def solve_by_highs(task: BranchTask, report: SolverReport) -> None:
-    """Run branch and bound on a task."""
     program = task.program
     settings = {
         "parallel": "off",
@@ -533,7 +517,6 @@ def _listen_to_branching(highs: Any, report: SolverReport) -> None:
 
 
 def _conclude_highs(highs: Any, report: SolverReport) -> None:
-    """Report the outcome of HiGHS."""
     status, ended = load_highs().HighsModelStatus, highs.getModelStatus()
     report.message = highs.modelStatusToString(ended)
     report.outcome = {
@@ -592,7 +575,6 @@ class Confirmation:
                 return
 
     def close(self, seconds: float) -> None:
-        """Stop HiGHS."""
         self._relaxation.close(seconds)
 
     def _bound(self, node: Program) -> float:
@@ -623,12 +605,10 @@ class Confirmation:
 
 
 def load_highs() -> Any:
-    """Import and return highspy."""
     return importlib.import_module("highspy")
 
 
 def load_scip() -> Any:
-    """Import and return pyscipopt, an optional extra."""
     return importlib.import_module("pyscipopt")
 
 

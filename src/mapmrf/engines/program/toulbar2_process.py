@@ -34,8 +34,6 @@ Messages = queue.SimpleQueue["Toulbar2Message"]
 
 @dataclass(frozen=True)
 class Toulbar2Message:
-    """A message from the process."""
-
     ready: bool = False  # Whether the search has started
     # lower, backtracks: A lower bound on the cost, and backtracks so far; 0 if the message has none
     lower: int = 0
@@ -210,7 +208,6 @@ class WholeCosts:
         return self.offset - lower / self.scale + self.error
 
     def cost(self, problem: Problem, labels: Ints) -> float:
-        """Return the cost of a labelling."""
         graph = problem.graph
         total = float(self.unary[graph.var_ptr[:-1] + labels].sum())
         for batch in problem.batches:

@@ -17,7 +17,6 @@ from typing import IO, Any
 
 
 def main() -> None:
-    """Solve one network and print the outcome."""
     _live_no_longer_than_the_parent(int(sys.argv[1]))
     network = _unpacked(json.loads(sys.stdin.buffer.readline()), sys.stdin.buffer)
     _allow_deep_recursion()

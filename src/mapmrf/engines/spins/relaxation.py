@@ -54,7 +54,6 @@ class TightRelaxation:
 
     @property
     def step_sweeps(self) -> int:
-        """Sweeps per step."""
         return max(1, STEP_WORK // self.work)
 
     def settle(self, sweeps: int) -> Steps:
@@ -227,7 +226,6 @@ def mix_dense(matrix: Floats, vectors: Floats, inertia: Floats, strength: Floats
 
 @bare
 def mix_sparse(couplings: SpinCouplings, vectors: Floats, strength: Floats, pull: Floats, sweeps: int) -> None:
-    """Run the same sweeps over sparse couplings, without inertia."""
     n, rank = vectors.shape
     for _ in range(sweeps):
         for i in range(n):
@@ -242,7 +240,6 @@ def mix_sparse(couplings: SpinCouplings, vectors: Floats, strength: Floats, pull
 
 @bare
 def set_gram(vectors: Floats, gram: Floats) -> None:
-    """Compute the Gram matrix of the vectors, (n, n)."""
     n, rank = vectors.shape
     for i in range(n):
         for j in range(i + 1):
@@ -330,7 +327,6 @@ def smallest_eigenvalue(matrix: Floats | SpinCouplings, strength: Floats) -> flo
 
 
 def _dense(couplings: SpinCouplings) -> Floats:
-    """Return all couplings as a matrix."""
     n = len(couplings.ptr) - 1
     matrix = np.zeros((n, n))
     matrix[np.repeat(np.arange(n), np.diff(couplings.ptr)), couplings.nbr] = couplings.strength
@@ -370,7 +366,6 @@ def apply_dense(matrix: Floats, diagonal: Floats, vector: Floats, image: Floats)
 
 @bare
 def apply_sparse(couplings: SpinCouplings, diagonal: Floats, vector: Floats, image: Floats) -> None:
-    """Compute the same for sparse couplings."""
     for i in range(len(vector)):
         total = diagonal[i] * vector[i]
         for e in range(couplings.ptr[i], couplings.ptr[i + 1]):

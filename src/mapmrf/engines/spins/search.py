@@ -59,7 +59,6 @@ class SpinSearch:
         self._present, self._present_value = np.ones(n), -math.inf
 
     def labels(self) -> Ints:
-        """The best labelling."""
         return self.model.labels(self.best)
 
     def learn(self, labels: Ints) -> None:
@@ -105,7 +104,6 @@ class SpinSearch:
     # -- starts -------------------------------------------------------------------------------------------------------
 
     def _restart(self, spin: Floats) -> None:
-        """Start tabu search from a labelling."""
         state, tally = self.state, self.state.tally
         state.spin[:] = spin
         state.best[:] = spin
@@ -252,8 +250,6 @@ class TabuTally:
 
 
 class TabuState(NamedTuple):
-    """State of a tabu search."""
-
     # spin, gain: The current labelling, and the gain of every flip
     spin: Floats
     gain: Floats
@@ -272,7 +268,6 @@ class Tenure(NamedTuple):
 
 @inlined
 def flip(couplings: SpinCouplings, spin: Floats, gain: Floats, i: int) -> None:
-    """Flip a spin and update the gains."""
     spin[i] = -spin[i]
     gain[i] = -gain[i]
     twice = -4.0 * spin[i]
@@ -283,7 +278,6 @@ def flip(couplings: SpinCouplings, spin: Floats, gain: Floats, i: int) -> None:
 
 @inlined
 def keep(state: TabuState) -> None:
-    """Record the current labelling as the best one."""
     for i in range(len(state.spin)):
         state.best[i] = state.spin[i]
 
@@ -407,12 +401,10 @@ class CoupledSpins:
         return max(1, self.n + len(self.couplings.nbr))
 
     def labels(self, spin: Floats) -> Ints:
-        """Convert spins to labels."""
         sign = spin[self.n_vars] if self.has_fields else 1.0
         return np.asarray(spin[: self.n_vars] * sign > 0, dtype=np.int64)
 
     def spins(self, labels: Ints) -> Floats:
-        """Convert labels to spins."""
         spin = np.ones(self.n)
         spin[: self.n_vars] = 2.0 * labels - 1.0
         return spin

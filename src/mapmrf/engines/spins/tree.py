@@ -240,7 +240,6 @@ class PlainBound:
             sweeps *= 2
 
     def _round(self) -> None:
-        """Round the vectors by a random hyperplane, and improve the labelling."""
         vectors = self.relaxation.vectors
         spin = np.where(vectors @ self.random.normal(size=vectors.shape[1]) >= 0, 1.0, -1.0)
         if self.model.has_fields:

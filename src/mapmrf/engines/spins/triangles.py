@@ -26,7 +26,6 @@ class TriangleSet:
 
     @classmethod
     def empty(cls) -> TriangleSet:
-        """Return an empty set."""
         return cls(Triangles(np.zeros((0, 3), dtype=np.int64), np.zeros(0, dtype=np.int64)), np.zeros(0))
 
     def __len__(self) -> int:
@@ -105,7 +104,6 @@ def _spans(n: int) -> Iterator[tuple[int, int]]:
 
 
 def _keys(triangles: Triangles, n: int) -> Ints:
-    """Return a unique key per inequality."""
     i, j, k = triangles.corners.T
     return np.asarray(((i * n + j) * n + k) * 4 + triangles.kind)
 

@@ -264,7 +264,6 @@ class AutoRun(PhasedRun):
         return self.scouts
 
     def answer(self) -> Answer:
-        """The best labelling and the details of all phases."""
         best = self.shared.incumbent
         return Answer(labels=best.labels, details=dict(self.shared.details))
 

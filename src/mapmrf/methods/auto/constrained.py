@@ -40,8 +40,6 @@ REPORTS = 3  # solver reports per step of branch and cut
 
 
 class ConstrainedRun(PhasedRun):
-    """A run of `auto` on a model with constraints."""
-
     def __init__(self, options: Auto, problem: Problem, seed: int, labels: Ints) -> None:
         super().__init__()
         self.options, self.problem, self.seed = options, problem, seed
@@ -75,7 +73,6 @@ class ConstrainedRun(PhasedRun):
                 steps.close()
 
     def answer(self) -> Answer:
-        """The best labelling and the details of all phases."""
         return Answer(labels=self.shared.incumbent.labels, details=dict(self.shared.details))
 
     # -- the approaches -----------------------------------------------------------------------------------------------

@@ -123,7 +123,6 @@ class FeasibilityPhase:
         self.search = ConflictSearch(self.problem, self.shared.incumbent.labels, atoms, HardClauses.joined(parts))
 
     def _look(self, search: ConflictSearch) -> Iterator[Progress]:
-        """Take one step of the conflict-driven search."""
         from mapmrf.engines.feasibility.conflict_search import FEASIBLE, INFEASIBLE
 
         outcome = search.run(STEP_WORK)

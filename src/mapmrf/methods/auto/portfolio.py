@@ -112,7 +112,6 @@ class Portfolio:
         yield from self.race.run()
 
     def close(self) -> None:
-        """End all phases."""
         if "race" in vars(self):
             self.race.close()
         self.scouts.close()
@@ -202,7 +201,6 @@ class Portfolio:
     # -- search -------------------------------------------------------------------------------------------------------
 
     def scout(self, scout: Scout) -> Steps:
-        """Go on with a method on the original model."""
         for step in scout.steps:
             self.search.learn(self.reduced.project(self.shared.incumbent.labels))
             yield step
@@ -234,7 +232,6 @@ class Portfolio:
         return self.shared.step(phase)
 
     def offer_pool(self) -> None:
-        """Offer the best labelling of the pool to the incumbent."""
         if self.search.value > self.shared.incumbent.value:
             self.shared.incumbent.offer(self.reduced.lift(self.search.best))
 
@@ -279,12 +276,10 @@ class PoolSearch:
 
     @property
     def best(self) -> Ints:
-        """The best labelling of the pool."""
         return self.pool[int(np.argmax(self.values))]
 
     @property
     def value(self) -> float:
-        """Value of the best labelling."""
         return max(self.values)
 
     @property

@@ -213,7 +213,6 @@ def dense_searchers(portfolio: Portfolio, others: list[Phase]) -> list[Phase]:
 
 
 def sdp_prover(steps: Steps) -> Phase:
-    """Return the phase of the semidefinite bound."""
     return Phase(steps, PROOF_TURN, PROOF_TURNS, first=PROOF_FIRST, name="sdp")
 
 

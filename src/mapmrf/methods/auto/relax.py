@@ -152,11 +152,9 @@ class Scouts:
         self.beliefs, self.chains = Scout(BP(), shared, seed), Scout(Chains(), shared, seed)
 
     def run(self) -> Iterator[Progress]:
-        """A turn of each."""
         yield from self.chains.turn()
         yield from self.beliefs.turn()
 
     def close(self) -> None:
-        """End both."""
         self.beliefs.steps.close()
         self.chains.steps.close()

@@ -57,7 +57,6 @@ class Race:
         self._beside = ThreadPoolExecutor(threads - 1, "mapmrf-proofs") if threads > 1 else None
 
     def run(self) -> Iterator[Progress]:
-        """Run cycles without end."""
         while True:
             yield from self.cycle()
 

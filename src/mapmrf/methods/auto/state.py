@@ -71,8 +71,6 @@ class Phase:
 
 
 class SharedState:
-    """The state of a run of `auto`."""
-
     def __init__(self, problem: Problem, labels: Ints) -> None:
         self.problem = problem  # the original model
         self.incumbent = CheckedIncumbent(problem.graph, labels)  # its best labelling and bound
@@ -110,7 +108,6 @@ class SharedState:
         return all(self.has_room(name, footprint_of(name, problem.graph)) for name in names)
 
     def release(self, name: str) -> None:
-        """Release the memory reserved under a name."""
         self._held.pop(name, None)
 
     def report(self, phase: str, finished: Status | None = None) -> Progress:

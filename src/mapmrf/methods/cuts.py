@@ -330,7 +330,7 @@ class CutsRun(PhasedRun):
         """
         while True:
             planes = ProductPlanes(ProductForm.of(self.problem))
-            self.details |= {"columns": float(planes.form.n_columns), "rows": float(planes.form.blocks.ptr[-1])}
+            self.details |= {"columns": float(len(planes.form.cost)), "rows": float(planes.form.blocks.ptr[-1])}
             yield from self.play(planes)
             if not planes.is_decisive or not self.shrink(planes.excluded()):
                 break
@@ -412,7 +412,7 @@ class CutsRun(PhasedRun):
             planes.relaxation.start()
             while not planes.relaxation.wait(POLL):
                 yield self.progress("cuts")
-            if planes.relaxation.outcome is not SolverOutcome.OPTIMAL:
+            if planes.relaxation.report.outcome is not SolverOutcome.OPTIMAL:
                 break
             planes.read()
             self.round_point(compact.rounded(planes.point))

@@ -160,7 +160,7 @@ class LPRun:
     @property
     def iterations(self) -> int:
         """Iterations so far, over all runs of HiGHS."""
-        return self._iterations_before + (0 if self.relaxation is None else self.relaxation.iterations)
+        return self._iterations_before + (0 if self.relaxation is None else self.relaxation.report.iterations)
 
     def advance(self, seconds: float) -> Status | None:
         """Let HiGHS work for some seconds; return its status if it has ended."""
@@ -176,9 +176,9 @@ class LPRun:
         if self._paused or not self.relaxation.wait(seconds):
             return None
         self.read(self.relaxation)
-        if self.relaxation.outcome is SolverOutcome.FAILED:
-            log.warning("HiGHS gave up: %s", self.relaxation.message)
-        return STATUSES.get(self.relaxation.outcome)
+        if self.relaxation.report.outcome is SolverOutcome.FAILED:
+            log.warning("HiGHS gave up: %s", self.relaxation.report.message)
+        return STATUSES.get(self.relaxation.report.outcome)
 
     def pause(self) -> None:
         if self.relaxation is None or self._paused:
@@ -194,7 +194,7 @@ class LPRun:
 
     def read(self, relaxation: LPRelaxation) -> None:
         """Take over the bound and the point from HiGHS after it has ended."""
-        if relaxation.outcome is SolverOutcome.INFEASIBLE:
+        if relaxation.report.outcome is SolverOutcome.INFEASIBLE:
             self.bound = -math.inf
             return
         weights, columns = relaxation.weights(), relaxation.point()
@@ -213,7 +213,7 @@ class LPRun:
 
     def _resume(self, relaxation: LPRelaxation) -> None:
         """Start HiGHS; the simplex method resumes from where it was interrupted."""
-        self._iterations_before += relaxation.iterations
+        self._iterations_before += relaxation.report.iterations
         left = min(max(0, self.method.max_iterations - self._iterations_before), 2**31 - 1)
         relaxation.change_settings({"simplex_iteration_limit": left, "ipm_iteration_limit": left})
         relaxation.start()

@@ -10,7 +10,7 @@ from mapmrf.arrays import Ints
 from mapmrf.engines.moves.chains import ChainSearch, FlipSearch
 from mapmrf.engines.moves.crossover import Crossover
 from mapmrf.engines.moves.flip_state import local_scale
-from mapmrf.engines.moves.kicks import BlockKicks, ChainKicks, FlipKicks
+from mapmrf.engines.moves.kicks import BlockKicks, SearchKicks
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, Method, Progress, Start
@@ -85,17 +85,17 @@ class Restarts(Method):
         best = Incumbent(problem.graph, labels)
         return RestartsRun(self._kicks(problem, labels, seed), per_round, heat, crossover, best)
 
-    def _kicks(self, problem: Problem, labels: Ints, seed: int) -> FlipKicks | ChainKicks | BlockKicks:
+    def _kicks(self, problem: Problem, labels: Ints, seed: int) -> SearchKicks | SearchKicks | BlockKicks:
         """Return kicks with the local search given by the options."""
         if self.move == "blocks":
             return BlockKicks(problem, labels.copy(), self.kick, self.width, seed)
         if self.move == "chains":
             chains = ChainSearch(problem, self.length, 1, seed)
             chains.restart(labels)
-            return ChainKicks(problem, chains, self.kick, seed)
+            return SearchKicks(problem, chains, self.kick, seed)
         flips = FlipSearch(problem, self.depth)
         flips.restart(labels)
-        return FlipKicks(problem, flips, self.kick, seed)
+        return SearchKicks(problem, flips, self.kick, seed)
 
     def step(self, problem: Problem, state: RestartsRun) -> Progress:
         """Kick for some milliseconds, at most until the end of a round."""
@@ -126,7 +126,7 @@ class Restarts(Method):
 
 @dataclass
 class RestartsRun:
-    kicks: FlipKicks | ChainKicks | BlockKicks
+    kicks: SearchKicks | SearchKicks | BlockKicks
     per_round: int  # kicks per round
     heat: float  # the initial temperature
     crossover: Crossover | None  # merges the current labelling into the best one, where it can be worse

@@ -131,7 +131,7 @@ class ConstrainedTabuRun(PhasedRun):
         step = max(1, STEP_STATES // max(1, search.problem.n_states))
         while search.problem.n_vars and self.n_rounds < self.method.trajectories:
             search.run(min(step, patience))
-            if search.vain >= patience:
+            if search.idle >= patience:
                 self.n_rounds += 1
                 search.kick()
             yield Progress(self.n_rounds, search.incumbent.labels)

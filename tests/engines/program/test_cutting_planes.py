@@ -24,7 +24,7 @@ def run_rounds(graph: FactorGraph, n: int) -> tuple[Compact, CuttingPlanes]:
     planes = CuttingPlanes(compact, 0)
     for _ in range(n):
         planes.relaxation.start()
-        assert planes.relaxation.wait(60) and planes.relaxation.outcome is SolverOutcome.OPTIMAL
+        assert planes.relaxation.wait(60) and planes.relaxation.report.outcome is SolverOutcome.OPTIMAL
         planes.read()
         for _ in planes.separate():
             pass

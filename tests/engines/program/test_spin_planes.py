@@ -55,10 +55,10 @@ def test_no_labelling_violates_a_cut_in_either_form() -> None:
     planes = run_rounds(spins(3, extra=6), 5)
     form, cuts = planes.form, planes.solver.cuts
     assert np.any(cuts.code > 0)
-    missing = form.missing(np.where(np.arange(form.n_columns) < 9, 1.0, -1.0), 0.1)  # products that fit no spins
+    missing = form.missing(np.where(np.arange(len(form.cost)) < 9, 1.0, -1.0), 0.1)  # products that fit no spins
     cuts = cuts.plus(missing.new(cuts))
     assert np.any(cuts.code < 0)
-    in_spins, rows = cuts.matrix(form.n_columns), form.rows(cuts)
+    in_spins, rows = cuts.matrix(len(form.cost)), form.rows(cuts)
     for labels in map(np.array, itertools.product([0, 1], repeat=9)):
         slack = cuts.upper - in_spins @ spin_point(planes.compact, labels)
         assert slack.min() >= 0

@@ -8,19 +8,24 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets, short
 from mapmrf.compilation.jit import compiled, inlined, predispatched
-from mapmrf.engines.moves.flip_state import (
-    UNIT,
-    Bits,
-    FlipState,
-    draw,
-    floor_of,
-    new_flip_state,
-    seeded,
-    set_labels,
-    set_state,
-    sum_row,
-)
+from mapmrf.engines.moves.flip_state import FlipState, floor_of, new_flip_state, set_labels, set_state, sum_row
+from mapmrf.kernels.random_numbers import UNIT, Bits, draw, seeded
 from mapmrf.model.problem import Problem
+
+NEVER = -44.0  # exponents below this are rejected without a random number: exp(-44) is less than 2**-63
+SIGNIFICANT = 1e-12  # at temperature 0, a gain must exceed this fraction of the terms that it is a difference of
+
+
+class BinaryForm(NamedTuple):
+    """A model of binary variables and pairs: ``sum_i slope_i x_i + sum_ij coupling_ij x_i x_j`` and a constant.
+
+    Every coupling stands in the rows of both its variables: those of `i` are at ``ptr[i]:ptr[i + 1]``.
+    """
+
+    ptr: Ints
+    nbr: Ints
+    slope: Floats
+    coupling: Floats
 
 
 class AnnealingSweeps(Protocol):
@@ -104,50 +109,14 @@ def quadratic_form(problem: Problem) -> BinaryForm:
     )
 
 
-# -- Sweeps of simulated annealing at given temperatures; at temperature 0 the value never falls ----------------------
-
-
-NEVER = -44.0  # exponents below this are rejected without a random number: exp(-44) is less than 2**-63
-SIGNIFICANT = 1e-12  # at temperature 0, a gain must exceed this fraction of the terms that it is a difference of
-
-
-class BinaryForm(NamedTuple):
-    """A model of binary variables and pairs: ``sum_i slope_i x_i + sum_ij coupling_ij x_i x_j`` and a constant.
-
-    Every coupling stands in the rows of both its variables: those of `i` are at ``ptr[i]:ptr[i + 1]``.
-    """
-
-    ptr: Ints
-    nbr: Ints
-    slope: Floats
-    coupling: Floats
-
-
-@inlined
-def sum_gains(form: BinaryForm, labels: Ints, gain: Floats) -> None:
-    """Gain of every flip, summed afresh."""
+@compiled
+def sweep_pairs(form: BinaryForm, temperatures: Floats, labels: Ints, gain: Floats, random: Bits) -> int:
+    """Metropolis sweeps over binary variables, one per temperature; flips of the last sweep. `gain` is scratch."""
     for i in range(len(labels)):
         slope = form.slope[i]
         for e in range(form.ptr[i], form.ptr[i + 1]):
             slope += form.coupling[e] * labels[form.nbr[e]]
         gain[i] = slope if labels[i] == 0 else -slope
-
-
-@inlined
-def flip_bit(form: BinaryForm, labels: Ints, gain: Floats, i: int) -> None:
-    new = 1 - labels[i]
-    labels[i] = new
-    gain[i] = -gain[i]
-    shift = 2.0 * new - 1.0
-    for e in range(form.ptr[i], form.ptr[i + 1]):
-        j = form.nbr[e]
-        gain[j] += (1.0 - 2.0 * labels[j]) * shift * form.coupling[e]
-
-
-@compiled
-def sweep_pairs(form: BinaryForm, temperatures: Floats, labels: Ints, gain: Floats, random: Bits) -> int:
-    """Metropolis sweeps over binary variables, one per temperature; flips of the last sweep. `gain` is scratch."""
-    sum_gains(form, labels, gain)
     flips = 0
     x = random[0]  # the generator's state stays in a register: this loop does little else
     for temperature in temperatures:
@@ -166,7 +135,13 @@ def sweep_pairs(form: BinaryForm, temperatures: Floats, labels: Ints, gain: Floa
             elif temperature == 0.0 and g <= SIGNIFICANT * abs(form.slope[i]):
                 continue
             flips += 1
-            flip_bit(form, labels, gain, i)
+            new = 1 - labels[i]
+            labels[i] = new
+            gain[i] = -gain[i]
+            shift = 2.0 * new - 1.0
+            for e in range(form.ptr[i], form.ptr[i + 1]):
+                j = form.nbr[e]
+                gain[j] += (1.0 - 2.0 * labels[j]) * shift * form.coupling[e]
     random[0] = x
     return flips
 

@@ -9,8 +9,9 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.elimination.orders import PrimalGraph, append, ball
-from mapmrf.engines.moves.flip_state import Bits, MoveModel, lay_out, next_bits
+from mapmrf.engines.moves.flip_state import MoveModel, lay_out
 from mapmrf.kernels.max_marginals import weight_of
+from mapmrf.kernels.random_numbers import Bits, next_bits
 from mapmrf.model.problem import Problem
 
 PER_VARIABLE = 2000  # cost of planning per variable of a block pass, in table entries
@@ -68,14 +69,11 @@ class BlockMoves:
 
     def _solve(self, block: Block, labels: Ints) -> int:
         """Optimise a block; return how many labels changed."""
-        self.work += self._cost(block)
-        return int(solve_block(self._model, block, labels, self._scratch))
-
-    def _cost(self, block: Block) -> int:
-        """Return the table entries of an elimination, counted once per function that is read."""
+        # table entries of the elimination, counted once per function that is read
         below = np.concatenate([[0], np.cumsum(self._bits[block.scope[: block.scope_ptr[-1]]])])
         sizes = np.exp2((self._bits[block.order] + np.diff(below[block.scope_ptr])) / PER_BIT)
-        return int(sizes @ (self.problem.degree[block.order] + 1.0)) + PER_VARIABLE * len(block.order)
+        self.work += int(sizes @ (self.problem.degree[block.order] + 1.0)) + PER_VARIABLE * len(block.order)
+        return int(solve_block(self._model, block, labels, self._scratch))
 
     def neighbourhood(self, size: int, centre: int | None = None) -> Ints:
         """Return up to `size` variables nearest to `centre`, by default a random one, nearest first."""
@@ -104,9 +102,6 @@ class Block(NamedTuple):
     # scope_ptr, scope: The neighbours of each at that time
     scope_ptr: Ints
     scope: Ints
-
-
-# -- which variables, in which order ----------------------------------------------------------------------------------
 
 
 class InnerLists(NamedTuple):
@@ -206,18 +201,6 @@ def weight_lists(bits: Ints, region: Ints, lists: InnerLists, pool: Ints) -> Wei
     return weights
 
 
-@inlined
-def dearest(weights: WeightLists, random: Bits) -> int:
-    """Return a variable with the heaviest table, one of the first two."""
-    high = BUCKETS - 1
-    while weights.head[high] < 0:
-        high -= 1
-    v: int = weights.head[high]
-    if next_bits(random) & np.uint64(1) and weights.after[v] >= 0:
-        v = weights.after[v]
-    return v
-
-
 @compiled
 def join_all(
     scope: Ints, begin: int, end: int, lists: InnerLists, pool: Ints, free: int, weights: WeightLists, mark: Ints
@@ -238,17 +221,6 @@ def join_all(
                 weights.table[a] += weights.bits[b]
                 weights.table[b] += weights.bits[a]
     return pool, free
-
-
-@compiled
-def with_room(scope: Ints, used: int, wanted: int) -> Ints:
-    """The array itself, or a larger one with its first `used` entries where it has no room for `wanted`."""
-    if wanted <= len(scope):
-        return scope
-    bigger = np.empty(2 * wanted, np.int32)
-    for at in range(used):
-        bigger[at] = scope[at]
-    return bigger
 
 
 @compiled
@@ -274,14 +246,26 @@ def plan_block(ptr: Ints, nbr: Ints, bits: Ints, region: Ints, limit: int, local
         while weights.head[low] < 0:
             low += 1
         freeze = low > limit
-        v = dearest(weights, random) if freeze else weights.head[low]
+        if freeze:  # a variable with the heaviest table, one of the first two
+            high = BUCKETS - 1
+            while weights.head[high] < 0:
+                high -= 1
+            v = weights.head[high]
+            if next_bits(random) & np.uint64(1) and weights.after[v] >= 0:
+                v = weights.after[v]
+        else:
+            v = weights.head[low]
         unlink(weights, v)
         for at in range(lists.start[v], lists.start[v] + lists.length[v]):
             drop(lists, pool, pool[at], v)
             weights.table[pool[at]] -= weights.bits[v]
         if not freeze:
             begin, end = scope_ptr[n_done], scope_ptr[n_done] + lists.length[v]
-            scope = with_room(scope, begin, end)
+            if end > len(scope):
+                bigger = np.empty(2 * end, np.int32)
+                for at in range(begin):
+                    bigger[at] = scope[at]
+                scope = bigger
             for k in range(lists.length[v]):
                 scope[begin + k] = pool[lists.start[v] + k]
             order[n_done] = region[v]
@@ -299,9 +283,6 @@ def plan_block(ptr: Ints, nbr: Ints, bits: Ints, region: Ints, limit: int, local
     return Block(order[:n_done], scope_ptr[: n_done + 1], scope)
 
 
-# -- dynamic programming ----------------------------------------------------------------------------------------------
-
-
 class BlockWorkspace(NamedTuple):
     """Scratch per variable: place in the order (-1 if frozen), and stride in the function at hand (0 if not in it)."""
 
@@ -309,31 +290,15 @@ class BlockWorkspace(NamedTuple):
     step: Ints
 
 
-class BlockMessages(NamedTuple):
-    """Best sum and best state of every eliminated variable, for all states of its scope; tables start at `at_ptr`."""
+class BlockTables(NamedTuple):
+    """Tables of the eliminated variables, for all states of their scopes, and sums of the variable at hand."""
 
-    at_ptr: Ints
+    at_ptr: Ints  # where the table of each starts
+    # best, choice: the best sum and the best state
     best: Floats
     choice: Ints
-
-
-class BlockSums(NamedTuple):
-    """Sums for all states of a variable and of its scope, and the offsets of a function in all states of the scope."""
-
-    total: Floats
-    offset: Ints
-
-
-@bare
-def sort_by(values: Ints, begin: int, end: int, place: Ints) -> None:
-    """Sort a short stretch by place."""
-    for i in range(begin + 1, end):
-        v = values[i]
-        j = i - 1
-        while j >= begin and place[values[j]] > place[v]:
-            values[j + 1] = values[j]
-            j -= 1
-        values[j + 1] = v
+    total: Floats  # sums for all states of a variable and of its scope
+    offset: Ints  # offsets of a function in all states of the scope
 
 
 @bare
@@ -363,20 +328,20 @@ def spread(offset: Ints, scope: Ints, begin: int, end: int, card: Ints, step: In
 
 @bare
 def add_function(
-    sums: BlockSums, table: Floats, weight: float, base: int, stride: int, n_states: int, runs: tuple[int, int]
+    tables: BlockTables, function: Floats, weight: float, base: int, stride: int, n_states: int, runs: tuple[int, int]
 ) -> None:
     """Add a weight times a function to the sums of all states of a variable and of its scope; `runs` as by `spread`."""
-    total, offset, row = sums.total, sums.offset, np.uintp(0)
+    total, offset, row = tables.total, tables.offset, np.uintp(0)
     size, run, one = np.uintp(runs[0]), np.uintp(runs[1]), np.uintp(1)
     for k in range(n_states):
         first = base + k * stride
         if run == one:
             for j in range(size):
-                total[row + j] += weight * table[np.uintp(first + offset[j])]
+                total[row + j] += weight * function[np.uintp(first + offset[j])]
             row += size
         else:
             for j in range(size):
-                value = weight * table[np.uintp(first + offset[j])]
+                value = weight * function[np.uintp(first + offset[j])]
                 for i in range(run):
                     total[row + i] += value
                 row += run
@@ -401,7 +366,13 @@ def trim(block: Block, card: Ints, place: Ints, at_ptr: Ints) -> int:
                 scope[kept] = u
                 kept += 1
                 size *= card[u]
-        sort_by(scope, scope_ptr[at], kept, place)
+        for i in range(scope_ptr[at] + 1, kept):  # sort by place
+            u = scope[i]
+            j = i - 1
+            while j >= scope_ptr[at] and place[scope[j]] > place[u]:
+                scope[j + 1] = scope[j]
+                j -= 1
+            scope[j + 1] = u
         at_ptr[at + 1] = at_ptr[at] + size
         largest = max(largest, size * card[block.order[at]])
         begin = end
@@ -411,11 +382,10 @@ def trim(block: Block, card: Ints, place: Ints, at_ptr: Ints) -> int:
 
 @inlined
 def add_factor(
-    model: MoveModel, block: Block, labels: Ints, scratch: BlockWorkspace, sums: BlockSums, at: int, a: int
+    model: MoveModel, block: Block, labels: Ints, scratch: BlockWorkspace, tables: BlockTables, at: int, a: int
 ) -> None:
     """Add a factor to the sums of a variable, if that is the first of the factor's variables to be eliminated."""
     place, step = scratch.place, scratch.step
-    v = block.order[at]
     base: int = model.table_at[a]
     least = at
     for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
@@ -426,16 +396,15 @@ def add_factor(
             least = min(least, place[u])
             step[u] = model.scope_stride[p]
     if least == at:
-        runs = spread(sums.offset, block.scope, block.scope_ptr[at], block.scope_ptr[at + 1], model.card, step)
-        add_function(sums, model.theta_t, weight_of(model.weight, a), base, step[v], model.card[v], runs)
+        runs = spread(tables.offset, block.scope, block.scope_ptr[at], block.scope_ptr[at + 1], model.card, step)
+        weight, v = weight_of(model.weight, a), block.order[at]
+        add_function(tables, model.theta_t, weight, base, step[v], model.card[v], runs)
     for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
         step[model.scope[p]] = 0
 
 
 @inlined
-def add_message(
-    card: Ints, block: Block, messages: BlockMessages, step: Ints, sums: BlockSums, at: int, child: int
-) -> None:
+def add_message(card: Ints, block: Block, tables: BlockTables, step: Ints, at: int, child: int) -> None:
     """Add the message of an eliminated variable to the sums of the next one."""
     scope, begin, end = block.scope, block.scope_ptr[child], block.scope_ptr[child + 1]
     v = block.order[at]
@@ -443,18 +412,18 @@ def add_message(
     for k in range(end - 1, begin - 1, -1):
         step[scope[k]] = stride
         stride *= card[scope[k]]
-    runs = spread(sums.offset, scope, block.scope_ptr[at], block.scope_ptr[at + 1], card, step)
-    add_function(sums, messages.best, 1.0, messages.at_ptr[child], step[v], card[v], runs)
+    runs = spread(tables.offset, scope, block.scope_ptr[at], block.scope_ptr[at + 1], card, step)
+    add_function(tables, tables.best, 1.0, tables.at_ptr[child], step[v], card[v], runs)
     for k in range(begin, end):
         step[scope[k]] = 0
 
 
 @inlined
-def maximise(messages: BlockMessages, total: Floats, at: int, n_states: int, label: int) -> None:
+def maximise(tables: BlockTables, at: int, n_states: int, label: int) -> None:
     """Find the best state of a variable for every state of its scope; the current label wins ties."""
-    best, choice = messages.best, messages.choice
-    begin = messages.at_ptr[at]
-    size = messages.at_ptr[at + 1] - begin
+    best, choice, total = tables.best, tables.choice, tables.total
+    begin = tables.at_ptr[at]
+    size = tables.at_ptr[at + 1] - begin
     for j in range(size):
         best[begin + j] = total[label * size + j]
         choice[begin + j] = label
@@ -467,36 +436,21 @@ def maximise(messages: BlockMessages, total: Floats, at: int, n_states: int, lab
                 choice[begin + j] = k
 
 
-@inlined
-def read_labels(block: Block, messages: BlockMessages, card: Ints, labels: Ints) -> int:
-    """Read the labels off, last eliminated first; returns how many changed."""
-    scope = block.scope
-    changed = 0
-    for at in range(len(block.order) - 1, -1, -1):
-        j = 0
-        for k in range(block.scope_ptr[at], block.scope_ptr[at + 1]):
-            j = j * card[scope[k]] + labels[scope[k]]
-        new = messages.choice[messages.at_ptr[at] + j]
-        if new != labels[block.order[at]]:
-            labels[block.order[at]] = new
-            changed += 1
-    return changed
-
-
 @compiled
 def solve_block(model: MoveModel, block: Block, labels: Ints, scratch: BlockWorkspace) -> int:
     """Solve exactly for the variables that `plan_block` left free, and write the labels; return how many changed.
 
     The scopes of the block are trimmed. The scratch is -1 and 0 before and after.
     """
-    order, scope_ptr, card = block.order, block.scope_ptr, model.card
+    order, scope_ptr, scope, card = block.order, block.scope_ptr, block.scope, model.card
     n = len(order)
     for at in range(n):
         scratch.place[order[at]] = at
     at_ptr = np.zeros(n + 1, np.int64)
     largest = trim(block, card, scratch.place, at_ptr)
-    messages = BlockMessages(at_ptr, np.empty(at_ptr[n]), np.empty(at_ptr[n], np.uint16))
-    sums = BlockSums(np.empty(largest), np.empty(largest, np.int64))
+    tables = BlockTables(
+        at_ptr, np.empty(at_ptr[n]), np.empty(at_ptr[n], np.uint16), np.empty(largest), np.empty(largest, np.int64)
+    )
     first, following = np.full(n, -1, np.int32), np.full(n, -1, np.int32)
     for at in range(n):
         v = order[at]
@@ -504,18 +458,26 @@ def solve_block(model: MoveModel, block: Block, labels: Ints, scratch: BlockWork
         for k in range(card[v]):
             theta = model.theta_v[model.var_ptr[v] + k]
             for j in range(size):
-                sums.total[k * size + j] = theta
+                tables.total[k * size + j] = theta
         for e in range(model.nbr_ptr[v], model.nbr_ptr[v + 1]):
-            add_factor(model, block, labels, scratch, sums, at, model.factor_of[e])
+            add_factor(model, block, labels, scratch, tables, at, model.factor_of[e])
         child = first[at]
         while child >= 0:
-            add_message(card, block, messages, scratch.step, sums, at, child)
+            add_message(card, block, tables, scratch.step, at, child)
             child = following[child]
-        maximise(messages, sums.total, at, card[v], labels[v])
+        maximise(tables, at, card[v], labels[v])
         if scope_ptr[at + 1] > scope_ptr[at]:
-            parent = scratch.place[block.scope[scope_ptr[at]]]
+            parent = scratch.place[scope[scope_ptr[at]]]
             following[at] = first[parent]
             first[parent] = at
-    for at in range(n):
+    changed = 0
+    for at in range(n - 1, -1, -1):  # the last eliminated is known first
         scratch.place[order[at]] = -1
-    return read_labels(block, messages, card, labels)
+        j = 0
+        for k in range(scope_ptr[at], scope_ptr[at + 1]):
+            j = j * card[scope[k]] + labels[scope[k]]
+        new = tables.choice[at_ptr[at] + j]
+        if new != labels[order[at]]:
+            labels[order[at]] = new
+            changed += 1
+    return changed

@@ -1,7 +1,9 @@
-"""Search by chains of flips."""
+"""Search on the table of gains: by chains of flips, or by flips of small connected sets of variables."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -29,64 +31,74 @@ from mapmrf.engines.moves.flip_state import (
 from mapmrf.model.problem import Problem
 
 
-class ChainSearch:
-    """A labelling that improves by best flips and chains of flips, until no chain helps."""
+class GainSearch(ABC):
+    """A labelling that improves by flips, until none of a kind helps."""
 
-    def __init__(self, problem: Problem, length: int, breadth: int, seed: int) -> None:
-        length = min(length, max(1, problem.n_vars))
+    _moves: Chain | SetSearch
+
+    def __init__(self, problem: Problem, longest: int, improve: Callable[..., tuple[int, int]]) -> None:
         self.problem = problem
-        # flips, agenda, visits, at_rest: as in `FlipSearch`
-        self.flips = new_flip_state(problem, length)
+        self.flips = new_flip_state(problem, longest)  # the table of gains
         self.agenda = new_agenda(problem.n_vars)
-        self.chain = new_chain(problem.n_vars, length, breadth)
-        self.random = np.random.default_rng(seed)
-        self.visits = 0
-        self.at_rest = True
-        self._follow_chains, self._refresh = predispatched(follow_chains), predispatched(refresh)
+        self.visits = 0  # flips made and variables visited since the start
+        self.at_rest = True  # whether nothing helps
+        self._improve, self._refresh = predispatched(improve), predispatched(refresh)
 
-    def restart(self, labels: Ints) -> None:
-        cursor = self.chain.cursor
-        cursor.variable = -1
-        cursor.state = cursor.second = cursor.improved = 0
+    def _begin_at(self, labels: Ints) -> None:
         begin_at(self.problem, self.flips, self.agenda, labels)
         self._refresh(self.flips, self.agenda, 0)
-        enqueue_all(self.agenda, self.random)
         self.at_rest = False
 
     def run(self, entries: int, max_visits: int = 1 << 60) -> int:
         """Read about `entries` table entries, visiting at most `max_visits` variables; return the entries read."""
         work = 0
         while work < entries and max_visits > 0 and not self.at_rest:
-            done, visits = self._follow_chains(self.flips, self.agenda, self.chain, entries - work, max_visits)
+            done, visits = self._improve(self.flips, self.agenda, self._moves, entries - work, max_visits)
             work, max_visits = work + done, max_visits - visits
             self.visits += visits
-            if self.chain.cursor.variable < 0 and is_empty(self.agenda):
-                work += self._go_round()
+            if self._moves.cursor.place < 0 and is_empty(self.agenda):
+                work += self._refresh(self.flips, self.agenda, 1)
+                self._continue()
         return work
 
-    def _go_round(self) -> int:
-        """Start from every variable again, in a new order, unless the last round was in vain; return entries read."""
-        work = self._refresh(self.flips, self.agenda, 1)
+    @abstractmethod
+    def _continue(self) -> None:
+        """Queue variables for what has not been tried yet, or come to rest."""
+
+
+class ChainSearch(GainSearch):
+    """A labelling that improves by best flips and chains of flips, until no chain helps."""
+
+    def __init__(self, problem: Problem, length: int, breadth: int, seed: int) -> None:
+        n, length = problem.n_vars, min(length, max(1, problem.n_vars))
+        super().__init__(problem, length, follow_chains)
+        self.chain = self._moves = Chain(
+            cand=np.zeros(n, dtype=np.int32),
+            kind=np.zeros(n, dtype=np.int8),
+            gain=np.zeros(n),
+            flip=np.zeros(n, dtype=np.int64),
+            flips=FlipList(*(np.zeros(length + extra, dtype=np.int64) for extra in (0, 0, 0, 1))),
+            breadth=breadth,
+            cursor=blank(ChainCursor),
+        )
+        self.random = np.random.default_rng(seed)
+
+    def restart(self, labels: Ints) -> None:
+        cursor = self.chain.cursor
+        cursor.place = -1
+        cursor.state = cursor.second = cursor.improved = 0
+        self._begin_at(labels)
+        enqueue_all(self.agenda, self.random)
+
+    def _continue(self) -> None:
+        """Start from every variable again, in a new order, unless the last round improved nothing."""
         self.at_rest = self.chain.cursor.improved == 0 and is_empty(self.agenda)
         self.chain.cursor.improved = 0
         if not self.at_rest:
             enqueue_all(self.agenda, self.random)
-        return work
 
     def labels(self) -> Ints:
         return self.flips.labels.copy()
-
-
-def new_chain(n: int, length: int, breadth: int) -> Chain:
-    return Chain(
-        cand=np.zeros(n, dtype=np.int32),
-        kind=np.zeros(n, dtype=np.int8),
-        gain=np.zeros(n),
-        flip=np.zeros(n, dtype=np.int64),
-        flips=FlipList(*(np.zeros(length + extra, dtype=np.int64) for extra in (0, 0, 0, 1))),
-        breadth=breadth,
-        cursor=blank(ChainCursor),
-    )
 
 
 # -- Chains of flips: one is forced, the best flips of its neighbours follow, and the best prefix is kept -------------
@@ -96,9 +108,8 @@ FREE, LISTED, USED = 0, 1, 2  # status of a variable in the current chain
 
 
 class ChainCursor:
-    # variable, state: The variable that chains start from (-1: none), and the state that it is forced to
-    variable: int
-    state: int
+    place: int  # The variable that chains start from; -1: no search is under way
+    state: int  # The state that it is forced to
     second: int  # How many second flips have been tried
     improved: int  # 1 if a chain has helped since the round began, else 0
 
@@ -196,17 +207,14 @@ def try_chain(flips: FlipState, chain: Chain, v: int, k: int, second: int) -> tu
 def follow_chains(
     flips: FlipState, agenda: Agenda, chain: Chain, budget: int, max_visits: int
 ) -> tuple[int, int]:  # fmt: skip
-    """Make best flips and improving chains until there is none or a budget is spent.
-
-    Returns entries and variables visited.
-    """
+    """Make best flips and improving chains until there is none or a budget is spent; as `flip_sets`."""
     cursor = chain.cursor
     work, visits = 0, 0
     while work < budget:
-        if cursor.variable >= 0:
-            v, k = cursor.variable, cursor.state
+        if cursor.place >= 0:
+            v, k = cursor.place, cursor.state
             if k >= flips.model.card[v]:
-                cursor.variable = -1
+                cursor.place = -1
                 continue
             if k == flips.labels[v] or cursor.second >= chain.breadth:
                 cursor.state += 1
@@ -218,14 +226,14 @@ def follow_chains(
             if n > 0:
                 work += make_change(flips, agenda, chain.flips, n)
                 cursor.improved = 1
-                cursor.variable = -1
+                cursor.place = -1
         elif visits >= max_visits:
             break
         elif agenda.counts.heap_length > 0:
             work += flip_best(flips, agenda)
             visits += 1
         elif agenda.counts.queue_length > 0:
-            cursor.variable = dequeue(agenda)
+            cursor.place = dequeue(agenda)
             cursor.state = cursor.second = 0
             visits += 1
         else:
@@ -236,69 +244,41 @@ def follow_chains(
 # -- Search by flips of small connected sets of variables -------------------------------------------------------------
 
 
-class FlipSearch:
+class FlipSearch(GainSearch):
     """A labelling that improves by flips of connected sets until none of up to `depth` variables helps."""
 
     def __init__(self, problem: Problem, depth: int) -> None:
-        self.problem, self.depth = problem, min(depth, max(1, problem.n_vars))
-        # flips, agenda: the table of gains, and the agenda
-        self.flips = new_flip_state(problem, self.depth)
-        self.agenda = new_agenda(problem.n_vars)
-        self.sets = new_set_search(problem.n_vars, self.depth)
-        self.visits = 0  # flips made and variables visited since the start
-        self.at_rest = True  # whether no change of a connected set helps
-        self._flip_sets, self._refresh = predispatched(flip_sets), predispatched(refresh)
+        self.depth = min(depth, max(1, problem.n_vars))
+        super().__init__(problem, self.depth, flip_sets)
+        self.sets = self._moves = new_set_search(problem.n_vars, self.depth)
 
     def restart(self, labels: Ints) -> None:
         self.sets.listed[:] = False
-        self.sets.cursor.level, self.sets.cursor.reach, self.sets.cursor.n_best = -1, 1, 0
-        begin_at(self.problem, self.flips, self.agenda, labels)
-        self._refresh(self.flips, self.agenda, 0)
-        self.at_rest = False
+        self.sets.cursor.place, self.sets.cursor.reach, self.sets.cursor.n_best = -1, 1, 0
+        self._begin_at(labels)
 
-    def run(self, entries: int, max_visits: int = 1 << 60) -> int:
-        work = 0
-        while work < entries and max_visits > 0 and not self.at_rest:
-            done, visits = self._flip_sets(self.flips, self.agenda, self.sets, entries - work, max_visits)
-            work, max_visits = work + done, max_visits - visits
-            self.visits += visits
-            if self.sets.cursor.level < 0 and is_empty(self.agenda):
-                work += self._go_deeper()
-        return work
-
-    def _go_deeper(self) -> int:
-        """Continue with larger sets, up to `depth` variables; return the entries read."""
-        work = self._refresh(self.flips, self.agenda, 1)
+    def _continue(self) -> None:
+        """Go on with larger sets, up to `depth` variables."""
         if is_empty(self.agenda) and self.sets.cursor.reach < self.depth:
             self.sets.cursor.reach += 1
             enqueue_all(self.agenda)
         else:
             self.at_rest = is_empty(self.agenda)
-        return work
 
     def labels(self) -> Ints:
         """Return the labelling, without the trial flips of an unfinished search."""
         found = self.flips.labels.copy()
-        for level in range(self.sets.cursor.level):
+        for level in range(self.sets.cursor.place):
             found[self.sets.cand[self.sets.spot[level]]] = self.sets.old[level]
         return found
 
 
 def new_set_search(n: int, depth: int) -> SetSearch:
-    levels = [np.zeros(depth + 1, dtype=np.int64) for _ in range(7)]
+    spot, end, state, old, top, best_var, best_state = (np.zeros(depth + 1, dtype=np.int64) for _ in range(7))
+    total, size = np.zeros(depth + 1), np.zeros(depth + 1)
+    cand, listed = np.zeros(max(n, 1), dtype=np.int32), np.zeros(n, dtype=bool)
     return SetSearch(
-        cand=np.zeros(max(n, 1), dtype=np.int32),
-        listed=np.zeros(n, dtype=bool),
-        spot=levels[0],
-        end=levels[1],
-        state=levels[2],
-        old=levels[3],
-        top=levels[4],
-        total=np.zeros(depth + 1),
-        size=np.zeros(depth + 1),
-        best_var=levels[5],
-        best_state=levels[6],
-        cursor=blank(SetCursor),
+        cand, listed, spot, end, state, old, top, total, size, best_var, best_state, cursor=blank(SetCursor)
     )
 
 
@@ -309,10 +289,10 @@ def new_set_search(n: int, depth: int) -> SetSearch:
 
 
 class SetCursor:
-    level: int  # Variables of the present set that are flipped; -1: no search is under way
+    place: int  # Level of the search: variables of the present set that are flipped; -1: no search is under way
     reach: int  # Size up to which sets are searched
+    # n_best, best_gain: Size and gain of the best change found
     n_best: int
-    # best_gain, n_best: Gain and size of the best change found
     best_gain: float
 
 
@@ -373,20 +353,10 @@ def list_neighbours(flips: FlipState, agenda: Agenda, sets: SetSearch, level: in
 
 
 @inlined
-def begin_search(sets: SetSearch, v: int) -> None:
-    sets.cand[0] = v
-    sets.listed[v] = True
-    sets.spot[0], sets.end[0], sets.state[0], sets.top[0] = 0, 1, -1, 0
-    sets.total[0], sets.size[0] = 0.0, 0.0
-    sets.cursor.best_gain = 0.0
-    sets.cursor.level, sets.cursor.n_best = 0, 0
-
-
-@inlined
 def search_next(flips: FlipState, agenda: Agenda, sets: SetSearch) -> int:
     """Evaluate the next set, or the next state of its last member; returns the number of entries."""
     spot, end, state, top, cursor = sets.spot, sets.end, sets.state, sets.top, sets.cursor
-    level = cursor.level
+    level = cursor.place
     u = sets.cand[spot[level]]
     n_k, x = flips.model.card[u], flips.labels[u]
     deepest = level == cursor.reach - 1
@@ -406,7 +376,7 @@ def search_next(flips: FlipState, agenda: Agenda, sets: SetSearch) -> int:
         top[level + 1] = set_state(flips, u, k, top[level])
         sets.total[level + 1], sets.size[level + 1] = gain, size
         spot[level + 1], state[level + 1] = spot[level] + 1, -1
-        cursor.level = level + 1
+        cursor.place = level + 1
         return 2 * int(top[level + 1] - top[level])
     if k >= n_k:
         if not deepest:
@@ -416,7 +386,7 @@ def search_next(flips: FlipState, agenda: Agenda, sets: SetSearch) -> int:
         state[level] = -1
         if spot[level] == end[level]:
             level -= 1
-            cursor.level = level
+            cursor.place = level
             if level >= 0:
                 take_back(flips, sets.cand[spot[level]], sets.old[level], top[level], top[level + 1])
     return int(n_k)
@@ -430,9 +400,9 @@ def flip_sets(
     best = FlipList(sets.best_var, sets.best_state, sets.old, sets.top)
     work, visits = 0, 0
     while work < budget:
-        if sets.cursor.level >= 0:
+        if sets.cursor.place >= 0:
             work += search_next(flips, agenda, sets)
-            if sets.cursor.level < 0:
+            if sets.cursor.place < 0:
                 sets.listed[sets.cand[0]] = False
                 if sets.cursor.n_best > 0:
                     work += make_change(flips, agenda, best, sets.cursor.n_best)
@@ -442,7 +412,13 @@ def flip_sets(
             work += flip_best(flips, agenda)
             visits += 1
         elif agenda.counts.queue_length > 0:
-            begin_search(sets, dequeue(agenda))
+            v = dequeue(agenda)
+            sets.cand[0] = v
+            sets.listed[v] = True
+            sets.spot[0], sets.end[0], sets.state[0], sets.top[0] = 0, 1, -1, 0
+            sets.total[0], sets.size[0] = 0.0, 0.0
+            sets.cursor.best_gain = 0.0
+            sets.cursor.place, sets.cursor.n_best = 0, 0
             visits += 1
         else:
             break

@@ -1,4 +1,8 @@
-"""Partition crossover of two labellings of a problem."""
+"""Partition crossover of two labellings of a problem.
+
+The variables in which two labellings differ form connected parts that share no factor, so that the gain of a part does
+not depend on the others: the better choice for each part gives the best of all combinations.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +23,12 @@ class Crossover:
     """Crossover of labellings of one problem."""
 
     def __init__(self, problem: Problem, tol: float = TOLERANCE) -> None:
-        n = problem.n_vars
         self._model = lay_out(problem)
         self._scratch = new_part_scratch(problem)
-        self._all = np.arange(n)
-        self._tol = tol * _largest_potential(problem) if tol > 0 else 0.0
+        self._all = np.arange(problem.n_vars)
+        # the largest finite potential of a factor; an upper limit if tables have weights
+        size = largest_size(problem.graph.theta_t) * (largest_size(problem.weight) if len(problem.weight) else 1.0)
+        self._tol = tol * size if tol > 0 else 0.0
 
     def fuse(self, labels: Ints, other: Ints, region: Ints | None = None) -> float:
         """Take over all better parts of another labelling, in place; return the gain.
@@ -34,19 +39,9 @@ class Crossover:
         return float(fuse(self._model, labels, other, among, self._scratch, self._tol))
 
 
-def _largest_potential(problem: Problem) -> float:
-    """Return the size of the largest finite potential of a factor; an upper limit if tables have weights."""
-    return largest_size(problem.graph.theta_t) * (largest_size(problem.weight) if len(problem.weight) else 1.0)
-
-
 def new_part_scratch(problem: Problem) -> PartScratch:
     n = problem.n_vars
     return PartScratch(np.zeros(n, dtype=np.int64), np.zeros(n, dtype=bool), np.zeros(problem.n_factors, dtype=bool))
-
-
-# -- Partition crossover of two labellings ----------------------------------------------------------------------------
-# The variables in which two labellings differ form connected parts that share no factor, so that the gain of a part
-# does not depend on the others: the better choice for each part gives the best of all combinations.
 
 
 class PartScratch(NamedTuple):
@@ -57,19 +52,13 @@ class PartScratch(NamedTuple):
     met: Bools
 
 
-class PartGain(NamedTuple):
-    """A part: where its members end, and what it gains: forbidden entries mended, and the finite sum."""
-
-    end: int
-    mended: int
-    gain: float
-
-
 @inlined
-def gather_part(model: MoveModel, old: Ints, new: Ints, scratch: PartScratch, first: int, begin: int) -> PartGain:
-    """Collect the part that holds `first`, with its gain if `new` takes the place of `old` there.
+def gather_part(
+    model: MoveModel, old: Ints, new: Ints, scratch: PartScratch, first: int, begin: int
+) -> tuple[int, int, float]:
+    """List the part that holds `first` from `begin` on.
 
-    Its members are listed from `begin`.
+    Returns its end, and what it gains if `new` takes the place of `old`: forbidden entries mended, and the finite sum.
     """
     members, seen, met, theta_t = scratch.members, scratch.seen, scratch.met, model.theta_t
     members[begin] = first
@@ -100,7 +89,7 @@ def gather_part(model: MoveModel, old: Ints, new: Ints, scratch: PartScratch, fi
             now, was = weight * theta_t[there], weight * theta_t[here]
             mended += int(was == -np.inf) - int(now == -np.inf)
             gain += (now if now > -np.inf else 0.0) - (was if was > -np.inf else 0.0)
-    return PartGain(end, mended, gain)
+    return end, mended, gain
 
 
 @inlined
@@ -125,11 +114,10 @@ def fuse(model: MoveModel, labels: Ints, other: Ints, among: Ints, scratch: Part
         if labels[first] == other[first] or scratch.seen[first]:
             continue
         begin = end
-        part = gather_part(model, labels, other, scratch, first, begin)
-        end = part.end
-        if part.mended > 0 or (part.mended == 0 and part.gain > tol):
+        end, mended, gain = gather_part(model, labels, other, scratch, first, begin)
+        if mended > 0 or (mended == 0 and gain > tol):
             for at in range(begin, end):
                 labels[scratch.members[at]] = other[scratch.members[at]]
-            total += part.gain
+            total += gain
     forget_parts(model, scratch, end)
     return total

@@ -11,11 +11,6 @@ from mapmrf.arrays import Bools, Floats, Ints, block_sizes, frozen, segment_ends
 from mapmrf.compilation.jit import compiled, inlined
 from mapmrf.compilation.records import blank
 from mapmrf.kernels.max_marginals import weight_of
-from mapmrf.kernels.random_numbers import UNIT as UNIT
-from mapmrf.kernels.random_numbers import Bits as Bits
-from mapmrf.kernels.random_numbers import draw as draw
-from mapmrf.kernels.random_numbers import next_bits as next_bits
-from mapmrf.kernels.random_numbers import seeded as seeded
 from mapmrf.model.problem import Problem
 
 
@@ -56,9 +51,8 @@ def local_scale(problem: Problem) -> float:
     if problem.n_factors == 0:
         return 0.0
     low, high = segment_ends(graph.theta_t, graph.table_ptr)
-    span = high - low
-    arity = np.diff(problem.scope_ptr)
-    return float(_weighted(problem, span[graph.table_of[problem.order]]) @ arity) / problem.n_vars
+    span = _weighted(problem, (high - low)[graph.table_of[problem.order]])
+    return float(span @ np.diff(problem.scope_ptr)) / problem.n_vars
 
 
 def _weighted(problem: Problem, sizes: Floats) -> Floats:
@@ -120,7 +114,7 @@ def is_empty(agenda: Agenda) -> bool:
 # move is made only if its exact gain confirms it: fewer forbidden entries first, then the finite sum.
 
 MARGIN = 1e-13  # gains below this fraction of the entries that they are a difference of count as round-off
-HINT = 1e-12  # the same for gains read from the table of scores
+HINT = 1e-12  # likewise for gains read from the table of scores
 OVERHEAD = 16  # cost of updating a variable in heap and queue, in table entries
 FRESH = 16  # minimum number of commits after which a row is recomputed
 
@@ -166,14 +160,6 @@ class Agenda(NamedTuple):
     is_changed: Bools
     origin: Ints
     counts: AgendaCounts  # Lengths of these lists
-
-
-class ExactGain(NamedTuple):
-    """Gain of a flip: decrease of forbidden entries, the finite sum, and its possible round-off."""
-
-    mended: int
-    gain: float
-    margin: float
 
 
 class FlipList(NamedTuple):
@@ -257,8 +243,8 @@ def take_back(flips: FlipState, i: int, old: int, begin: int, top: int) -> None:
 
 
 @inlined
-def exact_gain(flips: FlipState, i: int, k: int) -> ExactGain:
-    """Compute the gain of a flip from the potentials themselves."""
+def exact_gain(flips: FlipState, i: int, k: int) -> tuple[int, float, float]:
+    """Sum a flip's gain afresh: decrease of forbidden entries, the finite sum, and its possible round-off."""
     model = flips.model
     row, old = model.var_ptr[i], flips.labels[i]
     mended, gain, size = 0, 0.0, 0.0
@@ -276,7 +262,7 @@ def exact_gain(flips: FlipState, i: int, k: int) -> ExactGain:
             new = 0.0
         gain += new - was
         size += abs(new) + abs(was)
-    return ExactGain(mended, gain, MARGIN * size)
+    return mended, gain, MARGIN * size
 
 
 # -- the heap and the queue -------------------------------------------------------------------------------------------
@@ -392,8 +378,8 @@ def flip_best(flips: FlipState, agenda: Agenda) -> int:
     """Make the best single flip of the heap if its exact gain confirms it; return the entries read."""
     i = agenda.heap[0]
     k = agenda.flip[i]
-    exact = exact_gain(flips, i, k)
-    if exact.mended < 0 or (exact.mended == 0 and exact.gain <= exact.margin):
+    mended, gain, margin = exact_gain(flips, i, k)
+    if mended < 0 or (mended == 0 and gain <= margin):
         rank(flips, agenda, i, False)
         return 1
     top = set_state(flips, i, k, 0)
@@ -407,8 +393,8 @@ def make_change(flips: FlipState, agenda: Agenda, change: FlipList, n: int) -> i
     mended, gain, margin = 0, 0.0, 0.0
     top[0] = 0
     for at in range(n):
-        exact = exact_gain(flips, who[at], state[at])
-        mended, gain, margin = mended + exact.mended, gain + exact.gain, margin + exact.margin
+        here_mended, here_gain, here_margin = exact_gain(flips, who[at], state[at])
+        mended, gain, margin = mended + here_mended, gain + here_gain, margin + here_margin
         old[at] = flips.labels[who[at]]
         top[at + 1] = set_state(flips, who[at], state[at], top[at])
     work: int = 2 * top[n]

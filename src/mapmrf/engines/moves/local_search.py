@@ -10,8 +10,9 @@ import numpy as np
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.compilation.jit import compiled, inlined, predispatched
 from mapmrf.compilation.records import blank
-from mapmrf.engines.moves.flip_state import Bits, MoveModel, draw, lay_out, seeded, table_places
+from mapmrf.engines.moves.flip_state import MoveModel, lay_out, table_places
 from mapmrf.kernels.max_marginals import weight_of
+from mapmrf.kernels.random_numbers import Bits, draw, seeded
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
 
@@ -217,13 +218,7 @@ STEP_ENTRIES = 3_000_000  # maximum number of table entries read per run: some 4
 
 
 class Ascent:
-    """A labelling that ascends by changes of single variables.
-
-    Attributes
-    ----------
-    labels : (n_vars,)
-        The current labelling.
-    """
+    """A labelling that ascends by changes of single variables."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -347,41 +342,17 @@ def move_to(model: MoveModel, climber: Climber, i: int, k: int) -> None:
     climber.labels[i] = k
 
 
-@inlined
-def next_marked(marks: Round, i: int) -> int:
-    """Return the first marked variable from `i` on, cyclically; there must be one."""
-    n = len(marks.marked)
-    i = i if i < n else 0
-    while not marks.marked[i]:
-        b = i // marks.stretch
-        i = i + 1 if marks.marks_in[b] > 0 else (b + 1) * marks.stretch
-        i = i if i < n else 0
-    return i
-
-
-@inlined
-def mark_neighbours(model: MoveModel, marks: Round, i: int) -> int:
-    """Mark the neighbours of a variable; returns how many were not marked before."""
-    n_new = 0
-    for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
-        a = model.factor_of[e]
-        for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
-            j = model.scope[p]
-            if j != i and not marks.marked[j]:
-                marks.marked[j] = True
-                marks.marks_in[j // marks.stretch] += 1
-                n_new += 1
-    return n_new
-
-
 @compiled
 def ascend(model: MoveModel, climber: Climber, marks: Round, max_visits: int, max_entries: int) -> int:
     """Visit marked variables until none is left or a budget is spent; return how many were visited."""
-    n_marked, i = marks.cursor.n_marked, marks.cursor.variable
-    visits = 0
-    entries = 0
+    n, n_marked, i = len(marks.marked), marks.cursor.n_marked, marks.cursor.variable
+    visits = entries = 0
     while n_marked > 0 and visits < max_visits and entries < max_entries:
-        i = next_marked(marks, i)
+        i = i if i < n else 0
+        while not marks.marked[i]:
+            b = i // marks.stretch
+            i = i + 1 if marks.marks_in[b] > 0 else (b + 1) * marks.stretch
+            i = i if i < n else 0
         marks.marked[i] = False
         marks.marks_in[i // marks.stretch] -= 1
         n_marked -= 1
@@ -391,7 +362,14 @@ def ascend(model: MoveModel, climber: Climber, marks: Round, max_visits: int, ma
         new = best_state(climber, climber.labels[i], model.card[i])
         if new != climber.labels[i]:
             move_to(model, climber, i, new)
-            n_marked += mark_neighbours(model, marks, i)
+            for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
+                a = model.factor_of[e]
+                for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
+                    j = model.scope[p]
+                    if j != i and not marks.marked[j]:
+                        marks.marked[j] = True
+                        marks.marks_in[j // marks.stretch] += 1
+                        n_marked += 1
         i += 1
     marks.cursor.n_marked, marks.cursor.variable = n_marked, i
     return visits
@@ -401,6 +379,7 @@ def ascend(model: MoveModel, climber: Climber, marks: Round, max_visits: int, ma
 
 
 MOST_VISITS = 200  # maximum number of variables visited after one is forced into a state
+ROOM = 256  # maximum number of changes around one forced state
 
 
 class ForcedChange(NamedTuple):
@@ -473,12 +452,6 @@ def force_states(
                 move_to(model, climber, log.variable[n], log.label[n])
         i += 1
     return i
-
-
-# The best labelling found with each state: force the state in a good labelling, and let its surroundings ascend.
-
-
-ROOM = 256  # maximum number of changes around one forced state
 
 
 class ForcedStates:

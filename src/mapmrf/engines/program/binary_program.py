@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
-from mapmrf.engines.program.odd_cycle_separation import OddCycles, round_by_tree
-from mapmrf.engines.program.program import Program, Rows, cost_scale
-from mapmrf.model.problem import Problem
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
-
 from mapmrf.compilation.jit import bare
-from mapmrf.model.problem import Batch
+from mapmrf.engines.program.odd_cycle_separation import OddCycles, rounded
+from mapmrf.engines.program.program import Program, Rows, cost_scale
+from mapmrf.model.problem import Batch, Problem
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
+
 
 ROUND_OFF = 4 * float(np.finfo(float).eps)  # couplings below this share of their tables' entries count as 0
 
@@ -46,17 +41,31 @@ class Compact:
 
     @classmethod
     def build(cls, problem: Problem) -> Compact:
-        """Sum the tables of every pair, and write theta as a polynomial in x."""
-        n = problem.n_vars
-        polynomial = _Polynomial.of(problem)
-        pairs, coupling = polynomial.pairs, polynomial.coupling
-        cost = np.concatenate([polynomial.linear, coupling])
-        scale = cost_scale(coupling if len(coupling) else polynomial.linear, cost)
+        """Write theta as constant + sum_i linear_i x_i + sum coupling_ij x_i x_j, over interacting pairs i < j."""
+        graph, n = problem.graph, problem.n_vars
+        linear = graph.theta_v[1::2] - graph.theta_v[::2]
+        constant = graph.constant + float(graph.theta_v[::2].sum())
+        numbers: list[Ints] = [np.zeros(0, dtype=np.int64)]
+        couplings, sizes = [np.zeros(0)], [np.zeros(0)]
+        for batch in problem.batches:
+            table = batch.tables(graph.theta_t, slice(0, batch.n))
+            i, j = batch.scope.T.astype(np.int64)
+            linear += _summed(i, table[:, 2] - table[:, 0], n) + _summed(j, table[:, 1] - table[:, 0], n)
+            constant += float(table[:, 0].sum())
+            numbers.append(np.minimum(i, j) * n + np.maximum(i, j))
+            couplings.append(table[:, 0] + table[:, 3] - table[:, 1] - table[:, 2])
+            sizes.append(np.abs(table).sum(axis=1))
+        pairs, of = np.unique(np.concatenate(numbers), return_inverse=True)
+        coupling = _summed(of.ravel(), np.concatenate(couplings), len(pairs))
+        real = np.abs(coupling) > ROUND_OFF * _summed(of.ravel(), np.concatenate(sizes), len(pairs))
+        pairs, coupling = pairs[real], coupling[real]
+        cost = np.concatenate([linear, coupling])
+        scale = cost_scale(coupling if len(coupling) else linear, cost)
         cost /= scale
         first, second = pairs // n, pairs % n
         rows = _rows(n, first, second, coupling > 0, coupling < 0)
         zeros, ones = np.zeros(len(cost)), np.ones(len(cost))
-        program = Program(cost, zeros, ones, n, rows, polynomial.constant, scale, mass=float(len(cost)))
+        program = Program(cost, zeros, ones, n, rows, constant, scale, mass=float(len(cost)))
         return cls(program, first, second)
 
     @property
@@ -76,16 +85,7 @@ class Compact:
 
     def rounded(self, columns: Floats) -> Ints:
         """Round a point to a labelling, along a tree of the pairs whose cut values are closest to 0 or 1."""
-        x = columns[: self.n]
-        cut = np.concatenate([x, self.cut(columns)])
-        node1 = np.concatenate([np.arange(self.n), self.first])
-        node2 = np.concatenate([np.full(self.n, self.n), self.second])
-        # Rounded first, so that the solver's last digits do not decide.
-        order = np.argsort(-np.round(np.abs(cut - 0.5), 9), kind="stable")
-        labels = np.zeros(self.n, dtype=np.int64)
-        nodes = np.zeros(self.n + 1, dtype=np.int64)
-        round_by_tree(order, node1, node2, cut, nodes, nodes.copy(), labels)
-        return labels
+        return rounded(np.concatenate([columns[: self.n], self.cut(columns)]), self.first, self.second, self.n)
 
     def cut(self, columns: Floats) -> Floats:
         """Return the cut value of each pair: x_i + x_j - 2 y_ij, the probability that its labels differ."""
@@ -119,36 +119,6 @@ class Compact:
         matrix = sparse.csr_array((entries[order], columns[order], ptr), shape=shape)
         upper = (np.add.reduceat(found.odd, found.ptr[:-1]) - 1) / 2 if len(counts) else np.zeros(0)
         return Rows(matrix, np.full(len(counts), -np.inf), upper.astype(np.float64))
-
-
-@dataclass(frozen=True)
-class _Polynomial:
-    """theta = constant + sum_i linear_i x_i + sum coupling_ij x_i x_j over interacting pairs i n + j, i < j."""
-
-    constant: float
-    linear: Floats
-    pairs: Ints
-    coupling: Floats
-
-    @classmethod
-    def of(cls, problem: Problem) -> _Polynomial:
-        graph, n = problem.graph, problem.n_vars
-        linear = graph.theta_v[1::2] - graph.theta_v[::2]
-        constant = graph.constant + float(graph.theta_v[::2].sum())
-        numbers: list[Ints] = [np.zeros(0, dtype=np.int64)]
-        couplings, sizes = [np.zeros(0)], [np.zeros(0)]
-        for batch in problem.batches:
-            table = batch.tables(graph.theta_t, slice(0, batch.n))
-            i, j = batch.scope.T.astype(np.int64)
-            linear += _summed(i, table[:, 2] - table[:, 0], n) + _summed(j, table[:, 1] - table[:, 0], n)
-            constant += float(table[:, 0].sum())
-            numbers.append(np.minimum(i, j) * n + np.maximum(i, j))
-            couplings.append(table[:, 0] + table[:, 3] - table[:, 1] - table[:, 2])
-            sizes.append(np.abs(table).sum(axis=1))
-        pairs, of = np.unique(np.concatenate(numbers), return_inverse=True)
-        coupling = _summed(of.ravel(), np.concatenate(couplings), len(pairs))
-        real = np.abs(coupling) > ROUND_OFF * _summed(of.ravel(), np.concatenate(sizes), len(pairs))
-        return cls(constant, linear, pairs[real], coupling[real])
 
 
 def _summed(place: Ints, parts: Floats, n: int) -> Floats:
@@ -239,6 +209,12 @@ class SpinForm:
     compact: Compact
     constant: float
     cost: Floats
+    scale: float  # the unit of the objective, as a log potential
+    n_spins: int
+    # first, second: the variables of every pair
+    first: Ints
+    second: Ints
+    blocks: FactorBlocks  # empty: there are no factors of more than two variables
 
     @classmethod
     def of(cls, compact: Compact) -> SpinForm:
@@ -247,38 +223,9 @@ class SpinForm:
         linear, coupling = cost[:n], cost[n:]
         around = np.bincount(compact.first, coupling, n) + np.bincount(compact.second, coupling, n)
         constant = float(linear.sum() / 2 + coupling.sum() / 4)
-        return cls(compact, constant, np.concatenate([linear / 2 + around / 4, coupling / 4]))
-
-    @property
-    def n_columns(self) -> int:
-        return len(self.cost)
-
-    @property
-    def scale(self) -> float:
-        """The unit of the objective, as a log potential."""
-        return self.compact.program.scale
-
-    @property
-    def n_spins(self) -> int:
-        return self.compact.n
-
-    @property
-    def n_before(self) -> int:
-        """Number of columns before those of the pairs."""
-        return self.compact.n
-
-    @property
-    def first(self) -> Ints:
-        return self.compact.first
-
-    @property
-    def second(self) -> Ints:
-        return self.compact.second
-
-    @property
-    def blocks(self) -> FactorBlocks:
-        """Empty: there are no factors of more than two variables."""
-        return FactorBlocks(np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=bool))
+        cost = np.concatenate([linear / 2 + around / 4, coupling / 4])
+        blocks = FactorBlocks(np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=bool))
+        return cls(compact, constant, cost, compact.program.scale, n, compact.first, compact.second, blocks)
 
     def value(self, objective: float) -> float:
         """Convert an objective, without the constant, to a log potential."""
@@ -421,7 +368,7 @@ def move_blocks(
 
 
 @bare
-def settle_blocks(blocks: FactorBlocks, y: Floats, pushed: Floats, values: Floats) -> float:
+def project_blocks(blocks: FactorBlocks, y: Floats, pushed: Floats, values: Floats) -> float:
     """Project multipliers onto their bounds, add A' y to `pushed`, and return their contribution to the bound."""
     ptr, column, forbidden = blocks
     bound = 0.0
@@ -444,6 +391,7 @@ def settle_blocks(blocks: FactorBlocks, y: Floats, pushed: Floats, values: Float
 MAX_ARITY = 6
 """Maximum number of variables of a factor, which has a row for each of its 64 configurations, and 63 columns."""
 
+NO_PAIRS = np.zeros(0, dtype=np.int64)
 MAX_PLACES = 4_000_000  # maximum number of configurations over all factors for which a model is written in products
 
 
@@ -474,6 +422,9 @@ class ProductForm:
     member: Ints  # (n_columns, largest arity): The spins of every column, ascending, padded with n
     blocks: FactorBlocks  # The rows of every factor
     round_off: float  # Possible error of sums over the program, in log potentials
+    # first, second: empty, as there are no pairs with separate rows
+    first: ClassVar[Ints] = NO_PAIRS
+    second: ClassVar[Ints] = NO_PAIRS
 
     @classmethod
     def of(cls, problem: Problem) -> ProductForm:
@@ -510,33 +461,11 @@ class ProductForm:
         )
         return ProductForm(self.constant, self.scale, self.cost, self.n_spins, self.member, blocks, self.round_off)
 
-    # -- interface of the first-order solver --------------------------------------------------------------------------
-
-    @property
-    def n_columns(self) -> int:
-        return len(self.cost)
-
-    @property
-    def n_before(self) -> int:
-        """Number of columns before those of pairs with separate rows: all of them."""
-        return len(self.cost)
-
-    @property
-    def first(self) -> Ints:
-        """Empty: there are no pairs with separate rows."""
-        return np.zeros(0, dtype=np.int64)
-
-    @property
-    def second(self) -> Ints:
-        return np.zeros(0, dtype=np.int64)
-
     def value(self, objective: float) -> float:
         return self.constant + self.scale * objective
 
     def objective(self, value: float) -> float:
         return (value - self.constant) / self.scale
-
-    # -- cycles -------------------------------------------------------------------------------------------------------
 
     @cached_property
     def degree(self) -> Ints:
@@ -582,14 +511,10 @@ class ProductForm:
 
     def rounded(self, z: Floats) -> Ints:
         """Round a point to a labelling, along a tree of the pairs whose cut values are closest to 0 or 1."""
-        n = self.n_spins
-        cut = np.clip(np.concatenate([(1.0 + z[:n]) / 2, (1.0 - z[self.pairs]) / 2]), 0.0, 1.0)
-        node1 = np.concatenate([np.arange(n), self.member[self.pairs, 0]])
-        node2 = np.concatenate([np.full(n, n), self.member[self.pairs, 1]])
-        order = np.argsort(-np.round(np.abs(cut - 0.5), 9), kind="stable")
-        labels, nodes = np.zeros(n, dtype=np.int64), np.zeros(n + 1, dtype=np.int64)
-        round_by_tree(order, node1, node2, cut, nodes, nodes.copy(), labels)
-        return labels
+        n, (first, second) = self.n_spins, self.member[self.pairs, :2].T
+        return rounded(
+            np.clip(np.concatenate([(1.0 + z[:n]) / 2, (1.0 - z[self.pairs]) / 2]), 0.0, 1.0), first, second, n
+        )
 
 
 @dataclass(frozen=True)
@@ -601,7 +526,7 @@ class Products:
 
     @classmethod
     def of(cls, form: ProductForm, cuts: SpinCuts, lower: Floats, upper: Floats) -> Products:
-        n, matrix = form.n_columns, block_matrix(form.blocks, form.n_columns)
+        n, matrix = len(form.cost), block_matrix(form.blocks, len(form.cost))
         in_spins = cuts.matrix(n)
         # a z <= b with z = 2 u - 1 is a u <= (b + a 1) / 2.
         rows = Rows(matrix, np.full(matrix.shape[0], -np.inf), (1.0 + matrix.sum(axis=1)) / 2)

@@ -49,8 +49,8 @@ class Planes(ABC):
     tail: ClassVar[tuple[int, float]]
     """The rounds end when this many of them left more than this share of the gap."""
 
-    def __init__(self, form: SpinForm | ProductForm) -> None:
-        self.solver = PrimalDual(form)
+    def __init__(self, form: SpinForm | ProductForm, round_off: float) -> None:
+        self.solver, self.round_off = PrimalDual(form), round_off  # possible error of the sums in a bound
         self.bound = math.inf  # the best upper bound so far, in log potentials
         # n_rounds, n_cuts, n_fixed: number of rounds, of inequalities added so far, and of fixed columns
         self.n_rounds = self.n_cuts = 0
@@ -59,11 +59,6 @@ class Planes(ABC):
         self.now = math.inf  # the bound of the last round, with the fixed columns
         self._n_quiet = self._n_closing = 0
         self._gaps: list[float] = []
-
-    @property
-    @abstractmethod
-    def round_off(self) -> float:
-        """Possible error of the sums in a bound."""
 
     @abstractmethod
     def separate(self) -> Iterator[None]:
@@ -216,18 +211,14 @@ class ProductPlanes(Planes):
     tail: ClassVar[tuple[int, float]] = (12, 0.95)
 
     def __init__(self, form: ProductForm) -> None:
-        super().__init__(form)
-        self.form = form  # the product form
+        super().__init__(form, form.round_off)
+        self.form = form
         column, one, other = form.splits
         m = len(form.pairs)
         # Cycles of pairs are cheaper to find, and are most of those that matter.
         self._separations = [OddCycleSeparation(form.n_spins, one[:m], other[:m], column[:m])]
         if len(column) > m:
             self._separations.append(OddCycleSeparation(form.n_spins + m, one, other, column))
-
-    @property
-    def round_off(self) -> float:
-        return self.form.round_off
 
     def rounded(self) -> Ints:
         return self.form.rounded(self.solver.z)
@@ -299,15 +290,10 @@ class SpinPlanes(Planes):
     tail: ClassVar[tuple[int, float]] = (8, 0.8)
 
     def __init__(self, compact: Compact) -> None:
-        # compact, form: the compact program, and the same in spins
         self.compact = compact
         self.form = SpinForm.of(compact)
-        super().__init__(self.form)
+        super().__init__(self.form, 4 * compact.program.round_off)
         self._separation = OddCycleSeparation(compact.n, compact.first, compact.second)
-
-    @property
-    def round_off(self) -> float:
-        return 4 * self.compact.program.round_off
 
     @property
     def point(self) -> Floats:
@@ -389,11 +375,8 @@ class CuttingPlanes:
     def fix_by_cost(self, value: float) -> None:
         price = self.program.scale * np.abs(self._reduced)
         places = np.flatnonzero(self._now - price < value - self.program.round_off)
-        self._fix(places, (self._reduced > 0).astype(np.float64))
-
-    def _fix(self, places: Ints, point: Floats) -> None:
         free = places[self.program.lower[places] < self.program.upper[places]]
-        self.program.lower[free] = self.program.upper[free] = np.round(point[free])
+        self.program.lower[free] = self.program.upper[free] = (self._reduced[free] > 0).astype(np.float64)
         if len(free):
             self.relaxation.change_bounds(free, self.program.lower[free], self.program.upper[free])
 
@@ -413,16 +396,12 @@ class CuttingPlanes:
             yield from self._separation.run(self.compact.cut(self.point), violation, hop)
             cycles = self.compact.cycles(self._separation.best(self.compact.n))
             if missing.n or cycles.n:
-                self._add(missing, cycles)
+                self.relaxation.add(missing)
+                self.relaxation.add(cycles)
+                self.rows = self.rows.plus(missing, cycles)
+                self._age = np.concatenate([self._age, np.zeros(missing.n + cycles.n, dtype=np.int64)])
+                self.n_cuts += missing.n + cycles.n
                 return
-
-    def _add(self, *cuts: Rows) -> None:
-        n_new = sum(rows.n for rows in cuts)
-        for rows in cuts:
-            self.relaxation.add(rows)
-        self.rows = self.rows.plus(*cuts)
-        self._age = np.concatenate([self._age, np.zeros(n_new, dtype=np.int64)])
-        self.n_cuts += n_new
 
     def _purge(self) -> None:
         n_needed = self.program.rows.n
@@ -477,18 +456,13 @@ def cycle_dual(problem: Problem, value: float, tol: float, stop: Callable[[], bo
             if weights is not None and (best is None or planes.bound < before):
                 best = planes.rows, np.maximum(weights, 0.0)
             n_cuts = planes.n_cuts
-            if planes.bound - value <= tol or not _separated(planes, stop):
+            if planes.bound - value <= tol or any(stop() for _ in planes.separate()):
                 break
             if planes.n_cuts == n_cuts or planes.tails_off(value):
                 break
     finally:
         planes.relaxation.close(PATIENCE)
     return None if best is None else _dual(problem, compact, *best)
-
-
-def _separated(planes: CuttingPlanes, stop: Callable[[], bool]) -> bool:
-    """Add violated inequalities; False if stopped."""
-    return not any(stop() for _ in planes.separate())
 
 
 def _solved(planes: CuttingPlanes, stop: Callable[[], bool]) -> bool:
@@ -501,7 +475,7 @@ def _solved(planes: CuttingPlanes, stop: Callable[[], bool]) -> bool:
             planes.relaxation.stop()
             planes.relaxation.wait(PATIENCE)
             return False
-    return planes.relaxation.outcome is SolverOutcome.OPTIMAL
+    return planes.relaxation.report.outcome is SolverOutcome.OPTIMAL
 
 
 def _dual(problem: Problem, compact: Compact, rows: Rows, weights: Floats) -> CycleDual:
@@ -517,7 +491,9 @@ def _dual(problem: Problem, compact: Compact, rows: Rows, weights: Floats) -> Cy
     weight = scale * weights[cycles] / 2
     factor = _factor_of(problem, compact)
     lam_e = _messages(problem, compact, rows, (factor, n_y == 1, weights * scale))
-    lam_e -= _cycle_part(problem, factor[pair], np.repeat(weight, n_y[cycles]) * (1 - 2 * odd))
+    # less the linear part of the cycles' contribution to tables where labels differ
+    amounts = np.repeat(weight, n_y[cycles]) * (1 - 2 * odd)
+    lam_e.reshape(-1, 2, 2)[:, :, 1] -= np.bincount(factor[pair], amounts, problem.n_factors)[:, None]
     return CycleDual(lam_e, offsets(n_y[cycles]), factor[pair], odd, weight)
 
 
@@ -547,11 +523,3 @@ def _messages(problem: Problem, compact: Compact, rows: Rows, parts: tuple[Ints,
     side = (problem.scope[2 * a] != column).astype(np.int64)
     np.add.at(lam, (a, side, 1), weights[owner[of_x]] * matrix.data[of_x])
     return lam.ravel()
-
-
-def _cycle_part(problem: Problem, factors: Ints, amounts: Floats) -> Floats:
-    """Return the linear part of the cycles' contribution to tables where labels differ, per edge state."""
-    cut = np.bincount(factors, weights=amounts, minlength=problem.n_factors)
-    part = np.zeros((problem.n_factors, 2, 2))
-    part[:, :, 1] = cut[:, None]
-    return part.ravel()

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets, segment_argmax
-from mapmrf.engines.program.program import Program, Rows, block_losses, cost_scale
+from mapmrf.constraints.attaching import extreme_sums
+from mapmrf.constraints.flat import ConstraintKind, Constraints
+from mapmrf.engines.program.binary_program import Compact, is_compact
+from mapmrf.engines.program.program import Program, Rows, block_losses, cost_scale, lagrangian
 from mapmrf.model.polytope import configuration, dual_bound
 from mapmrf.model.problem import Batch, Problem
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
-from dataclasses import field
-
-from mapmrf.constraints.attaching import extreme_sums
-from mapmrf.constraints.flat import ConstraintKind, Constraints
-from mapmrf.engines.program.binary_program import Compact, is_compact
-from mapmrf.engines.program.program import lagrangian
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,11 @@ class OddCycleSeparation:
             np.concatenate([second, first])[order],
             np.concatenate([np.arange(m), np.arange(m)])[order],
         )
-        self._paths, self._walk = _paths(n, m), _walk(n)
+        came_from, came_by = np.zeros((2, 2 * n), dtype=np.int64)
+        heap_key, heap_node = np.zeros(4 * m + 1), np.zeros(4 * m + 1, dtype=np.int64)
+        self._paths = ShortestPaths(np.zeros(2 * n), np.full(2 * n, -1), came_from, came_by, heap_key, heap_node)
+        var, edge, odd = np.zeros((3, 4 * n + 1), dtype=np.int64)
+        self._walk = ClosedWalk(var, edge, odd, place_of=np.full(n, -1))
         # Sums of these identify cycles, which are equal if all their columns are.
         column = np.arange(m) if column is None else column
         self._code = np.random.default_rng(0).random((int(column.max(initial=0)) + 1, 2))[column].ravel()
@@ -45,14 +49,19 @@ class OddCycleSeparation:
         For this choice of variables, cut values within `fraction` of 0 or 1 count as integral; about `reach` pairs are
         visited from each.
         """
-        sources = self._sources(cut, fraction)
+        n = self.n
+        parent, parity, is_source = np.zeros((3, n), dtype=np.int64)
+        sources_of(self.first, self.second, cut, fraction, parent, parity, is_source)
+        sources = np.flatnonzero(is_source)
         limits = SeparationLimits(STEP_WORK, violation, hop, reach)
-        found, place = self._room(), SeparationPlace(0, 0)
+        var, edge, odd = np.zeros((3, min(32 * n, 8 * n + 2_000_000)), dtype=np.int32)
+        found = OddCycles(np.zeros(n + 1, dtype=np.int64), var, edge, odd, np.zeros(n))
+        turn = n_found = 0
         self._paths.stamp.fill(-1)
-        while place.turn < len(sources):
-            place = odd_cycles(place, limits, sources, cut, self._graph, self._paths, self._walk, found)
+        while turn < len(sources):
+            turn, n_found = odd_cycles(turn, n_found, limits, sources, cut, self._graph, self._paths, self._walk, found)
             yield
-        self.found, self.n_found = found, place.n_found
+        self.found, self.n_found = found, n_found
 
     def best(self, n_most: int) -> OddCycles:
         """Return the distinct cycles found, the most violated ones if there are too many."""
@@ -74,28 +83,6 @@ class OddCycleSeparation:
         end = cycles.ptr[-1]
         of_entries = self._code[2 * cycles.edge[:end] + cycles.odd[:end]]
         return np.asarray(np.round(np.add.reduceat(of_entries, cycles.ptr[:-1]), 9))
-
-    def _sources(self, cut: Floats, fraction: float) -> Ints:
-        """Return the variables that may lie on a violated cycle."""
-        parent, parity, is_source = np.zeros((3, self.n), dtype=np.int64)
-        sources_of(self.first, self.second, cut, fraction, parent, parity, is_source)
-        return np.flatnonzero(is_source)
-
-    def _room(self) -> OddCycles:
-        n = self.n
-        var, edge, odd = np.zeros((3, min(32 * n, 8 * n + 2_000_000)), dtype=np.int32)
-        return OddCycles(np.zeros(n + 1, dtype=np.int64), var, edge, odd, np.zeros(n))
-
-
-def _paths(n: int, m: int) -> ShortestPaths:
-    came_from, came_by = np.zeros((2, 2 * n), dtype=np.int64)
-    heap_key, heap_node = np.zeros(4 * m + 1), np.zeros(4 * m + 1, dtype=np.int64)
-    return ShortestPaths(np.zeros(2 * n), np.full(2 * n, -1), came_from, came_by, heap_key, heap_node)
-
-
-def _walk(n: int) -> ClosedWalk:
-    var, edge, odd = np.zeros((3, 4 * n + 1), dtype=np.int64)
-    return ClosedWalk(var, edge, odd, place_of=np.full(n, -1))
 
 
 # Odd cycles of the cut polytope: separation by shortest paths in the double graph, and rounding along a tree.
@@ -161,13 +148,6 @@ class SeparationLimits(NamedTuple):
     violation: float
     hop: float
     reach: int
-
-
-class SeparationPlace(NamedTuple):
-    """Progress of a separation: the number of sources processed and of cycles found."""
-
-    turn: int
-    n_found: int
 
 
 class Meeting(NamedTuple):
@@ -370,37 +350,18 @@ def write_walk(meeting: Meeting, paths: ShortestPaths, walk: ClosedWalk) -> int:
     return size + 1
 
 
-@inlined
-def keep_cycle(size: int, violated: float, n_found: int, walk: ClosedWalk, found: OddCycles) -> int:
-    """Append a cycle to those found, if there is room; return their number."""
-    at = found.ptr[n_found]
-    if at + size > len(found.edge):
-        return n_found
-    for k in range(size):
-        found.var[at + k], found.edge[at + k], found.odd[at + k] = walk.var[k], walk.edge[k], walk.odd[k]
-    found.ptr[n_found + 1] = at + size
-    found.violation[n_found] = violated
-    return n_found + 1
-
-
 @compiled
 def odd_cycles(
-    place: SeparationPlace,
-    limits: SeparationLimits,
-    sources: Ints,
-    cut: Floats,
-    graph: PairAdjacency,
-    paths: ShortestPaths,
-    walk: ClosedWalk,
-    found: OddCycles,
-) -> SeparationPlace:
+    turn: int, n_found: int, limits: SeparationLimits, sources: Ints, cut: Floats, graph: PairAdjacency,
+    paths: ShortestPaths, walk: ClosedWalk, found: OddCycles,
+) -> tuple[int, int]:  # fmt: skip
     """Find the shortest odd cycle through one source after another, if violated by more than ``limits.violation``.
 
-    Processes the variables `sources` from `place` on until the work or the space is used up, and returns its progress.
-    Every pair is longer by ``limits.hop``, so that among equal cycles the one with fewer pairs is found. Chords are cut
-    off.
+    Processes the variables `sources` from `turn` on until the work or the space is used up, and returns the next turn
+    and the number of cycles found. Every pair is longer by ``limits.hop``, so that among equal cycles the one with
+    fewer pairs is found. Chords are cut off.
     """
-    turn, n_found, work = place.turn, place.n_found, 0
+    work = 0
     while turn < len(sources) and work < limits.max_work and n_found < len(found.violation):
         meeting = find_meeting(sources[turn], limits, cut, graph, paths)
         work += meeting.work
@@ -413,9 +374,14 @@ def odd_cycles(
             before = size
             size = halve(before, graph, cut, walk)
         violated = 1.0 - cycle_length(0, size, walk, cut)
-        if violated > limits.violation:
-            n_found = keep_cycle(size, violated, n_found, walk, found)
-    return SeparationPlace(turn, n_found)
+        at = found.ptr[n_found]
+        if violated > limits.violation and at + size <= len(found.edge):
+            for k in range(size):
+                found.var[at + k], found.edge[at + k], found.odd[at + k] = walk.var[k], walk.edge[k], walk.odd[k]
+            found.ptr[n_found + 1] = at + size
+            found.violation[n_found] = violated
+            n_found += 1
+    return turn, n_found
 
 
 @compiled
@@ -449,6 +415,16 @@ def sources_of(node1: Ints, node2: Ints, cut: Floats, tol: float, parent: Ints, 
             is_source[u] = 1
     for u in range(len(parent)):
         is_source[u] = min(is_source[u], 1)
+
+
+def rounded(cut: Floats, first: Ints, second: Ints, n: int) -> Ints:
+    """Round the `cut` values of n variables and of pairs to labels, along a tree of those closest to 0 or 1."""
+    node1, node2 = np.concatenate([np.arange(n), first]), np.concatenate([np.full(n, n), second])
+    # Rounded first, so that the solver's last digits do not decide.
+    order = np.argsort(-np.round(np.abs(cut - 0.5), 9), kind="stable")
+    labels, nodes = np.zeros(n, dtype=np.int64), np.zeros(n + 1, dtype=np.int64)
+    round_by_tree(order, node1, node2, cut, nodes, nodes.copy(), labels)
+    return labels
 
 
 @compiled

@@ -16,7 +16,7 @@ from mapmrf.engines.program.binary_program import (
     SpinCuts,
     SpinForm,
     move_blocks,
-    settle_blocks,
+    project_blocks,
 )
 
 CHECK = 20  # iterations between checks of the step length
@@ -44,7 +44,7 @@ class PrimalDual:
     """Restarted primal-dual hybrid gradient with Halpern iteration, on the spin form with cuts."""
 
     def __init__(self, form: SpinForm | ProductForm) -> None:
-        n, m = form.n_before, len(form.first)
+        n, m = len(form.cost) - len(form.first), len(form.first)
         # form, cuts: the program in spins, and the rows in addition to those of its pairs
         self.form, self.cuts = form, SpinCuts.none()
         self.lower, self.upper = np.full(n + m, -1.0), np.ones(n + m)
@@ -63,7 +63,7 @@ class PrimalDual:
         self._load += np.bincount(form.blocks.column[inside], minlength=n + m)
         size = np.diff(form.blocks.ptr)
         self._block_size = np.repeat(size, size)
-        self._program, self._steps = self._arrays()
+        self._program = self._arrays()
         room = int(size.max(initial=0))
         self._scratch = SpinScratch(np.zeros(n + m), np.zeros(n + m), np.zeros(room))
 
@@ -75,7 +75,7 @@ class PrimalDual:
         """Keep some of the cuts, with their multipliers, and add others."""
         self.cuts = self.cuts.only(kept).plus(new)
         self.y_cut = np.concatenate([self.y_cut[kept], np.zeros(new.n)])
-        self._program, self._steps = self._arrays()
+        self._program = self._arrays()
 
     def fix(self, places: Ints, values: Floats) -> None:
         self.lower[places] = self.upper[places] = values
@@ -97,7 +97,8 @@ class PrimalDual:
                 first = at_anchor = before = length
             if self._is_due(turn, length, at_anchor, before):
                 self._weigh(now, anchor)
-                if self._decides(settle(self._program, now, self._scratch.values), limits.known):
+                bound, least = project(self._program, now, self._scratch.values)
+                if bound - 2 * least < limits.known:  # excludes all other states in any better labelling
                     break
                 for part, kept in zip(now, anchor, strict=True):
                     kept[:] = part
@@ -105,7 +106,7 @@ class PrimalDual:
             before = length
         if len(self.y_block):  # with rows of factors, a round often ends before its first restart
             self._weigh(now, anchor)
-        self.bound = settle(self._program, now, self._scratch.values).bound
+        self.bound, _ = project(self._program, now, self._scratch.values)
 
     def _advance(self, turn: int, now: SpinPoint, anchor: SpinPoint) -> Generator[None, None, float]:
         """Run `CHECK` iterations, in one call or several; return the length of the last step."""
@@ -114,15 +115,11 @@ class PrimalDual:
         length, end = math.inf, turn + CHECK
         while turn < end:
             n = min(at_once, end - turn)
-            length = advance(n, turn, self._weight, self._program, self._steps, now, anchor, self._scratch)
+            length = advance(n, turn, self._weight, self._program, now, anchor, self._scratch)
             turn += n
             self.n_iterations += n
             yield
         return length
-
-    def _decides(self, proven: SettledBound, known: float) -> bool:
-        """Return whether the bound excludes all other states in any labelling better than the known one."""
-        return proven.bound - 2 * proven.least < known
 
     def _is_due(self, turn: int, length: float, at_anchor: float, before: float) -> bool:
         if turn <= CHECK:
@@ -132,26 +129,25 @@ class PrimalDual:
 
     def _weigh(self, now: SpinPoint, anchor: SpinPoint) -> None:
         """Balance primal and dual steps by the distances moved since the anchor."""
-        primal = math.sqrt(float(np.sum((now.z - anchor.z) ** 2 / self._steps.of_column)))
+        primal = math.sqrt(float(np.sum((now.z - anchor.z) ** 2 / self._program.of_column)))
         pairs = float(np.sum((now.y_pair - anchor.y_pair) ** 2)) / PAIR_STEP
-        cuts = float(np.sum((now.y_cut - anchor.y_cut) ** 2 / self._steps.of_cut))
+        cuts = float(np.sum((now.y_cut - anchor.y_cut) ** 2 / self._program.of_cut))
         blocks = float(np.sum(self._block_size * (now.y_block - anchor.y_block) ** 2))
         dual = math.sqrt(pairs + cuts + blocks)
         if primal > 1e-9 and dual > 1e-9:
             weight = math.sqrt(self._weight * primal / dual)
             self._weight = min(max(weight, LEAST_WEIGHT), MOST_WEIGHT)
 
-    def _arrays(self) -> tuple[SpinProgram, SpinSteps]:
+    def _arrays(self) -> SpinProgram:
         form, cuts = self.form, self.cuts
         load = self._load + np.bincount(cuts.column, minlength=len(self.z))
         # one type for all, so that kernels need only one specialisation
         ptr, middle, column = (part.astype(np.int64, copy=False) for part in (cuts.ptr, cuts.middle, cuts.column))
         first, second = (part.astype(np.int64, copy=False) for part in (form.first, form.second))
-        program = SpinProgram(
-            form.cost, self.lower, self.upper, first, second, self._sign,
-            ptr, middle, column, cuts.upper, form.blocks, form.n_spins,
+        return SpinProgram(
+            form.cost, self.lower, self.upper, first, second, self._sign, ptr, middle, column, cuts.upper,
+            form.blocks, form.n_spins, 1.0 / np.maximum(load, 1.0), 1.0 / cuts.size,
         )  # fmt: skip
-        return program, SpinSteps(1.0 / np.maximum(load, 1.0), 1.0 / cuts.size)
 
 
 # -- Iterations of the primal-dual hybrid gradient on the spin form of a binary pairwise program ----------------------
@@ -185,11 +181,7 @@ class SpinProgram(NamedTuple):
     cut_upper: Floats
     blocks: FactorBlocks
     n_spins: int
-
-
-class SpinSteps(NamedTuple):
-    """Step sizes by column and by cut; the former are multiplied by the primal weight, the latter divided by it."""
-
+    # step sizes by column and by cut; the former are multiplied by the primal weight, the latter divided by it
     of_column: Floats
     of_cut: Floats
 
@@ -204,13 +196,6 @@ class SpinPoint(NamedTuple):
     pushed: Floats
 
 
-class SettledBound(NamedTuple):
-    """An upper bound, without the constant, and the smallest reduced cost of a spin that is not fixed."""
-
-    bound: float
-    least: float
-
-
 class SpinScratch(NamedTuple):
     """By column: 2 z' - z, and the change of A' y; and room for a block."""
 
@@ -221,16 +206,10 @@ class SpinScratch(NamedTuple):
 
 @inlined
 def move_columns(
-    share: float,
-    weight: float,
-    program: SpinProgram,
-    steps: SpinSteps,
-    now: SpinPoint,
-    anchor: SpinPoint,
-    ahead: Floats,
+    share: float, weight: float, program: SpinProgram, now: SpinPoint, anchor: SpinPoint, ahead: Floats
 ) -> None:
     """Take the primal half of an iteration."""
-    cost, lower, upper, of_column = program.cost, program.lower, program.upper, steps.of_column
+    cost, lower, upper, of_column = program.cost, program.lower, program.upper, program.of_column
     z, pushed, z_anchor = now.z, now.pushed, anchor.z
     for j in range(len(z)):
         moved = z[j] + weight * of_column[j] * (cost[j] - pushed[j])
@@ -264,13 +243,7 @@ def move_pairs(
 
 @inlined
 def move_cuts(
-    share: float,
-    weight: float,
-    program: SpinProgram,
-    of_cut: Floats,
-    now: SpinPoint,
-    anchor: SpinPoint,
-    scratch: SpinScratch,
+    share: float, weight: float, program: SpinProgram, now: SpinPoint, anchor: SpinPoint, scratch: SpinScratch
 ) -> float:
     """Take the dual half for the cuts; return the squared length of the step."""
     ptr, middle, column, upper = program.ptr, program.middle, program.column, program.cut_upper
@@ -282,7 +255,7 @@ def move_cuts(
             excess += ahead[column[q]]
         for q in range(middle[r], ptr[r + 1]):
             excess -= ahead[column[q]]
-        step = of_cut[r] / weight
+        step = program.of_cut[r] / weight
         change = max(0.0, y[r] + step * excess) - y[r]
         y[r] = share * (y[r] + 2.0 * change) + (1.0 - share) * y_anchor[r]
         if change != 0.0:
@@ -296,26 +269,24 @@ def move_cuts(
 
 @compiled
 def advance(
-    n_iterations: int,
-    turn: int,
-    weight: float,
-    program: SpinProgram,
-    steps: SpinSteps,
-    now: SpinPoint,
-    anchor: SpinPoint,
+    n_iterations: int, turn: int, weight: float, program: SpinProgram, now: SpinPoint, anchor: SpinPoint,
     scratch: SpinScratch,
-) -> float:
+) -> float:  # fmt: skip
     """Run some iterations in place, `turn` after the anchor; return the length of the last step."""
     pushed, pushed_anchor, push = now.pushed, anchor.pushed, scratch.push
     total = 0.0
     for k in range(turn, turn + n_iterations):
         share = (k + 1.0) / (k + 2.0)
         if k == turn + n_iterations - 1:
-            total = primal_length(weight, program, steps, now)
-        move_columns(share, weight, program, steps, now, anchor, scratch.ahead)
+            for j in range(len(now.z)):  # squared length of the primal step
+                step = weight * program.of_column[j]
+                moved = now.z[j] + step * (program.cost[j] - pushed[j])
+                change = min(max(moved, program.lower[j]), program.upper[j]) - now.z[j]
+                total += change * change / step
+        move_columns(share, weight, program, now, anchor, scratch.ahead)
         push[:] = 0.0
         dual = move_pairs(share, weight, program, now, anchor, scratch)
-        dual += move_cuts(share, weight, program, steps.of_cut, now, anchor, scratch)
+        dual += move_cuts(share, weight, program, now, anchor, scratch)
         dual += move_blocks(
             share, weight, program.blocks, now.y_block, anchor.y_block, scratch.ahead, push, scratch.values
         )
@@ -326,21 +297,13 @@ def advance(
     return float(total**0.5)
 
 
-@inlined
-def primal_length(weight: float, program: SpinProgram, steps: SpinSteps, now: SpinPoint) -> float:
-    """Return the squared length of the next primal step."""
-    cost, lower, upper, of_column = program.cost, program.lower, program.upper, steps.of_column
-    z, pushed, total = now.z, now.pushed, 0.0
-    for j in range(len(z)):
-        moved = z[j] + weight * of_column[j] * (cost[j] - pushed[j])
-        change = min(max(moved, lower[j]), upper[j]) - z[j]
-        total += change * change / (weight * of_column[j])
-    return total
-
-
 @compiled
-def settle(program: SpinProgram, now: SpinPoint, values: Floats) -> SettledBound:
-    """Project a point onto its bounds, recompute A' y, and return the bound that y proves."""
+def project(program: SpinProgram, now: SpinPoint, values: Floats) -> tuple[float, float]:
+    """Project a point onto its bounds, and recompute A' y.
+
+    Returns the upper bound that y proves, without the constant, and the smallest reduced cost of a spin that is not
+    fixed.
+    """
     z, y_pair, y_cut, y_block, pushed = now
     n, bound, least = len(z) - len(program.first), 0.0, np.inf
     pushed[:] = 0.0
@@ -358,11 +321,11 @@ def settle(program: SpinProgram, now: SpinPoint, values: Floats) -> SettledBound
             pushed[program.column[q]] += y_cut[r]
         for q in range(program.middle[r], program.ptr[r + 1]):
             pushed[program.column[q]] -= y_cut[r]
-    bound += settle_blocks(program.blocks, y_block, pushed, values)
+    bound += project_blocks(program.blocks, y_block, pushed, values)
     for j in range(len(z)):
         z[j] = min(max(z[j], program.lower[j]), program.upper[j])
         reduced = program.cost[j] - pushed[j]
         bound += max(reduced * program.lower[j], reduced * program.upper[j])
         if j < program.n_spins and program.lower[j] < program.upper[j]:
             least = min(least, abs(reduced))
-    return SettledBound(bound, least)
+    return bound, least

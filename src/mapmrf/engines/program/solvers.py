@@ -42,7 +42,7 @@ OUTCOMES = {
 
 def solve_by_scip(task: BranchTask, report: SolverReport) -> None:
     """Run branch and bound on a task. SCIP works without the GIL and acquires it for its reports only."""
-    scip = load_scip()
+    scip = importlib.import_module("pyscipopt")
     model = scip.Model()
     model.hideOutput()
     for key, value in {
@@ -56,7 +56,7 @@ def solve_by_scip(task: BranchTask, report: SolverReport) -> None:
         model.setParam(key, value)
     columns = _build(scip, model, task)
     if task.start is not None:
-        _give_start(model, columns, task.start)
+        model.addSol(_solution(model, columns, task.start))
     _listen(scip, model, columns[: task.program.n_integer], report)
     _feed(scip, model, columns, report)
     report.spend()
@@ -89,10 +89,6 @@ def _build(scip: Any, model: Any, task: BranchTask) -> list[Any]:
             scip.scip.ExprCons(left, lower, float(rows.upper[r])), "", enforce=not cut, check=not cut, removable=cut
         )
     return columns
-
-
-def _give_start(model: Any, columns: list[Any], start: Floats) -> None:
-    model.addSol(_solution(model, columns, start))
 
 
 def _solution(model: Any, columns: list[Any], point: Floats, heuristic: Any = None) -> Any:
@@ -333,16 +329,18 @@ class LPRelaxation:
     """A linear program in HiGHS, solved in a separate thread.
 
     Rows and bounds may change between runs, and each run starts from the last basis. Only `wait`, `stop`, `close` and
-    `iterations` may be used during a run.
+    the iterations of `report` may be used during a run.
     """
 
     def __init__(self, program: Program, seed: int, settings: Settings) -> None:
         self._highs = _highs(program, seed, settings)
         self._run: SolverRun | None = None
+        self.report = SolverReport()  # of the current or last run
 
     def start(self) -> None:
         highs = self._highs  # not self: the thread must not keep alive the object whose finalizer stops it
         self._run = SolverRun(lambda report: _solve_relaxation(highs, report))
+        self.report = self._run.report
 
     def wait(self, seconds: float) -> bool:
         """Wait for some seconds at most; return whether no run is active."""
@@ -356,19 +354,6 @@ class LPRelaxation:
         """Stop HiGHS and wait for its thread, at most some seconds."""
         if self._run is not None:
             self._run.close(seconds)
-
-    @property
-    def iterations(self) -> int:
-        """Iterations of the current or last run."""
-        return 0 if self._run is None else self._run.report.iterations
-
-    @property
-    def outcome(self) -> SolverOutcome:
-        return SolverOutcome.FAILED if self._run is None else self._run.report.outcome
-
-    @property
-    def message(self) -> str:
-        return "" if self._run is None else self._run.report.message
 
     def point(self) -> Floats | None:
         """Return the final point of the last run, if any; it is infeasible if the run was stopped."""
@@ -451,7 +436,7 @@ def _add_columns(highs: Any, program: Program) -> None:
 
 
 def _add_rows(highs: Any, rows: Rows) -> None:
-    """Add rows at the end, in pieces for the same reason."""
+    """Add rows at the end, in pieces, since HiGHS holds the GIL during each call."""
     infinity = load_highs().kHighsInf
     lower, upper = np.maximum(rows.lower, -infinity), np.minimum(rows.upper, infinity)
     ptr, indices, data = rows.matrix.indptr, rows.matrix.indices, rows.matrix.data
@@ -506,14 +491,11 @@ def _listen_to_branching(highs: Any, report: SolverReport) -> None:
 
     feed = getattr(types, "kCallbackMipUserSolution", None)  # HiGHS 1.8 and later accept points during a run
     highs.setCallback(watch, None)
-    for kind in (
-        types.kCallbackMipInterrupt,
-        types.kCallbackMipImprovingSolution,
-        types.kCallbackSimplexInterrupt,
-        feed,
-    ):
-        if kind is not None:
-            highs.startCallback(kind)
+    highs.startCallback(types.kCallbackMipInterrupt)
+    highs.startCallback(types.kCallbackMipImprovingSolution)
+    highs.startCallback(types.kCallbackSimplexInterrupt)
+    if feed is not None:
+        highs.startCallback(feed)
 
 
 def _conclude_highs(highs: Any, report: SolverReport) -> None:
@@ -579,7 +561,7 @@ class Confirmation:
 
     def _bound(self, node: Program) -> float:
         """Return an upper bound on a node, -inf if it has no point; inf if HiGHS gives no proof."""
-        if self._relaxation.outcome is SolverOutcome.INFEASIBLE:
+        if self._relaxation.report.outcome is SolverOutcome.INFEASIBLE:
             ray, nothing = self._relaxation.ray(), dataclasses.replace(node, cost=0.0 * node.cost, offset=0.0)
             rays = [] if ray is None else [ray, -ray]
             return -math.inf if any(lagrangian(nothing, node.rows, each)[0] < 0.0 for each in rays) else math.inf
@@ -608,10 +590,6 @@ def load_highs() -> Any:
     return importlib.import_module("highspy")
 
 
-def load_scip() -> Any:
-    return importlib.import_module("pyscipopt")
-
-
 def highs_failure() -> str | None:
     """Return why HiGHS cannot be loaded, in one line; None if it can.
 
@@ -631,10 +609,6 @@ def _failure(module: str, title: str) -> str | None:
     try:
         importlib.import_module(module)
     except Exception as error:  # an incompatible extension may raise anything on import
-        return f"{title} cannot be loaded: {_first_line(error)}"
+        lines = str(error).splitlines() or [type(error).__name__]
+        return f"{title} cannot be loaded: {lines[0]}"
     return None
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).splitlines() or [type(error).__name__]
-    return lines[0]

@@ -131,15 +131,10 @@ def _converse(process: subprocess.Popen[bytes], given: list[bytes], messages: Me
 
 
 LABELS = re.compile(r"(?:mapmrf labels)?((?: \d+)+)\s*")
-
 BOUNDS = re.compile(r"(?:Initial lower and upper bounds|Optimality gap): \[(\d+), \d+\]")
-
 BOUND = re.compile(r"\bdual bound: (\d+)\b", re.IGNORECASE)
-
 BACKTRACKS = re.compile(r"\((\d+) backtracks")
-
 END = re.compile(r"mapmrf end (\w+) (\d+) (\d+)")
-
 ENDS = {"optimal": Status.OPTIMAL, "infeasible": Status.INFEASIBLE, "limit": Status.ITERATION_LIMIT}
 
 

@@ -11,7 +11,7 @@ from scipy.linalg import eigh_tridiagonal
 
 from mapmrf.arrays import Floats
 from mapmrf.compilation.jit import bare, inlined
-from mapmrf.engines.spins.search import CoupledSpins, SpinCouplings
+from mapmrf.engines.spins.search import SpinCouplings, dense_matrix
 from mapmrf.engines.spins.triangles import Triangles, TriangleSet, add_triangles, set_slack
 
 STEP_WORK = 150_000_000  # multiplications per step: up to some 50 ms
@@ -39,11 +39,11 @@ class TightRelaxation:
 
     def __init__(self, matrix: Floats, vectors: Floats, cuts: TriangleSet) -> None:
         n = len(matrix)
-        square = [np.empty((n, n)) for _ in range(2)]
-        row = [np.zeros(n) for _ in range(2)]
-        # the couplings and the vectors
-        self.spins = RelaxedSpins(matrix, square[0], vectors, square[1], row[0], row[1], np.zeros(vectors.shape[1]))
-        self.cuts = cuts  # the inequalities
+        pull = np.zeros(vectors.shape[1])
+        self.spins = RelaxedSpins(
+            matrix, np.empty((n, n)), vectors, np.empty((n, n)), strength=np.zeros(n), inertia=np.zeros(n), pull=pull
+        )
+        self.cuts = cuts
         self.penalty = 0.0
 
     @property
@@ -72,18 +72,17 @@ class TightRelaxation:
 
     def tighten(self, sweeps: int) -> Steps:
         """Improve vectors and multipliers, in steps."""
-        n_cuts = len(self.cuts)
-        prices = Prices(self.cuts.multiplier, np.zeros(n_cuts), np.zeros(n_cuts))
+        multiplier, slack, price = self.cuts.multiplier, np.zeros(len(self.cuts)), np.zeros(len(self.cuts))
         some, spent = min(UPDATE_EVERY, self.step_sweeps), 0
         for done in range(some, sweeps + 1, some):
-            press(self.spins, self.cuts.triangles, prices, self.penalty, some)
+            press(self.spins, self.cuts.triangles, multiplier, slack, price, self.penalty, some)
             if done % UPDATE_EVERY < some:
-                prices.multiplier[:] = prices.price
+                multiplier[:] = price
             spent += some * self.work
             if spent >= STEP_WORK:
                 spent = 0
                 yield
-        prices.multiplier[:] = prices.price
+        multiplier[:] = price
 
     def separate(self) -> Generator[None, None, int]:
         """Replace slack inequalities by violated ones, in steps; return how many are new."""
@@ -114,27 +113,6 @@ class TightRelaxation:
         return total + bound
 
 
-class PlainRelaxation:
-    """Semidefinite relaxation of a sparse model, without inequalities."""
-
-    def __init__(self, model: CoupledSpins, seed: int) -> None:
-        self.model = model
-        self.vectors = random_vectors(model.n, seed)  # (n, rank): a unit vector for every spin
-        self.strength = np.zeros(model.n)
-        self._pull = np.zeros(self.vectors.shape[1])
-
-    def settle(self, sweeps: int) -> Steps:
-        """Run coordinate ascent; yields after every step."""
-        some = max(1, STEP_WORK // (self.model.work * self.vectors.shape[1]))
-        for _ in range(0, sweeps, some):
-            mix_sparse(self.model.couplings, self.vectors, self.strength, self._pull, min(some, sweeps))
-            yield
-
-    def bound(self) -> BoundSteps:
-        """Compute an upper bound on the couplings of all labellings, in steps."""
-        return bound_in_steps(self.model.couplings, self.strength)
-
-
 # -- The semidefinite relaxation with triangle inequalities: an augmented Lagrangian over unit vectors ----------------
 
 
@@ -155,14 +133,6 @@ class RelaxedSpins(NamedTuple):
     pull: Floats  # (rank,): Scratch
 
 
-class Prices(NamedTuple):
-    """Multiplier, slack and price of every inequality; the price is the multiplier updated by the penalty."""
-
-    multiplier: Floats
-    slack: Floats
-    price: Floats
-
-
 @bare
 def set_matrix(spins: RelaxedSpins, triangles: Triangles, price: Floats) -> None:
     """Add the inequalities at their prices to the couplings; `inertia` counts the active ones at every spin."""
@@ -175,9 +145,11 @@ def set_matrix(spins: RelaxedSpins, triangles: Triangles, price: Floats) -> None
 
 
 @bare
-def press(spins: RelaxedSpins, triangles: Triangles, prices: Prices, penalty: float, sweeps: int) -> None:
-    """Run sweeps of coordinate ascent, with prices updated before each."""
-    multiplier, slack, price = prices
+def press(
+    spins: RelaxedSpins, triangles: Triangles, multiplier: Floats, slack: Floats, price: Floats, penalty: float,
+    sweeps: int,
+) -> None:  # fmt: skip
+    """Run sweeps of coordinate ascent; before each, prices are the multipliers updated by the penalty."""
     for _ in range(sweeps):
         set_gram(spins.vectors, spins.gram)
         set_slack(triangles, spins.gram, slack)
@@ -193,7 +165,7 @@ def press(spins: RelaxedSpins, triangles: Triangles, prices: Prices, penalty: fl
 
 
 @inlined
-def settle(vectors: Floats, pull: Floats, i: int, inertia: float) -> float:
+def follow_gradient(vectors: Floats, pull: Floats, i: int, inertia: float) -> float:
     """Set a vector to the direction of its gradient, damped by its inertia; return the norm of the gradient."""
     square, along, total = 0.0, 0.0, 0.0
     for d in range(vectors.shape[1]):
@@ -221,7 +193,7 @@ def mix_dense(matrix: Floats, vectors: Floats, inertia: Floats, strength: Floats
                 if w != 0.0:
                     for d in range(rank):
                         pull[d] += w * vectors[j, d]
-            strength[i] = settle(vectors, pull, i, inertia[i])
+            strength[i] = follow_gradient(vectors, pull, i, inertia[i])
 
 
 @bare
@@ -235,7 +207,7 @@ def mix_sparse(couplings: SpinCouplings, vectors: Floats, strength: Floats, pull
                 j, w = couplings.nbr[e], couplings.strength[e]
                 for d in range(rank):
                     pull[d] += w * vectors[j, d]
-            strength[i] = settle(vectors, pull, i, 0.0)
+            strength[i] = follow_gradient(vectors, pull, i, 0.0)
 
 
 @bare
@@ -286,7 +258,7 @@ def bound_in_steps(matrix: Floats | SpinCouplings, strength: Floats) -> BoundSte
     n = len(strength)
     if n == 0:
         return 0.0
-    dense = matrix if isinstance(matrix, np.ndarray) else _dense(matrix)
+    dense = matrix if isinstance(matrix, np.ndarray) else dense_matrix(matrix)
     size = float(np.abs(dense).sum())
     mean = (size + float(strength.sum())) / n
     if mean == 0.0:
@@ -324,13 +296,6 @@ def smallest_eigenvalue(matrix: Floats | SpinCouplings, strength: Floats) -> flo
             if error <= tolerance:
                 break
     return least - error
-
-
-def _dense(couplings: SpinCouplings) -> Floats:
-    n = len(couplings.ptr) - 1
-    matrix = np.zeros((n, n))
-    matrix[np.repeat(np.arange(n), np.diff(couplings.ptr)), couplings.nbr] = couplings.strength
-    return matrix
 
 
 def _is_definite(matrix: Floats, diagonal: Floats) -> Generator[None, None, bool]:

@@ -13,7 +13,7 @@ from scipy import sparse
 from mapmrf.arrays import Floats, Ints, short
 from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.compilation.records import blank
-from mapmrf.engines.moves.flip_state import UNIT, Bits, draw, next_bits, seeded
+from mapmrf.kernels.random_numbers import UNIT, Bits, draw, next_bits, seeded
 from mapmrf.model.granularity import Granularity
 from mapmrf.model.graph import ROUND_OFF
 from mapmrf.model.problem import Problem
@@ -26,7 +26,7 @@ LEAST_TENURE, SPINS_PER_TENURE = 10, 25
 
 SWEEPS, FLAT = 200, 1e-4  # maximum number of sweeps over the angles, and the relative gain below which they end
 LEAST_NOISE, MOST_NOISE = 0.1, 0.35  # range of the perturbation of the current labelling's angles, as a share of pi
-VAIN_ROUNDS = 10  # rounds without improvement after which a trajectory ends
+IDLE_ROUNDS = 10  # rounds without improvement after which a trajectory ends
 VALUE_ROUND_OFF = 1e-13  # relative difference of values that counts as round-off
 IMPROVE_FLIPS = 20  # maximum number of flips per spin in a short search
 
@@ -40,12 +40,11 @@ class SpinSearch:
     """
 
     def __init__(self, model: CoupledSpins, seed: int, n_elite: int, patience: int) -> None:
-        # model: the spins
         self.model, self.n_elite, self.patience = model, n_elite, patience * max(model.n_vars, 1)
         n = model.n
         self.random = np.random.default_rng(seed)
-        spins = [np.ones(n) for _ in range(2)]
-        self.state = TabuState(spins[0], np.zeros(n), np.zeros(n, np.int64), spins[1], blank(TabuTally), seeded(seed))
+        until, tally = np.zeros(n, np.int64), blank(TabuTally)
+        self.state = TabuState(np.ones(n), np.zeros(n), until, np.ones(n), tally, seeded(seed))
         self.state.tally.round_off = VALUE_ROUND_OFF * float(np.abs(model.couplings.strength).sum())
         self.vectors = np.zeros((n, 2))
         self.elite: list[Floats] = []
@@ -67,8 +66,8 @@ class SpinSearch:
         self._join(spin, float(set_gains(self.model.couplings, spin, np.zeros(self.model.n))))
 
     def improve(self, spin: Floats) -> None:
-        """Run a short tabu search from a labelling; not within a step."""
-        self._restart(spin)
+        """Run a short tabu search from a labelling, given up to its sign; not within a step."""
+        self._restart(spin * spin[-1] if self.model.has_fields else spin)
         some = min(IMPROVE_FLIPS * max(self.model.n_vars, 1), STEP_WORK // max(self.model.n, 1))
         if self.model.n_vars:
             run_tabu(self.model.couplings, self.state, self.model.n_vars, self.tenure, some, self.model.n_vars)
@@ -92,23 +91,21 @@ class SpinSearch:
             else:
                 yield from self._disturb(1.0)
             yield from self._climb()
-            n_vain = 0
-            while n_vain < VAIN_ROUNDS:
+            n_idle = 0
+            while n_idle < IDLE_ROUNDS:
                 before = self._present_value
                 yield from self._disturb(self.random.uniform(LEAST_NOISE, MOST_NOISE))
                 yield from self._climb()
-                n_vain = 0 if self._present_value > before + self.state.tally.round_off else n_vain + 1
+                n_idle = 0 if self._present_value > before + self.state.tally.round_off else n_idle + 1
             self._join(self._present, self._present_value)
             self.n_trajectories += 1
-
-    # -- starts -------------------------------------------------------------------------------------------------------
 
     def _restart(self, spin: Floats) -> None:
         state, tally = self.state, self.state.tally
         state.spin[:] = spin
         state.best[:] = spin
         state.until[:] = 0
-        tally.clock = tally.vain = 0
+        tally.clock = tally.idle = 0
         tally.value = tally.best = set_gains(self.model.couplings, state.spin, state.gain)
 
     def _disturb(self, noise: float) -> Iterator[None]:
@@ -137,8 +134,6 @@ class SpinSearch:
         if distance > 1:
             relink(self.model.couplings, self.state, target, max(1, distance // 3), max(1, 2 * distance // 3))
             self._restart(self.state.best.copy())
-
-    # -- rounds -------------------------------------------------------------------------------------------------------
 
     def _climb(self) -> Iterator[None]:
         """Run tabu search to its end; its result becomes the current labelling unless it is worse."""
@@ -243,7 +238,7 @@ class TabuTally:
     """Flips so far and since the last improvement, values of the current and the best labelling, and round-off."""
 
     clock: int
-    vain: int
+    idle: int
     value: float
     best: float
     round_off: float
@@ -260,7 +255,7 @@ class TabuState(NamedTuple):
 
 
 class Tenure(NamedTuple):
-    """Tabu tenure: a spin stays fixed for at least so many flips, and up to `spread` more."""
+    """Tabu tenure: a spin stays fixed for at least `least` flips, and up to `spread` more."""
 
     least: int
     spread: int
@@ -308,10 +303,10 @@ def run_tabu(
     """
     tally = state.tally
     done = 0
-    while done < n_flips and tally.vain < patience:
+    while done < n_flips and tally.idle < patience:
         done += 1
         tally.clock += 1
-        tally.vain += 1
+        tally.idle += 1
         first = draw(state.random, n_free)
         i = best_flip(state, first, n_free, NONE)
         i = best_flip(state, 0, first, i)
@@ -322,7 +317,7 @@ def run_tabu(
         state.until[i] = tally.clock + tenure.least + draw(state.random, tenure.spread)
         if tally.value > tally.best + tally.round_off:
             tally.best = tally.value
-            tally.vain = 0
+            tally.idle = 0
             keep(state)
     return done
 
@@ -388,7 +383,12 @@ class CoupledSpins:
             i, j = np.append(i, with_field), np.append(j, np.full(len(with_field), n))
             strength = np.append(strength, field[with_field])
         n_spins = n + int(len(with_field) > 0)
-        return cls(n, n_spins, _couplings(n_spins, i, j, strength), constant)
+        half = sparse.coo_array((strength, (i, j)), shape=(n_spins, n_spins))
+        both = (half + half.T).tocsr()  # each pair at both ends, in ascending order
+        both.sum_duplicates()
+        both.eliminate_zeros()
+        couplings = SpinCouplings(both.indptr.astype(np.int64), short(both.indices), both.data.astype(np.float64))
+        return cls(n, n_spins, couplings, constant)
 
     @property
     def has_fields(self) -> bool:
@@ -411,8 +411,7 @@ class CoupledSpins:
 
     def matrix(self) -> Floats:
         """The couplings as a matrix, (n, n)."""
-        strength, nbr, ptr = self.couplings.strength, self.couplings.nbr, self.couplings.ptr
-        return np.asarray(sparse.csr_array((strength, nbr, ptr), shape=(self.n, self.n)).toarray())
+        return dense_matrix(self.couplings)
 
     def unit(self) -> float:
         """Values of labellings differ by multiples of this; 0 if no such number was found."""
@@ -421,16 +420,11 @@ class CoupledSpins:
         return Granularity.of(2.0 * strength, len(strength), ROUND_OFF * size, 0.0).step
 
 
-def _couplings(n: int, i: Ints, j: Ints, strength: Floats) -> SpinCouplings:
-    """List each pair at both ends, in ascending order, and drop those of zero strength."""
-    half = sparse.coo_array((strength, (i, j)), shape=(n, n))
-    both = (half + half.T).tocsr()
-    both.sum_duplicates()
-    both.eliminate_zeros()
-    return SpinCouplings(both.indptr.astype(np.int64), short(both.indices), both.data.astype(np.float64))
-
-
-# -- Pairwise couplings of spins: the layout shared by all kernels of this engine -------------------------------------
+def dense_matrix(couplings: SpinCouplings) -> Floats:
+    n = len(couplings.ptr) - 1
+    matrix = np.zeros((n, n))
+    matrix[np.repeat(np.arange(n), np.diff(couplings.ptr)), couplings.nbr] = couplings.strength
+    return matrix
 
 
 class SpinCouplings(NamedTuple):

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Generator
 from dataclasses import dataclass
 
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.engines.spins.relaxation import PlainRelaxation, Steps, TightRelaxation, random_vectors
+from mapmrf.engines.spins.relaxation import (
+    STEP_WORK,
+    Steps,
+    TightRelaxation,
+    bound_in_steps,
+    mix_sparse,
+    random_vectors,
+)
 from mapmrf.engines.spins.search import CoupledSpins, SpinSearch
 from mapmrf.engines.spins.triangles import TriangleSet
 from mapmrf.model.graph import EXACT
 
 SWEEPS = 100  # sweeps of the relaxation between separation rounds
 FIRST_SWEEPS = 100  # sweeps before the first separation round
-WINDOW, STALLED = 15, 0.1  # a relaxation ends when so many rounds have closed less than this share of the missing gap
+WINDOW, STALLED = 15, 0.1  # a relaxation ends when the last rounds have closed less than this share of the missing gap
 
 CLOSE, NODES_PER_STEP = 1e-8, 10
 """Relative gap below which branching replaces separation if values have no unit; and nodes per step then."""
@@ -128,8 +134,6 @@ class SpinTree:
             found += self._round_off
         self.bound = min(self.bound, found)
 
-    # -- nodes --------------------------------------------------------------------------------------------------------
-
     def _process(self, node: SpinNode) -> Steps:
         """Bound a node, and branch if the bound does not prune it."""
         self.n_nodes += 1
@@ -174,10 +178,7 @@ class SpinTree:
     def _round(self, node: SpinNode) -> None:
         """Round the vectors by a random hyperplane, and improve the labelling."""
         side = node.vectors @ self.random.normal(size=node.vectors.shape[1])
-        spin = node.sign * np.where(side >= 0, 1.0, -1.0)[node.of]
-        if self.model.has_fields:
-            spin *= spin[-1]
-        self.search.improve(spin)
+        self.search.improve(node.sign * np.where(side >= 0, 1.0, -1.0)[node.of])
 
     def _pair(self, relaxation: TightRelaxation) -> tuple[int, int]:
         """Choose the branching pair: an influential spin, and one whose product with it is the most undecided."""
@@ -193,12 +194,8 @@ class SpinTree:
         spins = 1.0 - 2.0 * ((np.arange(2 ** max(0, n - 1))[:, None] >> np.arange(n)) & 1)
         values = 0.5 * np.einsum("ti,ij,tj->t", spins, matrix, spins)
         best = int(np.argmax(values)) if n else 0
-        spin = node.sign * spins[best][node.of] if n else node.sign
-        if self.model.has_fields:
-            spin = spin * spin[-1]
-        self.search.improve(spin)
-        node.bound = min(node.bound, float(values[best]) + constant + self._round_off if n else constant)
-        self._set_bound(node.bound)
+        self.search.improve(node.sign * spins[best][node.of] if n else node.sign)
+        self._lower(node, float(values[best]) + constant + self._round_off if n else constant)
 
 
 # -- The semidefinite bound without triangle inequalities, for large models -------------------------------------------
@@ -210,7 +207,7 @@ ROUNDINGS = 5  # random hyperplane roundings after every bound
 
 
 class PlainBound:
-    """Mixing method on sparse spins, with bounds and roundings in between."""
+    """Mixing method on sparse spins, without inequalities, and with bounds and roundings in between."""
 
     n_nodes = 1
     n_cuts = 0
@@ -220,28 +217,26 @@ class PlainBound:
         # search: keeps the best labelling, and improves roundings of the vectors
         self.model, self.search = model, search
         self.random = np.random.default_rng(seed)
-        self.relaxation = PlainRelaxation(model, seed)
+        self.vectors = random_vectors(model.n, seed)  # (n, rank): a unit vector for every spin
         self.bound = math.inf  # upper bound on the couplings of every labelling
 
-    def run(self) -> Generator[None, None, None]:
+    def run(self) -> Steps:
         """Compute bounds until they stall; yields after every step."""
-        sweeps = PLAIN_SWEEPS
+        model, sweeps = self.model, PLAIN_SWEEPS
+        strength, pull = np.zeros(model.n), np.zeros(self.vectors.shape[1])
+        some = max(1, STEP_WORK // (model.work * self.vectors.shape[1]))
         while True:
-            yield from self.relaxation.settle(sweeps)
+            for _ in range(0, sweeps, some):
+                mix_sparse(model.couplings, self.vectors, strength, pull, min(some, sweeps))
+                yield
             before = self.bound
-            found = yield from self.relaxation.bound()
+            found = yield from bound_in_steps(model.couplings, strength)
             self.bound = min(before, found)
             yield
-            for _ in range(ROUNDINGS):
-                self._round()
+            for _ in range(ROUNDINGS):  # by a random hyperplane
+                side = self.vectors @ self.random.normal(size=self.vectors.shape[1])
+                self.search.improve(np.where(side >= 0, 1.0, -1.0))
                 yield
             if before - self.bound < PLAIN_STALLED * abs(self.bound):
                 return
             sweeps *= 2
-
-    def _round(self) -> None:
-        vectors = self.relaxation.vectors
-        spin = np.where(vectors @ self.random.normal(size=vectors.shape[1]) >= 0, 1.0, -1.0)
-        if self.model.has_fields:
-            spin *= spin[-1]
-        self.search.improve(spin)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.jit import bare, inlined
 
 VIOLATION = 0.02  # minimum violation of an inequality to be added
@@ -20,8 +20,6 @@ class TriangleSet:
     """Some triangle inequalities and a multiplier for each."""
 
     def __init__(self, triangles: Triangles, multiplier: Floats) -> None:
-        # triangles: the inequalities
-        # multiplier: (n,): their multipliers, non-negative
         self.triangles, self.multiplier = triangles, multiplier
 
     @classmethod
@@ -31,13 +29,11 @@ class TriangleSet:
     def __len__(self) -> int:
         return len(self.multiplier)
 
-    def _only(self, kept: Bools) -> None:
-        corners, kind = self.triangles
-        self.triangles, self.multiplier = Triangles(corners[kept], kind[kept]), self.multiplier[kept]
-
     def drop_slack(self, slack: Floats) -> None:
         """Drop slack inequalities with zero multiplier."""
-        self._only((self.multiplier > 0) | (slack < SLACK))
+        kept = (self.multiplier > 0) | (slack < SLACK)
+        corners, kind = self.triangles
+        self.triangles, self.multiplier = Triangles(corners[kept], kind[kept]), self.multiplier[kept]
 
     def add_violated(self, gram: Floats, most: int) -> Generator[None, None, int]:
         """Add the most violated inequalities, in steps; return how many."""
@@ -122,15 +118,9 @@ class Triangles(NamedTuple):
 
 
 @inlined
-def first_sign(kind: int) -> float:
-    """Return the sign of the product of the second and third spins."""
-    return 1.0 - 2.0 * (kind & 1)
-
-
-@inlined
-def second_sign(kind: int) -> float:
-    """Return the sign of the product of the first and third spins."""
-    return 1.0 - 2.0 * (kind >> 1)
+def signs(kind: int) -> tuple[float, float]:
+    """Return the signs a and b."""
+    return 1.0 - 2.0 * (kind & 1), 1.0 - 2.0 * (kind >> 1)
 
 
 @bare
@@ -138,7 +128,7 @@ def set_slack(triangles: Triangles, gram: Floats, slack: Floats) -> None:
     """Compute the slack of every inequality, negative if it is violated."""
     for t in range(len(slack)):
         i, j, k = triangles.corners[t, 0], triangles.corners[t, 1], triangles.corners[t, 2]
-        a, b = first_sign(triangles.kind[t]), second_sign(triangles.kind[t])
+        a, b = signs(triangles.kind[t])
         slack[t] = 1.0 + a * gram[j, k] + b * gram[i, k] + a * b * gram[i, j]
 
 
@@ -149,7 +139,7 @@ def add_triangles(triangles: Triangles, multiplier: Floats, matrix: Floats, load
         m = multiplier[t]
         if m != 0.0:
             i, j, k = triangles.corners[t, 0], triangles.corners[t, 1], triangles.corners[t, 2]
-            a, b = first_sign(triangles.kind[t]), second_sign(triangles.kind[t])
+            a, b = signs(triangles.kind[t])
             matrix[j, k] += m * a
             matrix[k, j] += m * a
             matrix[i, k] += m * b

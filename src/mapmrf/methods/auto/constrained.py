@@ -34,7 +34,7 @@ then."""
 
 FEW_INDICATORS = 50  # number of indicators up to which a model is so small that its tables go first
 STEP_STATES = 6_000_000  # states examined in a step of the search: some 20 ms
-VAIN = 40  # changes per variable without improvement after which the search is kicked
+IDLE = 40  # changes per variable without improvement after which the search is kicked
 PROGRAM_ENTRIES = 300_000  # maximum number of matrix entries for which the program is solved
 REPORTS = 3  # solver reports per step of branch and cut
 
@@ -137,7 +137,7 @@ class ConstrainedRun(PhasedRun):
             search.incumbent.offer(shared.incumbent.labels, shared.incumbent.value)
             search.run(max(1, STEP_STATES // (10 * states)))
             shared.incumbent.offer(search.incumbent.labels, search.incumbent.value)
-            if search.vain > VAIN * problem.n_vars:
+            if search.idle > IDLE * problem.n_vars:
                 search.kick()
             yield shared.step("counters")
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mapmrf.arrays import Bools
+from mapmrf.arrays import Bools, Ints
 from mapmrf.engines.elimination.elimination import BucketTree, Elimination, Functions
 from mapmrf.engines.elimination.orders import Order, PrimalGraph, fill_orders
 from mapmrf.engines.flow.roof_duality import UNDECIDED, persistent_states, why_no_roof
+from mapmrf.engines.moves.blocks import BlockMoves
+from mapmrf.engines.moves.chains import ChainSearch, FlipSearch
+from mapmrf.engines.moves.crossover import Crossover
 from mapmrf.engines.moves.kicks import SearchKicks
 from mapmrf.engines.reduction.components import solve_small
 from mapmrf.engines.reduction.simplify import Simplified, excluded_states, simplify_in_steps
@@ -20,22 +24,15 @@ from mapmrf.methods.auto.provers import Provers, dense_searchers, is_dense
 from mapmrf.methods.auto.relax import Scout, Scouts
 from mapmrf.methods.auto.scheduler import Race
 from mapmrf.methods.auto.state import Phase, SharedState, Steps
+from mapmrf.methods.bp import BP
+from mapmrf.methods.lslp import LSLP
 from mapmrf.model.problem import Problem
-from mapmrf.run.method import Progress
+from mapmrf.run.method import Method, Progress, Start, running
 from mapmrf.run.result import Status
 
 if TYPE_CHECKING:
     from mapmrf.methods.auto import Auto
-import sys
 
-from mapmrf.arrays import Ints
-from mapmrf.engines.moves.blocks import BlockMoves
-from mapmrf.engines.moves.chains import ChainSearch, FlipSearch
-from mapmrf.engines.moves.crossover import Crossover
-from mapmrf.engines.moves.kicks import ChainKicks, FlipKicks
-from mapmrf.methods.bp import BP
-from mapmrf.methods.lslp import LSLP
-from mapmrf.run.method import Method, Start, running
 
 MOST_STATES = 2_000_000
 """Maximum number of states, beyond one per variable, for which a model is simplified; more would take too long."""
@@ -249,7 +246,7 @@ STEP_ENTRIES = 20_000_000  # table entries processed by the restarts of one step
 REGION_ENTRIES = 100_000  # fixed cost of restarting a region, in table entries
 BLOCK_VARIABLES = 20_000  # maximum number of variables per block pass on a starting point: some 50 ms
 
-KICK_ENTRIES, VAIN_KICKS = 4_000_000, 50
+KICK_ENTRIES, IDLE_KICKS = 4_000_000, 50
 """Table entries per step of kicks, some 20 ms; and steps without improvement before restarting from the best
 labelling."""
 
@@ -420,10 +417,10 @@ class PoolSearch:
         problem, seed = self.problem, self.seed
 
         def by_chains() -> SearchKicks:
-            return ChainKicks(problem, ChainSearch(problem, CHAIN_LENGTH, 1, seed), CHAIN_KICK, seed)
+            return SearchKicks(problem, ChainSearch(problem, CHAIN_LENGTH, 1, seed), CHAIN_KICK, seed)
 
         def by_flips() -> SearchKicks:
-            return FlipKicks(problem, FlipSearch(problem, FLIP_DEPTH), FLIP_KICK, seed)
+            return SearchKicks(problem, FlipSearch(problem, FLIP_DEPTH), FLIP_KICK, seed)
 
         if self.holds_few:
             return [by_flips, by_chains]
@@ -436,15 +433,15 @@ class PoolSearch:
         from there.
         """
         kicks.restart(self.best)
-        known, n_vain = -math.inf, 0
+        known, n_idle = -math.inf, 0
         while True:
-            if n_vain >= VAIN_KICKS and known < self.value:
+            if n_idle >= IDLE_KICKS and known < self.value:
                 kicks.restart(self.best)
-                n_vain = 0
+                n_idle = 0
             kicks.run(KICK_ENTRIES, sys.maxsize, 0.0)
             labels = kicks.labels()
             value = self.problem.graph.value(labels)
-            n_vain = 0 if value > known else n_vain + 1
+            n_idle = 0 if value > known else n_idle + 1
             if value > known:
                 self.learn(labels)
             known = value

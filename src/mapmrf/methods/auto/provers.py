@@ -15,17 +15,13 @@ from mapmrf.methods.branch import Branch
 from mapmrf.methods.cuts import EXACT_PAIRS, Cuts
 from mapmrf.methods.mplp_c import MPLPC
 from mapmrf.methods.wcsp import WCSP
+from mapmrf.model.problem import Problem
 from mapmrf.run.method import Method, Progress, Start, running
 
 if TYPE_CHECKING:
     from mapmrf.methods.auto.portfolio import Portfolio
-from typing import TYPE_CHECKING
-
-from mapmrf.model.problem import Problem
-
-if TYPE_CHECKING:
-    from mapmrf.methods.auto.portfolio import Portfolio
     from mapmrf.methods.sdp import SDP
+
 
 log = logging.getLogger("mapmrf")
 

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mapmrf.arrays import Floats
-from mapmrf.model.problem import Problem
-from mapmrf.run.incumbent import Incumbent
-
-if TYPE_CHECKING:
-    from mapmrf.engines.messages.sweeps import SequentialPasses
-from collections.abc import Iterator
-
 from mapmrf.methods.auto.state import Phase, SharedState, Steps
 from mapmrf.methods.bp import BP
 from mapmrf.methods.chains import Chains
+from mapmrf.model.problem import Problem
+from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Method, Progress, Start, running
+
+if TYPE_CHECKING:
+    from mapmrf.engines.messages.sweeps import SequentialPasses
+
 
 LARGE = 20_000  # number of factors from which a model is large: it gets a first labelling at once, and alpha-expansions
 
@@ -97,7 +97,7 @@ class RelaxationEnd:
 # Methods that `auto` runs by themselves on the original model where the gap is wide, to be behind none of them.
 
 
-VAIN, VAIN_SHARE = 30, 2.0
+IDLE, IDLE_SHARE = 30, 2.0
 """A scout with a feasible labelling rests after this many iterations without improvement, if they are also so many
 times those that it took to its best labelling."""
 
@@ -124,7 +124,7 @@ class Scout:
     def _is_hopeful(self, begun: int, n_steps: int) -> bool:
         if self._value == -math.inf:
             return n_steps < LOST_STEPS
-        return self._iterations - max(begun, self._useful) < max(VAIN, VAIN_SHARE * self._useful)
+        return self._iterations - max(begun, self._useful) < max(IDLE, IDLE_SHARE * self._useful)
 
     def _steps(self) -> Steps:
         method, shared = self.method, self.shared

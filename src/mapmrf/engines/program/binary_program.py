@@ -1,4 +1,4 @@
-"""The compact program of a binary pairwise model: x_i, and y_ij = x_i x_j for every interacting pair."""
+"""Binary models as programs: compact (x_i, and y_ij = x_i x_j for interacting pairs), in spins, and in products."""
 
 from __future__ import annotations
 

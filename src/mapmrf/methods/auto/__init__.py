@@ -13,20 +13,19 @@ from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 from mapmrf.arrays import Ints
 from mapmrf.engines.elimination.numpy_elimination import eliminate_small, small_order
 from mapmrf.methods.auto.constrained import ConstrainedRun
-from mapmrf.methods.auto.feasibility import FeasibilityPhase
-from mapmrf.methods.auto.relax import LARGE, LOOSE_GAP, SLOW_STEPS, ExpansionTurns, RelaxationEnd
-from mapmrf.methods.auto.state import SharedState
+from mapmrf.methods.auto.feasibility import MORE_STEPS, FeasibilityPhase
+from mapmrf.methods.auto.relax import LARGE, LOOSE_GAP, SLOW_STEPS, ExpansionTurns, RelaxationEnd, Scouts
+from mapmrf.methods.auto.state import SharedRun
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run.footprints import footprint_of
-from mapmrf.run.method import Answer, Method, PhasedRun, Phases, Progress, Start, running
+from mapmrf.run.method import Phases, Progress, Start, running
 from mapmrf.run.options import check_above, check_at_least, check_choice
 from mapmrf.run.result import Status
 from mapmrf.run.violations import penalised
 
 if TYPE_CHECKING:
     from mapmrf.methods.auto.portfolio import Portfolio
-    from mapmrf.methods.auto.relax import Scouts
 
 SolverName = Literal["auto", "highs", "scip"]
 
@@ -141,16 +140,15 @@ class Auto(Phases):
         return AutoRun(self, problem, seed, initial.first_labels(problem.graph))
 
 
-class AutoRun(PhasedRun):
+class AutoRun(SharedRun):
     """A run of `auto`: the relaxation, then a portfolio if a gap remains.
 
     Models with tables in place of constraints are `rewritten`: their relaxation says little about good labellings.
     """
 
     def __init__(self, options: Auto, problem: Problem, seed: int, labels: Ints, rewritten: bool = False) -> None:
-        super().__init__()
-        self.options, self.problem, self.seed, self.rewritten = options, problem, seed, rewritten
-        self.shared = SharedState(problem, labels)
+        super().__init__(options, problem, seed, labels)
+        self.rewritten = rewritten
         self.scouts: Scouts | None = None
         self.portfolio: Portfolio | None = None
 
@@ -166,7 +164,7 @@ class AutoRun(PhasedRun):
         if self.rewritten:
             yield from islice(self.called_scouts().chains.turn(), REWRITTEN_STEPS)
         yield from self.relax()
-        yield from self.feasibility.more()
+        yield from self.feasibility.steps(MORE_STEPS)
         from mapmrf.methods.auto.portfolio import Portfolio  # easy models skip the import of everything that follows
 
         bounds = self.shared.incumbent.bounds
@@ -214,15 +212,6 @@ class AutoRun(PhasedRun):
         if graph.card.max(initial=0) <= MOST_LABELS and self.shared.admits(method, self.problem):
             yield from self.follow(method, "expansion", Start(labels))
 
-    def follow(self, method: Method, phase: str, start: Start) -> Iterator[Progress]:
-        """Run another method to its end."""
-        shared, step = self.shared, Progress(0)
-        with running(method, self.problem, self.seed, start) as state:
-            while step.finished is None and not shared.is_refuted(phase):
-                step = method.step(self.problem, state)
-                yield shared.take(step, phase, phase)
-        shared.release(method.name)
-
     def relax(self) -> Iterator[Progress]:
         """Run TRW-S as long as it closes the gap, which proves easy models; large models get expansions in between."""
         from mapmrf.methods.trws import TRWS  # tiny models skip the import of numba
@@ -257,15 +246,8 @@ class AutoRun(PhasedRun):
 
     def called_scouts(self) -> Scouts:
         """The methods that run by themselves, made when first needed."""
-        from mapmrf.methods.auto.relax import Scouts
-
-        if self.scouts is None:
-            self.scouts = Scouts(self.shared, self.seed)
+        self.scouts = self.scouts or Scouts(self.shared, self.seed)
         return self.scouts
-
-    def answer(self) -> Answer:
-        best = self.shared.incumbent
-        return Answer(labels=best.labels, details=dict(self.shared.details))
 
     def close(self) -> None:
         """End all phases: solvers stop and their memory is freed."""

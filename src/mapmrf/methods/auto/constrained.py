@@ -14,13 +14,13 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.constraints import ConstraintKind
 from mapmrf.constraints.as_tables import rewrite
 from mapmrf.errors import UnsupportedModel
-from mapmrf.methods.auto.state import SharedState
+from mapmrf.methods.auto.state import SharedRun
 from mapmrf.model.problem import Problem
-from mapmrf.run.method import Answer, PhasedRun, Progress, Start, running
+from mapmrf.run.method import Progress, Start, running
 from mapmrf.run.result import Status
 
 if TYPE_CHECKING:
-    from mapmrf.methods.auto import Auto
+    pass
 
 log = logging.getLogger("mapmrf")
 
@@ -39,11 +39,8 @@ PROGRAM_ENTRIES = 300_000  # maximum number of matrix entries for which the prog
 REPORTS = 3  # solver reports per step of branch and cut
 
 
-class ConstrainedRun(PhasedRun):
-    def __init__(self, options: Auto, problem: Problem, seed: int, labels: Ints) -> None:
-        super().__init__()
-        self.options, self.problem, self.seed = options, problem, seed
-        self.shared = SharedState(problem, labels)  # incumbent and bound of the original model
+class ConstrainedRun(SharedRun):
+    """A run on a model with constraints: approaches take turns."""
 
     def run(self) -> Generator[Progress, None, None]:
         """Solve an assignment problem at once, and other models by alternating between all suitable approaches."""
@@ -72,11 +69,6 @@ class ConstrainedRun(PhasedRun):
             for steps, _ in tracks:
                 steps.close()
 
-    def answer(self) -> Answer:
-        return Answer(labels=self.shared.incumbent.labels, details=dict(self.shared.details))
-
-    # -- the approaches -----------------------------------------------------------------------------------------------
-
     def assign(self) -> Iterator[Progress]:
         """Solve assignment problems: no factors, and disjoint ALL_DIFFERENT constraints."""
         graph = self.problem.graph
@@ -89,7 +81,11 @@ class ConstrainedRun(PhasedRun):
         labels = graph.unary_labels.copy()
         for c in range(len(constraints)):
             scope = constraints.var[constraints.span(c)]
-            chosen = best_assignment(_gains(graph.theta_v, graph.var_ptr, scope))
+            # the unary potentials of the variables, with -inf for states that one lacks
+            gains = np.full((len(scope), int(graph.card[scope].max())), -np.inf)
+            for row, i in enumerate(scope.tolist()):
+                gains[row, : graph.card[i]] = graph.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]]
+            chosen = best_assignment(gains)
             if chosen is None:
                 yield self.shared.prove("assignment", -math.inf)
                 return
@@ -145,28 +141,17 @@ class ConstrainedRun(PhasedRun):
         """Branch and bound that propagates the constraints natively."""
         from mapmrf.methods.wcsp import WCSP
 
-        method, problem, shared, best = WCSP(), self.problem, self.shared, self.shared.incumbent
-        if not self.options.prove or method.supports(problem) is not None:
-            return
-        with running(method, problem, self.seed, Start(best.labels)) as state:
-            step = Progress(0)
-            while step.finished is None and not shared.is_refuted("propagation"):
-                state.inform(best.labels)
-                step = method.step(problem, state)
-                yield shared.take(step, "propagation", "propagation")
+        method = WCSP()
+        if self.options.prove and method.supports(self.problem) is None:
+            yield from self.follow(method, "propagation", Start(self.shared.incumbent.labels))
 
     def by_relaxation(self) -> Generator[Progress, None, None]:
         """LS-LP with native constraints, which needs no rewritten model."""
         from mapmrf.methods.lslp import LSLP
 
-        method, problem, shared = LSLP(beliefs=0, climb=False), self.problem, self.shared
-        if not shared.admits(method, problem):
-            return
-        with running(method, problem, self.seed, Start()) as state:
-            step = Progress(0)
-            while step.finished is None and not shared.is_refuted("relaxation"):
-                step = method.step(problem, state)
-                report = shared.take(step, "relaxation", "relaxation")
+        method = LSLP(beliefs=0, climb=False)
+        if self.shared.admits(method, self.problem):
+            for report in self.follow(method, "relaxation", Start()):
                 report.finished = Status.INFEASIBLE if report.finished is Status.INFEASIBLE else None
                 yield report
 
@@ -189,15 +174,6 @@ class ConstrainedRun(PhasedRun):
                 state.inform(best.labels)
                 step = method.step(problem, state)
                 yield shared.take(step, "rows", "branch and cut")
-
-
-def _gains(theta_v: Floats, var_ptr: Ints, scope: Ints) -> Floats:
-    """Return the unary potentials of some variables as (n, states), with -inf for states that a variable lacks."""
-    sizes = np.diff(var_ptr)[scope]
-    gains = np.full((len(scope), int(sizes.max())), -np.inf)
-    for row, i in enumerate(scope.tolist()):
-        gains[row, : sizes[row]] = theta_v[var_ptr[i] : var_ptr[i + 1]]
-    return gains
 
 
 # -- The linear assignment problem: distinct columns for all rows, with maximum sum -----------------------------------

@@ -113,8 +113,6 @@ class Portfolio:
             self.race.close()
         self.scouts.close()
 
-    # -- exact reductions ---------------------------------------------------------------------------------------------
-
     def reduce(self) -> Iterator[Progress]:
         """Simplify the model, possibly to nothing."""
         shared = self.shared
@@ -195,8 +193,6 @@ class Portfolio:
             shared.incumbent.offer(self.reduced.lift(elimination.labels()))
         yield shared.prove("eliminate", elimination.value + model.constant)
 
-    # -- search -------------------------------------------------------------------------------------------------------
-
     def scout(self, scout: Scout) -> Steps:
         for step in scout.steps:
             self.search.learn(self.reduced.project(self.shared.incumbent.labels))
@@ -204,13 +200,18 @@ class Portfolio:
 
     def start(self, beliefs: bool) -> Steps:
         """Starting points for the pool, from belief propagation too if that is still to come."""
-        best, search, admits = self.shared.incumbent, self.search, self.shared.admits
         if beliefs:
-            for step in search.believe(admits):
+            yield from self.follow(BP(max_iterations=BP_ITERATIONS))
+        n_starts, lp_phase = self.options.starts, self.shared.incumbent.gap <= LP_GAP
+        limit = START_ITERATIONS * (n_starts + lp_phase)
+        yield from self.follow(LSLP(starts=n_starts, lp_phase=lp_phase, beliefs=0, climb=False, max_iterations=limit))
+
+    def follow(self, method: Method) -> Steps:
+        """Run a method to its end, and add its labellings to the pool."""
+        if self.shared.admits(method, self.problem):
+            for step in self.search.follow(method):
+                self.shared.incumbent.tighten(step.bound, step.phase)
                 yield self.searched(step.phase)
-        for step in search.relax(self.options.starts, best.gap <= LP_GAP, admits):
-            best.tighten(step.bound, step.phase)
-            yield self.searched(step.phase)
 
     def restart(self) -> Steps:
         """Restart regions, without end."""
@@ -235,8 +236,6 @@ class Portfolio:
 
 # The search of `auto`: starting points from several methods, exact blocks, crossover, and restarts of regions.
 
-
-Admission = Callable[[Method, Problem], bool]  # Predicate: whether a method may run on a problem
 
 FIRST_WIDTH, FIRST_PASSES = 9.0, 3
 """Block passes over every starting point, with tables of at most 512 entries, which is quick."""
@@ -278,11 +277,6 @@ class PoolSearch:
     @property
     def value(self) -> float:
         return max(self.values)
-
-    @property
-    def holds_few(self) -> bool:
-        """Whether variables have so many states that a table holds few of them, which makes exact blocks narrow."""
-        return FEW * float(np.log2(self.problem.graph.card).mean()) > self.width
 
     def add(self, labels: Ints) -> Iterator[None]:
         """Improve a starting point by exact blocks and add it to the pool.
@@ -328,21 +322,6 @@ class PoolSearch:
         self.crossover.fuse(self.pool[place], other, region)
         self.values[place] = self.problem.graph.value(self.pool[place])
 
-    # -- starting points ----------------------------------------------------------------------------------------------
-
-    def believe(self, admits: Admission) -> Iterator[Progress]:
-        """Add the labelling of belief propagation; yields after each of its steps."""
-        method = BP(max_iterations=BP_ITERATIONS)
-        if admits(method, self.problem):
-            yield from self._follow(method)
-
-    def relax(self, n_starts: int, lp_phase: bool, admits: Admission) -> Iterator[Progress]:
-        """Add the labellings of the LS-LP starts; yields after each of their steps."""
-        limit = START_ITERATIONS * (n_starts + lp_phase)
-        method = LSLP(starts=n_starts, lp_phase=lp_phase, beliefs=0, climb=False, max_iterations=limit)
-        if admits(method, self.problem):
-            yield from self._follow(method)
-
     def follow_chains(self) -> Iterator[None]:
         """Improve the best labelling by chains of flips, until none helps."""
         chains = ChainSearch(self.problem, CHAIN_LENGTH, 1, self.seed)
@@ -352,7 +331,7 @@ class PoolSearch:
             self.learn(chains.labels())
             yield
 
-    def _follow(self, method: Method) -> Iterator[Progress]:
+    def follow(self, method: Method) -> Iterator[Progress]:
         """Run a method to its end; each of its phases gives a starting point."""
         labels, phase, bound, reported, over = None, "", math.inf, 0, False
         with running(method, self.problem, self.seed, Start()) as state:
@@ -372,8 +351,6 @@ class PoolSearch:
                 if over or (done - reported) * self.problem.n_configs >= STEP_CONFIGS:
                     reported = done
                     yield Progress(done, bound=bound if bound < math.inf else None, phase=method.name)
-
-    # -- restarts -----------------------------------------------------------------------------------------------------
 
     def restart_regions(self) -> None:
         """Restart some regions of one labelling, and keep the improvements."""
@@ -422,7 +399,8 @@ class PoolSearch:
         def by_flips() -> SearchKicks:
             return SearchKicks(problem, FlipSearch(problem, FLIP_DEPTH), FLIP_KICK, seed)
 
-        if self.holds_few:
+        # With many states, a table holds few variables, which makes exact blocks narrow.
+        if FEW * float(np.log2(problem.graph.card).mean()) > self.width:
             return [by_flips, by_chains]
         return [by_chains] if wide or self.problem.n_vars >= MANY_VARIABLES else []
 

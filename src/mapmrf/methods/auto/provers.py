@@ -6,11 +6,10 @@ import logging
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
-from mapmrf.arrays import Ints
 from mapmrf.engines.program.binary_program import has_products, is_compact
-from mapmrf.methods.auto.state import LEAST, Phase, Steps
+from mapmrf.methods.auto.state import LEAST, Informed, Phase, Steps
 from mapmrf.methods.branch import Branch
 from mapmrf.methods.cuts import EXACT_PAIRS, Cuts
 from mapmrf.methods.mplp_c import MPLPC
@@ -51,14 +50,6 @@ turn and those of the search take about the same time."""
 REPORTS = 3  # reports of HiGHS or SCIP per iteration of branch and bound, each some hundredths of a second apart
 
 
-@runtime_checkable
-class Informed(Protocol):
-    """A run that can use better labellings found by other phases."""
-
-    def inform(self, labels: Ints) -> None:
-        """Take over a labelling if it is better."""
-
-
 class Provers:
     """The provers that suit a portfolio's reduced model."""
 
@@ -71,14 +62,15 @@ class Provers:
         """The phases of all provers, the most promising first."""
         sdp = semidefinite(self.problem)
         if sdp is not None and not self.portfolio.shared.is_refuted("sdp"):
-            by_program = () if beats_cuts(sdp, self.problem) else self.by_program()
-            return [sdp_prover(self.prove("sdp", sdp)), *by_program]
-        return [*self.by_consistency(), *self.by_program(), *self.general()]
-
-    def by_consistency(self) -> Iterator[Phase]:
-        """Soft arc consistency, unless cutting planes apply, whose bounds are far better."""
-        if self.problem.n_vars <= BRANCH_VARIABLES and not self.is_sparse():
-            yield Phase(self.prove("wcsp", WCSP(local_search=0)), TURN, first=WCSP_FIRST, name="wcsp")
+            phases = [Phase(self.prove("sdp", sdp), PROOF_TURN, PROOF_TURNS, first=PROOF_FIRST, name="sdp")]
+            # With triangle inequalities, the semidefinite bound is eventually at least as good as that of cutting
+            # planes, and on small models soon; with many pairs, their programs take too long.
+            many_pairs = 2 * self.problem.n_factors > CUTS_DEGREE * self.problem.n_vars
+            return phases if self.problem.n_vars <= sdp.branch_spins or many_pairs else [*phases, *self.by_program()]
+        phases = []
+        if self.problem.n_vars <= BRANCH_VARIABLES and not self.is_sparse():  # cutting planes have far better bounds
+            phases = [Phase(self.prove("wcsp", WCSP(local_search=0)), TURN, first=WCSP_FIRST, name="wcsp")]
+        return [*phases, *self.by_program(), *self.general()]
 
     def by_program(self) -> Iterator[Phase]:
         """Cutting planes for sparse binary models, the 0/1 program over the local polytope for others."""
@@ -130,11 +122,8 @@ class Provers:
                 state.inform(race.known.labels)
                 n_turns = state.n_turns
                 step = method.step(self.problem, state)
-                yield replace(
-                    step,
-                    iterations=state.n_turns - n_turns,
-                    phase="branch and cut" if step.phase == "branch" else "cuts",
-                )
+                phase = "branch and cut" if step.phase == "branch" else "cuts"
+                yield replace(step, iterations=state.n_turns - n_turns, phase=phase)
 
     def prove(self, phase: str, method: Method) -> Steps:
         """Run a method that lowers the bound, to its end.
@@ -191,25 +180,12 @@ def semidefinite(problem: Problem) -> SDP | None:
     return method if method.supports(problem) is None else None
 
 
-def beats_cuts(method: SDP, problem: Problem) -> bool:
-    """Return whether the semidefinite bound makes cutting planes useless.
-
-    With triangle inequalities, it is eventually at least as good as theirs, and on small models soon; with many pairs,
-    their programs take too long.
-    """
-    return problem.n_vars <= method.branch_spins or 2 * problem.n_factors > CUTS_DEGREE * problem.n_vars
-
-
 def dense_searchers(portfolio: Portfolio, others: list[Phase]) -> list[Phase]:
     """Put tabu search first, and run the other searchers only in some cycles."""
     for phase in others:
         phase.weight = phase.prior = OTHERS_WEIGHT * phase.prior
     weight = min(max(portfolio.problem.n_vars / TABU_SPINS, LEAST_TURNS), MOST_TURNS)
     return [Phase(tabu_search(portfolio), TABU_TURN, weight, first=TABU_TURN), *others]
-
-
-def sdp_prover(steps: Steps) -> Phase:
-    return Phase(steps, PROOF_TURN, PROOF_TURNS, first=PROOF_FIRST, name="sdp")
 
 
 def tabu_search(portfolio: Portfolio) -> Steps:

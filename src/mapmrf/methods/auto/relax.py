@@ -1,4 +1,4 @@
-"""When the relaxation of `auto` makes way for expansions, and when it ends."""
+"""When the relaxation of `auto` makes way for expansions and when it ends; methods that run by themselves."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import numpy as np
 
 from mapmrf.arrays import Floats
 from mapmrf.methods.auto.state import Phase, SharedState, Steps
-from mapmrf.methods.bp import BP
-from mapmrf.methods.chains import Chains
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Method, Progress, Start, running
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 LARGE = 20_000  # number of factors from which a model is large: it gets a first labelling at once, and alpha-expansions
 
 EXPAND_LABELS, EXPAND_AGAIN, EXPAND_GAP = 4, 16, 1e-6
-"""Expansions begin after one iteration of the relaxation per so many labels, if the relative gap is at least this wide,
+"""Expansions begin after one iteration of the relaxation per four labels, if the relative gap is at least this wide,
 and again after sixteen times as many. Starting from the relaxation's labelling, they get further; with many labels
 they take as long as many iterations."""
 
@@ -32,7 +30,7 @@ DECIDED, CHECKED, CHECKED_AGAIN = 0.95, 15, 5
 before they are first counted, and between counts once some are decided."""
 
 WINDOW, STALLED, WIDE_GAP = 30, 0.9, 1e-3
-"""The relaxation ends when a relative gap this wide keeps more than this share over so many iterations. Large models
+"""The relaxation ends when a relative gap this wide keeps more than this share over this many iterations. Large models
 do not wait for a narrow gap to close."""
 
 SLOW_STEPS, LOOSE_GAP = 3, 0.1
@@ -98,7 +96,7 @@ class RelaxationEnd:
 
 
 IDLE, IDLE_SHARE = 30, 2.0
-"""A scout with a feasible labelling rests after this many iterations without improvement, if they are also so many
+"""A scout with a feasible labelling rests after this many iterations without improvement, if they are also this many
 times those that it took to its best labelling."""
 
 LOST_STEPS = 20  # steps per turn, some hundredths of a second or less each, of a scout without a feasible labelling
@@ -133,22 +131,22 @@ class Scout:
                 step = Progress(0)
                 while step.finished is None and step.iterations < method.max_iterations:
                     step = method.step(shared.problem, state)
-                    self._note(step)
+                    self._iterations = step.iterations
+                    if step.labels is not None:
+                        value = shared.problem.graph.value(step.labels) if step.value is None else step.value
+                        if value > self._value:
+                            self._value, self._useful = value, step.iterations
                     yield shared.take(step, method.name, method.name)
         self.over = True
-
-    def _note(self, step: Progress) -> None:
-        self._iterations = step.iterations
-        if step.labels is not None:
-            value = self.shared.problem.graph.value(step.labels) if step.value is None else step.value
-            if value > self._value:
-                self._value, self._useful = value, step.iterations
 
 
 class Scouts:
     """Chains of flips and belief propagation: where the relaxation is loose, one of them is often hard to beat."""
 
     def __init__(self, shared: SharedState, seed: int) -> None:
+        from mapmrf.methods.bp import BP  # tiny models skip the import of numba
+        from mapmrf.methods.chains import Chains
+
         self.beliefs, self.chains = Scout(BP(), shared, seed), Scout(Chains(), shared, seed)
 
     def run(self) -> Iterator[Progress]:

@@ -6,14 +6,18 @@ import logging
 import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.stopping import CompilingPostponed, patience
 from mapmrf.model.problem import Problem
 from mapmrf.run.footprints import footprint_of
 from mapmrf.run.incumbent import CheckedIncumbent
-from mapmrf.run.method import Method, Progress
+from mapmrf.run.method import Answer, Method, PhasedRun, Progress, Start, running
 from mapmrf.run.result import Status
+
+if TYPE_CHECKING:
+    from mapmrf.methods.auto import Auto
 
 log = logging.getLogger("mapmrf")
 
@@ -145,3 +149,34 @@ class SharedState:
     def is_refuted(self, source: str) -> bool:
         """Return whether a labelling has exceeded a bound of this source."""
         return source in self.incumbent.bounds.refuted
+
+
+@runtime_checkable
+class Informed(Protocol):
+    """A run that can use better labellings found by other phases."""
+
+    def inform(self, labels: Ints) -> None:
+        """Take over a labelling if it is better."""
+
+
+class SharedRun(PhasedRun):
+    """A run of `auto`, with or without constraints: its options, and the state that its phases share."""
+
+    def __init__(self, options: Auto, problem: Problem, seed: int, labels: Ints) -> None:
+        super().__init__()
+        self.options, self.problem, self.seed = options, problem, seed
+        self.shared = SharedState(problem, labels)
+
+    def follow(self, method: Method, phase: str, start: Start) -> Steps:
+        """Run another method on the original model to its end."""
+        shared, step = self.shared, Progress(0)
+        with running(method, self.problem, self.seed, start) as state:
+            while step.finished is None and not shared.is_refuted(phase):
+                if isinstance(state, Informed):
+                    state.inform(shared.incumbent.labels)
+                step = method.step(self.problem, state)
+                yield shared.take(step, phase, phase)
+        shared.release(method.name)
+
+    def answer(self) -> Answer:
+        return Answer(labels=self.shared.incumbent.labels, details=dict(self.shared.details))

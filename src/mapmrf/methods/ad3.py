@@ -274,7 +274,6 @@ class AD3Run:
         self.best_bound = min(self.best_bound, bound)
 
     def details(self) -> dict[str, float]:
-        """Final penalty, residuals and size of the tree."""
         assert self.admm is not None
         found = {"rho": self.admm.rho, "rho_unit": self.admm.unit, "primal": self.admm.primal, "dual": self.admm.dual}
         return found if self.tree is None else found | {"nodes": float(self.tree.nodes)}

@@ -176,7 +176,6 @@ class BranchRun(PhasedRun):
             yield from self.branch(BucketTree.build(graph, card, by_fill), graph, shifting)
 
     def order_by_fill(self, graph: PrimalGraph, card: Ints) -> Generator[Progress, None, Order]:
-        """Return the best of several min-fill orders."""
         best = Order(np.arange(graph.n), 0, 0, math.inf)
         for found in fill_orders(graph, card, self.seed, self.method.restarts):
             best = found if found.better_than(best) else best
@@ -191,7 +190,6 @@ class BranchRun(PhasedRun):
     # -- local search -------------------------------------------------------------------------------------------------
 
     def search_locally(self, entries: int, max_trials: int) -> None:
-        """Continue local search and take over its best labelling."""
         self.local.run(entries, max_trials)
         self.incumbent.offer(self.local.labels, self.local.value)
 
@@ -243,7 +241,6 @@ class BranchRun(PhasedRun):
         return shifting.bound()
 
     def shift_jointly(self, join: JoinGraph) -> Iterator[Progress]:
-        """Shift costs between small mini-buckets as long as that lowers their bound."""
         after = math.inf
         for _ in join.fill():
             yield self.progress("join graph")
@@ -264,7 +261,6 @@ class BranchRun(PhasedRun):
     # -- elimination --------------------------------------------------------------------------------------------------
 
     def eliminate(self, tree: BucketTree) -> Iterator[Progress]:
-        """Solve by bucket elimination: all tables fit."""
         elimination = Elimination(tree, self.given_functions(tree, None))
         while not elimination.finished:
             elimination.advance(STEP_ADDITIONS, self.method.max_iterations)
@@ -363,7 +359,6 @@ class BranchRun(PhasedRun):
 
 # -- The phases of `branch` on constraints: elimination with tables in their place, or a search with counters ---------
 
-
 FEW_ENTRIES = 2_000_000
 """Table entries up to which a model with constraints is eliminated before anything else is tried."""
 
@@ -442,7 +437,6 @@ class ConstrainedBranchRun(BranchRun):
             self.tables = RewrittenRun(rewriting, run, tree)
 
     def eliminate_rewritten(self, tables: RewrittenRun) -> Iterator[Progress]:
-        """Bucket elimination with tables in place of the constraints."""
         before = self.iterations
         self.details["variables"] = float(tables.tree.n)
         steps = tables.run.eliminate(tables.tree) if tables.run.small.feasible else tables.run.steps
@@ -461,7 +455,6 @@ class ConstrainedBranchRun(BranchRun):
         return super().search(buckets, moves, max_steps)
 
     def shifted_bound(self, shifting: CostShifting) -> float:
-        """The bound at the best prices."""
         assert self.prices is not None
         self.prices.update()
         return self.prices.bound()

@@ -112,6 +112,8 @@ class Cuts(Phases):
     exact: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
     native_constraints: ClassVar[bool] = True
+    # the run ends with its own proof, as the loop's tolerance may be too wide for small potentials
+    stops_at_gap = False
 
     max_iterations: int = sys.maxsize
     solver: Solver = "auto"
@@ -127,11 +129,6 @@ class Cuts(Phases):
         check_at_least(self, 1, "max_iterations")
         check_at_least(self, 0, "rounds", "local_search", "lp_iterations", "gap")
         check_above(self, 0, "memory")
-
-    @property
-    def stops_at_gap(self) -> bool:
-        """False: the run ends with its own proof, as the loop's tolerance may be too wide for small potentials."""
-        return False
 
     def within(self, graph: FactorGraph, left: float) -> Cuts:
         return replace(self, memory=min(self.memory, max(1.0, left / 2**20)))

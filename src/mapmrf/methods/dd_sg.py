@@ -114,7 +114,6 @@ class DDSG(Method):
         return state.answer(problem)
 
     def _ways(self) -> tuple[int, ...]:
-        """The kernels' codes of the decoding rules."""
         if self.decode != "all":
             return (WAYS[self.decode],)
         return tuple(WAYS.values()) if self.decomposition == "trees" else (WAYS["majority"], WAYS["average"])

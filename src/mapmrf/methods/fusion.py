@@ -158,7 +158,6 @@ class FusionRun:
             self.best.offer(mixed)
 
     def keep(self, labels: Ints, room: int) -> None:
-        """Add a local optimum to the pool, and drop the worst if the pool is full."""
         self.pool.append((self.best.evaluate(labels), labels))
         self.pool.sort(key=lambda item: -item[0])
         del self.pool[room:]

@@ -87,8 +87,6 @@ class ICM(Method):
 
 @dataclass
 class ICMRun:
-    """A run: the current ascent, and the number of starts that have reached a local optimum."""
-
     ascent: Ascent | ConstrainedAscent
     random: np.random.Generator
     ended: int = 0

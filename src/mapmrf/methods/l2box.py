@@ -173,8 +173,6 @@ class L2Box(Method):
 
 @dataclass(eq=False)
 class L2BoxRun:
-    """A run: the program, the scalars, and the arrays of the kernels."""
-
     program: BoxProgram
     box: BoxRecord
     iterates: BoxIterates

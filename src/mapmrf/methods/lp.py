@@ -141,8 +141,6 @@ def count_nonzeros(problem: Problem) -> int:
 
 
 class LPRun:
-    """A run: the program, HiGHS, and its last known point."""
-
     def __init__(self, method: LP, polytope: LocalPolytope | ConstrainedPolytope, seed: int) -> None:
         self.method, self.polytope, self.seed = method, polytope, seed
         self.relaxation: LPRelaxation | None = None
@@ -193,7 +191,6 @@ class LPRun:
             self.read(self.relaxation)
 
     def read(self, relaxation: LPRelaxation) -> None:
-        """Take over the bound and the point from HiGHS after it has ended."""
         if relaxation.report.outcome is SolverOutcome.INFEASIBLE:
             self.bound = -math.inf
             return

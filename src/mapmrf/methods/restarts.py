@@ -85,17 +85,13 @@ class Restarts(Method):
         best = Incumbent(problem.graph, labels)
         return RestartsRun(self._kicks(problem, labels, seed), per_round, heat, crossover, best)
 
-    def _kicks(self, problem: Problem, labels: Ints, seed: int) -> SearchKicks | SearchKicks | BlockKicks:
-        """Return kicks with the local search given by the options."""
+    def _kicks(self, problem: Problem, labels: Ints, seed: int) -> SearchKicks | BlockKicks:
         if self.move == "blocks":
             return BlockKicks(problem, labels.copy(), self.kick, self.width, seed)
-        if self.move == "chains":
-            chains = ChainSearch(problem, self.length, 1, seed)
-            chains.restart(labels)
-            return SearchKicks(problem, chains, self.kick, seed)
-        flips = FlipSearch(problem, self.depth)
-        flips.restart(labels)
-        return SearchKicks(problem, flips, self.kick, seed)
+        by_chains = self.move == "chains"
+        search = ChainSearch(problem, self.length, 1, seed) if by_chains else FlipSearch(problem, self.depth)
+        search.restart(labels)
+        return SearchKicks(problem, search, self.kick, seed)
 
     def step(self, problem: Problem, state: RestartsRun) -> Progress:
         """Kick for some milliseconds, at most until the end of a round."""
@@ -126,7 +122,7 @@ class Restarts(Method):
 
 @dataclass
 class RestartsRun:
-    kicks: SearchKicks | SearchKicks | BlockKicks
+    kicks: SearchKicks | BlockKicks
     per_round: int  # kicks per round
     heat: float  # the initial temperature
     crossover: Crossover | None  # merges the current labelling into the best one, where it can be worse

@@ -63,6 +63,8 @@ class SDP(Phases):
     gives_bound: ClassVar[bool] = True
     exact: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
+    # the run ends with its own proof, as the loop's tolerance may be too wide for small potentials
+    stops_at_gap = False
 
     max_iterations: int = sys.maxsize
     cut_spins: int = 1000
@@ -71,11 +73,6 @@ class SDP(Phases):
     def __post_init__(self) -> None:
         check_at_least(self, 1, "max_iterations")
         check_at_least(self, 0, "cut_spins", "branch_spins")
-
-    @property
-    def stops_at_gap(self) -> bool:
-        """False: the run ends with its own proof, as the loop's tolerance may be too wide for small potentials."""
-        return False
 
     def footprint(self, graph: FactorGraph) -> float:
         return PER_SQUARE * graph.n_vars**2 + PER_EDGE * graph.n_edges

@@ -61,6 +61,8 @@ class Toulbar2(Method):
     gives_bound: ClassVar[bool] = True
     exact: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
+    # the run ends with its own proof, as the loop's tolerance may be too wide for small potentials
+    stops_at_gap = False
 
     max_iterations: int = sys.maxsize
     search: SearchKind = "hbfs"
@@ -75,11 +77,6 @@ class Toulbar2(Method):
         if self.eliminate is not None:
             check_at_least(self, 0, "eliminate")
         _parsed(self.settings)
-
-    @property
-    def stops_at_gap(self) -> bool:
-        """False: the run ends with its own proof, as the loop's tolerance may be too wide for small potentials."""
-        return False
 
     def supports(self, problem: Problem) -> str | None:
         """Ask for the optional extra if it is not installed."""

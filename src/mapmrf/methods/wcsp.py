@@ -67,6 +67,8 @@ class WCSP(Phases):
     exact: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
     native_constraints: ClassVar[bool] = True
+    # the run ends with its own proof, as the loop's tolerance may be too wide for small potentials
+    stops_at_gap = False
 
     max_iterations: int = sys.maxsize
     eliminate: int = 256
@@ -76,11 +78,6 @@ class WCSP(Phases):
     def __post_init__(self) -> None:
         check_at_least(self, 1, "max_iterations")
         check_at_least(self, 0, "eliminate", "sweeps", "local_search")
-
-    @property
-    def stops_at_gap(self) -> bool:
-        """False: the run ends with its own proof, as the loop's tolerance may be too wide for small potentials."""
-        return False
 
     def supports(self, problem: Problem) -> str | None:
         return why_too_wide(problem.graph.constraints, problem.graph.card)
@@ -148,7 +145,6 @@ class WCSPRun(PhasedRun):
         yield self.conclusion(search)
 
     def search_locally(self) -> Iterator[Progress]:
-        """Single-variable ascent, then perturbations of small neighbourhoods for a step."""
         while self.local.descending:
             self.local.run(STEP_ENTRIES, 0)
             self.incumbent.offer(self.local.labels, self.local.value)
@@ -158,7 +154,6 @@ class WCSPRun(PhasedRun):
         yield self.progress("local search")
 
     def try_candidate(self, search: SoftSearch) -> None:
-        """Improve the candidate labelling of the search by local search."""
         if self.method.local_search > 0:
             self.local.restart(self.inner.lift(search.candidate))
             self.local.run(BESIDE, self.method.local_search)
@@ -198,7 +193,6 @@ class WCSPRun(PhasedRun):
             yield self.progress("reduction")
 
     def solve_parts(self, components: list[tuple[Problem, Ints]]) -> Iterator[Progress]:
-        """Solve the components of the reduced model one after another."""
         self.search, known = None, self.inner.project(self.incumbent.labels)
         for part, variables in components:
             run = WCSPRun(self.method, Simplified(part, ()), self.seed, Start(known[variables]))
@@ -214,7 +208,6 @@ class WCSPRun(PhasedRun):
         yield self.conclusion(None)
 
     def combine(self) -> None:
-        """Combine labellings and bounds of the components."""
         labels = np.zeros(self.inner.problem.n_vars, dtype=np.int64)
         for run, variables in self.parts:
             labels[variables] = run.incumbent.labels

@@ -14,7 +14,7 @@ from mapmrf.model.problem import Problem
 from strategies import Recipe, hard_recipes, recipes, with_weights
 
 
-def kicks_of(problem: Problem, repair: str, largest: int, seed: int) -> SearchKicks | SearchKicks | BlockKicks:
+def kicks_of(problem: Problem, repair: str, largest: int, seed: int) -> SearchKicks | BlockKicks:
     """Kicks from the labels zero."""
     start = np.zeros(problem.n_vars, dtype=np.int64)
     if repair == "blocks":

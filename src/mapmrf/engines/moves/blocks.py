@@ -68,7 +68,6 @@ class BlockMoves:
         )
 
     def _solve(self, block: Block, labels: Ints) -> int:
-        """Optimise a block; return how many labels changed."""
         # table entries of the elimination, counted once per function that is read
         below = np.concatenate([[0], np.cumsum(self._bits[block.scope[: block.scope_ptr[-1]]])])
         sizes = np.exp2((self._bits[block.order] + np.diff(below[block.scope_ptr])) / PER_BIT)

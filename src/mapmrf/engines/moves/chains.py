@@ -29,6 +29,10 @@ from mapmrf.engines.moves.flip_state import (
     take_back,
 )
 from mapmrf.model.problem import Problem
+from mapmrf.run.method import Progress
+from mapmrf.run.result import Status
+
+STEP_ENTRIES = 4_000_000  # maximum number of table entries read per step: some 20 ms
 
 
 class GainSearch(ABC):
@@ -60,6 +64,18 @@ class GainSearch(ABC):
                 work += self._refresh(self.flips, self.agenda, 1)
                 self._continue()
         return work
+
+    def step(self, max_iterations: int) -> Progress:
+        """Run for some 20 ms, within iterations of as many visits as there are variables."""
+        n = max(1, self.problem.n_vars)
+        self.run(STEP_ENTRIES, max_iterations * n - self.visits)
+        finished = Status.CONVERGED if self.at_rest else None
+        begun = n - 1 if finished else 0  # an incomplete sweep at the end also counts
+        return Progress((self.visits + begun) // n, labels=self.labels(), finished=finished)
+
+    @abstractmethod
+    def labels(self) -> Ints:
+        """Return the labelling, without trial flips."""
 
     @abstractmethod
     def _continue(self) -> None:
@@ -102,7 +118,6 @@ class ChainSearch(GainSearch):
 
 
 # -- Chains of flips: one is forced, the best flips of its neighbours follow, and the best prefix is kept -------------
-
 
 FREE, LISTED, USED = 0, 1, 2  # status of a variable in the current chain
 
@@ -266,7 +281,6 @@ class FlipSearch(GainSearch):
             self.at_rest = is_empty(self.agenda)
 
     def labels(self) -> Ints:
-        """Return the labelling, without the trial flips of an unfinished search."""
         found = self.flips.labels.copy()
         for level in range(self.sets.cursor.place):
             found[self.sets.cand[self.sets.spot[level]]] = self.sets.old[level]
@@ -297,8 +311,6 @@ class SetCursor:
 
 
 class SetSearch(NamedTuple):
-    """The search of the sets that hold one variable."""
-
     # cand, listed: Variables that may join the set, in the order of the search, and who is among them
     cand: Ints
     listed: Bools

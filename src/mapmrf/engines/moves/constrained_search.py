@@ -76,7 +76,6 @@ class ConstrainedSearch:
         return self._state.flips.labels
 
     def run(self, n_changes: int) -> None:
-        """Continue the search, and update the incumbent."""
         if self.problem.n_vars:
             self.changes += run_constrained(self._state, self._plan, n_changes, False)
             self.incumbent.offer(self._state.best)
@@ -211,7 +210,6 @@ def _rows(graph: FactorGraph, scale: float) -> ConstraintRows:
 
 
 # -- Tabu search over labellings with constraints: the prices of hard ones rise while they are violated ---------------
-
 
 ADAPT = 8  # changes between updates of the prices
 DEARER, CHEAPER = 1.3, 0.87  # factors on the price of a violated row, and of a satisfied one
@@ -348,7 +346,6 @@ def run_constrained(search: ConstrainedState, plan: ConstrainedPlan, n_changes: 
 
 # -- Cost of changing one variable under the constraints of a model, by counters that are kept up to date -------------
 
-
 SUM, PARITY, OUTPUT = 0, 1, 2  # condition of a row: its sum is within limits, odd, or positive iff its output is 1
 CLOSE = 1e-9  # excesses up to this count as round-off
 
@@ -415,7 +412,6 @@ def constraint_change(rows: ConstraintRows, old: int, new: int, t: int) -> float
 
 @inlined
 def change_of_constraints(rows: ConstraintRows, old: int, new: int) -> float:
-    """Return the cost change of all rows if a variable changes from one state to another."""
     total = 0.0
     begin, end = rows.touch_ptr[old], rows.touch_ptr[old + 1]
     for t in range(begin, end):
@@ -438,7 +434,6 @@ def change_of_constraints(rows: ConstraintRows, old: int, new: int) -> float:
 
 @inlined
 def add_touches(rows: ConstraintRows, state: int, sign: float) -> None:
-    """Add or subtract the contributions of a state to sums and outputs."""
     for t in range(rows.touch_ptr[state], rows.touch_ptr[state + 1]):
         if rows.is_output[t]:
             rows.output[rows.row[t]] += sign

@@ -20,8 +20,6 @@ TOLERANCE = 1e-12  # minimum gain of a part, relative to the size of the potenti
 
 
 class Crossover:
-    """Crossover of labellings of one problem."""
-
     def __init__(self, problem: Problem, tol: float = TOLERANCE) -> None:
         self._model = lay_out(problem)
         self._scratch = new_part_scratch(problem)

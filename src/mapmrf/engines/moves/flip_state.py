@@ -56,7 +56,6 @@ def local_scale(problem: Problem) -> float:
 
 
 def _weighted(problem: Problem, sizes: Floats) -> Floats:
-    """Return sizes of the factors' tables times the absolute values of their weights."""
     return sizes * np.abs(problem.weight) if len(problem.weight) else sizes
 
 
@@ -428,8 +427,6 @@ def refresh(flips: FlipState, agenda: Agenda, least: int) -> int:
 
 
 class MoveModel(NamedTuple):
-    """A model for the kernels of moves."""
-
     # card, var_ptr, theta_v, theta_t: As in `FactorGraph`
     card: Ints
     var_ptr: Ints

@@ -100,7 +100,6 @@ class BlockKicks:
 
 # -- Kicks: randomise a small region, repair it, and keep the changed parts that are worth it -------------------------
 
-
 ANY_NUMBER = 1 << 60  # no limit on visits
 
 

@@ -213,13 +213,10 @@ def perturb_and_climb(
 
 # -- Single-variable ascent in the order of the variables -------------------------------------------------------------
 
-
 STEP_ENTRIES = 3_000_000  # maximum number of table entries read per run: some 40 ms
 
 
 class Ascent:
-    """A labelling that ascends by changes of single variables."""
-
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.visits = 0  # variables visited so far, over all restarts
@@ -272,8 +269,6 @@ MARGIN = 1e-13  # gains below this fraction of the sums that they are a differen
 
 
 class Climber(NamedTuple):
-    """A labelling that climbs."""
-
     labels: Ints  # (n_vars,): Where it stands
     place: Ints  # (n_factors,): Entry of `theta_t` that every factor takes there
     # broken, score: (largest cardinality,): Forbidden entries and finite sum of each state of the variable looked at
@@ -377,7 +372,6 @@ def ascend(model: MoveModel, climber: Climber, marks: Round, max_visits: int, ma
 
 # -- Labellings with each state: a variable is forced into a state, its surroundings ascend, and all is undone --------
 
-
 MOST_VISITS = 200  # maximum number of variables visited after one is forced into a state
 ROOM = 256  # maximum number of changes around one forced state
 
@@ -393,7 +387,6 @@ class ForcedChange(NamedTuple):
 
 @inlined
 def set_state(model: MoveModel, climber: Climber, log: UndoLog, i: int, k: int, change: ForcedChange) -> ForcedChange:
-    """Give a variable a state, with its states' scores at hand, and note the change."""
     old = climber.labels[i]
     broken = change.broken + climber.broken[k] - climber.broken[old]
     gain = change.gain + climber.score[k] - climber.score[old]
@@ -478,7 +471,6 @@ class ForcedStates:
         self._next = force_states(self._next, entries, self._model, self._climber, self._waiting, self._log, self.gain)
 
     def labels_with(self, i: int, k: int) -> Ints:
-        """Return the labelling that results from forcing variable `i` into state `k`."""
         before: Ints = self._climber.labels.copy()
         force(self._model, self._climber, self._waiting, self._log, i, k)
         found: Ints = self._climber.labels.copy()

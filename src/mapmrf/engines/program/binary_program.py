@@ -84,7 +84,6 @@ class Compact:
         return (columns[: self.n] > 0.5).astype(np.int64)
 
     def rounded(self, columns: Floats) -> Ints:
-        """Round a point to a labelling, along a tree of the pairs whose cut values are closest to 0 or 1."""
         return rounded(np.concatenate([columns[: self.n], self.cut(columns)]), self.first, self.second, self.n)
 
     def cut(self, columns: Floats) -> Floats:
@@ -510,7 +509,6 @@ class ProductForm:
         return SpinCuts.of_entries(found.ptr, self.splits.column[found.edge], found.odd == 0, upper, code)
 
     def rounded(self, z: Floats) -> Ints:
-        """Round a point to a labelling, along a tree of the pairs whose cut values are closest to 0 or 1."""
         n, (first, second) = self.n_spins, self.member[self.pairs, :2].T
         return rounded(
             np.clip(np.concatenate([(1.0 + z[:n]) / 2, (1.0 - z[self.pairs]) / 2]), 0.0, 1.0), first, second, n

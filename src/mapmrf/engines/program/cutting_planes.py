@@ -116,7 +116,6 @@ class Planes(ABC):
 
 # -- Branching over cutting planes: a depth-first tree whose nodes fix spins, with one first-order solver -------------
 
-
 Packed = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 
 GAIN = 0.1  # share of its gap that a round must close, or else its node is branched on
@@ -188,7 +187,6 @@ def _with(marks: Bools, i: int, mark: bool) -> Packed:
 
 # -- Cutting planes on the product form: odd cycles of its pairs and splits -------------------------------------------
 
-
 PRODUCT_EFFORTS = (
     SeparationEffort(0.15, 0.08, 0.1, 500),
     SeparationEffort(0.05, 0.03, 0.05, 1000),
@@ -206,8 +204,6 @@ OPEN_SHARE, OPEN_SPIN = 0.1, 0.9
 
 
 class ProductPlanes(Planes):
-    """The relaxation of a product form with the current cuts."""
-
     tail: ClassVar[tuple[int, float]] = (12, 0.95)
 
     def __init__(self, form: ProductForm) -> None:
@@ -258,7 +254,6 @@ class ProductPlanes(Planes):
 
     @property
     def weight(self) -> Floats:
-        """Number of factors of every spin."""
         column = self.form.blocks.column
         return np.bincount(column[column < self.form.n_spins], minlength=self.form.n_spins).astype(np.float64)
 
@@ -275,7 +270,6 @@ class ProductPlanes(Planes):
 
 # -- Cutting planes on the spin form of a compact program: odd cycles, and missing rows of pairs ----------------------
 
-
 SPIN_EFFORTS = (
     SeparationEffort(0.05, 0.03, 0.05, sys.maxsize),
     SeparationEffort(0.02, 0.005, 0.02, sys.maxsize),
@@ -285,8 +279,6 @@ SPIN_EFFORTS = (
 
 
 class SpinPlanes(Planes):
-    """The relaxation with the current cuts, its point and its bound."""
-
     tail: ClassVar[tuple[int, float]] = (8, 0.8)
 
     def __init__(self, compact: Compact) -> None:
@@ -327,7 +319,6 @@ class SpinPlanes(Planes):
 
 # -- Cutting planes on the compact program: rounds of odd-cycle inequalities on its linear relaxation -----------------
 
-
 SIMPLEX_EFFORTS = ((1e-3, 1e-2), (1e-5, 1e-4))
 """Minimum violation and surcharge per pair of a cycle; the second is tried if the first finds nothing."""
 
@@ -364,7 +355,6 @@ class CuttingPlanes:
         return int(np.count_nonzero(self.program.lower == self.program.upper))
 
     def read(self) -> None:
-        """Take over the point and the bound of a solved relaxation."""
         point, weights = self.relaxation.point(), self.relaxation.weights()
         assert point is not None and weights is not None
         self.point = point
@@ -414,7 +404,6 @@ class CuttingPlanes:
             self._age = self._age[~old]
 
     def strengthened(self) -> Program:
-        """Return the program with the tight cuts and the fixed columns."""
         n_needed = self.program.rows.n
         tight = self.rows.upper - self.rows.matrix @ self.point <= TIGHT
         tight[:n_needed] = True
@@ -422,7 +411,6 @@ class CuttingPlanes:
 
 
 # -- The dual solution of the compact program with odd cycles, as messages and multipliers of cycles ------------------
-
 
 POLL = 0.05  # seconds between checks of whether to stop
 PATIENCE = 1.0  # seconds that the solver has to stop
@@ -498,7 +486,6 @@ def _dual(problem: Problem, compact: Compact, rows: Rows, weights: Floats) -> Cy
 
 
 def _factor_of(problem: Problem, compact: Compact) -> Ints:
-    """Return a factor for each pair of the program."""
     ends = np.sort(problem.scope.reshape(-1, 2).astype(np.int64), axis=1)
     code = ends[:, 0] * compact.n + ends[:, 1]
     order = np.argsort(code, kind="stable")

@@ -92,7 +92,6 @@ class LocalPolytope:
         return mu[: problem.n_states], mu[problem.n_states :]
 
     def multipliers(self, weights: Floats) -> Floats:
-        """Return `lam_e` from the rows' multipliers."""
         return weights[self.n_mass :] * self.program.scale
 
     def bound(self, weights: Floats) -> float:
@@ -152,7 +151,6 @@ def _marginal_rows(problem: Problem, batch: Batch) -> tuple[Ints, Ints, Floats]:
 
 # -- A program with rows for the constraints of a model: linear ones directly, all others linearised ------------------
 
-
 Term = tuple[int, float]  # a column of the base program, or -1 - k for additional column k, and its coefficient
 
 
@@ -179,7 +177,6 @@ class ConstrainedPolytope:
 
     @property
     def entries(self) -> Ints:
-        """Indices of the base program's columns."""
         return self.base.entries if isinstance(self.base, LocalPolytope) else np.arange(len(self.base.program.cost))
 
     @property
@@ -265,12 +262,10 @@ class _RowBuilder:
         self.push(terms, parity - constant, parity - constant)
 
     def column(self, c: int, power: int) -> int:
-        """Add a column, numbered by a negative number."""
         self.extras.append((c, power))
         return -len(self.extras)
 
     def terms(self, pairs: list[tuple[int, int]], weights: list[float]) -> tuple[list[Term], float]:
-        """Convert a weighted sum of indicators to terms and a constant."""
         terms, constant = [], 0.0
         for (i, k), weight in zip(pairs, weights, strict=True):
             column, factor, added = self.base.indicator(i, k)

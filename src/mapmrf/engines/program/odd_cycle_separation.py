@@ -16,8 +16,6 @@ STEP_WORK = 1_000_000  # pairs visited in one step of separation: some 15 ms, an
 
 
 class OddCycleSeparation:
-    """Separation of odd cycles for a compact program."""
-
     # found, n_found: The cycles of the last search, and their number
     found: OddCycles
     n_found: int

@@ -72,7 +72,6 @@ class PrimalDual:
         return self.form.cost - self._pushed
 
     def replace_cuts(self, kept: Bools, new: SpinCuts) -> None:
-        """Keep some of the cuts, with their multipliers, and add others."""
         self.cuts = self.cuts.only(kept).plus(new)
         self.y_cut = np.concatenate([self.y_cut[kept], np.zeros(new.n)])
         self._program = self._arrays()
@@ -208,7 +207,6 @@ class SpinScratch(NamedTuple):
 def move_columns(
     share: float, weight: float, program: SpinProgram, now: SpinPoint, anchor: SpinPoint, ahead: Floats
 ) -> None:
-    """Take the primal half of an iteration."""
     cost, lower, upper, of_column = program.cost, program.lower, program.upper, program.of_column
     z, pushed, z_anchor = now.z, now.pushed, anchor.z
     for j in range(len(z)):

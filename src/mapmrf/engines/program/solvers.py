@@ -160,7 +160,6 @@ def _conclude_scip(model: Any, columns: list[Any], report: SolverReport) -> None
 
 # -- A solver in a separate thread: its tasks and its reports ---------------------------------------------------------
 
-
 CHECK_STOP = 0.5  # seconds after which a solver that waits for its turn checks whether it must stop
 
 
@@ -189,7 +188,6 @@ class Allowance:
         self._waiting = self._finished = False
 
     def grant(self, reports: float) -> None:
-        """Let the solver continue for this many reports."""
         with self._changed:
             self._left, self._waiting = reports, self._finished
             self._changed.notify_all()
@@ -210,7 +208,6 @@ class Allowance:
             self._changed.notify_all()
 
     def wake(self) -> None:
-        """Let a waiting solver check whether it must stop."""
         with self._changed:
             self._changed.notify_all()
 
@@ -254,11 +251,9 @@ class SolverReport:
         return offered
 
     def tighten(self, bound: float) -> None:
-        """Keep a bound if it is the best."""
         self.bound = min(self.bound, bound)
 
     def count(self, iterations: int) -> None:
-        """Keep a number of iterations if it is the largest."""
         self.iterations = max(self.iterations, iterations)
 
 
@@ -295,7 +290,6 @@ class SolverRun:
                 interrupt()
 
     def close(self, seconds: float) -> None:
-        """Stop the solver and wait for its thread, at most some seconds."""
         self.stop()
         self._thread.join(seconds)
 
@@ -318,7 +312,6 @@ def _work(solve: Callable[[SolverReport], None], report: SolverReport) -> None:
 
 
 # -- HiGHS in a separate thread: on a linear program, repeatedly, or on a branch and bound ----------------------------
-
 
 PIECE = 20_000  # rows or columns passed to HiGHS at a time: some milliseconds
 
@@ -351,7 +344,6 @@ class LPRelaxation:
             self._run.stop()
 
     def close(self, seconds: float) -> None:
-        """Stop HiGHS and wait for its thread, at most some seconds."""
         if self._run is not None:
             self._run.close(seconds)
 
@@ -512,7 +504,6 @@ def _conclude_highs(highs: Any, report: SolverReport) -> None:
 
 
 # -- A proof of optimality without the tolerances of a solver: a small tree of relaxations with rigorous bounds -------
-
 
 POLL = 0.05  # seconds between checks of the loop while HiGHS works
 WORK = 2_000_000  # maximum number of nodes times matrix entries: some seconds

@@ -100,7 +100,6 @@ class Toulbar2Process:
         return tuple(self._unread)
 
     def close(self) -> None:
-        """Stop the process and the thread that reads from it."""
         self._kill()
         self._reader.join()
 
@@ -112,7 +111,6 @@ def _kill(process: subprocess.Popen[bytes], lifeline: int) -> None:
 
 
 def _converse(process: subprocess.Popen[bytes], given: list[bytes], messages: Messages) -> None:
-    """Send the input and forward all output."""
     assert process.stdin is not None and process.stdout is not None
     with contextlib.suppress(BrokenPipeError):  # the process has ended: its last line says why
         process.stdin.write(given.pop())
@@ -139,7 +137,6 @@ ENDS = {"optimal": Status.OPTIMAL, "infeasible": Status.INFEASIBLE, "limit": Sta
 
 
 def parse(line: str) -> Toulbar2Message | None:
-    """Parse a line of the worker or of toulbar2."""
     if labels := LABELS.fullmatch(line):
         return Toulbar2Message(labels=np.array(labels[1].split(), dtype=np.int64))
     if end := END.match(line):
@@ -154,7 +151,6 @@ def parse(line: str) -> Toulbar2Message | None:
 
 
 # -- Integer costs of a problem for toulbar2, and the possible effect of their rounding -------------------------------
-
 
 COST_BITS = 50
 """The sum of the largest costs is below 2 to this power: a double represents it, and toulbar2's limit is 2^58."""

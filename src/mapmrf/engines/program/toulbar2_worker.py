@@ -83,7 +83,6 @@ def _allow_deep_recursion() -> None:
 
 
 def _build(cfn: Any, toulbar2: Any, network: dict[str, Any]) -> None:
-    """Declare the variables and their unary costs, then the cost functions."""
     wcsp = cfn.CFN.wcsp
     for number, (first, n, card, costs) in enumerate(network["variables"]):
         wcsp.makeEnumeratedVariableVec(n, f"v{number}_", 0, card - 1)

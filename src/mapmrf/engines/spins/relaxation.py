@@ -35,8 +35,6 @@ def random_vectors(n: int, seed: int) -> Floats:
 
 
 class TightRelaxation:
-    """Semidefinite relaxation tightened by triangle inequalities."""
-
     def __init__(self, matrix: Floats, vectors: Floats, cuts: TriangleSet) -> None:
         n = len(matrix)
         pull = np.zeros(vectors.shape[1])
@@ -48,7 +46,6 @@ class TightRelaxation:
 
     @property
     def work(self) -> int:
-        """Multiplications per sweep."""
         n, rank = map(int, self.spins.vectors.shape)
         return 2 * n * n * rank + 20 * len(self.cuts)
 
@@ -71,7 +68,6 @@ class TightRelaxation:
             self.penalty = share * float(spins.strength.mean())
 
     def tighten(self, sweeps: int) -> Steps:
-        """Improve vectors and multipliers, in steps."""
         multiplier, slack, price = self.cuts.multiplier, np.zeros(len(self.cuts)), np.zeros(len(self.cuts))
         some, spent = min(UPDATE_EVERY, self.step_sweeps), 0
         for done in range(some, sweeps + 1, some):
@@ -115,13 +111,10 @@ class TightRelaxation:
 
 # -- The semidefinite relaxation with triangle inequalities: an augmented Lagrangian over unit vectors ----------------
 
-
 INERTIA = 0.2  # damping of a vector per active inequality at it, relative to the penalty
 
 
 class RelaxedSpins(NamedTuple):
-    """Unit vectors for spins, and scratch."""
-
     # base, matrix: (n, n): Couplings of the model, and the same plus the inequalities times their prices
     base: Floats
     matrix: Floats
@@ -224,7 +217,6 @@ def set_gram(vectors: Floats, gram: Floats) -> None:
 
 # -- Rigorous bounds from the semidefinite relaxation, valid in spite of round-off ------------------------------------
 
-
 ULP = 2.0**-52  # twice the unit of round-off
 
 GRID, MORE = 1e-9, 1.5
@@ -312,7 +304,6 @@ def _is_definite(matrix: Floats, diagonal: Floats) -> Generator[None, None, bool
 
 
 # -- Eigenvalues and Cholesky factorisations, single-threaded and with sums in a fixed order on all machines ----------
-
 
 PANEL = 32  # rows per panel, which are subtracted from all others together
 

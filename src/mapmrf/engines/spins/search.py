@@ -230,7 +230,6 @@ def best_cut(couplings: SpinCouplings, vectors: Floats, spin: Floats, gain: Floa
 
 # -- One-flip tabu search over spins, and path relinking --------------------------------------------------------------
 
-
 NONE = -1  # no spin
 
 
@@ -348,7 +347,6 @@ def relink(couplings: SpinCouplings, state: TabuState, target: Floats, least: in
 
 # -- A binary pairwise model in spins of -1 (state 0) and 1 (state 1) -------------------------------------------------
 
-
 LOSS = 2.5  # loss of a forbidden entry, relative to the sum of all potentials: above 2, no labelling can compensate it
 
 
@@ -410,7 +408,6 @@ class CoupledSpins:
         return spin
 
     def matrix(self) -> Floats:
-        """The couplings as a matrix, (n, n)."""
         return dense_matrix(self.couplings)
 
     def unit(self) -> float:

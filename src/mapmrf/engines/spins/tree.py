@@ -44,7 +44,6 @@ class SpinNode:
     bound: float  # Upper bound on the labellings of the node
 
     def couplings(self, matrix: Floats) -> tuple[Floats, float]:
-        """Return the couplings of the remaining spins, and the constant from those between tied spins."""
         n = len(self.vectors)
         tie = np.zeros((len(self.of), n))
         tie[np.arange(len(self.of)), self.of] = self.sign
@@ -54,7 +53,6 @@ class SpinNode:
         return np.ascontiguousarray((merged + merged.T) / 2), constant
 
     def child(self, i: int, j: int, sign: float) -> SpinNode:
-        """Return the child node in which spin j is spin i times a sign."""
         n = len(self.vectors)
         of, signs = self.of.copy(), self.sign.copy()
         signs[of == j] *= sign
@@ -72,8 +70,6 @@ class SpinNode:
 
 
 class SpinTree:
-    """Best-first branch and bound."""
-
     def __init__(self, model: CoupledSpins, search: SpinSearch, seed: int, branch_spins: int) -> None:
         # search: keeps the best labelling, and improves roundings of the relaxations
         self.model, self.search, self.branch_spins = model, search, branch_spins
@@ -176,7 +172,6 @@ class SpinTree:
         self._set_bound(node.bound)
 
     def _round(self, node: SpinNode) -> None:
-        """Round the vectors by a random hyperplane, and improve the labelling."""
         side = node.vectors @ self.random.normal(size=node.vectors.shape[1])
         self.search.improve(node.sign * np.where(side >= 0, 1.0, -1.0)[node.of])
 
@@ -189,7 +184,6 @@ class SpinTree:
         return first, int(np.argmax(score))
 
     def _enumerate(self, node: SpinNode, matrix: Floats, constant: float) -> None:
-        """Enumerate all labellings of a few spins."""
         n = len(matrix)
         spins = 1.0 - 2.0 * ((np.arange(2 ** max(0, n - 1))[:, None] >> np.arange(n)) & 1)
         values = 0.5 * np.einsum("ti,ij,tj->t", spins, matrix, spins)
@@ -199,7 +193,6 @@ class SpinTree:
 
 
 # -- The semidefinite bound without triangle inequalities, for large models -------------------------------------------
-
 
 PLAIN_SWEEPS = 30  # sweeps before the first bound; doubled before each further one
 PLAIN_STALLED = 1e-6  # relative improvement of the bound below which the run ends

@@ -17,8 +17,6 @@ CANDIDATES = 20  # size of the list from which the most violated inequalities ar
 
 
 class TriangleSet:
-    """Some triangle inequalities and a multiplier for each."""
-
     def __init__(self, triangles: Triangles, multiplier: Floats) -> None:
         self.triangles, self.multiplier = triangles, multiplier
 
@@ -36,7 +34,6 @@ class TriangleSet:
         self.triangles, self.multiplier = Triangles(corners[kept], kind[kept]), self.multiplier[kept]
 
     def add_violated(self, gram: Floats, most: int) -> Generator[None, None, int]:
-        """Add the most violated inequalities, in steps; return how many."""
         found = yield from most_violated(gram, most)
         n = len(gram)
         new = ~np.isin(_keys(found, n), _keys(self.triangles, n))
@@ -66,7 +63,6 @@ class TriangleSet:
 
 
 def most_violated(gram: Floats, most: int) -> Generator[None, None, Triangles]:
-    """Find the most violated triangle inequalities at a Gram matrix, in steps."""
     bins = np.zeros(N_BINS, dtype=np.int64)
     spans = list(_spans(len(gram)))
     for begin, end in spans:
@@ -106,7 +102,6 @@ def _keys(triangles: Triangles, n: int) -> Ints:
 
 # -- Triangle inequalities: two of any three spins are equal, which bounds signed sums of their products by -1 --------
 
-
 N_BINS = 64  # histogram bins by which the most violated inequalities are selected
 
 
@@ -119,7 +114,6 @@ class Triangles(NamedTuple):
 
 @inlined
 def signs(kind: int) -> tuple[float, float]:
-    """Return the signs a and b."""
     return 1.0 - 2.0 * (kind & 1), 1.0 - 2.0 * (kind >> 1)
 
 

@@ -195,7 +195,6 @@ class AutoRun(SharedRun):
             yield shared.prove("eliminate", optimum.value)
 
     def cut(self) -> Iterator[Progress]:
-        """Solve a binary submodular model by a minimum cut."""
         if not self.problem.only_binary:
             return
         from mapmrf.methods.maxflow import MaxFlow

@@ -93,7 +93,6 @@ class ConstrainedRun(SharedRun):
         yield self.shared.prove("assignment", self.shared.incumbent.offer(labels))
 
     def by_tables(self) -> Generator[Progress, None, None]:
-        """Run `auto` on the model with tables in place of the constraints."""
         from mapmrf.methods.auto import AutoRun
 
         try:
@@ -177,7 +176,6 @@ class ConstrainedRun(SharedRun):
 
 
 # -- The linear assignment problem: distinct columns for all rows, with maximum sum -----------------------------------
-
 
 FEW_ROWS = 100  # number of rows up to which this is faster than importing scipy.optimize
 

@@ -114,7 +114,6 @@ class Portfolio:
         self.scouts.close()
 
     def reduce(self) -> Iterator[Progress]:
-        """Simplify the model, possibly to nothing."""
         shared = self.shared
         self.reduced = Simplified(shared.problem, ())
         simplify = self.options.simplify and not shared.is_refuted("simplify")
@@ -136,7 +135,6 @@ class Portfolio:
         yield shared.step("simplify")
 
     def simplified(self, excluded: Bools) -> Generator[Progress, None, Simplified]:
-        """Simplify the model step by step."""
         steps = simplify_in_steps(self.shared.problem, excluded)
         while True:
             try:
@@ -167,7 +165,6 @@ class Portfolio:
         return excluded
 
     def eliminate(self) -> Iterator[Progress]:
-        """Solve exactly by elimination, if the tables are small."""
         if self.problem.n_vars > NARROW_VARIABLES or self.options.elimination_entries == 0:
             return
         if self.shared.is_refuted("eliminate"):
@@ -214,18 +211,15 @@ class Portfolio:
                 yield self.searched(step.phase)
 
     def restart(self) -> Steps:
-        """Restart regions, without end."""
         while True:
             self.search.restart_regions()
             yield self.searched("restarts")
 
     def kick(self, make: Callable[[], SearchKicks]) -> Steps:
-        """Apply kicks of one kind, without end."""
         for _ in self.search.kick(make()):
             yield self.searched("kicks")
 
     def searched(self, phase: str) -> Progress:
-        """Report after a step of the search."""
         self.offer_pool()
         return self.shared.step(phase)
 

@@ -51,8 +51,6 @@ REPORTS = 3  # reports of HiGHS or SCIP per iteration of branch and bound, each 
 
 
 class Provers:
-    """The provers that suit a portfolio's reduced model."""
-
     def __init__(self, portfolio: Portfolio) -> None:
         self.portfolio, self.options, self.seed = portfolio, portfolio.options, portfolio.seed
         self.problem = portfolio.problem
@@ -95,7 +93,6 @@ class Provers:
         return is_compact(self.problem) and n_pairs <= min(MAX_PAIRS, self.options.cuts_degree * self.problem.n_vars)
 
     def general(self) -> Iterator[Phase]:
-        """The provers for any model."""
         if self.problem.n_vars <= BRANCH_VARIABLES:
             steps = self.prove("branch", Branch(memory=self.options.memory))
             yield Phase(steps, BRANCH_TURN, least=self.least_of_branch, name="branch")
@@ -147,7 +144,6 @@ class Provers:
 
 
 # -- The phases of `auto` for binary pairwise models that are not sparse: tabu search, and semidefinite bounds --------
-
 
 SPARSE_DEGREE = 6.0
 """Average number of pairs per variable up to which a model is sparse, so that cutting planes and blocks work better."""

@@ -56,7 +56,6 @@ class ExpansionTurns:
         return relaxed < self._reached
 
     def end(self, value: float) -> None:
-        """Note the value after a turn of expansions."""
         self._reached = value
 
 
@@ -69,7 +68,6 @@ class RelaxationEnd:
         self._gap, self._measured_at, self._count_at = math.inf, 0, CHECKED
 
     def at(self, iterations: int, passes: SequentialPasses) -> bool:
-        """Return whether it ends after this iteration."""
         return self._has_stalled(iterations) or (
             self._large and iterations >= self._count_at and self._is_nearly_decided(iterations, passes.state_bounds())
         )

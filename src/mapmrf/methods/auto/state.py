@@ -124,7 +124,6 @@ class SharedState:
         return Progress(self.iterations, labels=labels, bound=bound, finished=finished, phase=phase, refuted=refuted)
 
     def step(self, phase: str, finished: Status | None = None) -> Progress:
-        """Count an iteration and report."""
         self.iterations += 1
         return self.report(phase, finished)
 
@@ -168,7 +167,6 @@ class SharedRun(PhasedRun):
         self.shared = SharedState(problem, labels)
 
     def follow(self, method: Method, phase: str, start: Start) -> Steps:
-        """Run another method on the original model to its end."""
         shared, step = self.shared, Progress(0)
         with running(method, self.problem, self.seed, start) as state:
             while step.finished is None and not shared.is_refuted(phase):

@@ -321,10 +321,8 @@ class CutsRun(PhasedRun):
         return (yield from self.cut_exactly(compact, quick))
 
     def cut_products(self) -> Generator[Progress, None, Program]:
-        """Run rounds of cutting planes over products of spins, on fewer and fewer variables; return what remains.
-
-        Once many variables are fixed, the remaining model is searched for a labelling better than the incumbent.
-        """
+        """Run rounds of cutting planes over products of spins, on fewer and fewer variables; return what remains."""
+        # Once many variables are fixed, the remaining model is searched for a labelling better than the incumbent.
         while True:
             planes = ProductPlanes(ProductForm.of(self.problem))
             self.details |= {"columns": float(len(planes.form.cost)), "rows": float(planes.form.blocks.ptr[-1])}

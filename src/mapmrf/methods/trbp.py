@@ -86,10 +86,8 @@ class TRBP(MessagePassing):
 
 
 def forest_weights(problem: Problem, n_least: int, seed: int, max_work: int = FOREST_WORK) -> ForestWeights:
-    """Return the appearance probabilities in random spanning forests that cover every factor at least once.
-
-    If that takes more than `max_work`, the weights are derived from the degrees instead.
-    """
+    """Return the appearance probabilities in random spanning forests that cover every factor at least once."""
+    # If that takes more than `max_work`, the weights are derived from the degrees instead.
     random = np.random.default_rng(seed)
     times = np.zeros(problem.n_factors, dtype=np.int64)
     parent = np.zeros(problem.n_edges)
@@ -131,12 +129,10 @@ def degree_weights(problem: Problem) -> Floats:
 
 
 def parent_shares(problem: Problem, rho: Floats) -> Floats:
-    """Return the shares `parent` for weights that do not come from forests.
-
-    For a tight bound, the shares of a factor's variables must sum to rho_a, and the remaining weight of a variable's
-    belief, ``1 - sum_a kept_ia`` with kept_ia = rho_a - parent_ia, must not be negative. The loads ``sum_a kept_ia``
-    are balanced until none exceeds 1; if no forests have such weights, the excess is cut off at the end.
-    """
+    """Return the shares `parent` for weights that do not come from forests."""
+    # For a tight bound, the shares of a factor's variables must sum to rho_a, and the remaining weight of a variable's
+    # belief, ``1 - sum_a kept_ia`` with kept_ia = rho_a - parent_ia, must not be negative. The loads ``sum_a kept_ia``
+    # are balanced until none exceeds 1; if no forests have such weights, the excess is cut off at the end.
     arity = np.diff(problem.scope_ptr)
     rho_e, total = np.repeat(rho, arity), (arity - 1.0) * rho
     ease = np.ones(problem.n_vars)

@@ -187,10 +187,8 @@ def metropolis_label(score: Floats, row: int, n_k: int, old: int, temperature: f
 
 @compiled
 def sweep_states(state: FlipState, temperatures: Floats, heat_bath: bool, weight: Floats, random: Bits) -> int:
-    """Sweeps over the variables of any model, by Metropolis or heat bath, one per temperature; changes of the last.
-
-    The scores are summed afresh first; `weight` is scratch.
-    """
+    """Sweeps over the variables of any model, by Metropolis or heat bath, one per temperature; changes of the last."""
+    # The scores are summed afresh first; `weight` is scratch.
     score = state.score
     for i in range(len(state.labels)):
         sum_row(state, i)

@@ -46,11 +46,9 @@ class BlockMoves:
         return self._solve(self._plan(region, width), labels)
 
     def optimise_ball(self, labels: Ints) -> int:
-        """Optimise a ball around a random variable exactly, in place; return how many labels changed.
-
-        Balls grow as long as all their variables can be optimised at once. Ties in the elimination order are resolved
-        from the centre outwards.
-        """
+        """Optimise a ball around a random variable exactly, in place; return how many labels changed."""
+        # Balls grow as long as all their variables can be optimised at once. Ties in the elimination order are resolved
+        # from the centre outwards.
         largest = int(self.ball_size)
         size = int(self.random.integers(max(2, largest // 2), largest + 2))
         region = self.neighbourhood(size)
@@ -204,10 +202,8 @@ def weight_lists(bits: Ints, region: Ints, lists: InnerLists, pool: Ints) -> Wei
 def join_all(
     scope: Ints, begin: int, end: int, lists: InnerLists, pool: Ints, free: int, weights: WeightLists, mark: Ints
 ) -> tuple[Ints, int]:
-    """Make the variables ``scope[begin:end]`` neighbours of one another; returns the pool and its end.
-
-    `mark` holds places in `scope`, plus one, of earlier calls or 0.
-    """
+    """Make the variables ``scope[begin:end]`` neighbours of one another; returns the pool and its end."""
+    # `mark` holds places in `scope`, plus one, of earlier calls or 0.
     for i in range(begin, end):
         a = scope[i]
         for at in range(lists.start[a], lists.start[a] + lists.length[a]):
@@ -224,11 +220,9 @@ def join_all(
 
 @compiled
 def plan_block(ptr: Ints, nbr: Ints, bits: Ints, region: Ints, limit: int, local: Ints, random: Bits) -> Block:
-    """Choose the variables of a region to eliminate, their order and their neighbours; all others are frozen.
-
-    `bits` is the weight of each variable, `limit` that of the largest table; earlier in the region goes before equals.
-    `local` is scratch of -1, left so.
-    """
+    """Choose the variables of a region to eliminate, their order and their neighbours; all others are frozen."""
+    # `bits` is the weight of each variable, `limit` that of the largest table; earlier in the region goes before
+    # equals. `local` is scratch of -1, left so.
     n = len(region)
     for i in range(n):
         local[region[i]] = i
@@ -302,11 +296,9 @@ class BlockTables(NamedTuple):
 
 @bare
 def spread(offset: Ints, scope: Ints, begin: int, end: int, card: Ints, step: Ints) -> tuple[int, int]:
-    """Offsets of a function in all states of ``scope[begin:end]``, the last variable fastest.
-
-    Last variables that the function does not have are left out where there are many states of them: each offset stands
-    for a run of states. Returns the number of offsets, and the length of the runs.
-    """
+    """Offsets of a function in all states of ``scope[begin:end]``, the last variable fastest."""
+    # Last variables that the function does not have are left out where there are many states of them: each offset
+    # stands for a run of states. Returns the number of offsets, and the length of the runs.
     last, run = end, 1
     while last > begin and step[scope[last - 1]] == 0:
         last -= 1
@@ -348,10 +340,8 @@ def add_function(
 
 @inlined
 def trim(block: Block, card: Ints, place: Ints, at_ptr: Ints) -> int:
-    """Leave those out of the scopes who were frozen later, sort the rest by elimination, and size the tables.
-
-    Returns the largest number of sums that one elimination needs.
-    """
+    """Leave those out of the scopes who were frozen later, sort the rest by elimination, and size the tables."""
+    # Returns the largest number of sums that one elimination needs.
     scope_ptr, scope = block.scope_ptr, block.scope
     largest, kept = 1, 0
     begin = 0
@@ -437,10 +427,8 @@ def maximise(tables: BlockTables, at: int, n_states: int, label: int) -> None:
 
 @compiled
 def solve_block(model: MoveModel, block: Block, labels: Ints, scratch: BlockWorkspace) -> int:
-    """Solve exactly for the variables that `plan_block` left free, and write the labels; return how many changed.
-
-    The scopes of the block are trimmed. The scratch is -1 and 0 before and after.
-    """
+    """Solve exactly for the variables that `plan_block` left free, and write the labels; return how many changed."""
+    # The scopes of the block are trimmed. The scratch is -1 and 0 before and after.
     order, scope_ptr, scope, card = block.order, block.scope_ptr, block.scope, model.card
     n = len(order)
     for at in range(n):

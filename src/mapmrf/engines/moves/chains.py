@@ -183,10 +183,8 @@ def choose(chain: Chain, n_cand: int, skipped: int) -> int:
 
 @inlined
 def try_chain(flips: FlipState, chain: Chain, v: int, k: int, second: int) -> tuple[int, int]:
-    """Flip `v` to `k`, then the best neighbours one by one, and undo all flips.
-
-    Returns the length of the best prefix, 0 if none gains, and the entries read. The flips remain in `chain`.
-    """
+    """Flip `v` to `k`, then the best neighbours one by one, and undo all flips."""
+    # Returns the length of the best prefix, 0 if none gains, and the entries read. The flips remain in `chain`.
     who, state, old, top = chain.flips.who, chain.flips.state, chain.flips.old, chain.flips.top
     i = v
     n = n_cand = best_n = work = 0

@@ -311,10 +311,8 @@ def soft_cost(rows: ConstraintRows) -> float:
 
 @compiled
 def run_constrained(search: ConstrainedState, plan: ConstrainedPlan, n_changes: int, greedy: bool) -> int:
-    """Repeatedly make the best change that is not tabu; return the number of changes.
-
-    A greedy search ends where no change of a variable gains.
-    """
+    """Repeatedly make the best change that is not tabu; return the number of changes."""
+    # A greedy search ends where no change of a variable gains.
     flips, tally = search.flips, search.tally
     n = len(flips.labels)
     for done in range(n_changes):

@@ -29,10 +29,8 @@ class Crossover:
         self._tol = tol * size if tol > 0 else 0.0
 
     def fuse(self, labels: Ints, other: Ints, region: Ints | None = None) -> float:
-        """Take over all better parts of another labelling, in place; return the gain.
-
-        If all variables that differ lie in a region, passing it avoids a scan of all others.
-        """
+        """Take over all better parts of another labelling, in place; return the gain."""
+        # If all variables that differ lie in a region, passing it avoids a scan of all others.
         among = self._all if region is None else region
         return float(fuse(self._model, labels, other, among, self._scratch, self._tol))
 
@@ -54,10 +52,9 @@ class PartScratch(NamedTuple):
 def gather_part(
     model: MoveModel, old: Ints, new: Ints, scratch: PartScratch, first: int, begin: int
 ) -> tuple[int, int, float]:
-    """List the part that holds `first` from `begin` on.
-
-    Returns its end, and what it gains if `new` takes the place of `old`: forbidden entries mended, and the finite sum.
-    """
+    """List the part that holds `first` from `begin` on."""
+    # Returns its end, and what it gains if `new` takes the place of `old`: forbidden entries mended, and the finite
+    # sum.
     members, seen, met, theta_t = scratch.members, scratch.seen, scratch.met, model.theta_t
     members[begin] = first
     seen[first] = True
@@ -102,11 +99,9 @@ def forget_parts(model: MoveModel, scratch: PartScratch, end: int) -> None:
 
 @compiled
 def fuse(model: MoveModel, labels: Ints, other: Ints, among: Ints, scratch: PartScratch, tol: float) -> float:
-    """Take every part of `other` into `labels` that raises the value; returns the gain.
-
-    A part counts if it gains more than `tol`. A part that mends forbidden entries (-inf) counts before everything
-    finite. All variables that differ are `among` those given.
-    """
+    """Take every part of `other` into `labels` that raises the value; returns the gain."""
+    # A part counts if it gains more than `tol`. A part that mends forbidden entries (-inf) counts before everything
+    # finite. All variables that differ are `among` those given.
     total, end = 0.0, 0
     for first in among:
         if labels[first] == other[first] or scratch.seen[first]:

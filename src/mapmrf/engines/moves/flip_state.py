@@ -409,10 +409,8 @@ def make_change(flips: FlipState, agenda: Agenda, change: FlipList, n: int) -> i
 
 @compiled
 def refresh(flips: FlipState, agenda: Agenda, least: int) -> int:
-    """Sum and rank all rows that have aged by `least`; returns the entries.
-
-    With `least` 0 every row is summed, and every variable queued.
-    """
+    """Sum and rank all rows that have aged by `least`; returns the entries."""
+    # With `least` 0 every row is summed, and every variable queued.
     work = 0
     for i in range(len(flips.labels)):
         if least == 0:

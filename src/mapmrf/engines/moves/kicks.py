@@ -154,10 +154,8 @@ def kick(flips: FlipState, agenda: Agenda, kicks: Kicks) -> int:
 
 @bare
 def undo_worse_parts(flips: FlipState, agenda: Agenda, kicks: Kicks, temperature: float) -> int:
-    """Undo every part of the change that is worse, unless accepted with the Metropolis probability.
-
-    Returns the entries read. If nothing is kept, no variable needs to be visited again.
-    """
+    """Undo every part of the change that is worse, unless accepted with the Metropolis probability."""
+    # Returns the entries read. If nothing is kept, no variable needs to be visited again.
     labels, origin, members = flips.labels, agenda.origin, kicks.parts.members
     kept = work = end = 0
     for t in range(agenda.counts.n_changed):
@@ -190,10 +188,8 @@ def kick_and_repair(
     flips: FlipState, agenda: Agenda, sets: SetSearch | None, chain: Chain | None, kicks: Kicks, temperature: float,
     budget: int, max_kicks: int,
 ) -> int:  # fmt: skip
-    """Kick and repair, by chains or else by flips of sets, until a budget is spent or all kicks are done.
-
-    Returns the entries read.
-    """
+    """Kick and repair, by chains or else by flips of sets, until a budget is spent or all kicks are done."""
+    # Returns the entries read.
     work, count = 0, kicks.counts
     while work < budget:
         if chain is not None:

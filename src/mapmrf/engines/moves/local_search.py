@@ -152,10 +152,8 @@ def perturb(
 def climb(
     model: MoveModel, climber: Climber, waiting: Waiting, log: UndoLog, change: TrialChange, budget: int
 ) -> TrialChange:
-    """Visit the queued variables until none is left or a budget is spent, as part of a trial.
-
-    A log of length zero means that nothing will be undone; a full log ends the changes of its trial.
-    """
+    """Visit the queued variables until none is left or a budget is spent, as part of a trial."""
+    # A log of length zero means that nothing will be undone; a full log ends the changes of its trial.
     labels, ring, ends = climber.labels, waiting.ring, waiting.ends
     broken, score = climber.broken, climber.score
     room = len(log.variable)
@@ -194,11 +192,9 @@ def perturb_and_climb(
     model: MoveModel, climber: Climber, waiting: Waiting, log: UndoLog, random: Bits, largest: int, budget: int,
     max_trials: int,
 ) -> int:  # fmt: skip
-    """Perturb neighbourhoods of up to `largest` variables, one after another, and climb again each time.
-
-    A trial that breaks more constraints, or as many at a lower sum, is undone. At most `max_trials`, and about `budget`
-    table entries; returns the number of trials. `log` has room for the changes of one trial.
-    """
+    """Perturb neighbourhoods of up to `largest` variables, one after another, and climb again each time."""
+    # A trial that breaks more constraints, or as many at a lower sum, is undone. At most `max_trials`, and about
+    # `budget` table entries; returns the number of trials. `log` has room for the changes of one trial.
     trials = 0
     while budget > 0 and trials < max_trials:
         trials += 1
@@ -424,10 +420,8 @@ def force(model: MoveModel, climber: Climber, waiting: Waiting, log: UndoLog, i:
 def force_states(
     begin: int, max_entries: int, model: MoveModel, climber: Climber, waiting: Waiting, log: UndoLog, gain: Floats
 ) -> int:
-    """Force every other state of the variables from `begin` on, until a budget is spent; return the next variable.
-
-    The gain over the current labelling is recorded for every state of each feasible labelling on the way.
-    """
+    """Force every other state of the variables from `begin` on, until a budget is spent; return the next variable."""
+    # The gain over the current labelling is recorded for every state of each feasible labelling on the way.
     labels, var_ptr = climber.labels, model.var_ptr
     i, entries = begin, 0
     while i < len(labels) and entries < max_entries:

@@ -264,11 +264,9 @@ class SpinForm:
         return SpinCuts.of_entries(found.ptr, column, found.odd == 0, (size - 2).astype(np.float64), code)
 
     def missing(self, z: Floats, violation: float) -> SpinCuts:
-        """Return the rows of pairs that are not in the program and are violated by a point.
-
-        The program lacks lower limits on the product of a pair of positive cost, and upper limits if the cost is
-        negative.
-        """
+        """Return the rows of pairs that are not in the program and are violated by a point."""
+        # The program lacks lower limits on the product of a pair of positive cost, and upper limits if the cost is
+        # negative.
         n, first, second = self.compact.n, self.compact.first, self.compact.second
         up = self.cost[n:] <= 0
         sign = np.where(up, 1.0, -1.0)

@@ -428,11 +428,9 @@ class CycleDual(NamedTuple):
 
 
 def cycle_dual(problem: Problem, value: float, tol: float, stop: Callable[[], bool]) -> CycleDual | None:
-    """Compute the dual solution by rounds of odd cycles, until its bound is `value` up to `tol`, or nothing helps.
-
-    Nothing is fixed, so that the solution is valid for the whole model. None if the first relaxation was not solved in
-    time.
-    """
+    """Compute the dual solution by rounds of odd cycles, until its bound is `value` up to `tol`, or nothing helps."""
+    # Nothing is fixed, so that the solution is valid for the whole model. None if the first relaxation was not solved
+    # in time.
     compact = Compact.build(problem)
     planes = CuttingPlanes(compact, 0)
     best: tuple[Rows, Floats] | None = None

@@ -132,10 +132,8 @@ def _constraints(problem: Problem) -> csr_array:
 
 
 def _marginal_rows(problem: Problem, batch: Batch) -> tuple[Ints, Ints, Floats]:
-    """Build mu_i - M_ia mu_a for the factors of a batch, laid out like `lam_e`: entries per row, columns and values.
-
-    Built directly: all factors have the same pattern, and products of sparse matrices take ten times as long.
-    """
+    """Build mu_i - M_ia mu_a for the factors of a batch, laid out like `lam_e`: entries per row, columns and values."""
+    # Built directly: all factors have the same pattern, and products of sparse matrices take ten times as long.
     n_configs, arity = batch.config.shape
     states = (batch.config + batch.state_at[:-1]).ravel()
     members = np.argsort(states, kind="stable") // arity  # the configurations of every state

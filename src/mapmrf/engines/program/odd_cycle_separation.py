@@ -42,11 +42,9 @@ class OddCycleSeparation:
     def run(
         self, cut: Floats, violation: float, hop: float, fraction: float = 1e-9, reach: int = sys.maxsize
     ) -> Iterator[None]:
-        """Search for the shortest odd cycles through all variables that may have a violated one, in short steps.
-
-        For this choice of variables, cut values within `fraction` of 0 or 1 count as integral; about `reach` pairs are
-        visited from each.
-        """
+        """Search for the shortest odd cycles through all variables that may have a violated one, in short steps."""
+        # For this choice of variables, cut values within `fraction` of 0 or 1 count as integral; about `reach` pairs
+        # are visited from each.
         n = self.n
         parent, parity, is_source = np.zeros((3, n), dtype=np.int64)
         sources_of(self.first, self.second, cut, fraction, parent, parity, is_source)
@@ -193,10 +191,8 @@ def pop(size: int, heap_key: Floats, heap_node: Ints) -> int:
 
 @inlined
 def simple_cycle(n_walk: int, walk: ClosedWalk) -> int:
-    """Reduce a closed odd walk to a simple odd cycle, in place; return its length.
-
-    Even loops are removed; the first odd one is the result.
-    """
+    """Reduce a closed odd walk to a simple odd cycle, in place; return its length."""
+    # Even loops are removed; the first odd one is the result.
     var, edge, is_odd, place_of = walk.var, walk.edge, walk.odd, walk.place_of
     size, begin = 0, 0
     for t in range(n_walk + 1):
@@ -236,11 +232,9 @@ def cycle_length(begin: int, end: int, walk: ClosedWalk, cut: Floats) -> float:
 
 @inlined
 def halve(size: int, graph: PairAdjacency, cut: Floats, walk: ClosedWalk) -> int:
-    """Split an odd cycle at a chord and keep the half with the smaller left-hand side, in place; return its length.
-
-    Returns the length unchanged if there is no chord. The left-hand sides of the halves sum to 1 plus that of the
-    whole.
-    """
+    """Split an odd cycle at a chord and keep the half with the smaller left-hand side, in place; return its length."""
+    # Returns the length unchanged if there is no chord. The left-hand sides of the halves sum to 1 plus that of the
+    # whole.
     var, edge, is_odd, place_of = walk.var, walk.edge, walk.odd, walk.place_of
     ptr, nbr, edge_of = graph.ptr, graph.nbr, graph.edge_of
     for k in range(size):
@@ -281,10 +275,8 @@ def halve(size: int, graph: PairAdjacency, cut: Floats, walk: ClosedWalk) -> int
 def find_meeting(
     source: int, limits: SeparationLimits, cut: Floats, graph: PairAdjacency, paths: ShortestPaths
 ) -> Meeting:
-    """Find the shortest walk from ``2 source`` to its mirror, if it is shorter than 1 - violation.
-
-    Paths are only followed up to half the length: two that meet at the ends of a pair close the walk.
-    """
+    """Find the shortest walk from ``2 source`` to its mirror, if it is shorter than 1 - violation."""
+    # Paths are only followed up to half the length: two that meet at the ends of a pair close the walk.
     ptr, nbr, edge_of = graph.ptr, graph.nbr, graph.edge_of
     dist, stamp, came_from, came_by = paths.dist, paths.stamp, paths.came_from, paths.came_by
     heap_key, heap_node = paths.heap_key, paths.heap_node
@@ -317,10 +309,8 @@ def find_meeting(
 
 @inlined
 def write_walk(meeting: Meeting, paths: ShortestPaths, walk: ClosedWalk) -> int:
-    """Write the closed walk of two paths that meet; return its length.
-
-    It starts at one end of the pair where they meet, goes back to the source, out to the other end and over the pair.
-    """
+    """Write the closed walk of two paths that meet; return its length."""
+    # It starts at one end of the pair where they meet, goes back to the source, out to the other end and over the pair.
     came_from, came_by = paths.came_from, paths.came_by
     var, edge, odd = walk.var, walk.edge, walk.odd
     size = 0
@@ -353,12 +343,10 @@ def odd_cycles(
     turn: int, n_found: int, limits: SeparationLimits, sources: Ints, cut: Floats, graph: PairAdjacency,
     paths: ShortestPaths, walk: ClosedWalk, found: OddCycles,
 ) -> tuple[int, int]:  # fmt: skip
-    """Find the shortest odd cycle through one source after another, if violated by more than ``limits.violation``.
-
-    Processes the variables `sources` from `turn` on until the work or the space is used up, and returns the next turn
-    and the number of cycles found. Every pair is longer by ``limits.hop``, so that among equal cycles the one with
-    fewer pairs is found. Chords are cut off.
-    """
+    """Find the shortest odd cycle through one source after another, if violated by more than ``limits.violation``."""
+    # Processes the variables `sources` from `turn` on until the work or the space is used up, and returns the next turn
+    # and the number of cycles found. Every pair is longer by ``limits.hop``, so that among equal cycles the one with
+    # fewer pairs is found. Chords are cut off.
     work = 0
     while turn < len(sources) and work < limits.max_work and n_found < len(found.violation):
         meeting = find_meeting(sources[turn], limits, cut, graph, paths)
@@ -384,12 +372,10 @@ def odd_cycles(
 
 @compiled
 def sources_of(node1: Ints, node2: Ints, cut: Floats, tol: float, parent: Ints, parity: Ints, is_source: Ints) -> None:
-    """Mark the variables that may lie on a violated odd cycle: is_source is 1 there and 0 elsewhere.
-
-    These are the ends of pairs that are neither cut nor uncut, and all variables of a component, connected by the other
-    pairs, in which these are inconsistent. A cycle without either has an even number of cut pairs. parent, parity :
-    scratch per variable.
-    """
+    """Mark the variables that may lie on a violated odd cycle: is_source is 1 there and 0 elsewhere."""
+    # These are the ends of pairs that are neither cut nor uncut, and all variables of a component, connected by the
+    # other pairs, in which these are inconsistent. A cycle without either has an even number of cut pairs. parent,
+    # parity : scratch per variable.
     for u in range(len(parent)):
         parent[u], parity[u], is_source[u] = u, 0, 0
     for e in range(len(cut)):
@@ -427,11 +413,9 @@ def rounded(cut: Floats, first: Ints, second: Ints, n: int) -> Ints:
 
 @compiled
 def round_by_tree(order: Ints, node1: Ints, node2: Ints, cut: Floats, parent: Ints, parity: Ints, labels: Ints) -> None:
-    """Label along a spanning tree of the pairs with the clearest cut values: `order` lists the clearest first.
-
-    The last node represents the label 0: a pair with it is a variable, and its `cut` is that variable's x. parent,
-    parity : scratch per node.
-    """
+    """Label along a spanning tree of the pairs with the clearest cut values: `order` lists the clearest first."""
+    # The last node represents the label 0: a pair with it is a variable, and its `cut` is that variable's x. parent,
+    # parity : scratch per node.
     for u in range(len(parent)):
         parent[u], parity[u] = u, 0
     for e in order:

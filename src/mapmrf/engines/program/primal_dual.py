@@ -297,11 +297,9 @@ def advance(
 
 @compiled
 def project(program: SpinProgram, now: SpinPoint, values: Floats) -> tuple[float, float]:
-    """Project a point onto its bounds, and recompute A' y.
-
-    Returns the upper bound that y proves, without the constant, and the smallest reduced cost of a spin that is not
-    fixed.
-    """
+    """Project a point onto its bounds, and recompute A' y."""
+    # Returns the upper bound that y proves, without the constant, and the smallest reduced cost of a spin that is not
+    # fixed.
     z, y_pair, y_cut, y_block, pushed = now
     n, bound, least = len(z) - len(program.first), 0.0, np.inf
     pushed[:] = 0.0

@@ -96,12 +96,10 @@ class Formulation(Protocol):
 
 
 def lagrangian(program: Program, rows: Rows, weights: Floats) -> tuple[float, Floats]:
-    """Return an upper bound on the program with `rows`, as a log potential, and the reduced costs in its unit.
-
-    ``w limits + sum_j max over x_j of (cost - A' w)_j x_j`` is valid for all multipliers w, however inexact the solver
-    that produced them: positive ones refer to the upper side of a row, negative ones to the lower, and those of a side
-    without limit are ignored. The bound includes what round-off may take from it.
-    """
+    """Return an upper bound on the program with `rows`, as a log potential, and the reduced costs in its unit."""
+    # ``w limits + sum_j max over x_j of (cost - A' w)_j x_j`` is valid for all multipliers w, however inexact the
+    # solver that produced them: positive ones refer to the upper side of a row, negative ones to the lower, and those
+    # of a side without limit are ignored. The bound includes what round-off may take from it.
     weights = np.where(np.isinf(np.where(weights > 0, rows.upper, rows.lower)), 0.0, weights)
     limits = np.where(weights > 0, rows.upper, np.where(weights < 0, rows.lower, 0.0))
     reduced: Floats = program.cost - rows.matrix.T @ weights

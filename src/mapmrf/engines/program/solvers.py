@@ -521,10 +521,8 @@ class Confirmation:
         self._columns = np.arange(len(program.cost))
 
     def run(self, goal: Callable[[], float], offer: Callable[[Floats], object]) -> Iterator[None]:
-        """Prune all nodes whose bound is at most the goal; give up if there are too many. Yields while HiGHS works.
-
-        Integer points on the way are offered, which may raise the goal.
-        """
+        """Prune all nodes whose bound is at most the goal; give up if there are too many. Yields while HiGHS works."""
+        # Integer points on the way are offered, which may raise the goal.
         open_nodes, highest = [(self.program.lower.copy(), self.program.upper.copy())], -math.inf
         for _ in range(WORK // max(1, self.program.rows.matrix.nnz)):
             lower, upper = open_nodes.pop()
@@ -582,10 +580,8 @@ def load_highs() -> Any:
 
 
 def highs_failure() -> str | None:
-    """Return why HiGHS cannot be loaded, in one line; None if it can.
-
-    A process that has imported OR-Tools, which bundles another HiGHS, may be unable to load highspy.
-    """
+    """Return why HiGHS cannot be loaded, in one line; None if it can."""
+    # A process that has imported OR-Tools, which bundles another HiGHS, may be unable to load highspy.
     return _failure("highspy", "HiGHS")
 
 

@@ -94,10 +94,8 @@ class TightRelaxation:
         return self.spins.gram
 
     def bound(self) -> BoundSteps:
-        """Compute an upper bound on the couplings of all labellings, in steps, after ascent at fixed multipliers.
-
-        The vectors are restored afterwards: those under the penalty are closer to satisfying the inequalities.
-        """
+        """Compute an upper bound on the couplings of all labellings, in steps, after ascent at fixed multipliers."""
+        # The vectors are restored afterwards: those under the penalty are closer to satisfying the inequalities.
         vectors, spins = self.spins.vectors.copy(), self.spins
         yield from self.settle(SETTLE)
         total = math.fsum(self.cuts.multiplier) * (1.0 + 1e-15)
@@ -231,12 +229,10 @@ BoundSteps = Generator[None, None, float]  # the steps of a computation that ret
 
 
 def certified_bound(matrix: Floats | SpinCouplings, strength: Floats) -> float:
-    """Compute an upper bound on ``s' matrix s / 2`` over all spins s, for a symmetric matrix with zero diagonal.
-
-    For any y, ``s' matrix s <= sum(y)`` if ``Diag(y) - matrix`` is positive semidefinite. `strength` is close to such a
-    y. It is raised by the deficit of the smallest eigenvalue, and a successful Cholesky factorisation proves the
-    result: such a matrix is positive semidefinite up to the round-off, which is added.
-    """
+    """Compute an upper bound on ``s' matrix s / 2`` over all spins s, for a symmetric matrix with zero diagonal."""
+    # For any y, ``s' matrix s <= sum(y)`` if ``Diag(y) - matrix`` is positive semidefinite. `strength` is close to such
+    # a y. It is raised by the deficit of the smallest eigenvalue, and a successful Cholesky factorisation proves the
+    # result: such a matrix is positive semidefinite up to the round-off, which is added.
     steps = bound_in_steps(matrix, strength)
     while True:
         try:
@@ -331,10 +327,8 @@ def apply_sparse(couplings: SpinCouplings, diagonal: Floats, vector: Floats, ima
 
 @bare
 def extend_basis(basis: Floats, k: int, image: Floats) -> float:
-    """Orthogonalise an image against the first `k + 1` rows of a basis, twice, and normalise it as the next row.
-
-    Returns the norm before normalisation, 0 if nothing is left.
-    """
+    """Orthogonalise an image against the first `k + 1` rows of a basis, twice, and normalise it as the next row."""
+    # Returns the norm before normalisation, 0 if nothing is left.
     n = len(image)
     size = 0.0
     for _ in range(2):
@@ -355,10 +349,8 @@ def extend_basis(basis: Floats, k: int, image: Floats) -> float:
 
 @bare
 def factorise(matrix: Floats, first: int, n_panels: int) -> bool:
-    """Cholesky-factorise the upper half of a symmetric matrix in place, for some panels of rows.
-
-    Returns False if the matrix is not positive definite.
-    """
+    """Cholesky-factorise the upper half of a symmetric matrix in place, for some panels of rows."""
+    # Returns False if the matrix is not positive definite.
     n = len(matrix)
     for begin in range(first, min(n, first + n_panels * PANEL), PANEL):
         end = min(begin + PANEL, n)

@@ -206,10 +206,8 @@ def turn_vectors(couplings: SpinCouplings, vectors: Floats, sweeps: int, toleran
 
 @compiled
 def best_cut(couplings: SpinCouplings, vectors: Floats, spin: Floats, gain: Floats) -> float:
-    """Rotate a line through the circle and keep the best of all cuts; return its gain over the first one.
-
-    `spin` and `gain` hold the first cut, by the sign of the second coordinate, and finally the best one.
-    """
+    """Rotate a line through the circle and keep the best of all cuts; return its gain over the first one."""
+    # `spin` and `gain` hold the first cut, by the sign of the second coordinate, and finally the best one.
     n = len(spin)
     angle = np.empty(n)
     for i in range(n):
@@ -278,10 +276,8 @@ def keep(state: TabuState) -> None:
 
 @inlined
 def best_flip(state: TabuState, begin: int, end: int, chosen: int) -> int:
-    """Return the best flip among some spins, or `chosen` if that is better.
-
-    Tabu spins only count if flipping them gives a new best labelling (aspiration).
-    """
+    """Return the best flip among some spins, or `chosen` if that is better."""
+    # Tabu spins only count if flipping them gives a new best labelling (aspiration).
     gain, until, tally = state.gain, state.until, state.tally
     threshold = tally.best + tally.round_off
     most = gain[chosen] if chosen != NONE else -1e300
@@ -296,10 +292,8 @@ def best_flip(state: TabuState, begin: int, end: int, chosen: int) -> int:
 def run_tabu(
     couplings: SpinCouplings, state: TabuState, n_free: int, tenure: Tenure, n_flips: int, patience: int
 ) -> int:
-    """Repeatedly make the best flip that is not tabu, until `patience` flips bring no improvement; return the flips.
-
-    Only the first `n_free` spins are flipped. Ties go to the first spin after a random position.
-    """
+    """Repeatedly make the best flip that is not tabu, until `patience` flips bring no improvement; return the flips."""
+    # Only the first `n_free` spins are flipped. Ties go to the first spin after a random position.
     tally = state.tally
     done = 0
     while done < n_flips and tally.idle < patience:
@@ -323,11 +317,9 @@ def run_tabu(
 
 @bare
 def relink(couplings: SpinCouplings, state: TabuState, target: Floats, least: int, most: int) -> float:
-    """Walk towards another labelling, best flip first, and keep the best labelling on the path.
-
-    Only labellings between `least` and `most` flips away from the start count. `best` receives the labelling, and its
-    gain over the start is returned.
-    """
+    """Walk towards another labelling, best flip first, and keep the best labelling on the path."""
+    # Only labellings between `least` and `most` flips away from the start count. `best` receives the labelling, and its
+    # gain over the start is returned.
     spin, gain = state.spin, state.gain
     total, best = 0.0, -1e300
     for step in range(1, most + 1):
@@ -361,11 +353,9 @@ class CoupledSpins:
 
     @classmethod
     def of(cls, problem: Problem) -> CoupledSpins:
-        """Convert a pairwise model of binary variables.
-
-        Forbidden entries get such a large loss that any labelling with one is worse than all without: if there is a
-        feasible labelling, the optimum is the same, and bounds hold for both.
-        """
+        """Convert a pairwise model of binary variables."""
+        # Forbidden entries get such a large loss that any labelling with one is worse than all without: if there is a
+        # feasible labelling, the optimum is the same, and bounds hold for both.
         graph, n = problem.graph, problem.n_vars
         floor = -LOSS * max(graph.size, 1.0)
         i, j = problem.scope.reshape(-1, 2).astype(np.int64).T

@@ -163,10 +163,8 @@ def count_violated(gram: Floats, least: float, begin: int, end: int, bins: Ints)
 def list_violated(
     gram: Floats, least: float, begin: int, end: int, found: Triangles, violation: Floats, count: int
 ) -> int:
-    """Append inequalities of a range of first corners that are violated by more than `least` to the `count` listed.
-
-    Stops adding when there is no more room. Returns the number listed.
-    """
+    """Append inequalities of a range of first corners that are violated by more than `least` to the `count` listed."""
+    # Stops adding when there is no more room. Returns the number listed.
     n = len(gram)
     for i in range(begin, end):
         for j in range(i + 1, n):

@@ -273,12 +273,10 @@ class PoolSearch:
         return max(self.values)
 
     def add(self, labels: Ints) -> Iterator[None]:
-        """Improve a starting point by exact blocks and add it to the pool.
-
-        The pool's best labelling takes over its better parts. While the pool has room, the labelling itself joins it;
-        later it replaces the worst one if it is better. Yields after every block, so that large models can be
-        interrupted.
-        """
+        """Improve a starting point by exact blocks and add it to the pool."""
+        # The pool's best labelling takes over its better parts. While the pool has room, the labelling itself joins it;
+        # later it replaces the worst one if it is better. Yields after every block, so that large models can be
+        # interrupted.
         labels = np.array(labels, dtype=np.int64)
         for _ in range(FIRST_PASSES):
             for block in self._blocks():
@@ -381,10 +379,8 @@ class PoolSearch:
         return region
 
     def kicks(self, wide: bool) -> list[Callable[[], SearchKicks]]:
-        """Return constructors of kicks that suit the model and the gap that is left, called when first used.
-
-        Chains repair more than flips of pairs, but their cost grows with the number of states: either may be better.
-        """
+        """Return constructors of kicks that suit the model and the gap that is left, called when first used."""
+        # Chains repair more than flips of pairs, but their cost grows with the number of states: either may be better.
         problem, seed = self.problem, self.seed
 
         def by_chains() -> SearchKicks:
@@ -399,11 +395,9 @@ class PoolSearch:
         return [by_chains] if wide or self.problem.n_vars >= MANY_VARIABLES else []
 
     def kick(self, kicks: SearchKicks) -> Iterator[None]:
-        """Kick small regions and repair them, without end, on a separate labelling.
-
-        Its improvements go to the best labelling of the pool. Once it falls behind and stops improving, it restarts
-        from there.
-        """
+        """Kick small regions and repair them, without end, on a separate labelling."""
+        # Its improvements go to the best labelling of the pool. Once it falls behind and stops improving, it restarts
+        # from there.
         kicks.restart(self.best)
         known, n_idle = -math.inf, 0
         while True:

@@ -105,10 +105,8 @@ class Provers:
         return 1.0 if left <= WIDTH_LEFT else LEAST
 
     def cut(self, method: Cuts, compact: bool) -> Steps:
-        """Run cutting planes and branch and cut. A round, or some reports of the branching solver, is one iteration.
-
-        Steps that only wait for a solver are not counted: how many there are depends on timing.
-        """
+        """Run cutting planes and branch and cut. A round, or some reports of the branching solver, is one iteration."""
+        # Steps that only wait for a solver are not counted: how many there are depends on timing.
         race, too_large = self.portfolio.race, self.problem.n_factors > EXACT_PAIRS
         with running(method, self.problem, self.seed, Start(race.known.labels)) as state:
             state.reports = REPORTS
@@ -123,10 +121,8 @@ class Provers:
                 yield replace(step, iterations=state.n_turns - n_turns, phase=phase)
 
     def prove(self, phase: str, method: Method) -> Steps:
-        """Run a method that lowers the bound, to its end.
-
-        It reserves its memory now rather than at its first step, which may run on another thread.
-        """
+        """Run a method that lowers the bound, to its end."""
+        # It reserves its memory now rather than at its first step, which may run on another thread.
         return self._steps(phase, method, self.portfolio.shared.admits(method, self.problem))
 
     def _steps(self, phase: str, method: Method, admitted: bool) -> Steps:

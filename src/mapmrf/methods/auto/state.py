@@ -135,10 +135,8 @@ class SharedState:
         return self.step(phase, Status.OPTIMAL if self.incumbent.bound > -math.inf else Status.INFEASIBLE)
 
     def take(self, step: Progress, source: str, phase: str) -> Progress:
-        """Take over labels and bound of a method's step on the original model, count an iteration and report.
-
-        The report ends the run if the method has proven something that no labelling refutes.
-        """
+        """Take over labels and bound of a method's step on the original model, count an iteration and report."""
+        # The report ends the run if the method has proven something that no labelling refutes.
         if step.labels is not None:
             self.incumbent.offer(step.labels, step.value)
         self.incumbent.tighten(step.bound, source)

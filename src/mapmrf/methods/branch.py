@@ -367,11 +367,9 @@ MOST_VARIABLES = 50_000
 
 
 class RewrittenRun(NamedTuple):
-    """A model with tables in place of its constraints, a run on it, and a tree for its elimination."""
-
-    rewriting: Rewriting
-    run: BranchRun
-    tree: BucketTree
+    rewriting: Rewriting  # tables in place of the constraints
+    run: BranchRun  # on the rewritten model
+    tree: BucketTree  # for its elimination
 
 
 class ConstrainedBranchRun(BranchRun):

@@ -16,7 +16,7 @@ from mapmrf.arrays import Bools, Ints, segment_argmax
 from mapmrf.engines.flow.roof_duality import excluded_by_roof, why_no_roof
 from mapmrf.engines.moves.constrained_search import ConstrainedSearch
 from mapmrf.engines.moves.local_search import LocalSearch
-from mapmrf.engines.program.binary_program import Compact, ProductForm, has_products, is_compact
+from mapmrf.engines.program.binary_program import Compact, ProductForm, Products, has_products, is_compact
 from mapmrf.engines.program.cutting_planes import (
     TREE_PLACES,
     CuttingPlanes,
@@ -26,7 +26,7 @@ from mapmrf.engines.program.cutting_planes import (
     SpinPlanes,
 )
 from mapmrf.engines.program.local_polytope import ConstrainedPolytope, LocalPolytope
-from mapmrf.engines.program.program import Formulation, Program, lagrangian, spread
+from mapmrf.engines.program.program import Program, lagrangian, spread
 from mapmrf.engines.program.solvers import (
     BranchTask,
     Confirmation,
@@ -51,6 +51,7 @@ from mapmrf.run.result import Status
 log = logging.getLogger("mapmrf")
 
 Solver = Literal["auto", "highs", "scip"]
+Formulation = Compact | LocalPolytope | ConstrainedPolytope | Products
 
 POLL = 0.05  # seconds that a step waits for a solver before it returns to the loop
 PATIENCE = 1.0  # seconds that a solver has to stop when a run is closed

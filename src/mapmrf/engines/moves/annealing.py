@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,22 +28,6 @@ class BinaryForm(NamedTuple):
     coupling: Floats
 
 
-class AnnealingSweeps(Protocol):
-    """Sweeps over the variables of a model."""
-
-    work: int
-    """Approximate number of table entries read per sweep."""
-
-    def labels(self) -> Ints:
-        """Return the labelling."""
-
-    def restart(self, labels: Ints) -> None:
-        """Restart from a labelling."""
-
-    def run(self, temperatures: Floats) -> int:
-        """Sweep once at every temperature; return the number of changes in the last sweep."""
-
-
 def new_sweeps(problem: Problem, heat_bath: bool, seed: int) -> AnnealingSweeps:
     """Create sweeps over a model; models of binary variables and pairs always use Metropolis."""
     if all(batch.shape == (2, 2) for batch in problem.batches) and np.all(problem.graph.card == 2):
@@ -59,7 +43,7 @@ class PairSweeps:
         self._random = seeded(seed)
         self._labels = np.zeros(problem.n_vars, dtype=np.int8)
         self.gain = np.zeros(problem.n_vars)  # (n_vars,): gain of every flip, after a run
-        self.work = max(1, problem.n_vars + 2 * problem.n_factors)
+        self.work = max(1, problem.n_vars + 2 * problem.n_factors)  # approximate number of table entries read per sweep
 
     def labels(self) -> Ints:
         return self._labels.astype(np.int64)
@@ -68,6 +52,7 @@ class PairSweeps:
         self._labels[:] = labels
 
     def run(self, temperatures: Floats) -> int:
+        """Sweep once at every temperature; return the number of flips in the last sweep."""
         return int(sweep_pairs(self._form, temperatures, self._labels, self.gain, self._random))
 
 
@@ -88,6 +73,9 @@ class StateSweeps:
 
     def run(self, temperatures: Floats) -> int:
         return int(self._sweep(self._state, temperatures, self._heat_bath, self._weight, self._random))
+
+
+AnnealingSweeps = PairSweeps | StateSweeps
 
 
 def quadratic_form(problem: Problem) -> BinaryForm:

@@ -102,11 +102,11 @@ class Block(NamedTuple):
 
 
 class InnerLists(NamedTuple):
-    """Lists of neighbours within a region in a common pool: where each starts, its length, and the room that it has."""
+    """Lists of neighbours within a region, in a common pool."""
 
-    start: Ints
+    start: Ints  # where each begins
     length: Ints
-    room: Ints
+    room: Ints  # the length up to which it may grow
 
 
 class WeightLists(NamedTuple):
@@ -277,10 +277,8 @@ def plan_block(ptr: Ints, nbr: Ints, bits: Ints, region: Ints, limit: int, local
 
 
 class BlockWorkspace(NamedTuple):
-    """Scratch per variable: place in the order (-1 if frozen), and stride in the function at hand (0 if not in it)."""
-
-    place: Ints
-    step: Ints
+    place: Ints  # by variable: its place in the order, -1 if frozen
+    step: Ints  # by variable: its stride in the function at hand, 0 if not in it
 
 
 class BlockTables(NamedTuple):

@@ -218,14 +218,12 @@ NOTHING = -1e300  # less than any gain
 
 
 class ConstrainedTally:
-    """Changes so far and since the last improvement; current and best value, relative to the start."""
-
-    clock: int
-    idle: int
-    value: float
-    best: float
-    chosen: int
-    state: int
+    clock: int  # changes so far
+    idle: int  # changes since the last improvement
+    value: float  # current value, relative to the start
+    best: float  # best value, likewise
+    chosen: int  # variable to change, -1: none
+    state: int  # its new state
 
 
 class ConstrainedState(NamedTuple):
@@ -241,11 +239,9 @@ class ConstrainedState(NamedTuple):
 
 
 class ConstrainedPlan(NamedTuple):
-    """Number of variables examined for a change, and the tabu tenure: minimum and maximum addition."""
-
-    scan: int
-    least: int
-    spread: int
+    scan: int  # variables examined for a change
+    least: int  # minimum tabu tenure
+    spread: int  # maximum addition to it
 
 
 @compiled

@@ -41,11 +41,9 @@ def new_part_scratch(problem: Problem) -> PartScratch:
 
 
 class PartScratch(NamedTuple):
-    """Room for the search of parts: their variables, and which variables and factors it has met (none, in between)."""
-
-    members: Ints
-    seen: Bools
-    met: Bools
+    members: Ints  # the variables of the parts
+    seen: Bools  # variables that the search has met; none between calls
+    met: Bools  # factors likewise
 
 
 @inlined

@@ -133,12 +133,10 @@ class FlipState(NamedTuple):
 
 
 class AgendaCounts:
-    """Begin and length of the queue, length of the heap, and number of changed variables."""
-
     queue_begin: int
     queue_length: int
     heap_length: int
-    n_changed: int
+    n_changed: int  # number of changed variables
 
 
 class Agenda(NamedTuple):
@@ -162,12 +160,10 @@ class Agenda(NamedTuple):
 
 
 class FlipList(NamedTuple):
-    """Flips that are made together: variables, their new states, labels before, and where the log of each begins."""
-
-    who: Ints
-    state: Ints
-    old: Ints
-    top: Ints
+    who: Ints  # variables that flip together
+    state: Ints  # their new states
+    old: Ints  # their labels before
+    top: Ints  # where the log of each begins
 
 
 # -- scores -----------------------------------------------------------------------------------------------------------

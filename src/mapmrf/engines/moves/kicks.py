@@ -104,19 +104,15 @@ ANY_NUMBER = 1 << 60  # no limit on visits
 
 
 class KickCounts:
-    """1 if a kick awaits its evaluation; kicks evaluated so far; kicks of which something was kept."""
-
-    pending: int
-    judged: int
-    kept: int
+    pending: int  # 1 if a kick awaits its evaluation
+    judged: int  # kicks evaluated so far
+    kept: int  # kicks of which something was kept
 
 
 class Kicks(NamedTuple):
-    """Size and count of kicks, the state of their random number generator, and scratch."""
-
-    largest: int  # Variables of the largest kick
+    largest: int  # variables of the largest kick
     random: Bits
-    parts: PartScratch
+    parts: PartScratch  # scratch
     counts: KickCounts
 
 

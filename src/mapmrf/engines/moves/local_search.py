@@ -78,25 +78,19 @@ class LocalSearch:
 
 
 class WaitingEnds:
-    """Start and length of a ring buffer of queued variables."""
-
-    begin: int
+    begin: int  # where the queue begins in its ring
     length: int
 
 
 class Waiting(NamedTuple):
-    """Queue of variables to visit: a ring buffer, membership flags, and its ends."""
-
-    ring: Ints
-    queued: Bools
+    ring: Ints  # ring buffer of the variables to visit
+    queued: Bools  # who is in it
     ends: WaitingEnds
 
 
 class UndoLog(NamedTuple):
-    """Changes of a trial: variables and their previous labels."""
-
-    variable: Ints
-    label: Ints
+    variable: Ints  # variables that a trial changed
+    label: Ints  # their labels before
 
 
 class TrialChange(NamedTuple):
@@ -273,10 +267,8 @@ class Climber(NamedTuple):
 
 
 class RoundCursor:
-    """Progress of the round: number of marked variables, and the next variable."""
-
-    n_marked: int
-    variable: int
+    n_marked: int  # number of marked variables
+    variable: int  # the next variable
 
 
 class Round(NamedTuple):
@@ -373,12 +365,10 @@ ROOM = 256  # maximum number of changes around one forced state
 
 
 class ForcedChange(NamedTuple):
-    """Effect of forcing a state: new forbidden entries, the finite gain, changes, and entries read."""
-
-    broken: int
-    gain: float
-    n_log: int
-    entries: int
+    broken: int  # new forbidden entries
+    gain: float  # the finite gain
+    n_log: int  # changes in the log
+    entries: int  # table entries read
 
 
 @inlined

@@ -291,14 +291,9 @@ class SpinForm:
 
 
 class FactorBlocks(NamedTuple):
-    """Concatenated blocks: their offsets, their columns, and which configurations are forbidden.
-
-    The weight of a forbidden configuration is 0, so that its multiplier may have any sign.
-    """
-
-    ptr: Ints
+    ptr: Ints  # offsets of the concatenated blocks
     column: Ints
-    forbidden: Bools
+    forbidden: Bools  # configurations of weight 0, whose multipliers may have any sign
 
 
 @bare

@@ -123,11 +123,9 @@ SURE = 0.999  # absolute value from which a spin counts as 1 or -1
 
 
 class OpenNode(NamedTuple):
-    """An open node: its inherited bound, and bit sets of the columns fixed at 1 and -1."""
-
-    bound: float
-    plus: Packed
-    minus: Packed
+    bound: float  # inherited bound
+    plus: Packed  # bit set of the columns fixed at 1
+    minus: Packed  # bit set of the columns fixed at -1
 
 
 class PlaneTree:

@@ -138,21 +138,19 @@ class OddCycles(NamedTuple):
 
 
 class SeparationLimits(NamedTuple):
-    """Pairs to visit per call and per source, the minimum violation, and a surcharge on the length of a pair."""
-
-    max_work: int
-    violation: float
-    hop: float
-    reach: int
+    max_work: int  # pairs to visit per call
+    violation: float  # minimum violation
+    hop: float  # surcharge on the length of a pair
+    reach: int  # pairs to visit per source
 
 
 class Meeting(NamedTuple):
-    """Two paths from one source that meet at the ends of the pair `by`, or -1 everywhere; and the work done."""
+    """Two paths from one source that meet at the ends of the pair `by`; -1 if there are none."""
 
     from_node: int
     to_node: int
     by: int
-    work: int
+    work: int  # pairs visited
 
 
 @inlined

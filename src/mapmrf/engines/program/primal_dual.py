@@ -29,15 +29,10 @@ grows again; or the share of all iterations since the anchor exceeds the third (
 
 
 class IterationLimits(NamedTuple):
-    """Minimum and maximum number of iterations of a run, and the factor by which the step length must decrease.
-
-    A run also ends when its bound decides all spins, given a labelling with the objective `known`.
-    """
-
-    least: int
-    most: int
-    reduction: float
-    known: float = -math.inf
+    least: int  # minimum number of iterations
+    most: int  # maximum number of iterations
+    reduction: float  # factor by which the step length must decrease
+    known: float = -math.inf  # a run also ends when its bound decides all spins, given a labelling with this objective
 
 
 class PrimalDual:
@@ -186,21 +181,17 @@ class SpinProgram(NamedTuple):
 
 
 class SpinPoint(NamedTuple):
-    """Primal and dual: z by column; y by pair, two each, by cut, and by entry of a block; and A' y by column."""
-
-    z: Floats
-    y_pair: Floats
-    y_cut: Floats
-    y_block: Floats
-    pushed: Floats
+    z: Floats  # by column
+    y_pair: Floats  # by pair, two each
+    y_cut: Floats  # by cut
+    y_block: Floats  # by entry of a block
+    pushed: Floats  # A' y by column
 
 
 class SpinScratch(NamedTuple):
-    """By column: 2 z' - z, and the change of A' y; and room for a block."""
-
-    ahead: Floats
-    push: Floats
-    values: Floats
+    ahead: Floats  # by column: 2 z' - z
+    push: Floats  # by column: the change of A' y
+    values: Floats  # room for a block
 
 
 @inlined

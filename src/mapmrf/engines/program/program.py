@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -79,20 +79,6 @@ class Program:
     def value(self, objective: float) -> float:
         """Convert an objective of the program to a log potential."""
         return self.offset + self.scale * objective
-
-
-class Formulation(Protocol):
-    """A way to write a problem as a program."""
-
-    @property
-    def program(self) -> Program:
-        """The program."""
-
-    def columns(self, labels: Ints) -> Floats:
-        """Return the point that represents a labelling."""
-
-    def labels(self, columns: Floats) -> Ints:
-        """Return the labelling of an integer point, given at least its integer columns."""
 
 
 def lagrangian(program: Program, rows: Rows, weights: Floats) -> tuple[float, Floats]:

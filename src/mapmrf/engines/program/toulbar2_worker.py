@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import json
+import math
 import os
 import signal
 import sys
@@ -89,7 +90,7 @@ def _build(cfn: Any, toulbar2: Any, network: dict[str, Any]) -> None:
         scopes = memoryview(b"".join(i.to_bytes(8, sys.byteorder) for i in range(first, first + n))).cast("q")
         cfn.AddFunctions(scopes, memoryview(costs).cast("d", (n, card)))
     for shape, n, scopes, costs in network["functions"]:
-        shared = len(costs) < n * 8 * _size(shape)
+        shared = len(costs) < n * 8 * math.prod(shape)
         if len(shape) > 3:
             _add_tables(wcsp, toulbar2.pytoulbar2.tb2.MAX_COST, shape, scopes, costs)
             continue
@@ -100,16 +101,9 @@ def _build(cfn: Any, toulbar2: Any, network: dict[str, Any]) -> None:
         )
 
 
-def _size(shape: list[int]) -> int:
-    size = 1
-    for r in shape:
-        size *= r
-    return size
-
-
 def _add_tables(wcsp: Any, top: int, shape: list[int], scopes: bytes, costs: bytes) -> None:
     """Add functions of four and more variables tuple by tuple, with the most frequent cost as default."""
-    edges, size = memoryview(scopes).cast("q"), _size(shape)
+    edges, size = memoryview(scopes).cast("q"), math.prod(shape)
     tables = memoryview(costs).cast("d")
     for a in range(len(edges) // len(shape)):
         at = a * size if len(tables) > size else 0

@@ -232,12 +232,10 @@ NONE = -1  # no spin
 
 
 class TabuTally:
-    """Flips so far and since the last improvement, values of the current and the best labelling, and round-off."""
-
-    clock: int
-    idle: int
-    value: float
-    best: float
+    clock: int  # flips so far
+    idle: int  # flips since the last improvement
+    value: float  # of the current labelling
+    best: float  # value of the best labelling
     round_off: float
 
 
@@ -252,10 +250,8 @@ class TabuState(NamedTuple):
 
 
 class Tenure(NamedTuple):
-    """Tabu tenure: a spin stays fixed for at least `least` flips, and up to `spread` more."""
-
-    least: int
-    spread: int
+    least: int  # minimum number of flips for which a spin stays fixed
+    spread: int  # maximum addition to it
 
 
 @inlined

@@ -24,18 +24,14 @@ MOST = 2.0  # largest weight of a phase, relative to its initial weight
 
 
 class Known(NamedTuple):
-    """What provers may use in a turn: the best labelling of the reduced model, and the gap."""
-
-    labels: Ints
+    labels: Ints  # the best labelling of the reduced model, which provers may use in a turn
     gap: float
 
 
 class Turn(NamedTuple):
-    """A prover's turn: its number of iterations, and the steps once they have been taken."""
-
     phase: Phase
-    iterations: int
-    steps: Future[list[Progress | None]]
+    iterations: int  # of the turn
+    steps: Future[list[Progress | None]]  # once they have been taken
 
 
 class Race:

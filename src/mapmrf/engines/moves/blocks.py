@@ -181,24 +181,6 @@ def inner_lists(ptr: Ints, nbr: Ints, region: Ints, local: Ints) -> tuple[InnerL
 
 
 @compiled
-def weight_lists(bits: Ints, region: Ints, lists: InnerLists, pool: Ints) -> WeightLists:
-    """List the variables of a region; of equal weights, the first of the region comes first."""
-    n = len(region)
-    head = np.full(BUCKETS, -1, np.int32)
-    after, before, weight = np.empty(n, np.int32), np.empty(n, np.int32), np.zeros(n, np.int32)
-    own, table = np.empty(n, np.int64), np.zeros(n, np.int64)
-    for i in range(n):
-        own[i] = bits[region[i]]
-    weights = WeightLists(own, table, weight, head, after, before)
-    for i in range(n - 1, -1, -1):
-        table[i] = own[i]
-        for at in range(lists.start[i], lists.start[i] + lists.length[i]):
-            table[i] += own[pool[at]]
-        link(weights, i)
-    return weights
-
-
-@compiled
 def join_all(
     scope: Ints, begin: int, end: int, lists: InnerLists, pool: Ints, free: int, weights: WeightLists, mark: Ints
 ) -> tuple[Ints, int]:
@@ -229,7 +211,16 @@ def plan_block(ptr: Ints, nbr: Ints, bits: Ints, region: Ints, limit: int, local
     lists, pool, free = inner_lists(ptr, nbr, region, local)
     for i in range(n):
         local[region[i]] = -1
-    weights = weight_lists(bits, region, lists, pool)
+    own, table, weight = np.empty(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int32)
+    after, before = np.empty(n, np.int32), np.empty(n, np.int32)
+    for i in range(n):
+        own[i] = bits[region[i]]
+    weights = WeightLists(own, table, weight, np.full(BUCKETS, -1, np.int32), after, before)
+    for i in range(n - 1, -1, -1):  # of equal weights, the first of the region comes first
+        table[i] = own[i]
+        for at in range(lists.start[i], lists.start[i] + lists.length[i]):
+            table[i] += own[pool[at]]
+        link(weights, i)
     mark = np.zeros(n, np.int64)
     low, n_done = 0, 0
     order = np.empty(n, np.int32)

@@ -347,22 +347,6 @@ def weigh(flips: FlipState, sets: SetSearch, level: int, u: int, k: int) -> tupl
 
 
 @inlined
-def list_neighbours(flips: FlipState, agenda: Agenda, sets: SetSearch, level: int, u: int) -> None:
-    """Append the neighbours of `u` that are neither listed nor queued as candidates to join after it."""
-    model = flips.model
-    end = sets.end[level]
-    for e in range(model.nbr_ptr[u], model.nbr_ptr[u + 1]):
-        a = model.factor_of[e]
-        for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
-            j = model.scope[p]
-            if not sets.listed[j] and not agenda.queued[j] and model.card[j] > 1:
-                sets.listed[j] = True
-                sets.cand[end] = j
-                end += 1
-    sets.end[level + 1] = end
-
-
-@inlined
 def search_next(flips: FlipState, agenda: Agenda, sets: SetSearch) -> int:
     """Evaluate the next set, or the next state of its last member; returns the number of entries."""
     spot, end, state, top, cursor = sets.spot, sets.end, sets.state, sets.top, sets.cursor
@@ -371,7 +355,17 @@ def search_next(flips: FlipState, agenda: Agenda, sets: SetSearch) -> int:
     n_k, x = flips.model.card[u], flips.labels[u]
     deepest = level == cursor.reach - 1
     if state[level] < 0 and not deepest:
-        list_neighbours(flips, agenda, sets, level, u)
+        last = end[level]  # neighbours that are neither listed nor queued may join after it
+        model = flips.model
+        for e in range(model.nbr_ptr[u], model.nbr_ptr[u + 1]):
+            a = model.factor_of[e]
+            for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
+                j = model.scope[p]
+                if not sets.listed[j] and not agenda.queued[j] and model.card[j] > 1:
+                    sets.listed[j] = True
+                    sets.cand[last] = j
+                    last += 1
+        end[level + 1] = last
     k = state[level] + 1
     gain = size = 0.0
     while k < n_k:

@@ -50,26 +50,21 @@ class ConstrainedSearch:
         flips, rows, tally = self._state.flips, self._state.rows, self._state.tally
         set_labels(self.problem, flips, labels)
         sum_scores(flips)
-        states = self.problem.graph.var_ptr[:-1] + labels
+        graph = self.problem.graph
+        states = graph.var_ptr[:-1] + labels
         touched = np.concatenate([np.arange(rows.touch_ptr[s], rows.touch_ptr[s + 1]) for s in states.tolist()])
         touched = touched.astype(np.int64)
         adds, outputs = touched[~rows.is_output[touched]], touched[rows.is_output[touched]]
         rows.total[:] = np.bincount(rows.row[adds], rows.weight[adds], len(rows.kind))
         rows.output[:] = np.bincount(rows.row[outputs], minlength=len(rows.kind))
-        self._start = self._value(labels)
+        # the value of the tables, with forbidden entries at their floor
+        self._start = graph.constant + float(np.maximum(graph.theta_v[states], flips.floor).sum())
+        terms = graph.theta_t[flips.place] * (self.problem.weight if len(self.problem.weight) else 1.0)
+        self._start += float(np.maximum(terms, flips.floor).sum())
         tally.value = 0.0
         tally.best = self.incumbent.value - self._start if np.isfinite(self.incumbent.value) else -np.inf
         tally.idle = 0
         self._state.until[:] = 0
-
-    def _value(self, labels: Ints) -> float:
-        """Return the value of the tables, with forbidden entries at their floor."""
-        flips, graph = self._state.flips, self.problem.graph
-        total = graph.constant + float(np.maximum(graph.theta_v[graph.var_ptr[:-1] + labels], flips.floor).sum())
-        terms = graph.theta_t[flips.place]
-        if len(self.problem.weight):
-            terms = terms * self.problem.weight
-        return total + float(np.maximum(terms, flips.floor).sum())
 
     @property
     def labels(self) -> Ints:
@@ -275,27 +270,6 @@ def choose(search: ConstrainedState, i: int, most: float) -> float:
 
 
 @inlined
-def adapt(search: ConstrainedState) -> None:
-    """Raise the prices of violated hard rows, and lower those of others."""
-    rows = search.rows
-    for c in range(len(rows.kind)):
-        if rows.hard[c]:
-            factor = DEARER if excess(rows, c, rows.total[c], rows.output[c]) > 0.0 else CHEAPER
-            rows.price[c] = min(max(rows.price[c] * factor, search.lowest), search.highest)
-
-
-@inlined
-def change(search: ConstrainedState, i: int, k: int) -> None:
-    flips, tally = search.flips, search.tally
-    row = flips.model.var_ptr[i]
-    old, new = row + flips.labels[i], row + k
-    tally.value += flips.score[new] - flips.score[old]
-    add_touches(search.rows, old, -1.0)
-    add_touches(search.rows, new, 1.0)
-    set_state(flips, i, k, 0)
-
-
-@inlined
 def soft_cost(rows: ConstraintRows) -> float:
     """Return the cost of the violated soft rows; inf if a hard one is violated."""
     total = 0.0
@@ -309,7 +283,7 @@ def soft_cost(rows: ConstraintRows) -> float:
 def run_constrained(search: ConstrainedState, plan: ConstrainedPlan, n_changes: int, greedy: bool) -> int:
     """Repeatedly make the best change that is not tabu; return the number of changes."""
     # A greedy search ends where no change of a variable gains.
-    flips, tally = search.flips, search.tally
+    flips, tally, rows = search.flips, search.tally, search.rows
     n = len(flips.labels)
     for done in range(n_changes):
         tally.clock += 1
@@ -323,13 +297,21 @@ def run_constrained(search: ConstrainedState, plan: ConstrainedPlan, n_changes: 
             if greedy:
                 return done
             continue
-        change(search, i, tally.state)
+        row = flips.model.var_ptr[i]
+        old, new = row + flips.labels[i], row + tally.state
+        tally.value += flips.score[new] - flips.score[old]
+        add_touches(rows, old, -1.0)
+        add_touches(rows, new, 1.0)
+        set_state(flips, i, tally.state, 0)
         search.until[i] = tally.clock + plan.least + draw(search.random, plan.spread)
-        if not greedy and tally.clock % ADAPT == 0:
-            adapt(search)
+        if not greedy and tally.clock % ADAPT == 0:  # raise the prices of violated hard rows, lower those of others
+            for c in range(len(rows.kind)):
+                if rows.hard[c]:
+                    factor = DEARER if excess(rows, c, rows.total[c], rows.output[c]) > 0.0 else CHEAPER
+                    rows.price[c] = min(max(rows.price[c] * factor, search.lowest), search.highest)
         least = tally.best + NEGLIGIBLE * search.lowest  # accumulated gains drift
         if tally.value > least:
-            value = tally.value - soft_cost(search.rows)
+            value = tally.value - soft_cost(rows)
             if value > least:
                 tally.best = value
                 tally.idle = 0

@@ -378,7 +378,14 @@ class CuttingPlanes:
 
     def separate(self) -> Iterator[None]:
         """Add violated inequalities, in steps of some milliseconds, and remove cuts that are no longer tight."""
-        self._purge()
+        n_needed = self.program.rows.n
+        loose = (self.rows.upper - self.rows.matrix @ self.point)[n_needed:] > TIGHT
+        self._age = np.where(loose, self._age + 1, 0)
+        old = self._age >= MAX_AGE
+        if old.any():
+            self.relaxation.delete(n_needed + np.flatnonzero(old))
+            self.rows = self.rows.only(np.concatenate([np.ones(n_needed, dtype=bool), ~old]))
+            self._age = self._age[~old]
         for violation, hop in SIMPLEX_EFFORTS:
             missing = self.compact.missing(self.point, violation)
             yield from self._separation.run(self.compact.cut(self.point), violation, hop)
@@ -390,16 +397,6 @@ class CuttingPlanes:
                 self._age = np.concatenate([self._age, np.zeros(missing.n + cycles.n, dtype=np.int64)])
                 self.n_cuts += missing.n + cycles.n
                 return
-
-    def _purge(self) -> None:
-        n_needed = self.program.rows.n
-        loose = (self.rows.upper - self.rows.matrix @ self.point)[n_needed:] > TIGHT
-        self._age = np.where(loose, self._age + 1, 0)
-        old = self._age >= MAX_AGE
-        if old.any():
-            self.relaxation.delete(n_needed + np.flatnonzero(old))
-            self.rows = self.rows.only(np.concatenate([np.ones(n_needed, dtype=bool), ~old]))
-            self._age = self._age[~old]
 
     def strengthened(self) -> Program:
         n_needed = self.program.rows.n

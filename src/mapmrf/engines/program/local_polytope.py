@@ -167,7 +167,11 @@ class ConstrainedPolytope:
     def build(cls, problem: Problem, compact: bool = True) -> ConstrainedPolytope:
         """Build the program of a problem, over the compact formulation if that applies and is wanted."""
         base = Compact.build(problem) if compact and is_compact(problem) else LocalPolytope.build(problem)
-        return cls(*_RowBuilder(problem, base).run())
+        builder, constraints = _RowBuilder(problem, base), problem.graph.constraints
+        assert constraints is not None
+        for c in np.flatnonzero(constraints.penalty > 0).tolist():
+            builder.add(constraints, c)
+        return cls(builder.program(constraints), base, problem, builder.extras)
 
     @property
     def n_extra(self) -> int:
@@ -214,13 +218,6 @@ class _RowBuilder:
     lower: list[float] = field(default_factory=list)
     upper: list[float] = field(default_factory=list)
 
-    def run(self) -> tuple[Program, LocalPolytope | Compact, Problem, list[tuple[int, int]]]:
-        constraints = self.problem.graph.constraints
-        assert constraints is not None
-        for c in np.flatnonzero(constraints.penalty > 0).tolist():
-            self.add(constraints, c)
-        return self.program(constraints), self.base, self.problem, self.extras
-
     def add(self, constraints: Constraints, c: int) -> None:
         mine = constraints.span(c)
         pairs = list(zip(constraints.var[mine].tolist(), constraints.state[mine].tolist(), strict=True))
@@ -230,34 +227,26 @@ class _RowBuilder:
             limits = (float(constraints.least[c]), float(constraints.most[c]))
             extremes = extreme_sums(constraints, c, self.problem.graph.card)
             self.add_row(pairs, constraints.weight[mine].tolist(), limits, violated, extremes)
-        elif kind == ConstraintKind.XOR:
-            self.add_parity(pairs, c, int(constraints.lower[c]), violated)
+        elif kind == ConstraintKind.XOR:  # the sum equals the parity plus an even number, up to a violation
+            parity = int(constraints.lower[c])
+            terms, constant = self.terms(pairs, [1.0] * len(pairs))
+            for power in range(max(1, (len(pairs) // 2 + 1).bit_length())):
+                terms.append((self.column(c, power), -(2.0 ** (power + 1))))
+            if violated is not None:
+                terms.append((violated, 1.0 if parity else -1.0))
+            self.push(terms, parity - constant, parity - constant)
         elif kind == ConstraintKind.OR:
             for each in pairs[:-1]:
                 self.add_row([each, pairs[-1]], [1.0, -1.0], (-np.inf, 0.0), violated, (-1.0, 1.0))
             weights = [-1.0] * (len(pairs) - 1) + [1.0]
             self.add_row(pairs, weights, (-np.inf, 0.0), violated, (-np.inf, 1.0))
-        else:
-            self.add_states([i for i, _ in pairs], violated)
-
-    def add_states(self, scope: list[int], violated: int | None) -> None:
-        """Add rows for at most one variable per state; exactly one if there are as many states as variables."""
-        card = self.problem.graph.card
-        n_states, n = int(card[scope].max(initial=0)), len(scope)
-        whole = n == n_states and violated is None
-        for k in range(n_states):
-            pairs = [(i, k) for i in scope if card[i] > k]
-            least = 1.0 if whole else -np.inf
-            self.add_row(pairs, [1.0] * len(pairs), (least, 1.0), violated, (0.0, float(len(pairs))))
-
-    def add_parity(self, pairs: list[tuple[int, int]], c: int, parity: int, violated: int | None) -> None:
-        """Add a row by which the sum equals the parity plus an even number, up to a violation."""
-        terms, constant = self.terms(pairs, [1.0] * len(pairs))
-        for power in range(max(1, (len(pairs) // 2 + 1).bit_length())):
-            terms.append((self.column(c, power), -(2.0 ** (power + 1))))
-        if violated is not None:
-            terms.append((violated, 1.0 if parity else -1.0))
-        self.push(terms, parity - constant, parity - constant)
+        else:  # at most one variable per state; exactly one if there are as many states as variables
+            scope, card = [i for i, _ in pairs], self.problem.graph.card
+            n_states = int(card[scope].max(initial=0))
+            least = 1.0 if len(scope) == n_states and violated is None else -np.inf
+            for k in range(n_states):
+                some = [(i, k) for i in scope if card[i] > k]
+                self.add_row(some, [1.0] * len(some), (least, 1.0), violated, (0.0, float(len(some))))
 
     def column(self, c: int, power: int) -> int:
         self.extras.append((c, power))

@@ -175,53 +175,12 @@ class BranchTask:
     memory: float
 
 
-class Allowance:
-    """Number of reports that a solver may make before it waits for its next turn.
-
-    A solver that takes turns with other work counts its reports rather than seconds, so that it is in the same state
-    after the same turns in every run.
-    """
-
-    def __init__(self, reports: float = math.inf) -> None:
-        self._left = reports
-        self._changed = threading.Condition()
-        self._waiting = self._finished = False
-
-    def grant(self, reports: float) -> None:
-        with self._changed:
-            self._left, self._waiting = reports, self._finished
-            self._changed.notify_all()
-
-    def spend(self, must_stop: Callable[[], bool]) -> None:
-        """Count a report; called by the solver's thread, which waits here once none is left."""
-        with self._changed:
-            self._left -= 1
-            while self._left <= 0 and not must_stop():
-                self._waiting = True
-                self._changed.notify_all()
-                self._changed.wait(CHECK_STOP)
-
-    def finish(self) -> None:
-        """Note that the solver has ended and will not use up its allowance."""
-        with self._changed:
-            self._waiting = self._finished = True
-            self._changed.notify_all()
-
-    def wake(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
-
-    def used_up(self, seconds: float) -> bool:
-        """Wait for some seconds at most; return whether the solver waits for its next turn."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._waiting, seconds)
-
-
 @dataclass
 class SolverReport:
     """Channel between the solver's thread, which writes, and the loop, which reads.
 
-    `stop`, `allowance` and `offered` go in the other direction.
+    `stop`, `left` and `offered` go in the other direction. A solver that takes turns with other work counts its reports
+    rather than seconds, so that it is in the same state after the same turns in every run.
     """
 
     stop: threading.Event = field(default_factory=threading.Event)
@@ -229,7 +188,9 @@ class SolverReport:
     iterations: int = 0  # Nodes of a branch and bound, or iterations on a linear program
     bound: float = math.inf  # The best upper bound, in the program's unit
     found: list[Floats] = field(default_factory=list)  # Integer points not yet taken by the loop, the best last
-    allowance: Allowance = field(default_factory=Allowance)  # Limits how long the solver continues before it waits
+    left: float = math.inf  # Reports that the solver may make before it waits for its next turn
+    waiting: bool = False  # Whether it waits, or has ended
+    changed: threading.Condition = field(default_factory=threading.Condition)
     offered: Floats | None = None  # A point found elsewhere that the solver has not taken yet
     # outcome, message: Outcome of the solver, and its message
     outcome: SolverOutcome = SolverOutcome.FAILED
@@ -242,8 +203,13 @@ class SolverReport:
         return self.stop.is_set() or not self.main_thread.is_alive()
 
     def spend(self) -> None:
-        """Count a report of the solver, and wait if its turn is over."""
-        self.allowance.spend(self.must_stop)
+        """Count a report; called by the solver's thread, which waits here once none is left."""
+        with self.changed:
+            self.left -= 1
+            while self.left <= 0 and not self.must_stop():
+                self.waiting = True
+                self.changed.notify_all()
+                self.changed.wait(CHECK_STOP)
 
     def take_offer(self) -> Floats | None:
         """Return the point found elsewhere, if there is a new one."""
@@ -264,7 +230,7 @@ class SolverRun:
     """
 
     def __init__(self, solve: Callable[[SolverReport], None], reports: float = math.inf) -> None:
-        self.report = SolverReport(allowance=Allowance(reports))
+        self.report = SolverReport(left=reports)
         weakref.finalize(self, self.report.stop.set)  # nobody waits any more: stop the solver
         # Not a daemon, even if started by one: the interpreter must not exit under a running C++ solver.
         self._thread = threading.Thread(target=_work, args=(solve, self.report), name="mapmrf-solver", daemon=False)
@@ -275,15 +241,19 @@ class SolverRun:
         return self.report.done.wait(seconds)
 
     def grant(self, reports: float) -> None:
-        self.report.allowance.grant(reports)
+        with self.report.changed:
+            self.report.left, self.report.waiting = reports, self.report.done.is_set()
+            self.report.changed.notify_all()
 
     def turn_is_over(self, seconds: float) -> bool:
-        """Wait for some seconds at most; return whether the solver has used up its allowance or has ended."""
-        return self.report.allowance.used_up(seconds)
+        """Wait for some seconds at most; return whether the solver has used up its reports or has ended."""
+        with self.report.changed:
+            return self.report.changed.wait_for(lambda: self.report.waiting, seconds)
 
     def stop(self) -> None:
         self.report.stop.set()
-        self.report.allowance.wake()
+        with self.report.changed:  # a waiting solver checks whether it must stop
+            self.report.changed.notify_all()
         interrupt = self.report.interrupt
         if interrupt is not None:
             with contextlib.suppress(Exception):  # an error if it has ended in the meantime
@@ -307,8 +277,10 @@ def _work(solve: Callable[[SolverReport], None], report: SolverReport) -> None:
     except Exception as error:  # exceptions of a solver must reach the loop
         report.outcome, report.message = SolverOutcome.FAILED, f"{type(error).__name__}: {error}"
     finally:
-        report.done.set()
-        report.allowance.finish()
+        with report.changed:
+            report.done.set()
+            report.waiting = True
+            report.changed.notify_all()
 
 
 # -- HiGHS in a separate thread: on a linear program, repeatedly, or on a branch and bound ----------------------------
@@ -412,19 +384,14 @@ def _highs(program: Program, seed: int, settings: Settings) -> Any:
     highs = highspy.Highs()
     for key, value in {"output_flag": False, "threads": 1, "random_seed": seed % 2**31, **settings}.items():
         highs.setOptionValue(key, value)
-    _add_columns(highs, program)
-    _add_rows(highs, program.rows)
-    highs.changeObjectiveSense(highspy.ObjSense.kMaximize)
-    return highs
-
-
-def _add_columns(highs: Any, program: Program) -> None:
-    """Add empty columns in pieces, since HiGHS holds the GIL during each call."""
-    upper, none = np.minimum(program.upper, load_highs().kHighsInf), np.zeros(0)
-    for begin in range(0, len(upper), PIECE):
+    upper, none = np.minimum(program.upper, highspy.kHighsInf), np.zeros(0)
+    for begin in range(0, len(upper), PIECE):  # in pieces, since HiGHS holds the GIL during each call
         part = slice(begin, begin + PIECE)
         n = len(upper[part])
         highs.addCols(n, program.cost[part], program.lower[part], upper[part], 0, np.zeros(n), none, none)
+    _add_rows(highs, program.rows)
+    highs.changeObjectiveSense(highspy.ObjSense.kMaximize)
+    return highs
 
 
 def _add_rows(highs: Any, rows: Rows) -> None:

@@ -109,11 +109,9 @@ class Branch(Phases):
         check_above(self, 0, "memory")
 
     def supports(self, problem: Problem) -> str | None:
-        """Refuse constraints with too many states."""
         return why_too_wide(problem.graph.constraints, problem.graph.card)
 
     def within(self, graph: FactorGraph, left: float) -> Branch:
-        """Limit tables and cache to the remaining memory."""
         rest = left - (self.footprint(graph) or 0.0)
         return replace(self, memory=min(self.memory, max(1.0, rest / 2**20)))
 

@@ -86,7 +86,6 @@ class DDSG(Method):
             raise OptionError("dd_sg: decode is 'subproblems', but a single factor gives no labelling")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> SubgradientDescent:
-        """Decompose the problem and distribute the unary potentials."""
         cut = Decomposition.into_trees if self.decomposition == "trees" else Decomposition.into_factors
         options = DescentOptions(
             rule=RULES[self.rule],
@@ -106,7 +105,6 @@ class DDSG(Method):
         return state.step(self.max_iterations)
 
     def dual(self, problem: Problem, state: SubgradientDescent) -> DualState | None:
-        """The potentials moved between copies."""
         return state.moved(problem)
 
     def answer(self, problem: Problem, state: SubgradientDescent) -> Answer:

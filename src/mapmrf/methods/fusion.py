@@ -85,7 +85,6 @@ class Fusion(Method):
         check_at_least(self, 0, "width", "pool")
 
     def supports(self, problem: Problem) -> str | None:
-        """Reject factors of more than two variables if labellings are crossed by flows."""
         return why_no_fusion(problem) if self.crossover == "flow" else None
 
     def start(self, problem: Problem, seed: int, initial: Start) -> FusionRun:
@@ -103,7 +102,6 @@ class Fusion(Method):
         return _BlockSearch(problem, self.width, seed)
 
     def step(self, problem: Problem, state: FusionRun) -> Progress:
-        """Run local search for some milliseconds; cross at every local optimum."""
         work = 0
         while work < STEP_ENTRIES:
             work += state.climb.run(STEP_ENTRIES - work)

@@ -100,7 +100,6 @@ class LP(Method):
         return highs_failure()
 
     def start(self, problem: Problem, seed: int, initial: Start) -> LPRun:
-        """Build the linear program; the first step starts HiGHS on it."""
         n_nonzeros = count_nonzeros(problem)
         if n_nonzeros >= LARGE:
             log.warning(
@@ -169,14 +168,19 @@ class LPRun:
                 "presolve": "on" if self.method.presolve else "off",
             }
             self.relaxation = LPRelaxation(self.polytope.relaxation, self.seed, settings)
-        if self._paused and self.relaxation.wait(seconds):
-            self._resume(self.relaxation)
-        if self._paused or not self.relaxation.wait(seconds):
+        relaxation = self.relaxation
+        if self._paused and relaxation.wait(seconds):  # the simplex method resumes from where it was interrupted
+            self._iterations_before += relaxation.report.iterations
+            left = min(max(0, self.method.max_iterations - self._iterations_before), 2**31 - 1)
+            relaxation.change_settings({"simplex_iteration_limit": left, "ipm_iteration_limit": left})
+            relaxation.start()
+            self._paused, self._began = False, time.perf_counter()
+        if self._paused or not relaxation.wait(seconds):
             return None
-        self.read(self.relaxation)
-        if self.relaxation.report.outcome is SolverOutcome.FAILED:
-            log.warning("HiGHS gave up: %s", self.relaxation.report.message)
-        return STATUSES.get(self.relaxation.report.outcome)
+        self.read(relaxation)
+        if relaxation.report.outcome is SolverOutcome.FAILED:
+            log.warning("HiGHS gave up: %s", relaxation.report.message)
+        return STATUSES.get(relaxation.report.outcome)
 
     def pause(self) -> None:
         if self.relaxation is None or self._paused:
@@ -207,11 +211,3 @@ class LPRun:
         # Rounded first, so that the solver's last digits do not decide ties between states.
         self.labels = segment_argmax(np.round(self.mu_v, 9), self.polytope.problem.graph.var_ptr)
         self.value = program.value(float(program.cost @ columns))
-
-    def _resume(self, relaxation: LPRelaxation) -> None:
-        """Start HiGHS; the simplex method resumes from where it was interrupted."""
-        self._iterations_before += relaxation.report.iterations
-        left = min(max(0, self.method.max_iterations - self._iterations_before), 2**31 - 1)
-        relaxation.change_settings({"simplex_iteration_limit": left, "ipm_iteration_limit": left})
-        relaxation.start()
-        self._paused, self._began = False, time.perf_counter()

@@ -53,7 +53,6 @@ class MaxFlow(Method):
         check_at_least(self, 1, "max_iterations")
 
     def supports(self, problem: Problem) -> str | None:
-        """Reject models that are not a minimum cut, and name the variable or factor that is the reason."""
         return why_no_cut(problem)
 
     def start(self, problem: Problem, seed: int, initial: Start) -> CutModel:

@@ -62,7 +62,6 @@ class QPBO(Phases):
         check_at_least(self, 0, "rounds")
 
     def supports(self, problem: Problem) -> str | None:
-        """Reject all but pairwise models of binary variables."""
         return why_no_roof(problem)
 
     def start(self, problem: Problem, seed: int, initial: Start) -> QPBORun:

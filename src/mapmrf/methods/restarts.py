@@ -94,7 +94,6 @@ class Restarts(Method):
         return SearchKicks(problem, search, self.kick, seed)
 
     def step(self, problem: Problem, state: RestartsRun) -> Progress:
-        """Kick for some milliseconds, at most until the end of a round."""
         kicks = state.kicks
         end = (state.rounds + 1) * state.per_round
         if problem.n_vars > 0:

@@ -78,13 +78,11 @@ class SDP(Phases):
         return PER_SQUARE * graph.n_vars**2 + PER_EDGE * graph.n_edges
 
     def supports(self, problem: Problem) -> str | None:
-        """Reject all but pairwise models of binary variables, and models that are too large."""
         if problem.n_vars > MOST_SPINS:
             return f"it has {problem.n_vars} variables, expected at most {MOST_SPINS}"
         return why_not_binary_pairs(problem)
 
     def start(self, problem: Problem, seed: int, initial: Start) -> SDPRun:
-        """Simplify the model, and write it in spins."""
         return SDPRun(self, simplify(problem), seed, initial)
 
 

@@ -72,7 +72,6 @@ class Tabu(Phases):
         check_at_least(self, 1, "max_iterations", "patience", "elite", "trajectories")
 
     def supports(self, problem: Problem) -> str | None:
-        """Reject all but pairwise models of binary variables, unless there are constraints."""
         return None if problem.graph.constraints is not None else why_not_binary_pairs(problem)
 
     def start(self, problem: Problem, seed: int, initial: Start) -> TabuRun | ConstrainedTabuRun:

@@ -79,7 +79,6 @@ class Toulbar2(Method):
         _parsed(self.settings)
 
     def supports(self, problem: Problem) -> str | None:
-        """Ask for the optional extra if it is not installed."""
         if importlib.util.find_spec("pytoulbar2") is None:
             return "needs the optional extra: pip install 'mapmrf[exact]'"
         return None
@@ -97,7 +96,6 @@ class Toulbar2(Method):
         return run
 
     def step(self, problem: Problem, state: Toulbar2Run) -> Progress:
-        """Process the next message, if one arrives within a moment."""
         if state.process is None:  # no variables, or a table without an allowed entry
             finished = Status.OPTIMAL if state.costs.offset > -math.inf else Status.INFEASIBLE
             return Progress(0, bound=state.costs.offset, finished=finished)
@@ -146,9 +144,8 @@ class Toulbar2(Method):
         return True
 
     def _options(self, state: Toulbar2Run) -> dict[str, float]:
-        options: dict[str, float] = {
-            "backtrackLimit": min(self.max_iterations, 2**62) - 1, "elimDegree_preprocessing": state.degree
-        }  # fmt: skip
+        limit = min(self.max_iterations, 2**62) - 1
+        options: dict[str, float] = {"backtrackLimit": limit, "elimDegree_preprocessing": state.degree}
         if self.search == "dfs":
             options["hbfs"] = 0
         if self.search == "vns":
@@ -190,9 +187,7 @@ class Toulbar2Run:
 
     @property
     def bound(self) -> float:
-        if self.finished is Status.INFEASIBLE:
-            return -math.inf
-        return self.costs.bound(self.lower)
+        return -math.inf if self.finished is Status.INFEASIBLE else self.costs.bound(self.lower)
 
     def take(self, message: Toulbar2Message) -> None:
         self.ready |= message.ready

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints
+from mapmrf.arrays import Floats
 from mapmrf.engines.messages.max_product import ForestWeights, Tour
 from mapmrf.engines.messages.message_passing import Decoding, MessagePassing, ScheduleName
 from mapmrf.kernels.forests import grow_forest
@@ -93,26 +93,22 @@ def forest_weights(problem: Problem, n_least: int, seed: int, max_work: int = FO
     parent = np.zeros(problem.n_edges)
     root = np.empty(problem.n_vars, dtype=np.int64)
     taken = np.zeros(problem.n_factors, dtype=bool)
-    n_forests = 0
+    n_forests, width = 0, max(1, problem.n_factors // RANDOM_BLOCKS)
     while n_forests < n_least or times.min() == 0:
         check_awaited()
         if n_forests > n_least and n_forests * problem.n_factors > max_work:
             rho = degree_weights(problem)
             return ForestWeights(rho, parent_shares(problem, rho))
-        grow_forest(_candidates(times, random), problem.scope_ptr, problem.scope, root, taken)
+        # the factors in random order, those used least often first
+        blocks = random.permutation(-(-len(times) // width))
+        order = (blocks[:, None] * width + np.arange(width)).ravel()
+        order = order[order < len(times)]
+        order = order[np.argsort(times[order], kind="stable")]
+        grow_forest(order, problem.scope_ptr, problem.scope, root, taken)
         times += taken
         parent[Tour.of(problem, taken).parent_edge[taken]] += 1.0
         n_forests += 1
     return ForestWeights(times / n_forests, parent / n_forests)
-
-
-def _candidates(times: Ints, random: np.random.Generator) -> Ints:
-    """Return the factors in random order, those used least often first."""
-    width = max(1, len(times) // RANDOM_BLOCKS)
-    blocks = random.permutation(-(-len(times) // width))
-    order = (blocks[:, None] * width + np.arange(width)).ravel()
-    order = order[order < len(times)]
-    return np.asarray(order[np.argsort(times[order], kind="stable")])
 
 
 def uniform_weights(problem: Problem) -> Floats:

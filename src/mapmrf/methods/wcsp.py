@@ -83,7 +83,6 @@ class WCSP(Phases):
         return why_too_wide(problem.graph.constraints, problem.graph.card)
 
     def start(self, problem: Problem, seed: int, initial: Start) -> WCSPRun:
-        """Simplify the model and eliminate components of small tables; the run starts with local search."""
         if problem.graph.constraints is not None:
             return WCSPRun(self, Simplified(problem, ()), seed, initial)
         return WCSPRun(self, solve_small(simplify(problem), MOST_ENTRIES), seed, initial)

@@ -123,7 +123,6 @@ class Auto(Phases):
         return footprint_of("trws", graph)
 
     def within(self, graph: FactorGraph, left: float) -> Auto:
-        """Limit the tables of elimination and search to half of the memory."""
         return replace(self, memory=min(self.memory, max(1.0, left / 2 / 2**20)))
 
     def load(self, graph: FactorGraph) -> None:
@@ -134,7 +133,6 @@ class Auto(Phases):
             importlib.import_module("mapmrf.methods.trws")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> AutoRun | ConstrainedRun:
-        """Start from the initial labelling, or from the best unary state of every variable."""
         if problem.graph.constraints is not None:
             return ConstrainedRun(self, problem, seed, initial.first_labels(problem.graph))
         return AutoRun(self, problem, seed, initial.first_labels(problem.graph))

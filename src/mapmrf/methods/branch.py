@@ -294,7 +294,14 @@ class BranchRun(PhasedRun):
         short, full = (FIRST_SHARE, FIRST_STEPS), (1.0, math.inf)
         for share, steps in (full,) if self.method.i_bound > 0 else (short, full):
             buckets = MiniBuckets(tree, given, self.partition(tree, given, share))
-            yield from self.build_messages(buckets)
+            before = self.iterations
+            while not buckets.finished:
+                buckets.advance(STEP_ADDITIONS, self.method.max_iterations - before)
+                self.iterations = before + buckets.n_done
+                yield self.progress("mini-buckets")
+            bound = buckets.bound() + self.constant
+            self.incumbent.tighten(bound)
+            self.details |= {"root_bound": bound, "i_bound": float(buckets.largest_scope)}
             if AndOrSearch.bytes_needed(tree) > self.memory:
                 yield self.progress("mini-buckets", Status.CONVERGED if steps == math.inf else None)
             else:
@@ -309,17 +316,6 @@ class BranchRun(PhasedRun):
             return found
         kept = 1 - CACHE_SHARE if self.method.caching else 1.0
         return largest_partition(tree, given, share * kept * self.memory / 8)
-
-    def build_messages(self, buckets: MiniBuckets) -> Iterator[Progress]:
-        """Compute the messages of all mini-buckets and the bound that they give."""
-        before = self.iterations
-        while not buckets.finished:
-            buckets.advance(STEP_ADDITIONS, self.method.max_iterations - before)
-            self.iterations = before + buckets.n_done
-            yield self.progress("mini-buckets")
-        bound = buckets.bound() + self.constant
-        self.incumbent.tighten(bound)
-        self.details |= {"root_bound": bound, "i_bound": float(buckets.largest_scope)}
 
     def search(self, buckets: MiniBuckets, moves: BlockMoves | None, max_steps: float) -> Iterator[Progress]:
         """Search with the messages as heuristic, to the end or for a number of steps."""

@@ -430,11 +430,20 @@ class ProductForm:
         alone = np.full((n, width), n)
         alone[:, 0] = np.arange(n)
         members = np.concatenate([alone, *(_members(batch, width, n) for batch in batches)])
-        member, column = _numbered(members, n)
+        different, number = np.unique(members, axis=0, return_inverse=True)
+        order = np.argsort(np.count_nonzero(different < n, axis=1), kind="stable")  # those of fewer spins first
+        rank = np.empty(len(order), dtype=np.int64)
+        rank[order] = np.arange(len(order))
+        member, column = different[order], rank[number.ravel()]
         cost = np.bincount(column, np.concatenate([part[:, 1:].ravel() for part in parts]), len(member))
         constant = problem.graph.constant + sum(float(part[:, 0].sum()) for part in parts)
         size = abs(constant) + sum(float(np.abs(part).sum()) for part in parts)
-        blocks = _blocks(batches, column[n:], [of for _, of in tables])
+        ptr = offsets(np.concatenate([np.full(batch.n, batch.n_configs) for batch in batches])).astype(np.int64)
+        inside = np.ones(int(ptr[-1]), dtype=bool)
+        inside[ptr[:-1]] = False
+        places = np.zeros(len(inside), dtype=np.int64)
+        places[inside] = column[n:]
+        blocks = FactorBlocks(ptr, places, np.concatenate([forbidden.ravel() for _, forbidden in tables]))
         typical = np.abs(cost[n:])
         typical = typical[typical > 1e-12 * size / len(cost)]
         scale = float(np.median(typical)) if len(typical) else 1.0
@@ -580,22 +589,3 @@ def _members(batch: Batch, width: int, n: int) -> Ints:
     members[:, :, :k] = np.where(bits == 1, batch.scope[:, None, :], n)
     members.sort(axis=2)
     return members.reshape(-1, width)
-
-
-def _numbered(members: Ints, n: int) -> tuple[Ints, Ints]:
-    """Return the distinct products, those of fewer spins first, and the index of each of the given ones."""
-    different, number = np.unique(members, axis=0, return_inverse=True)
-    order = np.argsort(np.count_nonzero(different < n, axis=1), kind="stable")
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    return different[order], rank[number.ravel()]
-
-
-def _blocks(batches: tuple[Batch, ...] | list[Batch], column: Ints, forbidden: list[Bools]) -> FactorBlocks:
-    """Build the blocks of all factors; `column` holds the columns of their products."""
-    ptr = offsets(np.concatenate([np.full(batch.n, batch.n_configs) for batch in batches])).astype(np.int64)
-    inside = np.ones(int(ptr[-1]), dtype=bool)
-    inside[ptr[:-1]] = False
-    places = np.zeros(len(inside), dtype=np.int64)
-    places[inside] = column
-    return FactorBlocks(ptr, places, np.concatenate([part.ravel() for part in forbidden]))

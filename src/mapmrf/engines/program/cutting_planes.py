@@ -470,36 +470,23 @@ def _dual(problem: Problem, compact: Compact, rows: Rows, weights: Floats) -> Cy
     pair, odd = matrix.indices[chosen] - n, (matrix.data[chosen] < 0).astype(np.int64)
     # Rows of cycles are halved in the program.
     weight = scale * weights[cycles] / 2
-    factor = _factor_of(problem, compact)
-    lam_e = _messages(problem, compact, rows, (factor, n_y == 1, weights * scale))
-    # less the linear part of the cycles' contribution to tables where labels differ
-    amounts = np.repeat(weight, n_y[cycles]) * (1 - 2 * odd)
-    lam_e.reshape(-1, 2, 2)[:, :, 1] -= np.bincount(factor[pair], amounts, problem.n_factors)[:, None]
-    return CycleDual(lam_e, offsets(n_y[cycles]), factor[pair], odd, weight)
-
-
-def _factor_of(problem: Problem, compact: Compact) -> Ints:
+    # a factor for each pair of the program
     ends = np.sort(problem.scope.reshape(-1, 2).astype(np.int64), axis=1)
-    code = ends[:, 0] * compact.n + ends[:, 1]
+    code = ends[:, 0] * n + ends[:, 1]
     order = np.argsort(code, kind="stable")
-    wanted = compact.first.astype(np.int64) * compact.n + compact.second
-    return np.asarray(order[np.searchsorted(code[order], wanted)])
-
-
-def _messages(problem: Problem, compact: Compact, rows: Rows, parts: tuple[Ints, Bools, Floats]) -> Floats:
-    """Move every table's linear part to the variables, minus the contribution of the rows of y = x_i x_j."""
-    factor, single, weights = parts
+    factor = order[np.searchsorted(code[order], compact.first.astype(np.int64) * n + compact.second)]
+    # every table's linear part moves to the variables, minus the contribution of the rows of y = x_i x_j
     lam = np.zeros((problem.n_factors, 2, 2))
     for batch in problem.batches:
         table = batch.tables(problem.graph.theta_t, slice(0, batch.n))
         lam[batch.factors, :, 1] = table[:, :1] - table[:, [2, 1]]
-    matrix, n = rows.matrix, compact.n
-    owner = np.repeat(np.arange(rows.n), np.diff(matrix.indptr))
-    is_y = matrix.indices >= n
     pair_of = np.zeros(rows.n, dtype=np.int64)
     pair_of[owner[is_y]] = matrix.indices[is_y] - n
-    of_x = single[owner] & ~is_y
-    a, column = factor[pair_of[owner[of_x]]], matrix.indices[of_x]
-    side = (problem.scope[2 * a] != column).astype(np.int64)
-    np.add.at(lam, (a, side, 1), weights[owner[of_x]] * matrix.data[of_x])
-    return lam.ravel()
+    of_x = (n_y == 1)[owner] & ~is_y
+    a = factor[pair_of[owner[of_x]]]
+    side = (problem.scope[2 * a] != matrix.indices[of_x]).astype(np.int64)
+    np.add.at(lam, (a, side, 1), (weights * scale)[owner[of_x]] * matrix.data[of_x])
+    # less the linear part of the cycles' contribution to tables where labels differ
+    amounts = np.repeat(weight, n_y[cycles]) * (1 - 2 * odd)
+    lam[:, :, 1] -= np.bincount(factor[pair], amounts, problem.n_factors)[:, None]
+    return CycleDual(lam.ravel(), offsets(n_y[cycles]), factor[pair], odd, weight)

@@ -89,7 +89,8 @@ class PrimalDual:
             done, turn = done + CHECK, turn + CHECK
             if done == CHECK:
                 first = at_anchor = before = length
-            if self._is_due(turn, length, at_anchor, before):
+            enough = length <= SUFFICIENT * at_anchor or (length <= NECESSARY * at_anchor and length > before)
+            if turn > CHECK and (enough or turn >= max(LONGEST * self.n_iterations, 4 * CHECK)):
                 self._weigh(now, anchor)
                 bound, least = project(self._program, now, self._scratch.values)
                 if bound - 2 * least < limits.known:  # excludes all other states in any better labelling
@@ -114,12 +115,6 @@ class PrimalDual:
             self.n_iterations += n
             yield
         return length
-
-    def _is_due(self, turn: int, length: float, at_anchor: float, before: float) -> bool:
-        if turn <= CHECK:
-            return False
-        enough = length <= SUFFICIENT * at_anchor or (length <= NECESSARY * at_anchor and length > before)
-        return enough or turn >= max(LONGEST * self.n_iterations, 4 * CHECK)
 
     def _weigh(self, now: SpinPoint, anchor: SpinPoint) -> None:
         """Balance primal and dual steps by the distances moved since the anchor."""

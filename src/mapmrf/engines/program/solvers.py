@@ -69,7 +69,14 @@ def solve_by_scip(task: BranchTask, report: SolverReport) -> None:
         model.optimizeNogil()
     finally:
         report.interrupt = None
-    _conclude_scip(model, columns, report)
+    report.message = model.getStatus()
+    report.outcome = OUTCOMES.get(report.message, SolverOutcome.FAILED)
+    report.count(int(model.getNTotalNodes()))
+    if report.outcome is not SolverOutcome.INFEASIBLE:
+        if model.getNSols():
+            best = model.getBestSol()
+            report.found.append(np.array([best[column] for column in columns]))
+        report.tighten(float(model.getDualbound()))
 
 
 def _build(scip: Any, model: Any, task: BranchTask) -> list[Any]:
@@ -143,19 +150,6 @@ def _listen(scip: Any, model: Any, integer: list[Any], report: SolverReport) -> 
                 report.spend()
 
     model.includeEventhdlr(SolverListener(), "mapmrf", "reports to the loop how far the search is")
-
-
-def _conclude_scip(model: Any, columns: list[Any], report: SolverReport) -> None:
-    status = model.getStatus()
-    report.outcome = OUTCOMES.get(status, SolverOutcome.FAILED)
-    report.message = status
-    report.count(int(model.getNTotalNodes()))
-    if report.outcome is SolverOutcome.INFEASIBLE:
-        return
-    if model.getNSols():
-        best = model.getBestSol()
-        report.found.append(np.array([best[column] for column in columns]))
-    report.tighten(float(model.getDualbound()))
 
 
 # -- A solver in a separate thread: its tasks and its reports ---------------------------------------------------------
@@ -371,11 +365,10 @@ def solve_by_highs(task: BranchTask, report: SolverReport) -> None:
     highs.run()
     _conclude_highs(highs, report)
     report.count(int(highs.getInfo().mip_node_count))
-    if report.outcome is SolverOutcome.INFEASIBLE:
-        return
-    if highs.getSolution().value_valid:
-        report.found.append(np.array(highs.getSolution().col_value))
-    report.tighten(float(highs.getInfo().mip_dual_bound))
+    if report.outcome is not SolverOutcome.INFEASIBLE:
+        if highs.getSolution().value_valid:
+            report.found.append(np.array(highs.getSolution().col_value))
+        report.tighten(float(highs.getInfo().mip_dual_bound))
 
 
 def _highs(program: Program, seed: int, settings: Settings) -> Any:

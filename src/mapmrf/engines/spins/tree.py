@@ -141,7 +141,12 @@ class SpinTree:
         yield from self._bound(node, relaxation, constant)
         self.n_cuts = len(relaxation.cuts)
         if not self._is_done(node.bound) and len(matrix) <= self.branch_spins:
-            i, j = self._pair(relaxation)
+            # an influential spin, and one whose product with it is the most undecided
+            strength = relaxation.spins.strength
+            i = int(np.argmax(strength))
+            score = (1.0 - np.abs(relaxation.gram()[i])) * strength
+            score[i] = -1.0
+            j = int(np.argmax(score))
             for sign in (1.0, -1.0):
                 self._push(node.child(i, j, sign))
 
@@ -174,14 +179,6 @@ class SpinTree:
     def _round(self, node: SpinNode) -> None:
         side = node.vectors @ self.random.normal(size=node.vectors.shape[1])
         self.search.improve(node.sign * np.where(side >= 0, 1.0, -1.0)[node.of])
-
-    def _pair(self, relaxation: TightRelaxation) -> tuple[int, int]:
-        """Choose the branching pair: an influential spin, and one whose product with it is the most undecided."""
-        strength = relaxation.spins.strength
-        first = int(np.argmax(strength))
-        score = (1.0 - np.abs(relaxation.gram()[first])) * strength
-        score[first] = -1.0
-        return first, int(np.argmax(score))
 
     def _enumerate(self, node: SpinNode, matrix: Floats, constant: float) -> None:
         n = len(matrix)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mapmrf.arrays import Floats
 from mapmrf.methods.auto.state import Phase, SharedState, Steps
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
@@ -68,22 +67,17 @@ class RelaxationEnd:
         self._gap, self._measured_at, self._count_at = math.inf, 0, CHECKED
 
     def at(self, iterations: int, passes: SequentialPasses) -> bool:
-        return self._has_stalled(iterations) or (
-            self._large and iterations >= self._count_at and self._is_nearly_decided(iterations, passes.state_bounds())
-        )
-
-    def _has_stalled(self, iterations: int) -> bool:
-        if iterations - self._measured_at < WINDOW:
+        if iterations - self._measured_at >= WINDOW:
+            wide = 0.0 if self._large else WIDE_GAP
+            stalled = self._best.gap > max(wide, STALLED * self._gap) or self._best.gap == math.inf
+            self._gap, self._measured_at = self._best.gap, iterations
+            if stalled:
+                return True
+        if not self._large or iterations < self._count_at:
             return False
-        wide = 0.0 if self._large else WIDE_GAP
-        stalled = self._best.gap > max(wide, STALLED * self._gap) or self._best.gap == math.inf
-        self._gap, self._measured_at = self._best.gap, iterations
-        return stalled
-
-    def _is_nearly_decided(self, iterations: int, state_bounds: Floats) -> bool:
         from mapmrf.engines.reduction.simplify import excluded_states  # small models skip the import
 
-        out = excluded_states(self._problem, state_bounds, self._best.value)
+        out = excluded_states(self._problem, passes.state_bounds(), self._best.value)
         left = np.add.reduceat(~out, self._problem.graph.var_ptr[:-1], dtype=np.int64)
         decided = float(np.mean(left == 1))
         self._count_at = iterations + (CHECKED_AGAIN if decided > 1 - DECIDED else CHECKED)

@@ -82,8 +82,6 @@ class Race:
         factor = RAISE if helped else LOWER
         phase.weight = min(max(phase.weight * factor, phase.least() * phase.prior), MOST * phase.prior)
 
-    # -- search -------------------------------------------------------------------------------------------------------
-
     def search(self, phase: Phase, iterations: int) -> Iterator[Progress]:
         """Run some iterations of a search phase, and drop it once it has ended."""
         end = self.shared.iterations + iterations
@@ -93,8 +91,6 @@ class Race:
                 self.searchers.remove(phase)
                 return
             yield step
-
-    # -- provers ------------------------------------------------------------------------------------------------------
 
     def steps(self, turn: Turn) -> Iterator[Progress | None]:
         """The steps of a prover's turn, followed by None if the prover has ended."""

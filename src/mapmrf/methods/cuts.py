@@ -252,7 +252,11 @@ class CutsRun(PhasedRun):
             if self.method.lp_iterations > 0 and not is_compact(self.problem):
                 yield from self.relax()
         elif self.method.local_search > 0:
-            yield from self.search_constrained()
+            search = ConstrainedSearch(self.problem, self.incumbent.labels, self.seed)
+            for _ in range(min(self.method.local_search, LOCAL_STEPS)):  # for a first labelling
+                search.run(min(STEP_CHANGES // self.problem.n_states, 50 * self.problem.n_vars) + 1)
+                self.incumbent.offer(search.incumbent.labels)
+                yield self.progress("start")
         products = self.has_products and self.method.rounds > 0
         program = (yield from self.cut_products()) if products else self.formulate()
         n_needed = program.rows.n
@@ -261,14 +265,6 @@ class CutsRun(PhasedRun):
             program = yield from self.cut(self.formulation)
         yield self.progress("branch")
         yield from self.branch(program, n_needed)
-
-    def search_constrained(self) -> Iterator[Progress]:
-        """Local search with counters for the constraints, for a first labelling."""
-        search = ConstrainedSearch(self.problem, self.incumbent.labels, self.seed)
-        for _ in range(min(self.method.local_search, LOCAL_STEPS)):
-            search.run(min(STEP_CHANGES // self.problem.n_states, 50 * self.problem.n_vars) + 1)
-            self.incumbent.offer(search.incumbent.labels)
-            yield self.progress("start")
 
     def descend(self) -> Iterator[Progress]:
         trials = self.method.local_search * self.problem.n_vars

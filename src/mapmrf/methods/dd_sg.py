@@ -87,12 +87,15 @@ class DDSG(Method):
 
     def start(self, problem: Problem, seed: int, initial: Start) -> SubgradientDescent:
         cut = Decomposition.into_trees if self.decomposition == "trees" else Decomposition.into_factors
+        ways = tuple(WAYS.values()) if self.decomposition == "trees" else (WAYS["majority"], WAYS["average"])
+        if self.decode != "all":
+            ways = (WAYS[self.decode],)
         options = DescentOptions(
             rule=RULES[self.rule],
             step_size=self.step_size,
             patience=self.patience,
             tolerance=self.tolerance,
-            ways=self._ways(),
+            ways=ways,
             decay=self.decay,
             exponent=self.exponent,
         )
@@ -110,8 +113,3 @@ class DDSG(Method):
     def answer(self, problem: Problem, state: SubgradientDescent) -> Answer:
         """The best labelling, and the average of the trees' choices as the relaxed solution."""
         return state.answer(problem)
-
-    def _ways(self) -> tuple[int, ...]:
-        if self.decode != "all":
-            return (WAYS[self.decode],)
-        return tuple(WAYS.values()) if self.decomposition == "trees" else (WAYS["majority"], WAYS["average"])

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
-from mapmrf.arrays import Ints
 from mapmrf.engines.moves.chains import ChainSearch, FlipSearch
 from mapmrf.engines.moves.crossover import Crossover
 from mapmrf.engines.moves.flip_state import local_scale
@@ -83,15 +82,13 @@ class Restarts(Method):
         heat = self.temperature * local_scale(problem)
         crossover = Crossover(problem) if self.temperature > 0 else None
         best = Incumbent(problem.graph, labels)
-        return RestartsRun(self._kicks(problem, labels, seed), per_round, heat, crossover, best)
-
-    def _kicks(self, problem: Problem, labels: Ints, seed: int) -> SearchKicks | BlockKicks:
         if self.move == "blocks":
-            return BlockKicks(problem, labels.copy(), self.kick, self.width, seed)
+            blocks = BlockKicks(problem, labels.copy(), self.kick, self.width, seed)
+            return RestartsRun(blocks, per_round, heat, crossover, best)
         by_chains = self.move == "chains"
         search = ChainSearch(problem, self.length, 1, seed) if by_chains else FlipSearch(problem, self.depth)
         search.restart(labels)
-        return SearchKicks(problem, search, self.kick, seed)
+        return RestartsRun(SearchKicks(problem, search, self.kick, seed), per_round, heat, crossover, best)
 
     def step(self, problem: Problem, state: RestartsRun) -> Progress:
         kicks = state.kicks

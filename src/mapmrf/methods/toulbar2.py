@@ -120,8 +120,15 @@ class Toulbar2(Method):
 
     def _begin(self, problem: Problem, state: Toulbar2Run) -> None:
         """Start the process, with the value of the best known labelling as upper bound on the cost."""
+        limit = min(self.max_iterations, 2**62) - 1
+        options: dict[str, float] = {"backtrackLimit": limit, "elimDegree_preprocessing": state.degree}
+        if self.search == "dfs":
+            options["hbfs"] = 0
+        if self.search == "vns":
+            options |= {"searchMethod": 2, "vnsNeighborVarHeur": 3, "vnsInitSol": -4, "lds": 4, "restart": 10000}
+        options |= _parsed(self.settings)
         network = state.costs.network(problem)
-        network |= {"settings": self._options(state), "vac": self.vac, "seed": state.seed % 2**31, "path": sys.path}
+        network |= {"settings": options, "vac": self.vac, "seed": state.seed % 2**31, "path": sys.path}
         known = state.initial if state.labels is None else state.labels
         network["upper"] = None
         if known is not None and problem.graph.value(known) > -math.inf:
@@ -142,15 +149,6 @@ class Toulbar2(Method):
         state.process.close()
         self._begin(problem, state)
         return True
-
-    def _options(self, state: Toulbar2Run) -> dict[str, float]:
-        limit = min(self.max_iterations, 2**62) - 1
-        options: dict[str, float] = {"backtrackLimit": limit, "elimDegree_preprocessing": state.degree}
-        if self.search == "dfs":
-            options["hbfs"] = 0
-        if self.search == "vns":
-            options |= {"searchMethod": 2, "vnsNeighborVarHeur": 3, "vnsInitSol": -4, "lds": 4, "restart": 10000}
-        return options | _parsed(self.settings)
 
 
 def _parsed(settings: str) -> dict[str, float]:

@@ -199,20 +199,17 @@ class WCSPRun(PhasedRun):
         for run, _ in self.parts:
             run.method = replace(self.method, max_iterations=max(1, self.method.max_iterations - self.nodes))
             for step in run.steps:
-                self.combine()
+                labels = np.zeros(self.inner.problem.n_vars, dtype=np.int64)
+                for each, variables in self.parts:
+                    labels[variables] = each.incumbent.labels
+                self.incumbent.offer(self.inner.lift(labels))
+                self.incumbent.tighten(max(self.incumbent.value, sum(each.incumbent.bound for each, _ in self.parts)))
+                self.details["nodes"] = float(self.nodes)
                 if step.finished is None:
                     yield self.progress(step.phase)
             if run.incumbent.value == -math.inf:
                 break
         yield self.conclusion(None)
-
-    def combine(self) -> None:
-        labels = np.zeros(self.inner.problem.n_vars, dtype=np.int64)
-        for run, variables in self.parts:
-            labels[variables] = run.incumbent.labels
-        self.incumbent.offer(self.inner.lift(labels))
-        self.incumbent.tighten(max(self.incumbent.value, sum(run.incumbent.bound for run, _ in self.parts)))
-        self.details["nodes"] = float(self.nodes)
 
     def take_over(self, search: SoftSearch) -> None:
         labels = search.labels

@@ -263,7 +263,13 @@ class FlipSearch(GainSearch):
     def __init__(self, problem: Problem, depth: int) -> None:
         self.depth = min(depth, max(1, problem.n_vars))
         super().__init__(problem, self.depth, flip_sets)
-        self.sets = self._moves = new_set_search(problem.n_vars, self.depth)
+        room = self.depth + 1
+        spot, end, state, old, top, best_var, best_state = (np.zeros(room, dtype=np.int64) for _ in range(7))
+        cand, listed = np.zeros(max(problem.n_vars, 1), dtype=np.int32), np.zeros(problem.n_vars, dtype=bool)
+        self.sets = self._moves = SetSearch(
+            cand, listed, spot, end, state, old, top, np.zeros(room), np.zeros(room), best_var, best_state,
+            cursor=blank(SetCursor),
+        )  # fmt: skip
 
     def restart(self, labels: Ints) -> None:
         self.sets.listed[:] = False
@@ -283,15 +289,6 @@ class FlipSearch(GainSearch):
         for level in range(self.sets.cursor.place):
             found[self.sets.cand[self.sets.spot[level]]] = self.sets.old[level]
         return found
-
-
-def new_set_search(n: int, depth: int) -> SetSearch:
-    spot, end, state, old, top, best_var, best_state = (np.zeros(depth + 1, dtype=np.int64) for _ in range(7))
-    total, size = np.zeros(depth + 1), np.zeros(depth + 1)
-    cand, listed = np.zeros(max(n, 1), dtype=np.int32), np.zeros(n, dtype=bool)
-    return SetSearch(
-        cand, listed, spot, end, state, old, top, total, size, best_var, best_state, cursor=blank(SetCursor)
-    )
 
 
 # The lazy flipper: the best change of every small connected set of variables, each set searched once per change.

@@ -241,14 +241,11 @@ class ProductPlanes(Planes):
 
     def tails_off(self, value: float) -> bool:
         """Return whether the last rounds have closed little of the gap, no cuts are left, or many spins are fixed."""
-        slow = super().tails_off(value) and not self._is_far
-        return slow or self._n_quiet > len(PRODUCT_EFFORTS) or self.is_decisive
-
-    @property
-    def _is_far(self) -> bool:
-        """Whether a branch and bound would be hopeless."""
         is_open = np.abs(self.solver.z[: self.form.n_spins]) < OPEN_SPIN
-        return self.form.blocks.ptr[-1] > TREE_PLACES and float(np.mean(is_open)) > OPEN_SHARE
+        # whether a branch and bound would be hopeless
+        is_far = self.form.blocks.ptr[-1] > TREE_PLACES and float(np.mean(is_open)) > OPEN_SHARE
+        slow = super().tails_off(value) and not is_far
+        return slow or self._n_quiet > len(PRODUCT_EFFORTS) or self.is_decisive
 
     @property
     def weight(self) -> Floats:

@@ -190,19 +190,6 @@ class SpinScratch(NamedTuple):
 
 
 @inlined
-def move_columns(
-    share: float, weight: float, program: SpinProgram, now: SpinPoint, anchor: SpinPoint, ahead: Floats
-) -> None:
-    cost, lower, upper, of_column = program.cost, program.lower, program.upper, program.of_column
-    z, pushed, z_anchor = now.z, now.pushed, anchor.z
-    for j in range(len(z)):
-        moved = z[j] + weight * of_column[j] * (cost[j] - pushed[j])
-        moved = min(max(moved, lower[j]), upper[j])
-        ahead[j] = 2.0 * moved - z[j]
-        z[j] = share * ahead[j] + (1.0 - share) * z_anchor[j]
-
-
-@inlined
 def move_pairs(
     share: float, weight: float, program: SpinProgram, now: SpinPoint, anchor: SpinPoint, scratch: SpinScratch
 ) -> float:
@@ -257,23 +244,26 @@ def advance(
     scratch: SpinScratch,
 ) -> float:  # fmt: skip
     """Run some iterations in place, `turn` after the anchor; return the length of the last step."""
-    pushed, pushed_anchor, push = now.pushed, anchor.pushed, scratch.push
-    total = 0.0
+    cost, lower, upper, of_column = program.cost, program.lower, program.upper, program.of_column
+    z, pushed, z_anchor, pushed_anchor = now.z, now.pushed, anchor.z, anchor.pushed
+    ahead, push, total = scratch.ahead, scratch.push, 0.0
     for k in range(turn, turn + n_iterations):
         share = (k + 1.0) / (k + 2.0)
         if k == turn + n_iterations - 1:
-            for j in range(len(now.z)):  # squared length of the primal step
-                step = weight * program.of_column[j]
-                moved = now.z[j] + step * (program.cost[j] - pushed[j])
-                change = min(max(moved, program.lower[j]), program.upper[j]) - now.z[j]
+            for j in range(len(z)):  # squared length of the primal step
+                step = weight * of_column[j]
+                moved = z[j] + step * (cost[j] - pushed[j])
+                change = min(max(moved, lower[j]), upper[j]) - z[j]
                 total += change * change / step
-        move_columns(share, weight, program, now, anchor, scratch.ahead)
+        for j in range(len(z)):
+            moved = z[j] + weight * of_column[j] * (cost[j] - pushed[j])
+            moved = min(max(moved, lower[j]), upper[j])
+            ahead[j] = 2.0 * moved - z[j]
+            z[j] = share * ahead[j] + (1.0 - share) * z_anchor[j]
         push[:] = 0.0
         dual = move_pairs(share, weight, program, now, anchor, scratch)
         dual += move_cuts(share, weight, program, now, anchor, scratch)
-        dual += move_blocks(
-            share, weight, program.blocks, now.y_block, anchor.y_block, scratch.ahead, push, scratch.values
-        )
+        dual += move_blocks(share, weight, program.blocks, now.y_block, anchor.y_block, ahead, push, scratch.values)
         for j in range(len(pushed)):
             pushed[j] = share * (pushed[j] + 2.0 * push[j]) + (1.0 - share) * pushed_anchor[j]
         if k == turn + n_iterations - 1:

@@ -138,7 +138,7 @@ class BranchRun(PhasedRun):
         self.constant = self.problem.graph.constant
         self.iterations = 0
         self.details = small.counts.details()
-        self.rules: ConstraintForms | None = None  # the constraints for which the search keeps counters
+        self.constraints: ConstraintForms | None = None  # the constraints for which the search keeps counters
 
     def new_local_search(self, labels: Ints) -> LocalSearch | ConstrainedLocalSearch:
         return LocalSearch(self.problem, labels, self.seed)
@@ -321,7 +321,7 @@ class BranchRun(PhasedRun):
         """Search with the messages as heuristic, to the end or for a number of steps."""
         before, constant = self.iterations, self.constant
         room = self.memory - 8 * len(buckets.tables.arena)
-        search = AndOrSearch(buckets, max(0.0, room) if self.method.caching else 0.0, self.rules)
+        search = AndOrSearch(buckets, max(0.0, room) if self.method.caching else 0.0, self.constraints)
         self.try_labels(search)
         while not search.finished and max_steps > 0:
             max_steps -= 1
@@ -374,11 +374,11 @@ class ConstrainedBranchRun(BranchRun):
     bounds.
     """
 
-    rules: ConstraintForms
+    constraints: ConstraintForms
 
     def __init__(self, method: Branch, small: Simplified, seed: int, initial: Start) -> None:
         super().__init__(method, small, seed, initial)
-        self.rules = ConstraintForms.of(self.problem)
+        self.constraints = ConstraintForms.of(self.problem)
         self.prices: ConstraintPrices | None = None  # prices that the constraints put on states
         # the model with tables in place of its constraints, if it can be eliminated
         self.tables: RewrittenRun | None = None
@@ -388,7 +388,7 @@ class ConstrainedBranchRun(BranchRun):
 
     def run(self) -> Generator[Progress, None, None]:
         """Eliminate with tables if they fit, else search with counters."""
-        if self.rules.root == -math.inf or self.constant == -math.inf:
+        if self.constraints.root == -math.inf or self.constant == -math.inf:
             self.incumbent.bound = -math.inf
             yield self.progress("order", Status.INFEASIBLE)
             return
@@ -401,16 +401,16 @@ class ConstrainedBranchRun(BranchRun):
         graph = PrimalGraph.of(self.problem)
         shifting = self.cost_shifting()
         if shifting is not None:
-            self.prices = ConstraintPrices(self.rules, shifting)
+            self.prices = ConstraintPrices(self.constraints, shifting)
             yield from self.shift(shifting)
         if self.problem.n_vars > MOST_VARIABLES:
             yield self.progress("cost shifting", Status.CONVERGED)
             return
         card = self.problem.graph.card
-        order = yield from self.order_by_fill(with_cliques(graph, self.rules.scopes), card)
-        tree = tree_with_paths(graph, card, order, self.rules.scopes)
+        order = yield from self.order_by_fill(with_cliques(graph, self.constraints.scopes), card)
+        tree = tree_with_paths(graph, card, order, self.constraints.scopes)
         self.details |= {"width": float(order.width), "variables": float(tree.n)}
-        self.constant = self.problem.graph.constant + self.rules.root
+        self.constant = self.problem.graph.constant + self.constraints.root
         yield from self.branch(tree, graph, shifting)
 
     def rewrite(self) -> Iterator[Progress]:

@@ -26,7 +26,7 @@ from mapmrf.engines.program.cutting_planes import (
     SpinPlanes,
 )
 from mapmrf.engines.program.local_polytope import ConstrainedPolytope, LocalPolytope
-from mapmrf.engines.program.program import Program, lagrangian, spread
+from mapmrf.engines.program.program import Program, lagrangian, value_range
 from mapmrf.engines.program.solvers import (
     BranchTask,
     Confirmation,
@@ -173,7 +173,7 @@ class CutsRun(PhasedRun):
         self.details = small.counts.details()
         self.planes: CuttingPlanes | None = None  # the cutting planes of a compact program, once their phase has begun
         self.search: SolverRun | None = None
-        self.spread = spread(self.problem)
+        self.value_range = value_range(self.problem)
         self.grain = self.problem.graph.granularity if small.feasible else Granularity()
         self._reported = -math.inf
         if small.feasible:
@@ -230,7 +230,7 @@ class CutsRun(PhasedRun):
         """Difference of bound and value, in log potentials, at which a labelling counts as optimal."""
         value = self.incumbent.value
         size = abs(value) if value > -math.inf else 0.0
-        return self.method.gap * min(max(1.0, size), self.spread)
+        return self.method.gap * min(max(1.0, size), self.value_range)
 
     @property
     def verdict(self) -> Status | None:
@@ -262,7 +262,7 @@ class CutsRun(PhasedRun):
         n_needed = program.rows.n
         yield self.progress("start")
         if isinstance(self.formulation, Compact) and self.method.rounds > 0:
-            program = yield from self.cut(self.formulation)
+            program = yield from self.add_cuts(self.formulation)
         yield self.progress("branch")
         yield from self.branch(program, n_needed)
 
@@ -305,7 +305,7 @@ class CutsRun(PhasedRun):
         self.details |= {"columns": float(len(program.cost)), "rows": float(program.rows.n)}
         return program
 
-    def cut(self, compact: Compact) -> Generator[Progress, None, Program]:
+    def add_cuts(self, compact: Compact) -> Generator[Progress, None, Program]:
         """Solve relaxations with more and more odd-cycle inequalities; return the program with those that are tight."""
         quick = SpinPlanes(compact)
         yield from self.play(quick)
@@ -488,7 +488,7 @@ class CutsRun(PhasedRun):
         """Take over the bound, the node count and the newest labelling of the branch and bound."""
         program, report = self.task.program, search.report
         self.nodes = min(report.iterations, self.method.max_iterations)
-        columns = search.take()
+        columns = search.newest_point()
         if columns is not None:
             self.incumbent.offer(self.formulation.labels(columns))
         if report.bound < math.inf:

@@ -116,7 +116,7 @@ class LP(Method):
         if state.bound == -math.inf:
             return Progress(0, bound=-math.inf, finished=Status.INFEASIBLE)
         if len(state.polytope.entries) == 0:  # no factors: nothing for HiGHS to do
-            state.take(np.zeros(0))
+            state.keep_point(np.zeros(0))
             return Progress(0, labels=state.labels, bound=state.bound, finished=Status.OPTIMAL)
         finished = state.advance(POLL)
         progress = Progress(state.iterations, bound=state.bound, finished=finished)
@@ -202,9 +202,9 @@ class LPRun:
         if weights is not None:
             self.bound = min(self.bound, self.polytope.bound(weights))
         if columns is not None:
-            self.take(columns)
+            self.keep_point(columns)
 
-    def take(self, columns: Floats) -> None:
+    def keep_point(self, columns: Floats) -> None:
         """Keep a point and its rounding."""
         program = self.polytope.program
         self.mu_v, self.mu_f = self.polytope.marginals(columns)

@@ -104,13 +104,13 @@ class Toulbar2(Method):
             raise MapMRFError(f"toulbar2 did not start: {message.failure}")
         if message.failure is not None and self._begin_again(problem, state, message.failure):
             return Progress(state.backtracks, bound=state.bound)
-        state.take(message)
+        state.read(message)
         return Progress(state.backtracks, labels=message.labels, bound=state.bound, finished=state.finished)
 
     def answer(self, problem: Problem, state: Toulbar2Run) -> Answer:
         latest = dataclasses.replace(state)
         for message in () if state.process is None else state.process.unread():
-            latest.take(message)
+            latest.read(message)
         details = {"cost_unit": 1 / state.costs.scale, "cost_error": state.costs.error}
         return Answer(labels=latest.labels, bound=latest.bound, details=details)
 
@@ -187,7 +187,7 @@ class Toulbar2Run:
     def bound(self) -> float:
         return -math.inf if self.finished is Status.INFEASIBLE else self.costs.bound(self.lower)
 
-    def take(self, message: Toulbar2Message) -> None:
+    def read(self, message: Toulbar2Message) -> None:
         self.ready |= message.ready
         self.lower = max(self.lower, message.lower)
         self.backtracks = max(self.backtracks, message.backtracks)

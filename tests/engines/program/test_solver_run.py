@@ -97,8 +97,8 @@ def test_only_the_last_point_is_taken_and_only_once() -> None:
 
     run = SolverRun(solve)
     assert run.wait(60)
-    assert run.take().tolist() == [1, 1]  # type: ignore[union-attr]
-    assert run.take() is None
+    assert run.newest_point().tolist() == [1, 1]  # type: ignore[union-attr]
+    assert run.newest_point() is None
     assert (run.report.bound, run.report.iterations) == (3.0, 7)
 
 
@@ -195,7 +195,7 @@ def test_a_branch_and_bound_takes_a_point_that_was_found_elsewhere(solve: Solve)
     run.grant(np.inf)
     assert run.wait(120)
     assert run.report.offered is None
-    first = run.take()
+    first = run.newest_point()
     assert first is not None and compact.labels(first).tolist() == best.tolist()
 
 

@@ -143,7 +143,7 @@ def test_bounds_hold_at_every_step(n: int, seed: int) -> None:
     matrix = symmetric(n, seed)
     best = optimum(matrix)
     relaxation = TightRelaxation(matrix, random_vectors(n, seed), TriangleSet.empty())
-    finish(relaxation.settle(2))
+    finish(relaxation.ascend(2))
     for _ in range(5):
         assert finish(relaxation.bound()) >= best
         finish(relaxation.separate())
@@ -157,7 +157,7 @@ def test_without_inequalities_it_is_the_semidefinite_bound() -> None:
     for i in range(5):
         matrix[i, (i + 1) % 5] = matrix[(i + 1) % 5, i] = -0.5
     relaxation = TightRelaxation(matrix, random_vectors(5, 0), TriangleSet.empty())
-    finish(relaxation.settle(500))
+    finish(relaxation.ascend(500))
     assert finish(relaxation.bound()) + 2.5 == pytest.approx(5 * (5 + np.sqrt(5)) / 8, rel=1e-6)
     bounds = []
     for _ in range(20):
@@ -174,7 +174,7 @@ def test_the_plain_bound_is_that_of_the_dense_one() -> None:
     for _ in plain.run():
         pass
     dense = TightRelaxation(model.matrix(), random_vectors(model.n, 1), TriangleSet.empty())
-    finish(dense.settle(2000))
+    finish(dense.ascend(2000))
     assert plain.bound == pytest.approx(finish(dense.bound()), rel=1e-4)
     assert plain.bound >= search.value
 

@@ -284,7 +284,7 @@ class BlockTables(NamedTuple):
 
 
 @bare
-def spread(offset: Ints, scope: Ints, begin: int, end: int, card: Ints, step: Ints) -> tuple[int, int]:
+def state_offsets(offset: Ints, scope: Ints, begin: int, end: int, card: Ints, step: Ints) -> tuple[int, int]:
     """Offsets of a function in all states of ``scope[begin:end]``, the last variable fastest."""
     # Last variables that the function does not have are left out where there are many states of them: each offset
     # stands for a run of states. Returns the number of offsets, and the length of the runs.
@@ -310,7 +310,7 @@ def spread(offset: Ints, scope: Ints, begin: int, end: int, card: Ints, step: In
 def add_function(
     tables: BlockTables, function: Floats, weight: float, base: int, stride: int, n_states: int, runs: tuple[int, int]
 ) -> None:
-    """Add a weight times a function to the sums of all states of a variable and of its scope; `runs` as by `spread`."""
+    """Add a weight times a function to the sums of all states of a variable and of its scope; `runs` as by `state_offsets`."""
     total, offset, row = tables.total, tables.offset, np.uintp(0)
     size, run, one = np.uintp(runs[0]), np.uintp(runs[1]), np.uintp(1)
     for k in range(n_states):
@@ -374,7 +374,7 @@ def add_factor(
             least = min(least, place[u])
             step[u] = model.scope_stride[p]
     if least == at:
-        runs = spread(tables.offset, block.scope, block.scope_ptr[at], block.scope_ptr[at + 1], model.card, step)
+        runs = state_offsets(tables.offset, block.scope, block.scope_ptr[at], block.scope_ptr[at + 1], model.card, step)
         weight, v = weight_of(model.weight, a), block.order[at]
         add_function(tables, model.theta_t, weight, base, step[v], model.card[v], runs)
     for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
@@ -390,7 +390,7 @@ def add_message(card: Ints, block: Block, tables: BlockTables, step: Ints, at: i
     for k in range(end - 1, begin - 1, -1):
         step[scope[k]] = stride
         stride *= card[scope[k]]
-    runs = spread(tables.offset, scope, block.scope_ptr[at], block.scope_ptr[at + 1], card, step)
+    runs = state_offsets(tables.offset, scope, block.scope_ptr[at], block.scope_ptr[at + 1], card, step)
     add_function(tables, tables.best, 1.0, tables.at_ptr[child], step[v], card[v], runs)
     for k in range(begin, end):
         step[scope[k]] = 0

@@ -84,9 +84,9 @@ class Compact:
         return (columns[: self.n] > 0.5).astype(np.int64)
 
     def rounded(self, columns: Floats) -> Ints:
-        return rounded(np.concatenate([columns[: self.n], self.cut(columns)]), self.first, self.second, self.n)
+        return rounded(np.concatenate([columns[: self.n], self.cut_values(columns)]), self.first, self.second, self.n)
 
-    def cut(self, columns: Floats) -> Floats:
+    def cut_values(self, columns: Floats) -> Floats:
         """Return the cut value of each pair: x_i + x_j - 2 y_ij, the probability that its labels differ."""
         x, y = columns[: self.n], columns[self.n :]
         return np.clip(x[self.first] + x[self.second] - 2 * y, 0.0, 1.0)
@@ -451,7 +451,7 @@ class ProductForm:
         return form.without(barred)
 
     def without(self, barred: Bools) -> ProductForm:
-        """Return the same with some states forbidden: their spins become blocks of one variable."""
+        """Forbid some states: their spins become blocks of one variable."""
         spins = np.flatnonzero(barred.any(axis=1))
         ptr, column, forbidden = self.blocks
         more = np.stack([np.zeros(len(spins), dtype=np.int64), spins], axis=1).ravel()
@@ -501,7 +501,7 @@ class ProductForm:
         known = self.member[self.pairs, 0] * radix + self.member[self.pairs, 1]
         return self.n_spins + np.searchsorted(known, spins[:, 0] * radix + spins[:, 1])
 
-    def cut(self, z: Floats) -> Floats:
+    def cut_values(self, z: Floats) -> Floats:
         """Return the cut value of each split: the probability that its parts differ."""
         return np.clip((1.0 - z[self.splits.column]) / 2, 0.0, 1.0)
 

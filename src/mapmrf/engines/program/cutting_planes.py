@@ -221,7 +221,7 @@ class ProductPlanes(Planes):
         solver = self.solver
         kept = (solver.y_cut > 0) | (solver.slack() <= SLACK)
         effort = PRODUCT_EFFORTS[min(self._n_quiet, len(PRODUCT_EFFORTS) - 1)]
-        known, cut = solver.cuts.only(kept), self.form.cut(solver.z)
+        known, cut = solver.cuts.only(kept), self.form.cut_values(solver.z)
         new = known.only(np.zeros(known.n, dtype=bool))
         for separation in self._separations:
             yield from separation.run(cut[: len(separation.first)], *effort)
@@ -295,7 +295,7 @@ class SpinPlanes(Planes):
         kept = (solver.y_cut > 0) | (solver.slack() <= SLACK)
         known = solver.cuts.only(kept)
         effort = SPIN_EFFORTS[min(self._n_quiet // QUIET, len(SPIN_EFFORTS) - 1)]
-        yield from self._separation.run(self.compact.cut(self.point), *effort)
+        yield from self._separation.run(self.compact.cut_values(self.point), *effort)
         cycles = self._separation.best(self.compact.n)
         found = form.missing(solver.z, 2 * effort.violation).plus(form.cycles(cycles, self._separation.codes(cycles)))
         new = found.new(known)
@@ -385,7 +385,7 @@ class CuttingPlanes:
             self._age = self._age[~old]
         for violation, hop in SIMPLEX_EFFORTS:
             missing = self.compact.missing(self.point, violation)
-            yield from self._separation.run(self.compact.cut(self.point), violation, hop)
+            yield from self._separation.run(self.compact.cut_values(self.point), violation, hop)
             cycles = self.compact.cycles(self._separation.best(self.compact.n))
             if missing.n or cycles.n:
                 self.relaxation.add(missing)

@@ -95,7 +95,7 @@ def lagrangian(program: Program, rows: Rows, weights: Floats) -> tuple[float, Fl
     return program.value(objective) + ROUND_OFF * (abs(program.offset) + program.scale * float(size)), reduced
 
 
-def spread(problem: Problem) -> float:
+def value_range(problem: Problem) -> float:
     """Return the maximum difference between the values of two labellings, ignoring -inf."""
     graph = problem.graph
     sizes = None if graph.weight is None else np.abs(graph.weight)

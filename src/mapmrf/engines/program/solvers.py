@@ -257,7 +257,7 @@ class SolverRun:
         self.stop()
         self._thread.join(seconds)
 
-    def take(self) -> Floats | None:
+    def newest_point(self) -> Floats | None:
         """Return the best point found since the last call, if any."""
         last = None
         while self.report.found:

@@ -20,7 +20,7 @@ LEAST_PENALTY, MOST_PENALTY, PENALTY_SPINS = 0.003, 0.01, 0.36
 """Penalty of the inequalities relative to the mean gradient norm: the last over the number of spins, within limits."""
 
 UPDATE_EVERY = 10  # sweeps between updates of the multipliers
-SETTLE = 40  # sweeps at fixed multipliers before a bound is computed
+ASCENT_SWEEPS = 40  # sweeps at fixed multipliers before a bound is computed
 ONE_STEP = 400  # maximum number of spins for which a bound is certified in one step
 
 Steps = Generator[None, None, None]
@@ -53,7 +53,7 @@ class TightRelaxation:
     def step_sweeps(self) -> int:
         return max(1, STEP_WORK // self.work)
 
-    def settle(self, sweeps: int) -> Steps:
+    def ascend(self, sweeps: int) -> Steps:
         """Run coordinate ascent at fixed multipliers, in steps."""
         spins, some = self.spins, self.step_sweeps
         set_matrix(spins, self.cuts.triangles, self.cuts.multiplier)
@@ -97,7 +97,7 @@ class TightRelaxation:
         """Compute an upper bound on the couplings of all labellings, in steps, after ascent at fixed multipliers."""
         # The vectors are restored afterwards: those under the penalty are closer to satisfying the inequalities.
         vectors, spins = self.spins.vectors.copy(), self.spins
-        yield from self.settle(SETTLE)
+        yield from self.ascend(ASCENT_SWEEPS)
         total = math.fsum(self.cuts.multiplier) * (1.0 + 1e-15)
         if len(vectors) <= ONE_STEP:
             bound = certified_bound(spins.matrix, spins.strength)

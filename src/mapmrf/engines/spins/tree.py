@@ -152,7 +152,7 @@ class SpinTree:
 
     def _bound(self, node: SpinNode, relaxation: TightRelaxation, constant: float) -> Steps:
         """Tighten the relaxation of a node as long as that helps; yields after every step."""
-        yield from relaxation.settle(FIRST_SWEEPS if node.bound == math.inf else 1)
+        yield from relaxation.ascend(FIRST_SWEEPS if node.bound == math.inf else 1)
         bound = yield from relaxation.bound()
         self._lower(node, bound + constant)
         if not self._is_close(node.bound):

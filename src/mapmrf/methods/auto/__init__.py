@@ -156,7 +156,7 @@ class AutoRun(SharedRun):
         if self.problem.n_factors >= LARGE:
             yield self.shared.report("start")
         if self.options.flow:
-            yield from self.cut()
+            yield from self.minimum_cut()
         self.feasibility = FeasibilityPhase(self.shared, self.seed)
         yield from self.feasibility.first()
         if self.rewritten:
@@ -192,7 +192,7 @@ class AutoRun(SharedRun):
             shared.details["width"] = float(order.width)
             yield shared.prove("eliminate", optimum.value)
 
-    def cut(self) -> Iterator[Progress]:
+    def minimum_cut(self) -> Iterator[Progress]:
         if not self.problem.only_binary:
             return
         from mapmrf.methods.maxflow import MaxFlow
@@ -225,7 +225,7 @@ class AutoRun(SharedRun):
                 if stops.at(step.iterations, state.passes):
                     break
                 step = inner.step(self.problem, state)
-                report = shared.take(step, "relax", "relax")
+                report = shared.take_over(step, "relax", "relax")
                 report.finished = Status.INFEASIBLE if report.finished is Status.INFEASIBLE else None
                 yield report
                 yield from self.feasibility.steps(1)

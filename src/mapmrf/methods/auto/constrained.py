@@ -110,7 +110,7 @@ class ConstrainedRun(SharedRun):
                     best.withdraw("tables")
                     best.bounds.refuted |= step.refuted
                 found = None if step.labels is None else rewriting.project(step.labels)
-                yield shared.take(replace(step, labels=found, value=None), "tables", step.phase)
+                yield shared.take_over(replace(step, labels=found, value=None), "tables", step.phase)
                 if shared.is_refuted("tables"):
                     return
                 if best.value > run.shared.incumbent.value:
@@ -172,7 +172,7 @@ class ConstrainedRun(SharedRun):
             while step.finished is None and not shared.is_refuted("rows"):
                 state.inform(best.labels)
                 step = method.step(problem, state)
-                yield shared.take(step, "rows", "branch and cut")
+                yield shared.take_over(step, "rows", "branch and cut")
 
 
 # -- The linear assignment problem: distinct columns for all rows, with maximum sum -----------------------------------

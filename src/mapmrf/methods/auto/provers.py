@@ -85,7 +85,7 @@ class Provers:
         if reason is not None or not self.portfolio.shared.admits(method, problem):
             return
         turn = max(1, CUTS_TURN // problem.n_factors) if compact else min(PROGRAM_TURN, max(1, CUTS_TURN // places))
-        yield Phase(self.cut(method, compact), turn, first=turn, name="cuts")
+        yield Phase(self.add_planes(method, compact), turn, first=turn, name="cuts")
 
     def is_sparse(self) -> bool:
         """Return whether the model suits cutting planes: binary, pairwise, finite, and not dense."""
@@ -104,7 +104,7 @@ class Provers:
         left = details["width"] - details["i_bound"] if "i_bound" in details else 0.0
         return 1.0 if left <= WIDTH_LEFT else LEAST
 
-    def cut(self, method: Cuts, compact: bool) -> Steps:
+    def add_planes(self, method: Cuts, compact: bool) -> Steps:
         """Run cutting planes and branch and cut. A round, or some reports of the branching solver, is one iteration."""
         # Steps that only wait for a solver are not counted: how many there are depends on timing.
         race, too_large = self.portfolio.race, self.problem.n_factors > EXACT_PAIRS

@@ -128,7 +128,7 @@ class Scout:
                         value = shared.problem.graph.value(step.labels) if step.value is None else step.value
                         if value > self._value:
                             self._value, self._useful = value, step.iterations
-                    yield shared.take(step, method.name, method.name)
+                    yield shared.take_over(step, method.name, method.name)
         self.over = True
 
 

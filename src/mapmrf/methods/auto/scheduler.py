@@ -71,7 +71,7 @@ class Race:
             yield from self._wait_for(waiting, beside)
         for turn in turns:
             steps = turn.steps.result() if beside else self.steps(turn)
-            yield from self.watched(turn.phase, self.take(turn.phase, steps))
+            yield from self.watched(turn.phase, self.reported(turn.phase, steps))
 
     def watched(self, phase: Phase, turn: Iterator[Progress]) -> Iterator[Progress]:
         """Run a turn, and adjust the weight of its phase by whether it made progress."""
@@ -130,7 +130,7 @@ class Race:
         while wait(beside, WAIT).not_done:
             yield self.shared.report("proofs")
 
-    def take(self, phase: Phase, steps: Iterable[Progress | None]) -> Iterator[Progress]:
+    def reported(self, phase: Phase, steps: Iterable[Progress | None]) -> Iterator[Progress]:
         """Report the steps of a prover, and pass its labellings on to the search."""
         for step in steps:
             if step is None:

@@ -134,7 +134,7 @@ class SharedState:
             return self.step(phase)
         return self.step(phase, Status.OPTIMAL if self.incumbent.bound > -math.inf else Status.INFEASIBLE)
 
-    def take(self, step: Progress, source: str, phase: str) -> Progress:
+    def take_over(self, step: Progress, source: str, phase: str) -> Progress:
         """Take over labels and bound of a method's step on the original model, count an iteration and report."""
         # The report ends the run if the method has proven something that no labelling refutes.
         if step.labels is not None:
@@ -171,7 +171,7 @@ class SharedRun(PhasedRun):
                 if isinstance(state, Informed):
                     state.inform(shared.incumbent.labels)
                 step = method.step(self.problem, state)
-                yield shared.take(step, phase, phase)
+                yield shared.take_over(step, phase, phase)
         shared.release(method.name)
 
     def answer(self) -> Answer:

@@ -310,7 +310,7 @@ def state_offsets(offset: Ints, scope: Ints, begin: int, end: int, card: Ints, s
 def add_function(
     tables: BlockTables, function: Floats, weight: float, base: int, stride: int, n_states: int, runs: tuple[int, int]
 ) -> None:
-    """Add a weight times a function to the sums of all states of a variable and of its scope; `runs` as by `state_offsets`."""
+    """Add a weight times a function to the sums of a variable and its scope; `runs` as by `state_offsets`."""
     total, offset, row = tables.total, tables.offset, np.uintp(0)
     size, run, one = np.uintp(runs[0]), np.uintp(runs[1]), np.uintp(1)
     for k in range(n_states):

@@ -16,7 +16,6 @@ from mapmrf.engines.moves.flip_state import (
     Agenda,
     FlipList,
     FlipState,
-    begin_at,
     dequeue,
     enqueue_all,
     flip_best,
@@ -25,6 +24,7 @@ from mapmrf.engines.moves.flip_state import (
     new_agenda,
     new_flip_state,
     refresh,
+    set_labels,
     set_state,
     take_back,
 )
@@ -49,8 +49,13 @@ class GainSearch(ABC):
         self._improve, self._refresh = predispatched(improve), predispatched(refresh)
 
     def _begin_at(self, labels: Ints) -> None:
-        begin_at(self.problem, self.flips, self.agenda, labels)
-        self._refresh(self.flips, self.agenda, 0)
+        agenda, counts = self.agenda, self.agenda.counts
+        set_labels(self.problem, self.flips, labels)
+        agenda.origin[:] = labels
+        counts.queue_begin = counts.queue_length = counts.heap_length = counts.n_changed = 0
+        agenda.where[:] = -1
+        agenda.queued[:] = agenda.is_changed[:] = False
+        self._refresh(self.flips, agenda, 0)
         self.at_rest = False
 
     def run(self, entries: int, max_visits: int = 1 << 60) -> int:

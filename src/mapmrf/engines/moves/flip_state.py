@@ -80,16 +80,6 @@ def new_agenda(n: int) -> Agenda:
     )
 
 
-def begin_at(problem: Problem, flips: FlipState, agenda: Agenda, labels: Ints) -> None:
-    """Start from a labelling whose scores `refresh` has yet to compute; heap and queue are empty."""
-    set_labels(problem, flips, labels)
-    agenda.origin[:] = labels
-    agenda.counts.queue_begin = agenda.counts.queue_length = agenda.counts.heap_length = agenda.counts.n_changed = 0
-    agenda.where[:] = -1
-    agenda.queued[:] = False
-    agenda.is_changed[:] = False
-
-
 def enqueue_all(agenda: Agenda, random: np.random.Generator | None = None) -> None:
     """Queue every variable, in the order of the variables or in random order."""
     n = len(agenda.queue)

@@ -322,15 +322,9 @@ def to_products(values: Floats, size: int) -> None:
 
 @bare
 def move_blocks(
-    share: float,
-    weight: float,
-    blocks: FactorBlocks,
-    y: Floats,
-    y_anchor: Floats,
-    ahead: Floats,
-    push: Floats,
+    share: float, weight: float, blocks: FactorBlocks, y: Floats, y_anchor: Floats, ahead: Floats, push: Floats,
     values: Floats,
-) -> float:
+) -> float:  # fmt: skip
     """Take the dual half of an iteration for the rows of factors; return the squared length of the step."""
     ptr, column, forbidden = blocks
     total = 0.0

@@ -262,13 +262,9 @@ class _RowBuilder:
         return terms, constant
 
     def add_row(
-        self,
-        pairs: list[tuple[int, int]],
-        weights: list[float],
-        limits: tuple[float, float],
-        violated: int | None,
+        self, pairs: list[tuple[int, int]], weights: list[float], limits: tuple[float, float], violated: int | None,
         extremes: tuple[float, float],
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Add a row for a sum within limits, relaxed to its extremes if it is violated."""
         terms, constant = self.terms(pairs, weights)
         low, high = limits[0] - constant, limits[1] - constant

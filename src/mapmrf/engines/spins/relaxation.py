@@ -62,7 +62,7 @@ class TightRelaxation:
             if done:
                 yield
             n = min(some, sweeps - done)
-            mix_dense(spins.matrix, spins.vectors, spins.inertia, spins.strength, spins.pull, n)
+            mix(spins.matrix, None, spins.vectors, spins.inertia, spins.strength, spins.pull, n)
         if self.penalty == 0.0:
             share = min(max(PENALTY_SPINS / max(1, len(spins.strength)), LEAST_PENALTY), MOST_PENALTY)
             self.penalty = share * float(spins.strength.mean())
@@ -149,7 +149,7 @@ def press(
         set_matrix(spins, triangles, price)
         for i in range(len(spins.inertia)):
             spins.inertia[i] *= INERTIA * penalty
-        mix_dense(spins.matrix, spins.vectors, spins.inertia, spins.strength, spins.pull, 1)
+        mix(spins.matrix, None, spins.vectors, spins.inertia, spins.strength, spins.pull, 1)
 
 
 # -- The mixing method: coordinate ascent over unit vectors on the semidefinite relaxation ----------------------------
@@ -172,33 +172,30 @@ def follow_gradient(vectors: Floats, pull: Floats, i: int, inertia: float) -> fl
 
 
 @bare
-def mix_dense(matrix: Floats, vectors: Floats, inertia: Floats, strength: Floats, pull: Floats, sweeps: int) -> None:
-    """Run sweeps of coordinate ascent; `strength` receives the norms of the gradients in the last one."""
+def mix(
+    matrix: Floats | None, couplings: SpinCouplings | None, vectors: Floats, inertia: Floats, strength: Floats,
+    pull: Floats, sweeps: int,
+) -> None:  # fmt: skip
+    """Run sweeps of coordinate ascent, over a matrix or sparse couplings."""
+    # `strength` receives the norms of the gradients in the last one.
     n, rank = vectors.shape
     for _ in range(sweeps):
         for i in range(n):
             for d in range(rank):
                 pull[d] = 0.0
-            for j in range(n):
-                w = matrix[i, j]
-                if w != 0.0:
+            if matrix is not None:
+                for j in range(n):
+                    w = matrix[i, j]
+                    if w != 0.0:
+                        for d in range(rank):
+                            pull[d] += w * vectors[j, d]
+            else:
+                assert couplings is not None
+                for e in range(couplings.ptr[i], couplings.ptr[i + 1]):
+                    j, w = couplings.nbr[e], couplings.strength[e]
                     for d in range(rank):
                         pull[d] += w * vectors[j, d]
             strength[i] = follow_gradient(vectors, pull, i, inertia[i])
-
-
-@bare
-def mix_sparse(couplings: SpinCouplings, vectors: Floats, strength: Floats, pull: Floats, sweeps: int) -> None:
-    n, rank = vectors.shape
-    for _ in range(sweeps):
-        for i in range(n):
-            for d in range(rank):
-                pull[d] = 0.0
-            for e in range(couplings.ptr[i], couplings.ptr[i + 1]):
-                j, w = couplings.nbr[e], couplings.strength[e]
-                for d in range(rank):
-                    pull[d] += w * vectors[j, d]
-            strength[i] = follow_gradient(vectors, pull, i, 0.0)
 
 
 @bare

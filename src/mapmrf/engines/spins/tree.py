@@ -14,7 +14,7 @@ from mapmrf.engines.spins.relaxation import (
     Steps,
     TightRelaxation,
     bound_in_steps,
-    mix_sparse,
+    mix,
     random_vectors,
 )
 from mapmrf.engines.spins.search import CoupledSpins, SpinSearch
@@ -213,11 +213,11 @@ class PlainBound:
     def run(self) -> Steps:
         """Compute bounds until they stall; yields after every step."""
         model, sweeps = self.model, PLAIN_SWEEPS
-        strength, pull = np.zeros(model.n), np.zeros(self.vectors.shape[1])
+        still, strength, pull = np.zeros(model.n), np.zeros(model.n), np.zeros(self.vectors.shape[1])
         some = max(1, STEP_WORK // (model.work * self.vectors.shape[1]))
         while True:
             for _ in range(0, sweeps, some):
-                mix_sparse(model.couplings, self.vectors, strength, pull, min(some, sweeps))
+                mix(None, model.couplings, self.vectors, still, strength, pull, min(some, sweeps))
                 yield
             before = self.bound
             found = yield from bound_in_steps(model.couplings, strength)

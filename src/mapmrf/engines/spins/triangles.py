@@ -63,10 +63,10 @@ class TriangleSet:
 
 
 def most_violated(gram: Floats, most: int) -> Generator[None, None, Triangles]:
-    bins = np.zeros(N_BINS, dtype=np.int64)
+    bins, violation = np.zeros(N_BINS, dtype=np.int64), np.zeros(0)
     spans = list(_spans(len(gram)))
     for begin, end in spans:
-        count_violated(gram, VIOLATION, begin, end, bins)
+        find_violated(gram, VIOLATION, begin, end, bins, None, violation, 0)
         if len(spans) > 1:
             yield
     above = np.cumsum(bins[::-1])[::-1]
@@ -78,7 +78,7 @@ def most_violated(gram: Floats, most: int) -> Generator[None, None, Triangles]:
     violation = np.zeros(room)
     count = 0
     for begin, end in spans:
-        count = int(list_violated(gram, least, begin, end, found, violation, count))
+        count = int(find_violated(gram, least, begin, end, None, found, violation, count))
         if len(spans) > 1:
             yield
     chosen = np.argsort(-violation[:count], kind="stable")[:most]
@@ -146,25 +146,13 @@ def add_triangles(triangles: Triangles, multiplier: Floats, matrix: Floats, load
 
 
 @bare
-def count_violated(gram: Floats, least: float, begin: int, end: int, bins: Ints) -> None:
-    """Count the inequalities violated by at least `least`, in bins from 0 to 2, for a range of first corners."""
-    n = len(gram)
-    for i in range(begin, end):
-        for j in range(i + 1, n):
-            x = gram[i, j]
-            for k in range(j + 1, n):
-                y, z = gram[j, k], gram[i, k]
-                for slack in (1.0 + x + y + z, 1.0 - x - y + z, 1.0 - x + y - z, 1.0 + x - y - z):
-                    if slack < -least:
-                        bins[min(int(-slack * N_BINS / 2), N_BINS - 1)] += 1
-
-
-@bare
-def list_violated(
-    gram: Floats, least: float, begin: int, end: int, found: Triangles, violation: Floats, count: int
-) -> int:
-    """Append inequalities of a range of first corners that are violated by more than `least` to the `count` listed."""
-    # Stops adding when there is no more room. Returns the number listed.
+def find_violated(
+    gram: Floats, least: float, begin: int, end: int, bins: Ints | None, found: Triangles | None, violation: Floats,
+    count: int,
+) -> int:  # fmt: skip
+    """Find the inequalities violated by more than `least` for a range of first corners."""
+    # They are counted in `bins` from 0 to 2, or else appended to the `count` found while there is room. Returns the
+    # number found.
     n = len(gram)
     for i in range(begin, end):
         for j in range(i + 1, n):
@@ -172,9 +160,12 @@ def list_violated(
             for k in range(j + 1, n):
                 y, z = gram[j, k], gram[i, k]
                 for kind, slack in enumerate((1.0 + x + y + z, 1.0 - x - y + z, 1.0 - x + y - z, 1.0 + x - y - z)):
-                    if slack < -least and count < len(violation):
-                        found.corners[count, 0], found.corners[count, 1], found.corners[count, 2] = i, j, k
-                        found.kind[count] = kind
-                        violation[count] = -slack
-                        count += 1
+                    if slack < -least:
+                        if bins is not None:
+                            bins[min(int(-slack * N_BINS / 2), N_BINS - 1)] += 1
+                        elif found is not None and count < len(violation):
+                            found.corners[count, 0], found.corners[count, 1], found.corners[count, 2] = i, j, k
+                            found.kind[count] = kind
+                            violation[count] = -slack
+                            count += 1
     return count

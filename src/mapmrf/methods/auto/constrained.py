@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Generator, Iterator
 from dataclasses import replace
@@ -14,15 +13,13 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.constraints import ConstraintKind
 from mapmrf.constraints.as_tables import rewrite
 from mapmrf.errors import UnsupportedModel
-from mapmrf.methods.auto.state import SharedRun
+from mapmrf.methods.auto.state import SharedRun, log
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Progress, Start, running
 from mapmrf.run.result import Status
 
 if TYPE_CHECKING:
     pass
-
-log = logging.getLogger("mapmrf")
 
 TABLE_TURN, SEARCH_TURN, RELAXATION_TURN, PROGRAM_TURN, PROPAGATION_TURN = 4, 3, 3, 4, 6
 """Steps per turn: of `auto` on the model with tables, local search with counters, LS-LP, branch and cut, and branch and

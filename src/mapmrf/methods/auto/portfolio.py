@@ -58,13 +58,9 @@ class Portfolio:
     race: Race  # the turns of searchers and provers
 
     def __init__(
-        self,
-        options: Auto,
-        shared: SharedState,
-        seed: int,
-        feasibility: FeasibilityPhase | None = None,
+        self, options: Auto, shared: SharedState, seed: int, feasibility: FeasibilityPhase | None = None,
         scouts: Scouts | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         # shared: incumbent and bound of the original model
         self.options, self.shared, self.seed = options, shared, seed
         self.feasibility = FeasibilityPhase(shared, seed) if feasibility is None else feasibility

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mapmrf.engines.program.binary_program import has_products, is_compact
-from mapmrf.methods.auto.state import LEAST, Informed, Phase, Steps
+from mapmrf.methods.auto.state import LEAST, Informed, Phase, Steps, log
 from mapmrf.methods.branch import Branch
 from mapmrf.methods.cuts import EXACT_PAIRS, Cuts
 from mapmrf.methods.mplp_c import MPLPC
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from mapmrf.methods.auto.portfolio import Portfolio
     from mapmrf.methods.sdp import SDP
 
-
-log = logging.getLogger("mapmrf")
 
 MAX_PAIRS = 300_000  # maximum number of pairs for which cutting planes are used on a binary model
 

@@ -309,7 +309,7 @@ def restarted(task: Task, polish: str = "", **options: Any) -> Record:
 
 def crossed(task: Task, regions: bool) -> Record:
     """The same with exact blocks, crossed into a pool; and restarts of regions after five starts."""
-    from mapmrf.methods.auto.search import PoolSearch
+    from mapmrf.methods.auto.portfolio import PoolSearch
     from mapmrf.model.problem import Problem
 
     clock, end = Clock(), time.perf_counter() + task.seconds

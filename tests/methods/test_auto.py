@@ -21,11 +21,10 @@ from mapmrf.datasets import grid
 from mapmrf.engines.admm import engine as _admm
 from mapmrf.engines.reduction.simplify import Simplified
 from mapmrf.methods import auto
-from mapmrf.methods.auto.policy import Portfolio
-from mapmrf.methods.auto.race import Race
-from mapmrf.methods.auto.scouts import LOST_STEPS, Scouts
-from mapmrf.methods.auto.search import PoolSearch
-from mapmrf.methods.auto.shared import Phase, SharedState
+from mapmrf.methods.auto.portfolio import PoolSearch, Portfolio
+from mapmrf.methods.auto.relax import LOST_STEPS, Scouts
+from mapmrf.methods.auto.scheduler import Race
+from mapmrf.methods.auto.state import Phase, SharedState
 from mapmrf.methods.branch import Branch
 from mapmrf.methods.cuts import Cuts
 from mapmrf.methods.mplp_c import MPLPC
@@ -180,7 +179,7 @@ def test_a_scout_without_a_feasible_labelling_has_a_bounded_turn() -> None:
 
 def test_branching_follows_where_the_cuts_leave_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     # A dense model whose odd-cycle relaxation is loose, called sparse so that the cutting planes get it.
-    monkeypatch.setattr("mapmrf.methods.auto.dense.SPARSE_DEGREE", math.inf)
+    monkeypatch.setattr("mapmrf.methods.auto.provers.SPARSE_DEGREE", math.inf)
     random = np.random.default_rng(0)
     n = 24
     edges = np.stack(np.triu_indices(n, 1), 1)

@@ -12,7 +12,7 @@ import mapmrf
 from constraint_models import colouring, differ, ksat, pigeons
 from mapmrf import FactorGraph, Status
 from mapmrf.methods.auto.feasibility import FeasibilityPhase, largest_sum
-from mapmrf.methods.auto.shared import SharedState
+from mapmrf.methods.auto.state import SharedState
 from mapmrf.model.problem import Problem
 from mapmrf.run.repair import shortfall
 from strategies import Recipe, brute_force, random_recipe, weighted

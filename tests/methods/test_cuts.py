@@ -22,9 +22,7 @@ from benchmark_models import benchmark, references
 from binary_models import binary_graphs, complete, spins
 from clocks import LIMIT, Clock, wait_until
 from mapmrf import FactorGraph, OptionError, Status, UnsupportedModel
-from mapmrf.engines.program.highs import LPRelaxation
-from mapmrf.engines.program.program import scip_failure
-from mapmrf.engines.program.scip import BranchTask, SolverOutcome, SolverReport
+from mapmrf.engines.program.solvers import BranchTask, LPRelaxation, SolverOutcome, SolverReport, scip_failure
 from mapmrf.methods import cuts
 from mapmrf.methods.cuts import Cuts, CutsRun
 from mapmrf.model.problem import Problem

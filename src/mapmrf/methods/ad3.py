@@ -119,8 +119,6 @@ class AD3(Method):
     def branching_options(self) -> BranchingOptions:
         return BranchingOptions(self.node_order, self.node_iterations, self.check_every)
 
-    # -- the run ------------------------------------------------------------------------------------------------------
-
     def start(self, problem: Problem, seed: int, initial: Start) -> AD3Run:
         """Build the engine; mu starts from the warm start or an earlier run, otherwise from uniform marginals."""
         graph = problem.graph
@@ -197,14 +195,8 @@ class AD3(Method):
         best = tree.best
         state.note(best.labels, best.value, tree.bound)
         done = Status.INFEASIBLE if tree.bound == -math.inf else Status.CONVERGED
-        return Progress(
-            iterations=state.iterations,
-            labels=best.labels,
-            value=best.value,
-            bound=tree.bound,
-            finished=done if tree.done else None,
-            phase="branch",
-        )
+        finished = done if tree.done else None
+        return Progress(state.iterations, best.labels, best.value, tree.bound, finished=finished, phase="branch")
 
     def dual(self, problem: Problem, state: AD3Run) -> DualState | None:
         """The multipliers of the relaxation; None once there is a tree, since every node has its own."""
@@ -274,7 +266,6 @@ class AD3Run:
         self.best_bound = min(self.best_bound, bound)
 
     def details(self) -> dict[str, float]:
-        """Final penalty, residuals and size of the tree."""
         assert self.admm is not None
         found = {"rho": self.admm.rho, "rho_unit": self.admm.unit, "primal": self.admm.primal, "dual": self.admm.dual}
         return found if self.tree is None else found | {"nodes": float(self.tree.nodes)}

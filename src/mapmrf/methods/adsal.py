@@ -80,7 +80,6 @@ class ADSal(Method):
         check_above(self, 1, "gap_ratio", "decay")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> SmoothedRun:
-        """Order the variables and lay out the factors accordingly, with zero messages."""
         stopping = PassStopping(self.presolve_tol, initial.gap_tolerance)
         state = SmoothedRun(problem, VisitOrder.build(problem, self.order), stopping)
         if initial.labels is not None:
@@ -88,7 +87,6 @@ class ADSal(Method):
         return state
 
     def step(self, problem: Problem, state: SmoothedRun) -> Progress:
-        """Run some plain iterations, or smoothed ones followed by a measurement of the gaps."""
         left, known = self.max_iterations - state.done, state.value
         if state.temperature == 0.0:
             finished = self.presolve(state, min(left, self.presolve_iterations - state.done))

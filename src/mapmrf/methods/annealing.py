@@ -79,7 +79,6 @@ class Annealing(Method):
         return AnnealingRun(sweeps, ends, local_scale(problem), np.random.default_rng(seed), best)
 
     def step(self, problem: Problem, state: AnnealingRun) -> Progress:
-        """Sweep for some milliseconds, at most until the end of a read."""
         end = int(state.ends[state.read + 1])
         n = max(1, min(end - state.sweeps_done, STEP_ENTRIES // state.sweeps.work))
         state.sweeps.run(self.temperatures(state, n))

@@ -61,7 +61,6 @@ class Blocks(Method):
         return BlocksRun(BlockMoves(problem, seed), labels, problem.graph.value(labels))
 
     def step(self, problem: Problem, state: BlocksRun) -> Progress:
-        """Make passes, or parts of one, until some millions of table entries have been processed."""
         work = 0
         while True:
             work += self._move(problem, state)

@@ -16,15 +16,27 @@ from mapmrf.arrays import Bools, Ints, segment_argmax
 from mapmrf.engines.flow.roof_duality import excluded_by_roof, why_no_roof
 from mapmrf.engines.moves.constrained_search import ConstrainedSearch
 from mapmrf.engines.moves.local_search import LocalSearch
-from mapmrf.engines.program.compact import Compact, is_compact
-from mapmrf.engines.program.cutting_planes import CuttingPlanes
-from mapmrf.engines.program.highs import Confirmation, solve_by_highs
+from mapmrf.engines.program.binary_program import Compact, ProductForm, Products, has_products, is_compact
+from mapmrf.engines.program.cutting_planes import (
+    TREE_PLACES,
+    CuttingPlanes,
+    Planes,
+    PlaneTree,
+    ProductPlanes,
+    SpinPlanes,
+)
 from mapmrf.engines.program.local_polytope import ConstrainedPolytope, LocalPolytope
-from mapmrf.engines.program.plane_rounds import TREE_PLACES, Planes, PlaneTree, ProductPlanes
-from mapmrf.engines.program.product_form import ProductForm, has_products
-from mapmrf.engines.program.program import Formulation, Program, highs_failure, lagrangian, scip_failure, spread
-from mapmrf.engines.program.scip import BranchTask, SolverOutcome, SolverRun, solve_by_scip
-from mapmrf.engines.program.spin_planes import SpinPlanes
+from mapmrf.engines.program.program import Program, lagrangian, value_range
+from mapmrf.engines.program.solvers import (
+    BranchTask,
+    Confirmation,
+    SolverOutcome,
+    SolverRun,
+    highs_failure,
+    scip_failure,
+    solve_by_highs,
+    solve_by_scip,
+)
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.methods.lslp import LSLP
 from mapmrf.model.granularity import Granularity
@@ -39,6 +51,7 @@ from mapmrf.run.result import Status
 log = logging.getLogger("mapmrf")
 
 Solver = Literal["auto", "highs", "scip"]
+Formulation = Compact | LocalPolytope | ConstrainedPolytope | Products
 
 POLL = 0.05  # seconds that a step waits for a solver before it returns to the loop
 PATIENCE = 1.0  # seconds that a solver has to stop when a run is closed
@@ -100,6 +113,8 @@ class Cuts(Phases):
     exact: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
     native_constraints: ClassVar[bool] = True
+    # the run ends with its own proof, as the loop's tolerance may be too wide for small potentials
+    stops_at_gap = False
 
     max_iterations: int = sys.maxsize
     solver: Solver = "auto"
@@ -115,11 +130,6 @@ class Cuts(Phases):
         check_at_least(self, 1, "max_iterations")
         check_at_least(self, 0, "rounds", "local_search", "lp_iterations", "gap")
         check_above(self, 0, "memory")
-
-    @property
-    def stops_at_gap(self) -> bool:
-        """False: the run ends with its own proof, as the loop's tolerance may be too wide for small potentials."""
-        return False
 
     def within(self, graph: FactorGraph, left: float) -> Cuts:
         return replace(self, memory=min(self.memory, max(1.0, left / 2**20)))
@@ -163,7 +173,7 @@ class CutsRun(PhasedRun):
         self.details = small.counts.details()
         self.planes: CuttingPlanes | None = None  # the cutting planes of a compact program, once their phase has begun
         self.search: SolverRun | None = None
-        self.spread = spread(self.problem)
+        self.value_range = value_range(self.problem)
         self.grain = self.problem.graph.granularity if small.feasible else Granularity()
         self._reported = -math.inf
         if small.feasible:
@@ -220,7 +230,7 @@ class CutsRun(PhasedRun):
         """Difference of bound and value, in log potentials, at which a labelling counts as optimal."""
         value = self.incumbent.value
         size = abs(value) if value > -math.inf else 0.0
-        return self.method.gap * min(max(1.0, size), self.spread)
+        return self.method.gap * min(max(1.0, size), self.value_range)
 
     @property
     def verdict(self) -> Status | None:
@@ -242,23 +252,19 @@ class CutsRun(PhasedRun):
             if self.method.lp_iterations > 0 and not is_compact(self.problem):
                 yield from self.relax()
         elif self.method.local_search > 0:
-            yield from self.search_constrained()
+            search = ConstrainedSearch(self.problem, self.incumbent.labels, self.seed)
+            for _ in range(min(self.method.local_search, LOCAL_STEPS)):  # for a first labelling
+                search.run(min(STEP_CHANGES // self.problem.n_states, 50 * self.problem.n_vars) + 1)
+                self.incumbent.offer(search.incumbent.labels)
+                yield self.progress("start")
         products = self.has_products and self.method.rounds > 0
         program = (yield from self.cut_products()) if products else self.formulate()
         n_needed = program.rows.n
         yield self.progress("start")
         if isinstance(self.formulation, Compact) and self.method.rounds > 0:
-            program = yield from self.cut(self.formulation)
+            program = yield from self.add_cuts(self.formulation)
         yield self.progress("branch")
         yield from self.branch(program, n_needed)
-
-    def search_constrained(self) -> Iterator[Progress]:
-        """Local search with counters for the constraints, for a first labelling."""
-        search = ConstrainedSearch(self.problem, self.incumbent.labels, self.seed)
-        for _ in range(min(self.method.local_search, LOCAL_STEPS)):
-            search.run(min(STEP_CHANGES // self.problem.n_states, 50 * self.problem.n_vars) + 1)
-            self.incumbent.offer(search.incumbent.labels)
-            yield self.progress("start")
 
     def descend(self) -> Iterator[Progress]:
         trials = self.method.local_search * self.problem.n_vars
@@ -299,7 +305,7 @@ class CutsRun(PhasedRun):
         self.details |= {"columns": float(len(program.cost)), "rows": float(program.rows.n)}
         return program
 
-    def cut(self, compact: Compact) -> Generator[Progress, None, Program]:
+    def add_cuts(self, compact: Compact) -> Generator[Progress, None, Program]:
         """Solve relaxations with more and more odd-cycle inequalities; return the program with those that are tight."""
         quick = SpinPlanes(compact)
         yield from self.play(quick)
@@ -312,13 +318,11 @@ class CutsRun(PhasedRun):
         return (yield from self.cut_exactly(compact, quick))
 
     def cut_products(self) -> Generator[Progress, None, Program]:
-        """Run rounds of cutting planes over products of spins, on fewer and fewer variables; return what remains.
-
-        Once many variables are fixed, the remaining model is searched for a labelling better than the incumbent.
-        """
+        """Run rounds of cutting planes over products of spins, on fewer and fewer variables; return what remains."""
+        # Once many variables are fixed, the remaining model is searched for a labelling better than the incumbent.
         while True:
             planes = ProductPlanes(ProductForm.of(self.problem))
-            self.details |= {"columns": float(planes.form.n_columns), "rows": float(planes.form.blocks.ptr[-1])}
+            self.details |= {"columns": float(len(planes.form.cost)), "rows": float(planes.form.blocks.ptr[-1])}
             yield from self.play(planes)
             if not planes.is_decisive or not self.shrink(planes.excluded()):
                 break
@@ -400,7 +404,7 @@ class CutsRun(PhasedRun):
             planes.relaxation.start()
             while not planes.relaxation.wait(POLL):
                 yield self.progress("cuts")
-            if planes.relaxation.outcome is not SolverOutcome.OPTIMAL:
+            if planes.relaxation.report.outcome is not SolverOutcome.OPTIMAL:
                 break
             planes.read()
             self.round_point(compact.rounded(planes.point))
@@ -484,7 +488,7 @@ class CutsRun(PhasedRun):
         """Take over the bound, the node count and the newest labelling of the branch and bound."""
         program, report = self.task.program, search.report
         self.nodes = min(report.iterations, self.method.max_iterations)
-        columns = search.take()
+        columns = search.newest_point()
         if columns is not None:
             self.incumbent.offer(self.formulation.labels(columns))
         if report.bound < math.inf:

@@ -86,14 +86,16 @@ class DDSG(Method):
             raise OptionError("dd_sg: decode is 'subproblems', but a single factor gives no labelling")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> SubgradientDescent:
-        """Decompose the problem and distribute the unary potentials."""
         cut = Decomposition.into_trees if self.decomposition == "trees" else Decomposition.into_factors
+        ways = tuple(WAYS.values()) if self.decomposition == "trees" else (WAYS["majority"], WAYS["average"])
+        if self.decode != "all":
+            ways = (WAYS[self.decode],)
         options = DescentOptions(
             rule=RULES[self.rule],
             step_size=self.step_size,
             patience=self.patience,
             tolerance=self.tolerance,
-            ways=self._ways(),
+            ways=ways,
             decay=self.decay,
             exponent=self.exponent,
         )
@@ -106,15 +108,8 @@ class DDSG(Method):
         return state.step(self.max_iterations)
 
     def dual(self, problem: Problem, state: SubgradientDescent) -> DualState | None:
-        """The potentials moved between copies."""
         return state.moved(problem)
 
     def answer(self, problem: Problem, state: SubgradientDescent) -> Answer:
         """The best labelling, and the average of the trees' choices as the relaxed solution."""
         return state.answer(problem)
-
-    def _ways(self) -> tuple[int, ...]:
-        """The kernels' codes of the decoding rules."""
-        if self.decode != "all":
-            return (WAYS[self.decode],)
-        return tuple(WAYS.values()) if self.decomposition == "trees" else (WAYS["majority"], WAYS["average"])

@@ -73,7 +73,6 @@ class Exhaustive(Method):
         return Enumeration(problem.graph)
 
     def step(self, problem: Problem, state: Enumeration) -> Progress:
-        """Evaluate blocks of labellings for a few hundredths of a second."""
         end = time.perf_counter() + STEP_SECONDS
         while state.done < min(state.n_blocks, self.max_iterations) and time.perf_counter() < end:
             state.search_block()

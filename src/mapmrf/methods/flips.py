@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mapmrf.engines.moves.flips import FlipSearch
+from mapmrf.engines.moves.chains import FlipSearch
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import check_at_least
-from mapmrf.run.result import Status
-
-STEP_ENTRIES = 4_000_000  # maximum number of table entries read per step: some 20 ms
 
 
 @dataclass(frozen=True)
@@ -54,11 +51,7 @@ class Flips(Method):
         return search
 
     def step(self, problem: Problem, state: FlipSearch) -> Progress:
-        n = max(1, problem.n_vars)
-        state.run(STEP_ENTRIES, self.max_iterations * n - state.visits)
-        finished = Status.CONVERGED if state.at_rest else None
-        begun = n - 1 if finished else 0  # an incomplete sweep at the end also counts
-        return Progress((state.visits + begun) // n, labels=state.labels(), finished=finished)
+        return state.step(self.max_iterations)
 
     def answer(self, problem: Problem, state: FlipSearch) -> Answer:
         return Answer(labels=state.labels())

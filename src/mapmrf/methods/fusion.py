@@ -11,9 +11,8 @@ import numpy as np
 from mapmrf.arrays import Ints
 from mapmrf.engines.flow.fusion_move import FusionMove, why_no_fusion
 from mapmrf.engines.moves.blocks import BlockMoves
-from mapmrf.engines.moves.chains import ChainSearch
+from mapmrf.engines.moves.chains import ChainSearch, FlipSearch
 from mapmrf.engines.moves.crossover import Crossover
-from mapmrf.engines.moves.flips import FlipSearch
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, Method, Progress, Start
@@ -86,7 +85,6 @@ class Fusion(Method):
         check_at_least(self, 0, "width", "pool")
 
     def supports(self, problem: Problem) -> str | None:
-        """Reject factors of more than two variables if labellings are crossed by flows."""
         return why_no_fusion(problem) if self.crossover == "flow" else None
 
     def start(self, problem: Problem, seed: int, initial: Start) -> FusionRun:
@@ -104,7 +102,6 @@ class Fusion(Method):
         return _BlockSearch(problem, self.width, seed)
 
     def step(self, problem: Problem, state: FusionRun) -> Progress:
-        """Run local search for some milliseconds; cross at every local optimum."""
         work = 0
         while work < STEP_ENTRIES:
             work += state.climb.run(STEP_ENTRIES - work)
@@ -151,7 +148,6 @@ class FusionRun:
         return PER_STATE * len(self.problem.graph.theta_v) * (1 + len(self.pool))
 
     def cross(self, other: Ints) -> None:
-        """Merge the better parts of another labelling into the incumbent."""
         mixed = self.best.labels.copy()
         gain = self.crossover.fuse(mixed, other)
         if self.best.value == -math.inf:  # fewer violated constraints do not show in the value
@@ -160,7 +156,6 @@ class FusionRun:
             self.best.offer(mixed)
 
     def keep(self, labels: Ints, room: int) -> None:
-        """Add a local optimum to the pool, and drop the worst if the pool is full."""
         self.pool.append((self.best.evaluate(labels), labels))
         self.pool.sort(key=lambda item: -item[0])
         del self.pool[room:]
@@ -173,7 +168,6 @@ class _FlowCrossover:
         self.parts, self.cut = Crossover(problem), FusionMove(problem)
 
     def fuse(self, labels: Ints, other: Ints) -> float:
-        """Merge the better parts of another labelling in place; return the gain."""
         gain = self.parts.fuse(labels, other)
         return gain + self.cut.fuse(labels, other)
 
@@ -188,7 +182,6 @@ class _BlockSearch:
 
     @property
     def at_rest(self) -> bool:
-        """Whether the last passes changed nothing."""
         return self.calm >= CALM
 
     def restart(self, labels: Ints) -> None:

@@ -58,7 +58,6 @@ class ICM(Method):
         check_at_least(self, 1, "max_iterations", "starts")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> ICMRun:
-        """Lay out the factors by variable and mark every variable."""
         graph = problem.graph
         labels = initial.labels
         if labels is None and self.init == "zeros":
@@ -70,7 +69,6 @@ class ICM(Method):
         return ICMRun(ascent, np.random.default_rng(seed))
 
     def step(self, problem: Problem, state: ICMRun) -> Progress:
-        """Visit marked variables until none is left or some milliseconds have passed."""
         n = problem.n_vars
         ascent = state.ascent
         if ascent.at_optimum and n > 0:
@@ -87,8 +85,6 @@ class ICM(Method):
 
 @dataclass
 class ICMRun:
-    """A run: the current ascent, and the number of starts that have reached a local optimum."""
-
     ascent: Ascent | ConstrainedAscent
     random: np.random.Generator
     ended: int = 0

@@ -142,17 +142,13 @@ class L2Box(Method):
         state.iterations += iterate_box(
             n, state.box, program.form, program.theta, program.allowed, state.iterates, state.scratch, state.labellings
         )
-        found = now.best > before
+        found, rho = now.best > before, float(now.rho_box) * program.unit
         return Progress(
             iterations=state.iterations,
             labels=state.labellings.best.copy() if found else None,
             value=program.constant + program.unit * float(now.best) if found and not program.hard else None,
             finished=Status.CONVERGED if now.at_rest else None,
-            extra={
-                "primal": float(now.box_off),
-                "sphere": float(now.sphere_off),
-                "rho": float(now.rho_box) * program.unit,
-            },
+            extra={"primal": float(now.box_off), "sphere": float(now.sphere_off), "rho": rho},
         )
 
     def answer(self, problem: Problem, state: L2BoxRun) -> Answer:
@@ -172,8 +168,6 @@ class L2Box(Method):
 
 @dataclass(eq=False)
 class L2BoxRun:
-    """A run: the program, the scalars, and the arrays of the kernels."""
-
     program: BoxProgram
     box: BoxRecord
     iterates: BoxIterates

@@ -11,10 +11,8 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, segment_argmax
-from mapmrf.engines.program.highs import LPRelaxation
 from mapmrf.engines.program.local_polytope import ConstrainedPolytope, LocalPolytope
-from mapmrf.engines.program.program import highs_failure
-from mapmrf.engines.program.scip import SolverOutcome
+from mapmrf.engines.program.solvers import LPRelaxation, SolverOutcome, highs_failure
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.memory import shown_bytes
 from mapmrf.model.polytope import dual_bound
@@ -102,7 +100,6 @@ class LP(Method):
         return highs_failure()
 
     def start(self, problem: Problem, seed: int, initial: Start) -> LPRun:
-        """Build the linear program; the first step starts HiGHS on it."""
         n_nonzeros = count_nonzeros(problem)
         if n_nonzeros >= LARGE:
             log.warning(
@@ -119,7 +116,7 @@ class LP(Method):
         if state.bound == -math.inf:
             return Progress(0, bound=-math.inf, finished=Status.INFEASIBLE)
         if len(state.polytope.entries) == 0:  # no factors: nothing for HiGHS to do
-            state.take(np.zeros(0))
+            state.keep_point(np.zeros(0))
             return Progress(0, labels=state.labels, bound=state.bound, finished=Status.OPTIMAL)
         finished = state.advance(POLL)
         progress = Progress(state.iterations, bound=state.bound, finished=finished)
@@ -143,8 +140,6 @@ def count_nonzeros(problem: Problem) -> int:
 
 
 class LPRun:
-    """A run: the program, HiGHS, and its last known point."""
-
     def __init__(self, method: LP, polytope: LocalPolytope | ConstrainedPolytope, seed: int) -> None:
         self.method, self.polytope, self.seed = method, polytope, seed
         self.relaxation: LPRelaxation | None = None
@@ -162,7 +157,7 @@ class LPRun:
     @property
     def iterations(self) -> int:
         """Iterations so far, over all runs of HiGHS."""
-        return self._iterations_before + (0 if self.relaxation is None else self.relaxation.iterations)
+        return self._iterations_before + (0 if self.relaxation is None else self.relaxation.report.iterations)
 
     def advance(self, seconds: float) -> Status | None:
         """Let HiGHS work for some seconds; return its status if it has ended."""
@@ -173,14 +168,19 @@ class LPRun:
                 "presolve": "on" if self.method.presolve else "off",
             }
             self.relaxation = LPRelaxation(self.polytope.relaxation, self.seed, settings)
-        if self._paused and self.relaxation.wait(seconds):
-            self._resume(self.relaxation)
-        if self._paused or not self.relaxation.wait(seconds):
+        relaxation = self.relaxation
+        if self._paused and relaxation.wait(seconds):  # the simplex method resumes from where it was interrupted
+            self._iterations_before += relaxation.report.iterations
+            left = min(max(0, self.method.max_iterations - self._iterations_before), 2**31 - 1)
+            relaxation.change_settings({"simplex_iteration_limit": left, "ipm_iteration_limit": left})
+            relaxation.start()
+            self._paused, self._began = False, time.perf_counter()
+        if self._paused or not relaxation.wait(seconds):
             return None
-        self.read(self.relaxation)
-        if self.relaxation.outcome is SolverOutcome.FAILED:
-            log.warning("HiGHS gave up: %s", self.relaxation.message)
-        return STATUSES.get(self.relaxation.outcome)
+        self.read(relaxation)
+        if relaxation.report.outcome is SolverOutcome.FAILED:
+            log.warning("HiGHS gave up: %s", relaxation.report.message)
+        return STATUSES.get(relaxation.report.outcome)
 
     def pause(self) -> None:
         if self.relaxation is None or self._paused:
@@ -195,28 +195,19 @@ class LPRun:
             self.read(self.relaxation)
 
     def read(self, relaxation: LPRelaxation) -> None:
-        """Take over the bound and the point from HiGHS after it has ended."""
-        if relaxation.outcome is SolverOutcome.INFEASIBLE:
+        if relaxation.report.outcome is SolverOutcome.INFEASIBLE:
             self.bound = -math.inf
             return
         weights, columns = relaxation.weights(), relaxation.point()
         if weights is not None:
             self.bound = min(self.bound, self.polytope.bound(weights))
         if columns is not None:
-            self.take(columns)
+            self.keep_point(columns)
 
-    def take(self, columns: Floats) -> None:
+    def keep_point(self, columns: Floats) -> None:
         """Keep a point and its rounding."""
         program = self.polytope.program
         self.mu_v, self.mu_f = self.polytope.marginals(columns)
         # Rounded first, so that the solver's last digits do not decide ties between states.
         self.labels = segment_argmax(np.round(self.mu_v, 9), self.polytope.problem.graph.var_ptr)
         self.value = program.value(float(program.cost @ columns))
-
-    def _resume(self, relaxation: LPRelaxation) -> None:
-        """Start HiGHS; the simplex method resumes from where it was interrupted."""
-        self._iterations_before += relaxation.iterations
-        left = min(max(0, self.method.max_iterations - self._iterations_before), 2**31 - 1)
-        relaxation.change_settings({"simplex_iteration_limit": left, "ipm_iteration_limit": left})
-        relaxation.start()
-        self._paused, self._began = False, time.perf_counter()

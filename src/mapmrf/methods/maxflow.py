@@ -45,19 +45,14 @@ class MaxFlow(Method):
     gives_bound: ClassVar[bool] = True
     exact: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
+    stops_at_gap = False  # the run ends with the exact optimum, not within a tolerance of it
 
     max_iterations: int = sys.maxsize
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "max_iterations")
 
-    @property
-    def stops_at_gap(self) -> bool:
-        """False: the run ends with the exact optimum, not within a tolerance of it."""
-        return False
-
     def supports(self, problem: Problem) -> str | None:
-        """Reject models that are not a minimum cut, and name the variable or factor that is the reason."""
         return why_no_cut(problem)
 
     def start(self, problem: Problem, seed: int, initial: Start) -> CutModel:

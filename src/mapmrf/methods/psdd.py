@@ -72,7 +72,6 @@ class PSDD(Method):
         check_at_least(self, 0, "tolerance")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> SubgradientDescent:
-        """Distribute the unary potentials over the factors."""
         options = DescentOptions(
             rule=RULES[self.rule],
             step_size=self.step_size,
@@ -89,7 +88,6 @@ class PSDD(Method):
         return state.step(self.max_iterations)
 
     def dual(self, problem: Problem, state: SubgradientDescent) -> DualState | None:
-        """The potentials moved between copies."""
         return state.moved(problem)
 
     def answer(self, problem: Problem, state: SubgradientDescent) -> Answer:

@@ -62,7 +62,6 @@ class QPBO(Phases):
         check_at_least(self, 0, "rounds")
 
     def supports(self, problem: Problem) -> str | None:
-        """Reject all but pairwise models of binary variables."""
         return why_no_roof(problem)
 
     def start(self, problem: Problem, seed: int, initial: Start) -> QPBORun:
@@ -120,7 +119,6 @@ class QPBORun(PhasedRun):
         return Progress(iterations, best.labels, best.value, best.bound, finished=finished, phase=phase)
 
     def answer(self) -> Answer:
-        """The best labelling, the bound, and how many variables the flow fixed."""
         by = "cut" if isinstance(self.model, CutModel) else "roof_duality"
         details = {f"fixed_by_{by}": float(self.fixed), "rounds": float(self.done)}
         bound = self.model.bound if self.best.bound == math.inf else self.best.bound  # rounds change the flow

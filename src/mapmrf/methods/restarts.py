@@ -6,12 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
-from mapmrf.arrays import Ints
-from mapmrf.engines.moves.chains import ChainSearch
+from mapmrf.engines.moves.chains import ChainSearch, FlipSearch
 from mapmrf.engines.moves.crossover import Crossover
 from mapmrf.engines.moves.flip_state import local_scale
-from mapmrf.engines.moves.flips import FlipSearch
-from mapmrf.engines.moves.kicks import BlockKicks, ChainKicks, FlipKicks
+from mapmrf.engines.moves.kicks import BlockKicks, SearchKicks
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, Method, Progress, Start
@@ -84,22 +82,15 @@ class Restarts(Method):
         heat = self.temperature * local_scale(problem)
         crossover = Crossover(problem) if self.temperature > 0 else None
         best = Incumbent(problem.graph, labels)
-        return RestartsRun(self._kicks(problem, labels, seed), per_round, heat, crossover, best)
-
-    def _kicks(self, problem: Problem, labels: Ints, seed: int) -> FlipKicks | ChainKicks | BlockKicks:
-        """Return kicks with the local search given by the options."""
         if self.move == "blocks":
-            return BlockKicks(problem, labels.copy(), self.kick, self.width, seed)
-        if self.move == "chains":
-            chains = ChainSearch(problem, self.length, 1, seed)
-            chains.restart(labels)
-            return ChainKicks(problem, chains, self.kick, seed)
-        flips = FlipSearch(problem, self.depth)
-        flips.restart(labels)
-        return FlipKicks(problem, flips, self.kick, seed)
+            blocks = BlockKicks(problem, labels.copy(), self.kick, self.width, seed)
+            return RestartsRun(blocks, per_round, heat, crossover, best)
+        by_chains = self.move == "chains"
+        search = ChainSearch(problem, self.length, 1, seed) if by_chains else FlipSearch(problem, self.depth)
+        search.restart(labels)
+        return RestartsRun(SearchKicks(problem, search, self.kick, seed), per_round, heat, crossover, best)
 
     def step(self, problem: Problem, state: RestartsRun) -> Progress:
-        """Kick for some milliseconds, at most until the end of a round."""
         kicks = state.kicks
         end = (state.rounds + 1) * state.per_round
         if problem.n_vars > 0:
@@ -127,7 +118,7 @@ class Restarts(Method):
 
 @dataclass
 class RestartsRun:
-    kicks: FlipKicks | ChainKicks | BlockKicks
+    kicks: SearchKicks | BlockKicks
     per_round: int  # kicks per round
     heat: float  # the initial temperature
     crossover: Crossover | None  # merges the current labelling into the best one, where it can be worse

@@ -11,10 +11,8 @@ from typing import ClassVar
 from mapmrf.arrays import Ints
 from mapmrf.engines.flow.cut_model import why_not_binary_pairs
 from mapmrf.engines.reduction.simplify import Simplified, simplify
-from mapmrf.engines.spins.couplings import CoupledSpins
-from mapmrf.engines.spins.plain_bound import PlainBound
-from mapmrf.engines.spins.search import SpinSearch
-from mapmrf.engines.spins.tree import SpinTree
+from mapmrf.engines.spins.search import CoupledSpins, SpinSearch
+from mapmrf.engines.spins.tree import PlainBound, SpinTree
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
@@ -65,6 +63,8 @@ class SDP(Phases):
     gives_bound: ClassVar[bool] = True
     exact: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
+    # the run ends with its own proof, as the loop's tolerance may be too wide for small potentials
+    stops_at_gap = False
 
     max_iterations: int = sys.maxsize
     cut_spins: int = 1000
@@ -74,22 +74,15 @@ class SDP(Phases):
         check_at_least(self, 1, "max_iterations")
         check_at_least(self, 0, "cut_spins", "branch_spins")
 
-    @property
-    def stops_at_gap(self) -> bool:
-        """False: the run ends with its own proof, as the loop's tolerance may be too wide for small potentials."""
-        return False
-
     def footprint(self, graph: FactorGraph) -> float:
         return PER_SQUARE * graph.n_vars**2 + PER_EDGE * graph.n_edges
 
     def supports(self, problem: Problem) -> str | None:
-        """Reject all but pairwise models of binary variables, and models that are too large."""
         if problem.n_vars > MOST_SPINS:
             return f"it has {problem.n_vars} variables, expected at most {MOST_SPINS}"
         return why_not_binary_pairs(problem)
 
     def start(self, problem: Problem, seed: int, initial: Start) -> SDPRun:
-        """Simplify the model, and write it in spins."""
         return SDPRun(self, simplify(problem), seed, initial)
 
 
@@ -144,7 +137,6 @@ class SDPRun(PhasedRun):
         return Progress(self.iterations, self.small.lift(self.best.labels), None, bound, finished=finished)
 
     def answer(self) -> Answer:
-        """The best labelling, the bound, and figures of the proof."""
         if not self.small.feasible:
             return Answer(bound=-math.inf)
         bound = self.best.bound if self.best.bound < math.inf else None

@@ -11,8 +11,7 @@ from typing import ClassVar
 from mapmrf.engines.flow.cut_model import why_not_binary_pairs
 from mapmrf.engines.moves.constrained_search import ConstrainedSearch
 from mapmrf.engines.reduction.simplify import Simplified, simplify
-from mapmrf.engines.spins.couplings import CoupledSpins
-from mapmrf.engines.spins.search import SpinSearch
+from mapmrf.engines.spins.search import CoupledSpins, SpinSearch
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
@@ -73,7 +72,6 @@ class Tabu(Phases):
         check_at_least(self, 1, "max_iterations", "patience", "elite", "trajectories")
 
     def supports(self, problem: Problem) -> str | None:
-        """Reject all but pairwise models of binary variables, unless there are constraints."""
         return None if problem.graph.constraints is not None else why_not_binary_pairs(problem)
 
     def start(self, problem: Problem, seed: int, initial: Start) -> TabuRun | ConstrainedTabuRun:
@@ -121,8 +119,6 @@ class TabuRun(PhasedRun):
 
 
 class ConstrainedTabuRun(PhasedRun):
-    """A run on a model with constraints."""
-
     def __init__(self, method: Tabu, search: ConstrainedSearch) -> None:
         super().__init__()
         self.method, self.search, self.n_rounds = method, search, 0
@@ -134,7 +130,7 @@ class ConstrainedTabuRun(PhasedRun):
         step = max(1, STEP_STATES // max(1, search.problem.n_states))
         while search.problem.n_vars and self.n_rounds < self.method.trajectories:
             search.run(min(step, patience))
-            if search.vain >= patience:
+            if search.idle >= patience:
                 self.n_rounds += 1
                 search.kick()
             yield Progress(self.n_rounds, search.incumbent.labels)

@@ -61,6 +61,8 @@ class Toulbar2(Method):
     gives_bound: ClassVar[bool] = True
     exact: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
+    # the run ends with its own proof, as the loop's tolerance may be too wide for small potentials
+    stops_at_gap = False
 
     max_iterations: int = sys.maxsize
     search: SearchKind = "hbfs"
@@ -76,13 +78,7 @@ class Toulbar2(Method):
             check_at_least(self, 0, "eliminate")
         _parsed(self.settings)
 
-    @property
-    def stops_at_gap(self) -> bool:
-        """False: the run ends with its own proof, as the loop's tolerance may be too wide for small potentials."""
-        return False
-
     def supports(self, problem: Problem) -> str | None:
-        """Ask for the optional extra if it is not installed."""
         if importlib.util.find_spec("pytoulbar2") is None:
             return "needs the optional extra: pip install 'mapmrf[exact]'"
         return None
@@ -100,7 +96,6 @@ class Toulbar2(Method):
         return run
 
     def step(self, problem: Problem, state: Toulbar2Run) -> Progress:
-        """Process the next message, if one arrives within a moment."""
         if state.process is None:  # no variables, or a table without an allowed entry
             finished = Status.OPTIMAL if state.costs.offset > -math.inf else Status.INFEASIBLE
             return Progress(0, bound=state.costs.offset, finished=finished)
@@ -109,13 +104,13 @@ class Toulbar2(Method):
             raise MapMRFError(f"toulbar2 did not start: {message.failure}")
         if message.failure is not None and self._begin_again(problem, state, message.failure):
             return Progress(state.backtracks, bound=state.bound)
-        state.take(message)
+        state.read(message)
         return Progress(state.backtracks, labels=message.labels, bound=state.bound, finished=state.finished)
 
     def answer(self, problem: Problem, state: Toulbar2Run) -> Answer:
         latest = dataclasses.replace(state)
         for message in () if state.process is None else state.process.unread():
-            latest.take(message)
+            latest.read(message)
         details = {"cost_unit": 1 / state.costs.scale, "cost_error": state.costs.error}
         return Answer(labels=latest.labels, bound=latest.bound, details=details)
 
@@ -125,8 +120,15 @@ class Toulbar2(Method):
 
     def _begin(self, problem: Problem, state: Toulbar2Run) -> None:
         """Start the process, with the value of the best known labelling as upper bound on the cost."""
+        limit = min(self.max_iterations, 2**62) - 1
+        options: dict[str, float] = {"backtrackLimit": limit, "elimDegree_preprocessing": state.degree}
+        if self.search == "dfs":
+            options["hbfs"] = 0
+        if self.search == "vns":
+            options |= {"searchMethod": 2, "vnsNeighborVarHeur": 3, "vnsInitSol": -4, "lds": 4, "restart": 10000}
+        options |= _parsed(self.settings)
         network = state.costs.network(problem)
-        network |= {"settings": self._options(state), "vac": self.vac, "seed": state.seed % 2**31, "path": sys.path}
+        network |= {"settings": options, "vac": self.vac, "seed": state.seed % 2**31, "path": sys.path}
         known = state.initial if state.labels is None else state.labels
         network["upper"] = None
         if known is not None and problem.graph.value(known) > -math.inf:
@@ -147,16 +149,6 @@ class Toulbar2(Method):
         state.process.close()
         self._begin(problem, state)
         return True
-
-    def _options(self, state: Toulbar2Run) -> dict[str, float]:
-        options: dict[str, float] = {
-            "backtrackLimit": min(self.max_iterations, 2**62) - 1, "elimDegree_preprocessing": state.degree
-        }  # fmt: skip
-        if self.search == "dfs":
-            options["hbfs"] = 0
-        if self.search == "vns":
-            options |= {"searchMethod": 2, "vnsNeighborVarHeur": 3, "vnsInitSol": -4, "lds": 4, "restart": 10000}
-        return options | _parsed(self.settings)
 
 
 def _parsed(settings: str) -> dict[str, float]:
@@ -193,11 +185,9 @@ class Toulbar2Run:
 
     @property
     def bound(self) -> float:
-        if self.finished is Status.INFEASIBLE:
-            return -math.inf
-        return self.costs.bound(self.lower)
+        return -math.inf if self.finished is Status.INFEASIBLE else self.costs.bound(self.lower)
 
-    def take(self, message: Toulbar2Message) -> None:
+    def read(self, message: Toulbar2Message) -> None:
         self.ready |= message.ready
         self.lower = max(self.lower, message.lower)
         self.backtracks = max(self.backtracks, message.backtracks)

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints
+from mapmrf.arrays import Floats
 from mapmrf.engines.messages.max_product import ForestWeights, Tour
 from mapmrf.engines.messages.message_passing import Decoding, MessagePassing, ScheduleName
 from mapmrf.kernels.forests import grow_forest
@@ -86,35 +86,29 @@ class TRBP(MessagePassing):
 
 
 def forest_weights(problem: Problem, n_least: int, seed: int, max_work: int = FOREST_WORK) -> ForestWeights:
-    """Return the appearance probabilities in random spanning forests that cover every factor at least once.
-
-    If that takes more than `max_work`, the weights are derived from the degrees instead.
-    """
+    """Return the appearance probabilities in random spanning forests that cover every factor at least once."""
+    # If that takes more than `max_work`, the weights are derived from the degrees instead.
     random = np.random.default_rng(seed)
     times = np.zeros(problem.n_factors, dtype=np.int64)
     parent = np.zeros(problem.n_edges)
     root = np.empty(problem.n_vars, dtype=np.int64)
     taken = np.zeros(problem.n_factors, dtype=bool)
-    n_forests = 0
+    n_forests, width = 0, max(1, problem.n_factors // RANDOM_BLOCKS)
     while n_forests < n_least or times.min() == 0:
         check_awaited()
         if n_forests > n_least and n_forests * problem.n_factors > max_work:
             rho = degree_weights(problem)
             return ForestWeights(rho, parent_shares(problem, rho))
-        grow_forest(_candidates(times, random), problem.scope_ptr, problem.scope, root, taken)
+        # the factors in random order, those used least often first
+        blocks = random.permutation(-(-len(times) // width))
+        order = (blocks[:, None] * width + np.arange(width)).ravel()
+        order = order[order < len(times)]
+        order = order[np.argsort(times[order], kind="stable")]
+        grow_forest(order, problem.scope_ptr, problem.scope, root, taken)
         times += taken
         parent[Tour.of(problem, taken).parent_edge[taken]] += 1.0
         n_forests += 1
     return ForestWeights(times / n_forests, parent / n_forests)
-
-
-def _candidates(times: Ints, random: np.random.Generator) -> Ints:
-    """Return the factors in random order, those used least often first."""
-    width = max(1, len(times) // RANDOM_BLOCKS)
-    blocks = random.permutation(-(-len(times) // width))
-    order = (blocks[:, None] * width + np.arange(width)).ravel()
-    order = order[order < len(times)]
-    return np.asarray(order[np.argsort(times[order], kind="stable")])
 
 
 def uniform_weights(problem: Problem) -> Floats:
@@ -131,12 +125,10 @@ def degree_weights(problem: Problem) -> Floats:
 
 
 def parent_shares(problem: Problem, rho: Floats) -> Floats:
-    """Return the shares `parent` for weights that do not come from forests.
-
-    For a tight bound, the shares of a factor's variables must sum to rho_a, and the remaining weight of a variable's
-    belief, ``1 - sum_a kept_ia`` with kept_ia = rho_a - parent_ia, must not be negative. The loads ``sum_a kept_ia``
-    are balanced until none exceeds 1; if no forests have such weights, the excess is cut off at the end.
-    """
+    """Return the shares `parent` for weights that do not come from forests."""
+    # For a tight bound, the shares of a factor's variables must sum to rho_a, and the remaining weight of a variable's
+    # belief, ``1 - sum_a kept_ia`` with kept_ia = rho_a - parent_ia, must not be negative. The loads ``sum_a kept_ia``
+    # are balanced until none exceeds 1; if no forests have such weights, the excess is cut off at the end.
     arity = np.diff(problem.scope_ptr)
     rho_e, total = np.repeat(rho, arity), (arity - 1.0) * rho
     ease = np.ones(problem.n_vars)

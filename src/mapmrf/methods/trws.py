@@ -66,7 +66,6 @@ class TRWS(Method):
         check_at_least(self, 0, "tol")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> TRWSRun:
-        """Order the variables and lay out the factors accordingly, with zero messages or those of an earlier run."""
         kind = SpinPasses if fits_spins(problem) else LabelPasses if fits_pairs(problem) else TablePasses
         passes = kind(problem, VisitOrder.build(problem, self.order), PassStopping(self.tol, initial.gap_tolerance))
         if initial.dual is not None:
@@ -80,7 +79,6 @@ class TRWS(Method):
         return f"trws {self.order} {passes.layout}"
 
     def step(self, problem: Problem, state: TRWSRun) -> Progress:
-        """Iterate for some milliseconds, or until the gap is closed or the bound has converged."""
         passes, known = state.passes, state.passes.figures.value
         end = min(state.done + max(1, STEP_WORK // (passes.work + 1)), self.max_iterations)
         n, why = passes.iterate(state.done, end, self.decode_every)

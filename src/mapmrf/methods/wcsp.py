@@ -67,6 +67,8 @@ class WCSP(Phases):
     exact: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
     native_constraints: ClassVar[bool] = True
+    # the run ends with its own proof, as the loop's tolerance may be too wide for small potentials
+    stops_at_gap = False
 
     max_iterations: int = sys.maxsize
     eliminate: int = 256
@@ -77,24 +79,16 @@ class WCSP(Phases):
         check_at_least(self, 1, "max_iterations")
         check_at_least(self, 0, "eliminate", "sweeps", "local_search")
 
-    @property
-    def stops_at_gap(self) -> bool:
-        """False: the run ends with its own proof, as the loop's tolerance may be too wide for small potentials."""
-        return False
-
     def supports(self, problem: Problem) -> str | None:
         return why_too_wide(problem.graph.constraints, problem.graph.card)
 
     def start(self, problem: Problem, seed: int, initial: Start) -> WCSPRun:
-        """Simplify the model and eliminate components of small tables; the run starts with local search."""
         if problem.graph.constraints is not None:
             return WCSPRun(self, Simplified(problem, ()), seed, initial)
         return WCSPRun(self, solve_small(simplify(problem), MOST_ENTRIES), seed, initial)
 
 
 class WCSPRun(PhasedRun):
-    """A run of `wcsp`."""
-
     def __init__(self, method: WCSP, small: Simplified, seed: int, initial: Start) -> None:
         super().__init__()
         self.method, self.small, self.problem, self.seed = method, small, small.problem, seed
@@ -150,7 +144,6 @@ class WCSPRun(PhasedRun):
         yield self.conclusion(search)
 
     def search_locally(self) -> Iterator[Progress]:
-        """Single-variable ascent, then perturbations of small neighbourhoods for a step."""
         while self.local.descending:
             self.local.run(STEP_ENTRIES, 0)
             self.incumbent.offer(self.local.labels, self.local.value)
@@ -160,7 +153,6 @@ class WCSPRun(PhasedRun):
         yield self.progress("local search")
 
     def try_candidate(self, search: SoftSearch) -> None:
-        """Improve the candidate labelling of the search by local search."""
         if self.method.local_search > 0:
             self.local.restart(self.inner.lift(search.candidate))
             self.local.run(BESIDE, self.method.local_search)
@@ -178,7 +170,6 @@ class WCSPRun(PhasedRun):
         return self.search
 
     def prepare(self, search: SoftSearch | None, sweeps: int) -> Iterator[Progress]:
-        """Raise the lower bound at the root of a search."""
         if search is not None:
             for _ in search.prepare(sweeps):
                 self.take_over(search)
@@ -201,7 +192,6 @@ class WCSPRun(PhasedRun):
             yield self.progress("reduction")
 
     def solve_parts(self, components: list[tuple[Problem, Ints]]) -> Iterator[Progress]:
-        """Solve the components of the reduced model one after another."""
         self.search, known = None, self.inner.project(self.incumbent.labels)
         for part, variables in components:
             run = WCSPRun(self.method, Simplified(part, ()), self.seed, Start(known[variables]))
@@ -209,24 +199,19 @@ class WCSPRun(PhasedRun):
         for run, _ in self.parts:
             run.method = replace(self.method, max_iterations=max(1, self.method.max_iterations - self.nodes))
             for step in run.steps:
-                self.combine()
+                labels = np.zeros(self.inner.problem.n_vars, dtype=np.int64)
+                for each, variables in self.parts:
+                    labels[variables] = each.incumbent.labels
+                self.incumbent.offer(self.inner.lift(labels))
+                self.incumbent.tighten(max(self.incumbent.value, sum(each.incumbent.bound for each, _ in self.parts)))
+                self.details["nodes"] = float(self.nodes)
                 if step.finished is None:
                     yield self.progress(step.phase)
             if run.incumbent.value == -math.inf:
                 break
         yield self.conclusion(None)
 
-    def combine(self) -> None:
-        """Combine labellings and bounds of the components."""
-        labels = np.zeros(self.inner.problem.n_vars, dtype=np.int64)
-        for run, variables in self.parts:
-            labels[variables] = run.incumbent.labels
-        self.incumbent.offer(self.inner.lift(labels))
-        self.incumbent.tighten(max(self.incumbent.value, sum(run.incumbent.bound for run, _ in self.parts)))
-        self.details["nodes"] = float(self.nodes)
-
     def take_over(self, search: SoftSearch) -> None:
-        """Take over the best labelling and bound of the search."""
         labels = search.labels
         if labels is not None:
             self.incumbent.offer(self.inner.lift(labels))

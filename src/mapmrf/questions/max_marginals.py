@@ -17,7 +17,7 @@ from mapmrf.arrays import Floats, Ints, segment_max
 from mapmrf.constraints.as_tables import Rewriting, rewrite
 from mapmrf.engines.elimination.bucket_messages import BucketMessages, fitting_tree
 from mapmrf.engines.elimination.elimination import Functions
-from mapmrf.engines.moves.forced_states import ForcedStates
+from mapmrf.engines.moves.local_search import ForcedStates
 from mapmrf.errors import OptionError, UnsupportedModel
 from mapmrf.methods.trws import TRWS
 from mapmrf.model.checks import check_labels

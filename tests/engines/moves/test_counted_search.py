@@ -20,11 +20,11 @@ def test_sums_are_those_of_the_labels(seed: int) -> None:
     graph = recipe.graph()
     search = ConstrainedSearch(Problem.compile(graph), graph.unary_labels, seed)
     search.run(137)
-    rules, total = search._state.rules, search._state.rules.total.copy()
-    output = rules.output.copy()
+    rows, total = search._state.rows, search._state.rows.total.copy()
+    output = rows.output.copy()
     search.restart(search.labels.copy())
-    assert total == pytest.approx(rules.total)
-    assert output.tolist() == rules.output.tolist()
+    assert total == pytest.approx(rows.total)
+    assert output.tolist() == rows.output.tolist()
 
 
 def test_most_small_models_are_solved() -> None:

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
-from mapmrf.engines.moves.chains import ChainSearch
+from mapmrf.engines.moves.chains import ChainSearch, FlipSearch
 from mapmrf.engines.moves.flip_state import floor_of, local_scale
-from mapmrf.engines.moves.flips import FlipSearch
 from mapmrf.model.problem import Problem
 from strategies import Recipe, cost, recipes, with_weights
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 
 from mapmrf.datasets import grid
-from mapmrf.engines.moves.forced_states import ForcedStates
+from mapmrf.engines.moves.local_search import ForcedStates
 from mapmrf.model.problem import Problem
 from strategies import hard_recipes, soft_recipes, with_weights
 

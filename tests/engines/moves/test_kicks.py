@@ -8,22 +8,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapmrf.datasets import grid
-from mapmrf.engines.moves.chains import ChainSearch
-from mapmrf.engines.moves.flips import FlipSearch
-from mapmrf.engines.moves.kicks import BlockKicks, ChainKicks, FlipKicks
+from mapmrf.engines.moves.chains import ChainSearch, FlipSearch
+from mapmrf.engines.moves.kicks import BlockKicks, SearchKicks
 from mapmrf.model.problem import Problem
 from strategies import Recipe, hard_recipes, recipes, with_weights
 
 
-def kicks_of(problem: Problem, repair: str, largest: int, seed: int) -> FlipKicks | ChainKicks | BlockKicks:
+def kicks_of(problem: Problem, repair: str, largest: int, seed: int) -> SearchKicks | BlockKicks:
     """Kicks from the labels zero."""
     start = np.zeros(problem.n_vars, dtype=np.int64)
     if repair == "blocks":
         return BlockKicks(problem, start, largest, 3.0, seed)
     kicks = (
-        FlipKicks(problem, FlipSearch(problem, 2), largest, seed)
+        SearchKicks(problem, FlipSearch(problem, 2), largest, seed)
         if repair == "flips"
-        else ChainKicks(problem, ChainSearch(problem, 6, 1, seed), largest, seed)
+        else SearchKicks(problem, ChainSearch(problem, 6, 1, seed), largest, seed)
     )
     kicks.restart(start)
     return kicks

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mapmrf.arrays import blank
 from mapmrf.compilation.jit import compiled
-from mapmrf.compilation.store import blank
-from mapmrf.engines.moves.move_model import lay_out, table_places
+from mapmrf.engines.moves.flip_state import lay_out, table_places
 from mapmrf.engines.reduction.reduction import _reducible
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Evaluator

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from binary_models import binary_graphs
 from mapmrf import FactorGraph
-from mapmrf.engines.program.compact import Compact, is_compact
+from mapmrf.engines.program.binary_program import Compact, is_compact
 from mapmrf.model.problem import Problem
 
 

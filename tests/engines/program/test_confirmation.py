@@ -10,9 +10,9 @@ pytest.importorskip("highspy")
 
 from constrained_recipes import ConstrainedRecipe, random_constrained
 from mapmrf.arrays import Floats
-from mapmrf.engines.program import highs
-from mapmrf.engines.program.highs import Confirmation
+from mapmrf.engines.program import solvers
 from mapmrf.engines.program.local_polytope import ConstrainedPolytope
+from mapmrf.engines.program.solvers import Confirmation
 from mapmrf.model.problem import Problem
 
 
@@ -44,5 +44,5 @@ def test_the_bound_meets_the_optimum(below: float) -> None:
 
 
 def test_too_many_nodes_prove_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(highs, "WORK", 0)
+    monkeypatch.setattr(solvers, "WORK", 0)
     assert search(random_constrained(2, n_vars=4), 0.0)[0] == math.inf

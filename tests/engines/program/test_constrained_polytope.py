@@ -11,9 +11,9 @@ from scipy.optimize import linear_sum_assignment
 import mapmrf
 from constrained_recipes import random_constrained
 from mapmrf import FactorGraph, Status, constraints
-from mapmrf.engines.program.assignment import FEW_ROWS, best_assignment
-from mapmrf.engines.program.compact import Compact
+from mapmrf.engines.program.binary_program import Compact
 from mapmrf.engines.program.local_polytope import ConstrainedPolytope
+from mapmrf.methods.auto.constrained import FEW_ROWS, best_assignment
 from mapmrf.model.problem import Problem
 
 

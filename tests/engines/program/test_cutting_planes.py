@@ -11,10 +11,9 @@ from hypothesis import given, settings
 
 from binary_models import binary_graphs, complete, spins
 from mapmrf import FactorGraph
-from mapmrf.engines.program.compact import Compact
-from mapmrf.engines.program.cutting_planes import CuttingPlanes
-from mapmrf.engines.program.scip import SolverOutcome
-from mapmrf.engines.program.spin_planes import SpinPlanes
+from mapmrf.engines.program.binary_program import Compact
+from mapmrf.engines.program.cutting_planes import CuttingPlanes, SpinPlanes
+from mapmrf.engines.program.solvers import SolverOutcome
 from mapmrf.model.problem import Problem
 from strategies import brute_force
 
@@ -25,7 +24,7 @@ def run_rounds(graph: FactorGraph, n: int) -> tuple[Compact, CuttingPlanes]:
     planes = CuttingPlanes(compact, 0)
     for _ in range(n):
         planes.relaxation.start()
-        assert planes.relaxation.wait(60) and planes.relaxation.outcome is SolverOutcome.OPTIMAL
+        assert planes.relaxation.wait(60) and planes.relaxation.report.outcome is SolverOutcome.OPTIMAL
         planes.read()
         for _ in planes.separate():
             pass

@@ -7,7 +7,7 @@ import pytest
 
 import mapmrf
 from mapmrf.datasets import grid
-from mapmrf.engines.program.compact import Compact
+from mapmrf.engines.program.binary_program import Compact
 from mapmrf.engines.program.cutting_planes import CuttingPlanes, CycleDual, cycle_dual
 from mapmrf.model.problem import Problem
 

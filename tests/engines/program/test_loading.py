@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from mapmrf.engines.program.program import highs_failure, scip_failure
+from mapmrf.engines.program.solvers import highs_failure, scip_failure
 
 MODEL = """
 import logging, sys

@@ -16,7 +16,6 @@ from mapmrf.engines.program.odd_cycle_separation import (
     OddCycles,
     PairAdjacency,
     SeparationLimits,
-    SeparationPlace,
     ShortestPaths,
     odd_cycles,
     round_by_tree,
@@ -47,15 +46,15 @@ def separate(
     walk = ClosedWalk(ints(4 * n + 1), ints(4 * n + 1), ints(4 * n + 1), place_of=ints(n, -1))
     found = OddCycles(ints(n + 1), *np.zeros((3, n * n), dtype=np.int32), np.zeros(n))
     limits = SeparationLimits(work, violation, hop, 2**40)
-    place, calls = SeparationPlace(0, 0), 0
-    while place.turn < n:
-        place = odd_cycles(place, limits, np.arange(n), cut, graph, paths, walk, found)
+    turn = n_found = calls = 0
+    while turn < n:
+        turn, n_found = odd_cycles(turn, n_found, limits, np.arange(n), cut, graph, paths, walk, found)
         calls += 1
     assert np.all(walk.place_of == -1)
-    ends = found.ptr[: place.n_found + 1].tolist()
+    ends = found.ptr[: n_found + 1].tolist()
     arrays = (found.var, found.edge, found.odd)
     cycles = [tuple(array[b:e].tolist() for array in arrays) for b, e in itertools.pairwise(ends)]
-    return cycles, found.violation[: place.n_found], calls  # type: ignore[return-value]
+    return cycles, found.violation[:n_found], calls  # type: ignore[return-value]
 
 
 def all_cycles(n: int, pairs: np.ndarray) -> Iterator[list[int]]:

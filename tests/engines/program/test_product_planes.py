@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import FactorGraph
 from mapmrf.arrays import Floats
-from mapmrf.engines.program.plane_rounds import PlaneTree, ProductPlanes
+from mapmrf.engines.program.binary_program import ProductForm, block_matrix, has_products
+from mapmrf.engines.program.cutting_planes import PlaneTree, ProductPlanes
 from mapmrf.engines.program.primal_dual import IterationLimits, PrimalDual
-from mapmrf.engines.program.product_form import ProductForm, block_matrix, has_products
 from mapmrf.methods import cuts
 from mapmrf.model.problem import Problem
 from strategies import brute_force
@@ -65,7 +65,7 @@ def run_rounds(graph: FactorGraph, n: int, value: float = -np.inf) -> ProductPla
 @settings(max_examples=30)
 def test_the_form_has_the_values_of_the_model_and_its_rows_those_that_are_allowed(graph: FactorGraph) -> None:
     form = ProductForm.of(Problem.compile(graph))
-    rows, held = block_matrix(form.blocks, form.n_columns), np.flatnonzero(form.blocks.forbidden)
+    rows, held = block_matrix(form.blocks, len(form.cost)), np.flatnonzero(form.blocks.forbidden)
     for labels in labellings(graph.n_vars):
         point, value = point_of(form, labels), graph.value(labels)
         slack = 1.0 - rows @ point
@@ -123,7 +123,7 @@ def test_no_labelling_violates_a_cut() -> None:
     assert solver.cuts.n > 0
     of_triples = np.flatnonzero(form.degree == 3)
     assert np.isin(of_triples, solver.cuts.column).any()  # not only cycles of pairs
-    matrix = solver.cuts.matrix(form.n_columns)
+    matrix = solver.cuts.matrix(len(form.cost))
     for labels in labellings(8):
         assert np.all(matrix @ point_of(form, labels) <= solver.cuts.upper)
 

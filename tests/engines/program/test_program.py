@@ -9,8 +9,8 @@ from scipy.sparse import csr_array
 
 from binary_models import binary_graphs
 from mapmrf import FactorGraph
-from mapmrf.engines.program.compact import Compact
-from mapmrf.engines.program.program import Rows, block_losses, lagrangian, spread
+from mapmrf.engines.program.binary_program import Compact
+from mapmrf.engines.program.program import Rows, block_losses, lagrangian, value_range
 from mapmrf.model.problem import Problem
 from strategies import brute_force
 
@@ -39,7 +39,7 @@ def test_the_bound_of_the_relaxation_holds_for_any_weights(graph: FactorGraph, s
 def test_spread_is_the_largest_difference_of_values() -> None:
     table = np.array([[0.0, 5.0], [-np.inf, 1.0]])
     graph = FactorGraph.from_pairwise([[0, 2], [0, 0]], [[0, 1]], [table])
-    assert spread(Problem.compile(graph)) == 7.0
+    assert value_range(Problem.compile(graph)) == 7.0
 
 
 def test_losses_are_measured_from_the_best_of_a_block() -> None:

@@ -12,10 +12,16 @@ from scipy import sparse
 
 import mapmrf
 from mapmrf.arrays import Ints
-from mapmrf.engines.program.compact import Compact
-from mapmrf.engines.program.highs import solve_by_highs
+from mapmrf.engines.program.binary_program import Compact
 from mapmrf.engines.program.program import Program, Rows
-from mapmrf.engines.program.scip import BranchTask, SolverOutcome, SolverReport, SolverRun, solve_by_scip
+from mapmrf.engines.program.solvers import (
+    BranchTask,
+    SolverOutcome,
+    SolverReport,
+    SolverRun,
+    solve_by_highs,
+    solve_by_scip,
+)
 from mapmrf.model.problem import Problem
 
 Solve = Callable[[BranchTask, SolverReport], None]
@@ -91,8 +97,8 @@ def test_only_the_last_point_is_taken_and_only_once() -> None:
 
     run = SolverRun(solve)
     assert run.wait(60)
-    assert run.take().tolist() == [1, 1]  # type: ignore[union-attr]
-    assert run.take() is None
+    assert run.newest_point().tolist() == [1, 1]  # type: ignore[union-attr]
+    assert run.newest_point() is None
     assert (run.report.bound, run.report.iterations) == (3.0, 7)
 
 
@@ -189,7 +195,7 @@ def test_a_branch_and_bound_takes_a_point_that_was_found_elsewhere(solve: Solve)
     run.grant(np.inf)
     assert run.wait(120)
     assert run.report.offered is None
-    first = run.take()
+    first = run.newest_point()
     assert first is not None and compact.labels(first).tolist() == best.tolist()
 
 

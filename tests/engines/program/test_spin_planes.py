@@ -12,10 +12,9 @@ import mapmrf
 from binary_models import binary_graphs, complete, spins
 from mapmrf import FactorGraph
 from mapmrf.arrays import Floats, Ints
-from mapmrf.engines.program.compact import Compact
+from mapmrf.engines.program.binary_program import Compact, SpinForm
+from mapmrf.engines.program.cutting_planes import SpinPlanes
 from mapmrf.engines.program.primal_dual import IterationLimits, PrimalDual
-from mapmrf.engines.program.spin_form import SpinForm
-from mapmrf.engines.program.spin_planes import SpinPlanes
 from mapmrf.model.problem import Problem
 from strategies import brute_force
 
@@ -56,10 +55,10 @@ def test_no_labelling_violates_a_cut_in_either_form() -> None:
     planes = run_rounds(spins(3, extra=6), 5)
     form, cuts = planes.form, planes.solver.cuts
     assert np.any(cuts.code > 0)
-    missing = form.missing(np.where(np.arange(form.n_columns) < 9, 1.0, -1.0), 0.1)  # products that fit no spins
+    missing = form.missing(np.where(np.arange(len(form.cost)) < 9, 1.0, -1.0), 0.1)  # products that fit no spins
     cuts = cuts.plus(missing.new(cuts))
     assert np.any(cuts.code < 0)
-    in_spins, rows = cuts.matrix(form.n_columns), form.rows(cuts)
+    in_spins, rows = cuts.matrix(len(form.cost)), form.rows(cuts)
     for labels in map(np.array, itertools.product([0, 1], repeat=9)):
         slack = cuts.upper - in_spins @ spin_point(planes.compact, labels)
         assert slack.min() >= 0

@@ -10,7 +10,7 @@ from hypothesis import given
 
 from binary_models import binary_graphs, complete
 from mapmrf import FactorGraph
-from mapmrf.engines.spins.couplings import CoupledSpins, set_gains
+from mapmrf.engines.spins.search import CoupledSpins, set_gains
 from mapmrf.model.problem import Problem
 
 

@@ -13,12 +13,15 @@ from hypothesis import strategies as st
 
 from binary_models import complete
 from mapmrf.engines.spins import triangles
-from mapmrf.engines.spins.certificate import certified_bound, factorise, smallest_eigenvalue
-from mapmrf.engines.spins.couplings import CoupledSpins
-from mapmrf.engines.spins.plain_bound import PlainBound
-from mapmrf.engines.spins.relaxation import TightRelaxation, random_vectors
-from mapmrf.engines.spins.search import SpinSearch
-from mapmrf.engines.spins.tree import SpinNode, SpinTree
+from mapmrf.engines.spins.relaxation import (
+    TightRelaxation,
+    certified_bound,
+    factorise,
+    random_vectors,
+    smallest_eigenvalue,
+)
+from mapmrf.engines.spins.search import CoupledSpins, SpinSearch
+from mapmrf.engines.spins.tree import PlainBound, SpinNode, SpinTree
 from mapmrf.engines.spins.triangles import Triangles, TriangleSet, most_violated, set_slack
 from mapmrf.model.problem import Problem
 
@@ -140,7 +143,7 @@ def test_bounds_hold_at_every_step(n: int, seed: int) -> None:
     matrix = symmetric(n, seed)
     best = optimum(matrix)
     relaxation = TightRelaxation(matrix, random_vectors(n, seed), TriangleSet.empty())
-    finish(relaxation.settle(2))
+    finish(relaxation.ascend(2))
     for _ in range(5):
         assert finish(relaxation.bound()) >= best
         finish(relaxation.separate())
@@ -154,7 +157,7 @@ def test_without_inequalities_it_is_the_semidefinite_bound() -> None:
     for i in range(5):
         matrix[i, (i + 1) % 5] = matrix[(i + 1) % 5, i] = -0.5
     relaxation = TightRelaxation(matrix, random_vectors(5, 0), TriangleSet.empty())
-    finish(relaxation.settle(500))
+    finish(relaxation.ascend(500))
     assert finish(relaxation.bound()) + 2.5 == pytest.approx(5 * (5 + np.sqrt(5)) / 8, rel=1e-6)
     bounds = []
     for _ in range(20):
@@ -171,7 +174,7 @@ def test_the_plain_bound_is_that_of_the_dense_one() -> None:
     for _ in plain.run():
         pass
     dense = TightRelaxation(model.matrix(), random_vectors(model.n, 1), TriangleSet.empty())
-    finish(dense.settle(2000))
+    finish(dense.ascend(2000))
     assert plain.bound == pytest.approx(finish(dense.bound()), rel=1e-4)
     assert plain.bound >= search.value
 

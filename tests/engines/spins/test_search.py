@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from binary_models import binary_graphs, complete
 from mapmrf import FactorGraph
-from mapmrf.compilation.store import blank
-from mapmrf.engines.moves.move_model import seeded
-from mapmrf.engines.spins.couplings import CoupledSpins, set_gains
+from mapmrf.arrays import blank
 from mapmrf.engines.spins.search import (
+    CoupledSpins,
     SpinSearch,
     TabuState,
     TabuTally,
@@ -23,8 +22,10 @@ from mapmrf.engines.spins.search import (
     disturb_angles,
     relink,
     run_tabu,
+    set_gains,
     turn_vectors,
 )
+from mapmrf.kernels.random_numbers import seeded
 from mapmrf.model.problem import Problem
 from plain_python import plain
 from strategies import brute_force
@@ -69,7 +70,7 @@ def test_the_search_ends_when_flips_bring_nothing() -> None:
     model = model_of(complete(8))
     state = state_of(model, np.ones(model.n))
     flips = run_tabu(model.couplings, state, model.n_vars, Tenure(2, 2), 10**6, 50)
-    assert flips < 10**6 and state.tally.vain == 50
+    assert flips < 10**6 and state.tally.idle == 50
 
 
 def test_a_path_stops_at_its_best_place() -> None:

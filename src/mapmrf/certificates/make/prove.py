@@ -26,9 +26,9 @@ from mapmrf.engines.elimination.numpy_elimination import small_order
 from mapmrf.engines.messages.srmp import TablePasses
 from mapmrf.engines.messages.sweeps_kernels import LIMIT, PassFigures, PassStopping
 from mapmrf.engines.messages.visit_order import VisitOrder
-from mapmrf.engines.program.compact import is_compact
+from mapmrf.engines.program.binary_program import is_compact
 from mapmrf.engines.program.cutting_planes import cycle_dual
-from mapmrf.engines.program.program import highs_failure
+from mapmrf.engines.program.solvers import highs_failure
 from mapmrf.engines.reduction.dropping import StateDrops
 from mapmrf.errors import UnsupportedModel
 from mapmrf.model.graph import FactorGraph

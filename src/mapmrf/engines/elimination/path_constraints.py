@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
+from mapmrf.arrays import Bools, Floats, Ints, Records, blank, blanks, offsets, ranges
 from mapmrf.compilation.jit import bare, compiled, inlined
-from mapmrf.compilation.store import Records, blank, blanks
 from mapmrf.constraints.as_tables import gains_of
 from mapmrf.constraints.flat import ConstraintKind, Constraints
 from mapmrf.engines.elimination.elimination import BucketTree, inverse

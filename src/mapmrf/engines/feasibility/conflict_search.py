@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, offsets
+from mapmrf.arrays import Bools, Floats, Ints, blank, offsets
 from mapmrf.compilation.jit import bare, inlined
-from mapmrf.compilation.store import blank
 from mapmrf.engines.feasibility.clauses import (
     DECIDED,
     LENGTH,

@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, offsets, ranges
+from mapmrf.arrays import Floats, Ints, blank, offsets, ranges
 from mapmrf.compilation.jit import bare, inlined
-from mapmrf.compilation.store import blank
 from mapmrf.kernels.random_numbers import Bits, draw, seeded
 from mapmrf.model.problem import Problem
 

@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.arrays import Bools, Floats, Ints, blank
 from mapmrf.compilation.jit import bare, inlined
-from mapmrf.compilation.store import blank
 from mapmrf.engines.flow.network import (
     Network,
     Wiring,

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets, short
 from mapmrf.compilation.jit import compiled, inlined, predispatched
 from mapmrf.engines.moves.flip_state import FlipState, floor_of, new_flip_state, set_labels, set_state, sum_row
-from mapmrf.engines.moves.move_model import UNIT, Bits, draw, seeded
+from mapmrf.kernels.random_numbers import UNIT, Bits, draw, seeded
 from mapmrf.model.problem import Problem
 
+NEVER = -44.0  # exponents below this are rejected without a random number: exp(-44) is less than 2**-63
+SIGNIFICANT = 1e-12  # at temperature 0, a gain must exceed this fraction of the terms that it is a difference of
 
-class AnnealingSweeps(Protocol):
-    """Sweeps over the variables of a model."""
 
-    work: int
-    """Approximate number of table entries read per sweep."""
+class BinaryForm(NamedTuple):
+    """A model of binary variables and pairs: ``sum_i slope_i x_i + sum_ij coupling_ij x_i x_j`` and a constant.
 
-    def labels(self) -> Ints:
-        """Return the labelling."""
+    Every coupling stands in the rows of both its variables: those of `i` are at ``ptr[i]:ptr[i + 1]``.
+    """
 
-    def restart(self, labels: Ints) -> None:
-        """Restart from a labelling."""
-
-    def run(self, temperatures: Floats) -> int:
-        """Sweep once at every temperature; return the number of changes in the last sweep."""
+    ptr: Ints
+    nbr: Ints
+    slope: Floats
+    coupling: Floats
 
 
 def new_sweeps(problem: Problem, heat_bath: bool, seed: int) -> AnnealingSweeps:
@@ -37,27 +36,19 @@ def new_sweeps(problem: Problem, heat_bath: bool, seed: int) -> AnnealingSweeps:
 
 
 class PairSweeps:
-    """Sweeps over a binary pairwise model, as a quadratic form in 0 and 1.
-
-    Attributes
-    ----------
-    gain : (n_vars,)
-        Gain of every flip, after a run.
-    """
+    """Sweeps over a binary pairwise model, as a quadratic form in 0 and 1."""
 
     def __init__(self, problem: Problem, seed: int) -> None:
         self._form = quadratic_form(problem)
         self._random = seeded(seed)
         self._labels = np.zeros(problem.n_vars, dtype=np.int8)
-        self.gain = np.zeros(problem.n_vars)
-        self.work = max(1, problem.n_vars + 2 * problem.n_factors)
+        self.gain = np.zeros(problem.n_vars)  # (n_vars,): gain of every flip, after a run
+        self.work = max(1, problem.n_vars + 2 * problem.n_factors)  # approximate number of table entries read per sweep
 
     def labels(self) -> Ints:
-        """Return the labelling."""
         return self._labels.astype(np.int64)
 
     def restart(self, labels: Ints) -> None:
-        """Restart from a labelling."""
         self._labels[:] = labels
 
     def run(self, temperatures: Floats) -> int:
@@ -66,8 +57,6 @@ class PairSweeps:
 
 
 class StateSweeps:
-    """Sweeps over any model."""
-
     def __init__(self, problem: Problem, heat_bath: bool, seed: int) -> None:
         self.problem, self._heat_bath = problem, heat_bath
         self._random = seeded(seed)
@@ -77,16 +66,16 @@ class StateSweeps:
         self.work = max(1, problem.n_states + problem.n_edge_states)
 
     def labels(self) -> Ints:
-        """Return the labelling."""
         return self._state.labels.copy()
 
     def restart(self, labels: Ints) -> None:
-        """Restart from a labelling."""
         set_labels(self.problem, self._state, labels)
 
     def run(self, temperatures: Floats) -> int:
-        """Sweep once at every temperature; return the number of changes in the last sweep."""
         return int(self._sweep(self._state, temperatures, self._heat_bath, self._weight, self._random))
+
+
+AnnealingSweeps = PairSweeps | StateSweeps
 
 
 def quadratic_form(problem: Problem) -> BinaryForm:
@@ -108,54 +97,14 @@ def quadratic_form(problem: Problem) -> BinaryForm:
     )
 
 
-# -- Sweeps of simulated annealing at given temperatures; at temperature 0 the value never falls ----------------------
-
-
-NEVER = -44.0
-"""Exponents below this are rejected without a random number: exp(-44) is less than 2**-63."""
-
-SIGNIFICANT = 1e-12
-"""At temperature 0, a gain must exceed this fraction of the terms that it is a difference of."""
-
-
-class BinaryForm(NamedTuple):
-    """A model of binary variables and pairs: ``sum_i slope_i x_i + sum_ij coupling_ij x_i x_j`` and a constant.
-
-    Every coupling stands in the rows of both its variables: those of `i` are at ``ptr[i]:ptr[i + 1]``.
-    """
-
-    ptr: Ints
-    nbr: Ints
-    slope: Floats
-    coupling: Floats
-
-
-@inlined
-def sum_gains(form: BinaryForm, labels: Ints, gain: Floats) -> None:
-    """Gain of every flip, summed afresh."""
+@compiled
+def sweep_pairs(form: BinaryForm, temperatures: Floats, labels: Ints, gain: Floats, random: Bits) -> int:
+    """Metropolis sweeps over binary variables, one per temperature; flips of the last sweep. `gain` is scratch."""
     for i in range(len(labels)):
         slope = form.slope[i]
         for e in range(form.ptr[i], form.ptr[i + 1]):
             slope += form.coupling[e] * labels[form.nbr[e]]
         gain[i] = slope if labels[i] == 0 else -slope
-
-
-@inlined
-def flip_bit(form: BinaryForm, labels: Ints, gain: Floats, i: int) -> None:
-    """Flip a variable, and keep the gains up to date."""
-    new = 1 - labels[i]
-    labels[i] = new
-    gain[i] = -gain[i]
-    shift = 2.0 * new - 1.0
-    for e in range(form.ptr[i], form.ptr[i + 1]):
-        j = form.nbr[e]
-        gain[j] += (1.0 - 2.0 * labels[j]) * shift * form.coupling[e]
-
-
-@compiled
-def sweep_pairs(form: BinaryForm, temperatures: Floats, labels: Ints, gain: Floats, random: Bits) -> int:
-    """Metropolis sweeps over binary variables, one per temperature; flips of the last sweep. `gain` is scratch."""
-    sum_gains(form, labels, gain)
     flips = 0
     x = random[0]  # the generator's state stays in a register: this loop does little else
     for temperature in temperatures:
@@ -174,20 +123,15 @@ def sweep_pairs(form: BinaryForm, temperatures: Floats, labels: Ints, gain: Floa
             elif temperature == 0.0 and g <= SIGNIFICANT * abs(form.slope[i]):
                 continue
             flips += 1
-            flip_bit(form, labels, gain, i)
+            new = 1 - labels[i]
+            labels[i] = new
+            gain[i] = -gain[i]
+            shift = 2.0 * new - 1.0
+            for e in range(form.ptr[i], form.ptr[i + 1]):
+                j = form.nbr[e]
+                gain[j] += (1.0 - 2.0 * labels[j]) * shift * form.coupling[e]
     random[0] = x
     return flips
-
-
-@inlined
-def best_label(score: Floats, row: int, n_k: int, old: int) -> int:
-    """Return the state with the highest score, the current one unless another is significantly better."""
-    new = old
-    for k in range(n_k):
-        least = SIGNIFICANT * (abs(score[row + k]) + abs(score[row + new]))
-        if score[row + k] > score[row + new] + least:
-            new = k
-    return new
 
 
 @inlined
@@ -220,10 +164,8 @@ def metropolis_label(score: Floats, row: int, n_k: int, old: int, temperature: f
 
 @compiled
 def sweep_states(state: FlipState, temperatures: Floats, heat_bath: bool, weight: Floats, random: Bits) -> int:
-    """Sweeps over the variables of any model, by Metropolis or heat bath, one per temperature; changes of the last.
-
-    The scores are summed afresh first; `weight` is scratch.
-    """
+    """Sweeps over the variables of any model, by Metropolis or heat bath, one per temperature; changes of the last."""
+    # The scores are summed afresh first; `weight` is scratch.
     score = state.score
     for i in range(len(state.labels)):
         sum_row(state, i)
@@ -235,7 +177,11 @@ def sweep_states(state: FlipState, temperatures: Floats, heat_bath: bool, weight
             if n_k == 1:
                 continue
             if temperature == 0.0:
-                new = best_label(score, row, n_k, old)
+                new = old  # the current state, unless another is significantly better
+                for k in range(n_k):
+                    least = SIGNIFICANT * (abs(score[row + k]) + abs(score[row + new]))
+                    if score[row + k] > score[row + new] + least:
+                        new = k
             elif heat_bath:
                 new = heat_bath_label(score, row, n_k, temperature, weight, random)
             else:

@@ -9,42 +9,27 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.elimination.orders import PrimalGraph, append, ball
-from mapmrf.engines.moves.move_model import Bits, MoveModel, lay_out, next_bits
+from mapmrf.engines.moves.flip_state import MoveModel, lay_out
 from mapmrf.kernels.max_marginals import weight_of
+from mapmrf.kernels.random_numbers import Bits, next_bits
 from mapmrf.model.problem import Problem
 
-PER_VARIABLE = 2000
-"""Cost of planning per variable of a block pass, in table entries."""
-
-BALL_WIDTH = 18.0
-"""Base-2 logarithm of the largest table of a ball: a move takes some milliseconds."""
-
-SMALL = 16
-"""Minimum number of variables counted per ball, for the overhead of a move."""
+PER_VARIABLE = 2000  # cost of planning per variable of a block pass, in table entries
+BALL_WIDTH = 18.0  # Base-2 logarithm of the largest table of a ball: a move takes some milliseconds
+SMALL = 16  # minimum number of variables counted per ball, for the overhead of a move
 
 
 class BlockMoves:
-    """Block moves on the labellings of one problem; every move keeps or raises the value.
-
-    Attributes
-    ----------
-    random
-        Source of all randomness.
-    work
-        Approximate number of table entries read so far.
-    ball_size
-        Maximum number of variables of the next balls.
-    effort
-        Total number of variables over all balls so far, with repetitions; a small ball counts as 16 variables.
-    """
+    """Block moves on the labellings of one problem; every move keeps or raises the value."""
 
     def __init__(self, problem: Problem, seed: int, graph: PrimalGraph | None = None) -> None:
         n = problem.n_vars
         self.problem = problem
-        self.random = np.random.default_rng(seed)
+        self.random = np.random.default_rng(seed)  # source of all randomness
         self.graph = PrimalGraph.of(problem) if graph is None else graph
-        self.work = self.effort = 0
-        self.ball_size = 32.0
+        # total number of variables over all balls so far, with repetitions; a small ball counts as 16 variables
+        self.work = self.effort = 0  # approximate number of table entries read so far
+        self.ball_size = 32.0  # maximum number of variables of the next balls
         self._model = lay_out(problem)
         self._bits = np.floor(PER_BIT * np.log2(problem.graph.card)).astype(np.int64)
         self._local = np.full(n, -1, dtype=np.int32)
@@ -61,11 +46,9 @@ class BlockMoves:
         return self._solve(self._plan(region, width), labels)
 
     def optimise_ball(self, labels: Ints) -> int:
-        """Optimise a ball around a random variable exactly, in place; return how many labels changed.
-
-        Balls grow as long as all their variables can be optimised at once. Ties in the elimination order are resolved
-        from the centre outwards.
-        """
+        """Optimise a ball around a random variable exactly, in place; return how many labels changed."""
+        # Balls grow as long as all their variables can be optimised at once. Ties in the elimination order are resolved
+        # from the centre outwards.
         largest = int(self.ball_size)
         size = int(self.random.integers(max(2, largest // 2), largest + 2))
         region = self.neighbourhood(size)
@@ -78,21 +61,16 @@ class BlockMoves:
         return self._solve(block, labels)
 
     def _plan(self, region: Ints, width: float) -> Block:
-        """Choose the variables of a region to optimise."""
         return plan_block(
             self.graph.ptr, self.graph.nbr, self._bits, region, int(PER_BIT * width), self._local, self._bit_state
         )
 
     def _solve(self, block: Block, labels: Ints) -> int:
-        """Optimise a block; return how many labels changed."""
-        self.work += self._cost(block)
-        return int(solve_block(self._model, block, labels, self._scratch))
-
-    def _cost(self, block: Block) -> int:
-        """Return the table entries of an elimination, counted once per function that is read."""
+        # table entries of the elimination, counted once per function that is read
         below = np.concatenate([[0], np.cumsum(self._bits[block.scope[: block.scope_ptr[-1]]])])
         sizes = np.exp2((self._bits[block.order] + np.diff(below[block.scope_ptr])) / PER_BIT)
-        return int(sizes @ (self.problem.degree[block.order] + 1.0)) + PER_VARIABLE * len(block.order)
+        self.work += int(sizes @ (self.problem.degree[block.order] + 1.0)) + PER_VARIABLE * len(block.order)
+        return int(solve_block(self._model, block, labels, self._scratch))
 
     def neighbourhood(self, size: int, centre: int | None = None) -> Ints:
         """Return up to `size` variables nearest to `centre`, by default a random one, nearest first."""
@@ -106,8 +84,7 @@ class BlockMoves:
 # most expensive variable is frozen at its current label. The rest is solved by dynamic programming, so a pass never
 # lowers the value. Graphs are in CSR form: the neighbours of `v` are ``nbr[ptr[v]:ptr[v + 1]]``.
 
-BUCKETS = 512
-"""Number of distinct weights; a weight is the logarithm of a table size, in steps of `PER_BIT`."""
+BUCKETS = 512  # number of distinct weights; a weight is the logarithm of a table size, in steps of `PER_BIT`
 
 PER_BIT = 8
 
@@ -116,48 +93,30 @@ LONG = 8
 
 
 class Block(NamedTuple):
-    """The variables that a pass optimises; all others are frozen.
+    """The variables that a pass optimises; all others are frozen."""
 
-    Attributes
-    ----------
-    order
-        The variables in the order of their elimination.
-    scope_ptr, scope
-        The neighbours of each at that time.
-    """
-
-    order: Ints
+    order: Ints  # The variables in the order of their elimination
+    # scope_ptr, scope: The neighbours of each at that time
     scope_ptr: Ints
     scope: Ints
 
 
-# -- which variables, in which order ----------------------------------------------------------------------------------
-
-
 class InnerLists(NamedTuple):
-    """Lists of neighbours within a region in a common pool: where each starts, its length, and the room that it has."""
+    """Lists of neighbours within a region, in a common pool."""
 
-    start: Ints
+    start: Ints  # where each begins
     length: Ints
-    room: Ints
+    room: Ints  # the length up to which it may grow
 
 
 class WeightLists(NamedTuple):
-    """The variables of a region, listed by the table that eliminating each would make.
+    """The variables of a region, listed by the table that eliminating each would make."""
 
-    Attributes
-    ----------
-    bits, table
-        Weight of a variable, and of its table: its own and those of its neighbours together.
-    weight
-        Weight by which it is listed: that of its table, up to the last bucket.
-    head, after, before
-        The first of every list; who comes after and before each variable (-1: nobody).
-    """
-
+    # bits, table: Weight of a variable, and of its table: its own and those of its neighbours together
     bits: Ints
     table: Ints
-    weight: Ints
+    weight: Ints  # Weight by which it is listed: that of its table, up to the last bucket
+    # head, after, before: The first of every list; who comes after and before each variable (-1: nobody)
     head: Ints
     after: Ints
     before: Ints
@@ -165,7 +124,6 @@ class WeightLists(NamedTuple):
 
 @bare
 def unlink(lists: WeightLists, v: int) -> None:
-    """Take `v` out of the list of its weight."""
     after, before = lists.after, lists.before
     if before[v] >= 0:
         after[before[v]] = after[v]
@@ -190,7 +148,6 @@ def link(lists: WeightLists, v: int) -> None:
 
 @inlined
 def drop(lists: InnerLists, pool: Ints, a: int, v: int) -> None:
-    """Take `v` off the list of `a`."""
     last = lists.start[a] + lists.length[a] - 1
     for at in range(lists.start[a], last + 1):
         if pool[at] == v:
@@ -224,43 +181,11 @@ def inner_lists(ptr: Ints, nbr: Ints, region: Ints, local: Ints) -> tuple[InnerL
 
 
 @compiled
-def weight_lists(bits: Ints, region: Ints, lists: InnerLists, pool: Ints) -> WeightLists:
-    """List the variables of a region; of equal weights, the first of the region comes first."""
-    n = len(region)
-    head = np.full(BUCKETS, -1, np.int32)
-    after, before, weight = np.empty(n, np.int32), np.empty(n, np.int32), np.zeros(n, np.int32)
-    own, table = np.empty(n, np.int64), np.zeros(n, np.int64)
-    for i in range(n):
-        own[i] = bits[region[i]]
-    weights = WeightLists(own, table, weight, head, after, before)
-    for i in range(n - 1, -1, -1):
-        table[i] = own[i]
-        for at in range(lists.start[i], lists.start[i] + lists.length[i]):
-            table[i] += own[pool[at]]
-        link(weights, i)
-    return weights
-
-
-@inlined
-def dearest(weights: WeightLists, random: Bits) -> int:
-    """Return a variable with the heaviest table, one of the first two."""
-    high = BUCKETS - 1
-    while weights.head[high] < 0:
-        high -= 1
-    v: int = weights.head[high]
-    if next_bits(random) & np.uint64(1) and weights.after[v] >= 0:
-        v = weights.after[v]
-    return v
-
-
-@compiled
 def join_all(
     scope: Ints, begin: int, end: int, lists: InnerLists, pool: Ints, free: int, weights: WeightLists, mark: Ints
 ) -> tuple[Ints, int]:
-    """Make the variables ``scope[begin:end]`` neighbours of one another; returns the pool and its end.
-
-    `mark` holds places in `scope`, plus one, of earlier calls or 0.
-    """
+    """Make the variables ``scope[begin:end]`` neighbours of one another; returns the pool and its end."""
+    # `mark` holds places in `scope`, plus one, of earlier calls or 0.
     for i in range(begin, end):
         a = scope[i]
         for at in range(lists.start[a], lists.start[a] + lists.length[a]):
@@ -276,30 +201,26 @@ def join_all(
 
 
 @compiled
-def with_room(scope: Ints, used: int, wanted: int) -> Ints:
-    """The array itself, or a larger one with its first `used` entries where it has no room for `wanted`."""
-    if wanted <= len(scope):
-        return scope
-    bigger = np.empty(2 * wanted, np.int32)
-    for at in range(used):
-        bigger[at] = scope[at]
-    return bigger
-
-
-@compiled
 def plan_block(ptr: Ints, nbr: Ints, bits: Ints, region: Ints, limit: int, local: Ints, random: Bits) -> Block:
-    """Choose the variables of a region to eliminate, their order and their neighbours; all others are frozen.
-
-    `bits` is the weight of each variable, `limit` that of the largest table; earlier in the region goes before equals.
-    `local` is scratch of -1, left so.
-    """
+    """Choose the variables of a region to eliminate, their order and their neighbours; all others are frozen."""
+    # `bits` is the weight of each variable, `limit` that of the largest table; earlier in the region goes before
+    # equals. `local` is scratch of -1, left so.
     n = len(region)
     for i in range(n):
         local[region[i]] = i
     lists, pool, free = inner_lists(ptr, nbr, region, local)
     for i in range(n):
         local[region[i]] = -1
-    weights = weight_lists(bits, region, lists, pool)
+    own, table, weight = np.empty(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int32)
+    after, before = np.empty(n, np.int32), np.empty(n, np.int32)
+    for i in range(n):
+        own[i] = bits[region[i]]
+    weights = WeightLists(own, table, weight, np.full(BUCKETS, -1, np.int32), after, before)
+    for i in range(n - 1, -1, -1):  # of equal weights, the first of the region comes first
+        table[i] = own[i]
+        for at in range(lists.start[i], lists.start[i] + lists.length[i]):
+            table[i] += own[pool[at]]
+        link(weights, i)
     mark = np.zeros(n, np.int64)
     low, n_done = 0, 0
     order = np.empty(n, np.int32)
@@ -309,14 +230,26 @@ def plan_block(ptr: Ints, nbr: Ints, bits: Ints, region: Ints, limit: int, local
         while weights.head[low] < 0:
             low += 1
         freeze = low > limit
-        v = dearest(weights, random) if freeze else weights.head[low]
+        if freeze:  # a variable with the heaviest table, one of the first two
+            high = BUCKETS - 1
+            while weights.head[high] < 0:
+                high -= 1
+            v = weights.head[high]
+            if next_bits(random) & np.uint64(1) and weights.after[v] >= 0:
+                v = weights.after[v]
+        else:
+            v = weights.head[low]
         unlink(weights, v)
         for at in range(lists.start[v], lists.start[v] + lists.length[v]):
             drop(lists, pool, pool[at], v)
             weights.table[pool[at]] -= weights.bits[v]
         if not freeze:
             begin, end = scope_ptr[n_done], scope_ptr[n_done] + lists.length[v]
-            scope = with_room(scope, begin, end)
+            if end > len(scope):
+                bigger = np.empty(2 * end, np.int32)
+                for at in range(begin):
+                    bigger[at] = scope[at]
+                scope = bigger
             for k in range(lists.length[v]):
                 scope[begin + k] = pool[lists.start[v] + k]
             order[n_done] = region[v]
@@ -334,50 +267,27 @@ def plan_block(ptr: Ints, nbr: Ints, bits: Ints, region: Ints, limit: int, local
     return Block(order[:n_done], scope_ptr[: n_done + 1], scope)
 
 
-# -- dynamic programming ----------------------------------------------------------------------------------------------
-
-
 class BlockWorkspace(NamedTuple):
-    """Scratch per variable: place in the order (-1 if frozen), and stride in the function at hand (0 if not in it)."""
-
-    place: Ints
-    step: Ints
+    place: Ints  # by variable: its place in the order, -1 if frozen
+    step: Ints  # by variable: its stride in the function at hand, 0 if not in it
 
 
-class BlockMessages(NamedTuple):
-    """Best sum and best state of every eliminated variable, for all states of its scope; tables start at `at_ptr`."""
+class BlockTables(NamedTuple):
+    """Tables of the eliminated variables, for all states of their scopes, and sums of the variable at hand."""
 
-    at_ptr: Ints
+    at_ptr: Ints  # where the table of each starts
+    # best, choice: the best sum and the best state
     best: Floats
     choice: Ints
-
-
-class BlockSums(NamedTuple):
-    """Sums for all states of a variable and of its scope, and the offsets of a function in all states of the scope."""
-
-    total: Floats
-    offset: Ints
+    total: Floats  # sums for all states of a variable and of its scope
+    offset: Ints  # offsets of a function in all states of the scope
 
 
 @bare
-def sort_by(values: Ints, begin: int, end: int, place: Ints) -> None:
-    """Sort a short stretch by place."""
-    for i in range(begin + 1, end):
-        v = values[i]
-        j = i - 1
-        while j >= begin and place[values[j]] > place[v]:
-            values[j + 1] = values[j]
-            j -= 1
-        values[j + 1] = v
-
-
-@bare
-def spread(offset: Ints, scope: Ints, begin: int, end: int, card: Ints, step: Ints) -> tuple[int, int]:
-    """Offsets of a function in all states of ``scope[begin:end]``, the last variable fastest.
-
-    Last variables that the function does not have are left out where there are many states of them: each offset stands
-    for a run of states. Returns the number of offsets, and the length of the runs.
-    """
+def state_offsets(offset: Ints, scope: Ints, begin: int, end: int, card: Ints, step: Ints) -> tuple[int, int]:
+    """Offsets of a function in all states of ``scope[begin:end]``, the last variable fastest."""
+    # Last variables that the function does not have are left out where there are many states of them: each offset
+    # stands for a run of states. Returns the number of offsets, and the length of the runs.
     last, run = end, 1
     while last > begin and step[scope[last - 1]] == 0:
         last -= 1
@@ -398,20 +308,20 @@ def spread(offset: Ints, scope: Ints, begin: int, end: int, card: Ints, step: In
 
 @bare
 def add_function(
-    sums: BlockSums, table: Floats, weight: float, base: int, stride: int, n_states: int, runs: tuple[int, int]
+    tables: BlockTables, function: Floats, weight: float, base: int, stride: int, n_states: int, runs: tuple[int, int]
 ) -> None:
-    """Add a weight times a function to the sums of all states of a variable and of its scope; `runs` as by `spread`."""
-    total, offset, row = sums.total, sums.offset, np.uintp(0)
+    """Add a weight times a function to the sums of a variable and its scope; `runs` as by `state_offsets`."""
+    total, offset, row = tables.total, tables.offset, np.uintp(0)
     size, run, one = np.uintp(runs[0]), np.uintp(runs[1]), np.uintp(1)
     for k in range(n_states):
         first = base + k * stride
         if run == one:
             for j in range(size):
-                total[row + j] += weight * table[np.uintp(first + offset[j])]
+                total[row + j] += weight * function[np.uintp(first + offset[j])]
             row += size
         else:
             for j in range(size):
-                value = weight * table[np.uintp(first + offset[j])]
+                value = weight * function[np.uintp(first + offset[j])]
                 for i in range(run):
                     total[row + i] += value
                 row += run
@@ -419,10 +329,8 @@ def add_function(
 
 @inlined
 def trim(block: Block, card: Ints, place: Ints, at_ptr: Ints) -> int:
-    """Leave those out of the scopes who were frozen later, sort the rest by elimination, and size the tables.
-
-    Returns the largest number of sums that one elimination needs.
-    """
+    """Leave those out of the scopes who were frozen later, sort the rest by elimination, and size the tables."""
+    # Returns the largest number of sums that one elimination needs.
     scope_ptr, scope = block.scope_ptr, block.scope
     largest, kept = 1, 0
     begin = 0
@@ -436,7 +344,13 @@ def trim(block: Block, card: Ints, place: Ints, at_ptr: Ints) -> int:
                 scope[kept] = u
                 kept += 1
                 size *= card[u]
-        sort_by(scope, scope_ptr[at], kept, place)
+        for i in range(scope_ptr[at] + 1, kept):  # sort by place
+            u = scope[i]
+            j = i - 1
+            while j >= scope_ptr[at] and place[scope[j]] > place[u]:
+                scope[j + 1] = scope[j]
+                j -= 1
+            scope[j + 1] = u
         at_ptr[at + 1] = at_ptr[at] + size
         largest = max(largest, size * card[block.order[at]])
         begin = end
@@ -446,11 +360,10 @@ def trim(block: Block, card: Ints, place: Ints, at_ptr: Ints) -> int:
 
 @inlined
 def add_factor(
-    model: MoveModel, block: Block, labels: Ints, scratch: BlockWorkspace, sums: BlockSums, at: int, a: int
+    model: MoveModel, block: Block, labels: Ints, scratch: BlockWorkspace, tables: BlockTables, at: int, a: int
 ) -> None:
     """Add a factor to the sums of a variable, if that is the first of the factor's variables to be eliminated."""
     place, step = scratch.place, scratch.step
-    v = block.order[at]
     base: int = model.table_at[a]
     least = at
     for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
@@ -461,16 +374,15 @@ def add_factor(
             least = min(least, place[u])
             step[u] = model.scope_stride[p]
     if least == at:
-        runs = spread(sums.offset, block.scope, block.scope_ptr[at], block.scope_ptr[at + 1], model.card, step)
-        add_function(sums, model.theta_t, weight_of(model.weight, a), base, step[v], model.card[v], runs)
+        runs = state_offsets(tables.offset, block.scope, block.scope_ptr[at], block.scope_ptr[at + 1], model.card, step)
+        weight, v = weight_of(model.weight, a), block.order[at]
+        add_function(tables, model.theta_t, weight, base, step[v], model.card[v], runs)
     for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
         step[model.scope[p]] = 0
 
 
 @inlined
-def add_message(
-    card: Ints, block: Block, messages: BlockMessages, step: Ints, sums: BlockSums, at: int, child: int
-) -> None:
+def add_message(card: Ints, block: Block, tables: BlockTables, step: Ints, at: int, child: int) -> None:
     """Add the message of an eliminated variable to the sums of the next one."""
     scope, begin, end = block.scope, block.scope_ptr[child], block.scope_ptr[child + 1]
     v = block.order[at]
@@ -478,18 +390,18 @@ def add_message(
     for k in range(end - 1, begin - 1, -1):
         step[scope[k]] = stride
         stride *= card[scope[k]]
-    runs = spread(sums.offset, scope, block.scope_ptr[at], block.scope_ptr[at + 1], card, step)
-    add_function(sums, messages.best, 1.0, messages.at_ptr[child], step[v], card[v], runs)
+    runs = state_offsets(tables.offset, scope, block.scope_ptr[at], block.scope_ptr[at + 1], card, step)
+    add_function(tables, tables.best, 1.0, tables.at_ptr[child], step[v], card[v], runs)
     for k in range(begin, end):
         step[scope[k]] = 0
 
 
 @inlined
-def maximise(messages: BlockMessages, total: Floats, at: int, n_states: int, label: int) -> None:
+def maximise(tables: BlockTables, at: int, n_states: int, label: int) -> None:
     """Find the best state of a variable for every state of its scope; the current label wins ties."""
-    best, choice = messages.best, messages.choice
-    begin = messages.at_ptr[at]
-    size = messages.at_ptr[at + 1] - begin
+    best, choice, total = tables.best, tables.choice, tables.total
+    begin = tables.at_ptr[at]
+    size = tables.at_ptr[at + 1] - begin
     for j in range(size):
         best[begin + j] = total[label * size + j]
         choice[begin + j] = label
@@ -502,36 +414,19 @@ def maximise(messages: BlockMessages, total: Floats, at: int, n_states: int, lab
                 choice[begin + j] = k
 
 
-@inlined
-def read_labels(block: Block, messages: BlockMessages, card: Ints, labels: Ints) -> int:
-    """Read the labels off, last eliminated first; returns how many changed."""
-    scope = block.scope
-    changed = 0
-    for at in range(len(block.order) - 1, -1, -1):
-        j = 0
-        for k in range(block.scope_ptr[at], block.scope_ptr[at + 1]):
-            j = j * card[scope[k]] + labels[scope[k]]
-        new = messages.choice[messages.at_ptr[at] + j]
-        if new != labels[block.order[at]]:
-            labels[block.order[at]] = new
-            changed += 1
-    return changed
-
-
 @compiled
 def solve_block(model: MoveModel, block: Block, labels: Ints, scratch: BlockWorkspace) -> int:
-    """Solve exactly for the variables that `plan_block` left free, and write the labels; return how many changed.
-
-    The scopes of the block are trimmed. The scratch is -1 and 0 before and after.
-    """
-    order, scope_ptr, card = block.order, block.scope_ptr, model.card
+    """Solve exactly for the variables that `plan_block` left free, and write the labels; return how many changed."""
+    # The scopes of the block are trimmed. The scratch is -1 and 0 before and after.
+    order, scope_ptr, scope, card = block.order, block.scope_ptr, block.scope, model.card
     n = len(order)
     for at in range(n):
         scratch.place[order[at]] = at
     at_ptr = np.zeros(n + 1, np.int64)
     largest = trim(block, card, scratch.place, at_ptr)
-    messages = BlockMessages(at_ptr, np.empty(at_ptr[n]), np.empty(at_ptr[n], np.uint16))
-    sums = BlockSums(np.empty(largest), np.empty(largest, np.int64))
+    tables = BlockTables(
+        at_ptr, np.empty(at_ptr[n]), np.empty(at_ptr[n], np.uint16), np.empty(largest), np.empty(largest, np.int64)
+    )
     first, following = np.full(n, -1, np.int32), np.full(n, -1, np.int32)
     for at in range(n):
         v = order[at]
@@ -539,18 +434,26 @@ def solve_block(model: MoveModel, block: Block, labels: Ints, scratch: BlockWork
         for k in range(card[v]):
             theta = model.theta_v[model.var_ptr[v] + k]
             for j in range(size):
-                sums.total[k * size + j] = theta
+                tables.total[k * size + j] = theta
         for e in range(model.nbr_ptr[v], model.nbr_ptr[v + 1]):
-            add_factor(model, block, labels, scratch, sums, at, model.factor_of[e])
+            add_factor(model, block, labels, scratch, tables, at, model.factor_of[e])
         child = first[at]
         while child >= 0:
-            add_message(card, block, messages, scratch.step, sums, at, child)
+            add_message(card, block, tables, scratch.step, at, child)
             child = following[child]
-        maximise(messages, sums.total, at, card[v], labels[v])
+        maximise(tables, at, card[v], labels[v])
         if scope_ptr[at + 1] > scope_ptr[at]:
-            parent = scratch.place[block.scope[scope_ptr[at]]]
+            parent = scratch.place[scope[scope_ptr[at]]]
             following[at] = first[parent]
             first[parent] = at
-    for at in range(n):
+    changed = 0
+    for at in range(n - 1, -1, -1):  # the last eliminated is known first
         scratch.place[order[at]] = -1
-    return read_labels(block, messages, card, labels)
+        j = 0
+        for k in range(scope_ptr[at], scope_ptr[at + 1]):
+            j = j * card[scope[k]] + labels[scope[k]]
+        new = tables.choice[at_ptr[at] + j]
+        if new != labels[order[at]]:
+            labels[order[at]] = new
+            changed += 1
+    return changed

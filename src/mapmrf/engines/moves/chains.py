@@ -1,20 +1,20 @@
-"""Search by chains of flips."""
+"""Search on the table of gains: by chains of flips, or by flips of small connected sets of variables."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints
+from mapmrf.arrays import Bools, Floats, Ints, blank
 from mapmrf.compilation.jit import compiled, inlined, predispatched
-from mapmrf.compilation.store import blank
 from mapmrf.engines.moves.flip_state import (
     HINT,
     Agenda,
     FlipList,
     FlipState,
-    begin_at,
     dequeue,
     enqueue_all,
     flip_best,
@@ -23,130 +23,126 @@ from mapmrf.engines.moves.flip_state import (
     new_agenda,
     new_flip_state,
     refresh,
+    set_labels,
     set_state,
     take_back,
 )
 from mapmrf.model.problem import Problem
+from mapmrf.run.method import Progress
+from mapmrf.run.result import Status
+
+STEP_ENTRIES = 4_000_000  # maximum number of table entries read per step: some 20 ms
 
 
-class ChainSearch:
-    """A labelling that improves by best flips and chains of flips, until no chain helps.
+class GainSearch(ABC):
+    """A labelling that improves by flips, until none of a kind helps."""
 
-    Attributes
-    ----------
-    flips, agenda, visits, at_rest
-        As in `FlipSearch`.
-    """
+    _moves: Chain | SetSearch
 
-    def __init__(self, problem: Problem, length: int, breadth: int, seed: int) -> None:
-        length = min(length, max(1, problem.n_vars))
+    def __init__(self, problem: Problem, longest: int, improve: Callable[..., tuple[int, int]]) -> None:
         self.problem = problem
-        self.flips = new_flip_state(problem, length)
+        self.flips = new_flip_state(problem, longest)  # the table of gains
         self.agenda = new_agenda(problem.n_vars)
-        self.chain = new_chain(problem.n_vars, length, breadth)
-        self.random = np.random.default_rng(seed)
-        self.visits = 0
-        self.at_rest = True
-        self._follow_chains, self._refresh = predispatched(follow_chains), predispatched(refresh)
+        self.visits = 0  # flips made and variables visited since the start
+        self.at_rest = True  # whether nothing helps
+        self._improve, self._refresh = predispatched(improve), predispatched(refresh)
 
-    def restart(self, labels: Ints) -> None:
-        """Restart from a labelling."""
-        cursor = self.chain.cursor
-        cursor.variable = -1
-        cursor.state = cursor.second = cursor.improved = 0
-        begin_at(self.problem, self.flips, self.agenda, labels)
-        self._refresh(self.flips, self.agenda, 0)
-        enqueue_all(self.agenda, self.random)
+    def _begin_at(self, labels: Ints) -> None:
+        agenda, counts = self.agenda, self.agenda.counts
+        set_labels(self.problem, self.flips, labels)
+        agenda.origin[:] = labels
+        counts.queue_begin = counts.queue_length = counts.heap_length = counts.n_changed = 0
+        agenda.where[:] = -1
+        agenda.queued[:] = agenda.is_changed[:] = False
+        self._refresh(self.flips, agenda, 0)
         self.at_rest = False
 
     def run(self, entries: int, max_visits: int = 1 << 60) -> int:
         """Read about `entries` table entries, visiting at most `max_visits` variables; return the entries read."""
         work = 0
         while work < entries and max_visits > 0 and not self.at_rest:
-            done, visits = self._follow_chains(self.flips, self.agenda, self.chain, entries - work, max_visits)
+            done, visits = self._improve(self.flips, self.agenda, self._moves, entries - work, max_visits)
             work, max_visits = work + done, max_visits - visits
             self.visits += visits
-            if self.chain.cursor.variable < 0 and is_empty(self.agenda):
-                work += self._go_round()
+            if self._moves.cursor.place < 0 and is_empty(self.agenda):
+                work += self._refresh(self.flips, self.agenda, 1)
+                self._continue()
         return work
 
-    def _go_round(self) -> int:
-        """Start from every variable again, in a new order, unless the last round was in vain; return entries read."""
-        work = self._refresh(self.flips, self.agenda, 1)
+    def step(self, max_iterations: int) -> Progress:
+        """Run for some 20 ms, within iterations of as many visits as there are variables."""
+        n = max(1, self.problem.n_vars)
+        self.run(STEP_ENTRIES, max_iterations * n - self.visits)
+        finished = Status.CONVERGED if self.at_rest else None
+        begun = n - 1 if finished else 0  # an incomplete sweep at the end also counts
+        return Progress((self.visits + begun) // n, labels=self.labels(), finished=finished)
+
+    @abstractmethod
+    def labels(self) -> Ints:
+        """Return the labelling, without trial flips."""
+
+    @abstractmethod
+    def _continue(self) -> None:
+        """Queue variables for what has not been tried yet, or come to rest."""
+
+
+class ChainSearch(GainSearch):
+    """A labelling that improves by best flips and chains of flips, until no chain helps."""
+
+    def __init__(self, problem: Problem, length: int, breadth: int, seed: int) -> None:
+        n, length = problem.n_vars, min(length, max(1, problem.n_vars))
+        super().__init__(problem, length, follow_chains)
+        self.chain = self._moves = Chain(
+            cand=np.zeros(n, dtype=np.int32),
+            kind=np.zeros(n, dtype=np.int8),
+            gain=np.zeros(n),
+            flip=np.zeros(n, dtype=np.int64),
+            flips=FlipList(*(np.zeros(length + extra, dtype=np.int64) for extra in (0, 0, 0, 1))),
+            breadth=breadth,
+            cursor=blank(ChainCursor),
+        )
+        self.random = np.random.default_rng(seed)
+
+    def restart(self, labels: Ints) -> None:
+        cursor = self.chain.cursor
+        cursor.place = -1
+        cursor.state = cursor.second = cursor.improved = 0
+        self._begin_at(labels)
+        enqueue_all(self.agenda, self.random)
+
+    def _continue(self) -> None:
+        """Start from every variable again, in a new order, unless the last round improved nothing."""
         self.at_rest = self.chain.cursor.improved == 0 and is_empty(self.agenda)
         self.chain.cursor.improved = 0
         if not self.at_rest:
             enqueue_all(self.agenda, self.random)
-        return work
 
     def labels(self) -> Ints:
-        """Return the labelling."""
         return self.flips.labels.copy()
-
-
-def new_chain(n: int, length: int, breadth: int) -> Chain:
-    """Allocate a chain of up to `length` flips of `n` variables."""
-    return Chain(
-        cand=np.zeros(n, dtype=np.int32),
-        kind=np.zeros(n, dtype=np.int8),
-        gain=np.zeros(n),
-        flip=np.zeros(n, dtype=np.int64),
-        flips=FlipList(*(np.zeros(length + extra, dtype=np.int64) for extra in (0, 0, 0, 1))),
-        breadth=breadth,
-        cursor=blank(ChainCursor),
-    )
 
 
 # -- Chains of flips: one is forced, the best flips of its neighbours follow, and the best prefix is kept -------------
 
-
-FREE, LISTED, USED = 0, 1, 2
-"""Status of a variable in the current chain."""
+FREE, LISTED, USED = 0, 1, 2  # status of a variable in the current chain
 
 
 class ChainCursor:
-    """Progress of the search for chains.
-
-    Attributes
-    ----------
-    variable, state
-        The variable that chains start from (-1: none), and the state that it is forced to.
-    second
-        How many second flips have been tried.
-    improved
-        1 if a chain has helped since the round began, else 0.
-    """
-
-    variable: int
-    state: int
-    second: int
-    improved: int
+    place: int  # The variable that chains start from; -1: no search is under way
+    state: int  # The state that it is forced to
+    second: int  # How many second flips have been tried
+    improved: int  # 1 if a chain has helped since the round began, else 0
 
 
 class Chain(NamedTuple):
-    """A chain under way.
-
-    Attributes
-    ----------
-    cand, kind
-        Variables beside the chain, and what every variable is to it.
-    gain, flip
-        Gain and state of the best flip of every listed variable.
-    flips
-        The flips of the chain, as many as it may have.
-    breadth
-        Chains from each start.
-    cursor
-        Where the search stands.
-    """
-
+    # cand, kind: Variables beside the chain, and what every variable is to it
     cand: Ints
     kind: Ints
+    # gain, flip: Gain and state of the best flip of every listed variable
     gain: Floats
     flip: Ints
-    flips: FlipList
-    breadth: int
-    cursor: ChainCursor
+    flips: FlipList  # The flips of the chain, as many as it may have
+    breadth: int  # Chains from each start
+    cursor: ChainCursor  # Where the search stands
 
 
 @inlined
@@ -191,10 +187,8 @@ def choose(chain: Chain, n_cand: int, skipped: int) -> int:
 
 @inlined
 def try_chain(flips: FlipState, chain: Chain, v: int, k: int, second: int) -> tuple[int, int]:
-    """Flip `v` to `k`, then the best neighbours one by one, and undo all flips.
-
-    Returns the length of the best prefix, 0 if none gains, and the entries read. The flips remain in `chain`.
-    """
+    """Flip `v` to `k`, then the best neighbours one by one, and undo all flips."""
+    # Returns the length of the best prefix, 0 if none gains, and the entries read. The flips remain in `chain`.
     who, state, old, top = chain.flips.who, chain.flips.state, chain.flips.old, chain.flips.top
     i = v
     n = n_cand = best_n = work = 0
@@ -230,17 +224,14 @@ def try_chain(flips: FlipState, chain: Chain, v: int, k: int, second: int) -> tu
 def follow_chains(
     flips: FlipState, agenda: Agenda, chain: Chain, budget: int, max_visits: int
 ) -> tuple[int, int]:  # fmt: skip
-    """Make best flips and improving chains until there is none or a budget is spent.
-
-    Returns entries and variables visited.
-    """
+    """Make best flips and improving chains until there is none or a budget is spent; as `flip_sets`."""
     cursor = chain.cursor
     work, visits = 0, 0
     while work < budget:
-        if cursor.variable >= 0:
-            v, k = cursor.variable, cursor.state
+        if cursor.place >= 0:
+            v, k = cursor.place, cursor.state
             if k >= flips.model.card[v]:
-                cursor.variable = -1
+                cursor.place = -1
                 continue
             if k == flips.labels[v] or cursor.second >= chain.breadth:
                 cursor.state += 1
@@ -252,15 +243,187 @@ def follow_chains(
             if n > 0:
                 work += make_change(flips, agenda, chain.flips, n)
                 cursor.improved = 1
-                cursor.variable = -1
+                cursor.place = -1
         elif visits >= max_visits:
             break
         elif agenda.counts.heap_length > 0:
             work += flip_best(flips, agenda)
             visits += 1
         elif agenda.counts.queue_length > 0:
-            cursor.variable = dequeue(agenda)
+            cursor.place = dequeue(agenda)
             cursor.state = cursor.second = 0
+            visits += 1
+        else:
+            break
+    return work, visits
+
+
+# -- Search by flips of small connected sets of variables -------------------------------------------------------------
+
+
+class FlipSearch(GainSearch):
+    """A labelling that improves by flips of connected sets until none of up to `depth` variables helps."""
+
+    def __init__(self, problem: Problem, depth: int) -> None:
+        self.depth = min(depth, max(1, problem.n_vars))
+        super().__init__(problem, self.depth, flip_sets)
+        room = self.depth + 1
+        spot, end, state, old, top, best_var, best_state = (np.zeros(room, dtype=np.int64) for _ in range(7))
+        cand, listed = np.zeros(max(problem.n_vars, 1), dtype=np.int32), np.zeros(problem.n_vars, dtype=bool)
+        self.sets = self._moves = SetSearch(
+            cand, listed, spot, end, state, old, top, np.zeros(room), np.zeros(room), best_var, best_state,
+            cursor=blank(SetCursor),
+        )  # fmt: skip
+
+    def restart(self, labels: Ints) -> None:
+        self.sets.listed[:] = False
+        self.sets.cursor.place, self.sets.cursor.reach, self.sets.cursor.n_best = -1, 1, 0
+        self._begin_at(labels)
+
+    def _continue(self) -> None:
+        """Go on with larger sets, up to `depth` variables."""
+        if is_empty(self.agenda) and self.sets.cursor.reach < self.depth:
+            self.sets.cursor.reach += 1
+            enqueue_all(self.agenda)
+        else:
+            self.at_rest = is_empty(self.agenda)
+
+    def labels(self) -> Ints:
+        found = self.flips.labels.copy()
+        for level in range(self.sets.cursor.place):
+            found[self.sets.cand[self.sets.spot[level]]] = self.sets.old[level]
+        return found
+
+
+# The lazy flipper: the best change of every small connected set of variables, each set searched once per change.
+# A variable whose surroundings have changed is queued. When its turn comes, all connected sets that contain it and no
+# queued variable are searched: a set is searched when the last of its members leaves the queue, and no list of sets is
+# ever stored. The search over one variable's sets can be interrupted after any of them and resumed.
+
+
+class SetCursor:
+    place: int  # Level of the search: variables of the present set that are flipped; -1: no search is under way
+    reach: int  # Size up to which sets are searched
+    # n_best, best_gain: Size and gain of the best change found
+    n_best: int
+    best_gain: float
+
+
+class SetSearch(NamedTuple):
+    # cand, listed: Variables that may join the set, in the order of the search, and who is among them
+    cand: Ints
+    listed: Bools
+    # spot, end, state, old, top: (depth + 1,): For every level: the candidate that is tried, where its successors end,
+    # its trial state, its label before, and where its log begins
+    spot: Ints
+    end: Ints
+    state: Ints
+    old: Ints
+    top: Ints
+    # total, size: (depth + 1,): Gain of all flips below a level, and the size of what it is a difference of
+    total: Floats
+    size: Floats
+    # best_var, best_state: (depth,): The best change so far
+    best_var: Ints
+    best_state: Ints
+    cursor: SetCursor  # Where the search stands
+
+
+@inlined
+def weigh(flips: FlipState, sets: SetSearch, level: int, u: int, k: int) -> tuple[float, float]:
+    """Return the gain of the current set with `u` in state `k`, and the size of the scores; the best is stored."""
+    cursor = sets.cursor
+    row = flips.model.var_ptr[u]
+    new, now = flips.score[row + k], flips.score[row + flips.labels[u]]
+    gain = sets.total[level] + (new - now)
+    size = sets.size[level] + abs(new) + abs(now)
+    if gain > cursor.best_gain and gain > HINT * size:
+        cursor.best_gain = gain
+        cursor.n_best = level + 1
+        for at in range(level):
+            sets.best_var[at] = sets.cand[sets.spot[at]]
+            sets.best_state[at] = sets.state[at]
+        sets.best_var[level], sets.best_state[level] = u, k
+    return gain, size
+
+
+@inlined
+def search_next(flips: FlipState, agenda: Agenda, sets: SetSearch) -> int:
+    """Evaluate the next set, or the next state of its last member; returns the number of entries."""
+    spot, end, state, top, cursor = sets.spot, sets.end, sets.state, sets.top, sets.cursor
+    level = cursor.place
+    u = sets.cand[spot[level]]
+    n_k, x = flips.model.card[u], flips.labels[u]
+    deepest = level == cursor.reach - 1
+    if state[level] < 0 and not deepest:
+        last = end[level]  # neighbours that are neither listed nor queued may join after it
+        model = flips.model
+        for e in range(model.nbr_ptr[u], model.nbr_ptr[u + 1]):
+            a = model.factor_of[e]
+            for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
+                j = model.scope[p]
+                if not sets.listed[j] and not agenda.queued[j] and model.card[j] > 1:
+                    sets.listed[j] = True
+                    sets.cand[last] = j
+                    last += 1
+        end[level + 1] = last
+    k = state[level] + 1
+    gain = size = 0.0
+    while k < n_k:
+        if k != x:
+            gain, size = weigh(flips, sets, level, u, k)
+            if not deepest:
+                break
+        k += 1
+    state[level] = k
+    if k < n_k and spot[level] + 1 < end[level + 1]:
+        sets.old[level] = x
+        top[level + 1] = set_state(flips, u, k, top[level])
+        sets.total[level + 1], sets.size[level + 1] = gain, size
+        spot[level + 1], state[level + 1] = spot[level] + 1, -1
+        cursor.place = level + 1
+        return 2 * int(top[level + 1] - top[level])
+    if k >= n_k:
+        if not deepest:
+            for at in range(end[level], end[level + 1]):
+                sets.listed[sets.cand[at]] = False
+        spot[level] += 1
+        state[level] = -1
+        if spot[level] == end[level]:
+            level -= 1
+            cursor.place = level
+            if level >= 0:
+                take_back(flips, sets.cand[spot[level]], sets.old[level], top[level], top[level + 1])
+    return int(n_k)
+
+
+@compiled
+def flip_sets(
+    flips: FlipState, agenda: Agenda, sets: SetSearch, budget: int, max_visits: int
+) -> tuple[int, int]:  # fmt: skip
+    """Make improving changes until there is none or a budget is spent; returns entries and variables visited."""
+    best = FlipList(sets.best_var, sets.best_state, sets.old, sets.top)
+    work, visits = 0, 0
+    while work < budget:
+        if sets.cursor.place >= 0:
+            work += search_next(flips, agenda, sets)
+            if sets.cursor.place < 0:
+                sets.listed[sets.cand[0]] = False
+                if sets.cursor.n_best > 0:
+                    work += make_change(flips, agenda, best, sets.cursor.n_best)
+        elif visits >= max_visits:
+            break
+        elif agenda.counts.heap_length > 0:
+            work += flip_best(flips, agenda)
+            visits += 1
+        elif agenda.counts.queue_length > 0:
+            v = dequeue(agenda)
+            sets.cand[0] = v
+            sets.listed[v] = True
+            sets.spot[0], sets.end[0], sets.state[0], sets.top[0] = 0, 1, -1, 0
+            sets.total[0], sets.size[0] = 0.0, 0.0
+            sets.cursor.best_gain = 0.0
+            sets.cursor.place, sets.cursor.n_best = 0, 0
             visits += 1
         else:
             break

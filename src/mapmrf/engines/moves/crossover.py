@@ -1,4 +1,8 @@
-"""Partition crossover of two labellings of a problem."""
+"""Partition crossover of two labellings of a problem.
+
+The variables in which two labellings differ form connected parts that share no factor, so that the gain of a part does
+not depend on the others: the better choice for each part gives the best of all combinations.
+"""
 
 from __future__ import annotations
 
@@ -8,90 +12,47 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Ints, largest_size
 from mapmrf.compilation.jit import compiled, inlined
-from mapmrf.engines.moves.move_model import MoveModel, lay_out
+from mapmrf.engines.moves.flip_state import MoveModel, lay_out
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Problem
 
-TOLERANCE = 1e-12
-"""Minimum gain of a part, relative to the size of the potentials; less counts as round-off."""
+TOLERANCE = 1e-12  # minimum gain of a part, relative to the size of the potentials; less counts as round-off
 
 
 class Crossover:
-    """Crossover of labellings of one problem.
-
-    Parameters
-    ----------
-    tol
-        Minimum gain of a part, relative to the size of the potentials.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import mapmrf
-    >>> from mapmrf.engines.moves.crossover import Crossover
-    >>> from mapmrf.model.problem import Problem
-    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [2, 0]], np.zeros((0, 2), dtype=int), np.zeros((2, 2)))
-    >>> labels = np.array([0, 0])
-    >>> Crossover(Problem.compile(graph)).fuse(labels, np.array([1, 1]))
-    1.0
-    >>> labels.tolist()
-    [1, 0]
-    """
-
     def __init__(self, problem: Problem, tol: float = TOLERANCE) -> None:
-        n = problem.n_vars
         self._model = lay_out(problem)
         self._scratch = new_part_scratch(problem)
-        self._all = np.arange(n)
-        self._tol = tol * _largest_potential(problem) if tol > 0 else 0.0
+        self._all = np.arange(problem.n_vars)
+        # the largest finite potential of a factor; an upper limit if tables have weights
+        size = largest_size(problem.graph.theta_t) * (largest_size(problem.weight) if len(problem.weight) else 1.0)
+        self._tol = tol * size if tol > 0 else 0.0
 
     def fuse(self, labels: Ints, other: Ints, region: Ints | None = None) -> float:
-        """Take over all better parts of another labelling, in place; return the gain.
-
-        If all variables that differ lie in a region, passing it avoids a scan of all others.
-        """
+        """Take over all better parts of another labelling, in place; return the gain."""
+        # If all variables that differ lie in a region, passing it avoids a scan of all others.
         among = self._all if region is None else region
         return float(fuse(self._model, labels, other, among, self._scratch, self._tol))
 
 
-def _largest_potential(problem: Problem) -> float:
-    """Return the size of the largest finite potential of a factor; an upper limit if tables have weights."""
-    return largest_size(problem.graph.theta_t) * (largest_size(problem.weight) if len(problem.weight) else 1.0)
-
-
 def new_part_scratch(problem: Problem) -> PartScratch:
-    """Allocate scratch for finding parts."""
     n = problem.n_vars
     return PartScratch(np.zeros(n, dtype=np.int64), np.zeros(n, dtype=bool), np.zeros(problem.n_factors, dtype=bool))
 
 
-# -- Partition crossover of two labellings ----------------------------------------------------------------------------
-# The variables in which two labellings differ form connected parts that share no factor, so that the gain of a part
-# does not depend on the others: the better choice for each part gives the best of all combinations.
-
-
 class PartScratch(NamedTuple):
-    """Room for the search of parts: their variables, and which variables and factors it has met (none, in between)."""
-
-    members: Ints
-    seen: Bools
-    met: Bools
-
-
-class PartGain(NamedTuple):
-    """A part: where its members end, and what it gains: forbidden entries mended, and the finite sum."""
-
-    end: int
-    mended: int
-    gain: float
+    members: Ints  # the variables of the parts
+    seen: Bools  # variables that the search has met; none between calls
+    met: Bools  # factors likewise
 
 
 @inlined
-def gather_part(model: MoveModel, old: Ints, new: Ints, scratch: PartScratch, first: int, begin: int) -> PartGain:
-    """Collect the part that holds `first`, with its gain if `new` takes the place of `old` there.
-
-    Its members are listed from `begin`.
-    """
+def gather_part(
+    model: MoveModel, old: Ints, new: Ints, scratch: PartScratch, first: int, begin: int
+) -> tuple[int, int, float]:
+    """List the part that holds `first` from `begin` on."""
+    # Returns its end, and what it gains if `new` takes the place of `old`: forbidden entries mended, and the finite
+    # sum.
     members, seen, met, theta_t = scratch.members, scratch.seen, scratch.met, model.theta_t
     members[begin] = first
     seen[first] = True
@@ -121,7 +82,7 @@ def gather_part(model: MoveModel, old: Ints, new: Ints, scratch: PartScratch, fi
             now, was = weight * theta_t[there], weight * theta_t[here]
             mended += int(was == -np.inf) - int(now == -np.inf)
             gain += (now if now > -np.inf else 0.0) - (was if was > -np.inf else 0.0)
-    return PartGain(end, mended, gain)
+    return end, mended, gain
 
 
 @inlined
@@ -136,21 +97,18 @@ def forget_parts(model: MoveModel, scratch: PartScratch, end: int) -> None:
 
 @compiled
 def fuse(model: MoveModel, labels: Ints, other: Ints, among: Ints, scratch: PartScratch, tol: float) -> float:
-    """Take every part of `other` into `labels` that raises the value; returns the gain.
-
-    A part counts if it gains more than `tol`. A part that mends forbidden entries (-inf) counts before everything
-    finite. All variables that differ are `among` those given.
-    """
+    """Take every part of `other` into `labels` that raises the value; returns the gain."""
+    # A part counts if it gains more than `tol`. A part that mends forbidden entries (-inf) counts before everything
+    # finite. All variables that differ are `among` those given.
     total, end = 0.0, 0
     for first in among:
         if labels[first] == other[first] or scratch.seen[first]:
             continue
         begin = end
-        part = gather_part(model, labels, other, scratch, first, begin)
-        end = part.end
-        if part.mended > 0 or (part.mended == 0 and part.gain > tol):
+        end, mended, gain = gather_part(model, labels, other, scratch, first, begin)
+        if mended > 0 or (mended == 0 and gain > tol):
             for at in range(begin, end):
                 labels[scratch.members[at]] = other[scratch.members[at]]
-            total += part.gain
+            total += gain
     forget_parts(model, scratch, end)
     return total

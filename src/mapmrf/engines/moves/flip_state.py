@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, block_sizes, segment_ends
+from mapmrf.arrays import Bools, Floats, Ints, blank, block_sizes, frozen, segment_ends, short
 from mapmrf.compilation.jit import compiled, inlined
-from mapmrf.compilation.store import blank
-from mapmrf.engines.moves.move_model import MoveModel, lay_out, table_places
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Problem
 
@@ -51,13 +50,11 @@ def local_scale(problem: Problem) -> float:
     if problem.n_factors == 0:
         return 0.0
     low, high = segment_ends(graph.theta_t, graph.table_ptr)
-    span = high - low
-    arity = np.diff(problem.scope_ptr)
-    return float(_weighted(problem, span[graph.table_of[problem.order]]) @ arity) / problem.n_vars
+    span = _weighted(problem, (high - low)[graph.table_of[problem.order]])
+    return float(span @ np.diff(problem.scope_ptr)) / problem.n_vars
 
 
 def _weighted(problem: Problem, sizes: Floats) -> Floats:
-    """Return sizes of the factors' tables times the absolute values of their weights."""
     return sizes * np.abs(problem.weight) if len(problem.weight) else sizes
 
 
@@ -68,7 +65,6 @@ def set_labels(problem: Problem, flips: FlipState, labels: Ints) -> None:
 
 
 def new_agenda(n: int) -> Agenda:
-    """Return an empty agenda of `n` variables."""
     return Agenda(
         heap=np.zeros(n, dtype=np.int32),
         where=np.full(n, -1, dtype=np.int32),
@@ -81,16 +77,6 @@ def new_agenda(n: int) -> Agenda:
         origin=np.zeros(n, dtype=np.int64),
         counts=blank(AgendaCounts),
     )
-
-
-def begin_at(problem: Problem, flips: FlipState, agenda: Agenda, labels: Ints) -> None:
-    """Start from a labelling whose scores `refresh` has yet to compute; heap and queue are empty."""
-    set_labels(problem, flips, labels)
-    agenda.origin[:] = labels
-    agenda.counts.queue_begin = agenda.counts.queue_length = agenda.counts.heap_length = agenda.counts.n_changed = 0
-    agenda.where[:] = -1
-    agenda.queued[:] = False
-    agenda.is_changed[:] = False
 
 
 def enqueue_all(agenda: Agenda, random: np.random.Generator | None = None) -> None:
@@ -115,102 +101,58 @@ def is_empty(agenda: Agenda) -> bool:
 # Forbidden entries (-inf) count as `floor`, which is lower than any finite sum of one move. It is used to find moves; a
 # move is made only if its exact gain confirms it: fewer forbidden entries first, then the finite sum.
 
-MARGIN = 1e-13
-"""Gains below this fraction of the entries that they are a difference of count as round-off."""
-
-HINT = 1e-12
-"""The same for gains read from the table of scores."""
-
-OVERHEAD = 16
-"""Cost of updating a variable in heap and queue, in table entries."""
-
-FRESH = 16
-"""Minimum number of commits after which a row is recomputed."""
+MARGIN = 1e-13  # gains below this fraction of the entries that they are a difference of count as round-off
+HINT = 1e-12  # likewise for gains read from the table of scores
+OVERHEAD = 16  # cost of updating a variable in heap and queue, in table entries
+FRESH = 16  # minimum number of commits after which a row is recomputed
 
 
 class FlipState(NamedTuple):
-    """A labelling, and what each flip would gain.
+    """A labelling, and what each flip would gain."""
 
-    Attributes
-    ----------
-    model
-        The model.
-    floor
-        What a forbidden entry counts as; -inf if there is none.
-    labels : (n_vars,)
-        The labelling.
-    place : (n_factors,)
-        The entry of `theta_t` that each factor takes under it.
-    score : (n_states,)
-        The table of scores.
-    age : (n_vars,)
-        Commits since a variable's row was summed.
-    log_at, log_score
-        Entries of `score` before trial flips, for taking them back.
-    """
-
-    model: MoveModel
-    floor: float
-    labels: Ints
-    place: Ints
-    score: Floats
-    age: Ints
+    model: MoveModel  # The model
+    floor: float  # What a forbidden entry counts as; -inf if there is none
+    labels: Ints  # (n_vars,): The labelling
+    place: Ints  # (n_factors,): The entry of `theta_t` that each factor takes under it
+    score: Floats  # (n_states,): The table of scores
+    age: Ints  # (n_vars,): Commits since a variable's row was summed
+    # log_at, log_score: Entries of `score` before trial flips, for taking them back
     log_at: Ints
     log_score: Floats
 
 
 class AgendaCounts:
-    """Begin and length of the queue, length of the heap, and number of changed variables."""
-
     queue_begin: int
     queue_length: int
     heap_length: int
-    n_changed: int
+    n_changed: int  # number of changed variables
 
 
 class Agenda(NamedTuple):
-    """Work list: a heap of variables whose flip gains, and a queue of those whose surroundings have changed.
+    """Work list: a heap of variables whose flip gains, and a queue of those whose surroundings have changed."""
 
-    Attributes
-    ----------
-    heap, where, key, flip
-        Variables in a binary heap, their places in it (-1 if not there), and the gain and the state of each one's best
-        flip.
-    queue, queued
-        A ring of variables, and who is in it.
-    changed, is_changed, origin
-        Variables that were flipped since the last kick, who is among them, and the labelling before.
-    counts
-        Lengths of these lists.
-    """
-
+    # heap, where, key, flip: Variables in a binary heap, their places in it (-1 if not there), and the gain and the
+    # state of each one's best flip
     heap: Ints
     where: Ints
     key: Floats
     flip: Ints
+    # queue, queued: A ring of variables, and who is in it
     queue: Ints
     queued: Bools
+    # changed, is_changed, origin: Variables that were flipped since the last kick, who is among them, and the labelling
+    # before
     changed: Ints
     is_changed: Bools
     origin: Ints
-    counts: AgendaCounts
-
-
-class ExactGain(NamedTuple):
-    """Gain of a flip: decrease of forbidden entries, the finite sum, and its possible round-off."""
-
-    mended: int
-    gain: float
-    margin: float
+    counts: AgendaCounts  # Lengths of these lists
 
 
 class FlipList(NamedTuple):
-    """Flips that are made together: variables, their new states, labels before, and where the log of each begins."""
-
-    who: Ints
-    state: Ints
-    old: Ints
-    top: Ints
+    who: Ints  # variables that flip together
+    state: Ints  # their new states
+    old: Ints  # their labels before
+    top: Ints  # where the log of each begins
 
 
 # -- scores -----------------------------------------------------------------------------------------------------------
@@ -285,8 +227,8 @@ def take_back(flips: FlipState, i: int, old: int, begin: int, top: int) -> None:
 
 
 @inlined
-def exact_gain(flips: FlipState, i: int, k: int) -> ExactGain:
-    """Compute the gain of a flip from the potentials themselves."""
+def exact_gain(flips: FlipState, i: int, k: int) -> tuple[int, float, float]:
+    """Sum a flip's gain afresh: decrease of forbidden entries, the finite sum, and its possible round-off."""
     model = flips.model
     row, old = model.var_ptr[i], flips.labels[i]
     mended, gain, size = 0, 0.0, 0.0
@@ -304,7 +246,7 @@ def exact_gain(flips: FlipState, i: int, k: int) -> ExactGain:
             new = 0.0
         gain += new - was
         size += abs(new) + abs(was)
-    return ExactGain(mended, gain, MARGIN * size)
+    return mended, gain, MARGIN * size
 
 
 # -- the heap and the queue -------------------------------------------------------------------------------------------
@@ -375,7 +317,6 @@ def enqueue(agenda: Agenda, i: int) -> None:
 
 @inlined
 def dequeue(agenda: Agenda) -> int:
-    """Take the first variable off the queue."""
     count = agenda.counts
     i: int = agenda.queue[count.queue_begin]
     agenda.queued[i] = False
@@ -421,8 +362,8 @@ def flip_best(flips: FlipState, agenda: Agenda) -> int:
     """Make the best single flip of the heap if its exact gain confirms it; return the entries read."""
     i = agenda.heap[0]
     k = agenda.flip[i]
-    exact = exact_gain(flips, i, k)
-    if exact.mended < 0 or (exact.mended == 0 and exact.gain <= exact.margin):
+    mended, gain, margin = exact_gain(flips, i, k)
+    if mended < 0 or (mended == 0 and gain <= margin):
         rank(flips, agenda, i, False)
         return 1
     top = set_state(flips, i, k, 0)
@@ -436,8 +377,8 @@ def make_change(flips: FlipState, agenda: Agenda, change: FlipList, n: int) -> i
     mended, gain, margin = 0, 0.0, 0.0
     top[0] = 0
     for at in range(n):
-        exact = exact_gain(flips, who[at], state[at])
-        mended, gain, margin = mended + exact.mended, gain + exact.gain, margin + exact.margin
+        here_mended, here_gain, here_margin = exact_gain(flips, who[at], state[at])
+        mended, gain, margin = mended + here_mended, gain + here_gain, margin + here_margin
         old[at] = flips.labels[who[at]]
         top[at + 1] = set_state(flips, who[at], state[at], top[at])
     work: int = 2 * top[n]
@@ -453,10 +394,8 @@ def make_change(flips: FlipState, agenda: Agenda, change: FlipList, n: int) -> i
 
 @compiled
 def refresh(flips: FlipState, agenda: Agenda, least: int) -> int:
-    """Sum and rank all rows that have aged by `least`; returns the entries.
-
-    With `least` 0 every row is summed, and every variable queued.
-    """
+    """Sum and rank all rows that have aged by `least`; returns the entries."""
+    # With `least` 0 every row is summed, and every variable queued.
     work = 0
     for i in range(len(flips.labels)):
         if least == 0:
@@ -465,3 +404,59 @@ def refresh(flips: FlipState, agenda: Agenda, least: int) -> int:
             work += sum_row(flips, i)
             rank(flips, agenda, i, True)
     return work
+
+
+# -- A model laid out for moves: the factors of every variable, the variables of every factor -------------------------
+
+
+class MoveModel(NamedTuple):
+    # card, var_ptr, theta_v, theta_t: As in `FactorGraph`
+    card: Ints
+    var_ptr: Ints
+    theta_v: Floats
+    theta_t: Floats
+    # nbr_ptr, factor_of, stride_of: Factors of every variable, and the variable's stride in the table of each
+    nbr_ptr: Ints
+    factor_of: Ints
+    stride_of: Ints
+    # scope_ptr, scope, scope_stride: Variables of every factor, and their strides
+    scope_ptr: Ints
+    scope: Ints
+    scope_stride: Ints
+    table_at: Ints  # (n_factors,): Where the factors' tables start in `theta_t`
+    weight: Floats  # (n_factors,): Weights of the tables; empty if all weights are 1
+
+
+_laid_out: WeakKeyDictionary[Problem, MoveModel] = WeakKeyDictionary()
+
+
+def lay_out(problem: Problem) -> MoveModel:
+    """Lay out a problem for moves; all moves on a problem share one layout."""
+    if problem not in _laid_out:
+        graph = problem.graph
+        _laid_out[problem] = MoveModel(
+            card=_packed(graph.card),
+            var_ptr=_packed(graph.var_ptr),
+            theta_v=graph.theta_v,
+            theta_t=graph.theta_t,
+            nbr_ptr=_packed(problem.nbr_ptr),
+            factor_of=_packed(problem.edge_factor[problem.nbr]),
+            stride_of=_packed(problem.edge_stride[problem.nbr]),
+            scope_ptr=_packed(problem.scope_ptr),
+            scope=_packed(problem.scope),
+            scope_stride=_packed(problem.edge_stride),
+            table_at=_packed(problem.table_at),
+            weight=problem.weight,
+        )
+    return _laid_out[problem]
+
+
+def _packed(values: Ints) -> Ints:
+    """Return a read-only array, in 32 bits where values fit, so that kernels need only one specialisation."""
+    return frozen(np.ascontiguousarray(short(values)))
+
+
+def table_places(problem: Problem, labels: Ints) -> Ints:
+    """Return the table entry of every factor under a labelling, as an index of `theta_t`, (n_factors,)."""
+    moved = problem.edge_stride * labels[problem.scope]
+    return np.asarray(problem.table_at + np.add.reduceat(moved, problem.scope_ptr[:-1], dtype=np.int64))

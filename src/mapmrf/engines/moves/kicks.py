@@ -2,48 +2,33 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Ints
-from mapmrf.compilation.jit import bare, compiled, inlined
-from mapmrf.compilation.store import blank
+from mapmrf.arrays import Ints, blank
+from mapmrf.compilation.jit import bare, compiled
 from mapmrf.engines.moves.blocks import BlockMoves
-from mapmrf.engines.moves.chains import Chain, ChainSearch, follow_chains
+from mapmrf.engines.moves.chains import Chain, ChainSearch, FlipSearch, SetSearch, flip_sets, follow_chains
 from mapmrf.engines.moves.crossover import Crossover, PartScratch, forget_parts, gather_part, new_part_scratch
 from mapmrf.engines.moves.flip_state import Agenda, FlipState, commit, set_state
-from mapmrf.engines.moves.flips import FlipSearch, SetSearch, flip_sets
-from mapmrf.engines.moves.move_model import UNIT, Bits, draw, seeded
+from mapmrf.kernels.random_numbers import UNIT, Bits, draw, seeded
 from mapmrf.model.problem import Problem
 
-AROUND = 4
-"""Variables of a repair block, per kicked variable."""
-
-PER_KICK = 30_000
-"""Cost of a kick without its repair, in table entries."""
-
-CALM = 3
-"""Passes over the whole model without a change before the kicks begin."""
+AROUND = 4  # variables of a repair block, per kicked variable
+PER_KICK = 30_000  # cost of a kick without its repair, in table entries
+CALM = 3  # passes over the whole model without a change before the kicks begin
 
 
-class SearchKicks(ABC):
-    """Kicks repaired by a search on the table of gains.
-
-    Attributes
-    ----------
-    search
-        The search, which runs first and then repairs.
-    """
+class SearchKicks:
+    """Kicks repaired by flips of small sets or by chains of flips, on the table of gains."""
 
     def __init__(self, problem: Problem, search: FlipSearch | ChainSearch, largest: int, seed: int) -> None:
-        self.search = search
+        self.search = search  # runs first and then repairs
         largest = min(largest, max(1, problem.n_vars))
         self.kicks = Kicks(largest, seeded(seed), new_part_scratch(problem), blank(KickCounts))
 
     def restart(self, labels: Ints) -> None:
-        """Continue from another labelling."""
         self.kicks.counts.pending = 0
         self.search.restart(labels)
 
@@ -59,40 +44,17 @@ class SearchKicks(ABC):
 
     def run(self, entries: int, max_kicks: int, temperature: float) -> None:
         """Search, then kick and repair, for about `entries` table entries and up to `max_kicks` kicks in total."""
-        if self.search.at_rest:
-            self.repair(entries, max_kicks, temperature)
+        search = self.search
+        if search.at_rest:
+            chain = search.chain if isinstance(search, ChainSearch) else None
+            sets = search.sets if isinstance(search, FlipSearch) else None
+            kick_and_repair(search.flips, search.agenda, sets, chain, self.kicks, temperature, entries, max_kicks)
         else:
-            self.search.run(entries)
-
-    @abstractmethod
-    def repair(self, entries: int, max_kicks: int, temperature: float) -> None:
-        """Kick and repair."""
+            search.run(entries)
 
     def labels(self) -> Ints:
         """Return the labelling, as it was before a kick that has not been evaluated."""
         return self.search.agenda.origin.copy() if self.kicks.counts.pending else self.search.labels()
-
-
-class FlipKicks(SearchKicks):
-    """Kicks repaired by flips of small sets."""
-
-    search: FlipSearch
-
-    def repair(self, entries: int, max_kicks: int, temperature: float) -> None:
-        """Kick and repair."""
-        search = self.search
-        kick_and_flip(search.flips, search.agenda, search.sets, self.kicks, temperature, entries, max_kicks)
-
-
-class ChainKicks(SearchKicks):
-    """Kicks repaired by chains of flips."""
-
-    search: ChainSearch
-
-    def repair(self, entries: int, max_kicks: int, temperature: float) -> None:
-        """Kick and repair."""
-        search = self.search
-        kick_and_chain(search.flips, search.agenda, search.chain, self.kicks, temperature, entries, max_kicks)
 
 
 class BlockKicks:
@@ -132,37 +94,24 @@ class BlockKicks:
         return good
 
     def labels(self) -> Ints:
-        """Return the labelling."""
         return self.now.copy()
 
 
 # -- Kicks: randomise a small region, repair it, and keep the changed parts that are worth it -------------------------
 
-
-ANY_NUMBER = 1 << 60
-"""No limit on visits."""
+ANY_NUMBER = 1 << 60  # no limit on visits
 
 
 class KickCounts:
-    """1 if a kick awaits its evaluation; kicks evaluated so far; kicks of which something was kept."""
-
-    pending: int
-    judged: int
-    kept: int
+    pending: int  # 1 if a kick awaits its evaluation
+    judged: int  # kicks evaluated so far
+    kept: int  # kicks of which something was kept
 
 
 class Kicks(NamedTuple):
-    """Size and count of kicks, the state of their random number generator, and scratch.
-
-    Attributes
-    ----------
-    largest
-        Variables of the largest kick.
-    """
-
-    largest: int
+    largest: int  # variables of the largest kick
     random: Bits
-    parts: PartScratch
+    parts: PartScratch  # scratch
     counts: KickCounts
 
 
@@ -198,21 +147,10 @@ def kick(flips: FlipState, agenda: Agenda, kicks: Kicks) -> int:
     return work + end
 
 
-@inlined
-def clear_queue(agenda: Agenda) -> None:
-    """Empty the queue."""
-    count, queue = agenda.counts, agenda.queue
-    for t in range(count.queue_length):
-        agenda.queued[queue[(count.queue_begin + t) % len(queue)]] = False
-    count.queue_length = 0
-
-
 @bare
-def settle(flips: FlipState, agenda: Agenda, kicks: Kicks, temperature: float) -> int:
-    """Undo every part of the change that is worse, unless accepted with the Metropolis probability.
-
-    Returns the entries read. If nothing is kept, no variable needs to be visited again.
-    """
+def undo_worse_parts(flips: FlipState, agenda: Agenda, kicks: Kicks, temperature: float) -> int:
+    """Undo every part of the change that is worse, unless accepted with the Metropolis probability."""
+    # Returns the entries read. If nothing is kept, no variable needs to be visited again.
     labels, origin, members = flips.labels, agenda.origin, kicks.parts.members
     kept = work = end = 0
     for t in range(agenda.counts.n_changed):
@@ -220,11 +158,10 @@ def settle(flips: FlipState, agenda: Agenda, kicks: Kicks, temperature: float) -
         if kicks.parts.seen[first] or labels[first] == origin[first]:
             continue
         begin = end
-        part = gather_part(flips.model, origin, labels, kicks.parts, first, begin)
-        end = part.end
+        end, mended, gain = gather_part(flips.model, origin, labels, kicks.parts, first, begin)
         level = (draw(kicks.random, 1 << 53) + 1.0) / UNIT
-        not_worse = part.gain >= 0.0 or part.gain > temperature * np.log(level)
-        good = part.mended > 0 or (part.mended == 0 and not_worse)
+        not_worse = gain >= 0.0 or gain > temperature * np.log(level)
+        good = mended > 0 or (mended == 0 and not_worse)
         kept += int(good)
         for at in range(begin, end):
             i = members[at]
@@ -233,54 +170,40 @@ def settle(flips: FlipState, agenda: Agenda, kicks: Kicks, temperature: float) -
                 work += 2 * set_state(flips, i, origin[i], 0) + commit(flips, agenda, i)
     forget_parts(flips.model, kicks.parts, end)
     if kept == 0:
-        clear_queue(agenda)
+        count, queue = agenda.counts, agenda.queue
+        for t in range(count.queue_length):
+            agenda.queued[queue[(count.queue_begin + t) % len(queue)]] = False
+        count.queue_length = 0
     kicks.counts.kept += int(kept > 0)
     return work
 
 
-@bare
-def next_kick(flips: FlipState, agenda: Agenda, kicks: Kicks, temperature: float, max_kicks: int) -> int:
-    """Evaluate the last kick if that is due, else kick again; return the entries read, -1 if no kick is left."""
-    count = kicks.counts
-    if count.pending == 1:
-        count.pending = 0
-        count.judged += 1
-        return settle(flips, agenda, kicks, temperature)
-    if count.judged >= max_kicks:
-        return -1
-    count.pending = 1
-    return kick(flips, agenda, kicks)
-
-
 @compiled
-def kick_and_flip(
-    flips: FlipState, agenda: Agenda, sets: SetSearch, kicks: Kicks, temperature: float, budget: int, max_kicks: int
-) -> int:
-    """Kick and repair by flips of sets, until a budget is spent or all kicks are done; returns the entries."""
-    work = 0
+def kick_and_repair(
+    flips: FlipState, agenda: Agenda, sets: SetSearch | None, chain: Chain | None, kicks: Kicks, temperature: float,
+    budget: int, max_kicks: int,
+) -> int:  # fmt: skip
+    """Kick and repair, by chains or else by flips of sets, until a budget is spent or all kicks are done."""
+    # Returns the entries read.
+    work, count = 0, kicks.counts
     while work < budget:
-        entries, _ = flip_sets(flips, agenda, sets, budget - work, ANY_NUMBER)
+        if chain is not None:
+            entries, _ = follow_chains(flips, agenda, chain, budget - work, ANY_NUMBER)
+            idle = chain.cursor.place < 0
+        else:
+            assert sets is not None
+            entries, _ = flip_sets(flips, agenda, sets, budget - work, ANY_NUMBER)
+            idle = sets.cursor.place < 0
         work += entries
-        if sets.cursor.level < 0 and agenda.counts.heap_length == 0 and agenda.counts.queue_length == 0:
-            entries = next_kick(flips, agenda, kicks, temperature, max_kicks)
-            if entries < 0:
-                break
-            work += entries
-    return work
-
-
-@compiled
-def kick_and_chain(
-    flips: FlipState, agenda: Agenda, chain: Chain, kicks: Kicks, temperature: float, budget: int, max_kicks: int
-) -> int:
-    """Kick and repair by chains, until a budget is spent or all kicks are done; returns the entries."""
-    work = 0
-    while work < budget:
-        entries, _ = follow_chains(flips, agenda, chain, budget - work, ANY_NUMBER)
-        work += entries
-        if chain.cursor.variable < 0 and agenda.counts.heap_length == 0 and agenda.counts.queue_length == 0:
-            entries = next_kick(flips, agenda, kicks, temperature, max_kicks)
-            if entries < 0:
-                break
-            work += entries
+        if not idle or agenda.counts.heap_length > 0 or agenda.counts.queue_length > 0:
+            continue
+        if count.pending == 1:
+            count.pending = 0
+            count.judged += 1
+            work += undo_worse_parts(flips, agenda, kicks, temperature)
+        elif count.judged >= max_kicks:
+            break
+        else:
+            count.pending = 1
+            work += kick(flips, agenda, kicks)
     return work

@@ -15,7 +15,7 @@ from mapmrf.constraints.as_tables import Rewriting, rewrite
 from mapmrf.engines.moves.ascending_incumbent import ClimbingIncumbent, ConstrainedIncumbent
 from mapmrf.engines.moves.chains import ChainSearch
 from mapmrf.engines.moves.constrained_search import ConstrainedSearch
-from mapmrf.engines.moves.kicks import ChainKicks
+from mapmrf.engines.moves.kicks import SearchKicks
 from mapmrf.errors import UnsupportedModel
 from mapmrf.model.problem import Problem
 from mapmrf.run.dual_state import Array
@@ -73,7 +73,7 @@ class LabellingSearch:
         self._drawn = self._in_vain = self._kick_steps = 0
         self._seen: set[int] = set()
         self._chains: ChainSearch | None = None
-        self._kicks: ChainKicks | None = None
+        self._kicks: SearchKicks | None = None
         self._tabu: ConstrainedSearch | None = None
 
     @property
@@ -170,7 +170,7 @@ class LabellingSearch:
         """Randomise small regions and repair them by chains."""
         assert self._chains is not None
         if self._kicks is None:
-            self._kicks = ChainKicks(self.problem, self._chains, self._kick_size, self.seed + self._drawn)
+            self._kicks = SearchKicks(self.problem, self._chains, self._kick_size, self.seed + self._drawn)
         if self.problem.n_vars > 0:
             self._kicks.run(CHAIN_ENTRIES, self._most_kicks, 0.0)
         self._kick_steps += 1
@@ -182,7 +182,7 @@ class LabellingSearch:
             labels = labels if self._chains is None else self._project(self._chains.labels())
             self._tabu = ConstrainedSearch(self.problem, labels, self.seed)
         self._tabu.run(max(1, TABU_STATES // max(1, self.problem.n_states)))
-        at_end = self._tabu.vain >= TABU_PATIENCE * max(self.problem.n_vars, LEAST_CHANGES)
+        at_end = self._tabu.idle >= TABU_PATIENCE * max(self.problem.n_vars, LEAST_CHANGES)
         return self._tabu.incumbent.labels, at_end
 
     def _project(self, labels: Ints) -> Ints:

@@ -7,34 +7,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.arrays import Bools, Floats, Ints, blank
 from mapmrf.compilation.jit import compiled, inlined, predispatched
-from mapmrf.compilation.store import blank
-from mapmrf.engines.moves.move_model import Bits, MoveModel, draw, lay_out, seeded, table_places
+from mapmrf.engines.moves.flip_state import MoveModel, lay_out, table_places
 from mapmrf.kernels.max_marginals import weight_of
+from mapmrf.kernels.random_numbers import Bits, draw, seeded
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
 
-LARGEST = 12
-"""Maximum number of variables in a perturbation."""
+LARGEST = 12  # maximum number of variables in a perturbation
 
 
 class LocalSearch:
-    """Single-variable ascent with random perturbations of small neighbourhoods.
-
-    Attributes
-    ----------
-    incumbent
-        The best labelling found or offered.
-    trials
-        Perturbations tried.
-    """
+    """Single-variable ascent with random perturbations of small neighbourhoods."""
 
     def __init__(self, problem: Problem, labels: Ints, seed: int) -> None:
         n = problem.n_vars
         room = 16 * LARGEST + n
+        # trials: perturbations tried
         self.problem, self.trials = problem, 0
-        self.incumbent = Incumbent(problem.graph, labels)
+        self.incumbent = Incumbent(problem.graph, labels)  # the best labelling found or offered
         self._model = lay_out(problem)
         self._climber = new_climber(problem)
         self._random = seeded(seed)
@@ -44,12 +36,10 @@ class LocalSearch:
 
     @property
     def labels(self) -> Ints:
-        """The best labelling so far."""
         return self.incumbent.labels
 
     @property
     def value(self) -> float:
-        """Its value."""
         return self.incumbent.value
 
     @property
@@ -58,7 +48,6 @@ class LocalSearch:
         return self._waiting.ends.length > 0
 
     def restart(self, labels: Ints) -> None:
-        """Continue from another labelling."""
         climber, waiting = self._climber, self._waiting
         climber.labels[:] = labels
         climber.place[:] = table_places(self.problem, climber.labels)
@@ -88,52 +77,32 @@ class LocalSearch:
 
 
 class WaitingEnds:
-    """Start and length of a ring buffer of queued variables."""
-
-    begin: int
+    begin: int  # where the queue begins in its ring
     length: int
 
 
 class Waiting(NamedTuple):
-    """Queue of variables to visit: a ring buffer, membership flags, and its ends."""
-
-    ring: Ints
-    queued: Bools
+    ring: Ints  # ring buffer of the variables to visit
+    queued: Bools  # who is in it
     ends: WaitingEnds
 
 
 class UndoLog(NamedTuple):
-    """Changes of a trial: variables and their previous labels."""
-
-    variable: Ints
-    label: Ints
+    variable: Ints  # variables that a trial changed
+    label: Ints  # their labels before
 
 
 class TrialChange(NamedTuple):
-    """Effect of a trial so far.
-
-    Attributes
-    ----------
-    mended, gain
-        Forbidden entries mended, and the finite gain.
-    size
-        Size of the sums that the gain of the ascent is a difference of.
-    n_log
-        Changes in the log.
-    entries
-        Table entries read.
-    """
-
+    # mended, gain: Forbidden entries mended, and the finite gain
     mended: int
     gain: float
-    size: float
-    n_log: int
-    entries: int
+    size: float  # Size of the sums that the gain of the ascent is a difference of
+    n_log: int  # Changes in the log
+    entries: int  # Table entries read
 
 
 @inlined
 def queue_neighbours(model: MoveModel, waiting: Waiting, i: int) -> None:
-    """Queue the neighbours of a variable that has changed."""
     ring, queued, ends = waiting.ring, waiting.queued, waiting.ends
     for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
         a = model.factor_of[e]
@@ -176,10 +145,8 @@ def perturb(
 def climb(
     model: MoveModel, climber: Climber, waiting: Waiting, log: UndoLog, change: TrialChange, budget: int
 ) -> TrialChange:
-    """Visit the queued variables until none is left or a budget is spent, as part of a trial.
-
-    A log of length zero means that nothing will be undone; a full log ends the changes of its trial.
-    """
+    """Visit the queued variables until none is left or a budget is spent, as part of a trial."""
+    # A log of length zero means that nothing will be undone; a full log ends the changes of its trial.
     labels, ring, ends = climber.labels, waiting.ring, waiting.ends
     broken, score = climber.broken, climber.score
     room = len(log.variable)
@@ -218,11 +185,9 @@ def perturb_and_climb(
     model: MoveModel, climber: Climber, waiting: Waiting, log: UndoLog, random: Bits, largest: int, budget: int,
     max_trials: int,
 ) -> int:  # fmt: skip
-    """Perturb neighbourhoods of up to `largest` variables, one after another, and climb again each time.
-
-    A trial that breaks more constraints, or as many at a lower sum, is undone. At most `max_trials`, and about `budget`
-    table entries; returns the number of trials. `log` has room for the changes of one trial.
-    """
+    """Perturb neighbourhoods of up to `largest` variables, one after another, and climb again each time."""
+    # A trial that breaks more constraints, or as many at a lower sum, is undone. At most `max_trials`, and about
+    # `budget` table entries; returns the number of trials. `log` has room for the changes of one trial.
     trials = 0
     while budget > 0 and trials < max_trials:
         trials += 1
@@ -237,25 +202,13 @@ def perturb_and_climb(
 
 # -- Single-variable ascent in the order of the variables -------------------------------------------------------------
 
-
-STEP_ENTRIES = 3_000_000
-"""Maximum number of table entries read per run: some 40 ms."""
+STEP_ENTRIES = 3_000_000  # maximum number of table entries read per run: some 40 ms
 
 
 class Ascent:
-    """A labelling that ascends by changes of single variables.
-
-    Attributes
-    ----------
-    labels : (n_vars,)
-        The current labelling.
-    visits
-        Variables visited so far, over all restarts.
-    """
-
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.visits = 0
+        self.visits = 0  # variables visited so far, over all restarts
         self._model = lay_out(problem)
         self._climber = new_climber(problem)
         stretch = 1 + math.isqrt(problem.n_vars)
@@ -265,7 +218,6 @@ class Ascent:
 
     @property
     def labels(self) -> Ints:
-        """The current labelling."""
         return self._climber.labels
 
     @property
@@ -288,7 +240,6 @@ class Ascent:
 
 
 def new_climber(problem: Problem) -> Climber:
-    """Return a climber with all labels zero."""
     widest = int(problem.graph.card.max(initial=1))
     return Climber(
         labels=np.zeros(problem.n_vars, dtype=np.int64),
@@ -303,53 +254,29 @@ def new_climber(problem: Problem) -> Climber:
 # cycles through the variables in their order, which is OpenGM's and gives the paper's figures for ICM; the local search
 # of the exact methods uses a queue, which only touches the surroundings of a perturbation, however large the model.
 
-MARGIN = 1e-13
-"""Gains below this fraction of the sums that they are a difference of count as round-off."""
+MARGIN = 1e-13  # gains below this fraction of the sums that they are a difference of count as round-off
 
 
 class Climber(NamedTuple):
-    """A labelling that climbs.
-
-    Attributes
-    ----------
-    labels : (n_vars,)
-        Where it stands.
-    place : (n_factors,)
-        Entry of `theta_t` that every factor takes there.
-    broken, score : (largest cardinality,)
-        Forbidden entries and finite sum of each state of the variable looked at.
-    """
-
-    labels: Ints
-    place: Ints
+    labels: Ints  # (n_vars,): Where it stands
+    place: Ints  # (n_factors,): Entry of `theta_t` that every factor takes there
+    # broken, score: (largest cardinality,): Forbidden entries and finite sum of each state of the variable looked at
     broken: Ints
     score: Floats
 
 
 class RoundCursor:
-    """Progress of the round: number of marked variables, and the next variable."""
-
-    n_marked: int
-    variable: int
+    n_marked: int  # number of marked variables
+    variable: int  # the next variable
 
 
 class Round(NamedTuple):
-    """The variables due, visited in their order, round and round.
+    """The variables due, visited in their order, round and round."""
 
-    Attributes
-    ----------
-    marked : (n_vars,)
-        Which variables are due.
-    marks_in
-        How many of them are in every stretch of `stretch` variables: stretches without any are skipped.
-    cursor
-        How far the round has come.
-    """
-
-    marked: Bools
-    marks_in: Ints
+    marked: Bools  # (n_vars,): Which variables are due
+    marks_in: Ints  # How many of them are in every stretch of `stretch` variables: stretches without any are skipped
     stretch: int
-    cursor: RoundCursor
+    cursor: RoundCursor  # How far the round has come
 
 
 @inlined
@@ -391,48 +318,23 @@ def best_state(climber: Climber, label: int, n_states: int) -> int:
 
 @inlined
 def move_to(model: MoveModel, climber: Climber, i: int, k: int) -> None:
-    """Set variable `i` to state `k`."""
     shift = k - climber.labels[i]
     for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
         climber.place[model.factor_of[e]] += model.stride_of[e] * shift
     climber.labels[i] = k
 
 
-@inlined
-def next_marked(marks: Round, i: int) -> int:
-    """Return the first marked variable from `i` on, cyclically; there must be one."""
-    n = len(marks.marked)
-    i = i if i < n else 0
-    while not marks.marked[i]:
-        b = i // marks.stretch
-        i = i + 1 if marks.marks_in[b] > 0 else (b + 1) * marks.stretch
-        i = i if i < n else 0
-    return i
-
-
-@inlined
-def mark_neighbours(model: MoveModel, marks: Round, i: int) -> int:
-    """Mark the neighbours of a variable; returns how many were not marked before."""
-    n_new = 0
-    for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
-        a = model.factor_of[e]
-        for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
-            j = model.scope[p]
-            if j != i and not marks.marked[j]:
-                marks.marked[j] = True
-                marks.marks_in[j // marks.stretch] += 1
-                n_new += 1
-    return n_new
-
-
 @compiled
 def ascend(model: MoveModel, climber: Climber, marks: Round, max_visits: int, max_entries: int) -> int:
     """Visit marked variables until none is left or a budget is spent; return how many were visited."""
-    n_marked, i = marks.cursor.n_marked, marks.cursor.variable
-    visits = 0
-    entries = 0
+    n, n_marked, i = len(marks.marked), marks.cursor.n_marked, marks.cursor.variable
+    visits = entries = 0
     while n_marked > 0 and visits < max_visits and entries < max_entries:
-        i = next_marked(marks, i)
+        i = i if i < n else 0
+        while not marks.marked[i]:
+            b = i // marks.stretch
+            i = i + 1 if marks.marks_in[b] > 0 else (b + 1) * marks.stretch
+            i = i if i < n else 0
         marks.marked[i] = False
         marks.marks_in[i // marks.stretch] -= 1
         n_marked -= 1
@@ -442,7 +344,14 @@ def ascend(model: MoveModel, climber: Climber, marks: Round, max_visits: int, ma
         new = best_state(climber, climber.labels[i], model.card[i])
         if new != climber.labels[i]:
             move_to(model, climber, i, new)
-            n_marked += mark_neighbours(model, marks, i)
+            for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
+                a = model.factor_of[e]
+                for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
+                    j = model.scope[p]
+                    if j != i and not marks.marked[j]:
+                        marks.marked[j] = True
+                        marks.marks_in[j // marks.stretch] += 1
+                        n_marked += 1
         i += 1
     marks.cursor.n_marked, marks.cursor.variable = n_marked, i
     return visits
@@ -450,23 +359,19 @@ def ascend(model: MoveModel, climber: Climber, marks: Round, max_visits: int, ma
 
 # -- Labellings with each state: a variable is forced into a state, its surroundings ascend, and all is undone --------
 
-
-MOST_VISITS = 200
-"""Maximum number of variables visited after one is forced into a state."""
+MOST_VISITS = 200  # maximum number of variables visited after one is forced into a state
+ROOM = 256  # maximum number of changes around one forced state
 
 
 class ForcedChange(NamedTuple):
-    """Effect of forcing a state: new forbidden entries, the finite gain, changes, and entries read."""
-
-    broken: int
-    gain: float
-    n_log: int
-    entries: int
+    broken: int  # new forbidden entries
+    gain: float  # the finite gain
+    n_log: int  # changes in the log
+    entries: int  # table entries read
 
 
 @inlined
 def set_state(model: MoveModel, climber: Climber, log: UndoLog, i: int, k: int, change: ForcedChange) -> ForcedChange:
-    """Give a variable a state, with its states' scores at hand, and note the change."""
     old = climber.labels[i]
     broken = change.broken + climber.broken[k] - climber.broken[old]
     gain = change.gain + climber.score[k] - climber.score[old]
@@ -504,10 +409,8 @@ def force(model: MoveModel, climber: Climber, waiting: Waiting, log: UndoLog, i:
 def force_states(
     begin: int, max_entries: int, model: MoveModel, climber: Climber, waiting: Waiting, log: UndoLog, gain: Floats
 ) -> int:
-    """Force every other state of the variables from `begin` on, until a budget is spent; return the next variable.
-
-    The gain over the current labelling is recorded for every state of each feasible labelling on the way.
-    """
+    """Force every other state of the variables from `begin` on, until a budget is spent; return the next variable."""
+    # The gain over the current labelling is recorded for every state of each feasible labelling on the way.
     labels, var_ptr = climber.labels, model.var_ptr
     i, entries = begin, 0
     while i < len(labels) and entries < max_entries:
@@ -525,3 +428,35 @@ def force_states(
                 move_to(model, climber, log.variable[n], log.label[n])
         i += 1
     return i
+
+
+class ForcedStates:
+    """The best gain found for every state, starting from a labelling of finite value."""
+
+    def __init__(self, problem: Problem, labels: Ints) -> None:
+        n = problem.n_vars
+        self.problem = problem
+        self._model, self._climber = lay_out(problem), new_climber(problem)
+        self._climber.labels[:] = labels
+        self._climber.place[:] = table_places(problem, labels)
+        self._waiting = Waiting(np.zeros(n, dtype=np.int64), np.zeros(n, dtype=bool), blank(WaitingEnds))
+        self._log = UndoLog(np.zeros(ROOM, dtype=np.int64), np.zeros(ROOM, dtype=np.int64))
+        self._next = 0
+        # (n_states,): gain of the best labelling found with each state over the given one; -inf if none was found
+        self.gain: Floats = np.full(problem.n_states, -np.inf)
+        self.gain[problem.graph.var_ptr[:-1] + labels] = 0.0
+
+    @property
+    def finished(self) -> bool:
+        return self._next >= self.problem.n_vars
+
+    def advance(self, entries: int = STEP_ENTRIES) -> None:
+        self._next = force_states(self._next, entries, self._model, self._climber, self._waiting, self._log, self.gain)
+
+    def labels_with(self, i: int, k: int) -> Ints:
+        before: Ints = self._climber.labels.copy()
+        force(self._model, self._climber, self._waiting, self._log, i, k)
+        found: Ints = self._climber.labels.copy()
+        self._climber.labels[:] = before
+        self._climber.place[:] = table_places(self.problem, before)
+        return found

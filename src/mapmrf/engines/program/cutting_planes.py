@@ -1,62 +1,342 @@
-"""Cutting planes on the compact program: rounds of odd-cycle inequalities on its linear relaxation."""
+"""Rounds of cutting planes with a first-order solver, for any form in spins.
+
+A nearly optimal point violates most of the relevant cycles, and nearly optimal multipliers prove nearly the bound of
+the relaxation. On large models, a round takes a small fraction of the time of the simplex method.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets
-from mapmrf.engines.program.compact import Compact
-from mapmrf.engines.program.highs import LPRelaxation
+from mapmrf.engines.program.binary_program import Compact, ProductForm, Products, SpinForm
 from mapmrf.engines.program.odd_cycle_separation import OddCycleSeparation
+from mapmrf.engines.program.primal_dual import IterationLimits, PrimalDual
 from mapmrf.engines.program.program import DUAL_TOL, Program, Rows, lagrangian
-from mapmrf.engines.program.scip import SolverOutcome
-from mapmrf.engines.program.spin_planes import SpinPlanes
+from mapmrf.engines.program.solvers import LPRelaxation, SolverOutcome
 from mapmrf.model.problem import Problem
 
-EFFORTS = ((1e-3, 1e-2), (1e-5, 1e-4))
+
+class SeparationEffort(NamedTuple):
+    violation: float  # Minimum violation
+    hop: float  # Surcharge per pair of a cycle
+    fraction: float  # Distance from 0 or 1 beyond which a cut value is fractional
+    reach: int  # Pairs visited from one variable
+
+
+QUIET = 2
+"""Rounds in a row without new inequalities after which the effort is increased: the point may still be inaccurate."""
+
+ROUND, QUIET_ROUND = IterationLimits(60, 300, 0.2), IterationLimits(60, 600, 0.05)
+"""Iteration limits of a round, and those after a round that has found nothing new."""
+
+CLOSING_ROUND, CLOSING_RUNS = IterationLimits(60, 1000, 0.01), 4
+"""Limits of further iterations if the gap is nearly closed, and their maximum number."""
+
+SLACK = 0.05  # slack above which a row with zero multiplier is removed
+
+
+class Planes(ABC):
+    """A relaxation with the current cuts, its solver and its bound."""
+
+    tail: ClassVar[tuple[int, float]]
+    """The rounds end when this many of them left more than this share of the gap."""
+
+    def __init__(self, form: SpinForm | ProductForm, round_off: float) -> None:
+        self.solver, self.round_off = PrimalDual(form), round_off  # possible error of the sums in a bound
+        self.bound = math.inf  # the best upper bound so far, in log potentials
+        # n_rounds, n_cuts, n_fixed: number of rounds, of inequalities added so far, and of fixed columns
+        self.n_rounds = self.n_cuts = 0
+        self._value, self._objective = form.value, form.objective
+        self._scale, self._n_spins = form.scale, form.n_spins
+        self.now = math.inf  # the bound of the last round, with the fixed columns
+        self._n_quiet = self._n_closing = 0
+        self._gaps: list[float] = []
+
+    @abstractmethod
+    def separate(self) -> Iterator[None]:
+        """Add violated inequalities, in short steps, and remove slack ones with zero multiplier."""
+
+    @abstractmethod
+    def rounded(self) -> Ints:
+        """Round the point of the last round to a labelling."""
+
+    @property
+    def n_fixed(self) -> int:
+        return int(np.count_nonzero(self.solver.lower == self.solver.upper))
+
+    def solve(self, value: float) -> Iterator[None]:
+        """Run the iterations of a round, in short steps, given the value of the incumbent."""
+        self.n_rounds += 1
+        yield from self._run(ROUND if self._n_quiet == 0 else QUIET_ROUND, value)
+
+    def is_closing(self, value: float, tolerance: float) -> bool:
+        """Return whether the gap is nearly closed but may still contain a better labelling."""
+        return self.now - value <= tolerance and self._n_closing < CLOSING_RUNS and self.decided() is None
+
+    def close(self, value: float) -> Iterator[None]:
+        """Run more iterations in the same round."""
+        self._n_closing += 1
+        yield from self._run(CLOSING_ROUND, value)
+
+    def _run(self, limits: IterationLimits, value: float) -> Iterator[None]:
+        """Iterate within limits, then compute the bound and fix columns by it."""
+        known = self._objective(value - 2 * self.round_off)
+        yield from self.solver.run(limits._replace(known=known))
+        self.now = self._value(self.solver.bound) + self.round_off
+        self.bound = min(self.bound, self.now)
+        self.fix_by_cost(value)
+
+    def fix_by_cost(self, value: float) -> None:
+        """Fix columns whose reduced cost excludes all but one of -1 and 1, given the value of a labelling."""
+        solver = self.solver
+        price = 2 * self._scale * np.abs(solver.reduced)
+        free = solver.lower < solver.upper
+        places = np.flatnonzero(free & (self.now - price < value - self.round_off))
+        solver.fix(places, np.sign(solver.reduced[places]))
+
+    def decided(self) -> Ints | None:
+        """Return the only labelling that can be better than the one used for fixing, if all columns are fixed."""
+        lower = self.solver.lower[: self._n_spins]
+        return (lower > 0).astype(np.int64) if np.all(lower == self.solver.upper[: self._n_spins]) else None
+
+    def tails_off(self, value: float) -> bool:
+        """Return whether the last rounds have closed little of the gap."""
+        n, gain = self.tail
+        self._gaps.append(self.bound - value)
+        return len(self._gaps) > n and not self._gaps[-1] < gain * self._gaps[-1 - n]
+
+
+# -- Branching over cutting planes: a depth-first tree whose nodes fix spins, with one first-order solver -------------
+
+Packed = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
+
+GAIN = 0.1  # share of its gap that a round must close, or else its node is branched on
+SURE = 0.999  # absolute value from which a spin counts as 1 or -1
+
+
+class OpenNode(NamedTuple):
+    bound: float  # inherited bound
+    plus: Packed  # bit set of the columns fixed at 1
+    minus: Packed  # bit set of the columns fixed at -1
+
+
+class PlaneTree:
+    """The open nodes of a branch and bound, the next one last.
+
+    Multipliers of one node prove bounds at any other, so that each starts from those of the last; cuts are global.
+    """
+
+    def __init__(self, planes: Planes, weight: Floats) -> None:
+        self.planes = planes  # the relaxation; its columns have the bounds of the current node
+        self.open: list[OpenNode] = []  # open nodes, without the current one
+        self._weight = weight
+        self.bound_here = planes.bound  # the bound of the current node
+
+    def bound(self, least: float) -> float:
+        """Return the bound over all open nodes and the current one, at least `least`."""
+        return max(least, self.bound_here, *(node.bound for node in self.open))
+
+    def is_slow(self, value: float) -> bool:
+        """Return whether the last round has closed little of the gap at the current node."""
+        before, self.bound_here = self.bound_here, min(self.bound_here, self.planes.now)
+        return before - self.bound_here < GAIN * (self.bound_here - value)
+
+    def split(self) -> bool:
+        """Branch on a fractional spin: replace the current node by two children; False if there is none."""
+        solver, n = self.planes.solver, len(self._weight)
+        spin = solver.z[:n]
+        free = solver.lower[:n] < solver.upper[:n]
+        if not free.any():
+            return False
+        between = free & (np.abs(spin) < SURE)
+        score = np.where(between if between.any() else free, (1.0 - spin**2 + 1e-6) * self._weight, -1.0)
+        i = int(np.argmax(np.round(score, 9)))
+        plus, minus = solver.lower > 0, solver.upper < 0
+        for near in (False, True):  # the closer one is explored next
+            up = (spin[i] > 0) == near
+            self.open.append(OpenNode(self.bound_here, _with(plus, i, up), _with(minus, i, not up)))
+        return True
+
+    def enter(self) -> None:
+        self.bound_here, plus, minus = self.open.pop()
+        solver = self.planes.solver
+        m = len(solver.z)
+        up, down = np.unpackbits(plus, count=m) == 1, np.unpackbits(minus, count=m) == 1
+        solver.lower[:], solver.upper[:] = np.where(up, 1.0, -1.0), np.where(down, -1.0, 1.0)
+        np.clip(solver.z, solver.lower, solver.upper, out=solver.z)
+
+    def leave(self) -> None:
+        self.bound_here = -np.inf
+
+
+def _with(marks: Bools, i: int, mark: bool) -> Packed:
+    changed = marks.copy()
+    changed[i] |= mark
+    return np.packbits(changed)
+
+
+# -- Cutting planes on the product form: odd cycles of its pairs and splits -------------------------------------------
+
+PRODUCT_EFFORTS = (
+    SeparationEffort(0.15, 0.08, 0.1, 500),
+    SeparationEffort(0.05, 0.03, 0.05, 1000),
+    SeparationEffort(0.02, 0.005, 0.02, 5000),
+    SeparationEffort(2e-3, 1e-3, 2e-3, 20_000),
+)
+"""The next effort follows after rounds in which one has found nothing new. Most violated cycles are short: those near a
+variable are found in a hundredth of the time needed for all of them."""
+
+TREE_PLACES = 10_000
+"""Number of configurations of all factors above which branching over products uses the first-order solver."""
+
+OPEN_SHARE, OPEN_SPIN = 0.1, 0.9
+"""Branching is hopeless if more than this share of the spins is below this absolute value; rounds are better then."""
+
+
+class ProductPlanes(Planes):
+    tail: ClassVar[tuple[int, float]] = (12, 0.95)
+
+    def __init__(self, form: ProductForm) -> None:
+        super().__init__(form, form.round_off)
+        self.form = form
+        column, one, other = form.splits
+        m = len(form.pairs)
+        # Cycles of pairs are cheaper to find, and are most of those that matter.
+        self._separations = [OddCycleSeparation(form.n_spins, one[:m], other[:m], column[:m])]
+        if len(column) > m:
+            self._separations.append(OddCycleSeparation(form.n_spins + m, one, other, column))
+
+    def rounded(self) -> Ints:
+        return self.form.rounded(self.solver.z)
+
+    def separate(self) -> Iterator[None]:
+        solver = self.solver
+        kept = (solver.y_cut > 0) | (solver.slack() <= SLACK)
+        effort = PRODUCT_EFFORTS[min(self._n_quiet, len(PRODUCT_EFFORTS) - 1)]
+        known, cut = solver.cuts.only(kept), self.form.cut_values(solver.z)
+        new = known.only(np.zeros(known.n, dtype=bool))
+        for separation in self._separations:
+            yield from separation.run(cut[: len(separation.first)], *effort)
+            found = separation.best(2 * self.form.n_spins)
+            new = self.form.cycles(found, separation.codes(found)).new(known)
+            if new.n:
+                break
+        self._n_quiet = 0 if new.n else self._n_quiet + 1
+        self.n_cuts += new.n
+        solver.replace_cuts(kept, new)
+
+    @property
+    def is_decisive(self) -> bool:
+        """Whether so many spins are fixed that the others should become a separate model."""
+        n = self.form.n_spins
+        return 2 * int(np.count_nonzero(self.solver.lower[:n] < self.solver.upper[:n])) <= n
+
+    def tails_off(self, value: float) -> bool:
+        """Return whether the last rounds have closed little of the gap, no cuts are left, or many spins are fixed."""
+        is_open = np.abs(self.solver.z[: self.form.n_spins]) < OPEN_SPIN
+        # whether a branch and bound would be hopeless
+        is_far = self.form.blocks.ptr[-1] > TREE_PLACES and float(np.mean(is_open)) > OPEN_SHARE
+        slow = super().tails_off(value) and not is_far
+        return slow or self._n_quiet > len(PRODUCT_EFFORTS) or self.is_decisive
+
+    @property
+    def weight(self) -> Floats:
+        column = self.form.blocks.column
+        return np.bincount(column[column < self.form.n_spins], minlength=self.form.n_spins).astype(np.float64)
+
+    def excluded(self) -> Bools:
+        """States, two per variable, that are excluded from labellings better than the one used for fixing columns."""
+        n = self.form.n_spins
+        return np.stack([self.solver.lower[:n] > 0, self.solver.upper[:n] < 0], axis=1).ravel()
+
+    def strengthened(self) -> Products:
+        """Return the 0/1 program with the cuts of non-zero multiplier, and with the fixed columns."""
+        solver = self.solver
+        return Products.of(self.form, solver.cuts.only(solver.y_cut > 0), solver.lower, solver.upper)
+
+
+# -- Cutting planes on the spin form of a compact program: odd cycles, and missing rows of pairs ----------------------
+
+SPIN_EFFORTS = (
+    SeparationEffort(0.05, 0.03, 0.05, sys.maxsize),
+    SeparationEffort(0.02, 0.005, 0.02, sys.maxsize),
+    SeparationEffort(2e-3, 1e-3, 2e-3, sys.maxsize),
+)
+"""The next effort follows after rounds in which one has found nothing new."""
+
+
+class SpinPlanes(Planes):
+    tail: ClassVar[tuple[int, float]] = (8, 0.8)
+
+    def __init__(self, compact: Compact) -> None:
+        self.compact = compact
+        self.form = SpinForm.of(compact)
+        super().__init__(self.form, 4 * compact.program.round_off)
+        self._separation = OddCycleSeparation(compact.n, compact.first, compact.second)
+
+    @property
+    def point(self) -> Floats:
+        """A nearly optimal point of the compact program after the last round."""
+        return self.form.columns(self.solver.z)
+
+    def rounded(self) -> Ints:
+        return self.compact.rounded(self.point)
+
+    def separate(self) -> Iterator[None]:
+        solver, form = self.solver, self.form
+        kept = (solver.y_cut > 0) | (solver.slack() <= SLACK)
+        known = solver.cuts.only(kept)
+        effort = SPIN_EFFORTS[min(self._n_quiet // QUIET, len(SPIN_EFFORTS) - 1)]
+        yield from self._separation.run(self.compact.cut_values(self.point), *effort)
+        cycles = self._separation.best(self.compact.n)
+        found = form.missing(solver.z, 2 * effort.violation).plus(form.cycles(cycles, self._separation.codes(cycles)))
+        new = found.new(known)
+        self._n_quiet = 0 if new.n else self._n_quiet + 1
+        self.n_cuts += new.n
+        solver.replace_cuts(kept, new)
+
+    def strengthened(self) -> Program:
+        """Return the compact program with the cuts of non-zero multiplier, and with the fixed variables."""
+        solver, program, n = self.solver, self.compact.program, self.compact.n
+        rows = program.rows.plus(self.form.rows(solver.cuts.only(solver.y_cut > 0)))
+        lower, upper = program.lower.copy(), program.upper.copy()
+        lower[:n], upper[:n] = (1 + solver.lower[:n]) / 2, (1 + solver.upper[:n]) / 2
+        return dataclasses.replace(program, lower=lower, upper=upper, rows=rows)
+
+
+# -- Cutting planes on the compact program: rounds of odd-cycle inequalities on its linear relaxation -----------------
+
+SIMPLEX_EFFORTS = ((1e-3, 1e-2), (1e-5, 1e-4))
 """Minimum violation and surcharge per pair of a cycle; the second is tried if the first finds nothing."""
 
-MAX_AGE = 3
-"""Rounds after which a cut that is not tight is removed."""
-
-SLACK = 1e-6
-"""Slack above which a row is not tight."""
-
-TAIL, TAIL_GAIN = 10, 0.9
-"""The rounds end when the last `TAIL` of them left more than this share of the gap."""
+MAX_AGE = 3  # rounds after which a cut that is not tight is removed
+TIGHT = 1e-6  # slack above which a row is not tight
+TAIL, TAIL_GAIN = 10, 0.9  # the rounds end when the last `TAIL` of them left more than this share of the gap
 
 
 class CuttingPlanes:
-    """The linear relaxation with the current cuts, its point and its bound; it may continue from the quick rounds.
-
-    Attributes
-    ----------
-    program
-        The program, with the bounds of fixed columns and the rows of the formulation only.
-    rows
-        These rows and the cuts in the relaxation.
-    bound
-        The best upper bound so far, in log potentials.
-    point
-        The optimal point of the last relaxation.
-    """
+    """The linear relaxation with the current cuts, its point and its bound; it may continue from the quick rounds."""
 
     def __init__(self, compact: Compact, seed: int, quick: SpinPlanes | None = None) -> None:
         program = compact.program if quick is None else quick.strengthened()
         self.compact = compact
         lower, upper = program.lower.copy(), program.upper.copy()
+        # the program, with the bounds of fixed columns and the rows of the formulation only
         self.program = dataclasses.replace(program, lower=lower, upper=upper, rows=compact.program.rows)
-        self.rows = program.rows
+        self.rows = program.rows  # these rows and the cuts in the relaxation
         # The dual tolerance is that of branch and cut; each round starts from the last basis.
         settings = {"dual_feasibility_tolerance": DUAL_TOL, "presolve": "off", "solver": "simplex", "parallel": "off"}
         self.relaxation = LPRelaxation(program, seed, settings)
-        self.bound = math.inf if quick is None else quick.bound
-        self.point: Floats = np.zeros(len(program.cost))
+        self.bound = math.inf if quick is None else quick.bound  # the best upper bound so far, in log potentials
+        self.point: Floats = np.zeros(len(program.cost))  # the optimal point of the last relaxation
         self.n_rounds = 0 if quick is None else quick.n_rounds
         self.n_cuts = 0 if quick is None else quick.n_cuts
         self._reduced: Floats = np.zeros(len(program.cost))
@@ -67,11 +347,9 @@ class CuttingPlanes:
 
     @property
     def n_fixed(self) -> int:
-        """Number of fixed columns."""
         return int(np.count_nonzero(self.program.lower == self.program.upper))
 
     def read(self) -> None:
-        """Take over the point and the bound of a solved relaxation."""
         point, weights = self.relaxation.point(), self.relaxation.weights()
         assert point is not None and weights is not None
         self.point = point
@@ -80,89 +358,61 @@ class CuttingPlanes:
         self.n_rounds += 1
 
     def fix_by_cost(self, value: float) -> None:
-        """Fix columns by reduced cost, given the value of a labelling."""
         price = self.program.scale * np.abs(self._reduced)
         places = np.flatnonzero(self._now - price < value - self.program.round_off)
-        self._fix(places, (self._reduced > 0).astype(np.float64))
-
-    def _fix(self, places: Ints, point: Floats) -> None:
         free = places[self.program.lower[places] < self.program.upper[places]]
-        self.program.lower[free] = self.program.upper[free] = np.round(point[free])
+        self.program.lower[free] = self.program.upper[free] = (self._reduced[free] > 0).astype(np.float64)
         if len(free):
             self.relaxation.change_bounds(free, self.program.lower[free], self.program.upper[free])
 
     def decided(self) -> Ints | None:
-        """Return the only labelling that can be better than the one used for fixing, if all columns are fixed."""
         lower = self.program.lower[: self.compact.n]
         return lower.astype(np.int64) if np.all(lower == self.program.upper[: self.compact.n]) else None
 
     def tails_off(self, value: float) -> bool:
-        """Return whether the last rounds have closed little of the gap."""
         self._gaps.append(self.bound - value)
         return len(self._gaps) > TAIL and self._gaps[-1] > TAIL_GAIN * self._gaps[-1 - TAIL]
 
     def separate(self) -> Iterator[None]:
         """Add violated inequalities, in steps of some milliseconds, and remove cuts that are no longer tight."""
-        self._purge()
-        for violation, hop in EFFORTS:
-            missing = self.compact.missing(self.point, violation)
-            yield from self._separation.run(self.compact.cut(self.point), violation, hop)
-            cycles = self.compact.cycles(self._separation.best(self.compact.n))
-            if missing.n or cycles.n:
-                self._add(missing, cycles)
-                return
-
-    def _add(self, *cuts: Rows) -> None:
-        n_new = sum(rows.n for rows in cuts)
-        for rows in cuts:
-            self.relaxation.add(rows)
-        self.rows = self.rows.plus(*cuts)
-        self._age = np.concatenate([self._age, np.zeros(n_new, dtype=np.int64)])
-        self.n_cuts += n_new
-
-    def _purge(self) -> None:
         n_needed = self.program.rows.n
-        loose = (self.rows.upper - self.rows.matrix @ self.point)[n_needed:] > SLACK
+        loose = (self.rows.upper - self.rows.matrix @ self.point)[n_needed:] > TIGHT
         self._age = np.where(loose, self._age + 1, 0)
         old = self._age >= MAX_AGE
         if old.any():
             self.relaxation.delete(n_needed + np.flatnonzero(old))
             self.rows = self.rows.only(np.concatenate([np.ones(n_needed, dtype=bool), ~old]))
             self._age = self._age[~old]
+        for violation, hop in SIMPLEX_EFFORTS:
+            missing = self.compact.missing(self.point, violation)
+            yield from self._separation.run(self.compact.cut_values(self.point), violation, hop)
+            cycles = self.compact.cycles(self._separation.best(self.compact.n))
+            if missing.n or cycles.n:
+                self.relaxation.add(missing)
+                self.relaxation.add(cycles)
+                self.rows = self.rows.plus(missing, cycles)
+                self._age = np.concatenate([self._age, np.zeros(missing.n + cycles.n, dtype=np.int64)])
+                self.n_cuts += missing.n + cycles.n
+                return
 
     def strengthened(self) -> Program:
-        """Return the program with the tight cuts and the fixed columns."""
         n_needed = self.program.rows.n
-        tight = self.rows.upper - self.rows.matrix @ self.point <= SLACK
+        tight = self.rows.upper - self.rows.matrix @ self.point <= TIGHT
         tight[:n_needed] = True
         return dataclasses.replace(self.program, rows=self.rows.only(tight))
 
 
 # -- The dual solution of the compact program with odd cycles, as messages and multipliers of cycles ------------------
 
-
-POLL = 0.05
-"""Seconds between checks of whether to stop."""
-
-PATIENCE = 1.0
-"""Seconds that the solver has to stop."""
-
-MOST_ROUNDS = 200
-"""Maximum number of rounds of odd-cycle inequalities."""
+POLL = 0.05  # seconds between checks of whether to stop
+PATIENCE = 1.0  # seconds that the solver has to stop
+MOST_ROUNDS = 200  # maximum number of rounds of odd-cycle inequalities
 
 
 class CycleDual(NamedTuple):
-    """Messages and cycles.
-
-    Attributes
-    ----------
-    lam_e : (n_edge_states,)
-        Messages, in the order of the problem's edges.
-    ptr, pair, odd, weight
-        The cycles: their offsets; their pairs, as factors of the problem; which of them are in F; the multipliers.
-    """
-
-    lam_e: Floats
+    lam_e: Floats  # (n_edge_states,): Messages, in the order of the problem's edges
+    # ptr, pair, odd, weight: The cycles: their offsets; their pairs, as factors of the problem; which of them are in F;
+    # the multipliers
     ptr: Ints
     pair: Ints
     odd: Ints
@@ -170,11 +420,9 @@ class CycleDual(NamedTuple):
 
 
 def cycle_dual(problem: Problem, value: float, tol: float, stop: Callable[[], bool]) -> CycleDual | None:
-    """Compute the dual solution by rounds of odd cycles, until its bound is `value` up to `tol`, or nothing helps.
-
-    Nothing is fixed, so that the solution is valid for the whole model. None if the first relaxation was not solved in
-    time.
-    """
+    """Compute the dual solution by rounds of odd cycles, until its bound is `value` up to `tol`, or nothing helps."""
+    # Nothing is fixed, so that the solution is valid for the whole model. None if the first relaxation was not solved
+    # in time.
     compact = Compact.build(problem)
     planes = CuttingPlanes(compact, 0)
     best: tuple[Rows, Floats] | None = None
@@ -186,18 +434,13 @@ def cycle_dual(problem: Problem, value: float, tol: float, stop: Callable[[], bo
             if weights is not None and (best is None or planes.bound < before):
                 best = planes.rows, np.maximum(weights, 0.0)
             n_cuts = planes.n_cuts
-            if planes.bound - value <= tol or not _separated(planes, stop):
+            if planes.bound - value <= tol or any(stop() for _ in planes.separate()):
                 break
             if planes.n_cuts == n_cuts or planes.tails_off(value):
                 break
     finally:
         planes.relaxation.close(PATIENCE)
     return None if best is None else _dual(problem, compact, *best)
-
-
-def _separated(planes: CuttingPlanes, stop: Callable[[], bool]) -> bool:
-    """Add violated inequalities; False if stopped."""
-    return not any(stop() for _ in planes.separate())
 
 
 def _solved(planes: CuttingPlanes, stop: Callable[[], bool]) -> bool:
@@ -210,7 +453,7 @@ def _solved(planes: CuttingPlanes, stop: Callable[[], bool]) -> bool:
             planes.relaxation.stop()
             planes.relaxation.wait(PATIENCE)
             return False
-    return planes.relaxation.outcome is SolverOutcome.OPTIMAL
+    return planes.relaxation.report.outcome is SolverOutcome.OPTIMAL
 
 
 def _dual(problem: Problem, compact: Compact, rows: Rows, weights: Floats) -> CycleDual:
@@ -224,43 +467,23 @@ def _dual(problem: Problem, compact: Compact, rows: Rows, weights: Floats) -> Cy
     pair, odd = matrix.indices[chosen] - n, (matrix.data[chosen] < 0).astype(np.int64)
     # Rows of cycles are halved in the program.
     weight = scale * weights[cycles] / 2
-    factor = _factor_of(problem, compact)
-    lam_e = _messages(problem, compact, rows, (factor, n_y == 1, weights * scale))
-    lam_e -= _cycle_part(problem, factor[pair], np.repeat(weight, n_y[cycles]) * (1 - 2 * odd))
-    return CycleDual(lam_e, offsets(n_y[cycles]), factor[pair], odd, weight)
-
-
-def _factor_of(problem: Problem, compact: Compact) -> Ints:
-    """Return a factor for each pair of the program."""
+    # a factor for each pair of the program
     ends = np.sort(problem.scope.reshape(-1, 2).astype(np.int64), axis=1)
-    code = ends[:, 0] * compact.n + ends[:, 1]
+    code = ends[:, 0] * n + ends[:, 1]
     order = np.argsort(code, kind="stable")
-    wanted = compact.first.astype(np.int64) * compact.n + compact.second
-    return np.asarray(order[np.searchsorted(code[order], wanted)])
-
-
-def _messages(problem: Problem, compact: Compact, rows: Rows, parts: tuple[Ints, Bools, Floats]) -> Floats:
-    """Move every table's linear part to the variables, minus the contribution of the rows of y = x_i x_j."""
-    factor, single, weights = parts
+    factor = order[np.searchsorted(code[order], compact.first.astype(np.int64) * n + compact.second)]
+    # every table's linear part moves to the variables, minus the contribution of the rows of y = x_i x_j
     lam = np.zeros((problem.n_factors, 2, 2))
     for batch in problem.batches:
         table = batch.tables(problem.graph.theta_t, slice(0, batch.n))
         lam[batch.factors, :, 1] = table[:, :1] - table[:, [2, 1]]
-    matrix, n = rows.matrix, compact.n
-    owner = np.repeat(np.arange(rows.n), np.diff(matrix.indptr))
-    is_y = matrix.indices >= n
     pair_of = np.zeros(rows.n, dtype=np.int64)
     pair_of[owner[is_y]] = matrix.indices[is_y] - n
-    of_x = single[owner] & ~is_y
-    a, column = factor[pair_of[owner[of_x]]], matrix.indices[of_x]
-    side = (problem.scope[2 * a] != column).astype(np.int64)
-    np.add.at(lam, (a, side, 1), weights[owner[of_x]] * matrix.data[of_x])
-    return lam.ravel()
-
-
-def _cycle_part(problem: Problem, factors: Ints, amounts: Floats) -> Floats:
-    """Return the linear part of the cycles' contribution to tables where labels differ, per edge state."""
-    cut = np.bincount(factors, weights=amounts, minlength=problem.n_factors)
-    part = np.zeros((problem.n_factors, 2, 2))
-    part[:, :, 1] = cut[:, None]
-    return part.ravel()
+    of_x = (n_y == 1)[owner] & ~is_y
+    a = factor[pair_of[owner[of_x]]]
+    side = (problem.scope[2 * a] != matrix.indices[of_x]).astype(np.int64)
+    np.add.at(lam, (a, side, 1), (weights * scale)[owner[of_x]] * matrix.data[of_x])
+    # less the linear part of the cycles' contribution to tables where labels differ
+    amounts = np.repeat(weight, n_y[cycles]) * (1 - 2 * odd)
+    lam[:, :, 1] -= np.bincount(factor[pair], amounts, problem.n_factors)[:, None]
+    return CycleDual(lam.ravel(), offsets(n_y[cycles]), factor[pair], odd, weight)

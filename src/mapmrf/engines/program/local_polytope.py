@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets, segment_argmax
-from mapmrf.engines.program.program import Program, Rows, block_losses, cost_scale
+from mapmrf.constraints.flat import ConstraintKind, Constraints
+from mapmrf.constraints.statements import extreme_sums
+from mapmrf.engines.program.binary_program import Compact, is_compact
+from mapmrf.engines.program.program import Program, Rows, block_losses, cost_scale, lagrangian
 from mapmrf.model.polytope import configuration, dual_bound
 from mapmrf.model.problem import Batch, Problem
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
-from dataclasses import field
-
-from mapmrf.constraints.flat import ConstraintKind, Constraints
-from mapmrf.constraints.statements import extreme_sums
-from mapmrf.engines.program.compact import Compact, is_compact
-from mapmrf.engines.program.program import lagrangian
 
 
 @dataclass(frozen=True)
@@ -30,27 +27,15 @@ class LocalPolytope:
     Rows: total mass 1 of every variable, then mu_i - M_ia mu_a = 0, laid out like `lam_e`. Entries of -inf potential
     have no column, nor do variables without factors and constraints, which take their best state. Costs are relative to
     the best entry of their block. Constraints are not included, see `ConstrainedPolytope`.
-
-    Attributes
-    ----------
-    program
-        The program.
-    problem
-        The underlying problem.
-    entries
-        The index of every column in (mu_v, mu_f), ascending.
-    n_mass
-        Number of mass rows.
     """
 
-    program: Program
-    problem: Problem
-    entries: Ints
-    n_mass: int
+    program: Program  # The program
+    problem: Problem  # The underlying problem
+    entries: Ints  # The index of every column in (mu_v, mu_f), ascending
+    n_mass: int  # Number of mass rows
 
     @classmethod
     def build(cls, problem: Problem) -> LocalPolytope:
-        """Build the program of a problem."""
         graph = problem.graph
         allowed = np.concatenate([graph.theta_v, problem.theta_f]) > -np.inf
         linked = linked_variables(problem)
@@ -82,7 +67,6 @@ class LocalPolytope:
         return dataclasses.replace(program, n_integer=0, upper=np.full(len(program.upper), np.inf))
 
     def columns(self, labels: Ints) -> Floats:
-        """Return the vertex of a labelling."""
         problem = self.problem
         taken = [(problem.graph.var_ptr[:-1] + labels)[linked_variables(problem)]]
         for batch in problem.batches:
@@ -101,7 +85,6 @@ class LocalPolytope:
         return segment_argmax(mu_v, self.problem.graph.var_ptr)
 
     def marginals(self, columns: Floats) -> tuple[Floats, Floats]:
-        """Return (mu_v, mu_f) of a point."""
         problem = self.problem
         mu = np.zeros(problem.n_states + problem.n_configs)
         mu[self.entries] = columns
@@ -109,11 +92,9 @@ class LocalPolytope:
         return mu[: problem.n_states], mu[problem.n_states :]
 
     def multipliers(self, weights: Floats) -> Floats:
-        """Return `lam_e` from the rows' multipliers."""
         return weights[self.n_mass :] * self.program.scale
 
     def bound(self, weights: Floats) -> float:
-        """Return the upper bound given by any multipliers of the rows."""
         return dual_bound(self.problem, self.multipliers(weights))
 
     def indicator(self, i: int, k: int) -> tuple[int, float, float]:
@@ -139,7 +120,6 @@ def linked_variables(problem: Problem) -> Bools:
 
 
 def _constraints(problem: Problem) -> csr_array:
-    """Return the constraint matrix over all entries of (mu_v, mu_f)."""
     from scipy import sparse  # not imported for models that need no program
 
     linked, card = linked_variables(problem), problem.graph.card
@@ -152,10 +132,8 @@ def _constraints(problem: Problem) -> csr_array:
 
 
 def _marginal_rows(problem: Problem, batch: Batch) -> tuple[Ints, Ints, Floats]:
-    """Build mu_i - M_ia mu_a for the factors of a batch, laid out like `lam_e`: entries per row, columns and values.
-
-    Built directly: all factors have the same pattern, and products of sparse matrices take ten times as long.
-    """
+    """Build mu_i - M_ia mu_a for the factors of a batch, laid out like `lam_e`: entries per row, columns and values."""
+    # Built directly: all factors have the same pattern, and products of sparse matrices take ten times as long.
     n_configs, arity = batch.config.shape
     states = (batch.config + batch.state_at[:-1]).ravel()
     members = np.argsort(states, kind="stable") // arity  # the configurations of every state
@@ -171,56 +149,43 @@ def _marginal_rows(problem: Problem, batch: Batch) -> tuple[Ints, Ints, Floats]:
 
 # -- A program with rows for the constraints of a model: linear ones directly, all others linearised ------------------
 
-
-Term = tuple[int, float]
-"""A column of the base program, or -1 - k for additional column k, and its coefficient."""
+Term = tuple[int, float]  # a column of the base program, or -1 - k for additional column k, and its coefficient
 
 
 @dataclass(frozen=True)
 class ConstrainedPolytope:
-    """The columns of a base formulation, preceded by 0/1 columns for violations and for binary digits of sums.
+    """The columns of a base formulation, preceded by 0/1 columns for violations and for binary digits of sums."""
 
-    Attributes
-    ----------
-    program
-        The program; its first `n_extra` columns are the additional ones.
-    base
-        The formulation without constraints.
-    problem
-        The problem.
-    extras
-        For every additional column, its constraint and the power of 2 that it represents in half of the sum; -1 if it
-        indicates that the constraint is violated.
-    """
-
-    program: Program
-    base: LocalPolytope | Compact
-    problem: Problem
+    program: Program  # The program; its first `n_extra` columns are the additional ones
+    base: LocalPolytope | Compact  # The formulation without constraints
+    problem: Problem  # The problem
+    # For every additional column, its constraint and the power of 2 that it represents in half of the sum; -1 if it
+    # indicates that the constraint is violated
     extras: list[tuple[int, int]]
 
     @classmethod
     def build(cls, problem: Problem, compact: bool = True) -> ConstrainedPolytope:
         """Build the program of a problem, over the compact formulation if that applies and is wanted."""
         base = Compact.build(problem) if compact and is_compact(problem) else LocalPolytope.build(problem)
-        return cls(*_RowBuilder(problem, base).run())
+        builder, constraints = _RowBuilder(problem, base), problem.graph.constraints
+        assert constraints is not None
+        for c in np.flatnonzero(constraints.penalty > 0).tolist():
+            builder.add(constraints, c)
+        return cls(builder.program(constraints), base, problem, builder.extras)
 
     @property
     def n_extra(self) -> int:
-        """Number of additional columns."""
         return len(self.extras)
 
     @property
     def entries(self) -> Ints:
-        """Indices of the base program's columns."""
         return self.base.entries if isinstance(self.base, LocalPolytope) else np.arange(len(self.base.program.cost))
 
     @property
     def relaxation(self) -> Program:
-        """The program without integrality."""
         return dataclasses.replace(self.program, n_integer=0)
 
     def columns(self, labels: Ints) -> Floats:
-        """Return the point that represents a labelling."""
         constraints = self.problem.graph.constraints
         assert constraints is not None
         violated, sums = constraints.violated(labels), constraints.counts(labels)
@@ -233,7 +198,6 @@ class ConstrainedPolytope:
         return np.concatenate([extra, self.base.columns(labels)])
 
     def labels(self, columns: Floats) -> Ints:
-        """Return the labelling of an integer point."""
         return self.base.labels(columns[self.n_extra :])
 
     def marginals(self, columns: Floats) -> tuple[Floats, Floats]:
@@ -242,7 +206,6 @@ class ConstrainedPolytope:
         return self.base.marginals(columns[self.n_extra :])
 
     def bound(self, weights: Floats) -> float:
-        """Return the upper bound given by any multipliers of the rows."""
         return lagrangian(self.program, self.program.rows, weights)[0]
 
 
@@ -255,15 +218,7 @@ class _RowBuilder:
     lower: list[float] = field(default_factory=list)
     upper: list[float] = field(default_factory=list)
 
-    def run(self) -> tuple[Program, LocalPolytope | Compact, Problem, list[tuple[int, int]]]:
-        constraints = self.problem.graph.constraints
-        assert constraints is not None
-        for c in np.flatnonzero(constraints.penalty > 0).tolist():
-            self.add(constraints, c)
-        return self.program(constraints), self.base, self.problem, self.extras
-
     def add(self, constraints: Constraints, c: int) -> None:
-        """Add the rows of a constraint."""
         mine = constraints.span(c)
         pairs = list(zip(constraints.var[mine].tolist(), constraints.state[mine].tolist(), strict=True))
         violated = None if constraints.hard[c] else self.column(c, -1)
@@ -272,42 +227,32 @@ class _RowBuilder:
             limits = (float(constraints.least[c]), float(constraints.most[c]))
             extremes = extreme_sums(constraints, c, self.problem.graph.card)
             self.add_row(pairs, constraints.weight[mine].tolist(), limits, violated, extremes)
-        elif kind == ConstraintKind.XOR:
-            self.add_parity(pairs, c, int(constraints.lower[c]), violated)
+        elif kind == ConstraintKind.XOR:  # the sum equals the parity plus an even number, up to a violation
+            parity = int(constraints.lower[c])
+            terms, constant = self.terms(pairs, [1.0] * len(pairs))
+            for power in range(max(1, (len(pairs) // 2 + 1).bit_length())):
+                terms.append((self.column(c, power), -(2.0 ** (power + 1))))
+            if violated is not None:
+                terms.append((violated, 1.0 if parity else -1.0))
+            self.push(terms, parity - constant, parity - constant)
         elif kind == ConstraintKind.OR:
             for each in pairs[:-1]:
                 self.add_row([each, pairs[-1]], [1.0, -1.0], (-np.inf, 0.0), violated, (-1.0, 1.0))
             weights = [-1.0] * (len(pairs) - 1) + [1.0]
             self.add_row(pairs, weights, (-np.inf, 0.0), violated, (-np.inf, 1.0))
-        else:
-            self.add_states([i for i, _ in pairs], violated)
-
-    def add_states(self, scope: list[int], violated: int | None) -> None:
-        """Add rows for at most one variable per state; exactly one if there are as many states as variables."""
-        card = self.problem.graph.card
-        n_states, n = int(card[scope].max(initial=0)), len(scope)
-        whole = n == n_states and violated is None
-        for k in range(n_states):
-            pairs = [(i, k) for i in scope if card[i] > k]
-            least = 1.0 if whole else -np.inf
-            self.add_row(pairs, [1.0] * len(pairs), (least, 1.0), violated, (0.0, float(len(pairs))))
-
-    def add_parity(self, pairs: list[tuple[int, int]], c: int, parity: int, violated: int | None) -> None:
-        """Add a row by which the sum equals the parity plus an even number, up to a violation."""
-        terms, constant = self.terms(pairs, [1.0] * len(pairs))
-        for power in range(max(1, (len(pairs) // 2 + 1).bit_length())):
-            terms.append((self.column(c, power), -(2.0 ** (power + 1))))
-        if violated is not None:
-            terms.append((violated, 1.0 if parity else -1.0))
-        self.push(terms, parity - constant, parity - constant)
+        else:  # at most one variable per state; exactly one if there are as many states as variables
+            scope, card = [i for i, _ in pairs], self.problem.graph.card
+            n_states = int(card[scope].max(initial=0))
+            least = 1.0 if len(scope) == n_states and violated is None else -np.inf
+            for k in range(n_states):
+                some = [(i, k) for i in scope if card[i] > k]
+                self.add_row(some, [1.0] * len(some), (least, 1.0), violated, (0.0, float(len(some))))
 
     def column(self, c: int, power: int) -> int:
-        """Add a column, numbered by a negative number."""
         self.extras.append((c, power))
         return -len(self.extras)
 
     def terms(self, pairs: list[tuple[int, int]], weights: list[float]) -> tuple[list[Term], float]:
-        """Convert a weighted sum of indicators to terms and a constant."""
         terms, constant = [], 0.0
         for (i, k), weight in zip(pairs, weights, strict=True):
             column, factor, added = self.base.indicator(i, k)
@@ -317,13 +262,9 @@ class _RowBuilder:
         return terms, constant
 
     def add_row(
-        self,
-        pairs: list[tuple[int, int]],
-        weights: list[float],
-        limits: tuple[float, float],
-        violated: int | None,
+        self, pairs: list[tuple[int, int]], weights: list[float], limits: tuple[float, float], violated: int | None,
         extremes: tuple[float, float],
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Add a row for a sum within limits, relaxed to its extremes if it is violated."""
         terms, constant = self.terms(pairs, weights)
         low, high = limits[0] - constant, limits[1] - constant
@@ -344,7 +285,6 @@ class _RowBuilder:
         self.upper.append(upper)
 
     def program(self, constraints: Constraints) -> Program:
-        """Assemble the base program with the additional columns and rows."""
         from scipy import sparse  # not imported for models that need no program
 
         base, n_extra = self.base.program, len(self.extras)

@@ -12,19 +12,11 @@ from mapmrf.arrays import Floats, Ints, offsets, ranges
 from mapmrf.compilation.jit import compiled, inlined
 from mapmrf.kernels.forests import root_of
 
-STEP_WORK = 1_000_000
-"""Pairs visited in one step of separation: some 15 ms, and three times as much on large models."""
+STEP_WORK = 1_000_000  # pairs visited in one step of separation: some 15 ms, and three times as much on large models
 
 
 class OddCycleSeparation:
-    """Separation of odd cycles for a compact program.
-
-    Attributes
-    ----------
-    found, n_found
-        The cycles of the last search, and their number.
-    """
-
+    # found, n_found: The cycles of the last search, and their number
     found: OddCycles
     n_found: int
 
@@ -38,7 +30,11 @@ class OddCycleSeparation:
             np.concatenate([second, first])[order],
             np.concatenate([np.arange(m), np.arange(m)])[order],
         )
-        self._paths, self._walk = _paths(n, m), _walk(n)
+        came_from, came_by = np.zeros((2, 2 * n), dtype=np.int64)
+        heap_key, heap_node = np.zeros(4 * m + 1), np.zeros(4 * m + 1, dtype=np.int64)
+        self._paths = ShortestPaths(np.zeros(2 * n), np.full(2 * n, -1), came_from, came_by, heap_key, heap_node)
+        var, edge, odd = np.zeros((3, 4 * n + 1), dtype=np.int64)
+        self._walk = ClosedWalk(var, edge, odd, place_of=np.full(n, -1))
         # Sums of these identify cycles, which are equal if all their columns are.
         column = np.arange(m) if column is None else column
         self._code = np.random.default_rng(0).random((int(column.max(initial=0)) + 1, 2))[column].ravel()
@@ -46,19 +42,22 @@ class OddCycleSeparation:
     def run(
         self, cut: Floats, violation: float, hop: float, fraction: float = 1e-9, reach: int = sys.maxsize
     ) -> Iterator[None]:
-        """Search for the shortest odd cycles through all variables that may have a violated one, in short steps.
-
-        For this choice of variables, cut values within `fraction` of 0 or 1 count as integral; about `reach` pairs are
-        visited from each.
-        """
-        sources = self._sources(cut, fraction)
+        """Search for the shortest odd cycles through all variables that may have a violated one, in short steps."""
+        # For this choice of variables, cut values within `fraction` of 0 or 1 count as integral; about `reach` pairs
+        # are visited from each.
+        n = self.n
+        parent, parity, is_source = np.zeros((3, n), dtype=np.int64)
+        sources_of(self.first, self.second, cut, fraction, parent, parity, is_source)
+        sources = np.flatnonzero(is_source)
         limits = SeparationLimits(STEP_WORK, violation, hop, reach)
-        found, place = self._room(), SeparationPlace(0, 0)
+        var, edge, odd = np.zeros((3, min(32 * n, 8 * n + 2_000_000)), dtype=np.int32)
+        found = OddCycles(np.zeros(n + 1, dtype=np.int64), var, edge, odd, np.zeros(n))
+        turn = n_found = 0
         self._paths.stamp.fill(-1)
-        while place.turn < len(sources):
-            place = odd_cycles(place, limits, sources, cut, self._graph, self._paths, self._walk, found)
+        while turn < len(sources):
+            turn, n_found = odd_cycles(turn, n_found, limits, sources, cut, self._graph, self._paths, self._walk, found)
             yield
-        self.found, self.n_found = found, place.n_found
+        self.found, self.n_found = found, n_found
 
     def best(self, n_most: int) -> OddCycles:
         """Return the distinct cycles found, the most violated ones if there are too many."""
@@ -80,31 +79,6 @@ class OddCycleSeparation:
         end = cycles.ptr[-1]
         of_entries = self._code[2 * cycles.edge[:end] + cycles.odd[:end]]
         return np.asarray(np.round(np.add.reduceat(of_entries, cycles.ptr[:-1]), 9))
-
-    def _sources(self, cut: Floats, fraction: float) -> Ints:
-        """Return the variables that may lie on a violated cycle."""
-        parent, parity, is_source = np.zeros((3, self.n), dtype=np.int64)
-        sources_of(self.first, self.second, cut, fraction, parent, parity, is_source)
-        return np.flatnonzero(is_source)
-
-    def _room(self) -> OddCycles:
-        """Allocate a cycle per variable."""
-        n = self.n
-        var, edge, odd = np.zeros((3, min(32 * n, 8 * n + 2_000_000)), dtype=np.int32)
-        return OddCycles(np.zeros(n + 1, dtype=np.int64), var, edge, odd, np.zeros(n))
-
-
-def _paths(n: int, m: int) -> ShortestPaths:
-    """Allocate scratch for n variables and m pairs."""
-    came_from, came_by = np.zeros((2, 2 * n), dtype=np.int64)
-    heap_key, heap_node = np.zeros(4 * m + 1), np.zeros(4 * m + 1, dtype=np.int64)
-    return ShortestPaths(np.zeros(2 * n), np.full(2 * n, -1), came_from, came_by, heap_key, heap_node)
-
-
-def _walk(n: int) -> ClosedWalk:
-    """Allocate scratch for n variables."""
-    var, edge, odd = np.zeros((3, 4 * n + 1), dtype=np.int64)
-    return ClosedWalk(var, edge, odd, place_of=np.full(n, -1))
 
 
 # Odd cycles of the cut polytope: separation by shortest paths in the double graph, and rounding along a tree.
@@ -164,28 +138,19 @@ class OddCycles(NamedTuple):
 
 
 class SeparationLimits(NamedTuple):
-    """Pairs to visit per call and per source, the minimum violation, and a surcharge on the length of a pair."""
-
-    max_work: int
-    violation: float
-    hop: float
-    reach: int
-
-
-class SeparationPlace(NamedTuple):
-    """Progress of a separation: the number of sources processed and of cycles found."""
-
-    turn: int
-    n_found: int
+    max_work: int  # pairs to visit per call
+    violation: float  # minimum violation
+    hop: float  # surcharge on the length of a pair
+    reach: int  # pairs to visit per source
 
 
 class Meeting(NamedTuple):
-    """Two paths from one source that meet at the ends of the pair `by`, or -1 everywhere; and the work done."""
+    """Two paths from one source that meet at the ends of the pair `by`; -1 if there are none."""
 
     from_node: int
     to_node: int
     by: int
-    work: int
+    work: int  # pairs visited
 
 
 @inlined
@@ -224,10 +189,8 @@ def pop(size: int, heap_key: Floats, heap_node: Ints) -> int:
 
 @inlined
 def simple_cycle(n_walk: int, walk: ClosedWalk) -> int:
-    """Reduce a closed odd walk to a simple odd cycle, in place; return its length.
-
-    Even loops are removed; the first odd one is the result.
-    """
+    """Reduce a closed odd walk to a simple odd cycle, in place; return its length."""
+    # Even loops are removed; the first odd one is the result.
     var, edge, is_odd, place_of = walk.var, walk.edge, walk.odd, walk.place_of
     size, begin = 0, 0
     for t in range(n_walk + 1):
@@ -267,11 +230,9 @@ def cycle_length(begin: int, end: int, walk: ClosedWalk, cut: Floats) -> float:
 
 @inlined
 def halve(size: int, graph: PairAdjacency, cut: Floats, walk: ClosedWalk) -> int:
-    """Split an odd cycle at a chord and keep the half with the smaller left-hand side, in place; return its length.
-
-    Returns the length unchanged if there is no chord. The left-hand sides of the halves sum to 1 plus that of the
-    whole.
-    """
+    """Split an odd cycle at a chord and keep the half with the smaller left-hand side, in place; return its length."""
+    # Returns the length unchanged if there is no chord. The left-hand sides of the halves sum to 1 plus that of the
+    # whole.
     var, edge, is_odd, place_of = walk.var, walk.edge, walk.odd, walk.place_of
     ptr, nbr, edge_of = graph.ptr, graph.nbr, graph.edge_of
     for k in range(size):
@@ -312,10 +273,8 @@ def halve(size: int, graph: PairAdjacency, cut: Floats, walk: ClosedWalk) -> int
 def find_meeting(
     source: int, limits: SeparationLimits, cut: Floats, graph: PairAdjacency, paths: ShortestPaths
 ) -> Meeting:
-    """Find the shortest walk from ``2 source`` to its mirror, if it is shorter than 1 - violation.
-
-    Paths are only followed up to half the length: two that meet at the ends of a pair close the walk.
-    """
+    """Find the shortest walk from ``2 source`` to its mirror, if it is shorter than 1 - violation."""
+    # Paths are only followed up to half the length: two that meet at the ends of a pair close the walk.
     ptr, nbr, edge_of = graph.ptr, graph.nbr, graph.edge_of
     dist, stamp, came_from, came_by = paths.dist, paths.stamp, paths.came_from, paths.came_by
     heap_key, heap_node = paths.heap_key, paths.heap_node
@@ -348,10 +307,8 @@ def find_meeting(
 
 @inlined
 def write_walk(meeting: Meeting, paths: ShortestPaths, walk: ClosedWalk) -> int:
-    """Write the closed walk of two paths that meet; return its length.
-
-    It starts at one end of the pair where they meet, goes back to the source, out to the other end and over the pair.
-    """
+    """Write the closed walk of two paths that meet; return its length."""
+    # It starts at one end of the pair where they meet, goes back to the source, out to the other end and over the pair.
     came_from, came_by = paths.came_from, paths.came_by
     var, edge, odd = walk.var, walk.edge, walk.odd
     size = 0
@@ -379,37 +336,16 @@ def write_walk(meeting: Meeting, paths: ShortestPaths, walk: ClosedWalk) -> int:
     return size + 1
 
 
-@inlined
-def keep_cycle(size: int, violated: float, n_found: int, walk: ClosedWalk, found: OddCycles) -> int:
-    """Append a cycle to those found, if there is room; return their number."""
-    at = found.ptr[n_found]
-    if at + size > len(found.edge):
-        return n_found
-    for k in range(size):
-        found.var[at + k], found.edge[at + k], found.odd[at + k] = walk.var[k], walk.edge[k], walk.odd[k]
-    found.ptr[n_found + 1] = at + size
-    found.violation[n_found] = violated
-    return n_found + 1
-
-
 @compiled
 def odd_cycles(
-    place: SeparationPlace,
-    limits: SeparationLimits,
-    sources: Ints,
-    cut: Floats,
-    graph: PairAdjacency,
-    paths: ShortestPaths,
-    walk: ClosedWalk,
-    found: OddCycles,
-) -> SeparationPlace:
-    """Find the shortest odd cycle through one source after another, if violated by more than ``limits.violation``.
-
-    Processes the variables `sources` from `place` on until the work or the space is used up, and returns its progress.
-    Every pair is longer by ``limits.hop``, so that among equal cycles the one with fewer pairs is found. Chords are cut
-    off.
-    """
-    turn, n_found, work = place.turn, place.n_found, 0
+    turn: int, n_found: int, limits: SeparationLimits, sources: Ints, cut: Floats, graph: PairAdjacency,
+    paths: ShortestPaths, walk: ClosedWalk, found: OddCycles,
+) -> tuple[int, int]:  # fmt: skip
+    """Find the shortest odd cycle through one source after another, if violated by more than ``limits.violation``."""
+    # Processes the variables `sources` from `turn` on until the work or the space is used up, and returns the next turn
+    # and the number of cycles found. Every pair is longer by ``limits.hop``, so that among equal cycles the one with
+    # fewer pairs is found. Chords are cut off.
+    work = 0
     while turn < len(sources) and work < limits.max_work and n_found < len(found.violation):
         meeting = find_meeting(sources[turn], limits, cut, graph, paths)
         work += meeting.work
@@ -422,19 +358,22 @@ def odd_cycles(
             before = size
             size = halve(before, graph, cut, walk)
         violated = 1.0 - cycle_length(0, size, walk, cut)
-        if violated > limits.violation:
-            n_found = keep_cycle(size, violated, n_found, walk, found)
-    return SeparationPlace(turn, n_found)
+        at = found.ptr[n_found]
+        if violated > limits.violation and at + size <= len(found.edge):
+            for k in range(size):
+                found.var[at + k], found.edge[at + k], found.odd[at + k] = walk.var[k], walk.edge[k], walk.odd[k]
+            found.ptr[n_found + 1] = at + size
+            found.violation[n_found] = violated
+            n_found += 1
+    return turn, n_found
 
 
 @compiled
 def sources_of(node1: Ints, node2: Ints, cut: Floats, tol: float, parent: Ints, parity: Ints, is_source: Ints) -> None:
-    """Mark the variables that may lie on a violated odd cycle: is_source is 1 there and 0 elsewhere.
-
-    These are the ends of pairs that are neither cut nor uncut, and all variables of a component, connected by the other
-    pairs, in which these are inconsistent. A cycle without either has an even number of cut pairs. parent, parity :
-    scratch per variable.
-    """
+    """Mark the variables that may lie on a violated odd cycle: is_source is 1 there and 0 elsewhere."""
+    # These are the ends of pairs that are neither cut nor uncut, and all variables of a component, connected by the
+    # other pairs, in which these are inconsistent. A cycle without either has an even number of cut pairs. parent,
+    # parity : scratch per variable.
     for u in range(len(parent)):
         parent[u], parity[u], is_source[u] = u, 0, 0
     for e in range(len(cut)):
@@ -460,13 +399,21 @@ def sources_of(node1: Ints, node2: Ints, cut: Floats, tol: float, parent: Ints, 
         is_source[u] = min(is_source[u], 1)
 
 
+def rounded(cut: Floats, first: Ints, second: Ints, n: int) -> Ints:
+    """Round the `cut` values of n variables and of pairs to labels, along a tree of those closest to 0 or 1."""
+    node1, node2 = np.concatenate([np.arange(n), first]), np.concatenate([np.full(n, n), second])
+    # Rounded first, so that the solver's last digits do not decide.
+    order = np.argsort(-np.round(np.abs(cut - 0.5), 9), kind="stable")
+    labels, nodes = np.zeros(n, dtype=np.int64), np.zeros(n + 1, dtype=np.int64)
+    round_by_tree(order, node1, node2, cut, nodes, nodes.copy(), labels)
+    return labels
+
+
 @compiled
 def round_by_tree(order: Ints, node1: Ints, node2: Ints, cut: Floats, parent: Ints, parity: Ints, labels: Ints) -> None:
-    """Label along a spanning tree of the pairs with the clearest cut values: `order` lists the clearest first.
-
-    The last node represents the label 0: a pair with it is a variable, and its `cut` is that variable's x. parent,
-    parity : scratch per node.
-    """
+    """Label along a spanning tree of the pairs with the clearest cut values: `order` lists the clearest first."""
+    # The last node represents the label 0: a pair with it is a variable, and its `cut` is that variable's x. parent,
+    # parity : scratch per node.
     for u in range(len(parent)):
         parent[u], parity[u] = u, 0
     for e in order:

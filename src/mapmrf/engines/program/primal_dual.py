@@ -10,17 +10,18 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.compilation.jit import compiled, inlined
-from mapmrf.engines.program.product_form import ProductForm
-from mapmrf.engines.program.spin_form import FactorBlocks, SpinCuts, SpinForm, move_blocks, settle_blocks
+from mapmrf.engines.program.binary_program import (
+    FactorBlocks,
+    ProductForm,
+    SpinCuts,
+    SpinForm,
+    move_blocks,
+    project_blocks,
+)
 
-CHECK = 20
-"""Iterations between checks of the step length."""
-
-STEP_WORK = 3_000_000
-"""Program entries processed by the iterations of one call: some 10 ms."""
-
-FIRST_WEIGHT, LEAST_WEIGHT, MOST_WEIGHT = 10.0, 1e-3, 1e4
-"""Initial primal weight, and its limits."""
+CHECK = 20  # iterations between checks of the step length
+STEP_WORK = 3_000_000  # program entries processed by the iterations of one call: some 10 ms
+FIRST_WEIGHT, LEAST_WEIGHT, MOST_WEIGHT = 10.0, 1e-3, 1e4  # initial primal weight, and its limits
 
 SUFFICIENT, NECESSARY, LONGEST = 0.2, 0.8, 0.36
 """Restart conditions: the step length has fallen below the first share of that at the anchor, or below the second and
@@ -28,37 +29,24 @@ grows again; or the share of all iterations since the anchor exceeds the third (
 
 
 class IterationLimits(NamedTuple):
-    """Minimum and maximum number of iterations of a run, and the factor by which the step length must decrease.
-
-    A run also ends when its bound decides all spins, given a labelling with the objective `known`.
-    """
-
-    least: int
-    most: int
-    reduction: float
-    known: float = -math.inf
+    least: int  # minimum number of iterations
+    most: int  # maximum number of iterations
+    reduction: float  # factor by which the step length must decrease
+    known: float = -math.inf  # a run also ends when its bound decides all spins, given a labelling with this objective
 
 
 class PrimalDual:
-    """Restarted primal-dual hybrid gradient with Halpern iteration, on the spin form with cuts.
-
-    Attributes
-    ----------
-    form, cuts
-        The program in spins, and the rows in addition to those of its pairs.
-    z, y_pair, y_cut
-        The point and the multipliers, within their bounds after a run.
-    bound
-        The upper bound proven by the multipliers after a run, in the unit of the form.
-    """
+    """Restarted primal-dual hybrid gradient with Halpern iteration, on the spin form with cuts."""
 
     def __init__(self, form: SpinForm | ProductForm) -> None:
-        n, m = form.n_before, len(form.first)
+        n, m = len(form.cost) - len(form.first), len(form.first)
+        # form, cuts: the program in spins, and the rows in addition to those of its pairs
         self.form, self.cuts = form, SpinCuts.none()
         self.lower, self.upper = np.full(n + m, -1.0), np.ones(n + m)
+        # z, y_pair, y_cut: the point and the multipliers, within their bounds after a run
         self.z, self.y_pair, self.y_cut = np.zeros(n + m), np.zeros(2 * m), np.zeros(0)
         self.y_block = np.zeros(len(form.blocks.column))
-        self.bound = math.inf
+        self.bound = math.inf  # the upper bound proven by the multipliers after a run, in the unit of the form
         self.n_iterations = 0
         self._pushed = np.zeros(n + m)
         self._sign = np.where(form.cost[n:] > 0, 1.0, -1.0)
@@ -70,28 +58,24 @@ class PrimalDual:
         self._load += np.bincount(form.blocks.column[inside], minlength=n + m)
         size = np.diff(form.blocks.ptr)
         self._block_size = np.repeat(size, size)
-        self._program, self._steps = self._arrays()
+        self._program = self._arrays()
         room = int(size.max(initial=0))
         self._scratch = SpinScratch(np.zeros(n + m), np.zeros(n + m), np.zeros(room))
 
     @property
     def reduced(self) -> Floats:
-        """Reduced costs of the columns, after a run."""
         return self.form.cost - self._pushed
 
     def replace_cuts(self, kept: Bools, new: SpinCuts) -> None:
-        """Keep some of the cuts, with their multipliers, and add others."""
         self.cuts = self.cuts.only(kept).plus(new)
         self.y_cut = np.concatenate([self.y_cut[kept], np.zeros(new.n)])
-        self._program, self._steps = self._arrays()
+        self._program = self._arrays()
 
     def fix(self, places: Ints, values: Floats) -> None:
-        """Fix some columns by their bounds."""
         self.lower[places] = self.upper[places] = values
         self.z[places] = values
 
     def slack(self) -> Floats:
-        """Slack of each cut."""
         left: Floats = self.cuts.matrix(len(self.z)) @ self.z
         return self.cuts.upper - left
 
@@ -105,9 +89,11 @@ class PrimalDual:
             done, turn = done + CHECK, turn + CHECK
             if done == CHECK:
                 first = at_anchor = before = length
-            if self._is_due(turn, length, at_anchor, before):
+            enough = length <= SUFFICIENT * at_anchor or (length <= NECESSARY * at_anchor and length > before)
+            if turn > CHECK and (enough or turn >= max(LONGEST * self.n_iterations, 4 * CHECK)):
                 self._weigh(now, anchor)
-                if self._decides(settle(self._program, now, self._scratch.values), limits.known):
+                bound, least = project(self._program, now, self._scratch.values)
+                if bound - 2 * least < limits.known:  # excludes all other states in any better labelling
                     break
                 for part, kept in zip(now, anchor, strict=True):
                     kept[:] = part
@@ -115,7 +101,7 @@ class PrimalDual:
             before = length
         if len(self.y_block):  # with rows of factors, a round often ends before its first restart
             self._weigh(now, anchor)
-        self.bound = settle(self._program, now, self._scratch.values).bound
+        self.bound, _ = project(self._program, now, self._scratch.values)
 
     def _advance(self, turn: int, now: SpinPoint, anchor: SpinPoint) -> Generator[None, None, float]:
         """Run `CHECK` iterations, in one call or several; return the length of the last step."""
@@ -124,45 +110,33 @@ class PrimalDual:
         length, end = math.inf, turn + CHECK
         while turn < end:
             n = min(at_once, end - turn)
-            length = advance(n, turn, self._weight, self._program, self._steps, now, anchor, self._scratch)
+            length = advance(n, turn, self._weight, self._program, now, anchor, self._scratch)
             turn += n
             self.n_iterations += n
             yield
         return length
 
-    def _decides(self, proven: SettledBound, known: float) -> bool:
-        """Return whether the bound excludes all other states in any labelling better than the known one."""
-        return proven.bound - 2 * proven.least < known
-
-    def _is_due(self, turn: int, length: float, at_anchor: float, before: float) -> bool:
-        """Return whether a restart is due."""
-        if turn <= CHECK:
-            return False
-        enough = length <= SUFFICIENT * at_anchor or (length <= NECESSARY * at_anchor and length > before)
-        return enough or turn >= max(LONGEST * self.n_iterations, 4 * CHECK)
-
     def _weigh(self, now: SpinPoint, anchor: SpinPoint) -> None:
         """Balance primal and dual steps by the distances moved since the anchor."""
-        primal = math.sqrt(float(np.sum((now.z - anchor.z) ** 2 / self._steps.of_column)))
+        primal = math.sqrt(float(np.sum((now.z - anchor.z) ** 2 / self._program.of_column)))
         pairs = float(np.sum((now.y_pair - anchor.y_pair) ** 2)) / PAIR_STEP
-        cuts = float(np.sum((now.y_cut - anchor.y_cut) ** 2 / self._steps.of_cut))
+        cuts = float(np.sum((now.y_cut - anchor.y_cut) ** 2 / self._program.of_cut))
         blocks = float(np.sum(self._block_size * (now.y_block - anchor.y_block) ** 2))
         dual = math.sqrt(pairs + cuts + blocks)
         if primal > 1e-9 and dual > 1e-9:
             weight = math.sqrt(self._weight * primal / dual)
             self._weight = min(max(weight, LEAST_WEIGHT), MOST_WEIGHT)
 
-    def _arrays(self) -> tuple[SpinProgram, SpinSteps]:
+    def _arrays(self) -> SpinProgram:
         form, cuts = self.form, self.cuts
         load = self._load + np.bincount(cuts.column, minlength=len(self.z))
         # one type for all, so that kernels need only one specialisation
         ptr, middle, column = (part.astype(np.int64, copy=False) for part in (cuts.ptr, cuts.middle, cuts.column))
         first, second = (part.astype(np.int64, copy=False) for part in (form.first, form.second))
-        program = SpinProgram(
-            form.cost, self.lower, self.upper, first, second, self._sign,
-            ptr, middle, column, cuts.upper, form.blocks, form.n_spins,
+        return SpinProgram(
+            form.cost, self.lower, self.upper, first, second, self._sign, ptr, middle, column, cuts.upper,
+            form.blocks, form.n_spins, 1.0 / np.maximum(load, 1.0), 1.0 / cuts.size,
         )  # fmt: skip
-        return program, SpinSteps(1.0 / np.maximum(load, 1.0), 1.0 / cuts.size)
 
 
 # -- Iterations of the primal-dual hybrid gradient on the spin form of a binary pairwise program ----------------------
@@ -175,8 +149,7 @@ class PrimalDual:
 # (k + 1) / (k + 2) (2 T(p) - p) + 1 / (k + 2) p_0, Halpern's iteration on the reflection of T, from the anchor p_0
 # (Lu and Yang 2024).
 
-PAIR_STEP = 1.0 / 3.0
-"""Step of a pair's row, which has three entries."""
+PAIR_STEP = 1.0 / 3.0  # step of a pair's row, which has three entries
 
 
 class SpinProgram(NamedTuple):
@@ -197,58 +170,23 @@ class SpinProgram(NamedTuple):
     cut_upper: Floats
     blocks: FactorBlocks
     n_spins: int
-
-
-class SpinSteps(NamedTuple):
-    """Step sizes by column and by cut; the former are multiplied by the primal weight, the latter divided by it."""
-
+    # step sizes by column and by cut; the former are multiplied by the primal weight, the latter divided by it
     of_column: Floats
     of_cut: Floats
 
 
 class SpinPoint(NamedTuple):
-    """Primal and dual: z by column; y by pair, two each, by cut, and by entry of a block; and A' y by column."""
-
-    z: Floats
-    y_pair: Floats
-    y_cut: Floats
-    y_block: Floats
-    pushed: Floats
-
-
-class SettledBound(NamedTuple):
-    """An upper bound, without the constant, and the smallest reduced cost of a spin that is not fixed."""
-
-    bound: float
-    least: float
+    z: Floats  # by column
+    y_pair: Floats  # by pair, two each
+    y_cut: Floats  # by cut
+    y_block: Floats  # by entry of a block
+    pushed: Floats  # A' y by column
 
 
 class SpinScratch(NamedTuple):
-    """By column: 2 z' - z, and the change of A' y; and room for a block."""
-
-    ahead: Floats
-    push: Floats
-    values: Floats
-
-
-@inlined
-def move_columns(
-    share: float,
-    weight: float,
-    program: SpinProgram,
-    steps: SpinSteps,
-    now: SpinPoint,
-    anchor: SpinPoint,
-    ahead: Floats,
-) -> None:
-    """Take the primal half of an iteration."""
-    cost, lower, upper, of_column = program.cost, program.lower, program.upper, steps.of_column
-    z, pushed, z_anchor = now.z, now.pushed, anchor.z
-    for j in range(len(z)):
-        moved = z[j] + weight * of_column[j] * (cost[j] - pushed[j])
-        moved = min(max(moved, lower[j]), upper[j])
-        ahead[j] = 2.0 * moved - z[j]
-        z[j] = share * ahead[j] + (1.0 - share) * z_anchor[j]
+    ahead: Floats  # by column: 2 z' - z
+    push: Floats  # by column: the change of A' y
+    values: Floats  # room for a block
 
 
 @inlined
@@ -276,13 +214,7 @@ def move_pairs(
 
 @inlined
 def move_cuts(
-    share: float,
-    weight: float,
-    program: SpinProgram,
-    of_cut: Floats,
-    now: SpinPoint,
-    anchor: SpinPoint,
-    scratch: SpinScratch,
+    share: float, weight: float, program: SpinProgram, now: SpinPoint, anchor: SpinPoint, scratch: SpinScratch
 ) -> float:
     """Take the dual half for the cuts; return the squared length of the step."""
     ptr, middle, column, upper = program.ptr, program.middle, program.column, program.cut_upper
@@ -294,7 +226,7 @@ def move_cuts(
             excess += ahead[column[q]]
         for q in range(middle[r], ptr[r + 1]):
             excess -= ahead[column[q]]
-        step = of_cut[r] / weight
+        step = program.of_cut[r] / weight
         change = max(0.0, y[r] + step * excess) - y[r]
         y[r] = share * (y[r] + 2.0 * change) + (1.0 - share) * y_anchor[r]
         if change != 0.0:
@@ -308,29 +240,30 @@ def move_cuts(
 
 @compiled
 def advance(
-    n_iterations: int,
-    turn: int,
-    weight: float,
-    program: SpinProgram,
-    steps: SpinSteps,
-    now: SpinPoint,
-    anchor: SpinPoint,
+    n_iterations: int, turn: int, weight: float, program: SpinProgram, now: SpinPoint, anchor: SpinPoint,
     scratch: SpinScratch,
-) -> float:
+) -> float:  # fmt: skip
     """Run some iterations in place, `turn` after the anchor; return the length of the last step."""
-    pushed, pushed_anchor, push = now.pushed, anchor.pushed, scratch.push
-    total = 0.0
+    cost, lower, upper, of_column = program.cost, program.lower, program.upper, program.of_column
+    z, pushed, z_anchor, pushed_anchor = now.z, now.pushed, anchor.z, anchor.pushed
+    ahead, push, total = scratch.ahead, scratch.push, 0.0
     for k in range(turn, turn + n_iterations):
         share = (k + 1.0) / (k + 2.0)
         if k == turn + n_iterations - 1:
-            total = primal_length(weight, program, steps, now)
-        move_columns(share, weight, program, steps, now, anchor, scratch.ahead)
+            for j in range(len(z)):  # squared length of the primal step
+                step = weight * of_column[j]
+                moved = z[j] + step * (cost[j] - pushed[j])
+                change = min(max(moved, lower[j]), upper[j]) - z[j]
+                total += change * change / step
+        for j in range(len(z)):
+            moved = z[j] + weight * of_column[j] * (cost[j] - pushed[j])
+            moved = min(max(moved, lower[j]), upper[j])
+            ahead[j] = 2.0 * moved - z[j]
+            z[j] = share * ahead[j] + (1.0 - share) * z_anchor[j]
         push[:] = 0.0
         dual = move_pairs(share, weight, program, now, anchor, scratch)
-        dual += move_cuts(share, weight, program, steps.of_cut, now, anchor, scratch)
-        dual += move_blocks(
-            share, weight, program.blocks, now.y_block, anchor.y_block, scratch.ahead, push, scratch.values
-        )
+        dual += move_cuts(share, weight, program, now, anchor, scratch)
+        dual += move_blocks(share, weight, program.blocks, now.y_block, anchor.y_block, ahead, push, scratch.values)
         for j in range(len(pushed)):
             pushed[j] = share * (pushed[j] + 2.0 * push[j]) + (1.0 - share) * pushed_anchor[j]
         if k == turn + n_iterations - 1:
@@ -338,21 +271,11 @@ def advance(
     return float(total**0.5)
 
 
-@inlined
-def primal_length(weight: float, program: SpinProgram, steps: SpinSteps, now: SpinPoint) -> float:
-    """Return the squared length of the next primal step."""
-    cost, lower, upper, of_column = program.cost, program.lower, program.upper, steps.of_column
-    z, pushed, total = now.z, now.pushed, 0.0
-    for j in range(len(z)):
-        moved = z[j] + weight * of_column[j] * (cost[j] - pushed[j])
-        change = min(max(moved, lower[j]), upper[j]) - z[j]
-        total += change * change / (weight * of_column[j])
-    return total
-
-
 @compiled
-def settle(program: SpinProgram, now: SpinPoint, values: Floats) -> SettledBound:
-    """Project a point onto its bounds, recompute A' y, and return the bound that y proves."""
+def project(program: SpinProgram, now: SpinPoint, values: Floats) -> tuple[float, float]:
+    """Project a point onto its bounds, and recompute A' y."""
+    # Returns the upper bound that y proves, without the constant, and the smallest reduced cost of a spin that is not
+    # fixed.
     z, y_pair, y_cut, y_block, pushed = now
     n, bound, least = len(z) - len(program.first), 0.0, np.inf
     pushed[:] = 0.0
@@ -370,11 +293,11 @@ def settle(program: SpinProgram, now: SpinPoint, values: Floats) -> SettledBound
             pushed[program.column[q]] += y_cut[r]
         for q in range(program.middle[r], program.ptr[r + 1]):
             pushed[program.column[q]] -= y_cut[r]
-    bound += settle_blocks(program.blocks, y_block, pushed, values)
+    bound += project_blocks(program.blocks, y_block, pushed, values)
     for j in range(len(z)):
         z[j] = min(max(z[j], program.lower[j]), program.upper[j])
         reduced = program.cost[j] - pushed[j]
         bound += max(reduced * program.lower[j], reduced * program.upper[j])
         if j < program.n_spins and program.lower[j] < program.upper[j]:
             least = min(least, abs(reduced))
-    return SettledBound(bound, least)
+    return bound, least

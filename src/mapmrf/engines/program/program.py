@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,18 +13,10 @@ from mapmrf.model.problem import Problem
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
-import importlib
-import importlib.util
-from typing import Any
 
-DUAL_TOL = 1e-9
-"""Dual feasibility tolerance of branch and cut: possible error of a reduced cost, in the program's unit."""
-
-ROUND_OFF = 8 * float(np.finfo(float).eps)
-"""Relative error that long sums over a program are allowed."""
-
-LARGEST_COST = 1e18
-"""Costs of a program are at most this: HiGHS takes 1e20 for infinite."""
+DUAL_TOL = 1e-9  # dual feasibility tolerance of branch and cut: possible error of a reduced cost, in the program's unit
+ROUND_OFF = 8 * float(np.finfo(float).eps)  # relative error that long sums over a program are allowed
+LARGEST_COST = 1e18  # costs of a program are at most this: HiGHS takes 1e20 for infinite
 
 
 @dataclass(frozen=True)
@@ -37,11 +29,9 @@ class Rows:
 
     @property
     def n(self) -> int:
-        """Number of rows."""
         return len(self.upper)
 
     def plus(self, *more: Rows) -> Rows:
-        """Append further rows."""
         from scipy import sparse  # not imported for models that need no program
 
         parts = (self, *more)
@@ -50,7 +40,6 @@ class Rows:
         return Rows(matrix, lower, np.concatenate([part.upper for part in parts]))
 
     def only(self, kept: Bools) -> Rows:
-        """Return a subset of the rows."""
         return Rows(self.matrix[np.flatnonzero(kept)], self.lower[kept], self.upper[kept])
 
 
@@ -92,27 +81,11 @@ class Program:
         return self.offset + self.scale * objective
 
 
-class Formulation(Protocol):
-    """A way to write a problem as a program."""
-
-    @property
-    def program(self) -> Program:
-        """The program."""
-
-    def columns(self, labels: Ints) -> Floats:
-        """Return the point that represents a labelling."""
-
-    def labels(self, columns: Floats) -> Ints:
-        """Return the labelling of an integer point, given at least its integer columns."""
-
-
 def lagrangian(program: Program, rows: Rows, weights: Floats) -> tuple[float, Floats]:
-    """Return an upper bound on the program with `rows`, as a log potential, and the reduced costs in its unit.
-
-    ``w limits + sum_j max over x_j of (cost - A' w)_j x_j`` is valid for all multipliers w, however inexact the solver
-    that produced them: positive ones refer to the upper side of a row, negative ones to the lower, and those of a side
-    without limit are ignored. The bound includes what round-off may take from it.
-    """
+    """Return an upper bound on the program with `rows`, as a log potential, and the reduced costs in its unit."""
+    # ``w limits + sum_j max over x_j of (cost - A' w)_j x_j`` is valid for all multipliers w, however inexact the
+    # solver that produced them: positive ones refer to the upper side of a row, negative ones to the lower, and those
+    # of a side without limit are ignored. The bound includes what round-off may take from it.
     weights = np.where(np.isinf(np.where(weights > 0, rows.upper, rows.lower)), 0.0, weights)
     limits = np.where(weights > 0, rows.upper, np.where(weights < 0, rows.lower, 0.0))
     reduced: Floats = program.cost - rows.matrix.T @ weights
@@ -122,7 +95,7 @@ def lagrangian(program: Program, rows: Rows, weights: Floats) -> tuple[float, Fl
     return program.value(objective) + ROUND_OFF * (abs(program.offset) + program.scale * float(size)), reduced
 
 
-def spread(problem: Problem) -> float:
+def value_range(problem: Problem) -> float:
     """Return the maximum difference between the values of two labellings, ignoring -inf."""
     graph = problem.graph
     sizes = None if graph.weight is None else np.abs(graph.weight)
@@ -143,57 +116,8 @@ def block_losses(theta: Floats, ptr: Ints) -> tuple[Floats, Floats, Floats]:
 
 
 def cost_scale(typical: Floats, cost: Floats) -> float:
-    """The unit of a program's costs: the median of the sizes of some that are not 0, unless the largest were too large.
-
-    Examples
-    --------
-    >>> cost_scale(np.array([0.0, -2.0, 4.0, 3.0]), np.array([5.0]))
-    3.0
-    >>> cost_scale(np.array([1e-308]), np.array([1.0]))
-    1e-18
-    """
+    """The unit of a program's costs: the median of the sizes of some that are not 0, bounded below for large ones."""
     sizes = np.abs(typical[typical != 0])
     if len(sizes) == 0:
         return 1.0
     return max(float(np.median(sizes)), float(np.abs(cost).max()) / LARGEST_COST, float(np.finfo(np.float64).tiny))
-
-
-# -- HiGHS and SCIP, imported when first needed: they may be missing, or conflict with another library ----------------
-
-
-def load_highs() -> Any:
-    """Import and return highspy."""
-    return importlib.import_module("highspy")
-
-
-def load_scip() -> Any:
-    """Import and return pyscipopt, an optional extra."""
-    return importlib.import_module("pyscipopt")
-
-
-def highs_failure() -> str | None:
-    """Return why HiGHS cannot be loaded, in one line; None if it can.
-
-    A process that has imported OR-Tools, which bundles another HiGHS, may be unable to load highspy.
-    """
-    return _failure("highspy", "HiGHS")
-
-
-def scip_failure() -> str | None:
-    """Return why SCIP cannot be loaded, in one line; None if it can."""
-    if importlib.util.find_spec("pyscipopt") is None:
-        return "SCIP needs the optional extra: pip install 'mapmrf[exact]'"
-    return _failure("pyscipopt", "SCIP")
-
-
-def _failure(module: str, title: str) -> str | None:
-    try:
-        importlib.import_module(module)
-    except Exception as error:  # an incompatible extension may raise anything on import
-        return f"{title} cannot be loaded: {_first_line(error)}"
-    return None
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).splitlines() or [type(error).__name__]
-    return lines[0]

@@ -34,38 +34,18 @@ Messages = queue.SimpleQueue["Toulbar2Message"]
 
 @dataclass(frozen=True)
 class Toulbar2Message:
-    """A message from the process.
-
-    Attributes
-    ----------
-    ready
-        Whether the search has started.
-    lower, backtracks
-        A lower bound on the cost, and backtracks so far; 0 if the message has none.
-    labels
-        A labelling, the best so far.
-    finished
-        Status at the end of the search, or None.
-    failure
-        Exit status and last output, if the process ended without reporting the end of the search.
-    """
-
-    ready: bool = False
+    ready: bool = False  # Whether the search has started
+    # lower, backtracks: A lower bound on the cost, and backtracks so far; 0 if the message has none
     lower: int = 0
     backtracks: int = 0
-    labels: Ints | None = None
-    finished: Status | None = None
+    labels: Ints | None = None  # A labelling, the best so far
+    finished: Status | None = None  # Status at the end of the search, or None
+    # Exit status and last output, if the process ended without reporting the end of the search
     failure: str | None = None
 
 
 def packed(network: dict[str, Any]) -> bytes:
-    r"""Serialise a network for the worker: a line of JSON, in which ``{"size": n}`` stands for bytes that follow it.
-
-    Examples
-    --------
-    >>> packed({"seed": 1, "costs": [b"ab", b"c"]})
-    b'{"seed": 1, "costs": [{"size": 2}, {"size": 1}]}\nabc'
-    """
+    r"""Serialise a network for the worker: a line of JSON, in which ``{"size": n}`` stands for bytes that follow it."""
     blocks: list[bytes] = []
 
     def plain(part: Any) -> Any:
@@ -120,7 +100,6 @@ class Toulbar2Process:
         return tuple(self._unread)
 
     def close(self) -> None:
-        """Stop the process and the thread that reads from it."""
         self._kill()
         self._reader.join()
 
@@ -132,7 +111,6 @@ def _kill(process: subprocess.Popen[bytes], lifeline: int) -> None:
 
 
 def _converse(process: subprocess.Popen[bytes], given: list[bytes], messages: Messages) -> None:
-    """Send the input and forward all output."""
     assert process.stdin is not None and process.stdout is not None
     with contextlib.suppress(BrokenPipeError):  # the process has ended: its last line says why
         process.stdin.write(given.pop())
@@ -151,20 +129,14 @@ def _converse(process: subprocess.Popen[bytes], given: list[bytes], messages: Me
 
 
 LABELS = re.compile(r"(?:mapmrf labels)?((?: \d+)+)\s*")
-
 BOUNDS = re.compile(r"(?:Initial lower and upper bounds|Optimality gap): \[(\d+), \d+\]")
-
 BOUND = re.compile(r"\bdual bound: (\d+)\b", re.IGNORECASE)
-
 BACKTRACKS = re.compile(r"\((\d+) backtracks")
-
 END = re.compile(r"mapmrf end (\w+) (\d+) (\d+)")
-
 ENDS = {"optimal": Status.OPTIMAL, "infeasible": Status.INFEASIBLE, "limit": Status.ITERATION_LIMIT}
 
 
 def parse(line: str) -> Toulbar2Message | None:
-    """Parse a line of the worker or of toulbar2."""
     if labels := LABELS.fullmatch(line):
         return Toulbar2Message(labels=np.array(labels[1].split(), dtype=np.int64))
     if end := END.match(line):
@@ -179,7 +151,6 @@ def parse(line: str) -> Toulbar2Message | None:
 
 
 # -- Integer costs of a problem for toulbar2, and the possible effect of their rounding -------------------------------
-
 
 COST_BITS = 50
 """The sum of the largest costs is below 2 to this power: a double represents it, and toulbar2's limit is 2^58."""
@@ -228,7 +199,6 @@ class WholeCosts:
         return self.offset - lower / self.scale + self.error
 
     def cost(self, problem: Problem, labels: Ints) -> float:
-        """Return the cost of a labelling."""
         graph = problem.graph
         total = float(self.unary[graph.var_ptr[:-1] + labels].sum())
         for batch in problem.batches:

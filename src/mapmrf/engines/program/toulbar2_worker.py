@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import json
+import math
 import os
 import signal
 import sys
@@ -17,7 +18,6 @@ from typing import IO, Any
 
 
 def main() -> None:
-    """Solve one network and print the outcome."""
     _live_no_longer_than_the_parent(int(sys.argv[1]))
     network = _unpacked(json.loads(sys.stdin.buffer.readline()), sys.stdin.buffer)
     _allow_deep_recursion()
@@ -84,14 +84,13 @@ def _allow_deep_recursion() -> None:
 
 
 def _build(cfn: Any, toulbar2: Any, network: dict[str, Any]) -> None:
-    """Declare the variables and their unary costs, then the cost functions."""
     wcsp = cfn.CFN.wcsp
     for number, (first, n, card, costs) in enumerate(network["variables"]):
         wcsp.makeEnumeratedVariableVec(n, f"v{number}_", 0, card - 1)
         scopes = memoryview(b"".join(i.to_bytes(8, sys.byteorder) for i in range(first, first + n))).cast("q")
         cfn.AddFunctions(scopes, memoryview(costs).cast("d", (n, card)))
     for shape, n, scopes, costs in network["functions"]:
-        shared = len(costs) < n * 8 * _size(shape)
+        shared = len(costs) < n * 8 * math.prod(shape)
         if len(shape) > 3:
             _add_tables(wcsp, toulbar2.pytoulbar2.tb2.MAX_COST, shape, scopes, costs)
             continue
@@ -102,16 +101,9 @@ def _build(cfn: Any, toulbar2: Any, network: dict[str, Any]) -> None:
         )
 
 
-def _size(shape: list[int]) -> int:
-    size = 1
-    for r in shape:
-        size *= r
-    return size
-
-
 def _add_tables(wcsp: Any, top: int, shape: list[int], scopes: bytes, costs: bytes) -> None:
     """Add functions of four and more variables tuple by tuple, with the most frequent cost as default."""
-    edges, size = memoryview(scopes).cast("q"), _size(shape)
+    edges, size = memoryview(scopes).cast("q"), math.prod(shape)
     tables = memoryview(costs).cast("d")
     for a in range(len(edges) // len(shape)):
         at = a * size if len(tables) > size else 0

@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, offsets
+from mapmrf.arrays import Floats, Ints, blanks, offsets
 from mapmrf.compilation.jit import bare, inlined
-from mapmrf.compilation.store import blanks
 from mapmrf.constraints.flat import EVERY_STATE, ConstraintKind, Constraints
 from mapmrf.engines.program.toulbar2_process import WholeCosts
 from mapmrf.engines.soft_consistency.network_kernels import (

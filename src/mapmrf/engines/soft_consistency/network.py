@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, segment_max
-from mapmrf.compilation.store import blank, blanks
+from mapmrf.arrays import Bools, Floats, Ints, blank, blanks, segment_max
 from mapmrf.engines.program.toulbar2_process import WholeCosts
 from mapmrf.engines.soft_consistency.constraints import ConstraintBuilder
 from mapmrf.engines.soft_consistency.network_kernels import (

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mapmrf.arrays import Floats, Ints
+from mapmrf.arrays import Floats, Ints, Records
 from mapmrf.compilation.jit import bare, inlined
-from mapmrf.compilation.store import Records
 
 HARD = 1 << 60  # cost of a forbidden configuration; it stays above `FORBIDDEN` whatever is shifted
 FORBIDDEN = 1 << 59  # costs from here on denote forbidden configurations

@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Ints
+from mapmrf.arrays import Bools, Ints, blank
 from mapmrf.compilation.jit import bare, compiled
-from mapmrf.compilation.store import blank
 from mapmrf.engines.soft_consistency.constraints import constraint_cost, price_constraint
 from mapmrf.engines.soft_consistency.network import ModelNetwork
 from mapmrf.engines.soft_consistency.network_kernels import (

@@ -4,39 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy import sparse
 
-from mapmrf.arrays import Floats, Ints
+from mapmrf.arrays import Floats, Ints, blank, short
 from mapmrf.compilation.jit import bare, compiled, inlined
-from mapmrf.compilation.store import blank
-from mapmrf.engines.moves.move_model import UNIT, Bits, draw, next_bits, seeded
-from mapmrf.engines.spins.couplings import CoupledSpins, SpinCouplings, set_gains
+from mapmrf.kernels.random_numbers import UNIT, Bits, draw, next_bits, seeded
+from mapmrf.model.granularity import Granularity
+from mapmrf.model.graph import ROUND_OFF
+from mapmrf.model.problem import Problem
 
-STEP_WORK = 10_000_000
-"""Spins and couplings visited per step: some 20 ms."""
-
-PIECE_WORK = 50_000
-"""Fixed cost of a kernel call, in spins visited."""
+STEP_WORK = 10_000_000  # spins and couplings visited per step: some 20 ms
+PIECE_WORK = 50_000  # fixed cost of a kernel call, in spins visited
 
 LEAST_TENURE, SPINS_PER_TENURE = 10, 25
 """Minimum tabu tenure in flips, or one flip per 25 spins if that is longer; up to half as many are added at random."""
 
-SWEEPS, FLAT = 200, 1e-4
-"""Maximum number of sweeps over the angles, and the relative gain below which they end."""
-
-LEAST_NOISE, MOST_NOISE = 0.1, 0.35
-"""Range of the perturbation of the current labelling's angles, as a share of pi."""
-
-VAIN_ROUNDS = 10
-"""Rounds without improvement after which a trajectory ends."""
-
-ROUND_OFF = 1e-13
-"""Relative difference of values that counts as round-off."""
-
-IMPROVE_FLIPS = 20
-"""Maximum number of flips per spin in a short search."""
+SWEEPS, FLAT = 200, 1e-4  # maximum number of sweeps over the angles, and the relative gain below which they end
+LEAST_NOISE, MOST_NOISE = 0.1, 0.35  # range of the perturbation of the current labelling's angles, as a share of pi
+IDLE_ROUNDS = 10  # rounds without improvement after which a trajectory ends
+VALUE_ROUND_OFF = 1e-13  # relative difference of values that counts as round-off
+IMPROVE_FLIPS = 20  # maximum number of flips per spin in a short search
 
 
 class SpinSearch:
@@ -45,35 +36,27 @@ class SpinSearch:
     A trajectory starts from random angles or, every other time, from a point on the path between two elite labellings.
     Each of its rounds perturbs the angles of its best labelling (Burer, Monteiro and Zhang), takes the best cut, and
     improves it by tabu search. After several rounds without improvement, its best labelling joins the elite set.
-
-    Attributes
-    ----------
-    model
-        The spins.
-    best, value
-        The best labelling, as spins, and its value.
-    n_rounds, n_trajectories, work
-        Numbers of rounds and trajectories so far, and of spins and couplings visited.
     """
 
     def __init__(self, model: CoupledSpins, seed: int, n_elite: int, patience: int) -> None:
         self.model, self.n_elite, self.patience = model, n_elite, patience * max(model.n_vars, 1)
         n = model.n
         self.random = np.random.default_rng(seed)
-        spins = [np.ones(n) for _ in range(2)]
-        self.state = TabuState(spins[0], np.zeros(n), np.zeros(n, np.int64), spins[1], blank(TabuTally), seeded(seed))
-        self.state.tally.round_off = ROUND_OFF * float(np.abs(model.couplings.strength).sum())
+        until, tally = np.zeros(n, np.int64), blank(TabuTally)
+        self.state = TabuState(np.ones(n), np.zeros(n), until, np.ones(n), tally, seeded(seed))
+        self.state.tally.round_off = VALUE_ROUND_OFF * float(np.abs(model.couplings.strength).sum())
         self.vectors = np.zeros((n, 2))
         self.elite: list[Floats] = []
         self.values: list[float] = []
+        # best, value: the best labelling, as spins, and its value
         self.best, self.value = np.ones(n), -math.inf
+        # n_rounds, n_trajectories, work: numbers of rounds and trajectories so far, and of spins and couplings visited
         self.n_rounds = self.n_trajectories = self.work = 0
         long = max(min(LEAST_TENURE, model.n_vars // 4), model.n_vars // SPINS_PER_TENURE)
         self.tenure = Tenure(long, long // 2 + 1)
         self._present, self._present_value = np.ones(n), -math.inf
 
     def labels(self) -> Ints:
-        """The best labelling."""
         return self.model.labels(self.best)
 
     def learn(self, labels: Ints) -> None:
@@ -82,8 +65,8 @@ class SpinSearch:
         self._join(spin, float(set_gains(self.model.couplings, spin, np.zeros(self.model.n))))
 
     def improve(self, spin: Floats) -> None:
-        """Run a short tabu search from a labelling; not within a step."""
-        self._restart(spin)
+        """Run a short tabu search from a labelling, given up to its sign; not within a step."""
+        self._restart(spin * spin[-1] if self.model.has_fields else spin)
         some = min(IMPROVE_FLIPS * max(self.model.n_vars, 1), STEP_WORK // max(self.model.n, 1))
         if self.model.n_vars:
             run_tabu(self.model.couplings, self.state, self.model.n_vars, self.tenure, some, self.model.n_vars)
@@ -107,24 +90,21 @@ class SpinSearch:
             else:
                 yield from self._disturb(1.0)
             yield from self._climb()
-            n_vain = 0
-            while n_vain < VAIN_ROUNDS:
+            n_idle = 0
+            while n_idle < IDLE_ROUNDS:
                 before = self._present_value
                 yield from self._disturb(self.random.uniform(LEAST_NOISE, MOST_NOISE))
                 yield from self._climb()
-                n_vain = 0 if self._present_value > before + self.state.tally.round_off else n_vain + 1
+                n_idle = 0 if self._present_value > before + self.state.tally.round_off else n_idle + 1
             self._join(self._present, self._present_value)
             self.n_trajectories += 1
 
-    # -- starts -------------------------------------------------------------------------------------------------------
-
     def _restart(self, spin: Floats) -> None:
-        """Start tabu search from a labelling."""
         state, tally = self.state, self.state.tally
         state.spin[:] = spin
         state.best[:] = spin
         state.until[:] = 0
-        tally.clock = tally.vain = 0
+        tally.clock = tally.idle = 0
         tally.value = tally.best = set_gains(self.model.couplings, state.spin, state.gain)
 
     def _disturb(self, noise: float) -> Iterator[None]:
@@ -153,8 +133,6 @@ class SpinSearch:
         if distance > 1:
             relink(self.model.couplings, self.state, target, max(1, distance // 3), max(1, 2 * distance // 3))
             self._restart(self.state.best.copy())
-
-    # -- rounds -------------------------------------------------------------------------------------------------------
 
     def _climb(self) -> Iterator[None]:
         """Run tabu search to its end; its result becomes the current labelling unless it is worse."""
@@ -227,10 +205,8 @@ def turn_vectors(couplings: SpinCouplings, vectors: Floats, sweeps: int, toleran
 
 @compiled
 def best_cut(couplings: SpinCouplings, vectors: Floats, spin: Floats, gain: Floats) -> float:
-    """Rotate a line through the circle and keep the best of all cuts; return its gain over the first one.
-
-    `spin` and `gain` hold the first cut, by the sign of the second coordinate, and finally the best one.
-    """
+    """Rotate a line through the circle and keep the best of all cuts; return its gain over the first one."""
+    # `spin` and `gain` hold the first cut, by the sign of the second coordinate, and finally the best one.
     n = len(spin)
     angle = np.empty(n)
     for i in range(n):
@@ -251,54 +227,34 @@ def best_cut(couplings: SpinCouplings, vectors: Floats, spin: Floats, gain: Floa
 
 # -- One-flip tabu search over spins, and path relinking --------------------------------------------------------------
 
-
-NONE = -1
-"""No spin."""
+NONE = -1  # no spin
 
 
 class TabuTally:
-    """Flips so far and since the last improvement, values of the current and the best labelling, and round-off."""
-
-    clock: int
-    vain: int
-    value: float
-    best: float
+    clock: int  # flips so far
+    idle: int  # flips since the last improvement
+    value: float  # of the current labelling
+    best: float  # value of the best labelling
     round_off: float
 
 
 class TabuState(NamedTuple):
-    """State of a tabu search.
-
-    Attributes
-    ----------
-    spin, gain
-        The current labelling, and the gain of every flip.
-    until
-        The flip count from which a spin may be flipped again.
-    best
-        The best labelling since the last start.
-    random
-        State of the random number generator.
-    """
-
+    # spin, gain: The current labelling, and the gain of every flip
     spin: Floats
     gain: Floats
-    until: Ints
-    best: Floats
+    until: Ints  # The flip count from which a spin may be flipped again
+    best: Floats  # The best labelling since the last start
     tally: TabuTally
-    random: Bits
+    random: Bits  # State of the random number generator
 
 
 class Tenure(NamedTuple):
-    """Tabu tenure: a spin stays fixed for at least so many flips, and up to `spread` more."""
-
-    least: int
-    spread: int
+    least: int  # minimum number of flips for which a spin stays fixed
+    spread: int  # maximum addition to it
 
 
 @inlined
 def flip(couplings: SpinCouplings, spin: Floats, gain: Floats, i: int) -> None:
-    """Flip a spin and update the gains."""
     spin[i] = -spin[i]
     gain[i] = -gain[i]
     twice = -4.0 * spin[i]
@@ -309,17 +265,14 @@ def flip(couplings: SpinCouplings, spin: Floats, gain: Floats, i: int) -> None:
 
 @inlined
 def keep(state: TabuState) -> None:
-    """Record the current labelling as the best one."""
     for i in range(len(state.spin)):
         state.best[i] = state.spin[i]
 
 
 @inlined
 def best_flip(state: TabuState, begin: int, end: int, chosen: int) -> int:
-    """Return the best flip among some spins, or `chosen` if that is better.
-
-    Tabu spins only count if flipping them gives a new best labelling (aspiration).
-    """
+    """Return the best flip among some spins, or `chosen` if that is better."""
+    # Tabu spins only count if flipping them gives a new best labelling (aspiration).
     gain, until, tally = state.gain, state.until, state.tally
     threshold = tally.best + tally.round_off
     most = gain[chosen] if chosen != NONE else -1e300
@@ -334,16 +287,14 @@ def best_flip(state: TabuState, begin: int, end: int, chosen: int) -> int:
 def run_tabu(
     couplings: SpinCouplings, state: TabuState, n_free: int, tenure: Tenure, n_flips: int, patience: int
 ) -> int:
-    """Repeatedly make the best flip that is not tabu, until `patience` flips bring no improvement; return the flips.
-
-    Only the first `n_free` spins are flipped. Ties go to the first spin after a random position.
-    """
+    """Repeatedly make the best flip that is not tabu, until `patience` flips bring no improvement; return the flips."""
+    # Only the first `n_free` spins are flipped. Ties go to the first spin after a random position.
     tally = state.tally
     done = 0
-    while done < n_flips and tally.vain < patience:
+    while done < n_flips and tally.idle < patience:
         done += 1
         tally.clock += 1
-        tally.vain += 1
+        tally.idle += 1
         first = draw(state.random, n_free)
         i = best_flip(state, first, n_free, NONE)
         i = best_flip(state, 0, first, i)
@@ -354,18 +305,16 @@ def run_tabu(
         state.until[i] = tally.clock + tenure.least + draw(state.random, tenure.spread)
         if tally.value > tally.best + tally.round_off:
             tally.best = tally.value
-            tally.vain = 0
+            tally.idle = 0
             keep(state)
     return done
 
 
 @bare
 def relink(couplings: SpinCouplings, state: TabuState, target: Floats, least: int, most: int) -> float:
-    """Walk towards another labelling, best flip first, and keep the best labelling on the path.
-
-    Only labellings between `least` and `most` flips away from the start count. `best` receives the labelling, and its
-    gain over the start is returned.
-    """
+    """Walk towards another labelling, best flip first, and keep the best labelling on the path."""
+    # Only labellings between `least` and `most` flips away from the start count. `best` receives the labelling, and its
+    # gain over the start is returned.
     spin, gain = state.spin, state.gain
     total, best = 0.0, -1e300
     for step in range(1, most + 1):
@@ -381,3 +330,102 @@ def relink(couplings: SpinCouplings, state: TabuState, target: Floats, least: in
             best = total
             keep(state)
     return best
+
+
+# -- A binary pairwise model in spins of -1 (state 0) and 1 (state 1) -------------------------------------------------
+
+LOSS = 2.5  # loss of a forbidden entry, relative to the sum of all potentials: above 2, no labelling can compensate it
+
+
+@dataclass(frozen=True, eq=False)
+class CoupledSpins:
+    """Couplings of spins plus a constant, to be maximised; fields couple to an additional last spin fixed at 1."""
+
+    n_vars: int  # Variables of the model
+    n: int  # Number of spins: one more than variables if there are fields
+    couplings: SpinCouplings  # The pairs of spins, listed at both ends
+    constant: float  # Constant part of the value of every labelling
+
+    @classmethod
+    def of(cls, problem: Problem) -> CoupledSpins:
+        """Convert a pairwise model of binary variables."""
+        # Forbidden entries get such a large loss that any labelling with one is worse than all without: if there is a
+        # feasible labelling, the optimum is the same, and bounds hold for both.
+        graph, n = problem.graph, problem.n_vars
+        floor = -LOSS * max(graph.size, 1.0)
+        i, j = problem.scope.reshape(-1, 2).astype(np.int64).T
+        weight = problem.weight if len(problem.weight) else 1.0
+        t00, t01, t10, t11 = (np.maximum(weight * graph.theta_t[problem.table_at + c], floor) / 4 for c in range(4))
+        unary = np.maximum(graph.theta_v.reshape(-1, 2), floor)
+        field = (unary[:, 1] - unary[:, 0]) / 2
+        field += np.bincount(i, t10 + t11 - t00 - t01, n) + np.bincount(j, t01 + t11 - t00 - t10, n)
+        constant = graph.constant + math.fsum(unary.ravel()) / 2 + math.fsum(t00 + t01 + t10 + t11)
+        strength = t00 + t11 - t01 - t10
+        with_field = np.flatnonzero(field)
+        if len(with_field):
+            i, j = np.append(i, with_field), np.append(j, np.full(len(with_field), n))
+            strength = np.append(strength, field[with_field])
+        n_spins = n + int(len(with_field) > 0)
+        half = sparse.coo_array((strength, (i, j)), shape=(n_spins, n_spins))
+        both = (half + half.T).tocsr()  # each pair at both ends, in ascending order
+        both.sum_duplicates()
+        both.eliminate_zeros()
+        couplings = SpinCouplings(both.indptr.astype(np.int64), short(both.indices), both.data.astype(np.float64))
+        return cls(n, n_spins, couplings, constant)
+
+    @property
+    def has_fields(self) -> bool:
+        """Whether the last spin represents the fields."""
+        return self.n > self.n_vars
+
+    @property
+    def work(self) -> int:
+        """Number of couplings and spins visited by a sweep, at least 1."""
+        return max(1, self.n + len(self.couplings.nbr))
+
+    def labels(self, spin: Floats) -> Ints:
+        sign = spin[self.n_vars] if self.has_fields else 1.0
+        return np.asarray(spin[: self.n_vars] * sign > 0, dtype=np.int64)
+
+    def spins(self, labels: Ints) -> Floats:
+        spin = np.ones(self.n)
+        spin[: self.n_vars] = 2.0 * labels - 1.0
+        return spin
+
+    def matrix(self) -> Floats:
+        return dense_matrix(self.couplings)
+
+    def unit(self) -> float:
+        """Values of labellings differ by multiples of this; 0 if no such number was found."""
+        strength = self.couplings.strength
+        size = float(np.abs(strength).sum())
+        return Granularity.of(2.0 * strength, len(strength), ROUND_OFF * size, 0.0).step
+
+
+def dense_matrix(couplings: SpinCouplings) -> Floats:
+    n = len(couplings.ptr) - 1
+    matrix = np.zeros((n, n))
+    matrix[np.repeat(np.arange(n), np.diff(couplings.ptr)), couplings.nbr] = couplings.strength
+    return matrix
+
+
+class SpinCouplings(NamedTuple):
+    """Couplings in CSR form: those of spin i are in ``ptr[i] : ptr[i + 1]``."""
+
+    # ptr, nbr: Offsets of the spins' lists, and the neighbouring spins
+    ptr: Ints
+    nbr: Ints
+    strength: Floats  # Value of a pair if its spins are equal; the negative if they are not
+
+
+@bare
+def set_gains(couplings: SpinCouplings, spin: Floats, gain: Floats) -> float:
+    """Compute the gain of every flip, and return the sum of all couplings."""
+    total = 0.0
+    for i in range(len(spin)):
+        pull = 0.0
+        for e in range(couplings.ptr[i], couplings.ptr[i + 1]):
+            pull += couplings.strength[e] * spin[couplings.nbr[e]]
+        gain[i] = -2.0 * spin[i] * pull
+        total += spin[i] * pull
+    return 0.5 * total

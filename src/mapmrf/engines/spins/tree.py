@@ -9,50 +9,41 @@ from dataclasses import dataclass
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.engines.spins.couplings import CoupledSpins
-from mapmrf.engines.spins.relaxation import Steps, TightRelaxation, random_vectors
-from mapmrf.engines.spins.search import SpinSearch
+from mapmrf.engines.spins.relaxation import (
+    STEP_WORK,
+    Steps,
+    TightRelaxation,
+    bound_in_steps,
+    mix,
+    random_vectors,
+)
+from mapmrf.engines.spins.search import CoupledSpins, SpinSearch
 from mapmrf.engines.spins.triangles import TriangleSet
 from mapmrf.model.graph import EXACT
 
-SWEEPS = 100
-"""Sweeps of the relaxation between separation rounds."""
-
-FIRST_SWEEPS = 100
-"""Sweeps before the first separation round."""
-
-WINDOW, STALLED = 15, 0.1
-"""A relaxation ends when so many rounds have closed less than this share of the missing gap."""
+SWEEPS = 100  # sweeps of the relaxation between separation rounds
+FIRST_SWEEPS = 100  # sweeps before the first separation round
+WINDOW, STALLED = 15, 0.1  # a relaxation ends when the last rounds have closed less than this share of the missing gap
 
 CLOSE, NODES_PER_STEP = 1e-8, 10
 """Relative gap below which branching replaces separation if values have no unit; and nodes per step then."""
 
-FEW_SPINS = 11
-"""Maximum number of spins for which all labellings are enumerated."""
+FEW_SPINS = 11  # maximum number of spins for which all labellings are enumerated
 
 
 @dataclass(eq=False)
 class SpinNode:
-    """A subproblem in which some spins are tied to others.
+    """A subproblem in which some spins are tied to others."""
 
-    Attributes
-    ----------
-    of, sign : (n,)
-        Representative of every spin of the model, and whether the spin equals it (1) or is opposite (-1).
-    vectors, cuts
-        Warm start of the relaxation.
-    bound
-        Upper bound on the labellings of the node.
-    """
-
+    # of, sign: (n,): Representative of every spin of the model, and whether the spin equals it (1) or is opposite (-1)
     of: Ints
     sign: Floats
+    # vectors, cuts: Warm start of the relaxation
     vectors: Floats
     cuts: TriangleSet
-    bound: float
+    bound: float  # Upper bound on the labellings of the node
 
     def couplings(self, matrix: Floats) -> tuple[Floats, float]:
-        """Return the couplings of the remaining spins, and the constant from those between tied spins."""
         n = len(self.vectors)
         tie = np.zeros((len(self.of), n))
         tie[np.arange(len(self.of)), self.of] = self.sign
@@ -62,7 +53,6 @@ class SpinNode:
         return np.ascontiguousarray((merged + merged.T) / 2), constant
 
     def child(self, i: int, j: int, sign: float) -> SpinNode:
-        """Return the child node in which spin j is spin i times a sign."""
         n = len(self.vectors)
         of, signs = self.of.copy(), self.sign.copy()
         signs[of == j] *= sign
@@ -80,23 +70,13 @@ class SpinNode:
 
 
 class SpinTree:
-    """Best-first branch and bound.
-
-    Attributes
-    ----------
-    search
-        Keeps the best labelling, and improves roundings of the relaxations.
-    bound
-        Upper bound on the couplings of every labelling.
-    n_nodes, n_cuts
-        Nodes bounded so far, and inequalities of the current one.
-    """
-
     def __init__(self, model: CoupledSpins, search: SpinSearch, seed: int, branch_spins: int) -> None:
+        # search: keeps the best labelling, and improves roundings of the relaxations
         self.model, self.search, self.branch_spins = model, search, branch_spins
         self.matrix, self.unit = model.matrix(), model.unit()
         self.random = np.random.default_rng(seed)
-        self.bound = math.inf
+        self.bound = math.inf  # upper bound on the couplings of every labelling
+        # n_nodes, n_cuts: nodes bounded so far, and inequalities of the current one
         self.n_nodes = self.n_cuts = 0
         self.closed = False
         self._open: list[tuple[float, int, SpinNode]] = []
@@ -150,8 +130,6 @@ class SpinTree:
             found += self._round_off
         self.bound = min(self.bound, found)
 
-    # -- nodes --------------------------------------------------------------------------------------------------------
-
     def _process(self, node: SpinNode) -> Steps:
         """Bound a node, and branch if the bound does not prune it."""
         self.n_nodes += 1
@@ -163,13 +141,18 @@ class SpinTree:
         yield from self._bound(node, relaxation, constant)
         self.n_cuts = len(relaxation.cuts)
         if not self._is_done(node.bound) and len(matrix) <= self.branch_spins:
-            i, j = self._pair(relaxation)
+            # an influential spin, and one whose product with it is the most undecided
+            strength = relaxation.spins.strength
+            i = int(np.argmax(strength))
+            score = (1.0 - np.abs(relaxation.gram()[i])) * strength
+            score[i] = -1.0
+            j = int(np.argmax(score))
             for sign in (1.0, -1.0):
                 self._push(node.child(i, j, sign))
 
     def _bound(self, node: SpinNode, relaxation: TightRelaxation, constant: float) -> Steps:
         """Tighten the relaxation of a node as long as that helps; yields after every step."""
-        yield from relaxation.settle(FIRST_SWEEPS if node.bound == math.inf else 1)
+        yield from relaxation.ascend(FIRST_SWEEPS if node.bound == math.inf else 1)
         bound = yield from relaxation.bound()
         self._lower(node, bound + constant)
         if not self._is_close(node.bound):
@@ -194,30 +177,56 @@ class SpinTree:
         self._set_bound(node.bound)
 
     def _round(self, node: SpinNode) -> None:
-        """Round the vectors by a random hyperplane, and improve the labelling."""
         side = node.vectors @ self.random.normal(size=node.vectors.shape[1])
-        spin = node.sign * np.where(side >= 0, 1.0, -1.0)[node.of]
-        if self.model.has_fields:
-            spin *= spin[-1]
-        self.search.improve(spin)
-
-    def _pair(self, relaxation: TightRelaxation) -> tuple[int, int]:
-        """Choose the branching pair: an influential spin, and one whose product with it is the most undecided."""
-        strength = relaxation.spins.strength
-        first = int(np.argmax(strength))
-        score = (1.0 - np.abs(relaxation.gram()[first])) * strength
-        score[first] = -1.0
-        return first, int(np.argmax(score))
+        self.search.improve(node.sign * np.where(side >= 0, 1.0, -1.0)[node.of])
 
     def _enumerate(self, node: SpinNode, matrix: Floats, constant: float) -> None:
-        """Enumerate all labellings of a few spins."""
         n = len(matrix)
         spins = 1.0 - 2.0 * ((np.arange(2 ** max(0, n - 1))[:, None] >> np.arange(n)) & 1)
         values = 0.5 * np.einsum("ti,ij,tj->t", spins, matrix, spins)
         best = int(np.argmax(values)) if n else 0
-        spin = node.sign * spins[best][node.of] if n else node.sign
-        if self.model.has_fields:
-            spin = spin * spin[-1]
-        self.search.improve(spin)
-        node.bound = min(node.bound, float(values[best]) + constant + self._round_off if n else constant)
-        self._set_bound(node.bound)
+        self.search.improve(node.sign * spins[best][node.of] if n else node.sign)
+        self._lower(node, float(values[best]) + constant + self._round_off if n else constant)
+
+
+# -- The semidefinite bound without triangle inequalities, for large models -------------------------------------------
+
+PLAIN_SWEEPS = 30  # sweeps before the first bound; doubled before each further one
+PLAIN_STALLED = 1e-6  # relative improvement of the bound below which the run ends
+ROUNDINGS = 5  # random hyperplane roundings after every bound
+
+
+class PlainBound:
+    """Mixing method on sparse spins, without inequalities, and with bounds and roundings in between."""
+
+    n_nodes = 1
+    n_cuts = 0
+    closed = False
+
+    def __init__(self, model: CoupledSpins, search: SpinSearch, seed: int) -> None:
+        # search: keeps the best labelling, and improves roundings of the vectors
+        self.model, self.search = model, search
+        self.random = np.random.default_rng(seed)
+        self.vectors = random_vectors(model.n, seed)  # (n, rank): a unit vector for every spin
+        self.bound = math.inf  # upper bound on the couplings of every labelling
+
+    def run(self) -> Steps:
+        """Compute bounds until they stall; yields after every step."""
+        model, sweeps = self.model, PLAIN_SWEEPS
+        still, strength, pull = np.zeros(model.n), np.zeros(model.n), np.zeros(self.vectors.shape[1])
+        some = max(1, STEP_WORK // (model.work * self.vectors.shape[1]))
+        while True:
+            for _ in range(0, sweeps, some):
+                mix(None, model.couplings, self.vectors, still, strength, pull, min(some, sweeps))
+                yield
+            before = self.bound
+            found = yield from bound_in_steps(model.couplings, strength)
+            self.bound = min(before, found)
+            yield
+            for _ in range(ROUNDINGS):  # by a random hyperplane
+                side = self.vectors @ self.random.normal(size=self.vectors.shape[1])
+                self.search.improve(np.where(side >= 0, 1.0, -1.0))
+                yield
+            if before - self.bound < PLAIN_STALLED * abs(self.bound):
+                return
+            sweeps *= 2

@@ -7,54 +7,33 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.jit import bare, inlined
 
-VIOLATION = 0.02
-"""Minimum violation of an inequality to be added."""
-
-SLACK = 0.05
-"""Slack beyond which an inequality with zero multiplier is dropped."""
-
-STEP_TRIPLES = 10_000_000
-"""Triples examined per step: some 30 ms."""
-
-CANDIDATES = 20
-"""Size of the list from which the most violated inequalities are chosen, as a multiple of those wanted."""
+VIOLATION = 0.02  # minimum violation of an inequality to be added
+SLACK = 0.05  # slack beyond which an inequality with zero multiplier is dropped
+STEP_TRIPLES = 10_000_000  # triples examined per step: some 30 ms
+CANDIDATES = 20  # size of the list from which the most violated inequalities are chosen, as a multiple of those wanted
 
 
 class TriangleSet:
-    """Some triangle inequalities and a multiplier for each.
-
-    Attributes
-    ----------
-    triangles
-        The inequalities.
-    multiplier : (n,)
-        Their multipliers, non-negative.
-    """
-
     def __init__(self, triangles: Triangles, multiplier: Floats) -> None:
         self.triangles, self.multiplier = triangles, multiplier
 
     @classmethod
     def empty(cls) -> TriangleSet:
-        """Return an empty set."""
         return cls(Triangles(np.zeros((0, 3), dtype=np.int64), np.zeros(0, dtype=np.int64)), np.zeros(0))
 
     def __len__(self) -> int:
         return len(self.multiplier)
 
-    def _only(self, kept: Bools) -> None:
+    def drop_slack(self, slack: Floats) -> None:
+        """Drop slack inequalities with zero multiplier."""
+        kept = (self.multiplier > 0) | (slack < SLACK)
         corners, kind = self.triangles
         self.triangles, self.multiplier = Triangles(corners[kept], kind[kept]), self.multiplier[kept]
 
-    def drop_slack(self, slack: Floats) -> None:
-        """Drop slack inequalities with zero multiplier."""
-        self._only((self.multiplier > 0) | (slack < SLACK))
-
     def add_violated(self, gram: Floats, most: int) -> Generator[None, None, int]:
-        """Add the most violated inequalities, in steps; return how many."""
         found = yield from most_violated(gram, most)
         n = len(gram)
         new = ~np.isin(_keys(found, n), _keys(self.triangles, n))
@@ -84,11 +63,10 @@ class TriangleSet:
 
 
 def most_violated(gram: Floats, most: int) -> Generator[None, None, Triangles]:
-    """Find the most violated triangle inequalities at a Gram matrix, in steps."""
-    bins = np.zeros(N_BINS, dtype=np.int64)
+    bins, violation = np.zeros(N_BINS, dtype=np.int64), np.zeros(0)
     spans = list(_spans(len(gram)))
     for begin, end in spans:
-        count_violated(gram, VIOLATION, begin, end, bins)
+        find_violated(gram, VIOLATION, begin, end, bins, None, violation, 0)
         if len(spans) > 1:
             yield
     above = np.cumsum(bins[::-1])[::-1]
@@ -100,7 +78,7 @@ def most_violated(gram: Floats, most: int) -> Generator[None, None, Triangles]:
     violation = np.zeros(room)
     count = 0
     for begin, end in spans:
-        count = int(list_violated(gram, least, begin, end, found, violation, count))
+        count = int(find_violated(gram, least, begin, end, None, found, violation, count))
         if len(spans) > 1:
             yield
     chosen = np.argsort(-violation[:count], kind="stable")[:most]
@@ -118,43 +96,25 @@ def _spans(n: int) -> Iterator[tuple[int, int]]:
 
 
 def _keys(triangles: Triangles, n: int) -> Ints:
-    """Return a unique key per inequality."""
     i, j, k = triangles.corners.T
     return np.asarray(((i * n + j) * n + k) * 4 + triangles.kind)
 
 
 # -- Triangle inequalities: two of any three spins are equal, which bounds signed sums of their products by -1 --------
 
-
-N_BINS = 64
-"""Histogram bins by which the most violated inequalities are selected."""
+N_BINS = 64  # histogram bins by which the most violated inequalities are selected
 
 
 class Triangles(NamedTuple):
-    """Inequalities ``1 + x_jk a + x_ik b + x_ij ab >= 0`` over the products x of spins, with signs a and b.
+    """Inequalities ``1 + x_jk a + x_ik b + x_ij ab >= 0`` over the products x of spins, with signs a and b."""
 
-    Attributes
-    ----------
-    corners : (n, 3)
-        The spins i < j < k.
-    kind : (n,)
-        0 to 3: a is -1 for 1 and 3, b is -1 for 2 and 3.
-    """
-
-    corners: Ints
-    kind: Ints
+    corners: Ints  # (n, 3): The spins i < j < k
+    kind: Ints  # (n,): 0 to 3: a is -1 for 1 and 3, b is -1 for 2 and 3
 
 
 @inlined
-def first_sign(kind: int) -> float:
-    """Return the sign of the product of the second and third spins."""
-    return 1.0 - 2.0 * (kind & 1)
-
-
-@inlined
-def second_sign(kind: int) -> float:
-    """Return the sign of the product of the first and third spins."""
-    return 1.0 - 2.0 * (kind >> 1)
+def signs(kind: int) -> tuple[float, float]:
+    return 1.0 - 2.0 * (kind & 1), 1.0 - 2.0 * (kind >> 1)
 
 
 @bare
@@ -162,7 +122,7 @@ def set_slack(triangles: Triangles, gram: Floats, slack: Floats) -> None:
     """Compute the slack of every inequality, negative if it is violated."""
     for t in range(len(slack)):
         i, j, k = triangles.corners[t, 0], triangles.corners[t, 1], triangles.corners[t, 2]
-        a, b = first_sign(triangles.kind[t]), second_sign(triangles.kind[t])
+        a, b = signs(triangles.kind[t])
         slack[t] = 1.0 + a * gram[j, k] + b * gram[i, k] + a * b * gram[i, j]
 
 
@@ -173,7 +133,7 @@ def add_triangles(triangles: Triangles, multiplier: Floats, matrix: Floats, load
         m = multiplier[t]
         if m != 0.0:
             i, j, k = triangles.corners[t, 0], triangles.corners[t, 1], triangles.corners[t, 2]
-            a, b = first_sign(triangles.kind[t]), second_sign(triangles.kind[t])
+            a, b = signs(triangles.kind[t])
             matrix[j, k] += m * a
             matrix[k, j] += m * a
             matrix[i, k] += m * b
@@ -186,27 +146,13 @@ def add_triangles(triangles: Triangles, multiplier: Floats, matrix: Floats, load
 
 
 @bare
-def count_violated(gram: Floats, least: float, begin: int, end: int, bins: Ints) -> None:
-    """Count the inequalities violated by at least `least`, in bins from 0 to 2, for a range of first corners."""
-    n = len(gram)
-    for i in range(begin, end):
-        for j in range(i + 1, n):
-            x = gram[i, j]
-            for k in range(j + 1, n):
-                y, z = gram[j, k], gram[i, k]
-                for slack in (1.0 + x + y + z, 1.0 - x - y + z, 1.0 - x + y - z, 1.0 + x - y - z):
-                    if slack < -least:
-                        bins[min(int(-slack * N_BINS / 2), N_BINS - 1)] += 1
-
-
-@bare
-def list_violated(
-    gram: Floats, least: float, begin: int, end: int, found: Triangles, violation: Floats, count: int
-) -> int:
-    """Append inequalities of a range of first corners that are violated by more than `least` to the `count` listed.
-
-    Stops adding when there is no more room. Returns the number listed.
-    """
+def find_violated(
+    gram: Floats, least: float, begin: int, end: int, bins: Ints | None, found: Triangles | None, violation: Floats,
+    count: int,
+) -> int:  # fmt: skip
+    """Find the inequalities violated by more than `least` for a range of first corners."""
+    # They are counted in `bins` from 0 to 2, or else appended to the `count` found while there is room. Returns the
+    # number found.
     n = len(gram)
     for i in range(begin, end):
         for j in range(i + 1, n):
@@ -214,9 +160,12 @@ def list_violated(
             for k in range(j + 1, n):
                 y, z = gram[j, k], gram[i, k]
                 for kind, slack in enumerate((1.0 + x + y + z, 1.0 - x - y + z, 1.0 - x + y - z, 1.0 + x - y - z)):
-                    if slack < -least and count < len(violation):
-                        found.corners[count, 0], found.corners[count, 1], found.corners[count, 2] = i, j, k
-                        found.kind[count] = kind
-                        violation[count] = -slack
-                        count += 1
+                    if slack < -least:
+                        if bins is not None:
+                            bins[min(int(-slack * N_BINS / 2), N_BINS - 1)] += 1
+                        elif found is not None and count < len(violation):
+                            found.corners[count, 0], found.corners[count, 1], found.corners[count, 2] = i, j, k
+                            found.kind[count] = kind
+                            violation[count] = -slack
+                            count += 1
     return count

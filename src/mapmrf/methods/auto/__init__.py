@@ -13,28 +13,24 @@ from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 from mapmrf.arrays import Ints
 from mapmrf.engines.elimination.numpy_elimination import eliminate_small, small_order
 from mapmrf.methods.auto.constrained import ConstrainedRun
-from mapmrf.methods.auto.feasibility import FeasibilityPhase
-from mapmrf.methods.auto.relaxation import LARGE, LOOSE_GAP, SLOW_STEPS, ExpansionTurns, RelaxationEnd
-from mapmrf.methods.auto.shared import SharedState
+from mapmrf.methods.auto.feasibility import MORE_STEPS, FeasibilityPhase
+from mapmrf.methods.auto.relax import LARGE, LOOSE_GAP, SLOW_STEPS, ExpansionTurns, RelaxationEnd, Scouts
+from mapmrf.methods.auto.state import SharedRun
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run.footprints import footprint_of
-from mapmrf.run.method import Answer, Method, PhasedRun, Phases, Progress, Start, running
+from mapmrf.run.method import Phases, Progress, Start, running
 from mapmrf.run.options import check_above, check_at_least, check_choice
 from mapmrf.run.repair import penalised
 from mapmrf.run.result import Status
 
 if TYPE_CHECKING:
-    from mapmrf.methods.auto.policy import Portfolio
-    from mapmrf.methods.auto.scouts import Scouts
+    from mapmrf.methods.auto.portfolio import Portfolio
 
 SolverName = Literal["auto", "highs", "scip"]
 
-MOST_LABELS = 256
-"""Maximum number of labels for which expansions are tried."""
-
-REWRITTEN_STEPS = 1
-"""Steps of `chains` on a model with tables in place of constraints, before its relaxation."""
+MOST_LABELS = 256  # maximum number of labels for which expansions are tried
+REWRITTEN_STEPS = 1  # steps of `chains` on a model with tables in place of constraints, before its relaxation
 
 
 @dataclass(frozen=True)
@@ -127,7 +123,6 @@ class Auto(Phases):
         return footprint_of("trws", graph)
 
     def within(self, graph: FactorGraph, left: float) -> Auto:
-        """Limit the tables of elimination and search to half of the memory."""
         return replace(self, memory=min(self.memory, max(1.0, left / 2 / 2**20)))
 
     def load(self, graph: FactorGraph) -> None:
@@ -138,22 +133,20 @@ class Auto(Phases):
             importlib.import_module("mapmrf.methods.trws")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> AutoRun | ConstrainedRun:
-        """Start from the initial labelling, or from the best unary state of every variable."""
         if problem.graph.constraints is not None:
             return ConstrainedRun(self, problem, seed, initial.first_labels(problem.graph))
         return AutoRun(self, problem, seed, initial.first_labels(problem.graph))
 
 
-class AutoRun(PhasedRun):
+class AutoRun(SharedRun):
     """A run of `auto`: the relaxation, then a portfolio if a gap remains.
 
     Models with tables in place of constraints are `rewritten`: their relaxation says little about good labellings.
     """
 
     def __init__(self, options: Auto, problem: Problem, seed: int, labels: Ints, rewritten: bool = False) -> None:
-        super().__init__()
-        self.options, self.problem, self.seed, self.rewritten = options, problem, seed, rewritten
-        self.shared = SharedState(problem, labels)
+        super().__init__(options, problem, seed, labels)
+        self.rewritten = rewritten
         self.scouts: Scouts | None = None
         self.portfolio: Portfolio | None = None
 
@@ -163,14 +156,14 @@ class AutoRun(PhasedRun):
         if self.problem.n_factors >= LARGE:
             yield self.shared.report("start")
         if self.options.flow:
-            yield from self.cut()
+            yield from self.minimum_cut()
         self.feasibility = FeasibilityPhase(self.shared, self.seed)
         yield from self.feasibility.first()
         if self.rewritten:
             yield from islice(self.called_scouts().chains.turn(), REWRITTEN_STEPS)
         yield from self.relax()
-        yield from self.feasibility.more()
-        from mapmrf.methods.auto.policy import Portfolio  # easy models skip the import of everything that follows
+        yield from self.feasibility.steps(MORE_STEPS)
+        from mapmrf.methods.auto.portfolio import Portfolio  # easy models skip the import of everything that follows
 
         bounds = self.shared.incumbent.bounds
         while True:
@@ -199,8 +192,7 @@ class AutoRun(PhasedRun):
             shared.details["width"] = float(order.width)
             yield shared.prove("eliminate", optimum.value)
 
-    def cut(self) -> Iterator[Progress]:
-        """Solve a binary submodular model by a minimum cut."""
+    def minimum_cut(self) -> Iterator[Progress]:
         if not self.problem.only_binary:
             return
         from mapmrf.methods.maxflow import MaxFlow
@@ -216,15 +208,6 @@ class AutoRun(PhasedRun):
         method, graph = Expansion(), self.problem.graph
         if graph.card.max(initial=0) <= MOST_LABELS and self.shared.admits(method, self.problem):
             yield from self.follow(method, "expansion", Start(labels))
-
-    def follow(self, method: Method, phase: str, start: Start) -> Iterator[Progress]:
-        """Run another method to its end."""
-        shared, step = self.shared, Progress(0)
-        with running(method, self.problem, self.seed, start) as state:
-            while step.finished is None and not shared.is_refuted(phase):
-                step = method.step(self.problem, state)
-                yield shared.take(step, phase, phase)
-        shared.release(method.name)
 
     def relax(self) -> Iterator[Progress]:
         """Run TRW-S as long as it closes the gap, which proves easy models; large models get expansions in between."""
@@ -242,7 +225,7 @@ class AutoRun(PhasedRun):
                 if stops.at(step.iterations, state.passes):
                     break
                 step = inner.step(self.problem, state)
-                report = shared.take(step, "relax", "relax")
+                report = shared.take_over(step, "relax", "relax")
                 report.finished = Status.INFEASIBLE if report.finished is Status.INFEASIBLE else None
                 yield report
                 yield from self.feasibility.steps(1)
@@ -260,16 +243,8 @@ class AutoRun(PhasedRun):
 
     def called_scouts(self) -> Scouts:
         """The methods that run by themselves, made when first needed."""
-        from mapmrf.methods.auto.scouts import Scouts
-
-        if self.scouts is None:
-            self.scouts = Scouts(self.shared, self.seed)
+        self.scouts = self.scouts or Scouts(self.shared, self.seed)
         return self.scouts
-
-    def answer(self) -> Answer:
-        """The best labelling and the details of all phases."""
-        best = self.shared.incumbent
-        return Answer(labels=best.labels, details=dict(self.shared.details))
 
     def close(self) -> None:
         """End all phases: solvers stop and their memory is freed."""

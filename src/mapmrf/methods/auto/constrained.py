@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Generator, Iterator
 from dataclasses import replace
@@ -13,17 +12,14 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints
 from mapmrf.constraints import ConstraintKind
 from mapmrf.constraints.as_tables import rewrite
-from mapmrf.engines.program.assignment import best_assignment
 from mapmrf.errors import UnsupportedModel
-from mapmrf.methods.auto.shared import SharedState
+from mapmrf.methods.auto.state import SharedRun, log
 from mapmrf.model.problem import Problem
-from mapmrf.run.method import Answer, PhasedRun, Progress, Start, running
+from mapmrf.run.method import Progress, Start, running
 from mapmrf.run.result import Status
 
 if TYPE_CHECKING:
-    from mapmrf.methods.auto import Auto
-
-log = logging.getLogger("mapmrf")
+    pass
 
 TABLE_TURN, SEARCH_TURN, RELAXATION_TURN, PROGRAM_TURN, PROPAGATION_TURN = 4, 3, 3, 4, 6
 """Steps per turn: of `auto` on the model with tables, local search with counters, LS-LP, branch and cut, and branch and
@@ -33,35 +29,15 @@ MANY_INDICATORS, LARGE_TURN = 1000, 60
 """Number of indicators above which LS-LP goes first, as the rewritten model is as large; and its steps per turn
 then."""
 
-FEW_INDICATORS = 50
-"""Number of indicators up to which a model is so small that its tables go first."""
-
-STEP_STATES = 6_000_000
-"""States examined in a step of the search: some 20 ms."""
-
-VAIN = 40
-"""Changes per variable without improvement after which the search is kicked."""
-
-PROGRAM_ENTRIES = 300_000
-"""Maximum number of matrix entries for which the program is solved."""
-
-REPORTS = 3
-"""Solver reports per step of branch and cut."""
+FEW_INDICATORS = 50  # number of indicators up to which a model is so small that its tables go first
+STEP_STATES = 6_000_000  # states examined in a step of the search: some 20 ms
+IDLE = 40  # changes per variable without improvement after which the search is kicked
+PROGRAM_ENTRIES = 300_000  # maximum number of matrix entries for which the program is solved
+REPORTS = 3  # solver reports per step of branch and cut
 
 
-class ConstrainedRun(PhasedRun):
-    """A run of `auto` on a model with constraints.
-
-    Attributes
-    ----------
-    shared
-        Incumbent and bound of the original model.
-    """
-
-    def __init__(self, options: Auto, problem: Problem, seed: int, labels: Ints) -> None:
-        super().__init__()
-        self.options, self.problem, self.seed = options, problem, seed
-        self.shared = SharedState(problem, labels)
+class ConstrainedRun(SharedRun):
+    """A run on a model with constraints: approaches take turns."""
 
     def run(self) -> Generator[Progress, None, None]:
         """Solve an assignment problem at once, and other models by alternating between all suitable approaches."""
@@ -90,12 +66,6 @@ class ConstrainedRun(PhasedRun):
             for steps, _ in tracks:
                 steps.close()
 
-    def answer(self) -> Answer:
-        """The best labelling and the details of all phases."""
-        return Answer(labels=self.shared.incumbent.labels, details=dict(self.shared.details))
-
-    # -- the approaches -----------------------------------------------------------------------------------------------
-
     def assign(self) -> Iterator[Progress]:
         """Solve assignment problems: no factors, and disjoint ALL_DIFFERENT constraints."""
         graph = self.problem.graph
@@ -108,7 +78,11 @@ class ConstrainedRun(PhasedRun):
         labels = graph.unary_labels.copy()
         for c in range(len(constraints)):
             scope = constraints.var[constraints.span(c)]
-            chosen = best_assignment(_gains(graph.theta_v, graph.var_ptr, scope))
+            # the unary potentials of the variables, with -inf for states that one lacks
+            gains = np.full((len(scope), int(graph.card[scope].max())), -np.inf)
+            for row, i in enumerate(scope.tolist()):
+                gains[row, : graph.card[i]] = graph.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]]
+            chosen = best_assignment(gains)
             if chosen is None:
                 yield self.shared.prove("assignment", -math.inf)
                 return
@@ -116,7 +90,6 @@ class ConstrainedRun(PhasedRun):
         yield self.shared.prove("assignment", self.shared.incumbent.offer(labels))
 
     def by_tables(self) -> Generator[Progress, None, None]:
-        """Run `auto` on the model with tables in place of the constraints."""
         from mapmrf.methods.auto import AutoRun
 
         try:
@@ -134,7 +107,7 @@ class ConstrainedRun(PhasedRun):
                     best.withdraw("tables")
                     best.bounds.refuted |= step.refuted
                 found = None if step.labels is None else rewriting.project(step.labels)
-                yield shared.take(replace(step, labels=found, value=None), "tables", step.phase)
+                yield shared.take_over(replace(step, labels=found, value=None), "tables", step.phase)
                 if shared.is_refuted("tables"):
                     return
                 if best.value > run.shared.incumbent.value:
@@ -156,7 +129,7 @@ class ConstrainedRun(PhasedRun):
             search.incumbent.offer(shared.incumbent.labels, shared.incumbent.value)
             search.run(max(1, STEP_STATES // (10 * states)))
             shared.incumbent.offer(search.incumbent.labels, search.incumbent.value)
-            if search.vain > VAIN * problem.n_vars:
+            if search.idle > IDLE * problem.n_vars:
                 search.kick()
             yield shared.step("counters")
 
@@ -164,28 +137,17 @@ class ConstrainedRun(PhasedRun):
         """Branch and bound that propagates the constraints natively."""
         from mapmrf.methods.wcsp import WCSP
 
-        method, problem, shared, best = WCSP(), self.problem, self.shared, self.shared.incumbent
-        if not self.options.prove or method.supports(problem) is not None:
-            return
-        with running(method, problem, self.seed, Start(best.labels)) as state:
-            step = Progress(0)
-            while step.finished is None and not shared.is_refuted("propagation"):
-                state.inform(best.labels)
-                step = method.step(problem, state)
-                yield shared.take(step, "propagation", "propagation")
+        method = WCSP()
+        if self.options.prove and method.supports(self.problem) is None:
+            yield from self.follow(method, "propagation", Start(self.shared.incumbent.labels))
 
     def by_relaxation(self) -> Generator[Progress, None, None]:
         """LS-LP with native constraints, which needs no rewritten model."""
         from mapmrf.methods.lslp import LSLP
 
-        method, problem, shared = LSLP(beliefs=0, climb=False), self.problem, self.shared
-        if not shared.admits(method, problem):
-            return
-        with running(method, problem, self.seed, Start()) as state:
-            step = Progress(0)
-            while step.finished is None and not shared.is_refuted("relaxation"):
-                step = method.step(problem, state)
-                report = shared.take(step, "relaxation", "relaxation")
+        method = LSLP(beliefs=0, climb=False)
+        if self.shared.admits(method, self.problem):
+            for report in self.follow(method, "relaxation", Start()):
                 report.finished = Status.INFEASIBLE if report.finished is Status.INFEASIBLE else None
                 yield report
 
@@ -207,13 +169,57 @@ class ConstrainedRun(PhasedRun):
             while step.finished is None and not shared.is_refuted("rows"):
                 state.inform(best.labels)
                 step = method.step(problem, state)
-                yield shared.take(step, "rows", "branch and cut")
+                yield shared.take_over(step, "rows", "branch and cut")
 
 
-def _gains(theta_v: Floats, var_ptr: Ints, scope: Ints) -> Floats:
-    """Return the unary potentials of some variables as (n, states), with -inf for states that a variable lacks."""
-    sizes = np.diff(var_ptr)[scope]
-    gains = np.full((len(scope), int(sizes.max())), -np.inf)
-    for row, i in enumerate(scope.tolist()):
-        gains[row, : sizes[row]] = theta_v[var_ptr[i] : var_ptr[i + 1]]
-    return gains
+# -- The linear assignment problem: distinct columns for all rows, with maximum sum -----------------------------------
+
+FEW_ROWS = 100  # number of rows up to which this is faster than importing scipy.optimize
+
+
+def best_assignment(gains: Floats) -> Ints | None:
+    """Return the column of every row, (n_rows,), in an optimal assignment; None if none has a finite sum."""
+    if gains.shape[0] > gains.shape[1]:
+        return None
+    if gains.shape[0] <= FEW_ROWS:
+        return _augment(-gains)
+    from scipy.optimize import linear_sum_assignment
+
+    try:
+        return np.asarray(linear_sum_assignment(gains, maximize=True)[1])
+    except ValueError:  # infeasible
+        return None
+
+
+def _augment(cost: Floats) -> Ints | None:
+    """Solve by shortest augmenting paths, one row after another, with row and column duals (Jonker and Volgenant)."""
+    n_rows, n_columns = cost.shape
+    row_price, column_price = np.zeros(n_rows), np.zeros(n_columns)
+    row_of = np.full(n_columns, -1)
+    column_of = np.full(n_rows, -1)
+    for first in range(n_rows):
+        distance, before = np.full(n_columns, np.inf), np.full(n_columns, -1)
+        done = np.zeros(n_columns, dtype=bool)
+        row, so_far = first, 0.0
+        while True:
+            reach = so_far + cost[row] - row_price[row] - column_price
+            better = ~done & (reach < distance)
+            distance[better], before[better] = reach[better], row
+            column = int(np.argmin(np.where(done, np.inf, distance)))
+            so_far = float(distance[column])
+            if done[column] or so_far == np.inf:
+                return None
+            done[column] = True
+            if row_of[column] < 0:
+                break
+            row = int(row_of[column])
+        seen = row_of[done & (row_of >= 0)]
+        row_price[first] += so_far
+        row_price[seen] += so_far - distance[column_of[seen]]
+        column_price[done] -= so_far - distance[done]
+        while column >= 0:
+            row = int(before[column])
+            row_of[column], column, column_of[row] = row, int(column_of[row]), column
+            if row == first:
+                break
+    return column_of

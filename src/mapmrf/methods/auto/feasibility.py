@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -9,25 +10,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapmrf.arrays import Bools, segment_ends
-from mapmrf.compilation.stopping import CompilingPostponed, patience
-from mapmrf.methods.auto.shared import PATIENCE, SharedState, Steps, log
+from mapmrf.methods.auto.state import Phase, SharedState, Steps
 from mapmrf.model.graph import FactorGraph
 from mapmrf.run.method import Progress
 from mapmrf.run.repair import STEP_WORK, fits_clauses
 
 if TYPE_CHECKING:
     from mapmrf.engines.feasibility.conflict_search import ConflictSearch
-    from mapmrf.engines.feasibility.repair import Repair
 
 FIRST_STEPS, MORE_STEPS, TURN = 30, 150, 20
 """Steps before the relaxation, some hundredths of a second each; after it; and per turn of the race."""
 
-REPAIR_EVERY = 4
-"""One step in so many is a step of local search."""
-
-
-STEP_LITERALS = 500_000
-"""Literals of clauses written per step."""
+REPAIR_EVERY = 4  # every fourth step is one of local search
+STEP_LITERALS = 500_000  # literals of clauses written per step
 
 
 class FeasibilityPhase:
@@ -40,11 +35,8 @@ class FeasibilityPhase:
     def __init__(self, shared: SharedState, seed: int) -> None:
         self.shared, self.seed, self.problem = shared, seed, shared.problem
         self.search: ConflictSearch | None = None
-        self._steps: Steps | None = None
-        self._over = not self._has_hard()
-
-    def _has_hard(self) -> bool:
-        return any(batch.hard for batch in self.problem.batches) or not self.problem.feasible_v.all()
+        self._phase: Phase | None = None
+        self._over = not any(batch.hard for batch in self.problem.batches) and bool(self.problem.feasible_v.all())
 
     @property
     def is_needed(self) -> bool:
@@ -59,54 +51,49 @@ class FeasibilityPhase:
             self.shared.incumbent.tighten(largest_sum(self.problem.graph), "feasible")
             yield self.shared.report("feasible")
 
-    def more(self) -> Iterator[Progress]:
-        """The steps after the relaxation."""
-        yield from self.steps(MORE_STEPS)
-
     def steps(self, count: int) -> Iterator[Progress]:
         """Take up to `count` steps while they are needed."""
-        if self._steps is None and self.is_needed:
-            self._steps = self.run()
-        while self._steps is not None and count > 0 and self.is_needed:
+        if self._phase is None and self.is_needed:
+            self._phase = Phase(self.run(), TURN)
+        while self._phase is not None and count > 0 and self.is_needed:
             count -= 1
-            step = self._next(self._steps)
-            if step is None:
+            step = self._phase.next_step()
+            if step is None:  # ended, or its kernels would compile too long
+                self._over = True
                 return
             yield step
-
-    def _next(self, steps: Steps) -> Progress | None:
-        """Return the next step; None at the end, or if compiling its kernels would take too long."""
-        try:
-            with patience(PATIENCE):
-                return next(steps, None)
-        except CompilingPostponed as kernel:
-            log.info("skipping the feasibility phase: %s is not compiled yet", kernel)
-            self._over = True
-            return None
 
     def run(self) -> Steps:
         """All steps, until a labelling is found, here or by another phase, or none exists."""
         if self.search is None:
             yield from self._compile()
-        repair: Repair | None = None
-        k = 0
-        while self.is_needed:
-            k += 1
-            if self.search is None or k % REPAIR_EVERY == 0:
-                repair = self._repair(repair)
-                yield self.shared.step("repair")
+        from mapmrf.engines.feasibility.conflict_search import FEASIBLE, INFEASIBLE
+        from mapmrf.engines.feasibility.repair import Repair
+
+        shared, search, repair = self.shared, self.search, None
+        for k in itertools.count(1):
+            if not self.is_needed:
+                break
+            if search is None or k % REPAIR_EVERY == 0:
+                repair = repair or Repair(self.problem, shared.incumbent.labels, self.seed)
+                repair.run(STEP_WORK)
+                shared.incumbent.offer(repair.labels)
+                yield shared.step("repair")
+                continue
+            outcome = search.run(STEP_WORK)
+            if outcome == FEASIBLE:
+                shared.incumbent.offer(search.labels())
+            shared.details["conflicts"] = float(search.n_conflicts)
+            if outcome == INFEASIBLE:
+                self._over = True
+                yield shared.prove("feasible", -math.inf)
             else:
-                yield from self._look(self.search)
+                yield shared.step("feasible")
         self._over = True
 
     def _compile(self) -> Iterator[Progress]:
         """Turn the forbidden entries into clauses, unless there are too many."""
-        from mapmrf.engines.feasibility.clauses import (
-            Atoms,
-            HardClauses,
-            factor_clauses,
-            variable_clauses,
-        )
+        from mapmrf.engines.feasibility.clauses import Atoms, HardClauses, factor_clauses, variable_clauses
         from mapmrf.engines.feasibility.conflict_search import ConflictSearch
         from mapmrf.engines.feasibility.pigeonhole import clique_clauses
 
@@ -124,30 +111,6 @@ class FeasibilityPhase:
         yield self.shared.report("feasible")
         self.search = ConflictSearch(self.problem, self.shared.incumbent.labels, atoms, HardClauses.joined(parts))
 
-    def _look(self, search: ConflictSearch) -> Iterator[Progress]:
-        """Take one step of the conflict-driven search."""
-        from mapmrf.engines.feasibility.conflict_search import FEASIBLE, INFEASIBLE
-
-        outcome = search.run(STEP_WORK)
-        if outcome == FEASIBLE:
-            self.shared.incumbent.offer(search.labels())
-        self.shared.details["conflicts"] = float(search.n_conflicts)
-        if outcome == INFEASIBLE:
-            self._over = True
-            yield self.shared.prove("feasible", -math.inf)
-        else:
-            yield self.shared.step("feasible")
-
-    def _repair(self, repair: Repair | None) -> Repair:
-        """Take one step of local search, which starts from the incumbent."""
-        from mapmrf.engines.feasibility.repair import Repair
-
-        if repair is None:
-            repair = Repair(self.problem, self.shared.incumbent.labels, self.seed)
-        repair.run(STEP_WORK)
-        self.shared.incumbent.offer(repair.labels)
-        return repair
-
     def excluded(self) -> Bools:
         """States that are known to be in no feasible labelling, (n_states,)."""
         if self.search is None:
@@ -156,14 +119,7 @@ class FeasibilityPhase:
 
 
 def largest_sum(graph: FactorGraph) -> float:
-    """Return the sum of the largest entries of all tables, a bound that is attained if all soft parts are constant.
-
-    Examples
-    --------
-    >>> import mapmrf
-    >>> largest_sum(mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]]))
-    2.0
-    """
+    """Return the sum of the largest entries of all tables, a bound that is attained if all soft parts are constant."""
     total = graph.constant + float(segment_ends(graph.theta_v, graph.var_ptr)[1].sum())
     if graph.n_factors:
         low, high = (ends[graph.table_of] for ends in segment_ends(graph.theta_t, graph.table_ptr))

@@ -10,39 +10,28 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, NamedTuple
 
 from mapmrf.arrays import Ints
-from mapmrf.methods.auto.shared import Phase
+from mapmrf.methods.auto.state import Phase
 from mapmrf.run.method import Progress
 from mapmrf.run.result import Status
 
 if TYPE_CHECKING:
-    from mapmrf.methods.auto.policy import Portfolio
+    from mapmrf.methods.auto.portfolio import Portfolio
 
-WAIT = 0.02
-"""Seconds between checks for the end of provers that run alongside the search."""
-
-PROGRESS = 1e-3
-"""Share of the gap that a turn must close to count as progress, unless it improves the value."""
-
-RAISE, LOWER = 1.5, 0.7
-"""Factors on the weight of a phase after a turn with progress, and after one without."""
-
-MOST = 2.0
-"""Largest weight of a phase, relative to its initial weight."""
+WAIT = 0.02  # seconds between checks for the end of provers that run alongside the search
+PROGRESS = 1e-3  # share of the gap that a turn must close to count as progress, unless it improves the value
+RAISE, LOWER = 1.5, 0.7  # factors on the weight of a phase after a turn with progress, and after one without
+MOST = 2.0  # largest weight of a phase, relative to its initial weight
 
 
 class Known(NamedTuple):
-    """What provers may use in a turn: the best labelling of the reduced model, and the gap."""
-
-    labels: Ints
+    labels: Ints  # the best labelling of the reduced model, which provers may use in a turn
     gap: float
 
 
 class Turn(NamedTuple):
-    """A prover's turn: its number of iterations, and the steps once they have been taken."""
-
     phase: Phase
-    iterations: int
-    steps: Future[list[Progress | None]]
+    iterations: int  # of the turn
+    steps: Future[list[Progress | None]]  # once they have been taken
 
 
 class Race:
@@ -52,25 +41,18 @@ class Race:
     another; provers are independent. All phases work with what was known when the cycle began. The provers' results are
     taken over after the turns of the search, in a fixed order, so that the outcome is the same whether they ran
     concurrently or one after another.
-
-    Attributes
-    ----------
-    searchers, provers
-        The phases; those that have ended are removed.
-    known
-        What was known when the current cycle began.
     """
 
     def __init__(self, portfolio: Portfolio, searchers: list[Phase], provers: list[Phase]) -> None:
         self.portfolio, self.shared = portfolio, portfolio.shared
+        # searchers, provers: the phases; those that have ended are removed
         self.searchers, self.provers = searchers, provers
-        self.known = Known(portfolio.search.best, math.inf)
+        self.known = Known(portfolio.search.best, math.inf)  # what was known when the current cycle began
         self._stop = threading.Event()
         threads = self.shared.problem.threads
         self._beside = ThreadPoolExecutor(threads - 1, "mapmrf-proofs") if threads > 1 else None
 
     def run(self) -> Iterator[Progress]:
-        """Run cycles without end."""
         while True:
             yield from self.cycle()
 
@@ -89,7 +71,7 @@ class Race:
             yield from self._wait_for(waiting, beside)
         for turn in turns:
             steps = turn.steps.result() if beside else self.steps(turn)
-            yield from self.watched(turn.phase, self.take(turn.phase, steps))
+            yield from self.watched(turn.phase, self.reported(turn.phase, steps))
 
     def watched(self, phase: Phase, turn: Iterator[Progress]) -> Iterator[Progress]:
         """Run a turn, and adjust the weight of its phase by whether it made progress."""
@@ -100,8 +82,6 @@ class Race:
         factor = RAISE if helped else LOWER
         phase.weight = min(max(phase.weight * factor, phase.least() * phase.prior), MOST * phase.prior)
 
-    # -- search -------------------------------------------------------------------------------------------------------
-
     def search(self, phase: Phase, iterations: int) -> Iterator[Progress]:
         """Run some iterations of a search phase, and drop it once it has ended."""
         end = self.shared.iterations + iterations
@@ -111,8 +91,6 @@ class Race:
                 self.searchers.remove(phase)
                 return
             yield step
-
-    # -- provers ------------------------------------------------------------------------------------------------------
 
     def steps(self, turn: Turn) -> Iterator[Progress | None]:
         """The steps of a prover's turn, followed by None if the prover has ended."""
@@ -152,7 +130,7 @@ class Race:
         while wait(beside, WAIT).not_done:
             yield self.shared.report("proofs")
 
-    def take(self, phase: Phase, steps: Iterable[Progress | None]) -> Iterator[Progress]:
+    def reported(self, phase: Phase, steps: Iterable[Progress | None]) -> Iterator[Progress]:
         """Report the steps of a prover, and pass its labellings on to the search."""
         for step in steps:
             if step is None:

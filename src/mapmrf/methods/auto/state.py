@@ -6,21 +6,24 @@ import logging
 import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.stopping import CompilingPostponed, patience
 from mapmrf.model.problem import Problem
 from mapmrf.run.footprints import footprint_of
 from mapmrf.run.incumbent import CheckedIncumbent
-from mapmrf.run.method import Method, Progress
+from mapmrf.run.method import Answer, Method, PhasedRun, Progress, Start, running
 from mapmrf.run.result import Status
+
+if TYPE_CHECKING:
+    from mapmrf.methods.auto import Auto
 
 log = logging.getLogger("mapmrf")
 
 Steps = Generator[Progress, None, None]
 
-LEAST = 0.15
-"""Least weight of most phases, relative to their initial weight."""
+LEAST = 0.15  # least weight of most phases, relative to their initial weight
 
 PATIENCE = 0.5
 """Share of the remaining time that a phase waits for a kernel to compile before `auto` continues without it."""
@@ -28,30 +31,20 @@ PATIENCE = 0.5
 
 @dataclass
 class Phase:
-    """A searcher or a prover that takes turns with others.
+    """A searcher or a prover that takes turns with others."""
 
-    Attributes
-    ----------
-    steps, turn
-        Its steps, and the iterations per turn.
-    weight
-        Turns per cycle; below 1, the phase has turns in some cycles only. It starts at the prior and is adjusted by the
-        progress of the turns.
-    first, skipped
-        Iterations of its first turn, and cycles before it.
-    least
-        Least weight relative to the prior; a function, as it may only become known during the run.
-    name
-        Source of its bounds, for provers.
-    """
-
+    # steps, turn: Its steps, and the iterations per turn
     steps: Steps
     turn: int
+    # Turns per cycle; below 1, the phase has turns in some cycles only. It starts at the prior and is adjusted by the
+    # progress of the turns.
     weight: float = 1.0
+    # first, skipped: Iterations of its first turn, and cycles before it
     first: int = 2
     skipped: int = 0
+    # Least weight relative to the prior; a function, as it may only become known during the run
     least: Callable[[], float] = lambda: LEAST
-    name: str = ""
+    name: str = ""  # Source of its bounds, for provers
 
     def __post_init__(self) -> None:
         self.prior = self.weight
@@ -82,27 +75,12 @@ class Phase:
 
 
 class SharedState:
-    """The state of a run of `auto`.
-
-    Attributes
-    ----------
-    problem
-        The original model.
-    incumbent
-        Its best labelling and bound.
-    iterations
-        Iterations of all phases.
-    details
-        Additional figures for the result.
-    state_bounds : (n_states,) or None
-        Upper bounds on the labellings with each state, from the relaxation.
-    """
-
     def __init__(self, problem: Problem, labels: Ints) -> None:
-        self.problem = problem
-        self.incumbent = CheckedIncumbent(problem.graph, labels)
-        self.iterations = 0
-        self.details: dict[str, float] = {}
+        self.problem = problem  # the original model
+        self.incumbent = CheckedIncumbent(problem.graph, labels)  # its best labelling and bound
+        self.iterations = 0  # iterations of all phases
+        self.details: dict[str, float] = {}  # additional figures for the result
+        # (n_states,) or None: upper bounds on the labellings with each state, from the relaxation
         self.state_bounds: Floats | None = None
         self._reported, self._n_withdrawn = -math.inf, 0
         self._held: dict[str, float] = {}
@@ -134,7 +112,6 @@ class SharedState:
         return all(self.has_room(name, footprint_of(name, problem.graph)) for name in names)
 
     def release(self, name: str) -> None:
-        """Release the memory reserved under a name."""
         self._held.pop(name, None)
 
     def report(self, phase: str, finished: Status | None = None) -> Progress:
@@ -147,7 +124,6 @@ class SharedState:
         return Progress(self.iterations, labels=labels, bound=bound, finished=finished, phase=phase, refuted=refuted)
 
     def step(self, phase: str, finished: Status | None = None) -> Progress:
-        """Count an iteration and report."""
         self.iterations += 1
         return self.report(phase, finished)
 
@@ -158,11 +134,9 @@ class SharedState:
             return self.step(phase)
         return self.step(phase, Status.OPTIMAL if self.incumbent.bound > -math.inf else Status.INFEASIBLE)
 
-    def take(self, step: Progress, source: str, phase: str) -> Progress:
-        """Take over labels and bound of a method's step on the original model, count an iteration and report.
-
-        The report ends the run if the method has proven something that no labelling refutes.
-        """
+    def take_over(self, step: Progress, source: str, phase: str) -> Progress:
+        """Take over labels and bound of a method's step on the original model, count an iteration and report."""
+        # The report ends the run if the method has proven something that no labelling refutes.
         if step.labels is not None:
             self.incumbent.offer(step.labels, step.value)
         self.incumbent.tighten(step.bound, source)
@@ -172,3 +146,33 @@ class SharedState:
     def is_refuted(self, source: str) -> bool:
         """Return whether a labelling has exceeded a bound of this source."""
         return source in self.incumbent.bounds.refuted
+
+
+@runtime_checkable
+class Informed(Protocol):
+    """A run that can use better labellings found by other phases."""
+
+    def inform(self, labels: Ints) -> None:
+        """Take over a labelling if it is better."""
+
+
+class SharedRun(PhasedRun):
+    """A run of `auto`, with or without constraints: its options, and the state that its phases share."""
+
+    def __init__(self, options: Auto, problem: Problem, seed: int, labels: Ints) -> None:
+        super().__init__()
+        self.options, self.problem, self.seed = options, problem, seed
+        self.shared = SharedState(problem, labels)
+
+    def follow(self, method: Method, phase: str, start: Start) -> Steps:
+        shared, step = self.shared, Progress(0)
+        with running(method, self.problem, self.seed, start) as state:
+            while step.finished is None and not shared.is_refuted(phase):
+                if isinstance(state, Informed):
+                    state.inform(shared.incumbent.labels)
+                step = method.step(self.problem, state)
+                yield shared.take_over(step, phase, phase)
+        shared.release(method.name)
+
+    def answer(self) -> Answer:
+        return Answer(labels=self.shared.incumbent.labels, details=dict(self.shared.details))

@@ -1,15 +1,17 @@
-"""The phases of `branch` on tables: local search, cost shifting, elimination or search."""
+"""Branch: exact maximisation by bucket elimination, or by AND/OR branch and bound with mini-bucket bounds."""
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from mapmrf.arrays import Ints
-from mapmrf.constraints.as_tables import Rewriting, rewrite
+from mapmrf.constraints.as_tables import Rewriting, rewrite, why_too_wide
 from mapmrf.engines.elimination.and_or import AndOrSearch
 from mapmrf.engines.elimination.constraint_prices import ConstraintPrices, tree_with_paths, with_cliques
 from mapmrf.engines.elimination.elimination import BucketTree, Elimination, Functions
@@ -28,37 +30,101 @@ from mapmrf.engines.moves.constrained_search import ConstrainedLocalSearch
 from mapmrf.engines.moves.local_search import LocalSearch
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.errors import UnsupportedModel
+from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
-from mapmrf.run.method import Answer, PhasedRun, Progress, Start
+from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
+from mapmrf.run.options import check_above, check_at_least
 from mapmrf.run.result import Status
 
-if TYPE_CHECKING:
-    from mapmrf.methods.branch import Branch
-
 STEP_ADDITIONS = 20_000_000  # additions of table entries per step: some 30 ms
-
 STEP_LOOK_UPS = 3_000_000  # table look-ups of the search per step: some 30 ms
-
 STEP_ENTRIES = 2_000_000  # table entries examined per step of local search: some 20 ms
-
 CACHE_SHARE = 0.25  # share of the memory reserved for the cache
 
 FIRST_SHARE = 1 / 64
 """Share of the memory for the first search: on many models it is enough, and avoids building large tables."""
 
 FIRST_STEPS = 10  # steps of the first search
-
 MOVES_BESIDE = 2  # block moves after each step of the search
-
 TRIALS_BESIDE = 200  # perturbations of local search after each step of the search
-
 SMALL_GAIN = 1e-3  # share of the gap that a pass of cost shifting must close for another pass to follow
 
 
-class BranchRun(PhasedRun):
-    """A run of `branch`."""
+@dataclass(frozen=True)
+class Branch(Phases):
+    """Solve exactly by bucket elimination where the tables fit into memory, else by AND/OR branch and bound (DAOOPT).
 
+    Attributes
+    ----------
+    max_iterations
+        Maximum number of buckets eliminated and nodes expanded, in total.
+    memory
+        Memory in megabytes for tables and cache. A model whose tables fit is eliminated; otherwise this limits the
+        mini-buckets.
+    i_bound
+        Largest number of variables in the message of a mini-bucket; 0 for as many as the memory allows. Above 0, the
+        model is searched even if it could be eliminated.
+    restarts
+        Number of elimination orders to try: min-fill with random ties, unweighted and weighted. Fewer on large models.
+    sweeps
+        Passes of cost shifting, forward and backward, before the mini-buckets are built; they end early if the bound
+        stalls.
+    join_sweeps
+        Passes of cost shifting on the join graph of small mini-buckets, from which larger ones are then built (JGLP).
+    caching
+        Cache solved subproblems by their context.
+    local_search
+        Effort of local search before branch and bound: perturbations per variable, and how often, on average, a
+        variable is in a block that is optimised given its surroundings.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> result = mapmrf.solve(mapmrf.datasets.grid(6, 6, coupling=2.0, seed=1), mapmrf.Branch(memory=64))
+    >>> round(result.value, 6), result.status.value
+    (55.647253, 'optimal')
+    """
+
+    name: ClassVar[str] = "branch"
+    title: ClassVar[str] = "exact: elimination or AND/OR branch and bound with mini-buckets (DAOOPT)"
+    family: ClassVar[str] = "exact"
+    gives_bound: ClassVar[bool] = True
+    exact: ClassVar[bool] = True
+    exact_on_trees: ClassVar[bool] = True
+    native_constraints: ClassVar[bool] = True
+
+    max_iterations: int = sys.maxsize
+    memory: float = 1024.0
+    i_bound: int = 0
+    restarts: int = 10
+    sweeps: int = 50
+    join_sweeps: int = 20
+    caching: bool = True
+    local_search: int = 20
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 1, "max_iterations", "restarts")
+        check_at_least(self, 0, "i_bound", "sweeps", "join_sweeps", "local_search")
+        check_above(self, 0, "memory")
+
+    def supports(self, problem: Problem) -> str | None:
+        return why_too_wide(problem.graph.constraints, problem.graph.card)
+
+    def within(self, graph: FactorGraph, left: float) -> Branch:
+        rest = left - (self.footprint(graph) or 0.0)
+        return replace(self, memory=min(self.memory, max(1.0, rest / 2**20)))
+
+    def start(self, problem: Problem, seed: int, initial: Start) -> BranchRun:
+        if problem.graph.constraints is not None:
+            return ConstrainedBranchRun(self, Simplified(problem, ()), seed, initial)
+        return BranchRun(self, simplify(problem), seed, initial)
+
+
+# -- The phases -------------------------------------------------------------------------------------------------------
+
+
+class BranchRun(PhasedRun):
     def __init__(self, method: Branch, small: Simplified, seed: int, initial: Start) -> None:
         super().__init__()
         # small, problem: the simplification, and the simplified model
@@ -72,13 +138,12 @@ class BranchRun(PhasedRun):
         self.constant = self.problem.graph.constant
         self.iterations = 0
         self.details = small.counts.details()
-        self.rules: ConstraintForms | None = None  # the constraints for which the search keeps counters
+        self.constraints: ConstraintForms | None = None  # the constraints for which the search keeps counters
 
     def new_local_search(self, labels: Ints) -> LocalSearch | ConstrainedLocalSearch:
         return LocalSearch(self.problem, labels, self.seed)
 
     def answer(self) -> Answer:
-        """The best labelling, and figures of the order and the search."""
         labels = self.small.lift(self.incumbent.labels) if self.small.feasible else None
         return Answer(labels=labels, details=dict(self.details))
 
@@ -109,7 +174,6 @@ class BranchRun(PhasedRun):
             yield from self.branch(BucketTree.build(graph, card, by_fill), graph, shifting)
 
     def order_by_fill(self, graph: PrimalGraph, card: Ints) -> Generator[Progress, None, Order]:
-        """Return the best of several min-fill orders."""
         best = Order(np.arange(graph.n), 0, 0, math.inf)
         for found in fill_orders(graph, card, self.seed, self.method.restarts):
             best = found if found.better_than(best) else best
@@ -124,7 +188,6 @@ class BranchRun(PhasedRun):
     # -- local search -------------------------------------------------------------------------------------------------
 
     def search_locally(self, entries: int, max_trials: int) -> None:
-        """Continue local search and take over its best labelling."""
         self.local.run(entries, max_trials)
         self.incumbent.offer(self.local.labels, self.local.value)
 
@@ -176,7 +239,6 @@ class BranchRun(PhasedRun):
         return shifting.bound()
 
     def shift_jointly(self, join: JoinGraph) -> Iterator[Progress]:
-        """Shift costs between small mini-buckets as long as that lowers their bound."""
         after = math.inf
         for _ in join.fill():
             yield self.progress("join graph")
@@ -197,7 +259,6 @@ class BranchRun(PhasedRun):
     # -- elimination --------------------------------------------------------------------------------------------------
 
     def eliminate(self, tree: BucketTree) -> Iterator[Progress]:
-        """Solve by bucket elimination: all tables fit."""
         elimination = Elimination(tree, self.given_functions(tree, None))
         while not elimination.finished:
             elimination.advance(STEP_ADDITIONS, self.method.max_iterations)
@@ -233,7 +294,14 @@ class BranchRun(PhasedRun):
         short, full = (FIRST_SHARE, FIRST_STEPS), (1.0, math.inf)
         for share, steps in (full,) if self.method.i_bound > 0 else (short, full):
             buckets = MiniBuckets(tree, given, self.partition(tree, given, share))
-            yield from self.build_messages(buckets)
+            before = self.iterations
+            while not buckets.finished:
+                buckets.advance(STEP_ADDITIONS, self.method.max_iterations - before)
+                self.iterations = before + buckets.n_done
+                yield self.progress("mini-buckets")
+            bound = buckets.bound() + self.constant
+            self.incumbent.tighten(bound)
+            self.details |= {"root_bound": bound, "i_bound": float(buckets.largest_scope)}
             if AndOrSearch.bytes_needed(tree) > self.memory:
                 yield self.progress("mini-buckets", Status.CONVERGED if steps == math.inf else None)
             else:
@@ -249,22 +317,11 @@ class BranchRun(PhasedRun):
         kept = 1 - CACHE_SHARE if self.method.caching else 1.0
         return largest_partition(tree, given, share * kept * self.memory / 8)
 
-    def build_messages(self, buckets: MiniBuckets) -> Iterator[Progress]:
-        """Compute the messages of all mini-buckets and the bound that they give."""
-        before = self.iterations
-        while not buckets.finished:
-            buckets.advance(STEP_ADDITIONS, self.method.max_iterations - before)
-            self.iterations = before + buckets.n_done
-            yield self.progress("mini-buckets")
-        bound = buckets.bound() + self.constant
-        self.incumbent.tighten(bound)
-        self.details |= {"root_bound": bound, "i_bound": float(buckets.largest_scope)}
-
     def search(self, buckets: MiniBuckets, moves: BlockMoves | None, max_steps: float) -> Iterator[Progress]:
         """Search with the messages as heuristic, to the end or for a number of steps."""
         before, constant = self.iterations, self.constant
         room = self.memory - 8 * len(buckets.tables.arena)
-        search = AndOrSearch(buckets, max(0.0, room) if self.method.caching else 0.0, self.rules)
+        search = AndOrSearch(buckets, max(0.0, room) if self.method.caching else 0.0, self.constraints)
         self.try_labels(search)
         while not search.finished and max_steps > 0:
             max_steps -= 1
@@ -296,7 +353,6 @@ class BranchRun(PhasedRun):
 
 # -- The phases of `branch` on constraints: elimination with tables in their place, or a search with counters ---------
 
-
 FEW_ENTRIES = 2_000_000
 """Table entries up to which a model with constraints is eliminated before anything else is tried."""
 
@@ -305,11 +361,9 @@ MOST_VARIABLES = 50_000
 
 
 class RewrittenRun(NamedTuple):
-    """A model with tables in place of its constraints, a run on it, and a tree for its elimination."""
-
-    rewriting: Rewriting
-    run: BranchRun
-    tree: BucketTree
+    rewriting: Rewriting  # tables in place of the constraints
+    run: BranchRun  # on the rewritten model
+    tree: BucketTree  # for its elimination
 
 
 class ConstrainedBranchRun(BranchRun):
@@ -320,11 +374,11 @@ class ConstrainedBranchRun(BranchRun):
     bounds.
     """
 
-    rules: ConstraintForms
+    constraints: ConstraintForms
 
     def __init__(self, method: Branch, small: Simplified, seed: int, initial: Start) -> None:
         super().__init__(method, small, seed, initial)
-        self.rules = ConstraintForms.of(self.problem)
+        self.constraints = ConstraintForms.of(self.problem)
         self.prices: ConstraintPrices | None = None  # prices that the constraints put on states
         # the model with tables in place of its constraints, if it can be eliminated
         self.tables: RewrittenRun | None = None
@@ -334,7 +388,7 @@ class ConstrainedBranchRun(BranchRun):
 
     def run(self) -> Generator[Progress, None, None]:
         """Eliminate with tables if they fit, else search with counters."""
-        if self.rules.root == -math.inf or self.constant == -math.inf:
+        if self.constraints.root == -math.inf or self.constant == -math.inf:
             self.incumbent.bound = -math.inf
             yield self.progress("order", Status.INFEASIBLE)
             return
@@ -347,16 +401,16 @@ class ConstrainedBranchRun(BranchRun):
         graph = PrimalGraph.of(self.problem)
         shifting = self.cost_shifting()
         if shifting is not None:
-            self.prices = ConstraintPrices(self.rules, shifting)
+            self.prices = ConstraintPrices(self.constraints, shifting)
             yield from self.shift(shifting)
         if self.problem.n_vars > MOST_VARIABLES:
             yield self.progress("cost shifting", Status.CONVERGED)
             return
         card = self.problem.graph.card
-        order = yield from self.order_by_fill(with_cliques(graph, self.rules.scopes), card)
-        tree = tree_with_paths(graph, card, order, self.rules.scopes)
+        order = yield from self.order_by_fill(with_cliques(graph, self.constraints.scopes), card)
+        tree = tree_with_paths(graph, card, order, self.constraints.scopes)
         self.details |= {"width": float(order.width), "variables": float(tree.n)}
-        self.constant = self.problem.graph.constant + self.rules.root
+        self.constant = self.problem.graph.constant + self.constraints.root
         yield from self.branch(tree, graph, shifting)
 
     def rewrite(self) -> Iterator[Progress]:
@@ -375,7 +429,6 @@ class ConstrainedBranchRun(BranchRun):
             self.tables = RewrittenRun(rewriting, run, tree)
 
     def eliminate_rewritten(self, tables: RewrittenRun) -> Iterator[Progress]:
-        """Bucket elimination with tables in place of the constraints."""
         before = self.iterations
         self.details["variables"] = float(tables.tree.n)
         steps = tables.run.eliminate(tables.tree) if tables.run.small.feasible else tables.run.steps
@@ -394,7 +447,6 @@ class ConstrainedBranchRun(BranchRun):
         return super().search(buckets, moves, max_steps)
 
     def shifted_bound(self, shifting: CostShifting) -> float:
-        """The bound at the best prices."""
         assert self.prices is not None
         self.prices.update()
         return self.prices.bound()

@@ -16,11 +16,8 @@ from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.constraint_factors.model import CountingFactors, CountingKind
 from mapmrf.model.graph import ROUND_OFF
 
-ROUNDS, DOUBLINGS = 100, 60
-"""Maximum number of bisection steps, and of doublings before that to find an interval."""
-
-SLACK = 1e-9
-"""Relative tolerance for round-off by which a sum of weights may exceed a limit."""
+ROUNDS, DOUBLINGS = 100, 60  # maximum number of bisection steps, and of doublings before that to find an interval
+SLACK = 1e-9  # relative tolerance for round-off by which a sum of weights may exceed a limit
 
 
 class GroupScores(NamedTuple):

@@ -42,21 +42,13 @@ class CountingModel:
 
     All labellings have the same value as under the constraints, except for ALL_DIFFERENT with a penalty: there it is an
     upper bound, since every state that is used twice only costs its share.
-
-    Attributes
-    ----------
-    factors
-        The layout used by the kernels.
-    var, state : (n_items,)
-        Variable and state of every item.
-    constant
-        Unavoidable penalties: -inf if some hard constraint cannot be satisfied.
     """
 
-    factors: CountingFactors
+    factors: CountingFactors  # the layout used by the kernels
+    # var, state: (n_items,): variable and state of every item
     var: Ints
     state: Ints
-    constant: float
+    constant: float  # unavoidable penalties: -inf if some hard constraint cannot be satisfied
 
     @classmethod
     def of(cls, graph: FactorGraph, simplexes: Ints) -> CountingModel:
@@ -330,27 +322,15 @@ def _joined(pieces: Iterable[_Piece], name: str) -> Ints:
 
 
 class CountingFactors(NamedTuple):
-    """Factors over groups of items: an item is a state of a variable, a group has items of one variable.
+    """Factors over groups of items: an item is a state of a variable, a group has items of one variable."""
 
-    Attributes
-    ----------
-    kind, lower, upper, penalty : (n_factors,)
-        A `CountingKind`, its limits, and the cost of a violation; inf if it is forbidden.
-    group_ptr : (n_factors + 1,)
-        Offsets of the factors' groups.
-    item_ptr : (n_groups + 1,)
-        Offsets of the groups' items.
-    complete : (n_groups,)
-        Whether exactly one item of the group is on; at most one otherwise.
-    weight : (n_items,)
-        Weights of the items of rows; in a row with a penalty those of a group are equal.
-    """
-
+    # kind, lower, upper, penalty: (n_factors,): a `CountingKind`, its limits, and the cost of a violation; inf if it is
+    # forbidden
     kind: Ints
     lower: Floats
     upper: Floats
     penalty: Floats
-    group_ptr: Ints
-    item_ptr: Ints
-    complete: Bools
-    weight: Floats
+    group_ptr: Ints  # (n_factors + 1,): offsets of the factors' groups
+    item_ptr: Ints  # (n_groups + 1,): offsets of the groups' items
+    complete: Bools  # (n_groups,): whether exactly one item of the group is on; at most one otherwise
+    weight: Floats  # (n_items,): weights of the items of rows; in a row with a penalty those of a group are equal

@@ -20,8 +20,7 @@ from mapmrf.engines.constraint_factors.marginal_kernels import (
 )
 from mapmrf.engines.constraint_factors.model import CountingFactors, CountingKind
 
-ROUNDS = 60
-"""Bisection steps."""
+ROUNDS = 60  # bisection steps
 
 
 @inlined

@@ -13,11 +13,8 @@ from mapmrf.arrays import Floats
 from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.constraint_factors.model import CountingFactors, CountingKind
 
-CLOSE = 1e-11
-"""Tolerance on the violation of a row with a penalty, each of whose search steps is itself a search."""
-
-ROUNDS, DOUBLINGS = 120, 200
-"""Maximum number of steps of root finding, and of the search for an interval before that."""
+CLOSE = 1e-11  # tolerance on the violation of a row with a penalty, each of whose search steps is itself a search
+ROUNDS, DOUBLINGS = 120, 200  # maximum number of steps of root finding, and of the search for an interval before that
 
 
 @bare
@@ -307,8 +304,7 @@ def parity_distance(f: int, flipped: int, push: float, factors: CountingFactors,
 # Projections onto one group: non-negative numbers with a sum of at most 1, or of exactly 1 if it is complete.
 
 
-NEGLIGIBLE = 1e-13
-"""Relative tolerance on residuals and intervals in root finding."""
+NEGLIGIBLE = 1e-13  # relative tolerance on residuals and intervals in root finding
 
 
 @inlined

@@ -12,8 +12,7 @@ from mapmrf.engines.constraint_factors.marginal_kernels import GroupScores, weig
 from mapmrf.engines.constraint_factors.model import CountingFactors, CountingKind, CountingModel
 from mapmrf.model.graph import FactorGraph
 
-MOST_RESTARTS = 30
-"""Maximum number of restarts in which a variable that had no state left is moved to the front."""
+MOST_RESTARTS = 30  # maximum number of restarts in which a variable that had no state left is moved to the front
 
 
 class LegalRounding:
@@ -73,47 +72,28 @@ def preferences(belief: Floats, var_ptr: Ints) -> Floats:
 # -- Rounding that respects hard constraints: no variable takes a state that makes a factor infeasible ----------------
 
 
-UNKNOWN = -1.0
-"""Marks an undecided output of a fan."""
+UNKNOWN = -1.0  # marks an undecided output of a fan
 
 
 class GroupPlaces(NamedTuple):
-    """Mapping between groups, variables and states.
+    """Mapping between groups, variables and states."""
 
-    Attributes
-    ----------
-    var_ptr, group
-        The groups of every variable.
-    factor : (n_groups,)
-        The factor of every group.
-    state : (n_items,)
-        The state of every item.
-    at : (n_vars + 1,)
-        Where the states of every variable start in the arrays per state.
-    """
-
+    # var_ptr, group: the groups of every variable
     var_ptr: Ints
     group: Ints
-    factor: Ints
-    state: Ints
-    at: Ints
+    factor: Ints  # (n_groups,): the factor of every group
+    state: Ints  # (n_items,): the state of every item
+    at: Ints  # (n_vars + 1,): where the states of every variable start in the arrays per state
 
 
 class FactorReach(NamedTuple):
-    """What the decided groups leave open for every factor.
+    """What the decided groups leave open for every factor."""
 
-    Attributes
-    ----------
-    low, high
-        The minimum and maximum sum of weights; for a fan, the number of inputs that are on, and whether the output is;
-        for a parity, the number of groups that are on.
-    left
-        Number of undecided groups.
-    """
-
+    # low, high: the minimum and maximum sum of weights; for a fan, the number of inputs that are on, and whether the
+    # output is; for a parity, the number of groups that are on
     low: Floats
     high: Floats
-    left: Ints
+    left: Ints  # number of undecided groups
 
 
 @bare

@@ -36,11 +36,8 @@ from mapmrf.run.dual_state import MOST_NUMBERS, DualState
 from mapmrf.run.method import Answer, Progress
 from mapmrf.run.result import Status
 
-STEP_WORK = 1_500_000
-"""Maximum number of table entries, states and copies processed per step: some 20 ms."""
-
-ROUND_OFF = 1e-12
-"""Tolerance for ties between choices of a subproblem, in units of the typical size of a potential."""
+STEP_WORK = 1_500_000  # maximum number of table entries, states and copies processed per step: some 20 ms
+ROUND_OFF = 1e-12  # tolerance for ties between choices of a subproblem, in units of the typical size of a potential
 
 MOST_CONFIGS = 30_000_000
 """Maximum number of configurations for which the factors' choices are averaged; beyond, the last choices are used."""
@@ -48,8 +45,7 @@ MOST_CONFIGS = 30_000_000
 MOST_SHARED = 4_000_000
 """The same if factors share tables, unless the tables themselves have as many entries: images stay small."""
 
-SAMPLE = 1_000_000
-"""Table entries sampled to estimate the typical size of a potential if factors have weights."""
+SAMPLE = 1_000_000  # table entries sampled to estimate the typical size of a potential if factors have weights
 
 
 @dataclass(frozen=True)
@@ -75,31 +71,19 @@ class DescentOptions:
 
 
 class SubgradientDescent:
-    """A run of subgradient descent.
-
-    Attributes
-    ----------
-    parts
-        The decomposition; `subproblems` are the same with their potentials.
-    state
-        The state of the kernels.
-    scratch
-        Scratch for forests, or the cache of single factors.
-    chunk
-        Maximum number of rounds per step.
-    """
+    """A run of subgradient descent."""
 
     def __init__(
         self, problem: Problem, parts: Decomposition, options: DescentOptions, initial: Ints | None = None
     ) -> None:
         """Distribute the unary potentials evenly over the copies; an initial labelling is the first incumbent."""
-        self.parts = parts
+        self.parts = parts  # the decomposition; `subproblems` are the same with their potentials
         averaging = problem.n_configs <= options.most_sums(problem)
         self.subproblems = parts.subproblems(problem, averaging)
-        self.state = _first_state(problem, parts, options, averaging)
-        self.scratch = _scratch(problem, parts)
+        self.state = _first_state(problem, parts, options, averaging)  # the state of the kernels
+        self.scratch = _scratch(problem, parts)  # scratch for forests, or the cache of single factors
         work = problem.n_configs + problem.n_states + 4 * len(parts.copies.at)
-        self.chunk = max(1, STEP_WORK // max(1, work))
+        self.chunk = max(1, STEP_WORK // max(1, work))  # maximum number of rounds per step
         if initial is not None:
             self.state.best[:] = initial
             self.figures.value = problem.graph.value(initial)
@@ -300,25 +284,14 @@ def _losses(theta: Floats, ptr: Ints) -> Floats:
 
 @dataclass(frozen=True)
 class Decomposition:
-    """Acyclic subgraphs of a factor graph, or its single factors, and their copies of variables.
+    """Acyclic subgraphs of a factor graph, or its single factors, and their copies of variables."""
 
-    Attributes
-    ----------
-    copies, legs
-        The layout used by the kernels.
-    visit : (n_factors,)
-        The factors in the order of `legs`.
-    roots
-        Copies at the roots of all trees; none for single factors.
-    n_forests
-        Number of forests; 0 for single factors.
-    """
-
+    # copies, legs: the layout used by the kernels
     copies: Copies
     legs: Legs
-    visit: Ints
-    roots: Ints
-    n_forests: int
+    visit: Ints  # (n_factors,): the factors in the order of `legs`
+    roots: Ints  # copies at the roots of all trees; none for single factors
+    n_forests: int  # number of forests; 0 for single factors
 
     @classmethod
     def into_factors(cls, problem: Problem) -> Decomposition:

@@ -27,17 +27,10 @@ from mapmrf.engines.decomposition.tree_kernels import (
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.kernels.pair_transforms import StructuredPairs
 
-DIMINISHING, SQRT, POLYAK, LEVEL = 0, 1, 2, 3
-"""Step rules."""
-
-MAJORITY, AVERAGE, SUBPROBLEM = 0, 1, 2
-"""Decoding rules."""
-
-SETTLED = 1e-7
-"""Target of the level rule at which it stops, relative to the progress since the first round."""
-
-FigureRecord = Any
-"""A record of type `DESCENT_FIGURES` with the scalars of a run."""
+DIMINISHING, SQRT, POLYAK, LEVEL = 0, 1, 2, 3  # step rules
+MAJORITY, AVERAGE, SUBPROBLEM = 0, 1, 2  # decoding rules
+SETTLED = 1e-7  # target of the level rule at which it stops, relative to the progress since the first round
+FigureRecord = Any  # a record of type `DESCENT_FIGURES` with the scalars of a run
 
 DESCENT_FIGURES = np.dtype(
     [
@@ -63,55 +56,34 @@ DESCENT_FIGURES = np.dtype(
 
 
 class StepOptions(NamedTuple):
-    """Step rule and stopping rule.
+    """Step rule and stopping rule."""
 
-    Attributes
-    ----------
-    rule
-        The rule.
-    decay, exponent
-        Decay of the step length in the diminishing rule.
-    patience
-        Rounds without progress before the other rules halve their steps.
-    tolerance
-        Relative gap at which to stop.
-    unit, slack
-        The typical size of a potential, and the tolerance for ties.
-    """
-
-    rule: int
+    rule: int  # the rule
+    # decay, exponent: decay of the step length in the diminishing rule
     decay: float
     exponent: float
-    patience: int
-    tolerance: float
+    patience: int  # rounds without progress before the other rules halve their steps
+    tolerance: float  # relative gap at which to stop
+    # unit, slack: the typical size of a potential, and the tolerance for ties
     unit: float
     slack: float
 
 
 class Subproblems(NamedTuple):
-    """A model decomposed into subproblems.
+    """A model decomposed into subproblems."""
 
-    Attributes
-    ----------
-    theta_v, theta_t, var_ptr, constant
-        As in the graph.
-    alone
-        The constant plus the maxima of the variables without factors.
-    copies, legs, roots, n_forests
-        The subproblems; single factors have no roots, and count as one forest.
-    config_at : (n_factors,)
-        Offsets of the factors' blocks in `mu_f`, in visiting order; empty if nothing is averaged there.
-    """
-
+    # theta_v, theta_t, var_ptr, constant: as in the graph
     theta_v: Floats
     theta_t: Floats
     var_ptr: Ints
     constant: float
-    alone: float
+    alone: float  # the constant plus the maxima of the variables without factors
+    # copies, legs, roots, n_forests: the subproblems; single factors have no roots, and count as one forest
     copies: Copies
     legs: Legs
     roots: Ints
     n_forests: int
+    # (n_factors,): offsets of the factors' blocks in `mu_f`, in visiting order; empty if nothing is averaged there
     config_at: Ints
 
 
@@ -125,37 +97,22 @@ class Averages(NamedTuple):
 
 
 class DescentState(NamedTuple):
-    """State of a run.
+    """State of a run."""
 
-    Attributes
-    ----------
-    theta_c
-        Potentials of the copies' states.
-    choices, averages
-        The current choices of the subproblems, and their averages.
-    labels, candidate, best
-        The majority's labelling, the last one evaluated, and the incumbent.
-    votes, seen
-        Scratch for voting.
-    ways
-        Decoding rules, used in turn.
-    options
-        Step rule.
-    figures : (1,)
-        A record of type `DESCENT_FIGURES`.
-    """
-
-    theta_c: Floats
+    theta_c: Floats  # potentials of the copies' states
+    # choices, averages: the current choices of the subproblems, and their averages
     choices: Chosen
     averages: Averages
+    # labels, candidate, best: the majority's labelling, the last one evaluated, and the incumbent
     labels: Ints
     candidate: Ints
     best: Ints
+    # votes, seen: scratch for voting
     votes: Ints
     seen: Ints
-    ways: Ints
-    options: StepOptions
-    figures: Any
+    ways: Ints  # decoding rules, used in turn
+    options: StepOptions  # step rule
+    figures: Any  # (1,): a record of type `DESCENT_FIGURES`
 
 
 # -- votes and labellings ---------------------------------------------------------------------------------------------
@@ -436,25 +393,14 @@ def descend_factors(parts: Subproblems, state: DescentState, cache: FactorCache,
 
 
 class FactorCache(NamedTuple):
-    """Cached choices of the factors, and scratch.
+    """Cached choices of the factors, and scratch."""
 
-    Attributes
-    ----------
-    stale, top_f : (n_factors,)
-        Whether a factor's potentials have changed since its last choice, and its maximum then.
-    state
-        A configuration.
-    inner
-        For each state of one variable, the best state of the other.
-    pairs
-        The forms of pairs.
-    """
-
+    # stale, top_f: (n_factors,): whether a factor's potentials have changed since its last choice, and its maximum then
     stale: Bools
     top_f: Floats
-    state: Ints
-    inner: Floats
-    pairs: StructuredPairs
+    state: Ints  # a configuration
+    inner: Floats  # for each state of one variable, the best state of the other
+    pairs: StructuredPairs  # the forms of pairs
 
 
 @inlined

@@ -18,45 +18,26 @@ from mapmrf.model.structured_pairs import NO_FORM
 
 
 class Copies(NamedTuple):
-    """The copies of the variables.
+    """The copies of the variables."""
 
-    Attributes
-    ----------
-    ptr : (n_vars + 1,)
-        The copies of variable `i` are ``ptr[i]`` to ``ptr[i + 1]``.
-    at, forest : (n_copies,)
-        Where the copy's states start in `theta_c`, and its forest.
-    card : (n_copies,)
-        Its number of states.
-    """
-
-    ptr: Ints
+    ptr: Ints  # (n_vars + 1,): the copies of variable `i` are ``ptr[i]`` to ``ptr[i + 1]``
+    # at, forest: (n_copies,): where the copy's states start in `theta_c`, and its forest
     at: Ints
     forest: Ints
-    card: Ints
+    card: Ints  # (n_copies,): its number of states
 
 
 class Legs(NamedTuple):
-    """Factors in visiting order, and the positions of their variables.
+    """Factors in visiting order, and the positions of their variables."""
 
-    Attributes
-    ----------
-    ptr : (n_visits + 1,)
-        Offsets of the visits' legs.
-    table_at : (n_visits,)
-        Where the factor's table starts in `theta_t`.
-    weight, form : (n_visits,)
-        Weight of the table, and the index of its form or NO_FORM; empty if all weights are 1, and if no table has a
-        form.
-    at, copy, var, card, stride : (n_legs,)
-        Where the copy's states start in `theta_c`, its number, its variable, its number of states, and the stride of
-        the variable in the table.
-    """
-
-    ptr: Ints
-    table_at: Ints
+    ptr: Ints  # (n_visits + 1,): offsets of the visits' legs
+    table_at: Ints  # (n_visits,): where the factor's table starts in `theta_t`
+    # weight, form: (n_visits,): weight of the table, and the index of its form or NO_FORM; empty if all weights are 1,
+    # and if no table has a form
     weight: Floats
     form: Ints
+    # at, copy, var, card, stride: (n_legs,): where the copy's states start in `theta_c`, its number, its variable, its
+    # number of states, and the stride of the variable in the table
     at: Ints
     copy: Ints
     var: Ints

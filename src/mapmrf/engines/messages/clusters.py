@@ -43,51 +43,34 @@ _NO_AXIS: Ints = np.zeros((0, 2), dtype=np.int64)
 
 
 class Clusters:
-    """The clusters of a run, on top of its messages.
-
-    Attributes
-    ----------
-    dual
-        The factors; pairs that clusters need are added to it.
-    n_given
-        Number of factors of the model.
-    pairs
-        Factors that serve as pairs, one for every two variables.
-    private
-        Whether a factor has its own table, so that clusters may write to it.
-    active
-        Whether a factor takes part in the passes.
-    cycles, tables
-        The clusters, and their tables.
-    links, lifts
-        Larger factors with all pairs of their variables, and those of them to active pairs, by factor.
-    keys, number
-        The pairs of every cluster, sorted; and the pair of every two variables, once that is needed.
-    n_model_pairs
-        Number of pairs of variables covered by the model's factors.
-    """
+    """The clusters of a run, on top of its messages."""
 
     def __init__(self, dual: Dual, max_entries: int) -> None:
         """Start without cycles; core factors other than the first on any two variables are lifted to pairs."""
         core = np.sort(dual.visit)
         pairs = core[np.diff(dual.regions.scope_ptr)[core] == 2]
         _, first = np.unique(_pair_keys(dual, pairs), return_index=True)
-        self.dual = dual
-        self.n_given = dual.n_factors
+        self.dual = dual  # the factors; pairs that clusters need are added to it
+        self.n_given = dual.n_factors  # number of factors of the model
+        # factors that serve as pairs, one for every two variables
         self.pairs: Ints = np.sort(pairs[first]).astype(np.int64)
+        # whether a factor has its own table, so that clusters may write to it
         self.private: Bools = np.zeros(dual.n_factors, dtype=bool)
-        self.active: Bools = np.ones(dual.n_factors, dtype=bool)
+        self.active: Bools = np.ones(dual.n_factors, dtype=bool)  # whether a factor takes part in the passes
+        # cycles, tables: the clusters, and their tables
         self.cycles = CycleList.of([])
         self.tables = CycleTables(np.zeros(0), _NONE.copy(), np.zeros(0))
+        # links, lifts: larger factors with all pairs of their variables, and those of them to active pairs, by factor
         self.links = Links(_NONE.copy(), _NONE.copy(), _NO_AXIS.copy())
         self.lifts = Lifts(np.zeros(1, dtype=np.int64), *self.links)
         self.lift_scratch = FactorScratch.allocate(1, 1)
+        # keys, number: the pairs of every cluster, sorted; and the pair of every two variables, once that is needed
         self.keys: set[tuple[int, ...]] = set()
         self.number: dict[tuple[int, int], int] = {}
         rest = np.setdiff1d(core, self.pairs)
         if len(rest):
             self.link(rest, max_entries)
-        self.n_model_pairs = len(self.pairs)
+        self.n_model_pairs = len(self.pairs)  # number of pairs of variables covered by the model's factors
 
     @property
     def n_lifts(self) -> int:
@@ -374,55 +357,30 @@ def _cut(walk: Ints, number: dict[tuple[int, int], int]) -> Ints:
 # -- The search for clusters: short cycles by their gain, and frustrated cycles of the projected graph ----------------
 
 
-MAX_SHORT = 200_000
-"""Maximum number of triangles and 4-cycles kept as candidates."""
-
-FEW = 2
-"""Number of short cycles per pair up to which all of them become clusters in the first round."""
-
-SLICE = 500_000
-"""Elementary steps between points at which the loop may stop the search: some 10 ms."""
-
-MIN_SLICES = 20
-"""Minimum number of slices of a search for frustrated cycles, on any model."""
+MAX_SHORT = 200_000  # maximum number of triangles and 4-cycles kept as candidates
+FEW = 2  # number of short cycles per pair up to which all of them become clusters in the first round
+SLICE = 500_000  # elementary steps between points at which the loop may stop the search: some 10 ms
+MIN_SLICES = 20  # minimum number of slices of a search for frustrated cycles, on any model
 
 FIRST, DECAY, LEVELS = 0.5, 0.25, 4
 """First threshold relative to the bottleneck, ratio of consecutive thresholds, and their number."""
 
-FIRST_LENGTH = 8
-"""Initial maximum length of cycles; it doubles while too few are found."""
-
-BATCH = 4096
-"""Maximum number of frustrated cycles found per kernel call."""
+FIRST_LENGTH = 8  # initial maximum length of cycles; it doubles while too few are found
+BATCH = 4096  # maximum number of frustrated cycles found per kernel call
 
 
 @dataclass
 class ClusterSearch:
-    """A search for clusters, and what stays the same from one search to the next.
+    """A search for clusters, and what stays the same from one search to the next."""
 
-    Attributes
-    ----------
-    clusters
-        The current clusters.
-    triplets, cycles
-        Whether to search for short cycles, and for frustrated cycles.
-    projections
-        Number of states of a variable that become nodes of the projected graph.
-    max_length
-        Maximum length of a cycle.
-    short
-        Triangles and chordless 4-cycles of the model itself, once they are listed.
-    found
-        The results of the last search, the best first.
-    """
-
-    clusters: Clusters
+    clusters: Clusters  # the current clusters
+    # triplets, cycles: whether to search for short cycles, and for frustrated cycles
     triplets: bool
     cycles: bool
-    projections: int
-    max_length: int
-    short: CycleList | None = None
-    found: list[Cycle] = field(default_factory=list)
+    projections: int  # number of states of a variable that become nodes of the projected graph
+    max_length: int  # maximum length of a cycle
+    short: CycleList | None = None  # triangles and chordless 4-cycles of the model itself, once they are listed
+    found: list[Cycle] = field(default_factory=list)  # the results of the last search, the best first
 
     def run(self, wanted: int, floor: float, max_work: int) -> Iterator[None]:
         """Search for up to `wanted` cycles of gain above the floor, in slices; `found` lists the best first.
@@ -528,21 +486,15 @@ def adjacency(dual: Dual, pairs: Ints) -> OrientedPairs:
 
 
 class ProjectedGraph:
-    """The projected graph of a dual with clusters, and its frustrated cycles.
-
-    Attributes
-    ----------
-    pairs, adjacent, projection
-        The pairs, those of every variable by their position in `pairs`, and the nodes and weights.
-    rank
-        The projected pairs by decreasing absolute weight.
-    """
+    """The projected graph of a dual with clusters, and its frustrated cycles."""
 
     def __init__(self, clusters: Clusters, projections: int) -> None:
+        # pairs, adjacent, projection: the pairs, those of every variable by their position in `pairs`, and the nodes
+        # and weights
         self.dual, self.pairs = clusters.dual, clusters.pairs
         self.adjacent = adjacency(self.dual, self.pairs)
         self.projection = _project(self.dual, self.pairs, projections)
-        self.rank: Ints = np.zeros(0, dtype=np.int64)
+        self.rank: Ints = np.zeros(0, dtype=np.int64)  # the projected pairs by decreasing absolute weight
 
     def weigh(self) -> None:
         """Compute the weights and rank the projected pairs by absolute weight."""

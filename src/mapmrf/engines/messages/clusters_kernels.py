@@ -22,17 +22,10 @@ Cycle = tuple[Ints, Ints]
 
 
 class CycleList(NamedTuple):
-    """Many cycles in flat arrays.
+    """Many cycles in flat arrays."""
 
-    Attributes
-    ----------
-    ptr : (n_cycles + 1,)
-        Cycle `c` has the places ``ptr[c]`` to ``ptr[c + 1]``.
-    pair, flip
-        The pairs in walking order, and 1 where one is walked from its second variable to its first.
-    """
-
-    ptr: Ints
+    ptr: Ints  # (n_cycles + 1,): cycle `c` has the places ``ptr[c]`` to ``ptr[c + 1]``
+    # pair, flip: the pairs in walking order, and 1 where one is walked from its second variable to its first
     pair: Ints
     flip: Ints
 
@@ -61,38 +54,24 @@ class CycleList(NamedTuple):
 
 
 class CycleTables(NamedTuple):
-    """The tables of clusters, per position in their cycles.
+    """The tables of clusters, per position in their cycles."""
 
-    Attributes
-    ----------
-    share
-        Share of the max-marginals that the pair gets; those of a cluster sum to 1.
-    own_at, own
-        The clusters' tables, each laid out like its pair's table from `own_at` on; all entries of `own` are finite.
-    """
-
-    share: Floats
+    share: Floats  # share of the max-marginals that the pair gets; those of a cluster sum to 1
+    # own_at, own: the clusters' tables, each laid out like its pair's table from `own_at` on; all entries of `own` are
+    # finite
     own_at: Ints
     own: Floats
 
 
 class CycleScratch(NamedTuple):
-    """Working memory for one cycle: blocks of ``width * width`` numbers per pair.
+    """Working memory for one cycle: blocks of ``width * width`` numbers per pair."""
 
-    Attributes
-    ----------
-    walk
-        The pairs' tables in walking direction.
-    ahead, back
-        The best path from the first variable to each (first variable's state first), and from each to the first.
-    width
-        Number of states of the widest variable.
-    """
-
-    walk: Floats
+    walk: Floats  # the pairs' tables in walking direction
+    # ahead, back: the best path from the first variable to each (first variable's state first), and from each to the
+    # first
     ahead: Floats
     back: Floats
-    width: int
+    width: int  # number of states of the widest variable
 
 
 class ClusterScratch(NamedTuple):

@@ -18,40 +18,26 @@ from mapmrf.kernels.max_marginals import weight_of
 
 
 class OrientedPairs(NamedTuple):
-    """The pairs of every variable.
+    """The pairs of every variable."""
 
-    Attributes
-    ----------
-    ptr : (n_vars + 1,)
-        Variable `i` has the entries ``ptr[i]`` to ``ptr[i + 1]``.
-    var, pair, flip
-        The other variable, the pair, and whether this variable is the second of the pair.
-    """
-
-    ptr: Ints
+    ptr: Ints  # (n_vars + 1,): variable `i` has the entries ``ptr[i]`` to ``ptr[i + 1]``
+    # var, pair, flip: the other variable, the pair, and whether this variable is the second of the pair
     var: Ints
     pair: Ints
     flip: Ints
 
 
 class Projection(NamedTuple):
-    """The projected graph: a node is a state of a variable against all its others.
+    """The projected graph: a node is a state of a variable against all its others."""
 
-    Attributes
-    ----------
-    node_ptr, node_state, node_var
-        Nodes of every variable, and the state and the variable of every node.
-    weight_ptr, weight
-        Weights of the projected pairs, a block per pair.
-    pair_of, node1, node2
-        Place of the pair, and the two nodes, of every projected pair.
-    """
-
+    # node_ptr, node_state, node_var: nodes of every variable, and the state and the variable of every node
     node_ptr: Ints
     node_state: Ints
     node_var: Ints
+    # weight_ptr, weight: weights of the projected pairs, a block per pair
     weight_ptr: Ints
     weight: Floats
+    # pair_of, node1, node2: place of the pair, and the two nodes, of every projected pair
     pair_of: Ints
     node1: Ints
     node2: Ints
@@ -66,22 +52,15 @@ class CycleLimits(NamedTuple):
 
 
 class Frontier(NamedTuple):
-    """Working memory of a breadth-first search in the double cover of the projected graph.
+    """Working memory of a breadth-first search in the double cover of the projected graph."""
 
-    Attributes
-    ----------
-    stamp, came_from, came_by, queue : (2 * n_nodes,)
-        The search that reached a node last, from where, by which pair, and the nodes to go on from. `stamp` starts
-        at -1.
-    place_of : (n_vars,)
-        Place of a variable in the cycle being written; -1 before and after.
-    """
-
+    # stamp, came_from, came_by, queue: (2 * n_nodes,): the search that reached a node last, from where, by which pair,
+    # and the nodes to go on from. `stamp` starts at -1.
     stamp: Ints
     came_from: Ints
     came_by: Ints
     queue: Ints
-    place_of: Ints
+    place_of: Ints  # (n_vars,): place of a variable in the cycle being written; -1 before and after
 
 
 @compiled

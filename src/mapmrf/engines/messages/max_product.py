@@ -41,26 +41,17 @@ from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run.workers import Workers
 
-PARALLEL_FROM = 100_000
-"""Number of factors from which several threads are worth their synchronisation."""
+PARALLEL_FROM = 100_000  # number of factors from which several threads are worth their synchronisation
 
 # -- the walk and the weights -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class ForestWeights:
-    """Appearance of the factors in a set of spanning forests.
+    """Appearance of the factors in a set of spanning forests."""
 
-    Attributes
-    ----------
-    rho : (n_factors,)
-        Share of the forests that contain a factor, above 0.
-    parent : (n_edges,)
-        Share of the forests in which an edge leads from the factor towards the root.
-    """
-
-    rho: Floats
-    parent: Floats
+    rho: Floats  # (n_factors,): share of the forests that contain a factor, above 0
+    parent: Floats  # (n_edges,): share of the forests in which an edge leads from the factor towards the root
 
 
 @dataclass(frozen=True)
@@ -154,15 +145,7 @@ class FloodingThreads:
 
 
 class PairMessages:
-    """Messages of finite 2x2 tables between binary variables: see `mapmrf.engines.messages.max_product_pairs_kernels`.
-
-    Attributes
-    ----------
-    pairs
-        Fields, couplings, beliefs and messages.
-    constant
-        Constant part of the tables.
-    """
+    """Messages of finite 2x2 tables between binary variables."""
 
     def __init__(self, problem: Problem, tour: Tour, weights: ForestWeights) -> None:
         """Split the tables into their constant, linear and quadratic parts."""
@@ -178,11 +161,12 @@ class PairMessages:
         b = theta[:, 1] - theta[:, 0]
         h = b + np.bincount(problem.scope, weights=linear, minlength=problem.n_vars)
         mean = _weighted((t00 + t01 + t10 + t11)[table_of], problem)
+        # constant part of the tables
         self.constant = graph.constant + 0.5 * float(theta.sum()) + 0.25 * float(mean.sum())
         self.problem, self.tour, self.weights = problem, tour, weights
         self.threads = FloodingThreads(problem)
         np.negative(linear, out=linear)  # zero messages, relative to the linear parts
-        self.pairs = PairBeliefs(problem.scope, c, weights.rho, h, b, linear)
+        self.pairs = PairBeliefs(problem.scope, c, weights.rho, h, b, linear)  # fields, couplings, beliefs and messages
 
     def iterate(self, schedule: MessageSchedule, begin: int, end: int) -> tuple[int, float]:
         """Run the kernel of the schedule."""

@@ -58,21 +58,11 @@ class MessageSchedule(NamedTuple):
 
 
 class BeliefScratch(NamedTuple):
-    """Working memory.
+    """Working memory."""
 
-    Attributes
-    ----------
-    spare : (n_states,)
-        For the beliefs.
-    factor
-        For one factor.
-    pairs
-        The forms of pairs, with working memory.
-    """
-
-    spare: Floats
-    factor: FactorScratch
-    pairs: StructuredPairs
+    spare: Floats  # (n_states,): for the beliefs
+    factor: FactorScratch  # for one factor
+    pairs: StructuredPairs  # the forms of pairs, with working memory
 
 
 # -- one factor -------------------------------------------------------------------------------------------------------

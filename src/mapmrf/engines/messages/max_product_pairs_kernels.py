@@ -23,26 +23,16 @@ from mapmrf.engines.messages.neighbours import Neighbours
 
 
 class PairBeliefs(NamedTuple):
-    """A binary pairwise model in fields and couplings, with its messages.
+    """A binary pairwise model in fields and couplings, with its messages."""
 
-    Attributes
-    ----------
-    scope : (n_edges,)
-        The variable of every edge.
-    c, rho : (n_factors,)
-        Couplings and weights of the factors.
-    h, b : (n_vars,)
-        Fields and beliefs.
-    d : (n_edges,)
-        Messages to the variables.
-    """
-
-    scope: Ints
+    scope: Ints  # (n_edges,): the variable of every edge
+    # c, rho: (n_factors,): couplings and weights of the factors
     c: Floats
     rho: Floats
+    # h, b: (n_vars,): fields and beliefs
     h: Floats
     b: Floats
-    d: Floats
+    d: Floats  # (n_edges,): messages to the variables
 
 
 @inlined

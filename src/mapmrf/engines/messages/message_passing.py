@@ -20,12 +20,9 @@ from mapmrf.run.result import Status
 ScheduleName = Literal["parallel", "sequential"]
 Decoding = Literal["sequential", "argmax"]
 
-STEP_ENTRIES = 3_000_000
-"""Maximum number of table entries processed per step: some 30 ms."""
-STEP_MEASUREMENTS = 5
-"""Maximum number of measurements per step."""
-MEASURE_EVERY = 10
-"""Iterations between measurements; more if an iteration takes longer than a step."""
+STEP_ENTRIES = 3_000_000  # maximum number of table entries processed per step: some 30 ms
+STEP_MEASUREMENTS = 5  # maximum number of measurements per step
+MEASURE_EVERY = 10  # iterations between measurements; more if an iteration takes longer than a step
 MOST_DAMPING = 0.999
 TWO_SWEEPS = MessageSchedule(flooding=False, damping=0.0, tol=-1.0)
 """Sufficient for a model without cycles: from the leaves to the roots and back."""
@@ -106,36 +103,21 @@ class MessageMeasurement(NamedTuple):
 
 @dataclass
 class MessageRun:
-    """A run.
-
-    Attributes
-    ----------
-    messages, schedule
-        The messages, and their update schedule.
-    in_order
-        Whether labels are decoded sequentially.
-    bounded
-        Whether there is a bound.
-    end
-        The last iteration.
-    change
-        Largest undamped change of a message in the last iteration.
-    best, bound
-        The best labelling so far, None before the first measurement, and the best bound so far.
-    claim
-        Value of the best labelling according to the messages; only labellings with a higher one are evaluated.
-    """
+    """A run."""
 
     problem: Problem
+    # messages, schedule: the messages, and their update schedule
     messages: Messages
     schedule: MessageSchedule
-    in_order: bool
-    bounded: bool
-    end: int
+    in_order: bool  # whether labels are decoded sequentially
+    bounded: bool  # whether there is a bound
+    end: int  # the last iteration
     iterations: int = 0
-    change: float = math.inf
+    change: float = math.inf  # largest undamped change of a message in the last iteration
+    # best, bound: the best labelling so far, None before the first measurement, and the best bound so far
     best: Incumbent | None = None
     bound: float | None = None
+    # value of the best labelling according to the messages; only labellings with a higher one are evaluated
     claim: float = -math.inf
 
     @property

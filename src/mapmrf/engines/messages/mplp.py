@@ -38,20 +38,11 @@ FactorOrder = Literal["variables", "model", "random"]
 
 PassDirection = Literal["alternate", "forward"]
 
-LAYOUT = "mplp"
-"""Layout of the messages, that of `Regions.lam`, for `DualState`."""
-
-STEP_ENTRIES = 3_000_000
-"""Maximum number of table entries processed per step: some 20 ms."""
-
-ROUND_OFF = 1e-13
-"""Relative decrease of the bound that counts as none."""
-
-PARALLEL_FROM = 100_000
-"""Number of factors from which several threads are worth their synchronisation."""
-
-BOUND_CHUNK = 1 << 16
-"""Factors per chunk in which the bound is summed, independent of the number of threads."""
+LAYOUT = "mplp"  # layout of the messages, that of `Regions.lam`, for `DualState`
+STEP_ENTRIES = 3_000_000  # maximum number of table entries processed per step: some 20 ms
+ROUND_OFF = 1e-13  # relative decrease of the bound that counts as none
+PARALLEL_FROM = 100_000  # number of factors from which several threads are worth their synchronisation
+BOUND_CHUNK = 1 << 16  # factors per chunk in which the bound is summed, independent of the number of threads
 
 
 # -- the dual ---------------------------------------------------------------------------------------------------------
@@ -59,41 +50,27 @@ BOUND_CHUNK = 1 << 16
 
 @dataclass
 class Dual:
-    """A reparametrisation: factors with their tables and the messages from them to their variables.
+    """A reparametrisation: factors with their tables and the messages from them to their variables."""
 
-    Attributes
-    ----------
-    regions, neighbours
-        The arrays of the kernels; factors share tables as in the model.
-    visit
-        The factors of the cyclic part in the order of a pass.
-    decide, n_core
-        The variables in the order of decoding; the first `n_core` are those of the cyclic part.
-    quick
-        Whether all factors are 2x2 tables without -inf.
-    max_card
-        Number of states of the widest variable.
-    pairs, scratch
-        The forms of pairs, and scratch; `helpers` has the same for every further thread.
-    tiles, decode_tiles
-        The factors of a pass, and the variables of the cyclic part, divided among several threads; None for a single
-        thread.
-    """
-
+    # regions, neighbours: the arrays of the kernels; factors share tables as in the model
     regions: Regions
     neighbours: Neighbours
-    visit: Ints
+    visit: Ints  # the factors of the cyclic part in the order of a pass
+    # decide, n_core: the variables in the order of decoding; the first `n_core` are those of the cyclic part
     decide: Ints
     n_core: int
     constant: float
-    quick: bool
+    quick: bool  # whether all factors are 2x2 tables without -inf
     order: FactorOrder
     alternate: bool
-    max_card: int
+    max_card: int  # number of states of the widest variable
+    # pairs, scratch: the forms of pairs, and scratch; `helpers` has the same for every further thread
     pairs: StructuredPairs
     scratch: FactorScratch
     workers: Workers
     helpers: list[tuple[StructuredPairs, FactorScratch]] = field(default_factory=list)
+    # tiles, decode_tiles: the factors of a pass, and the variables of the cyclic part, divided among several threads;
+    # None for a single thread
     tiles: TiledPass | None = None
     decode_tiles: TiledPass | None = None
 
@@ -342,30 +319,20 @@ class DualFunction(Protocol):
 
 
 class DualDescent:
-    """Messages and labels of a run, and the schedule of its measurements.
-
-    Attributes
-    ----------
-    dual, function
-        The messages, and the dual function that they minimise: `dual` itself, or clusters on top of it.
-    labelling
-        The best labelling decoded so far.
-    bound
-        The best bound so far.
-    measurements, measured_at, measure_at
-        Number of measurements of bound and labels, and the iterations of the last and the next one.
-    work
-        Table entries processed per iteration, 0 until counted.
-    """
+    """Messages and labels of a run, and the schedule of its measurements."""
 
     def __init__(self, dual: Dual, labelling: ClimbingIncumbent) -> None:
+        # dual, function: the messages, and the dual function that they minimise: `dual` itself, or clusters on top of
+        # it
         self.dual = dual
         self.function: DualFunction = dual
-        self.labelling = labelling
-        self.bound = math.inf
+        self.labelling = labelling  # the best labelling decoded so far
+        self.bound = math.inf  # the best bound so far
         self.iterations = 0
+        # measurements, measured_at, measure_at: number of measurements of bound and labels, and the iterations of the
+        # last and the next one
         self.measurements, self.measured_at, self.measure_at = 0, 0, 1
-        self.work = 0
+        self.work = 0  # table entries processed per iteration, 0 until counted
 
     @property
     def gap(self) -> float:
@@ -417,32 +384,18 @@ class DualDescent:
 # ended. Threads take the bands in turn, each some tiles behind the previous one, and wait for each other only where
 # one gets too close.
 
-BANDS = (4, 8, 16)
-"""Numbers of bands per thread that are tried."""
-
-TILES = (8, 16, 32)
-"""Numbers of tiles per band that are tried."""
-
-CALL = 15_000.0
-"""Overhead of a tile in nanoseconds."""
-
-FACTOR, ENTRY, VARIABLE = 4.0, 1.0, 40.0
-"""Nanoseconds per factor, per entry of its table, and per decoded variable."""
-
-WORTH = 0.85
-"""Maximum share of the single-threaded time for which several threads are used."""
+BANDS = (4, 8, 16)  # numbers of bands per thread that are tried
+TILES = (8, 16, 32)  # numbers of tiles per band that are tried
+CALL = 15_000.0  # overhead of a tile in nanoseconds
+FACTOR, ENTRY, VARIABLE = 4.0, 1.0, 40.0  # nanoseconds per factor, per entry of its table, and per decoded variable
+WORTH = 0.85  # maximum share of the single-threaded time for which several threads are used
 
 
 @dataclass(frozen=True)
 class TiledPass:
-    """The factors of a pass in tiles, or the variables of a decoding.
+    """The factors of a pass in tiles, or the variables of a decoding."""
 
-    Attributes
-    ----------
-    bands
-        For every band the factors of its tiles, each in the order of the pass; tiles may be empty.
-    """
-
+    # for every band the factors of its tiles, each in the order of the pass; tiles may be empty
     bands: list[list[Ints]]
 
     def run(self, workers: Workers, call: Callable[[Ints, int], None], backward: bool) -> None:
@@ -474,19 +427,7 @@ def _release(ended: list[SimpleQueue[None]], n_tiles: int) -> None:
 
 
 def tiles_of(visit: Ints, scope_ptr: Ints, scope: Ints, threads: int, entries: float) -> TiledPass | None:
-    """Divide a pass such that the predicted time is lowest; None if that saves too little.
-
-    Parameters
-    ----------
-    visit
-        The factors in the order of the pass.
-    scope_ptr, scope
-        The variables of the factors.
-    threads
-        Number of threads.
-    entries
-        Average number of table entries of a factor.
-    """
+    """Divide a pass such that the predicted time is lowest; None if that saves too little."""
     depth, last = np.zeros(len(visit), dtype=np.int32), np.zeros(int(scope.max(initial=0)) + 1, dtype=np.int32)
     n_depths = int(depths_of(visit, scope_ptr, scope, last, depth))
     return _tiles(visit, depth, n_depths, threads, CALL / (FACTOR + ENTRY * entries))

@@ -19,34 +19,22 @@ from mapmrf.model.structured_pairs import NO_FORM
 
 
 class Regions(NamedTuple):
-    """The factors of a dual, with their tables and messages.
+    """The factors of a dual, with their tables and messages."""
 
-    Attributes
-    ----------
-    var_ptr : (n_vars + 1,)
-        Offsets of the variables' blocks in `belief`.
-    theta, table_at
-        The tables, and where each factor's starts; factors may share a table.
-    weight
-        What the factors' tables are multiplied by; empty if all weights are 1.
-    scope_ptr, scope
-        Edges of every factor, and the variable of every edge.
-    state_at, card_e, edge_ptr
-        Per edge: where its variable's block starts in `belief`, the number of its states, and where its own block
-        starts in `lam`.
-    lam, belief
-        The messages, and theta_i plus all messages to i.
-    """
-
-    var_ptr: Ints
+    var_ptr: Ints  # (n_vars + 1,): offsets of the variables' blocks in `belief`
+    # theta, table_at: the tables, and where each factor's starts; factors may share a table
     theta: Floats
     table_at: Ints
-    weight: Floats
+    weight: Floats  # what the factors' tables are multiplied by; empty if all weights are 1
+    # scope_ptr, scope: edges of every factor, and the variable of every edge
     scope_ptr: Ints
     scope: Ints
+    # state_at, card_e, edge_ptr: per edge: where its variable's block starts in `belief`, the number of its states, and
+    # where its own block starts in `lam`
     state_at: Ints
     card_e: Ints
     edge_ptr: Ints
+    # lam, belief: the messages, and theta_i plus all messages to i
     lam: Floats
     belief: Floats
 

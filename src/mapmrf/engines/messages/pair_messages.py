@@ -20,38 +20,24 @@ SHIFTS = 48
 
 
 class PairTables(NamedTuple):
-    """The tables of pairs.
+    """The tables of pairs."""
 
-    Attributes
-    ----------
-    theta_t, table_at, weight
-        As in the problem.
-    turned
-        The tables transposed, each in its place; empty if there are none.
-    forms
-        As in the problem.
-    """
-
+    # theta_t, table_at, weight: as in the problem
     theta_t: Floats
     table_at: Ints
     weight: Floats
-    turned: Floats
-    forms: PairForms
+    turned: Floats  # the tables transposed, each in its place; empty if there are none
+    forms: PairForms  # as in the problem
 
 
 class PairScratch(NamedTuple):
-    """Working memory for a visit.
+    """Working memory for a visit."""
 
-    Attributes
-    ----------
-    belief, score : (n_states,)
-        Belief of a variable, and scores of its states.
-    h : (5 * n_states,)
-        What is given to a pair, from `n_states` on, and from ``3 * n_states`` on room for as much; -inf around them.
-    """
-
+    # belief, score: (n_states,): belief of a variable, and scores of its states
     belief: Floats
     score: Floats
+    # (5 * n_states,): what is given to a pair, from `n_states` on, and from ``3 * n_states`` on room for as much; -inf
+    # around them
     h: Floats
     envelope: Envelope
 

@@ -20,18 +20,12 @@ from mapmrf.engines.messages.parallel_sweep_kernels import (
 from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.model.problem import Problem
 
-LONG, SHORT = 256, 32
-"""Number of visits from which a run is a good strand, and below which it is none."""
-MIN_STRANDS = 8
-"""Minimum number of strands for which the division is worthwhile."""
-PARTS = 16
-"""Approximate number of chunks per strand."""
-MIN_CHUNK, MAX_CHUNK = 16, 256
-"""Minimum and maximum number of visits per chunk."""
-MIN_SPEED = 1.3
-"""Minimum speed-up of several workers, as far as limited by the order of visits."""
-NAP = 50e-6
-"""Seconds for which a waiting worker yields to other processes."""
+LONG, SHORT = 256, 32  # number of visits from which a run is a good strand, and below which it is none
+MIN_STRANDS = 8  # minimum number of strands for which the division is worthwhile
+PARTS = 16  # approximate number of chunks per strand
+MIN_CHUNK, MAX_CHUNK = 16, 256  # minimum and maximum number of visits per chunk
+MIN_SPEED = 1.3  # minimum speed-up of several workers, as far as limited by the order of visits
+NAP = 50e-6  # seconds for which a waiting worker yields to other processes
 
 
 def arrange(problem: Problem, order: VisitOrder) -> tuple[VisitOrder, Ints, Ints]:
@@ -82,17 +76,11 @@ def _run_starts(factors: FactorTurns, run: Ints) -> Ints:
 
 
 class Crew:
-    """Workers that share the chunks of a pass: the calling thread and some more.
-
-    Attributes
-    ----------
-    shares
-        Assignment of chunks to workers, and their dependencies.
-    n_workers
-        Number of workers.
-    """
+    """Workers that share the chunks of a pass: the calling thread and some more."""
 
     def __init__(self, shares: Shares) -> None:
+        # shares: assignment of chunks to workers, and their dependencies
+        # n_workers: number of workers
         self.shares, self.n_workers = shares, len(shares.ptr) - 1
         self._pool = ThreadPoolExecutor(self.n_workers - 1)
         self._failed = False

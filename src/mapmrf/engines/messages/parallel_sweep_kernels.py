@@ -17,30 +17,20 @@ from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.compilation.jit import compiled, inlined
 from mapmrf.compilation.toolchain import cgutils, extending, types
 
-PATIENCE = 100_000
-"""Number of polls before a waiting worker yields to other processes: some 50 microseconds."""
-
-APART = 8
-"""Spacing of numbers written by different threads, so that each has its own cache line."""
+PATIENCE = 100_000  # number of polls before a waiting worker yields to other processes: some 50 microseconds
+APART = 8  # spacing of numbers written by different threads, so that each has its own cache line
 
 
 class Board(NamedTuple):
-    """Progress of a pass.
+    """Progress of a pass."""
 
-    Attributes
-    ----------
-    begin, end : (n_chunks,)
-        The visits of every chunk.
-    bound, value : (n_chunks,)
-        What the visits of a chunk add to the bound and to the labelling's value.
-    done, told
-        Number of chunks that each worker has done, and that others know of, at every `APART`-th place.
-    """
-
+    # begin, end: (n_chunks,): the visits of every chunk
     begin: Ints
     end: Ints
+    # bound, value: (n_chunks,): what the visits of a chunk add to the bound and to the labelling's value
     bound: Floats
     value: Floats
+    # done, told: number of chunks that each worker has done, and that others know of, at every `APART`-th place
     done: Ints
     told: Ints
 
@@ -53,23 +43,16 @@ class Board(NamedTuple):
 
 
 class Shares(NamedTuple):
-    """Assignment of chunks to workers, and their dependencies.
+    """Assignment of chunks to workers, and their dependencies."""
 
-    Attributes
-    ----------
-    ptr, chunk
-        The chunks of worker `w` in order: ``chunk[ptr[w] : ptr[w + 1]]``.
-    onward, back : (n_chunks, n_workers)
-        How many chunks each of the workers must have done before a chunk of another one, in a forward and in a backward
-        pass.
-    tell_onward, tell_back : (n_chunks,)
-        Whether others wait for a chunk.
-    """
-
+    # ptr, chunk: the chunks of worker `w` in order: ``chunk[ptr[w] : ptr[w + 1]]``
     ptr: Ints
     chunk: Ints
+    # onward, back: (n_chunks, n_workers): how many chunks each of the workers must have done before a chunk of another
+    # one, in a forward and in a backward pass
     onward: Ints
     back: Ints
+    # tell_onward, tell_back: (n_chunks,): whether others wait for a chunk
     tell_onward: Bools
     tell_back: Bools
 
@@ -206,30 +189,12 @@ _overload: Any = extending.overload
 
 
 def publish(numbers: Ints, at: int, value: int) -> None:
-    """Write a number with release semantics: it makes visible all earlier writes of this thread.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mapmrf.engines.messages.parallel_sweep_kernels import observe, publish
-    >>> numbers = np.zeros(2, dtype=np.int64)
-    >>> publish(numbers, 1, 7)
-    >>> observe(numbers, 1)
-    7
-    """
+    """Write a number with release semantics: it makes visible all earlier writes of this thread."""
     numbers[at] = value
 
 
 def observe(numbers: Ints, at: int) -> int:
-    """Read a number with acquire semantics: everything written before it was published is visible.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mapmrf.engines.messages.parallel_sweep_kernels import observe
-    >>> observe(np.array([3, 4]), 1)
-    4
-    """
+    """Read a number with acquire semantics: everything written before it was published is visible."""
     return int(numbers[at])
 
 

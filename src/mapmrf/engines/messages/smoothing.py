@@ -29,45 +29,31 @@ from mapmrf.model.polytope import FactorMarginals
 from mapmrf.model.problem import Batch, Problem
 from mapmrf.run.incumbent import Incumbent
 
-ROUND_OFF = 1e-12
-"""Gaps below this, relative to that between the bound and the labels, count as zero."""
+ROUND_OFF = 1e-12  # gaps below this, relative to that between the bound and the labels, count as zero
 
 MAX_RAISES, MAX_RAISE = 20, 16.0
 """Maximum number of increases of an initial temperature that is too low, and the maximum factor of each."""
 
 
 class SmoothedRun:
-    """Plain passes, smoothed multipliers and marginals, and the best results so far.
-
-    Attributes
-    ----------
-    plain
-        The plain passes, with the best bound.
-    temperature
-        0 while iterations are plain.
-    lam, mu
-        Multipliers of the smoothed problem, and its variable marginals.
-    best
-        The best labelling so far, None while none is feasible.
-    relaxed, point
-        Value of the best extended marginals so far, and the marginals.
-    done, inner
-        Iterations so far, and those since the last measurement of the gaps.
-    """
+    """Plain passes, smoothed multipliers and marginals, and the best results so far."""
 
     def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping) -> None:
         self.problem = problem
-        self.plain = TablePasses(problem, order, stopping)
+        self.plain = TablePasses(problem, order, stopping)  # the plain passes, with the best bound
         self.keep = order.keep
+        # lam, mu: multipliers of the smoothed problem, and its variable marginals
         self.lam: Floats = np.zeros(0)
         self.mu: Floats = np.zeros(problem.n_states)
         self.factors = SoftFactors(
             problem.graph.theta_t, problem.table_at, problem.weight, problem.scope_ptr, problem.edge_ptr,
             self.plain.model.turn, problem.graph.var_ptr[problem.scope],
         )  # fmt: skip
-        self.temperature = 0.0
+        self.temperature = 0.0  # 0 while iterations are plain
+        # done, inner: iterations so far, and those since the last measurement of the gaps
         self.done = self.inner = 0
-        self.best: Incumbent | None = None
+        self.best: Incumbent | None = None  # the best labelling so far, None while none is feasible
+        # relaxed, point: value of the best extended marginals so far, and the marginals
         self.relaxed = -math.inf
         self.point: SoftPoint | None = None
 
@@ -192,11 +178,8 @@ class SmoothedRun:
 #
 # which is smooth, so that they do not stall before its minimum. n_i is the number of factors of a variable.
 
-NOTHING = 40.0
-"""A term this many temperatures below the largest is below floating-point precision."""
-
-NO_MASS = 1e-6
-"""Mass on a forbidden entry that counts as round-off."""
+NOTHING = 40.0  # a term this many temperatures below the largest is below floating-point precision
+NO_MASS = 1e-6  # mass on a forbidden entry that counts as round-off
 
 
 class Smoothing(NamedTuple):

@@ -24,8 +24,7 @@ from mapmrf.model.problem import Batch, Problem
 
 WIDE = 4
 """Number of states from which a pair's table is also stored transposed, so that both directions read it row by row."""
-MAX_TRANSPOSED = 1 << 22
-"""Number of table entries above which no transposed copies are made."""
+MAX_TRANSPOSED = 1 << 22  # number of table entries above which no transposed copies are made
 
 
 class TablePasses(SequentialPasses):

@@ -26,10 +26,8 @@ from mapmrf.engines.messages.parallel_sweep_kernels import (
 from mapmrf.engines.messages.sweeps_kernels import LIMIT, PassFigures, PassSpan, PassStopping, end_pass
 from mapmrf.kernels.max_marginals import weight_of
 
-Records = Any
-"""An array of records with named fields: `np.recarray`."""
-Record = Any
-"""One of them."""
+Records = Any  # an array of records with named fields: `np.recarray`
+Record = Any  # one of them
 
 # Roles: the variable is the first of the factor to be visited in a forward pass, the last, or in between.
 FIRST, LAST, BETWEEN = range(3)
@@ -46,51 +44,26 @@ first edge, `step_other` its arity, and `step_own` the variable's place in its s
 
 
 class SrmpModel(NamedTuple):
-    """A model laid out along the visits.
+    """A model laid out along the visits."""
 
-    Attributes
-    ----------
-    visits : (n_vars,)
-        Records of `VISIT_FIELDS`, in the order of the visits.
-    links : (n_edges,)
-        Records of `LINK_FIELDS`, in the same order.
-    weight : (n_edges,)
-        What the tables of links are multiplied by, in the same order; empty if all weights are 1.
-    tables
-        The potentials that links point into.
-    edge_ptr
-        That of the problem; None if all factors are pairs, for which less is compiled then.
-    turn : (n_edges,)
-        Place of the edge's variable in the order.
-    omega : (n_vars,)
-        Share of its belief that a variable gives to each factor that comes next, in the order of the visits.
-    """
-
-    visits: Records
-    links: Records
+    visits: Records  # (n_vars,): records of `VISIT_FIELDS`, in the order of the visits
+    links: Records  # (n_edges,): records of `LINK_FIELDS`, in the same order
+    # (n_edges,): what the tables of links are multiplied by, in the same order; empty if all weights are 1
     weight: Floats
-    tables: Floats
-    edge_ptr: Ints | None
-    turn: Ints
+    tables: Floats  # the potentials that links point into
+    edge_ptr: Ints | None  # that of the problem; None if all factors are pairs, for which less is compiled then
+    turn: Ints  # (n_edges,): place of the edge's variable in the order
+    # (n_vars,): share of its belief that a variable gives to each factor that comes next, in the order of the visits
     omega: Floats
     constant: float
 
 
 class SrmpMessages(NamedTuple):
-    """State of the passes.
+    """State of the passes."""
 
-    Attributes
-    ----------
-    theta
-        The unary potentials; states that are found to be impossible are set to -inf here.
-    lam
-        The multipliers.
-    labels, best : (n_vars,)
-        The labelling decoded last, and the best one, in the order of the visits.
-    """
-
-    theta: Floats
-    lam: Floats
+    theta: Floats  # the unary potentials; states that are found to be impossible are set to -inf here
+    lam: Floats  # the multipliers
+    # labels, best: (n_vars,): the labelling decoded last, and the best one, in the order of the visits
     labels: Ints
     best: Ints
 

@@ -11,20 +11,15 @@ from mapmrf.compilation.jit import compiled
 
 
 class PairLinks(NamedTuple):
-    """Pairs as edges between visits: variables are numbered in the order in which they are visited.
+    """Pairs as edges between visits: variables are numbered in the order in which they are visited."""
 
-    Attributes
-    ----------
-    ptr, up, factor
-        Where the edges of each earlier end start, the later end of every edge, and twice its factor, plus 1 if the
-        first variable of the factor is the later end.
-    back_ptr, down, id
-        The same edges by their later end: where those of each later end start, the earlier end, and the edge's number.
-    """
-
+    # ptr, up, factor: where the edges of each earlier end start, the later end of every edge, and twice its factor,
+    # plus 1 if the first variable of the factor is the later end
     ptr: Ints
     up: Ints
     factor: Ints
+    # back_ptr, down, id: the same edges by their later end: where those of each later end start, the earlier end, and
+    # the edge's number
     back_ptr: Ints
     down: Ints
     id: Ints
@@ -39,21 +34,13 @@ class PairLinks(NamedTuple):
 
 
 class Turns(NamedTuple):
-    """The order of the visits, and where the variables stand in the arrays of passes.
+    """The order of the visits, and where the variables stand in the arrays of passes."""
 
-    Attributes
-    ----------
-    rank : (n_vars,)
-        The place of every variable in the order.
-    place : (n_vars,)
-        The place of every variable in the arrays; the rank, unless threads have parts of the arrays of their own.
-    at : (n_vars,)
-        The places in the order of the visits; empty if they are 0, 1, 2, ...
-    """
-
-    rank: Ints
+    rank: Ints  # (n_vars,): the place of every variable in the order
+    # (n_vars,): the place of every variable in the arrays; the rank, unless threads have parts of the arrays of their
+    # own
     place: Ints
-    at: Ints
+    at: Ints  # (n_vars,): the places in the order of the visits; empty if they are 0, 1, 2, ...
 
 
 @compiled

@@ -14,52 +14,32 @@ from mapmrf.engines.messages.sweeps_kernels import LIMIT, PassFigures, PassSpan,
 from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.model.problem import Problem
 
-LARGE = 4_000_000
-"""Work of an iteration from which passes are divided into chunks."""
+LARGE = 4_000_000  # work of an iteration from which passes are divided into chunks
 
 
 class SequentialPasses(ABC):
-    """Passes in an order of the variables; they keep the best bound and the best decoded labelling.
+    """Passes in an order of the variables; they keep the best bound and the best decoded labelling."""
 
-    Attributes
-    ----------
-    layout
-        Layout of the messages, for `DualState`.
-    order, seq : (n_vars,)
-        The order of the visits, and the variables in it.
-    stopping
-        Stopping rule of the passes.
-    figures
-        The best bound and value so far.
-    work
-        Approximate number of table entries processed per iteration.
-    constant
-        Constant added to bound and value after a pass.
-    start
-        Initial value of their sums.
-    labels, in_order : (n_vars,)
-        The last decoded labelling and the best one so far, in visiting order.
-    board
-        Progress of a pass.
-    crew
-        The workers that share passes, None for a single one.
-    """
-
-    layout: ClassVar[str]
-    constant: float
-    start: float
+    layout: ClassVar[str]  # layout of the messages, for `DualState`
+    constant: float  # constant added to bound and value after a pass
+    start: float  # initial value of their sums
 
     def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping, work: int, kind: type) -> None:
         begin, strand_ptr = np.array([0, problem.n_vars]), np.array([0, 1])
         if work >= LARGE:
             order, begin, strand_ptr = arrange(problem, order)
+        # order, seq: (n_vars,): the order of the visits, and the variables in it
+        # stopping: stopping rule of the passes
+        # work: approximate number of table entries processed per iteration
         self.order, self.seq, self.stopping, self.work = order, order.seq, stopping, work
+        # labels, in_order: (n_vars,): the last decoded labelling and the best one so far, in visiting order
         self.labels: Ints = np.zeros(problem.n_vars, dtype=kind)
         self.in_order: Ints = np.zeros(problem.n_vars, dtype=kind)
-        self.figures = PassFigures()
+        self.figures = PassFigures()  # the best bound and value so far
         factors = FactorTurns(problem.scope_ptr, problem.scope, order.rank)
+        # the workers that share passes, None for a single one
         self.crew = Crew.gather(factors, begin, strand_ptr, problem.threads)
-        self.board = Board.allocate(begin[:-1], begin[1:], self.n_workers)
+        self.board = Board.allocate(begin[:-1], begin[1:], self.n_workers)  # progress of a pass
 
     @property
     def n_workers(self) -> int:

@@ -12,8 +12,7 @@ from mapmrf.engines.messages.parallel_sweep_kernels import Board, add_up
 
 # Why a kernel stopped.
 LIMIT, CLOSED, AT_REST, INFEASIBLE = range(4)
-PATIENCE = 5
-"""Consecutive iterations that improve the bound by less than the tolerance before a run has converged."""
+PATIENCE = 5  # consecutive iterations that improve the bound by less than the tolerance before a run has converged
 
 
 class PassSpan(NamedTuple):

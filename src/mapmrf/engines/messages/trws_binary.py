@@ -30,8 +30,7 @@ Values = TypeVar("Values", Floats, Ints)
 MAX_SPREAD = 1e6
 """Ratio of the largest to the typical entry beyond which a model is kept in tables, to avoid cancellation."""
 
-SAMPLE = 10_000
-"""Approximate number of entries from which the typical size is estimated."""
+SAMPLE = 10_000  # approximate number of entries from which the typical size is estimated
 
 
 def fits_spins(problem: Problem) -> bool:
@@ -136,45 +135,29 @@ def _placed(values: Values, at: Ints) -> Values:
 
 ONE = np.uintp(1)
 
-TINY = 1e-300
-"""Taken off a sum before its sign is read, so that 0 counts as negative: ties go to the state 0."""
+TINY = 1e-300  # taken off a sum before its sign is read, so that 0 counts as negative: ties go to the state 0
 
 
 class SpinModel(NamedTuple):
-    """A binary pairwise model in fields and couplings, laid out along the visits.
+    """A binary pairwise model in fields and couplings, laid out along the visits."""
 
-    Attributes
-    ----------
-    h, omega, keep : (n_vars,)
-        Fields; share of its belief that a variable gives to each later one, and what it keeps in a backward pass.
-    coupling : (n_edges,)
-        The couplings.
-    links
-        The edges, in both directions.
-    constant
-        What the tables hold besides.
-    """
-
+    # h, omega, keep: (n_vars,): fields; share of its belief that a variable gives to each later one, and what it keeps
+    # in a backward pass
     h: Floats
     omega: Floats
     keep: Floats
-    coupling: Floats
-    links: PairLinks
-    constant: float
+    coupling: Floats  # (n_edges,): the couplings
+    links: PairLinks  # the edges, in both directions
+    constant: float  # what the tables hold besides
 
 
 class SpinMessages(NamedTuple):
-    """State of the passes.
+    """State of the passes."""
 
-    Attributes
-    ----------
-    d : (n_edges,)
-        The message on every edge: to its earlier end after a backward pass, to its later end after a forward one.
-    labels, best : (n_vars,)
-        The labelling decoded last, and the best one.
-    """
-
+    # (n_edges,): the message on every edge: to its earlier end after a backward pass, to its later end after a forward
+    # one
     d: Floats
+    # labels, best: (n_vars,): the labelling decoded last, and the best one
     labels: Ints
     best: Ints
 

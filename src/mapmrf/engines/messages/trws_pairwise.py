@@ -36,11 +36,8 @@ from mapmrf.engines.reduction.simplify import belief_bounds
 from mapmrf.model.problem import Problem
 from mapmrf.model.structured_pairs import NO_FORM
 
-WIDE = 4
-"""Number of states from which tables are also stored transposed, so that both directions read them row by row."""
-
-MAX_TRANSPOSED = 1 << 22
-"""Number of table entries above which no transposed copies are made."""
+WIDE = 4  # number of states from which tables are also stored transposed, so that both directions read them row by row
+MAX_TRANSPOSED = 1 << 22  # number of table entries above which no transposed copies are made
 
 
 def fits_pairs(problem: Problem) -> bool:
@@ -161,37 +158,18 @@ ONE = np.uintp(1)
 
 
 class LabelModel(NamedTuple):
-    """A model of pairs, laid out along the visits.
+    """A model of pairs, laid out along the visits."""
 
-    Attributes
-    ----------
-    theta_v
-        The unary potentials, as in the graph.
-    theta_at, card : (n_vars,)
-        Where the block of each visited variable starts in it, and its states.
-    omega : (n_vars,)
-        Share of its belief that a variable gives to each pair that comes next.
-    links
-        The pairs, in both directions.
-    width
-        Room for every message; 0 if they differ.
-    block
-        Where the message of every edge starts, if they differ.
-    tables
-        The potentials of pairs.
-    constant
-        The constant of the model.
-    """
-
-    theta_v: Floats
+    theta_v: Floats  # the unary potentials, as in the graph
+    # theta_at, card: (n_vars,): where the block of each visited variable starts in it, and its states
     theta_at: Ints
     card: Ints
-    omega: Floats
-    links: PairLinks
-    width: int
-    block: Ints
-    tables: PairTables
-    constant: float
+    omega: Floats  # (n_vars,): share of its belief that a variable gives to each pair that comes next
+    links: PairLinks  # the pairs, in both directions
+    width: int  # room for every message; 0 if they differ
+    block: Ints  # where the message of every edge starts, if they differ
+    tables: PairTables  # the potentials of pairs
+    constant: float  # the constant of the model
 
 
 class LabelMessages(NamedTuple):

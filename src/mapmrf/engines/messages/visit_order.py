@@ -19,18 +19,13 @@ VariableOrder = Literal["given", "trees_last", "breadth_first"]
 
 @dataclass(frozen=True)
 class VisitOrder:
-    """The order in which variables are visited, and the weights of their beliefs.
+    """The order in which variables are visited, and the weights of their beliefs."""
 
-    Attributes
-    ----------
-    seq, rank : (n_vars,)
-        The variables in order, and the position of each variable in it.
-    n_shares, n_back : (n_vars,)
-        Number of shares of a variable's belief, and of those given away in a backward pass; in visiting order.
-    """
-
+    # seq, rank: (n_vars,): the variables in order, and the position of each variable in it
     seq: Ints
     rank: Ints
+    # n_shares, n_back: (n_vars,): number of shares of a variable's belief, and of those given away in a backward pass;
+    # in visiting order
     n_shares: Ints
     n_back: Ints
 

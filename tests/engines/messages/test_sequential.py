@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
 from mapmrf.engines.messages import srmp
-from mapmrf.engines.messages.neighbours import Neighbours
 from mapmrf.engines.messages.smoothing import (
     JointScratch,
     Smoothing,
@@ -26,7 +25,7 @@ from mapmrf.engines.messages.srmp import TablePasses
 from mapmrf.engines.messages.sweeps import SequentialPasses
 from mapmrf.engines.messages.sweeps_kernels import INFEASIBLE, PassStopping
 from mapmrf.engines.messages.trws_binary import SpinPasses, fits_spins
-from mapmrf.engines.messages.visit_order import VisitOrder, breadth_first
+from mapmrf.engines.messages.visit_order import Neighbours, VisitOrder, breadth_first
 from mapmrf.model.polytope import dual_bound
 from mapmrf.model.problem import Problem
 from plain_python import plain, plain_kernels

@@ -34,7 +34,7 @@ from mapmrf.engines.messages.max_product_pairs_kernels import (
     sweep_pairs,
     value_of_pairs,
 )
-from mapmrf.engines.messages.neighbours import Neighbours
+from mapmrf.engines.messages.visit_order import Neighbours
 from mapmrf.kernels.max_marginals import FactorScratch
 from mapmrf.kernels.pair_transforms import StructuredPairs
 from mapmrf.model.graph import FactorGraph

@@ -21,7 +21,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.compilation.jit import bare, inlined
-from mapmrf.engines.messages.neighbours import Neighbours
+from mapmrf.engines.messages.visit_order import Neighbours
 from mapmrf.kernels.max_marginals import FactorScratch, Triple, table_max_marginals, table_top, weight_of
 from mapmrf.kernels.pair_transforms import StructuredPairs, form_messages, form_of, form_top
 

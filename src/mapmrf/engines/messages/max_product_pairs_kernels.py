@@ -19,7 +19,7 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.messages.max_product_kernels import MessageSchedule
-from mapmrf.engines.messages.neighbours import Neighbours
+from mapmrf.engines.messages.visit_order import Neighbours
 
 
 class PairBeliefs(NamedTuple):

@@ -25,7 +25,7 @@ from mapmrf.engines.messages.mplp_kernels import (
     passes_pairs2,
     peel_factors,
 )
-from mapmrf.engines.messages.neighbours import Neighbours
+from mapmrf.engines.messages.visit_order import Neighbours, variable_depths
 from mapmrf.kernels.max_marginals import FactorScratch
 from mapmrf.kernels.pair_transforms import StructuredPairs
 from mapmrf.model.problem import Problem
@@ -501,25 +501,5 @@ def depths_of(visit: Ints, scope_ptr: Ints, scope: Ints, last: Ints, depth: Ints
         depth[q] = here
         for e in range(scope_ptr[a], scope_ptr[a + 1]):
             last[scope[e]] = here + 1
-        n_depths = max(n_depths, here + 1)
-    return n_depths
-
-
-@bare
-def variable_depths(decide: Ints, neighbours: Neighbours, scope_ptr: Ints, scope: Ints, last: Ints, depth: Ints) -> int:
-    """Do the same for variables decoded one after another, each given those before it in its factors.
-
-    last : per variable, initially zero; one more than its depth once it is decoded.
-    """
-    n_depths = 0
-    for q in range(len(decide)):
-        i = decide[q]
-        here = 0
-        for at in range(neighbours.ptr[i], neighbours.ptr[i + 1]):
-            a = neighbours.factor_of[neighbours.edge[at]]
-            for e in range(scope_ptr[a], scope_ptr[a + 1]):
-                here = max(here, last[scope[e]])
-        depth[q] = here
-        last[i] = here + 1
         n_depths = max(n_depths, here + 1)
     return n_depths

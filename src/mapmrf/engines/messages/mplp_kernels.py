@@ -12,7 +12,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.jit import bare, compiled, inlined
-from mapmrf.engines.messages.neighbours import Neighbours
+from mapmrf.engines.messages.visit_order import Neighbours
 from mapmrf.kernels.max_marginals import FactorScratch, max_marginals, pair_max_marginals, table_top, weight_of
 from mapmrf.kernels.pair_transforms import StructuredPairs, form_max_marginals, form_of, form_top
 from mapmrf.model.structured_pairs import NO_FORM

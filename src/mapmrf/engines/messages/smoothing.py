@@ -11,8 +11,6 @@ from mapmrf.arrays import Floats, Ints, segment_argmax
 from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.messages.srmp import TablePasses
 from mapmrf.engines.messages.srmp_kernels import (
-    FIRST,
-    LAST,
     Record,
     SrmpMessages,
     SrmpModel,
@@ -23,7 +21,7 @@ from mapmrf.engines.messages.srmp_kernels import (
     spread,
 )
 from mapmrf.engines.messages.sweeps_kernels import PassStopping
-from mapmrf.engines.messages.visit_order import VisitOrder
+from mapmrf.engines.messages.visit_order import FIRST, LAST, VisitOrder
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.polytope import FactorMarginals
 from mapmrf.model.problem import Batch, Problem

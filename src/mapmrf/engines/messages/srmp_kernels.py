@@ -24,13 +24,12 @@ from mapmrf.engines.messages.parallel_sweep_kernels import (
     report_chunk,
 )
 from mapmrf.engines.messages.sweeps_kernels import LIMIT, PassFigures, PassSpan, PassStopping, end_pass
+from mapmrf.engines.messages.visit_order import FIRST, LAST
 from mapmrf.kernels.max_marginals import weight_of
 
 Records = Any  # an array of records with named fields: `np.recarray`
 Record = Any  # one of them
 
-# Roles: the variable is the first of the factor to be visited in a forward pass, the last, or in between.
-FIRST, LAST, BETWEEN = range(3)
 
 VISIT_FIELDS = ("theta_at", "n_own", "begin", "end")
 """A visit: where the variable's block of `theta` starts, its states, and its links."""

@@ -28,10 +28,9 @@ from mapmrf.engines.messages.parallel_sweep_kernels import (
     next_chunk,
     report_chunk,
 )
-from mapmrf.engines.messages.sweep_edges import PairLinks, Turns, sort_links
 from mapmrf.engines.messages.sweeps import SequentialPasses
 from mapmrf.engines.messages.sweeps_kernels import LIMIT, PassFigures, PassSpan, PassStopping, end_pass
-from mapmrf.engines.messages.visit_order import VisitOrder
+from mapmrf.engines.messages.visit_order import PairLinks, Turns, VisitOrder, sort_links
 from mapmrf.engines.reduction.simplify import belief_bounds
 from mapmrf.model.problem import Problem
 from mapmrf.model.structured_pairs import NO_FORM

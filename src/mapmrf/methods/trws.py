@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, get_args
 
 from mapmrf.engines.messages.srmp import TablePasses
-from mapmrf.engines.messages.sweeps import SequentialPasses
-from mapmrf.engines.messages.sweeps_kernels import AT_REST, INFEASIBLE, PassFigures, PassStopping
+from mapmrf.engines.messages.sweeps import AT_REST, INFEASIBLE, PassFigures, PassStopping, SequentialPasses
 from mapmrf.engines.messages.trws_binary import SpinPasses, fits_spins
 from mapmrf.engines.messages.trws_pairwise import LabelPasses, fits_pairs
 from mapmrf.engines.messages.visit_order import VariableOrder, VisitOrder

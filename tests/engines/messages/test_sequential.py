@@ -22,8 +22,7 @@ from mapmrf.engines.messages.smoothing import (
     soft_iterate,
 )
 from mapmrf.engines.messages.srmp import TablePasses
-from mapmrf.engines.messages.sweeps import SequentialPasses
-from mapmrf.engines.messages.sweeps_kernels import INFEASIBLE, PassStopping
+from mapmrf.engines.messages.sweeps import INFEASIBLE, PassStopping, SequentialPasses
 from mapmrf.engines.messages.trws_binary import SpinPasses, fits_spins
 from mapmrf.engines.messages.visit_order import Neighbours, VisitOrder, breadth_first
 from mapmrf.model.polytope import dual_bound

@@ -11,11 +11,9 @@ import mapmrf
 from mapmrf import FactorGraph
 from mapmrf.engines.messages import parallel_sweep
 from mapmrf.engines.messages import sweeps as passes_module
-from mapmrf.engines.messages.parallel_sweep import cut_visits, share_chunks
-from mapmrf.engines.messages.parallel_sweep_kernels import FactorTurns
+from mapmrf.engines.messages.parallel_sweep import FactorTurns, cut_visits, share_chunks
 from mapmrf.engines.messages.srmp import TablePasses
-from mapmrf.engines.messages.sweeps import SequentialPasses
-from mapmrf.engines.messages.sweeps_kernels import PassStopping
+from mapmrf.engines.messages.sweeps import PassStopping, SequentialPasses
 from mapmrf.engines.messages.trws_binary import SpinPasses
 from mapmrf.engines.messages.trws_pairwise import LabelPasses
 from mapmrf.engines.messages.visit_order import VisitOrder

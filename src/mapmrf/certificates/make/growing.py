@@ -18,7 +18,7 @@ from mapmrf.certificates.certificate import CaseTree, Certificate, Cycles
 from mapmrf.certificates.check import MOST_ENTRIES, QUICK
 from mapmrf.certificates.exact_model import IntegerModel
 from mapmrf.engines.messages.srmp import TablePasses
-from mapmrf.engines.messages.sweeps_kernels import LIMIT, PassFigures, PassStopping
+from mapmrf.engines.messages.sweeps import LIMIT, PassFigures, PassStopping
 from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.engines.reduction.dropping import StateDrops
 from mapmrf.model.graph import FactorGraph

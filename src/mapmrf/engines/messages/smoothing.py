@@ -9,18 +9,18 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, segment_argmax
 from mapmrf.compilation.jit import bare, compiled, inlined
-from mapmrf.engines.messages.srmp import TablePasses
-from mapmrf.engines.messages.srmp_kernels import (
+from mapmrf.engines.messages.srmp import (
     Record,
     SrmpMessages,
     SrmpModel,
     SrmpScratch,
+    TablePasses,
     collect,
     distribute,
     settle,
     spread,
 )
-from mapmrf.engines.messages.sweeps_kernels import PassStopping
+from mapmrf.engines.messages.sweeps import PassStopping
 from mapmrf.engines.messages.visit_order import FIRST, LAST, VisitOrder
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.polytope import FactorMarginals

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
-from mapmrf.arrays import Floats, frozen, offsets
-from mapmrf.engines.messages.parallel_sweep import Crew
-from mapmrf.engines.messages.srmp_kernels import (
-    LINK_FIELDS,
-    VISIT_FIELDS,
-    Records,
-    SrmpMessages,
-    SrmpModel,
-    SrmpScratch,
-    help_srmp,
-    iterate,
+from mapmrf.arrays import Floats, Ints, frozen, offsets
+from mapmrf.compilation.jit import bare, compiled, inlined
+from mapmrf.engines.messages.parallel_sweep import (
+    Board,
+    Crew,
+    Shares,
+    begin_pass,
+    chunk_at,
+    next_chunk,
+    report_chunk,
 )
-from mapmrf.engines.messages.sweeps import SequentialPasses
-from mapmrf.engines.messages.sweeps_kernels import PassFigures, PassSpan, PassStopping
-from mapmrf.engines.messages.visit_order import VisitOrder, edge_roles
+from mapmrf.engines.messages.sweeps import LIMIT, PassFigures, PassSpan, PassStopping, SequentialPasses, end_pass
+from mapmrf.engines.messages.visit_order import FIRST, LAST, VisitOrder, edge_roles
 from mapmrf.engines.reduction.simplify import dual_bounds
+from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Batch, Problem
 
 WIDE = 4
 """Number of states from which a pair's table is also stored transposed, so that both directions read it row by row."""
+
 MAX_TRANSPOSED = 1 << 22  # number of table entries above which no transposed copies are made
 
 
@@ -146,3 +148,361 @@ def _link_pairs(problem: Problem, order: VisitOrder, batch: Batch, links: Record
         return None
     links["table"][:, 0] = batch.n_configs * of
     return np.ravel(turned)
+
+
+# -- Sequential reweighted message passing on tables of any shape and arity -------------------------------------------
+# Variables are visited one after another, forward and backward. `lam` holds the multipliers of the rows mu_i = M_ia
+# mu_a, laid out like `lam_e`: the factors' tables are ``theta_a + sum_i lam_ia`` and the variables' ``theta_i -
+# sum_a lam_ia``. A visit *collects* from factors: `lam` is set such that all max-marginals of the factor at this
+# variable are equal, which moves the factor's information into the variable. It then *distributes*: each of the
+# factors that come next gets the share `omega` of the sum. An impossible state has lam = -inf in all its factors,
+# every other a finite one.
+
+Records = Any  # an array of records with named fields: `np.recarray`
+
+Record = Any  # one of them
+
+VISIT_FIELDS = ("theta_at", "n_own", "begin", "end")
+"""A visit: where the variable's block of `theta` starts, its states, and its links."""
+
+LINK_FIELDS = ("lam", "table", "n_other", "other", "step_other", "step_own", "role", "other_turn")
+"""A variable in a factor: where its block of `lam` and the factor's table start, and its role.
+
+Of a pair also: the states of the other variable, where the other's block of `lam` starts, what a state of the other and
+of this variable add to the place in the table, and the other's turn. Any other factor has n_other = 0; `other` is its
+first edge, `step_other` its arity, and `step_own` the variable's place in its scope.
+"""
+
+
+class SrmpModel(NamedTuple):
+    """A model laid out along the visits."""
+
+    visits: Records  # (n_vars,): records of `VISIT_FIELDS`, in the order of the visits
+    links: Records  # (n_edges,): records of `LINK_FIELDS`, in the same order
+    # (n_edges,): what the tables of links are multiplied by, in the same order; empty if all weights are 1
+    weight: Floats
+    tables: Floats  # the potentials that links point into
+    edge_ptr: Ints | None  # that of the problem; None if all factors are pairs, for which less is compiled then
+    turn: Ints  # (n_edges,): place of the edge's variable in the order
+    # (n_vars,): share of its belief that a variable gives to each factor that comes next, in the order of the visits
+    omega: Floats
+    constant: float
+
+
+class SrmpMessages(NamedTuple):
+    """State of the passes."""
+
+    theta: Floats  # the unary potentials; states that are found to be impossible are set to -inf here
+    lam: Floats  # the multipliers
+    # labels, best: (n_vars,): the labelling decoded last, and the best one, in the order of the visits
+    labels: Ints
+    best: Ints
+
+
+class SrmpScratch(NamedTuple):
+    """Working memory: per state of a variable, and per joint state of the other variables of a factor."""
+
+    belief: Floats
+    score: Floats
+    known: Floats
+    work: Floats
+    sums: Floats
+    places: Ints
+
+    @classmethod
+    def allocate(cls, n_states: int, n_joint: int) -> SrmpScratch:
+        """Room for variables and factors of at most so many (joint) states."""
+        belief, score, known, work = np.zeros((4, n_states))
+        return cls(belief, score, known, work, np.zeros(n_joint), np.zeros(n_joint, dtype=np.int64))
+
+
+# -- one factor -------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def collect_pair(link: Record, weight: float, tables: Floats, lam: Floats, out: Floats, n_own: int) -> None:
+    """Best entry of a pair's table for every state of this variable, the other's multipliers included."""
+    # Unsigned places need no check for negative ones, which would keep the inner loop from being vectorised.
+    row, step, n = np.uintp(link.table), np.uintp(link.step_other), np.uintp(n_own)
+    begin, step_own = np.uintp(link.other), np.uintp(link.step_own)
+    for k in range(n):
+        out[k] = -np.inf
+    if link.step_own == 1 and weight == 1.0:
+        for j in range(np.uintp(link.n_other)):
+            given = lam[begin + j]
+            for k in range(n):
+                value = tables[row + k] + given
+                out[k] = value if value > out[k] else out[k]
+            row += step
+    else:
+        for j in range(np.uintp(link.n_other)):
+            given = lam[begin + j]
+            for k in range(n):
+                value = weight * tables[row + k * step_own] + given
+                out[k] = value if value > out[k] else out[k]
+            row += step
+
+
+@inlined
+def spread(begin: int, end: int, edge_ptr: Ints, lam: Floats, sums: Floats, at: int) -> int:
+    """Put the sums of multipliers of all joint states of some edges into `sums` from `at` on; return their number."""
+    sums[at] = 0.0
+    n = 1
+    for e in range(begin, end):
+        first = edge_ptr[e]
+        size = edge_ptr[e + 1] - first
+        # From the end, so that nothing is overwritten before it is read.
+        for c in range(n - 1, -1, -1):
+            base = sums[at + c]
+            for s in range(size):
+                sums[at + c * size + s] = base + lam[first + s]
+        n *= size
+    return n
+
+
+@inlined
+def collect_table(
+    link: Record, weight: float, tables: Floats, edge_ptr: Ints, lam: Floats, out: Floats, sums: Floats
+) -> None:
+    """The same as `collect_pair` for a table of any arity."""
+    first, arity = link.other, link.step_other
+    own = first + link.step_own
+    size = edge_ptr[own + 1] - edge_ptr[own]
+    n_outer = spread(first, own, edge_ptr, lam, sums, 0)
+    n_inner = spread(own + 1, first + arity, edge_ptr, lam, sums, n_outer)
+    for s in range(size):
+        out[s] = -np.inf
+    t = np.uintp(link.table)
+    n, begin = np.uintp(n_inner), np.uintp(n_outer)
+    for o in range(n_outer):
+        outer = sums[o]
+        for s in range(size):
+            best = out[s]
+            if weight == 1.0:
+                for i in range(n):
+                    value = tables[t + i] + (outer + sums[begin + i])
+                    best = value if value > best else best
+            else:
+                for i in range(n):
+                    value = weight * tables[t + i] + (outer + sums[begin + i])
+                    best = value if value > best else best
+            t += n
+            out[s] = best
+
+
+@inlined
+def collect(row: int, model: SrmpModel, edge_ptr: Ints | None, lam: Floats, n_own: int, scratch: SrmpScratch) -> None:
+    """Fill `work` by `collect_pair` or `collect_table`; a model of pairs alone gives None as `edge_ptr`."""
+    link, weight = model.links[row], weight_of(model.weight, row)
+    if link.n_other > 0:
+        collect_pair(link, weight, model.tables, lam, scratch.work, n_own)
+        return
+    if edge_ptr is None:  # known when the kernel is compiled: models of pairs need not wait for what follows
+        return
+    collect_table(link, weight, model.tables, edge_ptr, lam, scratch.work, scratch.sums)
+
+
+# -- labels -----------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def fixed_table(
+    forward: bool, row: int, model: SrmpModel, edge_ptr: Ints, messages: SrmpMessages, scratch: SrmpScratch
+) -> None:
+    """Best entry for every state of this variable, given the labels of all variables that are visited before it."""
+    turn, lam, sums, places = model.turn, messages.lam, scratch.sums, scratch.places
+    link, weight = model.links[row], weight_of(model.weight, row)
+    at, first, place = link.table, link.other, link.step_own
+    own = turn[first + place]
+    step_own = 0
+    step = 1
+    n = 1
+    places[0] = 0
+    sums[0] = 0.0
+    for e in range(first + link.step_other - 1, first - 1, -1):
+        size = edge_ptr[e + 1] - edge_ptr[e]
+        if turn[e] == own:
+            step_own = step
+        elif (turn[e] < own) == forward:
+            at += step * messages.labels[turn[e]]
+        else:  # all joint states of the variables to come
+            for c in range(n):
+                for s in range(size - 1, -1, -1):
+                    places[s * n + c] = places[c] + s * step
+                    sums[s * n + c] = sums[c] + lam[edge_ptr[e] + s]
+            n *= size
+        step *= size
+    for s in range(edge_ptr[first + place + 1] - edge_ptr[first + place]):
+        best = -np.inf
+        for c in range(n):
+            best = max(best, weight * model.tables[at + s * step_own + places[c]] + sums[c])
+        scratch.work[s] = best
+
+
+@inlined
+def fixed(
+    forward: bool, row: int, model: SrmpModel, edge_ptr: Ints | None, messages: SrmpMessages, n_own: int,
+    scratch: SrmpScratch,
+) -> None:  # fmt: skip
+    """Fill `work` with the best entries for every state of this variable, given the labels that are fixed already."""
+    link = model.links[row]
+    if link.n_other > 0:
+        at, weight = link.table + link.step_other * messages.labels[link.other_turn], weight_of(model.weight, row)
+        for k in range(n_own):
+            scratch.work[k] = weight * model.tables[at + k * link.step_own]
+        return
+    if edge_ptr is None:
+        return
+    fixed_table(forward, row, model, edge_ptr, messages, scratch)
+
+
+@inlined
+def choose(
+    forward: bool, visit: Record, model: SrmpModel, messages: SrmpMessages, scratch: SrmpScratch
+) -> tuple[int, float]:
+    """Fix a variable's label given those of the variables before it; return it, and what is known of its value."""
+    begins, ends = (FIRST, LAST) if forward else (LAST, FIRST)
+    score, known, work = scratch.score, scratch.known, scratch.work
+    n_own = visit.n_own
+    for k in range(n_own):
+        known[k] = messages.theta[visit.theta_at + k]
+        score[k] = 0.0
+    for row in range(visit.begin, visit.end):
+        link = model.links[row]
+        if link.role == begins:
+            for k in range(n_own):
+                score[k] -= messages.lam[link.lam + k]
+            continue
+        fixed(forward, row, model, model.edge_ptr, messages, n_own, scratch)
+        to = known if link.role == ends else score
+        for k in range(n_own):
+            to[k] += work[k]
+    best = 0
+    for k in range(1, n_own):
+        # An impossible state has -inf in `known` and perhaps not a number in `score`.
+        if known[k] > -np.inf and (known[best] == -np.inf or known[k] + score[k] > known[best] + score[best]):
+            best = k
+    return best, known[best]
+
+
+# -- passes -----------------------------------------------------------------------------------------------------------
+
+
+@bare
+def sweep(
+    forward: bool, decode: bool, span: tuple[int, int], model: SrmpModel, messages: SrmpMessages,
+    scratch: SrmpScratch,
+) -> tuple[float, float]:  # fmt: skip
+    """Visit some variables; return what they add to the bound of a backward pass, and to the labelling's value.
+
+    The bound is -inf when a variable has no possible state left.
+    """
+    visits, links, theta, lam = model.visits, model.links, messages.theta, messages.lam
+    belief, work, (first, last) = scratch.belief, scratch.work, span
+    bound, value = 0.0, 0.0
+    skip, end = (FIRST, LAST) if forward else (LAST, FIRST)
+    for v in range(last - first):
+        p = first + v if forward else last - 1 - v
+        visit = visits[p]
+        theta_at, n_own = visit.theta_at, visit.n_own
+        if decode:
+            label, known = choose(forward, visit, model, messages, scratch)
+            messages.labels[p] = label
+            value += known
+        for k in range(n_own):
+            belief[k] = theta[theta_at + k]
+        for row in range(visit.begin, visit.end):
+            link = links[row]
+            mine = link.lam
+            if link.role == skip:
+                for k in range(n_own):
+                    belief[k] -= lam[mine + k]
+                continue
+            collect(row, model, model.edge_ptr, lam, n_own, scratch)
+            top = work[0]
+            for k in range(1, n_own):
+                top = max(top, work[k])
+            if top == -np.inf:
+                for k in range(n_own):
+                    theta[theta_at + k] = -np.inf  # the next sweep must find it too
+                return -np.inf, -np.inf
+            if link.role == FIRST:
+                bound += top
+            for k in range(n_own):
+                belief[k] += work[k] - top
+                lam[mine + k] = top - work[k]
+        best = settle(visit, links, messages, belief)
+        if best == -np.inf:
+            return -np.inf, -np.inf
+        bound += best
+        distribute(visit, links, end, model.omega[p], best, lam, belief)
+    return bound, value
+
+
+@inlined
+def settle(visit: Record, links: Records, messages: SrmpMessages, belief: Floats) -> float:
+    """Take impossible states out of a variable and its factors; return the largest belief, -inf if none is left."""
+    theta = messages.theta
+    best = -np.inf
+    n_dead = 0
+    for k in range(visit.n_own):
+        at = visit.theta_at + k
+        if theta[at] == -np.inf or belief[k] == -np.inf:
+            theta[at] = -np.inf
+            belief[k] = -np.inf
+            n_dead += 1
+        best = max(best, belief[k])
+    if n_dead > 0:
+        for k in range(visit.n_own):
+            if belief[k] == -np.inf:
+                for row in range(visit.begin, visit.end):
+                    messages.lam[links[row].lam + k] = -np.inf
+    return best
+
+
+@inlined
+def distribute(visit: Record, links: Records, end: int, omega: float, best: float, lam: Floats, belief: Floats) -> None:
+    """Give every factor that comes next its share of a belief: those in which the variable's role is not `end`."""
+    for row in range(visit.begin, visit.end):
+        if links[row].role != end:
+            mine = links[row].lam
+            for k in range(visit.n_own):
+                lam[mine + k] += omega * (belief[k] - best)
+
+
+@compiled
+def iterate(
+    span: PassSpan, stopping: PassStopping, figures: PassFigures, model: SrmpModel, messages: SrmpMessages,
+    scratch: SrmpScratch, board: Board,
+) -> tuple[int, int, PassFigures]:  # fmt: skip
+    """Run iterations until a limit, a closed gap or rest; return how many, why they ended, and the figures."""
+    for n in range(span.begin, span.end):
+        decode = n % span.decode_every == 0
+        for half in range(2):
+            forward = half == 0
+            begin_pass(forward, board, 0.0)
+            for place in range(len(board.bound)):
+                c = chunk_at(forward, place, board)
+                visits = (board.begin[c], board.end[c])
+                board.bound[c], board.value[c] = sweep(forward, decode, visits, model, messages, scratch)
+            why, figures = end_pass(
+                forward, decode, model.constant, figures, stopping, board, messages.labels, messages.best
+            )
+        if why != LIMIT:
+            return n + 1 - span.begin, why, figures
+    return span.end - span.begin, LIMIT, figures
+
+
+@compiled
+def help_srmp(
+    forward: bool, decode: bool, model: SrmpModel, messages: SrmpMessages, scratch: SrmpScratch, shares: Shares,
+    board: Board, w: int,
+) -> bool:  # fmt: skip
+    """Visit the chunks of worker `w`; return False if one has to wait for long, to be called again."""
+    while True:
+        c = next_chunk(forward, w, shares, board)
+        if c < 0:
+            return c == -1
+        visits = (board.begin[c], board.end[c])
+        board.bound[c], board.value[c] = sweep(forward, decode, visits, model, messages, scratch)
+        report_chunk(forward, c, w, shares, board)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets
-from mapmrf.compilation.jit import bare, inlined
+from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.messages.mplp_kernels import PassOrder, Regions, pair_entry, pass_factors, pass_pairs2
 from mapmrf.kernels.max_marginals import FactorScratch, next_configuration, weight_of
 from mapmrf.kernels.pair_transforms import StructuredPairs
@@ -458,3 +458,36 @@ def project_links(links: Links, regions: Regions, state: Ints) -> None:
             here = table_at[p] + state[u] * k2 + state[v]
             theta[here] = max(theta[here], factor_entry(regions, a, at, state))
             next_configuration(state, card_e, first, arity)
+
+
+@compiled
+def triangulate(known: Ints, cost: Floats, cut: Ints, triangles: Ints) -> None:
+    """Cut a cycle into triangles with as few chords as possible that are no pairs yet, short ones first.
+
+    known : (n, n), the pair of two variables of the cycle or -1. cost, cut : (n, n), scratch. triangles : (n - 2, 3).
+    """
+    n = len(known)
+    for span in range(1, n):
+        for i in range(n - span):
+            j = i + span
+            if span == 1:
+                cost[i, j] = 0.0
+                continue
+            best = np.inf
+            for k in range(i + 1, j):
+                if cost[i, k] + cost[k, j] < best:
+                    best = cost[i, k] + cost[k, j]
+                    cut[i, j] = k
+            fresh = known[i, j] < 0 and span < n - 1
+            cost[i, j] = best + (1.0 + 1e-3 * min(span, n - span) if fresh else 0.0)
+    # The triangles are also the list of what is left to cut: (i, k, j) leaves (i, k) and (k, j).
+    count = 1
+    triangles[0, 0], triangles[0, 1], triangles[0, 2] = 0, cut[0, n - 1], n - 1
+    for t in range(n - 2):
+        i, k, j = triangles[t, 0], triangles[t, 1], triangles[t, 2]
+        if k - i > 1:
+            triangles[count, 0], triangles[count, 1], triangles[count, 2] = i, cut[i, k], k
+            count += 1
+        if j - k > 1:
+            triangles[count, 0], triangles[count, 1], triangles[count, 2] = k, cut[k, j], j
+            count += 1

@@ -8,15 +8,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, frozen, offsets
 from mapmrf.compilation.jit import bare, compiled, inlined
-from mapmrf.engines.messages.parallel_sweep import (
-    Board,
-    Crew,
-    Shares,
-    begin_pass,
-    chunk_at,
-    next_chunk,
-    report_chunk,
-)
+from mapmrf.engines.messages.parallel_sweep import Board, Crew, Shares, begin_pass, chunk_at, next_chunk, report_chunk
 from mapmrf.engines.messages.sweeps import LIMIT, PassFigures, PassSpan, PassStopping, SequentialPasses, end_pass
 from mapmrf.engines.messages.visit_order import FIRST, LAST, VisitOrder, edge_roles
 from mapmrf.engines.reduction.simplify import dual_bounds

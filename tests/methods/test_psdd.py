@@ -11,8 +11,8 @@ from hypothesis import given, settings
 import mapmrf
 from benchmark_models import benchmark, references
 from mapmrf import FactorGraph, OptionError, Status
-from mapmrf.engines.decomposition.subgradient import Decomposition, DescentOptions, SubgradientDescent, unit_of
-from mapmrf.engines.decomposition.subgradient_kernels import MAJORITY, SQRT, FactorCache
+from mapmrf.engines.decomposition.subgradient import MAJORITY, SQRT, DescentOptions, SubgradientDescent, unit_of
+from mapmrf.engines.decomposition.subproblems import Decomposition, FactorCache
 from mapmrf.methods.psdd import PSDD
 from mapmrf.model.polytope import Kind, dense, marginals
 from mapmrf.model.problem import Problem

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import FactorGraph
 from mapmrf.engines.decomposition.subgradient import (
-    Decomposition,
+    MAJORITY,
+    SQRT,
     DescentOptions,
     FactorCache,
     SubgradientDescent,
     unit_of,
 )
-from mapmrf.engines.decomposition.subgradient_kernels import MAJORITY, SQRT, solve_factors
-from mapmrf.engines.decomposition.tree_kernels import Chosen, TreeScratch, solve_forests
+from mapmrf.engines.decomposition.subproblems import Chosen, Decomposition, TreeScratch, solve_factors, solve_forests
 from mapmrf.kernels.pair_transforms import StructuredPairs
 from mapmrf.model.polytope import dense
 from mapmrf.model.problem import Problem

@@ -4,31 +4,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, offsets, ranges, segment_argmax, segment_max
-from mapmrf.engines.decomposition.subgradient_kernels import (
-    DESCENT_FIGURES,
-    Averages,
-    DescentState,
-    FactorCache,
-    StepOptions,
-    Subproblems,
-    descend_factors,
-    descend_forests,
-)
-from mapmrf.engines.decomposition.tree_kernels import (
+from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges, segment_argmax, segment_max
+from mapmrf.compilation.jit import bare, compiled, inlined
+from mapmrf.engines.decomposition.subproblems import (
     Chosen,
     Copies,
-    CopyGraph,
-    Legs,
+    Decomposition,
+    FactorCache,
+    Subproblems,
     TreeScratch,
-    number_copies,
-    orient,
+    solve_factors,
+    solve_forests,
 )
-from mapmrf.kernels.forests import grow_forest
+from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.kernels.pair_transforms import StructuredPairs
 from mapmrf.model.polytope import FactorMarginals, integral
 from mapmrf.model.problem import Batch, Problem
@@ -37,6 +29,7 @@ from mapmrf.run.method import Answer, Progress
 from mapmrf.run.result import Status
 
 STEP_WORK = 1_500_000  # maximum number of table entries, states and copies processed per step: some 20 ms
+
 ROUND_OFF = 1e-12  # tolerance for ties between choices of a subproblem, in units of the typical size of a potential
 
 MOST_CONFIGS = 30_000_000
@@ -282,100 +275,356 @@ def _losses(theta: Floats, ptr: Ints) -> Floats:
 # -- Decomposition of a model into forests or single factors, with copies of the variables that they share ------------
 
 
-@dataclass(frozen=True)
-class Decomposition:
-    """Acyclic subgraphs of a factor graph, or its single factors, and their copies of variables."""
+# -- Subgradient descent on the dual of a decomposition: votes of the copies, steps, averages and labellings ----------
+# The potentials of a variable are distributed over its copies (`theta_c`); a subproblem labels each of its copies.
+# Where the copies of a variable disagree, potential moves from the states that a copy chose to those that the
+# others chose. The sum over the copies is invariant, so the subproblems' maxima always sum to a bound.
 
-    # copies, legs: the layout used by the kernels
-    copies: Copies
-    legs: Legs
-    visit: Ints  # (n_factors,): the factors in the order of `legs`
-    roots: Ints  # copies at the roots of all trees; none for single factors
-    n_forests: int  # number of forests; 0 for single factors
+DIMINISHING, SQRT, POLYAK, LEVEL = 0, 1, 2, 3  # step rules
 
-    @classmethod
-    def into_factors(cls, problem: Problem) -> Decomposition:
-        """Create a subproblem per factor, with a copy of a variable on each edge."""
-        copy_of = _zeros(problem.n_edges)
-        copy_of[problem.nbr] = np.arange(problem.n_edges)
-        copies = _copies(problem, problem.nbr_ptr, problem.edge_factor[problem.nbr].astype(np.int64))
-        visit = np.arange(problem.n_factors)
-        legs = _legs(problem, visit, np.arange(problem.n_edges), copies, copy_of)
-        return cls(copies, legs, visit, _zeros(0), 0)
+MAJORITY, AVERAGE, SUBPROBLEM = 0, 1, 2  # decoding rules
 
-    @classmethod
-    def into_trees(cls, problem: Problem) -> Decomposition:
-        """Create successive maximal forests until every factor is in one."""
-        factor_of = problem.edge_factor
-        forest_of, n_forests = _pick_forests(problem)
-        copy_ptr, copy_of = _zeros(problem.n_vars + 1), _zeros(problem.n_edges)
-        last_copy = _zeros(n_forests) - 1
-        number_copies(problem.nbr_ptr, problem.nbr, factor_of, forest_of, last_copy, copy_ptr, copy_of)
-        n_copies = int(copy_ptr[-1])
-        forest = _zeros(n_copies)
-        forest[copy_of] = forest_of[factor_of]
-        edge_ptr = offsets(np.bincount(copy_of, minlength=n_copies)).astype(np.int64)
-        graph = CopyGraph(factor_of, copy_of, edge_ptr, np.argsort(copy_of, kind="stable"))
-        visit, leg_edge, roots = _zeros(problem.n_factors), _zeros(problem.n_edges), _zeros(n_copies)
-        n_roots = orient(problem.scope_ptr, graph, visit, leg_edge, roots)
-        copies = _copies(problem, copy_ptr, forest)
-        return cls(copies, _legs(problem, visit, leg_edge, copies, copy_of), visit, roots[:n_roots], n_forests)
+SETTLED = 1e-7  # target of the level rule at which it stops, relative to the progress since the first round
 
-    def subproblems(self, problem: Problem, averaging: bool = True) -> Subproblems:
-        """Return the subproblems with their potentials, for the kernels.
+FigureRecord = Any  # a record of type `DESCENT_FIGURES` with the scalars of a run
 
-        `averaging` enables averages of the factors' choices.
-        """
-        graph = problem.graph
-        config_at = problem.config_ptr[:-1][self.visit].astype(np.int64) if averaging else _zeros(0)
-        best = segment_max(graph.theta_v, graph.var_ptr)
-        return Subproblems(
-            theta_v=graph.theta_v,
-            theta_t=graph.theta_t,
-            var_ptr=graph.var_ptr.astype(np.int64),
-            constant=graph.constant,
-            alone=graph.constant + float(best[problem.degree == 0].sum()),
-            copies=self.copies,
-            legs=self.legs,
-            roots=self.roots,
-            n_forests=max(1, self.n_forests),
-            config_at=config_at,
+DESCENT_FIGURES = np.dtype(
+    [
+        ("rounds", np.int64),  # rounds done
+        ("dual", np.float64),  # dual value: last, first and best
+        ("first", np.float64),
+        ("bound", np.float64),
+        ("value", np.float64),  # of the incumbent
+        ("closed", np.bool_),  # whether the relative gap is within the tolerance
+        ("norm", np.float64),  # squared norm of the subgradient
+        ("step", np.float64),  # factor on the step length, and the last step length
+        ("length", np.float64),
+        ("delta", np.float64),  # targeted progress, the bound it is measured from, and rounds without it
+        ("reference", np.float64),
+        ("stalled", np.int64),
+        ("weight", np.float64),  # weights of this window of rounds and of the last, and the first round of the next
+        ("old_weight", np.float64),
+        ("window", np.int64),
+    ],
+    align=True,
+)
+"""The scalars of a run."""
+
+
+class StepOptions(NamedTuple):
+    """Step rule and stopping rule."""
+
+    rule: int  # the rule
+    # decay, exponent: decay of the step length in the diminishing rule
+    decay: float
+    exponent: float
+    patience: int  # rounds without progress before the other rules halve their steps
+    tolerance: float  # relative gap at which to stop
+    # unit, slack: the typical size of a potential, and the tolerance for ties
+    unit: float
+    slack: float
+
+
+class Averages(NamedTuple):
+    """Weighted sums of the choices, in this window of rounds and in the last; `f` is empty if it is too large."""
+
+    v: Floats
+    f: Floats
+    old_v: Floats
+    old_f: Floats
+
+
+class DescentState(NamedTuple):
+    """State of a run."""
+
+    theta_c: Floats  # potentials of the copies' states
+    # choices, averages: the current choices of the subproblems, and their averages
+    choices: Chosen
+    averages: Averages
+    # labels, candidate, best: the majority's labelling, the last one evaluated, and the incumbent
+    labels: Ints
+    candidate: Ints
+    best: Ints
+    # votes, seen: scratch for voting
+    votes: Ints
+    seen: Ints
+    ways: Ints  # decoding rules, used in turn
+    options: StepOptions  # step rule
+    figures: Any  # (1,): a record of type `DESCENT_FIGURES`
+
+
+# -- votes and labellings ---------------------------------------------------------------------------------------------
+
+
+@inlined
+def _agree(label_c: Ints, begin: int, end: int) -> bool:
+    """Return whether a range of copies all chose the same state."""
+    c = begin + 1
+    while c < end and label_c[c] == label_c[begin]:
+        c += 1
+    return c >= end
+
+
+@inlined
+def _count(label_c: Ints, begin: int, end: int, votes: Ints, seen: Ints) -> int:
+    """Count the votes for every state and list those with votes; return their number."""
+    n_seen = 0
+    for c in range(begin, end):
+        label = label_c[c]
+        if votes[label] == 0:
+            seen[n_seen] = label
+            n_seen += 1
+        votes[label] += 1
+    return n_seen
+
+
+@bare
+def vote(parts: Subproblems, state: DescentState) -> float:
+    """Compute the majority labelling, ties by the average so far; return the squared norm of the subgradient."""
+    ptr, label_c, labels, mean_v = parts.copies.ptr, state.choices.label_c, state.labels, state.averages.v
+    votes, seen = state.votes, state.seen
+    norm = 0.0
+    for i in range(len(labels)):
+        begin, end = ptr[i], ptr[i + 1]
+        if begin == end:
+            continue
+        if _agree(label_c, begin, end):
+            labels[i] = label_c[begin]
+            continue
+        n_seen = _count(label_c, begin, end, votes, seen)
+        at = parts.var_ptr[i]
+        best = seen[0]
+        squares = 0.0
+        for place in range(n_seen):
+            k = seen[place]
+            count, most = votes[k], votes[best]
+            squares += count * count
+            # In single precision, so that round-off does not decide ties.
+            mean, ahead = np.float32(mean_v[at + k]), np.float32(mean_v[at + best])
+            if count > most or (count == most and (mean > ahead or (mean == ahead and k < best))):
+                best = k
+        for place in range(n_seen):
+            votes[seen[place]] = 0
+        labels[i] = best
+        norm += (end - begin) - squares / (end - begin)
+    return norm
+
+
+@bare
+def value_of(parts: Subproblems, labels: Ints) -> float:
+    """Return the value of a labelling."""
+    legs, total = parts.legs, parts.constant
+    for i in range(len(labels)):
+        total += parts.theta_v[parts.var_ptr[i] + labels[i]]
+    for v in range(len(legs.table_at)):
+        place = legs.table_at[v]
+        for leg in range(legs.ptr[v], legs.ptr[v + 1]):
+            place += legs.stride[leg] * labels[legs.var[leg]]
+        total += weight_of(legs.weight, v) * parts.theta_t[place]
+    return total
+
+
+@bare
+def average_labels(parts: Subproblems, state: DescentState) -> None:
+    """Set the candidate to the largest entry of every variable's average, the smallest state on ties."""
+    mean, old = state.averages.v, state.averages.old_v
+    for i in range(len(state.labels)):
+        state.candidate[i] = state.labels[i]
+        if parts.copies.ptr[i] == parts.copies.ptr[i + 1]:
+            continue
+        at, end = parts.var_ptr[i], parts.var_ptr[i + 1]
+        best = at
+        for place in range(at + 1, end):
+            if mean[place] + old[place] > mean[best] + old[best]:
+                best = place
+        state.candidate[i] = best - at
+
+
+@bare
+def forest_labels(copies: Copies, state: DescentState, forest: int) -> None:
+    """Set the candidate to a forest's labelling, completed by the majority."""
+    for i in range(len(state.labels)):
+        state.candidate[i] = state.labels[i]
+        for c in range(copies.ptr[i], copies.ptr[i + 1]):
+            if copies.forest[c] == forest:
+                state.candidate[i] = state.choices.label_c[c]
+
+
+@bare
+def try_candidate(parts: Subproblems, state: DescentState) -> None:
+    """Evaluate one labelling per round, by the decoding rules in turn, and keep it if it is the best."""
+    figures = state.figures[0]
+    turn = figures.rounds
+    way = state.ways[turn % len(state.ways)]
+    if way == MAJORITY or figures.norm == 0.0 or turn == 0:
+        for i in range(len(state.labels)):
+            state.candidate[i] = state.labels[i]
+    elif way == AVERAGE:
+        average_labels(parts, state)
+    else:
+        forest_labels(parts.copies, state, (turn // len(state.ways)) % parts.n_forests)
+    value = value_of(parts, state.candidate)
+    if value > figures.value:
+        figures.value = value
+        for i in range(len(state.labels)):
+            state.best[i] = state.candidate[i]
+
+
+# -- the step ---------------------------------------------------------------------------------------------------------
+
+
+@bare
+def step_length(figures: FigureRecord, options: StepOptions) -> float:
+    """Update the step rule with the current dual value, and return the step length."""
+    length: float = 0.0
+    if options.rule == SQRT:
+        if _stalled(figures, options.slack, options.patience):
+            figures.step *= 0.5
+        length = options.unit * figures.step / np.sqrt(1.0 + figures.rounds)
+    elif options.rule == POLYAK and figures.value > -np.inf:
+        length = figures.step * (figures.dual - figures.value) / figures.norm
+    elif options.rule == LEVEL:
+        length = figures.step * _above_level(figures, options) / figures.norm
+    else:
+        length = options.unit * figures.step / (1.0 + (options.decay * figures.rounds) ** options.exponent)
+    return length
+
+
+@inlined
+def _stalled(figures: FigureRecord, aim: float, patience: int) -> bool:
+    """Return whether the bound has not improved by `aim` for `patience` rounds."""
+    if figures.rounds == 0 or figures.bound <= figures.reference - aim:
+        figures.reference = figures.bound
+        figures.stalled = 0
+        return False
+    figures.stalled += 1
+    if figures.stalled < patience:
+        return False
+    figures.reference = figures.bound
+    figures.stalled = 0
+    return True
+
+
+@inlined
+def _above_level(figures: FigureRecord, options: StepOptions) -> float:
+    """Return the distance of the dual value from the target level, which moves closer after rounds without progress.
+
+    0 once the target is so close that nothing is left to gain.
+    """
+    if figures.rounds == 0:
+        figures.delta = min(figures.dual - figures.value, options.unit * figures.norm)
+    if _stalled(figures, 0.5 * figures.delta, options.patience):
+        figures.delta *= 0.5
+    if figures.delta <= SETTLED * (figures.first - figures.bound):
+        return 0.0
+    return float(figures.dual - max(figures.value, figures.bound - figures.delta))
+
+
+@bare
+def next_window(averages: Averages, figures: FigureRecord) -> None:
+    """After 1, 2, 4, ... rounds, start a new averaging window and keep the last."""
+    figures.window = 2 * figures.rounds + 1
+    figures.old_weight = figures.weight
+    figures.weight = 0.0
+    for place in range(len(averages.v)):
+        averages.old_v[place] = averages.v[place]
+        averages.v[place] = 0.0
+    for place in range(len(averages.f)):
+        averages.old_f[place] = averages.f[place]
+        averages.f[place] = 0.0
+
+
+@bare
+def move(parts: Subproblems, state: DescentState, stale: Bools, length: float, weight: float) -> None:
+    """Take a subgradient step; mark the factors whose potentials change, and add the round to the sums.
+
+    Potential is taken from the states that a variable's copies chose and distributed over all copies.
+    """
+    ptr, copy_at, var_ptr = parts.copies.ptr, parts.copies.at, parts.var_ptr
+    label_c, theta_c, votes, seen = state.choices.label_c, state.theta_c, state.votes, state.seen
+    sum_v, sum_f = state.averages.v, state.averages.f
+    marking = len(stale) > 0
+    for i in range(len(state.labels)):
+        begin, end = ptr[i], ptr[i + 1]
+        if begin == end:
+            continue
+        if _agree(label_c, begin, end):
+            sum_v[var_ptr[i] + label_c[begin]] += weight
+            continue
+        share = 1.0 / (end - begin)
+        n_seen = _count(label_c, begin, end, votes, seen)
+        for place in range(n_seen):
+            k = seen[place]
+            part = share * votes[k]
+            sum_v[var_ptr[i] + k] += weight * part
+            for c in range(begin, end):
+                theta_c[copy_at[c] + k] += length * part
+            votes[k] = 0
+        for c in range(begin, end):
+            theta_c[copy_at[c] + label_c[c]] -= length
+        if marking:
+            for c in range(begin, end):
+                stale[parts.copies.forest[c]] = True
+    if len(sum_f) > 0:
+        for v in range(len(parts.config_at)):
+            sum_f[parts.config_at[v] + state.choices.config[v]] += weight
+
+
+# -- rounds -----------------------------------------------------------------------------------------------------------
+
+
+@bare
+def finish_round(dual: float, parts: Subproblems, state: DescentState, stale: Bools) -> bool:
+    """Finish a round: bound, votes, a labelling, and a step; return False if there was no step to take."""
+    figures, options = state.figures[0], state.options
+    figures.dual = dual + parts.alone
+    if figures.rounds == 0:
+        figures.first = figures.dual
+    figures.bound = min(figures.bound, figures.dual)
+    if figures.bound == -np.inf:
+        figures.rounds += 1
+        return False
+    figures.norm = vote(parts, state)
+    try_candidate(parts, state)
+    gap, value = figures.bound - figures.value, figures.value
+    figures.closed = value > -np.inf and gap <= options.tolerance * max(1.0, abs(value))
+    length = 0.0
+    if figures.norm > 0.0 and not figures.closed:
+        length = step_length(figures, options)
+    figures.length = length
+    if figures.rounds >= figures.window:
+        next_window(state.averages, figures)
+    # Averages weighted by the step lengths are consistent in the limit if the steps do not shrink too fast. Those of
+    # the other rules do, and equal weights work better.
+    by_length = length > 0.0 and (options.rule == SQRT or options.rule == DIMINISHING)
+    weight = length if by_length else 1.0
+    figures.weight += weight
+    move(parts, state, stale, length, weight)
+    figures.rounds += 1
+    return length > 0.0
+
+
+@compiled
+def descend_forests(parts: Subproblems, state: DescentState, scratch: TreeScratch, stale: Bools, n_rounds: int) -> bool:
+    """Run rounds of subgradient descent over forests; return whether nothing is left to do."""
+    choices, slack = state.choices, state.options.slack
+    for _ in range(n_rounds):
+        dual = solve_forests(
+            parts.theta_t, state.theta_c, parts.copies, parts.legs, parts.roots, choices, scratch, slack
         )
+        if not finish_round(dual, parts, state, stale):
+            return True
+    return False
 
 
-def _zeros(n: int) -> Ints:
-    return np.zeros(n, dtype=np.int64)
+@compiled
+def descend_factors(parts: Subproblems, state: DescentState, cache: FactorCache, n_rounds: int) -> bool:
+    """Run the same over single factors."""
+    for _ in range(n_rounds):
+        dual = solve_factors(parts.theta_t, state.theta_c, parts.legs, state.choices, cache, state.options.slack)
+        if not finish_round(dual, parts, state, cache.stale):
+            return True
+    return False
 
 
-def _pick_forests(problem: Problem) -> tuple[Ints, int]:
-    """Assign factors to successive maximal forests; return the forest of every factor and the number of forests."""
-    forest_of, left, n_forests = _zeros(problem.n_factors), np.arange(problem.n_factors), 0
-    root, taken = _zeros(problem.n_vars), np.zeros(problem.n_factors, dtype=bool)
-    while len(left):
-        grow_forest(left, problem.scope_ptr, problem.scope, root, taken)
-        forest_of[left[taken[left]]] = n_forests
-        left = left[~taken[left]]
-        n_forests += 1
-    return forest_of, n_forests
-
-
-def _copies(problem: Problem, ptr: Ints, forest: Ints) -> Copies:
-    """Build the copies of every variable from their offsets and forests."""
-    card = np.repeat(problem.graph.card, np.diff(ptr)).astype(np.int32)
-    return Copies(ptr.astype(np.int64), offsets(card)[:-1].astype(np.int64), forest.astype(np.int32), card)
-
-
-def _legs(problem: Problem, visit: Ints, leg_edge: Ints, copies: Copies, copy_of: Ints) -> Legs:
-    """Build the legs of the factors in visiting order."""
-    copy, forms = copy_of[leg_edge], problem.quick_forms.of
-    return Legs(
-        ptr=offsets(np.diff(problem.scope_ptr)[visit]).astype(np.int64),
-        table_at=problem.table_at[visit].astype(np.int64),
-        weight=problem.weight[visit] if len(problem.weight) else np.zeros(0),
-        form=forms[visit] if len(forms) else np.zeros(0, dtype=np.int32),
-        at=copies.at[copy],
-        copy=copy.astype(np.int32),
-        var=problem.scope[leg_edge].astype(np.int32),
-        card=copies.card[copy],
-        stride=problem.edge_stride[leg_edge].astype(np.int32),
-    )
+# Single-factor subproblems: the best entry of each factor, given the potentials of its copies of the variables.

@@ -6,14 +6,17 @@ to the leaves; its *legs* are the copies of its variables, the one closest to th
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.arrays import Bools, Floats, Ints, offsets, segment_max
 from mapmrf.compilation.jit import bare, compiled, inlined
+from mapmrf.kernels.forests import grow_forest
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.kernels.pair_transforms import StructuredPairs, form_message, weighted_form
+from mapmrf.model.problem import Problem
 from mapmrf.model.structured_pairs import NO_FORM
 
 
@@ -387,3 +390,261 @@ def solve_forests(
         else:
             choices.config[v] = label_c[legs.copy[first]] * legs.stride[first]
     return total
+
+
+class Subproblems(NamedTuple):
+    """A model decomposed into subproblems."""
+
+    # theta_v, theta_t, var_ptr, constant: as in the graph
+    theta_v: Floats
+    theta_t: Floats
+    var_ptr: Ints
+    constant: float
+    alone: float  # the constant plus the maxima of the variables without factors
+    # copies, legs, roots, n_forests: the subproblems; single factors have no roots, and count as one forest
+    copies: Copies
+    legs: Legs
+    roots: Ints
+    n_forests: int
+    # (n_factors,): offsets of the factors' blocks in `mu_f`, in visiting order; empty if nothing is averaged there
+    config_at: Ints
+
+
+class FactorCache(NamedTuple):
+    """Cached choices of the factors, and scratch."""
+
+    # stale, top_f: (n_factors,): whether a factor's potentials have changed since its last choice, and its maximum then
+    stale: Bools
+    top_f: Floats
+    state: Ints  # a configuration
+    inner: Floats  # for each state of one variable, the best state of the other
+    pairs: StructuredPairs  # the forms of pairs
+
+
+@inlined
+def _best_binary_pair(
+    theta_t: Floats, at: int, weight: float, theta_c: Floats, first: int, second: int, slack: float
+) -> tuple[float, int]:
+    """Return the maximum of a 2x2 table and its best entry."""
+    low, high = theta_c[second], theta_c[second + 1]
+    v0, v1 = weight * theta_t[at] + low, weight * theta_t[at + 1] + high
+    v2, v3 = weight * theta_t[at + 2] + low, weight * theta_t[at + 3] + high
+    top0, top1 = theta_c[first] + max(v0, v1), theta_c[first + 1] + max(v2, v3)
+    s0, s1 = (1 if v1 > v0 + slack else 0), (3 if v3 > v2 + slack else 2)
+    return max(top0, top1), (s1 if top1 > top0 + slack else s0)
+
+
+@inlined
+def _best_row(theta_t: Floats, theta_c: Floats, legs: Legs, a: int, weight: float, slack: float) -> tuple[float, int]:
+    """Return the maximum of a pairwise table, and its row."""
+    begin = legs.ptr[a]
+    at, first, second = legs.table_at[a], legs.at[begin], legs.at[begin + 1]
+    n_second = legs.card[begin + 1]
+    top, best, chosen = -np.inf, 0, -np.inf
+    for s1 in range(legs.card[begin]):
+        row = at + s1 * n_second
+        inner = -np.inf
+        for s2 in range(n_second):
+            inner = max(inner, weight * theta_t[row + s2] + theta_c[second + s2])
+        value = theta_c[first + s1] + inner
+        top = max(top, value)
+        if value > chosen + slack:
+            chosen, best = value, s1
+    return top, best
+
+
+@inlined
+def _best_row_of_form(theta_c: Floats, legs: Legs, a: int, cache: FactorCache, slack: float) -> tuple[float, int]:
+    """Return the same for a structured pair."""
+    inner, first, begin = cache.inner, legs.at[legs.ptr[a]], legs.ptr[a]
+    form_up(leg_form(legs, a), legs, a, theta_c, inner, cache.pairs)
+    top, best, chosen = -np.inf, 0, -np.inf
+    for s1 in range(legs.card[begin]):
+        value = theta_c[first + s1] + inner[s1]
+        top = max(top, value)
+        if value > chosen + slack:
+            chosen, best = value, s1
+    return top, best
+
+
+@inlined
+def _best_pair(
+    theta_t: Floats, theta_c: Floats, legs: Legs, a: int, cache: FactorCache, slack: float
+) -> tuple[float, int]:
+    """Return the maximum of a pairwise table and its best entry."""
+    weight = weight_of(legs.weight, a)
+    if leg_form(legs, a) >= 0:
+        top, best = _best_row_of_form(theta_c, legs, a, cache, slack)
+    elif weight == 1.0:
+        top, best = _best_row(theta_t, theta_c, legs, a, 1.0, slack)
+    else:
+        top, best = _best_row(theta_t, theta_c, legs, a, weight, slack)
+    begin = legs.ptr[a]
+    second, n_second = legs.at[begin + 1], legs.card[begin + 1]
+    row = legs.table_at[a] + best * n_second
+    last, chosen = 0, weight * theta_t[row] + theta_c[second]
+    for s2 in range(1, n_second):
+        value = weight * theta_t[row + s2] + theta_c[second + s2]
+        if value > chosen + slack:
+            chosen, last = value, s2
+    return top, best * n_second + last
+
+
+@inlined
+def _best_table(
+    theta_t: Floats, theta_c: Floats, legs: Legs, a: int, label_c: Ints, state: Ints, slack: float
+) -> tuple[float, int]:
+    """Return the maximum of a table of any arity and its best entry, row by row; also labels the copies."""
+    begin, last, weight = legs.ptr[a], legs.ptr[a + 1] - 1, weight_of(legs.weight, a)
+    table_at, last_at, n_last, stride = legs.table_at[a], legs.at[last], legs.card[last], legs.stride[last]
+    for leg in range(begin, last):
+        state[leg - begin] = 0
+    top, best, chosen = -np.inf, 0, -np.inf
+    row = 0
+    while row >= 0:
+        others = sum_of(legs, begin, last, state, theta_c)
+        for s in range(n_last):
+            place = row + s * stride
+            value = weight * theta_t[table_at + place] + (others + theta_c[last_at + s])
+            top = max(top, value)
+            if value > chosen + slack:
+                chosen, best = value, place
+        row = next_state(legs, begin, last, state, row)
+    for leg in range(begin, last + 1):
+        label_c[legs.copy[leg]] = best // legs.stride[leg] % legs.card[leg]
+    return top, best
+
+
+@bare
+def solve_factors(
+    theta_t: Floats, theta_c: Floats, legs: Legs, choices: Chosen, cache: FactorCache, slack: float
+) -> float:
+    """Choose the best entry of every factor whose potentials have changed; return the sum of the maxima.
+
+    Among entries within `slack` of each other, the first is chosen, so that round-off decides nothing.
+    """
+    stale, top_f, label_c = cache.stale, cache.top_f, choices.label_c
+    total = 0.0
+    for a in range(len(stale)):
+        if stale[a]:
+            stale[a] = False
+            first = legs.ptr[a]
+            if legs.ptr[a + 1] - first == 2:
+                n_second = legs.card[first + 1]
+                if legs.card[first] == 2 and n_second == 2:
+                    at, weight, one, two = (
+                        legs.table_at[a],
+                        weight_of(legs.weight, a),
+                        legs.at[first],
+                        legs.at[first + 1],
+                    )
+                    top, t = _best_binary_pair(theta_t, at, weight, theta_c, one, two, slack)
+                else:
+                    top, t = _best_pair(theta_t, theta_c, legs, a, cache, slack)
+                label_c[legs.copy[first]] = t // n_second
+                label_c[legs.copy[first + 1]] = t % n_second
+            else:
+                top, t = _best_table(theta_t, theta_c, legs, a, label_c, cache.state, slack)
+            top_f[a] = top
+            choices.config[a] = t
+        total += top_f[a]
+    return total
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """Acyclic subgraphs of a factor graph, or its single factors, and their copies of variables."""
+
+    # copies, legs: the layout used by the kernels
+    copies: Copies
+    legs: Legs
+    visit: Ints  # (n_factors,): the factors in the order of `legs`
+    roots: Ints  # copies at the roots of all trees; none for single factors
+    n_forests: int  # number of forests; 0 for single factors
+
+    @classmethod
+    def into_factors(cls, problem: Problem) -> Decomposition:
+        """Create a subproblem per factor, with a copy of a variable on each edge."""
+        copy_of = _zeros(problem.n_edges)
+        copy_of[problem.nbr] = np.arange(problem.n_edges)
+        copies = _copies(problem, problem.nbr_ptr, problem.edge_factor[problem.nbr].astype(np.int64))
+        visit = np.arange(problem.n_factors)
+        legs = _legs(problem, visit, np.arange(problem.n_edges), copies, copy_of)
+        return cls(copies, legs, visit, _zeros(0), 0)
+
+    @classmethod
+    def into_trees(cls, problem: Problem) -> Decomposition:
+        """Create successive maximal forests until every factor is in one."""
+        factor_of = problem.edge_factor
+        forest_of, n_forests = _pick_forests(problem)
+        copy_ptr, copy_of = _zeros(problem.n_vars + 1), _zeros(problem.n_edges)
+        last_copy = _zeros(n_forests) - 1
+        number_copies(problem.nbr_ptr, problem.nbr, factor_of, forest_of, last_copy, copy_ptr, copy_of)
+        n_copies = int(copy_ptr[-1])
+        forest = _zeros(n_copies)
+        forest[copy_of] = forest_of[factor_of]
+        edge_ptr = offsets(np.bincount(copy_of, minlength=n_copies)).astype(np.int64)
+        graph = CopyGraph(factor_of, copy_of, edge_ptr, np.argsort(copy_of, kind="stable"))
+        visit, leg_edge, roots = _zeros(problem.n_factors), _zeros(problem.n_edges), _zeros(n_copies)
+        n_roots = orient(problem.scope_ptr, graph, visit, leg_edge, roots)
+        copies = _copies(problem, copy_ptr, forest)
+        return cls(copies, _legs(problem, visit, leg_edge, copies, copy_of), visit, roots[:n_roots], n_forests)
+
+    def subproblems(self, problem: Problem, averaging: bool = True) -> Subproblems:
+        """Return the subproblems with their potentials, for the kernels.
+
+        `averaging` enables averages of the factors' choices.
+        """
+        graph = problem.graph
+        config_at = problem.config_ptr[:-1][self.visit].astype(np.int64) if averaging else _zeros(0)
+        best = segment_max(graph.theta_v, graph.var_ptr)
+        return Subproblems(
+            theta_v=graph.theta_v,
+            theta_t=graph.theta_t,
+            var_ptr=graph.var_ptr.astype(np.int64),
+            constant=graph.constant,
+            alone=graph.constant + float(best[problem.degree == 0].sum()),
+            copies=self.copies,
+            legs=self.legs,
+            roots=self.roots,
+            n_forests=max(1, self.n_forests),
+            config_at=config_at,
+        )
+
+
+def _zeros(n: int) -> Ints:
+    return np.zeros(n, dtype=np.int64)
+
+
+def _pick_forests(problem: Problem) -> tuple[Ints, int]:
+    """Assign factors to successive maximal forests; return the forest of every factor and the number of forests."""
+    forest_of, left, n_forests = _zeros(problem.n_factors), np.arange(problem.n_factors), 0
+    root, taken = _zeros(problem.n_vars), np.zeros(problem.n_factors, dtype=bool)
+    while len(left):
+        grow_forest(left, problem.scope_ptr, problem.scope, root, taken)
+        forest_of[left[taken[left]]] = n_forests
+        left = left[~taken[left]]
+        n_forests += 1
+    return forest_of, n_forests
+
+
+def _copies(problem: Problem, ptr: Ints, forest: Ints) -> Copies:
+    """Build the copies of every variable from their offsets and forests."""
+    card = np.repeat(problem.graph.card, np.diff(ptr)).astype(np.int32)
+    return Copies(ptr.astype(np.int64), offsets(card)[:-1].astype(np.int64), forest.astype(np.int32), card)
+
+
+def _legs(problem: Problem, visit: Ints, leg_edge: Ints, copies: Copies, copy_of: Ints) -> Legs:
+    """Build the legs of the factors in visiting order."""
+    copy, forms = copy_of[leg_edge], problem.quick_forms.of
+    return Legs(
+        ptr=offsets(np.diff(problem.scope_ptr)[visit]).astype(np.int64),
+        table_at=problem.table_at[visit].astype(np.int64),
+        weight=problem.weight[visit] if len(problem.weight) else np.zeros(0),
+        form=forms[visit] if len(forms) else np.zeros(0, dtype=np.int32),
+        at=copies.at[copy],
+        copy=copy.astype(np.int32),
+        var=problem.scope[leg_edge].astype(np.int32),
+        card=copies.card[copy],
+        stride=problem.edge_stride[leg_edge].astype(np.int32),
+    )

@@ -12,16 +12,13 @@ from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges, segment_argmax, 
 from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.decomposition.subproblems import (
     Chosen,
-    Copies,
     Decomposition,
-    FactorCache,
     Subproblems,
-    TreeScratch,
+    Workspace,
     solve_factors,
     solve_forests,
 )
 from mapmrf.kernels.max_marginals import weight_of
-from mapmrf.kernels.pair_transforms import StructuredPairs
 from mapmrf.model.polytope import FactorMarginals, integral
 from mapmrf.model.problem import Batch, Problem
 from mapmrf.run.dual_state import MOST_NUMBERS, DualState
@@ -29,16 +26,14 @@ from mapmrf.run.method import Answer, Progress
 from mapmrf.run.result import Status
 
 STEP_WORK = 1_500_000  # maximum number of table entries, states and copies processed per step: some 20 ms
-
 ROUND_OFF = 1e-12  # tolerance for ties between choices of a subproblem, in units of the typical size of a potential
-
-MOST_CONFIGS = 30_000_000
-"""Maximum number of configurations for which the factors' choices are averaged; beyond, the last choices are used."""
-
-MOST_SHARED = 4_000_000
-"""The same if factors share tables, unless the tables themselves have as many entries: images stay small."""
-
+# Maximum number of configurations for which the factors' choices are averaged; beyond, the last choices are used. Fewer
+# if factors share tables, unless the tables themselves have as many entries: images stay small.
+MOST_CONFIGS, MOST_SHARED = 30_000_000, 4_000_000
 SAMPLE = 1_000_000  # table entries sampled to estimate the typical size of a potential if factors have weights
+DIMINISHING, SQRT, POLYAK, LEVEL = 0, 1, 2, 3  # step rules
+MAJORITY, AVERAGE, SUBPROBLEM = 0, 1, 2  # decoding rules
+SETTLED = 1e-7  # target of the level rule at which it stops, relative to the progress since the first round
 
 
 @dataclass(frozen=True)
@@ -54,14 +49,6 @@ class DescentOptions:
     exponent: float = 1.0
     most_configs: int = MOST_CONFIGS
 
-    def most_sums(self, problem: Problem) -> int:
-        """Maximum number of configurations for which the factors' choices are averaged."""
-        return min(self.most_configs, max(MOST_SHARED, len(problem.graph.theta_t)))
-
-    def step_options(self, unit: float) -> StepOptions:
-        """The step rule for the kernels, in units of the typical size of a potential."""
-        return StepOptions(self.rule, self.decay, self.exponent, self.patience, self.tolerance, unit, ROUND_OFF * unit)
-
 
 class SubgradientDescent:
     """A run of subgradient descent."""
@@ -70,20 +57,43 @@ class SubgradientDescent:
         self, problem: Problem, parts: Decomposition, options: DescentOptions, initial: Ints | None = None
     ) -> None:
         """Distribute the unary potentials evenly over the copies; an initial labelling is the first incumbent."""
+        graph, n_copies, widest = problem.graph, int(parts.copies.ptr[-1]), int(problem.graph.card.max(initial=1))
+        averaging = problem.n_configs <= min(options.most_configs, max(MOST_SHARED, len(graph.theta_t)))
         self.parts = parts  # the decomposition; `subproblems` are the same with their potentials
-        averaging = problem.n_configs <= options.most_sums(problem)
         self.subproblems = parts.subproblems(problem, averaging)
-        self.state = _first_state(problem, parts, options, averaging)  # the state of the kernels
-        self.scratch = _scratch(problem, parts)  # scratch for forests, or the cache of single factors
+        n_sums, unit = problem.n_configs if averaging else 0, unit_of(problem)
+        votes, seen = np.zeros((2, widest), dtype=np.int64)
+        labels = segment_argmax(graph.theta_v, graph.var_ptr)
+        figures = np.zeros(1, dtype=DESCENT_FIGURES).view(np.recarray)
+        figures.step, figures.bound, figures.value = options.step_size, np.inf, -np.inf
+        step_options = StepOptions(
+            options.rule, options.decay, options.exponent, options.patience, options.tolerance, unit, ROUND_OFF * unit
+        )
+        self.state = DescentState(
+            theta_c=_even_shares(problem, parts),
+            choices=Chosen(np.zeros(n_copies, dtype=np.int32), np.zeros(problem.n_factors, dtype=np.int32)),
+            averages=Averages(
+                np.zeros(problem.n_states), np.zeros(n_sums), np.zeros(problem.n_states), np.zeros(n_sums)
+            ),
+            labels=labels,
+            candidate=labels.copy(),
+            best=labels.copy(),
+            votes=votes,
+            seen=seen,
+            ways=np.array(options.ways, dtype=np.int64),
+            options=step_options,
+            figures=figures,
+        )
+        self.workspace = Workspace.allocate(problem, parts)
         work = problem.n_configs + problem.n_states + 4 * len(parts.copies.at)
         self.chunk = max(1, STEP_WORK // max(1, work))  # maximum number of rounds per step
         if initial is not None:
             self.state.best[:] = initial
-            self.figures.value = problem.graph.value(initial)
+            self.figures.value = graph.value(initial)
 
     @property
     def layout(self) -> str:
-        """Layout of the copies' potentials, for `DualState`."""
+        """Layout of `theta_c`, for `DualState`."""
         return f"copies in {'forests' if self.parts.n_forests else 'factors'}"
 
     def resume(self, problem: Problem, given: DualState) -> None:
@@ -110,7 +120,6 @@ class SubgradientDescent:
 
     @property
     def rounds(self) -> int:
-        """Rounds so far."""
         return int(self.figures.rounds)
 
     @property
@@ -122,12 +131,10 @@ class SubgradientDescent:
     def advance(self, max_rounds: int) -> bool:
         """Run some rounds; return whether the run has ended."""
         n_rounds = min(self.chunk, max_rounds - self.rounds)
-        if isinstance(self.scratch, FactorCache):
-            return descend_factors(self.subproblems, self.state, self.scratch, n_rounds)
-        return descend_forests(self.subproblems, self.state, self.scratch, np.zeros(0, dtype=bool), n_rounds)
+        roots = self.parts.roots if self.parts.n_forests else None
+        return descend(self.subproblems, self.state, roots, self.workspace, n_rounds)
 
     def step(self, max_iterations: int) -> Progress:
-        """Run some rounds and report."""
         ended = self.advance(max_iterations)
         bound, value = float(self.figures.bound), float(self.figures.value)
         if bound == -np.inf:
@@ -156,6 +163,8 @@ class SubgradientDescent:
         else:
             last = last or len(self.state.averages.f) < problem.n_configs
             mu_v, mu_f = self._last(problem) if last else self._averages(problem)
+            # variables without factors are in their best states
+            mu_v[(problem.graph.var_ptr[:-1] + self.state.labels)[problem.degree == 0]] = 1.0
         return Answer(labels, mu_v, mu_f, bound, details)
 
     def _averages(self, problem: Problem) -> tuple[Floats, FactorMarginals]:
@@ -169,7 +178,7 @@ class SubgradientDescent:
             block: Floats = (sums.f[part] + sums.old_f[part]) / total
             return block.reshape(-1, size)
 
-        return self._with_loners(problem, mu_v), mu_f
+        return mu_v, mu_f
 
     def _last(self, problem: Problem) -> tuple[Floats, FactorMarginals]:
         """Return the choices of the last round: the mean over every variable's copies, and every factor's entry."""
@@ -186,36 +195,7 @@ class SubgradientDescent:
             block[np.arange(len(block)), chosen[batch.factors][rows]] = 1.0
             return block
 
-        return self._with_loners(problem, mu_v), mu_f
-
-    def _with_loners(self, problem: Problem, mu_v: Floats) -> Floats:
-        """Set variables without factors to their best state."""
-        alone = problem.degree == 0
-        mu_v[(problem.graph.var_ptr[:-1] + self.state.labels)[alone]] = 1.0
-        return mu_v
-
-
-def _first_state(problem: Problem, parts: Decomposition, options: DescentOptions, averaging: bool) -> DescentState:
-    """Return the state before the first round."""
-    graph, n_copies = problem.graph, int(parts.copies.ptr[-1])
-    n_sums = problem.n_configs if averaging else 0
-    votes, seen = np.zeros((2, int(graph.card.max(initial=1))), dtype=np.int64)
-    labels = segment_argmax(graph.theta_v, graph.var_ptr)
-    figures = np.zeros(1, dtype=DESCENT_FIGURES).view(np.recarray)
-    figures.step, figures.bound, figures.value = options.step_size, np.inf, -np.inf
-    return DescentState(
-        theta_c=_even_shares(problem, parts),
-        choices=Chosen(np.zeros(n_copies, dtype=np.int32), np.zeros(problem.n_factors, dtype=np.int32)),
-        averages=Averages(np.zeros(problem.n_states), np.zeros(n_sums), np.zeros(problem.n_states), np.zeros(n_sums)),
-        labels=labels,
-        candidate=labels.copy(),
-        best=labels.copy(),
-        votes=votes,
-        seen=seen,
-        ways=np.array(options.ways, dtype=np.int64),
-        options=options.step_options(unit_of(problem)),
-        figures=figures,
-    )
+        return mu_v, mu_f
 
 
 def _copied_states(problem: Problem, parts: Decomposition) -> Ints:
@@ -229,17 +209,6 @@ def _even_shares(problem: Problem, parts: Decomposition) -> Floats:
     n_copies = np.diff(parts.copies.ptr)
     each = np.repeat(np.repeat(n_copies, n_copies), parts.copies.card)
     return np.asarray(problem.graph.theta_v[_copied_states(problem, parts)] / each)
-
-
-def _scratch(problem: Problem, parts: Decomposition) -> TreeScratch | FactorCache:
-    """Allocate the kernel's scratch."""
-    state = np.zeros(int(np.diff(problem.scope_ptr).max(initial=1)), dtype=np.int64)
-    widest = int(problem.graph.card.max(initial=1))
-    pairs = StructuredPairs.allocate(problem.quick_forms, widest)
-    if parts.n_forests:
-        return TreeScratch(np.zeros(int(parts.copies.card.sum())), np.zeros(widest), state, pairs)
-    stale, top_f = np.ones(problem.n_factors, dtype=bool), np.zeros(problem.n_factors)
-    return FactorCache(stale, top_f, state, np.zeros(widest), pairs)
 
 
 def unit_of(problem: Problem) -> float:
@@ -272,19 +241,10 @@ def _losses(theta: Floats, ptr: Ints) -> Floats:
     return np.asarray(np.repeat(np.where(best > -np.inf, best, 0.0), np.diff(ptr)) - theta)
 
 
-# -- Decomposition of a model into forests or single factors, with copies of the variables that they share ------------
-
-
 # -- Subgradient descent on the dual of a decomposition: votes of the copies, steps, averages and labellings ----------
 # The potentials of a variable are distributed over its copies (`theta_c`); a subproblem labels each of its copies.
 # Where the copies of a variable disagree, potential moves from the states that a copy chose to those that the
 # others chose. The sum over the copies is invariant, so the subproblems' maxima always sum to a bound.
-
-DIMINISHING, SQRT, POLYAK, LEVEL = 0, 1, 2, 3  # step rules
-
-MAJORITY, AVERAGE, SUBPROBLEM = 0, 1, 2  # decoding rules
-
-SETTLED = 1e-7  # target of the level rule at which it stops, relative to the progress since the first round
 
 FigureRecord = Any  # a record of type `DESCENT_FIGURES` with the scalars of a run
 
@@ -308,13 +268,10 @@ DESCENT_FIGURES = np.dtype(
     ],
     align=True,
 )
-"""The scalars of a run."""
 
 
 class StepOptions(NamedTuple):
-    """Step rule and stopping rule."""
-
-    rule: int  # the rule
+    rule: int
     # decay, exponent: decay of the step length in the diminishing rule
     decay: float
     exponent: float
@@ -335,8 +292,6 @@ class Averages(NamedTuple):
 
 
 class DescentState(NamedTuple):
-    """State of a run."""
-
     theta_c: Floats  # potentials of the copies' states
     # choices, averages: the current choices of the subproblems, and their averages
     choices: Chosen
@@ -349,7 +304,7 @@ class DescentState(NamedTuple):
     votes: Ints
     seen: Ints
     ways: Ints  # decoding rules, used in turn
-    options: StepOptions  # step rule
+    options: StepOptions
     figures: Any  # (1,): a record of type `DESCENT_FIGURES`
 
 
@@ -412,7 +367,6 @@ def vote(parts: Subproblems, state: DescentState) -> float:
 
 @bare
 def value_of(parts: Subproblems, labels: Ints) -> float:
-    """Return the value of a labelling."""
     legs, total = parts.legs, parts.constant
     for i in range(len(labels)):
         total += parts.theta_v[parts.var_ptr[i] + labels[i]]
@@ -425,49 +379,37 @@ def value_of(parts: Subproblems, labels: Ints) -> float:
 
 
 @bare
-def average_labels(parts: Subproblems, state: DescentState) -> None:
-    """Set the candidate to the largest entry of every variable's average, the smallest state on ties."""
-    mean, old = state.averages.v, state.averages.old_v
-    for i in range(len(state.labels)):
-        state.candidate[i] = state.labels[i]
-        if parts.copies.ptr[i] == parts.copies.ptr[i + 1]:
-            continue
-        at, end = parts.var_ptr[i], parts.var_ptr[i + 1]
-        best = at
-        for place in range(at + 1, end):
-            if mean[place] + old[place] > mean[best] + old[best]:
-                best = place
-        state.candidate[i] = best - at
-
-
-@bare
-def forest_labels(copies: Copies, state: DescentState, forest: int) -> None:
-    """Set the candidate to a forest's labelling, completed by the majority."""
-    for i in range(len(state.labels)):
-        state.candidate[i] = state.labels[i]
-        for c in range(copies.ptr[i], copies.ptr[i + 1]):
-            if copies.forest[c] == forest:
-                state.candidate[i] = state.choices.label_c[c]
-
-
-@bare
 def try_candidate(parts: Subproblems, state: DescentState) -> None:
-    """Evaluate one labelling per round, by the decoding rules in turn, and keep it if it is the best."""
-    figures = state.figures[0]
+    """Evaluate one labelling per round, by the decoding rules in turn, and keep it if it is the best.
+
+    The majority's, the largest entry of every variable's average (the first on ties), or that of a forest, completed by
+    the majority.
+    """
+    figures, copies, candidate = state.figures[0], parts.copies, state.candidate
+    mean, old = state.averages.v, state.averages.old_v
     turn = figures.rounds
     way = state.ways[turn % len(state.ways)]
-    if way == MAJORITY or figures.norm == 0.0 or turn == 0:
-        for i in range(len(state.labels)):
-            state.candidate[i] = state.labels[i]
-    elif way == AVERAGE:
-        average_labels(parts, state)
-    else:
-        forest_labels(parts.copies, state, (turn // len(state.ways)) % parts.n_forests)
-    value = value_of(parts, state.candidate)
+    if figures.norm == 0.0 or turn == 0:
+        way = MAJORITY
+    forest = (turn // len(state.ways)) % parts.n_forests
+    for i in range(len(state.labels)):
+        candidate[i] = state.labels[i]
+        if way == AVERAGE and copies.ptr[i] < copies.ptr[i + 1]:
+            at, end = parts.var_ptr[i], parts.var_ptr[i + 1]
+            best = at
+            for place in range(at + 1, end):
+                if mean[place] + old[place] > mean[best] + old[best]:
+                    best = place
+            candidate[i] = best - at
+        elif way == SUBPROBLEM:
+            for c in range(copies.ptr[i], copies.ptr[i + 1]):
+                if copies.forest[c] == forest:
+                    candidate[i] = state.choices.label_c[c]
+    value = value_of(parts, candidate)
     if value > figures.value:
         figures.value = value
         for i in range(len(state.labels)):
-            state.best[i] = state.candidate[i]
+            state.best[i] = candidate[i]
 
 
 # -- the step ---------------------------------------------------------------------------------------------------------
@@ -475,7 +417,11 @@ def try_candidate(parts: Subproblems, state: DescentState) -> None:
 
 @bare
 def step_length(figures: FigureRecord, options: StepOptions) -> float:
-    """Update the step rule with the current dual value, and return the step length."""
+    """Update the step rule with the current dual value, and return the step length.
+
+    The target of the level rule moves closer after rounds without progress; its steps have length 0 once the target is
+    so close that nothing is left to gain.
+    """
     length: float = 0.0
     if options.rule == SQRT:
         if _stalled(figures, options.slack, options.patience):
@@ -484,7 +430,13 @@ def step_length(figures: FigureRecord, options: StepOptions) -> float:
     elif options.rule == POLYAK and figures.value > -np.inf:
         length = figures.step * (figures.dual - figures.value) / figures.norm
     elif options.rule == LEVEL:
-        length = figures.step * _above_level(figures, options) / figures.norm
+        if figures.rounds == 0:
+            figures.delta = min(figures.dual - figures.value, options.unit * figures.norm)
+        if _stalled(figures, 0.5 * figures.delta, options.patience):
+            figures.delta *= 0.5
+        if not figures.delta <= SETTLED * (figures.first - figures.bound):
+            above = figures.dual - max(figures.value, figures.bound - figures.delta)
+            length = figures.step * above / figures.norm
     else:
         length = options.unit * figures.step / (1.0 + (options.decay * figures.rounds) ** options.exponent)
     return length
@@ -503,35 +455,6 @@ def _stalled(figures: FigureRecord, aim: float, patience: int) -> bool:
     figures.reference = figures.bound
     figures.stalled = 0
     return True
-
-
-@inlined
-def _above_level(figures: FigureRecord, options: StepOptions) -> float:
-    """Return the distance of the dual value from the target level, which moves closer after rounds without progress.
-
-    0 once the target is so close that nothing is left to gain.
-    """
-    if figures.rounds == 0:
-        figures.delta = min(figures.dual - figures.value, options.unit * figures.norm)
-    if _stalled(figures, 0.5 * figures.delta, options.patience):
-        figures.delta *= 0.5
-    if figures.delta <= SETTLED * (figures.first - figures.bound):
-        return 0.0
-    return float(figures.dual - max(figures.value, figures.bound - figures.delta))
-
-
-@bare
-def next_window(averages: Averages, figures: FigureRecord) -> None:
-    """After 1, 2, 4, ... rounds, start a new averaging window and keep the last."""
-    figures.window = 2 * figures.rounds + 1
-    figures.old_weight = figures.weight
-    figures.weight = 0.0
-    for place in range(len(averages.v)):
-        averages.old_v[place] = averages.v[place]
-        averages.v[place] = 0.0
-    for place in range(len(averages.f)):
-        averages.old_f[place] = averages.f[place]
-        averages.f[place] = 0.0
 
 
 @bare
@@ -592,8 +515,17 @@ def finish_round(dual: float, parts: Subproblems, state: DescentState, stale: Bo
     if figures.norm > 0.0 and not figures.closed:
         length = step_length(figures, options)
     figures.length = length
-    if figures.rounds >= figures.window:
-        next_window(state.averages, figures)
+    if figures.rounds >= figures.window:  # after 1, 2, 4, ... rounds a new window begins, and the last one is kept
+        figures.window = 2 * figures.rounds + 1
+        figures.old_weight = figures.weight
+        figures.weight = 0.0
+        averages = state.averages
+        for place in range(len(averages.v)):
+            averages.old_v[place] = averages.v[place]
+            averages.v[place] = 0.0
+        for place in range(len(averages.f)):
+            averages.old_f[place] = averages.f[place]
+            averages.f[place] = 0.0
     # Averages weighted by the step lengths are consistent in the limit if the steps do not shrink too fast. Those of
     # the other rules do, and equal weights work better.
     by_length = length > 0.0 and (options.rule == SQRT or options.rule == DIMINISHING)
@@ -605,26 +537,14 @@ def finish_round(dual: float, parts: Subproblems, state: DescentState, stale: Bo
 
 
 @compiled
-def descend_forests(parts: Subproblems, state: DescentState, scratch: TreeScratch, stale: Bools, n_rounds: int) -> bool:
-    """Run rounds of subgradient descent over forests; return whether nothing is left to do."""
-    choices, slack = state.choices, state.options.slack
+def descend(parts: Subproblems, state: DescentState, roots: Ints | None, work: Workspace, n_rounds: int) -> bool:
+    """Run rounds of subgradient descent; return whether nothing is left to do. Single factors have no `roots`."""
+    theta_t, theta_c, choices, slack = parts.theta_t, state.theta_c, state.choices, state.options.slack
     for _ in range(n_rounds):
-        dual = solve_forests(
-            parts.theta_t, state.theta_c, parts.copies, parts.legs, parts.roots, choices, scratch, slack
-        )
-        if not finish_round(dual, parts, state, stale):
+        if roots is None:
+            dual = solve_factors(theta_t, theta_c, parts.legs, choices, work, slack)
+        else:
+            dual = solve_forests(theta_t, theta_c, parts.copies, parts.legs, roots, choices, work, slack)
+        if not finish_round(dual, parts, state, work.stale):
             return True
     return False
-
-
-@compiled
-def descend_factors(parts: Subproblems, state: DescentState, cache: FactorCache, n_rounds: int) -> bool:
-    """Run the same over single factors."""
-    for _ in range(n_rounds):
-        dual = solve_factors(parts.theta_t, state.theta_c, parts.legs, state.choices, cache, state.options.slack)
-        if not finish_round(dual, parts, state, cache.stale):
-            return True
-    return False
-
-
-# Single-factor subproblems: the best entry of each factor, given the potentials of its copies of the variables.

@@ -20,9 +20,94 @@ from mapmrf.model.problem import Problem
 from mapmrf.model.structured_pairs import NO_FORM
 
 
-class Copies(NamedTuple):
-    """The copies of the variables."""
+@dataclass(frozen=True)
+class Decomposition:
+    """Acyclic subgraphs of a factor graph, or its single factors, and their copies of variables."""
 
+    # copies, legs: the layout used by the kernels
+    copies: Copies
+    legs: Legs
+    visit: Ints  # (n_factors,): the factors in the order of `legs`
+    roots: Ints  # copies at the roots of all trees; none for single factors
+    n_forests: int  # number of forests; 0 for single factors
+
+    @classmethod
+    def into_factors(cls, problem: Problem) -> Decomposition:
+        """Create a subproblem per factor, with a copy of a variable on each edge."""
+        copy_of = _zeros(problem.n_edges)
+        copy_of[problem.nbr] = np.arange(problem.n_edges)
+        copies = _copies(problem, problem.nbr_ptr, problem.edge_factor[problem.nbr].astype(np.int64))
+        visit = np.arange(problem.n_factors)
+        legs = _legs(problem, visit, np.arange(problem.n_edges), copies, copy_of)
+        return cls(copies, legs, visit, _zeros(0), 0)
+
+    @classmethod
+    def into_trees(cls, problem: Problem) -> Decomposition:
+        """Create successive maximal forests until every factor is in one."""
+        factor_of = problem.edge_factor
+        forest_of, left, n_forests = _zeros(problem.n_factors), np.arange(problem.n_factors), 0
+        root, taken = _zeros(problem.n_vars), np.zeros(problem.n_factors, dtype=bool)
+        while len(left):
+            grow_forest(left, problem.scope_ptr, problem.scope, root, taken)
+            forest_of[left[taken[left]]] = n_forests
+            left = left[~taken[left]]
+            n_forests += 1
+        copy_ptr, copy_of = _zeros(problem.n_vars + 1), _zeros(problem.n_edges)
+        last_copy = _zeros(n_forests) - 1
+        number_copies(problem.nbr_ptr, problem.nbr, factor_of, forest_of, last_copy, copy_ptr, copy_of)
+        n_copies = int(copy_ptr[-1])
+        forest = _zeros(n_copies)
+        forest[copy_of] = forest_of[factor_of]
+        edge_ptr = offsets(np.bincount(copy_of, minlength=n_copies)).astype(np.int64)
+        graph = CopyGraph(factor_of, copy_of, edge_ptr, np.argsort(copy_of, kind="stable"))
+        visit, leg_edge, roots = _zeros(problem.n_factors), _zeros(problem.n_edges), _zeros(n_copies)
+        n_roots = orient(problem.scope_ptr, graph, visit, leg_edge, roots)
+        copies = _copies(problem, copy_ptr, forest)
+        return cls(copies, _legs(problem, visit, leg_edge, copies, copy_of), visit, roots[:n_roots], n_forests)
+
+    def subproblems(self, problem: Problem, averaging: bool = True) -> Subproblems:
+        """Return the subproblems with their potentials; `averaging`: the factors' choices will be averaged."""
+        graph = problem.graph
+        config_at = problem.config_ptr[:-1][self.visit].astype(np.int64) if averaging else _zeros(0)
+        best = segment_max(graph.theta_v, graph.var_ptr)
+        return Subproblems(
+            theta_v=graph.theta_v,
+            theta_t=graph.theta_t,
+            var_ptr=graph.var_ptr.astype(np.int64),
+            constant=graph.constant,
+            alone=graph.constant + float(best[problem.degree == 0].sum()),
+            copies=self.copies,
+            legs=self.legs,
+            n_forests=max(1, self.n_forests),
+            config_at=config_at,
+        )
+
+
+def _zeros(n: int) -> Ints:
+    return np.zeros(n, dtype=np.int64)
+
+
+def _copies(problem: Problem, ptr: Ints, forest: Ints) -> Copies:
+    card = np.repeat(problem.graph.card, np.diff(ptr)).astype(np.int32)
+    return Copies(ptr.astype(np.int64), offsets(card)[:-1].astype(np.int64), forest.astype(np.int32), card)
+
+
+def _legs(problem: Problem, visit: Ints, leg_edge: Ints, copies: Copies, copy_of: Ints) -> Legs:
+    copy, forms = copy_of[leg_edge], problem.quick_forms.of
+    return Legs(
+        ptr=offsets(np.diff(problem.scope_ptr)[visit]).astype(np.int64),
+        table_at=problem.table_at[visit].astype(np.int64),
+        weight=problem.weight[visit] if len(problem.weight) else np.zeros(0),
+        form=forms[visit] if len(forms) else np.zeros(0, dtype=np.int32),
+        at=copies.at[copy],
+        copy=copy.astype(np.int32),
+        var=problem.scope[leg_edge].astype(np.int32),
+        card=copies.card[copy],
+        stride=problem.edge_stride[leg_edge].astype(np.int32),
+    )
+
+
+class Copies(NamedTuple):
     ptr: Ints  # (n_vars + 1,): the copies of variable `i` are ``ptr[i]`` to ``ptr[i + 1]``
     # at, forest: (n_copies,): where the copy's states start in `theta_c`, and its forest
     at: Ints
@@ -55,13 +140,28 @@ class Chosen(NamedTuple):
     config: Ints
 
 
-class TreeScratch(NamedTuple):
-    """Beliefs of the copies, a message, a configuration of a factor, and the forms of pairs."""
+class Workspace(NamedTuple):
+    """Scratch, and the cached choices of single factors."""
 
-    belief: Floats
-    message: Floats
-    state: Ints
-    pairs: StructuredPairs
+    belief: Floats  # beliefs of the copies' states; empty for single factors
+    message: Floats  # for each state of one variable, the best of a factor's others
+    state: Ints  # a configuration of a factor
+    pairs: StructuredPairs  # the forms of pairs
+    # stale, top_f: (n_factors,): whether a factor's potentials have changed since its last choice, and its maximum
+    # then; empty for forests
+    stale: Bools
+    top_f: Floats
+
+    @classmethod
+    def allocate(cls, problem: Problem, parts: Decomposition) -> Workspace:
+        n_states, n_factors = int(parts.copies.card.sum()), 0
+        if not parts.n_forests:
+            n_states, n_factors = 0, problem.n_factors
+        state = np.zeros(int(np.diff(problem.scope_ptr).max(initial=1)), dtype=np.int64)
+        widest = int(problem.graph.card.max(initial=1))
+        pairs = StructuredPairs.allocate(problem.quick_forms, widest)
+        stale, top_f = np.ones(n_factors, dtype=bool), np.zeros(n_factors)
+        return cls(np.zeros(n_states), np.zeros(widest), state, pairs, stale, top_f)
 
 
 class CopyGraph(NamedTuple):
@@ -191,7 +291,7 @@ def form_up(form: int, legs: Legs, v: int, h: Floats, out: Floats, pairs: Struct
 
 
 @inlined
-def _pair_up(theta_t: Floats, legs: Legs, v: int, first: int, weight: float, scratch: TreeScratch) -> float:
+def _pair_up(theta_t: Floats, legs: Legs, v: int, first: int, weight: float, scratch: Workspace) -> float:
     """Compute the message of a pair towards the root; return its maximum."""
     belief, message = scratch.belief, scratch.message
     at, source = legs.table_at[v], legs.at[first + 1]
@@ -208,17 +308,7 @@ def _pair_up(theta_t: Floats, legs: Legs, v: int, first: int, weight: float, scr
 
 
 @inlined
-def _single_up(theta_t: Floats, legs: Legs, v: int, first: int, message: Floats) -> float:
-    """Compute the message of a unary factor; return its maximum."""
-    weight, top = weight_of(legs.weight, v), -np.inf
-    for p in range(legs.card[first]):
-        message[p] = weight * theta_t[legs.table_at[v] + p * legs.stride[first]]
-        top = max(top, message[p])
-    return top
-
-
-@inlined
-def _message_up(theta_t: Floats, legs: Legs, v: int, first: int, scratch: TreeScratch) -> float:
+def _message_up(theta_t: Floats, legs: Legs, v: int, first: int, scratch: Workspace) -> float:
     """Compute the message of a factor towards the root by the fastest kernel; return its maximum."""
     weight, form = weight_of(legs.weight, v), leg_form(legs, v)
     if form >= 0:
@@ -230,7 +320,11 @@ def _message_up(theta_t: Floats, legs: Legs, v: int, first: int, scratch: TreeSc
     if legs.ptr[v + 1] - first > 2:
         return _table_up(theta_t, legs, v, first, scratch)
     if legs.ptr[v + 1] - first == 1:
-        return _single_up(theta_t, legs, v, first, scratch.message)
+        top = -np.inf
+        for p in range(legs.card[first]):
+            scratch.message[p] = weight * theta_t[legs.table_at[v] + p * legs.stride[first]]
+            top = max(top, scratch.message[p])
+        return top
     if weight == 1.0:
         return _pair_up(theta_t, legs, v, first, 1.0, scratch)
     return _pair_up(theta_t, legs, v, first, weight, scratch)
@@ -260,7 +354,7 @@ def sum_of(legs: Legs, begin: int, end: int, state: Ints, values: Floats) -> flo
 
 
 @inlined
-def _table_up(theta_t: Floats, legs: Legs, v: int, first: int, scratch: TreeScratch) -> float:
+def _table_up(theta_t: Floats, legs: Legs, v: int, first: int, scratch: Workspace) -> float:
     """Compute the message of a factor of any arity towards the root; return its maximum."""
     belief, message, state = scratch.belief, scratch.message, scratch.state
     weight = weight_of(legs.weight, v)
@@ -287,16 +381,6 @@ def _table_up(theta_t: Floats, legs: Legs, v: int, first: int, scratch: TreeScra
 
 
 @inlined
-def _best_state(values: Floats, begin: int, n_states: int, slack: float) -> int:
-    """Return the first state that no later one exceeds by more than `slack`."""
-    best = 0
-    for s in range(1, n_states):
-        if values[begin + s] > values[begin + best] + slack:
-            best = s
-    return best
-
-
-@inlined
 def _pair_down(
     theta_t: Floats, legs: Legs, v: int, first: int, weight: float, belief: Floats, label_c: Ints, slack: float
 ) -> int:
@@ -314,9 +398,9 @@ def _pair_down(
 
 @inlined
 def _table_down(
-    theta_t: Floats, legs: Legs, v: int, first: int, label_c: Ints, scratch: TreeScratch, slack: float
+    theta_t: Floats, legs: Legs, v: int, first: int, label_c: Ints, scratch: Workspace, slack: float
 ) -> int:
-    """Do the same for a factor of any arity."""
+    """Label the far copies of a factor of any arity, given the near one; return the table entry."""
     belief, state, weight = scratch.belief, scratch.state, weight_of(legs.weight, v)
     last = legs.ptr[v + 1] - 1
     source, step = legs.at[last], legs.stride[last]
@@ -342,7 +426,7 @@ def _table_down(
 
 @bare
 def solve_forests(
-    theta_t: Floats, theta_c: Floats, copies: Copies, legs: Legs, roots: Ints, choices: Chosen, scratch: TreeScratch,
+    theta_t: Floats, theta_c: Floats, copies: Copies, legs: Legs, roots: Ints, choices: Chosen, scratch: Workspace,
     slack: float,
 ) -> float:  # fmt: skip
     """Label all copies such that every forest attains its maximum; return the sum of the maxima.
@@ -372,10 +456,12 @@ def solve_forests(
                 belief[legs.at[first] + p] += message[p] - top
     for place in range(len(roots)):
         root = roots[place]
-        label_c[root] = _best_state(belief, copies.at[root], copies.card[root], slack)
-        top = -np.inf
+        begin, best, top = copies.at[root], 0, -np.inf
         for s in range(copies.card[root]):
-            top = max(top, belief[copies.at[root] + s])
+            top = max(top, belief[begin + s])
+            if belief[begin + s] > belief[begin + best] + slack:
+                best = s
+        label_c[root] = best
         total += top
     if total == -np.inf:
         return total
@@ -393,32 +479,18 @@ def solve_forests(
 
 
 class Subproblems(NamedTuple):
-    """A model decomposed into subproblems."""
-
     # theta_v, theta_t, var_ptr, constant: as in the graph
     theta_v: Floats
     theta_t: Floats
     var_ptr: Ints
     constant: float
     alone: float  # the constant plus the maxima of the variables without factors
-    # copies, legs, roots, n_forests: the subproblems; single factors have no roots, and count as one forest
+    # copies, legs, n_forests: the subproblems; single factors count as one forest
     copies: Copies
     legs: Legs
-    roots: Ints
     n_forests: int
     # (n_factors,): offsets of the factors' blocks in `mu_f`, in visiting order; empty if nothing is averaged there
     config_at: Ints
-
-
-class FactorCache(NamedTuple):
-    """Cached choices of the factors, and scratch."""
-
-    # stale, top_f: (n_factors,): whether a factor's potentials have changed since its last choice, and its maximum then
-    stale: Bools
-    top_f: Floats
-    state: Ints  # a configuration
-    inner: Floats  # for each state of one variable, the best state of the other
-    pairs: StructuredPairs  # the forms of pairs
 
 
 @inlined
@@ -454,10 +526,10 @@ def _best_row(theta_t: Floats, theta_c: Floats, legs: Legs, a: int, weight: floa
 
 
 @inlined
-def _best_row_of_form(theta_c: Floats, legs: Legs, a: int, cache: FactorCache, slack: float) -> tuple[float, int]:
-    """Return the same for a structured pair."""
-    inner, first, begin = cache.inner, legs.at[legs.ptr[a]], legs.ptr[a]
-    form_up(leg_form(legs, a), legs, a, theta_c, inner, cache.pairs)
+def _best_row_of_form(theta_c: Floats, legs: Legs, a: int, work: Workspace, slack: float) -> tuple[float, int]:
+    """Return the maximum of a structured pair, and its row."""
+    inner, first, begin = work.message, legs.at[legs.ptr[a]], legs.ptr[a]
+    form_up(leg_form(legs, a), legs, a, theta_c, inner, work.pairs)
     top, best, chosen = -np.inf, 0, -np.inf
     for s1 in range(legs.card[begin]):
         value = theta_c[first + s1] + inner[s1]
@@ -469,12 +541,12 @@ def _best_row_of_form(theta_c: Floats, legs: Legs, a: int, cache: FactorCache, s
 
 @inlined
 def _best_pair(
-    theta_t: Floats, theta_c: Floats, legs: Legs, a: int, cache: FactorCache, slack: float
+    theta_t: Floats, theta_c: Floats, legs: Legs, a: int, work: Workspace, slack: float
 ) -> tuple[float, int]:
     """Return the maximum of a pairwise table and its best entry."""
     weight = weight_of(legs.weight, a)
     if leg_form(legs, a) >= 0:
-        top, best = _best_row_of_form(theta_c, legs, a, cache, slack)
+        top, best = _best_row_of_form(theta_c, legs, a, work, slack)
     elif weight == 1.0:
         top, best = _best_row(theta_t, theta_c, legs, a, 1.0, slack)
     else:
@@ -517,13 +589,13 @@ def _best_table(
 
 @bare
 def solve_factors(
-    theta_t: Floats, theta_c: Floats, legs: Legs, choices: Chosen, cache: FactorCache, slack: float
+    theta_t: Floats, theta_c: Floats, legs: Legs, choices: Chosen, work: Workspace, slack: float
 ) -> float:
     """Choose the best entry of every factor whose potentials have changed; return the sum of the maxima.
 
     Among entries within `slack` of each other, the first is chosen, so that round-off decides nothing.
     """
-    stale, top_f, label_c = cache.stale, cache.top_f, choices.label_c
+    stale, top_f, label_c = work.stale, work.top_f, choices.label_c
     total = 0.0
     for a in range(len(stale)):
         if stale[a]:
@@ -532,119 +604,15 @@ def solve_factors(
             if legs.ptr[a + 1] - first == 2:
                 n_second = legs.card[first + 1]
                 if legs.card[first] == 2 and n_second == 2:
-                    at, weight, one, two = (
-                        legs.table_at[a],
-                        weight_of(legs.weight, a),
-                        legs.at[first],
-                        legs.at[first + 1],
-                    )
-                    top, t = _best_binary_pair(theta_t, at, weight, theta_c, one, two, slack)
+                    at, one, two = legs.table_at[a], legs.at[first], legs.at[first + 1]
+                    top, t = _best_binary_pair(theta_t, at, weight_of(legs.weight, a), theta_c, one, two, slack)
                 else:
-                    top, t = _best_pair(theta_t, theta_c, legs, a, cache, slack)
+                    top, t = _best_pair(theta_t, theta_c, legs, a, work, slack)
                 label_c[legs.copy[first]] = t // n_second
                 label_c[legs.copy[first + 1]] = t % n_second
             else:
-                top, t = _best_table(theta_t, theta_c, legs, a, label_c, cache.state, slack)
+                top, t = _best_table(theta_t, theta_c, legs, a, label_c, work.state, slack)
             top_f[a] = top
             choices.config[a] = t
         total += top_f[a]
     return total
-
-
-@dataclass(frozen=True)
-class Decomposition:
-    """Acyclic subgraphs of a factor graph, or its single factors, and their copies of variables."""
-
-    # copies, legs: the layout used by the kernels
-    copies: Copies
-    legs: Legs
-    visit: Ints  # (n_factors,): the factors in the order of `legs`
-    roots: Ints  # copies at the roots of all trees; none for single factors
-    n_forests: int  # number of forests; 0 for single factors
-
-    @classmethod
-    def into_factors(cls, problem: Problem) -> Decomposition:
-        """Create a subproblem per factor, with a copy of a variable on each edge."""
-        copy_of = _zeros(problem.n_edges)
-        copy_of[problem.nbr] = np.arange(problem.n_edges)
-        copies = _copies(problem, problem.nbr_ptr, problem.edge_factor[problem.nbr].astype(np.int64))
-        visit = np.arange(problem.n_factors)
-        legs = _legs(problem, visit, np.arange(problem.n_edges), copies, copy_of)
-        return cls(copies, legs, visit, _zeros(0), 0)
-
-    @classmethod
-    def into_trees(cls, problem: Problem) -> Decomposition:
-        """Create successive maximal forests until every factor is in one."""
-        factor_of = problem.edge_factor
-        forest_of, n_forests = _pick_forests(problem)
-        copy_ptr, copy_of = _zeros(problem.n_vars + 1), _zeros(problem.n_edges)
-        last_copy = _zeros(n_forests) - 1
-        number_copies(problem.nbr_ptr, problem.nbr, factor_of, forest_of, last_copy, copy_ptr, copy_of)
-        n_copies = int(copy_ptr[-1])
-        forest = _zeros(n_copies)
-        forest[copy_of] = forest_of[factor_of]
-        edge_ptr = offsets(np.bincount(copy_of, minlength=n_copies)).astype(np.int64)
-        graph = CopyGraph(factor_of, copy_of, edge_ptr, np.argsort(copy_of, kind="stable"))
-        visit, leg_edge, roots = _zeros(problem.n_factors), _zeros(problem.n_edges), _zeros(n_copies)
-        n_roots = orient(problem.scope_ptr, graph, visit, leg_edge, roots)
-        copies = _copies(problem, copy_ptr, forest)
-        return cls(copies, _legs(problem, visit, leg_edge, copies, copy_of), visit, roots[:n_roots], n_forests)
-
-    def subproblems(self, problem: Problem, averaging: bool = True) -> Subproblems:
-        """Return the subproblems with their potentials, for the kernels.
-
-        `averaging` enables averages of the factors' choices.
-        """
-        graph = problem.graph
-        config_at = problem.config_ptr[:-1][self.visit].astype(np.int64) if averaging else _zeros(0)
-        best = segment_max(graph.theta_v, graph.var_ptr)
-        return Subproblems(
-            theta_v=graph.theta_v,
-            theta_t=graph.theta_t,
-            var_ptr=graph.var_ptr.astype(np.int64),
-            constant=graph.constant,
-            alone=graph.constant + float(best[problem.degree == 0].sum()),
-            copies=self.copies,
-            legs=self.legs,
-            roots=self.roots,
-            n_forests=max(1, self.n_forests),
-            config_at=config_at,
-        )
-
-
-def _zeros(n: int) -> Ints:
-    return np.zeros(n, dtype=np.int64)
-
-
-def _pick_forests(problem: Problem) -> tuple[Ints, int]:
-    """Assign factors to successive maximal forests; return the forest of every factor and the number of forests."""
-    forest_of, left, n_forests = _zeros(problem.n_factors), np.arange(problem.n_factors), 0
-    root, taken = _zeros(problem.n_vars), np.zeros(problem.n_factors, dtype=bool)
-    while len(left):
-        grow_forest(left, problem.scope_ptr, problem.scope, root, taken)
-        forest_of[left[taken[left]]] = n_forests
-        left = left[~taken[left]]
-        n_forests += 1
-    return forest_of, n_forests
-
-
-def _copies(problem: Problem, ptr: Ints, forest: Ints) -> Copies:
-    """Build the copies of every variable from their offsets and forests."""
-    card = np.repeat(problem.graph.card, np.diff(ptr)).astype(np.int32)
-    return Copies(ptr.astype(np.int64), offsets(card)[:-1].astype(np.int64), forest.astype(np.int32), card)
-
-
-def _legs(problem: Problem, visit: Ints, leg_edge: Ints, copies: Copies, copy_of: Ints) -> Legs:
-    """Build the legs of the factors in visiting order."""
-    copy, forms = copy_of[leg_edge], problem.quick_forms.of
-    return Legs(
-        ptr=offsets(np.diff(problem.scope_ptr)[visit]).astype(np.int64),
-        table_at=problem.table_at[visit].astype(np.int64),
-        weight=problem.weight[visit] if len(problem.weight) else np.zeros(0),
-        form=forms[visit] if len(forms) else np.zeros(0, dtype=np.int32),
-        at=copies.at[copy],
-        copy=copy.astype(np.int32),
-        var=problem.scope[leg_edge].astype(np.int32),
-        card=copies.card[copy],
-        stride=problem.edge_stride[leg_edge].astype(np.int32),
-    )

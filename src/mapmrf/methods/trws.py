@@ -69,9 +69,9 @@ class TRWS(Method):
         kind = SpinPasses if fits_spins(problem) else LabelPasses if fits_pairs(problem) else TablePasses
         passes = kind(problem, VisitOrder.build(problem, self.order), PassStopping(self.tol, initial.gap_tolerance))
         if initial.dual is not None:
-            given = initial.dual.values_for(problem, self._layout(passes), passes.n_numbers)
+            given = initial.dual.values_for(problem, self._layout(passes), passes.n_messages)
             if given is not None:
-                passes.resume(given)
+                passes.load_messages(given)
         return TRWSRun(passes)
 
     def _layout(self, passes: SequentialPasses) -> str:
@@ -94,9 +94,9 @@ class TRWS(Method):
         return progress
 
     def dual(self, problem: Problem, state: TRWSRun) -> DualState | None:
-        if state.done == 0 or state.passes.n_numbers > MOST_NUMBERS:
+        if state.done == 0 or state.passes.n_messages > MOST_NUMBERS:
             return None
-        return DualState.of(problem, self._layout(state.passes), state.passes.numbers())
+        return DualState.of(problem, self._layout(state.passes), state.passes.message_values())
 
     def close(self, problem: Problem, state: TRWSRun) -> None:
         state.passes.close()

@@ -32,7 +32,7 @@ MIN_SPEED = 1.3  # minimum speed-up of several workers, as far as limited by the
 NAP = 50e-6  # seconds for which a waiting worker yields to other processes
 
 
-def arrange(problem: Problem, order: VisitOrder) -> tuple[VisitOrder, Ints, Ints]:
+def divide_sweep(problem: Problem, order: VisitOrder) -> tuple[VisitOrder, Ints, Ints]:
     """Divide the visits of a large model into strands and chunks, as `cut_visits` does.
 
     If they are in no suitable order, as in most graphs that are not grids, they are first sorted by depth, if there are
@@ -79,24 +79,24 @@ def _run_starts(factors: FactorTurns, run: Ints) -> Ints:
     return np.flatnonzero(~linked)
 
 
-class Crew:
+class SweepWorkers:
     """Workers that share the chunks of a pass: the calling thread and some more."""
 
-    def __init__(self, shares: Shares) -> None:
-        # shares: assignment of chunks to workers, and their dependencies
+    def __init__(self, assigned: Assignment) -> None:
+        # assigned: assignment of chunks to workers, and their dependencies
         # n_workers: number of workers
-        self.shares, self.n_workers = shares, len(shares.ptr) - 1
+        self.assigned, self.n_workers = assigned, len(assigned.ptr) - 1
         self._pool = ThreadPoolExecutor(self.n_workers - 1)
         self._failed = False
 
     @classmethod
-    def gather(cls, factors: FactorTurns, begin: Ints, strand_ptr: Ints, threads: int) -> Crew | None:
+    def of(cls, factors: FactorTurns, begin: Ints, strand_ptr: Ints, threads: int) -> SweepWorkers | None:
         """Create as many workers as threads; None if the order of the visits would keep them waiting."""
         n_workers = min(threads, int(np.diff(strand_ptr).max()))
         if n_workers < 2:
             return None
-        shares, owner = share_chunks(factors, begin, strand_ptr, n_workers)
-        return cls(shares) if begin[-1] >= MIN_SPEED * longest_wait(begin, owner, shares) else None
+        assigned, owner = share_chunks(factors, begin, strand_ptr, n_workers)
+        return cls(assigned) if begin[-1] >= MIN_SPEED * longest_wait(begin, owner, assigned) else None
 
     def run(self, work: Callable[[int], bool]) -> None:
         """Let all workers, called by their numbers, work until a pass is complete; if one fails, all stop."""
@@ -117,13 +117,13 @@ class Crew:
                     other.result()  # raises the exception that ended it
             time.sleep(NAP)
 
-    def own_places(self, board: Board) -> tuple[Ints, Ints]:
+    def own_places(self, chunks: Chunks) -> tuple[Ints, Ints]:
         """Return positions for the visits such that those of each worker are contiguous.
 
         Otherwise half of the data prefetched by the processor belongs to other workers. Returns where the chunks begin,
         and the positions in visiting order.
         """
-        sizes, chunk = board.end - board.begin, self.shares.chunk
+        sizes, chunk = chunks.end - chunks.begin, self.assigned.chunk
         chunk_at = np.empty(len(sizes), dtype=np.int64)
         chunk_at[chunk] = offsets(sizes[chunk])[:-1]
         return chunk_at, short(ranges(chunk_at, sizes))
@@ -133,7 +133,7 @@ class Crew:
         self._pool.shutdown()
 
 
-def share_chunks(factors: FactorTurns, begin: Ints, strand_ptr: Ints, n_workers: int) -> tuple[Shares, Ints]:
+def share_chunks(factors: FactorTurns, begin: Ints, strand_ptr: Ints, n_workers: int) -> tuple[Assignment, Ints]:
     """Assign a part of every strand to each worker; also returns the worker of every chunk."""
     n_chunks, sizes = len(begin) - 1, np.diff(strand_ptr)
     inside = np.arange(n_chunks) - np.repeat(strand_ptr[:-1], sizes)
@@ -142,12 +142,12 @@ def share_chunks(factors: FactorTurns, begin: Ints, strand_ptr: Ints, n_workers:
     ptr = offsets(np.bincount(owner, minlength=n_workers))
     place = np.empty(n_chunks, dtype=np.int64)
     place[chunk] = np.arange(n_chunks) - ptr[owner[chunk]]
-    shares = Shares(
+    assigned = Assignment(
         ptr, chunk, *np.zeros((2, n_chunks, n_workers), dtype=np.int64), *np.zeros((2, n_chunks), dtype=bool)
     )
     chunk_of = np.repeat(np.arange(n_chunks, dtype=np.int32), np.diff(begin))
-    find_needs(factors, chunk_of, owner, place, shares)
-    return shares, owner
+    find_needs(factors, chunk_of, owner, place, assigned)
+    return assigned, owner
 
 
 # -- Passes divided into chunks for several threads, such that every visit follows those that it depends on -----------
@@ -162,8 +162,8 @@ PATIENCE = 100_000  # number of polls before a waiting worker yields to other pr
 APART = 8  # spacing of numbers written by different threads, so that each has its own cache line
 
 
-class Board(NamedTuple):
-    """Progress of a pass."""
+class Chunks(NamedTuple):
+    """The chunks of a sweep, and how far the workers are."""
 
     # begin, end: (n_chunks,): the visits of every chunk
     begin: Ints
@@ -176,14 +176,14 @@ class Board(NamedTuple):
     told: Ints
 
     @classmethod
-    def allocate(cls, begin: Ints, end: Ints, n_workers: int) -> Board:
-        """A board for these chunks and so many workers."""
+    def allocate(cls, begin: Ints, end: Ints, n_workers: int) -> Chunks:
+        """Room for the progress of `n_workers`."""
         bound, value = np.zeros((2, len(begin)))
         done, told = (np.zeros(APART * n_workers, dtype=np.int64) for _ in range(2))
         return cls(begin, end, bound, value, done, told)
 
 
-class Shares(NamedTuple):
+class Assignment(NamedTuple):
     """Assignment of chunks to workers, and their dependencies."""
 
     # ptr, chunk: the chunks of worker `w` in order: ``chunk[ptr[w] : ptr[w + 1]]``
@@ -199,51 +199,51 @@ class Shares(NamedTuple):
 
 
 @compiled
-def begin_pass(forward: bool, board: Board, start: float) -> None:
+def begin_pass(forward: bool, chunks: Chunks, start: float) -> None:
     """Prepare for a pass; `start` is what the sums begin with."""
-    board.done[:] = 0
-    board.told[:] = 0
-    for c in range(len(board.bound)):
-        board.bound[c] = board.value[c] = 0.0
-    first = chunk_at(forward, 0, board)
-    board.bound[first] = board.value[first] = start
+    chunks.done[:] = 0
+    chunks.told[:] = 0
+    for c in range(len(chunks.bound)):
+        chunks.bound[c] = chunks.value[c] = 0.0
+    first = chunk_at(forward, 0, chunks)
+    chunks.bound[first] = chunks.value[first] = start
 
 
 @inlined
-def chunk_at(forward: bool, place: int, board: Board) -> int:
+def chunk_at(forward: bool, place: int, chunks: Chunks) -> int:
     """The chunk that comes at this place of a pass."""
-    return place if forward else len(board.bound) - 1 - place
+    return place if forward else len(chunks.bound) - 1 - place
 
 
 @inlined
-def add_up(forward: bool, board: Board) -> tuple[float, float]:
+def add_up(forward: bool, chunks: Chunks) -> tuple[float, float]:
     """Bound and value of a pass, chunk by chunk; the bound is -inf if that of some chunk is."""
-    first = chunk_at(forward, 0, board)
-    bound, value = board.bound[first], board.value[first]
-    for place in range(1, len(board.bound)):
-        c = chunk_at(forward, place, board)
-        bound += board.bound[c]
-        value += board.value[c]
-    for c in range(len(board.bound)):
-        if board.bound[c] == -np.inf:
+    first = chunk_at(forward, 0, chunks)
+    bound, value = chunks.bound[first], chunks.value[first]
+    for place in range(1, len(chunks.bound)):
+        c = chunk_at(forward, place, chunks)
+        bound += chunks.bound[c]
+        value += chunks.value[c]
+    for c in range(len(chunks.bound)):
+        if chunks.bound[c] == -np.inf:
             return -np.inf, -np.inf
     return bound, value
 
 
 @inlined
-def next_chunk(forward: bool, w: int, shares: Shares, board: Board) -> int:
+def next_chunk(forward: bool, w: int, assigned: Assignment, chunks: Chunks) -> int:
     """The worker's next chunk, once it may be visited; -1 if there is none left, -2 after long waiting in vain."""
-    done, n_mine = board.done[APART * w], shares.ptr[w + 1] - shares.ptr[w]
+    done, n_mine = chunks.done[APART * w], assigned.ptr[w + 1] - assigned.ptr[w]
     if done == n_mine:
         return -1
-    c = shares.chunk[shares.ptr[w] + done if forward else shares.ptr[w + 1] - 1 - done]
-    needs = shares.onward if forward else shares.back
+    c = assigned.chunk[assigned.ptr[w] + done if forward else assigned.ptr[w + 1] - 1 - done]
+    needs = assigned.onward if forward else assigned.back
     for other in range(needs.shape[1]):
         need = needs[c, other]
         if need == 0:
             continue
         for _ in range(PATIENCE):
-            if observe(board.told, APART * other) >= need:
+            if observe(chunks.told, APART * other) >= need:
                 break
         else:
             return -2
@@ -251,11 +251,11 @@ def next_chunk(forward: bool, w: int, shares: Shares, board: Board) -> int:
 
 
 @inlined
-def report_chunk(forward: bool, c: int, w: int, shares: Shares, board: Board) -> None:
+def report_chunk(forward: bool, c: int, w: int, assigned: Assignment, chunks: Chunks) -> None:
     """Count a chunk as done, and tell the other workers if one of them waits for it."""
-    board.done[APART * w] += 1
-    if shares.tell_onward[c] if forward else shares.tell_back[c]:
-        publish(board.told, APART * w, board.done[APART * w])
+    chunks.done[APART * w] += 1
+    if assigned.tell_onward[c] if forward else assigned.tell_back[c]:
+        publish(chunks.told, APART * w, chunks.done[APART * w])
 
 
 # -- how visits are cut and shared ------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ class FactorTurns(NamedTuple):
 
 @compiled
 def link_runs(factors: FactorTurns, run: Ints, linked: Bools) -> None:
-    """Mark the runs of visits with a variable that shares a factor with one of the run right before it."""
+    """Mark the runs of visits with a variable that assigned a factor with one of the run right before it."""
     scope_ptr, scope, rank = factors
     for a in range(len(scope_ptr) - 1):
         for k in range(scope_ptr[a], scope_ptr[a + 1]):
@@ -285,7 +285,7 @@ def link_runs(factors: FactorTurns, run: Ints, linked: Bools) -> None:
 
 
 @compiled
-def find_needs(factors: FactorTurns, chunk_of: Ints, owner: Ints, place: Ints, shares: Shares) -> None:
+def find_needs(factors: FactorTurns, chunk_of: Ints, owner: Ints, place: Ints, assigned: Assignment) -> None:
     """Fill in what chunks wait for: variables that share a factor with theirs and come before in the pass.
 
     `chunk_of` is the chunk of every visit, `owner` the worker of every chunk, and `place` its place among his.
@@ -298,22 +298,22 @@ def find_needs(factors: FactorTurns, chunk_of: Ints, owner: Ints, place: Ints, s
                 early, late = chunk_of[min(s, t)], chunk_of[max(s, t)]
                 w, v = owner[early], owner[late]
                 if w != v:
-                    shares.onward[late, w] = max(shares.onward[late, w], place[early] + 1)
-                    left = shares.ptr[v + 1] - shares.ptr[v] - place[late]
-                    shares.back[early, v] = max(shares.back[early, v], left)
-                    shares.tell_onward[early] = shares.tell_back[late] = True
+                    assigned.onward[late, w] = max(assigned.onward[late, w], place[early] + 1)
+                    left = assigned.ptr[v + 1] - assigned.ptr[v] - place[late]
+                    assigned.back[early, v] = max(assigned.back[early, v], left)
+                    assigned.tell_onward[early] = assigned.tell_back[late] = True
 
 
 @compiled
-def longest_wait(begin: Ints, owner: Ints, shares: Shares) -> int:
+def longest_wait(begin: Ints, owner: Ints, assigned: Assignment) -> int:
     """Visits, one after another, that a forward pass takes with these workers."""
-    free_at = np.zeros(len(shares.ptr) - 1, dtype=np.int64)
+    free_at = np.zeros(len(assigned.ptr) - 1, dtype=np.int64)
     done_at = np.zeros(len(owner) + 1, dtype=np.int64)
     for c in range(len(owner)):
         now = free_at[owner[c]]
         for w in range(len(free_at)):
-            if shares.onward[c, w] > 0:
-                now = max(now, done_at[shares.chunk[shares.ptr[w] + shares.onward[c, w] - 1]])
+            if assigned.onward[c, w] > 0:
+                now = max(now, done_at[assigned.chunk[assigned.ptr[w] + assigned.onward[c, w] - 1]])
         done_at[c] = free_at[owner[c]] = now + begin[c + 1] - begin[c]
     return int(free_at.max())
 

@@ -8,7 +8,15 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, frozen, offsets
 from mapmrf.compilation.jit import bare, compiled, inlined
-from mapmrf.engines.messages.parallel_sweep import Board, Crew, Shares, begin_pass, chunk_at, next_chunk, report_chunk
+from mapmrf.engines.messages.parallel_sweep import (
+    Assignment,
+    Chunks,
+    SweepWorkers,
+    begin_pass,
+    chunk_at,
+    next_chunk,
+    report_chunk,
+)
 from mapmrf.engines.messages.sweeps import LIMIT, PassFigures, PassSpan, PassStopping, SequentialPasses, end_pass
 from mapmrf.engines.messages.visit_order import FIRST, LAST, VisitOrder, edge_roles
 from mapmrf.engines.reduction.simplify import dual_bounds
@@ -45,19 +53,19 @@ class TablePasses(SequentialPasses):
 
     def run(self, span: PassSpan) -> tuple[int, int, PassFigures]:
         """Run iterations in the kernel, single-threaded."""
-        return iterate(span, self.stopping, self.figures, self.model, self.messages, self.scratch, self.board)
+        return iterate(span, self.stopping, self.figures, self.model, self.messages, self.scratch, self.chunks)
 
     @property
-    def n_numbers(self) -> int:
+    def n_messages(self) -> int:
         """One for every state of every edge."""
         return len(self.messages.lam)
 
-    def numbers(self) -> Floats:
+    def message_values(self) -> Floats:
         """Return the multipliers; those of impossible states, which the next run finds again, are 0."""
         return np.where(np.isfinite(self.messages.lam), self.messages.lam, 0.0)
 
-    def resume(self, numbers: Floats) -> None:
-        """Set the multipliers to what `numbers` returned."""
+    def load_messages(self, numbers: Floats) -> None:
+        """Set the multipliers to what `message_values` returned."""
         self.messages.lam[:] = numbers
 
     def state_bounds(self) -> Floats:
@@ -67,10 +75,10 @@ class TablePasses(SequentialPasses):
         bounds[self.messages.theta == -np.inf] = -np.inf
         return bounds
 
-    def help(self, forward: bool, decode: bool, crew: Crew, w: int) -> bool:
+    def sweep_worker(self, forward: bool, decode: bool, workers: SweepWorkers, w: int) -> bool:
         """Make the visits of worker `w` in the kernel; False if it has to wait for others."""
         scratch = self.scratches[w]
-        return help_srmp(forward, decode, self.model, self.messages, scratch, crew.shares, self.board, w)
+        return srmp_worker(forward, decode, self.model, self.messages, scratch, workers.assigned, self.chunks, w)
 
 
 def lay_out(problem: Problem, order: VisitOrder, with_tables: bool) -> SrmpModel:
@@ -465,20 +473,20 @@ def distribute(visit: Record, links: Records, end: int, omega: float, best: floa
 @compiled
 def iterate(
     span: PassSpan, stopping: PassStopping, figures: PassFigures, model: SrmpModel, messages: SrmpMessages,
-    scratch: SrmpScratch, board: Board,
+    scratch: SrmpScratch, chunks: Chunks,
 ) -> tuple[int, int, PassFigures]:  # fmt: skip
     """Run iterations until a limit, a closed gap or rest; return how many, why they ended, and the figures."""
     for n in range(span.begin, span.end):
         decode = n % span.decode_every == 0
         for half in range(2):
             forward = half == 0
-            begin_pass(forward, board, 0.0)
-            for place in range(len(board.bound)):
-                c = chunk_at(forward, place, board)
-                visits = (board.begin[c], board.end[c])
-                board.bound[c], board.value[c] = sweep(forward, decode, visits, model, messages, scratch)
+            begin_pass(forward, chunks, 0.0)
+            for place in range(len(chunks.bound)):
+                c = chunk_at(forward, place, chunks)
+                visits = (chunks.begin[c], chunks.end[c])
+                chunks.bound[c], chunks.value[c] = sweep(forward, decode, visits, model, messages, scratch)
             why, figures = end_pass(
-                forward, decode, model.constant, figures, stopping, board, messages.labels, messages.best
+                forward, decode, model.constant, figures, stopping, chunks, messages.labels, messages.best
             )
         if why != LIMIT:
             return n + 1 - span.begin, why, figures
@@ -486,15 +494,15 @@ def iterate(
 
 
 @compiled
-def help_srmp(
-    forward: bool, decode: bool, model: SrmpModel, messages: SrmpMessages, scratch: SrmpScratch, shares: Shares,
-    board: Board, w: int,
+def srmp_worker(
+    forward: bool, decode: bool, model: SrmpModel, messages: SrmpMessages, scratch: SrmpScratch, assigned: Assignment,
+    chunks: Chunks, w: int,
 ) -> bool:  # fmt: skip
     """Visit the chunks of worker `w`; return False if one has to wait for long, to be called again."""
     while True:
-        c = next_chunk(forward, w, shares, board)
+        c = next_chunk(forward, w, assigned, chunks)
         if c < 0:
             return c == -1
-        visits = (board.begin[c], board.end[c])
-        board.bound[c], board.value[c] = sweep(forward, decode, visits, model, messages, scratch)
-        report_chunk(forward, c, w, shares, board)
+        visits = (chunks.begin[c], chunks.end[c])
+        chunks.bound[c], chunks.value[c] = sweep(forward, decode, visits, model, messages, scratch)
+        report_chunk(forward, c, w, assigned, chunks)

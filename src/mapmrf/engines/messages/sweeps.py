@@ -9,7 +9,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.jit import compiled, inlined
-from mapmrf.engines.messages.parallel_sweep import Board, Crew, FactorTurns, add_up, arrange, begin_pass
+from mapmrf.engines.messages.parallel_sweep import Chunks, FactorTurns, SweepWorkers, add_up, begin_pass, divide_sweep
 from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.model.problem import Problem
 
@@ -26,7 +26,7 @@ class SequentialPasses(ABC):
     def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping, work: int, kind: type) -> None:
         begin, strand_ptr = np.array([0, problem.n_vars]), np.array([0, 1])
         if work >= LARGE:
-            order, begin, strand_ptr = arrange(problem, order)
+            order, begin, strand_ptr = divide_sweep(problem, order)
         # order, seq: (n_vars,): the order of the visits, and the variables in it
         # stopping: stopping rule of the passes
         # work: approximate number of table entries processed per iteration
@@ -37,13 +37,13 @@ class SequentialPasses(ABC):
         self.figures = PassFigures()  # the best bound and value so far
         factors = FactorTurns(problem.scope_ptr, problem.scope, order.rank)
         # the workers that share passes, None for a single one
-        self.crew = Crew.gather(factors, begin, strand_ptr, problem.threads)
-        self.board = Board.allocate(begin[:-1], begin[1:], self.n_workers)  # progress of a pass
+        self.workers = SweepWorkers.of(factors, begin, strand_ptr, problem.threads)
+        self.chunks = Chunks.allocate(begin[:-1], begin[1:], self.n_workers)  # progress of a pass
 
     @property
     def n_workers(self) -> int:
         """Number of threads that share passes."""
-        return 1 if self.crew is None else self.crew.n_workers
+        return 1 if self.workers is None else self.workers.n_workers
 
     @property
     def best(self) -> Ints:
@@ -55,37 +55,37 @@ class SequentialPasses(ABC):
     def iterate(self, begin: int, end: int, decode_every: int) -> tuple[int, int]:
         """Run the iterations from `begin` to `end` unless they stop earlier; return how many, and why they ended."""
         span = PassSpan(begin, end, decode_every)
-        if self.crew is None:
+        if self.workers is None:
             n, why, self.figures = self.run(span)
             return n, why
         for n in range(begin, end):
             for forward in (True, False):
-                why = self.share(self.crew, forward, n % decode_every == 0)
+                why = self.sweep_parallel(self.workers, forward, n % decode_every == 0)
             if why != LIMIT:
                 return n + 1 - begin, why
         return end - begin, LIMIT
 
-    def share(self, crew: Crew, forward: bool, decode: bool) -> int:
+    def sweep_parallel(self, workers: SweepWorkers, forward: bool, decode: bool) -> int:
         """Make a pass with all workers; return why to stop."""
-        begin_pass(forward, self.board, self.start)
-        crew.run(lambda w: self.help(forward, decode, crew, w))
+        begin_pass(forward, self.chunks, self.start)
+        workers.run(lambda w: self.sweep_worker(forward, decode, workers, w))
         why, self.figures = end_pass(
-            forward, decode, self.constant, self.figures, self.stopping, self.board, self.labels, self.in_order
+            forward, decode, self.constant, self.figures, self.stopping, self.chunks, self.labels, self.in_order
         )
         return why
 
     @property
     @abstractmethod
-    def n_numbers(self) -> int:
+    def n_messages(self) -> int:
         """Number of entries of the messages."""
 
     @abstractmethod
-    def numbers(self) -> Floats:
+    def message_values(self) -> Floats:
         """Return the messages between two iterations, in the order of the problem's factors."""
 
     @abstractmethod
-    def resume(self, numbers: Floats) -> None:
-        """Set the messages to what `numbers` returned."""
+    def load_messages(self, numbers: Floats) -> None:
+        """Set the messages to what `message_values` returned."""
 
     @abstractmethod
     def state_bounds(self) -> Floats:
@@ -93,15 +93,15 @@ class SequentialPasses(ABC):
 
     def close(self) -> None:
         """Stop the threads."""
-        if self.crew is not None:
-            self.crew.close()
+        if self.workers is not None:
+            self.workers.close()
 
     @abstractmethod
     def run(self, span: PassSpan) -> tuple[int, int, PassFigures]:
         """Run iterations in the kernel, single-threaded."""
 
     @abstractmethod
-    def help(self, forward: bool, decode: bool, crew: Crew, w: int) -> bool:
+    def sweep_worker(self, forward: bool, decode: bool, workers: SweepWorkers, w: int) -> bool:
         """Make the visits of worker `w` in the kernel; False if it has to wait for others."""
 
 
@@ -160,14 +160,14 @@ def at_rest(figures: PassFigures, bound: float, stopping: PassStopping) -> tuple
 
 @compiled
 def end_pass(
-    forward: bool, decode: bool, constant: float, figures: PassFigures, stopping: PassStopping, board: Board,
+    forward: bool, decode: bool, constant: float, figures: PassFigures, stopping: PassStopping, chunks: Chunks,
     labels: Ints, best: Ints,
 ) -> tuple[int, PassFigures]:  # fmt: skip
     """Add up what the chunks of a pass have given, and keep its labels if they are the best so far.
 
     Returns why to stop after a backward pass, LIMIT if there is no reason, and the figures.
     """
-    bound, value = add_up(forward, board)
+    bound, value = add_up(forward, chunks)
     if decode:
         figures = keep_best(figures, value + constant, labels, best)
     if forward:

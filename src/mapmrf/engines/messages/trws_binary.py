@@ -8,7 +8,15 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.jit import compiled, inlined
-from mapmrf.engines.messages.parallel_sweep import Board, Crew, Shares, begin_pass, chunk_at, next_chunk, report_chunk
+from mapmrf.engines.messages.parallel_sweep import (
+    Assignment,
+    Chunks,
+    SweepWorkers,
+    begin_pass,
+    chunk_at,
+    next_chunk,
+    report_chunk,
+)
 from mapmrf.engines.messages.sweeps import LIMIT, PassFigures, PassSpan, PassStopping, SequentialPasses, end_pass
 from mapmrf.engines.messages.visit_order import PairLinks, Turns, VisitOrder, sort_links
 from mapmrf.engines.reduction.simplify import belief_bounds
@@ -53,9 +61,9 @@ class SpinPasses(SequentialPasses):
         super().__init__(problem, order, stopping, 6 * problem.n_factors + problem.n_vars, np.int8)
         self.problem = problem
         at = self.seq[:0]
-        if self.crew is not None:
-            begin, at = self.crew.own_places(self.board)
-            self.board = self.board._replace(begin=begin, end=begin + self.board.end - self.board.begin)
+        if self.workers is not None:
+            begin, at = self.workers.own_places(self.chunks)
+            self.chunks = self.chunks._replace(begin=begin, end=begin + self.chunks.end - self.chunks.begin)
             self.seq = _placed(self.seq, at)
         self.model = spin_model(problem, self.order, at)
         self.constant, self.start = 0.0, self.model.constant
@@ -63,31 +71,31 @@ class SpinPasses(SequentialPasses):
 
     def run(self, span: PassSpan) -> tuple[int, int, PassFigures]:
         """Run iterations in the kernel, single-threaded."""
-        return iterate_spins(span, self.stopping, self.figures, self.model, self.messages, self.board)
+        return iterate_spins(span, self.stopping, self.figures, self.model, self.messages, self.chunks)
 
-    def help(self, forward: bool, decode: bool, crew: Crew, w: int) -> bool:
+    def sweep_worker(self, forward: bool, decode: bool, workers: SweepWorkers, w: int) -> bool:
         """Make the visits of worker `w` in the kernel; False if it has to wait for others."""
-        return help_spins(forward, decode, self.model, self.messages, crew.shares, self.board, w)
+        return spin_worker(forward, decode, self.model, self.messages, workers.assigned, self.chunks, w)
 
     @property
-    def n_numbers(self) -> int:
+    def n_messages(self) -> int:
         """One for every pair."""
         return len(self.messages.d)
 
-    def numbers(self) -> Floats:
+    def message_values(self) -> Floats:
         """Return the messages, in the order of the problem's factors."""
         numbers = np.empty_like(self.messages.d)
         numbers[self.model.links.factor >> 1] = self.messages.d
         return numbers
 
-    def resume(self, numbers: Floats) -> None:
-        """Set the messages to what `numbers` returned."""
+    def load_messages(self, numbers: Floats) -> None:
+        """Set the messages to what `message_values` returned."""
         self.messages.d[:] = numbers[self.model.links.factor >> 1]
 
     def state_bounds(self) -> Floats:
         """Compute upper bounds on the labellings with each state by the beliefs of one more iteration."""
         in_order, beliefs = np.empty(self.problem.n_vars), np.zeros((self.problem.n_vars, 2))
-        spin_beliefs(self.model, self.messages, self.board, in_order)
+        spin_beliefs(self.model, self.messages, self.chunks, in_order)
         beliefs[self.seq, 0], beliefs[self.seq, 1] = -in_order, in_order
         return belief_bounds(self.problem, beliefs.ravel(), self.figures.bound)
 
@@ -246,57 +254,57 @@ def pass_backward(
 
 
 @inlined
-def visit_spins(forward: bool, decode: bool, c: int, model: SpinModel, messages: SpinMessages, board: Board) -> None:
+def visit_spins(forward: bool, decode: bool, c: int, model: SpinModel, messages: SpinMessages, chunks: Chunks) -> None:
     """Make the visits of a chunk, and add what they give to its sums."""
-    begin, end, bound, value = board.begin[c], board.end[c], board.bound[c], board.value[c]
+    begin, end, bound, value = chunks.begin[c], chunks.end[c], chunks.bound[c], chunks.value[c]
     if forward:
-        board.value[c] = pass_forward(begin, end, decode, value, model, messages)
+        chunks.value[c] = pass_forward(begin, end, decode, value, model, messages)
     else:
-        board.bound[c], board.value[c] = pass_backward(begin, end, decode, bound, value, model, messages)
+        chunks.bound[c], chunks.value[c] = pass_backward(begin, end, decode, bound, value, model, messages)
 
 
 @compiled
 def iterate_spins(
     span: PassSpan, stopping: PassStopping, figures: PassFigures, model: SpinModel, messages: SpinMessages,
-    board: Board,
+    chunks: Chunks,
 ) -> tuple[int, int, PassFigures]:  # fmt: skip
     """Run iterations until a limit, a closed gap or rest; return how many, why they ended, and the figures."""
     for n in range(span.begin, span.end):
         decode = n % span.decode_every == 0
         for half in range(2):
             forward = half == 0
-            begin_pass(forward, board, model.constant)
-            for place in range(len(board.bound)):
-                visit_spins(forward, decode, chunk_at(forward, place, board), model, messages, board)
-            why, figures = end_pass(forward, decode, 0.0, figures, stopping, board, messages.labels, messages.best)
+            begin_pass(forward, chunks, model.constant)
+            for place in range(len(chunks.bound)):
+                visit_spins(forward, decode, chunk_at(forward, place, chunks), model, messages, chunks)
+            why, figures = end_pass(forward, decode, 0.0, figures, stopping, chunks, messages.labels, messages.best)
         if why != LIMIT:
             return n + 1 - span.begin, why, figures
     return span.end - span.begin, LIMIT, figures
 
 
 @compiled
-def help_spins(
-    forward: bool, decode: bool, model: SpinModel, messages: SpinMessages, shares: Shares, board: Board, w: int
+def spin_worker(
+    forward: bool, decode: bool, model: SpinModel, messages: SpinMessages, assigned: Assignment, chunks: Chunks, w: int
 ) -> bool:
     """Visit the chunks of worker `w`; return False if one has to wait for long, to be called again."""
     while True:
-        c = next_chunk(forward, w, shares, board)
+        c = next_chunk(forward, w, assigned, chunks)
         if c < 0:
             return c == -1
-        visit_spins(forward, decode, c, model, messages, board)
-        report_chunk(forward, c, w, shares, board)
+        visit_spins(forward, decode, c, model, messages, chunks)
+        report_chunk(forward, c, w, assigned, chunks)
 
 
 @compiled
-def spin_beliefs(model: SpinModel, messages: SpinMessages, board: Board, beliefs: Floats) -> None:
+def spin_beliefs(model: SpinModel, messages: SpinMessages, chunks: Chunks, beliefs: Floats) -> None:
     """Make an iteration, and keep half the difference between the two beliefs of every variable on the way back."""
-    links, d, n_chunks = model.links, messages.d, len(board.bound)
+    links, d, n_chunks = model.links, messages.d, len(chunks.bound)
     for place in range(n_chunks):
-        c = chunk_at(True, place, board)
-        pass_forward(board.begin[c], board.end[c], False, 0.0, model, messages)
+        c = chunk_at(True, place, chunks)
+        pass_forward(chunks.begin[c], chunks.end[c], False, 0.0, model, messages)
     for place in range(n_chunks):
-        c = chunk_at(False, place, board)
-        for s in range(board.end[c] - 1, board.begin[c] - 1, -1):
+        c = chunk_at(False, place, chunks)
+        for s in range(chunks.end[c] - 1, chunks.begin[c] - 1, -1):
             belief = model.h[s]
             for e in range(links.ptr[s], links.ptr[s + 1]):
                 belief += d[e]

@@ -8,7 +8,15 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, frozen, offsets, ranges, short
 from mapmrf.compilation.jit import bare, compiled, inlined
-from mapmrf.engines.messages.parallel_sweep import Board, Crew, Shares, begin_pass, chunk_at, next_chunk, report_chunk
+from mapmrf.engines.messages.parallel_sweep import (
+    Assignment,
+    Chunks,
+    SweepWorkers,
+    begin_pass,
+    chunk_at,
+    next_chunk,
+    report_chunk,
+)
 from mapmrf.engines.messages.sweeps import LIMIT, PassFigures, PassSpan, PassStopping, SequentialPasses, end_pass
 from mapmrf.engines.messages.visit_order import PairLinks, Turns, VisitOrder, sort_links
 from mapmrf.engines.reduction.simplify import belief_bounds
@@ -44,26 +52,26 @@ class LabelPasses(SequentialPasses):
 
     def run(self, span: PassSpan) -> tuple[int, int, PassFigures]:
         """Run iterations in the kernel, single-threaded."""
-        return iterate_labels(span, self.stopping, self.figures, self.model, self.messages, self.rooms[0], self.board)
+        return iterate_labels(span, self.stopping, self.figures, self.model, self.messages, self.rooms[0], self.chunks)
 
-    def help(self, forward: bool, decode: bool, crew: Crew, w: int) -> bool:
+    def sweep_worker(self, forward: bool, decode: bool, workers: SweepWorkers, w: int) -> bool:
         """Make the visits of worker `w` in the kernel; False if it has to wait for others."""
         room = self.rooms[w]
-        return help_labels(forward, decode, self.model, self.messages, room, crew.shares, self.board, w)
+        return label_worker(forward, decode, self.model, self.messages, room, workers.assigned, self.chunks, w)
 
     @property
-    def n_numbers(self) -> int:
+    def n_messages(self) -> int:
         """For every pair, as many as its larger variable has states."""
         return len(self.messages.d)
 
-    def numbers(self) -> Floats:
+    def message_values(self) -> Floats:
         """Return the messages, in the order of the problem's factors."""
         numbers = np.zeros_like(self.messages.d)
         numbers[self._places()] = self.messages.d
         return numbers
 
-    def resume(self, numbers: Floats) -> None:
-        """Set the messages to what `numbers` returned."""
+    def load_messages(self, numbers: Floats) -> None:
+        """Set the messages to what `message_values` returned."""
         self.messages.d[:] = numbers[self._places()]
 
     def _places(self) -> Ints:
@@ -286,30 +294,30 @@ def visit_labels(
 
 @inlined
 def visit_chunk(
-    forward: bool, decode: bool, c: int, model: LabelModel, messages: LabelMessages, room: PairScratch, board: Board
+    forward: bool, decode: bool, c: int, model: LabelModel, messages: LabelMessages, room: PairScratch, chunks: Chunks
 ) -> None:
     """Make the visits of a chunk, and add what they give to its sums."""
-    begin, end = board.begin[c], board.end[c]
-    board.bound[c] = visit_labels(forward, decode, begin, end, board.bound[c], model, messages, room)
+    begin, end = chunks.begin[c], chunks.end[c]
+    chunks.bound[c] = visit_labels(forward, decode, begin, end, chunks.bound[c], model, messages, room)
     if decode:
-        board.value[c] = add_values(forward, begin, end, board.value[c], model, messages.labels)
+        chunks.value[c] = add_values(forward, begin, end, chunks.value[c], model, messages.labels)
 
 
 @compiled
 def iterate_labels(
     span: PassSpan, stopping: PassStopping, figures: PassFigures, model: LabelModel, messages: LabelMessages,
-    room: PairScratch, board: Board,
+    room: PairScratch, chunks: Chunks,
 ) -> tuple[int, int, PassFigures]:  # fmt: skip
     """Run iterations until a limit, a closed gap or rest; return how many, why they ended, and the figures."""
     for n in range(span.begin, span.end):
         decode = n % span.decode_every == 0
         for half in range(2):
             forward = half == 0
-            begin_pass(forward, board, 0.0)
-            for place in range(len(board.bound)):
-                visit_chunk(forward, decode, chunk_at(forward, place, board), model, messages, room, board)
+            begin_pass(forward, chunks, 0.0)
+            for place in range(len(chunks.bound)):
+                visit_chunk(forward, decode, chunk_at(forward, place, chunks), model, messages, room, chunks)
             why, figures = end_pass(
-                forward, decode, model.constant, figures, stopping, board, messages.labels, messages.best
+                forward, decode, model.constant, figures, stopping, chunks, messages.labels, messages.best
             )
         if why != LIMIT:
             return n + 1 - span.begin, why, figures
@@ -317,17 +325,17 @@ def iterate_labels(
 
 
 @compiled
-def help_labels(
-    forward: bool, decode: bool, model: LabelModel, messages: LabelMessages, room: PairScratch, shares: Shares,
-    board: Board, w: int,
+def label_worker(
+    forward: bool, decode: bool, model: LabelModel, messages: LabelMessages, room: PairScratch, assigned: Assignment,
+    chunks: Chunks, w: int,
 ) -> bool:  # fmt: skip
     """Visit the chunks of worker `w`; return False if one has to wait for long, to be called again."""
     while True:
-        c = next_chunk(forward, w, shares, board)
+        c = next_chunk(forward, w, assigned, chunks)
         if c < 0:
             return c == -1
-        visit_chunk(forward, decode, c, model, messages, room, board)
-        report_chunk(forward, c, w, shares, board)
+        visit_chunk(forward, decode, c, model, messages, room, chunks)
+        report_chunk(forward, c, w, assigned, chunks)
 
 
 @compiled

@@ -32,8 +32,6 @@ class FactorScratch(NamedTuple):
 
 
 class Triple(NamedTuple):
-    """States of three variables."""
-
     first: int
     second: int
     third: int
@@ -129,7 +127,6 @@ def next_configuration(state: Ints, card_e: Ints, first: int, arity: int) -> Non
 def max_marginals(
     theta_t: Floats, at: int, card_e: Ints, first: int, arity: int, weight: float, scratch: FactorScratch
 ) -> float:
-    """Compute the max-marginals of a factor of any arity by the fastest kernel."""
     if arity == 2:
         k1, k2 = card_e[first], card_e[first + 1]
         if weight == 1.0:

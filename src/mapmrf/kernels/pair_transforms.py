@@ -17,8 +17,6 @@ from mapmrf.model.structured_pairs import LINEAR, NO_FORM, POTTS, PairForms
 
 
 class PairForm(NamedTuple):
-    """The form of one factor, its weight included."""
-
     kind: int
     slope: float
     limit: float

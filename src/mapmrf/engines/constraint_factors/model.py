@@ -63,17 +63,14 @@ class CountingModel:
 
     @property
     def n_factors(self) -> int:
-        """Number of factors."""
         return len(self.factors.kind)
 
     @property
     def n_items(self) -> int:
-        """Number of items."""
         return len(self.var)
 
     @property
     def group_var(self) -> Ints:
-        """The variable of every group."""
         return self.var[self.factors.item_ptr[:-1]]
 
 
@@ -92,7 +89,6 @@ class _Allowed:
         return cls(graph.var_ptr, mask, count)
 
     def states(self, i: int) -> Ints:
-        """Return the possible states of a variable."""
         return np.flatnonzero(self.mask[self.at[i] : self.at[i + 1]])
 
 
@@ -117,7 +113,6 @@ class _Piece:
 
     @cached_property
     def starts(self) -> Ints:
-        """Offsets of the groups."""
         return _starts(self.group)
 
 
@@ -138,7 +133,6 @@ class _Items:
 
     @cached_property
     def starts(self) -> Ints:
-        """Offsets of the groups."""
         return _starts(self.var)
 
     @cached_property
@@ -288,14 +282,12 @@ def _all_different(var: Ints, allowed: _Allowed, penalty: float) -> Iterator[_Pi
 
 
 def _simplex(i: int, allowed: _Allowed) -> _Piece:
-    """Create a simplex: one state of a variable is on."""
     states = allowed.states(i)
     var = np.full(len(states), i)
     return _Piece(CountingKind.ROW, var, states, np.zeros(len(states)), var, complete=True)
 
 
 def _arrays(pieces: list[_Piece]) -> CountingFactors:
-    """Concatenate all factors."""
     n_groups = [len(piece.starts) for piece in pieces]
     sizes = [_sizes(piece.starts, piece.n_items) for piece in pieces]
     found = CountingFactors(

@@ -98,7 +98,6 @@ class FactorReach(NamedTuple):
 
 @bare
 def reset_reach(factors: CountingFactors, possible: GroupScores, reach: FactorReach) -> None:
-    """Reset to no decisions."""
     for f in range(len(factors.kind)):
         first, last = factors.group_ptr[f], factors.group_ptr[f + 1]
         reach.low[f], reach.high[f], reach.left[f] = 0.0, 0.0, last - first
@@ -150,7 +149,6 @@ def keeps_reach(
 def decide(
     i: int, k: int, factors: CountingFactors, places: GroupPlaces, possible: GroupScores, reach: FactorReach
 ) -> None:
-    """Assign a state to a variable."""
     for at in range(places.var_ptr[i], places.var_ptr[i + 1]):
         g = places.group[at]
         f = places.factor[g]

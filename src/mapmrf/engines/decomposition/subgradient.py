@@ -51,8 +51,6 @@ class DescentOptions:
 
 
 class SubgradientDescent:
-    """A run of subgradient descent."""
-
     def __init__(
         self, problem: Problem, parts: Decomposition, options: DescentOptions, initial: Ints | None = None
     ) -> None:
@@ -199,7 +197,6 @@ class SubgradientDescent:
 
 
 def _copied_states(problem: Problem, parts: Decomposition) -> Ints:
-    """Return the indices in ``theta_v`` of the states of all copies."""
     owner = np.repeat(np.arange(problem.n_vars), np.diff(parts.copies.ptr))
     return ranges(problem.graph.var_ptr[owner], parts.copies.card)
 

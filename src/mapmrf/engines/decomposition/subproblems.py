@@ -346,7 +346,6 @@ def next_state(legs: Legs, begin: int, end: int, state: Ints, place: int) -> int
 
 @inlined
 def sum_of(legs: Legs, begin: int, end: int, state: Ints, values: Floats) -> float:
-    """Sum the values of the legs' copies at a configuration."""
     total = 0.0
     for leg in range(begin, end):
         total += values[legs.at[leg] + state[leg - begin]]
@@ -543,7 +542,6 @@ def _best_row_of_form(theta_c: Floats, legs: Legs, a: int, work: Workspace, slac
 def _best_pair(
     theta_t: Floats, theta_c: Floats, legs: Legs, a: int, work: Workspace, slack: float
 ) -> tuple[float, int]:
-    """Return the maximum of a pairwise table and its best entry."""
     weight = weight_of(legs.weight, a)
     if leg_form(legs, a) >= 0:
         top, best = _best_row_of_form(theta_c, legs, a, work, slack)

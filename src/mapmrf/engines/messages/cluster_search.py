@@ -57,7 +57,6 @@ class ClusterSearch:
             self.clusters.hide_idle()
 
     def collect(self, wanted: int, floor: float, max_work: int) -> Iterator[None]:
-        """Collect cycles and rank them."""
         ranked: list[tuple[float, Cycle]] = []
         if self.triplets:
             if self.short is None:
@@ -134,7 +133,6 @@ def list_short(clusters: Clusters) -> CycleList:
 
 
 def _empty_cycles(n: int, n_pairs: int) -> CycleList:
-    """Allocate room for `n` cycles with `n_pairs` pairs."""
     pair, flip = np.zeros((2, n_pairs), dtype=np.int64)
     return CycleList(np.zeros(n + 1, dtype=np.int64), pair, flip)
 
@@ -186,7 +184,6 @@ class ProjectedGraph:
             yield [(self.pairs[places], flips) for places, flips in found.take(np.arange(count))]
 
     def frontier(self) -> Frontier:
-        """Allocate scratch for a breadth-first search."""
         n = 2 * len(self.projection.node_var)
         came_from, came_by, queue = np.zeros((3, n + 1), dtype=np.int64)
         stamp, place_of = np.full(n, -1, dtype=np.int64), np.full(self.dual.n_vars, -1, dtype=np.int64)
@@ -224,8 +221,6 @@ def _project(dual: Dual, pairs: Ints, projections: int) -> Projection:
 
 
 class OrientedPairs(NamedTuple):
-    """The pairs of every variable."""
-
     ptr: Ints  # (n_vars + 1,): variable `i` has the entries ``ptr[i]`` to ``ptr[i + 1]``
     # var, pair, flip: the other variable, the pair, and whether this variable is the second of the pair
     var: Ints
@@ -343,7 +338,6 @@ def short_cycles(adjacent: OrientedPairs, mark: Ints, found: CycleList, max_work
 
 @inlined
 def are_adjacent(adjacent: OrientedPairs, a: int, b: int) -> bool:
-    """Return whether two variables form a pair."""
     found = False
     for u in range(adjacent.ptr[a], adjacent.ptr[a + 1]):
         found = found or adjacent.var[u] == b

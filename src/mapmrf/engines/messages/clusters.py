@@ -30,8 +30,6 @@ _NO_AXIS: Ints = np.zeros((0, 2), dtype=np.int64)
 
 
 class Clusters:
-    """The clusters of a run, on top of its messages."""
-
     def __init__(self, dual: Dual, max_entries: int) -> None:
         """Start without cycles; core factors other than the first on any two variables are lifted to pairs."""
         core = np.sort(dual.visit)
@@ -61,12 +59,10 @@ class Clusters:
 
     @property
     def n_lifts(self) -> int:
-        """Number of factors lifted to pairs."""
         return len(self.lifts.factor)
 
     @property
     def n_added(self) -> int:
-        """Number of pairs that are not in the model."""
         return self.dual.n_factors - self.n_given
 
     @property
@@ -154,7 +150,6 @@ class Clusters:
             project_links(links, self.dual.regions, self.dual.scratch.state)
 
     def hide_idle(self) -> None:
-        """Clear the tables of inactive pairs."""
         idle, regions = self.links.pair[~self.active[self.links.pair]], self.dual.regions
         regions.theta[ranges(regions.table_at[idle], self.dual.sizes(idle))] = 0.0
 
@@ -231,7 +226,6 @@ class Clusters:
         return {(i, j): p for (i, j), p in zip(ends.tolist(), pairs.tolist(), strict=True)}
 
     def variables(self, cycle: Cycle) -> Ints:
-        """Return the variables of a cycle in walking order."""
         regions = self.dual.regions
         return np.asarray(regions.scope[regions.scope_ptr[cycle[0]] + cycle[1]], dtype=np.int64)
 
@@ -254,7 +248,6 @@ class Clusters:
             passes_clusters(dual.regions, sweeps, self.cycles, self.tables, self.lifts, every)
 
     def bound(self) -> float:
-        """Evaluate the dual with clusters from scratch."""
         bound = self.dual.bound()
         if self.cycles.n:
             path = np.zeros((2, self.dual.max_card))

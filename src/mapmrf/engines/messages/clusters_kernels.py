@@ -31,7 +31,6 @@ class CycleList(NamedTuple):
 
     @classmethod
     def of(cls, cycles: list[Cycle]) -> CycleList:
-        """Flatten a list of cycles."""
         none = np.zeros(0, dtype=np.int64)
         pairs = np.concatenate([none, *(cycle[0] for cycle in cycles)])
         flips = np.concatenate([none, *(cycle[1] for cycle in cycles)])
@@ -39,7 +38,6 @@ class CycleList(NamedTuple):
 
     @property
     def n(self) -> int:
-        """Number of cycles."""
         return len(self.ptr) - 1
 
     @property
@@ -48,7 +46,6 @@ class CycleList(NamedTuple):
         return np.diff(self.ptr)
 
     def take(self, which: Ints) -> list[Cycle]:
-        """Some of the cycles."""
         bounds = zip(self.ptr[which].tolist(), self.ptr[which + 1].tolist(), strict=True)
         return [(self.pair[begin:end], self.flip[begin:end]) for begin, end in bounds]
 

@@ -160,7 +160,6 @@ class PairMessages:
         self.pairs = PairBeliefs(problem.scope, c, weights.rho, h, b, linear)  # fields, couplings, beliefs and messages
 
     def iterate(self, schedule: MessageSchedule, begin: int, end: int) -> tuple[int, float]:
-        """Run the kernel of the schedule."""
         if schedule.flooding and self.threads.workers.n > 1:
             pairs, neighbours = self.pairs, self.threads.neighbours
 
@@ -176,7 +175,6 @@ class PairMessages:
         return sweep_pairs(self.pairs, self.tour.factor_order, schedule, begin, end)
 
     def decode(self, in_order: bool) -> Ints:
-        """Decode a labelling."""
         if not in_order:
             return (self.pairs.b > 0).astype(np.int64)
         labels = np.empty(self.problem.n_vars, dtype=np.int64)
@@ -184,11 +182,9 @@ class PairMessages:
         return labels
 
     def value(self, labels: Ints) -> float:
-        """Return the value of labels obtained from `decode`."""
         return self.constant + value_of_pairs(self.pairs, labels)
 
     def bound(self) -> float:
-        """Return an upper bound on all labellings."""
         return self.constant + bound_of_pairs(self.pairs, self.weights.parent, np.empty_like(self.pairs.b))
 
     def is_infeasible(self) -> bool:
@@ -196,12 +192,10 @@ class PairMessages:
         return False
 
     def close(self) -> None:
-        """Stop the threads."""
         self.threads.workers.close()
 
 
 def _weighted(values: Floats, problem: Problem) -> Floats:
-    """Multiply values per factor by the factors' weights."""
     if len(problem.weight):
         values *= problem.weight
     return values
@@ -247,7 +241,6 @@ class TableMessages:
         self._value_of_tables, self._bound_of_tables = predispatched(value_of_tables), predispatched(bound_of_tables)
 
     def iterate(self, schedule: MessageSchedule, begin: int, end: int) -> tuple[int, float]:
-        """Run the kernel of either schedule."""
         tables, beliefs = self.tables, self.beliefs
         if not schedule.flooding or self.threads.workers.n == 1:
             order = self.tour.factor_order
@@ -263,7 +256,6 @@ class TableMessages:
         return self.threads.iterate(send, gather, schedule.tol, end - begin)
 
     def decode(self, in_order: bool) -> Ints:
-        """Decode a labelling."""
         if not in_order:
             return segment_argmax(self.beliefs.b, self.problem.graph.var_ptr)
         labels = np.empty(self.problem.n_vars, dtype=np.int64)
@@ -272,11 +264,9 @@ class TableMessages:
         return labels
 
     def value(self, labels: Ints) -> float:
-        """Return the value of labels obtained from `decode`."""
         return self.problem.graph.constant + self._value_of_tables(self.tables, self.beliefs.theta_v, labels)
 
     def bound(self) -> float:
-        """Return an upper bound on all labellings."""
         bound = self._bound_of_tables(self.tables, self.beliefs, self.weights.parent, self.scratch[0])
         return self.problem.graph.constant + bound
 
@@ -286,7 +276,6 @@ class TableMessages:
         return bool(best.min(initial=0.0) == -math.inf)
 
     def close(self) -> None:
-        """Stop the threads."""
         self.threads.workers.close()
 
 

@@ -58,8 +58,6 @@ class MessageSchedule(NamedTuple):
 
 
 class BeliefScratch(NamedTuple):
-    """Working memory."""
-
     spare: Floats  # (n_states,): for the beliefs
     factor: FactorScratch  # for one factor
     pairs: StructuredPairs  # the forms of pairs, with working memory

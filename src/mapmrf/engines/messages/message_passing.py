@@ -50,7 +50,6 @@ class MessagePassing(Method):
         """Return the weights of the factors of a model with a cycle."""
 
     def start(self, problem: Problem, seed: int, initial: Start) -> MessageRun:
-        """Traverse the model and set all messages to 0."""
         tour = Tour.of(problem)
         constrained = problem.graph.constraints is not None
         forest = not constrained and problem.n_edges == problem.n_vars + problem.n_factors - tour.n_parts
@@ -66,7 +65,6 @@ class MessagePassing(Method):
         )
 
     def step(self, problem: Problem, state: MessageRun) -> Progress:
-        """Run some iterations, with measurements in between."""
         if state.messages.is_infeasible():
             return Progress(state.iterations, bound=-math.inf, finished=Status.INFEASIBLE)
         known = state.value
@@ -89,7 +87,6 @@ class MessagePassing(Method):
         return Answer(labels=labels, bound=_least(state.bound, now.bound), details=details)
 
     def close(self, problem: Problem, state: MessageRun) -> None:
-        """Stop the threads."""
         state.messages.close()
 
 
@@ -103,8 +100,6 @@ class MessageMeasurement(NamedTuple):
 
 @dataclass
 class MessageRun:
-    """A run."""
-
     problem: Problem
     # messages, schedule: the messages, and their update schedule
     messages: Messages
@@ -126,7 +121,6 @@ class MessageRun:
         return -math.inf if self.best is None else self.best.value
 
     def advance(self, budget: int) -> None:
-        """Run some iterations, at most up to the last."""
         every = MEASURE_EVERY * (1 + self.problem.n_configs // STEP_ENTRIES)
         end = min(self.end, self.iterations + budget)
         while self.iterations < end and not self.is_done():

@@ -111,7 +111,6 @@ class Dual:
         self.regions.belief[:] += np.bincount(problem.edge_state_at[states], lam[states], problem.n_states)
 
     def state(self, problem: Problem) -> DualState | None:
-        """Return the messages, for a warm start."""
         return DualState.of(problem, LAYOUT, self.regions.lam)
 
     def share_out(self, widest: int, arity: int) -> None:
@@ -136,12 +135,10 @@ class Dual:
 
     @property
     def n_factors(self) -> int:
-        """Number of factors."""
         return len(self.regions.table_at)
 
     @property
     def n_vars(self) -> int:
-        """Number of variables."""
         return len(self.regions.var_ptr) - 1
 
     def passes(self, begin: int, end: int) -> None:
@@ -168,11 +165,9 @@ class Dual:
         tiles.run(self.workers, visit, self.alternate and iteration % 2 == 1)
 
     def close(self) -> None:
-        """Stop the threads."""
         self.workers.close()
 
     def sweeps(self, begin: int, end: int) -> PassOrder:
-        """Return the iterations from `begin` to `end` for the kernels."""
         return PassOrder(self.visit, begin, end, self.alternate)
 
     def bound(self) -> float:
@@ -188,7 +183,6 @@ class Dual:
         return self.constant + sum(shares[1:], shares[0])
 
     def work_per_pass(self) -> int:
-        """Return the number of table entries processed per iteration."""
         return int(self.sizes(self.visit).sum())
 
     def decode(self, backward: bool) -> Ints:
@@ -209,7 +203,6 @@ class Dual:
         return labels
 
     def sizes(self, factors: Ints) -> Ints:
-        """Return the number of configurations of some factors."""
         if self.n_factors == 0:
             return np.zeros(0, dtype=np.int64)
         return np.multiply.reduceat(self.regions.card_e, self.regions.scope_ptr[:-1], dtype=np.int64)[factors]
@@ -279,7 +272,6 @@ def _decide(problem: Problem, core: Ints, peeled: Ints, toward: Ints) -> tuple[I
 
 
 def _visit(problem: Problem, core: Ints, order: FactorOrder, seed: int) -> Ints:
-    """Return the factors of the cyclic part in the order of a pass."""
     if order == "random":
         return np.random.default_rng(seed).permutation(core)
     if order == "model" or len(core) == 0:
@@ -295,7 +287,6 @@ def _by_variables(scope: Ints, scope_ptr: Ints, factors: Ints) -> Ints:
 
 
 def edges_by_variable(scope: Ints, n_vars: int) -> tuple[Ints, Ints]:
-    """Return offsets and edges of every variable."""
     return offsets(np.bincount(scope, minlength=n_vars)), short(np.argsort(scope, kind="stable"))
 
 
@@ -333,7 +324,6 @@ class DualDescent:
 
     @property
     def gap(self) -> float:
-        """Bound minus value."""
         return self.bound - self.labelling.value
 
     @property
@@ -368,6 +358,5 @@ class DualDescent:
         return decrease <= max(tol * self.gap, ROUND_OFF * abs(self.bound))
 
     def progress(self, phase: str = "") -> Progress:
-        """Return the progress after a measurement."""
         best = self.labelling
         return Progress(self.iterations, labels=best.labels, value=best.value, bound=self.bound, phase=phase)

@@ -19,8 +19,6 @@ from mapmrf.model.structured_pairs import NO_FORM
 
 
 class Regions(NamedTuple):
-    """The factors of a dual, with their tables and messages."""
-
     var_ptr: Ints  # (n_vars + 1,): offsets of the variables' blocks in `belief`
     # theta, table_at: the tables, and where each factor's starts; factors may share a table
     theta: Floats

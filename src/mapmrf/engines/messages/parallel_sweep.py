@@ -129,7 +129,6 @@ class SweepWorkers:
         return chunk_at, short(ranges(chunk_at, sizes))
 
     def close(self) -> None:
-        """Stop the threads."""
         self._pool.shutdown()
 
 
@@ -177,15 +176,12 @@ class Chunks(NamedTuple):
 
     @classmethod
     def allocate(cls, begin: Ints, end: Ints, n_workers: int) -> Chunks:
-        """Room for the progress of `n_workers`."""
         bound, value = np.zeros((2, len(begin)))
         done, told = (np.zeros(APART * n_workers, dtype=np.int64) for _ in range(2))
         return cls(begin, end, bound, value, done, told)
 
 
 class Assignment(NamedTuple):
-    """Assignment of chunks to workers, and their dependencies."""
-
     # ptr, chunk: the chunks of worker `w` in order: ``chunk[ptr[w] : ptr[w + 1]]``
     ptr: Ints
     chunk: Ints
@@ -211,7 +207,6 @@ def begin_pass(forward: bool, chunks: Chunks, start: float) -> None:
 
 @inlined
 def chunk_at(forward: bool, place: int, chunks: Chunks) -> int:
-    """The chunk that comes at this place of a pass."""
     return place if forward else len(chunks.bound) - 1 - place
 
 
@@ -271,7 +266,7 @@ class FactorTurns(NamedTuple):
 
 @compiled
 def link_runs(factors: FactorTurns, run: Ints, linked: Bools) -> None:
-    """Mark the runs of visits with a variable that assigned a factor with one of the run right before it."""
+    """Mark the runs of visits with a variable that shares a factor with one of the run right before it."""
     scope_ptr, scope, rank = factors
     for a in range(len(scope_ptr) - 1):
         for k in range(scope_ptr[a], scope_ptr[a + 1]):
@@ -458,7 +453,6 @@ def _tiles(visit: Ints, depth: Ints, n_depths: int, threads: int, call: float) -
 
 
 def _cut(depth: Ints, n_depths: int, bands: int, tiles: int) -> Ints:
-    """Return the tile of every factor, numbered band by band."""
     n = len(depth)
     band = np.arange(n) * bands // max(1, n)
     return np.asarray(band * tiles + depth.astype(np.int64) * tiles // max(1, n_depths))
@@ -478,7 +472,6 @@ def _time(sizes: Ints, threads: int, call: float) -> float:
 
 
 def _collect(visit: Ints, cut: Ints, sizes: Ints) -> TiledPass:
-    """Collect the factors of every tile."""
     factors = short(visit[np.argsort(cut, kind="stable")])
     ptr = offsets(sizes.ravel()).tolist()
     tiles = [factors[ptr[t] : ptr[t + 1]] for t in range(sizes.size)]

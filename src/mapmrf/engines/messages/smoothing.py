@@ -57,7 +57,6 @@ class SmoothedRun:
 
     @property
     def bound(self) -> float:
-        """The best upper bound."""
         return self.plain.figures.bound
 
     @bound.setter
@@ -151,7 +150,6 @@ class SmoothedRun:
         return unary + soft, entropy + float((np.repeat(counted, graph.card)[possible] * mu) @ np.log(mu))
 
     def extend(self, point: SoftPoint, factors: slice, out: Floats) -> Extension:
-        """Extend marginals to some factors in the kernel."""
         largest = max((batch.n_configs for batch in self.problem.batches), default=1)
         scratch = JointScratch.allocate(max(largest, int(self.problem.graph.card.max(initial=1))))
         return extend_marginals(factors.start, factors.stop, self.factors, point, scratch, out)
@@ -355,7 +353,6 @@ class JointScratch(NamedTuple):
 
     @classmethod
     def allocate(cls, n_configs: int) -> JointScratch:
-        """Room for factors of at most so many configurations."""
         return cls(*np.zeros((3, n_configs)))
 
 

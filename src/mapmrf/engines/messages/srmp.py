@@ -48,11 +48,9 @@ class TablePasses(SequentialPasses):
 
     @property
     def scratch(self) -> SrmpScratch:
-        """Allocate scratch for one thread."""
         return self.scratches[0]
 
     def run(self, span: PassSpan) -> tuple[int, int, PassFigures]:
-        """Run iterations in the kernel, single-threaded."""
         return iterate(span, self.stopping, self.figures, self.model, self.messages, self.scratch, self.chunks)
 
     @property
@@ -65,7 +63,6 @@ class TablePasses(SequentialPasses):
         return np.where(np.isfinite(self.messages.lam), self.messages.lam, 0.0)
 
     def load_messages(self, numbers: Floats) -> None:
-        """Set the multipliers to what `message_values` returned."""
         self.messages.lam[:] = numbers
 
     def state_bounds(self) -> Floats:
@@ -76,7 +73,6 @@ class TablePasses(SequentialPasses):
         return bounds
 
     def sweep_worker(self, forward: bool, decode: bool, workers: SweepWorkers, w: int) -> bool:
-        """Make the visits of worker `w` in the kernel; False if it has to wait for others."""
         scratch = self.scratches[w]
         return srmp_worker(forward, decode, self.model, self.messages, scratch, workers.assigned, self.chunks, w)
 
@@ -103,7 +99,6 @@ def lay_out(problem: Problem, order: VisitOrder, with_tables: bool) -> SrmpModel
 
 
 def _records(fields: tuple[str, ...], n: int, dtype: np.dtype[np.integer]) -> Records:
-    """Return zero records of integers."""
     return np.zeros(n, dtype=np.dtype([(field, dtype) for field in fields], align=True)).view(np.recarray)
 
 
@@ -175,8 +170,6 @@ first edge, `step_other` its arity, and `step_own` the variable's place in its s
 
 
 class SrmpModel(NamedTuple):
-    """A model laid out along the visits."""
-
     visits: Records  # (n_vars,): records of `VISIT_FIELDS`, in the order of the visits
     links: Records  # (n_edges,): records of `LINK_FIELDS`, in the same order
     # (n_edges,): what the tables of links are multiplied by, in the same order; empty if all weights are 1
@@ -190,8 +183,6 @@ class SrmpModel(NamedTuple):
 
 
 class SrmpMessages(NamedTuple):
-    """State of the passes."""
-
     theta: Floats  # the unary potentials; states that are found to be impossible are set to -inf here
     lam: Floats  # the multipliers
     # labels, best: (n_vars,): the labelling decoded last, and the best one, in the order of the visits
@@ -211,7 +202,6 @@ class SrmpScratch(NamedTuple):
 
     @classmethod
     def allocate(cls, n_states: int, n_joint: int) -> SrmpScratch:
-        """Room for variables and factors of at most so many (joint) states."""
         belief, score, known, work = np.zeros((4, n_states))
         return cls(belief, score, known, work, np.zeros(n_joint), np.zeros(n_joint, dtype=np.int64))
 

@@ -42,12 +42,10 @@ class SequentialPasses(ABC):
 
     @property
     def n_workers(self) -> int:
-        """Number of threads that share passes."""
         return 1 if self.workers is None else self.workers.n_workers
 
     @property
     def best(self) -> Ints:
-        """The best labelling so far."""
         best = np.empty_like(self.in_order)
         best[self.seq] = self.in_order
         return best
@@ -92,7 +90,6 @@ class SequentialPasses(ABC):
         """Compute upper bounds on the labellings with each state, (n_states,); takes an iteration."""
 
     def close(self) -> None:
-        """Stop the threads."""
         if self.workers is not None:
             self.workers.close()
 

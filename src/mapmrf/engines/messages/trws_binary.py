@@ -70,26 +70,21 @@ class SpinPasses(SequentialPasses):
         self.messages = SpinMessages(np.zeros(problem.n_factors), self.labels, self.in_order)
 
     def run(self, span: PassSpan) -> tuple[int, int, PassFigures]:
-        """Run iterations in the kernel, single-threaded."""
         return iterate_spins(span, self.stopping, self.figures, self.model, self.messages, self.chunks)
 
     def sweep_worker(self, forward: bool, decode: bool, workers: SweepWorkers, w: int) -> bool:
-        """Make the visits of worker `w` in the kernel; False if it has to wait for others."""
         return spin_worker(forward, decode, self.model, self.messages, workers.assigned, self.chunks, w)
 
     @property
     def n_messages(self) -> int:
-        """One for every pair."""
         return len(self.messages.d)
 
     def message_values(self) -> Floats:
-        """Return the messages, in the order of the problem's factors."""
         numbers = np.empty_like(self.messages.d)
         numbers[self.model.links.factor >> 1] = self.messages.d
         return numbers
 
     def load_messages(self, numbers: Floats) -> None:
-        """Set the messages to what `message_values` returned."""
         self.messages.d[:] = numbers[self.model.links.factor >> 1]
 
     def state_bounds(self) -> Floats:
@@ -150,8 +145,6 @@ class SpinModel(NamedTuple):
 
 
 class SpinMessages(NamedTuple):
-    """State of the passes."""
-
     # (n_edges,): the message on every edge: to its earlier end after a backward pass, to its later end after a forward
     # one
     d: Floats
@@ -255,7 +248,6 @@ def pass_backward(
 
 @inlined
 def visit_spins(forward: bool, decode: bool, c: int, model: SpinModel, messages: SpinMessages, chunks: Chunks) -> None:
-    """Make the visits of a chunk, and add what they give to its sums."""
     begin, end, bound, value = chunks.begin[c], chunks.end[c], chunks.bound[c], chunks.value[c]
     if forward:
         chunks.value[c] = pass_forward(begin, end, decode, value, model, messages)

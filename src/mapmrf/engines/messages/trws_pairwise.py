@@ -51,11 +51,9 @@ class LabelPasses(SequentialPasses):
         self.rooms = [PairScratch.allocate(n_states) for _ in range(self.n_workers)]
 
     def run(self, span: PassSpan) -> tuple[int, int, PassFigures]:
-        """Run iterations in the kernel, single-threaded."""
         return iterate_labels(span, self.stopping, self.figures, self.model, self.messages, self.rooms[0], self.chunks)
 
     def sweep_worker(self, forward: bool, decode: bool, workers: SweepWorkers, w: int) -> bool:
-        """Make the visits of worker `w` in the kernel; False if it has to wait for others."""
         room = self.rooms[w]
         return label_worker(forward, decode, self.model, self.messages, room, workers.assigned, self.chunks, w)
 
@@ -65,13 +63,11 @@ class LabelPasses(SequentialPasses):
         return len(self.messages.d)
 
     def message_values(self) -> Floats:
-        """Return the messages, in the order of the problem's factors."""
         numbers = np.zeros_like(self.messages.d)
         numbers[self._places()] = self.messages.d
         return numbers
 
     def load_messages(self, numbers: Floats) -> None:
-        """Set the messages to what `message_values` returned."""
         self.messages.d[:] = numbers[self._places()]
 
     def _places(self) -> Ints:
@@ -89,7 +85,6 @@ class LabelPasses(SequentialPasses):
 
 
 def _label_type(problem: Problem) -> type[np.integer[Any]]:
-    """Return the type of labels: 16 bits, unless there are very many."""
     return np.int16 if problem.graph.card.max(initial=1) < 2**15 else np.int32
 
 
@@ -170,20 +165,17 @@ class LabelMessages(NamedTuple):
 
 @inlined
 def block_of(model: LabelModel, e: Place) -> Place:
-    """Return the offset of an edge's message."""
     return e * np.uintp(model.width) if model.width > 0 else np.uintp(model.block[e])
 
 
 @inlined
 def add_message(at: Place, d: Floats, belief: Floats, n: Place) -> None:
-    """Add a message to a belief."""
     for k in range(n):
         belief[k] += d[at + k]
 
 
 @inlined
 def first_largest(score: Floats, n: Place) -> Place:
-    """The first of the states with the largest score."""
     top = largest(score, np.uintp(0), n)
     own = np.uintp(0)
     for k in range(n):
@@ -296,7 +288,6 @@ def visit_labels(
 def visit_chunk(
     forward: bool, decode: bool, c: int, model: LabelModel, messages: LabelMessages, room: PairScratch, chunks: Chunks
 ) -> None:
-    """Make the visits of a chunk, and add what they give to its sums."""
     begin, end = chunks.begin[c], chunks.end[c]
     chunks.bound[c] = visit_labels(forward, decode, begin, end, chunks.bound[c], model, messages, room)
     if decode:
@@ -366,8 +357,6 @@ SHIFTS = 48
 
 
 class PairTables(NamedTuple):
-    """The tables of pairs."""
-
     # theta_t, table_at, weight: as in the problem
     theta_t: Floats
     table_at: Ints
@@ -377,8 +366,6 @@ class PairTables(NamedTuple):
 
 
 class PairScratch(NamedTuple):
-    """Working memory for a visit."""
-
     # belief, score: (n_states,): belief of a variable, and scores of its states
     belief: Floats
     score: Floats
@@ -389,7 +376,6 @@ class PairScratch(NamedTuple):
 
     @classmethod
     def allocate(cls, n_states: int) -> PairScratch:
-        """Room for variables of at most so many states."""
         belief, score = np.zeros(n_states), np.zeros(n_states)
         return cls(belief, score, np.full(5 * n_states, -np.inf), Envelope.allocate(n_states))
 
@@ -426,7 +412,6 @@ def level(d: Floats, at: Place, n: Place) -> float:
 
 @inlined
 def form_of(forms: PairForms, a: Place) -> int:
-    """The form of a factor."""
     return int(forms.of[a]) if len(forms.of) > 0 else NO_FORM
 
 

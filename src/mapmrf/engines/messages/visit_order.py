@@ -16,8 +16,6 @@ VariableOrder = Literal["given", "trees_last", "breadth_first"]
 
 @dataclass(frozen=True)
 class VisitOrder:
-    """The order in which variables are visited, and the weights of their beliefs."""
-
     # seq, rank: (n_vars,): the variables in order, and the position of each variable in it
     seq: Ints
     rank: Ints
@@ -269,7 +267,6 @@ class Neighbours(NamedTuple):
 
     @classmethod
     def of(cls, problem: Problem) -> Neighbours:
-        """Return the neighbours of a problem."""
         return cls(problem.nbr_ptr, problem.nbr, problem.edge_factor)
 
 

@@ -17,7 +17,6 @@ from mapmrf.engines.constraint_factors.model import CountingFactors, CountingKin
 from mapmrf.model.graph import ROUND_OFF
 
 ROUNDS, DOUBLINGS = 100, 60  # maximum number of bisection steps, and of doublings before that to find an interval
-
 SLACK = 1e-9  # relative tolerance for round-off by which a sum of weights may exceed a limit
 
 

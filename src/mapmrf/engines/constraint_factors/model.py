@@ -165,7 +165,6 @@ class _Items:
 
 
 _NONE: Ints = np.zeros(0, dtype=np.int64)
-
 _NO_ITEMS = _Piece(CountingKind.ROW, _NONE, _NONE, np.zeros(0), _NONE)
 
 

@@ -25,7 +25,6 @@ from mapmrf.engines.messages.mplp import Dual, edges_by_variable
 from mapmrf.kernels.max_marginals import FactorScratch
 
 _NONE: Ints = np.zeros(0, dtype=np.int64)
-
 _NO_AXIS: Ints = np.zeros((0, 2), dtype=np.int64)
 
 

@@ -19,7 +19,6 @@ from mapmrf.run.result import Status
 
 ScheduleName = Literal["parallel", "sequential"]
 Decoding = Literal["sequential", "argmax"]
-
 STEP_ENTRIES = 3_000_000  # maximum number of table entries processed per step: some 30 ms
 STEP_MEASUREMENTS = 5  # maximum number of measurements per step
 MEASURE_EVERY = 10  # iterations between measurements; more if an iteration takes longer than a step

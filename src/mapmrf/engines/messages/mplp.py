@@ -11,12 +11,10 @@ import numpy as np
 from mapmrf.arrays import Ints, offsets, ranges, short
 from mapmrf.engines.messages.ascending_incumbent import ClimbingIncumbent
 from mapmrf.engines.messages.mplp_kernels import (
-    FactorChunk,
     PassOrder,
     Regions,
     bound_of,
     decode,
-    pass_trees,
     passes_factors,
     passes_pairs2,
     peel_factors,
@@ -32,9 +30,7 @@ from mapmrf.run.method import Progress
 from mapmrf.run.workers import Workers
 
 FactorOrder = Literal["variables", "model", "random"]
-
 PassDirection = Literal["alternate", "forward"]
-
 LAYOUT = "mplp"  # layout of the messages, that of `Regions.lam`, for `DualState`
 STEP_ENTRIES = 3_000_000  # maximum number of table entries processed per step: some 20 ms
 ROUND_OFF = 1e-13  # relative decrease of the bound that counts as none
@@ -77,13 +73,30 @@ class Dual:
         graph = problem.graph
         peeled, toward, core = _peel(problem)
         decide, n_core = _decide(problem, core, peeled, toward)
-        widest = int(np.diff(problem.edge_ptr[problem.scope_ptr]).max(initial=1))
-        arity, max_card = int(np.diff(problem.scope_ptr).max(initial=2)), int(graph.card.max(initial=1))
+        visit = core[np.argsort(problem.order[core])]
+        if order == "random":
+            visit = np.random.default_rng(seed).permutation(core)
+        elif order == "variables" and len(core):
+            visit = core[_by_variables(problem.scope, problem.scope_ptr, core)]
+        max_card, arity = int(graph.card.max(initial=1)), int(np.diff(problem.scope_ptr).max(initial=2))
+        widest = max(max_card, int(np.diff(problem.edge_ptr[problem.scope_ptr]).max(initial=1)))
         binary = all(batch.shape == (2, 2) and not batch.hard for batch in problem.batches)
         dual = cls(
-            regions=_regions(problem),
+            regions=Regions(
+                var_ptr=short(graph.var_ptr).copy(),
+                theta=graph.theta_t.copy(),
+                table_at=short(problem.table_at).copy(),
+                weight=problem.weight.copy(),
+                scope_ptr=short(problem.scope_ptr).copy(),
+                scope=short(problem.scope).copy(),
+                state_at=short(graph.var_ptr[problem.scope]),
+                card_e=short(graph.card[problem.scope]),
+                edge_ptr=short(problem.edge_ptr).copy(),
+                lam=np.zeros(problem.n_edge_states),
+                belief=graph.theta_v.copy(),
+            ),
             neighbours=Neighbours(short(problem.nbr_ptr).copy(), short(problem.nbr).copy(), short(problem.edge_factor)),
-            visit=short(_visit(problem, core, order, seed)),
+            visit=short(visit),
             decide=short(decide),
             n_core=n_core,
             constant=graph.constant,
@@ -92,12 +105,20 @@ class Dual:
             alternate=schedule == "alternate",
             max_card=max_card,
             pairs=StructuredPairs.allocate(problem.quick_forms, max_card),
-            scratch=FactorScratch.allocate(max(widest, max_card), arity),
+            scratch=FactorScratch.allocate(widest, arity),
             workers=Workers(threads if problem.n_factors >= PARALLEL_FROM else 1),
         )
         if len(peeled):
-            pass_trees(dual.regions, short(peeled), short(toward), dual.pairs, dual.scratch)
-        dual.share_out(max(widest, max_card), arity)
+            passes = PassOrder(short(peeled), 0, 1, False)
+            passes_factors(dual.regions, passes, short(toward), dual.pairs, dual.scratch)
+        if dual.workers.n > 1:
+            entries, n = dual.work_per_pass() / max(1, len(dual.visit)), dual.workers.n
+            scope_ptr, scope = dual.regions.scope_ptr, dual.regions.scope
+            dual.tiles = tiles_of(dual.visit, scope_ptr, scope, n, entries)
+            dual.decode_tiles = tiles_of_variables(dual.decide[:n_core], dual.neighbours, scope_ptr, scope, n)
+        for _ in range(dual.workers.n - 1):
+            pairs = StructuredPairs.allocate(problem.quick_forms, max_card)
+            dual.helpers.append((pairs, FactorScratch.allocate(widest, arity)))
         return dual
 
     def resume(self, problem: Problem, given: DualState) -> None:
@@ -112,17 +133,6 @@ class Dual:
 
     def state(self, problem: Problem) -> DualState | None:
         return DualState.of(problem, LAYOUT, self.regions.lam)
-
-    def share_out(self, widest: int, arity: int) -> None:
-        """Prepare passes on several threads, if there are several and the factors allow it."""
-        if self.workers.n > 1:
-            entries = self.work_per_pass() / max(1, len(self.visit))
-            scope_ptr, scope, n = self.regions.scope_ptr, self.regions.scope, self.workers.n
-            self.tiles = tiles_of(self.visit, scope_ptr, scope, n, entries)
-            self.decode_tiles = tiles_of_variables(self.decide[: self.n_core], self.neighbours, scope_ptr, scope, n)
-        for _ in range(self.workers.n - 1):
-            pairs = StructuredPairs.allocate(self.pairs.forms, self.max_card)
-            self.helpers.append((pairs, FactorScratch.allocate(widest, arity)))
 
     def forget_forms(self, factors: Ints) -> None:
         """Treat factors, possibly new ones, as plain tables from now on."""
@@ -142,27 +152,26 @@ class Dual:
         return len(self.regions.var_ptr) - 1
 
     def passes(self, begin: int, end: int) -> None:
-        """Run the iterations from `begin` to `end`, each a pass over the cyclic part."""
-        if self.tiles is not None:
-            for iteration in range(begin, end):
-                self.tiled_pass(self.tiles, iteration)
-        elif self.quick:
-            passes_pairs2(self.regions, self.sweeps(begin, end))
-        else:
-            passes_factors(self.regions, self.sweeps(begin, end), self.pairs, self.scratch)
+        """Run the iterations from `begin` to `end`, each a pass over the cyclic part.
 
-    def tiled_pass(self, tiles: TiledPass, iteration: int) -> None:
-        """Run one iteration on several threads, with the same result as in sequential order."""
+        On several threads, the result is the same as in sequential order.
+        """
+        if self.tiles is None:
+            self._visit(self.sweeps(begin, end), self.pairs, self.scratch)
+            return
         tools = [(self.pairs, self.scratch), *self.helpers]
+        for iteration in range(begin, end):
 
-        def visit(factors: Ints, thread: int) -> None:
-            sweep = PassOrder(factors, iteration, iteration + 1, self.alternate)
-            if self.quick:
-                passes_pairs2(self.regions, sweep)
-            else:
-                passes_factors(self.regions, sweep, *tools[thread])
+            def visit(factors: Ints, thread: int, iteration: int = iteration) -> None:
+                self._visit(PassOrder(factors, iteration, iteration + 1, self.alternate), *tools[thread])
 
-        tiles.run(self.workers, visit, self.alternate and iteration % 2 == 1)
+            self.tiles.run(self.workers, visit, self.alternate and iteration % 2 == 1)
+
+    def _visit(self, passes: PassOrder, pairs: StructuredPairs, scratch: FactorScratch) -> None:
+        if self.quick:
+            passes_pairs2(self.regions, passes)
+        else:
+            passes_factors(self.regions, passes, passes.visit[:0], pairs, scratch)
 
     def close(self) -> None:
         self.workers.close()
@@ -174,12 +183,12 @@ class Dual:
         """Evaluate the dual from scratch: an upper bound for any messages."""
         n, tools = self.n_factors, [(self.pairs, self.scratch), *self.helpers]
         if n <= BOUND_CHUNK:
-            return self.constant + bound_of(self.regions, FactorChunk(0, n), self.pairs, self.scratch)
-        chunks = [FactorChunk(at, min(at + BOUND_CHUNK, n)) for at in range(0, n, BOUND_CHUNK)]
+            return self.constant + bound_of(self.regions, 0, n, self.pairs, self.scratch)
+        chunks = [(at, min(at + BOUND_CHUNK, n)) for at in range(0, n, BOUND_CHUNK)]
         shares: list[float] = []
         for at in range(0, len(chunks), self.workers.n):
             some = zip(chunks[at : at + self.workers.n], tools, strict=False)
-            shares += self.workers.run(bound_of, [(self.regions, chunk, *mine) for chunk, mine in some])
+            shares += self.workers.run(bound_of, [(self.regions, *chunk, *mine) for chunk, mine in some])
         return self.constant + sum(shares[1:], shares[0])
 
     def work_per_pass(self) -> int:
@@ -219,24 +228,6 @@ class Dual:
         self.visit = short(visit)
 
 
-def _regions(problem: Problem) -> Regions:
-    """Return a problem's factors in the narrowest integers, with zero messages."""
-    graph = problem.graph
-    return Regions(
-        var_ptr=short(graph.var_ptr).copy(),
-        theta=graph.theta_t.copy(),
-        table_at=short(problem.table_at).copy(),
-        weight=problem.weight.copy(),
-        scope_ptr=short(problem.scope_ptr).copy(),
-        scope=short(problem.scope).copy(),
-        state_at=short(graph.var_ptr[problem.scope]),
-        card_e=short(graph.card[problem.scope]),
-        edge_ptr=short(problem.edge_ptr).copy(),
-        lam=np.zeros(problem.n_edge_states),
-        belief=graph.theta_v.copy(),
-    )
-
-
 def _peel(problem: Problem) -> tuple[Ints, Ints, Ints]:
     """Return the factors of pendant trees from the leaves inwards, the root's scope position in each, and the rest.
 
@@ -271,14 +262,6 @@ def _decide(problem: Problem, core: Ints, peeled: Ints, toward: Ints) -> tuple[I
     return order[np.sort(first)], len(front)
 
 
-def _visit(problem: Problem, core: Ints, order: FactorOrder, seed: int) -> Ints:
-    if order == "random":
-        return np.random.default_rng(seed).permutation(core)
-    if order == "model" or len(core) == 0:
-        return core[np.argsort(problem.order[core])]
-    return core[_by_variables(problem.scope, problem.scope_ptr, core)]
-
-
 def _by_variables(scope: Ints, scope_ptr: Ints, factors: Ints) -> Ints:
     """Return the permutation that sorts factors by the last, then the first variable of their scopes."""
     last = np.maximum.reduceat(scope, scope_ptr[:-1])[factors]
@@ -310,15 +293,12 @@ class DualDescent:
     """Messages and labels of a run, and the schedule of its measurements."""
 
     def __init__(self, dual: Dual, labelling: ClimbingIncumbent) -> None:
-        # dual, function: the messages, and the dual function that they minimise: `dual` itself, or clusters on top of
-        # it
         self.dual = dual
-        self.function: DualFunction = dual
+        self.function: DualFunction = dual  # what the messages minimise: `dual` itself, or clusters on top of it
         self.labelling = labelling  # the best labelling decoded so far
         self.bound = math.inf  # the best bound so far
         self.iterations = 0
-        # measurements, measured_at, measure_at: number of measurements of bound and labels, and the iterations of the
-        # last and the next one
+        # number of measurements of bound and labels, and the iterations of the last and the next one
         self.measurements, self.measured_at, self.measure_at = 0, 0, 1
         self.work = 0  # table entries processed per iteration, 0 until counted
 

@@ -46,13 +46,6 @@ class PassOrder(NamedTuple):
     alternate: bool
 
 
-class FactorChunk(NamedTuple):
-    """Factors `begin` to `end`, which are summed over together."""
-
-    begin: int
-    end: int
-
-
 # -- messages ---------------------------------------------------------------------------------------------------------
 
 
@@ -159,7 +152,7 @@ def pass_factors(
 ) -> None:
     """One pass over factors of any shape: each takes its messages back and shares its max-marginals out.
 
-    All go `toward` one place of its scope, or to all variables in equal shares if `toward` is empty.
+    All go `toward` one place of its scope (from hanging trees to their roots), or in equal shares if `toward` is empty.
     """
     scope_ptr, state_at, card_e = regions.scope_ptr, regions.state_at, regions.card_e
     lam, belief, given = regions.lam, regions.belief, scratch.given
@@ -199,34 +192,26 @@ def passes_pairs2(regions: Regions, sweeps: PassOrder) -> None:
 
 
 @bare
-def passes_factors(regions: Regions, sweeps: PassOrder, pairs: StructuredPairs, scratch: FactorScratch) -> None:
-    """The same for factors of any shape."""
+def passes_factors(
+    regions: Regions, sweeps: PassOrder, toward: Ints, pairs: StructuredPairs, scratch: FactorScratch
+) -> None:
+    """Iterations on factors of any shape; see `pass_factors`."""
     for iteration in range(sweeps.begin, sweeps.end):
-        backward = sweeps.alternate and iteration % 2 == 1
-        pass_factors(regions, sweeps.visit, sweeps.visit[:0], backward, pairs, scratch)
+        pass_factors(regions, sweeps.visit, toward, sweeps.alternate and iteration % 2 == 1, pairs, scratch)
 
 
 @bare
-def pass_trees(regions: Regions, peeled: Ints, toward: Ints, pairs: StructuredPairs, scratch: FactorScratch) -> None:
-    """Send the max-marginals of hanging trees to their roots: `toward` is the root's place in each scope."""
-    pass_factors(regions, peeled, toward, False, pairs, scratch)
-
-
-@bare
-def bound_of(regions: Regions, chunk: FactorChunk, pairs: StructuredPairs, scratch: FactorScratch) -> float:
-    """The part of some factors in the dual's value: the sum of the maxima of their reparametrised tables.
-
-    The maxima of all beliefs come with the first factors.
-    """
+def bound_of(regions: Regions, begin: int, end: int, pairs: StructuredPairs, scratch: FactorScratch) -> float:
+    """Sum the maxima of the reparametrised tables of some factors, and those of all beliefs with the first ones."""
     var_ptr, scope_ptr, state_at, card_e = regions.var_ptr, regions.scope_ptr, regions.state_at, regions.card_e
     lam, belief, given = regions.lam, regions.belief, scratch.given
     total = 0.0
-    for i in range(len(var_ptr) - 1 if chunk.begin == 0 else 0):
+    for i in range(len(var_ptr) - 1 if begin == 0 else 0):
         top = -np.inf
         for s in range(var_ptr[i], var_ptr[i + 1]):
             top = max(top, belief[s])
         total += top
-    for a in range(chunk.begin, chunk.end):
+    for a in range(begin, end):
         first = scope_ptr[a]
         arity = scope_ptr[a + 1] - first
         if arity == 2 and card_e[first] == 2 and card_e[first + 1] == 2:

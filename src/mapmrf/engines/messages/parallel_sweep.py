@@ -20,15 +20,10 @@ from mapmrf.model.problem import Problem
 from mapmrf.run.workers import Workers
 
 LONG, SHORT = 256, 32  # number of visits from which a run is a good strand, and below which it is none
-
 MIN_STRANDS = 8  # minimum number of strands for which the division is worthwhile
-
 PARTS = 16  # approximate number of chunks per strand
-
 MIN_CHUNK, MAX_CHUNK = 16, 256  # minimum and maximum number of visits per chunk
-
 MIN_SPEED = 1.3  # minimum speed-up of several workers, as far as limited by the order of visits
-
 NAP = 50e-6  # seconds for which a waiting worker yields to other processes
 
 
@@ -83,8 +78,6 @@ class SweepWorkers:
     """Workers that share the chunks of a pass: the calling thread and some more."""
 
     def __init__(self, assigned: Assignment) -> None:
-        # assigned: assignment of chunks to workers, and their dependencies
-        # n_workers: number of workers
         self.assigned, self.n_workers = assigned, len(assigned.ptr) - 1
         self._pool = ThreadPoolExecutor(self.n_workers - 1)
         self._failed = False
@@ -157,7 +150,6 @@ def share_chunks(factors: FactorTurns, begin: Ints, strand_ptr: Ints, n_workers:
 # results do not depend on the number of workers or on their speed.
 
 PATIENCE = 100_000  # number of polls before a waiting worker yields to other processes: some 50 microseconds
-
 APART = 8  # spacing of numbers written by different threads, so that each has its own cache line
 
 
@@ -227,7 +219,7 @@ def add_up(forward: bool, chunks: Chunks) -> tuple[float, float]:
 
 @inlined
 def next_chunk(forward: bool, w: int, assigned: Assignment, chunks: Chunks) -> int:
-    """The worker's next chunk, once it may be visited; -1 if there is none left, -2 after long waiting in vain."""
+    """Wait for the worker's next chunk until it may be visited; return -1 if none is left, -2 after a long wait."""
     done, n_mine = chunks.done[APART * w], assigned.ptr[w + 1] - assigned.ptr[w]
     if done == n_mine:
         return -1
@@ -318,9 +310,7 @@ def longest_wait(begin: Ints, owner: Ints, assigned: Assignment) -> int:
 # `observe`.
 
 _cgutils: Any = cgutils  # untyped, like numba's decorators
-
 _intrinsic: Any = extending.intrinsic
-
 _overload: Any = extending.overload
 
 
@@ -411,17 +401,12 @@ class TiledPass:
                             call(tile, thread)
                         ended[b].put(None)
                 except BaseException:
-                    _release(ended[b :: workers.n], len(bands[b]))
+                    for queue in ended[b :: workers.n]:  # release all threads that wait for these bands
+                        for _ in bands[b]:
+                            queue.put(None)
                     raise
 
         workers.run(work, [(thread,) for thread in range(workers.n)])
-
-
-def _release(ended: list[SimpleQueue[None]], n_tiles: int) -> None:
-    """Release all threads that wait for the bands of a failed one."""
-    for queue in ended:
-        for _ in range(n_tiles):
-            queue.put(None)
 
 
 def tiles_of(visit: Ints, scope_ptr: Ints, scope: Ints, threads: int, entries: float) -> TiledPass | None:
@@ -434,7 +419,7 @@ def tiles_of(visit: Ints, scope_ptr: Ints, scope: Ints, threads: int, entries: f
 def tiles_of_variables(
     decide: Ints, neighbours: Neighbours, scope_ptr: Ints, scope: Ints, threads: int
 ) -> TiledPass | None:
-    """Do the same for variables decoded one after another, each given those before it in its factors."""
+    """Divide the decoding of variables, each given those before it in its factors, like a pass."""
     depth, last = np.zeros(len(decide), dtype=np.int32), np.zeros(len(neighbours.ptr) - 1, dtype=np.int32)
     n_depths = int(variable_depths(decide, neighbours, scope_ptr, scope, last, depth))
     return _tiles(decide, depth, n_depths, threads, CALL / VARIABLE)
@@ -442,20 +427,21 @@ def tiles_of_variables(
 
 def _tiles(visit: Ints, depth: Ints, n_depths: int, threads: int, call: float) -> TiledPass | None:
     """Divide visits by position and depth; `call` is the overhead of a tile, in units of a visit."""
-    best, least = None, WORTH * len(visit)
-    for bands, tiles in product(BANDS, TILES):
-        cut = _cut(depth, n_depths, bands * threads, tiles)
-        sizes = np.bincount(cut, minlength=bands * threads * tiles).reshape(-1, tiles)
+    best, least, n = None, WORTH * len(visit), len(depth)
+    for bands, tiles in product([per_thread * threads for per_thread in BANDS], TILES):
+        band = np.arange(n) * bands // max(1, n)
+        tile = band * tiles + depth.astype(np.int64) * tiles // max(1, n_depths)
+        sizes = np.bincount(tile, minlength=bands * tiles).reshape(-1, tiles)
         time = _time(sizes, threads, call)
         if time < least:
-            best, least = (cut, sizes), time
-    return None if best is None else _collect(visit, *best)
-
-
-def _cut(depth: Ints, n_depths: int, bands: int, tiles: int) -> Ints:
-    n = len(depth)
-    band = np.arange(n) * bands // max(1, n)
-    return np.asarray(band * tiles + depth.astype(np.int64) * tiles // max(1, n_depths))
+            best, least = (tile, sizes), time
+    if best is None:
+        return None
+    tile, sizes = best
+    factors, ptr = short(visit[np.argsort(tile, kind="stable")]), offsets(sizes.ravel()).tolist()
+    cut = [factors[ptr[t] : ptr[t + 1]] for t in range(sizes.size)]
+    width = sizes.shape[1]
+    return TiledPass([cut[begin : begin + width] for begin in range(0, len(cut), width)])
 
 
 def _time(sizes: Ints, threads: int, call: float) -> float:
@@ -471,19 +457,11 @@ def _time(sizes: Ints, threads: int, call: float) -> float:
     return max(free)
 
 
-def _collect(visit: Ints, cut: Ints, sizes: Ints) -> TiledPass:
-    factors = short(visit[np.argsort(cut, kind="stable")])
-    ptr = offsets(sizes.ravel()).tolist()
-    tiles = [factors[ptr[t] : ptr[t + 1]] for t in range(sizes.size)]
-    width = sizes.shape[1]
-    return TiledPass([tiles[begin : begin + width] for begin in range(0, len(tiles), width)])
-
-
 @bare
 def depths_of(visit: Ints, scope_ptr: Ints, scope: Ints, last: Ints, depth: Ints) -> int:
     """Compute the dependency depth of each factor of a pass; return the number of depths.
 
-    last : per variable, initially zero; the least depth of the next factor with this variable.
+    `last` has the least depth of the next factor with each variable, zero at first.
     """
     n_depths = 0
     for q in range(len(visit)):

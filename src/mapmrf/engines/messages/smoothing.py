@@ -28,7 +28,6 @@ from mapmrf.model.problem import Batch, Problem
 from mapmrf.run.incumbent import Incumbent
 
 ROUND_OFF = 1e-12  # gaps below this, relative to that between the bound and the labels, count as zero
-
 MAX_RAISES, MAX_RAISE = 20, 16.0
 """Maximum number of increases of an initial temperature that is too low, and the maximum factor of each."""
 

@@ -11,26 +11,23 @@ from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.messages.parallel_sweep import (
     Assignment,
     Chunks,
-    SweepWorkers,
     begin_pass,
     chunk_at,
     next_chunk,
     report_chunk,
 )
-from mapmrf.engines.messages.sweeps import LIMIT, PassFigures, PassSpan, PassStopping, SequentialPasses, end_pass
+from mapmrf.engines.messages.sweeps import LIMIT, PassFigures, PassStopping, SequentialPasses, end_pass
 from mapmrf.engines.messages.visit_order import FIRST, LAST, VisitOrder, edge_roles
 from mapmrf.engines.reduction.simplify import dual_bounds
 from mapmrf.kernels.max_marginals import weight_of
-from mapmrf.model.problem import Batch, Problem
+from mapmrf.model.problem import Problem
 
-WIDE = 4
-"""Number of states from which a pair's table is also stored transposed, so that both directions read it row by row."""
-
+WIDE = 4  # states from which a pair's table is also stored transposed, so that both directions read it row by row
 MAX_TRANSPOSED = 1 << 22  # number of table entries above which no transposed copies are made
 
 
 class TablePasses(SequentialPasses):
-    """Passes over factors of any shape, by the kernels of `srmp_kernels`."""
+    """Passes over factors of any shape."""
 
     layout = "edges"
 
@@ -38,24 +35,17 @@ class TablePasses(SequentialPasses):
         entries = sum(batch.n * (10 + batch.n_configs * 3 * (batch.arity - 1)) for batch in problem.batches)
         super().__init__(problem, order, stopping, entries + problem.n_states, np.int64)
         self.constant, self.start = problem.graph.constant, 0.0
-        self.problem = problem
         largest = max((batch.n_configs for batch in problem.batches if batch.arity > 2), default=0)
         self.model = lay_out(problem, self.order, with_tables=largest > 0)
         theta, lam = problem.graph.theta_v.copy(), np.zeros(problem.n_edge_states)
         self.messages = SrmpMessages(theta, lam, self.labels, self.in_order)
         n_states = int(problem.graph.card.max(initial=1))
-        self.scratches = [SrmpScratch.allocate(n_states, largest + 1) for _ in range(self.n_workers)]
-
-    @property
-    def scratch(self) -> SrmpScratch:
-        return self.scratches[0]
-
-    def run(self, span: PassSpan) -> tuple[int, int, PassFigures]:
-        return iterate(span, self.stopping, self.figures, self.model, self.messages, self.scratch, self.chunks)
+        scratches = [SrmpScratch.allocate(n_states, largest + 1) for _ in range(self.n_workers)]
+        self.kernels, self.scratch = (iterate, srmp_worker), scratches[0]
+        self.arguments = [(self.model, self.messages, scratch) for scratch in scratches]
 
     @property
     def n_messages(self) -> int:
-        """One for every state of every edge."""
         return len(self.messages.lam)
 
     def message_values(self) -> Floats:
@@ -66,15 +56,9 @@ class TablePasses(SequentialPasses):
         self.messages.lam[:] = numbers
 
     def state_bounds(self) -> Floats:
-        """Compute upper bounds on the labellings with each state by the multipliers; -inf for impossible states."""
-        lam = np.where(np.isfinite(self.messages.lam), self.messages.lam, 0.0)
-        bounds = dual_bounds(self.problem, lam)
+        bounds = dual_bounds(self.problem, self.message_values())
         bounds[self.messages.theta == -np.inf] = -np.inf
         return bounds
-
-    def sweep_worker(self, forward: bool, decode: bool, workers: SweepWorkers, w: int) -> bool:
-        scratch = self.scratches[w]
-        return srmp_worker(forward, decode, self.model, self.messages, scratch, workers.assigned, self.chunks, w)
 
 
 def lay_out(problem: Problem, order: VisitOrder, with_tables: bool) -> SrmpModel:
@@ -112,37 +96,28 @@ def _links(problem: Problem, order: VisitOrder) -> tuple[Records, Floats]:
     for batch in problem.batches:
         mine = links[batch.edges].reshape(batch.n, batch.arity)
         mine["table"] = batch.table_at[:, None]
-        if batch.arity == 2:
-            extra = _link_pairs(problem, order, batch, mine)
-            if extra is not None:
-                mine["table"][:, 0] += sum(map(len, tables))
-                tables.append(extra)
-        else:
+        if batch.arity != 2:
             mine["other"] = problem.scope_ptr[batch.factors][:, None]
             mine["step_other"] = batch.arity
             mine["step_own"] = np.arange(batch.arity)
+            continue
+        edge_at = problem.edge_ptr[batch.edges].reshape(batch.n, 2)
+        for own, other in ((0, 1), (1, 0)):
+            mine["n_other"][:, own] = batch.shape[other]
+            mine["other"][:, own] = edge_at[:, other]
+            mine["other_turn"][:, own] = order.rank[batch.scope[:, other]]
+        mine["step_other"][:, 1], mine["step_own"][:, 1] = batch.shape[1], 1
+        if max(batch.shape) < WIDE or len(problem.graph.theta_t) > MAX_TRANSPOSED:
+            mine["step_other"][:, 0], mine["step_own"][:, 0] = 1, batch.shape[1]
+            continue
+        mine["step_other"][:, 0], mine["step_own"][:, 0] = batch.shape[0], 1
+        starts, of = np.unique(batch.table_at, return_inverse=True)
+        block = problem.graph.theta_t[starts[:, None] + np.arange(batch.n_configs)].reshape(-1, *batch.shape)
+        turned = block.transpose(0, 2, 1)
+        if batch.shape[0] != batch.shape[1] or not np.array_equal(block, turned):
+            mine["table"][:, 0] = batch.n_configs * of + sum(map(len, tables))
+            tables.append(np.ravel(turned))
     return links, tables[0] if len(tables) == 1 else np.concatenate(tables)
-
-
-def _link_pairs(problem: Problem, order: VisitOrder, batch: Batch, links: Records) -> Floats | None:
-    """Fill in the fields of pairs; return transposed tables if useful, which links of the first variable point into."""
-    edge_at = problem.edge_ptr[batch.edges].reshape(batch.n, 2)
-    for own, other in ((0, 1), (1, 0)):
-        links["n_other"][:, own] = batch.shape[other]
-        links["other"][:, own] = edge_at[:, other]
-        links["other_turn"][:, own] = order.rank[batch.scope[:, other]]
-    links["step_other"][:, 1], links["step_own"][:, 1] = batch.shape[1], 1
-    if max(batch.shape) < WIDE or len(problem.graph.theta_t) > MAX_TRANSPOSED:
-        links["step_other"][:, 0], links["step_own"][:, 0] = 1, batch.shape[1]
-        return None
-    links["step_other"][:, 0], links["step_own"][:, 0] = batch.shape[0], 1
-    starts, of = np.unique(batch.table_at, return_inverse=True)
-    block = problem.graph.theta_t[starts[:, None] + np.arange(batch.n_configs)].reshape(-1, *batch.shape)
-    turned = block.transpose(0, 2, 1)
-    if batch.shape[0] == batch.shape[1] and np.array_equal(block, turned):
-        return None
-    links["table"][:, 0] = batch.n_configs * of
-    return np.ravel(turned)
 
 
 # -- Sequential reweighted message passing on tables of any shape and arity -------------------------------------------
@@ -154,19 +129,14 @@ def _link_pairs(problem: Problem, order: VisitOrder, batch: Batch, links: Record
 # every other a finite one.
 
 Records = Any  # an array of records with named fields: `np.recarray`
-
 Record = Any  # one of them
-
+# A visit: where the variable's block of `theta` starts, its states, and its links.
 VISIT_FIELDS = ("theta_at", "n_own", "begin", "end")
-"""A visit: where the variable's block of `theta` starts, its states, and its links."""
-
+# A variable in a factor: where its block of `lam` and the factor's table start, and its role. Of a pair also: the
+# states of the other variable, where the other's block of `lam` starts, what a state of the other and of this variable
+# add to the place in the table, and the other's turn. Any other factor has n_other = 0; `other` is its first edge,
+# `step_other` its arity, and `step_own` the variable's place in its scope.
 LINK_FIELDS = ("lam", "table", "n_other", "other", "step_other", "step_own", "role", "other_turn")
-"""A variable in a factor: where its block of `lam` and the factor's table start, and its role.
-
-Of a pair also: the states of the other variable, where the other's block of `lam` starts, what a state of the other and
-of this variable add to the place in the table, and the other's turn. Any other factor has n_other = 0; `other` is its
-first edge, `step_other` its arity, and `step_own` the variable's place in its scope.
-"""
 
 
 class SrmpModel(NamedTuple):
@@ -254,7 +224,7 @@ def spread(begin: int, end: int, edge_ptr: Ints, lam: Floats, sums: Floats, at: 
 def collect_table(
     link: Record, weight: float, tables: Floats, edge_ptr: Ints, lam: Floats, out: Floats, sums: Floats
 ) -> None:
-    """The same as `collect_pair` for a table of any arity."""
+    """Do what `collect_pair` does for a table of any arity."""
     first, arity = link.other, link.step_other
     own = first + link.step_own
     size = edge_ptr[own + 1] - edge_ptr[own]
@@ -462,12 +432,13 @@ def distribute(visit: Record, links: Records, end: int, omega: float, best: floa
 
 @compiled
 def iterate(
-    span: PassSpan, stopping: PassStopping, figures: PassFigures, model: SrmpModel, messages: SrmpMessages,
-    scratch: SrmpScratch, chunks: Chunks,
+    begin: int, end: int, decode_every: int, stopping: PassStopping, figures: PassFigures, model: SrmpModel,
+    messages: SrmpMessages, scratch: SrmpScratch, chunks: Chunks,
 ) -> tuple[int, int, PassFigures]:  # fmt: skip
     """Run iterations until a limit, a closed gap or rest; return how many, why they ended, and the figures."""
-    for n in range(span.begin, span.end):
-        decode = n % span.decode_every == 0
+    constant, labels = model.constant, messages.labels
+    for n in range(begin, end):
+        decode = n % decode_every == 0
         for half in range(2):
             forward = half == 0
             begin_pass(forward, chunks, 0.0)
@@ -475,12 +446,10 @@ def iterate(
                 c = chunk_at(forward, place, chunks)
                 visits = (chunks.begin[c], chunks.end[c])
                 chunks.bound[c], chunks.value[c] = sweep(forward, decode, visits, model, messages, scratch)
-            why, figures = end_pass(
-                forward, decode, model.constant, figures, stopping, chunks, messages.labels, messages.best
-            )
+            why, figures = end_pass(forward, decode, constant, figures, stopping, chunks, labels, messages.best)
         if why != LIMIT:
-            return n + 1 - span.begin, why, figures
-    return span.end - span.begin, LIMIT, figures
+            return n + 1 - begin, why, figures
+    return end - begin, LIMIT, figures
 
 
 @compiled
@@ -488,7 +457,7 @@ def srmp_worker(
     forward: bool, decode: bool, model: SrmpModel, messages: SrmpMessages, scratch: SrmpScratch, assigned: Assignment,
     chunks: Chunks, w: int,
 ) -> bool:  # fmt: skip
-    """Visit the chunks of worker `w`; return False if one has to wait for long, to be called again."""
+    """Visit the chunks of worker `w`; return False, for another call, after a long wait for others."""
     while True:
         c = next_chunk(forward, w, assigned, chunks)
         if c < 0:

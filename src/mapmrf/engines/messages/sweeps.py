@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, NamedTuple
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.compilation.jit import compiled, inlined
+from mapmrf.compilation.jit import compiled
 from mapmrf.engines.messages.parallel_sweep import Chunks, FactorTurns, SweepWorkers, add_up, begin_pass, divide_sweep
 from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.model.problem import Problem
@@ -20,6 +21,9 @@ class SequentialPasses(ABC):
     """Passes in an order of the variables; they keep the best bound and the best decoded labelling."""
 
     layout: ClassVar[str]  # layout of the messages, for `DualState`
+    # the kernel that runs iterations on one thread, that of a worker in a pass, and their arguments for every worker
+    kernels: tuple[Callable[..., tuple[int, int, PassFigures]], Callable[..., bool]]
+    arguments: list[tuple[Any, ...]]
     constant: float  # constant added to bound and value after a pass
     start: float  # initial value of their sums
 
@@ -27,22 +31,18 @@ class SequentialPasses(ABC):
         begin, strand_ptr = np.array([0, problem.n_vars]), np.array([0, 1])
         if work >= LARGE:
             order, begin, strand_ptr = divide_sweep(problem, order)
-        # order, seq: (n_vars,): the order of the visits, and the variables in it
-        # stopping: stopping rule of the passes
-        # work: approximate number of table entries processed per iteration
-        self.order, self.seq, self.stopping, self.work = order, order.seq, stopping, work
+        self.problem, self.order, self.stopping = problem, order, stopping
+        self.seq = order.seq
+        self.work = work  # approximate number of table entries processed per iteration
         # labels, in_order: (n_vars,): the last decoded labelling and the best one so far, in visiting order
         self.labels: Ints = np.zeros(problem.n_vars, dtype=kind)
         self.in_order: Ints = np.zeros(problem.n_vars, dtype=kind)
-        self.figures = PassFigures()  # the best bound and value so far
+        self.figures = PassFigures()
         factors = FactorTurns(problem.scope_ptr, problem.scope, order.rank)
         # the workers that share passes, None for a single one
         self.workers = SweepWorkers.of(factors, begin, strand_ptr, problem.threads)
-        self.chunks = Chunks.allocate(begin[:-1], begin[1:], self.n_workers)  # progress of a pass
-
-    @property
-    def n_workers(self) -> int:
-        return 1 if self.workers is None else self.workers.n_workers
+        self.n_workers = 1 if self.workers is None else self.workers.n_workers
+        self.chunks = Chunks.allocate(begin[:-1], begin[1:], self.n_workers)
 
     @property
     def best(self) -> Ints:
@@ -51,10 +51,13 @@ class SequentialPasses(ABC):
         return best
 
     def iterate(self, begin: int, end: int, decode_every: int) -> tuple[int, int]:
-        """Run the iterations from `begin` to `end` unless they stop earlier; return how many, and why they ended."""
-        span = PassSpan(begin, end, decode_every)
+        """Run the iterations from `begin` to `end` unless they stop earlier; return how many, and why they ended.
+
+        Two labellings are decoded in every `decode_every`-th iteration, one in each pass.
+        """
         if self.workers is None:
-            n, why, self.figures = self.run(span)
+            span = (begin, end, decode_every)
+            n, why, self.figures = self.kernels[0](*span, self.stopping, self.figures, *self.arguments[0], self.chunks)
             return n, why
         for n in range(begin, end):
             for forward in (True, False):
@@ -65,17 +68,16 @@ class SequentialPasses(ABC):
 
     def sweep_parallel(self, workers: SweepWorkers, forward: bool, decode: bool) -> int:
         """Make a pass with all workers; return why to stop."""
+
+        def sweep_worker(w: int) -> bool:
+            return self.kernels[1](forward, decode, *self.arguments[w], workers.assigned, self.chunks, w)
+
         begin_pass(forward, self.chunks, self.start)
-        workers.run(lambda w: self.sweep_worker(forward, decode, workers, w))
+        workers.run(sweep_worker)
         why, self.figures = end_pass(
             forward, decode, self.constant, self.figures, self.stopping, self.chunks, self.labels, self.in_order
         )
         return why
-
-    @property
-    @abstractmethod
-    def n_messages(self) -> int:
-        """Number of entries of the messages."""
 
     @abstractmethod
     def message_values(self) -> Floats:
@@ -85,6 +87,11 @@ class SequentialPasses(ABC):
     def load_messages(self, numbers: Floats) -> None:
         """Set the messages to what `message_values` returned."""
 
+    @property
+    @abstractmethod
+    def n_messages(self) -> int:
+        """Number of entries of the messages."""
+
     @abstractmethod
     def state_bounds(self) -> Floats:
         """Compute upper bounds on the labellings with each state, (n_states,); takes an iteration."""
@@ -93,30 +100,12 @@ class SequentialPasses(ABC):
         if self.workers is not None:
             self.workers.close()
 
-    @abstractmethod
-    def run(self, span: PassSpan) -> tuple[int, int, PassFigures]:
-        """Run iterations in the kernel, single-threaded."""
 
-    @abstractmethod
-    def sweep_worker(self, forward: bool, decode: bool, workers: SweepWorkers, w: int) -> bool:
-        """Make the visits of worker `w` in the kernel; False if it has to wait for others."""
+# -- Shared by the kernels of sequential passes: figures, and the stopping rule ---------------------------------------
 
 
-# -- Shared by the kernels of sequential passes: iteration ranges, figures, and the stopping rule ---------------------
-
-
-# Why a kernel stopped.
-LIMIT, CLOSED, AT_REST, INFEASIBLE = range(4)
-
+LIMIT, CLOSED, AT_REST, INFEASIBLE = range(4)  # why a kernel stopped
 PATIENCE = 5  # consecutive iterations that improve the bound by less than the tolerance before a run has converged
-
-
-class PassSpan(NamedTuple):
-    """Iterations `begin` to `end`; two labellings are decoded in every `decode_every`-th, one in each pass."""
-
-    begin: int
-    end: int
-    decode_every: int
 
 
 class PassStopping(NamedTuple):
@@ -134,27 +123,6 @@ class PassFigures(NamedTuple):
     calm: int = 0
 
 
-@inlined
-def keep_best(figures: PassFigures, value: float, labels: Ints, best: Ints) -> PassFigures:
-    """Copy a labelling if its value is the best so far; return the updated figures."""
-    if not value > figures.value:
-        return figures
-    for s in range(len(best)):
-        best[s] = labels[s]
-    return PassFigures(figures.bound, value, figures.calm)
-
-
-@inlined
-def at_rest(figures: PassFigures, bound: float, stopping: PassStopping) -> tuple[int, PassFigures]:
-    """Record an iteration's bound; return CLOSED, AT_REST, or LIMIT when there is more to do, and the figures."""
-    value = figures.value
-    best = min(figures.bound, bound)
-    if value > -np.inf and bound - value <= stopping.gap_tol * abs(value):
-        return CLOSED, PassFigures(best, value, figures.calm)
-    calm = figures.calm + 1 if figures.bound - bound <= stopping.tol * abs(bound) else 0
-    return AT_REST if calm >= PATIENCE else LIMIT, PassFigures(best, value, calm)
-
-
 @compiled
 def end_pass(
     forward: bool, decode: bool, constant: float, figures: PassFigures, stopping: PassStopping, chunks: Chunks,
@@ -164,10 +132,20 @@ def end_pass(
 
     Returns why to stop after a backward pass, LIMIT if there is no reason, and the figures.
     """
-    bound, value = add_up(forward, chunks)
-    if decode:
-        figures = keep_best(figures, value + constant, labels, best)
+    total, value = add_up(forward, chunks)
+    value += constant
+    if decode and value > figures.value:
+        for s in range(len(best)):
+            best[s] = labels[s]
+        figures = PassFigures(figures.bound, value, figures.calm)
     if forward:
         return LIMIT, figures
-    why, figures = at_rest(figures, bound + constant, stopping)
-    return INFEASIBLE if bound == -np.inf else why, figures
+    bound, value, why = total + constant, figures.value, LIMIT
+    calm = figures.calm
+    if value > -np.inf and bound - value <= stopping.gap_tol * abs(value):
+        why = CLOSED
+    else:
+        calm = calm + 1 if figures.bound - bound <= stopping.tol * abs(bound) else 0
+        why = AT_REST if calm >= PATIENCE else LIMIT
+    figures = PassFigures(min(figures.bound, bound), value, calm)
+    return INFEASIBLE if total == -np.inf else why, figures

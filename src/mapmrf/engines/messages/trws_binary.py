@@ -11,23 +11,19 @@ from mapmrf.compilation.jit import compiled, inlined
 from mapmrf.engines.messages.parallel_sweep import (
     Assignment,
     Chunks,
-    SweepWorkers,
     begin_pass,
     chunk_at,
     next_chunk,
     report_chunk,
 )
-from mapmrf.engines.messages.sweeps import LIMIT, PassFigures, PassSpan, PassStopping, SequentialPasses, end_pass
+from mapmrf.engines.messages.sweeps import LIMIT, PassFigures, PassStopping, SequentialPasses, end_pass
 from mapmrf.engines.messages.visit_order import PairLinks, Turns, VisitOrder, sort_links
 from mapmrf.engines.reduction.simplify import belief_bounds
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Problem
 
 Values = TypeVar("Values", Floats, Ints)
-
-MAX_SPREAD = 1e6
-"""Ratio of the largest to the typical entry beyond which a model is kept in tables, to avoid cancellation."""
-
+MAX_SPREAD = 1e6  # largest entry over the typical one beyond which a model is kept in tables, to avoid cancellation
 SAMPLE = 10_000  # approximate number of entries from which the typical size is estimated
 
 
@@ -53,13 +49,12 @@ def _sizes(values: Floats) -> tuple[float, float]:
 
 
 class SpinPasses(SequentialPasses):
-    """Passes over a binary pairwise model, by the kernels of `trws_pairs_kernels`."""
+    """Passes over a binary pairwise model, in spins."""
 
     layout = "spins"
 
     def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping) -> None:
         super().__init__(problem, order, stopping, 6 * problem.n_factors + problem.n_vars, np.int8)
-        self.problem = problem
         at = self.seq[:0]
         if self.workers is not None:
             begin, at = self.workers.own_places(self.chunks)
@@ -68,12 +63,8 @@ class SpinPasses(SequentialPasses):
         self.model = spin_model(problem, self.order, at)
         self.constant, self.start = 0.0, self.model.constant
         self.messages = SpinMessages(np.zeros(problem.n_factors), self.labels, self.in_order)
-
-    def run(self, span: PassSpan) -> tuple[int, int, PassFigures]:
-        return iterate_spins(span, self.stopping, self.figures, self.model, self.messages, self.chunks)
-
-    def sweep_worker(self, forward: bool, decode: bool, workers: SweepWorkers, w: int) -> bool:
-        return spin_worker(forward, decode, self.model, self.messages, workers.assigned, self.chunks, w)
+        self.kernels = (iterate_spins, spin_worker)
+        self.arguments = [(self.model, self.messages)] * self.n_workers
 
     @property
     def n_messages(self) -> int:
@@ -127,7 +118,6 @@ def _placed(values: Values, at: Ints) -> Values:
 # visited.
 
 ONE = np.uintp(1)
-
 TINY = 1e-300  # taken off a sum before its sign is read, so that 0 counts as negative: ties go to the state 0
 
 
@@ -139,15 +129,13 @@ class SpinModel(NamedTuple):
     h: Floats
     omega: Floats
     keep: Floats
-    coupling: Floats  # (n_edges,): the couplings
+    coupling: Floats  # (n_edges,)
     links: PairLinks  # the edges, in both directions
     constant: float  # what the tables hold besides
 
 
 class SpinMessages(NamedTuple):
-    # (n_edges,): the message on every edge: to its earlier end after a backward pass, to its later end after a forward
-    # one
-    d: Floats
+    d: Floats  # (n_edges,): the message on every edge, to the end that is visited next
     # labels, best: (n_vars,): the labelling decoded last, and the best one
     labels: Ints
     best: Ints
@@ -257,12 +245,12 @@ def visit_spins(forward: bool, decode: bool, c: int, model: SpinModel, messages:
 
 @compiled
 def iterate_spins(
-    span: PassSpan, stopping: PassStopping, figures: PassFigures, model: SpinModel, messages: SpinMessages,
-    chunks: Chunks,
+    begin: int, end: int, decode_every: int, stopping: PassStopping, figures: PassFigures, model: SpinModel,
+    messages: SpinMessages, chunks: Chunks,
 ) -> tuple[int, int, PassFigures]:  # fmt: skip
     """Run iterations until a limit, a closed gap or rest; return how many, why they ended, and the figures."""
-    for n in range(span.begin, span.end):
-        decode = n % span.decode_every == 0
+    for n in range(begin, end):
+        decode = n % decode_every == 0
         for half in range(2):
             forward = half == 0
             begin_pass(forward, chunks, model.constant)
@@ -270,15 +258,15 @@ def iterate_spins(
                 visit_spins(forward, decode, chunk_at(forward, place, chunks), model, messages, chunks)
             why, figures = end_pass(forward, decode, 0.0, figures, stopping, chunks, messages.labels, messages.best)
         if why != LIMIT:
-            return n + 1 - span.begin, why, figures
-    return span.end - span.begin, LIMIT, figures
+            return n + 1 - begin, why, figures
+    return end - begin, LIMIT, figures
 
 
 @compiled
 def spin_worker(
     forward: bool, decode: bool, model: SpinModel, messages: SpinMessages, assigned: Assignment, chunks: Chunks, w: int
 ) -> bool:
-    """Visit the chunks of worker `w`; return False if one has to wait for long, to be called again."""
+    """Visit the chunks of worker `w`; return False, for another call, after a long wait for others."""
     while True:
         c = next_chunk(forward, w, assigned, chunks)
         if c < 0:

@@ -11,22 +11,20 @@ from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.messages.parallel_sweep import (
     Assignment,
     Chunks,
-    SweepWorkers,
     begin_pass,
     chunk_at,
     next_chunk,
     report_chunk,
 )
-from mapmrf.engines.messages.sweeps import LIMIT, PassFigures, PassSpan, PassStopping, SequentialPasses, end_pass
+from mapmrf.engines.messages.sweeps import LIMIT, PassFigures, PassStopping, SequentialPasses, end_pass
 from mapmrf.engines.messages.visit_order import PairLinks, Turns, VisitOrder, sort_links
 from mapmrf.engines.reduction.simplify import belief_bounds
 from mapmrf.kernels.max_marginals import weight_of
-from mapmrf.kernels.pair_transforms import Envelope, PairForm, pair_form, transform_potts, transform_quadratic
+from mapmrf.kernels.pair_transforms import Envelope, PairForm, form_of, pair_form, transform_potts, transform_quadratic
 from mapmrf.model.problem import Problem
 from mapmrf.model.structured_pairs import LINEAR, NO_FORM, POTTS, PairForms
 
 WIDE = 4  # number of states from which tables are also stored transposed, so that both directions read them row by row
-
 MAX_TRANSPOSED = 1 << 22  # number of table entries above which no transposed copies are made
 
 
@@ -36,26 +34,21 @@ def fits_pairs(problem: Problem) -> bool:
 
 
 class LabelPasses(SequentialPasses):
-    """Passes over a pairwise model, by the kernels of `trws_labels_kernels`."""
+    """Passes over a pairwise model with any number of states."""
 
     layout = "labels"
 
     def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping) -> None:
-        super().__init__(problem, order, stopping, label_work(problem), _label_type(problem))
+        n_states = int(problem.graph.card.max(initial=1))
+        kind: type[np.integer[Any]] = np.int16 if n_states < 2**15 else np.int32
+        super().__init__(problem, order, stopping, label_work(problem), kind)
         self.constant, self.start = problem.graph.constant, 0.0
-        self.problem = problem
         self.model = label_model(problem, self.order)
         size = int(self.model.block[-1]) if len(self.model.block) else self.model.width * problem.n_factors
         self.messages = LabelMessages(np.zeros(size), self.labels, self.in_order)
-        n_states = int(problem.graph.card.max(initial=1))
-        self.rooms = [PairScratch.allocate(n_states) for _ in range(self.n_workers)]
-
-    def run(self, span: PassSpan) -> tuple[int, int, PassFigures]:
-        return iterate_labels(span, self.stopping, self.figures, self.model, self.messages, self.rooms[0], self.chunks)
-
-    def sweep_worker(self, forward: bool, decode: bool, workers: SweepWorkers, w: int) -> bool:
-        room = self.rooms[w]
-        return label_worker(forward, decode, self.model, self.messages, room, workers.assigned, self.chunks, w)
+        rooms = [PairScratch.allocate(n_states) for _ in range(self.n_workers)]
+        self.kernels, self.room = (iterate_labels, label_worker), rooms[0]
+        self.arguments = [(self.model, self.messages, room) for room in rooms]
 
     @property
     def n_messages(self) -> int:
@@ -78,14 +71,9 @@ class LabelPasses(SequentialPasses):
         return ranges(offsets(width)[factor], width[factor])
 
     def state_bounds(self) -> Floats:
-        """Compute upper bounds on the labellings with each state by the beliefs of one more iteration."""
         beliefs = np.empty(self.problem.n_states)
-        label_beliefs(self.model, self.messages, self.rooms[0], beliefs)
+        label_beliefs(self.model, self.messages, self.room, beliefs)
         return belief_bounds(self.problem, beliefs, self.figures.bound)
-
-
-def _label_type(problem: Problem) -> type[np.integer[Any]]:
-    return np.int16 if problem.graph.card.max(initial=1) < 2**15 else np.int32
 
 
 def label_work(problem: Problem) -> int:
@@ -98,11 +86,21 @@ def label_work(problem: Problem) -> int:
 
 
 def label_model(problem: Problem, order: VisitOrder) -> LabelModel:
-    """Sort the pairs in visiting order; the potentials are not copied."""
-    graph, n, m = problem.graph, problem.n_vars, problem.n_factors
+    """Sort the pairs in visiting order; potentials are copied only to transpose tables, if that helps."""
+    graph, forms, n, m = problem.graph, problem.forms, problem.n_vars, problem.n_factors
     links = PairLinks.allocate(n, m, max(n, 2 * m + 1, len(graph.theta_v)))
     sort_links(problem.scope, Turns(order.rank, order.rank, order.seq[:0]), links)
     dtype, widths = links.ptr.dtype, sorted({max(batch.shape) for batch in problem.batches})
+    block: Ints = np.zeros(0, dtype=np.int64)
+    if len(widths) > 1:
+        width = np.concatenate([np.full(batch.n, max(batch.shape)) for batch in problem.batches])
+        block = offsets(width[links.factor // 2])
+    turned: Floats = np.zeros(0)
+    plain = len(forms.of) == 0 or bool(np.any(forms.of == NO_FORM) or np.any(forms.part_at >= 0))
+    if max(widths, default=0) >= WIDE and plain and len(graph.theta_t) <= MAX_TRANSPOSED:
+        turned = np.zeros_like(graph.theta_t)
+        turn_tables(graph.table_of, graph.table_ptr, graph.card[graph.scope[1::2]], graph.theta_t, turned)
+        turned = graph.theta_t if np.array_equal(turned, graph.theta_t) else turned
     return LabelModel(
         theta_v=graph.theta_v,
         theta_at=graph.var_ptr[order.seq].astype(dtype),
@@ -110,29 +108,10 @@ def label_model(problem: Problem, order: VisitOrder) -> LabelModel:
         omega=order.omega,
         links=links,
         width=widths[0] if len(widths) == 1 else 0,
-        block=_blocks(problem, links) if len(widths) > 1 else np.zeros(0, dtype=np.int64),
-        tables=pair_tables(problem),
+        block=block,
+        tables=PairTables(graph.theta_t, frozen(short(problem.table_at)), problem.weight, frozen(turned), forms),
         constant=graph.constant,
     )
-
-
-def _blocks(problem: Problem, links: PairLinks) -> Ints:
-    """Return the offsets of the messages of edges, with room for either end's states."""
-    width = np.concatenate([np.full(batch.n, max(batch.shape)) for batch in problem.batches])
-    return offsets(width[links.factor // 2])
-
-
-def pair_tables(problem: Problem) -> PairTables:
-    """Return the tables of a problem's pairs, also transposed if that helps and they are not symmetric."""
-    graph, forms = problem.graph, problem.forms
-    turned: Floats = np.zeros(0)
-    wide = max((max(batch.shape) for batch in problem.batches), default=0) >= WIDE
-    plain = len(forms.of) == 0 or bool(np.any(forms.of == NO_FORM) or np.any(forms.part_at >= 0))
-    if wide and plain and len(graph.theta_t) <= MAX_TRANSPOSED:
-        turned = np.zeros_like(graph.theta_t)
-        turn_tables(graph.table_of, graph.table_ptr, graph.card[graph.scope[1::2]], graph.theta_t, turned)
-        turned = graph.theta_t if np.array_equal(turned, graph.theta_t) else turned
-    return PairTables(graph.theta_t, frozen(short(problem.table_at)), problem.weight, frozen(turned), forms)
 
 
 # -- Sequential tree-reweighted passes over pairs of variables with any number of states ------------------------------
@@ -149,10 +128,11 @@ class LabelModel(NamedTuple):
     card: Ints
     omega: Floats  # (n_vars,): share of its belief that a variable gives to each pair that comes next
     links: PairLinks  # the pairs, in both directions
-    width: int  # room for every message; 0 if they differ
-    block: Ints  # where the message of every edge starts, if they differ
-    tables: PairTables  # the potentials of pairs
-    constant: float  # the constant of the model
+    # width, block: room for every message, with the states of either end; if they differ, 0, and where they start
+    width: int
+    block: Ints
+    tables: PairTables
+    constant: float
 
 
 class LabelMessages(NamedTuple):
@@ -175,16 +155,6 @@ def add_message(at: Place, d: Floats, belief: Floats, n: Place) -> None:
 
 
 @inlined
-def first_largest(score: Floats, n: Place) -> Place:
-    top = largest(score, np.uintp(0), n)
-    own = np.uintp(0)
-    for k in range(n):
-        back = n - k - ONE
-        own = back if score[back] == top else own
-    return own
-
-
-@inlined
 def choose_label(forward: bool, s: Place, model: LabelModel, labels: Ints, score: Floats) -> None:
     """Fix a label given those of the variables before.
 
@@ -201,8 +171,10 @@ def choose_label(forward: bool, s: Place, model: LabelModel, labels: Ints, score
         if reward(code, tables) <= 0.0:
             u = np.uintp(others[i])
             add_row(code, np.uintp(labels[u]), tables, n, np.uintp(model.card[u]), score)
-    own = first_largest(score, n)
-    top = score[own]
+    top, own = largest(score, np.uintp(0), n), np.uintp(0)
+    for k in range(n):
+        back = n - k - ONE
+        own = back if score[back] == top else own
     for i in range(first, last):
         more = reward(np.uintp(links.factor[links.id[i] if forward else i]) ^ flip, tables)
         if more > 0.0:
@@ -231,18 +203,6 @@ def add_values(forward: bool, begin: int, end: int, value: float, model: LabelMo
     return value
 
 
-@inlined
-def give(
-    code: Place, s: Place, n_other: Place, at: Place, best: float, model: LabelModel, d: Floats, room: PairScratch
-) -> float:
-    """Send a share of a belief through a pair; return the largest entry of the message."""
-    n, to = np.uintp(model.card[s]), np.uintp(len(room.belief))
-    omega, belief, h = model.omega[s], room.belief, room.h
-    for k in range(n):
-        h[to + k] = omega * (belief[k] - best) - d[at + k]
-    return pass_message(code, model.tables, d, at, n, n_other, room)
-
-
 @bare
 def visit_labels(
     forward: bool, decode: bool, begin: int, end: int, bound: float, model: LabelModel, messages: LabelMessages,
@@ -257,7 +217,7 @@ def visit_labels(
     flip = np.uintp(0) if forward else ONE
     for v in range(np.uintp(begin), np.uintp(end)):
         s = v if forward else np.uintp(begin) + np.uintp(end) - ONE - v
-        n, at = np.uintp(model.card[s]), np.uintp(model.theta_at[s])
+        n, at, omega = np.uintp(model.card[s]), np.uintp(model.theta_at[s]), model.omega[s]
         for k in range(n):
             belief[k] = model.theta_v[at + k]
         low, high = np.uintp(ptr[s]), np.uintp(ptr[s + ONE])
@@ -279,8 +239,10 @@ def visit_labels(
         for i in range(first, last):
             e = i if forward else np.uintp(id[i])
             n_other = np.uintp(model.card[links.up[i] if forward else links.down[i]])
-            code = np.uintp(links.factor[e]) ^ flip
-            bound += give(code, s, n_other, block_of(model, e), best, model, d, room)
+            code, to, block = np.uintp(links.factor[e]) ^ flip, np.uintp(len(belief)), block_of(model, e)
+            for k in range(n):
+                room.h[to + k] = omega * (belief[k] - best) - d[block + k]
+            bound += pass_message(code, model.tables, d, block, n, n_other, room)
     return bound
 
 
@@ -296,23 +258,22 @@ def visit_chunk(
 
 @compiled
 def iterate_labels(
-    span: PassSpan, stopping: PassStopping, figures: PassFigures, model: LabelModel, messages: LabelMessages,
-    room: PairScratch, chunks: Chunks,
+    begin: int, end: int, decode_every: int, stopping: PassStopping, figures: PassFigures, model: LabelModel,
+    messages: LabelMessages, room: PairScratch, chunks: Chunks,
 ) -> tuple[int, int, PassFigures]:  # fmt: skip
     """Run iterations until a limit, a closed gap or rest; return how many, why they ended, and the figures."""
-    for n in range(span.begin, span.end):
-        decode = n % span.decode_every == 0
+    constant, labels = model.constant, messages.labels
+    for n in range(begin, end):
+        decode = n % decode_every == 0
         for half in range(2):
             forward = half == 0
             begin_pass(forward, chunks, 0.0)
             for place in range(len(chunks.bound)):
                 visit_chunk(forward, decode, chunk_at(forward, place, chunks), model, messages, room, chunks)
-            why, figures = end_pass(
-                forward, decode, model.constant, figures, stopping, chunks, messages.labels, messages.best
-            )
+            why, figures = end_pass(forward, decode, constant, figures, stopping, chunks, labels, messages.best)
         if why != LIMIT:
-            return n + 1 - span.begin, why, figures
-    return span.end - span.begin, LIMIT, figures
+            return n + 1 - begin, why, figures
+    return end - begin, LIMIT, figures
 
 
 @compiled
@@ -320,7 +281,7 @@ def label_worker(
     forward: bool, decode: bool, model: LabelModel, messages: LabelMessages, room: PairScratch, assigned: Assignment,
     chunks: Chunks, w: int,
 ) -> bool:  # fmt: skip
-    """Visit the chunks of worker `w`; return False if one has to wait for long, to be called again."""
+    """Visit the chunks of worker `w`; return False, for another call, after a long wait for others."""
     while True:
         c = next_chunk(forward, w, assigned, chunks)
         if c < 0:
@@ -347,13 +308,10 @@ def label_beliefs(model: LabelModel, messages: LabelMessages, room: PairScratch,
 # -- Messages through one pair: in linear time where its table has a form, else through the table ---------------------
 
 
+# An unsigned place in an array. Signed ones are checked for being negative, which takes a good part of the time.
 Place = Any
-"""An unsigned place in an array. Signed ones are checked for being negative, which takes a good part of the time."""
-
 ONE, TWO = np.uintp(1), np.uintp(2)
-
-SHIFTS = 48
-"""Up to so many states a quadratic loss below its limit is passed shift by shift, which is quicker than an envelope."""
+SHIFTS = 48  # largest distance for which a quadratic loss is passed shift by shift, which is quicker than an envelope
 
 
 class PairTables(NamedTuple):
@@ -408,11 +366,6 @@ def level(d: Floats, at: Place, n: Place) -> float:
     for k in range(n):
         d[at + k] -= top
     return top
-
-
-@inlined
-def form_of(forms: PairForms, a: Place) -> int:
-    return int(forms.of[a]) if len(forms.of) > 0 else NO_FORM
 
 
 @compiled
@@ -534,7 +487,7 @@ def pass_form(form: PairForm, d: Floats, at: Place, n: Place, room: PairScratch)
 
 @inlined
 def clear_beyond(h: Floats, begin: Place, end: Place) -> None:
-    """Let nothing come from beyond the last state: variables of more states may have left something there."""
+    """Set what follows the last state to -inf: variables of more states may have left something there."""
     for k in range(begin, end):
         h[k] = -np.inf
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from mapmrf import FactorGraph
 from mapmrf.engines.messages import srmp
 from mapmrf.engines.messages.smoothing import (
-    JointScratch,
     Smoothing,
     SoftFactors,
     SoftPoint,
@@ -242,8 +241,8 @@ def test_extended_marginals_have_exactly_the_marginals_that_they_extend(seed: in
         graph.theta_t, problem.table_at, problem.weight, problem.scope_ptr, problem.edge_ptr, problem.scope.copy(),
         graph.var_ptr[problem.scope],
     )  # fmt: skip
-    scratch = JointScratch.allocate(max([4, *(batch.n_configs for batch in problem.batches)]))
-    value = extend_marginals(0, problem.n_factors, factors, SoftPoint(mu, lam, rho), scratch, out).value
+    scratch = np.zeros((3, max([4, *(batch.n_configs for batch in problem.batches)])))
+    value = extend_marginals(0, problem.n_factors, factors, SoftPoint(mu, lam, rho), scratch, out)[0]
     assert value == pytest.approx(float(problem.theta_f @ out), rel=1e-9, abs=1e-9)
     for batch in problem.batches:
         blocks = out[batch.configs].reshape(batch.n, *batch.shape)

@@ -27,8 +27,7 @@ SLICE = 500_000  # elementary steps between points at which the loop may stop th
 MIN_SLICES = 20  # minimum number of slices of a search for frustrated cycles, on any model
 FIRST_LENGTH = 8  # initial maximum length of cycles; it doubles while too few are found
 BATCH = 4096  # maximum number of frustrated cycles found per kernel call
-FIRST, DECAY, LEVELS = 0.5, 0.25, 4
-"""First threshold relative to the bottleneck, ratio of consecutive thresholds, and their number."""
+FIRST, DECAY, LEVELS = 0.5, 0.25, 4  # first threshold over the bottleneck, ratio of consecutive ones, and their number
 
 
 @dataclass
@@ -50,26 +49,23 @@ class ClusterSearch:
         `max_work` limits the elementary steps of the search for frustrated cycles.
         """
         self.found = []
+        ranked: list[tuple[float, Cycle]] = []
         self.clusters.show_idle()
         try:
-            yield from self.collect(wanted, floor, max_work)
+            if self.triplets:
+                if self.short is None:
+                    self.short = list_short(self.clusters)
+                    if 0 < self.short.n <= FEW * len(self.clusters.pairs):
+                        self.found = self.short.take(np.arange(self.short.n))  # in a sparse graph, all are of use
+                        return
+                yield from self.rank(self.short, wanted, floor, ranked)
+            if self.cycles and len(ranked) < wanted:
+                candidates: list[Cycle] = []
+                slices = max(MIN_SLICES, max_work // SLICE)
+                yield from islice(self.frustrated(wanted, floor, candidates), slices)
+                yield from self.rank(CycleList.of(candidates), wanted, floor, ranked)
         finally:
             self.clusters.hide_idle()
-
-    def collect(self, wanted: int, floor: float, max_work: int) -> Iterator[None]:
-        ranked: list[tuple[float, Cycle]] = []
-        if self.triplets:
-            if self.short is None:
-                self.short = list_short(self.clusters)
-                if 0 < self.short.n <= FEW * len(self.clusters.pairs):
-                    self.found = self.short.take(np.arange(self.short.n))  # in a sparse graph, all are of use
-                    return
-            yield from self.rank(self.short, wanted, floor, ranked)
-        if self.cycles and len(ranked) < wanted:
-            candidates: list[Cycle] = []
-            slices = max(MIN_SLICES, max_work // SLICE)
-            yield from islice(self.frustrated(wanted, floor, candidates), slices)
-            yield from self.rank(CycleList.of(candidates), wanted, floor, ranked)
         ranked.sort(key=lambda item: -item[0])  # a stable sort: ties stay in the order of discovery
         self.found = [cycle for _, cycle in ranked[:wanted]]
 
@@ -104,20 +100,15 @@ class ClusterSearch:
                 if len(candidates) >= wanted or top * DECAY**level <= floor / 10:
                     break
                 for cycles in graph.cycles(top * DECAY**level, length, 4 * wanted):
-                    candidates.extend(_unknown(cycles, keys))
+                    for cycle in cycles:
+                        key = tuple(sorted(cycle[0].tolist()))
+                        if key not in keys:
+                            keys.add(key)
+                            candidates.append(cycle)
                     yield
             if length == self.max_length or len(candidates) >= wanted // 4:
                 return
             length = min(2 * length, self.max_length)
-
-
-def _unknown(cycles: list[Cycle], keys: set[tuple[int, ...]]) -> Iterator[Cycle]:
-    """Yield the cycles that are not among the keys, and add them to the keys."""
-    for cycle in cycles:
-        key = tuple(sorted(cycle[0].tolist()))
-        if key not in keys:
-            keys.add(key)
-            yield cycle
 
 
 def list_short(clusters: Clusters) -> CycleList:
@@ -149,10 +140,8 @@ class ProjectedGraph:
     """The projected graph of a dual with clusters, and its frustrated cycles."""
 
     def __init__(self, clusters: Clusters, projections: int) -> None:
-        # pairs, adjacent, projection: the pairs, those of every variable by their position in `pairs`, and the nodes
-        # and weights
         self.dual, self.pairs = clusters.dual, clusters.pairs
-        self.adjacent = adjacency(self.dual, self.pairs)
+        self.adjacent = adjacency(self.dual, self.pairs)  # the pairs of every variable by their position in `pairs`
         self.projection = _project(self.dual, self.pairs, projections)
         self.rank: Ints = np.zeros(0, dtype=np.int64)  # the projected pairs by decreasing absolute weight
 
@@ -174,20 +163,19 @@ class ProjectedGraph:
     def cycles(self, threshold: float, max_length: int, most: int) -> Iterator[list[Cycle]]:
         """Yield shortest frustrated cycles with weights above the threshold, in slices, at most `most` in total."""
         starts = self.inconsistent(threshold, len(self.rank))
-        limits, frontier = CycleLimits(threshold, max_length, SLICE), self.frontier()
+        n = 2 * len(self.projection.node_var)
+        came_from, came_by, queue = np.zeros((3, n + 1), dtype=np.int64)
+        stamp, place_of = np.full(n, -1, dtype=np.int64), np.full(self.dual.n_vars, -1, dtype=np.int64)
+        frontier = Frontier(stamp, came_from, came_by, queue, place_of)
         begin, total = 0, 0
         while begin < len(starts) and total < most:
             room = min(most - total, BATCH)
             found = _empty_cycles(room, (room + 1) * (max_length + 1))
-            begin, count = frustrated_cycles(begin, starts, limits, self.projection, self.adjacent, frontier, found)
+            begin, count = frustrated_cycles(
+                begin, starts, threshold, max_length, self.projection, self.adjacent, frontier, found
+            )
             total += count
             yield [(self.pairs[places], flips) for places, flips in found.take(np.arange(count))]
-
-    def frontier(self) -> Frontier:
-        n = 2 * len(self.projection.node_var)
-        came_from, came_by, queue = np.zeros((3, n + 1), dtype=np.int64)
-        stamp, place_of = np.full(n, -1, dtype=np.int64), np.full(self.dual.n_vars, -1, dtype=np.int64)
-        return Frontier(stamp, came_from, came_by, queue, place_of)
 
 
 def _project(dual: Dual, pairs: Ints, projections: int) -> Projection:
@@ -244,14 +232,6 @@ class Projection(NamedTuple):
     node2: Ints
 
 
-class CycleLimits(NamedTuple):
-    """Smallest weight and most pairs of a frustrated cycle, and elementary steps of a call."""
-
-    threshold: float
-    max_length: int
-    max_work: int
-
-
 class Frontier(NamedTuple):
     """Working memory of a breadth-first search in the double cover of the projected graph."""
 
@@ -302,10 +282,7 @@ def gains(begin: int, end: int, regions: Regions, cycles: CycleList, path: Float
 
 @compiled
 def short_cycles(adjacent: OrientedPairs, mark: Ints, found: CycleList, max_work: int) -> int:
-    """All triangles and all cycles of four without a chord, as far as they fit; return how many.
-
-    mark : per variable, filled with -1.
-    """
+    """List triangles and cycles of four without a chord, as far as they fit; `mark` is -1 per variable."""
     ptr, var = adjacent.ptr, adjacent.var
     most = len(found.ptr) - 1
     count, work = 0, 0
@@ -418,8 +395,8 @@ def inconsistent_pairs(threshold: float, rank: Ints, projection: Projection, out
 
 @compiled
 def frustrated_cycles(
-    begin: int, starts: Ints, limits: CycleLimits, projection: Projection, adjacent: OrientedPairs, frontier: Frontier,
-    found: CycleList,
+    begin: int, starts: Ints, threshold: float, max_length: int, projection: Projection, adjacent: OrientedPairs,
+    frontier: Frontier, found: CycleList,
 ) -> tuple[int, int]:  # fmt: skip
     """Shortest frustrated cycles through one projected pair after another, of weights at least the threshold.
 
@@ -427,10 +404,10 @@ def frustrated_cycles(
     cycles it found. Pairs are given by their place in the list of pairs.
     """
     count, work, q = 0, 0, begin
-    while q < len(starts) and work < limits.max_work and count < len(found.ptr) - 1:
+    while q < len(starts) and work < SLICE and count < len(found.ptr) - 1:
         start = starts[q]
         goal = 2 * projection.node2[start] + (0 if projection.weight[start] < 0 else 1)
-        work += reach(q, start, goal, limits, projection, adjacent, frontier)
+        work += reach(q, start, goal, threshold, max_length, projection, adjacent, frontier)
         if frontier.stamp[goal] == q:
             base = found.ptr[count]
             size = walk_back(goal, projection.pair_of[start], projection.node_var, frontier, base, found)
@@ -443,14 +420,9 @@ def frustrated_cycles(
 
 @inlined
 def reach(
-    q: int,
-    start: int,
-    goal: int,
-    limits: CycleLimits,
-    projection: Projection,
-    adjacent: OrientedPairs,
+    q: int, start: int, goal: int, threshold: float, max_length: int, projection: Projection, adjacent: OrientedPairs,
     frontier: Frontier,
-) -> int:
+) -> int:  # fmt: skip
     """Search breadth first from a projected pair's first node to its goal without the pair itself; return the work.
 
     In the double cover a node is reached with an even or an odd number of disagreements. What search `q` reaches has
@@ -465,7 +437,7 @@ def reach(
         if head == level_end:
             depth += 1
             level_end = tail
-            if depth >= limits.max_length - 1:
+            if depth >= max_length - 1:
                 break
         here = queue[head]
         head += 1
@@ -478,7 +450,7 @@ def reach(
             for c2 in range(n2):
                 e = projection.weight_ptr[place] + (c2 * n1 + c1 if adjacent.flip[at] else c1 * n2 + c2)
                 work += 1
-                if e == start or abs(weight[e]) < limits.threshold:
+                if e == start or abs(weight[e]) < threshold:
                     continue
                 there = 2 * (node_ptr[j] + c2) + ((here & 1) ^ (1 if weight[e] < 0 else 0))
                 if stamp[there] != q:
@@ -520,6 +492,3 @@ def walk_back(goal: int, closing: int, node_var: Ints, frontier: Frontier, base:
     for t in range(first, size):
         found.pair[base + t - first], found.flip[base + t - first] = found.pair[base + t], found.flip[base + t]
     return size - first
-
-
-# -- cutting ----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Ints, offsets, ranges, short
 from mapmrf.engines.messages.clusters_kernels import (
-    ClusterScratch,
     Cycle,
     CycleList,
     CycleScratch,
@@ -23,9 +22,6 @@ from mapmrf.engines.messages.clusters_kernels import (
 )
 from mapmrf.engines.messages.mplp import Dual, edges_by_variable
 from mapmrf.kernels.max_marginals import FactorScratch
-
-_NONE: Ints = np.zeros(0, dtype=np.int64)
-_NO_AXIS: Ints = np.zeros((0, 2), dtype=np.int64)
 
 
 class Clusters:
@@ -43,9 +39,10 @@ class Clusters:
         self.active: Bools = np.ones(dual.n_factors, dtype=bool)  # whether a factor takes part in the passes
         # cycles, tables: the clusters, and their tables
         self.cycles = CycleList.of([])
-        self.tables = CycleTables(np.zeros(0), _NONE.copy(), np.zeros(0))
+        self.tables = CycleTables(np.zeros(0), np.zeros(0, dtype=np.int64), np.zeros(0))
         # links, lifts: larger factors with all pairs of their variables, and those of them to active pairs, by factor
-        self.links = Links(_NONE.copy(), _NONE.copy(), _NO_AXIS.copy())
+        none: Ints = np.zeros(0, dtype=np.int64)
+        self.links = Links(none, none, np.zeros((0, 2), dtype=np.int64))
         self.lifts = Lifts(np.zeros(1, dtype=np.int64), *self.links)
         self.lift_scratch = FactorScratch.allocate(1, 1)
         # keys, number: the pairs of every cluster, sorted; and the pair of every two variables, once that is needed
@@ -69,14 +66,31 @@ class Clusters:
         """Table entries of all clusters and added pairs."""
         return len(self.tables.own) + int(self.dual.sizes(np.arange(self.n_given, self.dual.n_factors)).sum())
 
-    # -- growing ------------------------------------------------------------------------------------------------------
-
     def add_pairs(self, first: Ints, second: Ints) -> Ints:
         """Add inactive pairs with zero tables; return their indices."""
-        dual = self.dual
-        begin, n = dual.n_factors, len(first)
-        _append_pairs(dual, np.stack([first, second], axis=1).ravel())
-        added = np.arange(begin, begin + n)
+        dual, regions, n = self.dual, self.dual.regions, len(first)
+        added, scope = np.arange(dual.n_factors, dual.n_factors + n), np.stack([first, second], axis=1).ravel()
+        card = np.diff(regions.var_ptr)[scope]
+        sizes = card[::2].astype(np.int64) * card[1::2]
+        table_at = len(regions.theta) + offsets(sizes)[:-1].astype(np.int64)
+        dual.regions = regions._replace(
+            table_at=short(np.concatenate([regions.table_at, table_at])),
+            theta=np.concatenate([regions.theta, np.zeros(int(sizes.sum()))]),
+            weight=np.concatenate([regions.weight, np.ones(n if len(regions.weight) else 0)]),
+            scope_ptr=short(np.concatenate([regions.scope_ptr, regions.scope_ptr[-1] + 2 * np.arange(1, n + 1)])),
+            scope=short(np.concatenate([regions.scope, scope])),
+            state_at=short(np.concatenate([regions.state_at, regions.var_ptr[scope]])),
+            card_e=short(np.concatenate([regions.card_e, card])),
+            edge_ptr=short(np.concatenate([regions.edge_ptr, regions.edge_ptr[-1] + np.cumsum(card)])),
+            lam=np.concatenate([regions.lam, np.zeros(int(card.sum()))]),
+        )
+        dual.forget_forms(added)
+        ptr, edges = edges_by_variable(dual.regions.scope, dual.n_vars)
+        factor_of = short(np.concatenate([dual.neighbours.factor_of, np.repeat(added, 2)]))
+        dual.neighbours = dual.neighbours._replace(ptr=ptr, edge=edges, factor_of=factor_of)
+        widest = int(card.reshape(-1, 2).sum(axis=1).max(initial=0))
+        if widest > len(dual.scratch.given):
+            dual.scratch = FactorScratch.allocate(widest, len(dual.scratch.state))
         self.private = np.concatenate([self.private, np.ones(n, dtype=bool)])
         self.active = np.concatenate([self.active, np.zeros(n, dtype=bool)])
         self.pairs = np.concatenate([self.pairs, added]).astype(np.int64)
@@ -116,8 +130,12 @@ class Clusters:
         keys, of, count = np.unique(ends[:, 0] * dual.n_vars + ends[:, 1], return_inverse=True, return_counts=True)
         have = _pair_keys(dual, self.pairs)
         order = np.argsort(have)
-        number = _lookup(keys, have[order], self.pairs[order])
-        fresh = number < 0
+        at = np.asarray(np.searchsorted(have[order], keys))
+        fresh = np.ones(len(keys), dtype=bool)
+        inside = at < len(have)
+        fresh[inside] = have[order][at[inside]] != keys[inside]
+        number = np.full(len(keys), -1, dtype=np.int64)
+        number[~fresh] = self.pairs[order][at[~fresh]]
         count += ~fresh
         number[fresh] = self.add_pairs(keys[fresh] // dual.n_vars, keys[fresh] % dual.n_vars)
         pair = number[of]
@@ -195,14 +213,21 @@ class Clusters:
         total = np.repeat(np.add.reduceat(drawn, self.cycles.ptr[:-1]), self.cycles.length)
         self.tables = self.tables._replace(share=drawn / total)
 
-    # -- triangulation ------------------------------------------------------------------------------------------------
-
     def triangles(self, cycles: list[Cycle]) -> list[Cycle]:
         """Triangulate cycles, adding chords as pairs where there are none."""
         if not self.number:
             self.number = self.numbers(self.pairs)
-        walks = [self.variables(cycle) for cycle in cycles]
-        corners = [corner for walk in walks for corner in walk[_cut(walk, self.number)].tolist()]
+        corners: list[list[int]] = []
+        for cycle in cycles:
+            walk = self.variables(cycle)
+            variables, n = walk.tolist(), len(walk)
+            known = np.full((n, n), -1, dtype=np.int64)
+            for a, b in combinations(range(n), 2):
+                i, j = variables[a], variables[b]
+                known[a, b] = self.number.get((i, j) if i < j else (j, i), -1)
+            places = np.zeros((n - 2, 3), dtype=np.int64)
+            triangulate(known, np.zeros((n, n)), np.zeros((n, n), dtype=np.int64), places)
+            corners += walk[places].tolist()
         wanted: dict[tuple[int, int], None] = {}
         for corner in corners:
             for i, j in combinations(sorted(corner), 2):
@@ -228,8 +253,6 @@ class Clusters:
         regions = self.dual.regions
         return np.asarray(regions.scope[regions.scope_ptr[cycle[0]] + cycle[1]], dtype=np.int64)
 
-    # -- message passing ----------------------------------------------------------------------------------------------
-
     def passes(self, begin: int, end: int) -> None:
         """Run the iterations from `begin` to `end`: all lifts and clusters, then all factors."""
         dual = self.dual
@@ -243,8 +266,8 @@ class Clusters:
         if dual.quick and self.n_lifts == 0:
             passes_clusters2(dual.regions, sweeps, self.cycles, self.tables, scratch)
         else:
-            every = ClusterScratch(scratch, self.lift_scratch, dual.scratch, dual.pairs)
-            passes_clusters(dual.regions, sweeps, self.cycles, self.tables, self.lifts, every)
+            tools = (scratch, self.lift_scratch, dual.scratch, dual.pairs)
+            passes_clusters(dual.regions, sweeps, self.cycles, self.tables, self.lifts, *tools)
 
     def bound(self) -> float:
         bound = self.dual.bound()
@@ -259,33 +282,6 @@ class Clusters:
         return self.dual.work_per_pass() + 2 * self.dual.max_card * len(self.tables.own) + lifted
 
 
-def _append_pairs(dual: Dual, scope: Ints) -> None:
-    """Append pairs with zero tables to the factors of a dual; `scope` has two variables for each."""
-    regions, n = dual.regions, len(scope) // 2
-    card = np.diff(regions.var_ptr)[scope]
-    sizes = card[::2].astype(np.int64) * card[1::2]
-    table_at = len(regions.theta) + offsets(sizes)[:-1].astype(np.int64)
-    added = np.arange(dual.n_factors, dual.n_factors + n)
-    dual.regions = regions._replace(
-        table_at=short(np.concatenate([regions.table_at, table_at])),
-        theta=np.concatenate([regions.theta, np.zeros(int(sizes.sum()))]),
-        weight=np.concatenate([regions.weight, np.ones(n if len(regions.weight) else 0)]),
-        scope_ptr=short(np.concatenate([regions.scope_ptr, regions.scope_ptr[-1] + 2 * np.arange(1, n + 1)])),
-        scope=short(np.concatenate([regions.scope, scope])),
-        state_at=short(np.concatenate([regions.state_at, regions.var_ptr[scope]])),
-        card_e=short(np.concatenate([regions.card_e, card])),
-        edge_ptr=short(np.concatenate([regions.edge_ptr, regions.edge_ptr[-1] + np.cumsum(card)])),
-        lam=np.concatenate([regions.lam, np.zeros(int(card.sum()))]),
-    )
-    dual.forget_forms(added)
-    ptr, edges = edges_by_variable(dual.regions.scope, dual.n_vars)
-    factor_of = short(np.concatenate([dual.neighbours.factor_of, np.repeat(added, 2)]))
-    dual.neighbours = dual.neighbours._replace(ptr=ptr, edge=edges, factor_of=factor_of)
-    widest = int(card.reshape(-1, 2).sum(axis=1).max(initial=0))
-    if widest > len(dual.scratch.given):
-        dual.scratch = FactorScratch.allocate(widest, len(dual.scratch.state))
-
-
 def _variables_at(dual: Dual, factors: Ints, axis: Ints) -> Ints:
     """Return the variables at some positions of factors' scopes, (n, 2)."""
     return np.asarray(dual.regions.scope[dual.regions.scope_ptr[factors][:, None] + axis], dtype=np.int64)
@@ -295,17 +291,6 @@ def _pair_keys(dual: Dual, pairs: Ints) -> Ints:
     """Return a unique key per unordered pair of variables."""
     ends = np.sort(dual.ends(pairs), axis=1)
     return np.asarray(ends[:, 0] * dual.n_vars + ends[:, 1])
-
-
-def _lookup(keys: Ints, have: Ints, numbers: Ints) -> Ints:
-    """Look up every key among sorted ones; -1 if it is missing."""
-    at = np.searchsorted(have, keys)
-    found = np.zeros(len(keys), dtype=bool)
-    inside = at < len(have)
-    found[inside] = have[at[inside]] == keys[inside]
-    number = np.full(len(keys), -1, dtype=np.int64)
-    number[found] = numbers[at[found]]
-    return number
 
 
 def _places(dual: Dual, factors: Ints) -> tuple[Ints, Ints]:
@@ -318,16 +303,3 @@ def _places(dual: Dual, factors: Ints) -> tuple[Ints, Ints]:
         owner.append(np.repeat(mine, len(places)))
         axis.append(np.tile(places, (len(mine), 1)))
     return np.concatenate(owner), np.concatenate(axis)
-
-
-def _cut(walk: Ints, number: dict[tuple[int, int], int]) -> Ints:
-    """Triangulate a cycle, as positions in its walk, with few chords that are not pairs yet."""
-    n = len(walk)
-    variables = walk.tolist()
-    known = np.full((n, n), -1, dtype=np.int64)
-    for a, b in combinations(range(n), 2):
-        i, j = variables[a], variables[b]
-        known[a, b] = number.get((i, j) if i < j else (j, i), -1)
-    places = np.zeros((n - 2, 3), dtype=np.int64)
-    triangulate(known, np.zeros((n, n)), np.zeros((n, n), dtype=np.int64), places)
-    return places

@@ -17,8 +17,8 @@ from mapmrf.engines.messages.mplp_kernels import PassOrder, Regions, pair_entry,
 from mapmrf.kernels.max_marginals import FactorScratch, next_configuration, weight_of
 from mapmrf.kernels.pair_transforms import StructuredPairs
 
+# A cycle of pairs: their numbers in walking order, and 1 where one is walked from its second variable to its first.
 Cycle = tuple[Ints, Ints]
-"""A cycle of pairs: their numbers in walking order, and 1 where one is walked from its second variable to its first."""
 
 
 class CycleList(NamedTuple):
@@ -54,8 +54,7 @@ class CycleTables(NamedTuple):
     """The tables of clusters, per position in their cycles."""
 
     share: Floats  # share of the max-marginals that the pair gets; those of a cluster sum to 1
-    # own_at, own: the clusters' tables, each laid out like its pair's table from `own_at` on; all entries of `own` are
-    # finite
+    # own_at, own: the clusters' tables, each laid out like its pair's from `own_at` on; all entries of `own` are finite
     own_at: Ints
     own: Floats
 
@@ -64,20 +63,10 @@ class CycleScratch(NamedTuple):
     """Working memory for one cycle: blocks of ``width * width`` numbers per pair."""
 
     walk: Floats  # the pairs' tables in walking direction
-    # ahead, back: the best path from the first variable to each (first variable's state first), and from each to the
-    # first
+    # ahead, back: best paths from the first variable to each (first variable's state first), and from each to the first
     ahead: Floats
     back: Floats
     width: int  # number of states of the widest variable
-
-
-class ClusterScratch(NamedTuple):
-    """Working memory for cycles, lifts and factors, and the forms of the pairs."""
-
-    cycle: CycleScratch
-    lift: FactorScratch
-    factor: FactorScratch
-    pairs: StructuredPairs
 
 
 class Links(NamedTuple):
@@ -101,25 +90,6 @@ class Lifts(NamedTuple):
 
 
 @inlined
-def take_cycle2(
-    c: int, theta: Floats, lam: Floats, table_at: Ints, cycles: CycleList, own: Floats, walk: Floats
-) -> None:
-    """Move the reparametrised tables of a cycle's pairs into the cluster; `theta` keeps the messages alone."""
-    lo = cycles.ptr[c]
-    for t in range(cycles.ptr[c + 1] - lo):
-        a = cycles.pair[lo + t]
-        at, base, o, w = table_at[a], 4 * a, 4 * (lo + t), 4 * t
-        l0, l1, r0, r1 = lam[base], lam[base + 1], lam[base + 2], lam[base + 3]
-        own[o] += theta[at] - (l0 + r0)
-        own[o + 1] += theta[at + 1] - (l0 + r1)
-        own[o + 2] += theta[at + 2] - (l1 + r0)
-        own[o + 3] += theta[at + 3] - (l1 + r1)
-        theta[at], theta[at + 1], theta[at + 2], theta[at + 3] = l0 + r0, l0 + r1, l1 + r0, l1 + r1
-        flip = cycles.flip[lo + t]
-        walk[w], walk[w + 1], walk[w + 2], walk[w + 3] = own[o], own[o + 1 + flip], own[o + 2 - flip], own[o + 3]
-
-
-@inlined
 def best_paths2(n: int, walk: Floats, ahead: Floats, back: Floats) -> None:
     """Best paths ahead and back along a cycle of binary variables whose tables are in `walk`."""
     for k in range(4):
@@ -139,20 +109,22 @@ def best_paths2(n: int, walk: Floats, ahead: Floats, back: Floats) -> None:
 
 
 @inlined
-def give_cycle2(
-    c: int,
-    theta: Floats,
-    lam: Floats,
-    table_at: Ints,
-    cycles: CycleList,
-    tables: CycleTables,
-    scratch: CycleScratch,
-) -> None:
+def give_cycle2(c: int, regions: Regions, cycles: CycleList, tables: CycleTables, scratch: CycleScratch) -> None:
     """Take a cluster's tables back from its pairs and share its max-marginals out; binary variables, no -inf."""
+    theta, lam, table_at = regions.theta, regions.lam, regions.table_at
     walk, ahead, back, own = scratch.walk, scratch.ahead, scratch.back, tables.own
     lo = cycles.ptr[c]
     n = cycles.ptr[c + 1] - lo
-    take_cycle2(c, theta, lam, table_at, cycles, own, walk)
+    for t in range(n):  # the reparametrised tables move into the cluster; `theta` keeps the messages alone
+        a, flip = cycles.pair[lo + t], cycles.flip[lo + t]
+        at, base, o, w = table_at[a], 4 * a, 4 * (lo + t), 4 * t
+        l0, l1, r0, r1 = lam[base], lam[base + 1], lam[base + 2], lam[base + 3]
+        own[o] += theta[at] - (l0 + r0)
+        own[o + 1] += theta[at + 1] - (l0 + r1)
+        own[o + 2] += theta[at + 2] - (l1 + r0)
+        own[o + 3] += theta[at + 3] - (l1 + r1)
+        theta[at], theta[at + 1], theta[at + 2], theta[at + 3] = l0 + r0, l0 + r1, l1 + r0, l1 + r1
+        walk[w], walk[w + 1], walk[w + 2], walk[w + 3] = own[o], own[o + 1 + flip], own[o + 2 - flip], own[o + 3]
     best_paths2(n, walk, ahead, back)
     for t in range(n):
         at, o, w, flip = table_at[cycles.pair[lo + t]], 4 * (lo + t), 4 * t, cycles.flip[lo + t]
@@ -182,8 +154,7 @@ def passes_clusters2(
     for iteration in range(sweeps.begin, sweeps.end):
         backward = sweeps.alternate and iteration % 2 == 1
         for q in range(n):
-            c = n - 1 - q if backward else q
-            give_cycle2(c, regions.theta, regions.lam, regions.table_at, cycles, tables, scratch)
+            give_cycle2(n - 1 - q if backward else q, regions, cycles, tables, scratch)
         pass_pairs2(regions, sweeps.visit, backward)
 
 
@@ -224,29 +195,21 @@ def best_paths(c: int, regions: Regions, cycles: CycleList, scratch: CycleScratc
 
 
 @inlined
-def read_cycle(c: int, regions: Regions, cycles: CycleList, tables: CycleTables, scratch: CycleScratch) -> None:
-    """Fill `walk` with the cluster's tables plus the reparametrised tables of its pairs, in walking direction."""
-    walk, width, card_e = scratch.walk, scratch.width, regions.card_e
-    lo = cycles.ptr[c]
-    for t in range(cycles.ptr[c + 1] - lo):
-        a, o = cycles.pair[lo + t], tables.own_at[lo + t]
-        first, flip = regions.scope_ptr[a], cycles.flip[lo + t]
-        k2 = card_e[first + 1]
-        for s1 in range(card_e[first]):
-            for s2 in range(k2):
-                at = s1 * k2 + s2
-                value = pair_entry(regions, 1.0, regions.table_at[a] + at, first, s1, s2)
-                place = s2 * width + s1 if flip else s1 * width + s2
-                walk[t * width * width + place] = value + tables.own[o + at]
-
-
-@inlined
 def give_cycle(c: int, regions: Regions, cycles: CycleList, tables: CycleTables, scratch: CycleScratch) -> None:
     """`give_cycle2` for any number of states, and with -inf: what proves impossible in a pair stays so."""
     walk, ahead, back, width = scratch.walk, scratch.ahead, scratch.back, scratch.width
     theta, lam, edge_ptr, block = regions.theta, regions.lam, regions.edge_ptr, width * width
     lo = cycles.ptr[c]
-    read_cycle(c, regions, cycles, tables, scratch)
+    for t in range(cycles.ptr[c + 1] - lo):
+        a, o = cycles.pair[lo + t], tables.own_at[lo + t]
+        first, flip = regions.scope_ptr[a], cycles.flip[lo + t]
+        k2 = regions.card_e[first + 1]
+        for s1 in range(regions.card_e[first]):
+            for s2 in range(k2):
+                at = s1 * k2 + s2
+                value = pair_entry(regions, 1.0, regions.table_at[a] + at, first, s1, s2)
+                place = s2 * width + s1 if flip else s1 * width + s2
+                walk[t * block + place] = value + tables.own[o + at]
     k0 = best_paths(c, regions, cycles, scratch)
     for t in range(cycles.ptr[c + 1] - lo):
         a, o = cycles.pair[lo + t], tables.own_at[lo + t]
@@ -296,123 +259,82 @@ def clear_state(regions: Regions, a: int, state: Ints) -> int:
 
 
 @inlined
-def hold_pairs(q: int, regions: Regions, lifts: Lifts, scratch: FactorScratch) -> None:
-    """Fill `given` with the reparametrised tables of a lift's pairs, one after another, and `out` with -inf."""
-    card_e, place = regions.card_e, 0
-    for t in range(lifts.ptr[q], lifts.ptr[q + 1]):
+def give_lift(q: int, regions: Regions, lifts: Lifts, scratch: FactorScratch) -> None:
+    """Share a larger factor's max-marginals out among pairs of its variables; its table must not be shared.
+
+    `given` and `out` of the scratch have room for all pairs of the factor, one after another: for their reparametrised
+    tables, and for the max-marginals of the factor and its pairs together.
+    """
+    held, out, state, axis = scratch.given, scratch.out, scratch.state, lifts.axis
+    theta, card_e, begin, end = regions.theta, regions.card_e, lifts.ptr[q], lifts.ptr[q + 1]
+    a, share, place = lifts.factor[q], 1.0 / (end - begin), 0
+    first = regions.scope_ptr[a]
+    table_at, arity = regions.table_at[a], regions.scope_ptr[a + 1] - first
+    for t in range(begin, end):
         p = lifts.pair[t]
         e = regions.scope_ptr[p]
         for s1 in range(card_e[e]):
             for s2 in range(card_e[e + 1]):
                 at = regions.table_at[p] + s1 * card_e[e + 1] + s2
-                scratch.given[place] = pair_entry(regions, 1.0, at, e, s1, s2)
-                scratch.out[place] = -np.inf
+                held[place] = pair_entry(regions, 1.0, at, e, s1, s2)
+                out[place] = -np.inf
                 place += 1
-
-
-@inlined
-def pair_marginals(q: int, regions: Regions, lifts: Lifts, scratch: FactorScratch) -> None:
-    """Max-marginals of a factor and its pairs together, for every entry of each pair, in `out`."""
-    held, out, state, axis = scratch.given, scratch.out, scratch.state, lifts.axis
-    a = lifts.factor[q]
-    first = regions.scope_ptr[a]
-    arity = regions.scope_ptr[a + 1] - first
-    begin = regions.table_at[a]
-    for at in range(begin, begin + clear_state(regions, a, state)):
+    for at in range(table_at, table_at + clear_state(regions, a, state)):
         value = factor_entry(regions, a, at, state)
         place = 0
-        for t in range(lifts.ptr[q], lifts.ptr[q + 1]):
-            k2 = regions.card_e[first + axis[t, 1]]
+        for t in range(begin, end):
+            k2 = card_e[first + axis[t, 1]]
             value += held[place + state[axis[t, 0]] * k2 + state[axis[t, 1]]]
-            place += regions.card_e[first + axis[t, 0]] * k2
+            place += card_e[first + axis[t, 0]] * k2
         place = 0
-        for t in range(lifts.ptr[q], lifts.ptr[q + 1]):
-            k2 = regions.card_e[first + axis[t, 1]]
+        for t in range(begin, end):
+            k2 = card_e[first + axis[t, 1]]
             here = place + state[axis[t, 0]] * k2 + state[axis[t, 1]]
             out[here] = max(out[here], value)
-            place += regions.card_e[first + axis[t, 0]] * k2
-        next_configuration(state, regions.card_e, first, arity)
-
-
-@inlined
-def reduce_factor(q: int, regions: Regions, lifts: Lifts, scratch: FactorScratch) -> None:
-    """Take what a factor gives to its pairs out of its table, and add what it got from them."""
-    held, out, state, axis = scratch.given, scratch.out, scratch.state, lifts.axis
-    share = 1.0 / (lifts.ptr[q + 1] - lifts.ptr[q])
-    a = lifts.factor[q]
-    first = regions.scope_ptr[a]
-    arity = regions.scope_ptr[a + 1] - first
-    begin = regions.table_at[a]
-    for at in range(begin, begin + clear_state(regions, a, state)):
-        value = regions.theta[at]
+            place += card_e[first + axis[t, 0]] * k2
+        next_configuration(state, card_e, first, arity)
+    # The factor's table loses what it gives to its pairs, and gets what they had.
+    for at in range(table_at, table_at + clear_state(regions, a, state)):
+        value = theta[at]
         place = 0
-        for t in range(lifts.ptr[q], lifts.ptr[q + 1]):
-            k2 = regions.card_e[first + axis[t, 1]]
+        for t in range(begin, end):
+            k2 = card_e[first + axis[t, 1]]
             here = place + state[axis[t, 0]] * k2 + state[axis[t, 1]]
             if out[here] == -np.inf:
                 value = -np.inf
             else:
                 value += held[here] - share * out[here]
-            place += regions.card_e[first + axis[t, 0]] * k2
-        regions.theta[at] = value
-        next_configuration(state, regions.card_e, first, arity)
-
-
-@inlined
-def give_lift(q: int, regions: Regions, lifts: Lifts, scratch: FactorScratch) -> None:
-    """Share a larger factor's max-marginals out among pairs of its variables; its table must not be shared.
-
-    `given` and `out` of the scratch have room for all pairs of the factor.
-    """
-    hold_pairs(q, regions, lifts, scratch)
-    pair_marginals(q, regions, lifts, scratch)
-    reduce_factor(q, regions, lifts, scratch)
-    share = 1.0 / (lifts.ptr[q + 1] - lifts.ptr[q])
+            place += card_e[first + axis[t, 0]] * k2
+        theta[at] = value
+        next_configuration(state, card_e, first, arity)
     place = 0
-    for t in range(lifts.ptr[q], lifts.ptr[q + 1]):
-        p = lifts.pair[t]
-        e, begin = regions.scope_ptr[p], regions.table_at[p]
-        for at in range(begin, begin + regions.card_e[e] * regions.card_e[e + 1]):
-            if scratch.out[place] == -np.inf:
-                regions.theta[at] = -np.inf
+    for t in range(begin, end):
+        e, pair_at = regions.scope_ptr[lifts.pair[t]], regions.table_at[lifts.pair[t]]
+        for at in range(pair_at, pair_at + card_e[e] * card_e[e + 1]):
+            if out[place] == -np.inf:
+                theta[at] = -np.inf
             else:
-                regions.theta[at] += share * scratch.out[place] - scratch.given[place]
+                theta[at] += share * out[place] - held[place]
             place += 1
 
 
 @bare
 def passes_clusters(
-    regions: Regions, sweeps: PassOrder, cycles: CycleList, tables: CycleTables, lifts: Lifts, scratch: ClusterScratch
-) -> None:
-    """Iterations over all lifts, all clusters and then all factors, of any shape."""
+    regions: Regions, sweeps: PassOrder, cycles: CycleList, tables: CycleTables, lifts: Lifts, cycle: CycleScratch,
+    lift: FactorScratch, factor: FactorScratch, pairs: StructuredPairs,
+) -> None:  # fmt: skip
+    """Iterations over all lifts, all clusters and then all factors, of any shape, each with its scratch."""
     n, n_lifts = len(cycles.ptr) - 1, len(lifts.factor)
     for iteration in range(sweeps.begin, sweeps.end):
         backward = sweeps.alternate and iteration % 2 == 1
         for q in range(n_lifts):
-            give_lift(n_lifts - 1 - q if backward else q, regions, lifts, scratch.lift)
+            give_lift(n_lifts - 1 - q if backward else q, regions, lifts, lift)
         for q in range(n):
-            give_cycle(n - 1 - q if backward else q, regions, cycles, tables, scratch.cycle)
-        pass_factors(regions, sweeps.visit, sweeps.visit[:0], backward, scratch.pairs, scratch.factor)
+            give_cycle(n - 1 - q if backward else q, regions, cycles, tables, cycle)
+        pass_factors(regions, sweeps.visit, sweeps.visit[:0], backward, pairs, factor)
 
 
 # -- the bound, and what a search sees --------------------------------------------------------------------------------
-
-
-@inlined
-def step_best(t: int, regions: Regions, cycles: CycleList, tables: CycleTables, path: Floats, here: int) -> None:
-    """From the best values of paths that end before place `t` of a cycle, ``path[here]``, those that end after it."""
-    a, flip = cycles.pair[t], cycles.flip[t]
-    first = regions.scope_ptr[a]
-    kx, ky, k2 = regions.card_e[first + flip], regions.card_e[first + 1 - flip], regions.card_e[first + 1]
-    at, shift, step = regions.table_at[a], tables.own_at[t] - regions.table_at[a], 1 if flip else k2
-    for y in range(ky):
-        best = -np.inf
-        entry = at + (y * k2 if flip else y)
-        for x in range(kx):
-            if regions.theta[entry] > -np.inf:
-                best = max(best, path[here, x] + tables.own[shift + entry])
-            entry += step
-        path[1 - here, y] = best
 
 
 @bare
@@ -421,17 +343,28 @@ def top_of_clusters(regions: Regions, cycles: CycleList, tables: CycleTables, pa
 
     Entries that are impossible in a pair are impossible in its clusters.
     """
-    total = 0.0
+    total, card_e = 0.0, regions.card_e
     for c in range(len(cycles.ptr) - 1):
         lo, hi = cycles.ptr[c], cycles.ptr[c + 1]
-        k0 = regions.card_e[regions.scope_ptr[cycles.pair[lo]] + cycles.flip[lo]]
+        k0 = card_e[regions.scope_ptr[cycles.pair[lo]] + cycles.flip[lo]]
         top = -np.inf
         for z in range(k0):
             here = 0
             for x in range(k0):
                 path[0, x] = 0.0 if x == z else -np.inf
-            for t in range(lo, hi):
-                step_best(t, regions, cycles, tables, path, here)
+            for t in range(lo, hi):  # from the best values of paths that end before `t` to those that end after it
+                a, flip = cycles.pair[t], cycles.flip[t]
+                first = regions.scope_ptr[a]
+                kx, ky, k2 = card_e[first + flip], card_e[first + 1 - flip], card_e[first + 1]
+                at, shift, step = regions.table_at[a], tables.own_at[t] - regions.table_at[a], 1 if flip else k2
+                for y in range(ky):
+                    best = -np.inf
+                    entry = at + (y * k2 if flip else y)
+                    for x in range(kx):
+                        if regions.theta[entry] > -np.inf:
+                            best = max(best, path[here, x] + tables.own[shift + entry])
+                        entry += step
+                    path[1 - here, y] = best
                 here = 1 - here
             top = max(top, path[here, z])
         total += top

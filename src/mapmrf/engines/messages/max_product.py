@@ -34,9 +34,6 @@ from mapmrf.run.workers import Workers
 PARALLEL_FROM = 100_000  # number of factors from which several threads are worth their synchronisation
 
 
-# -- the walk and the weights -----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class ForestWeights:
     """Appearance of the factors in a set of spanning forests."""
@@ -73,9 +70,6 @@ class Tour:
         return ForestWeights(np.ones(len(self.parent_edge)), parent)
 
 
-# -- messages ---------------------------------------------------------------------------------------------------------
-
-
 class Messages(Protocol):
     """Messages and beliefs of a model, and the loops that update them."""
 
@@ -107,39 +101,43 @@ def make_messages(problem: Problem, tour: Tour, weights: ForestWeights) -> Messa
     return TableMessages(problem, tour, weights)
 
 
-class FloodingThreads:
-    """Flooding iterations on several threads: each sends the messages of some factors, then sums some beliefs.
+class FloodingMessages:
+    """Messages that can be flooded on several threads: each sends those of some factors, then sums some beliefs.
 
     A variable sums its messages in the order of its factors, as with a single thread, so the result is the same.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, tour: Tour, weights: ForestWeights) -> None:
+        self.problem, self.tour, self.weights = problem, tour, weights
         self.workers = Workers(problem.threads if problem.n_factors >= PARALLEL_FROM else 1)
-        self.factors = self.workers.spans(problem.n_factors)
-        self.variables = self.workers.spans(problem.n_vars)
         self.neighbours = Neighbours.of(problem)
         if self.workers.n > 1:  # all of them are read in every iteration
             self.neighbours = Neighbours(*map(short, self.neighbours))
 
-    def iterate(self, send: Callable[..., float], gather: Callable[..., None], tol: float, n: int) -> tuple[int, float]:
+    def flood(self, send: Callable[..., float], gather: Callable[..., None], tol: float, n: int) -> tuple[int, float]:
         """Run at most `n` iterations.
 
         `send` is called with a range of factors and the number of a thread, `gather` with a range of variables; both
         wrap the kernels.
         """
+        factors, variables = self.workers.spans(self.problem.n_factors), self.workers.spans(self.problem.n_vars)
         done, worst = 0, math.inf
         while done < n and worst > tol:
-            worst = max(self.workers.run(send, [(*span, t) for t, span in enumerate(self.factors)]))
-            self.workers.run(gather, list(self.variables))
+            worst = max(self.workers.run(send, [(*span, t) for t, span in enumerate(factors)]))
+            self.workers.run(gather, list(variables))
             done += 1
         return done, worst
 
+    def close(self) -> None:
+        self.workers.close()
 
-class PairMessages:
+
+class PairMessages(FloodingMessages):
     """Messages of finite 2x2 tables between binary variables."""
 
     def __init__(self, problem: Problem, tour: Tour, weights: ForestWeights) -> None:
         """Split the tables into their constant, linear and quadratic parts."""
+        super().__init__(problem, tour, weights)
         graph = problem.graph
         table_of = graph.table_of if problem.sorted_by is None else graph.table_of[problem.sorted_by]
         starts, last = graph.table_ptr[:-1], len(graph.theta_t) - 1  # a table that no factor uses may be smaller
@@ -152,24 +150,20 @@ class PairMessages:
         b = theta[:, 1] - theta[:, 0]
         h = b + np.bincount(problem.scope, weights=linear, minlength=problem.n_vars)
         mean = _weighted((t00 + t01 + t10 + t11)[table_of], problem)
-        # constant part of the tables
         self.constant = graph.constant + 0.5 * float(theta.sum()) + 0.25 * float(mean.sum())
-        self.problem, self.tour, self.weights = problem, tour, weights
-        self.threads = FloodingThreads(problem)
         np.negative(linear, out=linear)  # zero messages, relative to the linear parts
         self.pairs = PairBeliefs(problem.scope, c, weights.rho, h, b, linear)  # fields, couplings, beliefs and messages
 
     def iterate(self, schedule: MessageSchedule, begin: int, end: int) -> tuple[int, float]:
-        if schedule.flooding and self.threads.workers.n > 1:
-            pairs, neighbours = self.pairs, self.threads.neighbours
+        if schedule.flooding and self.workers.n > 1:
 
             def send(first: int, last: int, _: int) -> float:
-                return send_pairs(pairs, schedule, first, last)
+                return send_pairs(self.pairs, schedule, first, last)
 
             def gather(first: int, last: int) -> None:
-                gather_pairs(pairs, neighbours, first, last)
+                gather_pairs(self.pairs, self.neighbours, first, last)
 
-            return self.threads.iterate(send, gather, schedule.tol, end - begin)
+            return self.flood(send, gather, schedule.tol, end - begin)
         if schedule.flooding:
             return flood_pairs(self.pairs, np.empty_like(self.pairs.b), schedule, end - begin)
         return sweep_pairs(self.pairs, self.tour.factor_order, schedule, begin, end)
@@ -190,9 +184,6 @@ class PairMessages:
     def is_infeasible(self) -> bool:
         """Return False: every variable has a state left, and all tables are finite."""
         return False
-
-    def close(self) -> None:
-        self.threads.workers.close()
 
 
 def _weighted(values: Floats, problem: Problem) -> Floats:
@@ -215,45 +206,39 @@ def _finite_fields(problem: Problem, reach_e: Floats) -> Floats:
     return np.where(np.isfinite(theta), theta, (theta.max(axis=1) - penalty)[:, None])
 
 
-class TableMessages:
+class TableMessages(FloodingMessages):
     """Messages of tables of any shape: see `mapmrf.engines.messages.max_product_kernels`."""
 
     def __init__(self, problem: Problem, tour: Tour, weights: ForestWeights) -> None:
+        super().__init__(problem, tour, weights)
         graph = problem.graph
-        self.problem, self.tour, self.weights = problem, tour, weights
         self.beliefs = Beliefs(weights.rho, graph.theta_v.copy(), graph.theta_v.copy(), np.zeros(problem.n_edge_states))
         self.tables = FactorTables(
             problem.scope_ptr, problem.scope, short(graph.card[problem.scope]), short(problem.edge_stride),
             graph.var_ptr, problem.edge_ptr, problem.table_at, graph.theta_t, problem.weight,
         )  # fmt: skip
         most, arity = int(graph.card.max(initial=1)), int(np.diff(problem.scope_ptr).max(initial=1))
-        self.threads = FloodingThreads(problem)
         spare = np.empty_like(graph.theta_v)
-        self.scratch = [
-            BeliefScratch(
-                spare,
-                FactorScratch.allocate(most * arity, most * arity),
-                StructuredPairs.allocate(problem.quick_forms, most),
-            )
-            for _ in range(self.threads.workers.n)
-        ]
+        self.scratch = []
+        for _ in range(self.workers.n):
+            factor, pairs = FactorScratch.allocate(most * arity, most * arity), problem.quick_forms
+            self.scratch.append(BeliefScratch(spare, factor, StructuredPairs.allocate(pairs, most)))
         self._pass_messages, self._decode_in_order = predispatched(pass_messages), predispatched(decode_in_order)
         self._value_of_tables, self._bound_of_tables = predispatched(value_of_tables), predispatched(bound_of_tables)
 
     def iterate(self, schedule: MessageSchedule, begin: int, end: int) -> tuple[int, float]:
         tables, beliefs = self.tables, self.beliefs
-        if not schedule.flooding or self.threads.workers.n == 1:
+        if not schedule.flooding or self.workers.n == 1:
             order = self.tour.factor_order
             return self._pass_messages(tables, beliefs, order, schedule, begin, end, self.scratch[0])
-        neighbours = self.threads.neighbours
 
         def send(first: int, last: int, thread: int) -> float:
             return send_messages(tables, beliefs, schedule, first, last, self.scratch[thread])
 
         def gather(first: int, last: int) -> None:
-            gather_beliefs(tables, neighbours, beliefs, first, last)
+            gather_beliefs(tables, self.neighbours, beliefs, first, last)
 
-        return self.threads.iterate(send, gather, schedule.tol, end - begin)
+        return self.flood(send, gather, schedule.tol, end - begin)
 
     def decode(self, in_order: bool) -> Ints:
         if not in_order:
@@ -274,9 +259,6 @@ class TableMessages:
         """Return whether a variable has no possible state left."""
         best = segment_max(self.beliefs.theta_v, self.problem.graph.var_ptr)
         return bool(best.min(initial=0.0) == -math.inf)
-
-    def close(self) -> None:
-        self.threads.workers.close()
 
 
 def potential_scale(graph: FactorGraph) -> float:
@@ -307,8 +289,7 @@ def _spreads(theta: Floats, ptr: Ints) -> Floats:
 #
 # b_i = h_i + sum_a d_ai,   n_ia = rho_a b_i - d_ai,   d_ai = sign(c_a) clip(n_ja, -|c_a|, |c_a|)
 #
-# for the two variables i and j of a. Factor `f` has the edges 2 f and 2 f + 1, so the other end of an edge is ``e ^
-# 1``.
+# for the two variables i and j of a. Factor `f` has the edges 2 f and 2 f + 1: the other end of an edge is ``e ^ 1``.
 
 
 class PairBeliefs(NamedTuple):
@@ -333,10 +314,9 @@ def clipped(c: float, sent: float) -> float:
 
 @bare
 def flood_pairs(pairs: PairBeliefs, scratch: Floats, schedule: MessageSchedule, n: int) -> tuple[int, float]:
-    """Some iterations, all messages of each from the beliefs before it.
+    """Run iterations, all messages of each from the beliefs before it, until the largest change is in the tolerance.
 
-    Ends early when the largest change that an iteration asks for is at most the tolerance; returns (iterations,
-    change).
+    Returns how many, and that change, before damping.
     """
     scope, c, rho, h, b, d = pairs
     damping = schedule.damping
@@ -395,7 +375,7 @@ def gather_pairs(pairs: PairBeliefs, neighbours: Neighbours, begin: int, end: in
 
 @bare
 def sweep_pairs(pairs: PairBeliefs, order: Ints, schedule: MessageSchedule, begin: int, end: int) -> tuple[int, float]:
-    """The same, each message from the current beliefs; even iterations take the factors in reverse order."""
+    """Run iterations, each message from the current beliefs; even ones take the factors in reverse order."""
     scope, c, rho, h, b, d = pairs
     damping = schedule.damping
     worst = np.inf
@@ -442,7 +422,7 @@ def decode_pairs(pairs: PairBeliefs, neighbours: Neighbours, var_order: Ints, la
 
 @bare
 def value_of_pairs(pairs: PairBeliefs, labels: Ints) -> float:
-    """Log potential of a labelling, but for the constant."""
+    """Log potential of a labelling, without the constant."""
     scope, c, h = pairs.scope, pairs.c, pairs.h
     total = 0.0
     for i in range(len(h)):
@@ -454,7 +434,7 @@ def value_of_pairs(pairs: PairBeliefs, labels: Ints) -> float:
 
 @bare
 def bound_of_pairs(pairs: PairBeliefs, parent: Floats, left: Floats) -> float:
-    """Upper bound on every labelling, but for the constant; see `max_product_kernels.bound_of_tables`."""
+    """Upper bound on every labelling, without the constant; see `max_product_kernels.bound_of_tables`."""
     scope, c, rho, h, b, d = pairs
     for i in range(len(h)):
         left[i] = h[i]

@@ -67,18 +67,6 @@ class BeliefScratch(NamedTuple):
 
 
 @inlined
-def variable_messages(f: int, tables: FactorTables, beliefs: Beliefs, sent: Floats) -> None:
-    """The messages of the variables to factor `f`, its edge states side by side."""
-    edge_ptr, share = tables.edge_ptr, beliefs.rho[f]
-    first = tables.scope_ptr[f]
-    base = edge_ptr[first]
-    for e in range(first, tables.scope_ptr[f + 1]):
-        shift = tables.var_ptr[tables.scope[e]] - edge_ptr[e]
-        for at in range(edge_ptr[e], edge_ptr[e + 1]):
-            sent[at - base] = share * beliefs.b[shift + at] - beliefs.u[at]
-
-
-@inlined
 def pair_messages(theta_t: Floats, at: int, k1: int, k2: int, weight: float, sent: Floats, out: Floats) -> None:
     """Messages of a table of two variables, each from what the other one sent."""
     for s in range(k1 + k2):
@@ -96,7 +84,6 @@ def pair_messages(theta_t: Floats, at: int, k1: int, k2: int, weight: float, sen
 
 @inlined
 def triple_messages(theta_t: Floats, at: int, card: Triple, weight: float, sent: Floats, out: Floats) -> None:
-    """Messages of a table of three variables."""
     k1, k2, k3 = card
     third = k1 + k2
     for s in range(third + k3):
@@ -154,10 +141,13 @@ def update_factor(
     scope_ptr, scope, edge_ptr = tables.scope_ptr, tables.scope, tables.edge_ptr
     theta_v, u, out = beliefs.theta_v, beliefs.u, scratch.factor.out
     flooding = schedule.flooding
-    variable_messages(f, tables, beliefs, scratch.factor.given)
+    share, sent, base = beliefs.rho[f], scratch.factor.given, edge_ptr[scope_ptr[f]]
+    for e in range(scope_ptr[f], scope_ptr[f + 1]):
+        shift = tables.var_ptr[scope[e]] - edge_ptr[e]
+        for at in range(edge_ptr[e], edge_ptr[e + 1]):
+            sent[at - base] = share * beliefs.b[shift + at] - u[at]
     factor_messages(f, tables, scratch)
     worst = 0.0
-    base = edge_ptr[scope_ptr[f]]
     for e in range(scope_ptr[f], scope_ptr[f + 1]):
         top = -np.inf
         for at in range(edge_ptr[e], edge_ptr[e + 1]):
@@ -214,8 +204,13 @@ def pass_messages(
             for s in range(len(b)):
                 b[s] = spare[s]
         k += 1
-    if not flooding:
-        add_up(tables, beliefs)
+    if not flooding:  # add the beliefs up without the round-off that many small changes have left
+        for s in range(len(b)):
+            b[s] = theta_v[s]
+        for e in range(len(tables.scope)):
+            shift = tables.var_ptr[tables.scope[e]] - tables.edge_ptr[e]
+            for at in range(tables.edge_ptr[e], tables.edge_ptr[e + 1]):
+                b[shift + at] += beliefs.u[at]
     return k - begin, worst
 
 
@@ -243,29 +238,7 @@ def gather_beliefs(tables: FactorTables, neighbours: Neighbours, beliefs: Belief
                 beliefs.b[s] += beliefs.u[shift + s]
 
 
-@bare
-def add_up(tables: FactorTables, beliefs: Beliefs) -> None:
-    """The beliefs, from the messages: without the round-off that many small changes have left."""
-    scope, edge_ptr, b = tables.scope, tables.edge_ptr, beliefs.b
-    for s in range(len(b)):
-        b[s] = beliefs.theta_v[s]
-    for e in range(len(scope)):
-        shift = tables.var_ptr[scope[e]] - edge_ptr[e]
-        for at in range(edge_ptr[e], edge_ptr[e + 1]):
-            b[shift + at] += beliefs.u[at]
-
-
 # -- labels -----------------------------------------------------------------------------------------------------------
-
-
-@inlined
-def best_state(n_states: int, score: Floats, broken: Ints) -> int:
-    """The smallest of the states of highest score among those with the fewest broken constraints."""
-    best = 0
-    for s in range(1, n_states):
-        if broken[s] < broken[best] or (broken[s] == broken[best] and score[s] > score[best]):
-            best = s
-    return best
 
 
 @inlined
@@ -347,12 +320,17 @@ def decode_in_order(
                 hard = best[s] == -np.inf
                 broken[s] += 1 if hard else 0
                 score[s] += 0.0 if hard else best[s]
-        labels[i] = best_state(n_states, score, broken)
+        # the first of the states of highest score among those with the fewest broken constraints
+        chosen = 0
+        for s in range(1, n_states):
+            if broken[s] < broken[chosen] or (broken[s] == broken[chosen] and score[s] > score[chosen]):
+                chosen = s
+        labels[i] = chosen
 
 
 @bare
 def value_of_tables(tables: FactorTables, theta_v: Floats, labels: Ints) -> float:
-    """Log potential of a labelling, but for the constant."""
+    """Log potential of a labelling, without the constant."""
     total = 0.0
     for i in range(len(labels)):
         total += theta_v[tables.var_ptr[i] + labels[i]]
@@ -369,7 +347,7 @@ def value_of_tables(tables: FactorTables, theta_v: Floats, labels: Ints) -> floa
 
 @bare
 def bound_of_tables(tables: FactorTables, beliefs: Beliefs, parent: Floats, scratch: BeliefScratch) -> float:
-    """Upper bound on every labelling, but for the constant: the dual at lam_ia = (rho_a - parent_ia) b_i - u_ai.
+    """Upper bound on every labelling, without the constant: the dual at lam_ia = (rho_a - parent_ia) b_i - u_ai.
 
     The dual of the local polytope is a bound for any multipliers. With parent_ia the share of the forests in which a is
     a child of i, and omega_i the share of those with root i, the variables are left with omega_i b_i. At a fixed point

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, get_args
+from typing import ClassVar, Literal, get_args
 
 from mapmrf.arrays import Ints
 from mapmrf.engines.messages.constrained_dual import ConstrainedMessages
@@ -23,8 +23,8 @@ STEP_ENTRIES = 3_000_000  # maximum number of table entries processed per step: 
 STEP_MEASUREMENTS = 5  # maximum number of measurements per step
 MEASURE_EVERY = 10  # iterations between measurements; more if an iteration takes longer than a step
 MOST_DAMPING = 0.999
+# Enough for a model without cycles: from the leaves to the roots and back.
 TWO_SWEEPS = MessageSchedule(flooding=False, damping=0.0, tol=-1.0)
-"""Sufficient for a model without cycles: from the leaves to the roots and back."""
 
 
 class MessagePassing(Method):
@@ -78,33 +78,23 @@ class MessagePassing(Method):
         """The best labelling so far, or the last one if none has a finite value."""
         if state.messages.is_infeasible():
             return Answer(bound=-math.inf)
-        now = state.measure()
-        labels = now.labels
-        if state.best is not None and state.claim > -math.inf and state.claim >= now.value:
+        labels, value, bound = state.measure()
+        if state.best is not None and state.claim > -math.inf and state.claim >= value:
             labels = state.best.labels
         details = {"change": state.change} if state.change < math.inf else {}
-        return Answer(labels=labels, bound=_least(state.bound, now.bound), details=details)
+        return Answer(labels=labels, bound=_least(state.bound, bound), details=details)
 
     def close(self, problem: Problem, state: MessageRun) -> None:
         state.messages.close()
 
 
-class MessageMeasurement(NamedTuple):
-    """A decoded labelling, its value, and the bound, or None if there is none."""
-
-    labels: Ints
-    value: float
-    bound: float | None
-
-
 @dataclass
 class MessageRun:
     problem: Problem
-    # messages, schedule: the messages, and their update schedule
     messages: Messages
     schedule: MessageSchedule
     in_order: bool  # whether labels are decoded sequentially
-    bounded: bool  # whether there is a bound
+    bounded: bool
     end: int  # the last iteration
     iterations: int = 0
     change: float = math.inf  # largest undamped change of a message in the last iteration
@@ -127,25 +117,21 @@ class MessageRun:
             done, self.change = self.messages.iterate(self.schedule, self.iterations, min(end, self.iterations + pause))
             self.iterations += done
             if self.is_done() or self.iterations % every == 0:
-                self.keep(self.measure())
+                labels, value, bound = self.measure()
+                if self.best is None:
+                    self.best = Incumbent(self.problem.graph, labels)
+                elif value > self.claim:
+                    self.best.offer(labels)
+                self.claim, self.bound = max(self.claim, value), _least(self.bound, bound)
 
     def is_done(self) -> bool:
         """Return whether the messages have converged; without cycles they have after two sweeps."""
         return self.iterations == 2 if self.schedule is TWO_SWEEPS else self.change <= self.schedule.tol
 
-    def measure(self) -> MessageMeasurement:
-        """Decode labels from the messages, and evaluate them and the bound."""
+    def measure(self) -> tuple[Ints, float, float | None]:
+        """Decode labels from the messages; return them, their value, and the bound, or None if there is none."""
         labels = self.messages.decode(self.in_order)
-        return MessageMeasurement(labels, self.messages.value(labels), self.messages.bound() if self.bounded else None)
-
-    def keep(self, found: MessageMeasurement) -> None:
-        """Update the best labelling and bound."""
-        if self.best is None:
-            self.best = Incumbent(self.problem.graph, found.labels)
-        elif found.value > self.claim:
-            self.best.offer(found.labels)
-        self.claim = max(self.claim, found.value)
-        self.bound = _least(self.bound, found.bound)
+        return labels, self.messages.value(labels), self.messages.bound() if self.bounded else None
 
 
 def _least(old: float | None, new: float | None) -> float | None:

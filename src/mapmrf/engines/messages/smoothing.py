@@ -10,7 +10,6 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints, segment_argmax
 from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.messages.srmp import (
-    Record,
     SrmpMessages,
     SrmpModel,
     SrmpScratch,
@@ -28,8 +27,7 @@ from mapmrf.model.problem import Batch, Problem
 from mapmrf.run.incumbent import Incumbent
 
 ROUND_OFF = 1e-12  # gaps below this, relative to that between the bound and the labels, count as zero
-MAX_RAISES, MAX_RAISE = 20, 16.0
-"""Maximum number of increases of an initial temperature that is too low, and the maximum factor of each."""
+MAX_RAISES, MAX_RAISE = 20, 16.0  # most increases of an initial temperature that is too low, and largest factor of each
 
 
 class SmoothedRun:
@@ -88,7 +86,6 @@ class SmoothedRun:
     # -- passes -------------------------------------------------------------------------------------------------------
 
     def iterate_plain(self, n: int) -> int:
-        """Run some plain iterations; return why they ended."""
         known = self.plain.figures.value
         n, why = self.plain.iterate(self.done, self.done + n, 1)
         self.done += n
@@ -148,9 +145,9 @@ class SmoothedRun:
         counted[self.plain.seq] = problem.degree[self.plain.seq] - 1.0 / self.plain.model.omega
         return unary + soft, entropy + float((np.repeat(counted, graph.card)[possible] * mu) @ np.log(mu))
 
-    def extend(self, point: SoftPoint, factors: slice, out: Floats) -> Extension:
+    def extend(self, point: SoftPoint, factors: slice, out: Floats) -> tuple[float, float, float]:
         largest = max((batch.n_configs for batch in self.problem.batches), default=1)
-        scratch = JointScratch.allocate(max(largest, int(self.problem.graph.card.max(initial=1))))
+        scratch = np.zeros((3, max(largest, int(self.problem.graph.card.max(initial=1)))))
         return extend_marginals(factors.start, factors.stop, self.factors, point, scratch, out)
 
     def factor_marginals(self, point: SoftPoint) -> FactorMarginals:
@@ -189,83 +186,54 @@ class Smoothing(NamedTuple):
 
 
 @inlined
-def soften_pair(
-    rho: float, link: Record, weight: float, tables: Floats, lam: Floats, n_own: int, out: Floats, mass: Floats
-) -> None:
-    """Weigh the entries of a pair's table, for every state of this variable, against the best one."""
-    # Unsigned places need no check for negative ones.
-    begin, n, step = np.uintp(link.other), np.uintp(link.n_other), np.uintp(link.step_other)
-    row, step_own = np.uintp(link.table), np.uintp(link.step_own)
-    for k in range(np.uintp(n_own)):
-        top, total, at = out[k], 0.0, row
-        for j in range(n):
-            below = (weight * tables[at] + lam[begin + j] - top) / rho
-            if below > -NOTHING:
-                total += math.exp(below)
-            at += step
-        mass[k] = total
-        row += step_own
-
-
-@inlined
-def soften_table(
-    rho: float, link: Record, weight: float, tables: Floats, edge_ptr: Ints, sums: Floats, out: Floats, mass: Floats
-) -> None:
-    """The same for a table of any arity; `sums` as `collect_table` left it."""
-    at, first, one = np.uintp(link.table), link.other, np.uintp(1)
-    own = first + link.step_own
-    size = edge_ptr[own + 1] - edge_ptr[own]
-    n_outer, n_inner = 1, 1
-    for e in range(first, first + link.step_other):
-        if e < own:
-            n_outer *= edge_ptr[e + 1] - edge_ptr[e]
-        elif e > own:
-            n_inner *= edge_ptr[e + 1] - edge_ptr[e]
-    for k in range(size):
-        mass[k] = 0.0
-    n, begin = np.uintp(n_inner), np.uintp(n_outer)
-    for o in range(n_outer):
-        outer = sums[o]
-        for k in range(size):
-            top, total = out[k], mass[k]
-            for i in range(n):
-                below = (weight * tables[at] + (outer + sums[begin + i]) - top) / rho
-                if below > -NOTHING:
-                    total += math.exp(below)
-                at += one
-            mass[k] = total
-
-
-@inlined
 def soften(
     rho: float, row: int, model: SrmpModel, edge_ptr: Ints | None, lam: Floats, n_own: int, scratch: SrmpScratch
 ) -> None:
     """Close the log-sum-exp over the entries of which `collect` has put the best into `work`.
 
-    A state without any possible entry stays at -inf.
+    A state without any possible entry stays at -inf. `sums` are as `collect_table` left them.
     """
-    out, mass = scratch.work, scratch.score
+    out, mass, sums, tables = scratch.work, scratch.score, scratch.sums, model.tables
     link, weight = model.links[row], weight_of(model.weight, row)
     if link.n_other > 0:
-        soften_pair(rho, link, weight, model.tables, lam, n_own, out, mass)
+        # Unsigned places need no check for negative ones.
+        first_at, n, step = np.uintp(link.other), np.uintp(link.n_other), np.uintp(link.step_other)
+        entries, step_own = np.uintp(link.table), np.uintp(link.step_own)
+        for k in range(np.uintp(n_own)):
+            top, total, at = out[k], 0.0, entries
+            for j in range(n):
+                below = (weight * tables[at] + lam[first_at + j] - top) / rho
+                if below > -NOTHING:
+                    total += math.exp(below)
+                at += step
+            mass[k] = total
+            entries += step_own
     elif edge_ptr is not None:
-        soften_table(rho, link, weight, model.tables, edge_ptr, scratch.sums, out, mass)
+        at, first, one = np.uintp(link.table), link.other, np.uintp(1)
+        own = first + link.step_own
+        size = edge_ptr[own + 1] - edge_ptr[own]
+        n_outer, n_inner = 1, 1
+        for e in range(first, first + link.step_other):
+            if e < own:
+                n_outer *= edge_ptr[e + 1] - edge_ptr[e]
+            elif e > own:
+                n_inner *= edge_ptr[e + 1] - edge_ptr[e]
+        for k in range(size):
+            mass[k] = 0.0
+        inner, begin = np.uintp(n_inner), np.uintp(n_outer)
+        for o in range(n_outer):
+            outer = sums[o]
+            for k in range(size):
+                top, total = out[k], mass[k]
+                for i in range(inner):
+                    below = (weight * tables[at] + (outer + sums[begin + i]) - top) / rho
+                    if below > -NOTHING:
+                        total += math.exp(below)
+                    at += one
+                mass[k] = total
     for k in range(n_own):
         if mass[k] > 0.0:
             out[k] += rho * math.log(mass[k])
-
-
-@inlined
-def soft_marginals(smoothing: Smoothing, theta_at: int, n_own: int, omega: float, best: float, belief: Floats) -> float:
-    """Fill in a variable's marginals from its belief; return the log of what they sum to before they are scaled."""
-    mu = smoothing.mu
-    partition = 0.0
-    for k in range(n_own):
-        mu[theta_at + k] = math.exp(omega * (belief[k] - best) / smoothing.rho)
-        partition += mu[theta_at + k]
-    for k in range(n_own):
-        mu[theta_at + k] /= partition
-    return math.log(partition)
 
 
 @bare
@@ -273,7 +241,7 @@ def soft_sweep(
     forward: bool, model: SrmpModel, messages: SrmpMessages, smoothing: Smoothing, scratch: SrmpScratch
 ) -> float:
     """Visit all variables in one direction; return the smoothed bound (backward) and fill in the marginals `mu`."""
-    links, lam, rho = model.links, messages.lam, smoothing.rho
+    links, lam, rho, mu = model.links, messages.lam, smoothing.rho, smoothing.mu
     belief, work, n_vars = scratch.belief, scratch.work, len(model.visits)
     total = 0.0
     skip, end = (FIRST, LAST) if forward else (LAST, FIRST)
@@ -303,8 +271,13 @@ def soft_sweep(
         best = settle(visit, links, messages, belief)
         if best == -np.inf:
             return -np.inf
-        log_partition = soft_marginals(smoothing, theta_at, n_own, omega, best, belief)
-        total += best + smoothing.keep[p] / omega * rho * log_partition
+        partition = 0.0
+        for k in range(n_own):
+            mu[theta_at + k] = math.exp(omega * (belief[k] - best) / rho)
+            partition += mu[theta_at + k]
+        for k in range(n_own):
+            mu[theta_at + k] /= partition
+        total += best + smoothing.keep[p] / omega * rho * math.log(partition)
         distribute(visit, links, end, omega, best, lam, belief)
     return total
 
@@ -341,26 +314,6 @@ class SoftFactors(NamedTuple):
     edge_ptr: Ints
     turn: Ints
     mu_at: Ints
-
-
-class JointScratch(NamedTuple):
-    """Working memory for one factor: a joint distribution, another one, and a marginal."""
-
-    w: Floats
-    extra: Floats
-    margin: Floats
-
-    @classmethod
-    def allocate(cls, n_configs: int) -> JointScratch:
-        return cls(*np.zeros((3, n_configs)))
-
-
-class Extension(NamedTuple):
-    """Value of an extension of marginals to factors; value and entropy of the one that `couple` gives."""
-
-    value: float
-    soft: float
-    entropy: float
 
 
 @inlined
@@ -421,13 +374,13 @@ def soft_table(a: int, factors: SoftFactors, point: SoftPoint, w: Floats) -> int
 
 
 @bare
-def couple(a: int, factors: SoftFactors, point: SoftPoint, scratch: JointScratch) -> int:
-    """Fill `w` with a joint distribution of a factor whose marginals are exactly those of its variables.
+def couple(a: int, factors: SoftFactors, point: SoftPoint, scratch: Floats) -> int:
+    """Fill the first row of the scratch with a joint distribution whose marginals are exactly those of the variables.
 
     The smoothed distribution is scaled down along each variable where it has too much; what is then missing is
     filled up by the product of the marginals that are missing. Returns the number of configurations.
     """
-    w, extra, margin = scratch
+    w, extra, margin = scratch[0], scratch[1], scratch[2]
     edge_ptr, mu_at, mu = factors.edge_ptr, factors.mu_at, point.mu
     first, last = factors.scope_ptr[a], factors.scope_ptr[a + 1]
     n = soft_table(a, factors, point, w)
@@ -469,7 +422,7 @@ def best_pair(weight: float, theta_t: Floats, at: int, p: float, q: float, w: Fl
 
 @inlined
 def joint_value(weight: float, theta_t: Floats, at: int, w: Floats, n: int) -> tuple[float, float, float]:
-    """<theta, w>, -inf with mass on a forbidden entry; the same with a finite price of such mass; the entropy of w."""
+    """<theta, w>, -inf with mass on a forbidden entry; that with a finite price of such mass; the entropy of w."""
     value, entropy = 0.0, 0.0
     forbidden, most = 0.0, 0.0
     low, high = np.inf, -np.inf
@@ -490,15 +443,16 @@ def joint_value(weight: float, theta_t: Floats, at: int, w: Floats, n: int) -> t
 
 @compiled
 def extend_marginals(
-    begin: int, end: int, factors: SoftFactors, point: SoftPoint, scratch: JointScratch, out: Floats
-) -> Extension:
+    begin: int, end: int, factors: SoftFactors, point: SoftPoint, scratch: Floats, out: Floats
+) -> tuple[float, float, float]:
     """Extend marginals of variables to factors `begin` to `end`, by `couple` or better.
 
-    Two binary variables have a best extension in closed form. Where `out` has room for it, the extension itself is
-    written there.
+    Returns the value of the extension, and value and entropy of the one that `couple` gives. Two binary variables have
+    a best extension in closed form. Where `out` has room for it, the extension itself is written there. The scratch has
+    three rows, each with room for the configurations of a factor.
     """
     theta_t, edge_ptr, mu, mu_at = factors.theta_t, factors.edge_ptr, point.mu, factors.mu_at
-    w, extra = scratch.w, scratch.extra
+    w, extra = scratch[0], scratch[1]
     total, soft, entropy = 0.0, 0.0, 0.0
     place = 0
     for a in range(begin, end):
@@ -518,4 +472,4 @@ def extend_marginals(
             for t in range(n):
                 out[place + t] = w[t]
             place += n
-    return Extension(total, soft, entropy)
+    return total, soft, entropy

@@ -73,11 +73,9 @@ def project_row(f: int, factors: CountingFactors, scores: Floats, z: Floats) -> 
 
 @bare
 def project_soft_row(f: int, factors: CountingFactors, scores: Floats, price: float, z: Floats) -> float:
-    """Project onto a row with a penalty, upper side only: search for the optimal violation v.
-
-    (z, v) lies in the hull if z = (1 - v) a + v b, where a satisfies the row. The minimum weighted sum of (1 - v) a is
-    a sum over groups, see `soft_group`, and must be at most (1 - v) upper.
-    """
+    """Project onto a row with a penalty, upper side only: search for the optimal violation v."""
+    # (z, v) lies in the hull if z = (1 - v) a + v b, where a satisfies the row. The minimum weighted sum of (1 - v) a
+    # is a sum over groups, see `soft_group`, and must be at most (1 - v) upper.
     if row_activity(f, 0.0, factors, scores, z) <= factors.upper[f]:
         return 0.0
     slope = price + soft_slope(f, 0.0, factors, scores, z)
@@ -142,11 +140,9 @@ def soft_level(
 def soft_group(
     g: int, v: float, push: float, factors: CountingFactors, scores: Floats, z: Floats
 ) -> tuple[float, float]:
-    """Project one group of sum t, pushed by its row; return the part of t that counts in the row, and the shift.
-
-    The part of b takes up to v of t. With a positive weight it takes all it can, and max(0, t - v) counts; with a
-    negative one it takes as little as it can, and min(t, 1 - v) counts.
-    """
+    """Project one group of sum t, pushed by its row; return the part of t that counts in the row, and the shift."""
+    # The part of b takes up to v of t. With a positive weight it takes all it can, and max(0, t - v) counts; with a
+    # negative one it takes as little as it can, and min(t, 1 - v) counts.
     begin, end = factors.item_ptr[g], factors.item_ptr[g + 1]
     positive = factors.weight[begin] > 0.0
     if factors.complete[g]:
@@ -193,10 +189,8 @@ def soft_item(j: int, positive: bool, kink: float, push: float, scores: Floats, 
 
 @bare
 def project_fan(f: int, factors: CountingFactors, scores: Floats, price: float, z: Floats) -> float:
-    """Project onto a fan: all other groups are capped by c, the sum of the last group y and the violation v.
-
-    Their push against the cap raises y, and v once that is worth the price.
-    """
+    """Project onto a fan: all other groups are capped by c, the sum of the last group y and the violation v."""
+    # Their push against the cap raises y, and v once that is worth the price.
     last = factors.group_ptr[f + 1] - 1
     if factors.kind[f] == CountingKind.COST:
         return cap_root(last + 1, f, price, 0.0, factors, scores, z)
@@ -248,11 +242,9 @@ def cap_push(end: int, f: int, cap: float, factors: CountingFactors, scores: Flo
 
 @bare
 def project_parity(f: int, factors: CountingFactors, scores: Floats, price: float, z: Floats) -> float:
-    """Project onto the parity polytope, at most one facet of which cuts off a point of the box.
-
-    The facet belongs to the nearest 0/1 point of the wrong parity, from which the distance must be at least 1. A price
-    limits its multiplier.
-    """
+    """Project onto the parity polytope, at most one facet of which cuts off a point of the box."""
+    # The facet belongs to the nearest 0/1 point of the wrong parity, from which the distance must be at least 1. A
+    # price limits its multiplier.
     flipped = nearest_wrong(f, factors, scores)
     g_low = 1.0 - parity_distance(f, flipped, 0.0, factors, scores, z)
     if g_low <= 0.0:

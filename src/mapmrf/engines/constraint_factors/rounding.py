@@ -175,10 +175,8 @@ def round_in_order(
     tried: Bools,
     labels: Ints,
 ) -> int:
-    """Assign the variables their preferred feasible states; return the position of the first without one, or -1.
-
-    A state of preference -inf is never taken.
-    """
+    """Assign the variables their preferred feasible states; return the position of the first without one, or -1."""
+    # A state of preference -inf is never taken.
     reset_reach(factors, possible, reach)
     for place in range(len(order)):
         i = order[place]

@@ -147,10 +147,8 @@ class SubgradientDescent:
         )
 
     def answer(self, problem: Problem, *, last: bool = False) -> Answer:
-        """Return the best labelling and the relaxed solution: its vertex if it is optimal, otherwise the averages.
-
-        With `last`, the choices of the last round replace the averages.
-        """
+        """Return the best labelling and the relaxed solution: its vertex if it is optimal, otherwise the averages."""
+        # With `last`, the choices of the last round replace the averages.
         labels, bound = self.labels, float(self.figures.bound)
         subproblems = self.parts.n_forests or problem.n_factors
         details = {"subproblems": float(subproblems), "step_length": float(self.figures.length)}
@@ -209,10 +207,8 @@ def _even_shares(problem: Problem, parts: Decomposition) -> Floats:
 
 
 def unit_of(problem: Problem) -> float:
-    """Return the typical size of a potential: the median loss of states and configurations against their best.
-
-    If there are many factors with weights, a sample of them is used.
-    """
+    """Return the typical size of a potential: the median loss of states and configurations against their best."""
+    # If there are many factors with weights, a sample of them is used.
     graph = problem.graph
     theta_t, table_ptr, table_of = graph.theta_t, graph.table_ptr, graph.table_of
     step = 1
@@ -377,11 +373,9 @@ def value_of(parts: Subproblems, labels: Ints) -> float:
 
 @bare
 def try_candidate(parts: Subproblems, state: DescentState) -> None:
-    """Evaluate one labelling per round, by the decoding rules in turn, and keep it if it is the best.
-
-    The majority's, the largest entry of every variable's average (the first on ties), or that of a forest, completed by
-    the majority.
-    """
+    """Evaluate one labelling per round, by the decoding rules in turn, and keep it if it is the best."""
+    # The majority's, the largest entry of every variable's average (the first on ties), or that of a forest, completed
+    # by the majority.
     figures, copies, candidate = state.figures[0], parts.copies, state.candidate
     mean, old = state.averages.v, state.averages.old_v
     turn = figures.rounds
@@ -414,11 +408,9 @@ def try_candidate(parts: Subproblems, state: DescentState) -> None:
 
 @bare
 def step_length(figures: FigureRecord, options: StepOptions) -> float:
-    """Update the step rule with the current dual value, and return the step length.
-
-    The target of the level rule moves closer after rounds without progress; its steps have length 0 once the target is
-    so close that nothing is left to gain.
-    """
+    """Update the step rule with the current dual value, and return the step length."""
+    # The target of the level rule moves closer after rounds without progress; its steps have length 0 once the target
+    # is so close that nothing is left to gain.
     length: float = 0.0
     if options.rule == SQRT:
         if _stalled(figures, options.slack, options.patience):
@@ -456,10 +448,8 @@ def _stalled(figures: FigureRecord, aim: float, patience: int) -> bool:
 
 @bare
 def move(parts: Subproblems, state: DescentState, stale: Bools, length: float, weight: float) -> None:
-    """Take a subgradient step; mark the factors whose potentials change, and add the round to the sums.
-
-    Potential is taken from the states that a variable's copies chose and distributed over all copies.
-    """
+    """Take a subgradient step; mark the factors whose potentials change, and add the round to the sums."""
+    # Potential is taken from the states that a variable's copies chose and distributed over all copies.
     ptr, copy_at, var_ptr = parts.copies.ptr, parts.copies.at, parts.var_ptr
     label_c, theta_c, votes, seen = state.choices.label_c, state.theta_c, state.votes, state.seen
     sum_v, sum_f = state.averages.v, state.averages.f

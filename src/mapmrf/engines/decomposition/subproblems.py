@@ -180,10 +180,8 @@ class CopyGraph(NamedTuple):
 def number_copies(
     nbr_ptr: Ints, nbr: Ints, factor_of: Ints, forest_of: Ints, copy_in: Ints, copy_ptr: Ints, copy_of: Ints
 ) -> None:
-    """Create one copy of a variable per forest that contains it, numbered by variable; fills the copy of every edge.
-
-    `copy_in` is scratch, one entry per forest, initially -1: the last copy created in it.
-    """
+    """Create one copy of a variable per forest that contains it, numbered by variable; fills the copy of every edge."""
+    # `copy_in` is scratch, one entry per forest, initially -1: the last copy created in it.
     n_copies = 0
     for i in range(len(nbr_ptr) - 1):
         copy_ptr[i] = n_copies
@@ -199,11 +197,9 @@ def number_copies(
 
 @compiled
 def orient(scope_ptr: Ints, graph: CopyGraph, visit: Ints, leg_edge: Ints, roots: Ints) -> int:
-    """Traverse all forests from their roots; return the number of roots.
-
-    Fills `visit` with the factors in the order of traversal, `leg_edge` with their edges, the one closest to the root
-    first, and `roots` with copies.
-    """
+    """Traverse all forests from their roots; return the number of roots."""
+    # Fills `visit` with the factors in the order of traversal, `leg_edge` with their edges, the one closest to the root
+    # first, and `roots` with copies.
     n_copies = len(roots)
     reached, met = np.zeros(n_copies, dtype=np.bool_), np.zeros(len(visit), dtype=np.bool_)
     stack = np.empty(n_copies, dtype=np.int64)
@@ -428,13 +424,11 @@ def solve_forests(
     theta_t: Floats, theta_c: Floats, copies: Copies, legs: Legs, roots: Ints, choices: Chosen, scratch: Workspace,
     slack: float,
 ) -> float:  # fmt: skip
-    """Label all copies such that every forest attains its maximum; return the sum of the maxima.
-
-    From the leaves to the roots, `belief` accumulates a copy's potentials and the messages from below, each normalised
-    to maximum 0, so that large forests lose no digits. From the roots to the leaves, the maximisers are found again.
-    Among states within `slack` of each other, the first is taken, so that round-off decides nothing. Nothing is
-    labelled if the sum is -inf.
-    """
+    """Label all copies such that every forest attains its maximum; return the sum of the maxima."""
+    # From the leaves to the roots, `belief` accumulates a copy's potentials and the messages from below, each
+    # normalised to maximum 0, so that large forests lose no digits. From the roots to the leaves, the maximisers are
+    # found again. Among states within `slack` of each other, the first is taken, so that round-off decides nothing.
+    # Nothing is labelled if the sum is -inf.
     belief, message, label_c = scratch.belief, scratch.message, choices.label_c
     for place in range(len(theta_c)):
         belief[place] = theta_c[place]
@@ -589,10 +583,8 @@ def _best_table(
 def solve_factors(
     theta_t: Floats, theta_c: Floats, legs: Legs, choices: Chosen, work: Workspace, slack: float
 ) -> float:
-    """Choose the best entry of every factor whose potentials have changed; return the sum of the maxima.
-
-    Among entries within `slack` of each other, the first is chosen, so that round-off decides nothing.
-    """
+    """Choose the best entry of every factor whose potentials have changed; return the sum of the maxima."""
+    # Among entries within `slack` of each other, the first is chosen, so that round-off decides nothing.
     stale, top_f, label_c = work.stale, work.top_f, choices.label_c
     total = 0.0
     for a in range(len(stale)):

@@ -44,10 +44,8 @@ class ClusterSearch:
     found: list[Cycle] = field(default_factory=list)  # the results of the last search, the best first
 
     def run(self, wanted: int, floor: float, max_work: int) -> Iterator[None]:
-        """Search for up to `wanted` cycles of gain above the floor, in slices; `found` lists the best first.
-
-        `max_work` limits the elementary steps of the search for frustrated cycles.
-        """
+        """Search for up to `wanted` cycles of gain above the floor, in slices; `found` lists the best first."""
+        # `max_work` limits the elementary steps of the search for frustrated cycles.
         self.found = []
         ranked: list[tuple[float, Cycle]] = []
         self.clusters.show_idle()
@@ -341,11 +339,9 @@ def add_short(adjacent: OrientedPairs, q: int, r: int, s: int, back: int, found:
 
 @compiled
 def weigh_projections(pairs: Ints, regions: Regions, projection: Projection) -> None:
-    """Weights of the projected pairs: how much better it is if both variables are, or both are not, in their states.
-
-    The weight of two nodes is the best entry of the pair's reparametrised table where both agree in being in or out of
-    their states, minus the best where they do not.
-    """
+    """Weights of the projected pairs: how much better it is if both variables are, or both are not, in their states."""
+    # The weight of two nodes is the best entry of the pair's reparametrised table where both agree in being in or out
+    # of their states, minus the best where they do not.
     node_ptr, card_e = projection.node_ptr, regions.card_e
     for q in range(len(pairs)):
         p = pairs[q]
@@ -368,12 +364,10 @@ def weigh_projections(pairs: Ints, regions: Regions, projection: Projection) -> 
 
 @compiled
 def inconsistent_pairs(threshold: float, rank: Ints, projection: Projection, out: Ints) -> int:
-    """Projected pairs of weight at least the threshold that disagree with a spanning forest of the strongest ones.
-
-    rank : projected pairs by falling size of the weight. A negative weight wants its nodes to differ, and a cycle with
-    an odd number of these cannot have them all: a frustrated cycle, which holds an odd number of inconsistent pairs.
-    Returns how many there are, in `out` by falling weight, at most as many as fit.
-    """
+    """Projected pairs of weight at least the threshold that disagree with a spanning forest of the strongest ones."""
+    # rank : projected pairs by falling size of the weight. A negative weight wants its nodes to differ, and a cycle
+    # with an odd number of these cannot have them all: a frustrated cycle, which holds an odd number of inconsistent
+    # pairs. Returns how many there are, in `out` by falling weight, at most as many as fit.
     weight = projection.weight
     n_nodes = len(projection.node_var)
     parent, parity = np.arange(n_nodes), np.zeros(n_nodes, dtype=np.int64)
@@ -398,11 +392,9 @@ def frustrated_cycles(
     begin: int, starts: Ints, threshold: float, max_length: int, projection: Projection, adjacent: OrientedPairs,
     frontier: Frontier, found: CycleList,
 ) -> tuple[int, int]:  # fmt: skip
-    """Shortest frustrated cycles through one projected pair after another, of weights at least the threshold.
-
-    Goes through `starts` from `begin` on until the work or the space is used up; returns where it stopped, and how many
-    cycles it found. Pairs are given by their place in the list of pairs.
-    """
+    """Shortest frustrated cycles through one projected pair after another, of weights at least the threshold."""
+    # Goes through `starts` from `begin` on until the work or the space is used up; returns where it stopped, and how
+    # many cycles it found. Pairs are given by their place in the list of pairs.
     count, work, q = 0, 0, begin
     while q < len(starts) and work < SLICE and count < len(found.ptr) - 1:
         start = starts[q]
@@ -423,11 +415,9 @@ def reach(
     q: int, start: int, goal: int, threshold: float, max_length: int, projection: Projection, adjacent: OrientedPairs,
     frontier: Frontier,
 ) -> int:  # fmt: skip
-    """Search breadth first from a projected pair's first node to its goal without the pair itself; return the work.
-
-    In the double cover a node is reached with an even or an odd number of disagreements. What search `q` reaches has
-    the stamp `q`.
-    """
+    """Search breadth first from a projected pair's first node to its goal without the pair itself; return the work."""
+    # In the double cover a node is reached with an even or an odd number of disagreements. What search `q` reaches has
+    # the stamp `q`.
     stamp, queue, node_ptr, weight = frontier.stamp, frontier.queue, projection.node_ptr, projection.weight
     queue[0] = 2 * projection.node1[start]
     stamp[queue[0]] = q
@@ -464,10 +454,8 @@ def reach(
 
 @inlined
 def walk_back(goal: int, closing: int, node_var: Ints, frontier: Frontier, base: int, found: CycleList) -> int:
-    """Write the cycle that ends at `goal` and is closed by a pair from place `base` on; return its length.
-
-    A path that comes to a variable twice is cut down to the part between.
-    """
+    """Write the cycle that ends at `goal` and is closed by a pair from place `base` on; return its length."""
+    # A path that comes to a variable twice is cut down to the part between.
     queue, place_of = frontier.queue, frontier.place_of
     size = 0
     here = goal

@@ -115,11 +115,9 @@ class Clusters:
         self.dual.forget_forms(factors)
 
     def link(self, factors: Ints, max_entries: int) -> None:
-        """Find the pairs of all variables of factors, small factors first, as far as the entries allow.
-
-        Factors are lifted at once to pairs that several of them share. Other pairs stay inactive until a cluster needs
-        them.
-        """
+        """Find the pairs of all variables of factors, small factors first, as far as the entries allow."""
+        # Factors are lifted at once to pairs that several of them share. Other pairs stay inactive until a cluster
+        # needs them.
         dual = self.dual
         owner, axis = _places(dual, factors)
         ends = np.sort(_variables_at(dual, owner, axis), axis=1)

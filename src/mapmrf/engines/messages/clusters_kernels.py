@@ -260,11 +260,9 @@ def clear_state(regions: Regions, a: int, state: Ints) -> int:
 
 @inlined
 def give_lift(q: int, regions: Regions, lifts: Lifts, scratch: FactorScratch) -> None:
-    """Share a larger factor's max-marginals out among pairs of its variables; its table must not be shared.
-
-    `given` and `out` of the scratch have room for all pairs of the factor, one after another: for their reparametrised
-    tables, and for the max-marginals of the factor and its pairs together.
-    """
+    """Share a larger factor's max-marginals out among pairs of its variables; its table must not be shared."""
+    # `given` and `out` of the scratch have room for all pairs of the factor, one after another: for their
+    # reparametrised tables, and for the max-marginals of the factor and its pairs together.
     held, out, state, axis = scratch.given, scratch.out, scratch.state, lifts.axis
     theta, card_e, begin, end = regions.theta, regions.card_e, lifts.ptr[q], lifts.ptr[q + 1]
     a, share, place = lifts.factor[q], 1.0 / (end - begin), 0
@@ -339,10 +337,8 @@ def passes_clusters(
 
 @bare
 def top_of_clusters(regions: Regions, cycles: CycleList, tables: CycleTables, path: Floats) -> float:
-    """Sum of the maxima of all clusters' potentials; path : (2, states of the widest variable), scratch.
-
-    Entries that are impossible in a pair are impossible in its clusters.
-    """
+    """Sum of the maxima of all clusters' potentials; path : (2, states of the widest variable), scratch."""
+    # Entries that are impossible in a pair are impossible in its clusters.
     total, card_e = 0.0, regions.card_e
     for c in range(len(cycles.ptr) - 1):
         lo, hi = cycles.ptr[c], cycles.ptr[c + 1]
@@ -392,10 +388,8 @@ def project_links(links: Links, regions: Regions, state: Ints) -> None:
 
 @compiled
 def triangulate(known: Ints, cost: Floats, cut: Ints, triangles: Ints) -> None:
-    """Cut a cycle into triangles with as few chords as possible that are no pairs yet, short ones first.
-
-    known : (n, n), the pair of two variables of the cycle or -1. cost, cut : (n, n), scratch. triangles : (n - 2, 3).
-    """
+    """Cut a cycle into triangles with as few chords as possible that are no pairs yet, short ones first."""
+    # known : (n, n), the pair of two variables of the cycle or -1. cost, cut : (n, n), scratch. triangles : (n - 2, 3).
     n = len(known)
     for span in range(1, n):
         for i in range(n - span):

@@ -115,11 +115,9 @@ class FloodingMessages:
             self.neighbours = Neighbours(*map(short, self.neighbours))
 
     def flood(self, send: Callable[..., float], gather: Callable[..., None], tol: float, n: int) -> tuple[int, float]:
-        """Run at most `n` iterations.
-
-        `send` is called with a range of factors and the number of a thread, `gather` with a range of variables; both
-        wrap the kernels.
-        """
+        """Run at most `n` iterations."""
+        # `send` is called with a range of factors and the number of a thread, `gather` with a range of variables; both
+        # wrap the kernels.
         factors, variables = self.workers.spans(self.problem.n_factors), self.workers.spans(self.problem.n_vars)
         done, worst = 0, math.inf
         while done < n and worst > tol:
@@ -193,11 +191,9 @@ def _weighted(values: Floats, problem: Problem) -> Floats:
 
 
 def _finite_fields(problem: Problem, reach_e: Floats) -> Floats:
-    """Return unary potentials as (n_vars, 2), with a penalty in place of -inf.
-
-    It exceeds what all factors of the variable together can compensate, so that neither the best labelling nor the
-    optimum of the relaxation ever takes such a state.
-    """
+    """Return unary potentials as (n_vars, 2), with a penalty in place of -inf."""
+    # It exceeds what all factors of the variable together can compensate, so that neither the best labelling nor the
+    # optimum of the relaxation ever takes such a state.
     theta = problem.graph.theta_v.reshape(-1, 2)
     if np.isfinite(theta).all():
         return theta
@@ -262,10 +258,8 @@ class TableMessages(FloodingMessages):
 
 
 def potential_scale(graph: FactorGraph) -> float:
-    """Return the mean range of the finite entries of tables and unary potentials, ignoring zero ranges; else 1.
-
-    Every factor counts with its weight times its table.
-    """
+    """Return the mean range of the finite entries of tables and unary potentials, ignoring zero ranges; else 1."""
+    # Every factor counts with its weight times its table.
     of_tables = _spreads(graph.theta_t, graph.table_ptr)
     if graph.weight is not None:
         of_tables = np.abs(graph.weight) * of_tables[graph.table_of]
@@ -314,10 +308,8 @@ def clipped(c: float, sent: float) -> float:
 
 @bare
 def flood_pairs(pairs: PairBeliefs, scratch: Floats, schedule: MessageSchedule, n: int) -> tuple[int, float]:
-    """Run iterations, all messages of each from the beliefs before it, until the largest change is in the tolerance.
-
-    Returns how many, and that change, before damping.
-    """
+    """Run iterations, all messages of each from the beliefs before it, until the largest change is in the tolerance."""
+    # Returns how many, and that change, before damping.
     scope, c, rho, h, b, d = pairs
     damping = schedule.damping
     worst = np.inf

@@ -133,11 +133,9 @@ def update_factor(
     f: int, tables: FactorTables, beliefs: Beliefs, schedule: MessageSchedule, after: Floats, keeping: bool,
     scratch: BeliefScratch,
 ) -> float:  # fmt: skip
-    """Send new messages from factor `f`; return the largest change asked for, inf if a state dies.
-
-    `after` are beliefs to be kept up, if `keeping`: sums to which new messages are added if flooding, or else the
-    current beliefs.
-    """
+    """Send new messages from factor `f`; return the largest change asked for, inf if a state dies."""
+    # `after` are beliefs to be kept up, if `keeping`: sums to which new messages are added if flooding, or else the
+    # current beliefs.
     scope_ptr, scope, edge_ptr = tables.scope_ptr, tables.scope, tables.edge_ptr
     theta_v, u, out = beliefs.theta_v, beliefs.u, scratch.factor.out
     flooding = schedule.flooding
@@ -347,13 +345,11 @@ def value_of_tables(tables: FactorTables, theta_v: Floats, labels: Ints) -> floa
 
 @bare
 def bound_of_tables(tables: FactorTables, beliefs: Beliefs, parent: Floats, scratch: BeliefScratch) -> float:
-    """Upper bound on every labelling, without the constant: the dual at lam_ia = (rho_a - parent_ia) b_i - u_ai.
-
-    The dual of the local polytope is a bound for any multipliers. With parent_ia the share of the forests in which a is
-    a child of i, and omega_i the share of those with root i, the variables are left with omega_i b_i. At a fixed point
-    ``theta_a + sum_i n_ia`` has the max-marginals rho_a b_i plus a constant, so all terms are largest where the beliefs
-    are, and the bound is the combined value of the forests. Dead states are ignored.
-    """
+    """Upper bound on every labelling, without the constant: the dual at lam_ia = (rho_a - parent_ia) b_i - u_ai."""
+    # The dual of the local polytope is a bound for any multipliers. With parent_ia the share of the forests in which a
+    # is a child of i, and omega_i the share of those with root i, the variables are left with omega_i b_i. At a fixed
+    # point ``theta_a + sum_i n_ia`` has the max-marginals rho_a b_i plus a constant, so all terms are largest where the
+    # beliefs are, and the bound is the combined value of the forests. Dead states are ignored.
     scope_ptr, var_ptr, edge_ptr = tables.scope_ptr, tables.var_ptr, tables.edge_ptr
     rho, b, given, left = beliefs.rho, beliefs.b, scratch.factor.given, scratch.spare
     for s in range(len(left)):
@@ -393,11 +389,9 @@ def walk(
     neighbours: Neighbours, scope_ptr: Ints, scope: Ints, taken: Bools, seen: Bools, var_order: Ints,
     factor_order: Ints, parent_edge: Ints,
 ) -> tuple[int, int]:  # fmt: skip
-    """Variables and taken factors in breadth-first order from the first variable of every connected part.
-
-    `parent_edge` says through which edge a factor was reached, -1 for those not taken. Returns the numbers of parts
-    and of factors.
-    """
+    """Variables and taken factors in breadth-first order from the first variable of every connected part."""
+    # `parent_edge` says through which edge a factor was reached, -1 for those not taken. Returns the numbers of parts
+    # and of factors.
     for f in range(len(parent_edge)):
         parent_edge[f] = -1
     for i in range(len(seen)):

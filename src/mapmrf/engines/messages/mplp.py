@@ -152,10 +152,8 @@ class Dual:
         return len(self.regions.var_ptr) - 1
 
     def passes(self, begin: int, end: int) -> None:
-        """Run the iterations from `begin` to `end`, each a pass over the cyclic part.
-
-        On several threads, the result is the same as in sequential order.
-        """
+        """Run the iterations from `begin` to `end`, each a pass over the cyclic part."""
+        # On several threads, the result is the same as in sequential order.
         if self.tiles is None:
             self._visit(self.sweeps(begin, end), self.pairs, self.scratch)
             return
@@ -229,10 +227,8 @@ class Dual:
 
 
 def _peel(problem: Problem) -> tuple[Ints, Ints, Ints]:
-    """Return the factors of pendant trees from the leaves inwards, the root's scope position in each, and the rest.
-
-    Constraints may connect the leaves of trees; then no factor is pendant.
-    """
+    """Return the factors of pendant trees from the leaves inwards, the root's scope position in each, and the rest."""
+    # Constraints may connect the leaves of trees; then no factor is pendant.
     if problem.graph.constraints is not None:
         none = np.zeros(0, dtype=np.int64)
         return none, none, np.arange(problem.n_factors)
@@ -242,10 +238,8 @@ def _peel(problem: Problem) -> tuple[Ints, Ints, Ints]:
 
 
 def _decide(problem: Problem, core: Ints, peeled: Ints, toward: Ints) -> tuple[Ints, int]:
-    """Return the decoding order, and the number of variables of the cyclic part, which come first.
-
-    Variables of pendant trees come last, from the roots outwards: each factor's root precedes its other variables.
-    """
+    """Return the decoding order, and the number of variables of the cyclic part, which come first."""
+    # Variables of pendant trees come last, from the roots outwards: each factor's root precedes its other variables.
     scope_ptr = problem.scope_ptr
     arity = np.diff(scope_ptr)
     inner = np.zeros(problem.n_vars, dtype=bool)

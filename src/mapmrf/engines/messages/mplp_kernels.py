@@ -63,10 +63,8 @@ def pair_entry(regions: Regions, weight: float, at: int, e: int, s1: int, s2: in
 def give_pair2(
     at: int, i_at: int, j_at: int, base: int, weight: float, theta: Floats, lam: Floats, belief: Floats
 ) -> None:
-    """Take the messages of a 2x2 table without -inf back and share its max-marginals out equally.
-
-    Arrays are passed individually: a tuple of ten in such a small loop costs more than the arithmetic.
-    """
+    """Take the messages of a 2x2 table without -inf back and share its max-marginals out equally."""
+    # Arrays are passed individually: a tuple of ten in such a small loop costs more than the arithmetic.
     g0 = belief[i_at] - lam[base]
     g1 = belief[i_at + 1] - lam[base + 1]
     h0 = belief[j_at] - lam[base + 2]
@@ -123,10 +121,8 @@ def give_out(
 
 @inlined
 def give_pair(a: int, plain: bool, regions: Regions, pairs: StructuredPairs, scratch: FactorScratch) -> None:
-    """Take the messages of a pair of any variables back and share its max-marginals out equally.
-
-    `plain` says that there are no weights and no forms at all.
-    """
+    """Take the messages of a pair of any variables back and share its max-marginals out equally."""
+    # `plain` says that there are no weights and no forms at all.
     state_at, card_e, lam, belief = regions.state_at, regions.card_e, regions.lam, regions.belief
     first = regions.scope_ptr[a]
     base, at = regions.edge_ptr[first], regions.table_at[a]
@@ -150,10 +146,9 @@ def give_pair(a: int, plain: bool, regions: Regions, pairs: StructuredPairs, scr
 def pass_factors(
     regions: Regions, visit: Ints, toward: Ints, backward: bool, pairs: StructuredPairs, scratch: FactorScratch
 ) -> None:
-    """One pass over factors of any shape: each takes its messages back and shares its max-marginals out.
-
-    All go `toward` one place of its scope (from hanging trees to their roots), or in equal shares if `toward` is empty.
-    """
+    """One pass over factors of any shape: each takes its messages back and shares its max-marginals out."""
+    # All go `toward` one place of its scope (from hanging trees to their roots), or in equal shares if `toward` is
+    # empty.
     scope_ptr, state_at, card_e = regions.scope_ptr, regions.state_at, regions.card_e
     lam, belief, given = regions.lam, regions.belief, scratch.given
     plain = len(regions.weight) == 0 and len(pairs.forms.of) == 0
@@ -252,11 +247,9 @@ def pair2_top(a: int, regions: Regions) -> float:
 
 @compiled
 def peel_factors(scope_ptr: Ints, scope: Ints, neighbours: Neighbours, live: Ints, peeled: Ints, toward: Ints) -> int:
-    """Strip factors that share at most one variable with the rest, again and again; return how many.
-
-    `peeled` gets them in this order, and `toward` the place of the shared variable in the scope of each. `live` counts
-    the variables of a factor that others still share; a stripped factor has live -1.
-    """
+    """Strip factors that share at most one variable with the rest, again and again; return how many."""
+    # `peeled` gets them in this order, and `toward` the place of the shared variable in the scope of each. `live`
+    # counts the variables of a factor that others still share; a stripped factor has live -1.
     degree = np.empty(len(neighbours.ptr) - 1, dtype=np.int64)
     tail = 0
     for i in range(len(degree)):
@@ -302,10 +295,8 @@ def release(i: int, neighbours: Neighbours, live: Ints, peeled: Ints, tail: int)
 
 @bare
 def decode(decide: Ints, regions: Regions, neighbours: Neighbours, labels: Ints, scratch: FactorScratch) -> None:
-    """Decide variables one by one: belief plus the best of every factor that has a decided variable.
-
-    `labels` are -1 where a variable is not decided yet.
-    """
+    """Decide variables one by one: belief plus the best of every factor that has a decided variable."""
+    # `labels` are -1 where a variable is not decided yet.
     var_ptr, scope_ptr, scope, score = regions.var_ptr, regions.scope_ptr, regions.scope, scratch.given
     for q in range(len(decide)):
         i = decide[q]

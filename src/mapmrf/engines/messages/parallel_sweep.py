@@ -28,11 +28,9 @@ NAP = 50e-6  # seconds for which a waiting worker yields to other processes
 
 
 def divide_sweep(problem: Problem, order: VisitOrder) -> tuple[VisitOrder, Ints, Ints]:
-    """Divide the visits of a large model into strands and chunks, as `cut_visits` does.
-
-    If they are in no suitable order, as in most graphs that are not grids, they are first sorted by depth, if there are
-    few depths; each depth is then a strand. Also returns the order.
-    """
+    """Divide the visits of a large model into strands and chunks, as `cut_visits` does."""
+    # If they are in no suitable order, as in most graphs that are not grids, they are first sorted by depth, if there
+    # are few depths; each depth is then a strand. Also returns the order.
     begin, strand_ptr = cut_visits(FactorTurns(problem.scope_ptr, problem.scope, order.rank))
     if len(strand_ptr) == 2:
         sorted_order, sizes = order.by_depth(problem)
@@ -42,12 +40,10 @@ def divide_sweep(problem: Problem, order: VisitOrder) -> tuple[VisitOrder, Ints,
 
 
 def cut_visits(factors: FactorTurns) -> tuple[Ints, Ints]:
-    """Divide visits into strands (rows of an image, planes of a volume, or all in one) and these into chunks.
-
-    A run of visits in which each depends on the previous one, such as a row, is inherently sequential; short runs that
-    depend on each other are grouped, like the rows of a plane. Returns where the chunks begin, and the first chunk of
-    every strand, both with one more at the end.
-    """
+    """Divide visits into strands (rows of an image, planes of a volume, or all in one) and these into chunks."""
+    # A run of visits in which each depends on the previous one, such as a row, is inherently sequential; short runs
+    # that depend on each other are grouped, like the rows of a plane. Returns where the chunks begin, and the first
+    # chunk of every strand, both with one more at the end.
     n = len(factors.rank)
     rows = _run_starts(factors, np.arange(n, dtype=np.int32))
     if n < LONG * len(rows):
@@ -111,11 +107,9 @@ class SweepWorkers:
             time.sleep(NAP)
 
     def own_places(self, chunks: Chunks) -> tuple[Ints, Ints]:
-        """Return positions for the visits such that those of each worker are contiguous.
-
-        Otherwise half of the data prefetched by the processor belongs to other workers. Returns where the chunks begin,
-        and the positions in visiting order.
-        """
+        """Return positions for the visits such that those of each worker are contiguous."""
+        # Otherwise half of the data prefetched by the processor belongs to other workers. Returns where the chunks
+        # begin, and the positions in visiting order.
         sizes, chunk = chunks.end - chunks.begin, self.assigned.chunk
         chunk_at = np.empty(len(sizes), dtype=np.int64)
         chunk_at[chunk] = offsets(sizes[chunk])[:-1]
@@ -273,10 +267,8 @@ def link_runs(factors: FactorTurns, run: Ints, linked: Bools) -> None:
 
 @compiled
 def find_needs(factors: FactorTurns, chunk_of: Ints, owner: Ints, place: Ints, assigned: Assignment) -> None:
-    """Fill in what chunks wait for: variables that share a factor with theirs and come before in the pass.
-
-    `chunk_of` is the chunk of every visit, `owner` the worker of every chunk, and `place` its place among his.
-    """
+    """Fill in what chunks wait for: variables that share a factor with theirs and come before in the pass."""
+    # `chunk_of` is the chunk of every visit, `owner` the worker of every chunk, and `place` its place among his.
     scope_ptr, scope, rank = factors
     for a in range(len(scope_ptr) - 1):
         for k in range(scope_ptr[a], scope_ptr[a + 1]):
@@ -459,10 +451,8 @@ def _time(sizes: Ints, threads: int, call: float) -> float:
 
 @bare
 def depths_of(visit: Ints, scope_ptr: Ints, scope: Ints, last: Ints, depth: Ints) -> int:
-    """Compute the dependency depth of each factor of a pass; return the number of depths.
-
-    `last` has the least depth of the next factor with each variable, zero at first.
-    """
+    """Compute the dependency depth of each factor of a pass; return the number of depths."""
+    # `last` has the least depth of the next factor with each variable, zero at first.
     n_depths = 0
     for q in range(len(visit)):
         a = visit[q]

@@ -189,10 +189,8 @@ class Smoothing(NamedTuple):
 def soften(
     rho: float, row: int, model: SrmpModel, edge_ptr: Ints | None, lam: Floats, n_own: int, scratch: SrmpScratch
 ) -> None:
-    """Close the log-sum-exp over the entries of which `collect` has put the best into `work`.
-
-    A state without any possible entry stays at -inf. `sums` are as `collect_table` left them.
-    """
+    """Close the log-sum-exp over the entries of which `collect` has put the best into `work`."""
+    # A state without any possible entry stays at -inf. `sums` are as `collect_table` left them.
     out, mass, sums, tables = scratch.work, scratch.score, scratch.sums, model.tables
     link, weight = model.links[row], weight_of(model.weight, row)
     if link.n_other > 0:
@@ -445,12 +443,10 @@ def joint_value(weight: float, theta_t: Floats, at: int, w: Floats, n: int) -> t
 def extend_marginals(
     begin: int, end: int, factors: SoftFactors, point: SoftPoint, scratch: Floats, out: Floats
 ) -> tuple[float, float, float]:
-    """Extend marginals of variables to factors `begin` to `end`, by `couple` or better.
-
-    Returns the value of the extension, and value and entropy of the one that `couple` gives. Two binary variables have
-    a best extension in closed form. Where `out` has room for it, the extension itself is written there. The scratch has
-    three rows, each with room for the configurations of a factor.
-    """
+    """Extend marginals of variables to factors `begin` to `end`, by `couple` or better."""
+    # Returns the value of the extension, and value and entropy of the one that `couple` gives. Two binary variables
+    # have a best extension in closed form. Where `out` has room for it, the extension itself is written there. The
+    # scratch has three rows, each with room for the configurations of a factor.
     theta_t, edge_ptr, mu, mu_at = factors.theta_t, factors.edge_ptr, point.mu, factors.mu_at
     w, extra = scratch[0], scratch[1]
     total, soft, entropy = 0.0, 0.0, 0.0

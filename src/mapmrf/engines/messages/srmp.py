@@ -353,10 +353,8 @@ def sweep(
     forward: bool, decode: bool, span: tuple[int, int], model: SrmpModel, messages: SrmpMessages,
     scratch: SrmpScratch,
 ) -> tuple[float, float]:  # fmt: skip
-    """Visit some variables; return what they add to the bound of a backward pass, and to the labelling's value.
-
-    The bound is -inf when a variable has no possible state left.
-    """
+    """Visit some variables; return what they add to the bound of a backward pass, and to the labelling's value."""
+    # The bound is -inf when a variable has no possible state left.
     visits, links, theta, lam = model.visits, model.links, messages.theta, messages.lam
     belief, work, (first, last) = scratch.belief, scratch.work, span
     bound, value = 0.0, 0.0

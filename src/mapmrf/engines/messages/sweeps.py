@@ -51,10 +51,8 @@ class SequentialPasses(ABC):
         return best
 
     def iterate(self, begin: int, end: int, decode_every: int) -> tuple[int, int]:
-        """Run the iterations from `begin` to `end` unless they stop earlier; return how many, and why they ended.
-
-        Two labellings are decoded in every `decode_every`-th iteration, one in each pass.
-        """
+        """Run the iterations from `begin` to `end` unless they stop earlier; return how many, and why they ended."""
+        # Two labellings are decoded in every `decode_every`-th iteration, one in each pass.
         if self.workers is None:
             span = (begin, end, decode_every)
             n, why, self.figures = self.kernels[0](*span, self.stopping, self.figures, *self.arguments[0], self.chunks)
@@ -128,10 +126,8 @@ def end_pass(
     forward: bool, decode: bool, constant: float, figures: PassFigures, stopping: PassStopping, chunks: Chunks,
     labels: Ints, best: Ints,
 ) -> tuple[int, PassFigures]:  # fmt: skip
-    """Add up what the chunks of a pass have given, and keep its labels if they are the best so far.
-
-    Returns why to stop after a backward pass, LIMIT if there is no reason, and the figures.
-    """
+    """Add up what the chunks of a pass have given, and keep its labels if they are the best so far."""
+    # Returns why to stop after a backward pass, LIMIT if there is no reason, and the figures.
     total, value = add_up(forward, chunks)
     value += constant
     if decode and value > figures.value:

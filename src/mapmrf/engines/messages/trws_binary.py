@@ -87,10 +87,8 @@ class SpinPasses(SequentialPasses):
 
 
 def spin_model(problem: Problem, order: VisitOrder, at: Ints) -> SpinModel:
-    """Convert the tables to couplings and fields, and sort the edges in both directions.
-
-    `at` are the positions of the visits in the model, in order; empty if they are 0, 1, 2, ...
-    """
+    """Convert the tables to couplings and fields, and sort the edges in both directions."""
+    # `at` are the positions of the visits in the model, in order; empty if they are 0, 1, 2, ...
     n, m, graph = problem.n_vars, problem.n_factors, problem.graph
     turns = Turns(order.rank, at[order.rank] if len(at) else order.rank, at)
     links = PairLinks.allocate(n, m, max(n, 2 * m + 1))
@@ -161,10 +159,8 @@ def lay_out_spins(scope: Ints, place: Ints, theta_t: Floats, table_at: Ints, wei
 
 @inlined
 def pass_forward(begin: int, end: int, decode: bool, value: float, model: SpinModel, messages: SpinMessages) -> float:
-    """Pass messages to later variables; return the value of the labelling that is fixed on the way, if any.
-
-    Each label is the best given those that are fixed already and the messages of the others.
-    """
+    """Pass messages to later variables; return the value of the labelling that is fixed on the way, if any."""
+    # Each label is the best given those that are fixed already and the messages of the others.
     h, omega, coupling = model.h, model.omega, model.coupling
     ptr, back_ptr, down, id = model.links.ptr, model.links.back_ptr, model.links.down, model.links.id
     d, labels = messages.d, messages.labels

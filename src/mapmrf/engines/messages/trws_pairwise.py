@@ -156,11 +156,9 @@ def add_message(at: Place, d: Floats, belief: Floats, n: Place) -> None:
 
 @inlined
 def choose_label(forward: bool, s: Place, model: LabelModel, labels: Ints, score: Floats) -> None:
-    """Fix a label given those of the variables before.
-
-    `score` has the unary potentials and the messages of the variables to come. Rewards for a label come last: all else
-    is known before the label of the variable visited last.
-    """
+    """Fix a label given those of the variables before."""
+    # `score` has the unary potentials and the messages of the variables to come. Rewards for a label come last: all
+    # else is known before the label of the variable visited last.
     links, tables, n = model.links, model.tables, np.uintp(model.card[s])
     begins = links.back_ptr if forward else links.ptr
     others = links.down if forward else links.up
@@ -208,10 +206,8 @@ def visit_labels(
     forward: bool, decode: bool, begin: int, end: int, bound: float, model: LabelModel, messages: LabelMessages,
     room: PairScratch,
 ) -> float:  # fmt: skip
-    """Visit some variables one after another and fix their labels; return the bound with what they add to it.
-
-    It is -inf if a variable has no possible state.
-    """
+    """Visit some variables one after another and fix their labels; return the bound with what they add to it."""
+    # It is -inf if a variable has no possible state.
     links, d, belief, score = model.links, messages.d, room.belief, room.score
     ptr, back_ptr, id = links.ptr, links.back_ptr, links.id
     flip = np.uintp(0) if forward else ONE
@@ -292,10 +288,8 @@ def label_worker(
 
 @compiled
 def label_beliefs(model: LabelModel, messages: LabelMessages, room: PairScratch, beliefs: Floats) -> None:
-    """Make an iteration, and keep the beliefs of every variable on the way back, laid out like `theta_v`.
-
-    Visits are called in one place, as every call takes the compiler seconds.
-    """
+    """Make an iteration, and keep the beliefs of every variable on the way back, laid out like `theta_v`."""
+    # Visits are called in one place, as every call takes the compiler seconds.
     n = len(model.card)
     for visit in range(2 * n):
         forward = visit < n
@@ -494,11 +488,9 @@ def clear_beyond(h: Floats, begin: Place, end: Place) -> None:
 
 @inlined
 def reach_linear(form: PairForm, n: Place, room: PairScratch) -> Place:
-    """Losses in proportion to the distance, as far as they stay below the limit; returns where in `h` the result is.
-
-    Distances of 1 come first, then 2 more, then 4 more. In a pass up and another one down every state would wait for
-    the one before.
-    """
+    """Losses in proportion to the distance, as far as they stay below the limit; returns where in `h` the result is."""
+    # Distances of 1 come first, then 2 more, then 4 more. In a pass up and another one down every state would wait for
+    # the one before.
     h, begin = room.h, np.uintp(len(room.belief))
     other, far, done = np.uintp(3) * begin, n - ONE, np.uintp(0)
     if form.limit < form.slope * np.intp(far):
@@ -554,10 +546,8 @@ def reward(code: Place, tables: PairTables) -> float:
 
 @inlined
 def add_row(code: Place, label: Place, tables: PairTables, n_own: Place, n_other: Place, score: Floats) -> None:
-    """Add what a pair gives for every state of one end, with the other end's label fixed, up to a constant.
-
-    `code` is twice the factor, plus 1 if the end with the label is the second variable of the factor.
-    """
+    """Add what a pair gives for every state of one end, with the other end's label fixed, up to a constant."""
+    # `code` is twice the factor, plus 1 if the end with the label is the second variable of the factor.
     a = code >> ONE
     weight, f, theta, row = weight_of(tables.weight, a), form_of(tables.forms, a), tables.theta_t, tables.table_at[a]
     even = f != NO_FORM and tables.forms.part_at[f] < 0  # then the table is symmetric

@@ -36,11 +36,9 @@ class VisitOrder:
 
     @classmethod
     def build(cls, problem: Problem, order: VariableOrder) -> VisitOrder:
-        """Order the variables of a problem and compute the weights.
-
-        A belief is shared by n_between + max(n_first, n_last) factors: Kolmogorov's weights. Variables of pendant
-        trees, which come last, give everything towards the core; factors pendant on a variable do not count.
-        """
+        """Order the variables of a problem and compute the weights."""
+        # A belief is shared by n_between + max(n_first, n_last) factors: Kolmogorov's weights. Variables of pendant
+        # trees, which come last, give everything towards the core; factors pendant on a variable do not count.
         degree = np.zeros(problem.n_vars, dtype=np.int32)
         count_factors(problem.scope, degree)
         seq, peeled, hanging = _order(problem, order, degree)
@@ -63,11 +61,9 @@ class VisitOrder:
         return cls(seq, rank, n_shares[seq], n_back[seq]) if moved else cls(seq, rank, n_shares, n_back)
 
     def by_depth(self, problem: Problem) -> tuple[VisitOrder, Ints]:
-        """Return the same visits, sorted by the longest chain of ordered neighbours that leads to them.
-
-        Neighbours keep their order, so that all messages are unchanged; visits of equal depth are not neighbours. Also
-        returns the number of visits of every depth.
-        """
+        """Return the same visits, sorted by the longest chain of ordered neighbours that leads to them."""
+        # Neighbours keep their order, so that all messages are unchanged; visits of equal depth are not neighbours.
+        # Also returns the number of visits of every depth.
         depth, last = np.zeros(problem.n_vars, dtype=np.int32), np.zeros(problem.n_vars, dtype=np.int32)
         variable_depths(self.seq, Neighbours.of(problem), problem.scope_ptr, problem.scope, last, depth)
         place = np.argsort(depth, kind="stable")
@@ -143,11 +139,9 @@ def count_ends(scope_ptr: Ints, scope: Ints, rank: Ints, hanging: Bools, counts:
 def peel_variables(
     scope_ptr: Ints, scope: Ints, neighbours: Neighbours, removed: Ints, peeled: Bools, hanging: Bools
 ) -> int:
-    """Repeatedly remove variables with one remaining factor; return how many.
-
-    `removed` receives them in order of removal, `peeled` marks them, and `hanging` marks the factors all of whose
-    variables but one were removed. A tree is reduced to a single variable.
-    """
+    """Repeatedly remove variables with one remaining factor; return how many."""
+    # `removed` receives them in order of removal, `peeled` marks them, and `hanging` marks the factors all of whose
+    # variables but one were removed. A tree is reduced to a single variable.
     n_vars = len(neighbours.ptr) - 1
     left, queue = np.empty(n_vars, dtype=np.int64), np.empty(n_vars, dtype=np.int64)
     width = np.empty(len(scope_ptr) - 1, dtype=np.int64)
@@ -237,10 +231,8 @@ FIRST, LAST, BETWEEN = range(3)
 
 @bare
 def variable_depths(decide: Ints, neighbours: Neighbours, scope_ptr: Ints, scope: Ints, last: Ints, depth: Ints) -> int:
-    """Do the same for variables decoded one after another, each given those before it in its factors.
-
-    last : per variable, initially zero; one more than its depth once it is decoded.
-    """
+    """Do the same for variables decoded one after another, each given those before it in its factors."""
+    # last : per variable, initially zero; one more than its depth once it is decoded.
     n_depths = 0
     for q in range(len(decide)):
         i = decide[q]
@@ -308,11 +300,9 @@ class Turns(NamedTuple):
 
 @compiled
 def sort_links(scope: Ints, turns: Turns, links: PairLinks) -> None:
-    """Fill in the links of the factors whose variables are given in `scope`, two by two.
-
-    The lists of an end are in the order of the factors or of the visits, wherever variables stand: sums over them do
-    not depend on that.
-    """
+    """Fill in the links of the factors whose variables are given in `scope`, two by two."""
+    # The lists of an end are in the order of the factors or of the visits, wherever variables stand: sums over them do
+    # not depend on that.
     ptr, up, factor, back_ptr, down, id = links
     rank, place, at = turns
     n_vars, n_edges = len(ptr) - 1, len(up)

@@ -138,9 +138,6 @@ def max_marginals(
     return table_max_marginals(theta_t, at, card_e, first, arity, weight, scratch)
 
 
-# -- only the largest -------------------------------------------------------------------------------------------------
-
-
 @inlined
 def pair_top(theta_t: Floats, at: int, k1: int, k2: int, weight: float, given: Floats) -> float:
     """Return the largest entry of a pairwise table times a weight, plus `given`."""

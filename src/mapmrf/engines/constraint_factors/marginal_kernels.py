@@ -123,9 +123,6 @@ def free_value(f: int, factors: CountingFactors, scores: GroupScores) -> float:
     return total
 
 
-# -- rows -------------------------------------------------------------------------------------------------------------
-
-
 @bare
 def row_range(f: int, tau: float, factors: CountingFactors, scores: GroupScores) -> RowRange:
     """Return a row's value at a multiplier, an upper bound for any, and the weights of the choices that attain it."""
@@ -299,9 +296,6 @@ def allow_violation(f: int, factors: CountingFactors, scores: GroupScores, out: 
     return free
 
 
-# -- fans -------------------------------------------------------------------------------------------------------------
-
-
 @bare
 def fan_marginals(f: int, factors: CountingFactors, scores: GroupScores, out: GroupScores) -> float:
     """Compute max-marginals of a fan: the last group is on and the others free, all are off, or the penalty is paid."""
@@ -326,9 +320,6 @@ def fan_marginals(f: int, factors: CountingFactors, scores: GroupScores, out: Gr
             out.on[j] = scores.on[j] + free
     top: float = max(on, off)
     return top
-
-
-# -- parity -----------------------------------------------------------------------------------------------------------
 
 
 class ParitySums(NamedTuple):

@@ -31,9 +31,6 @@ def project(f: int, factors: CountingFactors, scores: Floats, price: float, z: F
     return 0.0
 
 
-# -- rows -------------------------------------------------------------------------------------------------------------
-
-
 @bare
 def row_activity(f: int, tau: float, factors: CountingFactors, scores: Floats, z: Floats) -> float:
     """Project every group of a row at the multiplier tau; return the weighted sum."""
@@ -184,9 +181,6 @@ def soft_item(j: int, positive: bool, kink: float, push: float, scores: Floats, 
     return (z[j], push) if off else (kink, 0.0)
 
 
-# -- fans -------------------------------------------------------------------------------------------------------------
-
-
 @bare
 def project_fan(f: int, factors: CountingFactors, scores: Floats, price: float, z: Floats) -> float:
     """Project onto a fan: all other groups are capped by c, the sum of the last group y and the violation v."""
@@ -235,9 +229,6 @@ def cap_push(end: int, f: int, cap: float, factors: CountingFactors, scores: Flo
     for g in range(factors.group_ptr[f], end):
         push += put_capped(g, cap, factors, scores, z)
     return push
-
-
-# -- parity -----------------------------------------------------------------------------------------------------------
 
 
 @bare

@@ -301,9 +301,6 @@ class DescentState(NamedTuple):
     figures: Any  # (1,): a record of type `DESCENT_FIGURES`
 
 
-# -- votes and labellings ---------------------------------------------------------------------------------------------
-
-
 @inlined
 def _agree(label_c: Ints, begin: int, end: int) -> bool:
     """Return whether a range of copies all chose the same state."""
@@ -403,9 +400,6 @@ def try_candidate(parts: Subproblems, state: DescentState) -> None:
             state.best[i] = candidate[i]
 
 
-# -- the step ---------------------------------------------------------------------------------------------------------
-
-
 @bare
 def step_length(figures: FigureRecord, options: StepOptions) -> float:
     """Update the step rule with the current dual value, and return the step length."""
@@ -478,9 +472,6 @@ def move(parts: Subproblems, state: DescentState, stale: Bools, length: float, w
     if len(sum_f) > 0:
         for v in range(len(parts.config_at)):
             sum_f[parts.config_at[v] + state.choices.config[v]] += weight
-
-
-# -- rounds -----------------------------------------------------------------------------------------------------------
 
 
 @bare

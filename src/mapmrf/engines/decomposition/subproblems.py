@@ -173,9 +173,6 @@ class CopyGraph(NamedTuple):
     edge: Ints
 
 
-# -- copies and walks -------------------------------------------------------------------------------------------------
-
-
 @bare
 def number_copies(
     nbr_ptr: Ints, nbr: Ints, factor_of: Ints, forest_of: Ints, copy_in: Ints, copy_ptr: Ints, copy_of: Ints
@@ -251,9 +248,6 @@ def _push(stack: Ints, height: int, scope_ptr: Ints, graph: CopyGraph, reached: 
                 stack[height] = graph.copy_of[e]
                 height += 1
     return height
-
-
-# -- max-product ------------------------------------------------------------------------------------------------------
 
 
 @inlined

@@ -203,9 +203,6 @@ def _project(dual: Dual, pairs: Ints, projections: int) -> Projection:
     )
 
 
-# -- cycles and the projected graph in kernels -------------------------------------------------------------------------
-
-
 class OrientedPairs(NamedTuple):
     ptr: Ints  # (n_vars + 1,): variable `i` has the entries ``ptr[i]`` to ``ptr[i + 1]``
     # var, pair, flip: the other variable, the pair, and whether this variable is the second of the pair
@@ -275,9 +272,6 @@ def gains(begin: int, end: int, regions: Regions, cycles: CycleList, path: Float
         gain[c] = total - top if total > -np.inf else 0.0
 
 
-# -- short cycles -----------------------------------------------------------------------------------------------------
-
-
 @compiled
 def short_cycles(adjacent: OrientedPairs, mark: Ints, found: CycleList, max_work: int) -> int:
     """List triangles and cycles of four without a chord, as far as they fit; `mark` is -1 per variable."""
@@ -332,9 +326,6 @@ def add_short(adjacent: OrientedPairs, q: int, r: int, s: int, back: int, found:
     found.pair[size], found.flip[size] = adjacent.pair[back], 1 - adjacent.flip[back]
     found.ptr[count + 1] = size + 1
     return count + 1
-
-
-# -- the projected graph ----------------------------------------------------------------------------------------------
 
 
 @compiled

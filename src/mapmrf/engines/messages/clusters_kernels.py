@@ -86,9 +86,6 @@ class Lifts(NamedTuple):
     axis: Ints
 
 
-# -- cycles of binary variables ---------------------------------------------------------------------------------------
-
-
 @inlined
 def best_paths2(n: int, walk: Floats, ahead: Floats, back: Floats) -> None:
     """Best paths ahead and back along a cycle of binary variables whose tables are in `walk`."""
@@ -156,9 +153,6 @@ def passes_clusters2(
         for q in range(n):
             give_cycle2(n - 1 - q if backward else q, regions, cycles, tables, scratch)
         pass_pairs2(regions, sweeps.visit, backward)
-
-
-# -- cycles of any variables ------------------------------------------------------------------------------------------
 
 
 @inlined
@@ -230,9 +224,6 @@ def give_cycle(c: int, regions: Regions, cycles: CycleList, tables: CycleTables,
                     mine *= tables.share[lo + t]
                     tables.own[o + at] += (theta[regions.table_at[a] + at] - held) - mine
                     theta[regions.table_at[a] + at] = held + mine
-
-
-# -- lifts ------------------------------------------------------------------------------------------------------------
 
 
 @inlined
@@ -330,9 +321,6 @@ def passes_clusters(
         for q in range(n):
             give_cycle(n - 1 - q if backward else q, regions, cycles, tables, cycle)
         pass_factors(regions, sweeps.visit, sweeps.visit[:0], backward, pairs, factor)
-
-
-# -- the bound, and what a search sees --------------------------------------------------------------------------------
 
 
 @bare

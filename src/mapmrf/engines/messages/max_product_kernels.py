@@ -63,9 +63,6 @@ class BeliefScratch(NamedTuple):
     pairs: StructuredPairs  # the forms of pairs, with working memory
 
 
-# -- one factor -------------------------------------------------------------------------------------------------------
-
-
 @inlined
 def pair_messages(theta_t: Floats, at: int, k1: int, k2: int, weight: float, sent: Floats, out: Floats) -> None:
     """Messages of a table of two variables, each from what the other one sent."""
@@ -169,9 +166,6 @@ def update_factor(
     return worst
 
 
-# -- an iteration -----------------------------------------------------------------------------------------------------
-
-
 @bare
 def pass_messages(
     tables: FactorTables, beliefs: Beliefs, order: Ints, schedule: MessageSchedule, begin: int, end: int,
@@ -234,9 +228,6 @@ def gather_beliefs(tables: FactorTables, neighbours: Neighbours, beliefs: Belief
             shift = tables.edge_ptr[neighbours.edge[at]] - first
             for s in range(first, last):
                 beliefs.b[s] += beliefs.u[shift + s]
-
-
-# -- labels -----------------------------------------------------------------------------------------------------------
 
 
 @inlined
@@ -340,9 +331,6 @@ def value_of_tables(tables: FactorTables, theta_v: Floats, labels: Ints) -> floa
     return total
 
 
-# -- the bound --------------------------------------------------------------------------------------------------------
-
-
 @bare
 def bound_of_tables(tables: FactorTables, beliefs: Beliefs, parent: Floats, scratch: BeliefScratch) -> float:
     """Upper bound on every labelling, without the constant: the dual at lam_ia = (rho_a - parent_ia) b_i - u_ai."""
@@ -379,9 +367,6 @@ def bound_of_tables(tables: FactorTables, beliefs: Beliefs, parent: Floats, scra
             top = max(top, left[s])
         total += top
     return total
-
-
-# -- the walk ---------------------------------------------------------------------------------------------------------
 
 
 @bare

@@ -38,9 +38,6 @@ PARALLEL_FROM = 100_000  # number of factors from which several threads are wort
 BOUND_CHUNK = 1 << 16  # factors per chunk in which the bound is summed, independent of the number of threads
 
 
-# -- the dual ---------------------------------------------------------------------------------------------------------
-
-
 @dataclass
 class Dual:
     """A reparametrisation: factors with their tables and the messages from them to their variables."""
@@ -265,9 +262,6 @@ def _by_variables(scope: Ints, scope_ptr: Ints, factors: Ints) -> Ints:
 
 def edges_by_variable(scope: Ints, n_vars: int) -> tuple[Ints, Ints]:
     return offsets(np.bincount(scope, minlength=n_vars)), short(np.argsort(scope, kind="stable"))
-
-
-# -- a run ------------------------------------------------------------------------------------------------------------
 
 
 class DualFunction(Protocol):

@@ -46,9 +46,6 @@ class PassOrder(NamedTuple):
     alternate: bool
 
 
-# -- messages ---------------------------------------------------------------------------------------------------------
-
-
 @inlined
 def pair_entry(regions: Regions, weight: float, at: int, e: int, s1: int, s2: int) -> float:
     """Entry of a pair's reparametrised table, by its weight and its place in `theta`; `e` is the pair's first edge."""
@@ -242,9 +239,6 @@ def pair2_top(a: int, regions: Regions) -> float:
     return best
 
 
-# -- hanging trees ----------------------------------------------------------------------------------------------------
-
-
 @compiled
 def peel_factors(scope_ptr: Ints, scope: Ints, neighbours: Neighbours, live: Ints, peeled: Ints, toward: Ints) -> int:
     """Strip factors that share at most one variable with the rest, again and again; return how many."""
@@ -288,9 +282,6 @@ def release(i: int, neighbours: Neighbours, live: Ints, peeled: Ints, tail: int)
                 peeled[tail] = b
                 tail += 1
     return tail
-
-
-# -- labels -----------------------------------------------------------------------------------------------------------
 
 
 @bare

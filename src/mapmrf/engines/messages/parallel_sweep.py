@@ -239,9 +239,6 @@ def report_chunk(forward: bool, c: int, w: int, assigned: Assignment, chunks: Ch
         publish(chunks.told, APART * w, chunks.done[APART * w])
 
 
-# -- how visits are cut and shared ------------------------------------------------------------------------------------
-
-
 class FactorTurns(NamedTuple):
     """The factors' variables, and the place of every variable among the visits."""
 
@@ -316,9 +313,7 @@ def observe(numbers: Ints, at: int) -> int:
     return int(numbers[at])
 
 
-# -- in kernels: loads and stores of 64 bits that neither the compiler nor the processor moves past others ------------
-
-
+# In kernels: loads and stores of 64 bits that neither the compiler nor the processor moves past others.
 def _pointer(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     kind = signature.args[0]
     view = context.make_array(kind)(context, builder, arguments[0])

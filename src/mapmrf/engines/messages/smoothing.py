@@ -182,9 +182,6 @@ class Smoothing(NamedTuple):
     mu: Floats
 
 
-# -- passes -----------------------------------------------------------------------------------------------------------
-
-
 @inlined
 def soften(
     rho: float, row: int, model: SrmpModel, edge_ptr: Ints | None, lam: Floats, n_own: int, scratch: SrmpScratch
@@ -289,9 +286,6 @@ def soft_iterate(
     for half in range(2 * n_iterations):
         total = soft_sweep(half % 2 == 0, model, messages, smoothing, scratch)
     return total
-
-
-# -- points of the local polytope -------------------------------------------------------------------------------------
 
 
 class SoftPoint(NamedTuple):

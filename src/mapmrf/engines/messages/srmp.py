@@ -176,9 +176,6 @@ class SrmpScratch(NamedTuple):
         return cls(belief, score, known, work, np.zeros(n_joint), np.zeros(n_joint, dtype=np.int64))
 
 
-# -- one factor -------------------------------------------------------------------------------------------------------
-
-
 @inlined
 def collect_pair(link: Record, weight: float, tables: Floats, lam: Floats, out: Floats, n_own: int) -> None:
     """Best entry of a pair's table for every state of this variable, the other's multipliers included."""
@@ -262,9 +259,6 @@ def collect(row: int, model: SrmpModel, edge_ptr: Ints | None, lam: Floats, n_ow
     collect_table(link, weight, model.tables, edge_ptr, lam, scratch.work, scratch.sums)
 
 
-# -- labels -----------------------------------------------------------------------------------------------------------
-
-
 @inlined
 def fixed_table(
     forward: bool, row: int, model: SrmpModel, edge_ptr: Ints, messages: SrmpMessages, scratch: SrmpScratch
@@ -343,9 +337,6 @@ def choose(
         if known[k] > -np.inf and (known[best] == -np.inf or known[k] + score[k] > known[best] + score[best]):
             best = k
     return best, known[best]
-
-
-# -- passes -----------------------------------------------------------------------------------------------------------
 
 
 @bare

@@ -378,9 +378,6 @@ def turn_tables(table_of: Ints, table_ptr: Ints, n_second: Ints, theta_t: Floats
                 turned[at + j * n_first + k] = theta_t[at + k * n + j]
 
 
-# -- messages ---------------------------------------------------------------------------------------------------------
-
-
 @inlined
 def pass_message(
     code: Place, tables: PairTables, d: Floats, at: Place, n_own: Place, n_other: Place, room: PairScratch
@@ -529,9 +526,6 @@ def reach_quadratic(form: PairForm, n: Place, room: PairScratch) -> Place:
             value -= loss
             h[out + k] = value if value > h[out + k] else h[out + k]
     return out
-
-
-# -- labels -----------------------------------------------------------------------------------------------------------
 
 
 @inlined

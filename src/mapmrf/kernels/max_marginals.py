@@ -31,12 +31,6 @@ class FactorScratch(NamedTuple):
         return cls(given, out, state, start)
 
 
-class Triple(NamedTuple):
-    first: int
-    second: int
-    third: int
-
-
 @inlined
 def pair_max_marginals(theta_t: Floats, at: int, k1: int, k2: int, weight: float, scratch: FactorScratch) -> float:
     """Fill `out` with the max-marginals of the table plus `given` for two variables; return the largest entry."""
@@ -58,7 +52,9 @@ def pair_max_marginals(theta_t: Floats, at: int, k1: int, k2: int, weight: float
 
 
 @inlined
-def triple_max_marginals(theta_t: Floats, at: int, card: Triple, weight: float, scratch: FactorScratch) -> float:
+def triple_max_marginals(
+    theta_t: Floats, at: int, card: tuple[int, int, int], weight: float, scratch: FactorScratch
+) -> float:
     """Fill `out` with the max-marginals of the table plus `given` for three variables; return the largest entry."""
     given, out = scratch.given, scratch.out
     k1, k2, k3 = card
@@ -133,7 +129,7 @@ def max_marginals(
             return pair_max_marginals(theta_t, at, k1, k2, 1.0, scratch)
         return pair_max_marginals(theta_t, at, k1, k2, weight, scratch)
     if arity == 3:
-        card = Triple(card_e[first], card_e[first + 1], card_e[first + 2])
+        card = (card_e[first], card_e[first + 1], card_e[first + 2])
         return triple_max_marginals(theta_t, at, card, weight, scratch)
     return table_max_marginals(theta_t, at, card_e, first, arity, weight, scratch)
 
@@ -160,9 +156,6 @@ def table_top(
     if arity == 2:
         return pair_top(theta_t, at, card_e[first], card_e[first + 1], weight, scratch.given)
     return max_marginals(theta_t, at, card_e, first, arity, weight, scratch)
-
-
-# -- Reading the potentials of factors: a weight times the entry of a table -------------------------------------------
 
 
 @inlined

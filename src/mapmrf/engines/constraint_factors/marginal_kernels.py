@@ -60,9 +60,18 @@ def max_marginals(f: int, factors: CountingFactors, scores: GroupScores, out: Gr
     if kind != CountingKind.ROW:
         return fan_marginals(f, factors, scores, out)
     top = row_marginals(f, factors, scores, out)
-    if factors.penalty[f] < np.inf:
-        top = max(top, allow_violation(f, factors, scores, out))
-    return top
+    if factors.penalty[f] == np.inf:
+        return top
+    # the best choices without the row, at the price of its penalty
+    free: float = free_value(f, factors, scores) - factors.penalty[f]
+    if free == -np.inf:
+        return top
+    for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
+        rest = free - best_choice(g, 0.0, factors, scores)
+        out.off[g] = max(out.off[g], rest + scores.off[g])
+        for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
+            out.on[j] = max(out.on[j], rest + scores.on[j])
+    return max(top, free)
 
 
 @bare
@@ -75,7 +84,9 @@ def best_value(f: int, factors: CountingFactors, scores: GroupScores) -> float:
     if penalty < np.inf:
         error += ROUND_OFF * penalty
     if kind == CountingKind.PARITY:
-        return parity_value(f, factors, scores) + error
+        sums = parity_sums(f, factors, scores)
+        change = min(sums.first, penalty) if sums.value > -np.inf and sums.wrong else 0.0
+        return sums.value - change + error
     if kind == CountingKind.ROW:
         if free == -np.inf:
             return free
@@ -283,20 +294,6 @@ def row_marginals(f: int, factors: CountingFactors, scores: GroupScores, out: Gr
 
 
 @bare
-def allow_violation(f: int, factors: CountingFactors, scores: GroupScores, out: GroupScores) -> float:
-    """Raise max-marginals to the best unconstrained choices minus the penalty; return that value for the factor."""
-    free: float = free_value(f, factors, scores) - factors.penalty[f]
-    if free == -np.inf:
-        return free
-    for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
-        rest = free - best_choice(g, 0.0, factors, scores)
-        out.off[g] = max(out.off[g], rest + scores.off[g])
-        for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
-            out.on[j] = max(out.on[j], rest + scores.on[j])
-    return free
-
-
-@bare
 def fan_marginals(f: int, factors: CountingFactors, scores: GroupScores, out: GroupScores) -> float:
     """Compute max-marginals of a fan: the last group is on and the others free, all are off, or the penalty is paid."""
     first, last, penalty = factors.group_ptr[f], factors.group_ptr[f + 1] - 1, factors.penalty[f]
@@ -334,7 +331,6 @@ class ParitySums(NamedTuple):
 
 @bare
 def parity_sums(f: int, factors: CountingFactors, scores: GroupScores) -> ParitySums:
-    """Sum the best choices of all groups."""
     value, count, cheapest, first, second = 0.0, 0, -1, np.inf, np.inf
     for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
         item, off = best_item(g, 0.0, factors, scores), scores.off[g]
@@ -346,16 +342,6 @@ def parity_sums(f: int, factors: CountingFactors, scores: GroupScores) -> Parity
         elif cost < second:
             second = cost
     return ParitySums(value, count % 2 != int(factors.lower[f]), cheapest, first, second)
-
-
-@bare
-def parity_value(f: int, factors: CountingFactors, scores: GroupScores) -> float:
-    """Return the maximum of a parity factor."""
-    sums = parity_sums(f, factors, scores)
-    if sums.value == -np.inf or not sums.wrong:
-        return sums.value
-    value: float = sums.value - min(sums.first, factors.penalty[f])
-    return value
 
 
 @bare
@@ -389,7 +375,6 @@ def gain_of(g: int, factors: CountingFactors, scores: GroupScores) -> float:
 
 @inlined
 def put_price(g: int, price: float, factors: CountingFactors, prices: Floats) -> None:
-    """Set the same price for all items of a group."""
     for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
         prices[j] = price
 
@@ -409,17 +394,23 @@ def find_prices(f: int, factors: CountingFactors, scores: GroupScores, prices: F
     elif kind == CountingKind.FAN:
         fan_prices(f, factors, scores, prices)
     elif reachable(f, factors, scores):
-        low, high = row_multipliers(f, factors, scores)
-        tau = 0.5 * (low + high)
-        if factors.penalty[f] < np.inf:
-            tau = affordable(f, tau, factors, scores)
-        row_prices(f, tau, factors, scores, prices)
+        row_prices(f, factors, scores, prices)
 
 
 @bare
-def row_prices(f: int, tau: float, factors: CountingFactors, scores: GroupScores, prices: Floats) -> None:
+def row_prices(f: int, factors: CountingFactors, scores: GroupScores, prices: Floats) -> None:
     """Set prices proportional to weights; with a penalty, limited by the gain or loss of a group."""
-    soft = factors.penalty[f] < np.inf
+    low, high = row_multipliers(f, factors, scores)
+    tau, soft = 0.5 * (low + high), factors.penalty[f] < np.inf
+    if soft and violation_gain(f, tau, factors, scores) > 0.0:
+        low, high = 0.0, tau
+        for _ in range(60):  # bisection: the largest multiplier at whose prices a violation does not pay
+            at = 0.5 * (low + high)
+            if violation_gain(f, at, factors, scores) <= 0.0:
+                low = at
+            else:
+                high = at
+        tau = low
     for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
         for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
             price = tau * factors.weight[j]
@@ -430,21 +421,6 @@ def row_prices(f: int, tau: float, factors: CountingFactors, scores: GroupScores
 def limited(price: float, gain: float) -> float:
     """Clip a price to between 0 and the gain."""
     return min(price, max(0.0, gain)) if price > 0.0 else max(price, min(0.0, gain))
-
-
-@bare
-def affordable(f: int, tau: float, factors: CountingFactors, scores: GroupScores) -> float:
-    """Return the largest multiplier of a row, at most `tau`, at whose prices a violation does not pay."""
-    low, high = 0.0, tau
-    if violation_gain(f, tau, factors, scores) <= 0.0:
-        return tau
-    for _ in range(60):  # bisection steps
-        at = 0.5 * (low + high)
-        if violation_gain(f, at, factors, scores) <= 0.0:
-            low = at
-        else:
-            high = at
-    return low
 
 
 @bare

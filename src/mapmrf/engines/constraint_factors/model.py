@@ -18,22 +18,10 @@ from mapmrf.model.graph import FactorGraph
 
 
 class CountingKind(IntEnum):
-    """Kind of a counting factor.
-
-    ROW
-        ``lower <= sum of weights of what is on <= upper``; with a finite penalty there is no lower side.
-    PARITY
-        The number of groups that are on is odd (`lower` 1) or even (`lower` 0).
-    FAN
-        No group is on unless the last one is.
-    COST
-        No group is on.
-    """
-
-    ROW = 0
-    PARITY = 1
-    FAN = 2
-    COST = 3
+    ROW = 0  # ``lower <= sum of weights of what is on <= upper``; with a finite penalty there is no lower side
+    PARITY = 1  # the number of groups that are on is odd (`lower` 1) or even (`lower` 0)
+    FAN = 2  # no group is on unless the last one is
+    COST = 3  # no group is on
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +46,10 @@ class CountingModel:
             _known[graph] = list(_pieces(graph.constraints, allowed))
         constant = 0.0 - sum(piece.cost for piece in _known[graph])
         pieces = [piece for piece in _known[graph] if piece.n_items]
-        pieces += [_simplex(int(i), allowed) for i in simplexes]
+        for i in simplexes:  # one state of the variable is on
+            states = np.flatnonzero(allowed.mask[allowed.at[i] : allowed.at[i + 1]])
+            var = np.full(len(states), int(i))
+            pieces.append(_Piece(CountingKind.ROW, var, states, np.zeros(len(states)), var, complete=True))
         return cls(_arrays(pieces), _joined(pieces, "var"), _joined(pieces, "state"), constant)
 
     @property
@@ -76,8 +67,6 @@ class CountingModel:
 
 @dataclass(frozen=True)
 class _Allowed:
-    """The possible states of all variables."""
-
     at: Ints
     mask: Bools
     count: Ints
@@ -87,9 +76,6 @@ class _Allowed:
         mask = graph.theta_v > -np.inf
         count = np.add.reduceat(mask, graph.var_ptr[:-1], dtype=np.int64) if graph.n_vars else np.zeros(0, np.int64)
         return cls(graph.var_ptr, mask, count)
-
-    def states(self, i: int) -> Ints:
-        return np.flatnonzero(self.mask[self.at[i] : self.at[i + 1]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +131,6 @@ class _Items:
         return _Items(self.var[keep], self.state[keep], (self.weight if weight is None else weight)[keep], self.allowed)
 
     def piece(self, kind: CountingKind, lower: float, upper: float, penalty: float) -> _Piece:
-        """Create a factor over these items."""
         return _Piece(kind, self.var, self.state, self.weight, self.var, lower, upper, penalty)
 
     def without_constants(self) -> tuple[_Items, float]:
@@ -187,7 +172,6 @@ _known: WeakKeyDictionary[FactorGraph, list[_Piece]] = WeakKeyDictionary()
 
 
 def _pieces(constraints: Constraints | None, allowed: _Allowed) -> Iterator[_Piece]:
-    """Yield the factors of all constraints."""
     for c in range(0 if constraints is None else len(constraints)):
         assert constraints is not None
         mine = slice(int(constraints.ptr[c]), int(constraints.ptr[c + 1]))
@@ -280,12 +264,6 @@ def _all_different(var: Ints, allowed: _Allowed, penalty: float) -> Iterator[_Pi
         yield from _linear(_Items.of(mine, np.full(len(mine), k), np.ones(len(mine)), allowed), (-math.inf, 1.0), share)
 
 
-def _simplex(i: int, allowed: _Allowed) -> _Piece:
-    states = allowed.states(i)
-    var = np.full(len(states), i)
-    return _Piece(CountingKind.ROW, var, states, np.zeros(len(states)), var, complete=True)
-
-
 def _arrays(pieces: list[_Piece]) -> CountingFactors:
     n_groups = [len(piece.starts) for piece in pieces]
     sizes = [_sizes(piece.starts, piece.n_items) for piece in pieces]
@@ -309,14 +287,10 @@ def _joined(pieces: Iterable[_Piece], name: str) -> Ints:
     return frozen(np.concatenate([_NONE, *arrays]))
 
 
-# -- Data structures of the kernels for counting factors --------------------------------------------------------------
-
-
 class CountingFactors(NamedTuple):
     """Factors over groups of items: an item is a state of a variable, a group has items of one variable."""
 
-    # kind, lower, upper, penalty: (n_factors,): a `CountingKind`, its limits, and the cost of a violation; inf if it is
-    # forbidden
+    # kind, lower, upper, penalty: (n_factors,): a `CountingKind`, its limits, and the cost of a violation, perhaps inf
     kind: Ints
     lower: Floats
     upper: Floats

@@ -22,7 +22,7 @@ import numpy as np
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.messages.visit_order import Neighbours
-from mapmrf.kernels.max_marginals import FactorScratch, Triple, table_max_marginals, table_top, weight_of
+from mapmrf.kernels.max_marginals import FactorScratch, table_max_marginals, table_top, weight_of
 from mapmrf.kernels.pair_transforms import StructuredPairs, form_messages, form_of, form_top
 
 
@@ -80,7 +80,9 @@ def pair_messages(theta_t: Floats, at: int, k1: int, k2: int, weight: float, sen
 
 
 @inlined
-def triple_messages(theta_t: Floats, at: int, card: Triple, weight: float, sent: Floats, out: Floats) -> None:
+def triple_messages(
+    theta_t: Floats, at: int, card: tuple[int, int, int], weight: float, sent: Floats, out: Floats
+) -> None:
     k1, k2, k3 = card
     third = k1 + k2
     for s in range(third + k3):
@@ -113,7 +115,7 @@ def factor_messages(f: int, tables: FactorTables, scratch: BeliefScratch) -> Non
         pair_messages(theta_t, at, card_e[first], card_e[first + 1], weight, sent, out)
         return
     if arity == 3:
-        card = Triple(card_e[first], card_e[first + 1], card_e[first + 2])
+        card = (card_e[first], card_e[first + 1], card_e[first + 2])
         triple_messages(theta_t, at, card, weight, sent, out)
         return
     table_max_marginals(theta_t, at, card_e, first, arity, weight, scratch.factor)

@@ -16,8 +16,8 @@ from mapmrf.engines.messages.srmp import (
     TablePasses,
     collect,
     distribute,
-    settle,
-    spread,
+    drop_impossible,
+    joint_sums,
 )
 from mapmrf.engines.messages.sweeps import PassStopping
 from mapmrf.engines.messages.visit_order import FIRST, LAST, VisitOrder
@@ -187,7 +187,7 @@ def soften(
     rho: float, row: int, model: SrmpModel, edge_ptr: Ints | None, lam: Floats, n_own: int, scratch: SrmpScratch
 ) -> None:
     """Close the log-sum-exp over the entries of which `collect` has put the best into `work`."""
-    # A state without any possible entry stays at -inf. `sums` are as `collect_table` left them.
+    # A state without any possible entry stays at -inf. `sums` are as `collect` left them.
     out, mass, sums, tables = scratch.work, scratch.score, scratch.sums, model.tables
     link, weight = model.links[row], weight_of(model.weight, row)
     if link.n_other > 0:
@@ -263,7 +263,7 @@ def soft_sweep(
             for k in range(n_own):
                 belief[k] += work[k] - top
                 lam[mine + k] = top - work[k]
-        best = settle(visit, links, messages, belief)
+        best = drop_impossible(visit, links, messages, belief)
         if best == -np.inf:
             return -np.inf
         partition = 0.0
@@ -340,7 +340,7 @@ def soft_table(a: int, factors: SoftFactors, point: SoftPoint, w: Floats) -> int
     """A factor's smoothed distribution: a softmax of its table, given the marginal of its first variable."""
     edge_ptr, turn = factors.edge_ptr, factors.turn
     at, first, last = factors.table_at[a], factors.scope_ptr[a], factors.scope_ptr[a + 1]
-    n = spread(first, last, edge_ptr, point.lam, w, 0)
+    n = joint_sums(first, last, edge_ptr, point.lam, w, 0)
     top, weight = -np.inf, weight_of(factors.weight, a)
     for t in range(n):
         w[t] += weight * factors.theta_t[at + t]

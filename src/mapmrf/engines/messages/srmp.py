@@ -177,31 +177,7 @@ class SrmpScratch(NamedTuple):
 
 
 @inlined
-def collect_pair(link: Record, weight: float, tables: Floats, lam: Floats, out: Floats, n_own: int) -> None:
-    """Best entry of a pair's table for every state of this variable, the other's multipliers included."""
-    # Unsigned places need no check for negative ones, which would keep the inner loop from being vectorised.
-    row, step, n = np.uintp(link.table), np.uintp(link.step_other), np.uintp(n_own)
-    begin, step_own = np.uintp(link.other), np.uintp(link.step_own)
-    for k in range(n):
-        out[k] = -np.inf
-    if link.step_own == 1 and weight == 1.0:
-        for j in range(np.uintp(link.n_other)):
-            given = lam[begin + j]
-            for k in range(n):
-                value = tables[row + k] + given
-                out[k] = value if value > out[k] else out[k]
-            row += step
-    else:
-        for j in range(np.uintp(link.n_other)):
-            given = lam[begin + j]
-            for k in range(n):
-                value = weight * tables[row + k * step_own] + given
-                out[k] = value if value > out[k] else out[k]
-            row += step
-
-
-@inlined
-def spread(begin: int, end: int, edge_ptr: Ints, lam: Floats, sums: Floats, at: int) -> int:
+def joint_sums(begin: int, end: int, edge_ptr: Ints, lam: Floats, sums: Floats, at: int) -> int:
     """Put the sums of multipliers of all joint states of some edges into `sums` from `at` on; return their number."""
     sums[at] = 0.0
     n = 1
@@ -218,59 +194,73 @@ def spread(begin: int, end: int, edge_ptr: Ints, lam: Floats, sums: Floats, at: 
 
 
 @inlined
-def collect_table(
-    link: Record, weight: float, tables: Floats, edge_ptr: Ints, lam: Floats, out: Floats, sums: Floats
-) -> None:
-    """Do what `collect_pair` does for a table of any arity."""
-    first, arity = link.other, link.step_other
+def collect(row: int, model: SrmpModel, edge_ptr: Ints | None, lam: Floats, n_own: int, scratch: SrmpScratch) -> None:
+    """Fill `work` with a factor's best entry for every state of this variable, the others' multipliers included."""
+    # A model of pairs alone gives None as `edge_ptr`.
+    link, weight = model.links[row], weight_of(model.weight, row)
+    tables, out, sums = model.tables, scratch.work, scratch.sums
+    for k in range(np.uintp(n_own)):
+        out[k] = -np.inf
+    if link.n_other > 0:
+        # Unsigned places need no check for negative ones, which would keep the inner loop from being vectorised.
+        at, step, n = np.uintp(link.table), np.uintp(link.step_other), np.uintp(n_own)
+        begin, step_own = np.uintp(link.other), np.uintp(link.step_own)
+        if link.step_own == 1 and weight == 1.0:
+            for j in range(np.uintp(link.n_other)):
+                given = lam[begin + j]
+                for k in range(n):
+                    value = tables[at + k] + given
+                    out[k] = value if value > out[k] else out[k]
+                at += step
+        else:
+            for j in range(np.uintp(link.n_other)):
+                given = lam[begin + j]
+                for k in range(n):
+                    value = weight * tables[at + k * step_own] + given
+                    out[k] = value if value > out[k] else out[k]
+                at += step
+        return
+    if edge_ptr is None:  # known when the kernel is compiled: models of pairs need not wait for what follows
+        return
+    first = link.other
     own = first + link.step_own
-    size = edge_ptr[own + 1] - edge_ptr[own]
-    n_outer = spread(first, own, edge_ptr, lam, sums, 0)
-    n_inner = spread(own + 1, first + arity, edge_ptr, lam, sums, n_outer)
-    for s in range(size):
-        out[s] = -np.inf
-    t = np.uintp(link.table)
-    n, begin = np.uintp(n_inner), np.uintp(n_outer)
+    n_outer = joint_sums(first, own, edge_ptr, lam, sums, 0)
+    n_inner = joint_sums(own + 1, first + link.step_other, edge_ptr, lam, sums, n_outer)
+    at, n, begin = np.uintp(link.table), np.uintp(n_inner), np.uintp(n_outer)
     for o in range(n_outer):
         outer = sums[o]
-        for s in range(size):
+        for s in range(n_own):
             best = out[s]
             if weight == 1.0:
                 for i in range(n):
-                    value = tables[t + i] + (outer + sums[begin + i])
+                    value = tables[at + i] + (outer + sums[begin + i])
                     best = value if value > best else best
             else:
                 for i in range(n):
-                    value = weight * tables[t + i] + (outer + sums[begin + i])
+                    value = weight * tables[at + i] + (outer + sums[begin + i])
                     best = value if value > best else best
-            t += n
+            at += n
             out[s] = best
 
 
 @inlined
-def collect(row: int, model: SrmpModel, edge_ptr: Ints | None, lam: Floats, n_own: int, scratch: SrmpScratch) -> None:
-    """Fill `work` by `collect_pair` or `collect_table`; a model of pairs alone gives None as `edge_ptr`."""
+def collect_fixed(
+    forward: bool, row: int, model: SrmpModel, edge_ptr: Ints | None, messages: SrmpMessages, n_own: int,
+    scratch: SrmpScratch,
+) -> None:  # fmt: skip
+    """Fill `work` with the best entries for every state of this variable, given the labels that are fixed already."""
     link, weight = model.links[row], weight_of(model.weight, row)
     if link.n_other > 0:
-        collect_pair(link, weight, model.tables, lam, scratch.work, n_own)
+        at = link.table + link.step_other * messages.labels[link.other_turn]
+        for k in range(n_own):
+            scratch.work[k] = weight * model.tables[at + k * link.step_own]
         return
-    if edge_ptr is None:  # known when the kernel is compiled: models of pairs need not wait for what follows
+    if edge_ptr is None:
         return
-    collect_table(link, weight, model.tables, edge_ptr, lam, scratch.work, scratch.sums)
-
-
-@inlined
-def fixed_table(
-    forward: bool, row: int, model: SrmpModel, edge_ptr: Ints, messages: SrmpMessages, scratch: SrmpScratch
-) -> None:
-    """Best entry for every state of this variable, given the labels of all variables that are visited before it."""
     turn, lam, sums, places = model.turn, messages.lam, scratch.sums, scratch.places
-    link, weight = model.links[row], weight_of(model.weight, row)
-    at, first, place = link.table, link.other, link.step_own
-    own = turn[first + place]
-    step_own = 0
-    step = 1
-    n = 1
+    at, first = link.table, link.other
+    own = turn[first + link.step_own]
+    step_own, step, n = 0, 1, 1
     places[0] = 0
     sums[0] = 0.0
     for e in range(first + link.step_other - 1, first - 1, -1):
@@ -286,28 +276,11 @@ def fixed_table(
                     sums[s * n + c] = sums[c] + lam[edge_ptr[e] + s]
             n *= size
         step *= size
-    for s in range(edge_ptr[first + place + 1] - edge_ptr[first + place]):
+    for s in range(n_own):
         best = -np.inf
         for c in range(n):
             best = max(best, weight * model.tables[at + s * step_own + places[c]] + sums[c])
         scratch.work[s] = best
-
-
-@inlined
-def fixed(
-    forward: bool, row: int, model: SrmpModel, edge_ptr: Ints | None, messages: SrmpMessages, n_own: int,
-    scratch: SrmpScratch,
-) -> None:  # fmt: skip
-    """Fill `work` with the best entries for every state of this variable, given the labels that are fixed already."""
-    link = model.links[row]
-    if link.n_other > 0:
-        at, weight = link.table + link.step_other * messages.labels[link.other_turn], weight_of(model.weight, row)
-        for k in range(n_own):
-            scratch.work[k] = weight * model.tables[at + k * link.step_own]
-        return
-    if edge_ptr is None:
-        return
-    fixed_table(forward, row, model, edge_ptr, messages, scratch)
 
 
 @inlined
@@ -327,7 +300,7 @@ def choose(
             for k in range(n_own):
                 score[k] -= messages.lam[link.lam + k]
             continue
-        fixed(forward, row, model, model.edge_ptr, messages, n_own, scratch)
+        collect_fixed(forward, row, model, model.edge_ptr, messages, n_own, scratch)
         to = known if link.role == ends else score
         for k in range(n_own):
             to[k] += work[k]
@@ -380,7 +353,7 @@ def sweep(
             for k in range(n_own):
                 belief[k] += work[k] - top
                 lam[mine + k] = top - work[k]
-        best = settle(visit, links, messages, belief)
+        best = drop_impossible(visit, links, messages, belief)
         if best == -np.inf:
             return -np.inf, -np.inf
         bound += best
@@ -389,7 +362,7 @@ def sweep(
 
 
 @inlined
-def settle(visit: Record, links: Records, messages: SrmpMessages, belief: Floats) -> float:
+def drop_impossible(visit: Record, links: Records, messages: SrmpMessages, belief: Floats) -> float:
     """Take impossible states out of a variable and its factors; return the largest belief, -inf if none is left."""
     theta = messages.theta
     best = -np.inf

@@ -8,10 +8,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, short
-from mapmrf.compilation.jit import bare, compiled, inlined
+from mapmrf.compilation.jit import bare, compiled
 from mapmrf.model.problem import Problem
 
 VariableOrder = Literal["given", "trees_last", "breadth_first"]
+# Roles: the variable is the first of the factor to be visited in a forward pass, the last, or in between.
+FIRST, LAST, BETWEEN = range(3)
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class VisitOrder:
             rank = np.empty_like(seq)
             rank[seq] = np.arange(problem.n_vars, dtype=seq.dtype)
         first, last, loose = (np.zeros(problem.n_vars, dtype=np.int32) for _ in range(3))
-        count_ends(problem.scope_ptr, problem.scope, rank, hanging, EndCounts(first, last, loose))
+        count_ends(problem.scope_ptr, problem.scope, rank, hanging, first, last, loose)
         n_back = degree
         n_back -= first
         first -= loose
@@ -107,14 +109,6 @@ def edge_roles(problem: Problem, rank: Ints) -> Ints:
 # -- Orders of the variables of a factor graph: trees peeled off, and breadth first -----------------------------------
 
 
-class EndCounts(NamedTuple):
-    """In how many factors a variable is the first, the last, and the first of one that hangs on it."""
-
-    first: Ints
-    last: Ints
-    loose: Ints
-
-
 @compiled
 def count_factors(scope: Ints, degree: Ints) -> None:
     """Count the factors of every variable, on top of what is there."""
@@ -123,16 +117,18 @@ def count_factors(scope: Ints, degree: Ints) -> None:
 
 
 @compiled
-def count_ends(scope_ptr: Ints, scope: Ints, rank: Ints, hanging: Bools, counts: EndCounts) -> None:
-    """Count the factors at whose ends variables are, in the order of their ranks."""
+def count_ends(
+    scope_ptr: Ints, scope: Ints, rank: Ints, hanging: Bools, n_first: Ints, n_last: Ints, n_loose: Ints
+) -> None:
+    """Count the factors in which each variable is the first by rank, the last, and the first of one that hangs."""
     for a in range(len(scope_ptr) - 1):
         first = last = scope[scope_ptr[a]]
         for k in range(scope_ptr[a] + 1, scope_ptr[a + 1]):
             first = scope[k] if rank[scope[k]] < rank[first] else first
             last = scope[k] if rank[scope[k]] > rank[last] else last
-        counts.first[first] += 1
-        counts.last[last] += 1
-        counts.loose[first] += hanging[a]
+        n_first[first] += 1
+        n_last[last] += 1
+        n_loose[first] += hanging[a]
 
 
 @compiled
@@ -142,14 +138,15 @@ def peel_variables(
     """Repeatedly remove variables with one remaining factor; return how many."""
     # `removed` receives them in order of removal, `peeled` marks them, and `hanging` marks the factors all of whose
     # variables but one were removed. A tree is reduced to a single variable.
-    n_vars = len(neighbours.ptr) - 1
+    ptr, edge, factor_of = neighbours
+    n_vars = len(ptr) - 1
     left, queue = np.empty(n_vars, dtype=np.int64), np.empty(n_vars, dtype=np.int64)
     width = np.empty(len(scope_ptr) - 1, dtype=np.int64)
     n_queued = 0
     for a in range(len(width)):
         width[a] = scope_ptr[a + 1] - scope_ptr[a]
     for i in range(n_vars):
-        left[i] = neighbours.ptr[i + 1] - neighbours.ptr[i]
+        left[i] = ptr[i + 1] - ptr[i]
         if left[i] == 1:
             queue[n_queued] = i
             n_queued += 1
@@ -163,7 +160,11 @@ def peel_variables(
         peeled[i] = True
         removed[n_removed] = i
         n_removed += 1
-        a = last_factor(i, neighbours, hanging)
+        a = -1  # the one factor of the variable that does not hang
+        for k in range(ptr[i], ptr[i + 1]):
+            if not hanging[factor_of[edge[k]]]:
+                a = factor_of[edge[k]]
+                break
         width[a] -= 1
         if width[a] > 1:
             continue
@@ -178,23 +179,13 @@ def peel_variables(
     return n_removed
 
 
-@inlined
-def last_factor(i: int, neighbours: Neighbours, hanging: Bools) -> int:
-    """The one factor of a variable that does not hang."""
-    for at in range(neighbours.ptr[i], neighbours.ptr[i + 1]):
-        a = neighbours.factor_of[neighbours.edge[at]]
-        if not hanging[a]:
-            return int(a)
-    return -1
-
-
 @compiled
 def breadth_first(scope_ptr: Ints, scope: Ints, neighbours: Neighbours, seq: Ints) -> None:
     """Fill `seq` with all variables, each component breadth first from a peripheral variable."""
-    n_vars = len(neighbours.ptr) - 1
-    seen = np.zeros(n_vars, dtype=np.int64)
+    ptr, edge, factor_of = neighbours
+    seen = np.zeros(len(ptr) - 1, dtype=np.int64)
     n = 0
-    for i in range(n_vars):
+    for i in range(len(seen)):
         if seen[i] > 0:
             continue
         begin = n
@@ -202,37 +193,24 @@ def breadth_first(scope_ptr: Ints, scope: Ints, neighbours: Neighbours, seq: Int
         for turn in range(1, 4):  # twice to find a peripheral variable, once for the order
             seq[begin] = root
             seen[root] = turn
-            n = visit_part(begin, turn, scope_ptr, scope, neighbours, seen, seq)
+            n, at = begin + 1, begin
+            while at < n:
+                j = seq[at]
+                at += 1
+                for e in range(ptr[j], ptr[j + 1]):
+                    a = factor_of[edge[e]]
+                    for k in range(scope_ptr[a], scope_ptr[a + 1]):
+                        if seen[scope[k]] != turn:
+                            seen[scope[k]] = turn
+                            seq[n] = scope[k]
+                            n += 1
             root = seq[n - 1]
-
-
-@inlined
-def visit_part(
-    begin: int, turn: int, scope_ptr: Ints, scope: Ints, neighbours: Neighbours, seen: Ints, seq: Ints
-) -> int:
-    """Append all variables connected to the one at position `begin`, breadth first; return the end."""
-    n, at = begin + 1, begin
-    while at < n:
-        j = seq[at]
-        at += 1
-        for e in range(neighbours.ptr[j], neighbours.ptr[j + 1]):
-            a = neighbours.factor_of[neighbours.edge[e]]
-            for k in range(scope_ptr[a], scope_ptr[a + 1]):
-                if seen[scope[k]] != turn:
-                    seen[scope[k]] = turn
-                    seq[n] = scope[k]
-                    n += 1
-    return n
-
-
-# Roles: the variable is the first of the factor to be visited in a forward pass, the last, or in between.
-FIRST, LAST, BETWEEN = range(3)
 
 
 @bare
 def variable_depths(decide: Ints, neighbours: Neighbours, scope_ptr: Ints, scope: Ints, last: Ints, depth: Ints) -> int:
-    """Do the same for variables decoded one after another, each given those before it in its factors."""
-    # last : per variable, initially zero; one more than its depth once it is decoded.
+    """Compute the depths of variables, each of which depends on those before it in its factors; return their number."""
+    # `last` is zero at first, and one more than the depth of a variable afterwards.
     n_depths = 0
     for q in range(len(decide)):
         i = decide[q]
@@ -245,9 +223,6 @@ def variable_depths(decide: Ints, neighbours: Neighbours, scope_ptr: Ints, scope
         last[i] = here + 1
         n_depths = max(n_depths, here + 1)
     return n_depths
-
-
-# -- The edges of every variable, for kernels -------------------------------------------------------------------------
 
 
 class Neighbours(NamedTuple):
@@ -281,7 +256,7 @@ class PairLinks(NamedTuple):
 
     @classmethod
     def allocate(cls, n_vars: int, n_edges: int, largest: int) -> PairLinks:
-        """Room for so many visits and edges; `largest` is what an entry must be able to hold."""
+        """`largest` is what an entry must be able to hold."""
         dtype: type[np.integer[Any]] = np.uint32 if largest < 2**32 else np.uint64
         ptr, back_ptr = np.zeros((2, n_vars + 1), dtype=dtype)
         up, factor, down, id = (np.empty(n_edges, dtype=dtype) for _ in range(4))
@@ -292,9 +267,7 @@ class Turns(NamedTuple):
     """The order of the visits, and where the variables stand in the arrays of passes."""
 
     rank: Ints  # (n_vars,): the place of every variable in the order
-    # (n_vars,): the place of every variable in the arrays; the rank, unless threads have parts of the arrays of their
-    # own
-    place: Ints
+    place: Ints  # (n_vars,): its place in the arrays: the rank, unless threads have their own parts of the arrays
     at: Ints  # (n_vars,): the places in the order of the visits; empty if they are 0, 1, 2, ...
 
 

@@ -11,8 +11,7 @@ import numpy as np
 
 from mapmrf.engines.messages.ascending_incumbent import ClimbingIncumbent
 from mapmrf.engines.messages.cluster_search import ClusterSearch
-from mapmrf.engines.messages.clusters import Clusters
-from mapmrf.engines.messages.clusters_kernels import Cycle
+from mapmrf.engines.messages.clusters import Clusters, Cycle
 from mapmrf.engines.messages.mplp import ROUND_OFF, Dual, DualDescent, FactorOrder, PassDirection
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start

@@ -18,8 +18,7 @@ from mapmrf.engines.messages.cluster_search import (
     inconsistent_pairs,
     list_short,
 )
-from mapmrf.engines.messages.clusters import Clusters
-from mapmrf.engines.messages.clusters_kernels import CycleList, triangulate
+from mapmrf.engines.messages.clusters import Clusters, CycleList, triangulate
 from mapmrf.engines.messages.mplp import Dual
 from mapmrf.model.problem import Problem
 from strategies import Recipe, brute_force, random_recipe, recipes

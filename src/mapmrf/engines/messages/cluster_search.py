@@ -14,10 +14,8 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets, ranges
 from mapmrf.compilation.jit import compiled, inlined
-from mapmrf.engines.messages.clusters import Clusters
-from mapmrf.engines.messages.clusters_kernels import Cycle, CycleList
-from mapmrf.engines.messages.mplp import Dual, edges_by_variable
-from mapmrf.engines.messages.mplp_kernels import Regions, pair_entry
+from mapmrf.engines.messages.clusters import Clusters, Cycle, CycleList
+from mapmrf.engines.messages.mplp import Dual, Regions, edges_by_variable, pair_entry
 from mapmrf.kernels.forests import root_of
 from mapmrf.kernels.max_marginals import weight_of
 

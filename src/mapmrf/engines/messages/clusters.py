@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Ints, offsets, ranges, short
-from mapmrf.engines.messages.clusters_kernels import (
-    Cycle,
-    CycleList,
-    CycleScratch,
-    CycleTables,
-    Lifts,
-    Links,
-    passes_clusters,
-    passes_clusters2,
-    project_links,
-    top_of_clusters,
-    triangulate,
+from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges, short
+from mapmrf.compilation.jit import bare, compiled, inlined
+from mapmrf.engines.messages.mplp import (
+    Dual,
+    PassOrder,
+    Regions,
+    edges_by_variable,
+    pair_entry,
+    pass_factors,
+    pass_pairs2,
 )
-from mapmrf.engines.messages.mplp import Dual, edges_by_variable
-from mapmrf.kernels.max_marginals import FactorScratch
+from mapmrf.kernels.max_marginals import FactorScratch, next_configuration, weight_of
+from mapmrf.kernels.pair_transforms import StructuredPairs
 
 
 class Clusters:
@@ -301,3 +299,396 @@ def _places(dual: Dual, factors: Ints) -> tuple[Ints, Ints]:
         owner.append(np.repeat(mine, len(places)))
         axis.append(np.tile(places, (len(mine), 1)))
     return np.concatenate(owner), np.concatenate(axis)
+
+
+# -- Message passing with cycle clusters on top of pairs, and with lifts of larger factors on to pairs ----------------
+# A pair is a factor of two variables in the `Regions` of MPLP. A cluster is a cycle of pairs; its reparametrised
+# potential is a sum of tables on its pairs. What a cluster gives to a pair is added to the pair's table in `theta`,
+# which therefore must not be shared and has weight 1.
+
+# A cycle of pairs: their numbers in walking order, and 1 where one is walked from its second variable to its first.
+Cycle = tuple[Ints, Ints]
+
+
+class CycleList(NamedTuple):
+    """Many cycles in flat arrays."""
+
+    ptr: Ints  # (n_cycles + 1,): cycle `c` has the places ``ptr[c]`` to ``ptr[c + 1]``
+    # pair, flip: the pairs in walking order, and 1 where one is walked from its second variable to its first
+    pair: Ints
+    flip: Ints
+
+    @classmethod
+    def of(cls, cycles: list[Cycle]) -> CycleList:
+        none = np.zeros(0, dtype=np.int64)
+        pairs = np.concatenate([none, *(cycle[0] for cycle in cycles)])
+        flips = np.concatenate([none, *(cycle[1] for cycle in cycles)])
+        return cls(offsets([len(cycle[0]) for cycle in cycles]).astype(np.int64), pairs, flips)
+
+    @property
+    def n(self) -> int:
+        return len(self.ptr) - 1
+
+    @property
+    def length(self) -> Ints:
+        """Number of pairs of every cycle, (n,)."""
+        return np.diff(self.ptr)
+
+    def take(self, which: Ints) -> list[Cycle]:
+        bounds = zip(self.ptr[which].tolist(), self.ptr[which + 1].tolist(), strict=True)
+        return [(self.pair[begin:end], self.flip[begin:end]) for begin, end in bounds]
+
+
+class CycleTables(NamedTuple):
+    """The tables of clusters, per position in their cycles."""
+
+    share: Floats  # share of the max-marginals that the pair gets; those of a cluster sum to 1
+    # own_at, own: the clusters' tables, each laid out like its pair's from `own_at` on; all entries of `own` are finite
+    own_at: Ints
+    own: Floats
+
+
+class CycleScratch(NamedTuple):
+    """Working memory for one cycle: blocks of ``width * width`` numbers per pair."""
+
+    walk: Floats  # the pairs' tables in walking direction
+    # ahead, back: best paths from the first variable to each (first variable's state first), and from each to the first
+    ahead: Floats
+    back: Floats
+    width: int  # number of states of the widest variable
+
+
+class Links(NamedTuple):
+    """Larger factors and pairs of their variables; axis : (n, 2), places in the scope of the pair's two variables."""
+
+    factor: Ints
+    pair: Ints
+    axis: Ints
+
+
+class Lifts(NamedTuple):
+    """Factors that send messages to pairs: factor ``factor[q]`` has the links ``ptr[q]`` to ``ptr[q + 1]``."""
+
+    ptr: Ints
+    factor: Ints
+    pair: Ints
+    axis: Ints
+
+
+@inlined
+def best_paths2(n: int, walk: Floats, ahead: Floats, back: Floats) -> None:
+    """Best paths ahead and back along a cycle of binary variables whose tables are in `walk`."""
+    for k in range(4):
+        ahead[k] = back[4 * n + k] = 0.0 if k == 0 or k == 3 else -np.inf  # paths without a step
+        ahead[4 + k] = walk[k]
+        back[4 * (n - 1) + k] = walk[4 * (n - 1) + k]
+    for w in range(4, 4 * (n - 1), 4):
+        w00, w01, w10, w11 = walk[w], walk[w + 1], walk[w + 2], walk[w + 3]
+        for z in range(w, w + 4, 2):
+            ahead[z + 4] = max(ahead[z] + w00, ahead[z + 1] + w10)
+            ahead[z + 5] = max(ahead[z] + w01, ahead[z + 1] + w11)
+    for w in range(4 * (n - 2), 0, -4):
+        w00, w01, w10, w11 = walk[w], walk[w + 1], walk[w + 2], walk[w + 3]
+        for y in range(2):
+            back[w + y] = max(w00 + back[w + 4 + y], w01 + back[w + 6 + y])
+            back[w + 2 + y] = max(w10 + back[w + 4 + y], w11 + back[w + 6 + y])
+
+
+@inlined
+def give_cycle2(c: int, regions: Regions, cycles: CycleList, tables: CycleTables, scratch: CycleScratch) -> None:
+    """Take a cluster's tables back from its pairs and share its max-marginals out; binary variables, no -inf."""
+    theta, lam, table_at = regions.theta, regions.lam, regions.table_at
+    walk, ahead, back, own = scratch.walk, scratch.ahead, scratch.back, tables.own
+    lo = cycles.ptr[c]
+    n = cycles.ptr[c + 1] - lo
+    for t in range(n):  # the reparametrised tables move into the cluster; `theta` keeps the messages alone
+        a, flip = cycles.pair[lo + t], cycles.flip[lo + t]
+        at, base, o, w = table_at[a], 4 * a, 4 * (lo + t), 4 * t
+        l0, l1, r0, r1 = lam[base], lam[base + 1], lam[base + 2], lam[base + 3]
+        own[o] += theta[at] - (l0 + r0)
+        own[o + 1] += theta[at + 1] - (l0 + r1)
+        own[o + 2] += theta[at + 2] - (l1 + r0)
+        own[o + 3] += theta[at + 3] - (l1 + r1)
+        theta[at], theta[at + 1], theta[at + 2], theta[at + 3] = l0 + r0, l0 + r1, l1 + r0, l1 + r1
+        walk[w], walk[w + 1], walk[w + 2], walk[w + 3] = own[o], own[o + 1 + flip], own[o + 2 - flip], own[o + 3]
+    best_paths2(n, walk, ahead, back)
+    for t in range(n):
+        at, o, w, flip = table_at[cycles.pair[lo + t]], 4 * (lo + t), 4 * t, cycles.flip[lo + t]
+        share = tables.share[lo + t]
+        a00, a01, a10, a11 = ahead[w], ahead[w + 1], ahead[w + 2], ahead[w + 3]
+        b00, b01, b10, b11 = back[w + 4], back[w + 5], back[w + 6], back[w + 7]
+        mine00 = share * (walk[w] + max(a00 + b00, a10 + b01))
+        mine01 = share * (walk[w + 1] + max(a00 + b10, a10 + b11))
+        mine10 = share * (walk[w + 2] + max(a01 + b00, a11 + b01))
+        mine11 = share * (walk[w + 3] + max(a01 + b10, a11 + b11))
+        own[o] -= mine00
+        own[o + 1 + flip] -= mine01
+        own[o + 2 - flip] -= mine10
+        own[o + 3] -= mine11
+        theta[at] += mine00
+        theta[at + 1 + flip] += mine01
+        theta[at + 2 - flip] += mine10
+        theta[at + 3] += mine11
+
+
+@bare
+def passes_clusters2(
+    regions: Regions, sweeps: PassOrder, cycles: CycleList, tables: CycleTables, scratch: CycleScratch
+) -> None:
+    """Iterations over all clusters and then all pairs, on binary variables without -inf."""
+    n = len(cycles.ptr) - 1
+    for iteration in range(sweeps.begin, sweeps.end):
+        backward = sweeps.alternate and iteration % 2 == 1
+        for q in range(n):
+            give_cycle2(n - 1 - q if backward else q, regions, cycles, tables, scratch)
+        pass_pairs2(regions, sweeps.visit, backward)
+
+
+@inlined
+def best_paths(c: int, regions: Regions, cycles: CycleList, scratch: CycleScratch) -> int:
+    """Best paths ahead and back along a cycle whose tables are in `walk`; return the first variable's states."""
+    walk, ahead, back, width = scratch.walk, scratch.ahead, scratch.back, scratch.width
+    scope_ptr, card_e, block = regions.scope_ptr, regions.card_e, width * width
+    lo = cycles.ptr[c]
+    n = cycles.ptr[c + 1] - lo
+    k0 = card_e[scope_ptr[cycles.pair[lo]] + cycles.flip[lo]]
+    for x in range(k0):
+        for y in range(k0):
+            ahead[x * width + y] = 0.0 if x == y else -np.inf
+            back[n * block + x * width + y] = 0.0 if x == y else -np.inf
+    for t in range(n):
+        first, flip = scope_ptr[cycles.pair[lo + t]], cycles.flip[lo + t]
+        kx, ky = card_e[first + flip], card_e[first + 1 - flip]
+        for z in range(k0):
+            for y in range(ky):
+                best = -np.inf
+                for x in range(kx):
+                    best = max(best, ahead[t * block + z * width + x] + walk[t * block + x * width + y])
+                ahead[(t + 1) * block + z * width + y] = best
+    for t in range(n - 1, -1, -1):
+        first, flip = scope_ptr[cycles.pair[lo + t]], cycles.flip[lo + t]
+        kx, ky = card_e[first + flip], card_e[first + 1 - flip]
+        for x in range(kx):
+            for z in range(k0):
+                best = -np.inf
+                for y in range(ky):
+                    best = max(best, walk[t * block + x * width + y] + back[(t + 1) * block + y * width + z])
+                back[t * block + x * width + z] = best
+    return int(k0)
+
+
+@inlined
+def give_cycle(c: int, regions: Regions, cycles: CycleList, tables: CycleTables, scratch: CycleScratch) -> None:
+    """`give_cycle2` for any number of states, and with -inf: what proves impossible in a pair stays so."""
+    walk, ahead, back, width = scratch.walk, scratch.ahead, scratch.back, scratch.width
+    theta, lam, edge_ptr, block = regions.theta, regions.lam, regions.edge_ptr, width * width
+    lo = cycles.ptr[c]
+    for t in range(cycles.ptr[c + 1] - lo):
+        a, o = cycles.pair[lo + t], tables.own_at[lo + t]
+        first, flip = regions.scope_ptr[a], cycles.flip[lo + t]
+        k2 = regions.card_e[first + 1]
+        for s1 in range(regions.card_e[first]):
+            for s2 in range(k2):
+                at = s1 * k2 + s2
+                value = pair_entry(regions, 1.0, regions.table_at[a] + at, first, s1, s2)
+                place = s2 * width + s1 if flip else s1 * width + s2
+                walk[t * block + place] = value + tables.own[o + at]
+    k0 = best_paths(c, regions, cycles, scratch)
+    for t in range(cycles.ptr[c + 1] - lo):
+        a, o = cycles.pair[lo + t], tables.own_at[lo + t]
+        first, flip = regions.scope_ptr[a], cycles.flip[lo + t]
+        k2 = regions.card_e[first + 1]
+        for s1 in range(regions.card_e[first]):
+            for s2 in range(k2):
+                x, y = (s2, s1) if flip else (s1, s2)
+                rest = -np.inf
+                for z in range(k0):
+                    rest = max(rest, ahead[t * block + z * width + x] + back[(t + 1) * block + y * width + z])
+                mine = walk[t * block + x * width + y] + rest
+                at = s1 * k2 + s2
+                held = lam[edge_ptr[first] + s1] + lam[edge_ptr[first + 1] + s2]
+                if mine == -np.inf:
+                    theta[regions.table_at[a] + at] = -np.inf
+                else:
+                    mine *= tables.share[lo + t]
+                    tables.own[o + at] += (theta[regions.table_at[a] + at] - held) - mine
+                    theta[regions.table_at[a] + at] = held + mine
+
+
+@inlined
+def factor_entry(regions: Regions, a: int, at: int, state: Ints) -> float:
+    """Entry of a factor's reparametrised table at a configuration, whose place in `theta` is `at`."""
+    first = regions.scope_ptr[a]
+    value = weight_of(regions.weight, a) * regions.theta[at]
+    for k in range(regions.scope_ptr[a + 1] - first):
+        value -= regions.lam[regions.edge_ptr[first + k] + state[k]]
+        if regions.belief[regions.state_at[first + k] + state[k]] == -np.inf:
+            value = -np.inf
+    return float(value)
+
+
+@inlined
+def clear_state(regions: Regions, a: int, state: Ints) -> int:
+    """Go to the first configuration of a factor; return how many it has."""
+    first = regions.scope_ptr[a]
+    size = 1
+    for k in range(regions.scope_ptr[a + 1] - first):
+        state[k] = 0
+        size *= regions.card_e[first + k]
+    return size
+
+
+@inlined
+def give_lift(q: int, regions: Regions, lifts: Lifts, scratch: FactorScratch) -> None:
+    """Share a larger factor's max-marginals out among pairs of its variables; its table must not be shared."""
+    # `given` and `out` of the scratch have room for all pairs of the factor, one after another: for their
+    # reparametrised tables, and for the max-marginals of the factor and its pairs together.
+    held, out, state, axis = scratch.given, scratch.out, scratch.state, lifts.axis
+    theta, card_e, begin, end = regions.theta, regions.card_e, lifts.ptr[q], lifts.ptr[q + 1]
+    a, share, place = lifts.factor[q], 1.0 / (end - begin), 0
+    first = regions.scope_ptr[a]
+    table_at, arity = regions.table_at[a], regions.scope_ptr[a + 1] - first
+    for t in range(begin, end):
+        p = lifts.pair[t]
+        e = regions.scope_ptr[p]
+        for s1 in range(card_e[e]):
+            for s2 in range(card_e[e + 1]):
+                at = regions.table_at[p] + s1 * card_e[e + 1] + s2
+                held[place] = pair_entry(regions, 1.0, at, e, s1, s2)
+                out[place] = -np.inf
+                place += 1
+    for at in range(table_at, table_at + clear_state(regions, a, state)):
+        value = factor_entry(regions, a, at, state)
+        place = 0
+        for t in range(begin, end):
+            k2 = card_e[first + axis[t, 1]]
+            value += held[place + state[axis[t, 0]] * k2 + state[axis[t, 1]]]
+            place += card_e[first + axis[t, 0]] * k2
+        place = 0
+        for t in range(begin, end):
+            k2 = card_e[first + axis[t, 1]]
+            here = place + state[axis[t, 0]] * k2 + state[axis[t, 1]]
+            out[here] = max(out[here], value)
+            place += card_e[first + axis[t, 0]] * k2
+        next_configuration(state, card_e, first, arity)
+    # The factor's table loses what it gives to its pairs, and gets what they had.
+    for at in range(table_at, table_at + clear_state(regions, a, state)):
+        value = theta[at]
+        place = 0
+        for t in range(begin, end):
+            k2 = card_e[first + axis[t, 1]]
+            here = place + state[axis[t, 0]] * k2 + state[axis[t, 1]]
+            if out[here] == -np.inf:
+                value = -np.inf
+            else:
+                value += held[here] - share * out[here]
+            place += card_e[first + axis[t, 0]] * k2
+        theta[at] = value
+        next_configuration(state, card_e, first, arity)
+    place = 0
+    for t in range(begin, end):
+        e, pair_at = regions.scope_ptr[lifts.pair[t]], regions.table_at[lifts.pair[t]]
+        for at in range(pair_at, pair_at + card_e[e] * card_e[e + 1]):
+            if out[place] == -np.inf:
+                theta[at] = -np.inf
+            else:
+                theta[at] += share * out[place] - held[place]
+            place += 1
+
+
+@bare
+def passes_clusters(
+    regions: Regions, sweeps: PassOrder, cycles: CycleList, tables: CycleTables, lifts: Lifts, cycle: CycleScratch,
+    lift: FactorScratch, factor: FactorScratch, pairs: StructuredPairs,
+) -> None:  # fmt: skip
+    """Iterations over all lifts, all clusters and then all factors, of any shape, each with its scratch."""
+    n, n_lifts = len(cycles.ptr) - 1, len(lifts.factor)
+    for iteration in range(sweeps.begin, sweeps.end):
+        backward = sweeps.alternate and iteration % 2 == 1
+        for q in range(n_lifts):
+            give_lift(n_lifts - 1 - q if backward else q, regions, lifts, lift)
+        for q in range(n):
+            give_cycle(n - 1 - q if backward else q, regions, cycles, tables, cycle)
+        pass_factors(regions, sweeps.visit, sweeps.visit[:0], backward, pairs, factor)
+
+
+@bare
+def top_of_clusters(regions: Regions, cycles: CycleList, tables: CycleTables, path: Floats) -> float:
+    """Sum of the maxima of all clusters' potentials; path : (2, states of the widest variable), scratch."""
+    # Entries that are impossible in a pair are impossible in its clusters.
+    total, card_e = 0.0, regions.card_e
+    for c in range(len(cycles.ptr) - 1):
+        lo, hi = cycles.ptr[c], cycles.ptr[c + 1]
+        k0 = card_e[regions.scope_ptr[cycles.pair[lo]] + cycles.flip[lo]]
+        top = -np.inf
+        for z in range(k0):
+            here = 0
+            for x in range(k0):
+                path[0, x] = 0.0 if x == z else -np.inf
+            for t in range(lo, hi):  # from the best values of paths that end before `t` to those that end after it
+                a, flip = cycles.pair[t], cycles.flip[t]
+                first = regions.scope_ptr[a]
+                kx, ky, k2 = card_e[first + flip], card_e[first + 1 - flip], card_e[first + 1]
+                at, shift, step = regions.table_at[a], tables.own_at[t] - regions.table_at[a], 1 if flip else k2
+                for y in range(ky):
+                    best = -np.inf
+                    entry = at + (y * k2 if flip else y)
+                    for x in range(kx):
+                        if regions.theta[entry] > -np.inf:
+                            best = max(best, path[here, x] + tables.own[shift + entry])
+                        entry += step
+                    path[1 - here, y] = best
+                here = 1 - here
+            top = max(top, path[here, z])
+        total += top
+    return total
+
+
+@bare
+def project_links(links: Links, regions: Regions, state: Ints) -> None:
+    """Write the max-marginals of larger factors into the tables of pairs that they hold, one pair per link."""
+    theta, table_at, card_e = regions.theta, regions.table_at, regions.card_e
+    for t in range(len(links.factor)):
+        a, p = links.factor[t], links.pair[t]
+        first = regions.scope_ptr[a]
+        arity = regions.scope_ptr[a + 1] - first
+        u, v = links.axis[t, 0], links.axis[t, 1]
+        k2 = card_e[first + v]
+        for at in range(table_at[p], table_at[p] + card_e[first + u] * k2):
+            theta[at] = -np.inf
+        begin = table_at[a]
+        for at in range(begin, begin + clear_state(regions, a, state)):
+            here = table_at[p] + state[u] * k2 + state[v]
+            theta[here] = max(theta[here], factor_entry(regions, a, at, state))
+            next_configuration(state, card_e, first, arity)
+
+
+@compiled
+def triangulate(known: Ints, cost: Floats, cut: Ints, triangles: Ints) -> None:
+    """Cut a cycle into triangles with as few chords as possible that are no pairs yet, short ones first."""
+    # known : (n, n), the pair of two variables of the cycle or -1. cost, cut : (n, n), scratch. triangles : (n - 2, 3).
+    n = len(known)
+    for span in range(1, n):
+        for i in range(n - span):
+            j = i + span
+            if span == 1:
+                cost[i, j] = 0.0
+                continue
+            best = np.inf
+            for k in range(i + 1, j):
+                if cost[i, k] + cost[k, j] < best:
+                    best = cost[i, k] + cost[k, j]
+                    cut[i, j] = k
+            fresh = known[i, j] < 0 and span < n - 1
+            cost[i, j] = best + (1.0 + 1e-3 * min(span, n - span) if fresh else 0.0)
+    # The triangles are also the list of what is left to cut: (i, k, j) leaves (i, k) and (k, j).
+    count = 1
+    triangles[0, 0], triangles[0, 1], triangles[0, 2] = 0, cut[0, n - 1], n - 1
+    for t in range(n - 2):
+        i, k, j = triangles[t, 0], triangles[t, 1], triangles[t, 2]
+        if k - i > 1:
+            triangles[count, 0], triangles[count, 1], triangles[count, 2] = i, cut[i, k], k
+            count += 1
+        if j - k > 1:
+            triangles[count, 0], triangles[count, 1], triangles[count, 2] = k, cut[k, j], j
+            count += 1

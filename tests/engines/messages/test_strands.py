@@ -9,11 +9,10 @@ import pytest
 
 import mapmrf
 from mapmrf import FactorGraph
-from mapmrf.engines.messages import parallel_sweep
+from mapmrf.engines.messages import sweeps
 from mapmrf.engines.messages import sweeps as passes_module
-from mapmrf.engines.messages.parallel_sweep import FactorTurns, cut_visits, share_chunks
 from mapmrf.engines.messages.srmp import TablePasses
-from mapmrf.engines.messages.sweeps import PassStopping, SequentialPasses
+from mapmrf.engines.messages.sweeps import FactorTurns, PassStopping, SequentialPasses, cut_visits, share_chunks
 from mapmrf.engines.messages.trws_binary import SpinPasses
 from mapmrf.engines.messages.trws_pairwise import LabelPasses
 from mapmrf.engines.messages.visit_order import VisitOrder
@@ -219,7 +218,7 @@ def test_who_waits_in_vain_is_called_again(monkeypatch: pytest.MonkeyPatch) -> N
     problem = Problem.compile(image((12, 64), 2, diagonals=False), 2)
     engine = SpinPasses(problem, VisitOrder.build(problem, "given"), ENDLESS)
     assert engine.workers is not None
-    monkeypatch.setattr(parallel_sweep, "NAP", 0.0)
+    monkeypatch.setattr(sweeps, "NAP", 0.0)
     engine.workers.run(work)
     engine.close()
     assert sorted(calls) == [0, 0, 0, 1, 1, 1]

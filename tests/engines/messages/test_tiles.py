@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mapmrf.engines.messages.mplp import Dual, FactorOrder
-from mapmrf.engines.messages.parallel_sweep import tiles_of
+from mapmrf.engines.messages.sweeps import tiles_of
 from mapmrf.run.workers import Workers
 from structured_models import image
 

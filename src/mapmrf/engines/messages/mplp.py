@@ -11,7 +11,7 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints, offsets, ranges, short
 from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.messages.ascending_incumbent import ClimbingIncumbent
-from mapmrf.engines.messages.parallel_sweep import TiledPass, tiles_of, tiles_of_variables
+from mapmrf.engines.messages.sweeps import TiledPass, tiles_of, tiles_of_variables
 from mapmrf.engines.messages.visit_order import Neighbours
 from mapmrf.kernels.max_marginals import FactorScratch, max_marginals, pair_max_marginals, table_top, weight_of
 from mapmrf.kernels.pair_transforms import StructuredPairs, form_max_marginals, form_of, form_top

@@ -8,8 +8,19 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, frozen, offsets, ranges, short
 from mapmrf.compilation.jit import bare, compiled, inlined
-from mapmrf.engines.messages.parallel_sweep import Assignment, Chunks, begin_pass, chunk_at, next_chunk, report_chunk
-from mapmrf.engines.messages.sweeps import LIMIT, PassFigures, PassStopping, SequentialPasses, end_pass
+from mapmrf.engines.messages.sweeps import (
+    LIMIT,
+    Assignment,
+    Chunks,
+    PassFigures,
+    PassStopping,
+    SequentialPasses,
+    begin_pass,
+    chunk_at,
+    end_pass,
+    next_chunk,
+    report_chunk,
+)
 from mapmrf.engines.messages.visit_order import PairLinks, Turns, VisitOrder, sort_links
 from mapmrf.engines.reduction.simplify import belief_bounds
 from mapmrf.kernels.max_marginals import weight_of

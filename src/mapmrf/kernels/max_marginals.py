@@ -135,9 +135,13 @@ def max_marginals(
 
 
 @inlined
-def pair_top(theta_t: Floats, at: int, k1: int, k2: int, weight: float, given: Floats) -> float:
-    """Return the largest entry of a pairwise table times a weight, plus `given`."""
-    top = -np.inf
+def table_top(
+    theta_t: Floats, at: int, card_e: Ints, first: int, arity: int, weight: float, scratch: FactorScratch
+) -> float:
+    """Return the largest entry of a table of any arity times a weight, plus `given`."""
+    if arity != 2:
+        return max_marginals(theta_t, at, card_e, first, arity, weight, scratch)
+    given, k1, k2, top = scratch.given, card_e[first], card_e[first + 1], -np.inf
     for s1 in range(k1):
         row = at + s1 * k2
         mine = given[s1]
@@ -146,16 +150,6 @@ def pair_top(theta_t: Floats, at: int, k1: int, k2: int, weight: float, given: F
             best = max(best, weight * theta_t[row + s2] + (mine + given[k1 + s2]))
         top = max(top, best)
     return top
-
-
-@inlined
-def table_top(
-    theta_t: Floats, at: int, card_e: Ints, first: int, arity: int, weight: float, scratch: FactorScratch
-) -> float:
-    """Return the largest entry of a table of any arity times a weight, plus `given`."""
-    if arity == 2:
-        return pair_top(theta_t, at, card_e[first], card_e[first + 1], weight, scratch.given)
-    return max_marginals(theta_t, at, card_e, first, arity, weight, scratch)
 
 
 @inlined

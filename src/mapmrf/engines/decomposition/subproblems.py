@@ -59,9 +59,9 @@ class Decomposition:
         forest = _zeros(n_copies)
         forest[copy_of] = forest_of[factor_of]
         edge_ptr = offsets(np.bincount(copy_of, minlength=n_copies)).astype(np.int64)
-        graph = CopyGraph(factor_of, copy_of, edge_ptr, np.argsort(copy_of, kind="stable"))
         visit, leg_edge, roots = _zeros(problem.n_factors), _zeros(problem.n_edges), _zeros(n_copies)
-        n_roots = orient(problem.scope_ptr, graph, visit, leg_edge, roots)
+        by_copy = np.argsort(copy_of, kind="stable")
+        n_roots = orient(problem.scope_ptr, factor_of, copy_of, edge_ptr, by_copy, visit, leg_edge, roots)
         copies = _copies(problem, copy_ptr, forest)
         return cls(copies, _legs(problem, visit, leg_edge, copies, copy_of), visit, roots[:n_roots], n_forests)
 
@@ -164,15 +164,6 @@ class Workspace(NamedTuple):
         return cls(np.zeros(n_states), np.zeros(widest), state, pairs, stale, top_f)
 
 
-class CopyGraph(NamedTuple):
-    """Factor and copy of every edge, and the edges of every copy: ``edge[ptr[c]:ptr[c + 1]]``."""
-
-    factor_of: Ints
-    copy_of: Ints
-    ptr: Ints
-    edge: Ints
-
-
 @bare
 def number_copies(
     nbr_ptr: Ints, nbr: Ints, factor_of: Ints, forest_of: Ints, copy_in: Ints, copy_ptr: Ints, copy_of: Ints
@@ -193,10 +184,12 @@ def number_copies(
 
 
 @compiled
-def orient(scope_ptr: Ints, graph: CopyGraph, visit: Ints, leg_edge: Ints, roots: Ints) -> int:
+def orient(
+    scope_ptr: Ints, factor_of: Ints, copy_of: Ints, ptr: Ints, edge: Ints, visit: Ints, leg_edge: Ints, roots: Ints
+) -> int:
     """Traverse all forests from their roots; return the number of roots."""
-    # Fills `visit` with the factors in the order of traversal, `leg_edge` with their edges, the one closest to the root
-    # first, and `roots` with copies.
+    # Edges belong to factors and copies; those of copy c are ``edge[ptr[c]:ptr[c + 1]]``. Fills `visit` with the
+    # factors in the order of traversal, `leg_edge` with their edges, the one closest to the root first, and `roots`.
     n_copies = len(roots)
     reached, met = np.zeros(n_copies, dtype=np.bool_), np.zeros(len(visit), dtype=np.bool_)
     stack = np.empty(n_copies, dtype=np.int64)
@@ -211,43 +204,28 @@ def orient(scope_ptr: Ints, graph: CopyGraph, visit: Ints, leg_edge: Ints, roots
         height = 1
         while height > 0:
             height -= 1
-            for place in range(graph.ptr[stack[height]], graph.ptr[stack[height] + 1]):
-                met_at = graph.edge[place]
-                a = graph.factor_of[met_at]
+            top = stack[height]
+            for place in range(ptr[top], ptr[top + 1]):
+                a = factor_of[edge[place]]
                 if met[a]:
                     continue
                 met[a] = True
                 visit[n_visits] = a
                 n_visits += 1
-                n_legs = _list_legs(scope_ptr, a, met_at, leg_edge, n_legs)
-            height = _push(stack, height, scope_ptr, graph, reached)
+                leg_edge[n_legs] = edge[place]
+                n_legs += 1
+                for e in range(scope_ptr[a], scope_ptr[a + 1]):
+                    if e != edge[place]:
+                        leg_edge[n_legs] = e
+                        n_legs += 1
+            for place in range(ptr[top], ptr[top + 1]):
+                a = factor_of[edge[place]]
+                for e in range(scope_ptr[a], scope_ptr[a + 1]):
+                    if not reached[copy_of[e]]:
+                        reached[copy_of[e]] = True
+                        stack[height] = copy_of[e]
+                        height += 1
     return n_roots
-
-
-@inlined
-def _list_legs(scope_ptr: Ints, a: int, met_at: int, leg_edge: Ints, n_legs: int) -> int:
-    """List the edges of a factor, the one through which it was reached first; return the new length of the list."""
-    leg_edge[n_legs] = met_at
-    n_legs += 1
-    for e in range(scope_ptr[a], scope_ptr[a + 1]):
-        if e != met_at:
-            leg_edge[n_legs] = e
-            n_legs += 1
-    return n_legs
-
-
-@inlined
-def _push(stack: Ints, height: int, scope_ptr: Ints, graph: CopyGraph, reached: Bools) -> int:
-    """Replace the copy at the top of the stack by those beyond its factors; return the new height."""
-    top = stack[height]
-    for place in range(graph.ptr[top], graph.ptr[top + 1]):
-        a = graph.factor_of[graph.edge[place]]
-        for e in range(scope_ptr[a], scope_ptr[a + 1]):
-            if not reached[graph.copy_of[e]]:
-                reached[graph.copy_of[e]] = True
-                stack[height] = graph.copy_of[e]
-                height += 1
-    return height
 
 
 @inlined
@@ -281,9 +259,8 @@ def form_up(form: int, legs: Legs, v: int, h: Floats, out: Floats, pairs: Struct
 
 
 @inlined
-def _pair_up(theta_t: Floats, legs: Legs, v: int, first: int, weight: float, scratch: Workspace) -> float:
-    """Compute the message of a pair towards the root; return its maximum."""
-    belief, message = scratch.belief, scratch.message
+def _pair_up(theta_t: Floats, legs: Legs, v: int, first: int, weight: float, values: Floats, message: Floats) -> float:
+    """Fill `message` with the best of a pair plus `values` for each state of its first leg; return the maximum."""
     at, source = legs.table_at[v], legs.at[first + 1]
     stride, width = legs.stride[first + 1], legs.card[first + 1]
     top = -np.inf
@@ -291,7 +268,7 @@ def _pair_up(theta_t: Floats, legs: Legs, v: int, first: int, weight: float, scr
         row = at + p * legs.stride[first]
         best = -np.inf
         for s in range(width):
-            best = max(best, weight * theta_t[row + s * stride] + belief[source + s])
+            best = max(best, weight * theta_t[row + s * stride] + values[source + s])
         message[p] = best
         top = max(top, best)
     return top
@@ -316,8 +293,8 @@ def _message_up(theta_t: Floats, legs: Legs, v: int, first: int, scratch: Worksp
             top = max(top, scratch.message[p])
         return top
     if weight == 1.0:
-        return _pair_up(theta_t, legs, v, first, 1.0, scratch)
-    return _pair_up(theta_t, legs, v, first, weight, scratch)
+        return _pair_up(theta_t, legs, v, first, 1.0, scratch.belief, scratch.message)
+    return _pair_up(theta_t, legs, v, first, weight, scratch.belief, scratch.message)
 
 
 @inlined
@@ -494,51 +471,23 @@ def _best_binary_pair(
 
 
 @inlined
-def _best_row(theta_t: Floats, theta_c: Floats, legs: Legs, a: int, weight: float, slack: float) -> tuple[float, int]:
-    """Return the maximum of a pairwise table, and its row."""
-    begin = legs.ptr[a]
-    at, first, second = legs.table_at[a], legs.at[begin], legs.at[begin + 1]
-    n_second = legs.card[begin + 1]
-    top, best, chosen = -np.inf, 0, -np.inf
-    for s1 in range(legs.card[begin]):
-        row = at + s1 * n_second
-        inner = -np.inf
-        for s2 in range(n_second):
-            inner = max(inner, weight * theta_t[row + s2] + theta_c[second + s2])
-        value = theta_c[first + s1] + inner
-        top = max(top, value)
-        if value > chosen + slack:
-            chosen, best = value, s1
-    return top, best
-
-
-@inlined
-def _best_row_of_form(theta_c: Floats, legs: Legs, a: int, work: Workspace, slack: float) -> tuple[float, int]:
-    """Return the maximum of a structured pair, and its row."""
-    inner, first, begin = work.message, legs.at[legs.ptr[a]], legs.ptr[a]
-    form_up(leg_form(legs, a), legs, a, theta_c, inner, work.pairs)
+def _best_pair(
+    theta_t: Floats, theta_c: Floats, legs: Legs, a: int, work: Workspace, slack: float
+) -> tuple[float, int]:
+    weight, inner, begin = weight_of(legs.weight, a), work.message, legs.ptr[a]
+    if leg_form(legs, a) >= 0:
+        form_up(leg_form(legs, a), legs, a, theta_c, inner, work.pairs)
+    elif weight == 1.0:
+        _pair_up(theta_t, legs, a, begin, 1.0, theta_c, inner)
+    else:
+        _pair_up(theta_t, legs, a, begin, weight, theta_c, inner)
+    first, second, n_second = legs.at[begin], legs.at[begin + 1], legs.card[begin + 1]
     top, best, chosen = -np.inf, 0, -np.inf
     for s1 in range(legs.card[begin]):
         value = theta_c[first + s1] + inner[s1]
         top = max(top, value)
         if value > chosen + slack:
             chosen, best = value, s1
-    return top, best
-
-
-@inlined
-def _best_pair(
-    theta_t: Floats, theta_c: Floats, legs: Legs, a: int, work: Workspace, slack: float
-) -> tuple[float, int]:
-    weight = weight_of(legs.weight, a)
-    if leg_form(legs, a) >= 0:
-        top, best = _best_row_of_form(theta_c, legs, a, work, slack)
-    elif weight == 1.0:
-        top, best = _best_row(theta_t, theta_c, legs, a, 1.0, slack)
-    else:
-        top, best = _best_row(theta_t, theta_c, legs, a, weight, slack)
-    begin = legs.ptr[a]
-    second, n_second = legs.at[begin + 1], legs.card[begin + 1]
     row = legs.table_at[a] + best * n_second
     last, chosen = 0, weight * theta_t[row] + theta_c[second]
     for s2 in range(1, n_second):

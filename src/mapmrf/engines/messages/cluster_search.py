@@ -138,7 +138,28 @@ class ProjectedGraph:
     def __init__(self, clusters: Clusters, projections: int) -> None:
         self.dual, self.pairs = clusters.dual, clusters.pairs
         self.adjacent = adjacency(self.dual, self.pairs)  # the pairs of every variable by their position in `pairs`
-        self.projection = _project(self.dual, self.pairs, projections)
+        # The nodes are the states of highest belief; one is enough for binary variables.
+        var_ptr, ends, n_vars = self.dual.regions.var_ptr, self.dual.ends(self.pairs), self.dual.n_vars
+        card = np.diff(var_ptr).astype(np.int64)
+        count = np.where(card <= 2, 1, np.minimum(card, projections))
+        by_belief = np.lexsort((-self.dual.regions.belief, np.repeat(np.arange(n_vars), card)))
+        node_ptr = offsets(count).astype(np.int64)
+        node_state = by_belief[ranges(var_ptr[:-1], count)] - np.repeat(var_ptr[:-1], count)
+        blocks = count[ends].prod(axis=1)
+        weight_ptr = offsets(blocks).astype(np.int64)
+        pair_of = np.repeat(np.arange(len(self.pairs)), blocks)
+        within = np.arange(weight_ptr[-1]) - weight_ptr[pair_of]
+        width = count[ends[pair_of, 1]]
+        self.projection = Projection(
+            node_ptr=node_ptr,
+            node_state=node_state.astype(np.int64),
+            node_var=np.repeat(np.arange(n_vars), count),
+            weight_ptr=weight_ptr,
+            weight=np.zeros(int(weight_ptr[-1])),
+            pair_of=pair_of,
+            node1=node_ptr[ends[pair_of, 0]] + within // width,
+            node2=node_ptr[ends[pair_of, 1]] + within % width,
+        )
         self.rank: Ints = np.zeros(0, dtype=np.int64)  # the projected pairs by decreasing absolute weight
 
     def weigh(self) -> None:
@@ -172,33 +193,6 @@ class ProjectedGraph:
             )
             total += count
             yield [(self.pairs[places], flips) for places, flips in found.take(np.arange(count))]
-
-
-def _project(dual: Dual, pairs: Ints, projections: int) -> Projection:
-    """Use the states of highest belief as nodes; one is enough for binary variables. The weights are still 0."""
-    var_ptr = dual.regions.var_ptr
-    card = np.diff(var_ptr).astype(np.int64)
-    count = np.where(card <= 2, 1, np.minimum(card, projections))
-    owner = np.repeat(np.arange(dual.n_vars), card)
-    by_belief = np.lexsort((-dual.regions.belief, owner))
-    node_ptr = offsets(count).astype(np.int64)
-    node_state = by_belief[ranges(var_ptr[:-1], count)] - np.repeat(var_ptr[:-1], count)
-    ends = dual.ends(pairs)
-    blocks = count[ends].prod(axis=1)
-    weight_ptr = offsets(blocks).astype(np.int64)
-    pair_of = np.repeat(np.arange(len(pairs)), blocks)
-    within = np.arange(weight_ptr[-1]) - weight_ptr[pair_of]
-    width = count[ends[pair_of, 1]]
-    return Projection(
-        node_ptr=node_ptr,
-        node_state=node_state.astype(np.int64),
-        node_var=np.repeat(np.arange(dual.n_vars), count),
-        weight_ptr=weight_ptr,
-        weight=np.zeros(int(weight_ptr[-1])),
-        pair_of=pair_of,
-        node1=node_ptr[ends[pair_of, 0]] + within // width,
-        node2=node_ptr[ends[pair_of, 1]] + within % width,
-    )
 
 
 class OrientedPairs(NamedTuple):
@@ -294,21 +288,17 @@ def short_cycles(adjacent: OrientedPairs, mark: Ints, found: CycleList, max_work
                 for s in range(ptr[k], ptr[k + 1]):
                     b = var[s]
                     work += 1
-                    if b > a and mark[b] >= 0 and count < most and not are_adjacent(adjacent, a, b):
-                        count = add_short(adjacent, q, r, s, mark[b], found, count)
+                    if b > a and mark[b] >= 0 and count < most:
+                        chord = False
+                        for u in range(ptr[a], ptr[a + 1]):
+                            chord = chord or var[u] == b
+                        if not chord:
+                            count = add_short(adjacent, q, r, s, mark[b], found, count)
         for q in range(ptr[i], ptr[i + 1]):
             mark[var[q]] = -1
         if count == most or work > max_work:
             break
     return count
-
-
-@inlined
-def are_adjacent(adjacent: OrientedPairs, a: int, b: int) -> bool:
-    found = False
-    for u in range(adjacent.ptr[a], adjacent.ptr[a + 1]):
-        found = found or adjacent.var[u] == b
-    return found
 
 
 @inlined

@@ -300,18 +300,26 @@ class PairBeliefs(NamedTuple):
 
 
 @inlined
-def clipped(c: float, sent: float) -> float:
-    """The message of a factor of strength `c` to one variable, given what the other one sent."""
-    width = abs(c)
-    return max(-width, min(width, math.copysign(1.0, c) * sent))
+def send_pair(f: int, pairs: PairBeliefs, now: Floats, damping: float) -> tuple[float, float, float, float, float]:
+    """Send new messages from factor `f`, given beliefs; return the change before damping, the new messages, the old."""
+    scope, d, c, rho = pairs.scope, pairs.d, pairs.c[f], pairs.rho[f]
+    e1, e2, width, sign = 2 * f, 2 * f + 1, abs(c), math.copysign(1.0, c)
+    old1, old2 = d[e1], d[e2]
+    new1 = max(-width, min(width, sign * (rho * now[scope[e2]] - old2)))
+    new2 = max(-width, min(width, sign * (rho * now[scope[e1]] - old1)))
+    change = max(abs(new1 - old1), abs(new2 - old2))
+    new1 += damping * (old1 - new1)
+    new2 += damping * (old2 - new2)
+    d[e1] = new1
+    d[e2] = new2
+    return change, new1, new2, old1, old2
 
 
 @bare
 def flood_pairs(pairs: PairBeliefs, scratch: Floats, schedule: MessageSchedule, n: int) -> tuple[int, float]:
     """Run iterations, all messages of each from the beliefs before it, until the largest change is in the tolerance."""
     # Returns how many, and that change, before damping.
-    scope, c, rho, h, b, d = pairs
-    damping = schedule.damping
+    scope, h, b, damping = pairs.scope, pairs.h, pairs.b, schedule.damping
     worst = np.inf
     done = 0
     while done < n and worst > schedule.tol:
@@ -319,19 +327,11 @@ def flood_pairs(pairs: PairBeliefs, scratch: Floats, schedule: MessageSchedule, 
         for i in range(len(h)):
             after[i] = h[i]
         worst = 0.0
-        for f in range(len(c)):
-            e1, e2 = 2 * f, 2 * f + 1
-            i1, i2 = scope[e1], scope[e2]
-            old1, old2 = d[e1], d[e2]
-            new1 = clipped(c[f], rho[f] * now[i2] - old2)
-            new2 = clipped(c[f], rho[f] * now[i1] - old1)
-            worst = max(worst, max(abs(new1 - old1), abs(new2 - old2)))
-            new1 += damping * (old1 - new1)
-            new2 += damping * (old2 - new2)
-            d[e1] = new1
-            d[e2] = new2
-            after[i1] += new1
-            after[i2] += new2
+        for f in range(len(pairs.c)):
+            change, new1, new2, _, _ = send_pair(f, pairs, now, damping)
+            worst = max(worst, change)
+            after[scope[2 * f]] += new1
+            after[scope[2 * f + 1]] += new2
         done += 1
     if done % 2 == 1:
         for i in range(len(h)):
@@ -342,16 +342,9 @@ def flood_pairs(pairs: PairBeliefs, scratch: Floats, schedule: MessageSchedule, 
 @bare
 def send_pairs(pairs: PairBeliefs, schedule: MessageSchedule, begin: int, end: int) -> float:
     """The messages of factors `begin` to `end` from beliefs that stay as they are; return the largest change."""
-    scope, c, rho, _, b, d = pairs
     worst = 0.0
     for f in range(begin, end):
-        e1, e2 = 2 * f, 2 * f + 1
-        old1, old2 = d[e1], d[e2]
-        new1 = clipped(c[f], rho[f] * b[scope[e2]] - old2)
-        new2 = clipped(c[f], rho[f] * b[scope[e1]] - old1)
-        worst = max(worst, max(abs(new1 - old1), abs(new2 - old2)))
-        d[e1] = new1 + schedule.damping * (old1 - new1)
-        d[e2] = new2 + schedule.damping * (old2 - new2)
+        worst = max(worst, send_pair(f, pairs, pairs.b, schedule.damping)[0])
     return worst
 
 
@@ -368,8 +361,7 @@ def gather_pairs(pairs: PairBeliefs, neighbours: Neighbours, begin: int, end: in
 @bare
 def sweep_pairs(pairs: PairBeliefs, order: Ints, schedule: MessageSchedule, begin: int, end: int) -> tuple[int, float]:
     """Run iterations, each message from the current beliefs; even ones take the factors in reverse order."""
-    scope, c, rho, h, b, d = pairs
-    damping = schedule.damping
+    scope, h, b, d, damping = pairs.scope, pairs.h, pairs.b, pairs.d, schedule.damping
     worst = np.inf
     m = len(order)
     k = begin
@@ -377,18 +369,10 @@ def sweep_pairs(pairs: PairBeliefs, order: Ints, schedule: MessageSchedule, begi
         worst = 0.0
         for place in range(m):
             f = order[m - 1 - place if k % 2 == 0 else place]
-            e1, e2 = 2 * f, 2 * f + 1
-            i1, i2 = scope[e1], scope[e2]
-            old1, old2 = d[e1], d[e2]
-            new1 = clipped(c[f], rho[f] * b[i2] - old2)
-            new2 = clipped(c[f], rho[f] * b[i1] - old1)
-            worst = max(worst, max(abs(new1 - old1), abs(new2 - old2)))
-            new1 += damping * (old1 - new1)
-            new2 += damping * (old2 - new2)
-            d[e1] = new1
-            d[e2] = new2
-            b[i1] += new1 - old1
-            b[i2] += new2 - old2
+            change, new1, new2, old1, old2 = send_pair(f, pairs, b, damping)
+            worst = max(worst, change)
+            b[scope[2 * f]] += new1 - old1
+            b[scope[2 * f + 1]] += new2 - old2
         k += 1
     for i in range(len(h)):  # without the round-off that many small changes have left
         b[i] = h[i]

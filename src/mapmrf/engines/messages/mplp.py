@@ -554,10 +554,11 @@ def peel_factors(scope_ptr: Ints, scope: Ints, neighbours: Neighbours, live: Int
     """Strip factors that share at most one variable with the rest, again and again; return how many."""
     # `peeled` gets them in this order, and `toward` the place of the shared variable in the scope of each. `live`
     # counts the variables of a factor that others still share; a stripped factor has live -1.
-    degree = np.empty(len(neighbours.ptr) - 1, dtype=np.int64)
+    ptr, edge, factor_of = neighbours
+    degree = np.empty(len(ptr) - 1, dtype=np.int64)
     tail = 0
     for i in range(len(degree)):
-        degree[i] = neighbours.ptr[i + 1] - neighbours.ptr[i]
+        degree[i] = ptr[i + 1] - ptr[i]
     for a in range(len(live)):
         live[a] = 0
         for e in range(scope_ptr[a], scope_ptr[a + 1]):
@@ -576,21 +577,15 @@ def peel_factors(scope_ptr: Ints, scope: Ints, neighbours: Neighbours, live: Int
                 toward[head] = e - scope_ptr[a]
             degree[i] -= 1
             if degree[i] == 1:
-                tail = release(i, neighbours, live, peeled, tail)
+                # the one factor left at the variable shares it with no other any more
+                for at in range(ptr[i], ptr[i + 1]):
+                    b = factor_of[edge[at]]
+                    if live[b] > 0:
+                        live[b] -= 1
+                        if live[b] == 1:
+                            peeled[tail] = b
+                            tail += 1
         head += 1
-    return tail
-
-
-@inlined
-def release(i: int, neighbours: Neighbours, live: Ints, peeled: Ints, tail: int) -> int:
-    """The one factor left at a variable shares it with no other any more; return the new end of `peeled`."""
-    for at in range(neighbours.ptr[i], neighbours.ptr[i + 1]):
-        b = neighbours.factor_of[neighbours.edge[at]]
-        if live[b] > 0:
-            live[b] -= 1
-            if live[b] == 1:
-                peeled[tail] = b
-                tail += 1
     return tail
 
 

@@ -162,7 +162,7 @@ class SmoothedRun:
         return mu_f
 
 
-# -- The smoothed counterpart of `srmp_kernels`, and points of the local polytope read from its multipliers -----------
+# -- The smoothed counterpart of `srmp`, and points of the local polytope read from its multipliers -----------
 # Maxima are replaced by ``rho log sum exp(. / rho)``, always with the maximum taken out. The passes minimise the
 # dual of
 #

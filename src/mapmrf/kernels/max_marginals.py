@@ -109,7 +109,6 @@ def table_max_marginals(
 
 @inlined
 def next_configuration(state: Ints, card_e: Ints, first: int, arity: int) -> None:
-    """Step to the next configuration of a factor, last variable fastest."""
     k = arity - 1
     while k >= 0:
         state[k] += 1

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from mapmrf import FactorGraph
 from mapmrf.engines.messages import srmp
 from mapmrf.engines.messages.smoothing import (
-    Smoothing,
     SoftFactors,
     SoftPoint,
     best_pair,
@@ -192,7 +191,7 @@ def test_breadth_first_recovers_the_layers_of_a_shuffled_path() -> None:
 
 def soften(engine: TablePasses, order: VisitOrder, n: int, rho: float) -> tuple[float, np.ndarray]:
     mu = np.zeros(engine.problem.n_states)
-    bound = soft_iterate(n, engine.model, engine.messages, Smoothing(rho, order.keep, mu), engine.scratch)
+    bound = soft_iterate(n, engine.model, engine.messages, rho, order.keep, mu, engine.scratch)
     return bound + engine.problem.graph.constant, mu
 
 

@@ -37,7 +37,6 @@ class RowRange(NamedTuple):
 
 @inlined
 def best_item(g: int, tau: float, factors: CountingFactors, scores: GroupScores) -> float:
-    """Return the best score of a group's items at a multiplier."""
     top = -np.inf
     for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
         top = max(top, scores.on[j] - tau * factors.weight[j])
@@ -231,7 +230,6 @@ def first_multiplier(f: int, far: float, factors: CountingFactors, scores: Group
 
 @inlined
 def weight_limits(g: int, factors: CountingFactors, scores: GroupScores) -> tuple[float, float]:
-    """Return the minimum and maximum weight over the possible choices of a group."""
     least, most = np.inf, -np.inf
     if scores.off[g] > -np.inf:
         least = most = 0.0
@@ -243,7 +241,6 @@ def weight_limits(g: int, factors: CountingFactors, scores: GroupScores) -> tupl
 
 @bare
 def activity_limits(f: int, factors: CountingFactors, scores: GroupScores) -> tuple[float, float]:
-    """Return the minimum and maximum sum of weights over the possible choices."""
     low = high = 0.0
     for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
         least, most = weight_limits(g, factors, scores)
@@ -261,7 +258,6 @@ def within(low: float, high: float, f: int, factors: CountingFactors) -> bool:
 
 @bare
 def reachable(f: int, factors: CountingFactors, scores: GroupScores) -> bool:
-    """Return whether possible choices can satisfy a row."""
     low, high = activity_limits(f, factors, scores)
     return within(low, high, f, factors)
 
@@ -368,7 +364,6 @@ def parity_marginals(f: int, factors: CountingFactors, scores: GroupScores, out:
 
 @inlined
 def gain_of(g: int, factors: CountingFactors, scores: GroupScores) -> float:
-    """Return the gain of a group from being on."""
     top = best_item(g, 0.0, factors, scores)
     return 0.0 if top == scores.off[g] else top - scores.off[g]
 
@@ -419,7 +414,6 @@ def row_prices(f: int, factors: CountingFactors, scores: GroupScores, prices: Fl
 
 @inlined
 def limited(price: float, gain: float) -> float:
-    """Clip a price to between 0 and the gain."""
     return min(price, max(0.0, gain)) if price > 0.0 else max(price, min(0.0, gain))
 
 

@@ -127,7 +127,6 @@ class _Items:
         return np.asarray(_sizes(self.starts, len(self.var)) == self.allowed.count[self.var[self.starts]])
 
     def kept(self, keep: Bools, weight: Floats | None = None) -> _Items:
-        """Return a subset of the items, optionally with other weights."""
         return _Items(self.var[keep], self.state[keep], (self.weight if weight is None else weight)[keep], self.allowed)
 
     def piece(self, kind: CountingKind, lower: float, upper: float, penalty: float) -> _Piece:
@@ -154,7 +153,6 @@ _NO_ITEMS = _Piece(CountingKind.ROW, _NONE, _NONE, np.zeros(0), _NONE)
 
 
 def _starts(keys: Ints) -> Ints:
-    """Return the starts of runs of equal keys."""
     new = np.ones(len(keys), dtype=bool)
     np.not_equal(keys[1:], keys[:-1], out=new[1:])
     return np.flatnonzero(new)

@@ -90,7 +90,6 @@ class RoundingWork(NamedTuple):
 
 @inlined
 def weight_of_state(g: int, k: int, factors: CountingFactors, work: RoundingWork) -> tuple[bool, float]:
-    """Return whether a state turns a group on, and its weight."""
     for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
         if work.state[j] == k:
             return True, factors.weight[j]

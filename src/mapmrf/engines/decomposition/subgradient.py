@@ -127,7 +127,6 @@ class SubgradientDescent:
         return np.array(found, dtype=np.int64)
 
     def advance(self, max_rounds: int) -> bool:
-        """Run some rounds; return whether the run has ended."""
         n_rounds = min(self.chunk, max_rounds - self.rounds)
         roots = self.parts.roots if self.parts.n_forests else None
         return descend(self.subproblems, self.state, roots, self.workspace, n_rounds)
@@ -200,7 +199,6 @@ def _copied_states(problem: Problem, parts: Decomposition) -> Ints:
 
 
 def _even_shares(problem: Problem, parts: Decomposition) -> Floats:
-    """Distribute the unary potentials evenly over the copies."""
     n_copies = np.diff(parts.copies.ptr)
     each = np.repeat(np.repeat(n_copies, n_copies), parts.copies.card)
     return np.asarray(problem.graph.theta_v[_copied_states(problem, parts)] / each)

@@ -458,19 +458,6 @@ class Subproblems(NamedTuple):
 
 
 @inlined
-def _best_binary_pair(
-    theta_t: Floats, at: int, weight: float, theta_c: Floats, first: int, second: int, slack: float
-) -> tuple[float, int]:
-    """Return the maximum of a 2x2 table and its best entry."""
-    low, high = theta_c[second], theta_c[second + 1]
-    v0, v1 = weight * theta_t[at] + low, weight * theta_t[at + 1] + high
-    v2, v3 = weight * theta_t[at + 2] + low, weight * theta_t[at + 3] + high
-    top0, top1 = theta_c[first] + max(v0, v1), theta_c[first + 1] + max(v2, v3)
-    s0, s1 = (1 if v1 > v0 + slack else 0), (3 if v3 > v2 + slack else 2)
-    return max(top0, top1), (s1 if top1 > top0 + slack else s0)
-
-
-@inlined
 def _best_pair(
     theta_t: Floats, theta_c: Floats, legs: Legs, a: int, work: Workspace, slack: float
 ) -> tuple[float, int]:
@@ -538,7 +525,13 @@ def solve_factors(
                 n_second = legs.card[first + 1]
                 if legs.card[first] == 2 and n_second == 2:
                     at, one, two = legs.table_at[a], legs.at[first], legs.at[first + 1]
-                    top, t = _best_binary_pair(theta_t, at, weight_of(legs.weight, a), theta_c, one, two, slack)
+                    weight = weight_of(legs.weight, a)
+                    low, high = theta_c[two], theta_c[two + 1]
+                    v0, v1 = weight * theta_t[at] + low, weight * theta_t[at + 1] + high
+                    v2, v3 = weight * theta_t[at + 2] + low, weight * theta_t[at + 3] + high
+                    top0, top1 = theta_c[one] + max(v0, v1), theta_c[one + 1] + max(v2, v3)
+                    s0, s1 = (1 if v1 > v0 + slack else 0), (3 if v3 > v2 + slack else 2)
+                    top, t = max(top0, top1), (s1 if top1 > top0 + slack else s0)
                 else:
                     top, t = _best_pair(theta_t, theta_c, legs, a, work, slack)
                 label_c[legs.copy[first]] = t // n_second

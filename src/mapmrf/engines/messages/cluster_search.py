@@ -133,8 +133,6 @@ def adjacency(dual: Dual, pairs: Ints) -> OrientedPairs:
 
 
 class ProjectedGraph:
-    """The projected graph of a dual with clusters, and its frustrated cycles."""
-
     def __init__(self, clusters: Clusters, projections: int) -> None:
         self.dual, self.pairs = clusters.dual, clusters.pairs
         self.adjacent = adjacency(self.dual, self.pairs)  # the pairs of every variable by their position in `pairs`
@@ -163,7 +161,6 @@ class ProjectedGraph:
         self.rank: Ints = np.zeros(0, dtype=np.int64)  # the projected pairs by decreasing absolute weight
 
     def weigh(self) -> None:
-        """Compute the weights and rank the projected pairs by absolute weight."""
         weigh_projections(self.pairs, self.dual.regions, self.projection)
         self.rank = np.argsort(-np.abs(self.projection.weight), kind="stable")
 

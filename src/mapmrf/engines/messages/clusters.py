@@ -116,8 +116,14 @@ class Clusters:
         """Find the pairs of all variables of factors, small factors first, as far as the entries allow."""
         # Factors are lifted at once to pairs that several of them share. Other pairs stay inactive until a cluster
         # needs them.
-        dual = self.dual
-        owner, axis = _places(dual, factors)
+        dual, arity = self.dual, np.diff(self.dual.regions.scope_ptr)[factors]
+        owners, axes = [np.zeros(0, dtype=np.int64)], [np.zeros((0, 2), dtype=np.int64)]
+        for k in np.unique(arity).tolist():  # all pairs of positions in the scopes of the factors
+            places = np.array(list(combinations(range(k), 2)), dtype=np.int64)
+            mine = factors[arity == k].astype(np.int64)
+            owners.append(np.repeat(mine, len(places)))
+            axes.append(np.tile(places, (len(mine), 1)))
+        owner, axis = np.concatenate(owners), np.concatenate(axes)
         ends = np.sort(_variables_at(dual, owner, axis), axis=1)
         card = np.diff(dual.regions.var_ptr).astype(np.int64)
         fits = np.cumsum(card[ends].prod(axis=1)) <= max_entries
@@ -167,10 +173,8 @@ class Clusters:
         regions.theta[ranges(regions.table_at[idle], self.dual.sizes(idle))] = 0.0
 
     def fitting(self, cycles: list[Cycle], max_entries: int) -> list[Cycle]:
-        """Return as many of the cycles, in order, as the entries allow; triangulation takes up to four times as many.
-
-        n pairs become n - 2 triangles of three pairs, and n - 3 additional pairs.
-        """
+        """Return as many of the cycles, in order, as the entries allow; triangulation takes up to four times more."""
+        # n pairs become n - 2 triangles of three pairs, and n - 3 additional pairs.
         if not cycles:
             return []
         sizes = self.dual.sizes(np.concatenate([cycle[0] for cycle in cycles]))
@@ -232,13 +236,12 @@ class Clusters:
         if wanted:
             ends = np.array(list(wanted), dtype=np.int64)
             self.add_pairs(ends[:, 0], ends[:, 1])
-        return [self.cycle_of(corner) for corner in corners]
-
-    def cycle_of(self, walk: list[int]) -> Cycle:
-        """Return the cycle through some variables, consecutive ones of which are pairs."""
-        steps = zip(walk, walk[1:] + walk[:1], strict=True)
-        pairs = np.array([self.number[min(step), max(step)] for step in steps], dtype=np.int64)
-        return pairs, (self.dual.ends(pairs)[:, 0] != np.array(walk)).astype(np.int64)
+        found: list[Cycle] = []
+        for corner in corners:
+            steps = zip(corner, corner[1:] + corner[:1], strict=True)
+            pairs = np.array([self.number[min(step), max(step)] for step in steps], dtype=np.int64)
+            found.append((pairs, (self.dual.ends(pairs)[:, 0] != np.array(corner)).astype(np.int64)))
+        return found
 
     def numbers(self, pairs: Ints) -> dict[tuple[int, int], int]:
         """Map the variables of some pairs, the smaller one first, to the pairs' indices."""
@@ -284,21 +287,8 @@ def _variables_at(dual: Dual, factors: Ints, axis: Ints) -> Ints:
 
 
 def _pair_keys(dual: Dual, pairs: Ints) -> Ints:
-    """Return a unique key per unordered pair of variables."""
     ends = np.sort(dual.ends(pairs), axis=1)
     return np.asarray(ends[:, 0] * dual.n_vars + ends[:, 1])
-
-
-def _places(dual: Dual, factors: Ints) -> tuple[Ints, Ints]:
-    """Return all pairs of scope positions of every factor, (n,) factors and (n, 2) positions; small factors first."""
-    arity = np.diff(dual.regions.scope_ptr)[factors]
-    owner, axis = [np.zeros(0, dtype=np.int64)], [np.zeros((0, 2), dtype=np.int64)]
-    for k in np.unique(arity).tolist():
-        places = np.array(list(combinations(range(k), 2)), dtype=np.int64)
-        mine = factors[arity == k].astype(np.int64)
-        owner.append(np.repeat(mine, len(places)))
-        axis.append(np.tile(places, (len(mine), 1)))
-    return np.concatenate(owner), np.concatenate(axis)
 
 
 # -- Message passing with cycle clusters on top of pairs, and with lifts of larger factors on to pairs ----------------
@@ -311,8 +301,6 @@ Cycle = tuple[Ints, Ints]
 
 
 class CycleList(NamedTuple):
-    """Many cycles in flat arrays."""
-
     ptr: Ints  # (n_cycles + 1,): cycle `c` has the places ``ptr[c]`` to ``ptr[c + 1]``
     # pair, flip: the pairs in walking order, and 1 where one is walked from its second variable to its first
     pair: Ints
@@ -435,7 +423,6 @@ def give_cycle2(c: int, regions: Regions, cycles: CycleList, tables: CycleTables
 def passes_clusters2(
     regions: Regions, sweeps: PassOrder, cycles: CycleList, tables: CycleTables, scratch: CycleScratch
 ) -> None:
-    """Iterations over all clusters and then all pairs, on binary variables without -inf."""
     n = len(cycles.ptr) - 1
     for iteration in range(sweeps.begin, sweeps.end):
         backward = sweeps.alternate and iteration % 2 == 1

@@ -53,7 +53,6 @@ class Tour:
 
     @classmethod
     def of(cls, problem: Problem, taken: Bools | None = None) -> Tour:
-        """Traverse the given factors, all of them by default."""
         if taken is None:
             taken = np.ones(problem.n_factors, dtype=bool)
         seen, var_order = np.empty(problem.n_vars, dtype=bool), np.empty(problem.n_vars, dtype=np.int64)
@@ -115,7 +114,6 @@ class FloodingMessages:
             self.neighbours = Neighbours(*map(short, self.neighbours))
 
     def flood(self, send: Callable[..., float], gather: Callable[..., None], tol: float, n: int) -> tuple[int, float]:
-        """Run at most `n` iterations."""
         # `send` is called with a range of factors and the number of a thread, `gather` with a range of variables; both
         # wrap the kernels.
         factors, variables = self.workers.spans(self.problem.n_factors), self.workers.spans(self.problem.n_vars)
@@ -131,8 +129,6 @@ class FloodingMessages:
 
 
 class PairMessages(FloodingMessages):
-    """Messages of finite 2x2 tables between binary variables."""
-
     def __init__(self, problem: Problem, tour: Tour, weights: ForestWeights) -> None:
         """Split the tables into their constant, linear and quadratic parts."""
         super().__init__(problem, tour, weights)
@@ -252,7 +248,6 @@ class TableMessages(FloodingMessages):
         return self.problem.graph.constant + bound
 
     def is_infeasible(self) -> bool:
-        """Return whether a variable has no possible state left."""
         best = segment_max(self.beliefs.theta_v, self.problem.graph.var_ptr)
         return bool(best.min(initial=0.0) == -math.inf)
 

@@ -173,11 +173,9 @@ def pass_messages(
     tables: FactorTables, beliefs: Beliefs, order: Ints, schedule: MessageSchedule, begin: int, end: int,
     scratch: BeliefScratch,
 ) -> tuple[int, float]:  # fmt: skip
-    """Iterations `begin` to `end`, or to convergence; return how many, and the largest change that the last asked for.
-
-    Flooding takes all messages of an iteration from the beliefs before it. Otherwise each is from the current beliefs,
-    factors in their order, in even iterations backwards. A state that dies is an infinite change.
-    """
+    """Run iterations `begin` to `end`, or to convergence; return how many, and the largest change of the last."""
+    # Flooding takes all messages of an iteration from the beliefs before it. Otherwise each is from the current
+    # beliefs, factors in their order, in even iterations backwards. A state that dies is an infinite change.
     theta_v, b, spare = beliefs.theta_v, beliefs.b, scratch.spare
     flooding = schedule.flooding
     worst = np.inf

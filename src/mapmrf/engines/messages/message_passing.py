@@ -106,7 +106,6 @@ class MessageRun:
 
     @property
     def value(self) -> float:
-        """Value of the best labelling so far, -inf if there is none."""
         return -math.inf if self.best is None else self.best.value
 
     def advance(self, budget: int) -> None:

@@ -488,7 +488,6 @@ def pass_factors(
 
 @bare
 def passes_pairs2(regions: Regions, sweeps: PassOrder) -> None:
-    """Iterations on pairs of binary variables without -inf."""
     for iteration in range(sweeps.begin, sweeps.end):
         pass_pairs2(regions, sweeps.visit, sweeps.alternate and iteration % 2 == 1)
 
@@ -517,7 +516,15 @@ def bound_of(regions: Regions, begin: int, end: int, pairs: StructuredPairs, scr
         first = scope_ptr[a]
         arity = scope_ptr[a + 1] - first
         if arity == 2 and card_e[first] == 2 and card_e[first + 1] == 2:
-            total += pair2_top(a, regions)
+            i_at, j_at, base = state_at[first], state_at[first + 1], regions.edge_ptr[first]
+            g0 = -lam[base] if belief[i_at] > -np.inf else -np.inf
+            g1 = -lam[base + 1] if belief[i_at + 1] > -np.inf else -np.inf
+            h0 = -lam[base + 2] if belief[j_at] > -np.inf else -np.inf
+            h1 = -lam[base + 3] if belief[j_at + 1] > -np.inf else -np.inf
+            theta, at, weight = regions.theta, regions.table_at[a], weight_of(regions.weight, a)
+            top0 = max(weight * theta[at] + (g0 + h0), weight * theta[at + 1] + (g0 + h1))
+            top1 = max(weight * theta[at + 2] + (g1 + h0), weight * theta[at + 3] + (g1 + h1))
+            total += max(top0, top1)
             continue
         place = 0
         for e in range(first, first + arity):
@@ -531,22 +538,6 @@ def bound_of(regions: Regions, begin: int, end: int, pairs: StructuredPairs, scr
         else:
             total += table_top(regions.theta, regions.table_at[a], card_e, first, arity, weight, scratch)
     return total
-
-
-@inlined
-def pair2_top(a: int, regions: Regions) -> float:
-    """The largest entry of the reparametrised table of two binary variables."""
-    belief, lam, theta, at = regions.belief, regions.lam, regions.theta, regions.table_at[a]
-    first, weight = regions.scope_ptr[a], weight_of(regions.weight, a)
-    i_at, j_at, base = regions.state_at[first], regions.state_at[first + 1], regions.edge_ptr[first]
-    g0 = -lam[base] if belief[i_at] > -np.inf else -np.inf
-    g1 = -lam[base + 1] if belief[i_at + 1] > -np.inf else -np.inf
-    h0 = -lam[base + 2] if belief[j_at] > -np.inf else -np.inf
-    h1 = -lam[base + 3] if belief[j_at + 1] > -np.inf else -np.inf
-    top0 = max(weight * theta[at] + (g0 + h0), weight * theta[at + 1] + (g0 + h1))
-    top1 = max(weight * theta[at + 2] + (g1 + h0), weight * theta[at + 3] + (g1 + h1))
-    best: float = max(top0, top1)
-    return best
 
 
 @compiled

@@ -62,7 +62,6 @@ class SmoothedRun:
 
     @property
     def value(self) -> float:
-        """Value of the best labelling, -inf while there is none."""
         return -math.inf if self.best is None else self.best.value
 
     @property
@@ -76,14 +75,11 @@ class SmoothedRun:
         return max(tol * abs(self.bound), ROUND_OFF * spread if math.isfinite(spread) else 0.0)
 
     def offer(self, labels: Ints, claim: float | None = None) -> None:
-        """Keep a labelling if it is feasible and the best so far."""
         if self.best is not None:
             self.best.offer(labels, claim)
             return
         first = Incumbent(self.problem.graph, labels)
         self.best = first if first.value > -math.inf else None
-
-    # -- passes -------------------------------------------------------------------------------------------------------
 
     def iterate_plain(self, n: int) -> int:
         known = self.plain.figures.value
@@ -112,11 +108,9 @@ class SmoothedRun:
 
     def soft_iterate(self, n: int, lam: Floats) -> float:
         """Run smoothed iterations on some multipliers; return the smoothed bound."""
-        plain, smoothing = self.plain, Smoothing(self.temperature, self.keep, self.mu)
-        bound = soft_iterate(n, plain.model, plain.messages._replace(lam=lam), smoothing, plain.scratch)
+        plain, messages = self.plain, self.plain.messages._replace(lam=lam)
+        bound = soft_iterate(n, plain.model, messages, self.temperature, self.keep, self.mu, plain.scratch)
         return bound + self.problem.graph.constant
-
-    # -- measurements -------------------------------------------------------------------------------------------------
 
     def measure_plain(self) -> float:
         """Compute bound and labelling by a plain iteration from the smoothed multipliers; return that bound."""
@@ -151,8 +145,6 @@ class SmoothedRun:
         return extend_marginals(factors.start, factors.stop, self.factors, point, scratch, out)
 
     def factor_marginals(self, point: SoftPoint) -> FactorMarginals:
-        """Return the extension of marginals to the factors, block by block."""
-
         def mu_f(batch: Batch, rows: slice) -> Floats:
             out = np.zeros((rows.stop - rows.start, batch.n_configs))
             begin = batch.factors.start
@@ -172,14 +164,6 @@ class SmoothedRun:
 
 NOTHING = 40.0  # a term this many temperatures below the largest is below floating-point precision
 NO_MASS = 1e-6  # mass on a forbidden entry that counts as round-off
-
-
-class Smoothing(NamedTuple):
-    """The temperature `rho`, what a variable keeps in a backward pass, and the marginals of the variables."""
-
-    rho: float
-    keep: Floats
-    mu: Floats
 
 
 @inlined
@@ -233,10 +217,11 @@ def soften(
 
 @bare
 def soft_sweep(
-    forward: bool, model: SrmpModel, messages: SrmpMessages, smoothing: Smoothing, scratch: SrmpScratch
+    forward: bool, model: SrmpModel, messages: SrmpMessages, rho: float, keep: Floats, mu: Floats, scratch: SrmpScratch
 ) -> float:
     """Visit all variables in one direction; return the smoothed bound (backward) and fill in the marginals `mu`."""
-    links, lam, rho, mu = model.links, messages.lam, smoothing.rho, smoothing.mu
+    # `keep` is what a variable keeps of its belief in a backward pass.
+    links, lam = model.links, messages.lam
     belief, work, n_vars = scratch.belief, scratch.work, len(model.visits)
     total = 0.0
     skip, end = (FIRST, LAST) if forward else (LAST, FIRST)
@@ -272,19 +257,19 @@ def soft_sweep(
             partition += mu[theta_at + k]
         for k in range(n_own):
             mu[theta_at + k] /= partition
-        total += best + smoothing.keep[p] / omega * rho * math.log(partition)
+        total += best + keep[p] / omega * rho * math.log(partition)
         distribute(visit, links, end, omega, best, lam, belief)
     return total
 
 
 @compiled
 def soft_iterate(
-    n_iterations: int, model: SrmpModel, messages: SrmpMessages, smoothing: Smoothing, scratch: SrmpScratch
+    n: int, model: SrmpModel, messages: SrmpMessages, rho: float, keep: Floats, mu: Floats, scratch: SrmpScratch
 ) -> float:
     """Run smoothed iterations; return the smoothed bound, without the constant, that the last one proves."""
     total = 0.0
-    for half in range(2 * n_iterations):
-        total = soft_sweep(half % 2 == 0, model, messages, smoothing, scratch)
+    for half in range(2 * n):
+        total = soft_sweep(half % 2 == 0, model, messages, rho, keep, mu, scratch)
     return total
 
 
@@ -367,11 +352,9 @@ def soft_table(a: int, factors: SoftFactors, point: SoftPoint, w: Floats) -> int
 
 @bare
 def couple(a: int, factors: SoftFactors, point: SoftPoint, scratch: Floats) -> int:
-    """Fill the first row of the scratch with a joint distribution whose marginals are exactly those of the variables.
-
-    The smoothed distribution is scaled down along each variable where it has too much; what is then missing is
-    filled up by the product of the marginals that are missing. Returns the number of configurations.
-    """
+    """Fill the first row of the scratch with a joint distribution with exactly the marginals of the variables."""
+    # The smoothed distribution is scaled down along each variable where it has too much; what is then missing is
+    # filled up by the product of the marginals that are missing. Returns the number of configurations.
     w, extra, margin = scratch[0], scratch[1], scratch[2]
     edge_ptr, mu_at, mu = factors.edge_ptr, factors.mu_at, point.mu
     first, last = factors.scope_ptr[a], factors.scope_ptr[a + 1]

@@ -31,8 +31,6 @@ MAX_TRANSPOSED = 1 << 22  # number of table entries above which no transposed co
 
 
 class TablePasses(SequentialPasses):
-    """Passes over factors of any shape."""
-
     layout = "edges"
 
     def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping) -> None:

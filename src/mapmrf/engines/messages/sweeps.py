@@ -71,8 +71,6 @@ class SequentialPasses(ABC):
         return end - begin, LIMIT
 
     def sweep_parallel(self, workers: SweepWorkers, forward: bool, decode: bool) -> int:
-        """Make a pass with all workers; return why to stop."""
-
         def sweep_worker(w: int) -> bool:
             return self.kernels[1](forward, decode, *self.arguments[w], workers.assigned, self.chunks, w)
 

@@ -21,7 +21,7 @@ from mapmrf.engines.messages.sweeps import (
     next_chunk,
     report_chunk,
 )
-from mapmrf.engines.messages.visit_order import PairLinks, Turns, VisitOrder, sort_links
+from mapmrf.engines.messages.visit_order import PairLinks, VisitOrder, sort_links
 from mapmrf.engines.reduction.simplify import belief_bounds
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Problem
@@ -53,8 +53,6 @@ def _sizes(values: Floats) -> tuple[float, float]:
 
 
 class SpinPasses(SequentialPasses):
-    """Passes over a binary pairwise model, in spins."""
-
     layout = "spins"
 
     def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping) -> None:
@@ -83,7 +81,6 @@ class SpinPasses(SequentialPasses):
         self.messages.d[:] = numbers[self.model.links.factor >> 1]
 
     def state_bounds(self) -> Floats:
-        """Compute upper bounds on the labellings with each state by the beliefs of one more iteration."""
         in_order, beliefs = np.empty(self.problem.n_vars), np.zeros((self.problem.n_vars, 2))
         spin_beliefs(self.model, self.messages, self.chunks, in_order)
         beliefs[self.seq, 0], beliefs[self.seq, 1] = -in_order, in_order
@@ -94,13 +91,13 @@ def spin_model(problem: Problem, order: VisitOrder, at: Ints) -> SpinModel:
     """Convert the tables to couplings and fields, and sort the edges in both directions."""
     # `at` are the positions of the visits in the model, in order; empty if they are 0, 1, 2, ...
     n, m, graph = problem.n_vars, problem.n_factors, problem.graph
-    turns = Turns(order.rank, at[order.rank] if len(at) else order.rank, at)
+    place = at[order.rank] if len(at) else order.rank
     links = PairLinks.allocate(n, m, max(n, 2 * m + 1))
-    sort_links(problem.scope, turns, links)
+    sort_links(problem.scope, order.rank, place, at, links)
     low, high = graph.theta_v.reshape(-1, 2)[order.seq].T / 2
     h, omega, keep = (_placed(values, at) for values in (high - low, order.omega, order.keep))
     model = SpinModel(h, omega, keep, np.empty(m), links, float((low + high).sum()))
-    tables = lay_out_spins(problem.scope, turns.place, graph.theta_t, problem.table_at, problem.weight, model)
+    tables = lay_out_spins(problem.scope, place, graph.theta_t, problem.table_at, problem.weight, model)
     return model._replace(constant=graph.constant + model.constant + tables)
 
 

@@ -21,7 +21,7 @@ from mapmrf.engines.messages.sweeps import (
     next_chunk,
     report_chunk,
 )
-from mapmrf.engines.messages.visit_order import PairLinks, Turns, VisitOrder, sort_links
+from mapmrf.engines.messages.visit_order import PairLinks, VisitOrder, sort_links
 from mapmrf.engines.reduction.simplify import belief_bounds
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.kernels.pair_transforms import Envelope, PairForm, form_of, pair_form, transform_potts, transform_quadratic
@@ -33,13 +33,10 @@ MAX_TRANSPOSED = 1 << 22  # number of table entries above which no transposed co
 
 
 def fits_pairs(problem: Problem) -> bool:
-    """Return whether all factors are finite pairwise tables."""
     return all(batch.arity == 2 and not batch.hard for batch in problem.batches)
 
 
 class LabelPasses(SequentialPasses):
-    """Passes over a pairwise model with any number of states."""
-
     layout = "labels"
 
     def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping) -> None:
@@ -93,7 +90,7 @@ def label_model(problem: Problem, order: VisitOrder) -> LabelModel:
     """Sort the pairs in visiting order; potentials are copied only to transpose tables, if that helps."""
     graph, forms, n, m = problem.graph, problem.forms, problem.n_vars, problem.n_factors
     links = PairLinks.allocate(n, m, max(n, 2 * m + 1, len(graph.theta_v)))
-    sort_links(problem.scope, Turns(order.rank, order.rank, order.seq[:0]), links)
+    sort_links(problem.scope, order.rank, order.rank, order.seq[:0], links)
     dtype, widths = links.ptr.dtype, sorted({max(batch.shape) for batch in problem.batches})
     block: Ints = np.zeros(0, dtype=np.int64)
     if len(widths) > 1:
@@ -124,8 +121,6 @@ def label_model(problem: Problem, order: VisitOrder) -> LabelModel:
 
 
 class LabelModel(NamedTuple):
-    """A model of pairs, laid out along the visits."""
-
     theta_v: Floats  # the unary potentials, as in the graph
     # theta_at, card: (n_vars,): where the block of each visited variable starts in it, and its states
     theta_at: Ints
@@ -386,11 +381,9 @@ def turn_tables(table_of: Ints, table_ptr: Ints, n_second: Ints, theta_t: Floats
 def pass_message(
     code: Place, tables: PairTables, d: Floats, at: Place, n_own: Place, n_other: Place, room: PairScratch
 ) -> float:
-    """Turn what one end of a pair gives, in the middle of ``room.h``, into the message to the other end, at ``d[at]``.
-
-    `code` is twice the factor, plus 1 if its second variable gives. The largest entry of a message is 0; what was taken
-    off for that is returned.
-    """
+    """Turn what one end of a pair gives, in the middle of ``room.h``, into the message to the other, at ``d[at]``."""
+    # `code` is twice the factor, plus 1 if its second variable gives. The largest entry of a message is 0; what was
+    # taken off for that is returned.
     a, begin = code >> ONE, np.uintp(len(room.belief))
     weight, f = weight_of(tables.weight, a), form_of(tables.forms, a)
     if weight == 0.0:

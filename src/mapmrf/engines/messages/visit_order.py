@@ -38,7 +38,6 @@ class VisitOrder:
 
     @classmethod
     def build(cls, problem: Problem, order: VariableOrder) -> VisitOrder:
-        """Order the variables of a problem and compute the weights."""
         # A belief is shared by n_between + max(n_first, n_last) factors: Kolmogorov's weights. Variables of pendant
         # trees, which come last, give everything towards the core; factors pendant on a variable do not count.
         degree = np.zeros(problem.n_vars, dtype=np.int32)
@@ -263,21 +262,13 @@ class PairLinks(NamedTuple):
         return cls(ptr, up, factor, back_ptr, down, id)
 
 
-class Turns(NamedTuple):
-    """The order of the visits, and where the variables stand in the arrays of passes."""
-
-    rank: Ints  # (n_vars,): the place of every variable in the order
-    place: Ints  # (n_vars,): its place in the arrays: the rank, unless threads have their own parts of the arrays
-    at: Ints  # (n_vars,): the places in the order of the visits; empty if they are 0, 1, 2, ...
-
-
 @compiled
-def sort_links(scope: Ints, turns: Turns, links: PairLinks) -> None:
+def sort_links(scope: Ints, rank: Ints, place: Ints, at: Ints, links: PairLinks) -> None:
     """Fill in the links of the factors whose variables are given in `scope`, two by two."""
     # The lists of an end are in the order of the factors or of the visits, wherever variables stand: sums over them do
-    # not depend on that.
+    # not depend on that. `place` is where a variable stands in the arrays: its rank, unless threads have their own
+    # parts of the arrays. `at` are the places in the order of the visits; empty if they are 0, 1, 2, ...
     ptr, up, factor, back_ptr, down, id = links
-    rank, place, at = turns
     n_vars, n_edges = len(ptr) - 1, len(up)
     for a in range(n_edges):
         i, j = scope[2 * a], scope[2 * a + 1]

@@ -8,7 +8,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.jit import compiled
-from mapmrf.engines.messages.parallel_sweep_kernels import observe, publish
+from mapmrf.engines.messages.sweeps import observe, publish
 
 
 @compiled

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 import mapmrf
 from benchmark_models import benchmark, references
 from mapmrf import FactorGraph, OptionError, Status
-from mapmrf.engines.decomposition.subgradient import Decomposition, DescentOptions, SubgradientDescent, unit_of
-from mapmrf.engines.decomposition.subgradient_kernels import MAJORITY, SQRT, FactorCache
+from mapmrf.engines.decomposition.subgradient import MAJORITY, SQRT, DescentOptions, SubgradientDescent, unit_of
+from mapmrf.engines.decomposition.subproblems import Decomposition
 from mapmrf.methods.psdd import PSDD
 from mapmrf.model.polytope import Kind, dense, marginals
 from mapmrf.model.problem import Problem
@@ -216,8 +216,7 @@ def test_factors_that_have_not_changed_keep_their_choice() -> None:
     problem, method = Problem.compile(random_model(4)), PSDD(tolerance=0.0)
     whole, fresh = method.start(problem, 0, Start()), method.start(problem, 0, Start())
     for t in range(60):
-        assert isinstance(fresh.scratch, FactorCache)
-        fresh.scratch.stale[:] = True
+        fresh.workspace.stale[:] = True
         fresh.step(t + 1)
     whole.step(60)
     assert whole.rounds == fresh.rounds == 60

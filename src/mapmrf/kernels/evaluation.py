@@ -34,14 +34,12 @@ def first_illegal(card: Ints, labels: Ints) -> int:
 
 @bare
 def unary_terms(tables: Tables, labels: Ints, first: int, terms: Floats) -> None:
-    """Fill `terms` with the unary potentials of the variables from `first` on."""
     for k in range(len(terms)):
         terms[k] = tables.theta_v[tables.var_ptr[first + k] + labels[first + k]]
 
 
 @bare
 def factor_terms(tables: Tables, labels: Ints, first: int, terms: Floats) -> None:
-    """Fill `terms` with the potentials of the factors from `first` on."""
     card, scope_ptr, scope, theta_t = tables.card, tables.scope_ptr, tables.scope, tables.theta_t
     for k in range(len(terms)):
         a = first + k

@@ -17,10 +17,8 @@ def part_of(root: Ints, i: int) -> int:
 
 @bare
 def grow_forest(candidates: Ints, scope_ptr: Ints, scope: Ints, root: Ints, taken: Bools) -> None:
-    """Greedily take candidates that close no cycle: those whose variables are in different components so far.
-
-    `taken` is set for every candidate. `root` is scratch, one entry per variable.
-    """
+    """Greedily take candidates that close no cycle: those whose variables are in different components so far."""
+    # `taken` is set for every candidate. `root` is scratch, one entry per variable.
     for i in range(len(root)):
         root[i] = i
     for place in range(len(candidates)):

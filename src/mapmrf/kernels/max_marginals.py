@@ -31,14 +31,6 @@ class FactorScratch(NamedTuple):
         return cls(given, out, state, start)
 
 
-class Triple(NamedTuple):
-    """States of three variables."""
-
-    first: int
-    second: int
-    third: int
-
-
 @inlined
 def pair_max_marginals(theta_t: Floats, at: int, k1: int, k2: int, weight: float, scratch: FactorScratch) -> float:
     """Fill `out` with the max-marginals of the table plus `given` for two variables; return the largest entry."""
@@ -60,7 +52,9 @@ def pair_max_marginals(theta_t: Floats, at: int, k1: int, k2: int, weight: float
 
 
 @inlined
-def triple_max_marginals(theta_t: Floats, at: int, card: Triple, weight: float, scratch: FactorScratch) -> float:
+def triple_max_marginals(
+    theta_t: Floats, at: int, card: tuple[int, int, int], weight: float, scratch: FactorScratch
+) -> float:
     """Fill `out` with the max-marginals of the table plus `given` for three variables; return the largest entry."""
     given, out = scratch.given, scratch.out
     k1, k2, k3 = card
@@ -115,7 +109,6 @@ def table_max_marginals(
 
 @inlined
 def next_configuration(state: Ints, card_e: Ints, first: int, arity: int) -> None:
-    """Step to the next configuration of a factor, last variable fastest."""
     k = arity - 1
     while k >= 0:
         state[k] += 1
@@ -129,25 +122,25 @@ def next_configuration(state: Ints, card_e: Ints, first: int, arity: int) -> Non
 def max_marginals(
     theta_t: Floats, at: int, card_e: Ints, first: int, arity: int, weight: float, scratch: FactorScratch
 ) -> float:
-    """Compute the max-marginals of a factor of any arity by the fastest kernel."""
     if arity == 2:
         k1, k2 = card_e[first], card_e[first + 1]
         if weight == 1.0:
             return pair_max_marginals(theta_t, at, k1, k2, 1.0, scratch)
         return pair_max_marginals(theta_t, at, k1, k2, weight, scratch)
     if arity == 3:
-        card = Triple(card_e[first], card_e[first + 1], card_e[first + 2])
+        card = (card_e[first], card_e[first + 1], card_e[first + 2])
         return triple_max_marginals(theta_t, at, card, weight, scratch)
     return table_max_marginals(theta_t, at, card_e, first, arity, weight, scratch)
 
 
-# -- only the largest -------------------------------------------------------------------------------------------------
-
-
 @inlined
-def pair_top(theta_t: Floats, at: int, k1: int, k2: int, weight: float, given: Floats) -> float:
-    """Return the largest entry of a pairwise table times a weight, plus `given`."""
-    top = -np.inf
+def table_top(
+    theta_t: Floats, at: int, card_e: Ints, first: int, arity: int, weight: float, scratch: FactorScratch
+) -> float:
+    """Return the largest entry of a table of any arity times a weight, plus `given`."""
+    if arity != 2:
+        return max_marginals(theta_t, at, card_e, first, arity, weight, scratch)
+    given, k1, k2, top = scratch.given, card_e[first], card_e[first + 1], -np.inf
     for s1 in range(k1):
         row = at + s1 * k2
         mine = given[s1]
@@ -156,19 +149,6 @@ def pair_top(theta_t: Floats, at: int, k1: int, k2: int, weight: float, given: F
             best = max(best, weight * theta_t[row + s2] + (mine + given[k1 + s2]))
         top = max(top, best)
     return top
-
-
-@inlined
-def table_top(
-    theta_t: Floats, at: int, card_e: Ints, first: int, arity: int, weight: float, scratch: FactorScratch
-) -> float:
-    """Return the largest entry of a table of any arity times a weight, plus `given`."""
-    if arity == 2:
-        return pair_top(theta_t, at, card_e[first], card_e[first + 1], weight, scratch.given)
-    return max_marginals(theta_t, at, card_e, first, arity, weight, scratch)
-
-
-# -- Reading the potentials of factors: a weight times the entry of a table -------------------------------------------
 
 
 @inlined

@@ -17,8 +17,6 @@ from mapmrf.model.structured_pairs import LINEAR, NO_FORM, POTTS, PairForms
 
 
 class PairForm(NamedTuple):
-    """The form of one factor, its weight included."""
-
     kind: int
     slope: float
     limit: float
@@ -143,43 +141,32 @@ def trace_transform(form: PairForm, h: Floats, at: int, out: Floats, origin: Int
             origin[k] = other if far > h[at + k] else k
             out[k] = max(h[at + k], far)
         return
+    slope = form.slope
     if form.kind == LINEAR:
-        trace_linear(form.slope, h, at, out, origin, n)
+        last, of = -np.inf, 0
+        for k in range(n):
+            last -= slope
+            if h[at + k] >= last:
+                last, of = h[at + k], k
+            out[k], origin[k] = last, of
+        last = -np.inf
+        for k in range(n - 1, -1, -1):
+            last -= slope
+            if out[k] >= last:
+                last, of = out[k], origin[k]
+            out[k], origin[k] = last, of
     else:
-        trace_quadratic(form.slope, h, at, out, origin, n, envelope)
+        last_peak, p = raise_envelope(slope, h, at, n, envelope), 0
+        for k in range(n):
+            while p < last_peak and envelope.begin[p + 1] <= k:
+                p += 1
+            of = k if last_peak < 0 else envelope.peak[p]
+            out[k] = h[at + of] - slope * (k - of) ** 2
+            origin[k] = of
     floor = h[at + best] - form.limit
     for k in range(n):
         if floor > out[k]:
             out[k], origin[k] = floor, best
-
-
-@inlined
-def trace_linear(slope: float, h: Floats, at: int, out: Floats, origin: Ints, n: int) -> None:
-    """Transform with maximisers for linear losses without truncation."""
-    last, of = -np.inf, 0
-    for k in range(n):
-        last -= slope
-        if h[at + k] >= last:
-            last, of = h[at + k], k
-        out[k], origin[k] = last, of
-    last = -np.inf
-    for k in range(n - 1, -1, -1):
-        last -= slope
-        if out[k] >= last:
-            last, of = out[k], origin[k]
-        out[k], origin[k] = last, of
-
-
-@inlined
-def trace_quadratic(slope: float, h: Floats, at: int, out: Floats, origin: Ints, n: int, envelope: Envelope) -> None:
-    """Transform with maximisers for quadratic losses without truncation."""
-    last, p = raise_envelope(slope, h, at, n, envelope), 0
-    for k in range(n):
-        while p < last and envelope.begin[p + 1] <= k:
-            p += 1
-        of = k if last < 0 else envelope.peak[p]
-        out[k] = h[at + of] - slope * (k - of) ** 2
-        origin[k] = of
 
 
 # -- Messages and max-marginals of Potts, linear and quadratic pairs in linear time -----------------------------------

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from mapmrf.compilation.jit import inlined
 
 Bits = NDArray[np.uint64]
-
 UNIT = 9007199254740992.0  # 2**53: integers below it, divided by it, are uniform in [0, 1)
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar, get_args
 import numpy as np
 
 from mapmrf.engines.messages.smoothing import SmoothedRun
-from mapmrf.engines.messages.sweeps_kernels import AT_REST, INFEASIBLE, PassStopping
+from mapmrf.engines.messages.sweeps import AT_REST, INFEASIBLE, PassStopping
 from mapmrf.engines.messages.visit_order import VariableOrder, VisitOrder
 from mapmrf.model.polytope import integral
 from mapmrf.model.problem import Problem

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
-from mapmrf.engines.decomposition import subgradient_kernels as kernels
-from mapmrf.engines.decomposition.subgradient import Decomposition, DescentOptions, SubgradientDescent
+from mapmrf.engines.decomposition import subgradient as kernels
+from mapmrf.engines.decomposition.subgradient import DescentOptions, SubgradientDescent
+from mapmrf.engines.decomposition.subproblems import Decomposition
 from mapmrf.errors import OptionError
 from mapmrf.model.problem import Problem
 from mapmrf.run.dual_state import DualState

@@ -9,8 +9,8 @@ from typing import ClassVar, get_args
 
 import numpy as np
 
-from mapmrf.engines.messages.clusters import Clusters, ClusterSearch
-from mapmrf.engines.messages.clusters_kernels import Cycle
+from mapmrf.engines.messages.cluster_search import ClusterSearch
+from mapmrf.engines.messages.clusters import Clusters, Cycle
 from mapmrf.engines.messages.mplp import ROUND_OFF, Dual, DualDescent, FactorOrder, PassDirection
 from mapmrf.engines.moves.ascending_incumbent import ClimbingIncumbent
 from mapmrf.model.problem import Problem

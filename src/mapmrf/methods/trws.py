@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, get_args
 
 from mapmrf.engines.messages.srmp import TablePasses
-from mapmrf.engines.messages.sweeps import SequentialPasses
-from mapmrf.engines.messages.sweeps_kernels import AT_REST, INFEASIBLE, PassFigures, PassStopping
+from mapmrf.engines.messages.sweeps import AT_REST, INFEASIBLE, PassFigures, PassStopping, SequentialPasses
 from mapmrf.engines.messages.trws_binary import SpinPasses, fits_spins
 from mapmrf.engines.messages.trws_pairwise import LabelPasses, fits_pairs
 from mapmrf.engines.messages.visit_order import VariableOrder, VisitOrder
@@ -69,9 +68,9 @@ class TRWS(Method):
         kind = SpinPasses if fits_spins(problem) else LabelPasses if fits_pairs(problem) else TablePasses
         passes = kind(problem, VisitOrder.build(problem, self.order), PassStopping(self.tol, initial.gap_tolerance))
         if initial.dual is not None:
-            given = initial.dual.values_for(problem, self._layout(passes), passes.n_numbers)
+            given = initial.dual.values_for(problem, self._layout(passes), passes.n_messages)
             if given is not None:
-                passes.resume(given)
+                passes.load_messages(given)
         return TRWSRun(passes)
 
     def _layout(self, passes: SequentialPasses) -> str:
@@ -93,9 +92,9 @@ class TRWS(Method):
         return progress
 
     def dual(self, problem: Problem, state: TRWSRun) -> DualState | None:
-        if state.done == 0 or state.passes.n_numbers > MOST_NUMBERS:
+        if state.done == 0 or state.passes.n_messages > MOST_NUMBERS:
             return None
-        return DualState.of(problem, self._layout(state.passes), state.passes.numbers())
+        return DualState.of(problem, self._layout(state.passes), state.passes.message_values())
 
     def close(self, problem: Problem, state: TRWSRun) -> None:
         state.passes.close()

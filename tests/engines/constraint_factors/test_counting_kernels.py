@@ -10,9 +10,8 @@ import pytest
 from scipy.optimize import LinearConstraint, linprog, minimize
 
 from mapmrf.arrays import Floats
-from mapmrf.engines.constraint_factors.marginal_kernels import GroupScores, best_value, max_marginals
+from mapmrf.engines.constraint_factors.marginal_kernels import GroupScores, best_value, find_prices, max_marginals
 from mapmrf.engines.constraint_factors.model import CountingFactors, CountingKind
-from mapmrf.engines.constraint_factors.price_kernels import find_prices
 from mapmrf.engines.constraint_factors.projection_kernels import project, threshold
 from plain_python import plain
 

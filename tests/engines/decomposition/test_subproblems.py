@@ -13,15 +13,13 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import FactorGraph
 from mapmrf.engines.decomposition.subgradient import (
-    Decomposition,
+    MAJORITY,
+    SQRT,
     DescentOptions,
-    FactorCache,
     SubgradientDescent,
     unit_of,
 )
-from mapmrf.engines.decomposition.subgradient_kernels import MAJORITY, SQRT, solve_factors
-from mapmrf.engines.decomposition.tree_kernels import Chosen, TreeScratch, solve_forests
-from mapmrf.kernels.pair_transforms import StructuredPairs
+from mapmrf.engines.decomposition.subproblems import Chosen, Decomposition, Workspace, solve_factors, solve_forests
 from mapmrf.model.polytope import dense
 from mapmrf.model.problem import Problem
 from plain_python import plain
@@ -106,17 +104,12 @@ def test_a_variable_has_a_copy_in_every_forest_that_touches_it(recipe: Recipe) -
 
 def choose(problem: Problem, parts: Decomposition, theta_c: np.ndarray, slack: float) -> tuple[float, Chosen]:
     """Solve all subproblems: the sum of the maxima, and the choices, all 1 before."""
-    graph, state = problem.graph, np.zeros(8, dtype=np.int64)
-    widest = int(graph.card.max(initial=1))
-    pairs = StructuredPairs.allocate(problem.quick_forms, widest)
+    theta_t, work = problem.graph.theta_t, Workspace.allocate(problem, parts)
     choices = Chosen(np.ones(len(parts.copies.at), dtype=np.int32), np.ones(problem.n_factors, dtype=np.int32))
     if parts.n_forests:
-        scratch = TreeScratch(np.zeros(len(theta_c)), np.zeros(widest), state, pairs)
-        args = (parts.copies, parts.legs, parts.roots, choices, scratch, slack)
-        return plain(solve_forests)(graph.theta_t, theta_c, *args), choices
-    stale, top_f = np.ones(problem.n_factors, dtype=bool), np.zeros(problem.n_factors)
-    cache = FactorCache(stale, top_f, state, np.zeros(widest), pairs)
-    return plain(solve_factors)(graph.theta_t, theta_c, parts.legs, choices, cache, slack), choices
+        args = (parts.copies, parts.legs, parts.roots, choices, work, slack)
+        return plain(solve_forests)(theta_t, theta_c, *args), choices
+    return plain(solve_factors)(theta_t, theta_c, parts.legs, choices, work, slack), choices
 
 
 def solved(problem: Problem, parts: Decomposition, theta_c: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:

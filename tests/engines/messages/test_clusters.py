@@ -11,9 +11,14 @@ from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
 from mapmrf.datasets import grid
-from mapmrf.engines.messages.clusters import Clusters, ClusterSearch, ProjectedGraph, list_short
-from mapmrf.engines.messages.clusters_kernels import CycleList
-from mapmrf.engines.messages.cycles_kernels import Projection, inconsistent_pairs, triangulate
+from mapmrf.engines.messages.cluster_search import (
+    ClusterSearch,
+    ProjectedGraph,
+    Projection,
+    inconsistent_pairs,
+    list_short,
+)
+from mapmrf.engines.messages.clusters import Clusters, CycleList, triangulate
 from mapmrf.engines.messages.mplp import Dual
 from mapmrf.model.problem import Problem
 from strategies import Recipe, brute_force, random_recipe, recipes

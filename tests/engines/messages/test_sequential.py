@@ -12,10 +12,7 @@ from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
 from mapmrf.engines.messages import srmp
-from mapmrf.engines.messages.neighbours import Neighbours
 from mapmrf.engines.messages.smoothing import (
-    JointScratch,
-    Smoothing,
     SoftFactors,
     SoftPoint,
     best_pair,
@@ -23,10 +20,9 @@ from mapmrf.engines.messages.smoothing import (
     soft_iterate,
 )
 from mapmrf.engines.messages.srmp import TablePasses
-from mapmrf.engines.messages.sweeps import SequentialPasses
-from mapmrf.engines.messages.sweeps_kernels import INFEASIBLE, PassStopping
+from mapmrf.engines.messages.sweeps import INFEASIBLE, PassStopping, SequentialPasses
 from mapmrf.engines.messages.trws_binary import SpinPasses, fits_spins
-from mapmrf.engines.messages.visit_order import VisitOrder, breadth_first
+from mapmrf.engines.messages.visit_order import Neighbours, VisitOrder, breadth_first
 from mapmrf.model.polytope import dual_bound
 from mapmrf.model.problem import Problem
 from plain_python import plain, plain_kernels
@@ -195,7 +191,7 @@ def test_breadth_first_recovers_the_layers_of_a_shuffled_path() -> None:
 
 def soften(engine: TablePasses, order: VisitOrder, n: int, rho: float) -> tuple[float, np.ndarray]:
     mu = np.zeros(engine.problem.n_states)
-    bound = soft_iterate(n, engine.model, engine.messages, Smoothing(rho, order.keep, mu), engine.scratch)
+    bound = soft_iterate(n, engine.model, engine.messages, rho, order.keep, mu, engine.scratch)
     return bound + engine.problem.graph.constant, mu
 
 
@@ -244,8 +240,8 @@ def test_extended_marginals_have_exactly_the_marginals_that_they_extend(seed: in
         graph.theta_t, problem.table_at, problem.weight, problem.scope_ptr, problem.edge_ptr, problem.scope.copy(),
         graph.var_ptr[problem.scope],
     )  # fmt: skip
-    scratch = JointScratch.allocate(max([4, *(batch.n_configs for batch in problem.batches)]))
-    value = extend_marginals(0, problem.n_factors, factors, SoftPoint(mu, lam, rho), scratch, out).value
+    scratch = np.zeros((3, max([4, *(batch.n_configs for batch in problem.batches)])))
+    value = extend_marginals(0, problem.n_factors, factors, SoftPoint(mu, lam, rho), scratch, out)[0]
     assert value == pytest.approx(float(problem.theta_f @ out), rel=1e-9, abs=1e-9)
     for batch in problem.batches:
         blocks = out[batch.configs].reshape(batch.n, *batch.shape)

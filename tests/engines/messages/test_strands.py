@@ -9,13 +9,10 @@ import pytest
 
 import mapmrf
 from mapmrf import FactorGraph
-from mapmrf.engines.messages import parallel_sweep
+from mapmrf.engines.messages import sweeps
 from mapmrf.engines.messages import sweeps as passes_module
-from mapmrf.engines.messages.parallel_sweep import cut_visits, share_chunks
-from mapmrf.engines.messages.parallel_sweep_kernels import FactorTurns
 from mapmrf.engines.messages.srmp import TablePasses
-from mapmrf.engines.messages.sweeps import SequentialPasses
-from mapmrf.engines.messages.sweeps_kernels import PassStopping
+from mapmrf.engines.messages.sweeps import FactorTurns, PassStopping, SequentialPasses, cut_visits, share_chunks
 from mapmrf.engines.messages.trws_binary import SpinPasses
 from mapmrf.engines.messages.trws_pairwise import LabelPasses
 from mapmrf.engines.messages.visit_order import VisitOrder
@@ -103,7 +100,7 @@ def test_any_number_of_threads_gives_the_same_bits(name: str) -> None:
     kind, make = (MODELS | NETWORKS)[name]
     graph = make()
     alone = run(kind, graph, 1)
-    assert alone.crew is None and len(alone.board.bound) > 8
+    assert alone.workers is None and len(alone.chunks.bound) > 8
     for threads in (2, 3):
         shared = run(kind, graph, threads)
         assert shared.n_workers == threads
@@ -123,7 +120,7 @@ def test_cutting_a_pass_changes_its_sums_by_round_off_and_nothing_else(
     cut = run(kind, graph, 1)
     monkeypatch.setattr(passes_module, "LARGE", 1 << 60)
     whole = run(kind, graph, 1)
-    assert len(whole.board.bound) == 1
+    assert len(whole.chunks.bound) == 1
     assert cut.figures == pytest.approx(whole.figures, rel=1e-10, abs=1e-10)
     np.testing.assert_array_equal(cut.messages[0], whole.messages[0])  # type: ignore[attr-defined]
 
@@ -137,7 +134,7 @@ def test_sorting_visits_by_depth_changes_sums_by_round_off_and_nothing_else(
     cut = run(kind, graph, 1)
     monkeypatch.setattr(passes_module, "LARGE", 1 << 60)
     whole = run(kind, graph, 1)
-    assert len(whole.board.bound) == 1 < len(cut.board.bound)
+    assert len(whole.chunks.bound) == 1 < len(cut.chunks.bound)
     assert cut.figures == pytest.approx(whole.figures, rel=1e-10, abs=1e-10)
     assert cut.best.tolist() == whole.best.tolist()
 
@@ -165,18 +162,18 @@ def test_a_chunk_waits_for_all_that_it_depends_on(shape: tuple[int, ...], diagon
     n = int(np.prod(shape))
     factors = FactorTurns(2 * np.arange(len(edges) + 1), edges.ravel(), np.arange(n))
     begin, strand_ptr = cut_visits(factors)
-    shares, owner = share_chunks(factors, begin, strand_ptr, n_workers)
+    assigned, owner = share_chunks(factors, begin, strand_ptr, n_workers)
     place = np.zeros(len(owner), dtype=int)
     for w in range(n_workers):
-        mine = shares.chunk[shares.ptr[w] : shares.ptr[w + 1]]
+        mine = assigned.chunk[assigned.ptr[w] : assigned.ptr[w + 1]]
         assert np.all(owner[mine] == w) and np.all(np.diff(mine) > 0)
         place[mine] = np.arange(len(mine))
     chunk_of = np.repeat(np.arange(len(owner)), np.diff(begin))
-    count = np.diff(shares.ptr)
+    count = np.diff(assigned.ptr)
     for early, late in chunk_of[edges].tolist():
         if owner[early] != owner[late]:
-            assert shares.onward[late, owner[early]] > place[early] and shares.tell_onward[early]
-            assert shares.back[early, owner[late]] >= count[owner[late]] - place[late] and shares.tell_back[late]
+            assert assigned.onward[late, owner[early]] > place[early] and assigned.tell_onward[early]
+            assert assigned.back[early, owner[late]] >= count[owner[late]] - place[late] and assigned.tell_back[late]
 
 
 def test_rows_planes_and_whole_models_are_what_is_cut() -> None:
@@ -220,9 +217,9 @@ def test_who_waits_in_vain_is_called_again(monkeypatch: pytest.MonkeyPatch) -> N
 
     problem = Problem.compile(image((12, 64), 2, diagonals=False), 2)
     engine = SpinPasses(problem, VisitOrder.build(problem, "given"), ENDLESS)
-    assert engine.crew is not None
-    monkeypatch.setattr(parallel_sweep, "NAP", 0.0)
-    engine.crew.run(work)
+    assert engine.workers is not None
+    monkeypatch.setattr(sweeps, "NAP", 0.0)
+    engine.workers.run(work)
     engine.close()
     assert sorted(calls) == [0, 0, 0, 1, 1, 1]
 
@@ -236,7 +233,7 @@ def test_a_worker_that_fails_ends_the_pass(who: int) -> None:
 
     problem = Problem.compile(image((12, 64), 2, diagonals=False), 2)
     engine = SpinPasses(problem, VisitOrder.build(problem, "given"), ENDLESS)
-    assert engine.crew is not None
+    assert engine.workers is not None
     with pytest.raises(ValueError, match="no memory"):
-        engine.crew.run(work)
+        engine.workers.run(work)
     engine.close()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mapmrf.engines.messages.mplp import Dual, FactorOrder, tiles_of
+from mapmrf.engines.messages.mplp import Dual, FactorOrder
+from mapmrf.engines.messages.sweeps import tiles_of
 from mapmrf.run.pool import Workers
 from structured_models import image
 

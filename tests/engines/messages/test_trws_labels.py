@@ -14,8 +14,7 @@ import mapmrf
 from mapmrf import FactorGraph
 from mapmrf.engines.messages import trws_pairwise
 from mapmrf.engines.messages.srmp import TablePasses
-from mapmrf.engines.messages.sweeps import SequentialPasses
-from mapmrf.engines.messages.sweeps_kernels import INFEASIBLE, PassStopping
+from mapmrf.engines.messages.sweeps import INFEASIBLE, PassStopping, SequentialPasses
 from mapmrf.engines.messages.trws_binary import SpinPasses, fits_spins
 from mapmrf.engines.messages.trws_pairwise import LabelPasses, fits_pairs
 from mapmrf.engines.messages.visit_order import VisitOrder

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 import mapmrf
 from mapmrf import FactorGraph
-from mapmrf.engines.messages.clusters import Clusters, ClusterSearch
+from mapmrf.engines.messages.cluster_search import ClusterSearch
+from mapmrf.engines.messages.clusters import Clusters
 from mapmrf.engines.messages.max_product import (
     ForestWeights,
     Messages,

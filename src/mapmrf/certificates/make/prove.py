@@ -24,7 +24,7 @@ from mapmrf.compilation.stopping import CompilingStopped
 from mapmrf.constraints.as_tables import rewrite
 from mapmrf.engines.elimination.numpy_elimination import small_order
 from mapmrf.engines.messages.srmp import TablePasses
-from mapmrf.engines.messages.sweeps_kernels import LIMIT, PassFigures, PassStopping
+from mapmrf.engines.messages.sweeps import LIMIT, PassFigures, PassStopping
 from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.engines.program.binary_program import is_compact
 from mapmrf.engines.program.cutting_planes import cycle_dual

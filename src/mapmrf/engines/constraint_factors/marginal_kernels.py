@@ -16,11 +16,8 @@ from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.constraint_factors.model import CountingFactors, CountingKind
 from mapmrf.model.graph import ROUND_OFF
 
-ROUNDS, DOUBLINGS = 100, 60
-"""Maximum number of bisection steps, and of doublings before that to find an interval."""
-
-SLACK = 1e-9
-"""Relative tolerance for round-off by which a sum of weights may exceed a limit."""
+ROUNDS, DOUBLINGS = 100, 60  # maximum number of bisection steps, and of doublings before that to find an interval
+SLACK = 1e-9  # relative tolerance for round-off by which a sum of weights may exceed a limit
 
 
 class GroupScores(NamedTuple):
@@ -40,7 +37,6 @@ class RowRange(NamedTuple):
 
 @inlined
 def best_item(g: int, tau: float, factors: CountingFactors, scores: GroupScores) -> float:
-    """Return the best score of a group's items at a multiplier."""
     top = -np.inf
     for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
         top = max(top, scores.on[j] - tau * factors.weight[j])
@@ -63,9 +59,18 @@ def max_marginals(f: int, factors: CountingFactors, scores: GroupScores, out: Gr
     if kind != CountingKind.ROW:
         return fan_marginals(f, factors, scores, out)
     top = row_marginals(f, factors, scores, out)
-    if factors.penalty[f] < np.inf:
-        top = max(top, allow_violation(f, factors, scores, out))
-    return top
+    if factors.penalty[f] == np.inf:
+        return top
+    # the best choices without the row, at the price of its penalty
+    free: float = free_value(f, factors, scores) - factors.penalty[f]
+    if free == -np.inf:
+        return top
+    for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
+        rest = free - best_choice(g, 0.0, factors, scores)
+        out.off[g] = max(out.off[g], rest + scores.off[g])
+        for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
+            out.on[j] = max(out.on[j], rest + scores.on[j])
+    return max(top, free)
 
 
 @bare
@@ -78,7 +83,9 @@ def best_value(f: int, factors: CountingFactors, scores: GroupScores) -> float:
     if penalty < np.inf:
         error += ROUND_OFF * penalty
     if kind == CountingKind.PARITY:
-        return parity_value(f, factors, scores) + error
+        sums = parity_sums(f, factors, scores)
+        change = min(sums.first, penalty) if sums.value > -np.inf and sums.wrong else 0.0
+        return sums.value - change + error
     if kind == CountingKind.ROW:
         if free == -np.inf:
             return free
@@ -124,9 +131,6 @@ def free_value(f: int, factors: CountingFactors, scores: GroupScores) -> float:
     for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
         total += best_choice(g, 0.0, factors, scores)
     return total
-
-
-# -- rows -------------------------------------------------------------------------------------------------------------
 
 
 @bare
@@ -226,7 +230,6 @@ def first_multiplier(f: int, far: float, factors: CountingFactors, scores: Group
 
 @inlined
 def weight_limits(g: int, factors: CountingFactors, scores: GroupScores) -> tuple[float, float]:
-    """Return the minimum and maximum weight over the possible choices of a group."""
     least, most = np.inf, -np.inf
     if scores.off[g] > -np.inf:
         least = most = 0.0
@@ -238,7 +241,6 @@ def weight_limits(g: int, factors: CountingFactors, scores: GroupScores) -> tupl
 
 @bare
 def activity_limits(f: int, factors: CountingFactors, scores: GroupScores) -> tuple[float, float]:
-    """Return the minimum and maximum sum of weights over the possible choices."""
     low = high = 0.0
     for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
         least, most = weight_limits(g, factors, scores)
@@ -256,7 +258,6 @@ def within(low: float, high: float, f: int, factors: CountingFactors) -> bool:
 
 @bare
 def reachable(f: int, factors: CountingFactors, scores: GroupScores) -> bool:
-    """Return whether possible choices can satisfy a row."""
     low, high = activity_limits(f, factors, scores)
     return within(low, high, f, factors)
 
@@ -289,23 +290,6 @@ def row_marginals(f: int, factors: CountingFactors, scores: GroupScores, out: Gr
 
 
 @bare
-def allow_violation(f: int, factors: CountingFactors, scores: GroupScores, out: GroupScores) -> float:
-    """Raise max-marginals to the best unconstrained choices minus the penalty; return that value for the factor."""
-    free: float = free_value(f, factors, scores) - factors.penalty[f]
-    if free == -np.inf:
-        return free
-    for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
-        rest = free - best_choice(g, 0.0, factors, scores)
-        out.off[g] = max(out.off[g], rest + scores.off[g])
-        for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
-            out.on[j] = max(out.on[j], rest + scores.on[j])
-    return free
-
-
-# -- fans -------------------------------------------------------------------------------------------------------------
-
-
-@bare
 def fan_marginals(f: int, factors: CountingFactors, scores: GroupScores, out: GroupScores) -> float:
     """Compute max-marginals of a fan: the last group is on and the others free, all are off, or the penalty is paid."""
     first, last, penalty = factors.group_ptr[f], factors.group_ptr[f + 1] - 1, factors.penalty[f]
@@ -331,9 +315,6 @@ def fan_marginals(f: int, factors: CountingFactors, scores: GroupScores, out: Gr
     return top
 
 
-# -- parity -----------------------------------------------------------------------------------------------------------
-
-
 class ParitySums(NamedTuple):
     """The best choices of all groups: their value, whether their parity is wrong, and the two cheapest changes."""
 
@@ -346,7 +327,6 @@ class ParitySums(NamedTuple):
 
 @bare
 def parity_sums(f: int, factors: CountingFactors, scores: GroupScores) -> ParitySums:
-    """Sum the best choices of all groups."""
     value, count, cheapest, first, second = 0.0, 0, -1, np.inf, np.inf
     for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
         item, off = best_item(g, 0.0, factors, scores), scores.off[g]
@@ -358,16 +338,6 @@ def parity_sums(f: int, factors: CountingFactors, scores: GroupScores) -> Parity
         elif cost < second:
             second = cost
     return ParitySums(value, count % 2 != int(factors.lower[f]), cheapest, first, second)
-
-
-@bare
-def parity_value(f: int, factors: CountingFactors, scores: GroupScores) -> float:
-    """Return the maximum of a parity factor."""
-    sums = parity_sums(f, factors, scores)
-    if sums.value == -np.inf or not sums.wrong:
-        return sums.value
-    value: float = sums.value - min(sums.first, factors.penalty[f])
-    return value
 
 
 @bare
@@ -385,3 +355,116 @@ def parity_marginals(f: int, factors: CountingFactors, scores: GroupScores, out:
             out.on[j] = on + scores.on[j]
         top = max(top, max(out.off[g], on + item))
     return top
+
+
+# Prices of items: reductions of their scores such that the free choice of all groups satisfies a counting factor.
+# ``sum over groups of max(off, on - price) + maximum of the factor at the prices`` is an upper bound on the maximum at
+# the scores, for any prices. Those found here make it equal, except for some rows with a penalty and unequal weights.
+
+
+@inlined
+def gain_of(g: int, factors: CountingFactors, scores: GroupScores) -> float:
+    top = best_item(g, 0.0, factors, scores)
+    return 0.0 if top == scores.off[g] else top - scores.off[g]
+
+
+@inlined
+def put_price(g: int, price: float, factors: CountingFactors, prices: Floats) -> None:
+    for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
+        prices[j] = price
+
+
+@bare
+def find_prices(f: int, factors: CountingFactors, scores: GroupScores, prices: Floats) -> None:
+    """Compute the prices of one factor; 0 if it cannot be satisfied."""
+    for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
+        put_price(g, 0.0, factors, prices)
+    if free_value(f, factors, scores) == -np.inf:
+        return
+    kind = factors.kind[f]
+    if kind == CountingKind.PARITY:
+        parity_prices(f, factors, scores, prices)
+    elif kind == CountingKind.COST:
+        cost_prices(f, factors, scores, prices)
+    elif kind == CountingKind.FAN:
+        fan_prices(f, factors, scores, prices)
+    elif reachable(f, factors, scores):
+        row_prices(f, factors, scores, prices)
+
+
+@bare
+def row_prices(f: int, factors: CountingFactors, scores: GroupScores, prices: Floats) -> None:
+    """Set prices proportional to weights; with a penalty, limited by the gain or loss of a group."""
+    low, high = row_multipliers(f, factors, scores)
+    tau, soft = 0.5 * (low + high), factors.penalty[f] < np.inf
+    if soft and violation_gain(f, tau, factors, scores) > 0.0:
+        low, high = 0.0, tau
+        for _ in range(60):  # bisection: the largest multiplier at whose prices a violation does not pay
+            at = 0.5 * (low + high)
+            if violation_gain(f, at, factors, scores) <= 0.0:
+                low = at
+            else:
+                high = at
+        tau = low
+    for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
+        for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
+            price = tau * factors.weight[j]
+            prices[j] = limited(price, gain_of(g, factors, scores)) if soft else price
+
+
+@inlined
+def limited(price: float, gain: float) -> float:
+    return min(price, max(0.0, gain)) if price > 0.0 else max(price, min(0.0, gain))
+
+
+@bare
+def violation_gain(f: int, tau: float, factors: CountingFactors, scores: GroupScores) -> float:
+    """Return the advantage of a violation over satisfying a row, at the prices of a multiplier."""
+    total: float = -factors.penalty[f] - tau * factors.upper[f]
+    for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
+        push = tau * factors.weight[factors.item_ptr[g]]
+        price = limited(push, gain_of(g, factors, scores))
+        total += max(0.0, price) - max(0.0, price - push)
+    return total
+
+
+@bare
+def cost_prices(f: int, factors: CountingFactors, scores: GroupScores, prices: Floats) -> None:
+    """Distribute the factor's penalty by gains, and half of the remainder equally."""
+    first, last, penalty = factors.group_ptr[f], factors.group_ptr[f + 1], factors.penalty[f]
+    total = 0.0
+    for g in range(first, last):
+        total += max(0.0, gain_of(g, factors, scores))
+    if total == np.inf:
+        return
+    part = min(1.0, penalty / total) if total > 0.0 else 1.0
+    left = 0.5 * max(0.0, penalty - total) / (last - first)
+    for g in range(first, last):
+        put_price(g, part * max(0.0, gain_of(g, factors, scores)) + left, factors, prices)
+
+
+@bare
+def fan_prices(f: int, factors: CountingFactors, scores: GroupScores, prices: Floats) -> None:
+    """Shift part of the inputs' gains to the output: enough to turn it on, if that pays, and half of the rest."""
+    first, last, penalty = factors.group_ptr[f], factors.group_ptr[f + 1] - 1, factors.penalty[f]
+    total, need = 0.0, max(0.0, -gain_of(last, factors, scores))
+    for g in range(first, last):
+        total += max(0.0, gain_of(g, factors, scores))
+    if total == 0.0 or total == np.inf or need == np.inf:
+        return
+    part = min(1.0, need / total)
+    part = min(0.5 * (1.0 + part), penalty / total)
+    for g in range(first, last):
+        put_price(g, part * max(0.0, gain_of(g, factors, scores)), factors, prices)
+    put_price(last, -part * total, factors, prices)
+
+
+@bare
+def parity_prices(f: int, factors: CountingFactors, scores: GroupScores, prices: Floats) -> None:
+    """If the parity is wrong, shift all groups towards the other choice by the cost of the cheapest change."""
+    sums = parity_sums(f, factors, scores)
+    push = min(sums.first, factors.penalty[f])
+    if not sums.wrong or push == np.inf:
+        return
+    for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
+        put_price(g, push if gain_of(g, factors, scores) > 0.0 else -push, factors, prices)

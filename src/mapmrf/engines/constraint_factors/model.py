@@ -18,22 +18,10 @@ from mapmrf.model.graph import FactorGraph
 
 
 class CountingKind(IntEnum):
-    """Kind of a counting factor.
-
-    ROW
-        ``lower <= sum of weights of what is on <= upper``; with a finite penalty there is no lower side.
-    PARITY
-        The number of groups that are on is odd (`lower` 1) or even (`lower` 0).
-    FAN
-        No group is on unless the last one is.
-    COST
-        No group is on.
-    """
-
-    ROW = 0
-    PARITY = 1
-    FAN = 2
-    COST = 3
+    ROW = 0  # ``lower <= sum of weights of what is on <= upper``; with a finite penalty there is no lower side
+    PARITY = 1  # the number of groups that are on is odd (`lower` 1) or even (`lower` 0)
+    FAN = 2  # no group is on unless the last one is
+    COST = 3  # no group is on
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,21 +30,13 @@ class CountingModel:
 
     All labellings have the same value as under the constraints, except for ALL_DIFFERENT with a penalty: there it is an
     upper bound, since every state that is used twice only costs its share.
-
-    Attributes
-    ----------
-    factors
-        The layout used by the kernels.
-    var, state : (n_items,)
-        Variable and state of every item.
-    constant
-        Unavoidable penalties: -inf if some hard constraint cannot be satisfied.
     """
 
-    factors: CountingFactors
+    factors: CountingFactors  # the layout used by the kernels
+    # var, state: (n_items,): variable and state of every item
     var: Ints
     state: Ints
-    constant: float
+    constant: float  # unavoidable penalties: -inf if some hard constraint cannot be satisfied
 
     @classmethod
     def of(cls, graph: FactorGraph, simplexes: Ints) -> CountingModel:
@@ -66,29 +46,27 @@ class CountingModel:
             _known[graph] = list(_pieces(graph.constraints, allowed))
         constant = 0.0 - sum(piece.cost for piece in _known[graph])
         pieces = [piece for piece in _known[graph] if piece.n_items]
-        pieces += [_simplex(int(i), allowed) for i in simplexes]
+        for i in simplexes:  # one state of the variable is on
+            states = np.flatnonzero(allowed.mask[allowed.at[i] : allowed.at[i + 1]])
+            var = np.full(len(states), int(i))
+            pieces.append(_Piece(CountingKind.ROW, var, states, np.zeros(len(states)), var, complete=True))
         return cls(_arrays(pieces), _joined(pieces, "var"), _joined(pieces, "state"), constant)
 
     @property
     def n_factors(self) -> int:
-        """Number of factors."""
         return len(self.factors.kind)
 
     @property
     def n_items(self) -> int:
-        """Number of items."""
         return len(self.var)
 
     @property
     def group_var(self) -> Ints:
-        """The variable of every group."""
         return self.var[self.factors.item_ptr[:-1]]
 
 
 @dataclass(frozen=True)
 class _Allowed:
-    """The possible states of all variables."""
-
     at: Ints
     mask: Bools
     count: Ints
@@ -98,10 +76,6 @@ class _Allowed:
         mask = graph.theta_v > -np.inf
         count = np.add.reduceat(mask, graph.var_ptr[:-1], dtype=np.int64) if graph.n_vars else np.zeros(0, np.int64)
         return cls(graph.var_ptr, mask, count)
-
-    def states(self, i: int) -> Ints:
-        """Return the possible states of a variable."""
-        return np.flatnonzero(self.mask[self.at[i] : self.at[i + 1]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +99,6 @@ class _Piece:
 
     @cached_property
     def starts(self) -> Ints:
-        """Offsets of the groups."""
         return _starts(self.group)
 
 
@@ -146,7 +119,6 @@ class _Items:
 
     @cached_property
     def starts(self) -> Ints:
-        """Offsets of the groups."""
         return _starts(self.var)
 
     @cached_property
@@ -155,11 +127,9 @@ class _Items:
         return np.asarray(_sizes(self.starts, len(self.var)) == self.allowed.count[self.var[self.starts]])
 
     def kept(self, keep: Bools, weight: Floats | None = None) -> _Items:
-        """Return a subset of the items, optionally with other weights."""
         return _Items(self.var[keep], self.state[keep], (self.weight if weight is None else weight)[keep], self.allowed)
 
     def piece(self, kind: CountingKind, lower: float, upper: float, penalty: float) -> _Piece:
-        """Create a factor over these items."""
         return _Piece(kind, self.var, self.state, self.weight, self.var, lower, upper, penalty)
 
     def without_constants(self) -> tuple[_Items, float]:
@@ -179,12 +149,10 @@ class _Items:
 
 
 _NONE: Ints = np.zeros(0, dtype=np.int64)
-
 _NO_ITEMS = _Piece(CountingKind.ROW, _NONE, _NONE, np.zeros(0), _NONE)
 
 
 def _starts(keys: Ints) -> Ints:
-    """Return the starts of runs of equal keys."""
     new = np.ones(len(keys), dtype=bool)
     np.not_equal(keys[1:], keys[:-1], out=new[1:])
     return np.flatnonzero(new)
@@ -202,7 +170,6 @@ _known: WeakKeyDictionary[FactorGraph, list[_Piece]] = WeakKeyDictionary()
 
 
 def _pieces(constraints: Constraints | None, allowed: _Allowed) -> Iterator[_Piece]:
-    """Yield the factors of all constraints."""
     for c in range(0 if constraints is None else len(constraints)):
         assert constraints is not None
         mine = slice(int(constraints.ptr[c]), int(constraints.ptr[c + 1]))
@@ -295,15 +262,7 @@ def _all_different(var: Ints, allowed: _Allowed, penalty: float) -> Iterator[_Pi
         yield from _linear(_Items.of(mine, np.full(len(mine), k), np.ones(len(mine)), allowed), (-math.inf, 1.0), share)
 
 
-def _simplex(i: int, allowed: _Allowed) -> _Piece:
-    """Create a simplex: one state of a variable is on."""
-    states = allowed.states(i)
-    var = np.full(len(states), i)
-    return _Piece(CountingKind.ROW, var, states, np.zeros(len(states)), var, complete=True)
-
-
 def _arrays(pieces: list[_Piece]) -> CountingFactors:
-    """Concatenate all factors."""
     n_groups = [len(piece.starts) for piece in pieces]
     sizes = [_sizes(piece.starts, piece.n_items) for piece in pieces]
     found = CountingFactors(
@@ -326,31 +285,15 @@ def _joined(pieces: Iterable[_Piece], name: str) -> Ints:
     return frozen(np.concatenate([_NONE, *arrays]))
 
 
-# -- Data structures of the kernels for counting factors --------------------------------------------------------------
-
-
 class CountingFactors(NamedTuple):
-    """Factors over groups of items: an item is a state of a variable, a group has items of one variable.
+    """Factors over groups of items: an item is a state of a variable, a group has items of one variable."""
 
-    Attributes
-    ----------
-    kind, lower, upper, penalty : (n_factors,)
-        A `CountingKind`, its limits, and the cost of a violation; inf if it is forbidden.
-    group_ptr : (n_factors + 1,)
-        Offsets of the factors' groups.
-    item_ptr : (n_groups + 1,)
-        Offsets of the groups' items.
-    complete : (n_groups,)
-        Whether exactly one item of the group is on; at most one otherwise.
-    weight : (n_items,)
-        Weights of the items of rows; in a row with a penalty those of a group are equal.
-    """
-
+    # kind, lower, upper, penalty: (n_factors,): a `CountingKind`, its limits, and the cost of a violation, perhaps inf
     kind: Ints
     lower: Floats
     upper: Floats
     penalty: Floats
-    group_ptr: Ints
-    item_ptr: Ints
-    complete: Bools
-    weight: Floats
+    group_ptr: Ints  # (n_factors + 1,): offsets of the factors' groups
+    item_ptr: Ints  # (n_groups + 1,): offsets of the groups' items
+    complete: Bools  # (n_groups,): whether exactly one item of the group is on; at most one otherwise
+    weight: Floats  # (n_items,): weights of the items of rows; in a row with a penalty those of a group are equal

@@ -13,11 +13,9 @@ from mapmrf.arrays import Floats
 from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.constraint_factors.model import CountingFactors, CountingKind
 
-CLOSE = 1e-11
-"""Tolerance on the violation of a row with a penalty, each of whose search steps is itself a search."""
-
-ROUNDS, DOUBLINGS = 120, 200
-"""Maximum number of steps of root finding, and of the search for an interval before that."""
+NEGLIGIBLE = 1e-13  # relative tolerance on residuals and intervals in root finding
+CLOSE = 1e-11  # tolerance on the violation of a row with a penalty, each of whose search steps is itself a search
+ROUNDS, DOUBLINGS = 120, 200  # maximum number of steps of root finding, and of the search for an interval before that
 
 
 @bare
@@ -32,9 +30,6 @@ def project(f: int, factors: CountingFactors, scores: Floats, price: float, z: F
         return project_soft_row(f, factors, scores, price, z)
     project_row(f, factors, scores, z)
     return 0.0
-
-
-# -- rows -------------------------------------------------------------------------------------------------------------
 
 
 @bare
@@ -76,11 +71,9 @@ def project_row(f: int, factors: CountingFactors, scores: Floats, z: Floats) -> 
 
 @bare
 def project_soft_row(f: int, factors: CountingFactors, scores: Floats, price: float, z: Floats) -> float:
-    """Project onto a row with a penalty, upper side only: search for the optimal violation v.
-
-    (z, v) lies in the hull if z = (1 - v) a + v b, where a satisfies the row. The minimum weighted sum of (1 - v) a is
-    a sum over groups, see `soft_group`, and must be at most (1 - v) upper.
-    """
+    """Project onto a row with a penalty, upper side only: search for the optimal violation v."""
+    # (z, v) lies in the hull if z = (1 - v) a + v b, where a satisfies the row. The minimum weighted sum of (1 - v) a
+    # is a sum over groups, see `soft_group`, and must be at most (1 - v) upper.
     if row_activity(f, 0.0, factors, scores, z) <= factors.upper[f]:
         return 0.0
     slope = price + soft_slope(f, 0.0, factors, scores, z)
@@ -145,11 +138,9 @@ def soft_level(
 def soft_group(
     g: int, v: float, push: float, factors: CountingFactors, scores: Floats, z: Floats
 ) -> tuple[float, float]:
-    """Project one group of sum t, pushed by its row; return the part of t that counts in the row, and the shift.
-
-    The part of b takes up to v of t. With a positive weight it takes all it can, and max(0, t - v) counts; with a
-    negative one it takes as little as it can, and min(t, 1 - v) counts.
-    """
+    """Project one group of sum t, pushed by its row; return the part of t that counts in the row, and the shift."""
+    # The part of b takes up to v of t. With a positive weight it takes all it can, and max(0, t - v) counts; with a
+    # negative one it takes as little as it can, and min(t, 1 - v) counts.
     begin, end = factors.item_ptr[g], factors.item_ptr[g + 1]
     positive = factors.weight[begin] > 0.0
     if factors.complete[g]:
@@ -191,15 +182,10 @@ def soft_item(j: int, positive: bool, kink: float, push: float, scores: Floats, 
     return (z[j], push) if off else (kink, 0.0)
 
 
-# -- fans -------------------------------------------------------------------------------------------------------------
-
-
 @bare
 def project_fan(f: int, factors: CountingFactors, scores: Floats, price: float, z: Floats) -> float:
-    """Project onto a fan: all other groups are capped by c, the sum of the last group y and the violation v.
-
-    Their push against the cap raises y, and v once that is worth the price.
-    """
+    """Project onto a fan: all other groups are capped by c, the sum of the last group y and the violation v."""
+    # Their push against the cap raises y, and v once that is worth the price.
     last = factors.group_ptr[f + 1] - 1
     if factors.kind[f] == CountingKind.COST:
         return cap_root(last + 1, f, price, 0.0, factors, scores, z)
@@ -242,21 +228,28 @@ def cap_push(end: int, f: int, cap: float, factors: CountingFactors, scores: Flo
     """Project a factor's groups up to `end` onto sums of at most `cap`; return their total push against it."""
     push = 0.0
     for g in range(factors.group_ptr[f], end):
-        push += put_capped(g, cap, factors, scores, z)
+        first, last, shift = factors.item_ptr[g], factors.item_ptr[g + 1], 0.0
+        if positive_total(first, last, 0.0, scores) > cap:
+            shift = threshold(first, last, cap, 0.0, factors.weight, scores)
+        put_shifted(first, last, shift, scores, z)
+        push += shift
     return push
-
-
-# -- parity -----------------------------------------------------------------------------------------------------------
 
 
 @bare
 def project_parity(f: int, factors: CountingFactors, scores: Floats, price: float, z: Floats) -> float:
-    """Project onto the parity polytope, at most one facet of which cuts off a point of the box.
-
-    The facet belongs to the nearest 0/1 point of the wrong parity, from which the distance must be at least 1. A price
-    limits its multiplier.
-    """
-    flipped = nearest_wrong(f, factors, scores)
+    """Project onto the parity polytope, at most one facet of which cuts off a point of the box."""
+    # The facet belongs to the nearest 0/1 point of the wrong parity, from which the distance must be at least 1. A
+    # price limits its multiplier.
+    # `flipped` is the group to round the other way for that point, -1 for none.
+    count, flipped, least = 0, -1, np.inf
+    for group in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
+        total = group_total(group, factors, scores)
+        count += total > 0.5
+        if abs(total - 0.5) < least:
+            flipped, least = group, abs(total - 0.5)
+    if count % 2 != int(factors.lower[f]):
+        flipped = -1
     g_low = 1.0 - parity_distance(f, flipped, 0.0, factors, scores, z)
     if g_low <= 0.0:
         return 0.0
@@ -282,18 +275,6 @@ def project_parity(f: int, factors: CountingFactors, scores: Floats, price: floa
 
 
 @bare
-def nearest_wrong(f: int, factors: CountingFactors, scores: Floats) -> int:
-    """Return which group to round the other way, -1 for none, to get the nearest 0/1 point of the wrong parity."""
-    count, nearest, least = 0, -1, np.inf
-    for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
-        total = group_total(g, factors, scores)
-        count += total > 0.5
-        if abs(total - 0.5) < least:
-            nearest, least = g, abs(total - 0.5)
-    return nearest if count % 2 == int(factors.lower[f]) else -1
-
-
-@bare
 def parity_distance(f: int, flipped: int, push: float, factors: CountingFactors, scores: Floats, z: Floats) -> float:
     """Project every group, pushed away from the 0/1 point of the wrong parity; return the distance from it."""
     distance = 0.0
@@ -305,10 +286,6 @@ def parity_distance(f: int, flipped: int, push: float, factors: CountingFactors,
 
 
 # Projections onto one group: non-negative numbers with a sum of at most 1, or of exactly 1 if it is complete.
-
-
-NEGLIGIBLE = 1e-13
-"""Relative tolerance on residuals and intervals in root finding."""
 
 
 @inlined
@@ -344,7 +321,6 @@ def threshold(begin: int, end: int, radius: float, tau: float, weight: Floats, s
 
 @inlined
 def positive_total(begin: int, end: int, shift: float, scores: Floats) -> float:
-    """Sum the positive parts of scores minus a shift."""
     total = 0.0
     for j in range(begin, end):
         total += max(0.0, scores[j] - shift)
@@ -353,7 +329,6 @@ def positive_total(begin: int, end: int, shift: float, scores: Floats) -> float:
 
 @inlined
 def put_shifted(begin: int, end: int, shift: float, scores: Floats, z: Floats) -> None:
-    """Write the positive parts of scores minus a shift."""
     for j in range(begin, end):
         z[j] = max(0.0, scores[j] - shift)
 
@@ -379,17 +354,6 @@ def group_total(g: int, factors: CountingFactors, scores: Floats) -> float:
     if factors.complete[g]:
         return 1.0
     return min(1.0, positive_total(factors.item_ptr[g], factors.item_ptr[g + 1], 0.0, scores))
-
-
-@bare
-def put_capped(g: int, cap: float, factors: CountingFactors, scores: Floats, z: Floats) -> float:
-    """Project a group's scores onto a sum of at most `cap`; return the required shift."""
-    begin, end = factors.item_ptr[g], factors.item_ptr[g + 1]
-    shift = 0.0
-    if positive_total(begin, end, 0.0, scores) > cap:
-        shift = threshold(begin, end, cap, 0.0, factors.weight, scores)
-    put_shifted(begin, end, shift, scores, z)
-    return shift
 
 
 @inlined

@@ -4,52 +4,36 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, offsets, ranges, segment_argmax, segment_max
-from mapmrf.engines.decomposition.subgradient_kernels import (
-    DESCENT_FIGURES,
-    Averages,
-    DescentState,
-    FactorCache,
-    StepOptions,
-    Subproblems,
-    descend_factors,
-    descend_forests,
-)
-from mapmrf.engines.decomposition.tree_kernels import (
+from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges, segment_argmax, segment_max
+from mapmrf.compilation.jit import bare, compiled, inlined
+from mapmrf.engines.decomposition.subproblems import (
     Chosen,
-    Copies,
-    CopyGraph,
-    Legs,
-    TreeScratch,
-    number_copies,
-    orient,
+    Decomposition,
+    Subproblems,
+    Workspace,
+    solve_factors,
+    solve_forests,
 )
-from mapmrf.kernels.forests import grow_forest
-from mapmrf.kernels.pair_transforms import StructuredPairs
+from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.polytope import FactorMarginals, integral
 from mapmrf.model.problem import Batch, Problem
 from mapmrf.run.dual_state import MOST_NUMBERS, DualState
 from mapmrf.run.method import Answer, Progress
 from mapmrf.run.result import Status
 
-STEP_WORK = 1_500_000
-"""Maximum number of table entries, states and copies processed per step: some 20 ms."""
-
-ROUND_OFF = 1e-12
-"""Tolerance for ties between choices of a subproblem, in units of the typical size of a potential."""
-
-MOST_CONFIGS = 30_000_000
-"""Maximum number of configurations for which the factors' choices are averaged; beyond, the last choices are used."""
-
-MOST_SHARED = 4_000_000
-"""The same if factors share tables, unless the tables themselves have as many entries: images stay small."""
-
-SAMPLE = 1_000_000
-"""Table entries sampled to estimate the typical size of a potential if factors have weights."""
+STEP_WORK = 1_500_000  # maximum number of table entries, states and copies processed per step: some 20 ms
+ROUND_OFF = 1e-12  # tolerance for ties between choices of a subproblem, in units of the typical size of a potential
+# Maximum number of configurations for which the factors' choices are averaged; beyond, the last choices are used. Fewer
+# if factors share tables, unless the tables themselves have as many entries: images stay small.
+MOST_CONFIGS, MOST_SHARED = 30_000_000, 4_000_000
+SAMPLE = 1_000_000  # table entries sampled to estimate the typical size of a potential if factors have weights
+DIMINISHING, SQRT, POLYAK, LEVEL = 0, 1, 2, 3  # step rules
+MAJORITY, AVERAGE, SUBPROBLEM = 0, 1, 2  # decoding rules
+SETTLED = 1e-7  # target of the level rule at which it stops, relative to the progress since the first round
 
 
 @dataclass(frozen=True)
@@ -65,48 +49,49 @@ class DescentOptions:
     exponent: float = 1.0
     most_configs: int = MOST_CONFIGS
 
-    def most_sums(self, problem: Problem) -> int:
-        """Maximum number of configurations for which the factors' choices are averaged."""
-        return min(self.most_configs, max(MOST_SHARED, len(problem.graph.theta_t)))
-
-    def step_options(self, unit: float) -> StepOptions:
-        """The step rule for the kernels, in units of the typical size of a potential."""
-        return StepOptions(self.rule, self.decay, self.exponent, self.patience, self.tolerance, unit, ROUND_OFF * unit)
-
 
 class SubgradientDescent:
-    """A run of subgradient descent.
-
-    Attributes
-    ----------
-    parts
-        The decomposition; `subproblems` are the same with their potentials.
-    state
-        The state of the kernels.
-    scratch
-        Scratch for forests, or the cache of single factors.
-    chunk
-        Maximum number of rounds per step.
-    """
-
     def __init__(
         self, problem: Problem, parts: Decomposition, options: DescentOptions, initial: Ints | None = None
     ) -> None:
         """Distribute the unary potentials evenly over the copies; an initial labelling is the first incumbent."""
-        self.parts = parts
-        averaging = problem.n_configs <= options.most_sums(problem)
+        graph, n_copies, widest = problem.graph, int(parts.copies.ptr[-1]), int(problem.graph.card.max(initial=1))
+        averaging = problem.n_configs <= min(options.most_configs, max(MOST_SHARED, len(graph.theta_t)))
+        self.parts = parts  # the decomposition; `subproblems` are the same with their potentials
         self.subproblems = parts.subproblems(problem, averaging)
-        self.state = _first_state(problem, parts, options, averaging)
-        self.scratch = _scratch(problem, parts)
+        n_sums, unit = problem.n_configs if averaging else 0, unit_of(problem)
+        votes, seen = np.zeros((2, widest), dtype=np.int64)
+        labels = segment_argmax(graph.theta_v, graph.var_ptr)
+        figures = np.zeros(1, dtype=DESCENT_FIGURES).view(np.recarray)
+        figures.step, figures.bound, figures.value = options.step_size, np.inf, -np.inf
+        step_options = StepOptions(
+            options.rule, options.decay, options.exponent, options.patience, options.tolerance, unit, ROUND_OFF * unit
+        )
+        self.state = DescentState(
+            theta_c=_even_shares(problem, parts),
+            choices=Chosen(np.zeros(n_copies, dtype=np.int32), np.zeros(problem.n_factors, dtype=np.int32)),
+            averages=Averages(
+                np.zeros(problem.n_states), np.zeros(n_sums), np.zeros(problem.n_states), np.zeros(n_sums)
+            ),
+            labels=labels,
+            candidate=labels.copy(),
+            best=labels.copy(),
+            votes=votes,
+            seen=seen,
+            ways=np.array(options.ways, dtype=np.int64),
+            options=step_options,
+            figures=figures,
+        )
+        self.workspace = Workspace.allocate(problem, parts)
         work = problem.n_configs + problem.n_states + 4 * len(parts.copies.at)
-        self.chunk = max(1, STEP_WORK // max(1, work))
+        self.chunk = max(1, STEP_WORK // max(1, work))  # maximum number of rounds per step
         if initial is not None:
             self.state.best[:] = initial
-            self.figures.value = problem.graph.value(initial)
+            self.figures.value = graph.value(initial)
 
     @property
     def layout(self) -> str:
-        """Layout of the copies' potentials, for `DualState`."""
+        """Layout of `theta_c`, for `DualState`."""
         return f"copies in {'forests' if self.parts.n_forests else 'factors'}"
 
     def resume(self, problem: Problem, given: DualState) -> None:
@@ -133,7 +118,6 @@ class SubgradientDescent:
 
     @property
     def rounds(self) -> int:
-        """Rounds so far."""
         return int(self.figures.rounds)
 
     @property
@@ -143,14 +127,11 @@ class SubgradientDescent:
         return np.array(found, dtype=np.int64)
 
     def advance(self, max_rounds: int) -> bool:
-        """Run some rounds; return whether the run has ended."""
         n_rounds = min(self.chunk, max_rounds - self.rounds)
-        if isinstance(self.scratch, FactorCache):
-            return descend_factors(self.subproblems, self.state, self.scratch, n_rounds)
-        return descend_forests(self.subproblems, self.state, self.scratch, np.zeros(0, dtype=bool), n_rounds)
+        roots = self.parts.roots if self.parts.n_forests else None
+        return descend(self.subproblems, self.state, roots, self.workspace, n_rounds)
 
     def step(self, max_iterations: int) -> Progress:
-        """Run some rounds and report."""
         ended = self.advance(max_iterations)
         bound, value = float(self.figures.bound), float(self.figures.value)
         if bound == -np.inf:
@@ -165,10 +146,8 @@ class SubgradientDescent:
         )
 
     def answer(self, problem: Problem, *, last: bool = False) -> Answer:
-        """Return the best labelling and the relaxed solution: its vertex if it is optimal, otherwise the averages.
-
-        With `last`, the choices of the last round replace the averages.
-        """
+        """Return the best labelling and the relaxed solution: its vertex if it is optimal, otherwise the averages."""
+        # With `last`, the choices of the last round replace the averages.
         labels, bound = self.labels, float(self.figures.bound)
         subproblems = self.parts.n_forests or problem.n_factors
         details = {"subproblems": float(subproblems), "step_length": float(self.figures.length)}
@@ -179,6 +158,8 @@ class SubgradientDescent:
         else:
             last = last or len(self.state.averages.f) < problem.n_configs
             mu_v, mu_f = self._last(problem) if last else self._averages(problem)
+            # variables without factors are in their best states
+            mu_v[(problem.graph.var_ptr[:-1] + self.state.labels)[problem.degree == 0]] = 1.0
         return Answer(labels, mu_v, mu_f, bound, details)
 
     def _averages(self, problem: Problem) -> tuple[Floats, FactorMarginals]:
@@ -192,7 +173,7 @@ class SubgradientDescent:
             block: Floats = (sums.f[part] + sums.old_f[part]) / total
             return block.reshape(-1, size)
 
-        return self._with_loners(problem, mu_v), mu_f
+        return mu_v, mu_f
 
     def _last(self, problem: Problem) -> tuple[Floats, FactorMarginals]:
         """Return the choices of the last round: the mean over every variable's copies, and every factor's entry."""
@@ -209,67 +190,23 @@ class SubgradientDescent:
             block[np.arange(len(block)), chosen[batch.factors][rows]] = 1.0
             return block
 
-        return self._with_loners(problem, mu_v), mu_f
-
-    def _with_loners(self, problem: Problem, mu_v: Floats) -> Floats:
-        """Set variables without factors to their best state."""
-        alone = problem.degree == 0
-        mu_v[(problem.graph.var_ptr[:-1] + self.state.labels)[alone]] = 1.0
-        return mu_v
-
-
-def _first_state(problem: Problem, parts: Decomposition, options: DescentOptions, averaging: bool) -> DescentState:
-    """Return the state before the first round."""
-    graph, n_copies = problem.graph, int(parts.copies.ptr[-1])
-    n_sums = problem.n_configs if averaging else 0
-    votes, seen = np.zeros((2, int(graph.card.max(initial=1))), dtype=np.int64)
-    labels = segment_argmax(graph.theta_v, graph.var_ptr)
-    figures = np.zeros(1, dtype=DESCENT_FIGURES).view(np.recarray)
-    figures.step, figures.bound, figures.value = options.step_size, np.inf, -np.inf
-    return DescentState(
-        theta_c=_even_shares(problem, parts),
-        choices=Chosen(np.zeros(n_copies, dtype=np.int32), np.zeros(problem.n_factors, dtype=np.int32)),
-        averages=Averages(np.zeros(problem.n_states), np.zeros(n_sums), np.zeros(problem.n_states), np.zeros(n_sums)),
-        labels=labels,
-        candidate=labels.copy(),
-        best=labels.copy(),
-        votes=votes,
-        seen=seen,
-        ways=np.array(options.ways, dtype=np.int64),
-        options=options.step_options(unit_of(problem)),
-        figures=figures,
-    )
+        return mu_v, mu_f
 
 
 def _copied_states(problem: Problem, parts: Decomposition) -> Ints:
-    """Return the indices in ``theta_v`` of the states of all copies."""
     owner = np.repeat(np.arange(problem.n_vars), np.diff(parts.copies.ptr))
     return ranges(problem.graph.var_ptr[owner], parts.copies.card)
 
 
 def _even_shares(problem: Problem, parts: Decomposition) -> Floats:
-    """Distribute the unary potentials evenly over the copies."""
     n_copies = np.diff(parts.copies.ptr)
     each = np.repeat(np.repeat(n_copies, n_copies), parts.copies.card)
     return np.asarray(problem.graph.theta_v[_copied_states(problem, parts)] / each)
 
 
-def _scratch(problem: Problem, parts: Decomposition) -> TreeScratch | FactorCache:
-    """Allocate the kernel's scratch."""
-    state = np.zeros(int(np.diff(problem.scope_ptr).max(initial=1)), dtype=np.int64)
-    widest = int(problem.graph.card.max(initial=1))
-    pairs = StructuredPairs.allocate(problem.quick_forms, widest)
-    if parts.n_forests:
-        return TreeScratch(np.zeros(int(parts.copies.card.sum())), np.zeros(widest), state, pairs)
-    stale, top_f = np.ones(problem.n_factors, dtype=bool), np.zeros(problem.n_factors)
-    return FactorCache(stale, top_f, state, np.zeros(widest), pairs)
-
-
 def unit_of(problem: Problem) -> float:
-    """Return the typical size of a potential: the median loss of states and configurations against their best.
-
-    If there are many factors with weights, a sample of them is used.
-    """
+    """Return the typical size of a potential: the median loss of states and configurations against their best."""
+    # If there are many factors with weights, a sample of them is used.
     graph = problem.graph
     theta_t, table_ptr, table_of = graph.theta_t, graph.table_ptr, graph.table_of
     step = 1
@@ -295,114 +232,295 @@ def _losses(theta: Floats, ptr: Ints) -> Floats:
     return np.asarray(np.repeat(np.where(best > -np.inf, best, 0.0), np.diff(ptr)) - theta)
 
 
-# -- Decomposition of a model into forests or single factors, with copies of the variables that they share ------------
+# -- Subgradient descent on the dual of a decomposition: votes of the copies, steps, averages and labellings ----------
+# The potentials of a variable are distributed over its copies (`theta_c`); a subproblem labels each of its copies.
+# Where the copies of a variable disagree, potential moves from the states that a copy chose to those that the
+# others chose. The sum over the copies is invariant, so the subproblems' maxima always sum to a bound.
+
+FigureRecord = Any  # a record of type `DESCENT_FIGURES` with the scalars of a run
+
+DESCENT_FIGURES = np.dtype(
+    [
+        ("rounds", np.int64),  # rounds done
+        ("dual", np.float64),  # dual value: last, first and best
+        ("first", np.float64),
+        ("bound", np.float64),
+        ("value", np.float64),  # of the incumbent
+        ("closed", np.bool_),  # whether the relative gap is within the tolerance
+        ("norm", np.float64),  # squared norm of the subgradient
+        ("step", np.float64),  # factor on the step length, and the last step length
+        ("length", np.float64),
+        ("delta", np.float64),  # targeted progress, the bound it is measured from, and rounds without it
+        ("reference", np.float64),
+        ("stalled", np.int64),
+        ("weight", np.float64),  # weights of this window of rounds and of the last, and the first round of the next
+        ("old_weight", np.float64),
+        ("window", np.int64),
+    ],
+    align=True,
+)
 
 
-@dataclass(frozen=True)
-class Decomposition:
-    """Acyclic subgraphs of a factor graph, or its single factors, and their copies of variables.
-
-    Attributes
-    ----------
-    copies, legs
-        The layout used by the kernels.
-    visit : (n_factors,)
-        The factors in the order of `legs`.
-    roots
-        Copies at the roots of all trees; none for single factors.
-    n_forests
-        Number of forests; 0 for single factors.
-    """
-
-    copies: Copies
-    legs: Legs
-    visit: Ints
-    roots: Ints
-    n_forests: int
-
-    @classmethod
-    def into_factors(cls, problem: Problem) -> Decomposition:
-        """Create a subproblem per factor, with a copy of a variable on each edge."""
-        copy_of = _zeros(problem.n_edges)
-        copy_of[problem.nbr] = np.arange(problem.n_edges)
-        copies = _copies(problem, problem.nbr_ptr, problem.edge_factor[problem.nbr].astype(np.int64))
-        visit = np.arange(problem.n_factors)
-        legs = _legs(problem, visit, np.arange(problem.n_edges), copies, copy_of)
-        return cls(copies, legs, visit, _zeros(0), 0)
-
-    @classmethod
-    def into_trees(cls, problem: Problem) -> Decomposition:
-        """Create successive maximal forests until every factor is in one."""
-        factor_of = problem.edge_factor
-        forest_of, n_forests = _pick_forests(problem)
-        copy_ptr, copy_of = _zeros(problem.n_vars + 1), _zeros(problem.n_edges)
-        last_copy = _zeros(n_forests) - 1
-        number_copies(problem.nbr_ptr, problem.nbr, factor_of, forest_of, last_copy, copy_ptr, copy_of)
-        n_copies = int(copy_ptr[-1])
-        forest = _zeros(n_copies)
-        forest[copy_of] = forest_of[factor_of]
-        edge_ptr = offsets(np.bincount(copy_of, minlength=n_copies)).astype(np.int64)
-        graph = CopyGraph(factor_of, copy_of, edge_ptr, np.argsort(copy_of, kind="stable"))
-        visit, leg_edge, roots = _zeros(problem.n_factors), _zeros(problem.n_edges), _zeros(n_copies)
-        n_roots = orient(problem.scope_ptr, graph, visit, leg_edge, roots)
-        copies = _copies(problem, copy_ptr, forest)
-        return cls(copies, _legs(problem, visit, leg_edge, copies, copy_of), visit, roots[:n_roots], n_forests)
-
-    def subproblems(self, problem: Problem, averaging: bool = True) -> Subproblems:
-        """Return the subproblems with their potentials, for the kernels.
-
-        `averaging` enables averages of the factors' choices.
-        """
-        graph = problem.graph
-        config_at = problem.config_ptr[:-1][self.visit].astype(np.int64) if averaging else _zeros(0)
-        best = segment_max(graph.theta_v, graph.var_ptr)
-        return Subproblems(
-            theta_v=graph.theta_v,
-            theta_t=graph.theta_t,
-            var_ptr=graph.var_ptr.astype(np.int64),
-            constant=graph.constant,
-            alone=graph.constant + float(best[problem.degree == 0].sum()),
-            copies=self.copies,
-            legs=self.legs,
-            roots=self.roots,
-            n_forests=max(1, self.n_forests),
-            config_at=config_at,
-        )
+class StepOptions(NamedTuple):
+    rule: int
+    # decay, exponent: decay of the step length in the diminishing rule
+    decay: float
+    exponent: float
+    patience: int  # rounds without progress before the other rules halve their steps
+    tolerance: float  # relative gap at which to stop
+    # unit, slack: the typical size of a potential, and the tolerance for ties
+    unit: float
+    slack: float
 
 
-def _zeros(n: int) -> Ints:
-    return np.zeros(n, dtype=np.int64)
+class Averages(NamedTuple):
+    """Weighted sums of the choices, in this window of rounds and in the last; `f` is empty if it is too large."""
+
+    v: Floats
+    f: Floats
+    old_v: Floats
+    old_f: Floats
 
 
-def _pick_forests(problem: Problem) -> tuple[Ints, int]:
-    """Assign factors to successive maximal forests; return the forest of every factor and the number of forests."""
-    forest_of, left, n_forests = _zeros(problem.n_factors), np.arange(problem.n_factors), 0
-    root, taken = _zeros(problem.n_vars), np.zeros(problem.n_factors, dtype=bool)
-    while len(left):
-        grow_forest(left, problem.scope_ptr, problem.scope, root, taken)
-        forest_of[left[taken[left]]] = n_forests
-        left = left[~taken[left]]
-        n_forests += 1
-    return forest_of, n_forests
+class DescentState(NamedTuple):
+    theta_c: Floats  # potentials of the copies' states
+    # choices, averages: the current choices of the subproblems, and their averages
+    choices: Chosen
+    averages: Averages
+    # labels, candidate, best: the majority's labelling, the last one evaluated, and the incumbent
+    labels: Ints
+    candidate: Ints
+    best: Ints
+    # votes, seen: scratch for voting
+    votes: Ints
+    seen: Ints
+    ways: Ints  # decoding rules, used in turn
+    options: StepOptions
+    figures: Any  # (1,): a record of type `DESCENT_FIGURES`
 
 
-def _copies(problem: Problem, ptr: Ints, forest: Ints) -> Copies:
-    """Build the copies of every variable from their offsets and forests."""
-    card = np.repeat(problem.graph.card, np.diff(ptr)).astype(np.int32)
-    return Copies(ptr.astype(np.int64), offsets(card)[:-1].astype(np.int64), forest.astype(np.int32), card)
+@inlined
+def _agree(label_c: Ints, begin: int, end: int) -> bool:
+    """Return whether a range of copies all chose the same state."""
+    c = begin + 1
+    while c < end and label_c[c] == label_c[begin]:
+        c += 1
+    return c >= end
 
 
-def _legs(problem: Problem, visit: Ints, leg_edge: Ints, copies: Copies, copy_of: Ints) -> Legs:
-    """Build the legs of the factors in visiting order."""
-    copy, forms = copy_of[leg_edge], problem.quick_forms.of
-    return Legs(
-        ptr=offsets(np.diff(problem.scope_ptr)[visit]).astype(np.int64),
-        table_at=problem.table_at[visit].astype(np.int64),
-        weight=problem.weight[visit] if len(problem.weight) else np.zeros(0),
-        form=forms[visit] if len(forms) else np.zeros(0, dtype=np.int32),
-        at=copies.at[copy],
-        copy=copy.astype(np.int32),
-        var=problem.scope[leg_edge].astype(np.int32),
-        card=copies.card[copy],
-        stride=problem.edge_stride[leg_edge].astype(np.int32),
-    )
+@inlined
+def _count(label_c: Ints, begin: int, end: int, votes: Ints, seen: Ints) -> int:
+    """Count the votes for every state and list those with votes; return their number."""
+    n_seen = 0
+    for c in range(begin, end):
+        label = label_c[c]
+        if votes[label] == 0:
+            seen[n_seen] = label
+            n_seen += 1
+        votes[label] += 1
+    return n_seen
+
+
+@bare
+def vote(parts: Subproblems, state: DescentState) -> float:
+    """Compute the majority labelling, ties by the average so far; return the squared norm of the subgradient."""
+    ptr, label_c, labels, mean_v = parts.copies.ptr, state.choices.label_c, state.labels, state.averages.v
+    votes, seen = state.votes, state.seen
+    norm = 0.0
+    for i in range(len(labels)):
+        begin, end = ptr[i], ptr[i + 1]
+        if begin == end:
+            continue
+        if _agree(label_c, begin, end):
+            labels[i] = label_c[begin]
+            continue
+        n_seen = _count(label_c, begin, end, votes, seen)
+        at = parts.var_ptr[i]
+        best = seen[0]
+        squares = 0.0
+        for place in range(n_seen):
+            k = seen[place]
+            count, most = votes[k], votes[best]
+            squares += count * count
+            # In single precision, so that round-off does not decide ties.
+            mean, ahead = np.float32(mean_v[at + k]), np.float32(mean_v[at + best])
+            if count > most or (count == most and (mean > ahead or (mean == ahead and k < best))):
+                best = k
+        for place in range(n_seen):
+            votes[seen[place]] = 0
+        labels[i] = best
+        norm += (end - begin) - squares / (end - begin)
+    return norm
+
+
+@bare
+def value_of(parts: Subproblems, labels: Ints) -> float:
+    legs, total = parts.legs, parts.constant
+    for i in range(len(labels)):
+        total += parts.theta_v[parts.var_ptr[i] + labels[i]]
+    for v in range(len(legs.table_at)):
+        place = legs.table_at[v]
+        for leg in range(legs.ptr[v], legs.ptr[v + 1]):
+            place += legs.stride[leg] * labels[legs.var[leg]]
+        total += weight_of(legs.weight, v) * parts.theta_t[place]
+    return total
+
+
+@bare
+def try_candidate(parts: Subproblems, state: DescentState) -> None:
+    """Evaluate one labelling per round, by the decoding rules in turn, and keep it if it is the best."""
+    # The majority's, the largest entry of every variable's average (the first on ties), or that of a forest, completed
+    # by the majority.
+    figures, copies, candidate = state.figures[0], parts.copies, state.candidate
+    mean, old = state.averages.v, state.averages.old_v
+    turn = figures.rounds
+    way = state.ways[turn % len(state.ways)]
+    if figures.norm == 0.0 or turn == 0:
+        way = MAJORITY
+    forest = (turn // len(state.ways)) % parts.n_forests
+    for i in range(len(state.labels)):
+        candidate[i] = state.labels[i]
+        if way == AVERAGE and copies.ptr[i] < copies.ptr[i + 1]:
+            at, end = parts.var_ptr[i], parts.var_ptr[i + 1]
+            best = at
+            for place in range(at + 1, end):
+                if mean[place] + old[place] > mean[best] + old[best]:
+                    best = place
+            candidate[i] = best - at
+        elif way == SUBPROBLEM:
+            for c in range(copies.ptr[i], copies.ptr[i + 1]):
+                if copies.forest[c] == forest:
+                    candidate[i] = state.choices.label_c[c]
+    value = value_of(parts, candidate)
+    if value > figures.value:
+        figures.value = value
+        for i in range(len(state.labels)):
+            state.best[i] = candidate[i]
+
+
+@bare
+def step_length(figures: FigureRecord, options: StepOptions) -> float:
+    """Update the step rule with the current dual value, and return the step length."""
+    # The target of the level rule moves closer after rounds without progress; its steps have length 0 once the target
+    # is so close that nothing is left to gain.
+    length: float = 0.0
+    if options.rule == SQRT:
+        if _stalled(figures, options.slack, options.patience):
+            figures.step *= 0.5
+        length = options.unit * figures.step / np.sqrt(1.0 + figures.rounds)
+    elif options.rule == POLYAK and figures.value > -np.inf:
+        length = figures.step * (figures.dual - figures.value) / figures.norm
+    elif options.rule == LEVEL:
+        if figures.rounds == 0:
+            figures.delta = min(figures.dual - figures.value, options.unit * figures.norm)
+        if _stalled(figures, 0.5 * figures.delta, options.patience):
+            figures.delta *= 0.5
+        if not figures.delta <= SETTLED * (figures.first - figures.bound):
+            above = figures.dual - max(figures.value, figures.bound - figures.delta)
+            length = figures.step * above / figures.norm
+    else:
+        length = options.unit * figures.step / (1.0 + (options.decay * figures.rounds) ** options.exponent)
+    return length
+
+
+@inlined
+def _stalled(figures: FigureRecord, aim: float, patience: int) -> bool:
+    """Return whether the bound has not improved by `aim` for `patience` rounds."""
+    if figures.rounds == 0 or figures.bound <= figures.reference - aim:
+        figures.reference = figures.bound
+        figures.stalled = 0
+        return False
+    figures.stalled += 1
+    if figures.stalled < patience:
+        return False
+    figures.reference = figures.bound
+    figures.stalled = 0
+    return True
+
+
+@bare
+def move(parts: Subproblems, state: DescentState, stale: Bools, length: float, weight: float) -> None:
+    """Take a subgradient step; mark the factors whose potentials change, and add the round to the sums."""
+    # Potential is taken from the states that a variable's copies chose and distributed over all copies.
+    ptr, copy_at, var_ptr = parts.copies.ptr, parts.copies.at, parts.var_ptr
+    label_c, theta_c, votes, seen = state.choices.label_c, state.theta_c, state.votes, state.seen
+    sum_v, sum_f = state.averages.v, state.averages.f
+    marking = len(stale) > 0
+    for i in range(len(state.labels)):
+        begin, end = ptr[i], ptr[i + 1]
+        if begin == end:
+            continue
+        if _agree(label_c, begin, end):
+            sum_v[var_ptr[i] + label_c[begin]] += weight
+            continue
+        share = 1.0 / (end - begin)
+        n_seen = _count(label_c, begin, end, votes, seen)
+        for place in range(n_seen):
+            k = seen[place]
+            part = share * votes[k]
+            sum_v[var_ptr[i] + k] += weight * part
+            for c in range(begin, end):
+                theta_c[copy_at[c] + k] += length * part
+            votes[k] = 0
+        for c in range(begin, end):
+            theta_c[copy_at[c] + label_c[c]] -= length
+        if marking:
+            for c in range(begin, end):
+                stale[parts.copies.forest[c]] = True
+    if len(sum_f) > 0:
+        for v in range(len(parts.config_at)):
+            sum_f[parts.config_at[v] + state.choices.config[v]] += weight
+
+
+@bare
+def finish_round(dual: float, parts: Subproblems, state: DescentState, stale: Bools) -> bool:
+    """Finish a round: bound, votes, a labelling, and a step; return False if there was no step to take."""
+    figures, options = state.figures[0], state.options
+    figures.dual = dual + parts.alone
+    if figures.rounds == 0:
+        figures.first = figures.dual
+    figures.bound = min(figures.bound, figures.dual)
+    if figures.bound == -np.inf:
+        figures.rounds += 1
+        return False
+    figures.norm = vote(parts, state)
+    try_candidate(parts, state)
+    gap, value = figures.bound - figures.value, figures.value
+    figures.closed = value > -np.inf and gap <= options.tolerance * max(1.0, abs(value))
+    length = 0.0
+    if figures.norm > 0.0 and not figures.closed:
+        length = step_length(figures, options)
+    figures.length = length
+    if figures.rounds >= figures.window:  # after 1, 2, 4, ... rounds a new window begins, and the last one is kept
+        figures.window = 2 * figures.rounds + 1
+        figures.old_weight = figures.weight
+        figures.weight = 0.0
+        averages = state.averages
+        for place in range(len(averages.v)):
+            averages.old_v[place] = averages.v[place]
+            averages.v[place] = 0.0
+        for place in range(len(averages.f)):
+            averages.old_f[place] = averages.f[place]
+            averages.f[place] = 0.0
+    # Averages weighted by the step lengths are consistent in the limit if the steps do not shrink too fast. Those of
+    # the other rules do, and equal weights work better.
+    by_length = length > 0.0 and (options.rule == SQRT or options.rule == DIMINISHING)
+    weight = length if by_length else 1.0
+    figures.weight += weight
+    move(parts, state, stale, length, weight)
+    figures.rounds += 1
+    return length > 0.0
+
+
+@compiled
+def descend(parts: Subproblems, state: DescentState, roots: Ints | None, work: Workspace, n_rounds: int) -> bool:
+    """Run rounds of subgradient descent; return whether nothing is left to do. Single factors have no `roots`."""
+    theta_t, theta_c, choices, slack = parts.theta_t, state.theta_c, state.choices, state.options.slack
+    for _ in range(n_rounds):
+        if roots is None:
+            dual = solve_factors(theta_t, theta_c, parts.legs, choices, work, slack)
+        else:
+            dual = solve_forests(theta_t, theta_c, parts.copies, parts.legs, roots, choices, work, slack)
+        if not finish_round(dual, parts, state, work.stale):
+            return True
+    return False

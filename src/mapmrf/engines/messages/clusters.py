@@ -2,101 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from itertools import combinations, islice
+from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Ints, offsets, ranges, short
-from mapmrf.engines.messages.clusters_kernels import (
-    ClusterScratch,
-    Cycle,
-    CycleList,
-    CycleScratch,
-    CycleTables,
-    Lifts,
-    Links,
-    passes_clusters,
-    passes_clusters2,
-    project_links,
-    top_of_clusters,
+from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges, short
+from mapmrf.compilation.jit import bare, compiled, inlined
+from mapmrf.engines.messages.mplp import (
+    Dual,
+    PassOrder,
+    Regions,
+    edges_by_variable,
+    pair_entry,
+    pass_factors,
+    pass_pairs2,
 )
-from mapmrf.engines.messages.cycles_kernels import (
-    CycleLimits,
-    Frontier,
-    OrientedPairs,
-    Projection,
-    frustrated_cycles,
-    gains,
-    inconsistent_pairs,
-    short_cycles,
-    triangulate,
-    weigh_projections,
-)
-from mapmrf.engines.messages.mplp import Dual, edges_by_variable
-from mapmrf.kernels.max_marginals import FactorScratch
-
-_NONE: Ints = np.zeros(0, dtype=np.int64)
-
-_NO_AXIS: Ints = np.zeros((0, 2), dtype=np.int64)
+from mapmrf.kernels.max_marginals import FactorScratch, next_configuration, weight_of
+from mapmrf.kernels.pair_transforms import StructuredPairs
 
 
 class Clusters:
-    """The clusters of a run, on top of its messages.
-
-    Attributes
-    ----------
-    dual
-        The factors; pairs that clusters need are added to it.
-    n_given
-        Number of factors of the model.
-    pairs
-        Factors that serve as pairs, one for every two variables.
-    private
-        Whether a factor has its own table, so that clusters may write to it.
-    active
-        Whether a factor takes part in the passes.
-    cycles, tables
-        The clusters, and their tables.
-    links, lifts
-        Larger factors with all pairs of their variables, and those of them to active pairs, by factor.
-    keys, number
-        The pairs of every cluster, sorted; and the pair of every two variables, once that is needed.
-    n_model_pairs
-        Number of pairs of variables covered by the model's factors.
-    """
-
     def __init__(self, dual: Dual, max_entries: int) -> None:
         """Start without cycles; core factors other than the first on any two variables are lifted to pairs."""
         core = np.sort(dual.visit)
         pairs = core[np.diff(dual.regions.scope_ptr)[core] == 2]
         _, first = np.unique(_pair_keys(dual, pairs), return_index=True)
-        self.dual = dual
-        self.n_given = dual.n_factors
+        self.dual = dual  # the factors; pairs that clusters need are added to it
+        self.n_given = dual.n_factors  # number of factors of the model
+        # factors that serve as pairs, one for every two variables
         self.pairs: Ints = np.sort(pairs[first]).astype(np.int64)
+        # whether a factor has its own table, so that clusters may write to it
         self.private: Bools = np.zeros(dual.n_factors, dtype=bool)
-        self.active: Bools = np.ones(dual.n_factors, dtype=bool)
+        self.active: Bools = np.ones(dual.n_factors, dtype=bool)  # whether a factor takes part in the passes
+        # cycles, tables: the clusters, and their tables
         self.cycles = CycleList.of([])
-        self.tables = CycleTables(np.zeros(0), _NONE.copy(), np.zeros(0))
-        self.links = Links(_NONE.copy(), _NONE.copy(), _NO_AXIS.copy())
+        self.tables = CycleTables(np.zeros(0), np.zeros(0, dtype=np.int64), np.zeros(0))
+        # links, lifts: larger factors with all pairs of their variables, and those of them to active pairs, by factor
+        none: Ints = np.zeros(0, dtype=np.int64)
+        self.links = Links(none, none, np.zeros((0, 2), dtype=np.int64))
         self.lifts = Lifts(np.zeros(1, dtype=np.int64), *self.links)
         self.lift_scratch = FactorScratch.allocate(1, 1)
+        # keys, number: the pairs of every cluster, sorted; and the pair of every two variables, once that is needed
         self.keys: set[tuple[int, ...]] = set()
         self.number: dict[tuple[int, int], int] = {}
         rest = np.setdiff1d(core, self.pairs)
         if len(rest):
             self.link(rest, max_entries)
-        self.n_model_pairs = len(self.pairs)
+        self.n_model_pairs = len(self.pairs)  # number of pairs of variables covered by the model's factors
 
     @property
     def n_lifts(self) -> int:
-        """Number of factors lifted to pairs."""
         return len(self.lifts.factor)
 
     @property
     def n_added(self) -> int:
-        """Number of pairs that are not in the model."""
         return self.dual.n_factors - self.n_given
 
     @property
@@ -104,14 +64,31 @@ class Clusters:
         """Table entries of all clusters and added pairs."""
         return len(self.tables.own) + int(self.dual.sizes(np.arange(self.n_given, self.dual.n_factors)).sum())
 
-    # -- growing ------------------------------------------------------------------------------------------------------
-
     def add_pairs(self, first: Ints, second: Ints) -> Ints:
         """Add inactive pairs with zero tables; return their indices."""
-        dual = self.dual
-        begin, n = dual.n_factors, len(first)
-        _append_pairs(dual, np.stack([first, second], axis=1).ravel())
-        added = np.arange(begin, begin + n)
+        dual, regions, n = self.dual, self.dual.regions, len(first)
+        added, scope = np.arange(dual.n_factors, dual.n_factors + n), np.stack([first, second], axis=1).ravel()
+        card = np.diff(regions.var_ptr)[scope]
+        sizes = card[::2].astype(np.int64) * card[1::2]
+        table_at = len(regions.theta) + offsets(sizes)[:-1].astype(np.int64)
+        dual.regions = regions._replace(
+            table_at=short(np.concatenate([regions.table_at, table_at])),
+            theta=np.concatenate([regions.theta, np.zeros(int(sizes.sum()))]),
+            weight=np.concatenate([regions.weight, np.ones(n if len(regions.weight) else 0)]),
+            scope_ptr=short(np.concatenate([regions.scope_ptr, regions.scope_ptr[-1] + 2 * np.arange(1, n + 1)])),
+            scope=short(np.concatenate([regions.scope, scope])),
+            state_at=short(np.concatenate([regions.state_at, regions.var_ptr[scope]])),
+            card_e=short(np.concatenate([regions.card_e, card])),
+            edge_ptr=short(np.concatenate([regions.edge_ptr, regions.edge_ptr[-1] + np.cumsum(card)])),
+            lam=np.concatenate([regions.lam, np.zeros(int(card.sum()))]),
+        )
+        dual.forget_forms(added)
+        ptr, edges = edges_by_variable(dual.regions.scope, dual.n_vars)
+        factor_of = short(np.concatenate([dual.neighbours.factor_of, np.repeat(added, 2)]))
+        dual.neighbours = dual.neighbours._replace(ptr=ptr, edge=edges, factor_of=factor_of)
+        widest = int(card.reshape(-1, 2).sum(axis=1).max(initial=0))
+        if widest > len(dual.scratch.given):
+            dual.scratch = FactorScratch.allocate(widest, len(dual.scratch.state))
         self.private = np.concatenate([self.private, np.ones(n, dtype=bool)])
         self.active = np.concatenate([self.active, np.zeros(n, dtype=bool)])
         self.pairs = np.concatenate([self.pairs, added]).astype(np.int64)
@@ -136,13 +113,17 @@ class Clusters:
         self.dual.forget_forms(factors)
 
     def link(self, factors: Ints, max_entries: int) -> None:
-        """Find the pairs of all variables of factors, small factors first, as far as the entries allow.
-
-        Factors are lifted at once to pairs that several of them share. Other pairs stay inactive until a cluster needs
-        them.
-        """
-        dual = self.dual
-        owner, axis = _places(dual, factors)
+        """Find the pairs of all variables of factors, small factors first, as far as the entries allow."""
+        # Factors are lifted at once to pairs that several of them share. Other pairs stay inactive until a cluster
+        # needs them.
+        dual, arity = self.dual, np.diff(self.dual.regions.scope_ptr)[factors]
+        owners, axes = [np.zeros(0, dtype=np.int64)], [np.zeros((0, 2), dtype=np.int64)]
+        for k in np.unique(arity).tolist():  # all pairs of positions in the scopes of the factors
+            places = np.array(list(combinations(range(k), 2)), dtype=np.int64)
+            mine = factors[arity == k].astype(np.int64)
+            owners.append(np.repeat(mine, len(places)))
+            axes.append(np.tile(places, (len(mine), 1)))
+        owner, axis = np.concatenate(owners), np.concatenate(axes)
         ends = np.sort(_variables_at(dual, owner, axis), axis=1)
         card = np.diff(dual.regions.var_ptr).astype(np.int64)
         fits = np.cumsum(card[ends].prod(axis=1)) <= max_entries
@@ -151,8 +132,12 @@ class Clusters:
         keys, of, count = np.unique(ends[:, 0] * dual.n_vars + ends[:, 1], return_inverse=True, return_counts=True)
         have = _pair_keys(dual, self.pairs)
         order = np.argsort(have)
-        number = _lookup(keys, have[order], self.pairs[order])
-        fresh = number < 0
+        at = np.asarray(np.searchsorted(have[order], keys))
+        fresh = np.ones(len(keys), dtype=bool)
+        inside = at < len(have)
+        fresh[inside] = have[order][at[inside]] != keys[inside]
+        number = np.full(len(keys), -1, dtype=np.int64)
+        number[~fresh] = self.pairs[order][at[~fresh]]
         count += ~fresh
         number[fresh] = self.add_pairs(keys[fresh] // dual.n_vars, keys[fresh] % dual.n_vars)
         pair = number[of]
@@ -184,15 +169,12 @@ class Clusters:
             project_links(links, self.dual.regions, self.dual.scratch.state)
 
     def hide_idle(self) -> None:
-        """Clear the tables of inactive pairs."""
         idle, regions = self.links.pair[~self.active[self.links.pair]], self.dual.regions
         regions.theta[ranges(regions.table_at[idle], self.dual.sizes(idle))] = 0.0
 
     def fitting(self, cycles: list[Cycle], max_entries: int) -> list[Cycle]:
-        """Return as many of the cycles, in order, as the entries allow; triangulation takes up to four times as many.
-
-        n pairs become n - 2 triangles of three pairs, and n - 3 additional pairs.
-        """
+        """Return as many of the cycles, in order, as the entries allow; triangulation takes up to four times more."""
+        # n pairs become n - 2 triangles of three pairs, and n - 3 additional pairs.
         if not cycles:
             return []
         sizes = self.dual.sizes(np.concatenate([cycle[0] for cycle in cycles]))
@@ -231,14 +213,21 @@ class Clusters:
         total = np.repeat(np.add.reduceat(drawn, self.cycles.ptr[:-1]), self.cycles.length)
         self.tables = self.tables._replace(share=drawn / total)
 
-    # -- triangulation ------------------------------------------------------------------------------------------------
-
     def triangles(self, cycles: list[Cycle]) -> list[Cycle]:
         """Triangulate cycles, adding chords as pairs where there are none."""
         if not self.number:
             self.number = self.numbers(self.pairs)
-        walks = [self.variables(cycle) for cycle in cycles]
-        corners = [corner for walk in walks for corner in walk[_cut(walk, self.number)].tolist()]
+        corners: list[list[int]] = []
+        for cycle in cycles:
+            walk = self.variables(cycle)
+            variables, n = walk.tolist(), len(walk)
+            known = np.full((n, n), -1, dtype=np.int64)
+            for a, b in combinations(range(n), 2):
+                i, j = variables[a], variables[b]
+                known[a, b] = self.number.get((i, j) if i < j else (j, i), -1)
+            places = np.zeros((n - 2, 3), dtype=np.int64)
+            triangulate(known, np.zeros((n, n)), np.zeros((n, n), dtype=np.int64), places)
+            corners += walk[places].tolist()
         wanted: dict[tuple[int, int], None] = {}
         for corner in corners:
             for i, j in combinations(sorted(corner), 2):
@@ -247,13 +236,12 @@ class Clusters:
         if wanted:
             ends = np.array(list(wanted), dtype=np.int64)
             self.add_pairs(ends[:, 0], ends[:, 1])
-        return [self.cycle_of(corner) for corner in corners]
-
-    def cycle_of(self, walk: list[int]) -> Cycle:
-        """Return the cycle through some variables, consecutive ones of which are pairs."""
-        steps = zip(walk, walk[1:] + walk[:1], strict=True)
-        pairs = np.array([self.number[min(step), max(step)] for step in steps], dtype=np.int64)
-        return pairs, (self.dual.ends(pairs)[:, 0] != np.array(walk)).astype(np.int64)
+        found: list[Cycle] = []
+        for corner in corners:
+            steps = zip(corner, corner[1:] + corner[:1], strict=True)
+            pairs = np.array([self.number[min(step), max(step)] for step in steps], dtype=np.int64)
+            found.append((pairs, (self.dual.ends(pairs)[:, 0] != np.array(corner)).astype(np.int64)))
+        return found
 
     def numbers(self, pairs: Ints) -> dict[tuple[int, int], int]:
         """Map the variables of some pairs, the smaller one first, to the pairs' indices."""
@@ -261,11 +249,8 @@ class Clusters:
         return {(i, j): p for (i, j), p in zip(ends.tolist(), pairs.tolist(), strict=True)}
 
     def variables(self, cycle: Cycle) -> Ints:
-        """Return the variables of a cycle in walking order."""
         regions = self.dual.regions
         return np.asarray(regions.scope[regions.scope_ptr[cycle[0]] + cycle[1]], dtype=np.int64)
-
-    # -- message passing ----------------------------------------------------------------------------------------------
 
     def passes(self, begin: int, end: int) -> None:
         """Run the iterations from `begin` to `end`: all lifts and clusters, then all factors."""
@@ -280,11 +265,10 @@ class Clusters:
         if dual.quick and self.n_lifts == 0:
             passes_clusters2(dual.regions, sweeps, self.cycles, self.tables, scratch)
         else:
-            every = ClusterScratch(scratch, self.lift_scratch, dual.scratch, dual.pairs)
-            passes_clusters(dual.regions, sweeps, self.cycles, self.tables, self.lifts, every)
+            tools = (scratch, self.lift_scratch, dual.scratch, dual.pairs)
+            passes_clusters(dual.regions, sweeps, self.cycles, self.tables, self.lifts, *tools)
 
     def bound(self) -> float:
-        """Evaluate the dual with clusters from scratch."""
         bound = self.dual.bound()
         if self.cycles.n:
             path = np.zeros((2, self.dual.max_card))
@@ -297,310 +281,401 @@ class Clusters:
         return self.dual.work_per_pass() + 2 * self.dual.max_card * len(self.tables.own) + lifted
 
 
-def _append_pairs(dual: Dual, scope: Ints) -> None:
-    """Append pairs with zero tables to the factors of a dual; `scope` has two variables for each."""
-    regions, n = dual.regions, len(scope) // 2
-    card = np.diff(regions.var_ptr)[scope]
-    sizes = card[::2].astype(np.int64) * card[1::2]
-    table_at = len(regions.theta) + offsets(sizes)[:-1].astype(np.int64)
-    added = np.arange(dual.n_factors, dual.n_factors + n)
-    dual.regions = regions._replace(
-        table_at=short(np.concatenate([regions.table_at, table_at])),
-        theta=np.concatenate([regions.theta, np.zeros(int(sizes.sum()))]),
-        weight=np.concatenate([regions.weight, np.ones(n if len(regions.weight) else 0)]),
-        scope_ptr=short(np.concatenate([regions.scope_ptr, regions.scope_ptr[-1] + 2 * np.arange(1, n + 1)])),
-        scope=short(np.concatenate([regions.scope, scope])),
-        state_at=short(np.concatenate([regions.state_at, regions.var_ptr[scope]])),
-        card_e=short(np.concatenate([regions.card_e, card])),
-        edge_ptr=short(np.concatenate([regions.edge_ptr, regions.edge_ptr[-1] + np.cumsum(card)])),
-        lam=np.concatenate([regions.lam, np.zeros(int(card.sum()))]),
-    )
-    dual.forget_forms(added)
-    ptr, edges = edges_by_variable(dual.regions.scope, dual.n_vars)
-    factor_of = short(np.concatenate([dual.neighbours.factor_of, np.repeat(added, 2)]))
-    dual.neighbours = dual.neighbours._replace(ptr=ptr, edge=edges, factor_of=factor_of)
-    widest = int(card.reshape(-1, 2).sum(axis=1).max(initial=0))
-    if widest > len(dual.scratch.given):
-        dual.scratch = FactorScratch.allocate(widest, len(dual.scratch.state))
-
-
 def _variables_at(dual: Dual, factors: Ints, axis: Ints) -> Ints:
     """Return the variables at some positions of factors' scopes, (n, 2)."""
     return np.asarray(dual.regions.scope[dual.regions.scope_ptr[factors][:, None] + axis], dtype=np.int64)
 
 
 def _pair_keys(dual: Dual, pairs: Ints) -> Ints:
-    """Return a unique key per unordered pair of variables."""
     ends = np.sort(dual.ends(pairs), axis=1)
     return np.asarray(ends[:, 0] * dual.n_vars + ends[:, 1])
 
 
-def _lookup(keys: Ints, have: Ints, numbers: Ints) -> Ints:
-    """Look up every key among sorted ones; -1 if it is missing."""
-    at = np.searchsorted(have, keys)
-    found = np.zeros(len(keys), dtype=bool)
-    inside = at < len(have)
-    found[inside] = have[at[inside]] == keys[inside]
-    number = np.full(len(keys), -1, dtype=np.int64)
-    number[found] = numbers[at[found]]
-    return number
+# -- Message passing with cycle clusters on top of pairs, and with lifts of larger factors on to pairs ----------------
+# A pair is a factor of two variables in the `Regions` of MPLP. A cluster is a cycle of pairs; its reparametrised
+# potential is a sum of tables on its pairs. What a cluster gives to a pair is added to the pair's table in `theta`,
+# which therefore must not be shared and has weight 1.
+
+# A cycle of pairs: their numbers in walking order, and 1 where one is walked from its second variable to its first.
+Cycle = tuple[Ints, Ints]
 
 
-def _places(dual: Dual, factors: Ints) -> tuple[Ints, Ints]:
-    """Return all pairs of scope positions of every factor, (n,) factors and (n, 2) positions; small factors first."""
-    arity = np.diff(dual.regions.scope_ptr)[factors]
-    owner, axis = [np.zeros(0, dtype=np.int64)], [np.zeros((0, 2), dtype=np.int64)]
-    for k in np.unique(arity).tolist():
-        places = np.array(list(combinations(range(k), 2)), dtype=np.int64)
-        mine = factors[arity == k].astype(np.int64)
-        owner.append(np.repeat(mine, len(places)))
-        axis.append(np.tile(places, (len(mine), 1)))
-    return np.concatenate(owner), np.concatenate(axis)
+class CycleList(NamedTuple):
+    ptr: Ints  # (n_cycles + 1,): cycle `c` has the places ``ptr[c]`` to ``ptr[c + 1]``
+    # pair, flip: the pairs in walking order, and 1 where one is walked from its second variable to its first
+    pair: Ints
+    flip: Ints
+
+    @classmethod
+    def of(cls, cycles: list[Cycle]) -> CycleList:
+        none = np.zeros(0, dtype=np.int64)
+        pairs = np.concatenate([none, *(cycle[0] for cycle in cycles)])
+        flips = np.concatenate([none, *(cycle[1] for cycle in cycles)])
+        return cls(offsets([len(cycle[0]) for cycle in cycles]).astype(np.int64), pairs, flips)
+
+    @property
+    def n(self) -> int:
+        return len(self.ptr) - 1
+
+    @property
+    def length(self) -> Ints:
+        """Number of pairs of every cycle, (n,)."""
+        return np.diff(self.ptr)
+
+    def take(self, which: Ints) -> list[Cycle]:
+        bounds = zip(self.ptr[which].tolist(), self.ptr[which + 1].tolist(), strict=True)
+        return [(self.pair[begin:end], self.flip[begin:end]) for begin, end in bounds]
 
 
-def _cut(walk: Ints, number: dict[tuple[int, int], int]) -> Ints:
-    """Triangulate a cycle, as positions in its walk, with few chords that are not pairs yet."""
-    n = len(walk)
-    variables = walk.tolist()
-    known = np.full((n, n), -1, dtype=np.int64)
-    for a, b in combinations(range(n), 2):
-        i, j = variables[a], variables[b]
-        known[a, b] = number.get((i, j) if i < j else (j, i), -1)
-    places = np.zeros((n - 2, 3), dtype=np.int64)
-    triangulate(known, np.zeros((n, n)), np.zeros((n, n), dtype=np.int64), places)
-    return places
+class CycleTables(NamedTuple):
+    """The tables of clusters, per position in their cycles."""
+
+    share: Floats  # share of the max-marginals that the pair gets; those of a cluster sum to 1
+    # own_at, own: the clusters' tables, each laid out like its pair's from `own_at` on; all entries of `own` are finite
+    own_at: Ints
+    own: Floats
 
 
-# -- The search for clusters: short cycles by their gain, and frustrated cycles of the projected graph ----------------
+class CycleScratch(NamedTuple):
+    """Working memory for one cycle: blocks of ``width * width`` numbers per pair."""
+
+    walk: Floats  # the pairs' tables in walking direction
+    # ahead, back: best paths from the first variable to each (first variable's state first), and from each to the first
+    ahead: Floats
+    back: Floats
+    width: int  # number of states of the widest variable
 
 
-MAX_SHORT = 200_000
-"""Maximum number of triangles and 4-cycles kept as candidates."""
+class Links(NamedTuple):
+    """Larger factors and pairs of their variables; axis : (n, 2), places in the scope of the pair's two variables."""
 
-FEW = 2
-"""Number of short cycles per pair up to which all of them become clusters in the first round."""
-
-SLICE = 500_000
-"""Elementary steps between points at which the loop may stop the search: some 10 ms."""
-
-MIN_SLICES = 20
-"""Minimum number of slices of a search for frustrated cycles, on any model."""
-
-FIRST, DECAY, LEVELS = 0.5, 0.25, 4
-"""First threshold relative to the bottleneck, ratio of consecutive thresholds, and their number."""
-
-FIRST_LENGTH = 8
-"""Initial maximum length of cycles; it doubles while too few are found."""
-
-BATCH = 4096
-"""Maximum number of frustrated cycles found per kernel call."""
+    factor: Ints
+    pair: Ints
+    axis: Ints
 
 
-@dataclass
-class ClusterSearch:
-    """A search for clusters, and what stays the same from one search to the next.
+class Lifts(NamedTuple):
+    """Factors that send messages to pairs: factor ``factor[q]`` has the links ``ptr[q]`` to ``ptr[q + 1]``."""
 
-    Attributes
-    ----------
-    clusters
-        The current clusters.
-    triplets, cycles
-        Whether to search for short cycles, and for frustrated cycles.
-    projections
-        Number of states of a variable that become nodes of the projected graph.
-    max_length
-        Maximum length of a cycle.
-    short
-        Triangles and chordless 4-cycles of the model itself, once they are listed.
-    found
-        The results of the last search, the best first.
-    """
-
-    clusters: Clusters
-    triplets: bool
-    cycles: bool
-    projections: int
-    max_length: int
-    short: CycleList | None = None
-    found: list[Cycle] = field(default_factory=list)
-
-    def run(self, wanted: int, floor: float, max_work: int) -> Iterator[None]:
-        """Search for up to `wanted` cycles of gain above the floor, in slices; `found` lists the best first.
-
-        `max_work` limits the elementary steps of the search for frustrated cycles.
-        """
-        self.found = []
-        self.clusters.show_idle()
-        try:
-            yield from self.collect(wanted, floor, max_work)
-        finally:
-            self.clusters.hide_idle()
-
-    def collect(self, wanted: int, floor: float, max_work: int) -> Iterator[None]:
-        """Collect cycles and rank them."""
-        ranked: list[tuple[float, Cycle]] = []
-        if self.triplets:
-            if self.short is None:
-                self.short = list_short(self.clusters)
-                if 0 < self.short.n <= FEW * len(self.clusters.pairs):
-                    self.found = self.short.take(np.arange(self.short.n))  # in a sparse graph, all are of use
-                    return
-            yield from self.rank(self.short, wanted, floor, ranked)
-        if self.cycles and len(ranked) < wanted:
-            candidates: list[Cycle] = []
-            slices = max(MIN_SLICES, max_work // SLICE)
-            yield from islice(self.frustrated(wanted, floor, candidates), slices)
-            yield from self.rank(CycleList.of(candidates), wanted, floor, ranked)
-        ranked.sort(key=lambda item: -item[0])  # a stable sort: ties stay in the order of discovery
-        self.found = [cycle for _, cycle in ranked[:wanted]]
-
-    def rank(self, cycles: CycleList, wanted: int, floor: float, ranked: list[tuple[float, Cycle]]) -> Iterator[None]:
-        """Add the best cycles of gain above the floor that are not clusters yet."""
-        dual = self.clusters.dual
-        gain, path = np.zeros(cycles.n), np.zeros((2, dual.max_card))
-        size = max(1, SLICE // (4 * dual.max_card**3))
-        for begin in range(0, cycles.n, size):
-            gains(begin, min(begin + size, cycles.n), dual.regions, cycles, path, gain)
-            yield
-        room = wanted
-        for c in np.argsort(-gain, kind="stable").tolist():
-            if room == 0 or not gain[c] > floor:
-                return
-            cycle = cycles.take(np.array([c]))[0]
-            if tuple(sorted(cycle[0].tolist())) not in self.clusters.keys:
-                ranked.append((float(gain[c]), cycle))
-                room -= 1
-
-    def frustrated(self, wanted: int, floor: float, candidates: list[Cycle]) -> Iterator[None]:
-        """Collect shortest frustrated cycles of the projected graph, with decreasing thresholds."""
-        graph = ProjectedGraph(self.clusters, self.projections)
-        yield
-        graph.weigh()
-        yield
-        top = FIRST * graph.bottleneck()
-        keys = set(self.clusters.keys)
-        length = min(FIRST_LENGTH, self.max_length)
-        while top > 0:
-            for level in range(LEVELS):
-                if len(candidates) >= wanted or top * DECAY**level <= floor / 10:
-                    break
-                for cycles in graph.cycles(top * DECAY**level, length, 4 * wanted):
-                    candidates.extend(_unknown(cycles, keys))
-                    yield
-            if length == self.max_length or len(candidates) >= wanted // 4:
-                return
-            length = min(2 * length, self.max_length)
+    ptr: Ints
+    factor: Ints
+    pair: Ints
+    axis: Ints
 
 
-def _unknown(cycles: list[Cycle], keys: set[tuple[int, ...]]) -> Iterator[Cycle]:
-    """Yield the cycles that are not among the keys, and add them to the keys."""
-    for cycle in cycles:
-        key = tuple(sorted(cycle[0].tolist()))
-        if key not in keys:
-            keys.add(key)
-            yield cycle
+@inlined
+def best_paths2(n: int, walk: Floats, ahead: Floats, back: Floats) -> None:
+    """Best paths ahead and back along a cycle of binary variables whose tables are in `walk`."""
+    for k in range(4):
+        ahead[k] = back[4 * n + k] = 0.0 if k == 0 or k == 3 else -np.inf  # paths without a step
+        ahead[4 + k] = walk[k]
+        back[4 * (n - 1) + k] = walk[4 * (n - 1) + k]
+    for w in range(4, 4 * (n - 1), 4):
+        w00, w01, w10, w11 = walk[w], walk[w + 1], walk[w + 2], walk[w + 3]
+        for z in range(w, w + 4, 2):
+            ahead[z + 4] = max(ahead[z] + w00, ahead[z + 1] + w10)
+            ahead[z + 5] = max(ahead[z] + w01, ahead[z + 1] + w11)
+    for w in range(4 * (n - 2), 0, -4):
+        w00, w01, w10, w11 = walk[w], walk[w + 1], walk[w + 2], walk[w + 3]
+        for y in range(2):
+            back[w + y] = max(w00 + back[w + 4 + y], w01 + back[w + 6 + y])
+            back[w + 2 + y] = max(w10 + back[w + 4 + y], w11 + back[w + 6 + y])
 
 
-def list_short(clusters: Clusters) -> CycleList:
-    """Return the triangles and chordless 4-cycles of the model's own pairs."""
-    adjacent = adjacency(clusters.dual, clusters.pairs)
-    adjacent = adjacent._replace(pair=clusters.pairs[adjacent.pair])
-    room = min(MAX_SHORT, 8 * len(clusters.pairs))
-    found = _empty_cycles(room, 4 * room)
-    mark = np.full(clusters.dual.n_vars, -1, dtype=np.int64)
-    count = short_cycles(adjacent, mark, found, 10 * SLICE)
-    size = int(found.ptr[count])
-    return CycleList(found.ptr[: count + 1], found.pair[:size], found.flip[:size])
+@inlined
+def give_cycle2(c: int, regions: Regions, cycles: CycleList, tables: CycleTables, scratch: CycleScratch) -> None:
+    """Take a cluster's tables back from its pairs and share its max-marginals out; binary variables, no -inf."""
+    theta, lam, table_at = regions.theta, regions.lam, regions.table_at
+    walk, ahead, back, own = scratch.walk, scratch.ahead, scratch.back, tables.own
+    lo = cycles.ptr[c]
+    n = cycles.ptr[c + 1] - lo
+    for t in range(n):  # the reparametrised tables move into the cluster; `theta` keeps the messages alone
+        a, flip = cycles.pair[lo + t], cycles.flip[lo + t]
+        at, base, o, w = table_at[a], 4 * a, 4 * (lo + t), 4 * t
+        l0, l1, r0, r1 = lam[base], lam[base + 1], lam[base + 2], lam[base + 3]
+        own[o] += theta[at] - (l0 + r0)
+        own[o + 1] += theta[at + 1] - (l0 + r1)
+        own[o + 2] += theta[at + 2] - (l1 + r0)
+        own[o + 3] += theta[at + 3] - (l1 + r1)
+        theta[at], theta[at + 1], theta[at + 2], theta[at + 3] = l0 + r0, l0 + r1, l1 + r0, l1 + r1
+        walk[w], walk[w + 1], walk[w + 2], walk[w + 3] = own[o], own[o + 1 + flip], own[o + 2 - flip], own[o + 3]
+    best_paths2(n, walk, ahead, back)
+    for t in range(n):
+        at, o, w, flip = table_at[cycles.pair[lo + t]], 4 * (lo + t), 4 * t, cycles.flip[lo + t]
+        share = tables.share[lo + t]
+        a00, a01, a10, a11 = ahead[w], ahead[w + 1], ahead[w + 2], ahead[w + 3]
+        b00, b01, b10, b11 = back[w + 4], back[w + 5], back[w + 6], back[w + 7]
+        mine00 = share * (walk[w] + max(a00 + b00, a10 + b01))
+        mine01 = share * (walk[w + 1] + max(a00 + b10, a10 + b11))
+        mine10 = share * (walk[w + 2] + max(a01 + b00, a11 + b01))
+        mine11 = share * (walk[w + 3] + max(a01 + b10, a11 + b11))
+        own[o] -= mine00
+        own[o + 1 + flip] -= mine01
+        own[o + 2 - flip] -= mine10
+        own[o + 3] -= mine11
+        theta[at] += mine00
+        theta[at + 1 + flip] += mine01
+        theta[at + 2 - flip] += mine10
+        theta[at + 3] += mine11
 
 
-def _empty_cycles(n: int, n_pairs: int) -> CycleList:
-    """Allocate room for `n` cycles with `n_pairs` pairs."""
-    pair, flip = np.zeros((2, n_pairs), dtype=np.int64)
-    return CycleList(np.zeros(n + 1, dtype=np.int64), pair, flip)
+@bare
+def passes_clusters2(
+    regions: Regions, sweeps: PassOrder, cycles: CycleList, tables: CycleTables, scratch: CycleScratch
+) -> None:
+    n = len(cycles.ptr) - 1
+    for iteration in range(sweeps.begin, sweeps.end):
+        backward = sweeps.alternate and iteration % 2 == 1
+        for q in range(n):
+            give_cycle2(n - 1 - q if backward else q, regions, cycles, tables, scratch)
+        pass_pairs2(regions, sweeps.visit, backward)
 
 
-def adjacency(dual: Dual, pairs: Ints) -> OrientedPairs:
-    """Return the pairs of every variable, by their position in a list of pairs."""
-    ends = dual.ends(pairs)
-    ptr, order = edges_by_variable(ends.ravel(), dual.n_vars)
-    place, flip = order // 2, order % 2
-    return OrientedPairs(ptr.astype(np.int64), ends[place, 1 - flip], place.astype(np.int64), flip.astype(np.int64))
+@inlined
+def best_paths(c: int, regions: Regions, cycles: CycleList, scratch: CycleScratch) -> int:
+    """Best paths ahead and back along a cycle whose tables are in `walk`; return the first variable's states."""
+    walk, ahead, back, width = scratch.walk, scratch.ahead, scratch.back, scratch.width
+    scope_ptr, card_e, block = regions.scope_ptr, regions.card_e, width * width
+    lo = cycles.ptr[c]
+    n = cycles.ptr[c + 1] - lo
+    k0 = card_e[scope_ptr[cycles.pair[lo]] + cycles.flip[lo]]
+    for x in range(k0):
+        for y in range(k0):
+            ahead[x * width + y] = 0.0 if x == y else -np.inf
+            back[n * block + x * width + y] = 0.0 if x == y else -np.inf
+    for t in range(n):
+        first, flip = scope_ptr[cycles.pair[lo + t]], cycles.flip[lo + t]
+        kx, ky = card_e[first + flip], card_e[first + 1 - flip]
+        for z in range(k0):
+            for y in range(ky):
+                best = -np.inf
+                for x in range(kx):
+                    best = max(best, ahead[t * block + z * width + x] + walk[t * block + x * width + y])
+                ahead[(t + 1) * block + z * width + y] = best
+    for t in range(n - 1, -1, -1):
+        first, flip = scope_ptr[cycles.pair[lo + t]], cycles.flip[lo + t]
+        kx, ky = card_e[first + flip], card_e[first + 1 - flip]
+        for x in range(kx):
+            for z in range(k0):
+                best = -np.inf
+                for y in range(ky):
+                    best = max(best, walk[t * block + x * width + y] + back[(t + 1) * block + y * width + z])
+                back[t * block + x * width + z] = best
+    return int(k0)
 
 
-class ProjectedGraph:
-    """The projected graph of a dual with clusters, and its frustrated cycles.
-
-    Attributes
-    ----------
-    pairs, adjacent, projection
-        The pairs, those of every variable by their position in `pairs`, and the nodes and weights.
-    rank
-        The projected pairs by decreasing absolute weight.
-    """
-
-    def __init__(self, clusters: Clusters, projections: int) -> None:
-        self.dual, self.pairs = clusters.dual, clusters.pairs
-        self.adjacent = adjacency(self.dual, self.pairs)
-        self.projection = _project(self.dual, self.pairs, projections)
-        self.rank: Ints = np.zeros(0, dtype=np.int64)
-
-    def weigh(self) -> None:
-        """Compute the weights and rank the projected pairs by absolute weight."""
-        weigh_projections(self.pairs, self.dual.regions, self.projection)
-        self.rank = np.argsort(-np.abs(self.projection.weight), kind="stable")
-
-    def bottleneck(self) -> float:
-        """Return the largest threshold at which there is a frustrated cycle, 0 if there is none."""
-        strongest = self.inconsistent(0.0, 1)
-        return float(np.abs(self.projection.weight[strongest]).max(initial=0.0))
-
-    def inconsistent(self, threshold: float, most: int) -> Ints:
-        """Return the strongest pairs above the threshold, one of which is in every frustrated cycle."""
-        found = np.zeros(most, dtype=np.int64)
-        return found[: inconsistent_pairs(threshold, self.rank, self.projection, found)]
-
-    def cycles(self, threshold: float, max_length: int, most: int) -> Iterator[list[Cycle]]:
-        """Yield shortest frustrated cycles with weights above the threshold, in slices, at most `most` in total."""
-        starts = self.inconsistent(threshold, len(self.rank))
-        limits, frontier = CycleLimits(threshold, max_length, SLICE), self.frontier()
-        begin, total = 0, 0
-        while begin < len(starts) and total < most:
-            room = min(most - total, BATCH)
-            found = _empty_cycles(room, (room + 1) * (max_length + 1))
-            begin, count = frustrated_cycles(begin, starts, limits, self.projection, self.adjacent, frontier, found)
-            total += count
-            yield [(self.pairs[places], flips) for places, flips in found.take(np.arange(count))]
-
-    def frontier(self) -> Frontier:
-        """Allocate scratch for a breadth-first search."""
-        n = 2 * len(self.projection.node_var)
-        came_from, came_by, queue = np.zeros((3, n + 1), dtype=np.int64)
-        stamp, place_of = np.full(n, -1, dtype=np.int64), np.full(self.dual.n_vars, -1, dtype=np.int64)
-        return Frontier(stamp, came_from, came_by, queue, place_of)
+@inlined
+def give_cycle(c: int, regions: Regions, cycles: CycleList, tables: CycleTables, scratch: CycleScratch) -> None:
+    """`give_cycle2` for any number of states, and with -inf: what proves impossible in a pair stays so."""
+    walk, ahead, back, width = scratch.walk, scratch.ahead, scratch.back, scratch.width
+    theta, lam, edge_ptr, block = regions.theta, regions.lam, regions.edge_ptr, width * width
+    lo = cycles.ptr[c]
+    for t in range(cycles.ptr[c + 1] - lo):
+        a, o = cycles.pair[lo + t], tables.own_at[lo + t]
+        first, flip = regions.scope_ptr[a], cycles.flip[lo + t]
+        k2 = regions.card_e[first + 1]
+        for s1 in range(regions.card_e[first]):
+            for s2 in range(k2):
+                at = s1 * k2 + s2
+                value = pair_entry(regions, 1.0, regions.table_at[a] + at, first, s1, s2)
+                place = s2 * width + s1 if flip else s1 * width + s2
+                walk[t * block + place] = value + tables.own[o + at]
+    k0 = best_paths(c, regions, cycles, scratch)
+    for t in range(cycles.ptr[c + 1] - lo):
+        a, o = cycles.pair[lo + t], tables.own_at[lo + t]
+        first, flip = regions.scope_ptr[a], cycles.flip[lo + t]
+        k2 = regions.card_e[first + 1]
+        for s1 in range(regions.card_e[first]):
+            for s2 in range(k2):
+                x, y = (s2, s1) if flip else (s1, s2)
+                rest = -np.inf
+                for z in range(k0):
+                    rest = max(rest, ahead[t * block + z * width + x] + back[(t + 1) * block + y * width + z])
+                mine = walk[t * block + x * width + y] + rest
+                at = s1 * k2 + s2
+                held = lam[edge_ptr[first] + s1] + lam[edge_ptr[first + 1] + s2]
+                if mine == -np.inf:
+                    theta[regions.table_at[a] + at] = -np.inf
+                else:
+                    mine *= tables.share[lo + t]
+                    tables.own[o + at] += (theta[regions.table_at[a] + at] - held) - mine
+                    theta[regions.table_at[a] + at] = held + mine
 
 
-def _project(dual: Dual, pairs: Ints, projections: int) -> Projection:
-    """Use the states of highest belief as nodes; one is enough for binary variables. The weights are still 0."""
-    var_ptr = dual.regions.var_ptr
-    card = np.diff(var_ptr).astype(np.int64)
-    count = np.where(card <= 2, 1, np.minimum(card, projections))
-    owner = np.repeat(np.arange(dual.n_vars), card)
-    by_belief = np.lexsort((-dual.regions.belief, owner))
-    node_ptr = offsets(count).astype(np.int64)
-    node_state = by_belief[ranges(var_ptr[:-1], count)] - np.repeat(var_ptr[:-1], count)
-    ends = dual.ends(pairs)
-    blocks = count[ends].prod(axis=1)
-    weight_ptr = offsets(blocks).astype(np.int64)
-    pair_of = np.repeat(np.arange(len(pairs)), blocks)
-    within = np.arange(weight_ptr[-1]) - weight_ptr[pair_of]
-    width = count[ends[pair_of, 1]]
-    return Projection(
-        node_ptr=node_ptr,
-        node_state=node_state.astype(np.int64),
-        node_var=np.repeat(np.arange(dual.n_vars), count),
-        weight_ptr=weight_ptr,
-        weight=np.zeros(int(weight_ptr[-1])),
-        pair_of=pair_of,
-        node1=node_ptr[ends[pair_of, 0]] + within // width,
-        node2=node_ptr[ends[pair_of, 1]] + within % width,
-    )
+@inlined
+def factor_entry(regions: Regions, a: int, at: int, state: Ints) -> float:
+    """Entry of a factor's reparametrised table at a configuration, whose place in `theta` is `at`."""
+    first = regions.scope_ptr[a]
+    value = weight_of(regions.weight, a) * regions.theta[at]
+    for k in range(regions.scope_ptr[a + 1] - first):
+        value -= regions.lam[regions.edge_ptr[first + k] + state[k]]
+        if regions.belief[regions.state_at[first + k] + state[k]] == -np.inf:
+            value = -np.inf
+    return float(value)
+
+
+@inlined
+def clear_state(regions: Regions, a: int, state: Ints) -> int:
+    """Go to the first configuration of a factor; return how many it has."""
+    first = regions.scope_ptr[a]
+    size = 1
+    for k in range(regions.scope_ptr[a + 1] - first):
+        state[k] = 0
+        size *= regions.card_e[first + k]
+    return size
+
+
+@inlined
+def give_lift(q: int, regions: Regions, lifts: Lifts, scratch: FactorScratch) -> None:
+    """Share a larger factor's max-marginals out among pairs of its variables; its table must not be shared."""
+    # `given` and `out` of the scratch have room for all pairs of the factor, one after another: for their
+    # reparametrised tables, and for the max-marginals of the factor and its pairs together.
+    held, out, state, axis = scratch.given, scratch.out, scratch.state, lifts.axis
+    theta, card_e, begin, end = regions.theta, regions.card_e, lifts.ptr[q], lifts.ptr[q + 1]
+    a, share, place = lifts.factor[q], 1.0 / (end - begin), 0
+    first = regions.scope_ptr[a]
+    table_at, arity = regions.table_at[a], regions.scope_ptr[a + 1] - first
+    for t in range(begin, end):
+        p = lifts.pair[t]
+        e = regions.scope_ptr[p]
+        for s1 in range(card_e[e]):
+            for s2 in range(card_e[e + 1]):
+                at = regions.table_at[p] + s1 * card_e[e + 1] + s2
+                held[place] = pair_entry(regions, 1.0, at, e, s1, s2)
+                out[place] = -np.inf
+                place += 1
+    for at in range(table_at, table_at + clear_state(regions, a, state)):
+        value = factor_entry(regions, a, at, state)
+        place = 0
+        for t in range(begin, end):
+            k2 = card_e[first + axis[t, 1]]
+            value += held[place + state[axis[t, 0]] * k2 + state[axis[t, 1]]]
+            place += card_e[first + axis[t, 0]] * k2
+        place = 0
+        for t in range(begin, end):
+            k2 = card_e[first + axis[t, 1]]
+            here = place + state[axis[t, 0]] * k2 + state[axis[t, 1]]
+            out[here] = max(out[here], value)
+            place += card_e[first + axis[t, 0]] * k2
+        next_configuration(state, card_e, first, arity)
+    # The factor's table loses what it gives to its pairs, and gets what they had.
+    for at in range(table_at, table_at + clear_state(regions, a, state)):
+        value = theta[at]
+        place = 0
+        for t in range(begin, end):
+            k2 = card_e[first + axis[t, 1]]
+            here = place + state[axis[t, 0]] * k2 + state[axis[t, 1]]
+            if out[here] == -np.inf:
+                value = -np.inf
+            else:
+                value += held[here] - share * out[here]
+            place += card_e[first + axis[t, 0]] * k2
+        theta[at] = value
+        next_configuration(state, card_e, first, arity)
+    place = 0
+    for t in range(begin, end):
+        e, pair_at = regions.scope_ptr[lifts.pair[t]], regions.table_at[lifts.pair[t]]
+        for at in range(pair_at, pair_at + card_e[e] * card_e[e + 1]):
+            if out[place] == -np.inf:
+                theta[at] = -np.inf
+            else:
+                theta[at] += share * out[place] - held[place]
+            place += 1
+
+
+@bare
+def passes_clusters(
+    regions: Regions, sweeps: PassOrder, cycles: CycleList, tables: CycleTables, lifts: Lifts, cycle: CycleScratch,
+    lift: FactorScratch, factor: FactorScratch, pairs: StructuredPairs,
+) -> None:  # fmt: skip
+    """Iterations over all lifts, all clusters and then all factors, of any shape, each with its scratch."""
+    n, n_lifts = len(cycles.ptr) - 1, len(lifts.factor)
+    for iteration in range(sweeps.begin, sweeps.end):
+        backward = sweeps.alternate and iteration % 2 == 1
+        for q in range(n_lifts):
+            give_lift(n_lifts - 1 - q if backward else q, regions, lifts, lift)
+        for q in range(n):
+            give_cycle(n - 1 - q if backward else q, regions, cycles, tables, cycle)
+        pass_factors(regions, sweeps.visit, sweeps.visit[:0], backward, pairs, factor)
+
+
+@bare
+def top_of_clusters(regions: Regions, cycles: CycleList, tables: CycleTables, path: Floats) -> float:
+    """Sum of the maxima of all clusters' potentials; path : (2, states of the widest variable), scratch."""
+    # Entries that are impossible in a pair are impossible in its clusters.
+    total, card_e = 0.0, regions.card_e
+    for c in range(len(cycles.ptr) - 1):
+        lo, hi = cycles.ptr[c], cycles.ptr[c + 1]
+        k0 = card_e[regions.scope_ptr[cycles.pair[lo]] + cycles.flip[lo]]
+        top = -np.inf
+        for z in range(k0):
+            here = 0
+            for x in range(k0):
+                path[0, x] = 0.0 if x == z else -np.inf
+            for t in range(lo, hi):  # from the best values of paths that end before `t` to those that end after it
+                a, flip = cycles.pair[t], cycles.flip[t]
+                first = regions.scope_ptr[a]
+                kx, ky, k2 = card_e[first + flip], card_e[first + 1 - flip], card_e[first + 1]
+                at, shift, step = regions.table_at[a], tables.own_at[t] - regions.table_at[a], 1 if flip else k2
+                for y in range(ky):
+                    best = -np.inf
+                    entry = at + (y * k2 if flip else y)
+                    for x in range(kx):
+                        if regions.theta[entry] > -np.inf:
+                            best = max(best, path[here, x] + tables.own[shift + entry])
+                        entry += step
+                    path[1 - here, y] = best
+                here = 1 - here
+            top = max(top, path[here, z])
+        total += top
+    return total
+
+
+@bare
+def project_links(links: Links, regions: Regions, state: Ints) -> None:
+    """Write the max-marginals of larger factors into the tables of pairs that they hold, one pair per link."""
+    theta, table_at, card_e = regions.theta, regions.table_at, regions.card_e
+    for t in range(len(links.factor)):
+        a, p = links.factor[t], links.pair[t]
+        first = regions.scope_ptr[a]
+        arity = regions.scope_ptr[a + 1] - first
+        u, v = links.axis[t, 0], links.axis[t, 1]
+        k2 = card_e[first + v]
+        for at in range(table_at[p], table_at[p] + card_e[first + u] * k2):
+            theta[at] = -np.inf
+        begin = table_at[a]
+        for at in range(begin, begin + clear_state(regions, a, state)):
+            here = table_at[p] + state[u] * k2 + state[v]
+            theta[here] = max(theta[here], factor_entry(regions, a, at, state))
+            next_configuration(state, card_e, first, arity)
+
+
+@compiled
+def triangulate(known: Ints, cost: Floats, cut: Ints, triangles: Ints) -> None:
+    """Cut a cycle into triangles with as few chords as possible that are no pairs yet, short ones first."""
+    # known : (n, n), the pair of two variables of the cycle or -1. cost, cut : (n, n), scratch. triangles : (n - 2, 3).
+    n = len(known)
+    for span in range(1, n):
+        for i in range(n - span):
+            j = i + span
+            if span == 1:
+                cost[i, j] = 0.0
+                continue
+            best = np.inf
+            for k in range(i + 1, j):
+                if cost[i, k] + cost[k, j] < best:
+                    best = cost[i, k] + cost[k, j]
+                    cut[i, j] = k
+            fresh = known[i, j] < 0 and span < n - 1
+            cost[i, j] = best + (1.0 + 1e-3 * min(span, n - span) if fresh else 0.0)
+    # The triangles are also the list of what is left to cut: (i, k, j) leaves (i, k) and (k, j).
+    count = 1
+    triangles[0, 0], triangles[0, 1], triangles[0, 2] = 0, cut[0, n - 1], n - 1
+    for t in range(n - 2):
+        i, k, j = triangles[t, 0], triangles[t, 1], triangles[t, 2]
+        if k - i > 1:
+            triangles[count, 0], triangles[count, 1], triangles[count, 2] = i, cut[i, k], k
+            count += 1
+        if j - k > 1:
+            triangles[count, 0], triangles[count, 1], triangles[count, 2] = k, cut[k, j], j
+            count += 1

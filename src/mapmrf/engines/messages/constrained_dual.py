@@ -13,12 +13,12 @@ from mapmrf.engines.constraint_factors.marginal_kernels import (
     GroupScores,
     activity_limits,
     best_value,
+    find_prices,
     max_marginals,
     weight_limits,
     within,
 )
 from mapmrf.engines.constraint_factors.model import CountingFactors, CountingKind, CountingModel
-from mapmrf.engines.constraint_factors.price_kernels import find_prices
 from mapmrf.engines.constraint_factors.rounding import LegalRounding, preferences
 from mapmrf.engines.messages.max_product import ForestWeights, TableMessages, Tour
 from mapmrf.engines.messages.max_product_kernels import Beliefs, MessageSchedule

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, segment_argmax, segment_max, short
-from mapmrf.compilation.jit import predispatched
+from mapmrf.compilation.jit import bare, inlined, predispatched
 from mapmrf.engines.messages.max_product_kernels import (
     Beliefs,
     BeliefScratch,
@@ -24,43 +24,22 @@ from mapmrf.engines.messages.max_product_kernels import (
     value_of_tables,
     walk,
 )
-from mapmrf.engines.messages.max_product_pairs_kernels import (
-    PairBeliefs,
-    bound_of_pairs,
-    decode_pairs,
-    flood_pairs,
-    gather_pairs,
-    send_pairs,
-    sweep_pairs,
-    value_of_pairs,
-)
-from mapmrf.engines.messages.neighbours import Neighbours
+from mapmrf.engines.messages.visit_order import Neighbours
 from mapmrf.kernels.max_marginals import FactorScratch
 from mapmrf.kernels.pair_transforms import StructuredPairs
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run.pool import Workers
 
-PARALLEL_FROM = 100_000
-"""Number of factors from which several threads are worth their synchronisation."""
-
-# -- the walk and the weights -----------------------------------------------------------------------------------------
+PARALLEL_FROM = 100_000  # number of factors from which several threads are worth their synchronisation
 
 
 @dataclass(frozen=True)
 class ForestWeights:
-    """Appearance of the factors in a set of spanning forests.
+    """Appearance of the factors in a set of spanning forests."""
 
-    Attributes
-    ----------
-    rho : (n_factors,)
-        Share of the forests that contain a factor, above 0.
-    parent : (n_edges,)
-        Share of the forests in which an edge leads from the factor towards the root.
-    """
-
-    rho: Floats
-    parent: Floats
+    rho: Floats  # (n_factors,): share of the forests that contain a factor, above 0
+    parent: Floats  # (n_edges,): share of the forests in which an edge leads from the factor towards the root
 
 
 @dataclass(frozen=True)
@@ -74,7 +53,6 @@ class Tour:
 
     @classmethod
     def of(cls, problem: Problem, taken: Bools | None = None) -> Tour:
-        """Traverse the given factors, all of them by default."""
         if taken is None:
             taken = np.ones(problem.n_factors, dtype=bool)
         seen, var_order = np.empty(problem.n_vars, dtype=bool), np.empty(problem.n_vars, dtype=np.int64)
@@ -89,9 +67,6 @@ class Tour:
         parent = np.zeros(n_edges)
         parent[self.parent_edge] = 1.0
         return ForestWeights(np.ones(len(self.parent_edge)), parent)
-
-
-# -- messages ---------------------------------------------------------------------------------------------------------
 
 
 class Messages(Protocol):
@@ -125,47 +100,38 @@ def make_messages(problem: Problem, tour: Tour, weights: ForestWeights) -> Messa
     return TableMessages(problem, tour, weights)
 
 
-class FloodingThreads:
-    """Flooding iterations on several threads: each sends the messages of some factors, then sums some beliefs.
+class FloodingMessages:
+    """Messages that can be flooded on several threads: each sends those of some factors, then sums some beliefs.
 
     A variable sums its messages in the order of its factors, as with a single thread, so the result is the same.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, tour: Tour, weights: ForestWeights) -> None:
+        self.problem, self.tour, self.weights = problem, tour, weights
         self.workers = Workers(problem.threads if problem.n_factors >= PARALLEL_FROM else 1)
-        self.factors = self.workers.spans(problem.n_factors)
-        self.variables = self.workers.spans(problem.n_vars)
         self.neighbours = Neighbours.of(problem)
         if self.workers.n > 1:  # all of them are read in every iteration
             self.neighbours = Neighbours(*map(short, self.neighbours))
 
-    def iterate(self, send: Callable[..., float], gather: Callable[..., None], tol: float, n: int) -> tuple[int, float]:
-        """Run at most `n` iterations.
-
-        `send` is called with a range of factors and the number of a thread, `gather` with a range of variables; both
-        wrap the kernels.
-        """
+    def flood(self, send: Callable[..., float], gather: Callable[..., None], tol: float, n: int) -> tuple[int, float]:
+        # `send` is called with a range of factors and the number of a thread, `gather` with a range of variables; both
+        # wrap the kernels.
+        factors, variables = self.workers.spans(self.problem.n_factors), self.workers.spans(self.problem.n_vars)
         done, worst = 0, math.inf
         while done < n and worst > tol:
-            worst = max(self.workers.run(send, [(*span, t) for t, span in enumerate(self.factors)]))
-            self.workers.run(gather, list(self.variables))
+            worst = max(self.workers.run(send, [(*span, t) for t, span in enumerate(factors)]))
+            self.workers.run(gather, list(variables))
             done += 1
         return done, worst
 
+    def close(self) -> None:
+        self.workers.close()
 
-class PairMessages:
-    """Messages of finite 2x2 tables between binary variables: see `mapmrf.engines.messages.max_product_pairs_kernels`.
 
-    Attributes
-    ----------
-    pairs
-        Fields, couplings, beliefs and messages.
-    constant
-        Constant part of the tables.
-    """
-
+class PairMessages(FloodingMessages):
     def __init__(self, problem: Problem, tour: Tour, weights: ForestWeights) -> None:
         """Split the tables into their constant, linear and quadratic parts."""
+        super().__init__(problem, tour, weights)
         graph = problem.graph
         table_of = graph.table_of if problem.sorted_by is None else graph.table_of[problem.sorted_by]
         starts, last = graph.table_ptr[:-1], len(graph.theta_t) - 1  # a table that no factor uses may be smaller
@@ -179,29 +145,24 @@ class PairMessages:
         h = b + np.bincount(problem.scope, weights=linear, minlength=problem.n_vars)
         mean = _weighted((t00 + t01 + t10 + t11)[table_of], problem)
         self.constant = graph.constant + 0.5 * float(theta.sum()) + 0.25 * float(mean.sum())
-        self.problem, self.tour, self.weights = problem, tour, weights
-        self.threads = FloodingThreads(problem)
         np.negative(linear, out=linear)  # zero messages, relative to the linear parts
-        self.pairs = PairBeliefs(problem.scope, c, weights.rho, h, b, linear)
+        self.pairs = PairBeliefs(problem.scope, c, weights.rho, h, b, linear)  # fields, couplings, beliefs and messages
 
     def iterate(self, schedule: MessageSchedule, begin: int, end: int) -> tuple[int, float]:
-        """Run the kernel of the schedule."""
-        if schedule.flooding and self.threads.workers.n > 1:
-            pairs, neighbours = self.pairs, self.threads.neighbours
+        if schedule.flooding and self.workers.n > 1:
 
             def send(first: int, last: int, _: int) -> float:
-                return send_pairs(pairs, schedule, first, last)
+                return send_pairs(self.pairs, schedule, first, last)
 
             def gather(first: int, last: int) -> None:
-                gather_pairs(pairs, neighbours, first, last)
+                gather_pairs(self.pairs, self.neighbours, first, last)
 
-            return self.threads.iterate(send, gather, schedule.tol, end - begin)
+            return self.flood(send, gather, schedule.tol, end - begin)
         if schedule.flooding:
             return flood_pairs(self.pairs, np.empty_like(self.pairs.b), schedule, end - begin)
         return sweep_pairs(self.pairs, self.tour.factor_order, schedule, begin, end)
 
     def decode(self, in_order: bool) -> Ints:
-        """Decode a labelling."""
         if not in_order:
             return (self.pairs.b > 0).astype(np.int64)
         labels = np.empty(self.problem.n_vars, dtype=np.int64)
@@ -209,35 +170,26 @@ class PairMessages:
         return labels
 
     def value(self, labels: Ints) -> float:
-        """Return the value of labels obtained from `decode`."""
         return self.constant + value_of_pairs(self.pairs, labels)
 
     def bound(self) -> float:
-        """Return an upper bound on all labellings."""
         return self.constant + bound_of_pairs(self.pairs, self.weights.parent, np.empty_like(self.pairs.b))
 
     def is_infeasible(self) -> bool:
         """Return False: every variable has a state left, and all tables are finite."""
         return False
 
-    def close(self) -> None:
-        """Stop the threads."""
-        self.threads.workers.close()
-
 
 def _weighted(values: Floats, problem: Problem) -> Floats:
-    """Multiply values per factor by the factors' weights."""
     if len(problem.weight):
         values *= problem.weight
     return values
 
 
 def _finite_fields(problem: Problem, reach_e: Floats) -> Floats:
-    """Return unary potentials as (n_vars, 2), with a penalty in place of -inf.
-
-    It exceeds what all factors of the variable together can compensate, so that neither the best labelling nor the
-    optimum of the relaxation ever takes such a state.
-    """
+    """Return unary potentials as (n_vars, 2), with a penalty in place of -inf."""
+    # It exceeds what all factors of the variable together can compensate, so that neither the best labelling nor the
+    # optimum of the relaxation ever takes such a state.
     theta = problem.graph.theta_v.reshape(-1, 2)
     if np.isfinite(theta).all():
         return theta
@@ -246,49 +198,41 @@ def _finite_fields(problem: Problem, reach_e: Floats) -> Floats:
     return np.where(np.isfinite(theta), theta, (theta.max(axis=1) - penalty)[:, None])
 
 
-class TableMessages:
+class TableMessages(FloodingMessages):
     """Messages of tables of any shape: see `mapmrf.engines.messages.max_product_kernels`."""
 
     def __init__(self, problem: Problem, tour: Tour, weights: ForestWeights) -> None:
+        super().__init__(problem, tour, weights)
         graph = problem.graph
-        self.problem, self.tour, self.weights = problem, tour, weights
         self.beliefs = Beliefs(weights.rho, graph.theta_v.copy(), graph.theta_v.copy(), np.zeros(problem.n_edge_states))
         self.tables = FactorTables(
             problem.scope_ptr, problem.scope, short(graph.card[problem.scope]), short(problem.edge_stride),
             graph.var_ptr, problem.edge_ptr, problem.table_at, graph.theta_t, problem.weight,
         )  # fmt: skip
         most, arity = int(graph.card.max(initial=1)), int(np.diff(problem.scope_ptr).max(initial=1))
-        self.threads = FloodingThreads(problem)
         spare = np.empty_like(graph.theta_v)
-        self.scratch = [
-            BeliefScratch(
-                spare,
-                FactorScratch.allocate(most * arity, most * arity),
-                StructuredPairs.allocate(problem.quick_forms, most),
-            )
-            for _ in range(self.threads.workers.n)
-        ]
+        self.scratch = []
+        for _ in range(self.workers.n):
+            factor, pairs = FactorScratch.allocate(most * arity, most * arity), problem.quick_forms
+            self.scratch.append(BeliefScratch(spare, factor, StructuredPairs.allocate(pairs, most)))
         self._pass_messages, self._decode_in_order = predispatched(pass_messages), predispatched(decode_in_order)
         self._value_of_tables, self._bound_of_tables = predispatched(value_of_tables), predispatched(bound_of_tables)
 
     def iterate(self, schedule: MessageSchedule, begin: int, end: int) -> tuple[int, float]:
-        """Run the kernel of either schedule."""
         tables, beliefs = self.tables, self.beliefs
-        if not schedule.flooding or self.threads.workers.n == 1:
+        if not schedule.flooding or self.workers.n == 1:
             order = self.tour.factor_order
             return self._pass_messages(tables, beliefs, order, schedule, begin, end, self.scratch[0])
-        neighbours = self.threads.neighbours
 
         def send(first: int, last: int, thread: int) -> float:
             return send_messages(tables, beliefs, schedule, first, last, self.scratch[thread])
 
         def gather(first: int, last: int) -> None:
-            gather_beliefs(tables, neighbours, beliefs, first, last)
+            gather_beliefs(tables, self.neighbours, beliefs, first, last)
 
-        return self.threads.iterate(send, gather, schedule.tol, end - begin)
+        return self.flood(send, gather, schedule.tol, end - begin)
 
     def decode(self, in_order: bool) -> Ints:
-        """Decode a labelling."""
         if not in_order:
             return segment_argmax(self.beliefs.b, self.problem.graph.var_ptr)
         labels = np.empty(self.problem.n_vars, dtype=np.int64)
@@ -297,29 +241,20 @@ class TableMessages:
         return labels
 
     def value(self, labels: Ints) -> float:
-        """Return the value of labels obtained from `decode`."""
         return self.problem.graph.constant + self._value_of_tables(self.tables, self.beliefs.theta_v, labels)
 
     def bound(self) -> float:
-        """Return an upper bound on all labellings."""
         bound = self._bound_of_tables(self.tables, self.beliefs, self.weights.parent, self.scratch[0])
         return self.problem.graph.constant + bound
 
     def is_infeasible(self) -> bool:
-        """Return whether a variable has no possible state left."""
         best = segment_max(self.beliefs.theta_v, self.problem.graph.var_ptr)
         return bool(best.min(initial=0.0) == -math.inf)
 
-    def close(self) -> None:
-        """Stop the threads."""
-        self.threads.workers.close()
-
 
 def potential_scale(graph: FactorGraph) -> float:
-    """Return the mean range of the finite entries of tables and unary potentials, ignoring zero ranges; else 1.
-
-    Every factor counts with its weight times its table.
-    """
+    """Return the mean range of the finite entries of tables and unary potentials, ignoring zero ranges; else 1."""
+    # Every factor counts with its weight times its table.
     of_tables = _spreads(graph.theta_t, graph.table_ptr)
     if graph.weight is not None:
         of_tables = np.abs(graph.weight) * of_tables[graph.table_of]
@@ -334,3 +269,155 @@ def _spreads(theta: Floats, ptr: Ints) -> Floats:
         return np.zeros(0)
     low = theta if np.isfinite(theta).all() else np.where(theta > -np.inf, theta, np.inf)
     return np.asarray(np.maximum.reduceat(theta, ptr[:-1]) - np.minimum.reduceat(low, ptr[:-1]))
+
+
+# Message passing where all variables are binary and all factors are finite 2x2 tables: one number per message.
+# With x = -1 or +1 for the two states a table is ``const + a1 x1 + a2 x2 + (c / 2) x1 x2``. The linear parts belong to
+# the fields `h` of the variables, and a message `d` is its entry for state 1 minus that for state 0. The equations of
+# `mapmrf.engines.messages.max_product_kernels` become
+#
+# b_i = h_i + sum_a d_ai,   n_ia = rho_a b_i - d_ai,   d_ai = sign(c_a) clip(n_ja, -|c_a|, |c_a|)
+#
+# for the two variables i and j of a. Factor `f` has the edges 2 f and 2 f + 1: the other end of an edge is ``e ^ 1``.
+
+
+class PairBeliefs(NamedTuple):
+    """A binary pairwise model in fields and couplings, with its messages."""
+
+    scope: Ints  # (n_edges,): the variable of every edge
+    # c, rho: (n_factors,): couplings and weights of the factors
+    c: Floats
+    rho: Floats
+    # h, b: (n_vars,): fields and beliefs
+    h: Floats
+    b: Floats
+    d: Floats  # (n_edges,): messages to the variables
+
+
+@inlined
+def send_pair(f: int, pairs: PairBeliefs, now: Floats, damping: float) -> tuple[float, float, float, float, float]:
+    """Send new messages from factor `f`, given beliefs; return the change before damping, the new messages, the old."""
+    scope, d, c, rho = pairs.scope, pairs.d, pairs.c[f], pairs.rho[f]
+    e1, e2, width, sign = 2 * f, 2 * f + 1, abs(c), math.copysign(1.0, c)
+    old1, old2 = d[e1], d[e2]
+    new1 = max(-width, min(width, sign * (rho * now[scope[e2]] - old2)))
+    new2 = max(-width, min(width, sign * (rho * now[scope[e1]] - old1)))
+    change = max(abs(new1 - old1), abs(new2 - old2))
+    new1 += damping * (old1 - new1)
+    new2 += damping * (old2 - new2)
+    d[e1] = new1
+    d[e2] = new2
+    return change, new1, new2, old1, old2
+
+
+@bare
+def flood_pairs(pairs: PairBeliefs, scratch: Floats, schedule: MessageSchedule, n: int) -> tuple[int, float]:
+    """Run iterations, all messages of each from the beliefs before it, until the largest change is in the tolerance."""
+    # Returns how many, and that change, before damping.
+    scope, h, b, damping = pairs.scope, pairs.h, pairs.b, schedule.damping
+    worst = np.inf
+    done = 0
+    while done < n and worst > schedule.tol:
+        now, after = (b, scratch) if done % 2 == 0 else (scratch, b)
+        for i in range(len(h)):
+            after[i] = h[i]
+        worst = 0.0
+        for f in range(len(pairs.c)):
+            change, new1, new2, _, _ = send_pair(f, pairs, now, damping)
+            worst = max(worst, change)
+            after[scope[2 * f]] += new1
+            after[scope[2 * f + 1]] += new2
+        done += 1
+    if done % 2 == 1:
+        for i in range(len(h)):
+            b[i] = scratch[i]
+    return done, worst
+
+
+@bare
+def send_pairs(pairs: PairBeliefs, schedule: MessageSchedule, begin: int, end: int) -> float:
+    """The messages of factors `begin` to `end` from beliefs that stay as they are; return the largest change."""
+    worst = 0.0
+    for f in range(begin, end):
+        worst = max(worst, send_pair(f, pairs, pairs.b, schedule.damping)[0])
+    return worst
+
+
+@bare
+def gather_pairs(pairs: PairBeliefs, neighbours: Neighbours, begin: int, end: int) -> None:
+    """The beliefs of variables `begin` to `end` from the messages: the sums of flooding, in the same order."""
+    for i in range(begin, end):
+        total = pairs.h[i]
+        for at in range(neighbours.ptr[i], neighbours.ptr[i + 1]):
+            total += pairs.d[neighbours.edge[at]]
+        pairs.b[i] = total
+
+
+@bare
+def sweep_pairs(pairs: PairBeliefs, order: Ints, schedule: MessageSchedule, begin: int, end: int) -> tuple[int, float]:
+    """Run iterations, each message from the current beliefs; even ones take the factors in reverse order."""
+    scope, h, b, d, damping = pairs.scope, pairs.h, pairs.b, pairs.d, schedule.damping
+    worst = np.inf
+    m = len(order)
+    k = begin
+    while k < end and worst > schedule.tol:
+        worst = 0.0
+        for place in range(m):
+            f = order[m - 1 - place if k % 2 == 0 else place]
+            change, new1, new2, old1, old2 = send_pair(f, pairs, b, damping)
+            worst = max(worst, change)
+            b[scope[2 * f]] += new1 - old1
+            b[scope[2 * f + 1]] += new2 - old2
+        k += 1
+    for i in range(len(h)):  # without the round-off that many small changes have left
+        b[i] = h[i]
+    for e in range(len(d)):
+        b[scope[e]] += d[e]
+    return k - begin, worst
+
+
+@bare
+def decode_pairs(pairs: PairBeliefs, neighbours: Neighbours, var_order: Ints, labels: Ints) -> None:
+    """The best state of one variable after another, given those before it; 0 on ties."""
+    for i in range(len(labels)):
+        labels[i] = -1
+    for place in range(len(var_order)):
+        i = var_order[place]
+        score = pairs.h[i]
+        for at in range(neighbours.ptr[i], neighbours.ptr[i + 1]):
+            e = neighbours.edge[at]
+            label = labels[pairs.scope[e ^ 1]]
+            score += pairs.d[e] if label < 0 else pairs.c[e >> 1] * (2 * label - 1)
+        labels[i] = 1 if score > 0.0 else 0
+
+
+@bare
+def value_of_pairs(pairs: PairBeliefs, labels: Ints) -> float:
+    """Log potential of a labelling, without the constant."""
+    scope, c, h = pairs.scope, pairs.c, pairs.h
+    total = 0.0
+    for i in range(len(h)):
+        total += h[i] if labels[i] else -h[i]
+    for f in range(len(c)):
+        total += c[f] if labels[scope[2 * f]] == labels[scope[2 * f + 1]] else -c[f]
+    return 0.5 * total
+
+
+@bare
+def bound_of_pairs(pairs: PairBeliefs, parent: Floats, left: Floats) -> float:
+    """Upper bound on every labelling, without the constant; see `max_product_kernels.bound_of_tables`."""
+    scope, c, rho, h, b, d = pairs
+    for i in range(len(h)):
+        left[i] = h[i]
+    total = 0.0
+    for f in range(len(c)):
+        e1, e2 = 2 * f, 2 * f + 1
+        i1, i2 = scope[e1], scope[e2]
+        lam1 = (rho[f] - parent[e1]) * b[i1] - d[e1]
+        lam2 = (rho[f] - parent[e2]) * b[i2] - d[e2]
+        left[i1] -= lam1
+        left[i2] -= lam2
+        total += max(c[f] + abs(lam1 + lam2), abs(lam1 - lam2) - c[f])
+    for i in range(len(h)):
+        total += abs(left[i])
+    return 0.5 * total

@@ -21,8 +21,8 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.compilation.jit import bare, inlined
-from mapmrf.engines.messages.neighbours import Neighbours
-from mapmrf.kernels.max_marginals import FactorScratch, Triple, table_max_marginals, table_top, weight_of
+from mapmrf.engines.messages.visit_order import Neighbours
+from mapmrf.kernels.max_marginals import FactorScratch, table_max_marginals, table_top, weight_of
 from mapmrf.kernels.pair_transforms import StructuredPairs, form_messages, form_of, form_top
 
 
@@ -58,36 +58,9 @@ class MessageSchedule(NamedTuple):
 
 
 class BeliefScratch(NamedTuple):
-    """Working memory.
-
-    Attributes
-    ----------
-    spare : (n_states,)
-        For the beliefs.
-    factor
-        For one factor.
-    pairs
-        The forms of pairs, with working memory.
-    """
-
-    spare: Floats
-    factor: FactorScratch
-    pairs: StructuredPairs
-
-
-# -- one factor -------------------------------------------------------------------------------------------------------
-
-
-@inlined
-def variable_messages(f: int, tables: FactorTables, beliefs: Beliefs, sent: Floats) -> None:
-    """The messages of the variables to factor `f`, its edge states side by side."""
-    edge_ptr, share = tables.edge_ptr, beliefs.rho[f]
-    first = tables.scope_ptr[f]
-    base = edge_ptr[first]
-    for e in range(first, tables.scope_ptr[f + 1]):
-        shift = tables.var_ptr[tables.scope[e]] - edge_ptr[e]
-        for at in range(edge_ptr[e], edge_ptr[e + 1]):
-            sent[at - base] = share * beliefs.b[shift + at] - beliefs.u[at]
+    spare: Floats  # (n_states,): for the beliefs
+    factor: FactorScratch  # for one factor
+    pairs: StructuredPairs  # the forms of pairs, with working memory
 
 
 @inlined
@@ -107,8 +80,9 @@ def pair_messages(theta_t: Floats, at: int, k1: int, k2: int, weight: float, sen
 
 
 @inlined
-def triple_messages(theta_t: Floats, at: int, card: Triple, weight: float, sent: Floats, out: Floats) -> None:
-    """Messages of a table of three variables."""
+def triple_messages(
+    theta_t: Floats, at: int, card: tuple[int, int, int], weight: float, sent: Floats, out: Floats
+) -> None:
     k1, k2, k3 = card
     third = k1 + k2
     for s in range(third + k3):
@@ -141,7 +115,7 @@ def factor_messages(f: int, tables: FactorTables, scratch: BeliefScratch) -> Non
         pair_messages(theta_t, at, card_e[first], card_e[first + 1], weight, sent, out)
         return
     if arity == 3:
-        card = Triple(card_e[first], card_e[first + 1], card_e[first + 2])
+        card = (card_e[first], card_e[first + 1], card_e[first + 2])
         triple_messages(theta_t, at, card, weight, sent, out)
         return
     table_max_marginals(theta_t, at, card_e, first, arity, weight, scratch.factor)
@@ -158,18 +132,19 @@ def update_factor(
     f: int, tables: FactorTables, beliefs: Beliefs, schedule: MessageSchedule, after: Floats, keeping: bool,
     scratch: BeliefScratch,
 ) -> float:  # fmt: skip
-    """Send new messages from factor `f`; return the largest change asked for, inf if a state dies.
-
-    `after` are beliefs to be kept up, if `keeping`: sums to which new messages are added if flooding, or else the
-    current beliefs.
-    """
+    """Send new messages from factor `f`; return the largest change asked for, inf if a state dies."""
+    # `after` are beliefs to be kept up, if `keeping`: sums to which new messages are added if flooding, or else the
+    # current beliefs.
     scope_ptr, scope, edge_ptr = tables.scope_ptr, tables.scope, tables.edge_ptr
     theta_v, u, out = beliefs.theta_v, beliefs.u, scratch.factor.out
     flooding = schedule.flooding
-    variable_messages(f, tables, beliefs, scratch.factor.given)
+    share, sent, base = beliefs.rho[f], scratch.factor.given, edge_ptr[scope_ptr[f]]
+    for e in range(scope_ptr[f], scope_ptr[f + 1]):
+        shift = tables.var_ptr[scope[e]] - edge_ptr[e]
+        for at in range(edge_ptr[e], edge_ptr[e + 1]):
+            sent[at - base] = share * beliefs.b[shift + at] - u[at]
     factor_messages(f, tables, scratch)
     worst = 0.0
-    base = edge_ptr[scope_ptr[f]]
     for e in range(scope_ptr[f], scope_ptr[f + 1]):
         top = -np.inf
         for at in range(edge_ptr[e], edge_ptr[e + 1]):
@@ -193,19 +168,14 @@ def update_factor(
     return worst
 
 
-# -- an iteration -----------------------------------------------------------------------------------------------------
-
-
 @bare
 def pass_messages(
     tables: FactorTables, beliefs: Beliefs, order: Ints, schedule: MessageSchedule, begin: int, end: int,
     scratch: BeliefScratch,
 ) -> tuple[int, float]:  # fmt: skip
-    """Iterations `begin` to `end`, or to convergence; return how many, and the largest change that the last asked for.
-
-    Flooding takes all messages of an iteration from the beliefs before it. Otherwise each is from the current beliefs,
-    factors in their order, in even iterations backwards. A state that dies is an infinite change.
-    """
+    """Run iterations `begin` to `end`, or to convergence; return how many, and the largest change of the last."""
+    # Flooding takes all messages of an iteration from the beliefs before it. Otherwise each is from the current
+    # beliefs, factors in their order, in even iterations backwards. A state that dies is an infinite change.
     theta_v, b, spare = beliefs.theta_v, beliefs.b, scratch.spare
     flooding = schedule.flooding
     worst = np.inf
@@ -226,8 +196,13 @@ def pass_messages(
             for s in range(len(b)):
                 b[s] = spare[s]
         k += 1
-    if not flooding:
-        add_up(tables, beliefs)
+    if not flooding:  # add the beliefs up without the round-off that many small changes have left
+        for s in range(len(b)):
+            b[s] = theta_v[s]
+        for e in range(len(tables.scope)):
+            shift = tables.var_ptr[tables.scope[e]] - tables.edge_ptr[e]
+            for at in range(tables.edge_ptr[e], tables.edge_ptr[e + 1]):
+                b[shift + at] += beliefs.u[at]
     return k - begin, worst
 
 
@@ -253,31 +228,6 @@ def gather_beliefs(tables: FactorTables, neighbours: Neighbours, beliefs: Belief
             shift = tables.edge_ptr[neighbours.edge[at]] - first
             for s in range(first, last):
                 beliefs.b[s] += beliefs.u[shift + s]
-
-
-@bare
-def add_up(tables: FactorTables, beliefs: Beliefs) -> None:
-    """The beliefs, from the messages: without the round-off that many small changes have left."""
-    scope, edge_ptr, b = tables.scope, tables.edge_ptr, beliefs.b
-    for s in range(len(b)):
-        b[s] = beliefs.theta_v[s]
-    for e in range(len(scope)):
-        shift = tables.var_ptr[scope[e]] - edge_ptr[e]
-        for at in range(edge_ptr[e], edge_ptr[e + 1]):
-            b[shift + at] += beliefs.u[at]
-
-
-# -- labels -----------------------------------------------------------------------------------------------------------
-
-
-@inlined
-def best_state(n_states: int, score: Floats, broken: Ints) -> int:
-    """The smallest of the states of highest score among those with the fewest broken constraints."""
-    best = 0
-    for s in range(1, n_states):
-        if broken[s] < broken[best] or (broken[s] == broken[best] and score[s] > score[best]):
-            best = s
-    return best
 
 
 @inlined
@@ -359,12 +309,17 @@ def decode_in_order(
                 hard = best[s] == -np.inf
                 broken[s] += 1 if hard else 0
                 score[s] += 0.0 if hard else best[s]
-        labels[i] = best_state(n_states, score, broken)
+        # the first of the states of highest score among those with the fewest broken constraints
+        chosen = 0
+        for s in range(1, n_states):
+            if broken[s] < broken[chosen] or (broken[s] == broken[chosen] and score[s] > score[chosen]):
+                chosen = s
+        labels[i] = chosen
 
 
 @bare
 def value_of_tables(tables: FactorTables, theta_v: Floats, labels: Ints) -> float:
-    """Log potential of a labelling, but for the constant."""
+    """Log potential of a labelling, without the constant."""
     total = 0.0
     for i in range(len(labels)):
         total += theta_v[tables.var_ptr[i] + labels[i]]
@@ -376,18 +331,13 @@ def value_of_tables(tables: FactorTables, theta_v: Floats, labels: Ints) -> floa
     return total
 
 
-# -- the bound --------------------------------------------------------------------------------------------------------
-
-
 @bare
 def bound_of_tables(tables: FactorTables, beliefs: Beliefs, parent: Floats, scratch: BeliefScratch) -> float:
-    """Upper bound on every labelling, but for the constant: the dual at lam_ia = (rho_a - parent_ia) b_i - u_ai.
-
-    The dual of the local polytope is a bound for any multipliers. With parent_ia the share of the forests in which a is
-    a child of i, and omega_i the share of those with root i, the variables are left with omega_i b_i. At a fixed point
-    ``theta_a + sum_i n_ia`` has the max-marginals rho_a b_i plus a constant, so all terms are largest where the beliefs
-    are, and the bound is the combined value of the forests. Dead states are ignored.
-    """
+    """Upper bound on every labelling, without the constant: the dual at lam_ia = (rho_a - parent_ia) b_i - u_ai."""
+    # The dual of the local polytope is a bound for any multipliers. With parent_ia the share of the forests in which a
+    # is a child of i, and omega_i the share of those with root i, the variables are left with omega_i b_i. At a fixed
+    # point ``theta_a + sum_i n_ia`` has the max-marginals rho_a b_i plus a constant, so all terms are largest where the
+    # beliefs are, and the bound is the combined value of the forests. Dead states are ignored.
     scope_ptr, var_ptr, edge_ptr = tables.scope_ptr, tables.var_ptr, tables.edge_ptr
     rho, b, given, left = beliefs.rho, beliefs.b, scratch.factor.given, scratch.spare
     for s in range(len(left)):
@@ -419,19 +369,14 @@ def bound_of_tables(tables: FactorTables, beliefs: Beliefs, parent: Floats, scra
     return total
 
 
-# -- the walk ---------------------------------------------------------------------------------------------------------
-
-
 @bare
 def walk(
     neighbours: Neighbours, scope_ptr: Ints, scope: Ints, taken: Bools, seen: Bools, var_order: Ints,
     factor_order: Ints, parent_edge: Ints,
 ) -> tuple[int, int]:  # fmt: skip
-    """Variables and taken factors in breadth-first order from the first variable of every connected part.
-
-    `parent_edge` says through which edge a factor was reached, -1 for those not taken. Returns the numbers of parts
-    and of factors.
-    """
+    """Variables and taken factors in breadth-first order from the first variable of every connected part."""
+    # `parent_edge` says through which edge a factor was reached, -1 for those not taken. Returns the numbers of parts
+    # and of factors.
     for f in range(len(parent_edge)):
         parent_edge[f] = -1
     for i in range(len(seen)):

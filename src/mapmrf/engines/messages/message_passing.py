@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, get_args
+from typing import ClassVar, Literal, get_args
 
 from mapmrf.arrays import Ints
 from mapmrf.engines.messages.constrained_dual import ConstrainedMessages
@@ -19,16 +19,12 @@ from mapmrf.run.result import Status
 
 ScheduleName = Literal["parallel", "sequential"]
 Decoding = Literal["sequential", "argmax"]
-
-STEP_ENTRIES = 3_000_000
-"""Maximum number of table entries processed per step: some 30 ms."""
-STEP_MEASUREMENTS = 5
-"""Maximum number of measurements per step."""
-MEASURE_EVERY = 10
-"""Iterations between measurements; more if an iteration takes longer than a step."""
+STEP_ENTRIES = 3_000_000  # maximum number of table entries processed per step: some 30 ms
+STEP_MEASUREMENTS = 5  # maximum number of measurements per step
+MEASURE_EVERY = 10  # iterations between measurements; more if an iteration takes longer than a step
 MOST_DAMPING = 0.999
+# Enough for a model without cycles: from the leaves to the roots and back.
 TWO_SWEEPS = MessageSchedule(flooding=False, damping=0.0, tol=-1.0)
-"""Sufficient for a model without cycles: from the leaves to the roots and back."""
 
 
 class MessagePassing(Method):
@@ -53,7 +49,6 @@ class MessagePassing(Method):
         """Return the weights of the factors of a model with a cycle."""
 
     def start(self, problem: Problem, seed: int, initial: Start) -> MessageRun:
-        """Traverse the model and set all messages to 0."""
         tour = Tour.of(problem)
         constrained = problem.graph.constraints is not None
         forest = not constrained and problem.n_edges == problem.n_vars + problem.n_factors - tour.n_parts
@@ -69,7 +64,6 @@ class MessagePassing(Method):
         )
 
     def step(self, problem: Problem, state: MessageRun) -> Progress:
-        """Run some iterations, with measurements in between."""
         if state.messages.is_infeasible():
             return Progress(state.iterations, bound=-math.inf, finished=Status.INFEASIBLE)
         known = state.value
@@ -84,67 +78,37 @@ class MessagePassing(Method):
         """The best labelling so far, or the last one if none has a finite value."""
         if state.messages.is_infeasible():
             return Answer(bound=-math.inf)
-        now = state.measure()
-        labels = now.labels
-        if state.best is not None and state.claim > -math.inf and state.claim >= now.value:
+        labels, value, bound = state.measure()
+        if state.best is not None and state.claim > -math.inf and state.claim >= value:
             labels = state.best.labels
         details = {"change": state.change} if state.change < math.inf else {}
-        return Answer(labels=labels, bound=_least(state.bound, now.bound), details=details)
+        return Answer(labels=labels, bound=_least(state.bound, bound), details=details)
 
     def close(self, problem: Problem, state: MessageRun) -> None:
-        """Stop the threads."""
         state.messages.close()
-
-
-class MessageMeasurement(NamedTuple):
-    """A decoded labelling, its value, and the bound, or None if there is none."""
-
-    labels: Ints
-    value: float
-    bound: float | None
 
 
 @dataclass
 class MessageRun:
-    """A run.
-
-    Attributes
-    ----------
-    messages, schedule
-        The messages, and their update schedule.
-    in_order
-        Whether labels are decoded sequentially.
-    bounded
-        Whether there is a bound.
-    end
-        The last iteration.
-    change
-        Largest undamped change of a message in the last iteration.
-    best, bound
-        The best labelling so far, None before the first measurement, and the best bound so far.
-    claim
-        Value of the best labelling according to the messages; only labellings with a higher one are evaluated.
-    """
-
     problem: Problem
     messages: Messages
     schedule: MessageSchedule
-    in_order: bool
+    in_order: bool  # whether labels are decoded sequentially
     bounded: bool
-    end: int
+    end: int  # the last iteration
     iterations: int = 0
-    change: float = math.inf
+    change: float = math.inf  # largest undamped change of a message in the last iteration
+    # best, bound: the best labelling so far, None before the first measurement, and the best bound so far
     best: Incumbent | None = None
     bound: float | None = None
+    # value of the best labelling according to the messages; only labellings with a higher one are evaluated
     claim: float = -math.inf
 
     @property
     def value(self) -> float:
-        """Value of the best labelling so far, -inf if there is none."""
         return -math.inf if self.best is None else self.best.value
 
     def advance(self, budget: int) -> None:
-        """Run some iterations, at most up to the last."""
         every = MEASURE_EVERY * (1 + self.problem.n_configs // STEP_ENTRIES)
         end = min(self.end, self.iterations + budget)
         while self.iterations < end and not self.is_done():
@@ -152,25 +116,21 @@ class MessageRun:
             done, self.change = self.messages.iterate(self.schedule, self.iterations, min(end, self.iterations + pause))
             self.iterations += done
             if self.is_done() or self.iterations % every == 0:
-                self.keep(self.measure())
+                labels, value, bound = self.measure()
+                if self.best is None:
+                    self.best = Incumbent(self.problem.graph, labels)
+                elif value > self.claim:
+                    self.best.offer(labels)
+                self.claim, self.bound = max(self.claim, value), _least(self.bound, bound)
 
     def is_done(self) -> bool:
         """Return whether the messages have converged; without cycles they have after two sweeps."""
         return self.iterations == 2 if self.schedule is TWO_SWEEPS else self.change <= self.schedule.tol
 
-    def measure(self) -> MessageMeasurement:
-        """Decode labels from the messages, and evaluate them and the bound."""
+    def measure(self) -> tuple[Ints, float, float | None]:
+        """Decode labels from the messages; return them, their value, and the bound, or None if there is none."""
         labels = self.messages.decode(self.in_order)
-        return MessageMeasurement(labels, self.messages.value(labels), self.messages.bound() if self.bounded else None)
-
-    def keep(self, found: MessageMeasurement) -> None:
-        """Update the best labelling and bound."""
-        if self.best is None:
-            self.best = Incumbent(self.problem.graph, found.labels)
-        elif found.value > self.claim:
-            self.best.offer(found.labels)
-        self.claim = max(self.claim, found.value)
-        self.bound = _least(self.bound, found.bound)
+        return labels, self.messages.value(labels), self.messages.bound() if self.bounded else None
 
 
 def _least(old: float | None, new: float | None) -> float | None:

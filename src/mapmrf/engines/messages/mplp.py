@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import product
-from queue import SimpleQueue
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from mapmrf.arrays import Ints, offsets, ranges, short
-from mapmrf.compilation.jit import bare
-from mapmrf.engines.messages.mplp_kernels import (
-    FactorChunk,
-    PassOrder,
-    Regions,
-    bound_of,
-    decode,
-    pass_trees,
-    passes_factors,
-    passes_pairs2,
-    peel_factors,
-)
-from mapmrf.engines.messages.neighbours import Neighbours
+from mapmrf.arrays import Floats, Ints, offsets, ranges, short
+from mapmrf.compilation.jit import bare, compiled, inlined
+from mapmrf.engines.messages.sweeps import TiledPass, tiles_of, tiles_of_variables
+from mapmrf.engines.messages.visit_order import Neighbours
 from mapmrf.engines.moves.ascending_incumbent import ClimbingIncumbent
-from mapmrf.kernels.max_marginals import FactorScratch
-from mapmrf.kernels.pair_transforms import StructuredPairs
+from mapmrf.kernels.max_marginals import FactorScratch, max_marginals, pair_max_marginals, table_top, weight_of
+from mapmrf.kernels.pair_transforms import StructuredPairs, form_max_marginals, form_of, form_top
 from mapmrf.model.problem import Problem
 from mapmrf.model.structured_pairs import NO_FORM
 from mapmrf.run.dual_state import DualState
@@ -35,65 +22,37 @@ from mapmrf.run.method import Progress
 from mapmrf.run.pool import Workers
 
 FactorOrder = Literal["variables", "model", "random"]
-
 PassDirection = Literal["alternate", "forward"]
-
-LAYOUT = "mplp"
-"""Layout of the messages, that of `Regions.lam`, for `DualState`."""
-
-STEP_ENTRIES = 3_000_000
-"""Maximum number of table entries processed per step: some 20 ms."""
-
-ROUND_OFF = 1e-13
-"""Relative decrease of the bound that counts as none."""
-
-PARALLEL_FROM = 100_000
-"""Number of factors from which several threads are worth their synchronisation."""
-
-BOUND_CHUNK = 1 << 16
-"""Factors per chunk in which the bound is summed, independent of the number of threads."""
-
-
-# -- the dual ---------------------------------------------------------------------------------------------------------
+LAYOUT = "mplp"  # layout of the messages, that of `Regions.lam`, for `DualState`
+STEP_ENTRIES = 3_000_000  # maximum number of table entries processed per step: some 20 ms
+ROUND_OFF = 1e-13  # relative decrease of the bound that counts as none
+PARALLEL_FROM = 100_000  # number of factors from which several threads are worth their synchronisation
+BOUND_CHUNK = 1 << 16  # factors per chunk in which the bound is summed, independent of the number of threads
 
 
 @dataclass
 class Dual:
-    """A reparametrisation: factors with their tables and the messages from them to their variables.
+    """A reparametrisation: factors with their tables and the messages from them to their variables."""
 
-    Attributes
-    ----------
-    regions, neighbours
-        The arrays of the kernels; factors share tables as in the model.
-    visit
-        The factors of the cyclic part in the order of a pass.
-    decide, n_core
-        The variables in the order of decoding; the first `n_core` are those of the cyclic part.
-    quick
-        Whether all factors are 2x2 tables without -inf.
-    max_card
-        Number of states of the widest variable.
-    pairs, scratch
-        The forms of pairs, and scratch; `helpers` has the same for every further thread.
-    tiles, decode_tiles
-        The factors of a pass, and the variables of the cyclic part, divided among several threads; None for a single
-        thread.
-    """
-
+    # regions, neighbours: the arrays of the kernels; factors share tables as in the model
     regions: Regions
     neighbours: Neighbours
-    visit: Ints
+    visit: Ints  # the factors of the cyclic part in the order of a pass
+    # decide, n_core: the variables in the order of decoding; the first `n_core` are those of the cyclic part
     decide: Ints
     n_core: int
     constant: float
-    quick: bool
+    quick: bool  # whether all factors are 2x2 tables without -inf
     order: FactorOrder
     alternate: bool
-    max_card: int
+    max_card: int  # number of states of the widest variable
+    # pairs, scratch: the forms of pairs, and scratch; `helpers` has the same for every further thread
     pairs: StructuredPairs
     scratch: FactorScratch
     workers: Workers
     helpers: list[tuple[StructuredPairs, FactorScratch]] = field(default_factory=list)
+    # tiles, decode_tiles: the factors of a pass, and the variables of the cyclic part, divided among several threads;
+    # None for a single thread
     tiles: TiledPass | None = None
     decode_tiles: TiledPass | None = None
 
@@ -103,13 +62,30 @@ class Dual:
         graph = problem.graph
         peeled, toward, core = _peel(problem)
         decide, n_core = _decide(problem, core, peeled, toward)
-        widest = int(np.diff(problem.edge_ptr[problem.scope_ptr]).max(initial=1))
-        arity, max_card = int(np.diff(problem.scope_ptr).max(initial=2)), int(graph.card.max(initial=1))
+        visit = core[np.argsort(problem.order[core])]
+        if order == "random":
+            visit = np.random.default_rng(seed).permutation(core)
+        elif order == "variables" and len(core):
+            visit = core[_by_variables(problem.scope, problem.scope_ptr, core)]
+        max_card, arity = int(graph.card.max(initial=1)), int(np.diff(problem.scope_ptr).max(initial=2))
+        widest = max(max_card, int(np.diff(problem.edge_ptr[problem.scope_ptr]).max(initial=1)))
         binary = all(batch.shape == (2, 2) and not batch.hard for batch in problem.batches)
         dual = cls(
-            regions=_regions(problem),
+            regions=Regions(
+                var_ptr=short(graph.var_ptr).copy(),
+                theta=graph.theta_t.copy(),
+                table_at=short(problem.table_at).copy(),
+                weight=problem.weight.copy(),
+                scope_ptr=short(problem.scope_ptr).copy(),
+                scope=short(problem.scope).copy(),
+                state_at=short(graph.var_ptr[problem.scope]),
+                card_e=short(graph.card[problem.scope]),
+                edge_ptr=short(problem.edge_ptr).copy(),
+                lam=np.zeros(problem.n_edge_states),
+                belief=graph.theta_v.copy(),
+            ),
             neighbours=Neighbours(short(problem.nbr_ptr).copy(), short(problem.nbr).copy(), short(problem.edge_factor)),
-            visit=short(_visit(problem, core, order, seed)),
+            visit=short(visit),
             decide=short(decide),
             n_core=n_core,
             constant=graph.constant,
@@ -118,12 +94,20 @@ class Dual:
             alternate=schedule == "alternate",
             max_card=max_card,
             pairs=StructuredPairs.allocate(problem.quick_forms, max_card),
-            scratch=FactorScratch.allocate(max(widest, max_card), arity),
+            scratch=FactorScratch.allocate(widest, arity),
             workers=Workers(threads if problem.n_factors >= PARALLEL_FROM else 1),
         )
         if len(peeled):
-            pass_trees(dual.regions, short(peeled), short(toward), dual.pairs, dual.scratch)
-        dual.share_out(max(widest, max_card), arity)
+            passes = PassOrder(short(peeled), 0, 1, False)
+            passes_factors(dual.regions, passes, short(toward), dual.pairs, dual.scratch)
+        if dual.workers.n > 1:
+            entries, n = dual.work_per_pass() / max(1, len(dual.visit)), dual.workers.n
+            scope_ptr, scope = dual.regions.scope_ptr, dual.regions.scope
+            dual.tiles = tiles_of(dual.visit, scope_ptr, scope, n, entries)
+            dual.decode_tiles = tiles_of_variables(dual.decide[:n_core], dual.neighbours, scope_ptr, scope, n)
+        for _ in range(dual.workers.n - 1):
+            pairs = StructuredPairs.allocate(problem.quick_forms, max_card)
+            dual.helpers.append((pairs, FactorScratch.allocate(widest, arity)))
         return dual
 
     def resume(self, problem: Problem, given: DualState) -> None:
@@ -137,19 +121,7 @@ class Dual:
         self.regions.belief[:] += np.bincount(problem.edge_state_at[states], lam[states], problem.n_states)
 
     def state(self, problem: Problem) -> DualState | None:
-        """Return the messages, for a warm start."""
         return DualState.of(problem, LAYOUT, self.regions.lam)
-
-    def share_out(self, widest: int, arity: int) -> None:
-        """Prepare passes on several threads, if there are several and the factors allow it."""
-        if self.workers.n > 1:
-            entries = self.work_per_pass() / max(1, len(self.visit))
-            scope_ptr, scope, n = self.regions.scope_ptr, self.regions.scope, self.workers.n
-            self.tiles = tiles_of(self.visit, scope_ptr, scope, n, entries)
-            self.decode_tiles = tiles_of_variables(self.decide[: self.n_core], self.neighbours, scope_ptr, scope, n)
-        for _ in range(self.workers.n - 1):
-            pairs = StructuredPairs.allocate(self.pairs.forms, self.max_card)
-            self.helpers.append((pairs, FactorScratch.allocate(widest, arity)))
 
     def forget_forms(self, factors: Ints) -> None:
         """Treat factors, possibly new ones, as plain tables from now on."""
@@ -162,59 +134,51 @@ class Dual:
 
     @property
     def n_factors(self) -> int:
-        """Number of factors."""
         return len(self.regions.table_at)
 
     @property
     def n_vars(self) -> int:
-        """Number of variables."""
         return len(self.regions.var_ptr) - 1
 
     def passes(self, begin: int, end: int) -> None:
         """Run the iterations from `begin` to `end`, each a pass over the cyclic part."""
-        if self.tiles is not None:
-            for iteration in range(begin, end):
-                self.tiled_pass(self.tiles, iteration)
-        elif self.quick:
-            passes_pairs2(self.regions, self.sweeps(begin, end))
-        else:
-            passes_factors(self.regions, self.sweeps(begin, end), self.pairs, self.scratch)
-
-    def tiled_pass(self, tiles: TiledPass, iteration: int) -> None:
-        """Run one iteration on several threads, with the same result as in sequential order."""
+        # On several threads, the result is the same as in sequential order.
+        if self.tiles is None:
+            self._visit(self.sweeps(begin, end), self.pairs, self.scratch)
+            return
         tools = [(self.pairs, self.scratch), *self.helpers]
+        for iteration in range(begin, end):
 
-        def visit(factors: Ints, thread: int) -> None:
-            sweep = PassOrder(factors, iteration, iteration + 1, self.alternate)
-            if self.quick:
-                passes_pairs2(self.regions, sweep)
-            else:
-                passes_factors(self.regions, sweep, *tools[thread])
+            def visit(factors: Ints, thread: int, iteration: int = iteration) -> None:
+                self._visit(PassOrder(factors, iteration, iteration + 1, self.alternate), *tools[thread])
 
-        tiles.run(self.workers, visit, self.alternate and iteration % 2 == 1)
+            self.tiles.run(self.workers, visit, self.alternate and iteration % 2 == 1)
+
+    def _visit(self, passes: PassOrder, pairs: StructuredPairs, scratch: FactorScratch) -> None:
+        if self.quick:
+            passes_pairs2(self.regions, passes)
+        else:
+            passes_factors(self.regions, passes, passes.visit[:0], pairs, scratch)
 
     def close(self) -> None:
-        """Stop the threads."""
         self.workers.close()
 
     def sweeps(self, begin: int, end: int) -> PassOrder:
-        """Return the iterations from `begin` to `end` for the kernels."""
         return PassOrder(self.visit, begin, end, self.alternate)
 
     def bound(self) -> float:
         """Evaluate the dual from scratch: an upper bound for any messages."""
         n, tools = self.n_factors, [(self.pairs, self.scratch), *self.helpers]
         if n <= BOUND_CHUNK:
-            return self.constant + bound_of(self.regions, FactorChunk(0, n), self.pairs, self.scratch)
-        chunks = [FactorChunk(at, min(at + BOUND_CHUNK, n)) for at in range(0, n, BOUND_CHUNK)]
+            return self.constant + bound_of(self.regions, 0, n, self.pairs, self.scratch)
+        chunks = [(at, min(at + BOUND_CHUNK, n)) for at in range(0, n, BOUND_CHUNK)]
         shares: list[float] = []
         for at in range(0, len(chunks), self.workers.n):
             some = zip(chunks[at : at + self.workers.n], tools, strict=False)
-            shares += self.workers.run(bound_of, [(self.regions, chunk, *mine) for chunk, mine in some])
+            shares += self.workers.run(bound_of, [(self.regions, *chunk, *mine) for chunk, mine in some])
         return self.constant + sum(shares[1:], shares[0])
 
     def work_per_pass(self) -> int:
-        """Return the number of table entries processed per iteration."""
         return int(self.sizes(self.visit).sum())
 
     def decode(self, backward: bool) -> Ints:
@@ -235,7 +199,6 @@ class Dual:
         return labels
 
     def sizes(self, factors: Ints) -> Ints:
-        """Return the number of configurations of some factors."""
         if self.n_factors == 0:
             return np.zeros(0, dtype=np.int64)
         return np.multiply.reduceat(self.regions.card_e, self.regions.scope_ptr[:-1], dtype=np.int64)[factors]
@@ -252,29 +215,9 @@ class Dual:
         self.visit = short(visit)
 
 
-def _regions(problem: Problem) -> Regions:
-    """Return a problem's factors in the narrowest integers, with zero messages."""
-    graph = problem.graph
-    return Regions(
-        var_ptr=short(graph.var_ptr).copy(),
-        theta=graph.theta_t.copy(),
-        table_at=short(problem.table_at).copy(),
-        weight=problem.weight.copy(),
-        scope_ptr=short(problem.scope_ptr).copy(),
-        scope=short(problem.scope).copy(),
-        state_at=short(graph.var_ptr[problem.scope]),
-        card_e=short(graph.card[problem.scope]),
-        edge_ptr=short(problem.edge_ptr).copy(),
-        lam=np.zeros(problem.n_edge_states),
-        belief=graph.theta_v.copy(),
-    )
-
-
 def _peel(problem: Problem) -> tuple[Ints, Ints, Ints]:
-    """Return the factors of pendant trees from the leaves inwards, the root's scope position in each, and the rest.
-
-    Constraints may connect the leaves of trees; then no factor is pendant.
-    """
+    """Return the factors of pendant trees from the leaves inwards, the root's scope position in each, and the rest."""
+    # Constraints may connect the leaves of trees; then no factor is pendant.
     if problem.graph.constraints is not None:
         none = np.zeros(0, dtype=np.int64)
         return none, none, np.arange(problem.n_factors)
@@ -284,10 +227,8 @@ def _peel(problem: Problem) -> tuple[Ints, Ints, Ints]:
 
 
 def _decide(problem: Problem, core: Ints, peeled: Ints, toward: Ints) -> tuple[Ints, int]:
-    """Return the decoding order, and the number of variables of the cyclic part, which come first.
-
-    Variables of pendant trees come last, from the roots outwards: each factor's root precedes its other variables.
-    """
+    """Return the decoding order, and the number of variables of the cyclic part, which come first."""
+    # Variables of pendant trees come last, from the roots outwards: each factor's root precedes its other variables.
     scope_ptr = problem.scope_ptr
     arity = np.diff(scope_ptr)
     inner = np.zeros(problem.n_vars, dtype=bool)
@@ -304,15 +245,6 @@ def _decide(problem: Problem, core: Ints, peeled: Ints, toward: Ints) -> tuple[I
     return order[np.sort(first)], len(front)
 
 
-def _visit(problem: Problem, core: Ints, order: FactorOrder, seed: int) -> Ints:
-    """Return the factors of the cyclic part in the order of a pass."""
-    if order == "random":
-        return np.random.default_rng(seed).permutation(core)
-    if order == "model" or len(core) == 0:
-        return core[np.argsort(problem.order[core])]
-    return core[_by_variables(problem.scope, problem.scope_ptr, core)]
-
-
 def _by_variables(scope: Ints, scope_ptr: Ints, factors: Ints) -> Ints:
     """Return the permutation that sorts factors by the last, then the first variable of their scopes."""
     last = np.maximum.reduceat(scope, scope_ptr[:-1])[factors]
@@ -321,11 +253,7 @@ def _by_variables(scope: Ints, scope_ptr: Ints, factors: Ints) -> Ints:
 
 
 def edges_by_variable(scope: Ints, n_vars: int) -> tuple[Ints, Ints]:
-    """Return offsets and edges of every variable."""
     return offsets(np.bincount(scope, minlength=n_vars)), short(np.argsort(scope, kind="stable"))
-
-
-# -- a run ------------------------------------------------------------------------------------------------------------
 
 
 class DualFunction(Protocol):
@@ -342,34 +270,20 @@ class DualFunction(Protocol):
 
 
 class DualDescent:
-    """Messages and labels of a run, and the schedule of its measurements.
-
-    Attributes
-    ----------
-    dual, function
-        The messages, and the dual function that they minimise: `dual` itself, or clusters on top of it.
-    labelling
-        The best labelling decoded so far.
-    bound
-        The best bound so far.
-    measurements, measured_at, measure_at
-        Number of measurements of bound and labels, and the iterations of the last and the next one.
-    work
-        Table entries processed per iteration, 0 until counted.
-    """
+    """Messages and labels of a run, and the schedule of its measurements."""
 
     def __init__(self, dual: Dual, labelling: ClimbingIncumbent) -> None:
         self.dual = dual
-        self.function: DualFunction = dual
-        self.labelling = labelling
-        self.bound = math.inf
+        self.function: DualFunction = dual  # what the messages minimise: `dual` itself, or clusters on top of it
+        self.labelling = labelling  # the best labelling decoded so far
+        self.bound = math.inf  # the best bound so far
         self.iterations = 0
+        # number of measurements of bound and labels, and the iterations of the last and the next one
         self.measurements, self.measured_at, self.measure_at = 0, 0, 1
-        self.work = 0
+        self.work = 0  # table entries processed per iteration, 0 until counted
 
     @property
     def gap(self) -> float:
-        """Bound minus value."""
         return self.bound - self.labelling.value
 
     @property
@@ -404,181 +318,349 @@ class DualDescent:
         return decrease <= max(tol * self.gap, ROUND_OFF * abs(self.bound))
 
     def progress(self, phase: str = "") -> Progress:
-        """Return the progress after a measurement."""
         best = self.labelling
         return Progress(self.iterations, labels=best.labels, value=best.value, bound=self.bound, phase=phase)
 
 
-# -- A pass over factors on several threads, with the same messages as on one -----------------------------------------
-# A factor of a pass depends on those before it with which it shares a variable. Two numbers never decrease along
-# such a dependency: the factor's position in the pass, and its depth, the length of the longest chain of
-# dependencies that ends in it. So a pass is divided by position into *bands*, and each band by depth into *tiles*:
-# a tile can start when the previous one in its band, and the tile of the same depths in the previous band, have
-# ended. Threads take the bands in turn, each some tiles behind the previous one, and wait for each other only where
-# one gets too close.
-
-BANDS = (4, 8, 16)
-"""Numbers of bands per thread that are tried."""
-
-TILES = (8, 16, 32)
-"""Numbers of tiles per band that are tried."""
-
-CALL = 15_000.0
-"""Overhead of a tile in nanoseconds."""
-
-FACTOR, ENTRY, VARIABLE = 4.0, 1.0, 40.0
-"""Nanoseconds per factor, per entry of its table, and per decoded variable."""
-
-WORTH = 0.85
-"""Maximum share of the single-threaded time for which several threads are used."""
+# -- Block coordinate descent on the dual of the local polytope, factor by factor, and decoding from it ---------------
+# A factor's reparametrised table is its weight times its table, minus its messages `lam`; `belief` holds theta_i
+# plus all messages to i. A state that is proven impossible has the belief -inf for good; messages are always
+# finite.
 
 
-@dataclass(frozen=True)
-class TiledPass:
-    """The factors of a pass in tiles, or the variables of a decoding.
-
-    Attributes
-    ----------
-    bands
-        For every band the factors of its tiles, each in the order of the pass; tiles may be empty.
-    """
-
-    bands: list[list[Ints]]
-
-    def run(self, workers: Workers, call: Callable[[Ints, int], None], backward: bool) -> None:
-        """Call a function with the factors of every tile and the number of the thread, in a valid order."""
-        bands = [band[::-1] for band in reversed(self.bands)] if backward else self.bands
-        ended: list[SimpleQueue[None]] = [SimpleQueue() for _ in bands]
-
-        def work(thread: int) -> None:
-            for b in range(thread, len(bands), workers.n):
-                try:
-                    for tile in bands[b]:
-                        if b > 0:
-                            ended[b - 1].get()
-                        if len(tile):
-                            call(tile, thread)
-                        ended[b].put(None)
-                except BaseException:
-                    _release(ended[b :: workers.n], len(bands[b]))
-                    raise
-
-        workers.run(work, [(thread,) for thread in range(workers.n)])
+class Regions(NamedTuple):
+    var_ptr: Ints  # (n_vars + 1,): offsets of the variables' blocks in `belief`
+    # theta, table_at: the tables, and where each factor's starts; factors may share a table
+    theta: Floats
+    table_at: Ints
+    weight: Floats  # what the factors' tables are multiplied by; empty if all weights are 1
+    # scope_ptr, scope: edges of every factor, and the variable of every edge
+    scope_ptr: Ints
+    scope: Ints
+    # state_at, card_e, edge_ptr: per edge: where its variable's block starts in `belief`, the number of its states, and
+    # where its own block starts in `lam`
+    state_at: Ints
+    card_e: Ints
+    edge_ptr: Ints
+    # lam, belief: the messages, and theta_i plus all messages to i
+    lam: Floats
+    belief: Floats
 
 
-def _release(ended: list[SimpleQueue[None]], n_tiles: int) -> None:
-    """Release all threads that wait for the bands of a failed one."""
-    for queue in ended:
-        for _ in range(n_tiles):
-            queue.put(None)
+class PassOrder(NamedTuple):
+    """Iterations `begin` to `end`: passes over the factors `visit`, every other one backward if they alternate."""
+
+    visit: Ints
+    begin: int
+    end: int
+    alternate: bool
 
 
-def tiles_of(visit: Ints, scope_ptr: Ints, scope: Ints, threads: int, entries: float) -> TiledPass | None:
-    """Divide a pass such that the predicted time is lowest; None if that saves too little.
-
-    Parameters
-    ----------
-    visit
-        The factors in the order of the pass.
-    scope_ptr, scope
-        The variables of the factors.
-    threads
-        Number of threads.
-    entries
-        Average number of table entries of a factor.
-    """
-    depth, last = np.zeros(len(visit), dtype=np.int32), np.zeros(int(scope.max(initial=0)) + 1, dtype=np.int32)
-    n_depths = int(depths_of(visit, scope_ptr, scope, last, depth))
-    return _tiles(visit, depth, n_depths, threads, CALL / (FACTOR + ENTRY * entries))
+@inlined
+def pair_entry(regions: Regions, weight: float, at: int, e: int, s1: int, s2: int) -> float:
+    """Entry of a pair's reparametrised table, by its weight and its place in `theta`; `e` is the pair's first edge."""
+    belief, state_at, lam, edge_ptr = regions.belief, regions.state_at, regions.lam, regions.edge_ptr
+    if belief[state_at[e] + s1] == -np.inf or belief[state_at[e + 1] + s2] == -np.inf:
+        return -np.inf  # messages of impossible states are stale
+    entry: float = weight * regions.theta[at] - (lam[edge_ptr[e] + s1] + lam[edge_ptr[e + 1] + s2])
+    return entry
 
 
-def tiles_of_variables(
-    decide: Ints, neighbours: Neighbours, scope_ptr: Ints, scope: Ints, threads: int
-) -> TiledPass | None:
-    """Do the same for variables decoded one after another, each given those before it in its factors."""
-    depth, last = np.zeros(len(decide), dtype=np.int32), np.zeros(len(neighbours.ptr) - 1, dtype=np.int32)
-    n_depths = int(variable_depths(decide, neighbours, scope_ptr, scope, last, depth))
-    return _tiles(decide, depth, n_depths, threads, CALL / VARIABLE)
+@inlined
+def give_pair2(
+    at: int, i_at: int, j_at: int, base: int, weight: float, theta: Floats, lam: Floats, belief: Floats
+) -> None:
+    """Take the messages of a 2x2 table without -inf back and share its max-marginals out equally."""
+    # Arrays are passed individually: a tuple of ten in such a small loop costs more than the arithmetic.
+    g0 = belief[i_at] - lam[base]
+    g1 = belief[i_at + 1] - lam[base + 1]
+    h0 = belief[j_at] - lam[base + 2]
+    h1 = belief[j_at + 1] - lam[base + 3]
+    t00 = weight * theta[at] + (g0 + h0)
+    t01 = weight * theta[at + 1] + (g0 + h1)
+    t10 = weight * theta[at + 2] + (g1 + h0)
+    t11 = weight * theta[at + 3] + (g1 + h1)
+    p0, p1 = 0.5 * max(t00, t01), 0.5 * max(t10, t11)
+    q0, q1 = 0.5 * max(t00, t10), 0.5 * max(t01, t11)
+    belief[i_at], belief[i_at + 1], belief[j_at], belief[j_at + 1] = p0, p1, q0, q1
+    lam[base], lam[base + 1], lam[base + 2], lam[base + 3] = p0 - g0, p1 - g1, q0 - h0, q1 - h1
 
 
-def _tiles(visit: Ints, depth: Ints, n_depths: int, threads: int, call: float) -> TiledPass | None:
-    """Divide visits by position and depth; `call` is the overhead of a tile, in units of a visit."""
-    best, least = None, WORTH * len(visit)
-    for bands, tiles in product(BANDS, TILES):
-        cut = _cut(depth, n_depths, bands * threads, tiles)
-        sizes = np.bincount(cut, minlength=bands * threads * tiles).reshape(-1, tiles)
-        time = _time(sizes, threads, call)
-        if time < least:
-            best, least = (cut, sizes), time
-    return None if best is None else _collect(visit, *best)
+@inlined
+def pass_pairs2(regions: Regions, visit: Ints, backward: bool) -> None:
+    """One pass over pairs of binary variables without -inf; factor `a` has the edges 2a and 2a + 1."""
+    table_at, state_at, weight = regions.table_at, regions.state_at, regions.weight
+    theta, lam, belief = regions.theta, regions.lam, regions.belief
+    n = len(visit)
+    if len(weight) == 0:  # a separate loop: even this test costs several percent per pair
+        for q in range(n):
+            a = visit[n - 1 - q] if backward else visit[q]
+            i_at, j_at = state_at[2 * a], state_at[2 * a + 1]
+            give_pair2(table_at[a], i_at, j_at, 4 * a, 1.0, theta, lam, belief)
+        return
+    for q in range(n):
+        a = visit[n - 1 - q] if backward else visit[q]
+        i_at, j_at = state_at[2 * a], state_at[2 * a + 1]
+        give_pair2(table_at[a], i_at, j_at, 4 * a, weight[a], theta, lam, belief)
 
 
-def _cut(depth: Ints, n_depths: int, bands: int, tiles: int) -> Ints:
-    """Return the tile of every factor, numbered band by band."""
-    n = len(depth)
-    band = np.arange(n) * bands // max(1, n)
-    return np.asarray(band * tiles + depth.astype(np.int64) * tiles // max(1, n_depths))
+@inlined
+def take_back(states: int, held: int, place: int, n: int, belief: Floats, lam: Floats, given: Floats) -> None:
+    """Fill `given` from `place` on with the beliefs of one variable, without what a factor has sent it."""
+    for s in range(n):
+        given[place + s] = belief[states + s] - lam[held + s]
 
 
-def _time(sizes: Ints, threads: int, call: float) -> float:
-    """Predict when the last thread ends, in units of a factor."""
-    before, free = [0.0] * sizes.shape[1], [0.0] * threads
-    for b, band in enumerate(sizes.tolist()):
-        now = free[b % threads]
-        for d, size in enumerate(band):
-            now = max(now, before[d])
-            now += size + call if size else 0.0
-            before[d] = now
-        free[b % threads] = now
-    return max(free)
+@inlined
+def give_out(
+    share: float, states: int, held: int, place: int, n: int, belief: Floats, lam: Floats, scratch: FactorScratch
+) -> None:
+    """Send a variable its share of the max-marginals in `out` from `place` on."""
+    given, out = scratch.given, scratch.out
+    for s in range(n):
+        if out[place + s] == -np.inf:
+            belief[states + s] = -np.inf
+        else:
+            mine = share * out[place + s]
+            belief[states + s] = mine
+            lam[held + s] = mine - given[place + s]
 
 
-def _collect(visit: Ints, cut: Ints, sizes: Ints) -> TiledPass:
-    """Collect the factors of every tile."""
-    factors = short(visit[np.argsort(cut, kind="stable")])
-    ptr = offsets(sizes.ravel()).tolist()
-    tiles = [factors[ptr[t] : ptr[t + 1]] for t in range(sizes.size)]
-    width = sizes.shape[1]
-    return TiledPass([tiles[begin : begin + width] for begin in range(0, len(tiles), width)])
+@inlined
+def give_pair(a: int, plain: bool, regions: Regions, pairs: StructuredPairs, scratch: FactorScratch) -> None:
+    """Take the messages of a pair of any variables back and share its max-marginals out equally."""
+    # `plain` says that there are no weights and no forms at all.
+    state_at, card_e, lam, belief = regions.state_at, regions.card_e, regions.lam, regions.belief
+    first = regions.scope_ptr[a]
+    base, at = regions.edge_ptr[first], regions.table_at[a]
+    i_at, j_at, k1, k2 = state_at[first], state_at[first + 1], card_e[first], card_e[first + 1]
+    take_back(i_at, base, 0, k1, belief, lam, scratch.given)
+    take_back(j_at, base + k1, k1, k2, belief, lam, scratch.given)
+    weight, form = 1.0, NO_FORM
+    if not plain:
+        weight, form = weight_of(regions.weight, a), form_of(pairs.forms, a)
+    if form >= 0:
+        form_max_marginals(pairs, form, weight, k1, scratch)
+    elif weight == 1.0:
+        pair_max_marginals(regions.theta, at, k1, k2, 1.0, scratch)
+    else:
+        pair_max_marginals(regions.theta, at, k1, k2, weight, scratch)
+    give_out(0.5, i_at, base, 0, k1, belief, lam, scratch)
+    give_out(0.5, j_at, base + k1, k1, k2, belief, lam, scratch)
 
 
-# -- Depths of the factors of a pass, and of variables in the order of decoding ---------------------------------------
+@inlined
+def pass_factors(
+    regions: Regions, visit: Ints, toward: Ints, backward: bool, pairs: StructuredPairs, scratch: FactorScratch
+) -> None:
+    """One pass over factors of any shape: each takes its messages back and shares its max-marginals out."""
+    # All go `toward` one place of its scope (from hanging trees to their roots), or in equal shares if `toward` is
+    # empty.
+    scope_ptr, state_at, card_e = regions.scope_ptr, regions.state_at, regions.card_e
+    lam, belief, given = regions.lam, regions.belief, scratch.given
+    plain = len(regions.weight) == 0 and len(pairs.forms.of) == 0
+    n = len(visit)
+    for q in range(n):
+        a = visit[n - 1 - q] if backward else visit[q]
+        first = scope_ptr[a]
+        base = regions.edge_ptr[first]
+        arity = scope_ptr[a + 1] - first
+        if arity == 2 and len(toward) == 0:
+            give_pair(a, plain, regions, pairs, scratch)
+            continue
+        place = 0
+        for e in range(first, scope_ptr[a + 1]):
+            take_back(state_at[e], base + place, place, card_e[e], belief, lam, given)
+            place += card_e[e]
+        weight, form = weight_of(regions.weight, a), form_of(pairs.forms, a)
+        if form >= 0:
+            form_max_marginals(pairs, form, weight, card_e[first], scratch)
+        else:
+            max_marginals(regions.theta, regions.table_at[a], card_e, first, arity, weight, scratch)
+        place = 0
+        for e in range(first, scope_ptr[a + 1]):
+            share = 1.0 / arity
+            if len(toward) > 0:
+                share = 1.0 if e - first == toward[q] else 0.0
+            give_out(share, state_at[e], base + place, place, card_e[e], belief, lam, scratch)
+            place += card_e[e]
 
 
 @bare
-def depths_of(visit: Ints, scope_ptr: Ints, scope: Ints, last: Ints, depth: Ints) -> int:
-    """Compute the dependency depth of each factor of a pass; return the number of depths.
-
-    last : per variable, initially zero; the least depth of the next factor with this variable.
-    """
-    n_depths = 0
-    for q in range(len(visit)):
-        a = visit[q]
-        here = 0
-        for e in range(scope_ptr[a], scope_ptr[a + 1]):
-            here = max(here, last[scope[e]])
-        depth[q] = here
-        for e in range(scope_ptr[a], scope_ptr[a + 1]):
-            last[scope[e]] = here + 1
-        n_depths = max(n_depths, here + 1)
-    return n_depths
+def passes_pairs2(regions: Regions, sweeps: PassOrder) -> None:
+    for iteration in range(sweeps.begin, sweeps.end):
+        pass_pairs2(regions, sweeps.visit, sweeps.alternate and iteration % 2 == 1)
 
 
 @bare
-def variable_depths(decide: Ints, neighbours: Neighbours, scope_ptr: Ints, scope: Ints, last: Ints, depth: Ints) -> int:
-    """Do the same for variables decoded one after another, each given those before it in its factors.
+def passes_factors(
+    regions: Regions, sweeps: PassOrder, toward: Ints, pairs: StructuredPairs, scratch: FactorScratch
+) -> None:
+    """Iterations on factors of any shape; see `pass_factors`."""
+    for iteration in range(sweeps.begin, sweeps.end):
+        pass_factors(regions, sweeps.visit, toward, sweeps.alternate and iteration % 2 == 1, pairs, scratch)
 
-    last : per variable, initially zero; one more than its depth once it is decoded.
-    """
-    n_depths = 0
+
+@bare
+def bound_of(regions: Regions, begin: int, end: int, pairs: StructuredPairs, scratch: FactorScratch) -> float:
+    """Sum the maxima of the reparametrised tables of some factors, and those of all beliefs with the first ones."""
+    var_ptr, scope_ptr, state_at, card_e = regions.var_ptr, regions.scope_ptr, regions.state_at, regions.card_e
+    lam, belief, given = regions.lam, regions.belief, scratch.given
+    total = 0.0
+    for i in range(len(var_ptr) - 1 if begin == 0 else 0):
+        top = -np.inf
+        for s in range(var_ptr[i], var_ptr[i + 1]):
+            top = max(top, belief[s])
+        total += top
+    for a in range(begin, end):
+        first = scope_ptr[a]
+        arity = scope_ptr[a + 1] - first
+        if arity == 2 and card_e[first] == 2 and card_e[first + 1] == 2:
+            i_at, j_at, base = state_at[first], state_at[first + 1], regions.edge_ptr[first]
+            g0 = -lam[base] if belief[i_at] > -np.inf else -np.inf
+            g1 = -lam[base + 1] if belief[i_at + 1] > -np.inf else -np.inf
+            h0 = -lam[base + 2] if belief[j_at] > -np.inf else -np.inf
+            h1 = -lam[base + 3] if belief[j_at + 1] > -np.inf else -np.inf
+            theta, at, weight = regions.theta, regions.table_at[a], weight_of(regions.weight, a)
+            top0 = max(weight * theta[at] + (g0 + h0), weight * theta[at + 1] + (g0 + h1))
+            top1 = max(weight * theta[at + 2] + (g1 + h0), weight * theta[at + 3] + (g1 + h1))
+            total += max(top0, top1)
+            continue
+        place = 0
+        for e in range(first, first + arity):
+            for s in range(card_e[e]):
+                gone = belief[state_at[e] + s] == -np.inf
+                given[place] = -np.inf if gone else -lam[regions.edge_ptr[e] + s]
+                place += 1
+        weight, form = weight_of(regions.weight, a), form_of(pairs.forms, a)
+        if form >= 0:
+            total += form_top(pairs, form, weight, card_e[first], scratch)
+        else:
+            total += table_top(regions.theta, regions.table_at[a], card_e, first, arity, weight, scratch)
+    return total
+
+
+@compiled
+def peel_factors(scope_ptr: Ints, scope: Ints, neighbours: Neighbours, live: Ints, peeled: Ints, toward: Ints) -> int:
+    """Strip factors that share at most one variable with the rest, again and again; return how many."""
+    # `peeled` gets them in this order, and `toward` the place of the shared variable in the scope of each. `live`
+    # counts the variables of a factor that others still share; a stripped factor has live -1.
+    ptr, edge, factor_of = neighbours
+    degree = np.empty(len(ptr) - 1, dtype=np.int64)
+    tail = 0
+    for i in range(len(degree)):
+        degree[i] = ptr[i + 1] - ptr[i]
+    for a in range(len(live)):
+        live[a] = 0
+        for e in range(scope_ptr[a], scope_ptr[a + 1]):
+            live[a] += 1 if degree[scope[e]] > 1 else 0
+        if live[a] <= 1:
+            peeled[tail] = a
+            tail += 1
+    head = 0
+    while head < tail:
+        a = peeled[head]
+        toward[head] = 0
+        live[a] = -1
+        for e in range(scope_ptr[a], scope_ptr[a + 1]):
+            i = scope[e]
+            if degree[i] > 1:
+                toward[head] = e - scope_ptr[a]
+            degree[i] -= 1
+            if degree[i] == 1:
+                # the one factor left at the variable shares it with no other any more
+                for at in range(ptr[i], ptr[i + 1]):
+                    b = factor_of[edge[at]]
+                    if live[b] > 0:
+                        live[b] -= 1
+                        if live[b] == 1:
+                            peeled[tail] = b
+                            tail += 1
+        head += 1
+    return tail
+
+
+@bare
+def decode(decide: Ints, regions: Regions, neighbours: Neighbours, labels: Ints, scratch: FactorScratch) -> None:
+    """Decide variables one by one: belief plus the best of every factor that has a decided variable."""
+    # `labels` are -1 where a variable is not decided yet.
+    var_ptr, scope_ptr, scope, score = regions.var_ptr, regions.scope_ptr, regions.scope, scratch.given
     for q in range(len(decide)):
         i = decide[q]
-        here = 0
+        n_states = var_ptr[i + 1] - var_ptr[i]
+        for s in range(n_states):
+            score[s] = regions.belief[var_ptr[i] + s]
         for at in range(neighbours.ptr[i], neighbours.ptr[i + 1]):
             a = neighbours.factor_of[neighbours.edge[at]]
-            for e in range(scope_ptr[a], scope_ptr[a + 1]):
-                here = max(here, last[scope[e]])
-        depth[q] = here
-        last[i] = here + 1
-        n_depths = max(n_depths, here + 1)
-    return n_depths
+            first = scope_ptr[a]
+            if scope_ptr[a + 1] - first == 2:
+                is_first = scope[first] == i
+                label = labels[scope[first + 1 if is_first else first]]
+                if label >= 0:
+                    add_row(a, is_first, label, n_states, regions, score)
+                continue
+            known = 0
+            for e in range(first, scope_ptr[a + 1]):
+                known += 1 if labels[scope[e]] >= 0 else 0
+            if known > 0:
+                add_best(i, a, n_states, regions, labels, scratch)
+        best = 0
+        for s in range(1, n_states):
+            if score[s] > score[best]:
+                best = s
+        labels[i] = best
+
+
+@inlined
+def add_row(a: int, is_first: bool, label: int, n_states: int, regions: Regions, score: Floats) -> None:
+    """Add a pair's reparametrised table to the states of one variable, given the label of the other one."""
+    lam, edge_ptr, weight = regions.lam, regions.edge_ptr, weight_of(regions.weight, a)
+    first = regions.scope_ptr[a]
+    mine, other = edge_ptr[first], edge_ptr[first + 1] + label
+    at, step = regions.table_at[a] + label, regions.card_e[first + 1]
+    if not is_first:
+        mine, other = edge_ptr[first + 1], edge_ptr[first] + label
+        at, step = regions.table_at[a] + label * regions.card_e[first + 1], 1
+    for s in range(n_states):
+        score[s] += weight * regions.theta[at + s * step] - (lam[mine + s] + lam[other])
+
+
+@inlined
+def add_best(i: int, a: int, n_states: int, regions: Regions, labels: Ints, scratch: FactorScratch) -> None:
+    """Add to every state of `i` the best entry of factor `a`'s reparametrised table that agrees with the labels."""
+    scope, card_e, lam, edge_ptr = regions.scope, regions.card_e, regions.lam, regions.edge_ptr
+    score, state, most, weight = scratch.given, scratch.state, scratch.start, weight_of(regions.weight, a)
+    first = regions.scope_ptr[a]
+    arity = regions.scope_ptr[a + 1] - first
+    for s in range(n_states):
+        n_configs = 1
+        for k in range(arity):
+            j = scope[first + k]
+            state[k] = 0
+            most[k] = 1
+            if j == i:
+                state[k] = s
+            elif labels[j] >= 0:
+                state[k] = labels[j]
+            else:
+                most[k] = card_e[first + k]
+                n_configs *= most[k]
+        top = -np.inf
+        for _ in range(n_configs):
+            place = 0
+            taken = 0.0
+            for k in range(arity):
+                place = place * card_e[first + k] + state[k]
+                taken += lam[edge_ptr[first + k] + state[k]]
+                if most[k] > 1 and regions.belief[regions.state_at[first + k] + state[k]] == -np.inf:
+                    taken = np.inf  # messages of impossible states are stale
+            top = max(top, weight * regions.theta[regions.table_at[a] + place] - taken)
+            k = arity - 1
+            while k >= 0:
+                if most[k] > 1:
+                    state[k] += 1
+                    if state[k] < most[k]:
+                        break
+                    state[k] = 0
+                k -= 1
+        score[s] += top

@@ -9,71 +9,51 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, segment_argmax
 from mapmrf.compilation.jit import bare, compiled, inlined
-from mapmrf.engines.messages.srmp import TablePasses
-from mapmrf.engines.messages.srmp_kernels import (
-    FIRST,
-    LAST,
-    Record,
+from mapmrf.engines.messages.srmp import (
     SrmpMessages,
     SrmpModel,
     SrmpScratch,
+    TablePasses,
     collect,
     distribute,
-    settle,
-    spread,
+    drop_impossible,
+    joint_sums,
 )
-from mapmrf.engines.messages.sweeps_kernels import PassStopping
-from mapmrf.engines.messages.visit_order import VisitOrder
+from mapmrf.engines.messages.sweeps import PassStopping
+from mapmrf.engines.messages.visit_order import FIRST, LAST, VisitOrder
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.polytope import FactorMarginals
 from mapmrf.model.problem import Batch, Problem
 from mapmrf.run.incumbent import Incumbent
 
-ROUND_OFF = 1e-12
-"""Gaps below this, relative to that between the bound and the labels, count as zero."""
-
-MAX_RAISES, MAX_RAISE = 20, 16.0
-"""Maximum number of increases of an initial temperature that is too low, and the maximum factor of each."""
+ROUND_OFF = 1e-12  # gaps below this, relative to that between the bound and the labels, count as zero
+MAX_RAISES, MAX_RAISE = 20, 16.0  # most increases of an initial temperature that is too low, and largest factor of each
 
 
 class SmoothedRun:
-    """Plain passes, smoothed multipliers and marginals, and the best results so far.
-
-    Attributes
-    ----------
-    plain
-        The plain passes, with the best bound.
-    temperature
-        0 while iterations are plain.
-    lam, mu
-        Multipliers of the smoothed problem, and its variable marginals.
-    best
-        The best labelling so far, None while none is feasible.
-    relaxed, point
-        Value of the best extended marginals so far, and the marginals.
-    done, inner
-        Iterations so far, and those since the last measurement of the gaps.
-    """
+    """Plain passes, smoothed multipliers and marginals, and the best results so far."""
 
     def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping) -> None:
         self.problem = problem
-        self.plain = TablePasses(problem, order, stopping)
+        self.plain = TablePasses(problem, order, stopping)  # the plain passes, with the best bound
         self.keep = order.keep
+        # lam, mu: multipliers of the smoothed problem, and its variable marginals
         self.lam: Floats = np.zeros(0)
         self.mu: Floats = np.zeros(problem.n_states)
         self.factors = SoftFactors(
             problem.graph.theta_t, problem.table_at, problem.weight, problem.scope_ptr, problem.edge_ptr,
             self.plain.model.turn, problem.graph.var_ptr[problem.scope],
         )  # fmt: skip
-        self.temperature = 0.0
+        self.temperature = 0.0  # 0 while iterations are plain
+        # done, inner: iterations so far, and those since the last measurement of the gaps
         self.done = self.inner = 0
-        self.best: Incumbent | None = None
+        self.best: Incumbent | None = None  # the best labelling so far, None while none is feasible
+        # relaxed, point: value of the best extended marginals so far, and the marginals
         self.relaxed = -math.inf
         self.point: SoftPoint | None = None
 
     @property
     def bound(self) -> float:
-        """The best upper bound."""
         return self.plain.figures.bound
 
     @bound.setter
@@ -82,7 +62,6 @@ class SmoothedRun:
 
     @property
     def value(self) -> float:
-        """Value of the best labelling, -inf while there is none."""
         return -math.inf if self.best is None else self.best.value
 
     @property
@@ -96,17 +75,13 @@ class SmoothedRun:
         return max(tol * abs(self.bound), ROUND_OFF * spread if math.isfinite(spread) else 0.0)
 
     def offer(self, labels: Ints, claim: float | None = None) -> None:
-        """Keep a labelling if it is feasible and the best so far."""
         if self.best is not None:
             self.best.offer(labels, claim)
             return
         first = Incumbent(self.problem.graph, labels)
         self.best = first if first.value > -math.inf else None
 
-    # -- passes -------------------------------------------------------------------------------------------------------
-
     def iterate_plain(self, n: int) -> int:
-        """Run some plain iterations; return why they ended."""
         known = self.plain.figures.value
         n, why = self.plain.iterate(self.done, self.done + n, 1)
         self.done += n
@@ -133,11 +108,9 @@ class SmoothedRun:
 
     def soft_iterate(self, n: int, lam: Floats) -> float:
         """Run smoothed iterations on some multipliers; return the smoothed bound."""
-        plain, smoothing = self.plain, Smoothing(self.temperature, self.keep, self.mu)
-        bound = soft_iterate(n, plain.model, plain.messages._replace(lam=lam), smoothing, plain.scratch)
+        plain, messages = self.plain, self.plain.messages._replace(lam=lam)
+        bound = soft_iterate(n, plain.model, messages, self.temperature, self.keep, self.mu, plain.scratch)
         return bound + self.problem.graph.constant
-
-    # -- measurements -------------------------------------------------------------------------------------------------
 
     def measure_plain(self) -> float:
         """Compute bound and labelling by a plain iteration from the smoothed multipliers; return that bound."""
@@ -166,15 +139,12 @@ class SmoothedRun:
         counted[self.plain.seq] = problem.degree[self.plain.seq] - 1.0 / self.plain.model.omega
         return unary + soft, entropy + float((np.repeat(counted, graph.card)[possible] * mu) @ np.log(mu))
 
-    def extend(self, point: SoftPoint, factors: slice, out: Floats) -> Extension:
-        """Extend marginals to some factors in the kernel."""
+    def extend(self, point: SoftPoint, factors: slice, out: Floats) -> tuple[float, float, float]:
         largest = max((batch.n_configs for batch in self.problem.batches), default=1)
-        scratch = JointScratch.allocate(max(largest, int(self.problem.graph.card.max(initial=1))))
+        scratch = np.zeros((3, max(largest, int(self.problem.graph.card.max(initial=1)))))
         return extend_marginals(factors.start, factors.stop, self.factors, point, scratch, out)
 
     def factor_marginals(self, point: SoftPoint) -> FactorMarginals:
-        """Return the extension of marginals to the factors, block by block."""
-
         def mu_f(batch: Batch, rows: slice) -> Floats:
             out = np.zeros((rows.stop - rows.start, batch.n_configs))
             begin = batch.factors.start
@@ -184,7 +154,7 @@ class SmoothedRun:
         return mu_f
 
 
-# -- The smoothed counterpart of `srmp_kernels`, and points of the local polytope read from its multipliers -----------
+# -- The smoothed counterpart of `srmp`, and points of the local polytope read from its multipliers -----------
 # Maxima are replaced by ``rho log sum exp(. / rho)``, always with the maximum taken out. The passes minimise the
 # dual of
 #
@@ -192,110 +162,66 @@ class SmoothedRun:
 #
 # which is smooth, so that they do not stall before its minimum. n_i is the number of factors of a variable.
 
-NOTHING = 40.0
-"""A term this many temperatures below the largest is below floating-point precision."""
-
-NO_MASS = 1e-6
-"""Mass on a forbidden entry that counts as round-off."""
-
-
-class Smoothing(NamedTuple):
-    """The temperature `rho`, what a variable keeps in a backward pass, and the marginals of the variables."""
-
-    rho: float
-    keep: Floats
-    mu: Floats
-
-
-# -- passes -----------------------------------------------------------------------------------------------------------
-
-
-@inlined
-def soften_pair(
-    rho: float, link: Record, weight: float, tables: Floats, lam: Floats, n_own: int, out: Floats, mass: Floats
-) -> None:
-    """Weigh the entries of a pair's table, for every state of this variable, against the best one."""
-    # Unsigned places need no check for negative ones.
-    begin, n, step = np.uintp(link.other), np.uintp(link.n_other), np.uintp(link.step_other)
-    row, step_own = np.uintp(link.table), np.uintp(link.step_own)
-    for k in range(np.uintp(n_own)):
-        top, total, at = out[k], 0.0, row
-        for j in range(n):
-            below = (weight * tables[at] + lam[begin + j] - top) / rho
-            if below > -NOTHING:
-                total += math.exp(below)
-            at += step
-        mass[k] = total
-        row += step_own
-
-
-@inlined
-def soften_table(
-    rho: float, link: Record, weight: float, tables: Floats, edge_ptr: Ints, sums: Floats, out: Floats, mass: Floats
-) -> None:
-    """The same for a table of any arity; `sums` as `collect_table` left it."""
-    at, first, one = np.uintp(link.table), link.other, np.uintp(1)
-    own = first + link.step_own
-    size = edge_ptr[own + 1] - edge_ptr[own]
-    n_outer, n_inner = 1, 1
-    for e in range(first, first + link.step_other):
-        if e < own:
-            n_outer *= edge_ptr[e + 1] - edge_ptr[e]
-        elif e > own:
-            n_inner *= edge_ptr[e + 1] - edge_ptr[e]
-    for k in range(size):
-        mass[k] = 0.0
-    n, begin = np.uintp(n_inner), np.uintp(n_outer)
-    for o in range(n_outer):
-        outer = sums[o]
-        for k in range(size):
-            top, total = out[k], mass[k]
-            for i in range(n):
-                below = (weight * tables[at] + (outer + sums[begin + i]) - top) / rho
-                if below > -NOTHING:
-                    total += math.exp(below)
-                at += one
-            mass[k] = total
+NOTHING = 40.0  # a term this many temperatures below the largest is below floating-point precision
+NO_MASS = 1e-6  # mass on a forbidden entry that counts as round-off
 
 
 @inlined
 def soften(
     rho: float, row: int, model: SrmpModel, edge_ptr: Ints | None, lam: Floats, n_own: int, scratch: SrmpScratch
 ) -> None:
-    """Close the log-sum-exp over the entries of which `collect` has put the best into `work`.
-
-    A state without any possible entry stays at -inf.
-    """
-    out, mass = scratch.work, scratch.score
+    """Close the log-sum-exp over the entries of which `collect` has put the best into `work`."""
+    # A state without any possible entry stays at -inf. `sums` are as `collect` left them.
+    out, mass, sums, tables = scratch.work, scratch.score, scratch.sums, model.tables
     link, weight = model.links[row], weight_of(model.weight, row)
     if link.n_other > 0:
-        soften_pair(rho, link, weight, model.tables, lam, n_own, out, mass)
+        # Unsigned places need no check for negative ones.
+        first_at, n, step = np.uintp(link.other), np.uintp(link.n_other), np.uintp(link.step_other)
+        entries, step_own = np.uintp(link.table), np.uintp(link.step_own)
+        for k in range(np.uintp(n_own)):
+            top, total, at = out[k], 0.0, entries
+            for j in range(n):
+                below = (weight * tables[at] + lam[first_at + j] - top) / rho
+                if below > -NOTHING:
+                    total += math.exp(below)
+                at += step
+            mass[k] = total
+            entries += step_own
     elif edge_ptr is not None:
-        soften_table(rho, link, weight, model.tables, edge_ptr, scratch.sums, out, mass)
+        at, first, one = np.uintp(link.table), link.other, np.uintp(1)
+        own = first + link.step_own
+        size = edge_ptr[own + 1] - edge_ptr[own]
+        n_outer, n_inner = 1, 1
+        for e in range(first, first + link.step_other):
+            if e < own:
+                n_outer *= edge_ptr[e + 1] - edge_ptr[e]
+            elif e > own:
+                n_inner *= edge_ptr[e + 1] - edge_ptr[e]
+        for k in range(size):
+            mass[k] = 0.0
+        inner, begin = np.uintp(n_inner), np.uintp(n_outer)
+        for o in range(n_outer):
+            outer = sums[o]
+            for k in range(size):
+                top, total = out[k], mass[k]
+                for i in range(inner):
+                    below = (weight * tables[at] + (outer + sums[begin + i]) - top) / rho
+                    if below > -NOTHING:
+                        total += math.exp(below)
+                    at += one
+                mass[k] = total
     for k in range(n_own):
         if mass[k] > 0.0:
             out[k] += rho * math.log(mass[k])
 
 
-@inlined
-def soft_marginals(smoothing: Smoothing, theta_at: int, n_own: int, omega: float, best: float, belief: Floats) -> float:
-    """Fill in a variable's marginals from its belief; return the log of what they sum to before they are scaled."""
-    mu = smoothing.mu
-    partition = 0.0
-    for k in range(n_own):
-        mu[theta_at + k] = math.exp(omega * (belief[k] - best) / smoothing.rho)
-        partition += mu[theta_at + k]
-    for k in range(n_own):
-        mu[theta_at + k] /= partition
-    return math.log(partition)
-
-
 @bare
 def soft_sweep(
-    forward: bool, model: SrmpModel, messages: SrmpMessages, smoothing: Smoothing, scratch: SrmpScratch
+    forward: bool, model: SrmpModel, messages: SrmpMessages, rho: float, keep: Floats, mu: Floats, scratch: SrmpScratch
 ) -> float:
     """Visit all variables in one direction; return the smoothed bound (backward) and fill in the marginals `mu`."""
-    links, lam, rho = model.links, messages.lam, smoothing.rho
+    # `keep` is what a variable keeps of its belief in a backward pass.
+    links, lam = model.links, messages.lam
     belief, work, n_vars = scratch.belief, scratch.work, len(model.visits)
     total = 0.0
     skip, end = (FIRST, LAST) if forward else (LAST, FIRST)
@@ -322,27 +248,29 @@ def soft_sweep(
             for k in range(n_own):
                 belief[k] += work[k] - top
                 lam[mine + k] = top - work[k]
-        best = settle(visit, links, messages, belief)
+        best = drop_impossible(visit, links, messages, belief)
         if best == -np.inf:
             return -np.inf
-        log_partition = soft_marginals(smoothing, theta_at, n_own, omega, best, belief)
-        total += best + smoothing.keep[p] / omega * rho * log_partition
+        partition = 0.0
+        for k in range(n_own):
+            mu[theta_at + k] = math.exp(omega * (belief[k] - best) / rho)
+            partition += mu[theta_at + k]
+        for k in range(n_own):
+            mu[theta_at + k] /= partition
+        total += best + keep[p] / omega * rho * math.log(partition)
         distribute(visit, links, end, omega, best, lam, belief)
     return total
 
 
 @compiled
 def soft_iterate(
-    n_iterations: int, model: SrmpModel, messages: SrmpMessages, smoothing: Smoothing, scratch: SrmpScratch
+    n: int, model: SrmpModel, messages: SrmpMessages, rho: float, keep: Floats, mu: Floats, scratch: SrmpScratch
 ) -> float:
     """Run smoothed iterations; return the smoothed bound, without the constant, that the last one proves."""
     total = 0.0
-    for half in range(2 * n_iterations):
-        total = soft_sweep(half % 2 == 0, model, messages, smoothing, scratch)
+    for half in range(2 * n):
+        total = soft_sweep(half % 2 == 0, model, messages, rho, keep, mu, scratch)
     return total
-
-
-# -- points of the local polytope -------------------------------------------------------------------------------------
 
 
 class SoftPoint(NamedTuple):
@@ -363,27 +291,6 @@ class SoftFactors(NamedTuple):
     edge_ptr: Ints
     turn: Ints
     mu_at: Ints
-
-
-class JointScratch(NamedTuple):
-    """Working memory for one factor: a joint distribution, another one, and a marginal."""
-
-    w: Floats
-    extra: Floats
-    margin: Floats
-
-    @classmethod
-    def allocate(cls, n_configs: int) -> JointScratch:
-        """Room for factors of at most so many configurations."""
-        return cls(*np.zeros((3, n_configs)))
-
-
-class Extension(NamedTuple):
-    """Value of an extension of marginals to factors; value and entropy of the one that `couple` gives."""
-
-    value: float
-    soft: float
-    entropy: float
 
 
 @inlined
@@ -418,7 +325,7 @@ def soft_table(a: int, factors: SoftFactors, point: SoftPoint, w: Floats) -> int
     """A factor's smoothed distribution: a softmax of its table, given the marginal of its first variable."""
     edge_ptr, turn = factors.edge_ptr, factors.turn
     at, first, last = factors.table_at[a], factors.scope_ptr[a], factors.scope_ptr[a + 1]
-    n = spread(first, last, edge_ptr, point.lam, w, 0)
+    n = joint_sums(first, last, edge_ptr, point.lam, w, 0)
     top, weight = -np.inf, weight_of(factors.weight, a)
     for t in range(n):
         w[t] += weight * factors.theta_t[at + t]
@@ -444,13 +351,11 @@ def soft_table(a: int, factors: SoftFactors, point: SoftPoint, w: Floats) -> int
 
 
 @bare
-def couple(a: int, factors: SoftFactors, point: SoftPoint, scratch: JointScratch) -> int:
-    """Fill `w` with a joint distribution of a factor whose marginals are exactly those of its variables.
-
-    The smoothed distribution is scaled down along each variable where it has too much; what is then missing is
-    filled up by the product of the marginals that are missing. Returns the number of configurations.
-    """
-    w, extra, margin = scratch
+def couple(a: int, factors: SoftFactors, point: SoftPoint, scratch: Floats) -> int:
+    """Fill the first row of the scratch with a joint distribution with exactly the marginals of the variables."""
+    # The smoothed distribution is scaled down along each variable where it has too much; what is then missing is
+    # filled up by the product of the marginals that are missing. Returns the number of configurations.
+    w, extra, margin = scratch[0], scratch[1], scratch[2]
     edge_ptr, mu_at, mu = factors.edge_ptr, factors.mu_at, point.mu
     first, last = factors.scope_ptr[a], factors.scope_ptr[a + 1]
     n = soft_table(a, factors, point, w)
@@ -492,7 +397,7 @@ def best_pair(weight: float, theta_t: Floats, at: int, p: float, q: float, w: Fl
 
 @inlined
 def joint_value(weight: float, theta_t: Floats, at: int, w: Floats, n: int) -> tuple[float, float, float]:
-    """<theta, w>, -inf with mass on a forbidden entry; the same with a finite price of such mass; the entropy of w."""
+    """<theta, w>, -inf with mass on a forbidden entry; that with a finite price of such mass; the entropy of w."""
     value, entropy = 0.0, 0.0
     forbidden, most = 0.0, 0.0
     low, high = np.inf, -np.inf
@@ -513,15 +418,14 @@ def joint_value(weight: float, theta_t: Floats, at: int, w: Floats, n: int) -> t
 
 @compiled
 def extend_marginals(
-    begin: int, end: int, factors: SoftFactors, point: SoftPoint, scratch: JointScratch, out: Floats
-) -> Extension:
-    """Extend marginals of variables to factors `begin` to `end`, by `couple` or better.
-
-    Two binary variables have a best extension in closed form. Where `out` has room for it, the extension itself is
-    written there.
-    """
+    begin: int, end: int, factors: SoftFactors, point: SoftPoint, scratch: Floats, out: Floats
+) -> tuple[float, float, float]:
+    """Extend marginals of variables to factors `begin` to `end`, by `couple` or better."""
+    # Returns the value of the extension, and value and entropy of the one that `couple` gives. Two binary variables
+    # have a best extension in closed form. Where `out` has room for it, the extension itself is written there. The
+    # scratch has three rows, each with room for the configurations of a factor.
     theta_t, edge_ptr, mu, mu_at = factors.theta_t, factors.edge_ptr, point.mu, factors.mu_at
-    w, extra = scratch.w, scratch.extra
+    w, extra = scratch[0], scratch[1]
     total, soft, entropy = 0.0, 0.0, 0.0
     place = 0
     for a in range(begin, end):
@@ -541,4 +445,4 @@ def extend_marginals(
             for t in range(n):
                 out[place + t] = w[t]
             place += n
-    return Extension(total, soft, entropy)
+    return total, soft, entropy

@@ -1,126 +1,595 @@
-"""Sequential passes over the variables of a model, forward and backward, shared by TRW-S and SRMP."""
+"""Sequential passes over the variables of a model, forward and backward, and their division among threads."""
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import product
+from queue import SimpleQueue
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints
-from mapmrf.engines.messages.parallel_sweep import Crew, arrange
-from mapmrf.engines.messages.parallel_sweep_kernels import Board, FactorTurns, begin_pass
-from mapmrf.engines.messages.sweeps_kernels import LIMIT, PassFigures, PassSpan, PassStopping, end_pass
-from mapmrf.engines.messages.visit_order import VisitOrder
+from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges, short
+from mapmrf.compilation.jit import bare, compiled, inlined
+from mapmrf.compilation.toolchain import cgutils, extending, types
+from mapmrf.engines.messages.visit_order import Neighbours, VisitOrder, variable_depths
 from mapmrf.model.problem import Problem
+from mapmrf.run.pool import Workers
 
-LARGE = 4_000_000
-"""Work of an iteration from which passes are divided into chunks."""
+LARGE = 4_000_000  # work of an iteration from which passes are divided into chunks
 
 
 class SequentialPasses(ABC):
-    """Passes in an order of the variables; they keep the best bound and the best decoded labelling.
+    """Passes in an order of the variables; they keep the best bound and the best decoded labelling."""
 
-    Attributes
-    ----------
-    layout
-        Layout of the messages, for `DualState`.
-    order, seq : (n_vars,)
-        The order of the visits, and the variables in it.
-    stopping
-        Stopping rule of the passes.
-    figures
-        The best bound and value so far.
-    work
-        Approximate number of table entries processed per iteration.
-    constant
-        Constant added to bound and value after a pass.
-    start
-        Initial value of their sums.
-    labels, in_order : (n_vars,)
-        The last decoded labelling and the best one so far, in visiting order.
-    board
-        Progress of a pass.
-    crew
-        The workers that share passes, None for a single one.
-    """
-
-    layout: ClassVar[str]
-    constant: float
-    start: float
+    layout: ClassVar[str]  # layout of the messages, for `DualState`
+    # the kernel that runs iterations on one thread, that of a worker in a pass, and their arguments for every worker
+    kernels: tuple[Callable[..., tuple[int, int, PassFigures]], Callable[..., bool]]
+    arguments: list[tuple[Any, ...]]
+    constant: float  # constant added to bound and value after a pass
+    start: float  # initial value of their sums
 
     def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping, work: int, kind: type) -> None:
         begin, strand_ptr = np.array([0, problem.n_vars]), np.array([0, 1])
         if work >= LARGE:
-            order, begin, strand_ptr = arrange(problem, order)
-        self.order, self.seq, self.stopping, self.work = order, order.seq, stopping, work
+            order, begin, strand_ptr = divide_sweep(problem, order)
+        self.problem, self.order, self.stopping = problem, order, stopping
+        self.seq = order.seq
+        self.work = work  # approximate number of table entries processed per iteration
+        # labels, in_order: (n_vars,): the last decoded labelling and the best one so far, in visiting order
         self.labels: Ints = np.zeros(problem.n_vars, dtype=kind)
         self.in_order: Ints = np.zeros(problem.n_vars, dtype=kind)
         self.figures = PassFigures()
         factors = FactorTurns(problem.scope_ptr, problem.scope, order.rank)
-        self.crew = Crew.gather(factors, begin, strand_ptr, problem.threads)
-        self.board = Board.allocate(begin[:-1], begin[1:], self.n_workers)
-
-    @property
-    def n_workers(self) -> int:
-        """Number of threads that share passes."""
-        return 1 if self.crew is None else self.crew.n_workers
+        # the workers that share passes, None for a single one
+        self.workers = SweepWorkers.of(factors, begin, strand_ptr, problem.threads)
+        self.n_workers = 1 if self.workers is None else self.workers.n_workers
+        self.chunks = Chunks.allocate(begin[:-1], begin[1:], self.n_workers)
 
     @property
     def best(self) -> Ints:
-        """The best labelling so far."""
         best = np.empty_like(self.in_order)
         best[self.seq] = self.in_order
         return best
 
     def iterate(self, begin: int, end: int, decode_every: int) -> tuple[int, int]:
         """Run the iterations from `begin` to `end` unless they stop earlier; return how many, and why they ended."""
-        span = PassSpan(begin, end, decode_every)
-        if self.crew is None:
-            n, why, self.figures = self.run(span)
+        # Two labellings are decoded in every `decode_every`-th iteration, one in each pass.
+        if self.workers is None:
+            span = (begin, end, decode_every)
+            n, why, self.figures = self.kernels[0](*span, self.stopping, self.figures, *self.arguments[0], self.chunks)
             return n, why
         for n in range(begin, end):
             for forward in (True, False):
-                why = self.share(self.crew, forward, n % decode_every == 0)
+                why = self.sweep_parallel(self.workers, forward, n % decode_every == 0)
             if why != LIMIT:
                 return n + 1 - begin, why
         return end - begin, LIMIT
 
-    def share(self, crew: Crew, forward: bool, decode: bool) -> int:
-        """Make a pass with all workers; return why to stop."""
-        begin_pass(forward, self.board, self.start)
-        crew.run(lambda w: self.help(forward, decode, crew, w))
+    def sweep_parallel(self, workers: SweepWorkers, forward: bool, decode: bool) -> int:
+        def sweep_worker(w: int) -> bool:
+            return self.kernels[1](forward, decode, *self.arguments[w], workers.assigned, self.chunks, w)
+
+        begin_pass(forward, self.chunks, self.start)
+        workers.run(sweep_worker)
         why, self.figures = end_pass(
-            forward, decode, self.constant, self.figures, self.stopping, self.board, self.labels, self.in_order
+            forward, decode, self.constant, self.figures, self.stopping, self.chunks, self.labels, self.in_order
         )
         return why
 
-    @property
     @abstractmethod
-    def n_numbers(self) -> int:
-        """Number of entries of the messages."""
-
-    @abstractmethod
-    def numbers(self) -> Floats:
+    def message_values(self) -> Floats:
         """Return the messages between two iterations, in the order of the problem's factors."""
 
     @abstractmethod
-    def resume(self, numbers: Floats) -> None:
-        """Set the messages to what `numbers` returned."""
+    def load_messages(self, numbers: Floats) -> None:
+        """Set the messages to what `message_values` returned."""
+
+    @property
+    @abstractmethod
+    def n_messages(self) -> int:
+        """Number of entries of the messages."""
 
     @abstractmethod
     def state_bounds(self) -> Floats:
         """Compute upper bounds on the labellings with each state, (n_states,); takes an iteration."""
 
     def close(self) -> None:
-        """Stop the threads."""
-        if self.crew is not None:
-            self.crew.close()
+        if self.workers is not None:
+            self.workers.close()
 
-    @abstractmethod
-    def run(self, span: PassSpan) -> tuple[int, int, PassFigures]:
-        """Run iterations in the kernel, single-threaded."""
 
-    @abstractmethod
-    def help(self, forward: bool, decode: bool, crew: Crew, w: int) -> bool:
-        """Make the visits of worker `w` in the kernel; False if it has to wait for others."""
+# -- Shared by the kernels of sequential passes: figures, and the stopping rule ---------------------------------------
+
+
+LIMIT, CLOSED, AT_REST, INFEASIBLE = range(4)  # why a kernel stopped
+PATIENCE = 5  # consecutive iterations that improve the bound by less than the tolerance before a run has converged
+
+
+class PassStopping(NamedTuple):
+    """Relative improvement of the bound that counts as converged, and relative gap that counts as closed."""
+
+    tol: float
+    gap_tol: float
+
+
+class PassFigures(NamedTuple):
+    """Best bound and value so far, and the number of consecutive iterations that have not improved the bound."""
+
+    bound: float = np.inf
+    value: float = -np.inf
+    calm: int = 0
+
+
+@compiled
+def end_pass(
+    forward: bool, decode: bool, constant: float, figures: PassFigures, stopping: PassStopping, chunks: Chunks,
+    labels: Ints, best: Ints,
+) -> tuple[int, PassFigures]:  # fmt: skip
+    """Add up what the chunks of a pass have given, and keep its labels if they are the best so far."""
+    # Returns why to stop after a backward pass, LIMIT if there is no reason, and the figures.
+    total, value = add_up(forward, chunks)
+    value += constant
+    if decode and value > figures.value:
+        for s in range(len(best)):
+            best[s] = labels[s]
+        figures = PassFigures(figures.bound, value, figures.calm)
+    if forward:
+        return LIMIT, figures
+    bound, value, why = total + constant, figures.value, LIMIT
+    calm = figures.calm
+    if value > -np.inf and bound - value <= stopping.gap_tol * abs(value):
+        why = CLOSED
+    else:
+        calm = calm + 1 if figures.bound - bound <= stopping.tol * abs(bound) else 0
+        why = AT_REST if calm >= PATIENCE else LIMIT
+    figures = PassFigures(min(figures.bound, bound), value, calm)
+    return INFEASIBLE if total == -np.inf else why, figures
+
+
+# -- Division of passes over large models into chunks, and the threads that share them --------------------------------
+
+
+LONG, SHORT = 256, 32  # number of visits from which a run is a good strand, and below which it is none
+MIN_STRANDS = 8  # minimum number of strands for which the division is worthwhile
+PARTS = 16  # approximate number of chunks per strand
+MIN_CHUNK, MAX_CHUNK = 16, 256  # minimum and maximum number of visits per chunk
+MIN_SPEED = 1.3  # minimum speed-up of several workers, as far as limited by the order of visits
+NAP = 50e-6  # seconds for which a waiting worker yields to other processes
+
+
+def divide_sweep(problem: Problem, order: VisitOrder) -> tuple[VisitOrder, Ints, Ints]:
+    """Divide the visits of a large model into strands and chunks, as `cut_visits` does."""
+    # If they are in no suitable order, as in most graphs that are not grids, they are first sorted by depth, if there
+    # are few depths; each depth is then a strand. Also returns the order.
+    begin, strand_ptr = cut_visits(FactorTurns(problem.scope_ptr, problem.scope, order.rank))
+    if len(strand_ptr) == 2:
+        sorted_order, sizes = order.by_depth(problem)
+        if problem.n_vars >= LONG * len(sizes):
+            return sorted_order, *cut_strands(offsets(sizes)[:-1], problem.n_vars)
+    return order, begin, strand_ptr
+
+
+def cut_visits(factors: FactorTurns) -> tuple[Ints, Ints]:
+    """Divide visits into strands (rows of an image, planes of a volume, or all in one) and these into chunks."""
+    # A run of visits in which each depends on the previous one, such as a row, is inherently sequential; short runs
+    # that depend on each other are grouped, like the rows of a plane. Returns where the chunks begin, and the first
+    # chunk of every strand, both with one more at the end.
+    n = len(factors.rank)
+    rows = _run_starts(factors, np.arange(n, dtype=np.int32))
+    if n < LONG * len(rows):
+        planes = rows[_run_starts(factors, np.repeat(np.arange(len(rows), dtype=np.int32), np.diff(rows, append=n)))]
+        rows = planes if len(planes) >= MIN_STRANDS else rows
+    if len(rows) < MIN_STRANDS or n < SHORT * len(rows):
+        return np.array([0, n]), np.array([0, 1])
+    return cut_strands(rows, n)
+
+
+def cut_strands(rows: Ints, n: int) -> tuple[Ints, Ints]:
+    """Divide strands that begin at these of `n` visits into chunks."""
+    length = int(np.clip(-(-n // (PARTS * len(rows))), MIN_CHUNK, MAX_CHUNK))
+    n_chunks = -(-np.diff(rows, append=n) // length)
+    strand_ptr = offsets(n_chunks)
+    inside = np.arange(strand_ptr[-1]) - np.repeat(strand_ptr[:-1], n_chunks)
+    return np.append(np.repeat(rows, n_chunks) + length * inside, n), strand_ptr
+
+
+def _run_starts(factors: FactorTurns, run: Ints) -> Ints:
+    """Return the starts of chains in which each run depends on the previous one; `run` is the run of every visit."""
+    linked = np.zeros(int(run[-1]) + 1 if len(run) else 0, dtype=bool)
+    link_runs(factors, run, linked)
+    return np.flatnonzero(~linked)
+
+
+class SweepWorkers:
+    """Workers that share the chunks of a pass: the calling thread and some more."""
+
+    def __init__(self, assigned: Assignment) -> None:
+        self.assigned, self.n_workers = assigned, len(assigned.ptr) - 1
+        self._pool = ThreadPoolExecutor(self.n_workers - 1)
+        self._failed = False
+
+    @classmethod
+    def of(cls, factors: FactorTurns, begin: Ints, strand_ptr: Ints, threads: int) -> SweepWorkers | None:
+        """Create as many workers as threads; None if the order of the visits would keep them waiting."""
+        n_workers = min(threads, int(np.diff(strand_ptr).max()))
+        if n_workers < 2:
+            return None
+        assigned, owner = share_chunks(factors, begin, strand_ptr, n_workers)
+        return cls(assigned) if begin[-1] >= MIN_SPEED * longest_wait(begin, owner, assigned) else None
+
+    def run(self, work: Callable[[int], bool]) -> None:
+        """Let all workers, called by their numbers, work until a pass is complete; if one fails, all stop."""
+        self._failed = False
+        futures = [self._pool.submit(self._finish, work, w) for w in range(1, self.n_workers)]
+        try:
+            self._finish(work, 0, futures)
+            for future in futures:
+                future.result()
+        except BaseException:
+            self._failed = True
+            raise
+
+    def _finish(self, work: Callable[[int], bool], w: int, others: Sequence[Future[None]] = ()) -> None:
+        while not self._failed and not work(w):
+            for other in others:
+                if other.done():
+                    other.result()  # raises the exception that ended it
+            time.sleep(NAP)
+
+    def own_places(self, chunks: Chunks) -> tuple[Ints, Ints]:
+        """Return positions for the visits such that those of each worker are contiguous."""
+        # Otherwise half of the data prefetched by the processor belongs to other workers. Returns where the chunks
+        # begin, and the positions in visiting order.
+        sizes, chunk = chunks.end - chunks.begin, self.assigned.chunk
+        chunk_at = np.empty(len(sizes), dtype=np.int64)
+        chunk_at[chunk] = offsets(sizes[chunk])[:-1]
+        return chunk_at, short(ranges(chunk_at, sizes))
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+
+def share_chunks(factors: FactorTurns, begin: Ints, strand_ptr: Ints, n_workers: int) -> tuple[Assignment, Ints]:
+    """Assign a part of every strand to each worker; also returns the worker of every chunk."""
+    n_chunks, sizes = len(begin) - 1, np.diff(strand_ptr)
+    inside = np.arange(n_chunks) - np.repeat(strand_ptr[:-1], sizes)
+    owner = inside * n_workers // np.repeat(sizes, sizes)
+    chunk = np.argsort(owner, kind="stable")
+    ptr = offsets(np.bincount(owner, minlength=n_workers))
+    place = np.empty(n_chunks, dtype=np.int64)
+    place[chunk] = np.arange(n_chunks) - ptr[owner[chunk]]
+    assigned = Assignment(
+        ptr, chunk, *np.zeros((2, n_chunks, n_workers), dtype=np.int64), *np.zeros((2, n_chunks), dtype=bool)
+    )
+    chunk_of = np.repeat(np.arange(n_chunks, dtype=np.int32), np.diff(begin))
+    find_needs(factors, chunk_of, owner, place, assigned)
+    return assigned, owner
+
+
+# -- Passes divided into chunks for several threads, such that every visit follows those that it depends on -----------
+# A chunk is a range of consecutive visits. Every worker has its own chunks, such as those of the left half of every row
+# of an image, and processes them in the order of the pass. Before a chunk, it waits until the other workers have
+# completed the chunks on which it depends: the right half of a row is processed after the left one, at the same time as
+# the left half of the next row. Everything that a visit reads has been written before, and sums are kept per chunk, so
+# results do not depend on the number of workers or on their speed.
+
+POLLS = 100_000  # number of polls before a waiting worker yields to other processes: some 50 microseconds
+APART = 8  # spacing of numbers written by different threads, so that each has its own cache line
+
+
+class Chunks(NamedTuple):
+    """The chunks of a sweep, and how far the workers are."""
+
+    # begin, end: (n_chunks,): the visits of every chunk
+    begin: Ints
+    end: Ints
+    # bound, value: (n_chunks,): what the visits of a chunk add to the bound and to the labelling's value
+    bound: Floats
+    value: Floats
+    # done, told: number of chunks that each worker has done, and that others know of, at every `APART`-th place
+    done: Ints
+    told: Ints
+
+    @classmethod
+    def allocate(cls, begin: Ints, end: Ints, n_workers: int) -> Chunks:
+        bound, value = np.zeros((2, len(begin)))
+        done, told = (np.zeros(APART * n_workers, dtype=np.int64) for _ in range(2))
+        return cls(begin, end, bound, value, done, told)
+
+
+class Assignment(NamedTuple):
+    # ptr, chunk: the chunks of worker `w` in order: ``chunk[ptr[w] : ptr[w + 1]]``
+    ptr: Ints
+    chunk: Ints
+    # onward, back: (n_chunks, n_workers): how many chunks each of the workers must have done before a chunk of another
+    # one, in a forward and in a backward pass
+    onward: Ints
+    back: Ints
+    # tell_onward, tell_back: (n_chunks,): whether others wait for a chunk
+    tell_onward: Bools
+    tell_back: Bools
+
+
+@compiled
+def begin_pass(forward: bool, chunks: Chunks, start: float) -> None:
+    """Prepare for a pass; `start` is what the sums begin with."""
+    chunks.done[:] = 0
+    chunks.told[:] = 0
+    for c in range(len(chunks.bound)):
+        chunks.bound[c] = chunks.value[c] = 0.0
+    first = chunk_at(forward, 0, chunks)
+    chunks.bound[first] = chunks.value[first] = start
+
+
+@inlined
+def chunk_at(forward: bool, place: int, chunks: Chunks) -> int:
+    return place if forward else len(chunks.bound) - 1 - place
+
+
+@inlined
+def add_up(forward: bool, chunks: Chunks) -> tuple[float, float]:
+    """Bound and value of a pass, chunk by chunk; the bound is -inf if that of some chunk is."""
+    first = chunk_at(forward, 0, chunks)
+    bound, value = chunks.bound[first], chunks.value[first]
+    for place in range(1, len(chunks.bound)):
+        c = chunk_at(forward, place, chunks)
+        bound += chunks.bound[c]
+        value += chunks.value[c]
+    for c in range(len(chunks.bound)):
+        if chunks.bound[c] == -np.inf:
+            return -np.inf, -np.inf
+    return bound, value
+
+
+@inlined
+def next_chunk(forward: bool, w: int, assigned: Assignment, chunks: Chunks) -> int:
+    """Wait for the worker's next chunk until it may be visited; return -1 if none is left, -2 after a long wait."""
+    done, n_mine = chunks.done[APART * w], assigned.ptr[w + 1] - assigned.ptr[w]
+    if done == n_mine:
+        return -1
+    c = assigned.chunk[assigned.ptr[w] + done if forward else assigned.ptr[w + 1] - 1 - done]
+    needs = assigned.onward if forward else assigned.back
+    for other in range(needs.shape[1]):
+        need = needs[c, other]
+        if need == 0:
+            continue
+        for _ in range(POLLS):
+            if observe(chunks.told, APART * other) >= need:
+                break
+        else:
+            return -2
+    return int(c)
+
+
+@inlined
+def report_chunk(forward: bool, c: int, w: int, assigned: Assignment, chunks: Chunks) -> None:
+    """Count a chunk as done, and tell the other workers if one of them waits for it."""
+    chunks.done[APART * w] += 1
+    if assigned.tell_onward[c] if forward else assigned.tell_back[c]:
+        publish(chunks.told, APART * w, chunks.done[APART * w])
+
+
+class FactorTurns(NamedTuple):
+    """The factors' variables, and the place of every variable among the visits."""
+
+    scope_ptr: Ints
+    scope: Ints
+    rank: Ints
+
+
+@compiled
+def link_runs(factors: FactorTurns, run: Ints, linked: Bools) -> None:
+    """Mark the runs of visits with a variable that shares a factor with one of the run right before it."""
+    scope_ptr, scope, rank = factors
+    for a in range(len(scope_ptr) - 1):
+        for k in range(scope_ptr[a], scope_ptr[a + 1]):
+            one = run[rank[scope[k]]]
+            for m in range(k + 1, scope_ptr[a + 1]):
+                other = run[rank[scope[m]]]
+                if one - other == 1:
+                    linked[one] = True
+                elif other - one == 1:
+                    linked[other] = True
+
+
+@compiled
+def find_needs(factors: FactorTurns, chunk_of: Ints, owner: Ints, place: Ints, assigned: Assignment) -> None:
+    """Fill in what chunks wait for: variables that share a factor with theirs and come before in the pass."""
+    # `chunk_of` is the chunk of every visit, `owner` the worker of every chunk, and `place` its place among his.
+    scope_ptr, scope, rank = factors
+    for a in range(len(scope_ptr) - 1):
+        for k in range(scope_ptr[a], scope_ptr[a + 1]):
+            for m in range(k + 1, scope_ptr[a + 1]):
+                s, t = rank[scope[k]], rank[scope[m]]
+                early, late = chunk_of[min(s, t)], chunk_of[max(s, t)]
+                w, v = owner[early], owner[late]
+                if w != v:
+                    assigned.onward[late, w] = max(assigned.onward[late, w], place[early] + 1)
+                    left = assigned.ptr[v + 1] - assigned.ptr[v] - place[late]
+                    assigned.back[early, v] = max(assigned.back[early, v], left)
+                    assigned.tell_onward[early] = assigned.tell_back[late] = True
+
+
+@compiled
+def longest_wait(begin: Ints, owner: Ints, assigned: Assignment) -> int:
+    """Visits, one after another, that a forward pass takes with these workers."""
+    free_at = np.zeros(len(assigned.ptr) - 1, dtype=np.int64)
+    done_at = np.zeros(len(owner) + 1, dtype=np.int64)
+    for c in range(len(owner)):
+        now = free_at[owner[c]]
+        for w in range(len(free_at)):
+            if assigned.onward[c, w] > 0:
+                now = max(now, done_at[assigned.chunk[assigned.ptr[w] + assigned.onward[c, w] - 1]])
+        done_at[c] = free_at[owner[c]] = now + begin[c + 1] - begin[c]
+    return int(free_at.max())
+
+
+# -- Integers through which threads signal their progress to each other, without locks --------------------------------
+# Everything that a thread wrote before `publish` is visible to any thread that has read the published number by
+# `observe`.
+
+_cgutils: Any = cgutils  # untyped, like numba's decorators
+_intrinsic: Any = extending.intrinsic
+_overload: Any = extending.overload
+
+
+def publish(numbers: Ints, at: int, value: int) -> None:
+    """Write a number with release semantics: it makes visible all earlier writes of this thread."""
+    numbers[at] = value
+
+
+def observe(numbers: Ints, at: int) -> int:
+    """Read a number with acquire semantics: everything written before it was published is visible."""
+    return int(numbers[at])
+
+
+# In kernels: loads and stores of 64 bits that neither the compiler nor the processor moves past others.
+def _pointer(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    kind = signature.args[0]
+    view = context.make_array(kind)(context, builder, arguments[0])
+    return _cgutils.get_item_pointer(context, builder, kind, view, [arguments[1]], wraparound=False)
+
+
+def _store(typing: Any, numbers: Any, at: Any, value: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.store_atomic(arguments[2], _pointer(context, builder, signature, arguments), "release", 8)
+        return context.get_dummy_value()
+
+    return types.none(numbers, types.int64, types.int64), code
+
+
+def _load(typing: Any, numbers: Any, at: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load_atomic(_pointer(context, builder, signature, arguments), "acquire", 8)
+
+    return types.int64(numbers, types.int64), code
+
+
+_store_release, _load_acquire = _intrinsic(_store), _intrinsic(_load)
+
+
+def _publish(numbers: Any, at: Any, value: Any) -> Any:
+    return lambda numbers, at, value: _store_release(numbers, at, value)
+
+
+def _observe(numbers: Any, at: Any) -> Any:
+    return lambda numbers, at: _load_acquire(numbers, at)
+
+
+_overload(publish, inline="always", strict=False)(_publish)
+
+_overload(observe, inline="always", strict=False)(_observe)
+
+# -- A pass over factors on several threads, with the same messages as on one -----------------------------------------
+# A factor of a pass depends on those before it with which it shares a variable. Two numbers never decrease along
+# such a dependency: the factor's position in the pass, and its depth, the length of the longest chain of
+# dependencies that ends in it. So a pass is divided by position into *bands*, and each band by depth into *tiles*:
+# a tile can start when the previous one in its band, and the tile of the same depths in the previous band, have
+# ended. Threads take the bands in turn, each some tiles behind the previous one, and wait for each other only where
+# one gets too close.
+
+BANDS = (4, 8, 16)  # numbers of bands per thread that are tried
+TILES = (8, 16, 32)  # numbers of tiles per band that are tried
+CALL = 15_000.0  # overhead of a tile in nanoseconds
+FACTOR, ENTRY, VARIABLE = 4.0, 1.0, 40.0  # nanoseconds per factor, per entry of its table, and per decoded variable
+WORTH = 0.85  # maximum share of the single-threaded time for which several threads are used
+
+
+@dataclass(frozen=True)
+class TiledPass:
+    """The factors of a pass in tiles, or the variables of a decoding."""
+
+    # for every band the factors of its tiles, each in the order of the pass; tiles may be empty
+    bands: list[list[Ints]]
+
+    def run(self, workers: Workers, call: Callable[[Ints, int], None], backward: bool) -> None:
+        """Call a function with the factors of every tile and the number of the thread, in a valid order."""
+        bands = [band[::-1] for band in reversed(self.bands)] if backward else self.bands
+        ended: list[SimpleQueue[None]] = [SimpleQueue() for _ in bands]
+
+        def work(thread: int) -> None:
+            for b in range(thread, len(bands), workers.n):
+                try:
+                    for tile in bands[b]:
+                        if b > 0:
+                            ended[b - 1].get()
+                        if len(tile):
+                            call(tile, thread)
+                        ended[b].put(None)
+                except BaseException:
+                    for queue in ended[b :: workers.n]:  # release all threads that wait for these bands
+                        for _ in bands[b]:
+                            queue.put(None)
+                    raise
+
+        workers.run(work, [(thread,) for thread in range(workers.n)])
+
+
+def tiles_of(visit: Ints, scope_ptr: Ints, scope: Ints, threads: int, entries: float) -> TiledPass | None:
+    """Divide a pass such that the predicted time is lowest; None if that saves too little."""
+    depth, last = np.zeros(len(visit), dtype=np.int32), np.zeros(int(scope.max(initial=0)) + 1, dtype=np.int32)
+    n_depths = int(depths_of(visit, scope_ptr, scope, last, depth))
+    return _tiles(visit, depth, n_depths, threads, CALL / (FACTOR + ENTRY * entries))
+
+
+def tiles_of_variables(
+    decide: Ints, neighbours: Neighbours, scope_ptr: Ints, scope: Ints, threads: int
+) -> TiledPass | None:
+    """Divide the decoding of variables, each given those before it in its factors, like a pass."""
+    depth, last = np.zeros(len(decide), dtype=np.int32), np.zeros(len(neighbours.ptr) - 1, dtype=np.int32)
+    n_depths = int(variable_depths(decide, neighbours, scope_ptr, scope, last, depth))
+    return _tiles(decide, depth, n_depths, threads, CALL / VARIABLE)
+
+
+def _tiles(visit: Ints, depth: Ints, n_depths: int, threads: int, call: float) -> TiledPass | None:
+    """Divide visits by position and depth; `call` is the overhead of a tile, in units of a visit."""
+    best, least, n = None, WORTH * len(visit), len(depth)
+    for bands, tiles in product([per_thread * threads for per_thread in BANDS], TILES):
+        band = np.arange(n) * bands // max(1, n)
+        tile = band * tiles + depth.astype(np.int64) * tiles // max(1, n_depths)
+        sizes = np.bincount(tile, minlength=bands * tiles).reshape(-1, tiles)
+        time = _time(sizes, threads, call)
+        if time < least:
+            best, least = (tile, sizes), time
+    if best is None:
+        return None
+    tile, sizes = best
+    factors, ptr = short(visit[np.argsort(tile, kind="stable")]), offsets(sizes.ravel()).tolist()
+    cut = [factors[ptr[t] : ptr[t + 1]] for t in range(sizes.size)]
+    width = sizes.shape[1]
+    return TiledPass([cut[begin : begin + width] for begin in range(0, len(cut), width)])
+
+
+def _time(sizes: Ints, threads: int, call: float) -> float:
+    """Predict when the last thread ends, in units of a factor."""
+    before, free = [0.0] * sizes.shape[1], [0.0] * threads
+    for b, band in enumerate(sizes.tolist()):
+        now = free[b % threads]
+        for d, size in enumerate(band):
+            now = max(now, before[d])
+            now += size + call if size else 0.0
+            before[d] = now
+        free[b % threads] = now
+    return max(free)
+
+
+@bare
+def depths_of(visit: Ints, scope_ptr: Ints, scope: Ints, last: Ints, depth: Ints) -> int:
+    """Compute the dependency depth of each factor of a pass; return the number of depths."""
+    # `last` has the least depth of the next factor with each variable, zero at first.
+    n_depths = 0
+    for q in range(len(visit)):
+        a = visit[q]
+        here = 0
+        for e in range(scope_ptr[a], scope_ptr[a + 1]):
+            here = max(here, last[scope[e]])
+        depth[q] = here
+        for e in range(scope_ptr[a], scope_ptr[a + 1]):
+            last[scope[e]] = here + 1
+        n_depths = max(n_depths, here + 1)
+    return n_depths

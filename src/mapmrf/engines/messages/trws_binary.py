@@ -8,30 +8,27 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.jit import compiled, inlined
-from mapmrf.engines.messages.parallel_sweep import Crew
-from mapmrf.engines.messages.parallel_sweep_kernels import (
-    Board,
-    Shares,
+from mapmrf.engines.messages.sweeps import (
+    LIMIT,
+    Assignment,
+    Chunks,
+    PassFigures,
+    PassStopping,
+    SequentialPasses,
     begin_pass,
     chunk_at,
+    end_pass,
     next_chunk,
     report_chunk,
 )
-from mapmrf.engines.messages.sweep_edges import PairLinks, Turns, sort_links
-from mapmrf.engines.messages.sweeps import SequentialPasses
-from mapmrf.engines.messages.sweeps_kernels import LIMIT, PassFigures, PassSpan, PassStopping, end_pass
-from mapmrf.engines.messages.visit_order import VisitOrder
+from mapmrf.engines.messages.visit_order import PairLinks, VisitOrder, sort_links
 from mapmrf.engines.reduction.simplify import belief_bounds
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Problem
 
 Values = TypeVar("Values", Floats, Ints)
-
-MAX_SPREAD = 1e6
-"""Ratio of the largest to the typical entry beyond which a model is kept in tables, to avoid cancellation."""
-
-SAMPLE = 10_000
-"""Approximate number of entries from which the typical size is estimated."""
+MAX_SPREAD = 1e6  # largest entry over the typical one beyond which a model is kept in tables, to avoid cancellation
+SAMPLE = 10_000  # approximate number of entries from which the typical size is estimated
 
 
 def fits_spins(problem: Problem) -> bool:
@@ -56,66 +53,51 @@ def _sizes(values: Floats) -> tuple[float, float]:
 
 
 class SpinPasses(SequentialPasses):
-    """Passes over a binary pairwise model, by the kernels of `trws_pairs_kernels`."""
-
     layout = "spins"
 
     def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping) -> None:
         super().__init__(problem, order, stopping, 6 * problem.n_factors + problem.n_vars, np.int8)
-        self.problem = problem
         at = self.seq[:0]
-        if self.crew is not None:
-            begin, at = self.crew.own_places(self.board)
-            self.board = self.board._replace(begin=begin, end=begin + self.board.end - self.board.begin)
+        if self.workers is not None:
+            begin, at = self.workers.own_places(self.chunks)
+            self.chunks = self.chunks._replace(begin=begin, end=begin + self.chunks.end - self.chunks.begin)
             self.seq = _placed(self.seq, at)
         self.model = spin_model(problem, self.order, at)
         self.constant, self.start = 0.0, self.model.constant
         self.messages = SpinMessages(np.zeros(problem.n_factors), self.labels, self.in_order)
-
-    def run(self, span: PassSpan) -> tuple[int, int, PassFigures]:
-        """Run iterations in the kernel, single-threaded."""
-        return iterate_spins(span, self.stopping, self.figures, self.model, self.messages, self.board)
-
-    def help(self, forward: bool, decode: bool, crew: Crew, w: int) -> bool:
-        """Make the visits of worker `w` in the kernel; False if it has to wait for others."""
-        return help_spins(forward, decode, self.model, self.messages, crew.shares, self.board, w)
+        self.kernels = (iterate_spins, spin_worker)
+        self.arguments = [(self.model, self.messages)] * self.n_workers
 
     @property
-    def n_numbers(self) -> int:
-        """One for every pair."""
+    def n_messages(self) -> int:
         return len(self.messages.d)
 
-    def numbers(self) -> Floats:
-        """Return the messages, in the order of the problem's factors."""
+    def message_values(self) -> Floats:
         numbers = np.empty_like(self.messages.d)
         numbers[self.model.links.factor >> 1] = self.messages.d
         return numbers
 
-    def resume(self, numbers: Floats) -> None:
-        """Set the messages to what `numbers` returned."""
+    def load_messages(self, numbers: Floats) -> None:
         self.messages.d[:] = numbers[self.model.links.factor >> 1]
 
     def state_bounds(self) -> Floats:
-        """Compute upper bounds on the labellings with each state by the beliefs of one more iteration."""
         in_order, beliefs = np.empty(self.problem.n_vars), np.zeros((self.problem.n_vars, 2))
-        spin_beliefs(self.model, self.messages, self.board, in_order)
+        spin_beliefs(self.model, self.messages, self.chunks, in_order)
         beliefs[self.seq, 0], beliefs[self.seq, 1] = -in_order, in_order
         return belief_bounds(self.problem, beliefs.ravel(), self.figures.bound)
 
 
 def spin_model(problem: Problem, order: VisitOrder, at: Ints) -> SpinModel:
-    """Convert the tables to couplings and fields, and sort the edges in both directions.
-
-    `at` are the positions of the visits in the model, in order; empty if they are 0, 1, 2, ...
-    """
+    """Convert the tables to couplings and fields, and sort the edges in both directions."""
+    # `at` are the positions of the visits in the model, in order; empty if they are 0, 1, 2, ...
     n, m, graph = problem.n_vars, problem.n_factors, problem.graph
-    turns = Turns(order.rank, at[order.rank] if len(at) else order.rank, at)
+    place = at[order.rank] if len(at) else order.rank
     links = PairLinks.allocate(n, m, max(n, 2 * m + 1))
-    sort_links(problem.scope, turns, links)
+    sort_links(problem.scope, order.rank, place, at, links)
     low, high = graph.theta_v.reshape(-1, 2)[order.seq].T / 2
     h, omega, keep = (_placed(values, at) for values in (high - low, order.omega, order.keep))
     model = SpinModel(h, omega, keep, np.empty(m), links, float((low + high).sum()))
-    tables = lay_out_spins(problem.scope, turns.place, graph.theta_t, problem.table_at, problem.weight, model)
+    tables = lay_out_spins(problem.scope, place, graph.theta_t, problem.table_at, problem.weight, model)
     return model._replace(constant=graph.constant + model.constant + tables)
 
 
@@ -135,46 +117,25 @@ def _placed(values: Values, at: Ints) -> Values:
 # visited.
 
 ONE = np.uintp(1)
-
-TINY = 1e-300
-"""Taken off a sum before its sign is read, so that 0 counts as negative: ties go to the state 0."""
+TINY = 1e-300  # taken off a sum before its sign is read, so that 0 counts as negative: ties go to the state 0
 
 
 class SpinModel(NamedTuple):
-    """A binary pairwise model in fields and couplings, laid out along the visits.
+    """A binary pairwise model in fields and couplings, laid out along the visits."""
 
-    Attributes
-    ----------
-    h, omega, keep : (n_vars,)
-        Fields; share of its belief that a variable gives to each later one, and what it keeps in a backward pass.
-    coupling : (n_edges,)
-        The couplings.
-    links
-        The edges, in both directions.
-    constant
-        What the tables hold besides.
-    """
-
+    # h, omega, keep: (n_vars,): fields; share of its belief that a variable gives to each later one, and what it keeps
+    # in a backward pass
     h: Floats
     omega: Floats
     keep: Floats
-    coupling: Floats
-    links: PairLinks
-    constant: float
+    coupling: Floats  # (n_edges,)
+    links: PairLinks  # the edges, in both directions
+    constant: float  # what the tables hold besides
 
 
 class SpinMessages(NamedTuple):
-    """State of the passes.
-
-    Attributes
-    ----------
-    d : (n_edges,)
-        The message on every edge: to its earlier end after a backward pass, to its later end after a forward one.
-    labels, best : (n_vars,)
-        The labelling decoded last, and the best one.
-    """
-
-    d: Floats
+    d: Floats  # (n_edges,): the message on every edge, to the end that is visited next
+    # labels, best: (n_vars,): the labelling decoded last, and the best one
     labels: Ints
     best: Ints
 
@@ -199,10 +160,8 @@ def lay_out_spins(scope: Ints, place: Ints, theta_t: Floats, table_at: Ints, wei
 
 @inlined
 def pass_forward(begin: int, end: int, decode: bool, value: float, model: SpinModel, messages: SpinMessages) -> float:
-    """Pass messages to later variables; return the value of the labelling that is fixed on the way, if any.
-
-    Each label is the best given those that are fixed already and the messages of the others.
-    """
+    """Pass messages to later variables; return the value of the labelling that is fixed on the way, if any."""
+    # Each label is the best given those that are fixed already and the messages of the others.
     h, omega, coupling = model.h, model.omega, model.coupling
     ptr, back_ptr, down, id = model.links.ptr, model.links.back_ptr, model.links.down, model.links.id
     d, labels = messages.d, messages.labels
@@ -273,57 +232,56 @@ def pass_backward(
 
 
 @inlined
-def visit_spins(forward: bool, decode: bool, c: int, model: SpinModel, messages: SpinMessages, board: Board) -> None:
-    """Make the visits of a chunk, and add what they give to its sums."""
-    begin, end, bound, value = board.begin[c], board.end[c], board.bound[c], board.value[c]
+def visit_spins(forward: bool, decode: bool, c: int, model: SpinModel, messages: SpinMessages, chunks: Chunks) -> None:
+    begin, end, bound, value = chunks.begin[c], chunks.end[c], chunks.bound[c], chunks.value[c]
     if forward:
-        board.value[c] = pass_forward(begin, end, decode, value, model, messages)
+        chunks.value[c] = pass_forward(begin, end, decode, value, model, messages)
     else:
-        board.bound[c], board.value[c] = pass_backward(begin, end, decode, bound, value, model, messages)
+        chunks.bound[c], chunks.value[c] = pass_backward(begin, end, decode, bound, value, model, messages)
 
 
 @compiled
 def iterate_spins(
-    span: PassSpan, stopping: PassStopping, figures: PassFigures, model: SpinModel, messages: SpinMessages,
-    board: Board,
+    begin: int, end: int, decode_every: int, stopping: PassStopping, figures: PassFigures, model: SpinModel,
+    messages: SpinMessages, chunks: Chunks,
 ) -> tuple[int, int, PassFigures]:  # fmt: skip
     """Run iterations until a limit, a closed gap or rest; return how many, why they ended, and the figures."""
-    for n in range(span.begin, span.end):
-        decode = n % span.decode_every == 0
+    for n in range(begin, end):
+        decode = n % decode_every == 0
         for half in range(2):
             forward = half == 0
-            begin_pass(forward, board, model.constant)
-            for place in range(len(board.bound)):
-                visit_spins(forward, decode, chunk_at(forward, place, board), model, messages, board)
-            why, figures = end_pass(forward, decode, 0.0, figures, stopping, board, messages.labels, messages.best)
+            begin_pass(forward, chunks, model.constant)
+            for place in range(len(chunks.bound)):
+                visit_spins(forward, decode, chunk_at(forward, place, chunks), model, messages, chunks)
+            why, figures = end_pass(forward, decode, 0.0, figures, stopping, chunks, messages.labels, messages.best)
         if why != LIMIT:
-            return n + 1 - span.begin, why, figures
-    return span.end - span.begin, LIMIT, figures
+            return n + 1 - begin, why, figures
+    return end - begin, LIMIT, figures
 
 
 @compiled
-def help_spins(
-    forward: bool, decode: bool, model: SpinModel, messages: SpinMessages, shares: Shares, board: Board, w: int
+def spin_worker(
+    forward: bool, decode: bool, model: SpinModel, messages: SpinMessages, assigned: Assignment, chunks: Chunks, w: int
 ) -> bool:
-    """Visit the chunks of worker `w`; return False if one has to wait for long, to be called again."""
+    """Visit the chunks of worker `w`; return False, for another call, after a long wait for others."""
     while True:
-        c = next_chunk(forward, w, shares, board)
+        c = next_chunk(forward, w, assigned, chunks)
         if c < 0:
             return c == -1
-        visit_spins(forward, decode, c, model, messages, board)
-        report_chunk(forward, c, w, shares, board)
+        visit_spins(forward, decode, c, model, messages, chunks)
+        report_chunk(forward, c, w, assigned, chunks)
 
 
 @compiled
-def spin_beliefs(model: SpinModel, messages: SpinMessages, board: Board, beliefs: Floats) -> None:
+def spin_beliefs(model: SpinModel, messages: SpinMessages, chunks: Chunks, beliefs: Floats) -> None:
     """Make an iteration, and keep half the difference between the two beliefs of every variable on the way back."""
-    links, d, n_chunks = model.links, messages.d, len(board.bound)
+    links, d, n_chunks = model.links, messages.d, len(chunks.bound)
     for place in range(n_chunks):
-        c = chunk_at(True, place, board)
-        pass_forward(board.begin[c], board.end[c], False, 0.0, model, messages)
+        c = chunk_at(True, place, chunks)
+        pass_forward(chunks.begin[c], chunks.end[c], False, 0.0, model, messages)
     for place in range(n_chunks):
-        c = chunk_at(False, place, board)
-        for s in range(board.end[c] - 1, board.begin[c] - 1, -1):
+        c = chunk_at(False, place, chunks)
+        for s in range(chunks.end[c] - 1, chunks.begin[c] - 1, -1):
             belief = model.h[s]
             for e in range(links.ptr[s], links.ptr[s + 1]):
                 belief += d[e]

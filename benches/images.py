@@ -17,7 +17,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -36,7 +36,6 @@ WHOLE = 100.0
 class Case:
     """A labelling problem as arrays: log potentials, and what pairs lose, by name and weight."""
 
-    name: str
     unary: Floats
     weight: float | dict[tuple[int, ...], Floats]
     smoothness: str = "potts"
@@ -47,12 +46,10 @@ class Case:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the picture or volume."""
         return self.unary.shape[:-1]
 
     @property
     def n_labels(self) -> int:
-        """Number of labels."""
         return self.unary.shape[-1]
 
     @cached_property
@@ -61,14 +58,9 @@ class Case:
         return -images.smoothness_table(self.smoothness, self.n_labels, truncation=self.truncation)
 
     def graph(self) -> mapmrf.FactorGraph:
-        """The model as mapmrf has it."""
-        return images.grid_model(
-            self.unary,
-            self.smoothness,
-            weight=self.weight,
-            truncation=self.truncation,
-            neighbours=self.neighbours if isinstance(self.weight, float) else None,
-        )
+        neighbours = self.neighbours if isinstance(self.weight, float) else None
+        shared = {"weight": self.weight, "truncation": self.truncation, "neighbours": neighbours}
+        return images.grid_model(self.unary, self.smoothness, **shared)
 
     def weights(self) -> dict[tuple[int, ...], Floats]:
         """Weights of the pairs at every offset."""
@@ -96,45 +88,39 @@ def lap(last: list[float]) -> tuple[float, float]:
 # -- the models -------------------------------------------------------------------------------------------------------
 
 
-def waves(shape: tuple[int, ...], n_labels: int) -> Ints:
-    """Smooth regions of so many labels."""
+def noisy(shape: tuple[int, ...], n_labels: int, noise: float) -> Floats:
+    """Smooth regions of so many labels, under noise."""
     at = np.meshgrid(*(np.linspace(0, 1, n) for n in shape), indexing="ij")
     height = np.sin(9 * at[-1] + 4 * at[0]) * np.cos(7 * at[0] - 3 * at[-1]) + 0.5 * np.sin(13 * at[len(at) // 2])
     edges = np.quantile(height, np.linspace(0, 1, n_labels + 1)[1:-1])
-    return np.digitize(height, edges)
+    return np.digitize(height, edges) + np.random.default_rng(0).normal(scale=noise, size=shape)
 
 
-def noisy(shape: tuple[int, ...], n_labels: int, noise: float) -> Floats:
-    clean = waves(shape, n_labels)
-    return clean + np.random.default_rng(0).normal(scale=noise, size=shape)
+def sides(scale: float, *full: int) -> tuple[int, ...]:
+    """Sides of a picture with about `scale` of the pixels."""
+    return tuple(max(4, round(n * scale**0.5)) for n in full)
 
 
 def binary(scale: float) -> Case:
     picture = noisy(sides(scale, 1000, 1000), 2, 0.8)
-    unary = images.unary_from_differences(picture, [0, 1])
-    return Case("binary-1000", unary, images.contrast_weights(picture, 1.5))
+    return Case(images.unary_from_differences(picture, [0, 1]), images.contrast_weights(picture, 1.5))
 
 
-def potts(side: int, n_labels: int) -> Callable[[float], Case]:
-    def make(scale: float) -> Case:
-        picture = noisy(sides(scale, side, side), n_labels, 1.0)
-        unary = images.unary_from_differences(picture, range(n_labels), weight=0.5)
-        return Case(f"potts-{side}x{n_labels}", unary, 1.0)
-
-    return make
+def potts(side: int, n_labels: int, scale: float) -> Case:
+    picture = noisy(sides(scale, side, side), n_labels, 1.0)
+    return Case(images.unary_from_differences(picture, range(n_labels), weight=0.5), 1.0)
 
 
 def linear(scale: float) -> Case:
     picture = noisy(sides(scale, 400, 400), 4, 0.5) * 31 / 3
     unary = images.unary_from_differences(picture, range(32), difference="absolute", truncation=10.0, weight=0.2)
-    return Case("linear-400x32", unary, 0.25, "linear", 5.0)
+    return Case(unary, 0.25, "linear", 5.0)
 
 
 def volume(scale: float) -> Case:
     picture = noisy(sides(scale ** (2 / 3), 64, 64, 64), 2, 1.0)
-    unary = images.unary_from_differences(picture, [0, 1])
     weights = images.contrast_weights(picture, 0.3, neighbours=26)
-    return Case("volume-64", unary, weights, neighbours=26)
+    return Case(images.unary_from_differences(picture, [0, 1]), weights, neighbours=26)
 
 
 def photo(scale: float) -> Case:
@@ -150,23 +136,14 @@ def photo(scale: float) -> Case:
     seeds = seeds[::step, ::step]
     unary = np.maximum(images.unary_from_seeds(picture, seeds), -1000.0)
     weights = images.contrast_weights(picture, 30.0, neighbours=8, floor=0.05, channel_axis=-1)
-    return Case("photo-400x600x3", unary, weights, neighbours=8, photo=picture, seeds=seeds)
+    return Case(unary, weights, neighbours=8, photo=picture, seeds=seeds)
 
 
-def sides(scale: float, *full: int) -> tuple[int, ...]:
-    """Sides of a picture with about `scale` of the pixels."""
-    return tuple(max(4, round(n * scale**0.5)) for n in full)
-
-
-def whole_potts(side: int, n_labels: int) -> Callable[[float], Case]:
+def whole_potts(side: int, n_labels: int, scale: float) -> Case:
     """A picture of a few shapes under noise, whose labels cost whole numbers where they change."""
-
-    def make(scale: float) -> Case:
-        observed = datasets.potts_image(*sides(scale, side, side), labels=n_labels, noise=1.2, seed=0).observed
-        costs = np.round(WHOLE * (observed[..., None] - np.arange(n_labels)) ** 2 / 2.88)
-        return Case(f"whole-potts-{side}x{n_labels}", -costs, 0.8 * WHOLE)
-
-    return make
+    observed = datasets.potts_image(*sides(scale, side, side), labels=n_labels, noise=1.2, seed=0).observed
+    costs = np.round(WHOLE * (observed[..., None] - np.arange(n_labels)) ** 2 / 2.88)
+    return Case(-costs, 0.8 * WHOLE)
 
 
 def depth(scale: float) -> Case:
@@ -177,18 +154,18 @@ def depth(scale: float) -> Case:
     truth[side // 4 : side // 2, side // 4 : side // 2] = 0.8 * n_labels
     measured = truth + np.random.default_rng(0).normal(0, n_labels / 12, truth.shape)
     costs = np.minimum(np.abs(measured[..., None] - np.arange(n_labels)), n_labels / 4)
-    return Case("whole-linear-400x32", -np.round(WHOLE * costs), WHOLE, "linear", 4.0)
+    return Case(-np.round(WHOLE * costs), WHOLE, "linear", 4.0)
 
 
 CASES: dict[str, Callable[[float], Case]] = {
     "binary-1000": binary,
-    "potts-500x5": potts(500, 5),
-    "potts-1000x8": potts(1000, 8),
+    "potts-500x5": partial(potts, 500, 5),
+    "potts-1000x8": partial(potts, 1000, 8),
     "linear-400x32": linear,
     "volume-64": volume,
     "photo-400x600x3": photo,
-    "whole-potts-500x5": whole_potts(500, 5),
-    "whole-potts-1000x8": whole_potts(1000, 8),
+    "whole-potts-500x5": partial(whole_potts, 500, 5),
+    "whole-potts-1000x8": partial(whole_potts, 1000, 8),
     "whole-linear-400x32": depth,
 }
 
@@ -228,8 +205,8 @@ def by_gco(case: Case, start: bool = False) -> Found:
     scope = case.graph().scope.reshape(-1, 2)  # pairs are not what is timed: gco's users have them, too
     unary = case.unary.reshape(-1, case.n_labels)
     lap(watch)
-    parts = [np.broadcast_to(w, pairs_shape(case.shape, offset)).ravel() for offset, w in case.weights().items()]
-    weight = np.concatenate(parts)
+    sizes = {offset: np.subtract(case.shape, np.abs(offset)) for offset in case.weights()}
+    weight = np.concatenate([np.broadcast_to(w, sizes[offset]).ravel() for offset, w in case.weights().items()])
     largest = max(float(-case.unary.min()), float(weight.max() * case.table.max()))
     scale = 1.0 if np.all(unary == np.rint(unary)) and largest < ROUNDED else ROUNDED / largest
     network = peer()
@@ -259,8 +236,3 @@ def by_walker(case: Case) -> Found:
 
 PEERS: dict[str, Callable[..., Found]] = {"gco": by_gco, "maxflow": by_maxflow, "skimage": by_walker}
 """By the module that they need."""
-
-
-def pairs_shape(shape: tuple[int, ...], offset: tuple[int, ...]) -> tuple[int, ...]:
-    """Shape of the pairs of pixels at an offset."""
-    return tuple(n - abs(o) for n, o in zip(shape, offset, strict=True))

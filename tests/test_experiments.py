@@ -41,6 +41,7 @@ def printed(driver: ModuleType, capsys: pytest.CaptureFixture[str], *words: str)
 
 SMALLEST = [
     ["spheres", "--quick"],
+    ["lslp_everywhere", "--quick", "--models", "structures/dynamic", "--runs", "icm", "bp"],
     ["branch_constraints", "--quick", "--models", "segmentation: 10 x 10 pixels, size given"],
     ["feasibility", "--quick", "--runs", "auto", "--models", "sudoku with a wrong clue", "10 pigeons, 9 holes"],
     ["ablation", "--quick", "--models", "grid80", "--runs", "... + ICM", "... + restarts of regions", "annealing"],
@@ -64,11 +65,11 @@ def test_the_smallest_experiments_print_a_full_table(
 
 
 def test_every_experiment_names_models_runners_methods_and_figures_that_exist(driver: ModuleType) -> None:
-    sets = {*mapmrf.datasets.sets(), *driver.models.FOLDERS}
+    sets = {*mapmrf.datasets.sets(), *driver.models.FOLDERS, *driver.models.GROUPS}
     for name, experiment in driver.experiments().items():
         assert experiment.about and experiment.figures, name
         for selector in experiment.models:
-            assert selector in driver.models.GENERATED or re.split("[/#]", selector)[0] in sets, selector
+            assert selector in driver.models.GENERATED or re.split("[/#%]", selector)[0] in sets, selector
         for _, _, run in experiment.all_runs():
             runner = run.get("run", "solve")
             assert runner in driver.RUNNERS, name

@@ -8,9 +8,9 @@ is the digest of the labels, value, bound, relaxed value, iterations and status.
 run in the tree before (HiGHS and SCIP use their own threads, and steps of `auto` wait for them) is not compared.
 
 Times are processor times, the smallest of several repeats. Where a method iterates, a short run is subtracted from a
-long one, so that reading and starting do not count. With `--kernels` only the time within compiled kernels counts, as
-their Python callers see it. Kernels are timed as a user has them, loaded and not compiled in the same process, where
-calls between kernels may go to other copies of the code. The exit status is 1 if an answer differs.
+long one, so that reading and starting do not count. Kernels are timed as a user has them, loaded and not compiled in
+the same process, where calls between kernels may go to other copies of the code. With `--compile` the time to compile
+them from an empty cache is compared instead. The exit status is 1 if an answer differs.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import hashlib
 import json
 import math
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import tomllib
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,8 +42,6 @@ CLOSE, MOST_ROUNDS = 0.03, 3
 RETRIES = 3
 """Further runs of a case whose answers differ, to see whether they vary within the tree before."""
 
-# -- cases ----------------------------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True)
 class Case:
@@ -57,36 +55,19 @@ class Case:
 
     @property
     def title(self) -> str:
-        """The method with its options."""
-        return " ".join([self.method, *(f"{key}={value}" for key, value in self.options.items())])
+        """The method with its options, unless they only keep it from ending early."""
+        options = {} if self.options == CASES["open"].get(self.method) else self.options
+        return " ".join([self.method, *(f"{key}={value}" for key, value in options.items())])
 
 
-def table() -> dict[str, Any]:
-    """All cases, as `before_after.toml` has them."""
-    with Path(__file__).with_suffix(".toml").open("rb") as file:
-        return tomllib.load(file)
-
-
-CASES = table()
-OPEN: dict[str, dict[str, Any]] = CASES["open"]
-VARIANTS = [Case(*row) for row in CASES["variants"]]
-
-
-def build(name: str, data: str) -> Any:
-    """A generated model, or the one in a file below the folder `data`."""
-    if name in CASES["files"]:
-        import mapmrf
-
-        return mapmrf.read(min(Path(data).glob(CASES["files"][name])))
-    import models
-
-    return models.GENERATED[name](0, 1.0)
+with Path(__file__).with_suffix(".toml").open("rb") as file:
+    CASES = tomllib.load(file)
+UNTIMED = [Case(*row) for row in CASES["variants"]]
 
 
 def timed_cases(data: str) -> list[Case]:
-    """All cases whose time is compared."""
     loops = [
-        Case(method, model, high, low, OPEN[method])
+        Case(method, model, high, low, CASES["open"][method])
         for method, budgets in CASES["loops"].items()
         for model, (high, low) in budgets.items()
     ]
@@ -105,6 +86,16 @@ def chosen(cases: Iterable[Case], args: argparse.Namespace) -> list[Case]:
 # -- the worker -----------------------------------------------------------------------------------------------------
 
 
+def build(name: str, data: str) -> Any:
+    """A generated model, or the one in a file below the folder `data`."""
+    import mapmrf
+    import models
+
+    if name in CASES["files"]:
+        return mapmrf.read(min(Path(data).glob(CASES["files"][name])))
+    return models.GENERATED[name](0, 1.0)
+
+
 def answer(graph: Any, case: Case, iterations: int) -> dict[str, Any]:
     """What a run found, or why it failed."""
     import mapmrf
@@ -114,7 +105,7 @@ def answer(graph: Any, case: Case, iterations: int) -> dict[str, Any]:
     except Exception as error:  # the two trees may well fail alike
         return {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
     return {
-        "labels": hashlib.sha256(np.ascontiguousarray(result.labels, dtype=np.int64).tobytes()).hexdigest()[:16],
+        "labels": digest(result.labels.astype(np.int64).tobytes()),
         "value": result.value,
         "bound": result.bound,
         "relaxed": result.relaxed_value,
@@ -123,19 +114,15 @@ def answer(graph: Any, case: Case, iterations: int) -> dict[str, Any]:
     }
 
 
-def digest(graph: Any) -> str:
+def model_digest(graph: Any) -> str:
     """Digest of the model itself: the trees must generate, or read, the same one."""
-    arrays = (graph.card, graph.theta_v, graph.scope_ptr, graph.scope, potentials(graph))
-    return hashlib.sha256(b"".join(np.asarray(x, dtype=np.float64).tobytes() for x in arrays)).hexdigest()[:16]
+    weight = np.ones(0) if graph.weight is None else graph.weight
+    arrays = (graph.card, graph.theta_v, graph.scope_ptr, graph.scope, graph.table_of, graph.theta_t, weight)
+    return digest(b"".join(np.asarray(x, dtype=np.float64).tobytes() for x in arrays))
 
 
-def potentials(graph: Any) -> np.ndarray:
-    """All entries of all factors: one tree may store a table and weights where the other stores tables."""
-    sizes = np.diff(graph.table_ptr)[graph.table_of].astype(np.int64)
-    shift = np.repeat(graph.table_ptr[graph.table_of] - np.append(0, np.cumsum(sizes))[:-1], sizes)
-    entries = graph.theta_t[np.arange(sizes.sum()) + shift]
-    weight = getattr(graph, "weight", None)
-    return (entries if weight is None else entries * np.repeat(weight, sizes)) + 0.0
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 class Compilations:
@@ -149,66 +136,17 @@ class Compilations:
 
         class Listener(event.Listener):
             def on_start(self, event: Any) -> None:
-                outer.begin(event.data["dispatcher"].py_func.__module__)
+                outer.count += event.data["dispatcher"].py_func.__module__.startswith("mapmrf")
+                if outer.depth == 0:
+                    outer.began = time.process_time()
+                outer.depth += 1
 
             def on_end(self, event: Any) -> None:
-                outer.end()
+                outer.depth -= 1
+                if outer.depth == 0:
+                    outer.seconds += time.process_time() - outer.began
 
         event.register("numba:compile", Listener())
-
-    def begin(self, module: str) -> None:
-        """Count a compilation of a kernel in `module`."""
-        self.count += module.startswith("mapmrf")
-        if self.depth == 0:
-            self.began = time.process_time()
-        self.depth += 1
-
-    def end(self) -> None:
-        """Add the time of an outermost compilation."""
-        self.depth -= 1
-        if self.depth == 0:
-            self.seconds += time.process_time() - self.began
-
-
-class KernelClock:
-    """Processor time in the kernels that Python calls while the clock is entered; all must have been compiled before.
-
-    Compiled code has its callees inside, so the names of kernels in our modules can stand for something else meanwhile.
-    Kernels that evaluate labellings are left out: older trees do that in numpy, which does not count either.
-    """
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self.places: list[tuple[dict[Any, Any], Any, Any]] = []
-
-    def __enter__(self) -> KernelClock:
-        from numba.core.dispatcher import Dispatcher
-
-        spaces = [vars(module) for name, module in sys.modules.items() if name.startswith("mapmrf.")]
-        spaces += [table for space in spaces for table in space.values() if isinstance(table, dict)]
-        for space in spaces:
-            for name, kernel in list(space.items()):
-                if isinstance(kernel, Dispatcher) and kernel.py_func.__module__ != "mapmrf.kernels.evaluation":
-                    self.places.append((space, name, kernel))
-                    space[name] = self.timed(kernel)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for space, name, kernel in self.places:
-            space[name] = kernel
-
-    def timed(self, kernel: Any) -> Any:
-        """The kernel, its calls timed, also those without a look at the types."""
-
-        def call(*args: Any) -> Any:
-            began = time.thread_time()
-            found = kernel(*args)
-            self.seconds += time.thread_time() - began
-            return found
-
-        if hasattr(kernel, "entry"):
-            call.entry = lambda args: self.timed(kernel.entry(args))  # type: ignore[attr-defined]
-        return call
 
 
 def work(data: str) -> None:
@@ -223,14 +161,12 @@ def work(data: str) -> None:
         case = Case(**request["case"])
         if case.model not in graphs:
             graphs[case.model] = build(case.model, data)
-            digests[case.model] = digest(graphs[case.model])
+            digests[case.model] = model_digest(graphs[case.model])
         gc.collect()
-        clock = KernelClock()
-        with clock if request["kernels"] else nullcontext():
-            began = time.process_time()
-            for _ in range(request["runs"]):
-                found = answer(graphs[case.model], case, request["iterations"])
-            seconds = (clock.seconds if request["kernels"] else time.process_time() - began) / request["runs"]
+        began = time.process_time()
+        for _ in range(request["runs"]):
+            found = answer(graphs[case.model], case, request["iterations"])
+        seconds = (time.process_time() - began) / request["runs"]
         reply = {"answer": {"model": digests[case.model], **found}, "seconds": seconds}
         reply |= {"compiled": compilations.count, "compile_seconds": compilations.seconds}
         print(json.dumps(reply), file=channel, flush=True)
@@ -243,21 +179,27 @@ class Worker:
     """
 
     def __init__(self, source: Path, data: str, cache: str | None = None) -> None:
-        cache = cache or str(Path(tempfile.gettempdir()) / f"mapmrf-kernels-{os.getuid()}" / tree_digest(source))
-        environment = {**os.environ, "PYTHONPATH": str(source), "NUMBA_CACHE_DIR": cache, "MAPMRF_KERNELS": "compile"}
-        command = [sys.executable, __file__, "--worker", str(source), str(source), "--data", data]
+        if cache is None:
+            files = sorted((source / "mapmrf").rglob("*.py"))
+            content = (str(path.relative_to(source)).encode() + path.read_bytes() for path in files)
+            tree = digest(b"".join([str(source).encode(), *content]))
+            cache = str(Path(tempfile.gettempdir(), f"mapmrf-kernels-{os.getuid()}", tree))
+        self.env = {**os.environ, "PYTHONPATH": str(source), "NUMBA_CACHE_DIR": cache, "MAPMRF_KERNELS": "compile"}
+        self.command = [sys.executable, __file__, "--worker", str(source), str(source), "--data", data]
+        self.start()
+
+    def start(self) -> None:
         pipe, void = subprocess.PIPE, subprocess.DEVNULL
-        self.start = lambda: subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=void, text=True, env=environment)
-        self.process, self.compiled = self.start(), 0
+        self.compiled = 0
+        self.process = subprocess.Popen(self.command, stdin=pipe, stdout=pipe, stderr=void, text=True, env=self.env)
 
     def __enter__(self) -> Worker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.end()
+        self.stop()
 
-    def end(self) -> None:
-        """Let the process end."""
+    def stop(self) -> None:
         assert self.process.stdin
         self.process.stdin.close()
         self.process.wait()
@@ -265,13 +207,13 @@ class Worker:
     def renew(self) -> None:
         """Go on in another process, which loads what this one has compiled."""
         if self.compiled:
-            self.end()
-            self.process, self.compiled = self.start(), 0
+            self.stop()
+            self.start()
 
-    def run(self, case: Case, iterations: int, runs: int = 1, kernels: bool = False) -> dict[str, Any]:
-        """Solve, `runs` times: the answer and the processor time of one, or the time of its kernels."""
+    def run(self, case: Case, iterations: int, runs: int = 1) -> dict[str, Any]:
+        """Solve, `runs` times: the answer and the processor time of one."""
         assert self.process.stdin and self.process.stdout
-        request = {"case": asdict(case), "iterations": iterations, "runs": runs, "kernels": kernels}
+        request = {"case": asdict(case), "iterations": iterations, "runs": runs}
         print(json.dumps(request), file=self.process.stdin, flush=True)
         line = self.process.stdout.readline()
         if not line:
@@ -279,15 +221,6 @@ class Worker:
         reply: dict[str, Any] = json.loads(line)
         self.compiled = reply["compiled"]
         return reply
-
-
-def tree_digest(source: Path) -> str:
-    """Digest of all Python files of a tree."""
-    files = sorted((source / "mapmrf").rglob("*.py"))
-    total = hashlib.sha256(str(source).encode())
-    for path in files:
-        total.update(str(path.relative_to(source)).encode() + path.read_bytes())
-    return total.hexdigest()[:16]
 
 
 # -- comparing ------------------------------------------------------------------------------------------------------
@@ -320,6 +253,19 @@ class Comparison:
         """Time after over time before."""
         return None if self.times is None or min(self.times) <= 0 else self.times[1] / self.times[0]
 
+    def row(self) -> str:
+        """The line of the table."""
+        differences, varying, error = self.differences(), self.varying(), self.before[0].get("error")
+        verdict = "**differs**: " + ", ".join(differences) if differences else "same"
+        if varying:
+            verdict += f" (varies before: {', '.join(varying)})"
+        if error and not differences:
+            verdict += f" ({error.split(':')[0]})"
+        cells = [self.case.title, self.case.model, verdict]
+        if self.times is not None:
+            cells += [*(f"{1e3 * t:.1f}" for t in self.times), "" if self.ratio is None else f"{self.ratio:.3f}"]
+        return "| " + " | ".join(cells) + " |"
+
 
 def apart(old: Any, new: Any) -> str:
     """What to say of two values that are not the same."""
@@ -340,7 +286,7 @@ def compare_answers(case: Case, workers: tuple[Worker, Worker]) -> Comparison:
     return found
 
 
-def measure(found: Comparison, workers: tuple[Worker, Worker], repeats: int, kernels: bool) -> None:
+def measure(found: Comparison, workers: tuple[Worker, Worker], repeats: int) -> None:
     """Time a case: the smallest time of the long run less that of the short one, in each tree."""
     case = found.case
     lengths = [n for n in (case.short, case.iterations) if n]
@@ -356,29 +302,11 @@ def measure(found: Comparison, workers: tuple[Worker, Worker], repeats: int, ker
     for repeat in range(MOST_ROUNDS * repeats):
         for k, n in enumerate(lengths):
             for w in (0, 1) if (repeat + k) % 2 else (1, 0):
-                reply = workers[w].run(case, n, runs[k], kernels)
-                least[w, k] = min(least[w, k], reply["seconds"])
+                least[w, k] = min(least[w, k], workers[w].run(case, n, runs[k])["seconds"])
         times = least[:, -1] - (least[:, 0] if len(lengths) > 1 else 0.0)
         found.times = (float(times[0]), float(times[1]))
         if repeat + 1 == repeats and found.ratio is not None and abs(found.ratio - 1) <= CLOSE:
             break  # else all further rounds are made: stopping at the first ratio that pleases would bias it
-
-
-def table_row(found: Comparison) -> str:
-    """One case as a line of the table."""
-    differences, varying = found.differences(), found.varying()
-    verdict = "**differs**: " + ", ".join(differences) if differences else "same"
-    if varying:
-        verdict += f" (varies before: {', '.join(varying)})"
-    error = found.before[0].get("error")
-    if error and not differences:
-        verdict += f" ({error.split(':')[0]})"
-    cells = [found.case.method if found.case.options == OPEN.get(found.case.method) else found.case.title]
-    cells += [found.case.model, verdict]
-    if found.times is not None:
-        ratio = found.ratio
-        cells += [*(f"{1e3 * t:.1f}" for t in found.times), "" if ratio is None else f"{ratio:.3f}"]
-    return "| " + " | ".join(cells) + " |"
 
 
 def summary(rows: list[Comparison]) -> Iterator[str]:
@@ -386,26 +314,23 @@ def summary(rows: list[Comparison]) -> Iterator[str]:
     yield f"{len(rows)} cases, {sum(bool(row.differences()) for row in rows)} differ."
     ratios = sorted((row.ratio, row.case.title, row.case.model) for row in rows if row.ratio is not None)
     if ratios:
-        mean = math.exp(sum(math.log(ratio) for ratio, *_ in ratios) / len(ratios))
-        worst = ratios[-1]
-        yield f"Time after / before: geometric mean {mean:.3f}, largest {worst[0]:.3f} ({worst[1]} on {worst[2]}),"
+        mean, (worst, title, model) = statistics.geometric_mean(ratio for ratio, *_ in ratios), ratios[-1]
+        yield f"Time after / before: geometric mean {mean:.3f}, largest {worst:.3f} ({title} on {model}),"
         yield f"{sum(ratio > 1.03 for ratio, *_ in ratios)} of {len(ratios)} above 1.03."
 
 
 def compare(args: argparse.Namespace) -> int:
     """Print the table; the exit status."""
     timed = chosen(timed_cases(args.data), args)
-    untimed = chosen(VARIANTS, args)
     head = ["method", "model", "answer"] + ([] if args.answers_only else ["before, ms", "after, ms", "ratio"])
     print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
     rows = []
     with Worker(args.before, args.data) as old, Worker(args.after, args.data) as new:
-        for case in (*timed, *untimed):
-            row = compare_answers(case, (old, new))
-            if not args.answers_only and case not in untimed and case.method != "toulbar2":
-                measure(row, (old, new), args.repeats, args.kernels)
-            rows.append(row)
-            print(table_row(row), flush=True)
+        for case in (*timed, *chosen(UNTIMED, args)):
+            rows.append(compare_answers(case, (old, new)))
+            if not args.answers_only and case in timed and case.method != "toulbar2":
+                measure(rows[-1], (old, new), args.repeats)
+            print(rows[-1].row(), flush=True)
     print("\n" + "\n".join(summary(rows)))
     return int(any(row.differences() for row in rows))
 
@@ -413,21 +338,18 @@ def compare(args: argparse.Namespace) -> int:
 def compare_compiling(args: argparse.Namespace) -> int:
     """Print the time to compile all kernels that the cases of a method use, from an empty cache."""
     print("| method | kernels before | after | compiling before, s | after, s | ratio |\n|---|---|---|---|---|---|")
-    totals = np.zeros((2, 2))
-    cases = chosen((*timed_cases(args.data), *VARIANTS), args)
+    cases = chosen((*timed_cases(args.data), *UNTIMED), args)
+    figures = {}
     for method in dict.fromkeys(case.method for case in cases):
-        with ExitStack() as stack:
-            figures = np.zeros((2, 2))
-            for w, source in enumerate((args.before, args.after)):
-                cache = stack.enter_context(tempfile.TemporaryDirectory())
-                worker = stack.enter_context(Worker(source, args.data, cache))
+        figures[method] = np.zeros((2, 2))
+        for w, source in enumerate((args.before, args.after)):
+            with tempfile.TemporaryDirectory() as cache, Worker(source, args.data, cache) as worker:
                 for case in cases:
                     if case.method == method:
                         reply = worker.run(case, case.short or case.iterations)
-                        figures[w] = reply["compiled"], reply["compile_seconds"]
-        totals += figures
-        print(compile_row(f"`{method}`", figures), flush=True)
-    print(compile_row("all", totals))
+                        figures[method][w] = reply["compiled"], reply["compile_seconds"]
+        print(compile_row(f"`{method}`", figures[method]), flush=True)
+    print(compile_row("all", sum(figures.values())))
     return 0
 
 
@@ -444,7 +366,6 @@ def main() -> int:
     options.add_argument("--models", nargs="+", help="only these models of before_after.toml")
     options.add_argument("--repeats", type=int, default=5)
     options.add_argument("--answers-only", action="store_true", help="do not measure times")
-    options.add_argument("--kernels", action="store_true", help="count only the time within kernels")
     options.add_argument("--compile", action="store_true", help="measure compiling from an empty cache instead")
     options.add_argument("--data", default="", help="folder of the benchmark models, to use some of them as well")
     options.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)

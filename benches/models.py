@@ -24,7 +24,6 @@ import mapmrf
 import random_models
 from mapmrf import FactorGraph, constraints, datasets
 from mapmrf import images as pictures
-from mapmrf.constraints.as_tables import rewrite
 from random_models import Random, complete, differ, lattice
 
 Maker = Callable[[int, float], FactorGraph]
@@ -381,7 +380,11 @@ def few_items(n: int, tables: bool = False, *, random: Random, scale: float = 1.
     """At most a tenth of n items, five pairs for each; the constraint may be rewritten as tables."""
     n = n_at(n, scale)
     graph = selection(n, min(5 * n, n * (n - 1) // 2), n // 10, random)
-    return rewrite(graph).graph if tables else graph
+    if not tables:
+        return graph
+    from mapmrf.constraints.as_tables import rewrite
+
+    return rewrite(graph).graph
 
 
 def budget(n: int, random: Random) -> FactorGraph:

@@ -39,7 +39,6 @@ from typing import Any
 import mapmrf
 import models
 from mapmrf import datasets
-from mapmrf.compilation.store import baseline
 from mapmrf.datasets.catalogue import model_figure
 from mapmrf.errors import MapMRFError
 from runners import RUNNERS, Record, Task
@@ -173,6 +172,8 @@ def warm_up(task: Task, run: dict[str, Any]) -> None:
 
 def run_apart(request: dict[str, Any]) -> Record:
     """The same in a fresh process, in the environment of the run; `{folder}` there is a temporary folder."""
+    from mapmrf.compilation.store import baseline
+
     shipped = baseline()
     known = {"folder": request["folder"], "baseline": "generic" if shipped is None else shipped.cpu}
     settings = {key: text.format(**known) for key, text in request["run"].get("env", {}).items()}

@@ -43,6 +43,13 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
+def resident_at_rest() -> int:
+    """The same, once garbage and freed memory are given back."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    return resident()
+
+
 def forget_peak() -> None:
     """Let the system count the peak from now on."""
     Path("/proc/self/clear_refs").write_text("5")
@@ -57,9 +64,7 @@ def peak() -> int:
 def peak_of_solve(graph: FactorGraph, method: str, seconds: float = SECONDS) -> int:
     """Bytes of a solve beside the model, once kernels are loaded."""
     options = {} if method in UNLIMITED else {"max_iterations": ITERATIONS}
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
-    before = resident()
+    before = resident_at_rest()
     forget_peak()
     mapmrf.solve(graph, method, time_limit=seconds, **options)
     return peak() - before

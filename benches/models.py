@@ -14,16 +14,17 @@ import os
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import images
 import mapmrf
 import random_models
 from mapmrf import FactorGraph, constraints, datasets
 from mapmrf import images as pictures
+from mapmrf.arrays import Floats, Ints
 from random_models import Random, complete, differ, lattice
 
 Maker = Callable[[int, float], FactorGraph]
@@ -418,19 +419,136 @@ def label_costs(side: int, n_labels: int, price: float, random: Random) -> Facto
     return graph.with_constraints([constraints.label_cost(k, price) for k in range(n_labels)])
 
 
+# -- pictures ---------------------------------------------------------------------------------------------------------
+
+WHOLE = 100.0
+"""Costs of the pictures for `expansion` are multiplied by this and rounded, because gco rounds others."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A labelling problem as arrays: log potentials, and what pairs lose, by name and weight."""
+
+    unary: Floats
+    weight: float | dict[tuple[int, ...], Floats]
+    smoothness: str = "potts"
+    truncation: float | None = None
+    neighbours: int | None = None
+    photo: Floats | None = None
+    seeds: Ints | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.unary.shape[:-1]
+
+    @property
+    def n_labels(self) -> int:
+        return self.unary.shape[-1]
+
+    @cached_property
+    def table(self) -> Floats:
+        """What a pair of weight 1 costs."""
+        return -pictures.smoothness_table(self.smoothness, self.n_labels, truncation=self.truncation)
+
+    @cached_property
+    def graph(self) -> FactorGraph:
+        neighbours = self.neighbours if isinstance(self.weight, float) else None
+        shared = {"weight": self.weight, "truncation": self.truncation, "neighbours": neighbours}
+        return pictures.grid_model(self.unary, self.smoothness, **shared)
+
+    def weights(self) -> dict[tuple[int, ...], Floats]:
+        """Weights of the pairs at every offset."""
+        if not isinstance(self.weight, float):
+            return self.weight
+        offsets = pictures.neighbour_offsets(len(self.shape), self.neighbours)
+        return {offset: np.asarray(self.weight / math.hypot(*offset)) for offset in offsets}
+
+
+def noisy(shape: tuple[int, ...], n_labels: int, noise: float) -> Floats:
+    """Smooth regions of so many labels, under noise."""
+    at = np.meshgrid(*(np.linspace(0, 1, n) for n in shape), indexing="ij")
+    height = np.sin(9 * at[-1] + 4 * at[0]) * np.cos(7 * at[0] - 3 * at[-1]) + 0.5 * np.sin(13 * at[len(at) // 2])
+    edges = np.quantile(height, np.linspace(0, 1, n_labels + 1)[1:-1])
+    return np.digitize(height, edges) + np.random.default_rng(0).normal(scale=noise, size=shape)
+
+
+def binary_picture(scale: float) -> Picture:
+    picture = noisy((side_at(1000, scale),) * 2, 2, 0.8)
+    return Picture(pictures.unary_from_differences(picture, [0, 1]), pictures.contrast_weights(picture, 1.5))
+
+
+def potts_picture(side: int, n_labels: int, scale: float) -> Picture:
+    picture = noisy((side_at(side, scale),) * 2, n_labels, 1.0)
+    return Picture(pictures.unary_from_differences(picture, range(n_labels), weight=0.5), 1.0)
+
+
+def linear_picture(scale: float) -> Picture:
+    picture = noisy((side_at(400, scale),) * 2, 4, 0.5) * 31 / 3
+    unary = pictures.unary_from_differences(picture, range(32), difference="absolute", truncation=10.0, weight=0.2)
+    return Picture(unary, 0.25, "linear", 5.0)
+
+
+def volume_picture(scale: float) -> Picture:
+    picture = noisy((side_at(64, scale ** (2 / 3)),) * 3, 2, 1.0)
+    weights = pictures.contrast_weights(picture, 0.3, neighbours=26)
+    return Picture(pictures.unary_from_differences(picture, [0, 1]), weights, neighbours=26)
+
+
+def photo(scale: float) -> Picture:
+    """A cup on a table, from scribbles: three labels, contrast-sensitive weights on 8 neighbours."""
+    from skimage import data
+
+    step = max(1, round(1 / scale**0.5)) if scale < 1 else 1
+    picture = data.coffee()[::step, ::step].astype(float)
+    seeds = np.full((400, 600), -1)
+    seeds[300:385, 470:580], seeds[60:250, 500:580] = 0, 0  # table
+    seeds[60:150, 230:330], seeds[330:350, 190:300] = 1, 1  # cup and saucer
+    seeds[2:40, 2:40] = 2  # the dark corner
+    seeds = seeds[::step, ::step]
+    unary = np.maximum(pictures.unary_from_seeds(picture, seeds), -1000.0)
+    weights = pictures.contrast_weights(picture, 30.0, neighbours=8, floor=0.05, channel_axis=-1)
+    return Picture(unary, weights, neighbours=8, photo=picture, seeds=seeds)
+
+
+def whole_potts(side: int, n_labels: int, scale: float) -> Picture:
+    """A picture of a few shapes under noise, whose labels cost whole numbers where they change."""
+    side = side_at(side, scale)
+    observed = datasets.potts_image(side, side, labels=n_labels, noise=1.2, seed=0).observed
+    costs = np.round(WHOLE * (observed[..., None] - np.arange(n_labels)) ** 2 / 2.88)
+    return Picture(-costs, 0.8 * WHOLE)
+
+
+def depth(scale: float) -> Picture:
+    """A smooth surface with a step, measured with noise: truncated linear costs, whole numbers."""
+    side, n_labels = side_at(400, scale), 32
+    y, x = np.mgrid[:side, :side]
+    truth = (n_labels / 2 + n_labels / 2.5 * np.sin(x / 40) * np.cos(y / 55)).clip(0, n_labels - 1)
+    truth[side // 4 : side // 2, side // 4 : side // 2] = 0.8 * n_labels
+    measured = truth + np.random.default_rng(0).normal(0, n_labels / 12, truth.shape)
+    costs = np.minimum(np.abs(measured[..., None] - np.arange(n_labels)), n_labels / 4)
+    return Picture(-np.round(WHOLE * costs), WHOLE, "linear", 4.0)
+
+
 # -- all of them ------------------------------------------------------------------------------------------------------
 
 
-def generator(entry: Sequence[Any], *stream: int) -> Maker:
-    """A function of this module or of `mapmrf.datasets` with its arguments, and with what else it asks for by name."""
+def made(entry: Sequence[Any], **known: Any) -> Any:
+    """The result of a function of this module or of `mapmrf.datasets`, given its arguments and what it asks for."""
     name, *arguments = entry
     function = globals().get(name) or getattr(datasets, name)
     asked = inspect.signature(function).parameters
+    return function(*arguments, **{key: value for key, value in known.items() if key in asked})
 
+
+def picture(name: str, scale: float) -> Picture:
+    found: Picture = made(TABLE[name], scale=scale)
+    return found
+
+
+def generator(entry: Sequence[Any], *stream: int) -> Maker:
     def make(seed: int, scale: float) -> FactorGraph:
         random = np.random.default_rng([seed, *stream] if stream else seed)
-        last = {"seed": seed, "scale": scale, "random": random}
-        found = function(*arguments, **{key: value for key, value in last.items() if key in asked})
+        found = made(entry, seed=seed, scale=scale, random=random)
         return found if isinstance(found, FactorGraph) else found.graph
 
     return make
@@ -442,5 +560,4 @@ GROUPS: dict[str, dict[str, list[Any]]] = {name: entry for name, entry in TABLE.
 GENERATED: dict[str, Maker] = {
     **{name: generator(entry) for name, entry in TABLE.items() if name not in GROUPS},
     **{name: generator(each[name], k) for each in GROUPS.values() for k, name in enumerate(each)},
-    **{name: lambda _, scale, make=make: make(scale).graph() for name, make in images.CASES.items()},
 }

@@ -41,6 +41,7 @@ import models
 from mapmrf import datasets
 from mapmrf.datasets.catalogue import model_figure
 from mapmrf.errors import MapMRFError
+from rivals import RIVALS
 from runners import RUNNERS, Record, Task
 
 TABLE = Path(__file__).with_name("experiments.toml")
@@ -160,7 +161,7 @@ def task_of(request: dict[str, Any], model: models.Model) -> Task:
 
 def call(task: Task, run: dict[str, Any]) -> Record:
     options = {key: value for key, value in run.items() if key not in ("run", "env")}
-    record = RUNNERS[run.get("run", "solve")](task, **options)
+    record = (RUNNERS | RIVALS)[run.get("run", "solve")](task, **options)
     return {**record, "variables": task.graph.n_vars, "factors": task.graph.n_factors}
 
 

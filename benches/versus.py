@@ -22,14 +22,13 @@ import statistics
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import cache
 
 import mapmrf
 from mapmrf.bench import peers
 from mapmrf.datasets import grid, sets
 from mapmrf.run.repair import REPAIR_SECONDS
 from models import FOLDERS, Model, select
-from runners import solve_apart
+from rivals import solve_apart, toulbar2_start
 
 FOREVER = 10**9
 EQUAL = 1e-9
@@ -169,7 +168,7 @@ def run_rival(name: str, graph: mapmrf.FactorGraph, seconds: float) -> Run:
         return Run(solve_apart(name, graph, seconds, 0))
     method, options = METHODS[name]
     if method == "toulbar2":
-        start_up = process_start()
+        start_up, _ = toulbar2_start()
         return Run(mapmrf.solve(graph, method, time_limit=seconds + start_up, **options), start_up)
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), solve_first, (method, options)) as process:
         return Run(process.submit(solve_alone, graph, method, seconds, options).result())
@@ -183,13 +182,6 @@ def solve_first(method: str, options: dict[str, object]) -> None:
 def solve_alone(graph: mapmrf.FactorGraph, method: str, seconds: float, options: dict[str, object]) -> mapmrf.Result:
     """A run of a method."""
     return mapmrf.solve(graph, method, time_limit=seconds, **options)
-
-
-@cache
-def process_start() -> float:
-    """Seconds that the process of toulbar2 takes before it begins."""
-    pair = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-    return min(mapmrf.solve(pair, "toulbar2").runtime for _ in range(3))
 
 
 def shown(model: str, name: str, run: Run, marks: Sequence[float]) -> str:

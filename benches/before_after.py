@@ -16,19 +16,22 @@ them from an empty cache is compared instead. The exit status is 1 if an answer 
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import hashlib
 import json
 import math
+import multiprocessing
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 import tomllib
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -86,14 +89,25 @@ def chosen(cases: Iterable[Case], args: argparse.Namespace) -> list[Case]:
 # -- the worker -----------------------------------------------------------------------------------------------------
 
 
-def build(name: str, data: str) -> Any:
-    """A generated model, or the one in a file below the folder `data`."""
+def prepare(source: str, cache: str) -> None:
+    """Let this process use a tree; what solvers print goes elsewhere."""
+    sys.path.insert(0, source)
+    os.environ |= {"PYTHONPATH": source, "NUMBA_CACHE_DIR": cache, "MAPMRF_KERNELS": "compile"}
+    for stream in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+
+
+@functools.cache
+def build(name: str, data: str) -> tuple[Any, str]:
+    """A model, and its digest: the trees must generate, or read, the same one."""
     import mapmrf
     import models
 
-    if name in CASES["files"]:
-        return mapmrf.read(min(Path(data).glob(CASES["files"][name])))
-    return models.GENERATED[name](0, 1.0)
+    files = CASES["files"]
+    graph = mapmrf.read(min(Path(data).glob(files[name]))) if name in files else models.GENERATED[name](0, 1.0)
+    weight = np.ones(0) if graph.weight is None else graph.weight
+    arrays = (graph.card, graph.theta_v, graph.scope_ptr, graph.scope, graph.table_of, graph.theta_t, weight)
+    return graph, digest(b"".join(np.asarray(x, dtype=np.float64).tobytes() for x in arrays))
 
 
 def answer(graph: Any, case: Case, iterations: int) -> dict[str, Any]:
@@ -104,72 +118,43 @@ def answer(graph: Any, case: Case, iterations: int) -> dict[str, Any]:
         result = mapmrf.solve(graph, case.method, max_iterations=iterations, seed=1, **case.options)
     except Exception as error:  # the two trees may well fail alike
         return {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
-    return {
-        "labels": digest(result.labels.astype(np.int64).tobytes()),
-        "value": result.value,
-        "bound": result.bound,
-        "relaxed": result.relaxed_value,
-        "iterations": result.iterations,
-        "status": result.status.value,
-    }
-
-
-def model_digest(graph: Any) -> str:
-    """Digest of the model itself: the trees must generate, or read, the same one."""
-    weight = np.ones(0) if graph.weight is None else graph.weight
-    arrays = (graph.card, graph.theta_v, graph.scope_ptr, graph.scope, graph.table_of, graph.theta_t, weight)
-    return digest(b"".join(np.asarray(x, dtype=np.float64).tobytes() for x in arrays))
+    labels = digest(result.labels.astype(np.int64).tobytes())
+    found = (labels, result.value, result.bound, result.relaxed_value, result.iterations, result.status.value)
+    return dict(zip(FIELDS[2:], found, strict=True))
 
 
 def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-class Compilations:
-    """Counts numba's compilations of our kernels, and the processor time of all compilations that are not nested."""
+@functools.cache
+def compilations() -> dict[str, float]:
+    """Counts numba's compilations of our kernels, and the processor time of all that are not nested, from now on."""
+    from numba.core import event
 
-    def __init__(self) -> None:
-        from numba.core import event
+    counts, began = {"kernels": 0.0, "seconds": 0.0}, []
 
-        self.count, self.seconds, self.depth, self.began = 0, 0.0, 0, 0.0
-        outer = self
+    class Listener(event.Listener):
+        def on_start(self, event: Any) -> None:
+            counts["kernels"] += event.data["dispatcher"].py_func.__module__.startswith("mapmrf")
+            began.append(time.process_time())
 
-        class Listener(event.Listener):
-            def on_start(self, event: Any) -> None:
-                outer.count += event.data["dispatcher"].py_func.__module__.startswith("mapmrf")
-                if outer.depth == 0:
-                    outer.began = time.process_time()
-                outer.depth += 1
+        def on_end(self, event: Any) -> None:
+            since = began.pop()
+            counts["seconds"] += 0.0 if began else time.process_time() - since
 
-            def on_end(self, event: Any) -> None:
-                outer.depth -= 1
-                if outer.depth == 0:
-                    outer.seconds += time.process_time() - outer.began
-
-        event.register("numba:compile", Listener())
+    event.register("numba:compile", Listener())
+    return counts
 
 
-def work(data: str) -> None:
-    """Serve requests, one JSON object per line, until standard input ends."""
-    channel = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what solvers print goes elsewhere
-    compilations = Compilations()
-    graphs: dict[str, Any] = {}
-    digests: dict[str, str] = {}
-    for line in sys.stdin:
-        request = json.loads(line)
-        case = Case(**request["case"])
-        if case.model not in graphs:
-            graphs[case.model] = build(case.model, data)
-            digests[case.model] = model_digest(graphs[case.model])
-        gc.collect()
-        began = time.process_time()
-        for _ in range(request["runs"]):
-            found = answer(graphs[case.model], case, request["iterations"])
-        seconds = (time.process_time() - began) / request["runs"]
-        reply = {"answer": {"model": digests[case.model], **found}, "seconds": seconds}
-        reply |= {"compiled": compilations.count, "compile_seconds": compilations.seconds}
-        print(json.dumps(reply), file=channel, flush=True)
+def work(case: Case, data: str, iterations: int, runs: int) -> tuple[dict[str, Any], float, dict[str, float]]:
+    """The answer and the processor time of a run, and what has been compiled so far."""
+    compiled, (graph, model) = compilations(), build(case.model, data)
+    gc.collect()
+    began = time.process_time()
+    for _ in range(runs):
+        found = answer(graph, case, iterations)
+    return {"model": model, **found}, (time.process_time() - began) / runs, compiled
 
 
 class Worker:
@@ -179,48 +164,36 @@ class Worker:
     """
 
     def __init__(self, source: Path, data: str, cache: str | None = None) -> None:
-        if cache is None:
-            files = sorted((source / "mapmrf").rglob("*.py"))
-            content = (str(path.relative_to(source)).encode() + path.read_bytes() for path in files)
-            tree = digest(b"".join([str(source).encode(), *content]))
-            cache = str(Path(tempfile.gettempdir(), f"mapmrf-kernels-{os.getuid()}", tree))
-        self.env = {**os.environ, "PYTHONPATH": str(source), "NUMBA_CACHE_DIR": cache, "MAPMRF_KERNELS": "compile"}
-        self.command = [sys.executable, __file__, "--worker", str(source), str(source), "--data", data]
+        files = sorted((source / "mapmrf").rglob("*.py"))
+        content = (str(path.relative_to(source)).encode() + path.read_bytes() for path in files)
+        tree = digest(b"".join([str(source).encode(), *content]))
+        kept = Path(tempfile.gettempdir(), f"mapmrf-kernels-{os.getuid()}", tree)
+        self.data, self.settings = data, (str(source), cache or str(kept))
         self.start()
 
     def start(self) -> None:
-        pipe, void = subprocess.PIPE, subprocess.DEVNULL
-        self.compiled = 0
-        self.process = subprocess.Popen(self.command, stdin=pipe, stdout=pipe, stderr=void, text=True, env=self.env)
+        self.compiled = {"kernels": 0.0, "seconds": 0.0}
+        self.process = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), prepare, self.settings)
 
     def __enter__(self) -> Worker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        assert self.process.stdin
-        self.process.stdin.close()
-        self.process.wait()
+        self.process.shutdown()
 
     def renew(self) -> None:
         """Go on in another process, which loads what this one has compiled."""
-        if self.compiled:
-            self.stop()
+        if self.compiled["kernels"]:
+            self.process.shutdown()
             self.start()
 
-    def run(self, case: Case, iterations: int, runs: int = 1) -> dict[str, Any]:
+    def run(self, case: Case, iterations: int, runs: int = 1) -> tuple[dict[str, Any], float]:
         """Solve, `runs` times: the answer and the processor time of one."""
-        assert self.process.stdin and self.process.stdout
-        request = {"case": asdict(case), "iterations": iterations, "runs": runs}
-        print(json.dumps(request), file=self.process.stdin, flush=True)
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit(f"the worker died in {case.title} on {case.model}")
-        reply: dict[str, Any] = json.loads(line)
-        self.compiled = reply["compiled"]
-        return reply
+        try:
+            found, seconds, self.compiled = self.process.submit(work, case, self.data, iterations, runs).result()
+        except BrokenProcessPool as error:
+            raise SystemExit(f"the worker died in {case.title} on {case.model}") from error
+        return found, seconds
 
 
 # -- comparing ------------------------------------------------------------------------------------------------------
@@ -280,7 +253,7 @@ def compare_answers(case: Case, workers: tuple[Worker, Worker]) -> Comparison:
     found = Comparison(case)
     for _ in range(1 + RETRIES):
         for runs, worker in zip((found.before, found.after), workers, strict=True):
-            runs.append(worker.run(case, case.iterations)["answer"])
+            runs.append(worker.run(case, case.iterations)[0])
         if found.before[-1] == found.after[-1] and len(found.before) == 1:
             break
     return found
@@ -296,13 +269,13 @@ def measure(found: Comparison, workers: tuple[Worker, Worker], repeats: int) -> 
         worker.renew()
     runs = []
     for n in lengths:
-        once = max(min(worker.run(case, n)["seconds"] for _ in range(2)) for worker in workers)
+        once = max(min(worker.run(case, n)[1] for _ in range(2)) for worker in workers)
         runs.append(min(200, max(1, math.ceil(LEAST_SECONDS / len(lengths) / max(once, 1e-4)))))
     least = np.full((2, len(lengths)), np.inf)
     for repeat in range(MOST_ROUNDS * repeats):
         for k, n in enumerate(lengths):
             for w in (0, 1) if (repeat + k) % 2 else (1, 0):
-                least[w, k] = min(least[w, k], workers[w].run(case, n, runs[k])["seconds"])
+                least[w, k] = min(least[w, k], workers[w].run(case, n, runs[k])[1])
         times = least[:, -1] - (least[:, 0] if len(lengths) > 1 else 0.0)
         found.times = (float(times[0]), float(times[1]))
         if repeat + 1 == repeats and found.ratio is not None and abs(found.ratio - 1) <= CLOSE:
@@ -346,8 +319,8 @@ def compare_compiling(args: argparse.Namespace) -> int:
             with tempfile.TemporaryDirectory() as cache, Worker(source, args.data, cache) as worker:
                 for case in cases:
                     if case.method == method:
-                        reply = worker.run(case, case.short or case.iterations)
-                        figures[method][w] = reply["compiled"], reply["compile_seconds"]
+                        worker.run(case, case.short or case.iterations)
+                figures[method][w] = worker.compiled["kernels"], worker.compiled["seconds"]
         print(compile_row(f"`{method}`", figures[method]), flush=True)
     print(compile_row("all", sum(figures.values())))
     return 0
@@ -368,11 +341,7 @@ def main() -> int:
     options.add_argument("--answers-only", action="store_true", help="do not measure times")
     options.add_argument("--compile", action="store_true", help="measure compiling from an empty cache instead")
     options.add_argument("--data", default="", help="folder of the benchmark models, to use some of them as well")
-    options.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     args = options.parse_args()
-    if args.worker:
-        work(args.data)
-        return 0
     for source in (args.before, args.after):
         if not (source / "mapmrf").is_dir():
             options.error(f"{source} has no folder mapmrf")

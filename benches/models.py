@@ -270,11 +270,6 @@ def colouring(n: int, degree: float, n_states: int, random: Random) -> FactorGra
     return FactorGraph.from_pairwise(np.zeros((n, n_states)), complete(n)[np.sort(chosen)], differ(n_states))
 
 
-def pigeons(n: int, holes: int) -> FactorGraph:
-    """Pigeons in different holes."""
-    return FactorGraph.from_pairwise(np.zeros((n, holes)), complete(n), differ(holes))
-
-
 def pigeon_clauses(n: int, holes: int) -> FactorGraph:
     """Pigeons in different holes, with a binary variable for every pigeon and hole."""
     some, both = np.zeros((2,) * holes), np.zeros((2, 2))
@@ -472,26 +467,21 @@ def noisy(shape: tuple[int, ...], n_labels: int, noise: float) -> Floats:
     return np.digitize(height, edges) + np.random.default_rng(0).normal(scale=noise, size=shape)
 
 
-def binary_picture(scale: float) -> Picture:
-    picture = noisy((side_at(1000, scale),) * 2, 2, 0.8)
-    return Picture(pictures.unary_from_differences(picture, [0, 1]), pictures.contrast_weights(picture, 1.5))
+def binary_picture(dim: int, side: int, noise: float, weight: float, neighbours: int, scale: float) -> Picture:
+    seen = noisy((side_at(side, scale ** (2 / dim)),) * dim, 2, noise)
+    weights = pictures.contrast_weights(seen, weight, neighbours=neighbours)
+    return Picture(pictures.unary_from_differences(seen, [0, 1]), weights, neighbours=neighbours)
 
 
 def potts_picture(side: int, n_labels: int, scale: float) -> Picture:
-    picture = noisy((side_at(side, scale),) * 2, n_labels, 1.0)
-    return Picture(pictures.unary_from_differences(picture, range(n_labels), weight=0.5), 1.0)
+    seen = noisy((side_at(side, scale),) * 2, n_labels, 1.0)
+    return Picture(pictures.unary_from_differences(seen, range(n_labels), weight=0.5), 1.0)
 
 
 def linear_picture(scale: float) -> Picture:
-    picture = noisy((side_at(400, scale),) * 2, 4, 0.5) * 31 / 3
-    unary = pictures.unary_from_differences(picture, range(32), difference="absolute", truncation=10.0, weight=0.2)
+    seen = noisy((side_at(400, scale),) * 2, 4, 0.5) * 31 / 3
+    unary = pictures.unary_from_differences(seen, range(32), difference="absolute", truncation=10.0, weight=0.2)
     return Picture(unary, 0.25, "linear", 5.0)
-
-
-def volume_picture(scale: float) -> Picture:
-    picture = noisy((side_at(64, scale ** (2 / 3)),) * 3, 2, 1.0)
-    weights = pictures.contrast_weights(picture, 0.3, neighbours=26)
-    return Picture(pictures.unary_from_differences(picture, [0, 1]), weights, neighbours=26)
 
 
 def photo(scale: float) -> Picture:

@@ -36,8 +36,7 @@ def _n(random: Random, least: int, most: int, scale: float = 1.0) -> int:
 
 
 def _sides(random: Random, scale: float) -> tuple[int, int]:
-    side = math.sqrt(scale)
-    return _n(random, 2, 9, side), _n(random, 2, 9, side)
+    return _n(random, 2, 9, math.sqrt(scale)), _n(random, 2, 9, math.sqrt(scale))
 
 
 def lattice(rows: int, columns: int) -> np.ndarray:
@@ -54,7 +53,6 @@ def _some_pairs(random: Random, n: int, degree: float) -> np.ndarray:
 
 
 def complete(n: int) -> np.ndarray:
-    """All pairs of n variables."""
     return np.stack(np.triu_indices(n, 1), axis=1)
 
 
@@ -73,9 +71,7 @@ def normal(random: Random, n: int, states: int, pairs: np.ndarray, strength: flo
 
 
 def spins(random: Random, scale: float) -> FactorGraph:
-    """A spin glass on a grid."""
-    rows, columns = _sides(random, scale)
-    return datasets.grid(rows, columns, float(random.uniform(0.2, 4.0)), seed=int(random.integers(2**31)))
+    return datasets.grid(*_sides(random, scale), float(random.uniform(0.2, 4.0)), seed=int(random.integers(2**31)))
 
 
 def torus(random: Random, scale: float) -> FactorGraph:
@@ -95,11 +91,8 @@ def labelled_grid(random: Random, scale: float) -> FactorGraph:
 
 def potts(random: Random, scale: float) -> FactorGraph:
     """A noisy picture, one table for all pairs."""
-    rows, columns = _sides(random, scale)
-    return datasets.potts_image(
-        rows, columns, labels=_n(random, 2, 6), noise=1.2, smoothness=float(random.uniform(0.2, 1.5)),
-        seed=int(random.integers(2**31)),
-    ).graph  # fmt: skip
+    sides, labels, smoothness = _sides(random, scale), _n(random, 2, 6), float(random.uniform(0.2, 1.5))
+    return datasets.potts_image(*sides, labels, 1.2, smoothness, seed=int(random.integers(2**31))).graph
 
 
 def contrast(random: Random, scale: float) -> FactorGraph:
@@ -121,7 +114,6 @@ def smooth(random: Random, scale: float) -> FactorGraph:
 
 
 def dense_spins(random: Random, scale: float) -> FactorGraph:
-    """All pairs of binary variables."""
     n = _n(random, 3, 20, scale)
     return normal(random, n, 2, _some_pairs(random, n, n))
 
@@ -144,17 +136,14 @@ def mixed_pairs(random: Random, scale: float) -> FactorGraph:
 
 
 def triples(random: Random, scale: float) -> FactorGraph:
-    """Binary variables in factors of three."""
     n = _n(random, 4, 24, scale)
-    seed = int(random.integers(2**31))
-    return datasets.random_graph(n, n + n // 2, states=2, arity=3, seed=seed)
+    return datasets.random_graph(n, n + n // 2, states=2, arity=3, seed=int(random.integers(2**31)))
 
 
 def mixed(random: Random, scale: float) -> FactorGraph:
     """Mixed cardinalities and arities, no -inf."""
     n = _n(random, 4, 20, scale)
-    seed = int(random.integers(2**31))
-    return datasets.random_graph(n, n + n // 2, states=(1, 4), arity=(2, 4), seed=seed)
+    return datasets.random_graph(n, n + n // 2, states=(1, 4), arity=(2, 4), seed=int(random.integers(2**31)))
 
 
 def forbidden(random: Random, scale: float) -> FactorGraph:
@@ -230,8 +219,7 @@ def pieces(random: Random, scale: float) -> FactorGraph:
 def constrained(random: Random, scale: float) -> FactorGraph:
     """Pairs with counts, prices of labels and parities beside them."""
     n, states = _n(random, 4, 12, scale), _n(random, 2, 3)
-    pairs = _some_pairs(random, n, 3.0)
-    graph = normal(random, n, states, pairs)
+    graph = normal(random, n, states, _some_pairs(random, n, 3.0))
     some = [(int(i), int(random.integers(states))) for i in random.permutation(n)[: _n(random, 2, 6)]]
     choices = (
         constraints.at_most_k(some, len(some) // 2),
@@ -245,18 +233,16 @@ def constrained(random: Random, scale: float) -> FactorGraph:
 
 def tiny(random: Random, scale: float) -> FactorGraph:
     """No variable, one variable, one state, a constant alone, nothing allowed; `scale` changes nothing."""
-    which = int(random.integers(6))
-    if which == 0:
-        return FactorGraph.from_tables([], [], [])
-    if which == 1:
-        return FactorGraph.from_tables([_n(random, 1, 5)], [], [])
-    if which == 2:
-        return FactorGraph.from_tables([1, 1, 1], [(0, 1), (1, 2)], random.normal(size=(2, 1, 1)))
-    if which == 3:
-        return FactorGraph.from_tables([4], [(), (0,), (0,)], [random.normal(), *random.normal(size=(2, 4))])
-    if which == 4:
-        return FactorGraph.from_tables([2, 2], [(0, 1)], [np.full((2, 2), -np.inf)])
-    return FactorGraph.from_tables([2, 3], [(0, 1), (1, 0)], [random.normal(size=(2, 3)), random.normal(size=(3, 2))])
+    made = FactorGraph.from_tables
+    kinds = (
+        lambda: made([], [], []),
+        lambda: made([_n(random, 1, 5)], [], []),
+        lambda: made([1, 1, 1], [(0, 1), (1, 2)], random.normal(size=(2, 1, 1))),
+        lambda: made([4], [(), (0,), (0,)], [random.normal(), *random.normal(size=(2, 4))]),
+        lambda: made([2, 2], [(0, 1)], [np.full((2, 2), -np.inf)]),
+        lambda: made([2, 3], [(0, 1), (1, 0)], [random.normal(size=(2, 3)), random.normal(size=(3, 2))]),
+    )
+    return kinds[int(random.integers(6))]()
 
 
 MAKERS = (

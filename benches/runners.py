@@ -31,6 +31,7 @@ import mapmrf
 from mapmrf import FactorGraph, Result
 from mapmrf.errors import UnsupportedModel
 from mapmrf.model.problem import Problem
+from mapmrf.run.footprints import Sizes
 from mapmrf.run.method import Start
 from models import Model, picture
 
@@ -218,7 +219,7 @@ def footprint(task: Task, method: str) -> Record:
     """Bytes of a solve beside the model, and the sizes of the model; in a fresh process, on Linux."""
     mapmrf.solve(task.model.build(task.scale), method, time_limit=1.0)  # loads the kernels
     peak = footprints.peak_of_solve(task.graph, method, task.seconds)
-    return {"peak": peak, "estimated": footprints.estimate(method, task.graph), **footprints.sizes(task.graph)}
+    return {"peak": peak, "estimated": footprints.estimate(method, task.graph), **Sizes.of(task.graph)._asdict()}
 
 
 def certificate(task: Task, make_limit: float = 60.0) -> Record:

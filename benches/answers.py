@@ -29,22 +29,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
+from llvmlite import binding
 
 import mapmrf
 import random_models
-from mapmrf.errors import UnsupportedModel
+from mapmrf.errors import MapMRFError, UnsupportedModel
 
 FILE = Path(__file__).with_name("answers.csv")
-
 ITERATIONS = {"auto": 12, "branch": 500, "lp": 100_000, "wcsp": 200, "exhaustive": 4, "annealing": 5, "lslp": 60}
 FEWEST = 15
 """Iterations of each method, and of those that are not named."""
-
 LEFT_OUT = ("toulbar2",)
 DECLINED = "-"
 """In place of a digest where a method does not take a model."""
-
 PARTS = ("labels", "value", "bound")
 
 
@@ -55,40 +52,35 @@ class Way(NamedTuple):
     batch: bool = False
 
 
-def digest_of(result: mapmrf.Result) -> str:
+def hashed(content: bytes | str) -> str:
+    return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()
+
+
+def digest_of(result: mapmrf.Result | MapMRFError) -> str:
     """Three short hashes with dots between them."""
+    if isinstance(result, MapMRFError):
+        raise result
     bound = "none" if result.bound is None else f"{result.bound + 0.0:.5g}"
     labels = result.labels.astype("<i8").tobytes()
-    return ".".join((_hash(labels)[:5], _hash(f"{result.value + 0.0:.6g}")[:3], _hash(bound)[:3]))
+    return ".".join((hashed(labels)[:5], hashed(f"{result.value + 0.0:.6g}")[:3], hashed(bound)[:3]))
 
 
 def model_digest(graph: mapmrf.FactorGraph) -> str:
     """A short hash of a model's tables and scopes."""
-    tables = np.concatenate([graph.theta_v, graph.theta_t])
-    content = (graph.card, graph.scope, graph.table_of)
-    return _hash(b"".join([tables.tobytes(), *(array.astype("<i8").tobytes() for array in content)]))[:5]
+    content = (array.astype("<i8").tobytes() for array in (graph.card, graph.scope, graph.table_of))
+    return hashed(b"".join([graph.theta_v.tobytes(), graph.theta_t.tobytes(), *content]))[:5]
 
 
-def _hash(content: bytes | str) -> str:
-    data = content.encode() if isinstance(content, str) else content
-    return hashlib.sha256(data).hexdigest()
-
-
-def answer(graph: mapmrf.FactorGraph, method: str, way: Way = Way()) -> str:  # noqa: B008
+def answer(graph: mapmrf.FactorGraph, method: str, way: Way) -> str:
     """The digest of a method's answer."""
     options: dict[str, Any] = {"max_iterations": ITERATIONS.get(method, FEWEST), "threads": way.threads}
-    if not way.batch:
-        try:
+    try:
+        if not way.batch:
             return digest_of(mapmrf.solve(graph, method, **options))
-        except UnsupportedModel:
-            return DECLINED
-    first, second = mapmrf.solve_many([graph, graph], method, jobs=2, **options)
-    if isinstance(first, UnsupportedModel):
+        first, second = (digest_of(found) for found in mapmrf.solve_many([graph, graph], method, jobs=2, **options))
+        return first if first == second else "differs from itself"
+    except UnsupportedModel:
         return DECLINED
-    if not (isinstance(first, mapmrf.Result) and isinstance(second, mapmrf.Result)):
-        raise AssertionError(f"{method}: {first}")
-    same = digest_of(first) == digest_of(second)
-    return digest_of(first) if same else "differs from itself"
 
 
 # -- the file ---------------------------------------------------------------------------------------------------------
@@ -96,24 +88,26 @@ def answer(graph: mapmrf.FactorGraph, method: str, way: Way = Way()) -> str:  # 
 
 def features() -> str:
     """What of the CPU decides the last bits."""
-    from llvmlite import binding
-
     have = binding.get_host_cpu_features()
     return " ".join([platform.machine(), *(name for name in ("fma", "avx2", "avx512f") if have.get(name))])
 
 
-def stored(path: Path = FILE) -> tuple[str, dict[str, dict[str, str]]]:
+def stored() -> tuple[str, dict[str, dict[str, str]]]:
     """The features of the CPU, and by model the digests of the model and of all methods."""
-    with path.open(newline="") as lines:
+    with FILE.open(newline="") as lines:
         about = next(lines).lstrip("# ").strip()
         return about, {row["name"]: row for row in csv.DictReader(lines)}
 
 
-def write(rows: dict[str, dict[str, str]], path: Path = FILE) -> None:
-    methods = sorted({key for row in rows.values() for key in row} - {"name", "model"})
-    with path.open("w", newline="") as out:
+def update(methods: list[str]) -> None:
+    """Store the answers of some methods, and keep those of the others."""
+    _, rows = stored()
+    for row in found(methods, random_models.names(), Way()):
+        rows[row["name"]] = {**rows.get(row["name"], {}), **row}
+    known = sorted({key for row in rows.values() for key in row} - {"name", "model"})
+    with FILE.open("w", newline="") as out:
         out.write(f"# {features()}\n")
-        table = csv.DictWriter(out, ["name", "model", *methods], lineterminator="\n")
+        table = csv.DictWriter(out, ["name", "model", *known], lineterminator="\n")
         table.writeheader()
         table.writerows(rows.values())
 
@@ -136,10 +130,8 @@ def changes(row: dict[str, str], before: dict[str, str], values_only: bool = Fal
         return
     for method in row.keys() - {"name", "model"}:
         now, then = row[method], before.get(method, "missing")
-        if now == then:
-            continue
         parts = [part for part, x, y in zip(PARTS, now.split("."), then.split("."), strict=False) if x != y]
-        if len(now.split(".")) != len(then.split(".")):
+        if now.count(".") != then.count("."):
             parts = [f"{then} before, {now} now"]
         if values_only:
             parts = [part for part in parts if part != "labels"]
@@ -162,14 +154,6 @@ def compare(given: argparse.Namespace) -> int:
     return count.total()
 
 
-def run_cold() -> int:
-    """The same command in a new process that compiles all its kernels, for this very CPU."""
-    command = [sys.executable, *(word for word in sys.argv if word != "--cold")]
-    with tempfile.TemporaryDirectory() as folder:
-        settings = {"MAPMRF_KERNELS": "compile", "NUMBA_CACHE_DIR": folder}
-        return subprocess.run(command, env={**os.environ, **settings}, check=False).returncode
-
-
 def main() -> int:
     methods = [name for name in sorted(mapmrf.methods()) if name not in LEFT_OUT]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -183,17 +167,15 @@ def main() -> int:
     parser.add_argument("--update", action="store_true", help="write the file of digests")
     given = parser.parse_args()
     if given.cold:
-        return run_cold()
+        command = [sys.executable, *(word for word in sys.argv if word != "--cold")]
+        with tempfile.TemporaryDirectory() as folder:
+            settings = {"MAPMRF_KERNELS": "compile", "NUMBA_CACHE_DIR": folder}
+            return subprocess.run(command, env={**os.environ, **settings}, check=False).returncode
     warnings.simplefilter("ignore")
     began = time.process_time()
     if given.update:
-        _, rows = stored() if FILE.exists() else ("", {})
-        for row in found(given.methods, random_models.names(), Way()):
-            rows[row["name"]] = {**rows.get(row["name"], {}), **row}
-            write(rows)
-        changed = 0
-    else:
-        changed = compare(given)
+        update(given.methods)
+    changed = 0 if given.update else compare(given)
     print(f"{time.process_time() - began:.0f} s of processor time")
     return int(changed > 0)
 

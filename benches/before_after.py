@@ -8,27 +8,30 @@ is the digest of the labels, value, bound, relaxed value, iterations and status.
 run in the tree before (HiGHS and SCIP use their own threads, and steps of `auto` wait for them) is not compared.
 
 Times are processor times, the smallest of several repeats. Where a method iterates, a short run is subtracted from a
-long one, so that reading and starting do not count. With `--kernels` only the time within compiled kernels counts, as
-their Python callers see it. Kernels are timed as a user has them, loaded and not compiled in the same process, where
-calls between kernels may go to other copies of the code. The exit status is 1 if an answer differs.
+long one, so that reading and starting do not count. Kernels are timed as a user has them, loaded and not compiled in
+the same process, where calls between kernels may go to other copies of the code. With `--compile` the time to compile
+them from an empty cache is compared instead. The exit status is 1 if an answer differs.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import hashlib
 import json
 import math
+import multiprocessing
 import os
-import subprocess
+import statistics
 import sys
 import tempfile
 import time
 import tomllib
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, nullcontext
-from dataclasses import asdict, dataclass, field
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +44,6 @@ CLOSE, MOST_ROUNDS = 0.03, 3
 """A case whose times differ by more than this share is repeated so many times as often as asked for."""
 RETRIES = 3
 """Further runs of a case whose answers differ, to see whether they vary within the tree before."""
-
-# -- cases ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -57,36 +58,19 @@ class Case:
 
     @property
     def title(self) -> str:
-        """The method with its options."""
-        return " ".join([self.method, *(f"{key}={value}" for key, value in self.options.items())])
+        """The method with its options, unless they only keep it from ending early."""
+        options = {} if self.options == CASES["open"].get(self.method) else self.options
+        return " ".join([self.method, *(f"{key}={value}" for key, value in options.items())])
 
 
-def table() -> dict[str, Any]:
-    """All cases, as `before_after.toml` has them."""
-    with Path(__file__).with_suffix(".toml").open("rb") as file:
-        return tomllib.load(file)
-
-
-CASES = table()
-OPEN: dict[str, dict[str, Any]] = CASES["open"]
-VARIANTS = [Case(*row) for row in CASES["variants"]]
-
-
-def build(name: str, data: str) -> Any:
-    """A generated model, or the one in a file below the folder `data`."""
-    if name in CASES["files"]:
-        import mapmrf
-
-        return mapmrf.read(min(Path(data).glob(CASES["files"][name])))
-    import models
-
-    return models.GENERATED[name](0, 1.0)
+with Path(__file__).with_suffix(".toml").open("rb") as file:
+    CASES = tomllib.load(file)
+UNTIMED = [Case(*row) for row in CASES["variants"]]
 
 
 def timed_cases(data: str) -> list[Case]:
-    """All cases whose time is compared."""
     loops = [
-        Case(method, model, high, low, OPEN[method])
+        Case(method, model, high, low, CASES["open"][method])
         for method, budgets in CASES["loops"].items()
         for model, (high, low) in budgets.items()
     ]
@@ -105,6 +89,27 @@ def chosen(cases: Iterable[Case], args: argparse.Namespace) -> list[Case]:
 # -- the worker -----------------------------------------------------------------------------------------------------
 
 
+def prepare(source: str, cache: str) -> None:
+    """Let this process use a tree; what solvers print goes elsewhere."""
+    sys.path.insert(0, source)
+    os.environ |= {"PYTHONPATH": source, "NUMBA_CACHE_DIR": cache, "MAPMRF_KERNELS": "compile"}
+    for stream in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+
+
+@functools.cache
+def build(name: str, data: str) -> tuple[Any, str]:
+    """A model, and its digest: the trees must generate, or read, the same one."""
+    import mapmrf
+    import models
+
+    files = CASES["files"]
+    graph = mapmrf.read(min(Path(data).glob(files[name]))) if name in files else models.GENERATED[name](0, 1.0)
+    weight = np.ones(0) if graph.weight is None else graph.weight
+    arrays = (graph.card, graph.theta_v, graph.scope_ptr, graph.scope, graph.table_of, graph.theta_t, weight)
+    return graph, digest(b"".join(np.asarray(x, dtype=np.float64).tobytes() for x in arrays))
+
+
 def answer(graph: Any, case: Case, iterations: int) -> dict[str, Any]:
     """What a run found, or why it failed."""
     import mapmrf
@@ -113,127 +118,43 @@ def answer(graph: Any, case: Case, iterations: int) -> dict[str, Any]:
         result = mapmrf.solve(graph, case.method, max_iterations=iterations, seed=1, **case.options)
     except Exception as error:  # the two trees may well fail alike
         return {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
-    return {
-        "labels": hashlib.sha256(np.ascontiguousarray(result.labels, dtype=np.int64).tobytes()).hexdigest()[:16],
-        "value": result.value,
-        "bound": result.bound,
-        "relaxed": result.relaxed_value,
-        "iterations": result.iterations,
-        "status": result.status.value,
-    }
+    labels = digest(result.labels.astype(np.int64).tobytes())
+    found = (labels, result.value, result.bound, result.relaxed_value, result.iterations, result.status.value)
+    return dict(zip(FIELDS[2:], found, strict=True))
 
 
-def digest(graph: Any) -> str:
-    """Digest of the model itself: the trees must generate, or read, the same one."""
-    arrays = (graph.card, graph.theta_v, graph.scope_ptr, graph.scope, potentials(graph))
-    return hashlib.sha256(b"".join(np.asarray(x, dtype=np.float64).tobytes() for x in arrays)).hexdigest()[:16]
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
-def potentials(graph: Any) -> np.ndarray:
-    """All entries of all factors: one tree may store a table and weights where the other stores tables."""
-    sizes = np.diff(graph.table_ptr)[graph.table_of].astype(np.int64)
-    shift = np.repeat(graph.table_ptr[graph.table_of] - np.append(0, np.cumsum(sizes))[:-1], sizes)
-    entries = graph.theta_t[np.arange(sizes.sum()) + shift]
-    weight = getattr(graph, "weight", None)
-    return (entries if weight is None else entries * np.repeat(weight, sizes)) + 0.0
+@functools.cache
+def compilations() -> dict[str, float]:
+    """Counts numba's compilations of our kernels, and the processor time of all that are not nested, from now on."""
+    from numba.core import event
+
+    counts, began = {"kernels": 0.0, "seconds": 0.0}, []
+
+    class Listener(event.Listener):
+        def on_start(self, event: Any) -> None:
+            counts["kernels"] += event.data["dispatcher"].py_func.__module__.startswith("mapmrf")
+            began.append(time.process_time())
+
+        def on_end(self, event: Any) -> None:
+            since = began.pop()
+            counts["seconds"] += 0.0 if began else time.process_time() - since
+
+    event.register("numba:compile", Listener())
+    return counts
 
 
-class Compilations:
-    """Counts numba's compilations of our kernels, and the processor time of all compilations that are not nested."""
-
-    def __init__(self) -> None:
-        from numba.core import event
-
-        self.count, self.seconds, self.depth, self.began = 0, 0.0, 0, 0.0
-        outer = self
-
-        class Listener(event.Listener):
-            def on_start(self, event: Any) -> None:
-                outer.begin(event.data["dispatcher"].py_func.__module__)
-
-            def on_end(self, event: Any) -> None:
-                outer.end()
-
-        event.register("numba:compile", Listener())
-
-    def begin(self, module: str) -> None:
-        """Count a compilation of a kernel in `module`."""
-        self.count += module.startswith("mapmrf")
-        if self.depth == 0:
-            self.began = time.process_time()
-        self.depth += 1
-
-    def end(self) -> None:
-        """Add the time of an outermost compilation."""
-        self.depth -= 1
-        if self.depth == 0:
-            self.seconds += time.process_time() - self.began
-
-
-class KernelClock:
-    """Processor time in the kernels that Python calls while the clock is entered; all must have been compiled before.
-
-    Compiled code has its callees inside, so the names of kernels in our modules can stand for something else meanwhile.
-    Kernels that evaluate labellings are left out: older trees do that in numpy, which does not count either.
-    """
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self.places: list[tuple[dict[Any, Any], Any, Any]] = []
-
-    def __enter__(self) -> KernelClock:
-        from numba.core.dispatcher import Dispatcher
-
-        spaces = [vars(module) for name, module in sys.modules.items() if name.startswith("mapmrf.")]
-        spaces += [table for space in spaces for table in space.values() if isinstance(table, dict)]
-        for space in spaces:
-            for name, kernel in list(space.items()):
-                if isinstance(kernel, Dispatcher) and kernel.py_func.__module__ != "mapmrf.kernels.evaluation":
-                    self.places.append((space, name, kernel))
-                    space[name] = self.timed(kernel)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for space, name, kernel in self.places:
-            space[name] = kernel
-
-    def timed(self, kernel: Any) -> Any:
-        """The kernel, its calls timed, also those without a look at the types."""
-
-        def call(*args: Any) -> Any:
-            began = time.thread_time()
-            found = kernel(*args)
-            self.seconds += time.thread_time() - began
-            return found
-
-        if hasattr(kernel, "entry"):
-            call.entry = lambda args: self.timed(kernel.entry(args))  # type: ignore[attr-defined]
-        return call
-
-
-def work(data: str) -> None:
-    """Serve requests, one JSON object per line, until standard input ends."""
-    channel = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what solvers print goes elsewhere
-    compilations = Compilations()
-    graphs: dict[str, Any] = {}
-    digests: dict[str, str] = {}
-    for line in sys.stdin:
-        request = json.loads(line)
-        case = Case(**request["case"])
-        if case.model not in graphs:
-            graphs[case.model] = build(case.model, data)
-            digests[case.model] = digest(graphs[case.model])
-        gc.collect()
-        clock = KernelClock()
-        with clock if request["kernels"] else nullcontext():
-            began = time.process_time()
-            for _ in range(request["runs"]):
-                found = answer(graphs[case.model], case, request["iterations"])
-            seconds = (clock.seconds if request["kernels"] else time.process_time() - began) / request["runs"]
-        reply = {"answer": {"model": digests[case.model], **found}, "seconds": seconds}
-        reply |= {"compiled": compilations.count, "compile_seconds": compilations.seconds}
-        print(json.dumps(reply), file=channel, flush=True)
+def work(case: Case, data: str, iterations: int, runs: int) -> tuple[dict[str, Any], float, dict[str, float]]:
+    """The answer and the processor time of a run, and what has been compiled so far."""
+    compiled, (graph, model) = compilations(), build(case.model, data)
+    gc.collect()
+    began = time.process_time()
+    for _ in range(runs):
+        found = answer(graph, case, iterations)
+    return {"model": model, **found}, (time.process_time() - began) / runs, compiled
 
 
 class Worker:
@@ -243,51 +164,36 @@ class Worker:
     """
 
     def __init__(self, source: Path, data: str, cache: str | None = None) -> None:
-        cache = cache or str(Path(tempfile.gettempdir()) / f"mapmrf-kernels-{os.getuid()}" / tree_digest(source))
-        environment = {**os.environ, "PYTHONPATH": str(source), "NUMBA_CACHE_DIR": cache, "MAPMRF_KERNELS": "compile"}
-        command = [sys.executable, __file__, "--worker", str(source), str(source), "--data", data]
-        pipe, void = subprocess.PIPE, subprocess.DEVNULL
-        self.start = lambda: subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=void, text=True, env=environment)
-        self.process, self.compiled = self.start(), 0
+        files = sorted((source / "mapmrf").rglob("*.py"))
+        content = (str(path.relative_to(source)).encode() + path.read_bytes() for path in files)
+        tree = digest(b"".join([str(source).encode(), *content]))
+        kept = Path(tempfile.gettempdir(), f"mapmrf-kernels-{os.getuid()}", tree)
+        self.data, self.settings = data, (str(source), cache or str(kept))
+        self.start()
+
+    def start(self) -> None:
+        self.compiled = {"kernels": 0.0, "seconds": 0.0}
+        self.process = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), prepare, self.settings)
 
     def __enter__(self) -> Worker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.end()
-
-    def end(self) -> None:
-        """Let the process end."""
-        assert self.process.stdin
-        self.process.stdin.close()
-        self.process.wait()
+        self.process.shutdown()
 
     def renew(self) -> None:
         """Go on in another process, which loads what this one has compiled."""
-        if self.compiled:
-            self.end()
-            self.process, self.compiled = self.start(), 0
+        if self.compiled["kernels"]:
+            self.process.shutdown()
+            self.start()
 
-    def run(self, case: Case, iterations: int, runs: int = 1, kernels: bool = False) -> dict[str, Any]:
-        """Solve, `runs` times: the answer and the processor time of one, or the time of its kernels."""
-        assert self.process.stdin and self.process.stdout
-        request = {"case": asdict(case), "iterations": iterations, "runs": runs, "kernels": kernels}
-        print(json.dumps(request), file=self.process.stdin, flush=True)
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit(f"the worker died in {case.title} on {case.model}")
-        reply: dict[str, Any] = json.loads(line)
-        self.compiled = reply["compiled"]
-        return reply
-
-
-def tree_digest(source: Path) -> str:
-    """Digest of all Python files of a tree."""
-    files = sorted((source / "mapmrf").rglob("*.py"))
-    total = hashlib.sha256(str(source).encode())
-    for path in files:
-        total.update(str(path.relative_to(source)).encode() + path.read_bytes())
-    return total.hexdigest()[:16]
+    def run(self, case: Case, iterations: int, runs: int = 1) -> tuple[dict[str, Any], float]:
+        """Solve, `runs` times: the answer and the processor time of one."""
+        try:
+            found, seconds, self.compiled = self.process.submit(work, case, self.data, iterations, runs).result()
+        except BrokenProcessPool as error:
+            raise SystemExit(f"the worker died in {case.title} on {case.model}") from error
+        return found, seconds
 
 
 # -- comparing ------------------------------------------------------------------------------------------------------
@@ -320,6 +226,19 @@ class Comparison:
         """Time after over time before."""
         return None if self.times is None or min(self.times) <= 0 else self.times[1] / self.times[0]
 
+    def row(self) -> str:
+        """The line of the table."""
+        differences, varying, error = self.differences(), self.varying(), self.before[0].get("error")
+        verdict = "**differs**: " + ", ".join(differences) if differences else "same"
+        if varying:
+            verdict += f" (varies before: {', '.join(varying)})"
+        if error and not differences:
+            verdict += f" ({error.split(':')[0]})"
+        cells = [self.case.title, self.case.model, verdict]
+        if self.times is not None:
+            cells += [*(f"{1e3 * t:.1f}" for t in self.times), "" if self.ratio is None else f"{self.ratio:.3f}"]
+        return "| " + " | ".join(cells) + " |"
+
 
 def apart(old: Any, new: Any) -> str:
     """What to say of two values that are not the same."""
@@ -334,13 +253,13 @@ def compare_answers(case: Case, workers: tuple[Worker, Worker]) -> Comparison:
     found = Comparison(case)
     for _ in range(1 + RETRIES):
         for runs, worker in zip((found.before, found.after), workers, strict=True):
-            runs.append(worker.run(case, case.iterations)["answer"])
+            runs.append(worker.run(case, case.iterations)[0])
         if found.before[-1] == found.after[-1] and len(found.before) == 1:
             break
     return found
 
 
-def measure(found: Comparison, workers: tuple[Worker, Worker], repeats: int, kernels: bool) -> None:
+def measure(found: Comparison, workers: tuple[Worker, Worker], repeats: int) -> None:
     """Time a case: the smallest time of the long run less that of the short one, in each tree."""
     case = found.case
     lengths = [n for n in (case.short, case.iterations) if n]
@@ -350,35 +269,17 @@ def measure(found: Comparison, workers: tuple[Worker, Worker], repeats: int, ker
         worker.renew()
     runs = []
     for n in lengths:
-        once = max(min(worker.run(case, n)["seconds"] for _ in range(2)) for worker in workers)
+        once = max(min(worker.run(case, n)[1] for _ in range(2)) for worker in workers)
         runs.append(min(200, max(1, math.ceil(LEAST_SECONDS / len(lengths) / max(once, 1e-4)))))
     least = np.full((2, len(lengths)), np.inf)
     for repeat in range(MOST_ROUNDS * repeats):
         for k, n in enumerate(lengths):
             for w in (0, 1) if (repeat + k) % 2 else (1, 0):
-                reply = workers[w].run(case, n, runs[k], kernels)
-                least[w, k] = min(least[w, k], reply["seconds"])
+                least[w, k] = min(least[w, k], workers[w].run(case, n, runs[k])[1])
         times = least[:, -1] - (least[:, 0] if len(lengths) > 1 else 0.0)
         found.times = (float(times[0]), float(times[1]))
         if repeat + 1 == repeats and found.ratio is not None and abs(found.ratio - 1) <= CLOSE:
             break  # else all further rounds are made: stopping at the first ratio that pleases would bias it
-
-
-def table_row(found: Comparison) -> str:
-    """One case as a line of the table."""
-    differences, varying = found.differences(), found.varying()
-    verdict = "**differs**: " + ", ".join(differences) if differences else "same"
-    if varying:
-        verdict += f" (varies before: {', '.join(varying)})"
-    error = found.before[0].get("error")
-    if error and not differences:
-        verdict += f" ({error.split(':')[0]})"
-    cells = [found.case.method if found.case.options == OPEN.get(found.case.method) else found.case.title]
-    cells += [found.case.model, verdict]
-    if found.times is not None:
-        ratio = found.ratio
-        cells += [*(f"{1e3 * t:.1f}" for t in found.times), "" if ratio is None else f"{ratio:.3f}"]
-    return "| " + " | ".join(cells) + " |"
 
 
 def summary(rows: list[Comparison]) -> Iterator[str]:
@@ -386,26 +287,23 @@ def summary(rows: list[Comparison]) -> Iterator[str]:
     yield f"{len(rows)} cases, {sum(bool(row.differences()) for row in rows)} differ."
     ratios = sorted((row.ratio, row.case.title, row.case.model) for row in rows if row.ratio is not None)
     if ratios:
-        mean = math.exp(sum(math.log(ratio) for ratio, *_ in ratios) / len(ratios))
-        worst = ratios[-1]
-        yield f"Time after / before: geometric mean {mean:.3f}, largest {worst[0]:.3f} ({worst[1]} on {worst[2]}),"
+        mean, (worst, title, model) = statistics.geometric_mean(ratio for ratio, *_ in ratios), ratios[-1]
+        yield f"Time after / before: geometric mean {mean:.3f}, largest {worst:.3f} ({title} on {model}),"
         yield f"{sum(ratio > 1.03 for ratio, *_ in ratios)} of {len(ratios)} above 1.03."
 
 
 def compare(args: argparse.Namespace) -> int:
     """Print the table; the exit status."""
     timed = chosen(timed_cases(args.data), args)
-    untimed = chosen(VARIANTS, args)
     head = ["method", "model", "answer"] + ([] if args.answers_only else ["before, ms", "after, ms", "ratio"])
     print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
     rows = []
     with Worker(args.before, args.data) as old, Worker(args.after, args.data) as new:
-        for case in (*timed, *untimed):
-            row = compare_answers(case, (old, new))
-            if not args.answers_only and case not in untimed and case.method != "toulbar2":
-                measure(row, (old, new), args.repeats, args.kernels)
-            rows.append(row)
-            print(table_row(row), flush=True)
+        for case in (*timed, *chosen(UNTIMED, args)):
+            rows.append(compare_answers(case, (old, new)))
+            if not args.answers_only and case in timed and case.method != "toulbar2":
+                measure(rows[-1], (old, new), args.repeats)
+            print(rows[-1].row(), flush=True)
     print("\n" + "\n".join(summary(rows)))
     return int(any(row.differences() for row in rows))
 
@@ -413,21 +311,18 @@ def compare(args: argparse.Namespace) -> int:
 def compare_compiling(args: argparse.Namespace) -> int:
     """Print the time to compile all kernels that the cases of a method use, from an empty cache."""
     print("| method | kernels before | after | compiling before, s | after, s | ratio |\n|---|---|---|---|---|---|")
-    totals = np.zeros((2, 2))
-    cases = chosen((*timed_cases(args.data), *VARIANTS), args)
+    cases = chosen((*timed_cases(args.data), *UNTIMED), args)
+    figures = {}
     for method in dict.fromkeys(case.method for case in cases):
-        with ExitStack() as stack:
-            figures = np.zeros((2, 2))
-            for w, source in enumerate((args.before, args.after)):
-                cache = stack.enter_context(tempfile.TemporaryDirectory())
-                worker = stack.enter_context(Worker(source, args.data, cache))
+        figures[method] = np.zeros((2, 2))
+        for w, source in enumerate((args.before, args.after)):
+            with tempfile.TemporaryDirectory() as cache, Worker(source, args.data, cache) as worker:
                 for case in cases:
                     if case.method == method:
-                        reply = worker.run(case, case.short or case.iterations)
-                        figures[w] = reply["compiled"], reply["compile_seconds"]
-        totals += figures
-        print(compile_row(f"`{method}`", figures), flush=True)
-    print(compile_row("all", totals))
+                        worker.run(case, case.short or case.iterations)
+                figures[method][w] = worker.compiled["kernels"], worker.compiled["seconds"]
+        print(compile_row(f"`{method}`", figures[method]), flush=True)
+    print(compile_row("all", sum(figures.values())))
     return 0
 
 
@@ -444,14 +339,9 @@ def main() -> int:
     options.add_argument("--models", nargs="+", help="only these models of before_after.toml")
     options.add_argument("--repeats", type=int, default=5)
     options.add_argument("--answers-only", action="store_true", help="do not measure times")
-    options.add_argument("--kernels", action="store_true", help="count only the time within kernels")
     options.add_argument("--compile", action="store_true", help="measure compiling from an empty cache instead")
     options.add_argument("--data", default="", help="folder of the benchmark models, to use some of them as well")
-    options.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     args = options.parse_args()
-    if args.worker:
-        work(args.data)
-        return 0
     for source in (args.before, args.after):
         if not (source / "mapmrf").is_dir():
             options.error(f"{source} has no folder mapmrf")

@@ -30,29 +30,6 @@ from mapmrf.distributed.lattices import SpinGrid, grid_parts
 STRETCH, STRETCHES = 5, 6
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("sizes", "strong", "weak", "model", "worker"))
-    parser.add_argument("folder", nargs="?")
-    parser.add_argument("--side", type=int, default=1000, help="side of the grid, or rows of every rank (weak)")
-    parser.add_argument("--sides", type=int, nargs="+", default=[100, 400, 1000])
-    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--parts", type=int, default=8, help="parts of the model, for every rank (weak)")
-    given = parser.parse_args()
-    side, parts = given.side, given.parts
-    if given.what == "worker":
-        worker(given.folder)
-    elif given.what == "sizes":
-        for each in given.sides:
-            show(measured(each, each, min(parts, each), given.ranks[0]))
-    elif given.what == "model":
-        fit(side, given.ranks)
-    else:
-        for n in given.ranks:
-            times = n if given.what == "weak" else 1
-            show(measured(side * times, side, parts * times, n))
-
-
 def worker(folder: str) -> None:
     """Measure on this rank; rank 0 prints."""
     from mapmrf.distributed.evaluation import PartedIncumbent
@@ -65,8 +42,7 @@ def worker(folder: str) -> None:
     ranks = find_ranks()
     parted = PartedModel.read(ranks, PartFolder(folder))
     best = PartedIncumbent(ranks, parted.parts, parted.unary_labels(), parted.slices)
-    run = start_run(LSLP(lp_phase=False, starts=1), parted, 0, Start(), best)
-    engine = run.parted
+    engine = start_run(LSLP(lp_phase=False, starts=1), parted, 0, Start(), best).parted
     engine.run(2)
     engine.measure()
     times, began = [], time.process_time()
@@ -82,70 +58,73 @@ def worker(folder: str) -> None:
         engine.start_sums()
         engine.settle()
     latency = (time.perf_counter() - start) / 200
-    mine = {
-        "seconds": min(times),
-        "processor": busy,
-        "bytes_sent": 8 * engine.halo.n_sent,
-        "latency": latency,
-        "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-    }
-    found = ranks.allgather(mine)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    found = np.array(ranks.allgather((min(times), 8 * engine.halo.n_sent, latency, busy, peak)))
     if ranks.rank == 0:
-        figures = {name: max(one[name] for one in found) for name in ("seconds", "bytes_sent", "latency")}
-        figures |= {name: sum(one[name] for one in found) for name in ("processor", "peak")}
+        names = ("seconds", "bytes_sent", "latency", "processor", "peak")
+        figures = dict(zip(names, [*found[:, :3].max(axis=0), *found[:, 3:].sum(axis=0)], strict=True))
         print(json.dumps({"n_vars": parted.n_vars, "ranks": ranks.size, **figures}))
 
 
-def launch(n: int, *arguments: str) -> str:
-    """Run Python on n ranks."""
+def measured(rows: int, cols: int, parts: int, n: int) -> dict[str, Any]:
+    """Figures of a grid on n ranks, which are printed, too."""
     beside = Path(sys.executable).parent / "mpiexec"
     launcher = [str(beside if beside.exists() else "mpiexec"), "-n", str(n)] if n > 1 else []
-    done = subprocess.run([*launcher, sys.executable, *arguments], stdout=subprocess.PIPE, text=True, check=True)
-    return done.stdout
-
-
-def measured(rows: int, cols: int, parts: int, n: int) -> dict[str, Any]:
-    """Figures of a grid on n ranks."""
     with tempfile.TemporaryDirectory() as folder:
         grid_parts(SpinGrid(rows, cols, 1.0, seed=0), folder, parts)
-        found: dict[str, Any] = json.loads(launch(n, __file__, "worker", folder).splitlines()[-1])
-    return found
-
-
-def show(found: dict[str, Any]) -> None:
-    n = found["n_vars"]
+        command = [*launcher, sys.executable, __file__, "worker", folder]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    per, seconds, processor = 1e9 / found["n_vars"], found["seconds"], found["processor"]
     print(
-        f"{n:>10} variables {found['ranks']:>2} ranks  {found['seconds'] * 1e3:9.3f} ms per iteration"
-        f"  {found['seconds'] / n * 1e9:7.2f} ns per variable  {found['processor'] / n * 1e9:7.2f} ns of processor"
-        f"  {found['peak'] / n:6.0f} bytes per variable  sent {found['bytes_sent']} bytes"
+        f"{found['n_vars']:>10} variables {found['ranks']:>2} ranks  {seconds * 1e3:9.3f} ms per iteration"
+        f"  {seconds * per:7.2f} ns per variable  {processor * per:7.2f} ns of processor"
+        f"  {found['peak'] / found['n_vars']:6.0f} bytes per variable  sent {found['bytes_sent']:.0f} bytes"
         f"  sum {found['latency'] * 1e6:.0f} us",
         flush=True,
     )
+    return found
 
 
 def fit(side: int, ranks: list[int]) -> None:
     """Fit processor time per iteration = a variables + b bytes + c ranks log2(ranks), and check it on another run."""
-    cores = len(os.sched_getaffinity(0))
-    runs = [measured(size, size, 8, n) for size in (side // 2, side) for n in ranks]
-    for found in runs:
-        show(found)
 
     def terms(found: dict[str, Any]) -> list[float]:
         n = found["ranks"]
         return [found["n_vars"], found["bytes_sent"] * n, n * (1 + np.log2(n))]
 
-    matrix = np.array([terms(found) for found in runs])
+    runs = [measured(size, size, 8, n) for size in (side // 2, side) for n in ranks]
     busy = np.array([found["processor"] for found in runs])
-    scale = 1 / busy
-    coefficients, _ = nnls(matrix * scale[:, None], busy * scale)
-    names = ("ns per variable", "ns per byte", "us per rank and level")
-    for value, name, factor in zip(coefficients, names, (1e9, 1e9, 1e6), strict=True):
+    coefficients, _ = nnls(np.array([terms(found) for found in runs]) / busy[:, None], np.ones(len(runs)))
+    names = {"ns per variable": 1e9, "ns per byte": 1e9, "us per rank and level": 1e6}
+    for value, (name, factor) in zip(coefficients, names.items(), strict=True):
         print(f"{value * factor:9.3f} {name}")
     other = measured(int(1.4 * side), side, 6, 3)
-    predicted = float(np.dot(terms(other), coefficients))
-    show(other)
-    busy_ms, predicted_ms = other["processor"] * 1e3, predicted * 1e3
-    print(f"not fitted: {busy_ms:.2f} ms of processor, predicted {predicted_ms:.2f} ({cores} cores)")
+    took, predicted = 1e3 * other["processor"], 1e3 * float(np.dot(terms(other), coefficients))
+    cores = len(os.sched_getaffinity(0))
+    print(f"not fitted: {took:.2f} ms of processor, predicted {predicted:.2f} ({cores} cores)")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("sizes", "strong", "weak", "model", "worker"))
+    parser.add_argument("folder", nargs="?")
+    parser.add_argument("--side", type=int, default=1000, help="side of the grid, or rows of every rank (weak)")
+    parser.add_argument("--sides", type=int, nargs="+", default=[100, 400, 1000])
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--parts", type=int, default=8, help="parts of the model, for every rank (weak)")
+    given = parser.parse_args()
+    if given.what == "worker":
+        worker(given.folder)
+    elif given.what == "model":
+        fit(given.side, given.ranks)
+    elif given.what == "sizes":
+        for side in given.sides:
+            measured(side, side, min(given.parts, side), given.ranks[0])
+    else:
+        for n in given.ranks:
+            times = n if given.what == "weak" else 1
+            measured(given.side * times, given.side, given.parts * times, n)
 
 
 if __name__ == "__main__":

@@ -26,9 +26,7 @@ from mapmrf import FactorGraph
 from mapmrf.run.footprints import Rates, Sizes
 from models import GENERATED
 
-ITERATIONS = 3
-ROUNDS = 30
-SECONDS = 4.0
+ITERATIONS, SECONDS = 3, 4.0
 UNLIMITED = (
     "auto", "branch", "cuts", "lp", "mplp_c", "qpbo", "sdp", "wcsp", "toulbar2", "maxflow", "fusion", "restarts",
 )  # fmt: skip
@@ -39,8 +37,14 @@ UNLIMITED = (
 
 
 def resident() -> int:
-    """Bytes of memory that this process has now."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def resident_at_rest() -> int:
+    """Bytes of this process once garbage and freed memory are given back."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    return resident()
 
 
 def forget_peak() -> None:
@@ -57,63 +61,10 @@ def peak() -> int:
 def peak_of_solve(graph: FactorGraph, method: str, seconds: float = SECONDS) -> int:
     """Bytes of a solve beside the model, once kernels are loaded."""
     options = {} if method in UNLIMITED else {"max_iterations": ITERATIONS}
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
-    before = resident()
+    before = resident_at_rest()
     forget_peak()
     mapmrf.solve(graph, method, time_limit=seconds, **options)
     return peak() - before
-
-
-def read(path: Path) -> list[dict]:
-    """The records of the experiment `footprints`."""
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def sizes(graph: FactorGraph) -> dict[str, int]:
-    """What an estimate is linear in."""
-    return Sizes.of(graph)._asdict()
-
-
-# -- fitting ----------------------------------------------------------------------------------------------------------
-
-
-def features(row: dict) -> list[float]:
-    """The sizes of a model, and a constant in megabytes."""
-    return [*(float(row[name]) for name in Sizes._fields), 1e6]
-
-
-def fit(rows: list[dict]) -> Rates:
-    """Rates of at least 0 whose estimates are off by the smallest factors, up or down."""
-    matrix, peaks = np.array([features(row) for row in rows]), np.array([float(row["peak"]) for row in rows])
-    scale = peaks
-    for _ in range(ROUNDS):  # least squares of (estimate - peak) / scale, whose scale is between the two
-        found, _ = nnls(matrix / scale[:, None], peaks / scale)
-        scale = np.sqrt(peaks * np.maximum(matrix @ found, 0.05 * peaks))
-    *rates, fixed = found
-    return Rates(*(float(f"{rate:.3g}") for rate in rates), fixed=float(f"{fixed * 1e6:.2g}"))
-
-
-def by_method(rows: list[dict]) -> dict[str, list[dict]]:
-    return {method: [row for row in rows if row["run"] == method] for method in sorted({r["run"] for r in rows})}
-
-
-def print_fit(rows: list[dict]) -> None:
-    """Print the rates as lines of Python."""
-    for method, mine in by_method(rows).items():
-        print(f'    "{method}": Rates({", ".join(f"{value:g}" for value in fit(mine))}),')
-
-
-def print_comparison(rows: list[dict]) -> None:
-    """Print measured peaks in MB, and the estimates divided by them."""
-    print("| method | models | measured, MB | estimated / measured, least | median | most |\n|---|---|---|---|---|---|")
-    for method, mine in by_method(rows).items():
-        peaks = [row["peak"] for row in mine]
-        ratios = [estimate(method, GENERATED[row["model"]](0, 1.0)) / row["peak"] for row in mine]
-        span = f"{min(peaks) / 1e6:.0f} to {max(peaks) / 1e6:.0f}"
-        print(
-            f"| `{method}` | {len(mine)} | {span} | {min(ratios):.2f} | {np.median(ratios):.2f} | {max(ratios):.2f} |"
-        )
 
 
 def estimate(method: str, graph: FactorGraph) -> float:
@@ -122,15 +73,45 @@ def estimate(method: str, graph: FactorGraph) -> float:
     return math.nan if found is None else found
 
 
+# -- fitting ----------------------------------------------------------------------------------------------------------
+
+
+def fit(rows: list[dict]) -> Rates:
+    """Rates of at least 0 whose estimates are off by the smallest factors, up or down."""
+    peaks = np.array([float(row["peak"]) for row in rows])
+    matrix = np.array([[*(float(row[name]) for name in Sizes._fields), 1e6] for row in rows])
+    scale = peaks
+    for _ in range(30):  # least squares of (estimate - peak) / scale, whose scale is between the two
+        found, _ = nnls(matrix / scale[:, None], peaks / scale)
+        scale = np.sqrt(peaks * np.maximum(matrix @ found, 0.05 * peaks))
+    *rates, fixed = found
+    return Rates(*(float(f"{rate:.3g}") for rate in rates), fixed=float(f"{fixed * 1e6:.2g}"))
+
+
+def comparison(method: str, rows: list[dict]) -> str:
+    """Measured peaks in MB, and the estimates divided by them."""
+    peaks = [row["peak"] for row in rows]
+    ratios = [estimate(method, GENERATED[row["model"]](0, 1.0)) / row["peak"] for row in rows]
+    spread = " | ".join(f"{ratio:.2f}" for ratio in (min(ratios), np.median(ratios), max(ratios)))
+    return f"| `{method}` | {len(rows)} | {min(peaks) / 1e6:.0f} to {max(peaks) / 1e6:.0f} | {spread} |"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fit", type=Path, metavar="FILE.jsonl", help="print the rates that fit best")
     parser.add_argument("--compare", type=Path, metavar="FILE.jsonl", help="compare estimates with measurements")
     given = parser.parse_args()
-    if given.fit:
-        print_fit(read(given.fit))
+    if not given.fit and not given.compare:
+        parser.error("give --fit or --compare and the file of records")
+    rows = [json.loads(line) for line in (given.fit or given.compare).read_text().splitlines()]
     if given.compare:
-        print_comparison(read(given.compare))
+        print("| method | models | measured, MB | estimated / measured, least | median | most |\n" + "|---" * 6 + "|")
+    for method in sorted({row["run"] for row in rows}):
+        mine = [row for row in rows if row["run"] == method]
+        if given.fit:
+            print(f'    "{method}": Rates({", ".join(f"{value:g}" for value in fit(mine))}),')
+        else:
+            print(comparison(method, mine))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Models of the experiments: files of the data folder by set, and generated ones by name.
 
 A generated model has a seed and a scale: the share of its full size, so that every experiment can be tried quickly.
+`models.toml` names the functions below with their arguments; they are given `random`, `seed` and `scale` as they need.
 """
 
 from __future__ import annotations
@@ -11,23 +12,25 @@ import itertools
 import math
 import os
 import tomllib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import images
 import mapmrf
 import random_models
 from mapmrf import FactorGraph, constraints, datasets
 from mapmrf import images as pictures
+from mapmrf.arrays import Floats, Ints
+from random_models import Random, complete, differ, lattice
 
 Maker = Callable[[int, float], FactorGraph]
 """Makes the model of a seed at a share of its size."""
 
-FOLDERS = ("other", "families", "maxcut", "grids-small", "wcsp")
+FOLDERS = ("other", "families", "maxcut", "grids-small", "wcsp", "globals")
 """Folders of models that do not belong to the paper; their best known values are in reference_values.csv."""
 
 
@@ -51,16 +54,18 @@ def data_folder(argument: str | Path | None = None) -> Path:
 
 
 def select(selector: str, data: str | Path | None = None, seeds: int = 1) -> list[Model]:
-    """The models of a set, a folder or a generated family; `grids/80x80` are some of a set, `scene#10` the first."""
+    """The models of a set, a folder, or a generated family or group of families.
+
+    `grids/80x80` are those of a set whose names contain this, `scene#10` the first ten, `scene%4` every fourth.
+    """
     if selector in GENERATED:
-        maker, names = GENERATED[selector], [selector] if seeds == 1 else [f"{selector} #{k}" for k in range(seeds)]
-        return [
-            Model(name, selector, lambda scale, seed=seed: maker(seed, scale))  # type: ignore[misc]
-            for seed, name in enumerate(names)
-        ]
+        return _generated(selector, seeds)
     named, _, first = selector.partition("#")
+    named, _, step = named.partition("%")
     group, _, part = named.partition("/")
-    if group in FOLDERS:
+    if group in GROUPS:
+        found = [model for family in GROUPS[group] for model in _generated(family, seeds)]
+    elif group in FOLDERS:
         found = _in_folder(data_folder(data), group)
     elif group in datasets.sets():
         located = ((entry, datasets.locate(entry, data_folder(data))) for entry in datasets.entries(group))
@@ -72,7 +77,15 @@ def select(selector: str, data: str | Path | None = None, seeds: int = 1) -> lis
     else:
         raise SystemExit(f"no models are called {selector!r}: neither a set, nor a folder, nor a generated family")
     exact = [model for model in found if model.name == part] or [model for model in found if part in model.name]
-    return exact[: int(first)] if first else exact
+    return exact[: int(first) if first else None : int(step or 1)]
+
+
+def _generated(family: str, seeds: int) -> list[Model]:
+    maker, names = GENERATED[family], [family] if seeds == 1 else [f"{family} #{k}" for k in range(seeds)]
+    return [
+        Model(name, family, lambda scale, seed=seed: maker(seed, scale))  # type: ignore[misc]
+        for seed, name in enumerate(names)
+    ]
 
 
 def _in_folder(folder: Path, group: str) -> list[Model]:
@@ -86,7 +99,6 @@ def _in_folder(folder: Path, group: str) -> list[Model]:
 
 
 def _of_file(path: Path, group: str, name: str, best: float, known_as: str) -> Model:
-    """A model in a file, with the evidence beside it."""
     evidence = path.with_suffix(".evid")
     return Model(
         name, group, lambda _: mapmrf.read(path, evidence=evidence if evidence.exists() else None), best, known_as
@@ -96,20 +108,21 @@ def _of_file(path: Path, group: str, name: str, best: float, known_as: str) -> M
 # -- graphs and pairs -------------------------------------------------------------------------------------------------
 
 
-def lattice(side: int) -> np.ndarray:
-    """Pairs of neighbours of a square grid."""
-    place = np.arange(side * side).reshape(side, side)
-    across = np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], axis=1)
-    return np.concatenate([across, np.stack([place[:-1].ravel(), place[1:].ravel()], axis=1)])
+def side_at(full: int, scale: float) -> int:
+    """The side of a square with about this share of its cells."""
+    return max(4, round(full * scale**0.5))
 
 
-def complete(n: int) -> np.ndarray:
-    """All pairs of n variables."""
-    return np.stack(np.triu_indices(n, 1), axis=1)
+def n_at(full: int, scale: float) -> int:
+    return max(20, round(full * scale))
+
+
+def square(side: int) -> np.ndarray:
+    return lattice(side, side)
 
 
 def network(n: int) -> np.ndarray:
-    """Any two variables may be neighbours; each has six of them on average."""
+    """Pairs of any two variables; each has six neighbours on average."""
     random = np.random.default_rng(0)
     edges = np.unique(np.sort(random.integers(0, n, (3 * n, 2)), axis=1), axis=0)
     return random.permutation(edges[edges[:, 0] < edges[:, 1]])
@@ -121,22 +134,19 @@ def spins(side: int, coupling: float = 3.0, seed: int = 0, scale: float = 1.0) -
 
 
 def pairs(
-    n_states: int, shape: str, n: int, strength: float = 1.0, hard: float = 0.0, seed: int = 0, scale: float = 1.0
+    n_states: int, shape: str, n: int, strength: float = 1.0, hard: float = 0.0, *, random: Random, scale: float = 1.0
 ) -> FactorGraph:
     """Normal potentials on the pairs of a shape; a share `hard` is forbidden, but never for labelling 0."""
-    edges = lattice(side_at(n, scale)) if shape == "lattice" else globals()[shape](n_at(n, scale))
-    random = np.random.default_rng(seed)
-    unary = random.normal(size=(int(edges.max()) + 1, n_states))
-    tables = strength * random.normal(size=(len(edges), n_states, n_states))
-    forbidden = random.random(tables.shape) < hard
+    edges = square(side_at(n, scale)) if shape == "square" else globals()[shape](n_at(n, scale))
+    graph = random_models.normal(random, int(edges.max()) + 1, n_states, edges, strength)
+    forbidden = random.random((len(edges), n_states, n_states)) < hard
     forbidden[:, 0, 0] = False
-    tables[forbidden] = -np.inf
-    return FactorGraph.from_pairwise(unary, edges, tables)
+    return replace(graph, theta_t=np.where(forbidden.ravel(), -np.inf, graph.theta_t))
 
 
-def one_table(n_states: int, side: int, seed: int = 0, scale: float = 1.0) -> FactorGraph:
+def one_table(n_states: int, side: int, random: Random, scale: float = 1.0) -> FactorGraph:
     """One random table for all pairs of a grid, as the first steps of learning make them."""
-    random, edges = np.random.default_rng(seed), lattice(side_at(side, scale))
+    edges = square(side_at(side, scale))
     unary = random.normal(size=(int(edges.max()) + 1, n_states))
     return FactorGraph.from_pairwise(unary, edges, random.normal(size=(n_states, n_states)))
 
@@ -149,9 +159,9 @@ def factors(
     return datasets.random_graph(n_at(n, scale), n_at(n_factors, scale), *sizes, hard=hard, seed=seed)
 
 
-def complete_potts(n: int, n_states: int, seed: int = 0, scale: float = 1.0) -> FactorGraph:
+def complete_potts(n: int, n_states: int, random: Random, scale: float = 1.0) -> FactorGraph:
     """All pairs, with a Potts table and a weight each."""
-    random, edges = np.random.default_rng(seed), complete(n_at(n, scale))
+    edges = complete(n_at(n, scale))
     unary = random.normal(size=(int(edges.max()) + 1, n_states))
     return FactorGraph.from_pairwise(unary, edges, np.eye(n_states), weight=random.exponential(size=len(edges)))
 
@@ -159,13 +169,12 @@ def complete_potts(n: int, n_states: int, seed: int = 0, scale: float = 1.0) -> 
 def potts(side: int, n_states: int, price: float = 0.0, scale: float = 1.0) -> FactorGraph:
     """A picture under noise, in which every label that is used may have a price."""
     graph = datasets.potts_image(side_at(side, scale), side_at(side, scale), n_states).graph
-    costs = [constraints.label_cost(k, price) for k in range(n_states)] if price else []
-    return graph.with_constraints(costs) if costs else graph
+    return graph.with_constraints([constraints.label_cost(k, price) for k in range(n_states)]) if price else graph
 
 
-def noise(side: int, n_states: int, smoothness: str = "potts", seed: int = 0, scale: float = 1.0) -> FactorGraph:
+def noise(side: int, n_states: int, smoothness: str = "potts", *, random: Random, scale: float = 1.0) -> FactorGraph:
     """A picture of noise alone, with a weight for every pair."""
-    random, side = np.random.default_rng(seed), side_at(side, scale)
+    side = side_at(side, scale)
     weight = pictures.contrast_weights(random.random((side, side)), 1.0)
     truncation = None if smoothness == "potts" else 4.0
     unary = random.normal(size=(side, side, n_states))
@@ -197,6 +206,55 @@ def unit_maxcut(n: int, m: int, scale: float = 1.0) -> FactorGraph:
     return FactorGraph.from_pairwise(np.zeros((n, 2)), complete(n)[chosen], [[0.0, 1.0], [1.0, 0.0]])
 
 
+def normal_factors(n: int, degree: float, arity: int, states: int, random: Random) -> FactorGraph:
+    """Different random scopes, `degree` per variable on average; all potentials normal."""
+    n_factors = round(n * degree / arity)
+    if arity == 2:
+        chosen = np.sort(random.choice(n * (n - 1) // 2, n_factors, replace=False))
+        return random_models.normal(random, n, states, complete(n)[chosen])
+    scopes = [tuple(random.choice(n, arity, replace=False).tolist()) for _ in range(n_factors)]
+    unary, tables = random.normal(size=(n, states)), random.normal(size=(n_factors, *[states] * arity))
+    return FactorGraph.from_tables([states] * n, [*((i,) for i in range(n)), *scopes], [*unary, *tables])
+
+
+def layers(hidden: int, seen: int, states: int, random: Random) -> FactorGraph:
+    """Two layers and all pairs between them, the structure of the `rus` models of dynamic networks."""
+    edges = np.array([(i, hidden + j) for i in range(hidden) for j in range(seen)])
+    tables = np.log(random.dirichlet(np.ones(states), (len(edges), states)))
+    return FactorGraph.from_pairwise(np.log(random.dirichlet(np.ones(states), hidden + seen)), edges, tables)
+
+
+def distances(n: int, states: int, degree: float, random: Random) -> FactorGraph:
+    """Distances that pairs must keep, as in frequency assignment, with prices of frequencies and soft distances."""
+    edges = complete(n)[random.choice(n * (n - 1) // 2, round(n * degree / 2), replace=False)]
+    apart = np.abs(np.arange(states)[:, None] - np.arange(states))
+    tables = []
+    for _ in edges:
+        price = float(random.choice([1.0, 10.0, 100.0]))
+        hard, soft = random.integers(1, 3), random.integers(2, 5)
+        tables.append(np.where(apart < hard, -np.inf, np.where(apart < soft, -price, 0.0)))
+    return FactorGraph.from_pairwise(-random.integers(0, 10, (n, states)).astype(float), edges, np.array(tables))
+
+
+def bayesian_grid(side: int, deterministic: float, random: Random) -> FactorGraph:
+    """A grid whose nodes depend on the upper and the left one, some deterministically; a twentieth is observed."""
+    n = side * side
+    scopes, tables, sample = [], [], np.zeros(n, dtype=np.int64)
+    for i in range(n):
+        parents = [i - side] * (i >= side) + [i - 1] * (i % side > 0)
+        chance = random.dirichlet(np.ones(2), 2 ** len(parents))
+        if random.random() < deterministic:
+            chance = np.eye(2)[random.integers(0, 2, 2 ** len(parents))]
+        chance = chance.reshape((2,) * (len(parents) + 1))
+        sample[i] = random.choice(2, p=chance[tuple(sample[parents])])
+        scopes.append((*parents, i))
+        with np.errstate(divide="ignore"):
+            tables.append(np.log(chance))
+    unary, observed = np.zeros((n, 2)), random.random(n) < 0.05
+    unary[observed, 1 - sample[observed]] = -np.inf
+    return FactorGraph.from_tables([2] * n, [*((i,) for i in range(n)), *scopes], [*unary, *tables])
+
+
 # -- hard constraints -------------------------------------------------------------------------------------------------
 
 SUDOKUS = (
@@ -206,20 +264,10 @@ SUDOKUS = (
 )
 
 
-def differ(n_states: int) -> np.ndarray:
-    """The table of two variables that must not be equal."""
-    return np.where(np.eye(n_states, dtype=bool), -np.inf, 0.0)
-
-
-def colouring(n: int, degree: float, n_states: int, seed: int) -> FactorGraph:
+def colouring(n: int, degree: float, n_states: int, random: Random) -> FactorGraph:
     """A random graph of this average degree, whose neighbours must differ."""
-    chosen = np.random.default_rng(seed).permutation(n * (n - 1) // 2)[: int(n * degree / 2)]
+    chosen = random.permutation(n * (n - 1) // 2)[: int(n * degree / 2)]
     return FactorGraph.from_pairwise(np.zeros((n, n_states)), complete(n)[np.sort(chosen)], differ(n_states))
-
-
-def pigeons(n: int, holes: int) -> FactorGraph:
-    """Pigeons in different holes."""
-    return FactorGraph.from_pairwise(np.zeros((n, holes)), complete(n), differ(holes))
 
 
 def pigeon_clauses(n: int, holes: int) -> FactorGraph:
@@ -232,9 +280,8 @@ def pigeon_clauses(n: int, holes: int) -> FactorGraph:
     return FactorGraph.from_tables(np.full(place.size, 2), scopes, [some] * n + [both] * len(apart))
 
 
-def clauses(n: int, ratio: float, k: int, seed: int) -> FactorGraph:
+def clauses(n: int, ratio: float, k: int, random: Random) -> FactorGraph:
     """Random clauses of `k` literals."""
-    random = np.random.default_rng(seed)
     scopes, tables = [], []
     for _ in range(int(n * ratio)):
         table = np.zeros((2,) * k)
@@ -255,19 +302,22 @@ def units(base: int, diagonals: bool = False) -> np.ndarray:
     return same
 
 
-def sudoku(broken: bool = False, seed: int = 0) -> FactorGraph:
+def sudoku(broken: bool = False, *, seed: int, random: Random) -> FactorGraph:
     """A sudoku of 17 clues as pairs that differ; broken: with one more clue, which is wrong."""
     clues = np.array([int(clue) - 1 for clue in SUDOKUS[seed % len(SUDOKUS)]])
-    random, given = np.random.default_rng(seed), np.flatnonzero(clues >= 0)
+    given = np.flatnonzero(clues >= 0)
+    proper = _with_clues(3, given, clues, units(3))
     if not broken:
-        return _with_clues(3, given, clues, units(3))
-    solution = mapmrf.solve(sudoku(seed=seed)).labels
+        return proper
+    solution = mapmrf.solve(proper).labels
     return _with_clues(3, given, solution, units(3), random.permutation(np.flatnonzero(clues < 0)))
 
 
-def large_sudoku(base: int, empty: float, diagonals: bool = False, broken: bool = False, seed: int = 0) -> FactorGraph:
+def large_sudoku(
+    base: int, empty: float, diagonals: bool = False, broken: bool = False, *, random: Random
+) -> FactorGraph:
     """A sudoku of base^2 rows from a shuffled solution, with a share of its cells empty, or all for diagonals."""
-    n, random = base * base, np.random.default_rng(seed)
+    n = base * base
     rows, columns = (np.concatenate([base * g + random.permutation(base) for g in range(base)]) for _ in range(2))
     r, c = np.meshgrid(rows, columns, indexing="ij")
     solution = random.permutation(n)[(base * (r % base) + r // base + c) % n].ravel()
@@ -305,16 +355,15 @@ def stated_sudoku(seed: int) -> FactorGraph:
     return graph.condition({at: int(clue) - 1 for at, clue in enumerate(clues) if clue != "0"})
 
 
-def assignment(n: int, seed: int) -> FactorGraph:
+def assignment(n: int, random: Random) -> FactorGraph:
     """Every variable another state, of the largest sum."""
-    gains = np.random.default_rng(seed).normal(size=(n, n))
+    gains = random.normal(size=(n, n))
     graph = FactorGraph.from_tables([n] * n, [(i,) for i in range(n)], list(gains))
     return graph.with_constraints([constraints.all_different(range(n))])
 
 
-def selection(n: int, n_pairs: int, k: int, seed: int) -> FactorGraph:
+def selection(n: int, n_pairs: int, k: int, random: Random) -> FactorGraph:
     """At most k of n items, which gain alone and in pairs."""
-    random = np.random.default_rng(seed)
     unary = np.stack([np.zeros(n), random.normal(size=n)], axis=1)
     chosen = np.sort(random.permutation(n * (n - 1) // 2)[:n_pairs])
     tables = np.zeros((n_pairs, 2, 2))
@@ -323,10 +372,10 @@ def selection(n: int, n_pairs: int, k: int, seed: int) -> FactorGraph:
     return graph.with_constraints([constraints.at_most_k(range(n), k)])
 
 
-def few_items(n: int, tables: bool = False, seed: int = 1, scale: float = 1.0) -> FactorGraph:
+def few_items(n: int, tables: bool = False, *, random: Random, scale: float = 1.0) -> FactorGraph:
     """At most a tenth of n items, five pairs for each; the constraint may be rewritten as tables."""
     n = n_at(n, scale)
-    graph = selection(n, min(5 * n, n * (n - 1) // 2), n // 10, seed)
+    graph = selection(n, min(5 * n, n * (n - 1) // 2), n // 10, random)
     if not tables:
         return graph
     from mapmrf.constraints.as_tables import rewrite
@@ -334,9 +383,8 @@ def few_items(n: int, tables: bool = False, seed: int = 1, scale: float = 1.0) -
     return rewrite(graph).graph
 
 
-def budget(n: int, seed: int) -> FactorGraph:
+def budget(n: int, random: Random) -> FactorGraph:
     """Items with a price, of which some exclude each other, under a budget."""
-    random = np.random.default_rng(seed)
     gains, prices = random.uniform(1.0, 5.0, n), random.integers(1, 8, n)
     graph = FactorGraph.from_tables([2] * n, [(i,) for i in range(n)], [[0.0, gain] for gain in gains])
     apart = [constraints.at_most_one(random.permutation(n)[:3].tolist()) for _ in range(n // 2)]
@@ -344,59 +392,162 @@ def budget(n: int, seed: int) -> FactorGraph:
     return graph.with_constraints([limit, *apart])
 
 
-def segmentation(side: int, seed: int) -> FactorGraph:
+def segmentation(side: int, random: Random) -> FactorGraph:
     """A noisy disc, of which the number of pixels is known."""
-    random = np.random.default_rng(seed)
     row, column = np.mgrid[:side, :side] - (side - 1) / 2
     disc = row**2 + column**2 < (side / 3) ** 2
     picture = (disc + random.normal(scale=0.8, size=disc.shape)).ravel()
     unary = -np.stack([picture**2, (picture - 1) ** 2], axis=1)
-    graph = FactorGraph.from_pairwise(unary, lattice(side), 0.5 * np.eye(2))
+    graph = FactorGraph.from_pairwise(unary, square(side), 0.5 * np.eye(2))
     return graph.with_constraints([constraints.exactly_k(range(side * side), int(disc.sum()))])
 
 
-def label_costs(side: int, n_labels: int, price: float, seed: int) -> FactorGraph:
+def label_costs(side: int, n_labels: int, price: float, random: Random) -> FactorGraph:
     """A noisy picture of four areas, in which every label that is used has a price."""
     picture = np.zeros((side, side))
     picture[side // 3 :, : side // 2] = 2
     picture[:, side // 2 :] = 4
     picture[side // 2 :, side // 2 :] = 1
-    noisy = (picture + np.random.default_rng(seed).normal(scale=1.2, size=picture.shape)).ravel()
+    noisy = (picture + random.normal(scale=1.2, size=picture.shape)).ravel()
     unary = -((noisy[:, None] - np.arange(n_labels)) ** 2)
-    graph = FactorGraph.from_pairwise(unary, lattice(side), np.eye(n_labels))
+    graph = FactorGraph.from_pairwise(unary, square(side), np.eye(n_labels))
     return graph.with_constraints([constraints.label_cost(k, price) for k in range(n_labels)])
+
+
+# -- pictures ---------------------------------------------------------------------------------------------------------
+
+WHOLE = 100.0
+"""Costs of the pictures for `expansion` are multiplied by this and rounded, because gco rounds others."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A labelling problem as arrays: log potentials, and what pairs lose, by name and weight."""
+
+    unary: Floats
+    weight: float | dict[tuple[int, ...], Floats]
+    smoothness: str = "potts"
+    truncation: float | None = None
+    neighbours: int | None = None
+    photo: Floats | None = None
+    seeds: Ints | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.unary.shape[:-1]
+
+    @property
+    def n_labels(self) -> int:
+        return self.unary.shape[-1]
+
+    @cached_property
+    def table(self) -> Floats:
+        """What a pair of weight 1 costs."""
+        return -pictures.smoothness_table(self.smoothness, self.n_labels, truncation=self.truncation)
+
+    @cached_property
+    def graph(self) -> FactorGraph:
+        neighbours = self.neighbours if isinstance(self.weight, float) else None
+        shared = {"weight": self.weight, "truncation": self.truncation, "neighbours": neighbours}
+        return pictures.grid_model(self.unary, self.smoothness, **shared)
+
+    def weights(self) -> dict[tuple[int, ...], Floats]:
+        """Weights of the pairs at every offset."""
+        if not isinstance(self.weight, float):
+            return self.weight
+        offsets = pictures.neighbour_offsets(len(self.shape), self.neighbours)
+        return {offset: np.asarray(self.weight / math.hypot(*offset)) for offset in offsets}
+
+
+def noisy(shape: tuple[int, ...], n_labels: int, noise: float) -> Floats:
+    """Smooth regions of so many labels, under noise."""
+    at = np.meshgrid(*(np.linspace(0, 1, n) for n in shape), indexing="ij")
+    height = np.sin(9 * at[-1] + 4 * at[0]) * np.cos(7 * at[0] - 3 * at[-1]) + 0.5 * np.sin(13 * at[len(at) // 2])
+    edges = np.quantile(height, np.linspace(0, 1, n_labels + 1)[1:-1])
+    return np.digitize(height, edges) + np.random.default_rng(0).normal(scale=noise, size=shape)
+
+
+def binary_picture(dim: int, side: int, noise: float, weight: float, neighbours: int, scale: float) -> Picture:
+    seen = noisy((side_at(side, scale ** (2 / dim)),) * dim, 2, noise)
+    weights = pictures.contrast_weights(seen, weight, neighbours=neighbours)
+    return Picture(pictures.unary_from_differences(seen, [0, 1]), weights, neighbours=neighbours)
+
+
+def potts_picture(side: int, n_labels: int, scale: float) -> Picture:
+    seen = noisy((side_at(side, scale),) * 2, n_labels, 1.0)
+    return Picture(pictures.unary_from_differences(seen, range(n_labels), weight=0.5), 1.0)
+
+
+def linear_picture(scale: float) -> Picture:
+    seen = noisy((side_at(400, scale),) * 2, 4, 0.5) * 31 / 3
+    unary = pictures.unary_from_differences(seen, range(32), difference="absolute", truncation=10.0, weight=0.2)
+    return Picture(unary, 0.25, "linear", 5.0)
+
+
+def photo(scale: float) -> Picture:
+    """A cup on a table, from scribbles: three labels, contrast-sensitive weights on 8 neighbours."""
+    from skimage import data
+
+    step = max(1, round(1 / scale**0.5)) if scale < 1 else 1
+    picture = data.coffee()[::step, ::step].astype(float)
+    seeds = np.full((400, 600), -1)
+    seeds[300:385, 470:580], seeds[60:250, 500:580] = 0, 0  # table
+    seeds[60:150, 230:330], seeds[330:350, 190:300] = 1, 1  # cup and saucer
+    seeds[2:40, 2:40] = 2  # the dark corner
+    seeds = seeds[::step, ::step]
+    unary = np.maximum(pictures.unary_from_seeds(picture, seeds), -1000.0)
+    weights = pictures.contrast_weights(picture, 30.0, neighbours=8, floor=0.05, channel_axis=-1)
+    return Picture(unary, weights, neighbours=8, photo=picture, seeds=seeds)
+
+
+def whole_potts(side: int, n_labels: int, scale: float) -> Picture:
+    """A picture of a few shapes under noise, whose labels cost whole numbers where they change."""
+    side = side_at(side, scale)
+    observed = datasets.potts_image(side, side, labels=n_labels, noise=1.2, seed=0).observed
+    costs = np.round(WHOLE * (observed[..., None] - np.arange(n_labels)) ** 2 / 2.88)
+    return Picture(-costs, 0.8 * WHOLE)
+
+
+def depth(scale: float) -> Picture:
+    """A smooth surface with a step, measured with noise: truncated linear costs, whole numbers."""
+    side, n_labels = side_at(400, scale), 32
+    y, x = np.mgrid[:side, :side]
+    truth = (n_labels / 2 + n_labels / 2.5 * np.sin(x / 40) * np.cos(y / 55)).clip(0, n_labels - 1)
+    truth[side // 4 : side // 2, side // 4 : side // 2] = 0.8 * n_labels
+    measured = truth + np.random.default_rng(0).normal(0, n_labels / 12, truth.shape)
+    costs = np.minimum(np.abs(measured[..., None] - np.arange(n_labels)), n_labels / 4)
+    return Picture(-np.round(WHOLE * costs), WHOLE, "linear", 4.0)
 
 
 # -- all of them ------------------------------------------------------------------------------------------------------
 
 
-def side_at(full: int, scale: float) -> int:
-    """The side of a square with about this share of its cells."""
-    return max(4, round(full * scale**0.5))
-
-
-def n_at(full: int, scale: float) -> int:
-    """About this share of a number."""
-    return max(20, round(full * scale))
-
-
-def generator(name: str, *arguments: Any) -> Maker:
-    """The function of this name in this module or in `mapmrf.datasets`, with its first arguments; see `models.toml`."""
+def made(entry: Sequence[Any], **known: Any) -> Any:
+    """The result of a function of this module or of `mapmrf.datasets`, given its arguments and what it asks for."""
+    name, *arguments = entry
     function = globals().get(name) or getattr(datasets, name)
-    known = inspect.signature(function).parameters
+    asked = inspect.signature(function).parameters
+    return function(*arguments, **{key: value for key, value in known.items() if key in asked})
 
+
+def picture(name: str, scale: float) -> Picture:
+    found: Picture = made(TABLE[name], scale=scale)
+    return found
+
+
+def generator(entry: Sequence[Any], *stream: int) -> Maker:
     def make(seed: int, scale: float) -> FactorGraph:
-        last = {"seed": seed, "scale": scale}
-        found = function(*arguments, **{key: value for key, value in last.items() if key in known})
+        random = np.random.default_rng([seed, *stream] if stream else seed)
+        found = made(entry, seed=seed, scale=scale, random=random)
         return found if isinstance(found, FactorGraph) else found.graph
 
     return make
 
 
-def _generated() -> dict[str, Maker]:
-    with Path(__file__).with_name("models.toml").open("rb") as file:
-        found = {name: generator(*entry) for name, entry in tomllib.load(file).items()}
-    return found | {name: lambda _, scale, make=make: make(scale).graph() for name, make in images.CASES.items()}
-
-
-GENERATED = _generated()
+with Path(__file__).with_name("models.toml").open("rb") as file:
+    TABLE = tomllib.load(file)
+GROUPS: dict[str, dict[str, list[Any]]] = {name: entry for name, entry in TABLE.items() if isinstance(entry, dict)}
+GENERATED: dict[str, Maker] = {
+    **{name: generator(entry) for name, entry in TABLE.items() if name not in GROUPS},
+    **{name: generator(each[name], k) for each in GROUPS.values() for k, name in enumerate(each)},
+}

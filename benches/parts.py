@@ -1,6 +1,6 @@
 """Is `auto` ever behind one of the methods that it is made of? Values after 0.3, 1 and 5 seconds, row by row.
 
-    python benches/parts.py                                # generated families
+    python benches/parts.py                                # the generated structures of models.toml
     python benches/parts.py --data DATA                    # and the files of a folder of models
     python benches/parts.py --data DATA --only dbn triples --marks 0.3 1 --whole
 
@@ -23,58 +23,35 @@ import csv
 import math
 import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 
 time.perf_counter = time.process_time  # before the library is imported
 
 import mapmrf  # noqa: E402
-from lslp_everywhere import models, percent, read  # noqa: E402
 from mapmrf.compilation.stopping import CompileClock  # noqa: E402
 from mapmrf.run.calls import wait_for_all  # noqa: E402
+from models import select  # noqa: E402
 
 PARTS = ("icm", "bp", "trws", "lslp", "chains", "tabu", "expansion")
 BEHIND = 0.1
 """Percent by which `auto` may be behind."""
 LOADING = 0.01
 """Seconds of loading kernels after which a run is repeated."""
-FOLDERS = {
-    "globals/*": 100,
-    "maxcut/*": 100,
-    "grids/grid20x20*": 3,
-    "grids/grid40x40*": 4,
-    "grids/grid80x80*": 4,
-    "protein/*": 100,
-    "segmentation2/*": 5,
-    "segmentation21/*": 5,
-    "scene/*": 5,
-}
-"""Files besides those of `lslp_everywhere`, and how many of each at most."""
+FILES = (
+    "families", "wcsp", "other", "globals", "maxcut", "grids/20x20%2", "grids/40x40%2", "grids/80x80%2", "protein",
+    "seg-2%10", "seg-21%2", "scene%4",
+)  # fmt: skip
 
-Builder = Callable[[], mapmrf.FactorGraph]
 Values = dict[tuple[str, float], float]
 """Values by method and mark; nan where a method does not take the model."""
 Row = list[tuple[float, str]]
 """By how much `auto` is ahead at each mark, and of which method; of none where it has a proof."""
 
 
-def all_models(data: Path | None, only: list[str], seeds: int) -> list[tuple[str, Builder]]:
-    """Names and readers of the generated models and of the files."""
-    found = models(data, only, seeds)
-    for pattern, most in FOLDERS.items() if data is not None else ():
-        paths = sorted(data.glob(pattern))
-        for path in paths[:: math.ceil(len(paths) / most) or 1]:
-            name = f"{path.parent.name}/{path.name.partition('.uai')[0]}"
-            if not only or any(word in name for word in only):
-                found.append((name, lambda path=path: read(path)))
-    return found
-
-
 class LoadingClock(CompileClock):
     """Seconds that any thread spends loading or compiling kernels."""
 
     def begin(self) -> None:
-        """Start counting, whichever thread this is."""
         self.join()
         super().begin()
 
@@ -120,9 +97,7 @@ def ahead(value: float, other: float) -> float:
     """How much better a value is than another one, in percent of the latter."""
     if value == other:
         return 0.0
-    if not math.isfinite(other):
-        return math.inf
-    return 100.0 * (value - other) / max(abs(other), 1e-9)
+    return 100.0 * (value - other) / max(abs(other), 1e-9) if math.isfinite(other) else math.inf
 
 
 def row_of(values: Values, parts: list[str], marks: list[float], proven: float) -> Row:
@@ -155,47 +130,45 @@ def measured(graph: mapmrf.FactorGraph, values: Values, given: argparse.Namespac
     return [median if first[0] < -BEHIND else first for first, median in zip(row, medians, strict=True)]
 
 
-def read_known(path: Path | None) -> dict[str, Values]:
-    """The values of the parts of former calls, by model."""
-    known: dict[str, Values] = {}
-    if path is not None and path.exists():
-        for model, method, mark, value in csv.reader(path.open()):
-            known.setdefault(model, {})[method, float(mark)] = float(value)
-    return known
-
-
 def main() -> None:
-    """Print the table."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--data", type=Path)
-    options.add_argument("--only", nargs="*", default=[])
-    options.add_argument("--seeds", type=int, default=1)
+    options.add_argument("--data", help="folder of the benchmark models")
+    options.add_argument("--only", nargs="*", default=[""], help="models whose names contain one of these words")
+    options.add_argument("--seeds", type=int, default=1, help="models of every generated structure")
     options.add_argument("--marks", nargs="+", type=float, default=[0.3, 1.0, 5.0])
     options.add_argument("--parts", nargs="+", default=PARTS)
     options.add_argument("--whole", action="store_true", help="run all methods on all models")
     options.add_argument("--known", type=Path, help="file that keeps the values of the parts")
     given = options.parse_args()
-    known = read_known(given.known)
+    known: dict[str, Values] = {}
+    if given.known is not None and given.known.exists():
+        for model, method, mark, value in csv.reader(given.known.read_text().splitlines()):
+            known.setdefault(model, {})[method, float(mark)] = float(value)
     behind, table = [], []
     print(f"| model | {' | '.join(f'{mark:g} s' for mark in given.marks)} |\n|---|{'--:|' * len(given.marks)}")
-    for name, build in all_models(given.data, given.only, given.seeds):
+    groups = ("structures", *FILES) if given.data else ("structures",)
+    found = [model for group in groups for model in select(group, given.data, given.seeds)]
+    for model in [model for model in found if any(word in f"{model.group}/{model.name}" for word in given.only)]:
         try:
-            graph = build()
+            graph = model.build(1.0)
         except mapmrf.FormatError as error:
-            print(f"| {name} | not read: {error} |")
+            print(f"| {model.name} | not read: {error} |")
             continue
-        values = known.setdefault(name, {})
+        values = known.setdefault(model.name, {})
         row = measured(graph, values, given)
-        print(f"| {name} | {' | '.join(f'{by:+.2f} {best}' if best else 'proven' for by, best in row)} |", flush=True)
+        cells = (f"{by:+.2f} {best}" if best else "proven" for by, best in row)
+        print(f"| {model.name} | {' | '.join(cells)} |", flush=True)
         for mark, (by, best) in zip(given.marks, row, strict=True):
             if by < -BEHIND:
-                behind.append(f"{name} after {mark:g} s: {by:.2f} % behind {best}")
+                behind.append(f"{model.name} after {mark:g} s: {by:.2f} % behind {best}")
         last = [values.get((method, given.marks[-1]), math.nan) for method in ("auto", *given.parts)]
         top = max(value for value in last if value == value)
-        table.append(f"| {name} | {' | '.join(percent(value, top) if value == value else '' for value in last)} |")
+        shares = (f"{100 + ahead(value, top):.1f}" if value == value else "" for value in last)
+        table.append(f"| {model.name} | {' | '.join(shares)} |")
         if given.known is not None:
-            rows = [(n, *key, value) for n in known for key, value in known[n].items() if key[0] != "auto"]
-            csv.writer(given.known.open("w")).writerows(rows)
+            rows = [(name, *key, value) for name in known for key, value in known[name].items() if key[0] != "auto"]
+            with given.known.open("w", newline="") as file:
+                csv.writer(file).writerows(rows)
     print(f"\nbehind by more than 0.1 %, {len(behind)} of {len(given.marks) * len(table)}:", *behind, sep="\n- ")
     if given.whole:
         columns = ("auto", *given.parts)

@@ -4,10 +4,12 @@
     python benches/run.py auto --models grids/80x80 --time-limit 30 --seeds 0 1 2
     python benches/run.py constraints --runs auto cpsat --each 2
     python benches/run.py proofs --against ../before/src       # the same with the sources of another checkout
+    python benches/run.py lslp_everywhere --models structures/triples families/dbn --runs lslp bp --best best.csv
     python benches/run.py speed --quick                        # tiny models and limits, to see that it works
 
-A set of models is one of the paper (grids, protein, seg-2, ...), a folder of the data (other, families, maxcut, ...) or
-a generated family; `grids/80x80` are the models of a set whose names contain this, `scene#10` the first ten.
+A set of models is one of the paper (grids, protein, seg-2, ...), a folder of the data (other, families, maxcut, ...), a
+generated family or a group of them; `grids/80x80` are the models of a set whose names contain this, `scene#10` the
+first ten, `scene%4` every fourth.
 
 Every run is made once before it is timed, on a small model where there is one, so that kernels are loaded. Of several
 repeats the least times count, because other work on the machine only adds to them. A run that a method or package does
@@ -17,6 +19,8 @@ not support is left out. Progress goes to standard error, the table is printed a
 from __future__ import annotations
 
 import argparse
+import contextlib
+import csv
 import itertools
 import json
 import math
@@ -37,6 +41,7 @@ import models
 from mapmrf import datasets
 from mapmrf.datasets.catalogue import model_figure
 from mapmrf.errors import MapMRFError
+from rivals import RIVALS
 from runners import RUNNERS, Record, Task
 
 TABLE = Path(__file__).with_name("experiments.toml")
@@ -47,15 +52,10 @@ REACHED = 1e-7
 TIMES = ("seconds", "processor s", "busiest thread s", "proof s", "build s", "ms per iteration", "ns per factor")
 """Figures of which the least of several repeats counts."""
 FORMATS = {
-    "value": ".4f",
-    "bound": ".4f",
-    "relaxed": ".4f",
-    "best known": ".4f",
-    "paper": ".1f",
-    "paper's LS-LP": ".1f",
-    "kB": ".0f",
+    **dict.fromkeys(("value", "bound", "relaxed", "best known"), ".4f"),
+    **{"paper": ".1f", "paper's LS-LP": ".1f", "kB": ".0f"},
 }
-"""How figures are written; others with four significant digits, seconds with two decimals."""
+"""How figures are written; others with four significant digits, seconds and percent with three decimals."""
 AGGREGATES = {"mean": statistics.fmean, "median": statistics.median, "least": min, "largest": max, "all": len}
 
 
@@ -102,12 +102,10 @@ class Case:
     record: Record
 
     def key(self, name: str) -> str:
-        """The model, set, run or variant that it belongs to."""
         return {"model": self.model.name, "set": self.model.group, "run": self.run, "variant": self.variant}[name]
 
 
 def experiments() -> dict[str, Experiment]:
-    """All experiments by name."""
     with TABLE.open("rb") as file:
         return {name: Experiment(**entry) for name, entry in tomllib.load(file).items()}
 
@@ -118,13 +116,15 @@ def experiments() -> dict[str, Experiment]:
 def run_all(experiment: Experiment) -> Iterator[Case]:
     """Run everything, one model after another."""
     warm: set[tuple[str, ...]] = set()
+    names = ("data", "each", "scale", "time_limit", "processor_limit")
     with tempfile.TemporaryDirectory() as folder:
+        shared = {"folder": folder, **{name: getattr(experiment, name) for name in names}}
         chosen = ((s, model) for s in experiment.models for model in models.select(s, experiment.data, experiment.each))
         for selector, model in chosen:
             first = None
             for (title, variant, run), seed in itertools.product(list(experiment.all_runs()), experiment.seeds):
                 name = ", ".join(filter(None, (model.name, title, variant)))
-                request = {"selector": selector, "model": model.name, "run": run, "seed": seed, "folder": folder}
+                request = {"selector": selector, "model": model.name, "run": run, "seed": seed, **shared}
                 kind = (model.group, title, variant)
                 try:
                     record = run_one(experiment, model, request, kind not in warm)
@@ -135,7 +135,8 @@ def run_all(experiment: Experiment) -> Iterator[Case]:
                 first = first or record
                 known = {**derived(record, model, run), "as good as the first after": reached(record, first["value"])}
                 case = Case(model, title, variant, known)
-                shown = ", ".join(f"{key} {cell(figure([case], key), key)}" for key in experiment.figures[:4])
+                told = ("value", *experiment.figures[:4])
+                shown = ", ".join(f"{key} {cell(figure([case], key), key)}" for key in told)
                 print(f"{name}: {shown}", file=sys.stderr, flush=True)
                 yield case
 
@@ -144,12 +145,9 @@ def run_one(experiment: Experiment, model: models.Model, request: dict[str, Any]
     """The record of a run, with the least times of several repeats."""
     run = request["run"]
     if experiment.apart or "env" in run:
-        names = ("data", "each", "scale", "time_limit", "processor_limit")
-        asked = request | {name: getattr(experiment, name) for name in names}
-        records = [run_apart(asked) for _ in range(experiment.repeats)]
+        records = [run_apart(request) for _ in range(experiment.repeats)]
     else:
-        limits = experiment.time_limit, experiment.processor_limit
-        task = Task(model, experiment.scale, request["seed"], *limits)
+        task = task_of(request, model)
         if cold:
             warm_up(task, run)
         records = [call(task, run) for _ in range(experiment.repeats)]
@@ -157,26 +155,28 @@ def run_one(experiment: Experiment, model: models.Model, request: dict[str, Any]
     return {"value": math.nan, **records[-1], **least}
 
 
+def task_of(request: dict[str, Any], model: models.Model) -> Task:
+    return Task(model, *(request[name] for name in ("scale", "seed", "time_limit", "processor_limit")))
+
+
 def call(task: Task, run: dict[str, Any]) -> Record:
-    """A runner with its options; a task is used once, so that building the model is never left out by chance."""
     options = {key: value for key, value in run.items() if key not in ("run", "env")}
-    return {
-        **RUNNERS[run.get("run", "solve")](task, **options),
-        "variables": task.graph.n_vars,
-        "factors": task.graph.n_factors,
-    }
+    record = (RUNNERS | RIVALS)[run.get("run", "solve")](task, **options)
+    return {**record, "variables": task.graph.n_vars, "factors": task.graph.n_factors}
 
 
 def warm_up(task: Task, run: dict[str, Any]) -> None:
     """Load kernels and packages: a short run on a small model of the same kind."""
     if run.get("run", "solve") in ("solve", "image_method", "peer", "cpsat", "toulbar2"):
-        few = replace(task, scale=min(task.scale, 0.003), time_limit=1.0, processor_limit=None)
-        call(few, run)
+        call(replace(task, scale=min(task.scale, 0.003), time_limit=1.0, processor_limit=None), run)
 
 
 def run_apart(request: dict[str, Any]) -> Record:
     """The same in a fresh process, in the environment of the run; `{folder}` there is a temporary folder."""
-    known = {"folder": request["folder"], "baseline": _baseline()}
+    from mapmrf.compilation.store import baseline
+
+    shipped = baseline()
+    known = {"folder": request["folder"], "baseline": "generic" if shipped is None else shipped.cpu}
     settings = {key: text.format(**known) for key, text in request["run"].get("env", {}).items()}
     command, env = [sys.executable, __file__, "--child"], {**os.environ, **settings}
     done = subprocess.run(command, input=json.dumps(request), env=env, capture_output=True, text=True)
@@ -190,19 +190,9 @@ def child() -> None:
     """Serve one request of `run_apart`."""
     request = json.loads(sys.stdin.read())
     found = models.select(request["selector"], request["data"], request["each"])
-    model = next(model for model in found if model.name == request["model"])
-    limits = request["time_limit"], request["processor_limit"]
-    task = Task(model, request["scale"], request["seed"], *limits)
+    task = task_of(request, next(model for model in found if model.name == request["model"]))
     warm_up(task, request["run"])
     print(json.dumps(call(task, request["run"])))
-
-
-def _baseline() -> str:
-    """The CPU that shipped kernels are compiled for."""
-    from mapmrf.compilation.store import baseline
-
-    found = baseline()
-    return "generic" if found is None else found.cpu
 
 
 def derived(record: Record, model: models.Model, run: dict[str, Any]) -> Record:
@@ -235,9 +225,9 @@ def reached(record: Record, value: float) -> float:
 
 def percent(value: float | None, best: float) -> float:
     """A value in percent of the best known one; for negative values by the same relative distance."""
-    if value is None or not math.isfinite(value) or math.isnan(best) or best == 0:
+    if value is None or not math.isfinite(value) or math.isnan(best):
         return math.nan
-    return 100 + 100 * (value - best) / abs(best)
+    return 100 + 100 * (value - best) / max(abs(best), 1e-9)
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------
@@ -262,11 +252,9 @@ def figure(cases: list[Case], name: str) -> Any:
 
 def cell(value: Any, name: str) -> str:
     """A figure as text."""
-    if value is None or isinstance(value, str | bool):
-        return "" if value is None else str(value)
-    if math.isnan(value):
+    if value is None or value != value:
         return ""
-    if math.isinf(value):
+    if value in (math.inf, -math.inf):
         return "-"
     key = name.split(" ", 1)[1] if name.split(" ")[0] in AGGREGATES else name
     form = FORMATS.get(key, ".3f" if key.endswith((" s", "seconds", "percent", "after")) else ".4g")
@@ -299,12 +287,17 @@ def table(
         yield f"\n{ratio[1]} / {ratio[0]}: geometric mean {mean:.2f}, from {span}"
 
 
-def report(experiment: Experiment, cases: list[Case]) -> None:
-    """Print the table, and the one by sets."""
-    if cases:
-        print("\n".join(table(cases, experiment.rows, experiment.figures, experiment.columns, experiment.ratio)))
-    if cases and experiment.summary:
-        print("\n" + "\n".join(table(cases, ["set", "run"], experiment.summary)))
+def add_shares(cases: list[Case], path: Path | None) -> None:
+    """Add values in percent of the best of the model: the best here, and in earlier calls that kept it in the file."""
+    kept = path.read_text().splitlines() if path and path.exists() else []
+    best = {name: float(value) for name, value in csv.reader(kept)}
+    for case in cases:
+        best[case.model.name] = max(best.get(case.model.name, -math.inf), case.record["value"])
+    for case in cases:
+        case.record["percent of the best"] = percent(case.record["value"], best[case.model.name])
+    if path:
+        with path.open("w", newline="") as file:
+            csv.writer(file).writerows(best.items())
 
 
 # -- the command ------------------------------------------------------------------------------------------------------
@@ -312,16 +305,14 @@ def report(experiment: Experiment, cases: list[Case]) -> None:
 
 def chosen(experiment: Experiment, given: argparse.Namespace) -> Experiment:
     """The experiment with the options of the command."""
-    names = ("models", "time_limit", "processor_limit", "seeds", "each", "repeats", "scale", "data")
+    names = ("models", "figures", "time_limit", "processor_limit", "seeds", "each", "repeats", "scale", "data")
     asked = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
     found = replace(experiment, **asked)
     if given.runs:
         known = {title: run for title, _, run in replace(found, common={}, variants={"": {}}).all_runs()}
         runs = {name: known.get(name, {"method": name}) for name in given.runs}
         found = replace(found, runs=runs, methods=())
-    if given.set:
-        words = (text.split("=", 1) for text in given.set)
-        found = replace(found, common={**found.common, **{key: _number(text) for key, text in words}})
+    found = replace(found, common={**found.common, **dict(given.set)})
     if given.against:
         both = {"before": {"env": {"PYTHONPATH": str(given.against.resolve())}}, "after": {"env": {}}}
         shown = {"rows": ("model", "run"), "columns": "variant", "ratio": tuple(both)}
@@ -329,11 +320,11 @@ def chosen(experiment: Experiment, given: argparse.Namespace) -> Experiment:
     return quick(found) if given.quick else found
 
 
-def _number(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text
+def setting(text: str) -> tuple[str, Any]:
+    key, _, value = text.partition("=")
+    with contextlib.suppress(json.JSONDecodeError):
+        return key, json.loads(value)
+    return key, value
 
 
 def quick(experiment: Experiment) -> Experiment:
@@ -349,11 +340,10 @@ def main(words: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="EXPERIMENT")
     parser.add_argument("--list", action="store_true", help="list all experiments")
-    parser.add_argument(
-        "--models", nargs="+", help="sets, folders or generated families, instead of those of the table"
-    )
+    parser.add_argument("--models", nargs="+", help="sets, folders or generated families, instead of the table's")
     parser.add_argument("--runs", nargs="+", help="only these runs; other names are methods with their defaults")
-    parser.add_argument("--set", nargs="+", metavar="KEY=VALUE", help="options for all runs, such as threads=2")
+    parser.add_argument("--figures", nargs="+", help="columns of the table")
+    parser.add_argument("--set", nargs="+", type=setting, default=[], metavar="KEY=VALUE", help="options for all runs")
     parser.add_argument("--time-limit", type=float, metavar="S", help="seconds of a run")
     parser.add_argument("--processor-limit", type=float, metavar="S", help="processor seconds of a run")
     parser.add_argument("--seeds", nargs="+", type=int, help="seeds of every run")
@@ -362,6 +352,7 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--scale", type=float, help="share of the size of generated models")
     parser.add_argument("--data", help="folder of the benchmark models")
     parser.add_argument("--against", type=Path, metavar="SRC", help="folder `src` of other sources, run in turn")
+    parser.add_argument("--best", type=Path, metavar="FILE", help="keeps the best values, over several calls")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also append every record as a line of JSON")
     parser.add_argument("--quick", action="store_true", help="tiny models and limits")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
@@ -385,7 +376,11 @@ def main(words: list[str] | None = None) -> None:
                         print(json.dumps({**line, **case.record}), file=file)
         except KeyboardInterrupt:
             print("interrupted: the table is of what is done", file=sys.stderr)
-        report(experiment, cases)
+        add_shares(cases, given.best)
+        if cases:
+            print("\n".join(table(cases, experiment.rows, experiment.figures, experiment.columns, experiment.ratio)))
+        if cases and experiment.summary:
+            print("\n" + "\n".join(table(cases, ["set", "run"], experiment.summary)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What an experiment of `run.py` can do with a model: solve it, with a method or another package, and what it costs.
+"""What an experiment of `run.py` can do with a model: solve it in several ways, and what it costs.
 
 A runner takes a `Task` and the options of a run, and returns a record: figures by name that JSON can hold.
 """
@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import functools
 import gc
-import importlib.util
 import itertools
 import json
 import math
-import multiprocessing
 import os
 import resource
 import subprocess
@@ -23,19 +20,20 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import images
+import footprints
 import mapmrf
 from mapmrf import FactorGraph, Result
-from mapmrf.bench import peers
 from mapmrf.errors import UnsupportedModel
-from models import Model
+from mapmrf.model.problem import Problem
+from mapmrf.run.footprints import Sizes
+from mapmrf.run.method import Start
+from models import Model, picture
 
 Record = dict[str, Any]
 
@@ -54,7 +52,6 @@ class Task:
 
     @functools.cached_property
     def graph(self) -> FactorGraph:
-        """The model, built when it is first used."""
         return self.model.build(self.scale)
 
     @property
@@ -74,9 +71,13 @@ class Clock:
         return time.perf_counter(), sum(one.ru_utime + one.ru_stime for one in used)
 
     def spent(self) -> tuple[float, float]:
-        """The seconds so far."""
         wall, processor = self._now()
         return wall - self.start[0], processor - self.start[1]
+
+    def lap(self) -> tuple[float, float]:
+        """The seconds since the last lap."""
+        spent, self.start = self.spent(), self._now()
+        return spent
 
     def busiest(self) -> float:
         """Processor seconds of the busiest thread that is still there."""
@@ -146,6 +147,15 @@ def solve(task: Task, method: str, form: str = "", busiest: bool = False, **opti
     return {**recorded(result, clock), "busiest thread s": most, **({"trace": points} if points else {})}
 
 
+def image_method(task: Task, method: str, **options: Any) -> Record:
+    """A method on a picture; building its model is timed apart, and part of the processor time."""
+    case, clock = picture(task.model.group, task.scale), Clock()
+    case.graph  # noqa: B018
+    built = clock.spent()
+    record = solve(task, method, **options)
+    return {**record, "build s": built[0], "processor s": built[1] + record["processor s"]}
+
+
 def per_iteration(task: Task, method: str, iterations: tuple[int, int], repeats: int = 5, **options: Any) -> Record:
     """The time of a short run taken off that of a long one: the least of several, so that starting does not count."""
     found = []
@@ -171,9 +181,6 @@ def per_iteration(task: Task, method: str, iterations: tuple[int, int], repeats:
 
 def streaming(task: Task) -> Record:
     """Reading and writing the bytes of an iteration of LS-LP once, with numpy."""
-    from mapmrf.model.problem import Problem
-    from mapmrf.run.method import Start
-
     engine = mapmrf.LSLP(lp_phase=False).start(Problem.compile(task.graph, 1), 0, Start()).the_engine
     layout = engine.layout
     state = engine.q.nbytes + 2 * engine.mu.nbytes
@@ -189,21 +196,16 @@ def streaming(task: Task) -> Record:
 
 def memory(task: Task, method: str, **options: Any) -> Record:
     """Bytes per variable of the model and of a solve, the model included; in a fresh process, on Linux."""
-    import footprints
-
     limits = {"max_iterations": 3, **options}
     mapmrf.solve(task.model.build(0.001), method, **limits)
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
-    before = footprints.resident()
+    before = footprints.resident_at_rest()
     graph = task.graph
     arrays = (graph.card, graph.theta_v, graph.scope_ptr, graph.scope, graph.table_of, graph.theta_t, graph.weight)
+    own = sum(array.nbytes for array in arrays if array is not None)
     footprints.forget_peak()
     clock = Clock()
     result = mapmrf.solve(graph, method, time_limit=task.time_limit, **limits)
-    estimate = mapmrf.methods()[method]().footprint(graph) or math.nan
-    own = sum(array.nbytes for array in arrays if array is not None)
-    most = footprints.peak()
+    estimate, most = footprints.estimate(method, graph), footprints.peak()
     return {
         **recorded(result, clock),
         "model, bytes": own / graph.n_vars,
@@ -215,11 +217,9 @@ def memory(task: Task, method: str, **options: Any) -> Record:
 
 def footprint(task: Task, method: str) -> Record:
     """Bytes of a solve beside the model, and the sizes of the model; in a fresh process, on Linux."""
-    import footprints
-
     mapmrf.solve(task.model.build(task.scale), method, time_limit=1.0)  # loads the kernels
     peak = footprints.peak_of_solve(task.graph, method, task.seconds)
-    return {"peak": peak, "estimated": footprints.estimate(method, task.graph), **footprints.sizes(task.graph)}
+    return {"peak": peak, "estimated": footprints.estimate(method, task.graph), **Sizes.of(task.graph)._asdict()}
 
 
 def certificate(task: Task, make_limit: float = 60.0) -> Record:
@@ -310,7 +310,6 @@ def restarted(task: Task, polish: str = "", **options: Any) -> Record:
 def crossed(task: Task, regions: bool) -> Record:
     """The same with exact blocks, crossed into a pool; and restarts of regions after five starts."""
     from mapmrf.methods.auto.portfolio import PoolSearch
-    from mapmrf.model.problem import Problem
 
     clock, end = Clock(), time.perf_counter() + task.seconds
     search = PoolSearch(Problem.compile(task.graph), 0, 13.0, 3)
@@ -333,102 +332,6 @@ def annealed(task: Task) -> Record:
         once = {"max_iterations": sweeps, "reads": 1, "seed": sweeps, "time_limit": left}
         best = max(best, mapmrf.solve(task.graph, "annealing", **once).value)
     return {"value": best, "seconds": clock.spent()[0]}
-
-
-# -- other packages ---------------------------------------------------------------------------------------------------
-
-
-def solve_apart(name: str, graph: FactorGraph, seconds: float, seed: int) -> Result:
-    """The answer of a peer of `mapmrf.bench.peers`, in a process of its own: some cannot be loaded together."""
-    return _process(name).submit(peers.solve_with, name, graph, seconds, seed).result()
-
-
-@functools.cache
-def _process(name: str) -> ProcessPoolExecutor:
-    """The process of a peer; it is kept, so that imports and compiled code are reused for all models."""
-    return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
-
-
-def peer(task: Task, name: str) -> Record:
-    """A package that `mapmrf.bench.peers` knows."""
-    if name not in peers.installed():
-        raise UnsupportedModel(peers.advice([name]))
-    clock = Clock()
-    return recorded(solve_apart(name, task.graph, task.seconds, task.seed), clock)
-
-
-def toulbar2(task: Task) -> Record:
-    """The faster one of toulbar2's hybrid and depth-first searches, without the start of its process."""
-    records = [solve(task, "toulbar2", search=search) for search in ("hbfs", "dfs")]
-    best = min(records, key=lambda record: (record["proof s"], -record["value"]))
-    start = _toulbar2_start()
-    return {**best, **{name: max(0.005, best[name] - start) for name in ("processor s", "proof s")}}
-
-
-@functools.cache
-def _toulbar2_start() -> float:
-    """Processor seconds of toulbar2 on a model of two variables."""
-    pair = Task(Model("pair", "", lambda _: mapmrf.datasets.grid(1, 2)))
-    return min(solve(pair, "toulbar2")["processor s"] for _ in range(3))
-
-
-def cpsat(task: Task) -> Record:
-    """CP-SAT with its own constraints, in a process of its own."""
-    if importlib.util.find_spec("ortools") is None:
-        raise UnsupportedModel("OR-Tools is not installed")
-    import cpsat_native
-
-    value, proven, seconds = _process("cpsat").submit(cpsat_native.solve, task.graph, task.seconds).result()
-    status = "optimal" if proven and value > -math.inf else "infeasible" if proven else "time_limit"
-    record = {"value": value, "proven": proven, "feasible": value > -math.inf, "status": status, "seconds": seconds}
-    return {**record, "decided": proven or value > -math.inf, "decision s": seconds}
-
-
-def image_peer(task: Task, module: str, **options: Any) -> Record:
-    """PyMaxflow, gco or scikit-image on an image of `images.py`."""
-    if importlib.util.find_spec(module) is None:
-        raise UnsupportedModel(f"{module} is not installed")
-    found = images.PEERS[module](images.CASES[task.model.group](task.scale), **options)
-    times = {"build s": found.build[0], "seconds": found.solve[0]}
-    times["processor s"] = found.solve[1] + (0.0 if math.isnan(found.build[1]) else found.build[1])
-    return {"value": task.graph.value(found.labels), **times}
-
-
-def image_method(task: Task, method: str, **options: Any) -> Record:
-    """A method on an image of `images.py`; building its model is timed apart, and part of the processor time."""
-    case, clock = images.CASES[task.model.group](task.scale), Clock()
-    case.graph()
-    built = clock.spent()
-    record = solve(task, method, **options)
-    return {**record, "build s": built[0], "processor s": built[1] + record["processor s"]}
-
-
-def dwave_tabu(task: Task) -> Record:
-    """The tabu search of dwave-samplers on a maximum cut."""
-    if importlib.util.find_spec("dwave") is None:
-        raise UnsupportedModel("dwave-samplers is not installed")
-    weights = np.array([task.graph.table(a)[0, 1] for a in range(task.graph.n_factors)])
-    pairs = task.graph.scope.reshape(-1, 2)
-    trace = _process("dwave").submit(_tabu, task.graph.n_vars, pairs, weights, task.seconds).result()
-    return {"value": trace[-1][1], "status": "time_limit", "processor s": task.seconds, "trace": trace}
-
-
-def _tabu(n: int, pairs: np.ndarray, weights: np.ndarray, seconds: float) -> list[tuple[float, float, str]]:
-    """Improvements of a tabu search that goes on from its best state."""
-    import dimod
-    from dwave.samplers import TabuSampler
-
-    coupled = (pairs[:, 0], pairs[:, 1], weights / 2)
-    model = dimod.BQM.from_numpy_vectors(np.zeros(n), coupled, -weights.sum() / 2, "SPIN")
-    began, trace, state = time.process_time(), [(0.0, -math.inf, "tabu")], {}
-    for seed in itertools.count():
-        found = TabuSampler().sample(model, num_reads=1, timeout=500, seed=seed, **state)
-        if -found.first.energy > trace[-1][1]:
-            trace.append((time.process_time() - began, -found.first.energy, "tabu"))
-            state = {"initial_states": found.first.sample}
-        if time.process_time() - began > seconds:
-            break
-    return trace
 
 
 # -- commands and processes -------------------------------------------------------------------------------------------
@@ -458,7 +361,6 @@ def command(task: Task, words: list[str], method: str = "", file: bool = False, 
 
 def arenas(_: Task, threads: int = 6, arrays: int = 4000, repeats: int = 4) -> Record:
     """Resident memory after threads have freed all that they had, again and again: what glibc keeps."""
-    from footprints import resident
 
     def work(all_are_there: threading.Barrier) -> None:
         all_are_there.wait()
@@ -468,7 +370,7 @@ def arenas(_: Task, threads: int = 6, arrays: int = 4000, repeats: int = 4) -> R
             kept.pop()
 
     np.ones(30 * 125_000)  # a block of 30 MB, freed at once: from now on glibc keeps up to 60 MB of every arena
-    record = {"first, MB": resident() / 1e6}
+    record = {"first, MB": footprints.resident() / 1e6}
     for turn in range(repeats):
         barrier = threading.Barrier(threads)
         started = [threading.Thread(target=work, args=(barrier,)) for _ in range(threads)]
@@ -476,9 +378,7 @@ def arenas(_: Task, threads: int = 6, arrays: int = 4000, repeats: int = 4) -> R
             thread.start()
         for thread in started:
             thread.join()
-        gc.collect()
-        ctypes.CDLL(None).malloc_trim(0)
-        record[f"after threads {turn + 1}"] = resident() / 1e6
+        record[f"after threads {turn + 1}"] = footprints.resident_at_rest() / 1e6
     return record
 
 
@@ -501,7 +401,7 @@ def joblib_calls(_: Task, calls: int = 40) -> Record:
 RUNNERS: dict[str, Callable[..., Record]] = {
     runner.__name__: runner
     for runner in (
-        solve, per_iteration, streaming, memory, footprint, certificate, tune, warm_start, dispatch, restarted, crossed,
-        annealed, peer, toulbar2, cpsat, image_peer, image_method, dwave_tabu, command, arenas, joblib_calls,
+        solve, image_method, per_iteration, streaming, memory, footprint, certificate, tune, warm_start, dispatch,
+        restarted, crossed, annealed, command, arenas, joblib_calls,
     )
 }  # fmt: skip

@@ -50,73 +50,40 @@ from mapmrf.run import calls as supervision
 
 ITERATIONS, SECONDS = 10, 0.3
 """Limits of a single solve."""
-
 SOLVES, MANY = 25, 6
 """Single solves in a round, and models of a batch."""
-
 PROCESSES_EVERY, BENCH_EVERY = 10, 20
 """Rounds after which a batch runs in processes, and a benchmark."""
-
 WARM, MOST_WARM = 10, 100
 """The warm-up ends after so many rounds without a new kernel, and at the latest after so many."""
-
-SETTINGS = {"PYTHONMALLOC": "malloc", "NUMBA_NRT_STATS": "1"}
-"""The environment in which everything is counted."""
-
-ONE_ARENA = {"MALLOC_ARENA_MAX": "1"}
-"""The environment in which threads share an arena, so that resident memory is close to what is in use."""
-
+SETTINGS, ONE_ARENA = {"PYTHONMALLOC": "malloc", "NUMBA_NRT_STATS": "1"}, {"MALLOC_ARENA_MAX": "1"}
+"""The environment in which everything is counted, and threads share an arena unless the user says otherwise."""
 BYTES, BYTES_PER_SOLVE = 2e6, 50.0
 """Growth of the memory in use over the second half of a run that counts as none, plus so many bytes per solve.
 
 Steps of one or two megabytes were seen once in thousands of solves: the sizes are those of Python's table of interned
 strings when it is rebuilt.
 """
-
 OBJECTS, OBJECTS_PER_SOLVE = 200.0, 0.02
 """The same for Python's objects."""
-
 RESIDENT_SHARE = 0.05
 """Growth of the resident memory from the third quarter to the last that counts as none."""
 
 
 class Sample(NamedTuple):
-    """What the process holds after a round.
-
-    Attributes
-    ----------
-    solves
-        Solves so far, those of batches and benchmarks with them.
-    resident, used
-        Bytes of resident memory, and those that malloc has given out.
-    objects
-        Python's objects that the garbage collector knows.
-    arrays
-        Arrays of kernels that are alive.
-    kernels
-        Machine code that is loaded: kernels, by signature. There is an end of them, but some are only for rare models.
-    """
+    """What the process holds after a round."""
 
     seconds: float
     round: int
-    solves: int
+    solves: int  # those of batches and benchmarks with them
     resident: int
-    used: int
+    used: int  # bytes that malloc has given out
     objects: int
-    arrays: int
-    kernels: int
+    arrays: int  # of kernels, that are alive
+    kernels: int  # that are loaded, by signature: there is an end of them, but some are only for rare models
     threads: int
     files: int
     children: int
-
-
-class _Mallinfo(ctypes.Structure):
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in (
-            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
-        )
-    ]  # fmt: skip
 
 
 def take_sample(seconds: float, number: int, solves: int) -> Sample:
@@ -126,19 +93,37 @@ def take_sample(seconds: float, number: int, solves: int) -> Sample:
     objects = len(known) - number  # the samples of the rounds before are no leak
     kernels = sum(len(one.overloads) for one in known if isinstance(one, Dispatcher))
     del known
-    return Sample(
-        seconds=seconds,
-        round=number,
-        solves=solves,
-        resident=resident(),
-        used=given_out(),
-        objects=objects,
-        arrays=arrays_alive(),
-        kernels=kernels,
-        threads=len(list(Path("/proc/self/task").iterdir())),
-        files=len(os.listdir("/proc/self/fd")),
-        children=_children(),
-    )
+    threads = list(Path("/proc/self/task").iterdir())
+    children = 0
+    for thread in threads:
+        with contextlib.suppress(OSError):  # it may have ended
+            children += len((thread / "children").read_text().split())
+    files = len(os.listdir("/proc/self/fd"))
+    memory = (resident(), given_out(), objects, arrays_alive(), kernels)
+    return Sample(seconds, number, solves, *memory, len(threads), files, children)
+
+
+class Mallinfo(ctypes.Structure):
+    """`struct mallinfo2`: the fifth size is that of blocks of their own, the eighth of those in heaps."""
+
+    _fields_ = [("sizes", ctypes.c_size_t * 10)]
+
+
+def given_out() -> int:
+    """Bytes that malloc has given out and not got back, in heaps and in blocks of their own."""
+    libc = ctypes.CDLL(None)
+    libc.mallinfo2.restype = Mallinfo
+    sizes = libc.mallinfo2().sizes
+    return int(sizes[4] + sizes[7])
+
+
+def arrays_alive() -> int:
+    """Arrays that kernels have made and nobody has freed, if numba counts them and was needed so far."""
+    try:
+        counts = rtsys.get_allocation_stats()
+    except RuntimeError:
+        return 0
+    return int(counts.mi_alloc - counts.mi_free)
 
 
 def fill_caches() -> None:
@@ -152,32 +137,6 @@ def fill_caches() -> None:
     for size in range(16, 1056, 16):
         for block in [libc.malloc(size) for _ in range(16)]:
             libc.free(block)
-
-
-def given_out() -> int:
-    """Bytes that malloc has given out and not got back, in heaps and in blocks of their own."""
-    libc = ctypes.CDLL(None)
-    libc.mallinfo2.restype = _Mallinfo
-    found = libc.mallinfo2()
-    return int(found.uordblks + found.hblkhd)
-
-
-def arrays_alive() -> int:
-    """Arrays that kernels have made and nobody has freed, if numba counts them and was needed so far."""
-    try:
-        counts = rtsys.get_allocation_stats()
-    except RuntimeError:
-        return 0
-    return int(counts.mi_alloc - counts.mi_free)
-
-
-def _children() -> int:
-    """Child processes of all threads; a thread may end while it is looked at."""
-    count = 0
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(OSError):
-            count += len((task / "children").read_text().split())
-    return count
 
 
 # -- what grows -------------------------------------------------------------------------------------------------------
@@ -204,29 +163,19 @@ def what_grows(samples: list[Sample]) -> list[str]:
 
 def allowed(samples: list[Sample]) -> dict[str, float]:
     """Growth per solve over the second half that counts as none."""
-    solves = _solves(samples[len(samples) // 2 :])
-    return {
-        "used": BYTES / solves + BYTES_PER_SOLVE,
-        "objects": OBJECTS / solves + OBJECTS_PER_SOLVE,
-        "arrays": 0.0,
-    }
+    solves = solves_of(samples[len(samples) // 2 :])
+    return {"used": BYTES / solves + BYTES_PER_SOLVE, "objects": OBJECTS / solves + OBJECTS_PER_SOLVE, "arrays": 0.0}
 
 
-def _solves(samples: list[Sample]) -> int:
+def solves_of(samples: list[Sample]) -> int:
     return max(1, samples[-1].solves - samples[0].solves)
-
-
-def _steps(samples: list[Sample], what: str) -> Iterator[float]:
-    """Differences from one round to the next, without those in which kernels were loaded."""
-    for before, after in itertools.pairwise(samples):
-        if before.kernels == after.kernels:
-            yield getattr(after, what) - getattr(before, what)
 
 
 def growth(samples: list[Sample], what: str) -> float:
     """Growth per solve over the second half, without rounds in which kernels were loaded."""
     half = samples[len(samples) // 2 :]
-    return sum(_steps(half, what)) / _solves(half)
+    steps = [(old, new) for old, new in itertools.pairwise(half) if old.kernels == new.kernels]
+    return sum(getattr(new, what) - getattr(old, what) for old, new in steps) / solves_of(half)
 
 
 def quarters(samples: list[Sample], what: str) -> list[float]:
@@ -255,21 +204,23 @@ def row(one: Sample) -> str:
     )
 
 
-def by_quarters(samples: list[Sample]) -> str:
-    """A table of medians, and the growth that the verdict is about."""
-    rows = ["| median of | first quarter | second | third | last | most |", "|---|---|---|---|---|---|"]
-    for what, name in {"used": "memory in use, MB", "resident": "resident memory, MB"}.items():
+def report(samples: list[Sample]) -> bool:
+    """Print a table of medians and the growth that the verdict is about; whether something grows."""
+    last = samples[-1]
+    print(f"\n{last.seconds / 60:.0f} minutes, {last.round} rounds, {last.solves} solves\n")
+    print("| median of | first quarter | second | third | last | most |\n|---|---|---|---|---|---|")
+    megabytes = {"used": "memory in use, MB", "resident": "resident memory, MB"}
+    for what in (*megabytes, "objects", "arrays", "kernels", "threads", "files", "children"):
         figures = [*quarters(samples, what), max(getattr(one, what) for one in samples)]
-        rows.append(f"| {name} | " + " | ".join(f"{figure / 1e6:.1f}" for figure in figures) + " |")
-    for what in ("objects", "arrays", "kernels", "threads", "files", "children"):
-        figures = [*quarters(samples, what), max(getattr(one, what) for one in samples)]
-        rows.append(f"| {what} | " + " | ".join(f"{figure:.0f}" for figure in figures) + " |")
+        cells = [f"{figure / 1e6:.1f}" if what in megabytes else f"{figure:.0f}" for figure in figures]
+        print(f"| {megabytes.get(what, what)} | {' | '.join(cells)} |")
     used, objects, most = growth(samples, "used"), growth(samples, "objects"), allowed(samples)
-    return "\n".join([
-        *rows, "", "Growth per solve in the second half, without rounds that loaded kernels:",
-        f"{used:+.0f} bytes and {objects:+.3f} objects; a leak is what exceeds {most['used']:.0f} bytes "
-        f"or {most['objects']:.2f} objects.",
-    ])  # fmt: skip
+    print("\nGrowth per solve in the second half, without rounds that loaded kernels:")
+    print(f"{used:+.0f} bytes and {objects:+.3f} objects; a leak is what exceeds {most['used']:.0f} bytes")
+    print(f"or {most['objects']:.2f} objects.")
+    grown = what_grows(samples)
+    print(f"grows: {', '.join(grown) or 'nothing'}")
+    return bool(grown)
 
 
 def stored(path: Path) -> list[Sample]:
@@ -292,15 +243,7 @@ def spread(samples: list[Sample], lines: int = 12) -> list[Sample]:
 
 
 class Soak:
-    """The work, and what went wrong on the way.
-
-    Attributes
-    ----------
-    done
-        How many solves, batches, benchmarks, and models that a method does not take.
-    failures
-        Errors that are not an answer to bad input.
-    """
+    """The work; `done` counts solves and more, `failures` are errors that are not an answer to bad input."""
 
     def __init__(self, methods: list[str], seed: int) -> None:
         self.methods, self.random = methods, np.random.default_rng(seed)
@@ -309,12 +252,12 @@ class Soak:
         self.failures: list[str] = []
         self.number = 1000  # beyond the models of the warm-up
 
-    def models(self, n: int) -> Iterator[tuple[str, mapmrf.FactorGraph]]:
+    def models(self, n: int) -> Iterator[mapmrf.FactorGraph]:
         """New models, each of another shape."""
         for shape in self.random.permutation(list(random_models.SHAPES))[:n]:
             self.number += 1
             scale = float(self.random.choice([1.0, 1.0, 3.0, 10.0]))
-            yield str(shape), random_models.model(str(shape), self.number, scale)
+            yield random_models.model(str(shape), self.number, scale)
 
     def solve(self, method: str, graph: mapmrf.FactorGraph, **limits: object) -> None:
         """One solve; a method may decline."""
@@ -326,11 +269,6 @@ class Soak:
             self.done["declined"] += 1
         except MapMRFError as error:
             self.failures.append(f"{method}: {error}")
-
-    @property
-    def solves(self) -> int:
-        """Solves so far, all in all."""
-        return sum(self.done[kind] for kind in ("solves", "solves in batches", "benchmark runs"))
 
     def warm_up(self) -> int:
         """Load all kernels and start all pools; returns how many rounds it took after the single solves."""
@@ -351,7 +289,7 @@ class Soak:
     def round(self, number: int) -> None:
         """Some solves and a batch, at times more."""
         for _ in range(SOLVES):
-            for _, graph in self.models(1):
+            for graph in self.models(1):
                 limits: dict[str, object] = {"threads": int(self.random.integers(1, 3)), "seed": number}
                 kind = int(self.random.integers(4))
                 if kind == 0:
@@ -362,7 +300,7 @@ class Soak:
         self.give_up(number)
         self.batch("processes" if number % PROCESSES_EVERY == 0 else "threads")
         if number % BENCH_EVERY == 0:
-            models = {f"{shape} {n}": graph for n, (shape, graph) in enumerate(self.models(2))}
+            models = {f"model {n}": graph for n, graph in enumerate(self.models(2))}
             records = mapmrf.bench.run([mapmrf.ICM(), mapmrf.TRWS(max_iterations=5)], models, time_limit=1.0, jobs=2)
             self.done["benchmark runs"] += len(records)
 
@@ -375,64 +313,31 @@ class Soak:
 
     def batch(self, backend: str) -> None:
         """A batch of models and a file that is not there."""
-        graphs, method = [graph for _, graph in self.models(MANY)], str(self.random.choice(self.methods))
+        graphs, method = list(self.models(MANY)), str(self.random.choice(self.methods))
         found = mapmrf.solve_many([*graphs, "absent.uai"], method, jobs=2, backend=backend, time_limit=SECONDS)
         self.done["solves in batches"] += sum(isinstance(one, mapmrf.Result) for one in found)
         for one in found[:-1]:
             if isinstance(one, MapMRFError) and not isinstance(one, UnsupportedModel):
                 self.failures.append(f"{method}, in {backend}: {one}")
 
-
-def soak_for(soak: Soak, minutes: float, path: Path | None, lines: int = 12) -> list[Sample]:
-    """Rounds until the time is up; returns what was counted after each, and prints about so many lines of it."""
-    samples: list[Sample] = []
-    began, seconds, shown = time.monotonic(), 60 * minutes, 0
-    print(HEAD, flush=True)
-    with contextlib.ExitStack() as stack:
-        file = stack.enter_context(path.open("w", newline="", buffering=1)) if path else None
-        out = csv.writer(file) if file else None
-        if out is not None:
+    def run(self, minutes: float, path: Path | None, lines: int = 12) -> list[Sample]:
+        """Rounds until the time is up; returns what was counted after each, and prints about so many lines of it."""
+        samples: list[Sample] = []
+        began, seconds, shown = time.monotonic(), 60 * minutes, 0
+        print(HEAD, flush=True)
+        with path.open("w", newline="", buffering=1) if path else open(os.devnull, "w") as file:
+            out = csv.writer(file)
             out.writerow(Sample._fields)
-        while not samples or samples[-1].seconds < seconds:
-            number = len(samples) + 1
-            soak.round(number)
-            samples.append(take_sample(time.monotonic() - began, number, soak.solves))
-            if out is not None:
+            while not samples or samples[-1].seconds < seconds:
+                number = len(samples) + 1
+                self.round(number)
+                solves = sum(self.done[kind] for kind in ("solves", "solves in batches", "benchmark runs"))
+                samples.append(take_sample(time.monotonic() - began, number, solves))
                 out.writerow(samples[-1])
-            if samples[-1].seconds >= shown * seconds / lines:
-                shown = int(samples[-1].seconds * lines / seconds) + 1
-                print(row(samples[-1]), flush=True)
-    return samples
-
-
-def count_everything() -> None:
-    """Begin again in the environment in which everything is counted, if this is another one."""
-    wanted = {**ONE_ARENA, **os.environ, **SETTINGS}
-    if wanted != dict(os.environ):
-        os.execve(sys.executable, [sys.executable, *sys.argv], wanted)
-
-
-def report(samples: list[Sample]) -> bool:
-    """Print the figures of a run; whether something grows."""
-    last = samples[-1]
-    print(f"\n{last.seconds / 60:.0f} minutes, {last.round} rounds, {last.solves} solves\n")
-    print(by_quarters(samples))
-    grown = what_grows(samples)
-    print(f"grows: {', '.join(grown) or 'nothing'}")
-    return bool(grown)
-
-
-def run(soak: Soak, minutes: float, path: Path | None) -> bool:
-    """Warm up, soak and report; whether something grows or failed."""
-    warnings.simplefilter("ignore")
-    rounds = soak.warm_up()
-    print(f"warm after {rounds} rounds: {dict(soak.done)}\n", flush=True)
-    soak.done.clear()
-    samples = soak_for(soak, minutes, path)
-    print(f"\n{dict(soak.done)}")
-    for failure in sorted(set(soak.failures)):
-        print(f"failed: {failure}")
-    return report(samples) or bool(soak.failures)
+                if samples[-1].seconds >= shown * seconds / lines:
+                    shown = int(samples[-1].seconds * lines / seconds) + 1
+                    print(row(samples[-1]), flush=True)
+        return samples
 
 
 def main() -> int:
@@ -447,8 +352,18 @@ def main() -> int:
         samples = stored(given.read)
         print("\n".join([HEAD, *map(row, spread(samples))]))
         return int(report(samples))
-    count_everything()
-    return int(run(Soak(given.methods, given.seed), given.minutes, given.csv))
+    wanted = {**ONE_ARENA, **os.environ, **SETTINGS}
+    if wanted != dict(os.environ):  # begin again where everything is counted
+        os.execve(sys.executable, [sys.executable, *sys.argv], wanted)
+    warnings.simplefilter("ignore")
+    soak = Soak(given.methods, given.seed)
+    print(f"warm after {soak.warm_up()} rounds: {dict(soak.done)}\n", flush=True)
+    soak.done.clear()
+    samples = soak.run(given.minutes, given.csv)
+    print(f"\n{dict(soak.done)}")
+    for failure in sorted(set(soak.failures)):
+        print(f"failed: {failure}")
+    return int(report(samples) or bool(soak.failures))
 
 
 if __name__ == "__main__":

@@ -22,19 +22,17 @@ import statistics
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import partial
 
 import mapmrf
 from mapmrf.bench import peers
 from mapmrf.datasets import grid, sets
 from mapmrf.run.repair import REPAIR_SECONDS
 from models import FOLDERS, Model, select
-from runners import solve_apart
+from rivals import solve_apart, toulbar2_start
 
-FOREVER = 10**9
 EQUAL = 1e-9
 """Relative difference of values that counts as none."""
-
 ALONE = {"local_search": 0, "lp_iterations": 0, "rounds": 0}
 METHODS: dict[str, tuple[str, dict[str, object]]] = {
     "toulbar2-dfs": ("toulbar2", {"search": "dfs"}),
@@ -42,7 +40,6 @@ METHODS: dict[str, tuple[str, dict[str, object]]] = {
     "scip": ("cuts", {"solver": "scip", **ALONE}),
 }
 """Solvers that a method of this package runs: its name and options."""
-
 ALLOWED, ALLOWANCE = 3.0, 0.5
 """A proof is late if it takes longer than so many times the rival's seconds, and this many more."""
 
@@ -59,20 +56,112 @@ class Run:
         end = seconds + self.start_up
         return max((point.value for point in self.result.trace if point.time <= end), default=-math.inf)
 
+    def ended_at(self, *statuses: mapmrf.Status) -> float:
+        """When the run came to one of these ends, inf if it did not."""
+        trace = self.result.trace if self.result.status in statuses else ()
+        return max(0.0, trace[-1].time - self.start_up) if trace else math.inf
+
     @property
     def proven_at(self) -> float:
         """When the labelling was proven optimal, or the model infeasible, if ever."""
-        proven = self.result.status.closes_gap or self.result.status is mapmrf.Status.INFEASIBLE
-        return self._end if proven else math.inf
+        return self.ended_at(mapmrf.Status.INFEASIBLE, *(one for one in mapmrf.Status if one.closes_gap))
 
     @property
     def rounded_at(self) -> float:
         """When a peer was done, but without a proof for the potentials as they are, if ever."""
-        return self._end if self.result.status is mapmrf.Status.CONVERGED else math.inf
+        return self.ended_at(mapmrf.Status.CONVERGED)
 
-    @property
-    def _end(self) -> float:
-        return max(0.0, self.result.trace[-1].time - self.start_up) if self.result.trace else math.inf
+    def shown(self, title: str, marks: Sequence[float]) -> str:
+        values = ", ".join(f"{self.value(mark):.4f} ({mark:g} s)" for mark in marks)
+        proof = f"proven after {self.proven_at:.2f} s" if self.proven_at < math.inf else "not proven"
+        proof += f" (rounded: {self.rounded_at:.2f} s)" if self.rounded_at < math.inf else ""
+        bound = f"bound {self.result.bound:.4f}, " if self.result.bound is not None else ""
+        return f"{title} {values}, {bound}{proof}"
+
+
+class Contest:
+    """The runs of `auto` and its rivals on some models."""
+
+    def __init__(self, rivals: Sequence[str], marks: Sequence[float], threads: int, whole: bool) -> None:
+        self.rivals, self.marks, self.threads, self.whole = rivals, marks, threads, whole
+        self.behind: dict[tuple[str, float], list[str]] = {(name, mark): [] for name in rivals for mark in marks}
+        self.proven: dict[str, dict[str, float]] = {}
+        self.rounded: dict[tuple[str, str], float] = {}
+
+    def compare(self, model: Model) -> None:
+        """Run all on a model, and print their values over time."""
+        graph = model.build(1.0)
+        limits = {"time_limit": max(self.marks), "max_iterations": 10**9, "threads": self.threads}
+        ours = Run(mapmrf.solve(graph, "auto", **limits))
+        marks = [mark for mark in self.marks if self.whole or mark < ours.proven_at]
+        self.proven[model.name] = {"auto": ours.proven_at}
+        print(ours.shown(f"{model.name}: auto", self.marks), flush=True)
+        for name in self.rivals if marks else ():
+            try:
+                theirs = run_rival(name, graph, max(marks))
+            except mapmrf.UnsupportedModel:
+                continue
+            # What a run of this package finds at its end, a feasible labelling for instance, is not the rival's.
+            search_end = max(marks) - REPAIR_SECONDS
+            own = theirs.value(search_end) > -math.inf or theirs.proven_at < search_end
+            self.proven[model.name][name] = theirs.proven_at if own else math.inf
+            self.rounded[model.name, name] = theirs.rounded_at if name in peers.installed() else math.inf
+            print(theirs.shown(f"{model.name}: {name}", marks), flush=True)
+            for mark in marks:
+                mine, other = ours.value(mark), theirs.value(mark)
+                if other > mine and not math.isclose(other, mine, rel_tol=EQUAL, abs_tol=EQUAL):
+                    self.behind[name, mark].append(model.name)
+
+    def summary(self) -> Iterator[str]:
+        """On how many models `auto` is ahead or equal."""
+        n_models = len(self.proven)
+        yield f"\n| rival | {' | '.join(f'ahead or equal after {mark:g} s' for mark in self.marks)} | behind on |"
+        yield "|---|" + "---:|" * len(self.marks) + "---|"
+        for name in self.rivals:
+            lost = {mark: self.behind[name, mark] for mark in self.marks}
+            shares = " | ".join(f"{n_models - len(models)} of {n_models}" for models in lost.values())
+            said = "; ".join(f"{mark:g} s: {', '.join(models)}" for mark, models in lost.items() if models)
+            yield f"| {name} | {shares} | {said} |"
+
+    def proofs(self) -> Iterator[str]:
+        """The seconds to proof of all, and how `auto` compares where both have one."""
+        names = ["auto", *self.rivals]
+        yield f"\n| model | {' | '.join(names)} |\n|---|" + "---:|" * len(names)
+        for model, seconds in self.proven.items():
+            cells = (seconds_shown(seconds.get(name, math.nan), self.rounded.get((model, name))) for name in names)
+            yield f"| {model} | {' | '.join(cells)} |"
+        yield "\n| rival | proven by both | geometric mean of auto / rival | late | only auto | only the rival |"
+        yield "|---|---:|---:|---|---:|---|"
+        for name in self.rivals:
+            pairs = {model: (found["auto"], found[name]) for model, found in self.proven.items() if name in found}
+            both = [max(a, 1e-3) / max(b, 1e-3) for a, b in pairs.values() if max(a, b) < math.inf]
+            mean = statistics.geometric_mean(both) if both else math.nan
+            late = [m for m, (a, b) in pairs.items() if a > ALLOWED * b + ALLOWANCE]
+            alone = sum(a < math.inf == b for a, b in pairs.values())
+            theirs = [m for m, (a, b) in pairs.items() if b < math.inf == a]
+            yield f"| {name} | {len(both)} | {mean:.2f} | {', '.join(late)} | {alone} | {', '.join(theirs)} |"
+
+
+def seconds_shown(proven: float, rounded: float | None) -> str:
+    """A time to proof: nan for a model that the solver cannot take, inf for none."""
+    if math.isnan(proven):
+        return "-"
+    if proven < math.inf:
+        return f"{proven:.2f}"
+    return f"({rounded:.2f})" if rounded is not None and rounded < math.inf else ""
+
+
+def run_rival(name: str, graph: mapmrf.FactorGraph, seconds: float) -> Run:
+    if name not in METHODS:
+        return Run(solve_apart(name, graph, seconds, 0))
+    method, options = METHODS[name]
+    if method == "toulbar2":
+        start_up, _ = toulbar2_start()
+        return Run(mapmrf.solve(graph, method, time_limit=seconds + start_up, **options), start_up)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        small = grid(5, 5, coupling=1.0, seed=0)
+        process.submit(partial(mapmrf.solve, small, method, **options)).result()  # loads what the method needs
+        return Run(process.submit(partial(mapmrf.solve, graph, method, time_limit=seconds, **options)).result())
 
 
 def main() -> None:
@@ -89,125 +178,9 @@ def main() -> None:
     mapmrf.solve(grid(50, 50, coupling=4.0, seed=0), max_iterations=150)  # compile
     contest = Contest(args.rivals, args.marks, args.threads, args.whole)
     for which in args.sets:
-        for model in select(which, args.data):
-            if args.only in model.name:
-                contest.compare(model)
-    print("\n".join(contest.summary()))
-    if args.whole:
-        print("\n".join(contest.proofs()))
-
-
-class Contest:
-    """The runs of `auto` and its rivals on some models."""
-
-    def __init__(self, rivals: Sequence[str], marks: Sequence[float], threads: int, whole: bool) -> None:
-        self.rivals, self.marks, self.threads, self.whole = rivals, marks, threads, whole
-        self.behind: dict[tuple[str, float], list[str]] = {(name, mark): [] for name in rivals for mark in marks}
-        self.proven: dict[str, dict[str, float]] = {}
-        self.rounded: dict[tuple[str, str], float] = {}
-
-    def compare(self, model: Model) -> None:
-        """Run all on a model, and print their values over time."""
-        graph = model.build(1.0)
-        limits = {"time_limit": max(self.marks), "max_iterations": FOREVER, "threads": self.threads}
-        ours = Run(mapmrf.solve(graph, "auto", **limits))
-        marks = [mark for mark in self.marks if self.whole or mark < ours.proven_at]
-        self.proven[model.name] = {"auto": ours.proven_at}
-        print(shown(model.name, "auto", ours, self.marks), flush=True)
-        for name in self.rivals if marks else ():
-            try:
-                theirs = run_rival(name, graph, max(marks))
-            except mapmrf.UnsupportedModel:
-                continue
-            # What a run of this package finds at its end, a feasible labelling for instance, is not the rival's.
-            search_end = max(marks) - REPAIR_SECONDS
-            own = theirs.value(search_end) > -math.inf or theirs.proven_at < search_end
-            self.proven[model.name][name] = theirs.proven_at if own else math.inf
-            self.rounded[model.name, name] = theirs.rounded_at if name in peers.installed() else math.inf
-            print(shown(model.name, name, theirs, marks), flush=True)
-            for mark in marks:
-                mine, other = ours.value(mark), theirs.value(mark)
-                if other > mine and not math.isclose(other, mine, rel_tol=EQUAL, abs_tol=EQUAL):
-                    self.behind[name, mark].append(model.name)
-
-    def summary(self) -> Iterator[str]:
-        """On how many models `auto` is ahead or equal."""
-        n_models = len(self.proven)
-        yield f"\n| rival | {' | '.join(f'ahead or equal after {mark:g} s' for mark in self.marks)} | behind on |"
-        yield "|---|" + "---:|" * len(self.marks) + "---|"
-        for name in self.rivals:
-            lost = [self.behind[name, mark] for mark in self.marks]
-            shares = " | ".join(f"{n_models - len(models)} of {n_models}" for models in lost)
-            said = "; ".join(f"{mark:g} s: {', '.join(m)}" for mark, m in zip(self.marks, lost, strict=True) if m)
-            yield f"| {name} | {shares} | {said} |"
-
-    def proofs(self) -> Iterator[str]:
-        """The seconds to proof of all, and how `auto` compares where both have one."""
-        names = ["auto", *self.rivals]
-        yield f"\n| model | {' | '.join(names)} |\n|---|" + "---:|" * len(names)
-        for model, seconds in self.proven.items():
-            cells = (seconds_shown(seconds.get(name, math.nan), self.rounded.get((model, name))) for name in names)
-            yield f"| {model} | {' | '.join(cells)} |"
-        yield "\n| rival | proven by both | geometric mean of auto / rival | late | only auto | only the rival |"
-        yield "|---|---:|---:|---|---:|---|"
-        for name in self.rivals:
-            yield self._proofs_against(name)
-
-    def _proofs_against(self, name: str) -> str:
-        pairs = {model: (found["auto"], found[name]) for model, found in self.proven.items() if name in found}
-        both = [(max(a, 1e-3), max(b, 1e-3)) for a, b in pairs.values() if max(a, b) < math.inf]
-        mean = math.exp(statistics.fmean(math.log(a / b) for a, b in both)) if both else math.nan
-        late = [m for m, (a, b) in pairs.items() if a > ALLOWED * b + ALLOWANCE]
-        alone = sum(a < math.inf == b for a, b in pairs.values())
-        theirs = [m for m, (a, b) in pairs.items() if b < math.inf == a]
-        return f"| {name} | {len(both)} | {mean:.2f} | {', '.join(late)} | {alone} | {', '.join(theirs)} |"
-
-
-def run_rival(name: str, graph: mapmrf.FactorGraph, seconds: float) -> Run:
-    """A run of a rival."""
-    if name not in METHODS:
-        return Run(solve_apart(name, graph, seconds, 0))
-    method, options = METHODS[name]
-    if method == "toulbar2":
-        start_up = process_start()
-        return Run(mapmrf.solve(graph, method, time_limit=seconds + start_up, **options), start_up)
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), solve_first, (method, options)) as process:
-        return Run(process.submit(solve_alone, graph, method, seconds, options).result())
-
-
-def solve_first(method: str, options: dict[str, object]) -> None:
-    """Load what a method needs."""
-    mapmrf.solve(grid(5, 5, coupling=1.0, seed=0), method, **options)
-
-
-def solve_alone(graph: mapmrf.FactorGraph, method: str, seconds: float, options: dict[str, object]) -> mapmrf.Result:
-    """A run of a method."""
-    return mapmrf.solve(graph, method, time_limit=seconds, **options)
-
-
-@cache
-def process_start() -> float:
-    """Seconds that the process of toulbar2 takes before it begins."""
-    pair = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-    return min(mapmrf.solve(pair, "toulbar2").runtime for _ in range(3))
-
-
-def shown(model: str, name: str, run: Run, marks: Sequence[float]) -> str:
-    """The values at the marks."""
-    values = ", ".join(f"{run.value(mark):.4f} ({mark:g} s)" for mark in marks)
-    proof = f"proven after {run.proven_at:.2f} s" if run.proven_at < math.inf else "not proven"
-    proof += f" (rounded: {run.rounded_at:.2f} s)" if run.rounded_at < math.inf else ""
-    bound = f"bound {run.result.bound:.4f}, " if run.result.bound is not None else ""
-    return f"{model}: {name} {values}, {bound}{proof}"
-
-
-def seconds_shown(proven: float, rounded: float | None) -> str:
-    """A time to proof: nan for a model that the solver cannot take, inf for none."""
-    if math.isnan(proven):
-        return "-"
-    if proven < math.inf:
-        return f"{proven:.2f}"
-    return f"({rounded:.2f})" if rounded is not None and rounded < math.inf else ""
+        for model in select(f"{which}/{args.only}", args.data):
+            contest.compare(model)
+    print("\n".join([*contest.summary(), *(contest.proofs() if args.whole else ())]))
 
 
 if __name__ == "__main__":

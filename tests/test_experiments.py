@@ -28,8 +28,8 @@ def driver() -> Iterator[ModuleType]:
 
 @pytest.fixture(scope="module")
 def bench(driver: ModuleType) -> ModuleType:
-    """The images, and other packages on them."""
-    return importlib.import_module("images")
+    """Other packages on pictures."""
+    return importlib.import_module("rivals")
 
 
 def printed(driver: ModuleType, capsys: pytest.CaptureFixture[str], *words: str) -> list[list[str]]:
@@ -41,6 +41,7 @@ def printed(driver: ModuleType, capsys: pytest.CaptureFixture[str], *words: str)
 
 SMALLEST = [
     ["spheres", "--quick"],
+    ["lslp_everywhere", "--quick", "--models", "structures/dynamic", "--runs", "icm", "bp"],
     ["branch_constraints", "--quick", "--models", "segmentation: 10 x 10 pixels, size given"],
     ["feasibility", "--quick", "--runs", "auto", "--models", "sudoku with a wrong clue", "10 pigeons, 9 holes"],
     ["ablation", "--quick", "--models", "grid80", "--runs", "... + ICM", "... + restarts of regions", "annealing"],
@@ -64,14 +65,14 @@ def test_the_smallest_experiments_print_a_full_table(
 
 
 def test_every_experiment_names_models_runners_methods_and_figures_that_exist(driver: ModuleType) -> None:
-    sets = {*mapmrf.datasets.sets(), *driver.models.FOLDERS}
+    sets = {*mapmrf.datasets.sets(), *driver.models.FOLDERS, *driver.models.GROUPS}
     for name, experiment in driver.experiments().items():
         assert experiment.about and experiment.figures, name
         for selector in experiment.models:
-            assert selector in driver.models.GENERATED or re.split("[/#]", selector)[0] in sets, selector
+            assert selector in driver.models.GENERATED or re.split("[/#%]", selector)[0] in sets, selector
         for _, _, run in experiment.all_runs():
             runner = run.get("run", "solve")
-            assert runner in driver.RUNNERS, name
+            assert runner in driver.RUNNERS | driver.RIVALS, name
             method = run.get("method")
             assert method in mapmrf.methods() or method == "quick" or runner not in ("solve", "per_iteration", "memory")
         columns = {key for entry in (experiment.columns, *experiment.rows) for key in [entry] if key}
@@ -136,8 +137,8 @@ def test_an_unknown_experiment_is_a_mistake_of_one_line(driver: ModuleType, caps
 @pytest.mark.parametrize("name", ["binary-1000", "volume-64"])
 def test_the_cut_of_pymaxflow_is_the_optimum_of_our_model(bench: ModuleType, name: str) -> None:
     pytest.importorskip("maxflow")
-    case = bench.CASES[name](0.0005)
-    graph = case.graph()
+    case = bench.picture(name, 0.0005)
+    graph = case.graph
     best = mapmrf.solve(graph.expanded(), "maxflow")
     assert graph.value(bench.by_maxflow(case).labels) == pytest.approx(best.value)
 
@@ -147,8 +148,8 @@ def test_gco_works_on_our_model_and_never_beats_its_bound(bench: ModuleType, nam
     pytest.importorskip("gco")
     if name.startswith("photo"):
         pytest.importorskip("skimage")
-    case = bench.CASES[name](0.0005)
-    graph = case.graph()
+    case = bench.picture(name, 0.0005)
+    graph = case.graph
     ours = mapmrf.solve(graph.expanded(), "trws", max_iterations=200)
     value = graph.value(bench.by_gco(case).labels)
     assert ours.bound is not None
@@ -159,11 +160,11 @@ def test_gco_works_on_our_model_and_never_beats_its_bound(bench: ModuleType, nam
 
 def test_expansions_are_those_of_one_weight_for_all(bench: ModuleType) -> None:
     pytest.importorskip("maxflow")
-    case = bench.CASES["potts-500x5"](0.001)
+    case = bench.picture("potts-500x5", 0.001)
     row = bench.by_maxflow(case)
-    assert case.graph().value(row.labels) > case.graph().value(case.unary.reshape(-1, 5).argmax(axis=1))
+    assert case.graph.value(row.labels) > case.graph.value(case.unary.reshape(-1, 5).argmax(axis=1))
     with pytest.raises(UnsupportedModel):
-        bench.by_maxflow(bench.CASES["photo-400x600x3"](0.001))
+        bench.by_maxflow(bench.picture("photo-400x600x3", 0.001))
 
 
 def test_the_time_to_a_value_is_that_of_the_first_point_which_has_it(driver: ModuleType) -> None:

@@ -1,4 +1,4 @@
-"""LS-LP arrives on every structure: small models of the families of `benches/lslp_everywhere.py`."""
+"""LS-LP arrives on every structure: small models of the structures of `benches/models.toml`."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from mapmrf.model.polytope import configuration, dual_bound
 from mapmrf.model.problem import Batch, Problem
 
 if TYPE_CHECKING:
-    from scipy.sparse import csr_array
+    pass
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,13 @@ class LocalPolytope:
         scale = cost_scale(cost, cost)
         n_mass = int(np.count_nonzero(linked))
         rhs = np.repeat([1.0, 0.0], [n_mass, problem.n_edge_states])
-        matrix = _constraints(problem)
+        from scipy import sparse  # not imported for models that need no program
+
+        states = np.flatnonzero(np.repeat(linked, graph.card)).astype(np.int32)
+        margins = [_marginal_rows(problem, batch) for batch in problem.batches]
+        counts, columns, values = zip((graph.card[linked], states, np.ones(len(states))), *margins, strict=True)
+        parts = (np.concatenate(values), np.concatenate(columns), offsets(np.concatenate(counts)))
+        matrix = sparse.csr_array(parts, shape=(len(parts[2]) - 1, problem.n_states + problem.n_configs))
         program = Program(
             cost / scale,
             lower=np.zeros(len(cost)),
@@ -117,18 +123,6 @@ def linked_variables(problem: Problem) -> Bools:
     if problem.graph.constraints is not None:
         linked[problem.graph.constraints.var] = True
     return linked
-
-
-def _constraints(problem: Problem) -> csr_array:
-    from scipy import sparse  # not imported for models that need no program
-
-    linked, card = linked_variables(problem), problem.graph.card
-    states = np.flatnonzero(np.repeat(linked, card)).astype(np.int32)
-    margins = [_marginal_rows(problem, batch) for batch in problem.batches]
-    counts, columns, entries = zip((card[linked], states, np.ones(len(states))), *margins, strict=True)
-    parts = (np.concatenate(entries), np.concatenate(columns), offsets(np.concatenate(counts)))
-    shape = (len(parts[2]) - 1, problem.n_states + problem.n_configs)
-    return sparse.csr_array(parts, shape=shape)
 
 
 def _marginal_rows(problem: Problem, batch: Batch) -> tuple[Ints, Ints, Floats]:

@@ -183,8 +183,6 @@ class CutsRun(PhasedRun):
             self.incumbent = Incumbent(graph, labels)
             self.tighten(dual_bound(self.problem, np.zeros(self.problem.n_edge_states)))
 
-    # -- interface ----------------------------------------------------------------------------------------------------
-
     def inform(self, labels: Ints) -> None:
         """Take over a better labelling of the original model found elsewhere, and pass it on to the solver."""
         if not self.small.feasible:
@@ -238,8 +236,6 @@ class CutsRun(PhasedRun):
         if self.incumbent.bound == -math.inf:
             return Status.INFEASIBLE
         return Status.OPTIMAL if self.incumbent.bound - self.incumbent.value <= self.tolerance else None
-
-    # -- the phases ---------------------------------------------------------------------------------------------------
 
     def run(self) -> Generator[Progress, None, None]:
         while not self.small.feasible:  # some variable has no state left

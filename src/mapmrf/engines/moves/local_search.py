@@ -94,12 +94,12 @@ class UndoLog(NamedTuple):
 
 
 class TrialChange(NamedTuple):
-    # mended, gain: Forbidden entries mended, and the finite gain
+    # mended, gain: forbidden entries mended, and the finite gain
     mended: int
     gain: float
-    size: float  # Size of the sums that the gain of the ascent is a difference of
-    n_log: int  # Changes in the log
-    entries: int  # Table entries read
+    size: float  # size of the sums that the gain of the ascent is a difference of
+    n_log: int  # changes in the log
+    entries: int  # table entries read
 
 
 @inlined
@@ -259,9 +259,9 @@ MARGIN = 1e-13  # gains below this fraction of the sums that they are a differen
 
 
 class Climber(NamedTuple):
-    labels: Ints  # (n_vars,): Where it stands
-    place: Ints  # (n_factors,): Entry of `theta_t` that every factor takes there
-    # broken, score: (largest cardinality,): Forbidden entries and finite sum of each state of the variable looked at
+    labels: Ints  # (n_vars,): where it stands
+    place: Ints  # (n_factors,): entry of `theta_t` that every factor takes there
+    # broken, score: (largest cardinality,): forbidden entries and finite sum of each state of the variable looked at
     broken: Ints
     score: Floats
 
@@ -274,10 +274,10 @@ class RoundCursor:
 class Round(NamedTuple):
     """The variables due, visited in their order, round and round."""
 
-    marked: Bools  # (n_vars,): Which variables are due
-    marks_in: Ints  # How many of them are in every stretch of `stretch` variables: stretches without any are skipped
+    marked: Bools  # (n_vars,): which variables are due
+    marks_in: Ints  # how many of them are in every stretch of `stretch` variables: stretches without any are skipped
     stretch: int
-    cursor: RoundCursor  # How far the round has come
+    cursor: RoundCursor  # how far the round has come
 
 
 @inlined

@@ -25,10 +25,10 @@ from mapmrf.model.problem import Problem
 
 
 class SeparationEffort(NamedTuple):
-    violation: float  # Minimum violation
-    hop: float  # Surcharge per pair of a cycle
-    fraction: float  # Distance from 0 or 1 beyond which a cut value is fractional
-    reach: int  # Pairs visited from one variable
+    violation: float  # minimum violation
+    hop: float  # surcharge per pair of a cycle
+    fraction: float  # distance from 0 or 1 beyond which a cut value is fractional
+    reach: int  # pairs visited from one variable
 
 
 QUIET = 2
@@ -411,7 +411,7 @@ MOST_ROUNDS = 200  # maximum number of rounds of odd-cycle inequalities
 
 class CycleDual(NamedTuple):
     lam_e: Floats  # (n_edge_states,): Messages, in the order of the problem's edges
-    # ptr, pair, odd, weight: The cycles: their offsets; their pairs, as factors of the problem; which of them are in F;
+    # ptr, pair, odd, weight: the cycles: their offsets; their pairs, as factors of the problem; which of them are in F;
     # the multipliers
     ptr: Ints
     pair: Ints

@@ -29,10 +29,10 @@ class LocalPolytope:
     the best entry of their block. Constraints are not included, see `ConstrainedPolytope`.
     """
 
-    program: Program  # The program
-    problem: Problem  # The underlying problem
-    entries: Ints  # The index of every column in (mu_v, mu_f), ascending
-    n_mass: int  # Number of mass rows
+    program: Program
+    problem: Problem
+    entries: Ints  # the index of every column in (mu_v, mu_f), ascending
+    n_mass: int  # number of mass rows
 
     @classmethod
     def build(cls, problem: Problem) -> LocalPolytope:
@@ -150,9 +150,9 @@ Term = tuple[int, float]  # a column of the base program, or -1 - k for addition
 class ConstrainedPolytope:
     """The columns of a base formulation, preceded by 0/1 columns for violations and for binary digits of sums."""
 
-    program: Program  # The program; its first `n_extra` columns are the additional ones
-    base: LocalPolytope | Compact  # The formulation without constraints
-    problem: Problem  # The problem
+    program: Program  # the program; its first `n_extra` columns are the additional ones
+    base: LocalPolytope | Compact  # the formulation without constraints
+    problem: Problem
     # For every additional column, its constraint and the power of 2 that it represents in half of the sum; -1 if it
     # indicates that the constraint is violated
     extras: list[tuple[int, int]]

@@ -35,13 +35,13 @@ FEW_SPINS = 11  # maximum number of spins for which all labellings are enumerate
 class SpinNode:
     """A subproblem in which some spins are tied to others."""
 
-    # of, sign: (n,): Representative of every spin of the model, and whether the spin equals it (1) or is opposite (-1)
+    # of, sign: (n,): representative of every spin of the model, and whether the spin equals it (1) or is opposite (-1)
     of: Ints
     sign: Floats
-    # vectors, cuts: Warm start of the relaxation
+    # vectors, cuts: warm start of the relaxation
     vectors: Floats
     cuts: TriangleSet
-    bound: float  # Upper bound on the labellings of the node
+    bound: float  # upper bound on the labellings of the node
 
     def couplings(self, matrix: Floats) -> tuple[Floats, float]:
         n = len(self.vectors)

@@ -103,7 +103,7 @@ N_BINS = 64  # histogram bins by which the most violated inequalities are select
 class Triangles(NamedTuple):
     """Inequalities ``1 + x_jk a + x_ik b + x_ij ab >= 0`` over the products x of spins, with signs a and b."""
 
-    corners: Ints  # (n, 3): The spins i < j < k
+    corners: Ints  # (n, 3): the spins i < j < k
     kind: Ints  # (n,): 0 to 3: a is -1 for 1 and 3, b is -1 for 2 and 3
 
 

@@ -33,18 +33,18 @@ PATIENCE = 0.5
 class Phase:
     """A searcher or a prover that takes turns with others."""
 
-    # steps, turn: Its steps, and the iterations per turn
+    # steps, turn: its steps, and the iterations per turn
     steps: Steps
     turn: int
     # Turns per cycle; below 1, the phase has turns in some cycles only. It starts at the prior and is adjusted by the
     # progress of the turns.
     weight: float = 1.0
-    # first, skipped: Iterations of its first turn, and cycles before it
+    # first, skipped: iterations of its first turn, and cycles before it
     first: int = 2
     skipped: int = 0
     # Least weight relative to the prior; a function, as it may only become known during the run
     least: Callable[[], float] = lambda: LEAST
-    name: str = ""  # Source of its bounds, for provers
+    name: str = ""  # source of its bounds, for provers
 
     def __post_init__(self) -> None:
         self.prior = self.weight

@@ -28,6 +28,8 @@ from mapmrf.engines.program.cutting_planes import (
 from mapmrf.engines.program.local_polytope import ConstrainedPolytope, LocalPolytope
 from mapmrf.engines.program.program import Program, lagrangian, value_range
 from mapmrf.engines.program.solvers import (
+    PATIENCE,
+    POLL,
     BranchTask,
     Confirmation,
     SolverOutcome,
@@ -53,8 +55,6 @@ log = logging.getLogger("mapmrf")
 Solver = Literal["auto", "highs", "scip"]
 Formulation = Compact | LocalPolytope | ConstrainedPolytope | Products
 
-POLL = 0.05  # seconds that a step waits for a solver before it returns to the loop
-PATIENCE = 1.0  # seconds that a solver has to stop when a run is closed
 STEP_ENTRIES = 2_000_000  # table entries examined per step of local search: some 20 ms
 STEP_CHANGES = 4_000_000  # states examined per step of local search with constraints: some 20 ms
 LOCAL_STEPS = 25  # maximum number of steps of local search after the first descent

@@ -20,7 +20,7 @@ from mapmrf.engines.program.binary_program import Compact, ProductForm, Products
 from mapmrf.engines.program.odd_cycle_separation import OddCycleSeparation
 from mapmrf.engines.program.primal_dual import IterationLimits, PrimalDual
 from mapmrf.engines.program.program import DUAL_TOL, Program, Rows, lagrangian
-from mapmrf.engines.program.solvers import LPRelaxation, SolverOutcome
+from mapmrf.engines.program.solvers import PATIENCE, POLL, LPRelaxation, SolverOutcome
 from mapmrf.model.problem import Problem
 
 
@@ -404,8 +404,6 @@ class CuttingPlanes:
 
 # -- The dual solution of the compact program with odd cycles, as messages and multipliers of cycles ------------------
 
-POLL = 0.05  # seconds between checks of whether to stop
-PATIENCE = 1.0  # seconds that the solver has to stop
 MOST_ROUNDS = 200  # maximum number of rounds of odd-cycle inequalities
 
 

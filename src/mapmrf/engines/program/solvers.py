@@ -154,6 +154,8 @@ def _listen(scip: Any, model: Any, integer: list[Any], report: SolverReport) -> 
 
 # -- A solver in a separate thread: its tasks and its reports ---------------------------------------------------------
 
+POLL = 0.05  # seconds to wait for a solver before its caller returns to the loop, or checks whether to stop
+PATIENCE = 1.0  # seconds that a solver has to hand over its point after an interrupt, and to stop when a run is closed
 CHECK_STOP = 0.5  # seconds after which a solver that waits for its turn checks whether it must stop
 
 
@@ -465,7 +467,6 @@ def _conclude_highs(highs: Any, report: SolverReport) -> None:
 
 # -- A proof of optimality without the tolerances of a solver: a small tree of relaxations with rigorous bounds -------
 
-POLL = 0.05  # seconds between checks of the loop while HiGHS works
 WORK = 2_000_000  # maximum number of nodes times matrix entries: some seconds
 INTEGRAL = 1e-6  # distance from an integer below which a column is not branched on
 

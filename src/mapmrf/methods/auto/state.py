@@ -24,6 +24,8 @@ log = logging.getLogger("mapmrf")
 Steps = Generator[Progress, None, None]
 
 LEAST = 0.15  # least weight of most phases, relative to their initial weight
+PROGRAM_ENTRIES = 300_000  # matrix entries up to which a 0/1 program is solved: its first relaxation takes seconds then
+REPORTS = 3  # reports of HiGHS or SCIP per step of branch and bound, each some hundredths of a second apart
 
 PATIENCE = 0.5
 """Share of the remaining time that a phase waits for a kernel to compile before `auto` continues without it."""

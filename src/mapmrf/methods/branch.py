@@ -121,9 +121,6 @@ class Branch(Phases):
         return BranchRun(self, simplify(problem), seed, initial)
 
 
-# -- The phases -------------------------------------------------------------------------------------------------------
-
-
 class BranchRun(PhasedRun):
     def __init__(self, method: Branch, small: Simplified, seed: int, initial: Start) -> None:
         super().__init__()

@@ -28,6 +28,8 @@ from mapmrf.engines.program.cutting_planes import (
 from mapmrf.engines.program.local_polytope import ConstrainedPolytope, LocalPolytope
 from mapmrf.engines.program.program import Program, lagrangian, value_range
 from mapmrf.engines.program.solvers import (
+    PATIENCE,
+    POLL,
     BranchTask,
     Confirmation,
     SolverOutcome,
@@ -53,8 +55,6 @@ log = logging.getLogger("mapmrf")
 Solver = Literal["auto", "highs", "scip"]
 Formulation = Compact | LocalPolytope | ConstrainedPolytope | Products
 
-POLL = 0.05  # seconds that a step waits for a solver before it returns to the loop
-PATIENCE = 1.0  # seconds that a solver has to stop when a run is closed
 STEP_ENTRIES = 2_000_000  # table entries examined per step of local search: some 20 ms
 STEP_CHANGES = 4_000_000  # states examined per step of local search with constraints: some 20 ms
 LOCAL_STEPS = 25  # maximum number of steps of local search after the first descent
@@ -183,8 +183,6 @@ class CutsRun(PhasedRun):
             self.incumbent = Incumbent(graph, labels)
             self.tighten(dual_bound(self.problem, np.zeros(self.problem.n_edge_states)))
 
-    # -- interface ----------------------------------------------------------------------------------------------------
-
     def inform(self, labels: Ints) -> None:
         """Take over a better labelling of the original model found elsewhere, and pass it on to the solver."""
         if not self.small.feasible:
@@ -238,8 +236,6 @@ class CutsRun(PhasedRun):
         if self.incumbent.bound == -math.inf:
             return Status.INFEASIBLE
         return Status.OPTIMAL if self.incumbent.bound - self.incumbent.value <= self.tolerance else None
-
-    # -- the phases ---------------------------------------------------------------------------------------------------
 
     def run(self) -> Generator[Progress, None, None]:
         while not self.small.feasible:  # some variable has no state left

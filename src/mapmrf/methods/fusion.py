@@ -89,17 +89,14 @@ class Fusion(Method):
 
     def start(self, problem: Problem, seed: int, initial: Start) -> FusionRun:
         labels = initial.first_labels(problem.graph)
-        climb, best = self._climb(problem, seed), Incumbent(problem.graph, labels)
+        climb: Climb = _BlockSearch(problem, self.width, seed)
+        if self.descent != "blocks":
+            by_chains = self.descent == "chains"
+            climb = ChainSearch(problem, self.length, 1, seed) if by_chains else FlipSearch(problem, self.depth)
         climb.restart(labels)
+        best = Incumbent(problem.graph, labels)
         crossover = _FlowCrossover(problem) if self.crossover == "flow" else Crossover(problem)
         return FusionRun(problem, crossover, climb, best, np.random.default_rng(seed))
-
-    def _climb(self, problem: Problem, seed: int) -> Climb:
-        if self.descent == "flips":
-            return FlipSearch(problem, self.depth)
-        if self.descent == "chains":
-            return ChainSearch(problem, self.length, 1, seed)
-        return _BlockSearch(problem, self.width, seed)
 
     def step(self, problem: Problem, state: FusionRun) -> Progress:
         work = 0

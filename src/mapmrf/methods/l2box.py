@@ -108,28 +108,25 @@ class L2Box(Method):
         elif initial.labels is not None:
             x = integral(problem, initial.labels)[0]
         bend = program.bend(random.normal(size=n))
-        labels, best = np.zeros((2, n_vars), dtype=np.int64)
-        return L2BoxRun(
-            program=program,
-            box=self._record(program.unit, warm=initial.labels is not None),
-            iterates=BoxIterates(x, np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n_vars)),
-            scratch=BoxScratch(np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n_vars), bend),
-            labellings=Labellings(labels, best, np.zeros(self.history)),
-        )
-
-    def _record(self, unit: float, warm: bool) -> BoxRecord:
-        """The scalars of the kernels, in units of the interaction."""
-        per_unit = 1.0 if self.rho_unit == "relative" else 1.0 / unit
-        scale = per_unit * (self.warm_rho if warm else 1.0)
+        # the scalars of the kernels, in units of the interaction
+        per_unit = 1.0 if self.rho_unit == "relative" else 1.0 / program.unit
+        scale = per_unit * (1.0 if initial.labels is None else self.warm_rho)
         box: BoxRecord = np.zeros(1, dtype=BOX)
         p = box[0]
         p.rho_box, p.rho_sphere = self.rho * scale, self.rho * self.sphere_weight * scale
         p.rho_mass = self.rho * self.mass_weight * scale
-        p.rho_upper = self.rho_upper if self.rho_unit == "relative" else self.rho_upper / unit
+        p.rho_upper = self.rho_upper if self.rho_unit == "relative" else self.rho_upper / program.unit
         for name in ("growth", "update_every", "curvature", "cg_tol", "cg_limit", "tol", "value_tol"):
             box[name] = getattr(self, name)
         p.best = -math.inf
-        return box
+        labels, best = np.zeros((2, n_vars), dtype=np.int64)
+        return L2BoxRun(
+            program=program,
+            box=box,
+            iterates=BoxIterates(x, np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n_vars)),
+            scratch=BoxScratch(np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n_vars), bend),
+            labellings=Labellings(labels, best, np.zeros(self.history)),
+        )
 
     def step(self, problem: Problem, state: L2BoxRun) -> Progress:
         if problem.n_factors == 0:  # independent variables

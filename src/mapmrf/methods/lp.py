@@ -12,7 +12,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, segment_argmax
 from mapmrf.engines.program.local_polytope import ConstrainedPolytope, LocalPolytope
-from mapmrf.engines.program.solvers import LPRelaxation, SolverOutcome, highs_failure
+from mapmrf.engines.program.solvers import PATIENCE, POLL, LPRelaxation, SolverOutcome, highs_failure
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.memory import shown_bytes
 from mapmrf.model.polytope import dual_bound
@@ -29,11 +29,6 @@ Algorithm = Literal["simplex", "ipm", "choose"]
 PER_ROW, PER_ENTRY, FIXED = 3000.0, 100.0, 1e8
 """Bytes per row and per entry of the program, and fixed: measured by benches/footprints.py; 10.4 GB on a 500 x 500
 grid."""
-
-POLL = 0.05  # seconds that a step waits for HiGHS before it returns to the loop
-
-PATIENCE = 1.0
-"""Seconds that HiGHS has to hand over its current point after an interrupt, and to stop when a run is closed."""
 
 LARGE = 2_000_000  # non-zeros of a program from which a run logs how much memory it will need
 

@@ -95,8 +95,8 @@ LONG = 8
 class Block(NamedTuple):
     """The variables that a pass optimises; all others are frozen."""
 
-    order: Ints  # The variables in the order of their elimination
-    # scope_ptr, scope: The neighbours of each at that time
+    order: Ints  # the variables in the order of their elimination
+    # scope_ptr, scope: the neighbours of each at that time
     scope_ptr: Ints
     scope: Ints
 
@@ -112,11 +112,11 @@ class InnerLists(NamedTuple):
 class WeightLists(NamedTuple):
     """The variables of a region, listed by the table that eliminating each would make."""
 
-    # bits, table: Weight of a variable, and of its table: its own and those of its neighbours together
+    # bits, table: weight of a variable, and of its table: its own and those of its neighbours together
     bits: Ints
     table: Ints
-    weight: Ints  # Weight by which it is listed: that of its table, up to the last bucket
-    # head, after, before: The first of every list; who comes after and before each variable (-1: nobody)
+    weight: Ints  # weight by which it is listed: that of its table, up to the last bucket
+    # head, after, before: the first of every list; who comes after and before each variable (-1: nobody)
     head: Ints
     after: Ints
     before: Ints

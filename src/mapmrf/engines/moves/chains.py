@@ -127,22 +127,22 @@ FREE, LISTED, USED = 0, 1, 2  # status of a variable in the current chain
 
 
 class ChainCursor:
-    place: int  # The variable that chains start from; -1: no search is under way
-    state: int  # The state that it is forced to
-    second: int  # How many second flips have been tried
+    place: int  # the variable that chains start from; -1: no search is under way
+    state: int  # the state that it is forced to
+    second: int  # how many second flips have been tried
     improved: int  # 1 if a chain has helped since the round began, else 0
 
 
 class Chain(NamedTuple):
-    # cand, kind: Variables beside the chain, and what every variable is to it
+    # cand, kind: variables beside the chain, and what every variable is to it
     cand: Ints
     kind: Ints
-    # gain, flip: Gain and state of the best flip of every listed variable
+    # gain, flip: gain and state of the best flip of every listed variable
     gain: Floats
     flip: Ints
-    flips: FlipList  # The flips of the chain, as many as it may have
-    breadth: int  # Chains from each start
-    cursor: ChainCursor  # Where the search stands
+    flips: FlipList  # the flips of the chain, as many as it may have
+    breadth: int  # chains from each start
+    cursor: ChainCursor  # where the search stands
 
 
 @inlined
@@ -302,31 +302,31 @@ class FlipSearch(GainSearch):
 
 
 class SetCursor:
-    place: int  # Level of the search: variables of the present set that are flipped; -1: no search is under way
-    reach: int  # Size up to which sets are searched
-    # n_best, best_gain: Size and gain of the best change found
+    place: int  # level of the search: variables of the present set that are flipped; -1: no search is under way
+    reach: int  # size up to which sets are searched
+    # n_best, best_gain: size and gain of the best change found
     n_best: int
     best_gain: float
 
 
 class SetSearch(NamedTuple):
-    # cand, listed: Variables that may join the set, in the order of the search, and who is among them
+    # cand, listed: variables that may join the set, in the order of the search, and who is among them
     cand: Ints
     listed: Bools
-    # spot, end, state, old, top: (depth + 1,): For every level: the candidate that is tried, where its successors end,
+    # spot, end, state, old, top: (depth + 1,): for every level: the candidate that is tried, where its successors end,
     # its trial state, its label before, and where its log begins
     spot: Ints
     end: Ints
     state: Ints
     old: Ints
     top: Ints
-    # total, size: (depth + 1,): Gain of all flips below a level, and the size of what it is a difference of
+    # total, size: (depth + 1,): gain of all flips below a level, and the size of what it is a difference of
     total: Floats
     size: Floats
-    # best_var, best_state: (depth,): The best change so far
+    # best_var, best_state: (depth,): the best change so far
     best_var: Ints
     best_state: Ints
-    cursor: SetCursor  # Where the search stands
+    cursor: SetCursor  # where the search stands
 
 
 @inlined

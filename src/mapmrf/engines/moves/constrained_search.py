@@ -221,13 +221,13 @@ class ConstrainedTally:
 
 
 class ConstrainedState(NamedTuple):
-    flips: FlipState  # The labelling, and what each change of a variable gains in the tables
-    rows: ConstraintRows  # The constraints
-    until: Ints  # (n_vars,): The change from which a variable may change again
-    best: Ints  # (n_vars,): The best labelling without a violation
+    flips: FlipState  # the labelling, and what each change of a variable gains in the tables
+    rows: ConstraintRows
+    until: Ints  # (n_vars,): the change from which a variable may change again
+    best: Ints  # (n_vars,): the best labelling without a violation
     tally: ConstrainedTally
     random: Bits
-    # lowest, highest: Limits of the prices
+    # lowest, highest: limits of the prices
     lowest: float
     highest: float
 
@@ -328,20 +328,20 @@ CLOSE = 1e-9  # excesses up to this count as round-off
 class ConstraintRows(NamedTuple):
     """Constraints as rows on sums."""
 
-    # kind, least, most: (n_rows,): Condition of each row, and its limits; `least` is the parity
+    # kind, least, most: (n_rows,): condition of each row, and its limits; `least` is the parity
     kind: Ints
     least: Floats
     most: Floats
-    hard: Bools  # (n_rows,): Whether a row must hold
-    price: Floats  # (n_rows,): Cost per unit of excess of a violated hard row, and penalty of a soft one
-    unit: Floats  # (n_rows,): Unit of the excess
+    hard: Bools  # (n_rows,): whether a row must hold
+    price: Floats  # (n_rows,): cost per unit of excess of a violated hard row, and penalty of a soft one
+    unit: Floats  # (n_rows,): unit of the excess
     # (n_states + 1,): The rows that a state contributes to: those from ``touch_ptr[s]`` to ``touch_ptr[s + 1]``
     touch_ptr: Ints
-    # row, weight, is_output: The row of each contribution, its amount, and whether it goes to the output
+    # row, weight, is_output: the row of each contribution, its amount, and whether it goes to the output
     row: Ints
     weight: Floats
     is_output: Bools
-    # total, output: (n_rows,): The current sums and outputs
+    # total, output: (n_rows,): the current sums and outputs
     total: Floats
     output: Floats
 

@@ -110,13 +110,13 @@ FRESH = 16  # minimum number of commits after which a row is recomputed
 class FlipState(NamedTuple):
     """A labelling, and what each flip would gain."""
 
-    model: MoveModel  # The model
-    floor: float  # What a forbidden entry counts as; -inf if there is none
-    labels: Ints  # (n_vars,): The labelling
-    place: Ints  # (n_factors,): The entry of `theta_t` that each factor takes under it
-    score: Floats  # (n_states,): The table of scores
-    age: Ints  # (n_vars,): Commits since a variable's row was summed
-    # log_at, log_score: Entries of `score` before trial flips, for taking them back
+    model: MoveModel
+    floor: float  # what a forbidden entry counts as; -inf if there is none
+    labels: Ints  # (n_vars,): the labelling
+    place: Ints  # (n_factors,): the entry of `theta_t` that each factor takes under it
+    score: Floats  # (n_states,): the table of scores
+    age: Ints  # (n_vars,): commits since a variable's row was summed
+    # log_at, log_score: entries of `score` before trial flips, for taking them back
     log_at: Ints
     log_score: Floats
 
@@ -131,21 +131,21 @@ class AgendaCounts:
 class Agenda(NamedTuple):
     """Work list: a heap of variables whose flip gains, and a queue of those whose surroundings have changed."""
 
-    # heap, where, key, flip: Variables in a binary heap, their places in it (-1 if not there), and the gain and the
+    # heap, where, key, flip: variables in a binary heap, their places in it (-1 if not there), and the gain and the
     # state of each one's best flip
     heap: Ints
     where: Ints
     key: Floats
     flip: Ints
-    # queue, queued: A ring of variables, and who is in it
+    # queue, queued: a ring of variables, and who is in it
     queue: Ints
     queued: Bools
-    # changed, is_changed, origin: Variables that were flipped since the last kick, who is among them, and the labelling
+    # changed, is_changed, origin: variables that were flipped since the last kick, who is among them, and the labelling
     # before
     changed: Ints
     is_changed: Bools
     origin: Ints
-    counts: AgendaCounts  # Lengths of these lists
+    counts: AgendaCounts  # lengths of these lists
 
 
 class FlipList(NamedTuple):
@@ -410,21 +410,21 @@ def refresh(flips: FlipState, agenda: Agenda, least: int) -> int:
 
 
 class MoveModel(NamedTuple):
-    # card, var_ptr, theta_v, theta_t: As in `FactorGraph`
+    # card, var_ptr, theta_v, theta_t: as in `FactorGraph`
     card: Ints
     var_ptr: Ints
     theta_v: Floats
     theta_t: Floats
-    # nbr_ptr, factor_of, stride_of: Factors of every variable, and the variable's stride in the table of each
+    # nbr_ptr, factor_of, stride_of: factors of every variable, and the variable's stride in the table of each
     nbr_ptr: Ints
     factor_of: Ints
     stride_of: Ints
-    # scope_ptr, scope, scope_stride: Variables of every factor, and their strides
+    # scope_ptr, scope, scope_stride: variables of every factor, and their strides
     scope_ptr: Ints
     scope: Ints
     scope_stride: Ints
-    table_at: Ints  # (n_factors,): Where the factors' tables start in `theta_t`
-    weight: Floats  # (n_factors,): Weights of the tables; empty if all weights are 1
+    table_at: Ints  # (n_factors,): where the factors' tables start in `theta_t`
+    weight: Floats  # (n_factors,): weights of the tables; empty if all weights are 1
 
 
 _laid_out: WeakKeyDictionary[Problem, MoveModel] = WeakKeyDictionary()

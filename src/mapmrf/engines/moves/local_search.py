@@ -93,12 +93,12 @@ class UndoLog(NamedTuple):
 
 
 class TrialChange(NamedTuple):
-    # mended, gain: Forbidden entries mended, and the finite gain
+    # mended, gain: forbidden entries mended, and the finite gain
     mended: int
     gain: float
-    size: float  # Size of the sums that the gain of the ascent is a difference of
-    n_log: int  # Changes in the log
-    entries: int  # Table entries read
+    size: float  # size of the sums that the gain of the ascent is a difference of
+    n_log: int  # changes in the log
+    entries: int  # table entries read
 
 
 @inlined
@@ -258,9 +258,9 @@ MARGIN = 1e-13  # gains below this fraction of the sums that they are a differen
 
 
 class Climber(NamedTuple):
-    labels: Ints  # (n_vars,): Where it stands
-    place: Ints  # (n_factors,): Entry of `theta_t` that every factor takes there
-    # broken, score: (largest cardinality,): Forbidden entries and finite sum of each state of the variable looked at
+    labels: Ints  # (n_vars,): where it stands
+    place: Ints  # (n_factors,): entry of `theta_t` that every factor takes there
+    # broken, score: (largest cardinality,): forbidden entries and finite sum of each state of the variable looked at
     broken: Ints
     score: Floats
 
@@ -273,10 +273,10 @@ class RoundCursor:
 class Round(NamedTuple):
     """The variables due, visited in their order, round and round."""
 
-    marked: Bools  # (n_vars,): Which variables are due
-    marks_in: Ints  # How many of them are in every stretch of `stretch` variables: stretches without any are skipped
+    marked: Bools  # (n_vars,): which variables are due
+    marks_in: Ints  # how many of them are in every stretch of `stretch` variables: stretches without any are skipped
     stretch: int
-    cursor: RoundCursor  # How far the round has come
+    cursor: RoundCursor  # how far the round has come
 
 
 @inlined
@@ -363,46 +363,40 @@ MOST_VISITS = 200  # maximum number of variables visited after one is forced int
 ROOM = 256  # maximum number of changes around one forced state
 
 
-class ForcedChange(NamedTuple):
-    broken: int  # new forbidden entries
-    gain: float  # the finite gain
-    n_log: int  # changes in the log
-    entries: int  # table entries read
-
-
-@inlined
-def set_state(model: MoveModel, climber: Climber, log: UndoLog, i: int, k: int, change: ForcedChange) -> ForcedChange:
-    old = climber.labels[i]
-    broken = change.broken + climber.broken[k] - climber.broken[old]
-    gain = change.gain + climber.score[k] - climber.score[old]
-    log.variable[change.n_log], log.label[change.n_log] = i, old
-    move_to(model, climber, i, k)
-    return ForcedChange(broken, gain, change.n_log + 1, change.entries)
-
-
 @compiled
-def force(model: MoveModel, climber: Climber, waiting: Waiting, log: UndoLog, i: int, k: int) -> ForcedChange:
+def force(
+    model: MoveModel, climber: Climber, waiting: Waiting, log: UndoLog, i: int, k: int
+) -> tuple[int, float, int, int]:
     """Set variable `i` to state `k` and let variables around it ascend, in queue order; `i` stays fixed."""
+    # Returns the new forbidden entries, the finite gain, the changes in the log, and the entries read.
     ring, queued, ends = waiting.ring, waiting.queued, waiting.ends
+    labels, broken, score = climber.labels, climber.broken, climber.score
     score_states(model, climber, i)
-    change = set_state(model, climber, log, i, k, ForcedChange(0, 0.0, 0, 0))
+    new_broken, gain = broken[k] - broken[labels[i]], 0.0 + score[k] - score[labels[i]]
+    log.variable[0], log.label[0] = i, labels[i]
+    move_to(model, climber, i, k)
     queue_neighbours(model, waiting, i)
-    visits, entries = 0, 0
+    visits, entries, n_log = 0, 0, 1
     while ends.length > 0:
         j = ring[ends.begin]
         ends.begin = (ends.begin + 1) % len(ring)
         ends.length -= 1
         queued[j] = False
-        if j == i or visits >= MOST_VISITS or change.n_log >= len(log.variable):
+        if j == i or visits >= MOST_VISITS or n_log >= len(log.variable):
             continue
         visits += 1
         entries += model.card[j] * (1 + model.nbr_ptr[j + 1] - model.nbr_ptr[j])
         score_states(model, climber, j)
-        new = best_state(climber, climber.labels[j], model.card[j])
-        if new != climber.labels[j]:
-            change = set_state(model, climber, log, j, new, change)
+        old = labels[j]
+        new = best_state(climber, old, model.card[j])
+        if new != old:
+            new_broken = new_broken + broken[new] - broken[old]
+            gain = gain + score[new] - score[old]
+            log.variable[n_log], log.label[n_log] = j, old
+            n_log += 1
+            move_to(model, climber, j, new)
             queue_neighbours(model, waiting, j)
-    return ForcedChange(change.broken, change.gain, change.n_log, entries)
+    return new_broken, gain, n_log, entries
 
 
 @compiled
@@ -418,13 +412,13 @@ def force_states(
         for k in range(model.card[i]):
             if k == home:
                 continue
-            change = force(model, climber, waiting, log, i, k)
-            entries += change.entries + 100
-            for n in range(change.n_log - 1, -1, -1):
+            broken, found, n_log, read = force(model, climber, waiting, log, i, k)
+            entries += read + 100
+            for n in range(n_log - 1, -1, -1):
                 j = log.variable[n]
-                if change.broken <= 0:
-                    gain[var_ptr[j] + labels[j]] = max(gain[var_ptr[j] + labels[j]], change.gain)
-            for n in range(change.n_log - 1, -1, -1):
+                if broken <= 0:
+                    gain[var_ptr[j] + labels[j]] = max(gain[var_ptr[j] + labels[j]], found)
+            for n in range(n_log - 1, -1, -1):
                 move_to(model, climber, log.variable[n], log.label[n])
         i += 1
     return i

@@ -146,12 +146,12 @@ def _rows(n: int, first: Ints, second: Ints, above: Bools, below: Bools) -> Rows
 class SpinCuts:
     """Rows with entries 1 and -1: the sum over some columns minus that over others is at most `upper`."""
 
-    # ptr, middle, column: Row r has 1 in ``column[ptr[r]:middle[r]]`` and -1 in ``column[middle[r]:ptr[r + 1]]``
+    # ptr, middle, column: row r has 1 in ``column[ptr[r]:middle[r]]`` and -1 in ``column[middle[r]:ptr[r + 1]]``
     ptr: Ints
     middle: Ints
     column: Ints
-    upper: Floats  # Its right-hand side
-    code: Floats  # A number that identifies rows
+    upper: Floats  # its right-hand side
+    code: Floats  # a number that identifies rows
 
     @classmethod
     def none(cls) -> SpinCuts:
@@ -400,14 +400,14 @@ class Splits(NamedTuple):
 class ProductForm:
     """Maximise constant + scale cost z; z are the n spins s = 2 x - 1, followed by products of two or more spins."""
 
-    # constant, scale: Conversion from an objective to a log potential
+    # constant, scale: conversion from an objective to a log potential
     constant: float
     scale: float
-    cost: Floats  # Costs of the columns; a typical one is 1
+    cost: Floats  # costs of the columns; a typical one is 1
     n_spins: int
-    member: Ints  # (n_columns, largest arity): The spins of every column, ascending, padded with n
-    blocks: FactorBlocks  # The rows of every factor
-    round_off: float  # Possible error of sums over the program, in log potentials
+    member: Ints  # (n_columns, largest arity): the spins of every column, ascending, padded with n
+    blocks: FactorBlocks  # the rows of every factor
+    round_off: float  # possible error of sums over the program, in log potentials
     # first, second: empty, as there are no pairs with separate rows
     first: ClassVar[Ints] = NO_PAIRS
     second: ClassVar[Ints] = NO_PAIRS
@@ -515,8 +515,8 @@ class ProductForm:
 class Products:
     """A product form as a 0/1 program: a column u = (1 + z) / 2 for each of z, with integer spins."""
 
-    form: ProductForm  # The product form
-    program: Program  # The program, with the rows of the factors and the cuts
+    form: ProductForm
+    program: Program  # the program, with the rows of the factors and the cuts
 
     @classmethod
     def of(cls, form: ProductForm, cuts: SpinCuts, lower: Floats, upper: Floats) -> Products:

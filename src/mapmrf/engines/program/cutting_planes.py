@@ -20,15 +20,15 @@ from mapmrf.engines.program.binary_program import Compact, ProductForm, Products
 from mapmrf.engines.program.odd_cycle_separation import OddCycleSeparation
 from mapmrf.engines.program.primal_dual import IterationLimits, PrimalDual
 from mapmrf.engines.program.program import DUAL_TOL, Program, Rows, lagrangian
-from mapmrf.engines.program.solvers import LPRelaxation, SolverOutcome
+from mapmrf.engines.program.solvers import PATIENCE, POLL, LPRelaxation, SolverOutcome
 from mapmrf.model.problem import Problem
 
 
 class SeparationEffort(NamedTuple):
-    violation: float  # Minimum violation
-    hop: float  # Surcharge per pair of a cycle
-    fraction: float  # Distance from 0 or 1 beyond which a cut value is fractional
-    reach: int  # Pairs visited from one variable
+    violation: float  # minimum violation
+    hop: float  # surcharge per pair of a cycle
+    fraction: float  # distance from 0 or 1 beyond which a cut value is fractional
+    reach: int  # pairs visited from one variable
 
 
 QUIET = 2
@@ -404,14 +404,12 @@ class CuttingPlanes:
 
 # -- The dual solution of the compact program with odd cycles, as messages and multipliers of cycles ------------------
 
-POLL = 0.05  # seconds between checks of whether to stop
-PATIENCE = 1.0  # seconds that the solver has to stop
 MOST_ROUNDS = 200  # maximum number of rounds of odd-cycle inequalities
 
 
 class CycleDual(NamedTuple):
     lam_e: Floats  # (n_edge_states,): Messages, in the order of the problem's edges
-    # ptr, pair, odd, weight: The cycles: their offsets; their pairs, as factors of the problem; which of them are in F;
+    # ptr, pair, odd, weight: the cycles: their offsets; their pairs, as factors of the problem; which of them are in F;
     # the multipliers
     ptr: Ints
     pair: Ints

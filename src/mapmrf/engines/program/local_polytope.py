@@ -17,7 +17,7 @@ from mapmrf.model.polytope import configuration, dual_bound
 from mapmrf.model.problem import Batch, Problem
 
 if TYPE_CHECKING:
-    from scipy.sparse import csr_array
+    pass
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class LocalPolytope:
     the best entry of their block. Constraints are not included, see `ConstrainedPolytope`.
     """
 
-    program: Program  # The program
-    problem: Problem  # The underlying problem
-    entries: Ints  # The index of every column in (mu_v, mu_f), ascending
-    n_mass: int  # Number of mass rows
+    program: Program
+    problem: Problem
+    entries: Ints  # the index of every column in (mu_v, mu_f), ascending
+    n_mass: int  # number of mass rows
 
     @classmethod
     def build(cls, problem: Problem) -> LocalPolytope:
@@ -47,7 +47,13 @@ class LocalPolytope:
         scale = cost_scale(cost, cost)
         n_mass = int(np.count_nonzero(linked))
         rhs = np.repeat([1.0, 0.0], [n_mass, problem.n_edge_states])
-        matrix = _constraints(problem)
+        from scipy import sparse  # not imported for models that need no program
+
+        states = np.flatnonzero(np.repeat(linked, graph.card)).astype(np.int32)
+        margins = [_marginal_rows(problem, batch) for batch in problem.batches]
+        counts, columns, values = zip((graph.card[linked], states, np.ones(len(states))), *margins, strict=True)
+        parts = (np.concatenate(values), np.concatenate(columns), offsets(np.concatenate(counts)))
+        matrix = sparse.csr_array(parts, shape=(len(parts[2]) - 1, problem.n_states + problem.n_configs))
         program = Program(
             cost / scale,
             lower=np.zeros(len(cost)),
@@ -119,18 +125,6 @@ def linked_variables(problem: Problem) -> Bools:
     return linked
 
 
-def _constraints(problem: Problem) -> csr_array:
-    from scipy import sparse  # not imported for models that need no program
-
-    linked, card = linked_variables(problem), problem.graph.card
-    states = np.flatnonzero(np.repeat(linked, card)).astype(np.int32)
-    margins = [_marginal_rows(problem, batch) for batch in problem.batches]
-    counts, columns, entries = zip((card[linked], states, np.ones(len(states))), *margins, strict=True)
-    parts = (np.concatenate(entries), np.concatenate(columns), offsets(np.concatenate(counts)))
-    shape = (len(parts[2]) - 1, problem.n_states + problem.n_configs)
-    return sparse.csr_array(parts, shape=shape)
-
-
 def _marginal_rows(problem: Problem, batch: Batch) -> tuple[Ints, Ints, Floats]:
     """Build mu_i - M_ia mu_a for the factors of a batch, laid out like `lam_e`: entries per row, columns and values."""
     # Built directly: all factors have the same pattern, and products of sparse matrices take ten times as long.
@@ -156,9 +150,9 @@ Term = tuple[int, float]  # a column of the base program, or -1 - k for addition
 class ConstrainedPolytope:
     """The columns of a base formulation, preceded by 0/1 columns for violations and for binary digits of sums."""
 
-    program: Program  # The program; its first `n_extra` columns are the additional ones
-    base: LocalPolytope | Compact  # The formulation without constraints
-    problem: Problem  # The problem
+    program: Program  # the program; its first `n_extra` columns are the additional ones
+    base: LocalPolytope | Compact  # the formulation without constraints
+    problem: Problem
     # For every additional column, its constraint and the power of 2 that it represents in half of the sum; -1 if it
     # indicates that the constraint is violated
     extras: list[tuple[int, int]]

@@ -16,7 +16,7 @@ STEP_WORK = 1_000_000  # pairs visited in one step of separation: some 15 ms, an
 
 
 class OddCycleSeparation:
-    # found, n_found: The cycles of the last search, and their number
+    # found, n_found: the cycles of the last search, and their number
     found: OddCycles
     n_found: int
 

@@ -180,7 +180,7 @@ class SpinPoint(NamedTuple):
     y_pair: Floats  # by pair, two each
     y_cut: Floats  # by cut
     y_block: Floats  # by entry of a block
-    pushed: Floats  # A' y by column
+    pushed: Floats  # a' y by column
 
 
 class SpinScratch(NamedTuple):

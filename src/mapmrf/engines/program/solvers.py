@@ -154,16 +154,18 @@ def _listen(scip: Any, model: Any, integer: list[Any], report: SolverReport) -> 
 
 # -- A solver in a separate thread: its tasks and its reports ---------------------------------------------------------
 
+POLL = 0.05  # seconds to wait for a solver before its caller returns to the loop, or checks whether to stop
+PATIENCE = 1.0  # seconds that a solver has to hand over its point after an interrupt, and to stop when a run is closed
 CHECK_STOP = 0.5  # seconds after which a solver that waits for its turn checks whether it must stop
 
 
 @dataclass(frozen=True)
 class BranchTask:
-    program: Program  # The program; the rows from `n_needed` on are cuts, which every integer point satisfies
+    program: Program  # the program; the rows from `n_needed` on are cuts, which every integer point satisfies
     n_needed: int
-    start: Floats | None  # A point to start from, or None
-    gap: float  # Difference between bound and value, in the program's unit, at which the search may end
-    # max_nodes, seed, memory: Node limit, seed, and memory limit in megabytes
+    start: Floats | None  # a point to start from, or None
+    gap: float  # difference between bound and value, in the program's unit, at which the search may end
+    # max_nodes, seed, memory: node limit, seed, and memory limit in megabytes
     max_nodes: int
     seed: int
     memory: float
@@ -179,17 +181,17 @@ class SolverReport:
 
     stop: threading.Event = field(default_factory=threading.Event)
     done: threading.Event = field(default_factory=threading.Event)
-    iterations: int = 0  # Nodes of a branch and bound, or iterations on a linear program
-    bound: float = math.inf  # The best upper bound, in the program's unit
-    found: list[Floats] = field(default_factory=list)  # Integer points not yet taken by the loop, the best last
-    left: float = math.inf  # Reports that the solver may make before it waits for its next turn
-    waiting: bool = False  # Whether it waits, or has ended
+    iterations: int = 0  # nodes of a branch and bound, or iterations on a linear program
+    bound: float = math.inf  # the best upper bound, in the program's unit
+    found: list[Floats] = field(default_factory=list)  # integer points not yet taken by the loop, the best last
+    left: float = math.inf  # reports that the solver may make before it waits for its next turn
+    waiting: bool = False  # whether it waits, or has ended
     changed: threading.Condition = field(default_factory=threading.Condition)
-    offered: Floats | None = None  # A point found elsewhere that the solver has not taken yet
-    # outcome, message: Outcome of the solver, and its message
+    offered: Floats | None = None  # a point found elsewhere that the solver has not taken yet
+    # outcome, message: outcome of the solver, and its message
     outcome: SolverOutcome = SolverOutcome.FAILED
     message: str = ""
-    interrupt: Callable[[], None] | None = None  # Called to stop the solver, in addition to its own checks of the flag
+    interrupt: Callable[[], None] | None = None  # called to stop the solver, in addition to its own checks of the flag
     main_thread: threading.Thread = field(default_factory=threading.main_thread)
 
     def must_stop(self) -> bool:
@@ -465,7 +467,6 @@ def _conclude_highs(highs: Any, report: SolverReport) -> None:
 
 # -- A proof of optimality without the tolerances of a solver: a small tree of relaxations with rigorous bounds -------
 
-POLL = 0.05  # seconds between checks of the loop while HiGHS works
 WORK = 2_000_000  # maximum number of nodes times matrix entries: some seconds
 INTEGRAL = 1e-6  # distance from an integer below which a column is not branched on
 

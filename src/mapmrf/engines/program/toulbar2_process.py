@@ -34,12 +34,12 @@ Messages = queue.SimpleQueue["Toulbar2Message"]
 
 @dataclass(frozen=True)
 class Toulbar2Message:
-    ready: bool = False  # Whether the search has started
-    # lower, backtracks: A lower bound on the cost, and backtracks so far; 0 if the message has none
+    ready: bool = False  # whether the search has started
+    # lower, backtracks: a lower bound on the cost, and backtracks so far; 0 if the message has none
     lower: int = 0
     backtracks: int = 0
-    labels: Ints | None = None  # A labelling, the best so far
-    finished: Status | None = None  # Status at the end of the search, or None
+    labels: Ints | None = None  # a labelling, the best so far
+    finished: Status | None = None  # status at the end of the search, or None
     # Exit status and last output, if the process ended without reporting the end of the search
     failure: str | None = None
 

@@ -113,15 +113,15 @@ INERTIA = 0.2  # damping of a vector per active inequality at it, relative to th
 
 
 class RelaxedSpins(NamedTuple):
-    # base, matrix: (n, n): Couplings of the model, and the same plus the inequalities times their prices
+    # base, matrix: (n, n): couplings of the model, and the same plus the inequalities times their prices
     base: Floats
     matrix: Floats
-    vectors: Floats  # (n, rank): A unit vector for every spin
-    gram: Floats  # (n, n): Their Gram matrix
-    # strength, inertia: (n,): Norm of the gradient at every vector, and its damping
+    vectors: Floats  # (n, rank): a unit vector for every spin
+    gram: Floats  # (n, n): their Gram matrix
+    # strength, inertia: (n,): norm of the gradient at every vector, and its damping
     strength: Floats
     inertia: Floats
-    pull: Floats  # (rank,): Scratch
+    pull: Floats  # (rank,): scratch
 
 
 @bare

@@ -239,13 +239,13 @@ class TabuTally:
 
 
 class TabuState(NamedTuple):
-    # spin, gain: The current labelling, and the gain of every flip
+    # spin, gain: the current labelling, and the gain of every flip
     spin: Floats
     gain: Floats
-    until: Ints  # The flip count from which a spin may be flipped again
-    best: Floats  # The best labelling since the last start
+    until: Ints  # the flip count from which a spin may be flipped again
+    best: Floats  # the best labelling since the last start
     tally: TabuTally
-    random: Bits  # State of the random number generator
+    random: Bits  # state of the random number generator
 
 
 class Tenure(NamedTuple):
@@ -341,10 +341,10 @@ LOSS = 2.5  # loss of a forbidden entry, relative to the sum of all potentials: 
 class CoupledSpins:
     """Couplings of spins plus a constant, to be maximised; fields couple to an additional last spin fixed at 1."""
 
-    n_vars: int  # Variables of the model
-    n: int  # Number of spins: one more than variables if there are fields
-    couplings: SpinCouplings  # The pairs of spins, listed at both ends
-    constant: float  # Constant part of the value of every labelling
+    n_vars: int  # variables of the model
+    n: int  # number of spins: one more than variables if there are fields
+    couplings: SpinCouplings  # the pairs of spins, listed at both ends
+    constant: float  # constant part of the value of every labelling
 
     @classmethod
     def of(cls, problem: Problem) -> CoupledSpins:
@@ -412,10 +412,10 @@ def dense_matrix(couplings: SpinCouplings) -> Floats:
 class SpinCouplings(NamedTuple):
     """Couplings in CSR form: those of spin i are in ``ptr[i] : ptr[i + 1]``."""
 
-    # ptr, nbr: Offsets of the spins' lists, and the neighbouring spins
+    # ptr, nbr: offsets of the spins' lists, and the neighbouring spins
     ptr: Ints
     nbr: Ints
-    strength: Floats  # Value of a pair if its spins are equal; the negative if they are not
+    strength: Floats  # value of a pair if its spins are equal; the negative if they are not
 
 
 @bare

@@ -35,13 +35,13 @@ FEW_SPINS = 11  # maximum number of spins for which all labellings are enumerate
 class SpinNode:
     """A subproblem in which some spins are tied to others."""
 
-    # of, sign: (n,): Representative of every spin of the model, and whether the spin equals it (1) or is opposite (-1)
+    # of, sign: (n,): representative of every spin of the model, and whether the spin equals it (1) or is opposite (-1)
     of: Ints
     sign: Floats
-    # vectors, cuts: Warm start of the relaxation
+    # vectors, cuts: warm start of the relaxation
     vectors: Floats
     cuts: TriangleSet
-    bound: float  # Upper bound on the labellings of the node
+    bound: float  # upper bound on the labellings of the node
 
     def couplings(self, matrix: Floats) -> tuple[Floats, float]:
         n = len(self.vectors)
@@ -134,8 +134,13 @@ class SpinTree:
         """Bound a node, and branch if the bound does not prune it."""
         self.n_nodes += 1
         matrix, constant = node.couplings(self.matrix)
-        if len(matrix) <= FEW_SPINS:
-            self._enumerate(node, matrix, constant)
+        n = len(matrix)
+        if n <= FEW_SPINS:  # enumerate all labellings
+            spins = 1.0 - 2.0 * ((np.arange(2 ** max(0, n - 1))[:, None] >> np.arange(n)) & 1)
+            values = 0.5 * np.einsum("ti,ij,tj->t", spins, matrix, spins)
+            best = int(np.argmax(values)) if n else 0
+            self.search.improve(node.sign * spins[best][node.of] if n else node.sign)
+            self._lower(node, float(values[best]) + constant + self._round_off if n else constant)
             return
         relaxation = TightRelaxation(matrix, node.vectors, node.cuts)
         yield from self._bound(node, relaxation, constant)
@@ -179,14 +184,6 @@ class SpinTree:
     def _round(self, node: SpinNode) -> None:
         side = node.vectors @ self.random.normal(size=node.vectors.shape[1])
         self.search.improve(node.sign * np.where(side >= 0, 1.0, -1.0)[node.of])
-
-    def _enumerate(self, node: SpinNode, matrix: Floats, constant: float) -> None:
-        n = len(matrix)
-        spins = 1.0 - 2.0 * ((np.arange(2 ** max(0, n - 1))[:, None] >> np.arange(n)) & 1)
-        values = 0.5 * np.einsum("ti,ij,tj->t", spins, matrix, spins)
-        best = int(np.argmax(values)) if n else 0
-        self.search.improve(node.sign * spins[best][node.of] if n else node.sign)
-        self._lower(node, float(values[best]) + constant + self._round_off if n else constant)
 
 
 # -- The semidefinite bound without triangle inequalities, for large models -------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from typing import NamedTuple
 
 import numpy as np
@@ -64,7 +64,12 @@ class TriangleSet:
 
 def most_violated(gram: Floats, most: int) -> Generator[None, None, Triangles]:
     bins, violation = np.zeros(N_BINS, dtype=np.int64), np.zeros(0)
-    spans = list(_spans(len(gram)))
+    spans, begin, triples, n = [], 0, 0, len(gram)
+    for i in range(n):  # ranges of first corners, each with a limited number of triples
+        triples += (n - i) ** 2 // 2
+        if triples >= STEP_TRIPLES or i == n - 1:
+            spans.append((begin, i + 1))
+            begin, triples = i + 1, 0
     for begin, end in spans:
         find_violated(gram, VIOLATION, begin, end, bins, None, violation, 0)
         if len(spans) > 1:
@@ -85,16 +90,6 @@ def most_violated(gram: Floats, most: int) -> Generator[None, None, Triangles]:
     return Triangles(found.corners[chosen], found.kind[chosen])
 
 
-def _spans(n: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of first corners, each with a limited number of triples."""
-    begin, triples = 0, 0
-    for i in range(n):
-        triples += (n - i) ** 2 // 2
-        if triples >= STEP_TRIPLES or i == n - 1:
-            yield begin, i + 1
-            begin, triples = i + 1, 0
-
-
 def _keys(triangles: Triangles, n: int) -> Ints:
     i, j, k = triangles.corners.T
     return np.asarray(((i * n + j) * n + k) * 4 + triangles.kind)
@@ -108,7 +103,7 @@ N_BINS = 64  # histogram bins by which the most violated inequalities are select
 class Triangles(NamedTuple):
     """Inequalities ``1 + x_jk a + x_ik b + x_ij ab >= 0`` over the products x of spins, with signs a and b."""
 
-    corners: Ints  # (n, 3): The spins i < j < k
+    corners: Ints  # (n, 3): the spins i < j < k
     kind: Ints  # (n,): 0 to 3: a is -1 for 1 and 3, b is -1 for 2 and 3
 
 

@@ -13,7 +13,7 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.constraints import ConstraintKind
 from mapmrf.constraints.as_tables import rewrite
 from mapmrf.errors import UnsupportedModel
-from mapmrf.methods.auto.state import SharedRun, log
+from mapmrf.methods.auto.state import PROGRAM_ENTRIES, REPORTS, SharedRun, log
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Progress, Start, running
 from mapmrf.run.result import Status
@@ -32,8 +32,6 @@ then."""
 FEW_INDICATORS = 50  # number of indicators up to which a model is so small that its tables go first
 STEP_STATES = 6_000_000  # states examined in a step of the search: some 20 ms
 IDLE = 40  # changes per variable without improvement after which the search is kicked
-PROGRAM_ENTRIES = 300_000  # maximum number of matrix entries for which the program is solved
-REPORTS = 3  # solver reports per step of branch and cut
 
 
 class ConstrainedRun(SharedRun):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mapmrf.engines.program.binary_program import has_products, is_compact
-from mapmrf.methods.auto.state import LEAST, Informed, Phase, Steps, log
+from mapmrf.methods.auto.state import LEAST, PROGRAM_ENTRIES, REPORTS, Informed, Phase, Steps, log
 from mapmrf.methods.branch import Branch
 from mapmrf.methods.cuts import EXACT_PAIRS, Cuts
 from mapmrf.methods.mplp_c import MPLPC
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 
 
 MAX_PAIRS = 300_000  # maximum number of pairs for which cutting planes are used on a binary model
-
-PROGRAM_ENTRIES = 300_000
-"""Maximum number of matrix entries for which the local polytope is solved as a 0/1 program: its first relaxation takes
-some seconds then."""
 
 BRANCH_VARIABLES = 20_000  # maximum number of variables for AND/OR search and soft arc consistency
 
@@ -43,8 +39,6 @@ WCSP_FIRST = 16
 CUTS_TURN = 60_000
 """Pairs processed by the rounds of cutting planes in one turn, which has at least one round. On two threads, such a
 turn and those of the search take about the same time."""
-
-REPORTS = 3  # reports of HiGHS or SCIP per iteration of branch and bound, each some hundredths of a second apart
 
 
 class Provers:

@@ -24,6 +24,8 @@ log = logging.getLogger("mapmrf")
 Steps = Generator[Progress, None, None]
 
 LEAST = 0.15  # least weight of most phases, relative to their initial weight
+PROGRAM_ENTRIES = 300_000  # matrix entries up to which a 0/1 program is solved: its first relaxation takes seconds then
+REPORTS = 3  # reports of HiGHS or SCIP per step of branch and bound, each some hundredths of a second apart
 
 PATIENCE = 0.5
 """Share of the remaining time that a phase waits for a kernel to compile before `auto` continues without it."""
@@ -33,18 +35,18 @@ PATIENCE = 0.5
 class Phase:
     """A searcher or a prover that takes turns with others."""
 
-    # steps, turn: Its steps, and the iterations per turn
+    # steps, turn: its steps, and the iterations per turn
     steps: Steps
     turn: int
     # Turns per cycle; below 1, the phase has turns in some cycles only. It starts at the prior and is adjusted by the
     # progress of the turns.
     weight: float = 1.0
-    # first, skipped: Iterations of its first turn, and cycles before it
+    # first, skipped: iterations of its first turn, and cycles before it
     first: int = 2
     skipped: int = 0
     # Least weight relative to the prior; a function, as it may only become known during the run
     least: Callable[[], float] = lambda: LEAST
-    name: str = ""  # Source of its bounds, for provers
+    name: str = ""  # source of its bounds, for provers
 
     def __post_init__(self) -> None:
         self.prior = self.weight

@@ -81,12 +81,10 @@ def through_file(graph: FactorGraph, suffix: str) -> FactorGraph | None:
 
 
 def methods_for(number: int) -> tuple[str, ...]:
-    """The methods whose turn it is."""
     return (*ALWAYS, *(ROTATED[(PER_MODEL * number + k) % len(ROTATED)] for k in range(PER_MODEL)))
 
 
 def compare(number: int, methods: tuple[str, ...], seconds: float) -> Outcome:
-    """Solve a model by several methods and compare what they say."""
     graph, about = draw(number)
     results: dict[str, mapmrf.Result] = {}
     for method in methods:
@@ -148,7 +146,6 @@ def main() -> int:
 
 
 def report(runs: Counter[tuple[str, str]]) -> None:
-    """Print a table of runs by method and status."""
     statuses = [status.value for status in Status if any(of == status.value for _, of in runs)]
     print(f"\n| method | runs | {' | '.join(statuses)} |\n|---|--:|{'--:|' * len(statuses)}")
     for method in (*ALWAYS, *ROTATED):

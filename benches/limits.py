@@ -112,12 +112,10 @@ class Sampler(threading.Thread):
             time.sleep(0.004)
 
     def at(self, moment: float) -> float:
-        """Processor seconds at a moment."""
         return self.seconds[min(bisect.bisect_left(self.times, moment), len(self.seconds) - 1)]
 
 
 def measured(name: str, methods: Sequence[str], limits: Sequence[float]) -> Iterator[Record]:
-    """Records of all runs on a model."""
     left = list(methods)
     while left:
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), limit_memory) as process:

@@ -129,7 +129,6 @@ def network(n: int) -> np.ndarray:
 
 
 def spins(side: int, coupling: float = 3.0, seed: int = 0, scale: float = 1.0) -> FactorGraph:
-    """A spin glass on a square grid."""
     return datasets.grid(side_at(side, scale), side_at(side, scale), coupling, seed=seed)
 
 
@@ -199,7 +198,6 @@ def shape(name: str, times: float, seed: int = 0, scale: float = 1.0) -> FactorG
 
 
 def unit_maxcut(n: int, m: int, scale: float = 1.0) -> FactorGraph:
-    """The maximum cut of a random graph of unit weights."""
     n = n_at(n, scale)
     m = min(n_at(m, scale), n * (n - 1) // 2)
     chosen = np.random.default_rng(0).choice(n * (n - 1) // 2, m, replace=False)
@@ -281,7 +279,6 @@ def pigeon_clauses(n: int, holes: int) -> FactorGraph:
 
 
 def clauses(n: int, ratio: float, k: int, random: Random) -> FactorGraph:
-    """Random clauses of `k` literals."""
     scopes, tables = [], []
     for _ in range(int(n * ratio)):
         table = np.zeros((2,) * k)
@@ -442,7 +439,6 @@ class Picture:
 
     @cached_property
     def table(self) -> Floats:
-        """What a pair of weight 1 costs."""
         return -pictures.smoothness_table(self.smoothness, self.n_labels, truncation=self.truncation)
 
     @cached_property
@@ -452,7 +448,6 @@ class Picture:
         return pictures.grid_model(self.unary, self.smoothness, **shared)
 
     def weights(self) -> dict[tuple[int, ...], Floats]:
-        """Weights of the pairs at every offset."""
         if not isinstance(self.weight, float):
             return self.weight
         offsets = pictures.neighbour_offsets(len(self.shape), self.neighbours)

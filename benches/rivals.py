@@ -84,7 +84,6 @@ def toulbar2_start() -> tuple[float, float]:
 
 
 def dwave_tabu(task: Task) -> Record:
-    """The tabu search of dwave-samplers on a maximum cut."""
     needed("dwave")
     weights = np.array([task.graph.table(a)[0, 1] for a in range(task.graph.n_factors)])
     pairs = task.graph.scope.reshape(-1, 2)
@@ -114,7 +113,6 @@ def _tabu(n: int, pairs: np.ndarray, weights: np.ndarray, seconds: float) -> lis
 
 
 def cpsat(task: Task) -> Record:
-    """CP-SAT with its own constraints, in a process of its own."""
     needed("ortools")
     value, proven, seconds = _process("cpsat").submit(_cpsat, task.graph, task.seconds).result()
     feasible = value > -math.inf
@@ -145,7 +143,6 @@ def _cpsat(graph: FactorGraph, seconds: float) -> tuple[float, bool, float]:
 
 
 def _says_different(table: np.ndarray) -> bool:
-    """Return whether a table says that two variables differ, and nothing else."""
     return table.ndim == 2 and np.array_equal(table, np.where(np.eye(*table.shape, dtype=bool), -np.inf, 0.0))
 
 
@@ -221,7 +218,6 @@ class Found(NamedTuple):
 
 
 def image_peer(task: Task, module: str, **options: Any) -> Record:
-    """PyMaxflow, gco or scikit-image on a picture."""
     needed(module)
     found = BY_MODULE[module](picture(task.model.group, task.scale), **options)
     times = {"build s": found.build[0], "seconds": found.solve[0]}
@@ -280,7 +276,6 @@ def by_gco(case: Picture, start: bool = False) -> Found:
 
 
 def by_walker(case: Picture) -> Found:
-    """The random walker of scikit-image, from the scribbles."""
     if case.seeds is None or case.photo is None:
         raise UnsupportedModel("the random walker needs scribbles")
     walker = importlib.import_module("skimage.segmentation").random_walker

@@ -71,8 +71,6 @@ RESIDENT_SHARE = 0.05
 
 
 class Sample(NamedTuple):
-    """What the process holds after a round."""
-
     seconds: float
     round: int
     solves: int  # those of batches and benchmarks with them
@@ -179,7 +177,6 @@ def growth(samples: list[Sample], what: str) -> float:
 
 
 def quarters(samples: list[Sample], what: str) -> list[float]:
-    """Medians of the four quarters of a run."""
     ends = [len(samples) * part // 4 for part in range(5)]
     return [
         statistics.median(getattr(one, what) for one in samples[begin : max(end, begin + 1)])
@@ -197,7 +194,6 @@ HEAD = f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|"
 
 
 def row(one: Sample) -> str:
-    """A sample as a row below `HEAD`."""
     return (
         f"| {one.seconds / 60:.1f} | {one.round} | {one.solves} | {one.kernels} | {one.used / 1e6:.1f} | "
         f"{one.resident / 1e6:.1f} | {one.objects} | {one.arrays} | {one.threads} | {one.files} | {one.children} |"
@@ -260,7 +256,6 @@ class Soak:
             yield random_models.model(str(shape), self.number, scale)
 
     def solve(self, method: str, graph: mapmrf.FactorGraph, **limits: object) -> None:
-        """One solve; a method may decline."""
         options = {"max_iterations": ITERATIONS, "time_limit": SECONDS, **limits}
         try:
             mapmrf.solve(graph, method, **options)
@@ -287,7 +282,6 @@ class Soak:
         return number + 1
 
     def round(self, number: int) -> None:
-        """Some solves and a batch, at times more."""
         for _ in range(SOLVES):
             for graph in self.models(1):
                 limits: dict[str, object] = {"threads": int(self.random.integers(1, 3)), "seed": number}

@@ -52,7 +52,6 @@ class Run:
     start_up: float = 0.0
 
     def value(self, seconds: float) -> float:
-        """The best value after the given seconds."""
         end = seconds + self.start_up
         return max((point.value for point in self.result.trace if point.time <= end), default=-math.inf)
 
@@ -80,8 +79,6 @@ class Run:
 
 
 class Contest:
-    """The runs of `auto` and its rivals on some models."""
-
     def __init__(self, rivals: Sequence[str], marks: Sequence[float], threads: int, whole: bool) -> None:
         self.rivals, self.marks, self.threads, self.whole = rivals, marks, threads, whole
         self.behind: dict[tuple[str, float], list[str]] = {(name, mark): [] for name in rivals for mark in marks}
@@ -113,7 +110,6 @@ class Contest:
                     self.behind[name, mark].append(model.name)
 
     def summary(self) -> Iterator[str]:
-        """On how many models `auto` is ahead or equal."""
         n_models = len(self.proven)
         yield f"\n| rival | {' | '.join(f'ahead or equal after {mark:g} s' for mark in self.marks)} | behind on |"
         yield "|---|" + "---:|" * len(self.marks) + "---|"

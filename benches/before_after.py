@@ -40,6 +40,8 @@ import numpy as np
 FIELDS = ("model", "error", "labels", "value", "bound", "relaxed", "iterations", "status")
 LEAST_SECONDS = 0.1
 """Processor time that a measurement should take at least: short solves are repeated within it."""
+LOADING = 0.05
+"""Seconds for kernels above which some were compiled, and not only loaded."""
 CLOSE, MOST_ROUNDS = 0.03, 3
 """A case whose times differ by more than this share is repeated so many times as often as asked for."""
 TIMED = ("loops", "whole", "real")
@@ -106,50 +108,31 @@ def build(name: str, data: str) -> tuple[Any, str]:
     return graph, digest(b"".join(np.asarray(x, dtype=np.float64).tobytes() for x in arrays))
 
 
-def answer(graph: Any, case: Case, iterations: int) -> dict[str, Any]:
-    """What a run found, or why it failed."""
+def answer(graph: Any, case: Case, iterations: int) -> tuple[dict[str, Any], float]:
+    """What a run found, or why it failed, and the seconds for kernels."""
     import mapmrf
 
     try:
         result = mapmrf.solve(graph, case.method, max_iterations=iterations, seed=1, **case.options)
     except Exception as error:  # the two trees may well fail alike
-        return {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
+        return {"error": f"{type(error).__name__}: {error}".splitlines()[0]}, 0.0
     labels = digest(result.labels.astype(np.int64).tobytes())
     found = (labels, result.value, result.bound, result.relaxed_value, result.iterations, result.status.value)
-    return dict(zip(FIELDS[2:], found, strict=True))
+    return dict(zip(FIELDS[2:], found, strict=True)), result.compile_time
 
 
 def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-@functools.cache
-def compilations() -> dict[str, float]:
-    """Counts numba's compilations of our kernels, and the processor time of all that are not nested, from now on."""
-    from numba.core import event
-
-    counts, began = {"kernels": 0.0, "seconds": 0.0}, []
-
-    class Listener(event.Listener):
-        def on_start(self, event: Any) -> None:
-            counts["kernels"] += event.data["dispatcher"].py_func.__module__.startswith("mapmrf")
-            began.append(time.process_time())
-
-        def on_end(self, event: Any) -> None:
-            since = began.pop()
-            counts["seconds"] += 0.0 if began else time.process_time() - since
-
-    event.register("numba:compile", Listener())
-    return counts
-
-
-def work(case: Case, data: str, iterations: int, runs: int) -> tuple[dict[str, Any], float, dict[str, float]]:
-    """The answer and the processor time of a run, and what has been compiled so far."""
-    compiled, (graph, model) = compilations(), build(case.model, data)
+def work(case: Case, data: str, iterations: int, runs: int) -> tuple[dict[str, Any], float, float]:
+    """The answer, the processor time of a run, and the time in which kernels were compiled or loaded."""
+    graph, model = build(case.model, data)
     gc.collect()
-    began = time.process_time()
+    compiled, began = 0.0, time.process_time()
     for _ in range(runs):
-        found = answer(graph, case, iterations)
+        found, loading = answer(graph, case, iterations)
+        compiled += loading
     return {"model": model, **found}, (time.process_time() - began) / runs, compiled
 
 
@@ -168,7 +151,7 @@ class Worker:
         self.start()
 
     def start(self) -> None:
-        self.compiled = {"kernels": 0.0, "seconds": 0.0}
+        self.compiled = 0.0
         self.process = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), prepare, self.settings)
 
     def __enter__(self) -> Worker:
@@ -179,16 +162,17 @@ class Worker:
 
     def renew(self) -> None:
         """Go on in another process, which loads what this one has compiled."""
-        if self.compiled["kernels"]:
+        if self.compiled > LOADING:
             self.process.shutdown()
             self.start()
 
     def run(self, case: Case, iterations: int, runs: int = 1) -> tuple[dict[str, Any], float]:
         """Solve, `runs` times: the answer and the processor time of one."""
         try:
-            found, seconds, self.compiled = self.process.submit(work, case, self.data, iterations, runs).result()
+            found, seconds, compiled = self.process.submit(work, case, self.data, iterations, runs).result()
         except BrokenProcessPool as error:
             raise SystemExit(f"the worker died in {case.title} on {case.model}") from error
+        self.compiled += compiled
         return found, seconds
 
 
@@ -298,7 +282,7 @@ def compare(args: argparse.Namespace) -> int:
 
 
 def compare_compiling(args: argparse.Namespace) -> int:
-    """Print the time to compile all kernels that the cases of a method use, from an empty cache."""
+    """Print what the first runs of all cases of a method take longer than the second ones, from an empty cache."""
     print("| method | kernels before | after | compiling before, s | after, s | ratio |\n|---|---|---|---|---|---|")
     cases, figures = chosen(args, [*TIMED, "variants"]), {}
     for method in dict.fromkeys(case.method for case in cases):
@@ -306,8 +290,10 @@ def compare_compiling(args: argparse.Namespace) -> int:
         for w, source in enumerate((args.before, args.after)):
             with tempfile.TemporaryDirectory() as cache, Worker(source, args.data, cache) as worker:
                 for case in (case for case in cases if case.method == method):
-                    worker.run(case, case.short or case.iterations)
-                figures[method][:, w] = worker.compiled["kernels"], worker.compiled["seconds"]
+                    first, second = (worker.run(case, case.short or case.iterations)[1] for _ in range(2))
+                    figures[method][1, w] += first - second
+                worker.process.shutdown()  # which stores all kernels
+                figures[method][0, w] = sum(path.is_file() for path in Path(cache).rglob("*"))
         print(compile_row(method, figures[method]), flush=True)
     print(compile_row("all", sum(figures.values())))
     return 0

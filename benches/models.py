@@ -117,10 +117,6 @@ def n_at(full: int, scale: float) -> int:
     return max(20, round(full * scale))
 
 
-def square(side: int) -> np.ndarray:
-    return lattice(side, side)
-
-
 def network(n: int) -> np.ndarray:
     """Pairs of any two variables; each has six neighbours on average."""
     random = np.random.default_rng(0)
@@ -136,7 +132,8 @@ def pairs(
     n_states: int, shape: str, n: int, strength: float = 1.0, hard: float = 0.0, *, random: Random, scale: float = 1.0
 ) -> FactorGraph:
     """Normal potentials on the pairs of a shape; a share `hard` is forbidden, but never for labelling 0."""
-    edges = square(side_at(n, scale)) if shape == "square" else globals()[shape](n_at(n, scale))
+    side = side_at(n, scale)
+    edges = lattice(side, side) if shape == "lattice" else globals()[shape](n_at(n, scale))
     graph = random_models.normal(random, int(edges.max()) + 1, n_states, edges, strength)
     forbidden = random.random((len(edges), n_states, n_states)) < hard
     forbidden[:, 0, 0] = False
@@ -145,7 +142,7 @@ def pairs(
 
 def one_table(n_states: int, side: int, random: Random, scale: float = 1.0) -> FactorGraph:
     """One random table for all pairs of a grid, as the first steps of learning make them."""
-    edges = square(side_at(side, scale))
+    edges = lattice(side_at(side, scale), side_at(side, scale))
     unary = random.normal(size=(int(edges.max()) + 1, n_states))
     return FactorGraph.from_pairwise(unary, edges, random.normal(size=(n_states, n_states)))
 
@@ -395,7 +392,7 @@ def segmentation(side: int, random: Random) -> FactorGraph:
     disc = row**2 + column**2 < (side / 3) ** 2
     picture = (disc + random.normal(scale=0.8, size=disc.shape)).ravel()
     unary = -np.stack([picture**2, (picture - 1) ** 2], axis=1)
-    graph = FactorGraph.from_pairwise(unary, square(side), 0.5 * np.eye(2))
+    graph = FactorGraph.from_pairwise(unary, lattice(side, side), 0.5 * np.eye(2))
     return graph.with_constraints([constraints.exactly_k(range(side * side), int(disc.sum()))])
 
 
@@ -407,7 +404,7 @@ def label_costs(side: int, n_labels: int, price: float, random: Random) -> Facto
     picture[side // 2 :, side // 2 :] = 1
     noisy = (picture + random.normal(scale=1.2, size=picture.shape)).ravel()
     unary = -((noisy[:, None] - np.arange(n_labels)) ** 2)
-    graph = FactorGraph.from_pairwise(unary, square(side), np.eye(n_labels))
+    graph = FactorGraph.from_pairwise(unary, lattice(side, side), np.eye(n_labels))
     return graph.with_constraints([constraints.label_cost(k, price) for k in range(n_labels)])
 
 

@@ -33,7 +33,7 @@ from mapmrf.arrays import Ints
 from mapmrf.bench import peers
 from mapmrf.constraints import ConstraintKind
 from mapmrf.errors import UnsupportedModel
-from models import Picture, picture
+from models import Picture, differ, picture
 from runners import Clock, Record, Task, recorded, solve
 
 MILLION = 1_000_000
@@ -127,7 +127,8 @@ def _cpsat(graph: FactorGraph, seconds: float) -> tuple[float, bool, float]:
 
     began = time.perf_counter()
     model, solver = cp_model.CpModel(), cp_model.CpSolver()
-    differences = all(_says_different(graph.table(a)) for a in range(graph.n_factors)) and graph.constraints is None
+    tables = (graph.table(a) for a in range(graph.n_factors))
+    differences = graph.constraints is None and all(np.array_equal(table, differ(len(table))) for table in tables)
     x = _differences(model, graph, cp_model) if differences else _literals(model, graph)
     solver.parameters.num_workers = 1
     solver.parameters.max_time_in_seconds = seconds
@@ -140,10 +141,6 @@ def _cpsat(graph: FactorGraph, seconds: float) -> tuple[float, bool, float]:
     else:
         labels = [[solver.boolean_value(one) for one in states].index(True) for states in x]
     return graph.value(labels), status == cp_model.OPTIMAL, spent
-
-
-def _says_different(table: np.ndarray) -> bool:
-    return table.ndim == 2 and np.array_equal(table, np.where(np.eye(*table.shape, dtype=bool), -np.inf, 0.0))
 
 
 def _differences(model: Any, graph: FactorGraph, cp_model: Any) -> list[Any]:

@@ -4,13 +4,9 @@ CP-SAT of OR-Tools gets its own constraints and one worker: pairs that must diff
 variables, forbidden configurations clauses; other potentials are products as 0/1 variables, rounded to millionths.
 
 On pictures all packages get the same unaries, weights of pairs and table of smoothness. *Build* is the time from these
-arrays to the package's own model, *solve* that until the labelling is there.
-
-- PyMaxflow: the minimum cut, exact for two labels; its alpha-expansion for more, if all pairs have the same weight.
-- gco: alpha-expansion until no label improves; it supports only integers and gets energies rounded to a millionth of
-  the largest.
-- scikit-image has no graph cuts. Its random walker minimises another function, from the scribbles alone; its labelling
-  is shown with its value in our model, and is not a competitor in that.
+arrays to the package's own model, *solve* that until the labelling is there. gco supports only integers and gets
+energies rounded to a millionth of the largest. The random walker of scikit-image minimises another function, from the
+scribbles alone; its labelling is shown with its value in our model, and is not a competitor in that.
 """
 
 from __future__ import annotations

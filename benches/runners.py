@@ -28,7 +28,9 @@ import numpy as np
 import footprints
 import mapmrf
 from mapmrf import FactorGraph, Result
+from mapmrf.bench.worker import peak_memory, reset_peak
 from mapmrf.errors import UnsupportedModel
+from mapmrf.model.memory import resident_bytes
 from mapmrf.model.problem import Problem
 from mapmrf.run.footprints import Sizes
 from mapmrf.run.method import Start
@@ -198,10 +200,10 @@ def memory(task: Task, method: str, **options: Any) -> Record:
     graph = task.graph
     arrays = (graph.card, graph.theta_v, graph.scope_ptr, graph.scope, graph.table_of, graph.theta_t, graph.weight)
     own = sum(array.nbytes for array in arrays if array is not None)
-    footprints.forget_peak()
+    reset_peak()
     clock = Clock()
     result = mapmrf.solve(graph, method, time_limit=task.time_limit, **limits)
-    estimate, most = footprints.estimate(method, graph), footprints.peak()
+    estimate, most = footprints.estimate(method, graph), peak_memory() or math.nan
     return {
         **recorded(result, clock),
         "model, bytes": own / graph.n_vars,
@@ -361,7 +363,7 @@ def arenas(_: Task, threads: int = 6, arrays: int = 4000, repeats: int = 4) -> R
             kept.pop()
 
     np.ones(30 * 125_000)  # a block of 30 MB, freed at once: from now on glibc keeps up to 60 MB of every arena
-    record = {"first, MB": footprints.resident() / 1e6}
+    record = {"first, MB": resident_bytes() / 1e6}
     for turn in range(repeats):
         barrier = threading.Barrier(threads)
         started = [threading.Thread(target=work, args=(barrier,)) for _ in range(threads)]

@@ -19,6 +19,7 @@ import multiprocessing
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,6 +66,23 @@ def toulbar2(task: Task) -> Record:
     best = min(records, key=lambda record: (record["proof s"], -record["value"]))
     _, start = toulbar2_start()
     return {**best, **{name: max(0.005, best[name] - start) for name in ("processor s", "proof s")}}
+
+
+def toulbar2_dfs(task: Task) -> Record:
+    """Depth-first search, without the start of its process."""
+    start, _ = toulbar2_start()
+    record = solve(replace(task, time_limit=task.seconds + start), "toulbar2", search="dfs")
+    return {**record, "trace": [(max(0.0, at - start), value, phase) for at, value, phase in record["trace"]]}
+
+
+def fresh(task: Task, method: str, **options: Any) -> Record:
+    """A method in a process of its own for every model, in which what it needs has been loaded."""
+    small = mapmrf.datasets.grid(5, 5, coupling=1.0, seed=0)
+    run = functools.partial(mapmrf.solve, method=method, **options)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        process.submit(run, small).result()
+        clock = Clock()
+        return recorded(process.submit(run, task.graph, time_limit=task.seconds).result(), clock)
 
 
 @functools.cache
@@ -279,5 +297,5 @@ def by_walker(case: Picture) -> Found:
 
 BY_MODULE: dict[str, Callable[..., Found]] = {"gco": by_gco, "maxflow": by_maxflow, "skimage": by_walker}
 RIVALS: dict[str, Callable[..., Record]] = {
-    runner.__name__: runner for runner in (peer, toulbar2, dwave_tabu, cpsat, image_peer)
+    runner.__name__: runner for runner in (peer, toulbar2, toulbar2_dfs, fresh, dwave_tabu, cpsat, image_peer)
 }

@@ -82,6 +82,7 @@ class Experiment:
     repeats: int = 1
     scale: float = 1.0
     apart: bool = False
+    unless_proven: float = 0.0
     data: str | None = None
 
     def all_runs(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -119,6 +120,8 @@ def run_all(experiment: Experiment) -> Iterator[Case]:
         for selector, model in chosen:
             first = None
             for (title, variant, run), seed in itertools.product(list(experiment.all_runs()), experiment.seeds):
+                if first and first.get("proven") and first["trace"][-1][0] <= experiment.unless_proven:
+                    break
                 name = ", ".join(filter(None, (model.name, title, variant)))
                 request = {"selector": selector, "model": model.name, "run": run, "seed": seed, **shared}
                 kind = (model.group, title, variant)

@@ -72,7 +72,6 @@ def model_digest(graph: mapmrf.FactorGraph) -> str:
 
 
 def answer(graph: mapmrf.FactorGraph, method: str, way: Way) -> str:
-    """The digest of a method's answer."""
     options: dict[str, Any] = {"max_iterations": ITERATIONS.get(method, FEWEST), "threads": way.threads}
     try:
         if not way.batch:
@@ -116,7 +115,6 @@ def update(methods: list[str]) -> None:
 
 
 def found(methods: list[str], names: list[tuple[str, int]], way: Way) -> Iterator[dict[str, str]]:
-    """The digests of models, one after another."""
     for shape, number in names:
         graph = random_models.model(shape, number)
         digests = {method: answer(graph, method, way) for method in methods}

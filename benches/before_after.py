@@ -28,7 +28,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
@@ -40,8 +40,12 @@ import numpy as np
 FIELDS = ("model", "error", "labels", "value", "bound", "relaxed", "iterations", "status")
 LEAST_SECONDS = 0.1
 """Processor time that a measurement should take at least: short solves are repeated within it."""
+LOADING = 0.05
+"""Seconds for kernels above which some were compiled, and not only loaded."""
 CLOSE, MOST_ROUNDS = 0.03, 3
 """A case whose times differ by more than this share is repeated so many times as often as asked for."""
+TIMED = ("loops", "whole", "real")
+"""Kinds of cases of `before_after.toml` whose times are compared."""
 RETRIES = 3
 """Further runs of a case whose answers differ, to see whether they vary within the tree before."""
 
@@ -65,25 +69,19 @@ class Case:
 
 with Path(__file__).with_suffix(".toml").open("rb") as file:
     CASES = tomllib.load(file)
-UNTIMED = [Case(*row) for row in CASES["variants"]]
 
 
-def timed_cases(data: str) -> list[Case]:
+def chosen(args: argparse.Namespace, kinds: Sequence[str]) -> list[Case]:
+    """The cases of these kinds that were asked for."""
     loops = [
-        Case(method, model, high, low, CASES["open"][method])
+        (method, model, *lengths, CASES["open"][method])
         for method, budgets in CASES["loops"].items()
-        for model, (high, low) in budgets.items()
+        for model, lengths in budgets.items()
     ]
-    return [*loops, *(Case(*row) for row in [*CASES["whole"], *(CASES["real"] if data else ())])]
-
-
-def chosen(cases: Iterable[Case], args: argparse.Namespace) -> list[Case]:
-    """The cases of the methods and models that were asked for."""
-    return [
-        case
-        for case in cases
-        if (not args.methods or case.method in args.methods) and (not args.models or case.model in args.models)
-    ]
+    rows = {**CASES, "loops": loops, "real": CASES["real"] if args.data else []}
+    cases = [Case(*row) for kind in kinds for row in rows[kind]]
+    asked = [case for case in cases if not args.methods or case.method in args.methods]
+    return [case for case in asked if not args.models or case.model in args.models]
 
 
 # -- the worker -----------------------------------------------------------------------------------------------------
@@ -110,50 +108,31 @@ def build(name: str, data: str) -> tuple[Any, str]:
     return graph, digest(b"".join(np.asarray(x, dtype=np.float64).tobytes() for x in arrays))
 
 
-def answer(graph: Any, case: Case, iterations: int) -> dict[str, Any]:
-    """What a run found, or why it failed."""
+def answer(graph: Any, case: Case, iterations: int) -> tuple[dict[str, Any], float]:
+    """What a run found, or why it failed, and the seconds for kernels."""
     import mapmrf
 
     try:
         result = mapmrf.solve(graph, case.method, max_iterations=iterations, seed=1, **case.options)
     except Exception as error:  # the two trees may well fail alike
-        return {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
+        return {"error": f"{type(error).__name__}: {error}".splitlines()[0]}, 0.0
     labels = digest(result.labels.astype(np.int64).tobytes())
     found = (labels, result.value, result.bound, result.relaxed_value, result.iterations, result.status.value)
-    return dict(zip(FIELDS[2:], found, strict=True))
+    return dict(zip(FIELDS[2:], found, strict=True)), result.compile_time
 
 
 def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-@functools.cache
-def compilations() -> dict[str, float]:
-    """Counts numba's compilations of our kernels, and the processor time of all that are not nested, from now on."""
-    from numba.core import event
-
-    counts, began = {"kernels": 0.0, "seconds": 0.0}, []
-
-    class Listener(event.Listener):
-        def on_start(self, event: Any) -> None:
-            counts["kernels"] += event.data["dispatcher"].py_func.__module__.startswith("mapmrf")
-            began.append(time.process_time())
-
-        def on_end(self, event: Any) -> None:
-            since = began.pop()
-            counts["seconds"] += 0.0 if began else time.process_time() - since
-
-    event.register("numba:compile", Listener())
-    return counts
-
-
-def work(case: Case, data: str, iterations: int, runs: int) -> tuple[dict[str, Any], float, dict[str, float]]:
-    """The answer and the processor time of a run, and what has been compiled so far."""
-    compiled, (graph, model) = compilations(), build(case.model, data)
+def work(case: Case, data: str, iterations: int, runs: int) -> tuple[dict[str, Any], float, float]:
+    """The answer, the processor time of a run, and the time in which kernels were compiled or loaded."""
+    graph, model = build(case.model, data)
     gc.collect()
-    began = time.process_time()
+    compiled, began = 0.0, time.process_time()
     for _ in range(runs):
-        found = answer(graph, case, iterations)
+        found, loading = answer(graph, case, iterations)
+        compiled += loading
     return {"model": model, **found}, (time.process_time() - began) / runs, compiled
 
 
@@ -172,7 +151,7 @@ class Worker:
         self.start()
 
     def start(self) -> None:
-        self.compiled = {"kernels": 0.0, "seconds": 0.0}
+        self.compiled = 0.0
         self.process = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), prepare, self.settings)
 
     def __enter__(self) -> Worker:
@@ -183,16 +162,17 @@ class Worker:
 
     def renew(self) -> None:
         """Go on in another process, which loads what this one has compiled."""
-        if self.compiled["kernels"]:
+        if self.compiled > LOADING:
             self.process.shutdown()
             self.start()
 
     def run(self, case: Case, iterations: int, runs: int = 1) -> tuple[dict[str, Any], float]:
         """Solve, `runs` times: the answer and the processor time of one."""
         try:
-            found, seconds, self.compiled = self.process.submit(work, case, self.data, iterations, runs).result()
+            found, seconds, compiled = self.process.submit(work, case, self.data, iterations, runs).result()
         except BrokenProcessPool as error:
             raise SystemExit(f"the worker died in {case.title} on {case.model}") from error
+        self.compiled += compiled
         return found, seconds
 
 
@@ -223,11 +203,9 @@ class Comparison:
 
     @property
     def ratio(self) -> float | None:
-        """Time after over time before."""
         return None if self.times is None or min(self.times) <= 0 else self.times[1] / self.times[0]
 
     def row(self) -> str:
-        """The line of the table."""
         differences, varying, error = self.differences(), self.varying(), self.before[0].get("error")
         verdict = "**differs**: " + ", ".join(differences) if differences else "same"
         if varying:
@@ -241,7 +219,6 @@ class Comparison:
 
 
 def apart(old: Any, new: Any) -> str:
-    """What to say of two values that are not the same."""
     numbers = all(isinstance(x, int | float) and math.isfinite(x) for x in (old, new))
     if numbers:
         return f" {abs(new - old) / max(abs(old), abs(new)):.1e}"
@@ -282,52 +259,48 @@ def measure(found: Comparison, workers: tuple[Worker, Worker], repeats: int) -> 
             break  # else all further rounds are made: stopping at the first ratio that pleases would bias it
 
 
-def summary(rows: list[Comparison]) -> Iterator[str]:
-    """How many answers differ, and the spread of the ratios."""
-    yield f"{len(rows)} cases, {sum(bool(row.differences()) for row in rows)} differ."
-    ratios = sorted((row.ratio, row.case.title, row.case.model) for row in rows if row.ratio is not None)
-    if ratios:
-        mean, (worst, title, model) = statistics.geometric_mean(ratio for ratio, *_ in ratios), ratios[-1]
-        yield f"Time after / before: geometric mean {mean:.3f}, largest {worst:.3f} ({title} on {model}),"
-        yield f"{sum(ratio > 1.03 for ratio, *_ in ratios)} of {len(ratios)} above 1.03."
-
-
 def compare(args: argparse.Namespace) -> int:
     """Print the table; the exit status."""
-    timed = chosen(timed_cases(args.data), args)
+    timed = chosen(args, TIMED)
     head = ["method", "model", "answer"] + ([] if args.answers_only else ["before, ms", "after, ms", "ratio"])
     print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
     rows = []
     with Worker(args.before, args.data) as old, Worker(args.after, args.data) as new:
-        for case in (*timed, *chosen(UNTIMED, args)):
+        for case in (*timed, *chosen(args, ["variants"])):
             rows.append(compare_answers(case, (old, new)))
             if not args.answers_only and case in timed and case.method != "toulbar2":
                 measure(rows[-1], (old, new), args.repeats)
             print(rows[-1].row(), flush=True)
-    print("\n" + "\n".join(summary(rows)))
-    return int(any(row.differences() for row in rows))
+    differ = sum(bool(row.differences()) for row in rows)
+    print(f"\n{len(rows)} cases, {differ} differ.")
+    ratios = sorted((row.ratio, f"{row.case.title} on {row.case.model}") for row in rows if row.ratio is not None)
+    if ratios:
+        mean, (worst, case) = statistics.geometric_mean(ratio for ratio, _ in ratios), ratios[-1]
+        print(f"Time after / before: geometric mean {mean:.3f}, largest {worst:.3f} ({case}),")
+        print(f"{sum(ratio > 1.03 for ratio, _ in ratios)} of {len(ratios)} above 1.03.")
+    return int(differ > 0)
 
 
 def compare_compiling(args: argparse.Namespace) -> int:
-    """Print the time to compile all kernels that the cases of a method use, from an empty cache."""
+    """Print what the first runs of all cases of a method take longer than the second ones, from an empty cache."""
     print("| method | kernels before | after | compiling before, s | after, s | ratio |\n|---|---|---|---|---|---|")
-    cases = chosen((*timed_cases(args.data), *UNTIMED), args)
-    figures = {}
+    cases, figures = chosen(args, [*TIMED, "variants"]), {}
     for method in dict.fromkeys(case.method for case in cases):
         figures[method] = np.zeros((2, 2))
         for w, source in enumerate((args.before, args.after)):
             with tempfile.TemporaryDirectory() as cache, Worker(source, args.data, cache) as worker:
-                for case in cases:
-                    if case.method == method:
-                        worker.run(case, case.short or case.iterations)
-                figures[method][w] = worker.compiled["kernels"], worker.compiled["seconds"]
-        print(compile_row(f"`{method}`", figures[method]), flush=True)
+                for case in (case for case in cases if case.method == method):
+                    first, second = (worker.run(case, case.short or case.iterations)[1] for _ in range(2))
+                    figures[method][1, w] += first - second
+                worker.process.shutdown()  # which stores all kernels
+                figures[method][0, w] = sum(path.is_file() for path in Path(cache).rglob("*"))
+        print(compile_row(method, figures[method]), flush=True)
     print(compile_row("all", sum(figures.values())))
     return 0
 
 
 def compile_row(title: str, figures: np.ndarray) -> str:
-    (n_old, old), (n_new, new) = figures
+    (n_old, n_new), (old, new) = figures
     return f"| {title} | {n_old:.0f} | {n_new:.0f} | {old:.1f} | {new:.1f} | {new / old if old else 1:.3f} |"
 
 

@@ -80,13 +80,7 @@ def through_file(graph: FactorGraph, suffix: str) -> FactorGraph | None:
         return mapmrf.read(path)
 
 
-def methods_for(number: int) -> tuple[str, ...]:
-    """The methods whose turn it is."""
-    return (*ALWAYS, *(ROTATED[(PER_MODEL * number + k) % len(ROTATED)] for k in range(PER_MODEL)))
-
-
 def compare(number: int, methods: tuple[str, ...], seconds: float) -> Outcome:
-    """Solve a model by several methods and compare what they say."""
     graph, about = draw(number)
     results: dict[str, mapmrf.Result] = {}
     for method in methods:
@@ -128,7 +122,10 @@ def main() -> int:
     os.environ.pop("MAPMRF_STRICT", None)
     numbers = range(given.first, given.first + given.models) if given.only is None else [given.only]
     fixed = (*ALWAYS, *ROTATED) if given.methods == ["all"] else tuple(given.methods or ())
-    tasks = [(number, fixed or methods_for(number), given.seconds) for number in numbers]
+    tasks = []
+    for number in numbers:
+        turns = range(PER_MODEL * number, PER_MODEL * (number + 1))
+        tasks.append((number, fixed or (*ALWAYS, *(ROTATED[k % len(ROTATED)] for k in turns)), given.seconds))
     began = time.perf_counter()
     runs: Counter[tuple[str, str]] = Counter()
     proven, bad = 0, 0
@@ -148,7 +145,6 @@ def main() -> int:
 
 
 def report(runs: Counter[tuple[str, str]]) -> None:
-    """Print a table of runs by method and status."""
     statuses = [status.value for status in Status if any(of == status.value for _, of in runs)]
     print(f"\n| method | runs | {' | '.join(statuses)} |\n|---|--:|{'--:|' * len(statuses)}")
     for method in (*ALWAYS, *ROTATED):

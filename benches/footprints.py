@@ -15,7 +15,6 @@ import ctypes
 import gc
 import json
 import math
-import resource
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +22,12 @@ from scipy.optimize import nnls
 
 import mapmrf
 from mapmrf import FactorGraph
+from mapmrf.bench.worker import peak_memory, reset_peak
+from mapmrf.model.memory import resident_bytes
 from mapmrf.run.footprints import Rates, Sizes
 from models import GENERATED
 
-ITERATIONS, SECONDS = 3, 4.0
+ITERATIONS = 3
 UNLIMITED = (
     "auto", "branch", "cuts", "lp", "mplp_c", "qpbo", "sdp", "wcsp", "toulbar2", "maxflow", "fusion", "restarts",
 )  # fmt: skip
@@ -36,35 +37,20 @@ UNLIMITED = (
 # -- measuring --------------------------------------------------------------------------------------------------------
 
 
-def resident() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-
-
-def resident_at_rest() -> int:
+def resident_at_rest() -> float:
     """Bytes of this process once garbage and freed memory are given back."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
-    return resident()
+    return resident_bytes()
 
 
-def forget_peak() -> None:
-    """Let the system count the peak from now on."""
-    Path("/proc/self/clear_refs").write_text("5")
-
-
-def peak() -> int:
-    """Most bytes since the peak was forgotten."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
-
-
-def peak_of_solve(graph: FactorGraph, method: str, seconds: float = SECONDS) -> int:
+def peak_of_solve(graph: FactorGraph, method: str, seconds: float) -> float:
     """Bytes of a solve beside the model, once kernels are loaded."""
     options = {} if method in UNLIMITED else {"max_iterations": ITERATIONS}
     before = resident_at_rest()
-    forget_peak()
+    reset_peak()
     mapmrf.solve(graph, method, time_limit=seconds, **options)
-    return peak() - before
+    return (peak_memory() or math.nan) - before
 
 
 def estimate(method: str, graph: FactorGraph) -> float:

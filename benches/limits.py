@@ -112,12 +112,10 @@ class Sampler(threading.Thread):
             time.sleep(0.004)
 
     def at(self, moment: float) -> float:
-        """Processor seconds at a moment."""
         return self.seconds[min(bisect.bisect_left(self.times, moment), len(self.seconds) - 1)]
 
 
 def measured(name: str, methods: Sequence[str], limits: Sequence[float]) -> Iterator[Record]:
-    """Records of all runs on a model."""
     left = list(methods)
     while left:
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), limit_memory) as process:
@@ -128,7 +126,9 @@ def measured(name: str, methods: Sequence[str], limits: Sequence[float]) -> Iter
                     process.submit(try_kernels, name, told["method"]).result()
                     for limit in limits:
                         record = process.submit(run, name, told["method"], limit).result()
-                        yield {**told, **record, **overruns(record, sampler)}
+                        wall = record["ended"] - record["began"] - limit
+                        after = record["processor"] - sampler.at(record["began"] + limit)
+                        yield {**told, **record, "wall": wall, "overrun": min(wall, after) if wall > 0 else wall}
                 except MapMRFError as error:
                     yield {**told, "refused": str(error)}
                 except MemoryError:
@@ -136,14 +136,6 @@ def measured(name: str, methods: Sequence[str], limits: Sequence[float]) -> Iter
                 except BrokenProcessPool:
                     yield {**told, "failed": "its process died"}
                     break
-
-
-def overruns(record: Record, sampler: Sampler) -> dict[str, float]:
-    """Seconds after the limit, by the clock and of the processor, and the smaller one."""
-    over = record["began"] + record["limit"]
-    wall = record["ended"] - over
-    used = record["processor"] - sampler.at(over) if wall > 0 else wall
-    return {"wall": round(wall, 3), "used": round(used, 3), "overrun": round(min(wall, used), 3)}
 
 
 def table(records: Sequence[Record], limits: Sequence[float]) -> Iterator[str]:

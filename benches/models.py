@@ -117,10 +117,6 @@ def n_at(full: int, scale: float) -> int:
     return max(20, round(full * scale))
 
 
-def square(side: int) -> np.ndarray:
-    return lattice(side, side)
-
-
 def network(n: int) -> np.ndarray:
     """Pairs of any two variables; each has six neighbours on average."""
     random = np.random.default_rng(0)
@@ -129,7 +125,6 @@ def network(n: int) -> np.ndarray:
 
 
 def spins(side: int, coupling: float = 3.0, seed: int = 0, scale: float = 1.0) -> FactorGraph:
-    """A spin glass on a square grid."""
     return datasets.grid(side_at(side, scale), side_at(side, scale), coupling, seed=seed)
 
 
@@ -137,7 +132,8 @@ def pairs(
     n_states: int, shape: str, n: int, strength: float = 1.0, hard: float = 0.0, *, random: Random, scale: float = 1.0
 ) -> FactorGraph:
     """Normal potentials on the pairs of a shape; a share `hard` is forbidden, but never for labelling 0."""
-    edges = square(side_at(n, scale)) if shape == "square" else globals()[shape](n_at(n, scale))
+    side = side_at(n, scale)
+    edges = lattice(side, side) if shape == "lattice" else globals()[shape](n_at(n, scale))
     graph = random_models.normal(random, int(edges.max()) + 1, n_states, edges, strength)
     forbidden = random.random((len(edges), n_states, n_states)) < hard
     forbidden[:, 0, 0] = False
@@ -146,7 +142,7 @@ def pairs(
 
 def one_table(n_states: int, side: int, random: Random, scale: float = 1.0) -> FactorGraph:
     """One random table for all pairs of a grid, as the first steps of learning make them."""
-    edges = square(side_at(side, scale))
+    edges = lattice(side_at(side, scale), side_at(side, scale))
     unary = random.normal(size=(int(edges.max()) + 1, n_states))
     return FactorGraph.from_pairwise(unary, edges, random.normal(size=(n_states, n_states)))
 
@@ -199,7 +195,6 @@ def shape(name: str, times: float, seed: int = 0, scale: float = 1.0) -> FactorG
 
 
 def unit_maxcut(n: int, m: int, scale: float = 1.0) -> FactorGraph:
-    """The maximum cut of a random graph of unit weights."""
     n = n_at(n, scale)
     m = min(n_at(m, scale), n * (n - 1) // 2)
     chosen = np.random.default_rng(0).choice(n * (n - 1) // 2, m, replace=False)
@@ -281,7 +276,6 @@ def pigeon_clauses(n: int, holes: int) -> FactorGraph:
 
 
 def clauses(n: int, ratio: float, k: int, random: Random) -> FactorGraph:
-    """Random clauses of `k` literals."""
     scopes, tables = [], []
     for _ in range(int(n * ratio)):
         table = np.zeros((2,) * k)
@@ -398,7 +392,7 @@ def segmentation(side: int, random: Random) -> FactorGraph:
     disc = row**2 + column**2 < (side / 3) ** 2
     picture = (disc + random.normal(scale=0.8, size=disc.shape)).ravel()
     unary = -np.stack([picture**2, (picture - 1) ** 2], axis=1)
-    graph = FactorGraph.from_pairwise(unary, square(side), 0.5 * np.eye(2))
+    graph = FactorGraph.from_pairwise(unary, lattice(side, side), 0.5 * np.eye(2))
     return graph.with_constraints([constraints.exactly_k(range(side * side), int(disc.sum()))])
 
 
@@ -410,7 +404,7 @@ def label_costs(side: int, n_labels: int, price: float, random: Random) -> Facto
     picture[side // 2 :, side // 2 :] = 1
     noisy = (picture + random.normal(scale=1.2, size=picture.shape)).ravel()
     unary = -((noisy[:, None] - np.arange(n_labels)) ** 2)
-    graph = FactorGraph.from_pairwise(unary, square(side), np.eye(n_labels))
+    graph = FactorGraph.from_pairwise(unary, lattice(side, side), np.eye(n_labels))
     return graph.with_constraints([constraints.label_cost(k, price) for k in range(n_labels)])
 
 
@@ -442,7 +436,6 @@ class Picture:
 
     @cached_property
     def table(self) -> Floats:
-        """What a pair of weight 1 costs."""
         return -pictures.smoothness_table(self.smoothness, self.n_labels, truncation=self.truncation)
 
     @cached_property
@@ -452,7 +445,6 @@ class Picture:
         return pictures.grid_model(self.unary, self.smoothness, **shared)
 
     def weights(self) -> dict[tuple[int, ...], Floats]:
-        """Weights of the pairs at every offset."""
         if not isinstance(self.weight, float):
             return self.weight
         offsets = pictures.neighbour_offsets(len(self.shape), self.neighbours)

@@ -27,7 +27,6 @@ def model(shape: str, number: int, scale: float = 1.0) -> FactorGraph:
 
 
 def names(per_shape: int = PER_SHAPE) -> list[tuple[str, int]]:
-    """Shapes and numbers of all models."""
     return [(shape, number) for number in range(per_shape) for shape in SHAPES]
 
 
@@ -119,7 +118,6 @@ def dense_spins(random: Random, scale: float) -> FactorGraph:
 
 
 def maxcut(random: Random, scale: float) -> FactorGraph:
-    """A sparse maximum cut with whole weights."""
     n = _n(random, 4, 40, scale)
     pairs = _some_pairs(random, n, 5.0)
     weight = random.integers(-2, 4, len(pairs)).astype(float)
@@ -127,7 +125,6 @@ def maxcut(random: Random, scale: float) -> FactorGraph:
 
 
 def mixed_pairs(random: Random, scale: float) -> FactorGraph:
-    """Pairs of variables of 1 to 7 states."""
     n = _n(random, 2, 24, scale)
     card = random.integers(1, 8, n)
     pairs = _some_pairs(random, n, 4.0).tolist()

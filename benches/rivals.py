@@ -4,13 +4,9 @@ CP-SAT of OR-Tools gets its own constraints and one worker: pairs that must diff
 variables, forbidden configurations clauses; other potentials are products as 0/1 variables, rounded to millionths.
 
 On pictures all packages get the same unaries, weights of pairs and table of smoothness. *Build* is the time from these
-arrays to the package's own model, *solve* that until the labelling is there.
-
-- PyMaxflow: the minimum cut, exact for two labels; its alpha-expansion for more, if all pairs have the same weight.
-- gco: alpha-expansion until no label improves; it supports only integers and gets energies rounded to a millionth of
-  the largest.
-- scikit-image has no graph cuts. Its random walker minimises another function, from the scribbles alone; its labelling
-  is shown with its value in our model, and is not a competitor in that.
+arrays to the package's own model, *solve* that until the labelling is there. gco supports only integers and gets
+energies rounded to a millionth of the largest. The random walker of scikit-image minimises another function, from the
+scribbles alone; its labelling is shown with its value in our model, and is not a competitor in that.
 """
 
 from __future__ import annotations
@@ -23,6 +19,7 @@ import multiprocessing
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,7 +30,7 @@ from mapmrf.arrays import Ints
 from mapmrf.bench import peers
 from mapmrf.constraints import ConstraintKind
 from mapmrf.errors import UnsupportedModel
-from models import Picture, picture
+from models import Picture, differ, picture
 from runners import Clock, Record, Task, recorded, solve
 
 MILLION = 1_000_000
@@ -71,6 +68,23 @@ def toulbar2(task: Task) -> Record:
     return {**best, **{name: max(0.005, best[name] - start) for name in ("processor s", "proof s")}}
 
 
+def toulbar2_dfs(task: Task) -> Record:
+    """Depth-first search, without the start of its process."""
+    start, _ = toulbar2_start()
+    record = solve(replace(task, time_limit=task.seconds + start), "toulbar2", search="dfs")
+    return {**record, "trace": [(max(0.0, at - start), value, phase) for at, value, phase in record["trace"]]}
+
+
+def fresh(task: Task, method: str, **options: Any) -> Record:
+    """A method in a process of its own for every model, in which what it needs has been loaded."""
+    small = mapmrf.datasets.grid(5, 5, coupling=1.0, seed=0)
+    run = functools.partial(mapmrf.solve, method=method, **options)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        process.submit(run, small).result()
+        clock = Clock()
+        return recorded(process.submit(run, task.graph, time_limit=task.seconds).result(), clock)
+
+
 @functools.cache
 def toulbar2_start() -> tuple[float, float]:
     """Seconds of toulbar2 on a model of two variables, by the clock and of the processor."""
@@ -84,7 +98,6 @@ def toulbar2_start() -> tuple[float, float]:
 
 
 def dwave_tabu(task: Task) -> Record:
-    """The tabu search of dwave-samplers on a maximum cut."""
     needed("dwave")
     weights = np.array([task.graph.table(a)[0, 1] for a in range(task.graph.n_factors)])
     pairs = task.graph.scope.reshape(-1, 2)
@@ -114,7 +127,6 @@ def _tabu(n: int, pairs: np.ndarray, weights: np.ndarray, seconds: float) -> lis
 
 
 def cpsat(task: Task) -> Record:
-    """CP-SAT with its own constraints, in a process of its own."""
     needed("ortools")
     value, proven, seconds = _process("cpsat").submit(_cpsat, task.graph, task.seconds).result()
     feasible = value > -math.inf
@@ -129,7 +141,8 @@ def _cpsat(graph: FactorGraph, seconds: float) -> tuple[float, bool, float]:
 
     began = time.perf_counter()
     model, solver = cp_model.CpModel(), cp_model.CpSolver()
-    differences = all(_says_different(graph.table(a)) for a in range(graph.n_factors)) and graph.constraints is None
+    tables = (graph.table(a) for a in range(graph.n_factors))
+    differences = graph.constraints is None and all(np.array_equal(table, differ(len(table))) for table in tables)
     x = _differences(model, graph, cp_model) if differences else _literals(model, graph)
     solver.parameters.num_workers = 1
     solver.parameters.max_time_in_seconds = seconds
@@ -142,11 +155,6 @@ def _cpsat(graph: FactorGraph, seconds: float) -> tuple[float, bool, float]:
     else:
         labels = [[solver.boolean_value(one) for one in states].index(True) for states in x]
     return graph.value(labels), status == cp_model.OPTIMAL, spent
-
-
-def _says_different(table: np.ndarray) -> bool:
-    """Return whether a table says that two variables differ, and nothing else."""
-    return table.ndim == 2 and np.array_equal(table, np.where(np.eye(*table.shape, dtype=bool), -np.inf, 0.0))
 
 
 def _differences(model: Any, graph: FactorGraph, cp_model: Any) -> list[Any]:
@@ -221,7 +229,6 @@ class Found(NamedTuple):
 
 
 def image_peer(task: Task, module: str, **options: Any) -> Record:
-    """PyMaxflow, gco or scikit-image on a picture."""
     needed(module)
     found = BY_MODULE[module](picture(task.model.group, task.scale), **options)
     times = {"build s": found.build[0], "seconds": found.solve[0]}
@@ -280,7 +287,6 @@ def by_gco(case: Picture, start: bool = False) -> Found:
 
 
 def by_walker(case: Picture) -> Found:
-    """The random walker of scikit-image, from the scribbles."""
     if case.seeds is None or case.photo is None:
         raise UnsupportedModel("the random walker needs scribbles")
     walker = importlib.import_module("skimage.segmentation").random_walker
@@ -291,5 +297,5 @@ def by_walker(case: Picture) -> Found:
 
 BY_MODULE: dict[str, Callable[..., Found]] = {"gco": by_gco, "maxflow": by_maxflow, "skimage": by_walker}
 RIVALS: dict[str, Callable[..., Record]] = {
-    runner.__name__: runner for runner in (peer, toulbar2, dwave_tabu, cpsat, image_peer)
+    runner.__name__: runner for runner in (peer, toulbar2, toulbar2_dfs, fresh, dwave_tabu, cpsat, image_peer)
 }

@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
+import functools
 import itertools
 import json
 import math
@@ -81,21 +82,18 @@ class Experiment:
     repeats: int = 1
     scale: float = 1.0
     apart: bool = False
+    unless_proven: float = 0.0
     data: str | None = None
 
     def all_runs(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
-        """The title, the variant and the options of every run."""
         methods = sorted(mapmrf.methods()) if self.methods == ["all"] else self.methods
         named = {method: {"method": method} for method in methods} | self.runs
-        for title, run in named.items():
-            for variant, more in self.variants.items():
-                yield title, variant, {**self.common, **run, **more}
+        for (title, run), (variant, more) in itertools.product(named.items(), self.variants.items()):
+            yield title, variant, {**self.common, **run, **more}
 
 
 @dataclass(frozen=True)
 class Case:
-    """What one run did on one model."""
-
     model: models.Model
     run: str
     variant: str
@@ -114,7 +112,6 @@ def experiments() -> dict[str, Experiment]:
 
 
 def run_all(experiment: Experiment) -> Iterator[Case]:
-    """Run everything, one model after another."""
     warm: set[tuple[str, ...]] = set()
     names = ("data", "each", "scale", "time_limit", "processor_limit")
     with tempfile.TemporaryDirectory() as folder:
@@ -123,6 +120,8 @@ def run_all(experiment: Experiment) -> Iterator[Case]:
         for selector, model in chosen:
             first = None
             for (title, variant, run), seed in itertools.product(list(experiment.all_runs()), experiment.seeds):
+                if first and first.get("proven") and first["trace"][-1][0] <= experiment.unless_proven:
+                    break
                 name = ", ".join(filter(None, (model.name, title, variant)))
                 request = {"selector": selector, "model": model.name, "run": run, "seed": seed, **shared}
                 kind = (model.group, title, variant)
@@ -143,32 +142,25 @@ def run_all(experiment: Experiment) -> Iterator[Case]:
 
 def run_one(experiment: Experiment, model: models.Model, request: dict[str, Any], cold: bool) -> Record:
     """The record of a run, with the least times of several repeats."""
-    run = request["run"]
-    if experiment.apart or "env" in run:
-        records = [run_apart(request) for _ in range(experiment.repeats)]
-    else:
-        task = task_of(request, model)
-        if cold:
-            warm_up(task, run)
-        records = [call(task, run) for _ in range(experiment.repeats)]
+    records = []
+    for repeat in range(experiment.repeats):
+        if experiment.apart or "env" in request["run"]:
+            records.append(run_apart(request))
+        else:
+            records.append(run_here(request, model, cold and repeat == 0))
     least = {name: min(record[name] for record in records) for name in TIMES if name in records[-1]}
     return {"value": math.nan, **records[-1], **least}
 
 
-def task_of(request: dict[str, Any], model: models.Model) -> Task:
-    return Task(model, *(request[name] for name in ("scale", "seed", "time_limit", "processor_limit")))
-
-
-def call(task: Task, run: dict[str, Any]) -> Record:
-    options = {key: value for key, value in run.items() if key not in ("run", "env")}
-    record = (RUNNERS | RIVALS)[run.get("run", "solve")](task, **options)
-    return {**record, "variables": task.graph.n_vars, "factors": task.graph.n_factors}
-
-
-def warm_up(task: Task, run: dict[str, Any]) -> None:
-    """Load kernels and packages: a short run on a small model of the same kind."""
-    if run.get("run", "solve") in ("solve", "image_method", "peer", "cpsat", "toulbar2"):
-        call(replace(task, scale=min(task.scale, 0.003), time_limit=1.0, processor_limit=None), run)
+def run_here(request: dict[str, Any], model: models.Model, cold: bool) -> Record:
+    """The record of a run; if it is cold, a short one on a small model of the same kind loads kernels before."""
+    name = request["run"].get("run", "solve")
+    options = {key: value for key, value in request["run"].items() if key not in ("run", "env")}
+    run = functools.partial((RUNNERS | RIVALS)[name], **options)
+    task = Task(model, *(request[limit] for limit in ("scale", "seed", "time_limit", "processor_limit")))
+    if cold and name in ("solve", "image_method", "peer", "cpsat", "toulbar2"):
+        run(replace(task, scale=min(task.scale, 0.003), time_limit=1.0, processor_limit=None))
+    return {**run(task), "variables": task.graph.n_vars, "factors": task.graph.n_factors}
 
 
 def run_apart(request: dict[str, Any]) -> Record:
@@ -190,9 +182,7 @@ def child() -> None:
     """Serve one request of `run_apart`."""
     request = json.loads(sys.stdin.read())
     found = models.select(request["selector"], request["data"], request["each"])
-    task = task_of(request, next(model for model in found if model.name == request["model"]))
-    warm_up(task, request["run"])
-    print(json.dumps(call(task, request["run"])))
+    print(json.dumps(run_here(request, next(one for one in found if one.name == request["model"]), cold=True)))
 
 
 def derived(record: Record, model: models.Model, run: dict[str, Any]) -> Record:
@@ -251,7 +241,6 @@ def figure(cases: list[Case], name: str) -> Any:
 
 
 def cell(value: Any, name: str) -> str:
-    """A figure as text."""
     if value is None or value != value:
         return ""
     if value in (math.inf, -math.inf):
@@ -304,7 +293,6 @@ def add_shares(cases: list[Case], path: Path | None) -> None:
 
 
 def chosen(experiment: Experiment, given: argparse.Namespace) -> Experiment:
-    """The experiment with the options of the command."""
     names = ("models", "figures", "time_limit", "processor_limit", "seeds", "each", "repeats", "scale", "data")
     asked = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
     found = replace(experiment, **asked)
@@ -328,7 +316,6 @@ def setting(text: str) -> tuple[str, Any]:
 
 
 def quick(experiment: Experiment) -> Experiment:
-    """The same at a tiny size, with short limits."""
     shorter = {"iterations": [2, 6], "repeats": 1}
     runs = {title: {**run, **(shorter if "iterations" in run else {})} for title, _, run in experiment.all_runs()}
     limits = {name: QUICK_LIMIT for name in ("time_limit", "processor_limit") if getattr(experiment, name) is not None}

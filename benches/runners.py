@@ -9,7 +9,6 @@ import atexit
 import contextlib
 import functools
 import gc
-import itertools
 import json
 import math
 import os
@@ -29,15 +28,15 @@ import numpy as np
 import footprints
 import mapmrf
 from mapmrf import FactorGraph, Result
+from mapmrf.bench.worker import peak_memory, reset_peak
 from mapmrf.errors import UnsupportedModel
+from mapmrf.model.memory import resident_bytes
 from mapmrf.model.problem import Problem
 from mapmrf.run.footprints import Sizes
 from mapmrf.run.method import Start
 from models import Model, picture
 
 Record = dict[str, Any]
-
-FOREVER = 10**9
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,6 @@ def busy_threads() -> dict[str, float]:
 
 
 def recorded(result: Result, clock: Clock, **more: Any) -> Record:
-    """The figures of a result."""
     wall, processor = clock.spent()
     proven = result.status.closes_gap or result.status is mapmrf.Status.INFEASIBLE
     return {
@@ -202,10 +200,10 @@ def memory(task: Task, method: str, **options: Any) -> Record:
     graph = task.graph
     arrays = (graph.card, graph.theta_v, graph.scope_ptr, graph.scope, graph.table_of, graph.theta_t, graph.weight)
     own = sum(array.nbytes for array in arrays if array is not None)
-    footprints.forget_peak()
+    reset_peak()
     clock = Clock()
     result = mapmrf.solve(graph, method, time_limit=task.time_limit, **limits)
-    estimate, most = footprints.estimate(method, graph), footprints.peak()
+    estimate, most = footprints.estimate(method, graph), peak_memory() or math.nan
     return {
         **recorded(result, clock),
         "model, bytes": own / graph.n_vars,
@@ -229,17 +227,15 @@ def certificate(task: Task, make_limit: float = 60.0) -> Record:
     record = recorded(result, clock)
     if not record["proven"]:
         raise UnsupportedModel("not proven by auto")
-    steps = [record["processor s"]]
+    clock.lap()
     made = mapmrf.certify(task.graph, result, time_limit=make_limit)
-    steps.append(clock.spent()[1])
+    record["make s"] = clock.lap()[1]
+    for exact, gap, seconds in ((True, "gap", "verify s"), (False, "gap, --fast", "verify --fast s")):
+        record[gap] = mapmrf.verify(task.graph, result.labels, made, exact=exact).relative_gap()
+        record[seconds] = clock.lap()[1]
     with tempfile.TemporaryDirectory() as folder:
         made.write(Path(folder, "proof.npz"))
         size = Path(folder, "proof.npz").stat().st_size / 1000
-    for exact in (True, False):
-        gap = mapmrf.verify(task.graph, result.labels, made, exact=exact).relative_gap()
-        record["gap" if exact else "gap, --fast"] = gap
-        steps.append(clock.spent()[1])
-    record |= dict(zip(("make s", "verify s", "verify --fast s"), np.diff(steps).tolist(), strict=True))
     return {**record, "cycles": made.cycles.n, "nodes": made.tree.n, "kB": size}
 
 
@@ -256,11 +252,9 @@ def warm_start(task: Task, method: str, **options: Any) -> Record:
     first, record = mapmrf.solve(task.graph, method, **options), {}
     for change in (0.01, 0.1):
         random = np.random.default_rng(task.seed)
-        theta = [
-            values + change * np.abs(values).mean() * random.normal(size=len(values))
-            for values in (task.graph.theta_v, task.graph.theta_t)
-        ]
-        changed = replace(task.graph, theta_v=theta[0], theta_t=theta[1])
+        old = {"theta_v": task.graph.theta_v, "theta_t": task.graph.theta_t}
+        noise = {name: change * np.abs(x).mean() * random.normal(size=len(x)) for name, x in old.items()}
+        changed = replace(task.graph, **{name: old[name] + noise[name] for name in old})
         starts = {"scratch": None, "labels": first.labels, "result": first}
         runs = {name: mapmrf.solve(changed, method, initial=start, **options) for name, start in starts.items()}
         best = min(run.bound for run in runs.values() if run.bound is not None)
@@ -289,11 +283,10 @@ def dispatch(task: Task, method: str) -> Record:
 
 def _starts(task: Task, end: float) -> Iterator[np.ndarray]:
     """Labellings of one LS-LP start after another."""
-    for seed in itertools.count():
-        left = end - time.perf_counter()
-        if left <= 0:
-            return
+    seed = 0
+    while (left := end - time.perf_counter()) > 0:
         yield mapmrf.solve(task.graph, "lslp", starts=1, lp_phase=False, seed=seed, time_limit=left).labels
+        seed += 1
 
 
 def restarted(task: Task, polish: str = "", **options: Any) -> Record:
@@ -370,7 +363,7 @@ def arenas(_: Task, threads: int = 6, arrays: int = 4000, repeats: int = 4) -> R
             kept.pop()
 
     np.ones(30 * 125_000)  # a block of 30 MB, freed at once: from now on glibc keeps up to 60 MB of every arena
-    record = {"first, MB": footprints.resident() / 1e6}
+    record = {"first, MB": resident_bytes() / 1e6}
     for turn in range(repeats):
         barrier = threading.Barrier(threads)
         started = [threading.Thread(target=work, args=(barrier,)) for _ in range(threads)]

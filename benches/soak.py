@@ -10,14 +10,9 @@ First every method is run on every shape of `random_models.py`, small and large;
 have loaded no kernel: that is the warm-up. The rounds after it are like these, until the time is up: single solves by
 all methods in turn on models that were never seen before, with one thread or two, some of them ended by a time limit or
 a callback; a large model whose calls are abandoned; batches in threads, and from time to time in processes; now and
-then a benchmark in worker processes. After every round it is counted what the process holds. What has grown
-over the second half of the time is a leak: a cache that fills has filled by then. One arena serves all threads, unless
-the environment says otherwise, or what glibc keeps of freed memory would hide what is lost. Needs Linux with glibc.
-
-Resident memory is not what a process holds: glibc keeps freed memory of every thread's arena, up to the most that the
-arena ever had, and `malloc_trim` does not return memory at the end of an arena. So the bytes in use are counted:
-those that malloc has given out and not got back. Python's own allocator must be malloc for that
-(`PYTHONMALLOC=malloc`), and numba must count (`NUMBA_NRT_STATS=1`).
+then a benchmark in worker processes. After every round it is counted what the process holds, which is not its resident
+memory: glibc keeps freed memory. What has grown over the second half of the time is a leak: a cache that fills has
+filled by then. See docs/reliability.md. Needs Linux with glibc.
 """
 
 from __future__ import annotations
@@ -44,8 +39,8 @@ from numba.core.runtime.nrt import rtsys
 
 import mapmrf
 import random_models
-from footprints import resident
 from mapmrf.errors import MapMRFError, UnsupportedModel
+from mapmrf.model.memory import resident_bytes
 from mapmrf.run import calls as supervision
 
 ITERATIONS, SECONDS = 10, 0.3
@@ -71,16 +66,14 @@ RESIDENT_SHARE = 0.05
 
 
 class Sample(NamedTuple):
-    """What the process holds after a round."""
-
     seconds: float
     round: int
     solves: int  # those of batches and benchmarks with them
-    resident: int
+    kernels: int  # that are loaded, by signature: there is an end of them, but some are only for rare models
     used: int  # bytes that malloc has given out
+    resident: int
     objects: int
     arrays: int  # of kernels, that are alive
-    kernels: int  # that are loaded, by signature: there is an end of them, but some are only for rare models
     threads: int
     files: int
     children: int
@@ -98,9 +91,8 @@ def take_sample(seconds: float, number: int, solves: int) -> Sample:
     for thread in threads:
         with contextlib.suppress(OSError):  # it may have ended
             children += len((thread / "children").read_text().split())
-    files = len(os.listdir("/proc/self/fd"))
-    memory = (resident(), given_out(), objects, arrays_alive(), kernels)
-    return Sample(seconds, number, solves, *memory, len(threads), files, children)
+    memory = (kernels, given_out(), int(resident_bytes()), objects, arrays_alive())
+    return Sample(seconds, number, solves, *memory, len(threads), len(os.listdir("/proc/self/fd")), children)
 
 
 class Mallinfo(ctypes.Structure):
@@ -179,7 +171,6 @@ def growth(samples: list[Sample], what: str) -> float:
 
 
 def quarters(samples: list[Sample], what: str) -> list[float]:
-    """Medians of the four quarters of a run."""
     ends = [len(samples) * part // 4 for part in range(5)]
     return [
         statistics.median(getattr(one, what) for one in samples[begin : max(end, begin + 1)])
@@ -189,19 +180,13 @@ def quarters(samples: list[Sample], what: str) -> list[float]:
 
 # -- tables -----------------------------------------------------------------------------------------------------------
 
-COLUMNS = (
-    "minutes", "rounds", "solves", "kernels", "in use, MB", "resident, MB",
-    "objects", "arrays", "threads", "files", "children",
-)  # fmt: skip
+COLUMNS = ("minutes", "rounds", "solves", "kernels", "in use, MB", "resident, MB", *Sample._fields[6:])
 HEAD = f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|"
 
 
 def row(one: Sample) -> str:
-    """A sample as a row below `HEAD`."""
-    return (
-        f"| {one.seconds / 60:.1f} | {one.round} | {one.solves} | {one.kernels} | {one.used / 1e6:.1f} | "
-        f"{one.resident / 1e6:.1f} | {one.objects} | {one.arrays} | {one.threads} | {one.files} | {one.children} |"
-    )
+    cells = (f"{one.seconds / 60:.1f}", *one[1:4], f"{one.used / 1e6:.1f}", f"{one.resident / 1e6:.1f}", *one[6:])
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def report(samples: list[Sample]) -> bool:
@@ -260,7 +245,6 @@ class Soak:
             yield random_models.model(str(shape), self.number, scale)
 
     def solve(self, method: str, graph: mapmrf.FactorGraph, **limits: object) -> None:
-        """One solve; a method may decline."""
         options = {"max_iterations": ITERATIONS, "time_limit": SECONDS, **limits}
         try:
             mapmrf.solve(graph, method, **options)
@@ -287,7 +271,6 @@ class Soak:
         return number + 1
 
     def round(self, number: int) -> None:
-        """Some solves and a batch, at times more."""
         for _ in range(SOLVES):
             for graph in self.models(1):
                 limits: dict[str, object] = {"threads": int(self.random.integers(1, 3)), "seed": number}

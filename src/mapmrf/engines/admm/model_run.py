@@ -28,8 +28,9 @@ MAX_BESIDE = 4_000_000
 SLICE, START_ITERATIONS = 3e8, 700
 """Work, in nanoseconds as `LSLPRun.work` estimates them, after which LP phase, beliefs and chains take turns; and
 iterations of a start, which is slow if it takes longer than that."""
-CHAIN_WORK, CHAIN_SHARE, STEP_OF_CHAINS = 2e7, 0.25, 1e7
-"""Chains may take this much work and this share of that of everything else; and the work of a step of them."""
+CHAIN_WORK, CHAIN_SHARE, SLOW_SHARE, STEP_OF_CHAINS = 2e7, 0.5, 0.25, 1e7
+"""Chains may take this much work and this share of that of everything else, the second one if starts are slow; and the
+work of a step of them."""
 EARLY_WORK = 20_000_000
 """Clauses that the first search for a feasible labelling visits: some tenths of a second."""
 
@@ -145,7 +146,7 @@ class LSLPRun(SphereRun):
         assert self.search is not None
         others = self.work_of_iterations + self.message_iterations * self.costs[1]
         steps = self.search.total + (0 if self.search.steps else self.search.last_steps)
-        return STEP_OF_CHAINS * steps <= CHAIN_WORK + CHAIN_SHARE * others
+        return STEP_OF_CHAINS * steps <= CHAIN_WORK + (SLOW_SHARE if self.is_slow else CHAIN_SHARE) * others
 
     # -- labellings ---------------------------------------------------------------------------------------------------
 

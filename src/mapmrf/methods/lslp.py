@@ -148,11 +148,11 @@ class LSLP(Method):
     check_every
         Iterations between measurements of labels, bound and residuals.
     beliefs
-        Iterations of max-product belief propagation after the LP phase, at most; 0 for none. On dense graphs, where the
-        relaxation says nothing, its labellings are the best ones.
+        Iterations of max-product belief propagation in turn with the LP phase, at most; 0 for none. On dense graphs,
+        where the relaxation says nothing, its labellings are the best ones.
     climb
-        Improve the best labelling of every phase by single-variable ascent and by crossover with the others, that of
-        all by chains of flips, and end at its vertex, with a rho at which it is stable. Starts of a kind that has
+        Improve the best labelling of every phase by single-variable ascent, by crossover with the others and by chains
+        of flips, and end at the vertex of the best one, with a rho at which it is stable. Starts of a kind that has
         failed are left out. Only with a sphere on the variables, ``stop="plain"`` and ``read_out="best"``.
     max_iterations
         Maximum number of iterations over all phases.
@@ -365,10 +365,8 @@ class LSLP(Method):
         step = self._pass_messages(state)
         state.iterations = state.phase_began + step.iterations
         finished = step.finished
-        if finished is Status.CONVERGED:
-            finished = self._advance(state)
-        elif finished is None and state.has_had_its_turn:
-            finished = self._advance(state, unfinished=True)
+        if finished in (None, Status.CONVERGED):
+            finished = self._after_step(state, over=finished is not None)
         labels, value = state.improved or (step.labels, step.value)
         bound = -math.inf if finished is Status.INFEASIBLE else step.bound
         return Progress(state.iterations, labels, value, bound, finished, phase="beliefs")
@@ -376,18 +374,22 @@ class LSLP(Method):
     def _chain(self, state: LSLPRun) -> Progress:
         """Improve labellings by chains of flips for some milliseconds."""
         state.iterations += 1
-        finished = None
-        if state.follow_chains():
-            finished = self._advance(state)
-        elif state.has_had_its_turn:
-            finished = self._advance(state, unfinished=True)
+        finished = self._after_step(state, over=state.follow_chains())
         labels, value = state.improved or (None, None)
         bound = -math.inf if finished is Status.INFEASIBLE else None
         return Progress(state.iterations, labels, value, bound, finished, phase="chains")
 
-    def _pass_messages(self, state: LSLPRun) -> Progress:
-        """Run belief propagation for some milliseconds."""
-        limit = min(self.beliefs, max(1, self.max_iterations // 3))
+    def _after_step(self, state: LSLPRun, over: bool) -> Status | None:
+        """Decide after a step of beliefs or chains: continue, begin the next phase, or stop."""
+        if state.iterations >= self.max_iterations:
+            state.climb()
+            return Status.ITERATION_LIMIT
+        return self._advance(state, unfinished=not over) if over or state.has_had_its_turn else None
+
+    def _pass_messages(self, state: LSLPRun, known: int = 0) -> Progress:
+        """Run belief propagation for some milliseconds; `known` iterations of it were counted before."""
+        left = self.max_iterations - state.iterations + max(known, state.message_iterations)
+        limit = min(self.beliefs, max(1, min(left, self.max_iterations // 3)))
         method = BP(max_iterations=limit)
         if state.messages is None:
             state.messages = method.start(state.original, state.seed, Start())
@@ -566,7 +568,7 @@ class LSLP(Method):
             state.read_out, state.read_out_value = arrays["read_out"], figures["read_out_value"]
         believing = any(phase.believing for phase in (state.phase, *state.waiting))
         while believing and state.message_iterations < figures["messages"]:
-            self._pass_messages(state)  # again: cheaper than keeping them
+            self._pass_messages(state, figures["messages"])  # again: cheaper than keeping them
         state.message_iterations = figures["messages"]
 
     def answer(self, problem: Problem, state: LSLPRun) -> Answer:

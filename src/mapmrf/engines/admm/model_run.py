@@ -27,10 +27,9 @@ MAX_BESIDE = 4_000_000
 SLICE, START_ITERATIONS = 3e8, 700
 """Work, in nanoseconds as `LSLPRun.work` estimates them, after which LP phase, beliefs and chains take turns; and
 iterations of a start, which is slow if it takes longer than that."""
-CHAIN_WORK, CHAIN_SHARE = 2e7, 0.5
-"""Chains may take this much work, and this share of that of everything else; as much as that if starts are slow."""
-STEP_OF_CHAINS = 1e7
-"""Work of a step of chains."""
+CHAIN_WORK, CHAIN_SHARE, SLOW_SHARE, STEP_OF_CHAINS = 2e7, 0.5, 0.25, 1e7
+"""Chains may take this much work and this share of that of everything else, the second one if starts are slow; and the
+work of a step of them."""
 EARLY_WORK = 20_000_000
 """Clauses that the first search for a feasible labelling visits: some tenths of a second."""
 
@@ -63,14 +62,14 @@ class LSLPRun(SphereRun):
         return self.problem.n_edge_states <= MAX_BESIDE
 
     def note(self, found: Measurement) -> Measurement:
-        """Update the best value and bound, and the best labelling of the phase, the latest one if none is feasible.
+        """Update the best value and bound, and the best labelling of the phase.
 
         The first bound is that without multipliers if it is better: often exact where all costs are constraints.
         """
         if self.climbs and self.best_bound == math.inf:
             plain = dual_bound(self.problem, np.zeros(self.problem.n_edge_states))
             found = replace(found, bound=min(found.bound, plain))
-        if self.climbs and (self.read_out is None or found.value >= self.read_out_value):
+        if self.climbs and (self.read_out is None or found.value > self.read_out_value):
             self.read_out, self.read_out_value = self.the_engine.labels.copy(), found.value
         return super().note(found)
 
@@ -146,7 +145,7 @@ class LSLPRun(SphereRun):
         assert self.search is not None
         others = self.work_of_iterations + self.message_iterations * self.costs[1]
         steps = self.search.total + (0 if self.search.steps else self.search.last_steps)
-        return STEP_OF_CHAINS * steps <= CHAIN_WORK + (1.0 if self.is_slow else CHAIN_SHARE) * others
+        return STEP_OF_CHAINS * steps <= CHAIN_WORK + (SLOW_SHARE if self.is_slow else CHAIN_SHARE) * others
 
     # -- labellings ---------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
+from mapmrf.images import neighbour_offsets
 from strategies import Recipe
 
 
@@ -84,3 +85,8 @@ def lattice_pairs(shape: tuple[int, ...], offset: tuple[int, ...]) -> np.ndarray
     first = tuple(slice(max(0, -step), n - max(0, step)) for n, step in zip(shape, offset, strict=True))
     second = tuple(slice(max(0, step), n - max(0, -step)) for n, step in zip(shape, offset, strict=True))
     return np.stack([place[first].ravel(), place[second].ravel()], axis=1)
+
+
+def neighbour_pairs(shape: tuple[int, ...], neighbours: int) -> np.ndarray:
+    """All pairs of neighbours in a picture or volume, of 4, 8, 6 or 26 neighbours."""
+    return np.concatenate([lattice_pairs(shape, offset) for offset in neighbour_offsets(len(shape), neighbours)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -111,6 +112,13 @@ def plant(recipe: Recipe, seed: int) -> np.ndarray:
         if table[at] == -np.inf:
             table[at] = random.normal()
     return labels
+
+
+def planted_graph(seed: int) -> FactorGraph:
+    """A model of any arity, a third of them with -inf and a feasible labelling."""
+    recipe = random_recipe(seed, 6 + seed % 4, 10 + seed % 7, hard=0.25 if seed % 3 == 0 else 0.0)
+    plant(recipe, seed)
+    return recipe.graph()
 
 
 _SEEDS = st.integers(0, 2**32 - 1)
@@ -262,6 +270,24 @@ def _spread(table: np.ndarray, scope: list[int], n_vars: int) -> np.ndarray:
     return np.expand_dims(table.transpose(order), tuple(set(range(n_vars)) - set(scope)))
 
 
+def labellings(graph: FactorGraph) -> list[np.ndarray]:
+    """All labellings of a small graph."""
+    return [np.array(labels, dtype=np.int64) for labels in itertools.product(*map(range, graph.card.tolist()))]
+
+
+def best_with_each_state(graph: FactorGraph) -> np.ndarray:
+    """What the best labelling with each state is worth, a block of states per variable."""
+    values = all_values(graph)
+    every = range(graph.n_vars)
+    best = [values.max(axis=tuple(j for j in every if j != i)) for i in every]
+    return np.concatenate([np.zeros(0), *best])
+
+
+def some_labels(recipe: Recipe, data: st.DataObject) -> np.ndarray:
+    """A labelling that hypothesis draws."""
+    return np.array([data.draw(st.integers(0, r - 1)) for r in recipe.card], dtype=np.int64)
+
+
 def brute_force(graph: FactorGraph) -> tuple[float, tuple[int, ...]]:
     """Optimum of a small graph and its first labelling in lexicographic order, from the values of all."""
     values = all_values(graph)
@@ -287,12 +313,18 @@ def at_rest(method: Method, graph: FactorGraph, labels: np.ndarray | None) -> np
     return progress.labels
 
 
+def one_changed(graph: FactorGraph, labels: np.ndarray) -> Iterator[tuple[int, int, np.ndarray]]:
+    """All labellings in which one variable `i` has another state `k`: i, k, and the labels."""
+    for i, r in enumerate(graph.card.tolist()):
+        for k in range(r):
+            if k != labels[i]:
+                changed = labels.copy()
+                changed[i] = k
+                yield i, k, changed
+
+
 def assert_no_flip_helps(graph: FactorGraph, start: np.ndarray, rest: np.ndarray) -> None:
     """A descent ends no worse than it began, where no change of one variable is better."""
     broken, lost = cost(graph, rest)
     assert (broken, lost - 1e-9) <= cost(graph, start)
-    for i, r in enumerate(graph.card):
-        for k in range(r):
-            flipped = rest.copy()
-            flipped[i] = k
-            assert cost(graph, flipped) >= (broken, lost - 1e-9)
+    assert all(cost(graph, flipped) >= (broken, lost - 1e-9) for _, _, flipped in one_changed(graph, rest))

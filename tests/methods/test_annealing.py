@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mapmrf
-from mapmrf import FactorGraph, OptionError, Status
+from mapmrf import Status
 from mapmrf.datasets import grid
 from mapmrf.methods.annealing import Annealing
 from mapmrf.model.problem import Problem
@@ -52,26 +52,6 @@ def test_the_temperature_falls_by_the_same_factor_from_hot_to_cold_in_every_read
     assert falling == pytest.approx(10.0 ** -np.linspace(0, 1, 5))
 
 
-def test_the_unit_follows_the_model() -> None:
-    """In other units the same run happens."""
-    graph = grid(10, 10, 2.0, seed=2)
-    scaled = FactorGraph.from_pairwise(
-        1024 * graph.theta_v.reshape(-1, 2),
-        [graph.scope_of(a) for a in range(graph.n_factors)],
-        np.stack([1024 * graph.table(a) for a in range(graph.n_factors)]),
-    )
-    runs = [mapmrf.solve(g, "annealing", max_iterations=50, reads=1) for g in (graph, scaled)]
-    assert runs[0].labels.tolist() == runs[1].labels.tolist()
-
-
-@pytest.mark.parametrize(
-    ("option", "value"), [("reads", 0), ("max_iterations", 0), ("hot", 0.0), ("cold", -1.0), ("rule", "gibbs")]
-)
-def test_impossible_options_are_refused(option: str, value: object) -> None:
-    with pytest.raises(OptionError, match=option):
-        mapmrf.solve(grid(2, 2), "annealing", **{option: value})
-
-
 def test_a_read_that_is_cut_short_counts_as_well() -> None:
     """Stopped in the middle of the only read, the run still has more than where it began."""
     graph = grid(40, 40, 3.0, seed=1)
@@ -80,22 +60,3 @@ def test_a_read_that_is_cut_short_counts_as_well() -> None:
     assert result.status is Status.INTERRUPTED and result.details["reads"] == 0
     began = graph.value(np.array([graph.theta_v[2 * i : 2 * i + 2].argmax() for i in range(graph.n_vars)]))
     assert result.value > began
-
-
-def test_an_answer_in_the_middle_of_a_read_changes_nothing() -> None:
-    """The quench of the present labelling is for show: the read goes on where it was."""
-    for graph in (grid(12, 12, 3.0, seed=1), random_recipe(3, 8, 14).graph()):
-        problem, method = Problem.compile(graph), Annealing(max_iterations=12_000_000 // graph.n_vars, reads=2)
-        asked, plain = (method.start(problem, 1, Start()) for _ in range(2))
-        first = [method.answer(problem, asked).labels for _ in range(2)]
-        method.step(problem, asked)
-        method.step(problem, plain)
-        assert asked.sweeps_done < asked.ends[1]
-        second = [method.answer(problem, asked).labels for _ in range(2)]
-        for labels in (first, second):
-            assert labels[0] is not None and labels[1] is not None
-            assert labels[0].tolist() == labels[1].tolist()
-        assert asked.best.value == plain.best.value
-        method.step(problem, asked)
-        method.step(problem, plain)
-        assert asked.sweeps.labels().tolist() == plain.sweeps.labels().tolist()

@@ -15,7 +15,7 @@ from hypothesis import given
 
 import mapmrf
 from clocks import LIMIT, wait_until
-from mapmrf import FactorGraph, OptionError, Result, Status
+from mapmrf import FactorGraph, Result, Status
 from mapmrf.compilation.stopping import CompilingPostponed
 from mapmrf.datasets import grid
 from mapmrf.engines.admm import engine as _admm
@@ -370,21 +370,6 @@ def test_nothing_of_a_run_is_left_behind(model: str, monkeypatch: pytest.MonkeyP
         gc.enable()
     assert len(made) > len(provers) and [ref() for ref in made] == [None] * len(made)
     wait_until(lambda: threading.active_count() <= before)  # a thread that has been told to end needs a moment
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"starts": 0}, "starts is 0"),
-        ({"pool": 0}, "pool is 0"),
-        ({"width": -1.0}, "width is -1"),
-        ({"memory": 0.0}, "memory is 0"),
-        ({"solver": "cplex"}, "solver is 'cplex'"),
-    ],
-)
-def test_impossible_options_are_refused(options: dict[str, object], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
-        mapmrf.Auto(**options)  # type: ignore[arg-type]
 
 
 def test_provers_beside_the_search_change_nothing() -> None:

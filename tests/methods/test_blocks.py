@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import mapmrf
-from mapmrf import OptionError, Status
+from mapmrf import Status
 from mapmrf.datasets import grid
 
 
@@ -22,9 +22,3 @@ def test_a_run_ends_when_passes_no_longer_help() -> None:
     assert result.iterations == 4 and result.details["passes"] == 4
     best = mapmrf.solve(grid(6, 6, 2.0), "branch").value
     assert result.value == pytest.approx(best)
-
-
-@pytest.mark.parametrize(("option", "value"), [("patience", 0), ("max_iterations", 0), ("width", -1.0)])
-def test_impossible_options_are_refused(option: str, value: float) -> None:
-    with pytest.raises(OptionError, match=option):
-        mapmrf.solve(grid(2, 2), "blocks", **{option: value})

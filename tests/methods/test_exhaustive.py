@@ -1,14 +1,12 @@
 """Exhaustive search: the first of the best labellings, and a refusal where there are too many."""
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import mapmrf
-from mapmrf import Exhaustive, FactorGraph, OptionError, Status, UnsupportedModel
+from mapmrf import FactorGraph
 from mapmrf.methods.exhaustive import Enumeration
 from mapmrf.run.incumbent import Incumbent
 from strategies import Recipe, any_recipes, brute_force, random_recipe, with_weights
@@ -48,30 +46,8 @@ def test_a_tie_is_not_decided_by_the_start() -> None:
     assert mapmrf.solve(graph, "exhaustive", initial=[1, 1]).labels.tolist() == [0, 0]
 
 
-def test_a_model_with_too_many_labellings_is_refused_with_their_number() -> None:
-    with pytest.raises(UnsupportedModel, match="it has 9 labellings, more than max_labellings = 8"):
-        mapmrf.solve(Recipe([3, 3]).graph(), "exhaustive", max_labellings=8)
-    assert mapmrf.solve(Recipe([3, 3]).graph(), "exhaustive", max_labellings=9).status is Status.OPTIMAL
-
-
-def test_a_huge_model_is_refused_without_counting_its_labellings_digit_by_digit() -> None:
-    graph = FactorGraph.from_pairwise(np.zeros((100_000, 2)), np.zeros((0, 2), dtype=int), np.zeros((2, 2)))
-    with pytest.raises(UnsupportedModel, match=r"about 10\^30103 labellings"):
-        mapmrf.solve(graph, "exhaustive")
-
-
 def test_variables_of_one_state_do_not_count() -> None:
     """More of them than numpy has axes."""
     recipe = Recipe([1] * 100 + [2], [(0, 50, 100)], [np.array([[[1.0, 2.0]]])])
     result = mapmrf.solve(recipe.graph(), "exhaustive")
     assert (result.value, result.labels[-1]) == (2.0, 1)
-
-
-def test_an_impossible_model_is_proven_so() -> None:
-    result = mapmrf.solve(Recipe([2], [(0,)], [np.full(2, -np.inf)]).graph(), "exhaustive")
-    assert (result.status, result.bound, result.value) == (Status.INFEASIBLE, -math.inf, -math.inf)
-
-
-def test_a_limit_below_one_is_refused() -> None:
-    with pytest.raises(OptionError, match="max_labellings is 0"):
-        Exhaustive(max_labellings=0)

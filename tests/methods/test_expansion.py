@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mapmrf
-from mapmrf import Expansion, FactorGraph, OptionError, Status, UnsupportedModel
+from mapmrf import FactorGraph, Status
 from mapmrf.datasets import potts_image
 from mapmrf.images import grid_model
 from mapmrf.methods import expansion
@@ -98,11 +98,3 @@ def test_the_labelling_given_is_the_start() -> None:
     again = mapmrf.solve(graph, "expansion", initial=local)
     assert again.labels.tolist() == local.labels.tolist()
     assert again.details["helpful_moves"] == 0.0 and again.iterations == 5
-
-
-def test_wrong_models_and_options_are_refused_in_one_line() -> None:
-    three = Recipe([2] * 3, [(0, 1, 2)], [np.zeros((2, 2, 2))]).graph()
-    with pytest.raises(UnsupportedModel, match=r"^expansion cannot solve this model: factor 0 has 3 variables"):
-        mapmrf.solve(three, "expansion")
-    with pytest.raises(OptionError, match="move is 'jump', expected one of expansion, swap"):
-        Expansion(move="jump")  # type: ignore[arg-type]

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mapmrf
-from mapmrf import FactorGraph, OptionError, Status
+from mapmrf import FactorGraph, Status
 from mapmrf.datasets import grid
 from mapmrf.methods.flips import Flips
-from strategies import Recipe, any_recipes, at_rest, brute_force, cost, random_recipe, recipes, with_weights
+from strategies import Recipe, any_recipes, at_rest, cost, random_recipe, recipes, some_labels, with_weights
 
 
 def alone(graph: FactorGraph, labels: np.ndarray | None = None, **options: Any) -> np.ndarray:
@@ -37,7 +37,7 @@ def connected_sets(graph: FactorGraph, largest: int) -> set[frozenset[int]]:
 @given(recipe=with_weights(recipes() | any_recipes(max_vars=6)), depth=st.integers(1, 4), data=st.data())
 def test_at_rest_no_change_of_a_connected_set_helps(recipe: Recipe, depth: int, data: st.DataObject) -> None:
     graph = recipe.graph()
-    start = np.array([data.draw(st.integers(0, r - 1)) for r in recipe.card], dtype=np.int64)
+    start = some_labels(recipe, data)
     rest = alone(graph, start, depth=depth)
     broken, lost = cost(graph, rest)
     assert (broken, lost - 1e-9) <= cost(graph, start)
@@ -110,15 +110,3 @@ def test_the_run_converges_and_counts_sweeps() -> None:
     assert 1 <= result.iterations < 20
     cut = mapmrf.solve(grid(10, 10, 2.0), "flips", max_iterations=1)
     assert (cut.status, cut.iterations) == (Status.ITERATION_LIMIT, 1)
-
-
-def test_from_the_optimum_nothing_moves() -> None:
-    graph = random_recipe(5, 6, 10).graph()
-    best, labels = brute_force(graph)
-    assert mapmrf.solve(graph, "flips", initial=labels).value == pytest.approx(best)
-
-
-@pytest.mark.parametrize("option", ["depth", "max_iterations"])
-def test_counts_below_one_are_refused(option: str) -> None:
-    with pytest.raises(OptionError, match=f"{option} is 0"):
-        Flips(**{option: 0})

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import mapmrf
-from mapmrf import FactorGraph, OptionError, Status, UnsupportedModel
+from mapmrf import FactorGraph, Status
 from mapmrf.datasets import grid, potts_image
 from mapmrf.methods.fusion import Fusion
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Start
-from strategies import Recipe, brute_force, random_recipe
+from strategies import Recipe
 
 
 def islands(n: int) -> FactorGraph:
@@ -65,12 +65,6 @@ def test_crossing_by_flows_finds_combinations_that_parts_do_not() -> None:
     assert sum(flows) > sum(parts)
 
 
-def test_crossing_by_flows_is_for_pairs_only() -> None:
-    three = Recipe([2] * 3, [(0, 1, 2)], [np.zeros((2, 2, 2))]).graph()
-    with pytest.raises(UnsupportedModel, match="factor 0 has 3 variables, expected 2"):
-        mapmrf.solve(three, "fusion", crossover="flow")
-
-
 def test_the_pool_keeps_the_best_and_no_more_than_it_may() -> None:
     graph = grid(8, 8, 3.0, seed=1)
     problem, method = Problem.compile(graph), Fusion(descent="flips", depth=1, starts=20, pool=5)
@@ -83,32 +77,8 @@ def test_the_pool_keeps_the_best_and_no_more_than_it_may() -> None:
     assert state.best.value >= values[0]
 
 
-def test_the_given_labelling_is_the_first_parent() -> None:
-    graph = random_recipe(3, 7, 12).graph()
-    best, labels = brute_force(graph)
-    result = mapmrf.solve(graph, "fusion", initial=labels, starts=1)
-    assert result.value == pytest.approx(best)
-
-
 def test_starts_depend_on_the_seed_alone() -> None:
     graph = grid(12, 12, 3.0, seed=2)
     runs = [mapmrf.solve(graph, "fusion", descent="flips", depth=1, starts=3, seed=seed) for seed in (1, 1, 2)]
     assert runs[0].labels.tolist() == runs[1].labels.tolist()
     assert runs[0].labels.tolist() != runs[2].labels.tolist()
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("starts", 0),
-        ("pool", -1),
-        ("width", -1.0),
-        ("depth", 0),
-        ("length", 0),
-        ("descent", "up"),
-        ("crossover", "tube"),
-    ],
-)
-def test_impossible_options_are_refused(option: str, value: object) -> None:
-    with pytest.raises(OptionError, match=option):
-        mapmrf.solve(grid(2, 2), "fusion", **{option: value})

@@ -2,7 +2,6 @@
 
 import logging
 import math
-import statistics
 import threading
 from typing import Any
 
@@ -14,9 +13,8 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import mapmrf
-from benchmark_models import FOLDER, benchmark, references
 from clocks import LIMIT, Clock, wait_until
-from mapmrf import LP, FactorGraph, Kind, OptionError, Status
+from mapmrf import LP, FactorGraph, Kind, Status
 from mapmrf.datasets import grid
 from mapmrf.engines.program.local_polytope import LocalPolytope
 from mapmrf.methods import lp
@@ -154,14 +152,6 @@ def test_an_integer_solution_is_an_optimal_labelling(recipe: Recipe) -> None:
     assert result.relaxed_value == pytest.approx(result.value)
 
 
-def test_a_frustrated_triangle_is_uniform_and_its_bound_is_not_tight() -> None:
-    result = mapmrf.solve(triangle(), "lp")
-    assert (result.kind, result.status) == (Kind.UNIFORM, Status.CONVERGED)
-    assert (result.bound, result.relaxed_value) == pytest.approx((3.0, 3.0))
-    assert result.value == 0.0  # the rounding of a point that says nothing
-    assert result.mu_v == pytest.approx(np.full(6, 0.5))
-
-
 def test_ties_of_the_relaxed_solution_go_to_the_smallest_state() -> None:
     method, problem = LP(), Problem.compile(triangle())
     state = method.start(problem, 0, mapmrf.run.method.Start())
@@ -181,21 +171,6 @@ def test_forbidden_configurations_get_no_mass_at_all() -> None:
     assert answer.mu_f is not None
     assert np.all(answer.mu_f[problem.theta_f == -np.inf] == 0)
     assert mapmrf.solve(graph, "lp").status is Status.INFEASIBLE  # the relaxation is not empty, but the model is
-
-
-def test_an_empty_relaxation_is_infeasible() -> None:
-    """Each table alone allows something; together they allow nothing."""
-    same, differ = np.array([[0.0, -np.inf], [-np.inf, 0.0]]), np.array([[-np.inf, 0.0], [0.0, -np.inf]])
-    graph = Recipe([2, 2], [(0, 1), (0, 1)], [same, differ]).graph()
-    result = mapmrf.solve(graph, "lp")
-    assert (result.status, result.bound) == (Status.INFEASIBLE, -math.inf)
-
-
-def test_variables_without_factors_take_their_best_state() -> None:
-    unary = np.array([0.0, 2.0, 1.0])
-    result = mapmrf.solve(Recipe([2, 3, 2], [(0, 2), (1,)], [NOT_EQUAL, unary]).graph(), "lp")
-    assert result.labels[1] == 1
-    assert (result.value, result.kind) == (3.0, Kind.VALID)
 
 
 @pytest.mark.parametrize("options", [{"solver": "simplex"}, {"solver": "ipm"}])
@@ -311,51 +286,7 @@ def test_a_highs_that_gives_up_is_reported(caplog: pytest.LogCaptureFixture, mon
     assert result.status is Status.ITERATION_LIMIT
 
 
-def test_an_unknown_solver_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(OptionError, match="'barrier', expected one of simplex, ipm, choose"):
-        LP(solver="barrier")  # type: ignore[arg-type]
-
-
 # -- the paper's figures ----------------------------------------------------------------------------------------------
-
-GRIDS = {
-    "grid20x20.f10": 3736.7,
-    "grid20x20.f10.wrap": 3830.3,
-    "grid20x20.f15": 5605.1,
-    "grid20x20.f15.wrap": 5745.5,
-    "grid20x20.f5.wrap": 1915.2,
-    "grid40x40.f10": 15601.2,
-    "grid40x40.f2.wrap": 3231.6,
-    "grid40x40.f5": 7800.6,
-}
-
-
-@pytest.mark.data
-@pytest.mark.parametrize("name", GRIDS, ids=str)
-def test_grids_have_the_papers_value_to_its_decimal(name: str) -> None:
-    result = mapmrf.solve(benchmark(f"grids/{name}.uai.gz"), "lp")
-    assert result.relaxed_value == pytest.approx(GRIDS[name], abs=0.05)
-    assert result.bound == pytest.approx(result.relaxed_value, rel=1e-9)
-    assert result.kind in (Kind.UNIFORM, Kind.FRACTIONAL)
-
-
-@pytest.mark.data
-def test_the_mean_of_the_binary_segmentations_is_that_of_the_paper() -> None:
-    names = sorted(path.name for path in (FOLDER / "segmentation2").glob("*.uai.gz"))
-    if len(names) != 50:
-        pytest.skip(f"{len(names)} of the 50 models are there")
-    results = [mapmrf.solve(benchmark(f"segmentation2/{name}"), "lp") for name in names]
-    assert {result.kind for result in results} == {Kind.VALID}
-    assert {result.status for result in results} == {Status.OPTIMAL}
-    assert statistics.mean(result.relaxed_value for result in results) == pytest.approx(-75.5, abs=0.05)
-
-
-@pytest.mark.data
-@pytest.mark.parametrize("name", ["segmentation21/2_2_s.21.uai.gz", "scene/0000047.uai.gz", "scene/0002395.uai.gz"])
-def test_segmentations_and_scenes_are_tight(name: str) -> None:
-    result = mapmrf.solve(benchmark(name), "lp")
-    assert (result.kind, result.status) == (Kind.VALID, Status.OPTIMAL)
-    assert result.relaxed_value == pytest.approx(references()[name], abs=1e-3)
 
 
 def test_a_large_program_is_announced_and_one_that_does_not_fit_is_refused(

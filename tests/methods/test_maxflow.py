@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 import mapmrf
 from binary_models import submodular_recipe, submodular_recipes
-from mapmrf import FactorGraph, MaxFlow, OptionError, Status, UnsupportedModel
+from mapmrf import FactorGraph, Status
 from mapmrf.datasets import potts_image
 from mapmrf.methods import maxflow
 from strategies import Recipe, brute_force
@@ -38,12 +38,6 @@ def test_the_relaxation_is_tight(recipe: Recipe) -> None:
     if cut.status is Status.OPTIMAL:
         assert relaxed.bound == pytest.approx(cut.value, rel=1e-7, abs=1e-7)
         assert exact.value == pytest.approx(cut.value, rel=1e-9, abs=1e-9)
-
-
-def test_labels_of_an_infeasible_model_are_legal() -> None:
-    tables = [np.array([-np.inf]), np.array([[2.0, 3.0]])]
-    result = mapmrf.solve(FactorGraph.from_tables([1, 2], [(0,), (0, 1)], tables), "maxflow")
-    assert result.status is Status.INFEASIBLE and result.labels[0] == 0 and result.violated
 
 
 def image(side: int = 60) -> FactorGraph:
@@ -80,26 +74,6 @@ def test_the_bound_falls_step_by_step_to_the_value(monkeypatch: pytest.MonkeyPat
     assert result.labels.tolist() == at_once.labels.tolist()
 
 
-def test_a_run_cut_short_has_a_bound_and_a_labelling() -> None:
-    graph = image()
-    best = mapmrf.solve(graph, "maxflow")
-    result = mapmrf.solve(graph, "maxflow", max_iterations=10)
-    assert (result.status, result.iterations) == (Status.ITERATION_LIMIT, 10)
-    assert result.bound is not None and result.value <= best.value <= result.bound
-
-
 def test_the_run_does_not_stop_at_the_tolerance() -> None:
     graph = image()
     assert mapmrf.solve(graph, "maxflow", gap_tolerance=10.0).value == mapmrf.solve(graph, "maxflow").value
-
-
-def test_a_model_without_a_cut_is_refused_in_one_line() -> None:
-    differ = np.array([[0.0, 1.0], [1.0, 0.0]])
-    graph = Recipe([2] * 3, [(0, 1), (1, 2), (2, 0)], [differ] * 3).graph()
-    with pytest.raises(UnsupportedModel, match=r"^maxflow cannot solve this model: factor 2 on variables 2 and 0 is"):
-        mapmrf.solve(graph, "maxflow")
-
-
-def test_an_iteration_limit_below_one_is_refused() -> None:
-    with pytest.raises(OptionError, match="max_iterations is 0"):
-        MaxFlow(max_iterations=0)

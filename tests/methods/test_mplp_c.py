@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 import mapmrf
-from benchmark_models import benchmark, references
-from mapmrf import FactorGraph, OptionError, Status
+from mapmrf import FactorGraph, Status
 from mapmrf.datasets import grid
 from mapmrf.methods.mplp_c import MPLPC
 from mapmrf.model.problem import Problem
@@ -164,41 +163,3 @@ def test_the_first_search_waits_for_its_iterations_or_for_the_bound_to_stall() -
     assert first_search(first_iterations=7, patience=0.0) == 7
     assert first_search(patience=0.0) == -1
     assert 1 < first_search(patience=0.5) < 60
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [("tol", -1.0), ("whole", 2), ("max_length", 2), ("per_round", 0.0), ("projections", 0), ("patience", -0.1),
-     ("first_iterations", 0), ("round_iterations", 0), ("max_entries", -1), ("decode_every", 0), ("order", "none"),
-     ("schedule", "none")],
-)  # fmt: skip
-def test_options_are_checked(option: str, value: Any) -> None:
-    with pytest.raises(OptionError, match=f"mplp_c: {option} is"):
-        MPLPC(**{option: value})
-
-
-# -- benchmark models -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.data
-@pytest.mark.parametrize(
-    "name",
-    [
-        "segmentation2/10_14_s.binary.uai.gz",
-        "segmentation2/9_24_s.binary.uai.gz",
-        "segmentation21/2_2_s.21.uai.gz",
-        "scene/0000047.uai.gz",
-        "scene/0002395.uai.gz",
-        "grids-small/grid10x10.f10.uai.gz",
-        "grids-small/grid10x10.f15.wrap.uai.gz",
-        "grids-small/grid20x20.f5.uai.gz",
-        "grids/grid20x20.f10.uai.gz",
-        "grids/grid20x20.f10.wrap.uai.gz",
-        "grids/grid40x40.f2.uai.gz",
-    ],
-)
-def test_benchmark_models_are_proven_optimal(name: str) -> None:
-    optimum = references()[name]
-    result = mapmrf.solve(benchmark(name), "mplp_c", max_iterations=20_000)
-    assert result.status is Status.OPTIMAL
-    assert result.value == pytest.approx(optimum, abs=1e-3 + 1e-6 * abs(optimum))

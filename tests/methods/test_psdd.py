@@ -2,51 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
 import mapmrf
-from benchmark_models import benchmark, references
-from mapmrf import FactorGraph, OptionError, Status
+from mapmrf import FactorGraph, Status
 from mapmrf.engines.decomposition.subgradient import Decomposition, DescentOptions, SubgradientDescent, unit_of
 from mapmrf.engines.decomposition.subgradient_kernels import MAJORITY, SQRT, FactorCache
 from mapmrf.methods.psdd import PSDD
 from mapmrf.model.polytope import Kind, dense, marginals
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Start
-from strategies import Recipe, brute_force, plant, random_recipe, recipes
+from pairwise_models import triangle
+from strategies import Recipe, brute_force, planted_graph, recipes
 
 DIFFER = np.array([[0.0, 1.0], [1.0, 0.0]])
-
-
-def triangle() -> FactorGraph:
-    """Each pair wants to differ: the LP is worth 3, every labelling at most 2."""
-    return FactorGraph.from_pairwise(np.zeros((3, 2)), [[0, 1], [1, 2], [0, 2]], DIFFER)
-
-
-def random_model(seed: int) -> FactorGraph:
-    recipe = random_recipe(seed, 6 + seed % 4, 10 + seed % 7, hard=0.25 if seed % 3 == 0 else 0.0)
-    plant(recipe, seed)
-    return recipe.graph()
-
-
-@pytest.mark.parametrize(
-    ("options", "tol"),
-    [({"rule": "sqrt", "patience": 1000}, 1e-2), ({"rule": "level", "step_size": 1.0, "patience": 200}, 1e-4)],
-)
-def test_the_bound_comes_down_to_the_value_of_the_lp(options: dict[str, Any], tol: float) -> None:
-    """Any arity, a third of the models with -inf; never below the value of HiGHS."""
-    for seed in range(24):
-        graph = random_model(seed)
-        relaxed = mapmrf.solve(graph, "lp").bound
-        assert relaxed is not None
-        result = mapmrf.solve(graph, "psdd", max_iterations=8000, **options)
-        assert result.bound is not None
-        scale = max(1.0, abs(relaxed))
-        assert relaxed - 1e-6 * scale <= result.bound <= relaxed + tol * scale, seed
 
 
 @given(recipe=recipes())
@@ -64,7 +35,7 @@ def test_every_round_gives_a_valid_bound(recipe: Recipe) -> None:
 
 
 def test_the_first_bound_is_that_of_unary_potentials_spread_evenly() -> None:
-    graph = random_model(2)
+    graph = planted_graph(2)
     degree = np.bincount(graph.scope, minlength=graph.n_vars)
     expected = graph.constant
     for i in np.flatnonzero(degree == 0):
@@ -110,7 +81,7 @@ def naive_bounds(graph: FactorGraph, step_size: float, rounds: int) -> list[floa
 
 @pytest.mark.parametrize("seed", [1, 4, 14])
 def test_round_after_round_is_that_of_a_plain_implementation(seed: int) -> None:
-    graph = random_model(seed)
+    graph = planted_graph(seed)
     state = PSDD(step_size=0.2, patience=10**6, tolerance=0.0).start(Problem.compile(graph), 0, Start())
     best = np.inf
     for t, bound in enumerate(naive_bounds(graph, 0.2, 30)):
@@ -138,20 +109,9 @@ def test_agreement_of_all_factors_ends_the_run_with_an_optimum() -> None:
     assert result.iterations < 10
 
 
-def test_the_average_of_a_fractional_model_is_near_the_solution_of_the_lp() -> None:
-    result = mapmrf.solve(triangle(), "psdd")
-    assert result.bound == pytest.approx(3.0, abs=1e-2)
-    assert result.relaxed_value == pytest.approx(3.0, abs=0.05)
-    assert result.mu_v == pytest.approx(np.full(6, 0.5), abs=0.05)
-    assert result.residuals is not None and result.residuals.consistency < 0.05
-    assert result.residuals.simplex < 1e-9 and result.residuals.negativity == 0.0
-    assert result.kind is Kind.APPROXIMATE
-    assert result.status is Status.ITERATION_LIMIT
-
-
 def test_averages_are_those_of_the_choices_made() -> None:
     """Rounds one by one, by hand: the last two windows, 3 to 6 and 7 to 9, weighted by the steps."""
-    problem = Problem.compile(random_model(4))
+    problem = Problem.compile(planted_graph(4))
     method = PSDD(tolerance=0.0)
     state = method.start(problem, 0, Start())
     copies, weights, sum_v, sum_f = state.parts.copies, 0.0, np.zeros(problem.n_states), np.zeros(problem.n_configs)
@@ -173,7 +133,7 @@ def test_averages_are_those_of_the_choices_made() -> None:
 
 
 def test_the_last_choices_can_be_the_relaxed_solution() -> None:
-    problem, method = Problem.compile(random_model(4)), PSDD(primal="last", max_iterations=25)
+    problem, method = Problem.compile(planted_graph(4)), PSDD(primal="last", max_iterations=25)
     state = method.start(problem, 0, Start())
     assert method.step(problem, state).finished is None
     answer = method.answer(problem, state)
@@ -213,7 +173,7 @@ def test_variables_without_factors_take_their_best_state() -> None:
 
 def test_factors_that_have_not_changed_keep_their_choice() -> None:
     """Letting every factor choose anew in every round changes nothing."""
-    problem, method = Problem.compile(random_model(4)), PSDD(tolerance=0.0)
+    problem, method = Problem.compile(planted_graph(4)), PSDD(tolerance=0.0)
     whole, fresh = method.start(problem, 0, Start()), method.start(problem, 0, Start())
     for t in range(60):
         assert isinstance(fresh.scratch, FactorCache)
@@ -227,7 +187,7 @@ def test_factors_that_have_not_changed_keep_their_choice() -> None:
 
 def test_steps_are_halved_when_the_bound_does_not_come_down() -> None:
     """Steps far too long to make any progress: each time patience runs out they are halved."""
-    problem = Problem.compile(random_model(4))
+    problem = Problem.compile(planted_graph(4))
     first = {}
     for patience in (5, 10**6):
         method = PSDD(step_size=1e4, patience=patience)
@@ -236,37 +196,3 @@ def test_steps_are_halved_when_the_bound_does_not_come_down() -> None:
         first[patience] = (float(state.figures.bound), method.answer(problem, state))
     assert first[5][0] < first[10**6][0]
     assert first[5][1].details["step_length"] < 1e-3 * first[10**6][1].details["step_length"]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"rule": "constant"}, "rule is 'constant', expected one of sqrt, level"),
-        ({"primal": "best"}, "primal is 'best', expected one of average, last"),
-        ({"max_iterations": 0}, "max_iterations is 0, expected at least 1"),
-        ({"patience": 0}, "patience is 0, expected at least 1"),
-        ({"step_size": -1.0}, "step_size is -1.0, expected a number above 0"),
-        ({"tolerance": float("nan")}, "tolerance is nan, expected at least 0"),
-    ],
-)
-def test_impossible_options_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
-        PSDD(**options)
-
-
-@pytest.mark.data
-@pytest.mark.parametrize(
-    "name", ["segmentation2/10_14_s.binary.uai.gz", "segmentation21/2_2_s.21.uai.gz", "scene/0000047.uai.gz"]
-)
-def test_segmentation_and_scene_models_are_certified(name: str) -> None:
-    result = mapmrf.solve(benchmark(name), "psdd")
-    assert result.status is Status.OPTIMAL
-    assert result.kind is Kind.VALID
-    assert result.value == pytest.approx(references()[name], abs=2e-3)
-
-
-@pytest.mark.data
-def test_on_a_grid_the_average_is_worth_what_the_paper_prints_for_the_lp() -> None:
-    result = mapmrf.solve(benchmark("grids/grid20x20.f10.uai.gz"), "psdd")
-    assert result.bound == pytest.approx(3736.7, abs=0.1)
-    assert result.relaxed_value == pytest.approx(3736.7, rel=1e-3)

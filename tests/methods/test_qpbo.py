@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given
 
 import mapmrf
 from binary_models import binary_graphs, spins
-from mapmrf import QPBO, FactorGraph, OptionError, Status, UnsupportedModel
+from mapmrf import FactorGraph, Status
 from mapmrf.datasets import potts_image
 from mapmrf.methods import qpbo
-from strategies import Recipe, brute_force
+from strategies import brute_force
 
 
 @given(graph=binary_graphs())
@@ -51,12 +50,6 @@ def test_rounds_improve_what_ascent_finds() -> None:
     assert none.bound == some.bound
 
 
-def test_the_labelling_given_is_the_start() -> None:
-    graph = spins(12, seed=5)
-    good = mapmrf.solve(graph, "restarts", max_iterations=200, seed=1)
-    assert mapmrf.solve(graph, "qpbo", rounds=1, initial=good).value >= good.value
-
-
 def test_short_steps_end_where_long_ones_do(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = spins(12, seed=6)
     at_once = mapmrf.solve(graph, "qpbo", rounds=2)
@@ -66,13 +59,3 @@ def test_short_steps_end_where_long_ones_do(monkeypatch: pytest.MonkeyPatch) -> 
     assert (result.value, result.bound, result.iterations) == (at_once.value, at_once.bound, at_once.iterations)
     bounds = [point.bound_now for point in result.trace if point.phase == "flow"]
     assert bounds == sorted(bounds, reverse=True)
-
-
-def test_more_states_are_refused_in_one_line() -> None:
-    with pytest.raises(UnsupportedModel, match=r"^qpbo cannot solve this model: variable 1 has 3 states"):
-        mapmrf.solve(Recipe([2, 3], [(0, 1)], [np.zeros((2, 3))]).graph(), "qpbo")
-
-
-def test_negative_rounds_are_refused() -> None:
-    with pytest.raises(OptionError, match="rounds is -1, expected at least 0"):
-        QPBO(rounds=-1)

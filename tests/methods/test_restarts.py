@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mapmrf
-from mapmrf import FactorGraph, OptionError, Status
+from mapmrf import FactorGraph, Status
 from mapmrf.datasets import grid
 
 MOVES = ["flips", "chains", "blocks"]
@@ -66,20 +66,3 @@ def test_patience_ends_the_run() -> None:
     result = mapmrf.solve(graph, "restarts", patience=4)
     assert result.status is Status.CONVERGED
     assert result.iterations == 5
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("kick", 0),
-        ("patience", 0),
-        ("temperature", -1.0),
-        ("width", -1.0),
-        ("depth", 0),
-        ("length", 0),
-        ("move", "icm"),
-    ],
-)
-def test_impossible_options_are_refused(option: str, value: object) -> None:
-    with pytest.raises(OptionError, match=option):
-        mapmrf.solve(grid(2, 2), "restarts", **{option: value})

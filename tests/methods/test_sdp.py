@@ -7,12 +7,8 @@ import pytest
 from hypothesis import given
 
 import mapmrf
-from benchmark_models import benchmark
 from binary_models import binary_graphs, complete, spins
-from mapmrf import SDP, FactorGraph, OptionError, Status, UnsupportedModel
-from mapmrf.methods import sdp
-from mapmrf.model.problem import Problem
-from mapmrf.run.method import Start, running
+from mapmrf import FactorGraph, Status
 from strategies import brute_force
 
 
@@ -52,40 +48,3 @@ def test_without_cuts_and_branches_there_is_a_bound() -> None:
     assert plain.status is Status.CONVERGED
     assert plain.bound > tight.bound >= whole.bound == pytest.approx(whole.value)
     assert (plain.details["inequalities"], tight.details["nodes"]) == (0.0, 1.0)
-
-
-def test_a_forbidden_pair_is_respected() -> None:
-    tables = np.zeros((3, 2, 2))
-    tables[:, 1, 1] = -np.inf
-    graph = FactorGraph.from_pairwise([[0.0, 1.0], [0.0, 2.0], [0.0, 1.5]], [(0, 1), (1, 2), (0, 2)], tables)
-    result = mapmrf.solve(graph, "sdp")
-    assert (result.labels.tolist(), result.value, result.status) == ([0, 1, 0], 2.0, Status.OPTIMAL)
-
-
-def test_labellings_of_others_are_taken_over() -> None:
-    graph = complete(40, seed=5)
-    good = mapmrf.solve(graph, "tabu", trajectories=2).labels
-    problem = Problem.compile(graph)
-    with running(SDP(), problem, 0, Start()) as state:
-        state.inform(good)
-        step = SDP().step(problem, state)
-        assert step.labels is not None and graph.value(step.labels) >= graph.value(good)
-
-
-def test_a_large_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sdp, "MOST_SPINS", 20)
-    with pytest.raises(UnsupportedModel, match="25 variables, expected at most 20"):
-        mapmrf.solve(spins(5), "sdp")
-
-
-def test_options() -> None:
-    for bad in ({"max_iterations": 0}, {"cut_spins": -1}, {"branch_spins": -1}):
-        with pytest.raises(OptionError):
-            SDP(**bad)
-
-
-@pytest.mark.data
-@pytest.mark.parametrize(("name", "value"), [("gka4d", 10727), ("pm1s_80.5", 87)])
-def test_benchmark_graphs_are_proven(name: str, value: float) -> None:
-    result = mapmrf.solve(benchmark(f"maxcut/{name}.mc.gz"), "sdp")
-    assert (result.value, result.status) == (value, Status.OPTIMAL)

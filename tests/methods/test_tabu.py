@@ -8,7 +8,7 @@ from hypothesis import given
 
 import mapmrf
 from binary_models import binary_graphs, complete, spins
-from mapmrf import FactorGraph, OptionError, Status, Tabu, UnsupportedModel
+from mapmrf import FactorGraph, Status
 from strategies import brute_force
 
 
@@ -52,21 +52,3 @@ def test_a_run_ends_after_its_trajectories_or_rounds() -> None:
     some = mapmrf.solve(graph, "tabu", trajectories=3)
     assert some.status is Status.CONVERGED and some.details["trajectories"] >= 3
     assert mapmrf.solve(random_cut(200, 2000, 1), "tabu", max_iterations=5).status is Status.ITERATION_LIMIT
-
-
-def test_the_labelling_given_is_kept_if_it_is_best() -> None:
-    graph = complete(40, seed=2)
-    best = mapmrf.solve(graph, "tabu", trajectories=5)
-    assert mapmrf.solve(graph, "tabu", max_iterations=1, initial=best).value >= best.value
-
-
-def test_other_models_are_refused() -> None:
-    for card, scope in (([2, 3], (0, 1)), ([2, 2, 2], (0, 1, 2))):
-        with pytest.raises(UnsupportedModel, match="expected"):
-            mapmrf.solve(FactorGraph.from_tables(card, [scope], [np.zeros(card)]), "tabu")
-
-
-def test_options() -> None:
-    for bad in ({"max_iterations": 0}, {"patience": 0}, {"elite": 0}, {"trajectories": 0}):
-        with pytest.raises(OptionError):
-            Tabu(**bad)

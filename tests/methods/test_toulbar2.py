@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mapmrf
-from benchmark_models import benchmark, references
 from clocks import LIMIT, Clock, wait_until
-from mapmrf import FactorGraph, MapMRFError, OptionError, Status, UnsupportedModel
+from mapmrf import FactorGraph, MapMRFError, Status, UnsupportedModel
 from mapmrf.engines.program.toulbar2_process import Toulbar2Process, WholeCosts
 from mapmrf.methods.toulbar2 import Toulbar2, Toulbar2Run
 from mapmrf.model.problem import Problem
@@ -167,22 +165,6 @@ def test_a_time_limit_leaves_the_best_labelling_and_a_bound(started: list[Any], 
     assert len(started) == 1 and all_gone(started)
 
 
-def test_answers_between_steps_change_nothing() -> None:
-    graph = hard_grid(14)
-    method, problem = Toulbar2(max_iterations=300), Problem.compile(graph)
-    run = method.start(problem, 0, Start())
-    finished = None
-    while finished is None:
-        finished = method.step(problem, run).finished
-        first, second = method.answer(problem, run), method.answer(problem, run)
-        assert second.bound is not None and first.bound is not None and second.bound <= first.bound
-    method.close(problem, run)
-    plain = mapmrf.solve(graph, method)
-    assert (finished, run.backtracks) == (plain.status, plain.iterations)
-    assert first.labels is not None and graph.value(first.labels) == plain.value
-    assert first.bound == plain.bound
-
-
 def test_an_answer_has_what_no_step_has_taken_yet() -> None:
     graph = hard_grid(6)
     method, problem = Toulbar2(), Problem.compile(graph)
@@ -199,16 +181,6 @@ def test_an_answer_has_what_no_step_has_taken_yet() -> None:
         pass
     assert run.labels is not None and run.labels.tolist() == answer.labels.tolist()
     method.close(problem, run)
-
-
-def test_a_closed_run_leaves_no_process_and_no_thread(started: list[Any]) -> None:
-    before = set(threading.enumerate())
-    method, problem = Toulbar2(), Problem.compile(hard_grid())
-    run = method.start(problem, 0, Start())
-    method.step(problem, run)
-    method.close(problem, run)
-    assert len(started) == 1 and all_gone(started)
-    assert set(threading.enumerate()) <= before
 
 
 @pytest.mark.parametrize("search", ["hbfs", "dfs", "vns"])
@@ -377,38 +349,3 @@ def test_toulbar2_takes_further_options_by_its_own_names() -> None:
     assert result.status is Status.OPTIMAL
     with pytest.raises(MapMRFError, match="it has no option 'noSuchOption'"):
         mapmrf.solve(graph, "toulbar2", settings="noSuchOption=1")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"settings": "DEE"}, "settings has 'DEE', expected name=number"),
-        ({"settings": "DEE=0,hbfs=x"}, "settings has 'hbfs=x', expected name=number"),
-        ({"search": "bfs"}, "search is 'bfs', expected one of hbfs, dfs, vns"),
-        ({"vac": -1}, "vac is -1, expected at least 0"),
-        ({"eliminate": -1}, "eliminate is -1, expected at least 0"),
-    ],
-)
-def test_impossible_options_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
-        Toulbar2(**options)
-
-
-# -- benchmark models -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.data
-@pytest.mark.parametrize(
-    "name",
-    [
-        "segmentation2/10_14_s.binary.uai.gz",
-        "segmentation2/2_2_s.binary.uai.gz",
-        "segmentation21/2_2_s.21.uai.gz",
-        "scene/0000047.uai.gz",
-        "other/pdb1b7d.uai.gz",
-    ],
-)
-def test_benchmark_models_are_solved(name: str) -> None:
-    result = mapmrf.solve(benchmark(name), "toulbar2")
-    assert result.status is Status.OPTIMAL
-    assert result.value == pytest.approx(references()[name], abs=1e-3)

@@ -10,13 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mapmrf
-from benchmark_models import benchmark_path, references
-from mapmrf import FactorGraph, OptionError, Status, constraints
+from mapmrf import FactorGraph, Status, constraints
 from mapmrf.datasets import random_graph
 from mapmrf.engines.soft_consistency import search as soft_search
-from mapmrf.methods.wcsp import WCSP
-from mapmrf.model.problem import Problem
-from mapmrf.run.method import Start, running
 from strategies import Recipe, any_recipes, brute_force, recipes, with_weights
 
 
@@ -105,40 +101,6 @@ def test_one_infeasible_component_is_enough() -> None:
     differ = np.where(np.eye(2, dtype=bool), -np.inf, 0.0)
     triangle = FactorGraph.from_pairwise(np.zeros((3, 2)), [(0, 1), (1, 2), (0, 2)], differ[None].repeat(3, axis=0))
     assert mapmrf.solve(beside(dense(0), triangle), "wcsp").status is Status.INFEASIBLE
-
-
-def test_labellings_from_elsewhere_are_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(soft_search, "STEP_WORK", 20_000)
-    graph = dense(2)
-    best = mapmrf.solve(graph, "branch").labels
-    problem, method = Problem.compile(graph), WCSP(local_search=0)
-    with running(method, problem, 0, Start()) as state:
-        method.step(problem, state)
-        method.step(problem, state)
-        state.inform(best)
-        assert graph.value(method.step(problem, state).labels) == graph.value(best)
-        alone = mapmrf.solve(graph, method).iterations
-        step = method.step(problem, state)
-        while step.finished is None:
-            step = method.step(problem, state)
-        assert step.iterations <= alone
-
-
-@pytest.mark.parametrize("options", [{"max_iterations": 0}, {"sweeps": -1}, {"local_search": -1}])
-def test_bad_options_are_refused(options: dict[str, int]) -> None:
-    with pytest.raises(OptionError):
-        WCSP(**options)
-
-
-@pytest.mark.data
-@pytest.mark.parametrize("name", ["diagnosis-Promedas_50", "linkage-pedigree1", "circuit-c432.isc", "bayes-BN_97"])
-def test_known_optima(name: str) -> None:
-    path = benchmark_path(f"families/{name}.uai.gz")
-    evidence = path.with_suffix(".evid")
-    graph = mapmrf.read(path, evidence=evidence if evidence.exists() else None)
-    result = mapmrf.solve(graph, "wcsp")
-    assert result.status is Status.OPTIMAL
-    assert result.value == pytest.approx(references()[f"families/{name}.uai.gz"], abs=1e-3)
 
 
 def test_a_penalty_of_nothing_leaves_the_bound_as_it_is() -> None:

@@ -1,4 +1,4 @@
-"""Counting factors against all 0/1 vectors, and their projections against linear programs over the hull."""
+"""Factors of constraints against all 0/1 vectors and the constraints, and projections against linear programs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ import numpy as np
 import pytest
 from scipy.optimize import LinearConstraint, linprog, minimize
 
+from constrained_recipes import KINDS as STATED
+from constrained_recipes import one_kind, random_constraint
+from mapmrf import FactorGraph, constraints
 from mapmrf.arrays import Floats
 from mapmrf.engines.constraint_factors.marginal_kernels import GroupScores, best_value, max_marginals
-from mapmrf.engines.constraint_factors.model import CountingFactors, CountingKind
+from mapmrf.engines.constraint_factors.model import CountingFactors, CountingKind, CountingModel
 from mapmrf.engines.constraint_factors.price_kernels import find_prices
 from mapmrf.engines.constraint_factors.projection_kernels import project, threshold
+from mapmrf.engines.constraint_factors.rounding import LegalRounding
 from plain_python import plain
+from strategies import labellings
 
 best_value, find_prices, max_marginals, project = map(plain, (best_value, find_prices, max_marginals, project))
 
@@ -218,3 +223,67 @@ def test_a_threshold_is_found_among_scores_that_round_off_blurs() -> None:
     plain = threshold.py_func  # type: ignore[attr-defined]
     found = plain(0, 6, 1.0, 0.0, np.ones(6), scores)
     assert abs(np.maximum(0.0, scores - found).sum() - 1.0) <= 1.0
+
+
+# -- counting factors stand for the constraints of a graph ------------------------------------------------------------
+
+
+NONE = np.zeros(0, dtype=np.int64)
+
+
+def counted_value(model: CountingModel, labels: np.ndarray) -> float:
+    """The value of a labelling under the factors: the best value with all other items and choices forbidden."""
+    factors = model.factors
+    is_on = labels[model.var] == model.state
+    on = np.where(is_on, 0.0, -np.inf)
+    any_on = np.logical_or.reduceat(is_on, factors.item_ptr[:-1]) if model.n_items else np.zeros(0, dtype=bool)
+    scores = GroupScores(on, np.where(any_on, -np.inf, 0.0))
+    return model.constant + sum(best_value(f, factors, scores) for f in range(model.n_factors))
+
+
+@pytest.mark.parametrize("kind", STATED)
+@pytest.mark.parametrize("soft", [False, True])
+def test_factors_have_the_value_of_the_constraint(kind: str, soft: bool) -> None:
+    for seed in range(25):
+        graph = one_kind(kind, seed, soft, n=1, n_factors=0, hard=0.3 * (seed % 2)).graph()
+        assert graph.constraints is not None
+        model = CountingModel.of(graph, NONE)
+        for labels in labellings(graph):
+            if np.isneginf(graph.theta_v[graph.var_ptr[:-1] + labels]).any():
+                continue  # such states are left out
+            truth, found = graph.constraints.value(labels), counted_value(model, labels)
+            if kind == "all_different" and soft:
+                assert found >= truth - 1e-9
+            else:
+                assert found == pytest.approx(truth)
+
+
+def test_simplexes_leave_out_forbidden_states() -> None:
+    graph = FactorGraph.from_tables([3, 2], [(0,)], [[0.0, -math.inf, 1.0]])
+    model = CountingModel.of(graph, np.array([0]))
+    assert model.state.tolist() == [0, 2] and model.factors.complete.tolist() == [True]
+
+
+def test_rounding_keeps_hard_constraints() -> None:
+    found = 0
+    for seed in range(60):
+        random = np.random.default_rng(seed)
+        card = [3] * 5
+        stated = [random_constraint(random, card, STATED[k], soft=False) for k in random.permutation(len(STATED))[:3]]
+        graph = FactorGraph.from_tables(card, [], []).with_constraints(stated)
+        feasible = any(graph.value(labels) == 0 for labels in itertools.product(range(3), repeat=5))
+        model = CountingModel.of(graph, NONE)
+        if not feasible or model.constant == -math.inf:
+            continue
+        labels = LegalRounding(graph, model).round(random.random(15))
+        if labels is not None:
+            found += 1
+            assert graph.value(labels) > -math.inf
+    assert found >= 20
+
+
+def test_rounding_prefers_what_it_is_told() -> None:
+    graph = FactorGraph.from_tables([2] * 4, [], []).with_constraints([constraints.exactly_k(range(4), 2)])
+    rounding = LegalRounding(graph, CountingModel.of(graph, NONE))
+    labels = rounding.round(np.array([0.1, 0.9, 0.4, 0.6, 0.2, 0.8, 0.3, 0.7]))
+    assert labels is not None and labels.tolist() == [1, 0, 1, 0]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mapmrf
-from constrained_recipes import KINDS, ConstrainedRecipe, random_constrained, random_constraint
+from constrained_recipes import KINDS, one_kind, random_constrained
 from mapmrf import FactorGraph, constraints
 from mapmrf.engines.elimination.and_or import AndOrSearch
 from mapmrf.engines.elimination.constraint_prices import (
@@ -23,7 +23,6 @@ from mapmrf.engines.elimination.mini_buckets import CostShifting, MiniBuckets, f
 from mapmrf.engines.elimination.orders import PrimalGraph, find_order
 from mapmrf.engines.elimination.path_constraints import ConstraintForms
 from mapmrf.model.problem import Problem
-from strategies import random_recipe
 
 
 def tree_of(problem: Problem, forms: ConstraintForms):
@@ -53,18 +52,12 @@ def best_of(search: AndOrSearch) -> np.ndarray | None:
     return None if found is None else search.tree.by_variable(found)
 
 
-def stated(kind: str, soft: bool, seed: int) -> ConstrainedRecipe:
-    random = np.random.default_rng([seed, KINDS.index(kind), int(soft)])
-    recipe = random_recipe(seed, 5, 5, hard=0.1 * (seed % 2), max_card=3, max_arity=3)
-    return ConstrainedRecipe(recipe, [random_constraint(random, recipe.card, kind, soft) for _ in range(2)])
-
-
 @pytest.mark.parametrize("soft", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("priced", [False, True])
 def test_the_search_finds_the_optimum(kind: str, soft: bool, priced: bool) -> None:
     for seed in range(6):
-        recipe = stated(kind, soft, seed)
+        recipe = one_kind(kind, seed, soft, n_vars=5, hard=0.1 * (seed % 2))
         graph, optimum = recipe.graph(), recipe.optimum()
         problem = Problem.compile(graph)
         forms, shifting = ConstraintForms.of(problem), CostShifting(problem, np.arange(graph.n_vars))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mapmrf
+from benchmark_models import FOLDER
 from constraint_models import colouring, holes, ksat, pigeons, sudoku
 from mapmrf import FactorGraph
 from mapmrf.engines.feasibility.clauses import propagate
@@ -188,3 +191,22 @@ def test_kernels_do_the_same_as_plain_python() -> None:
     plain(propagate)(other.state.trail, other.state.clauses, other.state.counts)
     assert search.state.trail.truth.tolist() == other.state.trail.truth.tolist()
     assert np.count_nonzero(search.excluded()) > 17 * 8
+
+
+# -- the conflict-driven search on the benchmark models with forbidden entries ----------------------------------------
+
+
+FILES = sorted((FOLDER / "families").glob("*.uai.gz"))
+
+
+@pytest.mark.data
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_every_model_has_a_feasible_labelling(path: Path) -> None:
+    evidence = path.with_suffix(".evid")
+    graph = mapmrf.read(path, evidence=evidence if evidence.exists() else None)
+    search = ConflictSearch.of(Problem.compile(graph), graph.unary_labels)
+    while search.run(1_000_000) == OPEN:
+        assert search.n_conflicts < 100_000
+    assert search.outcome == FEASIBLE
+    assert graph.value(search.labels()) > -math.inf

@@ -12,7 +12,7 @@ import mapmrf
 from mapmrf import FactorGraph, Status
 from mapmrf.engines.feasibility.clauses import Atoms
 from mapmrf.engines.feasibility.conflict_search import FEASIBLE, ConflictSearch
-from mapmrf.engines.feasibility.pigeonhole import clique_clauses, cliques, different_pairs
+from mapmrf.engines.feasibility.pigeonhole import MatchingRoom, all_matched, clique_clauses, cliques, different_pairs
 from mapmrf.model.problem import Problem
 
 
@@ -80,3 +80,22 @@ def test_auto_solves_a_sudoku_and_refutes_a_wrong_clue() -> None:
     broken = FactorGraph.from_pairwise(unary, scope, np.where(np.eye(16, dtype=bool), -np.inf, 0))
     truth = mapmrf.solve(broken, "wcsp").status
     assert mapmrf.solve(broken).status is truth
+
+
+def test_matching_agrees_with_scipy() -> None:
+    sparse = pytest.importorskip("scipy.sparse")
+    csgraph = pytest.importorskip("scipy.sparse.csgraph")
+    random, outcomes = np.random.default_rng(0), set()
+    for _ in range(200):
+        n_clauses, n_groups = random.integers(1, 9, 2).tolist()
+        sizes = random.integers(1, 4, n_clauses)
+        group = random.integers(0, n_groups, sizes.sum())
+        edges = (np.repeat(np.arange(n_clauses), sizes), group)
+        matrix = sparse.csr_array((np.ones(len(group), dtype=bool), edges), shape=(n_clauses, n_groups))
+        expected = bool(np.all(csgraph.maximum_bipartite_matching(matrix, perm_type="column") >= 0))
+        clause_of, source, seen = np.full((3, n_groups), -1, dtype=np.int64)
+        room = MatchingRoom(clause_of, source, seen, np.zeros(n_clauses + 1, dtype=np.int64))
+        ptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        assert all_matched(ptr, group.astype(np.int64), room) == expected
+        outcomes.add(expected)
+    assert outcomes == {True, False}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from binary_models import spins, submodular_recipes
+from binary_models import submodular_recipes
 from mapmrf import FactorGraph
 from mapmrf.engines.flow import cut_model
 from mapmrf.engines.flow.cut_model import CutModel, why_no_cut
@@ -66,25 +66,11 @@ def reason(recipe: Recipe) -> str | None:
 DIFFER = np.array([[0.0, 1.0], [1.0, 0.0]])
 
 
-def test_an_odd_ring_of_pairs_that_favour_different_states_is_refused() -> None:
-    found = reason(Recipe([2] * 3, [(0, 1), (1, 2), (2, 0)], [DIFFER] * 3))
-    assert found == "factor 2 on variables 2 and 0 is not submodular, whichever variables are flipped"
-
-
 def test_the_factor_is_named_by_its_number_in_the_graph() -> None:
     """Compiling puts tables with -inf last."""
     equal = np.array([[0.0, -np.inf], [-np.inf, 0.0]])
     found = reason(Recipe([2] * 3, [(0, 1), (1, 2), (2, 0)], [equal, DIFFER, np.eye(2)]))
     assert found is not None and found.startswith("factor 0 on variables 0 and 1 is not submodular")
-
-
-def test_a_frustrated_grid_is_refused() -> None:
-    assert "is not submodular" in str(why_no_cut(Problem.compile(spins(6))))
-
-
-def test_more_states_and_larger_factors_are_refused() -> None:
-    assert reason(Recipe([2, 3])) == "variable 1 has 3 states, expected at most 2"
-    assert reason(Recipe([2] * 3, [(0, 1, 2)], [np.zeros((2, 2, 2))])) == "factor 0 has 3 variables, expected 2"
 
 
 def test_a_variable_with_one_possible_state_frees_its_pairs() -> None:

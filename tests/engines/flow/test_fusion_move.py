@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mapmrf import FactorGraph
 from mapmrf.engines.flow import fusion_move
 from mapmrf.engines.flow.expansion import LabelMoves, label_marks
-from mapmrf.engines.flow.fusion_move import FusionMove, why_no_fusion
+from mapmrf.engines.flow.fusion_move import FusionMove
 from mapmrf.images import grid_model
 from mapmrf.model.problem import Problem
 from plain_python import plain_kernels
@@ -199,11 +199,6 @@ def test_a_run_stops_at_its_limit_of_moves() -> None:
     search = LabelMoves(Problem.compile(metric_graph(0, "potts")), np.zeros(8, dtype=np.int64))
     search.run(10**9, max_moves=2)
     assert search.tried == 2
-
-
-def test_factors_of_three_variables_are_refused() -> None:
-    three = Recipe([2] * 3, [(0, 1, 2)], [np.zeros((2, 2, 2))]).graph()
-    assert why_no_fusion(Problem.compile(three)) == "factor 0 has 3 variables, expected 2"
 
 
 @given(recipe=pairwise_recipes(hard=0.1), seed=st.integers(0, 1000))

@@ -16,7 +16,7 @@ from mapmrf.engines.messages.clusters_kernels import CycleList
 from mapmrf.engines.messages.cycles_kernels import Projection, inconsistent_pairs, triangulate
 from mapmrf.engines.messages.mplp import Dual
 from mapmrf.model.problem import Problem
-from strategies import Recipe, brute_force, random_recipe, recipes
+from strategies import Recipe, brute_force, random_recipe, recipes, some_labels
 
 
 def clusters_of(graph: FactorGraph) -> Clusters:
@@ -54,7 +54,7 @@ def test_clusters_leave_values_as_they_are_and_the_bound_never_rises(
     graph = recipe.graph()
     optimum, _ = brute_force(graph)
     clusters = clusters_of(graph)
-    labels = np.array([data.draw(st.integers(0, r - 1)) for r in recipe.card], dtype=np.int64)
+    labels = some_labels(recipe, data)
     bound = clusters.bound()
     for iteration in range(4):
         if iteration in (1, 3):

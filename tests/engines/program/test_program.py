@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from binary_models import binary_graphs
 from mapmrf import FactorGraph
-from mapmrf.engines.program.compact import Compact
-from mapmrf.engines.program.program import Rows, block_losses, lagrangian, spread
+from mapmrf.engines.program.compact import Compact, is_compact
+from mapmrf.engines.program.program import Rows, block_losses, highs_failure, lagrangian, scip_failure, spread
 from mapmrf.model.problem import Problem
 from strategies import brute_force
 
@@ -47,3 +55,141 @@ def test_losses_are_measured_from_the_best_of_a_block() -> None:
     loss, best, largest = block_losses(theta, ptr)
     assert loss.tolist() == [2, 0, np.inf, np.inf, np.inf]
     assert (best.tolist(), largest.tolist()) == ([3, -np.inf], [2, 0])
+
+
+# -- the compact program of a binary pairwise model has the model's values at its integer points ----------------------
+
+
+@given(graph=binary_graphs())
+@settings(max_examples=30)
+def test_the_compact_program_is_the_model(graph: FactorGraph) -> None:
+    problem = Problem.compile(graph)
+    assert is_compact(problem)
+    compact = Compact.build(problem)
+    program = compact.program
+    assert len(np.unique(compact.first * graph.n_vars + compact.second)) == len(compact.first)
+    for labels in itertools.product([0, 1], repeat=graph.n_vars):
+        x = np.array(labels)
+        columns = compact.columns(x)
+        assert program.value(float(program.cost @ columns)) == pytest.approx(graph.value(x))
+        assert np.all(program.rows.matrix @ columns <= program.rows.upper)
+        assert compact.labels(columns).tolist() == compact.rounded(columns).tolist() == x.tolist()
+        assert compact.missing(columns, 1e-9).n == 0
+
+
+def test_only_the_rows_that_the_sign_needs_are_in_the_program() -> None:
+    like, unlike = [[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]
+    graph = FactorGraph.from_pairwise(np.zeros((3, 2)), [[0, 1], [1, 2]], [like, unlike])
+    rows = Compact.build(Problem.compile(graph)).program.rows
+    assert rows.matrix.toarray().tolist() == [[-1, 0, 0, 1, 0], [0, -1, 0, 1, 0], [0, 1, 1, 0, -1]]
+    assert rows.upper.tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("unary", "table", "compact"),
+    [
+        (np.zeros((2, 2)), np.zeros((2, 2)), True),
+        (np.zeros((2, 3)), np.zeros((3, 3)), False),
+        (np.zeros((2, 2)), np.array([[0.0, -np.inf], [0.0, 0.0]]), False),
+        (np.array([[0.0, -np.inf], [0.0, 0.0]]), np.zeros((2, 2)), False),
+    ],
+    ids=["binary", "three states", "hard pair", "hard state"],
+)
+def test_only_binary_finite_pairs_are_compact(unary: np.ndarray, table: np.ndarray, compact: bool) -> None:
+    assert is_compact(Problem.compile(FactorGraph.from_pairwise(unary, [[0, 1]], [table]))) == compact
+
+
+# -- solvers that cannot be loaded ------------------------------------------------------------------------------------
+
+
+MODEL = """
+import logging, sys
+logging.basicConfig(format="%(message)s", stream=sys.stdout)
+import mapmrf
+from mapmrf.datasets import grid
+graph = grid(8, 8, coupling=2.0, seed=1)
+"""
+
+BROKEN = "raise ImportError('undefined symbol: solve\\nand a second line')"
+
+needs_scip = pytest.mark.skipif(scip_failure() is not None, reason=str(scip_failure()))
+
+
+def run_without(modules: list[str], code: str, folder: Path) -> list[str]:
+    """The lines that a process prints in which some modules cannot be loaded."""
+    for module in modules:
+        (folder / f"{module}.py").write_text(BROKEN)
+    paths = os.pathsep.join([str(folder), *filter(None, sys.path)])
+    done = subprocess.run(
+        [sys.executable, "-c", MODEL + textwrap.dedent(code)],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+REFUSAL = """
+try:
+    mapmrf.solve(graph, method)
+except mapmrf.UnsupportedModel as error:
+    print(error)
+"""
+
+
+def test_here_they_can_be_loaded() -> None:
+    assert highs_failure() is None
+
+
+def test_lp_says_in_one_line_that_it_needs_highs(tmp_path: Path) -> None:
+    lines = run_without(["highspy"], "method = 'lp'" + REFUSAL, tmp_path)
+    assert lines == ["lp cannot solve this model: HiGHS cannot be loaded: undefined symbol: solve"]
+
+
+@pytest.mark.parametrize("solver", ["highs", "auto"])
+def test_cuts_says_in_one_line_that_it_has_no_solver(solver: str, tmp_path: Path) -> None:
+    lines = run_without(["highspy", "pyscipopt"], f"method = mapmrf.Cuts(solver={solver!r})" + REFUSAL, tmp_path)
+    assert len(lines) == 1
+    assert lines[0].startswith("cuts cannot solve this model: HiGHS cannot be loaded: undefined symbol: solve")
+    assert ("SCIP cannot be loaded" in lines[0]) == (solver == "auto")
+
+
+@needs_scip
+def test_cuts_without_highs_goes_on_with_scip_alone(tmp_path: Path) -> None:
+    code = """
+    pairs = [[i, j] for i in range(7) for j in range(i)]
+    largest_cut = mapmrf.FactorGraph.from_pairwise([[0, 0]] * 7, pairs, [[0, 1], [1, 0]])
+    result = mapmrf.solve(largest_cut, "cuts")
+    print(result.status.closes_gap, result.trace[-1].phase)
+    """
+    lines = run_without(["highspy"], code, tmp_path)
+    assert lines[-1] == "True branch"
+    warning = "cuts continues without exact relaxations: HiGHS cannot be loaded: undefined symbol: solve"
+    assert lines[:-1] == [warning]
+
+
+def test_cuts_without_scip_goes_on_with_highs_alone(tmp_path: Path) -> None:
+    code = """
+    result = mapmrf.solve(graph, "cuts", rounds=0)
+    print(result.status.closes_gap, result.trace[-1].phase)
+    """
+    assert run_without(["pyscipopt"], code, tmp_path) == ["True branch"]
+
+
+def test_auto_keeps_its_labelling_without_any_solver(tmp_path: Path) -> None:
+    code = """
+    result = mapmrf.solve(graph, "auto", max_iterations=200)
+    print(result.value == graph.value(result.labels))
+    """
+    assert run_without(["highspy", "pyscipopt"], code, tmp_path)[-1] == "True"
+
+
+def test_no_solver_is_loaded_before_it_is_needed(tmp_path: Path) -> None:
+    code = """
+    import mapmrf.methods.auto, mapmrf.methods.cuts, mapmrf.methods.lp
+    print({"highspy", "pyscipopt", "scipy.sparse"} & set(sys.modules))
+    """
+    assert run_without(["highspy", "pyscipopt"], code, tmp_path) == ["set()"]

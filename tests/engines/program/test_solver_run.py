@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from functools import cache, partial
@@ -11,9 +12,12 @@ import pytest
 from scipy import sparse
 
 import mapmrf
-from mapmrf.arrays import Ints
+from constrained_recipes import ConstrainedRecipe, random_constrained
+from mapmrf.arrays import Floats, Ints
+from mapmrf.engines.program import highs
 from mapmrf.engines.program.compact import Compact
-from mapmrf.engines.program.highs import solve_by_highs
+from mapmrf.engines.program.highs import Confirmation, solve_by_highs
+from mapmrf.engines.program.local_polytope import ConstrainedPolytope
 from mapmrf.engines.program.program import Program, Rows
 from mapmrf.engines.program.scip import BranchTask, SolverOutcome, SolverReport, SolverRun, solve_by_scip
 from mapmrf.model.problem import Problem
@@ -61,15 +65,11 @@ def test_closing_a_run_ends_its_thread() -> None:
 
 def test_closing_does_not_wait_longer_than_asked_for() -> None:
     release = threading.Event()
-    run = SolverRun(lambda report: assert_true(release.wait(60)))
+    run = SolverRun(lambda report: None if release.wait(60) else pytest.fail("hung"))
     run.close(0.01)
     assert not run.wait(0.0)
     release.set()
     assert run.wait(60)
-
-
-def assert_true(holds: bool) -> None:
-    assert holds
 
 
 def test_a_solver_that_raises_has_failed_with_what_it_said() -> None:
@@ -216,3 +216,38 @@ def test_scip_takes_points_although_presolving_has_removed_columns() -> None:
     run.grant(np.inf)
     assert run.wait(120)
     assert run.report.outcome is SolverOutcome.OPTIMAL and run.report.offered is None
+
+
+# -- proofs without a solver's tolerances -----------------------------------------------------------------------------
+
+
+def search(recipe: ConstrainedRecipe, known: float) -> tuple[float, float]:
+    """Bound of a model, and best value found on the way, given the value of a known labelling."""
+    graph, values = recipe.graph(), [known]
+    polytope = ConstrainedPolytope.build(Problem.compile(graph))
+
+    def offer(point: Floats) -> None:
+        values.append(graph.value(polytope.labels(point)))
+
+    tree = Confirmation(polytope.program, 0)
+    list(tree.run(lambda: max(values) + graph.allowance, offer))
+    tree.close(1.0)
+    return tree.bound, max(values)
+
+
+@pytest.mark.parametrize("below", [0.0, 0.5, math.inf])
+def test_the_bound_meets_the_optimum(below: float) -> None:
+    proven = 0
+    for seed in range(30):
+        recipe = random_constrained(seed, n_vars=4)
+        optimum = recipe.optimum()
+        bound, value = search(recipe, optimum - below if optimum > -math.inf else -math.inf)
+        assert value <= optimum + 1e-12
+        assert max(bound, value) >= optimum - 1e-12
+        proven += bound <= optimum + 1e-12
+    assert proven >= 20
+
+
+def test_too_many_nodes_prove_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(highs, "WORK", 0)
+    assert search(random_constrained(2, n_vars=4), 0.0)[0] == math.inf

@@ -1,5 +1,7 @@
 """The reduction: the optimum stays, labellings go to and fro, and what can go is gone."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np
@@ -8,14 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mapmrf
+from benchmark_models import benchmark, references
 from mapmrf import datasets
+from mapmrf.engines.reduction.components import solve_small
 from mapmrf.engines.reduction.reduction import Reduction
-from mapmrf.engines.reduction.simplify import Simplified, simplify, simplify_in_steps
+from mapmrf.engines.reduction.simplify import (
+    Simplified,
+    belief_bounds,
+    dual_bounds,
+    excluded_states,
+    simplify,
+    simplify_in_steps,
+)
 from mapmrf.model.graph import FactorGraph
+from mapmrf.model.polytope import dual_bound
 from mapmrf.model.problem import Problem
 from strategies import (
     Recipe,
     any_recipes,
+    best_with_each_state,
     brute_force,
     hard_recipes,
     random_recipe,
@@ -371,3 +384,144 @@ def test_a_reduction_in_small_steps_is_the_reduction_at_once() -> None:
 def test_a_model_is_simplified_step_by_step() -> None:
     problem = Problem.compile(random_recipe(0, 40, 55).graph())
     assert sum(1 for _ in simplify_in_steps(problem)) >= 2
+
+
+# -- dual persistency -------------------------------------------------------------------------------------------------
+
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def messages(problem: Problem, seed: int) -> np.ndarray:
+    """Messages of any size, 0 among them."""
+    random = np.random.default_rng(seed)
+    return random.choice([0.0, 0.3, 3.0]) * random.normal(size=problem.n_edge_states)
+
+
+@given(recipe=with_weights(recipes() | any_recipes(max_vars=6)), seed=SEEDS)
+def test_no_labelling_is_above_the_bound_of_one_of_its_states(recipe: Recipe, seed: int) -> None:
+    problem = Problem.compile(recipe.graph())
+    lam_e, exact = messages(problem, seed), best_with_each_state(problem.graph)
+    bounds = dual_bounds(problem, lam_e)
+    assert np.all(bounds >= exact - 1e-9)
+    assert np.all(bounds <= dual_bound(problem, lam_e) + 1e-9)
+
+
+@given(recipe=with_weights(soft_recipes()), seed=SEEDS)
+def test_reparametrised_unary_potentials_are_beliefs(recipe: Recipe, seed: int) -> None:
+    problem = Problem.compile(recipe.graph())
+    lam_e = messages(problem, seed)
+    beliefs = problem.graph.theta_v - np.bincount(problem.edge_state_at, lam_e, problem.n_states)
+    bounds = belief_bounds(problem, beliefs, dual_bound(problem, lam_e))
+    assert np.all(bounds >= best_with_each_state(problem.graph) - 1e-9)
+    assert np.all(dual_bounds(problem, lam_e) <= bounds + 1e-9)
+
+
+@given(recipe=with_weights(recipes()), seed=SEEDS, back=st.integers(0, 3))
+def test_excluded_states_are_in_no_labelling_as_good_as_the_incumbent(recipe: Recipe, seed: int, back: int) -> None:
+    problem = Problem.compile(recipe.graph())
+    exact = best_with_each_state(problem.graph)
+    value = float(np.unique(exact[exact > -math.inf])[-1 - back :][0])
+    excluded = excluded_states(problem, dual_bounds(problem, messages(problem, seed)), value)
+    assert np.all(exact[excluded] < value)
+    counts = np.add.reduceat(~excluded, problem.graph.var_ptr[:-1])
+    assert np.all(counts >= 1)
+
+
+@given(recipe=with_weights(recipes()), seed=SEEDS, back=st.integers(0, 3))
+def test_the_optimum_stays_without_the_excluded_states(recipe: Recipe, seed: int, back: int) -> None:
+    graph = recipe.graph()
+    problem = Problem.compile(graph)
+    exact = best_with_each_state(graph)
+    value = float(np.unique(exact[exact > -math.inf])[-1 - back :][0])
+    excluded = excluded_states(problem, dual_bounds(problem, messages(problem, seed)), value)
+    small = simplify(problem, excluded)
+    assert small.feasible
+    optimum, labels = brute_force(graph)
+    left, best = brute_force(small.problem.graph)
+    assert left == pytest.approx(optimum, abs=1e-9)
+    assert graph.value(small.lift(np.array(best, dtype=np.int64))) == pytest.approx(optimum, abs=1e-9)
+    kept = small.lift(small.project(np.array(labels)))
+    assert graph.value(kept) == pytest.approx(optimum, abs=1e-9)
+
+
+@given(recipe=with_weights(soft_recipes()))
+def test_exact_bounds_per_state_leave_the_optimal_states_only(recipe: Recipe) -> None:
+    graph = recipe.graph()
+    problem, exact = Problem.compile(graph), best_with_each_state(graph)
+    excluded = excluded_states(problem, exact, graph.value(brute_force(graph)[1]))
+    assert np.array_equal(excluded, exact < exact.max() - 1e-9)
+
+
+def frustrated(n: int) -> FactorGraph:
+    """Pairs on a torus that like to differ: nothing of it can be simplified."""
+    place = np.arange(n * n).reshape(n, n)
+    edges = np.concatenate([np.stack([place, np.roll(place, 1, axis)], axis=-1).reshape(-1, 2) for axis in (0, 1)])
+    return FactorGraph.from_pairwise(np.zeros((n * n, 3)), edges, 1.0 - np.eye(3))
+
+
+def test_counts_say_why_states_and_variables_have_gone() -> None:
+    problem = Problem.compile(frustrated(4))
+    assert simplify(problem).counts.details() == {}
+    excluded = np.zeros(problem.n_states, dtype=bool)
+    excluded[[1, 2, 3]] = True  # variable 0 is in state 0, and variable 1 is not
+    small = simplify(problem, excluded)
+    assert small.counts.states_persistent == 3
+    assert small.counts.variables_fixed >= 1
+    assert small.counts.states_forbidden == 0
+    assert small.problem.n_vars == 16 - small.counts.variables_fixed - small.counts.variables_eliminated
+
+
+def test_nothing_is_excluded_without_an_incumbent_and_hard_states_are_not_counted_as_persistent() -> None:
+    graph = FactorGraph.from_tables([3, 2], [(0,), (0, 1)], [[0.0, -math.inf, 1.0], np.zeros((3, 2))])
+    problem = Problem.compile(graph)
+    bounds = dual_bounds(problem, np.zeros(problem.n_edge_states))
+    assert not excluded_states(problem, bounds, -math.inf).any()
+    excluded = excluded_states(problem, bounds, 1.0)
+    assert excluded.tolist() == [True, True, False, False, False]
+    counts = simplify(problem, excluded).counts
+    assert (counts.states_persistent, counts.states_forbidden) == (1, 1)
+
+
+# -- the reduction on benchmark models --------------------------------------------------------------------------------
+
+
+SOLVED = (
+    "other/1aie", "other/1bv1", "other/pdb1b7d", "other/smokers_10", "segmentation21/2_28_s.21", "scene/0000072",
+    "scene/0001677",
+)  # fmt: skip
+SOLVED_BY_ELIMINATION = (
+    "other/deer_rescaled_0034.K10.F1.25.model", "other/pdb1neu", "other/GEOM30a_3", "scene/0000047",
+)  # fmt: skip
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", [*SOLVED, *SOLVED_BY_ELIMINATION])
+def test_nothing_is_left_of_some_models(name: str) -> None:
+    graph = benchmark(f"{name}.uai.gz")
+    small = simplify(Problem.compile(graph))
+    if name in SOLVED_BY_ELIMINATION:
+        small = solve_small(small)
+    assert small.problem.n_vars == 0
+    assert small.problem.graph.constant == pytest.approx(references()[f"{name}.uai.gz"], abs=1e-3)
+    assert graph.value(small.labels) == pytest.approx(small.problem.graph.constant, abs=1e-6)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "share"),
+    [
+        ("protein/didNotconverge1.uai.gz", 0.45),
+        ("segmentation21/1_28_s.21.uai.gz", 0.1),
+        ("other/pedigree34.uai.gz", 0.4),
+        ("other/triplepoint4-plain-ring.h5", 0.55),
+    ],
+)
+def test_a_share_of_the_states_is_left_and_labellings_are_worth_the_same(name: str, share: float) -> None:
+    graph = benchmark(name)
+    small = simplify(Problem.compile(graph))
+    inner = small.problem.graph
+    assert len(inner.theta_v) <= share * len(graph.theta_v)
+    assert len(inner.theta_t) <= len(graph.theta_t) + 2000, "shared tables should be shared still"
+    labels = np.random.default_rng(0).integers(0, inner.card)
+    assert graph.value(small.lift(labels)) == pytest.approx(inner.value(labels), rel=1e-9)

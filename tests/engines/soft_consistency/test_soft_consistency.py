@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator
 
@@ -11,28 +10,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mapmrf import FactorGraph
+import mapmrf
+from constrained_recipes import KINDS, one_kind
+from mapmrf import FactorGraph, constraints
 from mapmrf.arrays import Ints
 from mapmrf.datasets import random_graph
 from mapmrf.engines.soft_consistency import search as search_module
-from mapmrf.engines.soft_consistency.depth_first import project_all, propagate_root, sweep
+from mapmrf.engines.soft_consistency.constraint_kernels import constraint_cost
+from mapmrf.engines.soft_consistency.depth_first import follow, price_constraints, project_all, propagate_root, sweep
 from mapmrf.engines.soft_consistency.network import ModelNetwork
+from mapmrf.engines.soft_consistency.network_kernels import HARD, assign
+from mapmrf.engines.soft_consistency.propagation_kernels import propagate
 from mapmrf.engines.soft_consistency.search import OpenNodes, SoftSearch
 from mapmrf.model.problem import Problem
-from strategies import Recipe, any_recipes, brute_force, recipes, with_weights
+from plain_python import plain
+from strategies import Recipe, any_recipes, brute_force, labellings, recipes, with_weights
 
 LARGE = 1 << 62
 
 
 def cost_now(network: ModelNetwork, labels: Ints) -> int:
-    """Cost of a labelling as the network states it: lower bound, states, and tables less what was shifted."""
-    net, cell = network.soft.net, network.soft.now.cell
+    """Cost of a labelling as the network states it: lower bound, states, tables less what was shifted, constraints."""
+    soft = network.soft
+    net, cell = soft.net, soft.now.cell
     total = int(cell[network.problem.n_vars]) + int(cell[net.variables.at + labels].sum())
     for factor in net.factors:
         edges = net.edges[factor.first : factor.end]
         states = labels[edges.variable]
-        total += int(net.costs[factor.table + edges.stride @ states])
-        total -= int(cell[edges.at + states].sum())
+        total += int(net.costs[factor.table + edges.stride @ states]) - int(cell[edges.at + states].sum())
+    for c in range(len(soft.constraints.records)):
+        if cell[soft.constraints.records[c].at] == 0:
+            total += plain(constraint_cost)(soft, c, labels)
     return total
 
 
@@ -42,10 +50,6 @@ def is_left(network: ModelNetwork, labels: Ints) -> bool:
     return bool(np.all(now.place[net.variables.at + labels] < now.cell[: len(labels)]))
 
 
-def labellings(graph: FactorGraph) -> list[Ints]:
-    return [np.array(states, dtype=np.int64) for states in itertools.product(*map(range, graph.card.tolist()))]
-
-
 def run(search: SoftSearch, sweeps: int) -> Iterator[None]:
     """All steps of a search."""
     yield from search.prepare(sweeps)
@@ -53,20 +57,19 @@ def run(search: SoftSearch, sweeps: int) -> Iterator[None]:
         yield from search.explore()
 
 
-def open_network(graph: FactorGraph) -> ModelNetwork | None:
-    """The network of a model, unless a table allows nothing."""
+def new_network(graph: FactorGraph) -> ModelNetwork:
     network = ModelNetwork.of(Problem.compile(graph))
     network.soft.tally.pause_at = LARGE
-    return None if network.costs.offset == -math.inf else network
+    return network
 
 
 @given(recipe=with_weights(recipes() | any_recipes()), sweeps=st.integers(0, 3))
 def test_costs_of_labellings_stay_and_all_costs_are_at_least_0(recipe: Recipe, sweeps: int) -> None:
     graph = recipe.graph()
-    network = open_network(graph)
-    if network is None:
+    network = new_network(graph)
+    if network.costs.offset == -math.inf:  # a table allows nothing
         return
-    before = {tuple(labels): network.costs.cost(network.problem, labels) for labels in labellings(graph)}
+    before = {tuple(labels.tolist()): network.costs.cost(network.problem, labels) for labels in labellings(graph)}
     for k in range(sweeps):
         sweep(network.soft, k % 2 == 0, 0)
     if network.soft.tally.failed == 0:
@@ -185,3 +188,95 @@ def test_open_nodes_at_the_upper_bound_are_closed() -> None:
     nodes = OpenNodes()
     nodes.push(7, -1)
     assert nodes.pop(7) is None and len(nodes) == 0
+
+
+# -- constraints in a cost network ------------------------------------------------------------------------------------
+
+
+def cost_given(network: ModelNetwork, labels: Ints) -> float:
+    """Cost of a labelling by the model's own constraints, the rounding of costs included."""
+    total = network.costs.cost(network.problem, labels)
+    stated = network.problem.graph.constraints
+    assert stated is not None
+    return total + float(network.costs.penalties[stated.violated(labels)].sum())
+
+
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_costs_stay_and_nothing_allowed_goes(kind: str, soft: bool) -> None:
+    moved = 0
+    for seed in range(12):
+        graph = one_kind(kind, seed, soft).graph()
+        network = new_network(graph)
+        before = {tuple(labels.tolist()): cost_given(network, labels) for labels in labellings(graph)}
+        for k in range(seed % 3):
+            sweep(network.soft, k % 2 == 0, 0)
+            price_constraints(network.soft, 0)
+        if network.soft.tally.failed == 0:
+            project_all(network.soft, 0)
+            propagate_root(network.soft)
+        if network.soft.tally.failed == 1:
+            assert all(cost == math.inf for cost in before.values())
+            continue
+        moved += network.lower > 0
+        for key, cost in before.items():
+            labels = np.array(key, dtype=np.int64)
+            if cost < math.inf:
+                assert is_left(network, labels)
+                assert cost_now(network, labels) == cost
+                assert network.lower <= cost
+            elif is_left(network, labels):
+                assert cost_now(network, labels) >= HARD // 2
+    assert moved
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_below_a_decision_only_labellings_that_cost_too_much_go_and_all_comes_back(kind: str) -> None:
+    for seed in range(4):
+        graph = one_kind(kind, seed, bool(seed % 2)).graph()
+        network = new_network(graph)
+        project_all(network.soft, 0)
+        propagate_root(network.soft)
+        if network.soft.tally.failed == 1 or network.soft.now.cell[0] < 2:
+            continue
+        cells = network.soft.now.cell.copy()
+        u = int(network.soft.now.domain[network.soft.net.variables.at[0]])
+        plain(assign)(network.soft, 0, u)
+        plain(propagate)(network.soft)  # without forgetting the trail
+        done = network.soft.tally.failed == 0
+        for labels in labellings(graph):
+            if labels[0] == u and cost_given(network, labels) < network.soft.tally.upper:
+                assert done and is_left(network, labels)
+                assert cost_now(network, labels) == cost_given(network, labels)
+        follow(network.soft, SoftSearch(network).way.stack, 0)
+        assert np.array_equal(network.soft.now.cell, cells)
+
+
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_solved(kind: str, soft: bool) -> None:
+    for seed in range(20, 28):
+        recipe = one_kind(kind, seed, soft)
+        result = mapmrf.solve(recipe.graph(), "wcsp", local_search=0, sweeps=seed % 3)
+        assert result.value == pytest.approx(recipe.optimum())
+        assert result.status.closes_gap or result.value == -math.inf
+
+
+def test_prices_of_an_assignment_are_its_proof() -> None:
+    random = np.random.default_rng(3)
+    gains = random.normal(size=(8, 10))
+    graph = FactorGraph.from_tables([10] * 8, [(i,) for i in range(8)], list(gains))
+    network = new_network(graph.with_constraints([constraints.all_different(range(8))]))
+    project_all(network.soft, 0)
+    propagate_root(network.soft)
+    best = mapmrf.solve(network.problem.graph, "auto").value
+    assert network.costs.bound(network.lower) == pytest.approx(best)
+
+
+def test_too_few_states_are_found_by_matching() -> None:
+    card = [4] * 5
+    for allowed in ([0, 1, 2, 3], [0, 1, 2, 3, 3]):
+        unary = [[0.0, 0.0, 0.0, -np.inf] if i < 4 else [0.0] * 4 for i in allowed]
+        graph = FactorGraph.from_tables(card[: len(unary)], [(i,) for i in range(len(unary))], unary)
+        result = mapmrf.solve(graph.with_constraints([constraints.all_different(range(len(unary)))]), "wcsp")
+        assert result.status is mapmrf.Status.INFEASIBLE

@@ -108,12 +108,6 @@ def test_a_negative_weight_turns_what_a_pair_favours() -> None:
     assert solved(graph).flip.any()
 
 
-@given(recipe=submodular_recipes())
-def test_the_kernels_run_as_plain_python(recipe: Recipe) -> None:
-    with plain_kernels(cut_model):
-        assert_solved(recipe.graph())
-
-
 @st.composite
 def plain_graphs(draw: st.DrawFn) -> FactorGraph:
     """Finite pairs that favour equal states: shared tables, and weights of either sign, some of them 0."""
@@ -135,6 +129,13 @@ def plain_graphs(draw: st.DrawFn) -> FactorGraph:
     return FactorGraph.from_tables([2] * n, scopes, used, weight=weight)
 
 
+@given(graph=plain_graphs(), recipe=submodular_recipes())
+def test_the_kernels_run_as_plain_python(graph: FactorGraph, recipe: Recipe) -> None:
+    with plain_kernels(cut_model):
+        assert_solved(graph)
+        assert_solved(recipe.graph())
+
+
 @given(graph=plain_graphs())
 def test_pairs_that_favour_equal_states_are_split_once_for_every_table(graph: FactorGraph) -> None:
     assert_solved(graph)
@@ -151,9 +152,3 @@ def test_a_split_model_is_the_model_that_is_laid_out_pair_by_pair(graph: FactorG
         assert cut.flow.run()
     assert by_tables.constant == pytest.approx(by_pairs.constant, rel=1e-12, abs=1e-12)
     assert by_tables.bound == pytest.approx(by_pairs.bound, rel=1e-12, abs=1e-12)
-
-
-@given(graph=plain_graphs())
-def test_the_kernels_of_plain_pairs_run_as_plain_python(graph: FactorGraph) -> None:
-    with plain_kernels(cut_model):
-        assert_solved(graph)

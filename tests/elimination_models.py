@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 
+import pairwise_models
 from mapmrf.engines.elimination.elimination import BucketTree, Functions
 from mapmrf.engines.elimination.orders import PrimalGraph, find_order
 from mapmrf.model.graph import FactorGraph
@@ -18,10 +19,7 @@ def primal(n: int, edges: list[tuple[int, int]]) -> PrimalGraph:
 
 
 def grid_edges(rows: int, columns: int) -> list[tuple[int, int]]:
-    place = np.arange(rows * columns).reshape(rows, columns)
-    across = zip(place[:, :-1].ravel().tolist(), place[:, 1:].ravel().tolist(), strict=True)
-    down = zip(place[:-1].ravel().tolist(), place[1:].ravel().tolist(), strict=True)
-    return [*across, *down]
+    return [(i, j) for i, j in pairwise_models.grid_edges(rows, columns).tolist()]
 
 
 def random_graph(seed: int, n: int, share: float) -> tuple[PrimalGraph, set[tuple[int, int]]]:

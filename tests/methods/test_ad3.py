@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import mapmrf
 from elimination_models import frustrated
@@ -22,7 +20,7 @@ from mapmrf.model.polytope import dense, dual_bound
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Start
-from strategies import Recipe, any_recipes, best_with_each_state, brute_force, recipes
+from strategies import best_with_each_state
 
 # -- the relaxation ---------------------------------------------------------------------------------------------------
 
@@ -155,16 +153,6 @@ def test_over_relaxation_leads_to_the_same_relaxed_value(relaxation: float) -> N
 
 
 # -- branch and bound -------------------------------------------------------------------------------------------------
-
-
-@given(recipe=recipes() | any_recipes(), order=st.sampled_from(["best", "depth"]))
-@settings(max_examples=40)
-def test_branch_and_bound_proves_the_optimum_or_that_there_is_none(recipe: Recipe, order: str) -> None:
-    graph = recipe.graph()
-    optimum, _ = brute_force(graph)
-    result = mapmrf.solve(graph, "ad3", branch_and_bound=True, node_order=order)
-    assert result.status is (Status.OPTIMAL if optimum > -math.inf else Status.INFEASIBLE)
-    assert result.value == pytest.approx(optimum, abs=1e-6 * max(1.0, abs(optimum)))
 
 
 @pytest.mark.parametrize("states", [2, 3])

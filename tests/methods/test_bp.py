@@ -16,6 +16,7 @@ from mapmrf.datasets import grid
 from mapmrf.methods.bp import BP
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Start
+from pairwise_models import attractive, chain_edges
 from strategies import Recipe, brute_force, plant, random_recipe, random_tree, soft_recipes
 
 SAME = np.array([[1.0, 0.0], [0.0, 1.0]])
@@ -34,9 +35,8 @@ def last_labels(graph: FactorGraph, **options: Any) -> np.ndarray:
 
 
 def chain(n: int, table: np.ndarray, unary: np.ndarray | None = None) -> FactorGraph:
-    edges = np.stack([np.arange(n - 1), np.arange(1, n)], axis=1)
     unary = np.zeros((n, len(table))) if unary is None else unary
-    return FactorGraph.from_pairwise(unary, edges, table)
+    return FactorGraph.from_pairwise(unary, chain_edges(n), table)
 
 
 # -- without cycles ---------------------------------------------------------------------------------------------------
@@ -81,20 +81,10 @@ def test_a_limit_of_one_iteration_is_kept_on_a_tree_too() -> None:
 # -- with cycles ------------------------------------------------------------------------------------------------------
 
 
-def attractive(seed: int, side: int = 8, states: int = 2) -> FactorGraph:
-    """A grid of neighbours that like to agree, with clear evidence: messages settle, at the optimum."""
-    random = np.random.default_rng(seed)
-    place = np.arange(side * side).reshape(side, side)
-    across = np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], axis=1)
-    down = np.stack([place[:-1].ravel(), place[1:].ravel()], axis=1)
-    unary = random.normal(size=(side * side, states))
-    return FactorGraph.from_pairwise(unary, np.concatenate([across, down]), 0.3 * np.eye(states))
-
-
 @pytest.mark.parametrize("states", [2, 3])
 @pytest.mark.parametrize("decode", ["sequential", "argmax"])
 def test_schedules_and_damping_lead_to_the_same_fixed_point(states: int, decode: str) -> None:
-    graph = attractive(1, states=states)
+    graph = attractive(8, states, coupling=0.3, seed=1)
     results = [
         mapmrf.solve(graph, "bp", schedule=schedule, damping=damping, decode=decode)
         for schedule in ("parallel", "sequential")
@@ -108,7 +98,7 @@ def test_schedules_and_damping_lead_to_the_same_fixed_point(states: int, decode:
 
 @pytest.mark.parametrize("states", [2, 3])
 def test_the_tolerance_decides_when_messages_have_settled(states: int) -> None:
-    graph = attractive(2, states=states)
+    graph = attractive(8, states, coupling=0.3, seed=2)
     rough, fine = (mapmrf.solve(graph, "bp", tol=tol) for tol in (1e-2, 1e-10))
     assert rough.iterations < fine.iterations
     assert fine.details["change"] < rough.details["change"]

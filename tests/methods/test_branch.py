@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import mapmrf
 from clocks import LIMIT, Clock
@@ -22,7 +20,7 @@ from mapmrf.methods.branch import Branch
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Start
 from mapmrf.run.result import TracePoint
-from strategies import Recipe, any_recipes, brute_force, plant, recipes, with_weights
+from strategies import Recipe, plant
 
 ONLY_SEARCH: dict[str, Any] = {"i_bound": 1, "sweeps": 0, "join_sweeps": 0, "local_search": 0}
 """Nothing but the search: weak bounds and a poor first labelling."""
@@ -30,32 +28,6 @@ ONLY_SEARCH: dict[str, Any] = {"i_bound": 1, "sweeps": 0, "join_sweeps": 0, "loc
 
 def phases(result: Result) -> set[str]:
     return {point.phase for point in result.trace}
-
-
-def assert_exact(graph: FactorGraph, result: Result) -> None:
-    optimum, _ = brute_force(graph)
-    if optimum == -math.inf:
-        assert result.status is Status.INFEASIBLE
-        return
-    assert result.status is Status.OPTIMAL
-    assert result.value == pytest.approx(optimum, abs=1e-7)
-    assert result.bound is not None and result.bound >= optimum - 1e-9
-
-
-@given(recipe=with_weights(recipes() | any_recipes()))
-def test_elimination_alone_is_exact(recipe: Recipe) -> None:
-    graph = recipe.graph()
-    result = mapmrf.solve(graph, "branch", sweeps=0)
-    assert_exact(graph, result)
-    assert not phases(result) & {"search", "mini-buckets", "cost shifting"}
-
-
-@given(recipe=with_weights(recipes() | any_recipes()), i_bound=st.integers(1, 3), caching=st.booleans())
-def test_search_alone_is_exact(recipe: Recipe, i_bound: int, caching: bool) -> None:
-    graph = recipe.graph()
-    result = mapmrf.solve(graph, "branch", **(ONLY_SEARCH | {"i_bound": i_bound}), caching=caching)
-    assert_exact(graph, result)
-    assert "elimination" not in phases(result)
 
 
 @pytest.mark.parametrize("graph", [frustrated(6, 6), frustrated(5, 4, states=3), frustrated(5, 5, wrap=True)])

@@ -24,15 +24,19 @@ from hypothesis import assume, currently_in_test_context, example, given, settin
 from hypothesis import strategies as st
 
 import mapmrf
+from binary_models import spins
 from clocks import LIMIT, Clock
 from elimination_models import frustrated
 from mapmrf import FactorGraph, Method, OptionError, Result, Status, UnsupportedModel
 from mapmrf.certificates import verify
 from mapmrf.certificates.make import certify
+from mapmrf.datasets import potts_image
 from mapmrf.model.problem import Problem
 from mapmrf.run import calls as supervision
 from mapmrf.run.method import Start, running
 from mapmrf.run.registry import method_class, method_names
+from mapmrf.run.result import GAP_TOLERANCE
+from pairwise_models import attractive, random_grid
 from strategies import (
     Recipe,
     any_recipes,
@@ -342,23 +346,13 @@ def test_a_disconnected_model_is_solved_in_all_its_parts(name: str) -> None:
 @functools.cache
 def grid(side: int = 30, states: int = 3) -> FactorGraph:
     """A model on which no method is done in a moment."""
-    random = np.random.default_rng(0)
-    place = np.arange(side * side).reshape(side, side)
-    across = np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], axis=1)
-    down = np.stack([place[:-1].ravel(), place[1:].ravel()], axis=1)
-    edges = np.concatenate([across, down])
-    tables = 3 * random.normal(size=(len(edges), states, states))
-    return FactorGraph.from_pairwise(random.normal(size=(side * side, states)), edges, tables)
+    return random_grid(side, side, states, coupling=3.0)
 
 
 @functools.cache
 def even_grid(side: int = 60) -> FactorGraph:
     """Binary variables that all want to be like their neighbours."""
-    random = np.random.default_rng(0)
-    place = np.arange(side * side).reshape(side, side)
-    across = np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], axis=1)
-    down = np.stack([place[:-1].ravel(), place[1:].ravel()], axis=1)
-    return FactorGraph.from_pairwise(random.normal(size=(side * side, 2)), [*across, *down], np.eye(2))
+    return attractive(side, 2, coupling=1.0)
 
 
 def grid_for(name: str) -> FactorGraph:
@@ -499,6 +493,28 @@ def test_a_labelling_from_elsewhere_is_taken_over_if_it_is_better(name: str, opt
         assert step.labels is not None and graph.value(step.labels) == pytest.approx(graph.value(best))
 
 
+@pytest.mark.parametrize(
+    ("name", "work", "options", "graph"),
+    [
+        ("expansion", 5000, {}, potts_image(40, 50, labels=5, noise=1.2, smoothness=0.8, seed=0).graph),
+        ("maxflow", 2000, {}, potts_image(60, 60, labels=2, noise=1.2, smoothness=0.8, seed=0).graph),
+        ("qpbo", 500, {"rounds": 2}, spins(12, seed=6)),
+    ],
+)
+def test_short_steps_end_where_long_ones_do(
+    name: str, work: int, options: dict[str, Any], graph: FactorGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once = mapmrf.solve(graph, name, **options)
+    monkeypatch.setattr(f"mapmrf.methods.{name}.STEP_WORK", work)
+    result = mapmrf.solve(graph, name, **options)
+    assert len(result.trace) > len(at_once.trace) + 5
+    assert (result.value, result.bound, result.iterations) == (at_once.value, at_once.bound, at_once.iterations)
+    assert result.labels.tolist() == at_once.labels.tolist()
+    bounds = [point.bound_now for point in result.trace if point.bound_now is not None]
+    values = [point.value for point in result.trace]
+    assert bounds == sorted(bounds, reverse=True) and values == sorted(values)
+
+
 @pytest.fixture(autouse=True)
 def nothing_goes_on() -> None:
     """Wait for what a run with a limit has given up."""
@@ -605,3 +621,49 @@ def test_the_register_lists_every_method_by_the_name_of_its_file() -> None:
     assert list(mapmrf.methods()) == NAMES
     assert {"exhaustive", "icm", "lp"} <= set(NAMES)
     assert all(issubclass(cls, Method) and cls.name == name for name, cls in mapmrf.methods().items())
+
+
+# -- the user's gap tolerance reaches methods that have stopping rules of their own -----------------------------------
+
+
+def small_gap() -> FactorGraph:
+    """A frustrated triangle next to a large number: the relaxation leaves a relative gap of 1e-7."""
+    pair = 1e-4 * np.array([[0.0, 1.0], [1.0, 0.0]])
+    scopes = [(0, 1), (1, 2), (0, 2), (3,), (0,)]
+    return FactorGraph.from_tables([2] * 4, scopes, [pair, pair, pair, [0.0, 1000.0], [0.0, 1e-6]])
+
+
+def solved(method: str, tolerance: float | None, **options: Any) -> Result:
+    result = mapmrf.solve(small_gap(), method, gap_tolerance=tolerance, **options)
+    assert result.value == pytest.approx(1000.000201, abs=1e-12)
+    return result
+
+
+@pytest.mark.parametrize("method", ["trws", "adsal", "lslp", "ad3"])
+def test_the_default_tolerance_is_met(method: str) -> None:
+    assert Start().gap_tolerance == GAP_TOLERANCE
+    assert solved(method, None).status is Status.WITHIN_TOLERANCE
+    assert solved(method, 1e-4).status is Status.WITHIN_TOLERANCE
+
+
+@pytest.mark.parametrize("tolerance", [1e-9, 0.0, -1.0])
+def test_message_passing_converges_instead_of_waiting_for_a_gap_that_is_not_closed(tolerance: float) -> None:
+    for method in ("trws", "adsal"):
+        result = solved(method, tolerance)
+        assert result.status is Status.CONVERGED
+        assert result.iterations < 20
+        assert result.gap is not None and 1e-9 < result.gap < GAP_TOLERANCE
+
+
+@pytest.mark.parametrize("tolerance", [1e-9, 0.0, -1.0])
+def test_ad3_branches_until_the_gap_is_that_of_the_user(tolerance: float) -> None:
+    result = solved("ad3", tolerance, branch_and_bound=True)
+    assert result.status is Status.OPTIMAL
+    assert result.gap is not None and result.gap < 1e-12
+    assert solved("ad3", None, branch_and_bound=True).details.get("nodes") is None
+
+
+def test_lslp_continues_with_the_sphere() -> None:
+    phases = {point.phase for point in solved("lslp", 1e-9, max_iterations=600).trace}
+    assert "lp" in phases and any(phase.startswith("sphere") for phase in phases)
+    assert {point.phase for point in solved("lslp", None).trace} == {"lp"}

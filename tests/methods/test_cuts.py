@@ -13,11 +13,9 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import mapmrf
-from binary_models import binary_graphs, complete, spins
+from binary_models import complete, spins
 from clocks import LIMIT, Clock, wait_until
 from mapmrf import FactorGraph, Status
 from mapmrf.engines.program.highs import LPRelaxation
@@ -28,48 +26,12 @@ from mapmrf.methods.cuts import Cuts, CutsRun
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Progress, Start
 from mapmrf.run.result import TracePoint
-from strategies import Recipe, any_recipes, brute_force, recipes, with_weights
 
 needs_scip = pytest.mark.skipif(scip_failure() is not None, reason=str(scip_failure()))
 each_solver = pytest.mark.parametrize("solver", ["highs", pytest.param("scip", marks=needs_scip)])
 
 
 # -- exact by every route ---------------------------------------------------------------------------------------------
-
-
-@each_solver
-@given(recipe=with_weights(recipes()))
-@settings(max_examples=25)
-def test_the_local_polytope_alone_is_solved_and_proven(solver: str, recipe: Recipe) -> None:
-    graph = recipe.graph()
-    result = mapmrf.solve(graph, "cuts", solver=solver, rounds=0, lp_iterations=0, local_search=0)
-    assert result.status.closes_gap
-    assert result.value == pytest.approx(brute_force(graph)[0], abs=1e-6)
-
-
-@each_solver
-@given(recipe=with_weights(any_recipes()))
-@settings(max_examples=25)
-def test_infeasible_models_are_told_by_the_solver_too(solver: str, recipe: Recipe) -> None:
-    graph = recipe.graph()
-    optimum, _ = brute_force(graph)
-    result = mapmrf.solve(graph, "cuts", solver=solver, lp_iterations=0, local_search=0)
-    assert (result.status is Status.INFEASIBLE) == (optimum == -math.inf)
-    assert result.value == pytest.approx(optimum, abs=1e-6)
-
-
-@each_solver
-@pytest.mark.parametrize("rounds", [0, 1, 2, 100])
-@given(graph=binary_graphs(), persistency=st.booleans())
-@settings(max_examples=20)
-def test_binary_models_are_exact_with_any_number_of_rounds(
-    solver: str, rounds: int, graph: FactorGraph, persistency: bool
-) -> None:
-    optimum, _ = brute_force(graph)
-    result = mapmrf.solve(graph, "cuts", solver=solver, rounds=rounds, persistency=persistency, local_search=0)
-    assert result.status.closes_gap
-    assert result.value == pytest.approx(optimum, abs=1e-6)
-    assert all(point.bound is None or point.bound >= optimum - 1e-9 for point in result.trace)
 
 
 def largest_cut(n: int) -> FactorGraph:

@@ -9,7 +9,6 @@ import mapmrf
 from mapmrf import FactorGraph, Status
 from mapmrf.datasets import potts_image
 from mapmrf.images import grid_model
-from mapmrf.methods import expansion
 from strategies import Recipe
 
 
@@ -80,16 +79,6 @@ def test_variables_of_different_numbers_of_states_keep_to_them() -> None:
     result = mapmrf.solve(graph, "expansion")
     assert np.all(result.labels < card)
     assert result.value >= graph.value(np.zeros(12, dtype=int))
-
-
-def test_the_value_rises_step_by_step_to_that_of_one_long_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = image()
-    at_once = mapmrf.solve(graph, "expansion")
-    monkeypatch.setattr(expansion, "STEP_WORK", 5000)
-    result = mapmrf.solve(graph, "expansion")
-    values = [point.value for point in result.trace]
-    assert len(values) > len(at_once.trace) + 10 and values == sorted(values)
-    assert result.labels.tolist() == at_once.labels.tolist()
 
 
 def test_the_labelling_given_is_the_start() -> None:

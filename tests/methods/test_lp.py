@@ -21,24 +21,13 @@ from mapmrf.methods import lp
 from mapmrf.model.polytope import dual_bound
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Start
+from pairwise_models import DIFFER, random_grid, triangle
 from strategies import Recipe, any_recipes, brute_force, hard_recipes, recipes, tree_recipes, with_weights
-
-NOT_EQUAL = np.array([[0.0, 1.0], [1.0, 0.0]])
-
-
-def triangle(table: np.ndarray = NOT_EQUAL) -> FactorGraph:
-    """Three binary variables that all want to differ: the relaxation takes 1/2 everywhere."""
-    return FactorGraph.from_pairwise(np.zeros((3, 2)), [[0, 1], [1, 2], [0, 2]], table)
 
 
 def hard_to_solve(side: int = 120) -> FactorGraph:
     """A grid that keeps HiGHS busy for many seconds."""
-    random = np.random.default_rng(1)
-    place = np.arange(side * side).reshape(side, side)
-    across = np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], axis=1)
-    down = np.stack([place[:-1].ravel(), place[1:].ravel()], axis=1)
-    edges = np.concatenate([across, down])
-    return FactorGraph.from_pairwise(random.normal(size=(side**2, 3)), edges, random.normal(size=(len(edges), 3, 3)))
+    return random_grid(side, side, 3, seed=1)
 
 
 def dense_relaxation(graph: FactorGraph) -> float:
@@ -117,7 +106,7 @@ def test_without_crossover_the_interior_point_method_ends_inside_the_optimal_fac
 def test_a_pairwise_binary_relaxation_is_half_integral_at_its_vertices() -> None:
     random = np.random.default_rng(3)
     edges = [[i, j] for i in range(7) for j in range(i)]
-    tables = random.choice([-1.0, 1.0], size=(len(edges), 1, 1)) * (1 + random.random((len(edges), 1, 1))) * NOT_EQUAL
+    tables = random.choice([-1.0, 1.0], size=(len(edges), 1, 1)) * (1 + random.random((len(edges), 1, 1))) * DIFFER
     graph = FactorGraph.from_pairwise(random.normal(size=(7, 2)), edges, tables)
     for solver in ("simplex", "ipm"):
         result = mapmrf.solve(graph, "lp", solver=solver)

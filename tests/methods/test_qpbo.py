@@ -9,7 +9,6 @@ import mapmrf
 from binary_models import binary_graphs, spins
 from mapmrf import FactorGraph, Status
 from mapmrf.datasets import potts_image
-from mapmrf.methods import qpbo
 from strategies import brute_force
 
 
@@ -48,14 +47,3 @@ def test_rounds_improve_what_ascent_finds() -> None:
     assert mapmrf.solve(graph, "icm").value <= none.value < some.value
     assert (none.iterations, some.iterations, some.details["rounds"]) == (1, 4, 3.0)
     assert none.bound == some.bound
-
-
-def test_short_steps_end_where_long_ones_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = spins(12, seed=6)
-    at_once = mapmrf.solve(graph, "qpbo", rounds=2)
-    monkeypatch.setattr(qpbo, "STEP_WORK", 500)
-    result = mapmrf.solve(graph, "qpbo", rounds=2)
-    assert len(result.trace) > len(at_once.trace) + 5
-    assert (result.value, result.bound, result.iterations) == (at_once.value, at_once.bound, at_once.iterations)
-    bounds = [point.bound_now for point in result.trace if point.phase == "flow"]
-    assert bounds == sorted(bounds, reverse=True)

@@ -7,15 +7,9 @@ import pytest
 from hypothesis import given
 
 import mapmrf
-from binary_models import binary_graphs, complete, spins
+from binary_models import binary_graphs, complete, random_cut, spins
 from mapmrf import FactorGraph, Status
 from strategies import brute_force
-
-
-def random_cut(n: int, m: int, seed: int) -> FactorGraph:
-    pairs = np.stack(np.triu_indices(n, 1), axis=1)
-    chosen = np.random.default_rng(seed).choice(len(pairs), m, replace=False)
-    return FactorGraph.from_pairwise(np.zeros((n, 2)), pairs[chosen], [[0.0, 1.0], [1.0, 0.0]])
 
 
 @given(graph=binary_graphs())

@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import mapmrf
 from clocks import LIMIT, Clock, wait_until
@@ -24,7 +22,8 @@ from mapmrf.methods.toulbar2 import Toulbar2, Toulbar2Run
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Progress, Start
 from mapmrf.run.result import TracePoint
-from strategies import Recipe, any_recipes, brute_force, with_weights
+from pairwise_models import grid_edges, scaled
+from strategies import Recipe, brute_force
 
 pytest.importorskip("pytoulbar2", reason="needs the optional extra: pip install 'mapmrf[exact]'")
 
@@ -41,10 +40,7 @@ WAYS = [
 def hard_grid(side: int = 30, states: int = 2) -> FactorGraph:
     """A frustrated grid, neighbours agree or differ at random; from a side of 20 it is not solved in a moment."""
     random = np.random.default_rng(1)
-    place = np.arange(side * side).reshape(side, side)
-    across = np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], axis=1)
-    down = np.stack([place[:-1].ravel(), place[1:].ravel()], axis=1)
-    edges = np.concatenate([across, down])
+    edges = grid_edges(side)
     tables = 3 * random.normal(size=(len(edges), 1, 1)) * np.eye(states)
     return FactorGraph.from_pairwise(0.3 * random.normal(size=(side**2, states)), edges, tables)
 
@@ -69,17 +65,6 @@ def all_gone(processes: list[Any]) -> bool:
 
 
 # -- exactness --------------------------------------------------------------------------------------------------------
-
-
-@given(recipe=with_weights(any_recipes()), options=st.sampled_from(WAYS))
-@settings(max_examples=40)
-def test_every_way_to_search_finds_the_optimum_or_that_there_is_none(recipe: Recipe, options: dict[str, Any]) -> None:
-    graph = recipe.graph()
-    optimum, _ = brute_force(graph)
-    result = mapmrf.solve(graph, "toulbar2", **options)
-    assert result.status is (Status.OPTIMAL if optimum > -math.inf else Status.INFEASIBLE)
-    assert result.value == pytest.approx(optimum, abs=1e-9)
-    assert result.bound == pytest.approx(optimum, abs=1e-9)
 
 
 @pytest.mark.parametrize("options", WAYS)
@@ -134,12 +119,8 @@ def test_a_warm_start_bounds_the_search_from_the_first_node() -> None:
 
 def test_labellings_that_differ_by_less_than_the_gap_of_the_loop_are_told_apart() -> None:
     graph = hard_grid(6)
-    small = FactorGraph.from_pairwise(
-        1e-9 * graph.theta_v.reshape(-1, 2),
-        graph.scope.reshape(-1, 2),
-        1e-9 * graph.theta_t.reshape(-1, 2, 2),
-    )
-    assert mapmrf.solve(small, "toulbar2").labels.tolist() == mapmrf.solve(graph, "toulbar2").labels.tolist()
+    one, other = (mapmrf.solve(each, "toulbar2").labels.tolist() for each in (graph, scaled(graph, 1e-9)))
+    assert one == other
 
 
 def test_the_error_is_far_below_the_gap_that_counts_as_closed() -> None:

@@ -19,18 +19,8 @@ from mapmrf.engines.messages.trws_pairwise import LabelPasses
 from mapmrf.methods.trws import TRWS
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Start
+from pairwise_models import attractive
 from strategies import brute_force, random_recipe
-
-
-def attractive(seed: int, side: int, states: int) -> FactorGraph:
-    """A grid whose neighbours like to be equal; binary ones have a tight relaxation."""
-    random = np.random.default_rng(seed)
-    place = np.arange(side * side).reshape(side, side)
-    across = np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], axis=1)
-    down = np.stack([place[:-1].ravel(), place[1:].ravel()], axis=1)
-    edges = np.concatenate([across, down])
-    tables = random.random((len(edges), 1, 1)) * np.eye(states)
-    return FactorGraph.from_pairwise(random.normal(size=(side * side, states)), edges, tables)
 
 
 @given(seed=st.integers(0, 2**16), order=st.sampled_from(["given", "trees_last", "breadth_first"]))
@@ -50,7 +40,7 @@ def test_every_model_takes_the_shortest_way_that_it_fits() -> None:
     assert isinstance(engine(grid(3, 3)), SpinPasses)
     flat = FactorGraph.from_pairwise(np.zeros((2, 2)), [[0, 1]], np.zeros((2, 2)))
     assert isinstance(engine(flat), SpinPasses)
-    assert isinstance(engine(attractive(0, 3, 3)), LabelPasses)
+    assert isinstance(engine(attractive(3, 3)), LabelPasses)
     pinned = FactorGraph.from_pairwise([[0.0, -np.inf], [0.0, 0.0]], [[0, 1]], [[0.0, 1.0], [1.0, 0.0]])
     assert isinstance(engine(pinned), LabelPasses)
     steep = FactorGraph.from_pairwise(

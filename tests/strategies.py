@@ -303,10 +303,10 @@ def cost(graph: FactorGraph, labels: np.ndarray) -> tuple[int, float]:
     return broken, -float(sum(term for term in terms if term > -np.inf))
 
 
-def at_rest(method: Method, graph: FactorGraph, labels: np.ndarray | None) -> np.ndarray:
+def at_rest(method: Method, graph: FactorGraph, labels: np.ndarray | None = None, seed: int = 0) -> np.ndarray:
     """Where a method itself comes to rest, without the library's repair of infeasible labellings."""
     problem = Problem.compile(graph)
-    state = method.start(problem, 0, Start(labels))
+    state = method.start(problem, seed, Start(labels))
     while (progress := method.step(problem, state)).finished is None:
         pass
     assert progress.labels is not None

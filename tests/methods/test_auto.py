@@ -117,7 +117,7 @@ def test_without_proofs_only_the_search_goes_on() -> None:
 
 
 def test_a_model_of_many_states_takes_turns() -> None:
-    graph = random_grid(16, 16, 5, coupling=2.0, seed=0)
+    graph = random_grid(12, 12, 5, coupling=2.0, seed=0)
     result = mapmrf.solve(graph, "auto", max_iterations=160)
     assert {"cuts", "branch and cut", "bp", "clusters", "branch", "restarts"} <= set(phases(result))
     assert result.value >= mapmrf.solve(graph, "lslp").value

@@ -189,7 +189,7 @@ def test_a_time_limit_stops_highs_as_well(clock: Clock) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"solver": "ipm"}, {"presolve": True}])
 def test_a_run_goes_on_after_answers_between_its_steps(options: dict[str, Any]) -> None:
-    graph = hard_to_solve(25)
+    graph = hard_to_solve(18)
     method, problem = LP(**options), Problem.compile(graph)
     state = method.start(problem, 0, Start())
     bounds, finished = [], None

@@ -112,7 +112,7 @@ def random_scores(rng: np.random.Generator, n: int) -> Floats:
 
 @pytest.mark.parametrize(("name", "price"), [*HULLS, *((name, price) for name in SOFT for price in (0.1, 0.7, 3.0))])
 def test_projections_are_the_nearest_points_of_the_hull(name: str, price: float) -> None:
-    for rng, factors in feasible_cases(name, 60, price):
+    for rng, factors in feasible_cases(name, 30, price):
         x, bad = vectors(factors)
         if price == math.inf:
             x, bad = x[bad == 0], bad[bad == 0]
@@ -137,7 +137,7 @@ def test_projections_are_the_nearest_points_of_the_hull(name: str, price: float)
 
 @pytest.mark.parametrize("name", ["knapsack", "between", "exactly"])
 def test_rows_are_projected_onto_the_box_with_the_row(name: str) -> None:
-    for rng, factors in feasible_cases(name, 60):
+    for rng, factors in feasible_cases(name, 30):
         scores = random_scores(rng, len(factors.weight))
         z, _ = projected(factors, scores, math.inf)
         in_group = np.zeros((len(factors.complete), len(z)))

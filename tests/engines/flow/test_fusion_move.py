@@ -189,7 +189,7 @@ def test_moves_tried_ahead_change_nothing_on_any_number_of_threads(work: int, sw
     k = np.arange(5.0)
     uneven = -np.minimum((k[:, None] - k) ** 2, 6.0)  # not metric: roof duality
     for table in (-1.0 + np.eye(5), -np.minimum(abs(k[:, None] - k), 3.0), uneven):
-        graph = grid_model(2 * random.normal(size=(14, 15, 5)), table, weight=0.7)
+        graph = grid_model(2 * random.normal(size=(10, 11, 5)), table, weight=0.7)
         alone = course(graph, 1, work, swap)
         assert alone == course(graph, 2, work, swap) == course(graph, 4, work, swap)
         assert alone[-1][0] > 5

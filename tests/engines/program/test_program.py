@@ -132,64 +132,36 @@ def run_without(modules: list[str], code: str, folder: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
-REFUSAL = """
-try:
-    mapmrf.solve(graph, method)
-except mapmrf.UnsupportedModel as error:
-    print(error)
-"""
-
-
-def test_here_they_can_be_loaded() -> None:
+def test_without_any_solver_methods_say_so_in_one_line_or_go_on(tmp_path: Path) -> None:
+    code = """
+    import mapmrf.methods.auto, mapmrf.methods.cuts, mapmrf.methods.lp
+    print({"highspy", "pyscipopt", "scipy.sparse"} & set(sys.modules))  # nothing is loaded before it is needed
+    for method in (mapmrf.LP(), mapmrf.Cuts(solver="highs"), mapmrf.Cuts(solver="auto")):
+        try:
+            mapmrf.solve(graph, method)
+        except mapmrf.UnsupportedModel as error:
+            print(error)
+    result = mapmrf.solve(graph, "auto", max_iterations=200)
+    print(result.value == graph.value(result.labels))
+    """
     assert highs_failure() is None
+    before, lp, highs, auto, *_, last = run_without(["highspy", "pyscipopt"], code, tmp_path)
+    assert (before, last) == ("set()", "True")
+    assert lp == "lp cannot solve this model: HiGHS cannot be loaded: undefined symbol: solve"
+    for line in (highs, auto):
+        assert line.startswith("cuts cannot solve this model: HiGHS cannot be loaded: undefined symbol: solve")
+    assert "SCIP cannot be loaded" in auto and "SCIP cannot be loaded" not in highs
 
 
-def test_lp_says_in_one_line_that_it_needs_highs(tmp_path: Path) -> None:
-    lines = run_without(["highspy"], "method = 'lp'" + REFUSAL, tmp_path)
-    assert lines == ["lp cannot solve this model: HiGHS cannot be loaded: undefined symbol: solve"]
-
-
-@pytest.mark.parametrize("solver", ["highs", "auto"])
-def test_cuts_says_in_one_line_that_it_has_no_solver(solver: str, tmp_path: Path) -> None:
-    lines = run_without(["highspy", "pyscipopt"], f"method = mapmrf.Cuts(solver={solver!r})" + REFUSAL, tmp_path)
-    assert len(lines) == 1
-    assert lines[0].startswith("cuts cannot solve this model: HiGHS cannot be loaded: undefined symbol: solve")
-    assert ("SCIP cannot be loaded" in lines[0]) == (solver == "auto")
-
-
-@needs_scip
-def test_cuts_without_highs_goes_on_with_scip_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("missing", [pytest.param("highspy", marks=needs_scip), "pyscipopt"])
+def test_cuts_goes_on_with_the_other_solver(missing: str, tmp_path: Path) -> None:
     code = """
     pairs = [[i, j] for i in range(7) for j in range(i)]
     largest_cut = mapmrf.FactorGraph.from_pairwise([[0, 0]] * 7, pairs, [[0, 1], [1, 0]])
     result = mapmrf.solve(largest_cut, "cuts")
     print(result.status.closes_gap, result.trace[-1].phase)
     """
-    lines = run_without(["highspy"], code, tmp_path)
-    assert lines[-1] == "True branch"
-    warning = "cuts continues without exact relaxations: HiGHS cannot be loaded: undefined symbol: solve"
-    assert lines[:-1] == [warning]
-
-
-def test_cuts_without_scip_goes_on_with_highs_alone(tmp_path: Path) -> None:
-    code = """
-    result = mapmrf.solve(graph, "cuts", rounds=0)
-    print(result.status.closes_gap, result.trace[-1].phase)
-    """
-    assert run_without(["pyscipopt"], code, tmp_path) == ["True branch"]
-
-
-def test_auto_keeps_its_labelling_without_any_solver(tmp_path: Path) -> None:
-    code = """
-    result = mapmrf.solve(graph, "auto", max_iterations=200)
-    print(result.value == graph.value(result.labels))
-    """
-    assert run_without(["highspy", "pyscipopt"], code, tmp_path)[-1] == "True"
-
-
-def test_no_solver_is_loaded_before_it_is_needed(tmp_path: Path) -> None:
-    code = """
-    import mapmrf.methods.auto, mapmrf.methods.cuts, mapmrf.methods.lp
-    print({"highspy", "pyscipopt", "scipy.sparse"} & set(sys.modules))
-    """
-    assert run_without(["highspy", "pyscipopt"], code, tmp_path) == ["set()"]
+    *warnings, last = run_without([missing], code, tmp_path)
+    assert last == "True branch"
+    without = "cuts continues without exact relaxations: HiGHS cannot be loaded: undefined symbol: solve"
+    assert warnings == ([without] if missing == "highspy" else [])

@@ -150,7 +150,7 @@ def test_an_offer_is_taken_once() -> None:
 def hard_task() -> tuple[Compact, BranchTask, Ints]:
     """A dense model that takes a branch and bound some nodes, and its optimum."""
     random = np.random.default_rng(1)
-    n = 20
+    n = 17
     edges = np.stack(np.triu_indices(n, 1), 1)
     tables = random.normal(size=(len(edges), 1, 1)) * np.array([[1.0, -1.0], [-1.0, 1.0]])
     graph = mapmrf.FactorGraph.from_pairwise(random.normal(size=(n, 2)), edges, tables)

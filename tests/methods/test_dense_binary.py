@@ -1,4 +1,4 @@
-"""Tabu: optima of small models, good labellings of larger ones, warm starts, options."""
+"""SDP and tabu: bounds and proofs of dense binary models, and good labellings of larger ones."""
 
 from __future__ import annotations
 
@@ -10,6 +10,40 @@ import mapmrf
 from binary_models import binary_graphs, complete, random_cut, spins
 from mapmrf import FactorGraph, Status
 from strategies import brute_force
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("whole", [True, False])
+def test_models_with_fields_are_proven(seed: int, whole: bool) -> None:
+    random = np.random.default_rng(seed)
+    pairs = [(i, j) for j in range(18) for i in range(j) if random.random() < 0.7]
+    unary, tables = random.normal(size=(18, 2)), random.normal(size=(len(pairs), 2, 2))
+    if whole:
+        unary, tables = np.round(4 * unary), np.round(4 * tables)
+    graph = FactorGraph.from_pairwise(unary, pairs, tables)
+    result = mapmrf.solve(graph, "sdp")
+    assert result.status is Status.OPTIMAL
+    assert result.value == pytest.approx(mapmrf.solve(graph, "exhaustive").value)
+
+
+def test_a_sparse_model_is_proven_as_by_cuts() -> None:
+    graph = spins(7, seed=2)
+    result = mapmrf.solve(graph, "sdp")
+    assert result.status is Status.OPTIMAL
+    assert result.value == pytest.approx(mapmrf.solve(graph, "cuts").value)
+
+
+def test_without_cuts_and_branches_there_is_a_bound() -> None:
+    graph = complete(30, seed=1)
+    plain = mapmrf.solve(graph, "sdp", cut_spins=0)
+    tight = mapmrf.solve(graph, "sdp", branch_spins=0)
+    whole = mapmrf.solve(graph, "sdp")
+    assert plain.status is Status.CONVERGED
+    assert plain.bound > tight.bound >= whole.bound == pytest.approx(whole.value)
+    assert (plain.details["inequalities"], tight.details["nodes"]) == (0.0, 1.0)
+
+
+# -- tabu -------------------------------------------------------------------------------------------------------------
 
 
 @given(graph=binary_graphs())
@@ -27,7 +61,7 @@ def test_the_optimum_of_a_dense_model_is_found(seed: int) -> None:
 
 
 def test_it_goes_further_than_restarts_on_a_random_graph() -> None:
-    graph = random_cut(800, 8000, seed=0)
+    graph = random_cut(300, 3000, seed=0)
     result = mapmrf.solve(graph, "tabu", max_iterations=20)
     assert result.value > mapmrf.solve(graph, "restarts", max_iterations=10).value
 

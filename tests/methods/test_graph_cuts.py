@@ -1,24 +1,92 @@
-"""Expansions and swaps: local optima of large moves, never a worse labelling, and the values of gco."""
+"""Minimum cuts, roof duality, expansions and swaps: proofs, persistent variables, and optima of large moves."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
 
 import mapmrf
+from binary_models import binary_graphs, spins, submodular_recipe
 from mapmrf import FactorGraph, Status
 from mapmrf.datasets import potts_image
 from mapmrf.images import grid_model
-from strategies import Recipe
+from strategies import Recipe, brute_force
 
 
-def image(labels: int = 5) -> FactorGraph:
+def image(labels: int = 2) -> FactorGraph:
     return potts_image(40, 50, labels=labels, noise=1.2, smoothness=0.8, seed=0).graph
+
+
+def test_an_image_is_solved_to_round_off() -> None:
+    """The gap is far below the tolerance at which other methods may stop."""
+    graph = image()
+    result = mapmrf.solve(graph, "maxflow")
+    assert result.status is Status.OPTIMAL
+    assert result.gap is not None and result.gap < 1e-13
+    assert mapmrf.solve(graph, "trws").value <= result.value + 1e-9
+    assert result.kind is not None and result.relaxed_value == pytest.approx(result.value)
+
+
+def test_a_medium_model_with_flips_and_hard_constraints_agrees_with_branch_and_bound() -> None:
+    graph = submodular_recipe(np.random.default_rng(1), 22, 0.15, 0.05).graph()
+    cut, exact = mapmrf.solve(graph, "maxflow"), mapmrf.solve(graph, "branch")
+    assert cut.status is exact.status is Status.OPTIMAL
+    assert cut.value == pytest.approx(exact.value, rel=1e-12)
+    assert cut.details["flipped"] > 0
+
+
+def test_the_run_does_not_stop_at_the_tolerance() -> None:
+    graph = image()
+    assert mapmrf.solve(graph, "maxflow", gap_tolerance=10.0).value == mapmrf.solve(graph, "maxflow").value
+
+
+# -- qpbo -------------------------------------------------------------------------------------------------------------
+
+
+@given(graph=binary_graphs())
+def test_value_and_bound_enclose_the_optimum(graph: FactorGraph) -> None:
+    optimum = brute_force(graph)[0]
+    result = mapmrf.solve(graph, "qpbo")
+    assert result.bound is not None
+    assert result.value - 1e-9 <= optimum <= result.bound + 1e-9
+    fixed = result.details.get("fixed_by_roof_duality", result.details.get("fixed_by_cut"))
+    if fixed == graph.n_vars:
+        assert result.status is Status.OPTIMAL
+        assert result.value == pytest.approx(optimum, rel=1e-12, abs=1e-12)
+
+
+def test_a_submodular_model_is_solved_as_by_maxflow() -> None:
+    graph = image()
+    result, cut = mapmrf.solve(graph, "qpbo"), mapmrf.solve(graph, "maxflow")
+    assert result.status is Status.OPTIMAL
+    assert (result.value, result.bound) == (cut.value, cut.bound)
+    assert result.details["fixed_by_cut"] == graph.n_vars
+
+
+def test_a_model_with_strong_fields_is_solved_by_persistency() -> None:
+    graph = spins(15, seed=1, field=3.0)
+    result = mapmrf.solve(graph, "qpbo", rounds=0)
+    assert 0 < result.details["fixed_by_roof_duality"] <= graph.n_vars
+    assert result.bound == pytest.approx(mapmrf.solve(graph, "lp").bound, rel=1e-6)
+    assert result.bound is not None and result.bound >= mapmrf.solve(graph, "cuts").value - 1e-6
+
+
+def test_rounds_improve_what_ascent_finds() -> None:
+    graph = spins(20, seed=3)
+    none, some = (mapmrf.solve(graph, "qpbo", rounds=rounds) for rounds in (0, 3))
+    assert none.status is some.status is Status.CONVERGED
+    assert mapmrf.solve(graph, "icm").value <= none.value < some.value
+    assert (none.iterations, some.iterations, some.details["rounds"]) == (1, 4, 3.0)
+    assert none.bound == some.bound
+
+
+# -- expansions and swaps ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("move", ["expansion", "swap"])
 def test_the_run_converges_above_single_variable_ascent_and_below_the_bound(move: str) -> None:
-    graph = image()
+    graph = image(5)
     result, proof = mapmrf.solve(graph, "expansion", move=move), mapmrf.solve(graph, "trws")
     assert result.status is Status.CONVERGED and result.bound is None
     assert mapmrf.solve(graph, "icm").value < result.value <= proof.bound
@@ -82,7 +150,7 @@ def test_variables_of_different_numbers_of_states_keep_to_them() -> None:
 
 
 def test_the_labelling_given_is_the_start() -> None:
-    graph = image()
+    graph = image(5)
     local = mapmrf.solve(graph, "expansion")
     again = mapmrf.solve(graph, "expansion", initial=local)
     assert again.labels.tolist() == local.labels.tolist()

@@ -61,7 +61,7 @@ def test_the_optimum_of_a_dense_model_is_found(seed: int) -> None:
 
 
 def test_it_goes_further_than_restarts_on_a_random_graph() -> None:
-    graph = random_cut(300, 3000, seed=0)
+    graph = random_cut(500, 5000, seed=0)
     result = mapmrf.solve(graph, "tabu", max_iterations=20)
     assert result.value > mapmrf.solve(graph, "restarts", max_iterations=10).value
 

@@ -42,6 +42,22 @@ def attractive(side: int, states: int, *, coupling: float | None = None, seed: i
     return FactorGraph.from_pairwise(random.normal(size=(side**2, states)), edges, strength * np.eye(states))
 
 
+def grid_optimum(graph: FactorGraph, columns: int) -> float:
+    """The optimum of a grid of equal variables, by dynamic programming from variable to variable along its rows."""
+    states = int(graph.card[0])
+    theta = graph.theta_v.reshape(-1, states)
+    pair = {tuple(graph.scope_of(a).tolist()): graph.table(a) for a in range(graph.n_factors)}
+    best = np.zeros([states] * columns)  # over the states of the last `columns` variables seen
+    for i in range(graph.n_vars):
+        table = np.broadcast_to(theta[i], (states,) * columns + (states,)).copy()
+        if i % columns:
+            table += pair[i - 1, i].reshape([1] * (columns - 1) + [states, states])
+        if i >= columns:
+            table += pair[i - columns, i].reshape([states] + [1] * (columns - 1) + [states])
+        best = (best[..., None] + table).max(axis=0)
+    return float(best.max() + graph.constant)
+
+
 def scaled(graph: FactorGraph, factor: float) -> FactorGraph:
     """The same model in another unit."""
     changed = {name: factor * getattr(graph, name) for name in ("theta_v", "theta_t", "constant")}

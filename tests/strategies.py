@@ -328,3 +328,18 @@ def assert_no_flip_helps(graph: FactorGraph, start: np.ndarray, rest: np.ndarray
     broken, lost = cost(graph, rest)
     assert (broken, lost - 1e-9) <= cost(graph, start)
     assert all(cost(graph, flipped) >= (broken, lost - 1e-9) for _, _, flipped in one_changed(graph, rest))
+
+
+def is_acyclic(scopes: list[list[int]]) -> bool:
+    """Whether no two variables are joined by two ways: every factor joins parts that were apart."""
+    part: dict[int, set[int]] = {}
+    for scope in scopes:
+        joined: set[int] = set()
+        for i in scope:
+            mine = part.get(i, {i})
+            if mine & joined:
+                return False
+            joined |= mine
+        for i in joined:
+            part[i] = joined
+    return True

@@ -35,7 +35,6 @@ each_solver = pytest.mark.parametrize("solver", ["highs", pytest.param("scip", m
 
 
 def largest_cut(n: int) -> FactorGraph:
-    """The largest cut of a complete graph."""
     pairs = list(itertools.combinations(range(n), 2))
     return FactorGraph.from_pairwise(np.zeros((n, 2)), pairs, [[0.0, 1.0], [1.0, 0.0]])
 

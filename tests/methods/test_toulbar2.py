@@ -22,7 +22,7 @@ from mapmrf.methods.toulbar2 import Toulbar2, Toulbar2Run
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Progress, Start
 from mapmrf.run.result import TracePoint
-from pairwise_models import grid_edges, scaled
+from pairwise_models import grid_edges, grid_optimum, scaled
 from strategies import Recipe, brute_force
 
 pytest.importorskip("pytoulbar2", reason="needs the optional extra: pip install 'mapmrf[exact]'")
@@ -47,7 +47,6 @@ def hard_grid(side: int = 30, states: int = 2) -> FactorGraph:
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """All processes that a test starts."""
     processes: list[Any] = []
     popen = subprocess.Popen
 
@@ -74,23 +73,7 @@ def test_a_grid_with_a_search_tree_agrees_with_variable_elimination(options: dic
     result = mapmrf.solve(graph, "toulbar2", **options)
     assert result.status is Status.OPTIMAL
     assert result.iterations > 0
-    assert result.value == pytest.approx(variable_by_variable(graph, 7, 4), abs=1e-9)
-
-
-def variable_by_variable(graph: FactorGraph, side: int, states: int) -> float:
-    """The optimum of a grid by dynamic programming along its rows."""
-    theta = graph.theta_v.reshape(side, side, states)
-    pair = {tuple(graph.scope_of(a).tolist()): graph.table(a) for a in range(graph.n_factors)}
-    best = np.zeros([states] * side)  # over the states of the last `side` variables seen
-    for i in range(side * side):
-        row, column = divmod(i, side)
-        table = np.broadcast_to(theta[row, column], (states,) * side + (states,)).copy()
-        if column:
-            table += pair[i - 1, i].reshape([1] * (side - 1) + [states, states])
-        if row:
-            table += pair[i - side, i].reshape([states] + [1] * (side - 1) + [states])
-        best = (best[..., None] + table).max(axis=0)
-    return float(best.max())
+    assert result.value == pytest.approx(grid_optimum(graph, 7), abs=1e-9)
 
 
 def test_tables_of_many_variables_and_shared_tables_are_handed_over_entry_by_entry() -> None:

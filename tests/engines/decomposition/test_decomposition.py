@@ -26,7 +26,7 @@ from mapmrf.kernels.pair_transforms import StructuredPairs
 from mapmrf.model.polytope import dense
 from mapmrf.model.problem import Problem
 from plain_python import plain
-from strategies import Recipe, hard_recipes, random_tree, soft_recipes, with_weights
+from strategies import Recipe, hard_recipes, is_acyclic, random_tree, soft_recipes, with_weights
 from structured_models import image, structured_graph, with_forms, without_forms
 
 MODELS = soft_recipes() | hard_recipes()
@@ -46,21 +46,6 @@ def forests_of(problem: Problem, parts: Decomposition) -> list[list[int]]:
         assert len(mine) == 1
         forests[mine.pop()].append(a)
     return forests
-
-
-def is_acyclic(scopes: list[list[int]]) -> bool:
-    """Whether no two variables are joined by two ways: every factor joins parts that were apart."""
-    part: dict[int, set[int]] = {}
-    for scope in scopes:
-        joined: set[int] = set()
-        for i in scope:
-            mine = part.get(i, {i})
-            if mine & joined:
-                return False
-            joined |= mine
-        for i in joined:
-            part[i] = joined
-    return True
 
 
 @given(recipe=MODELS)

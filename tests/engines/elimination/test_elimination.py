@@ -125,7 +125,6 @@ def test_positions_are_a_preorder_and_contexts_those_of_elimination(seed: int, n
 
 
 def ancestors(tree: BucketTree, p: int) -> list[int]:
-    """A position and all above it."""
     chain = [p]
     while tree.parent[chain[-1]] >= 0:
         chain.append(int(tree.parent[chain[-1]]))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import mapmrf
 from benchmark_models import FOLDER
-from constraint_models import colouring, holes, ksat, pigeons, sudoku
+from constraint_models import colouring, holes, ksat, pigeons, random_constraints, sudoku
 from mapmrf import FactorGraph
 from mapmrf.engines.feasibility.clauses import propagate
 from mapmrf.engines.feasibility.conflict_search import FEASIBLE, INFEASIBLE, OPEN, ConflictSearch
@@ -36,22 +36,6 @@ def check(graph: FactorGraph, feasible: bool) -> None:
     assert search.outcome == (FEASIBLE if feasible else INFEASIBLE)
     if feasible:
         assert graph.value(search.labels()) > -math.inf
-
-
-def random_constraints(seed: int) -> FactorGraph:
-    """A small model of any shape in which about half of all labellings are forbidden by each factor."""
-    rng = np.random.default_rng(seed)
-    n = int(rng.integers(2, 8))
-    card = rng.integers(1, 5, n)
-    share = rng.uniform(0.2, 0.8)
-    scopes, tables = [], []
-    for _ in range(int(rng.integers(1, 10))):
-        scope = rng.permutation(n)[: int(rng.integers(1, min(n, 4) + 1))]
-        table = rng.normal(size=card[scope])
-        table[rng.random(table.shape) < share] = -np.inf
-        scopes.append(tuple(scope.tolist()))
-        tables.append(table)
-    return FactorGraph.from_tables(card, scopes, tables)
 
 
 def test_small_constraint_models_are_decided_as_by_exhaustive_search() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import mapmrf
+from constraint_models import sudoku
 from mapmrf import FactorGraph, Status
 from mapmrf.engines.feasibility.clauses import Atoms
 from mapmrf.engines.feasibility.conflict_search import FEASIBLE, ConflictSearch
@@ -16,24 +17,18 @@ from mapmrf.engines.feasibility.pigeonhole import MatchingRoom, all_matched, cli
 from mapmrf.model.problem import Problem
 
 
-def sudoku(base: int, holes: float, seed: int) -> FactorGraph:
+def shuffled_sudoku(base: int, holes: float, seed: int) -> FactorGraph:
     """A sudoku of base^2 x base^2 cells from a shuffled solution, of which a share is left out."""
     n, random = base * base, np.random.default_rng(seed)
     rows, columns = (np.concatenate([base * g + random.permutation(base) for g in range(base)]) for _ in range(2))
     r, c = np.meshgrid(rows, columns, indexing="ij")
-    solution = random.permutation(n)[(base * (r % base) + r // base + c) % n].ravel()
-    given = random.permutation(n * n)[int(holes * n * n) :]
-    unary = np.zeros((n * n, n))
-    unary[given] = -np.inf
-    unary[given, solution[given]] = 0.0
-    row, column = np.divmod(np.arange(n * n), n)
-    block = row // base * base + column // base
-    unit = (row[:, None] == row) | (column[:, None] == column) | (block[:, None] == block)
-    return FactorGraph.from_pairwise(unary, np.argwhere(np.triu(unit, 1)), np.where(np.eye(n, dtype=bool), -np.inf, 0))
+    clues = 1 + random.permutation(n)[(base * (r % base) + r // base + c) % n].ravel()
+    clues[random.permutation(n * n)[: int(holes * n * n)]] = 0
+    return sudoku("".join(np.base_repr(clue, 36) for clue in clues))
 
 
 def test_the_units_of_a_sudoku_are_its_cliques() -> None:
-    problem = Problem.compile(sudoku(3, 0.5, 0))
+    problem = Problem.compile(shuffled_sudoku(3, 0.5, 0))
     found = {tuple(clique.tolist()) for clique in cliques(different_pairs(problem), 81, 9)}
     row, column = np.divmod(np.arange(81), 9)
     block = row // 3 * 3 + column // 3
@@ -61,7 +56,7 @@ def test_every_feasible_labelling_satisfies_the_clauses(seed: int) -> None:
 
 
 def test_a_large_sudoku_needs_few_conflicts() -> None:
-    graph = sudoku(5, 0.6, 0)
+    graph = shuffled_sudoku(5, 0.6, 0)
     search = ConflictSearch.of(Problem.compile(graph), np.zeros(graph.n_vars, dtype=np.int64))
     while search.n_conflicts < 20_000 and search.run(200_000) == 0:
         pass
@@ -70,7 +65,7 @@ def test_a_large_sudoku_needs_few_conflicts() -> None:
 
 
 def test_auto_solves_a_sudoku_and_refutes_a_wrong_clue() -> None:
-    graph = sudoku(4, 0.4, 1)
+    graph = shuffled_sudoku(4, 0.4, 1)
     result = mapmrf.solve(graph)
     assert result.status is Status.OPTIMAL and result.value == 0.0
     unary = graph.theta_v.reshape(-1, 16).copy()

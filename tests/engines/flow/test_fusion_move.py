@@ -172,7 +172,6 @@ def test_only_variables_that_do_nothing_but_forbid_a_label_are_marks() -> None:
 
 
 def course(graph: FactorGraph, threads: int, work: int, swap: bool) -> list[tuple[int, list[int]]]:
-    """Moves and labels after every run."""
     search = LabelMoves(Problem.compile(graph, threads), np.zeros(graph.n_vars, dtype=np.int64), swap)
     found = []
     while not search.at_rest:

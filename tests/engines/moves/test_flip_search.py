@@ -86,7 +86,6 @@ def test_the_local_scale_is_the_mean_stake_of_a_variable() -> None:
 
 
 def kicks_of(problem: Problem, repair: str, largest: int, seed: int) -> FlipKicks | ChainKicks | BlockKicks:
-    """Kicks from the labels zero."""
     start = np.zeros(problem.n_vars, dtype=np.int64)
     if repair == "blocks":
         return BlockKicks(problem, start, largest, 3.0, seed)

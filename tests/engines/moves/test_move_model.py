@@ -50,15 +50,12 @@ def test_a_problem_is_laid_out_once_and_let_go() -> None:
 
 
 class Tally:
-    """Fields of a record."""
-
     tried: int
     gain: float
 
 
 @compiled
 def add(tally: Tally, gain: float) -> None:
-    """Count a gain."""
     tally.tried += 1
     tally.gain += gain
 

@@ -65,7 +65,6 @@ def test_every_round_cuts_its_point_off_and_lowers_the_bound() -> None:
 @given(graph=binary_graphs())
 @settings(max_examples=30)
 def test_fixed_columns_leave_an_optimum(graph: FactorGraph) -> None:
-    """Reduced costs, given the optimum's own value."""
     optimum, _ = brute_force(graph)
     compact = Compact.build(Problem.compile(graph))
     planes = CuttingPlanes(compact, 0)

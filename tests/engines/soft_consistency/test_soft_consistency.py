@@ -51,7 +51,6 @@ def is_left(network: ModelNetwork, labels: Ints) -> bool:
 
 
 def run(search: SoftSearch, sweeps: int) -> Iterator[None]:
-    """All steps of a search."""
     yield from search.prepare(sweeps)
     if not search.finished:
         yield from search.explore()

@@ -51,15 +51,8 @@ def test_the_largest_cut_of_a_complete_graph_needs_the_search(solver: str) -> No
     assert result.gap is not None and result.gap <= 1e-6
 
 
-def test_odd_cycles_solve_many_dense_models() -> None:
-    graph = complete(16)
-    result = mapmrf.solve(graph, "cuts")
-    assert result.status is Status.OPTIMAL
-    assert result.value == pytest.approx(mapmrf.solve(graph, "branch").value)
-
-
-def test_odd_cycles_alone_prove_a_frustrated_grid() -> None:
-    graph = spins(12)
+@pytest.mark.parametrize("graph", [spins(12), complete(16)])
+def test_odd_cycles_alone_prove_frustrated_grids_and_dense_models(graph: FactorGraph) -> None:
     result = mapmrf.solve(graph, "cuts")
     assert (result.status, result.trace[-1].phase, result.iterations) == (Status.OPTIMAL, "cuts", 0)
     assert result.value == pytest.approx(mapmrf.solve(graph, "branch").value)

@@ -20,7 +20,7 @@ from mapmrf.engines.program.local_polytope import LocalPolytope
 from mapmrf.methods import lp
 from mapmrf.model.polytope import dual_bound
 from mapmrf.model.problem import Problem
-from mapmrf.run.method import Start
+from mapmrf.run.method import Answer, Start, running
 from pairwise_models import DIFFER, random_grid, triangle
 from strategies import Recipe, any_recipes, brute_force, hard_recipes, recipes, tree_recipes, with_weights
 
@@ -68,16 +68,20 @@ def test_the_bound_is_the_optimum_of_the_relaxation(recipe: Recipe) -> None:
     assert result.residuals is not None and result.residuals.largest < 1e-6
 
 
+def answer_of(graph: FactorGraph, method: LP) -> tuple[LocalPolytope, Answer]:
+    """The program, and the answer where a method ends."""
+    problem = Problem.compile(graph)
+    with running(method, problem, 0, Start()) as state:
+        while method.step(problem, state).finished is None:
+            pass
+        return state.polytope, method.answer(problem, state)
+
+
 def relaxed_point(graph: FactorGraph, method: LP) -> tuple[LocalPolytope, np.ndarray]:
     """The program and the columns where a method ends."""
-    problem = Problem.compile(graph)
-    state = method.start(problem, 0, Start())
-    while method.step(problem, state).finished is None:
-        pass
-    answer = method.answer(problem, state)
-    method.close(problem, state)
+    polytope, answer = answer_of(graph, method)
     assert answer.mu_v is not None and answer.mu_f is not None
-    return state.polytope, np.concatenate([answer.mu_v, answer.mu_f])[state.polytope.entries]
+    return polytope, np.concatenate([answer.mu_v, answer.mu_f])[polytope.entries]
 
 
 def is_vertex(polytope: LocalPolytope, columns: np.ndarray) -> bool:
@@ -142,23 +146,15 @@ def test_an_integer_solution_is_an_optimal_labelling(recipe: Recipe) -> None:
 
 
 def test_ties_of_the_relaxed_solution_go_to_the_smallest_state() -> None:
-    method, problem = LP(), Problem.compile(triangle())
-    state = method.start(problem, 0, mapmrf.run.method.Start())
-    while method.step(problem, state).finished is None:
-        pass
-    answer = method.answer(problem, state)
+    answer = answer_of(triangle(), LP())[1]
     assert answer.labels is not None and answer.labels.tolist() == [0, 0, 0]
 
 
 def test_forbidden_configurations_get_no_mass_at_all() -> None:
     graph = triangle(np.array([[-np.inf, 1.0], [1.0, -np.inf]]))
-    method, problem = LP(), Problem.compile(graph)
-    state = method.start(problem, 0, mapmrf.run.method.Start())
-    while method.step(problem, state).finished is None:
-        pass
-    answer = method.answer(problem, state)
+    answer = answer_of(graph, LP())[1]
     assert answer.mu_f is not None
-    assert np.all(answer.mu_f[problem.theta_f == -np.inf] == 0)
+    assert np.all(answer.mu_f[Problem.compile(graph).theta_f == -np.inf] == 0)
     assert mapmrf.solve(graph, "lp").status is Status.INFEASIBLE  # the relaxation is not empty, but the model is
 
 

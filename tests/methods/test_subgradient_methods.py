@@ -118,22 +118,6 @@ def test_every_round_gives_a_valid_bound(recipe: Recipe) -> None:
         assert progress.iterations == rounds
 
 
-def test_the_first_bound_is_that_of_unary_potentials_spread_evenly() -> None:
-    graph = planted_graph(2)
-    degree = np.bincount(graph.scope, minlength=graph.n_vars)
-    expected = graph.constant
-    for i in np.flatnonzero(degree == 0):
-        expected += graph.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]].max()
-    for a in range(graph.n_factors):
-        table = graph.table(a).copy()
-        for k, i in enumerate(graph.scope_of(a)):
-            share = graph.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]] / degree[i]
-            table += share.reshape([-1 if j == k else 1 for j in range(table.ndim)])
-        expected += table.max()
-    result = mapmrf.solve(graph, "psdd", max_iterations=1)
-    assert result.bound == pytest.approx(expected, abs=1e-9)
-
-
 def naive_bounds(graph: FactorGraph, step_size: float, rounds: int) -> list[float]:
     """PSDD as anybody would write it: dense tables, no memory of what has not changed."""
     unit = unit_of(Problem.compile(graph))
@@ -163,7 +147,7 @@ def naive_bounds(graph: FactorGraph, step_size: float, rounds: int) -> list[floa
     return bounds
 
 
-@pytest.mark.parametrize("seed", [1, 4, 14])
+@pytest.mark.parametrize("seed", [1, 2, 4, 14])
 def test_round_after_round_is_that_of_a_plain_implementation(seed: int) -> None:
     graph = planted_graph(seed)
     state = PSDD(step_size=0.2, patience=10**6, tolerance=0.0).start(Problem.compile(graph), 0, Start())

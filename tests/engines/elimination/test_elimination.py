@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elimination_models import eliminated, grid_edges, prepared, primal, random_graph
+from elimination_models import eliminated, frustrated, grid_edges, partitioned, prepared, primal, random_graph
 from mapmrf.arrays import offsets
 from mapmrf.engines.elimination import elimination
 from mapmrf.engines.elimination.elimination import (
@@ -28,6 +28,7 @@ from mapmrf.engines.elimination.elimination import (
     inverse,
     row_major,
 )
+from mapmrf.engines.elimination.mini_buckets import MiniBuckets
 from mapmrf.engines.elimination.orders import Order, fill_order, find_order
 from mapmrf.model.graph import FactorGraph
 from plain_python import plain, plain_kernels
@@ -68,11 +69,11 @@ def test_elimination_can_be_cut_anywhere() -> None:
     assert steps == 1 and more > side * side
 
 
-def test_buckets_are_counted_and_the_count_limited() -> None:
-    graph = random_recipe(4, 7, 12).graph()
-    _, tree, given = prepared(graph)
-    run = Elimination(tree, given)
-    for done in (1, 3, 7):
+@pytest.mark.parametrize("mini", [False, True])
+def test_buckets_are_counted_and_the_count_limited(mini: bool) -> None:
+    tree, given, partition = partitioned(frustrated(4, 4), 2)
+    run = MiniBuckets(tree, given, partition) if mini else Elimination(tree, given)
+    for done in (1, 5, 16):
         run.advance(10**9, done)
         assert run.n_done == done
     assert run.finished

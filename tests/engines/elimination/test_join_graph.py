@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import itertools
-import math
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elimination_models import frustrated, prepared
+from elimination_models import frustrated, partitioned
 from mapmrf.engines.elimination import join_graph
 from mapmrf.engines.elimination.join_graph import WIDTH, JoinClusters, JoinGraph, SeparatorScratch, add_onto, max_onto
-from mapmrf.engines.elimination.mini_buckets import find_partition
 from mapmrf.model.graph import FactorGraph
 from plain_python import plain
 from strategies import Recipe, brute_force, recipes, with_weights
 
 
 def join_graph_of(graph: FactorGraph, max_vars: int) -> JoinGraph:
-    _, tree, given = prepared(graph)
-    partition = find_partition(tree, given, max_vars, math.inf)
-    assert partition is not None
-    join = JoinGraph(tree, given, partition)
+    join = JoinGraph(*partitioned(graph, max_vars))
     list(join.fill())
     return join
 

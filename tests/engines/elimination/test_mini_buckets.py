@@ -130,17 +130,6 @@ def test_messages_computed_in_pieces_are_those_computed_at_once() -> None:
     assert whole.tables.arena.tolist() == pieces.tables.arena.tolist()
 
 
-def test_buckets_are_counted_and_the_count_limited() -> None:
-    _, tree, given = prepared(frustrated(4, 4))
-    partition = find_partition(tree, given, 2, math.inf)
-    assert partition is not None
-    buckets = MiniBuckets(tree, given, partition)
-    for done in (1, 5, 16):
-        buckets.advance(10**9, done)
-        assert buckets.n_done == done
-    assert buckets.finished
-
-
 # -- cost shifting ----------------------------------------------------------------------------------------------------
 
 

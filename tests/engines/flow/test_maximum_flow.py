@@ -144,14 +144,6 @@ def test_the_value_is_that_of_pymaxflow(seed: int) -> None:
     assert flow.value + arcs.straight == pytest.approx(graph.maxflow(), rel=1e-12)
 
 
-def test_a_large_grid_has_a_cut_of_the_capacity_of_the_flow() -> None:
-    arcs = lattice(100, 7)
-    flow = arcs.flow()
-    flow.run()
-    assert_maximal(flow, arcs)
-    assert 0 < flow.on_sink_side.sum() < len(arcs.source)
-
-
 @given(arcs=any_arcs(), data=st.data())
 def test_infinite_arcs_are_never_cut(arcs: Arcs, data: st.DataObject) -> None:
     infinite = np.array([data.draw(st.booleans()) for _ in arcs.pairs], dtype=bool)

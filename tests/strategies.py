@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from hypothesis import strategies as st
 
+from mapmrf.engines.reduction.simplify import Simplified
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Method, Start
@@ -281,6 +282,21 @@ def best_with_each_state(graph: FactorGraph) -> np.ndarray:
     every = range(graph.n_vars)
     best = [values.max(axis=tuple(j for j in every if j != i)) for i in every]
     return np.concatenate([np.zeros(0), *best])
+
+
+def assert_reduced(graph: FactorGraph, small: Simplified) -> None:
+    """A reduced model has the optimum of the whole one, and labellings go to and fro without loss."""
+    optimum, labels = brute_force(graph)
+    if not small.feasible:
+        assert optimum == -math.inf
+        return
+    value, best = brute_force(small.problem.graph)
+    assert math.isclose(value, optimum, rel_tol=1e-9, abs_tol=1e-9)
+    whole = graph.check_labels(small.lift(np.array(best, dtype=np.int64)))
+    back = small.lift(small.project(np.array(labels, dtype=np.int64)))
+    for found in (whole, back):
+        assert optimum == -math.inf or math.isclose(graph.value(found), optimum, rel_tol=1e-9, abs_tol=1e-9)
+    graph.check_labels(small.labels)
 
 
 def some_labels(recipe: Recipe, data: st.DataObject) -> np.ndarray:

@@ -9,14 +9,13 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 
 import numpy as np
 import pytest
 
 import mapmrf
 from binary_models import complete, spins
-from clocks import LIMIT, Clock, wait_until
+from clocks import LIMIT, Clock, solver_threads, wait_until
 from mapmrf import FactorGraph, Status
 from mapmrf.engines.program.highs import LPRelaxation
 from mapmrf.engines.program.program import scip_failure
@@ -121,10 +120,6 @@ def test_the_time_limit_and_a_callback_stop_a_solver_at_work(solver: str, clock:
     stopped = mapmrf.solve(graph, "cuts", solver=solver, rounds=1, callback=lambda point, _: point.phase == "branch")
     assert stopped.status is Status.INTERRUPTED
     wait_until(lambda: not solver_threads())
-
-
-def solver_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "mapmrf-solver"]
 
 
 def step_to(phase: str, method: Cuts, problem: Problem, state: CutsRun) -> Progress:

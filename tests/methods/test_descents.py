@@ -21,7 +21,6 @@ from pairwise_models import chain_edges
 from strategies import (
     Recipe,
     any_recipes,
-    assert_no_flip_helps,
     at_rest,
     brute_force,
     cost,
@@ -32,14 +31,6 @@ from strategies import (
     some_labels,
     with_weights,
 )
-
-
-@given(recipe=with_weights(recipes()), data=st.data())
-def test_at_rest_no_single_flip_helps(recipe: Recipe, data: st.DataObject) -> None:
-    graph = recipe.graph()
-    start = some_labels(recipe, data)
-    rest = at_rest(ICM(), graph, start)
-    assert_no_flip_helps(graph, start, rest)
 
 
 def test_broken_constraints_are_mended_one_by_one_against_any_finite_gain() -> None:

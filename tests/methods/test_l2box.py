@@ -54,6 +54,10 @@ def form(graph: FactorGraph) -> np.ndarray:
     return q
 
 
+def program_of(graph: FactorGraph) -> BoxProgram:
+    return BoxProgram.build(Problem.compile(graph), 2.0)
+
+
 def dense_form(program: BoxProgram, n: int) -> np.ndarray:
     """The centred form, column by column from products."""
     columns = []
@@ -87,7 +91,7 @@ seeds = st.integers(0, 2**32 - 1)
 @settings(max_examples=30)
 def test_the_program_is_worth_what_the_model_is(seed: int) -> None:
     graph = random_pairwise(seed)
-    program = BoxProgram.build(Problem.compile(graph), 2.0)
+    program = program_of(graph)
     random = np.random.default_rng(seed)
     for _ in range(5):
         labels = random.integers(0, graph.card)
@@ -105,7 +109,7 @@ def test_the_program_is_worth_what_the_model_is(seed: int) -> None:
 def test_products_are_those_of_the_centred_form(seed: int) -> None:
     graph = random_pairwise(seed)
     n = len(graph.theta_v)
-    program = BoxProgram.build(Problem.compile(graph), 2.0)
+    program = program_of(graph)
     centre = np.zeros((n, n))
     for begin, end in zip(graph.var_ptr[:-1], graph.var_ptr[1:], strict=True):
         centre[begin:end, begin:end] = np.eye(end - begin) - 1 / (end - begin)
@@ -115,7 +119,7 @@ def test_products_are_those_of_the_centred_form(seed: int) -> None:
 def test_tables_that_factors_share_are_stored_once() -> None:
     edges = np.stack([np.arange(99), np.arange(1, 100)], axis=1)
     graph = FactorGraph.from_pairwise(np.zeros((100, 3)), edges, np.eye(3))
-    program = BoxProgram.build(Problem.compile(graph), 2.0)
+    program = program_of(graph)
     assert program.form.tables.theta.size == 9
 
 
@@ -136,7 +140,7 @@ def test_forbidden_entries_become_a_fine_below_everything_beside_them() -> None:
 def test_the_power_method_comes_close_to_the_curvature_from_below(seed: int) -> None:
     graph = random_pairwise(seed)
     n = len(graph.theta_v)
-    program = BoxProgram.build(Problem.compile(graph), 2.0)
+    program = program_of(graph)
     bend = np.repeat(program.bend(np.random.default_rng(0).normal(size=n)), graph.card)
     q = dense_form(program, n)
     touched = bend > 0
@@ -153,7 +157,7 @@ def test_conjugate_gradients_solve_the_system(seed: int) -> None:
     graph = random_pairwise(seed)
     n = len(graph.theta_v)
     random = np.random.default_rng(seed)
-    program = BoxProgram.build(Problem.compile(graph), 2.0)
+    program = program_of(graph)
     q = dense_form(program, n)
     diagonal = np.full(graph.n_vars, 1.1 * np.abs(np.linalg.eigvalsh(q)).max() + 0.1)
     mass = np.zeros((n, n))
@@ -170,7 +174,7 @@ def test_conjugate_gradients_solve_the_system(seed: int) -> None:
 
 def test_a_form_that_outweighs_the_diagonal_is_noticed() -> None:
     graph = FactorGraph.from_pairwise(np.zeros((2, 2)), [[0, 1]], [[5.0, -5.0], [-5.0, 5.0]])
-    program = BoxProgram.build(Problem.compile(graph), 2.0)
+    program = program_of(graph)
     goal = np.array([0.0, 1.0, 0.0, 1.0])
     box = record(rho_mass=1.0, cg_tol=1e-6, cg_limit=100)
     steps = plain(B.solve_system)(box, program.form, np.zeros(4), scratch(goal, np.full(2, 0.5)))
@@ -201,15 +205,20 @@ def test_small_models_are_solved_nearly(seed: int) -> None:
     assert mapmrf.solve(graph, "l2box").value >= optimum - 0.15 * abs(optimum)
 
 
+def stepped(graph: FactorGraph, **options: Any) -> Any:
+    """The state of a run after its last step, or 500 iterations."""
+    problem, method = Problem.compile(graph), L2Box(**options)
+    state = method.start(problem, 0, Start())
+    while method.step(problem, state).finished is None and state.iterations < 500:
+        pass
+    return state
+
+
 def test_hard_constraints_are_met_without_the_repair_of_the_library() -> None:
     """A ring of six that must alternate, with a pull to the same state everywhere."""
     edges = [[i, (i + 1) % 6] for i in range(6)]
     graph = FactorGraph.from_pairwise(np.tile([0.0, 0.1], (6, 1)), edges, [[-np.inf, 0.0], [0.0, -np.inf]])
-    problem, method = Problem.compile(graph), L2Box()
-    state = method.start(problem, 0, Start())
-    while method.step(problem, state).finished is None and state.iterations < 500:
-        pass
-    assert graph.value(state.labellings.best) == pytest.approx(0.3)
+    assert graph.value(stepped(graph).labellings.best) == pytest.approx(0.3)
 
 
 def test_at_rest_x_is_a_labelling() -> None:
@@ -228,12 +237,8 @@ def test_the_history_of_values_ends_a_run_once_the_penalties_outweigh_the_form()
     assert short.status is Status.CONVERGED
     assert long.status is Status.ITERATION_LIMIT
     assert short.iterations < long.iterations
-    problem, method = Problem.compile(graph), L2Box(history=5)
-    state = method.start(problem, 0, Start())
-    while method.step(problem, state).finished is None and state.iterations < 500:
-        pass
-    assert state.box[0].at_rest
-    assert state.box[0].shifted == 0.0
+    box = stepped(graph, history=5).box[0]
+    assert box.at_rest and box.shifted == 0.0
 
 
 def test_penalties_grow_to_their_limit() -> None:

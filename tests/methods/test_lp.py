@@ -2,7 +2,6 @@
 
 import logging
 import math
-import threading
 from typing import Any
 
 import highspy
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import mapmrf
-from clocks import LIMIT, Clock, wait_until
+from clocks import LIMIT, Clock, solver_threads, wait_until
 from mapmrf import LP, FactorGraph, Kind, Status
 from mapmrf.datasets import grid
 from mapmrf.engines.program.local_polytope import LocalPolytope
@@ -173,14 +172,10 @@ def test_a_run_cut_short_still_has_a_true_bound(options: dict[str, Any]) -> None
     assert bounds[1] <= bounds[0]
 
 
-def workers() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "mapmrf-solver"]
-
-
 def test_a_time_limit_stops_highs_as_well(clock: Clock) -> None:
     result = mapmrf.solve(hard_to_solve(), "lp", time_limit=LIMIT, callback=clock.pass_limit)
     assert (result.status, len(result.trace)) == (Status.TIME_LIMIT, 1)
-    wait_until(lambda: not workers())
+    wait_until(lambda: not solver_threads())
 
 
 @pytest.mark.parametrize("options", [{}, {"solver": "ipm"}, {"presolve": True}])
@@ -214,7 +209,7 @@ def test_an_answer_has_the_point_where_highs_stands() -> None:
     while state.iterations == before:  # it goes on
         assert method.step(problem, state).finished is None
     method.close(problem, state)
-    assert not workers()
+    assert not solver_threads()
 
 
 def test_answers_between_steps_do_not_raise_the_limit() -> None:
@@ -234,7 +229,7 @@ def test_an_error_in_a_callback_stops_highs_as_well() -> None:
 
     with pytest.raises(ZeroDivisionError):
         mapmrf.solve(hard_to_solve(), "lp", callback=fail)
-    wait_until(lambda: not workers())
+    wait_until(lambda: not solver_threads())
 
 
 def test_steps_stay_short_while_highs_works() -> None:
@@ -247,7 +242,7 @@ def test_steps_stay_short_while_highs_works() -> None:
 
     result = mapmrf.solve(hard_to_solve(), "lp", callback=look)
     assert (len(points), result.status) == (5, Status.INTERRUPTED)
-    wait_until(lambda: not workers())
+    wait_until(lambda: not solver_threads())
 
 
 def test_a_program_that_uses_highs_with_other_threads_is_no_obstacle() -> None:

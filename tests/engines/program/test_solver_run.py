@@ -18,11 +18,13 @@ from mapmrf.engines.program import highs
 from mapmrf.engines.program.compact import Compact
 from mapmrf.engines.program.highs import Confirmation, solve_by_highs
 from mapmrf.engines.program.local_polytope import ConstrainedPolytope
-from mapmrf.engines.program.program import Program, Rows
+from mapmrf.engines.program.program import Program, Rows, scip_failure
 from mapmrf.engines.program.scip import BranchTask, SolverOutcome, SolverReport, SolverRun, solve_by_scip
 from mapmrf.model.problem import Problem
 
 Solve = Callable[[BranchTask, SolverReport], None]
+needs_scip = pytest.mark.skipif(scip_failure() is not None, reason=str(scip_failure()))
+each_solver = pytest.mark.parametrize("solve", [solve_by_highs, pytest.param(solve_by_scip, marks=needs_scip)])
 
 
 def until_stopped(report: SolverReport) -> None:
@@ -54,10 +56,18 @@ def test_the_interpreter_waits_for_a_solver_that_a_daemon_has_started() -> None:
     runs[0].close(60)
 
 
-def test_closing_a_run_ends_its_thread() -> None:
+@pytest.mark.parametrize("reports", [None, 1])
+def test_closing_a_run_ends_its_thread(reports: int | None) -> None:
+    """At work, and while it waits for its turn."""
     before = set(threading.enumerate())
-    run = SolverRun(until_stopped)
-    assert set(threading.enumerate()) - before
+
+    def solve(report: SolverReport) -> None:
+        until_stopped(report) if reports is None else report.spend()
+        report.outcome = SolverOutcome.STOPPED
+
+    run = SolverRun(solve) if reports is None else SolverRun(solve, reports=reports)
+    assert reports is None or run.turn_is_over(60)
+    assert set(threading.enumerate()) - before and not run.wait(0)
     run.close(60)
     assert set(threading.enumerate()) == before
     assert run.report.outcome is SolverOutcome.STOPPED
@@ -127,19 +137,6 @@ def test_a_solver_waits_when_its_turn_is_over_and_goes_on_with_the_next() -> Non
     assert seen[:2] == [3, 6] and len(done) == 7
 
 
-def test_a_solver_that_waits_for_its_turn_can_be_closed() -> None:
-    before = set(threading.enumerate())
-
-    def solve(report: SolverReport) -> None:
-        report.spend()
-        report.outcome = SolverOutcome.STOPPED
-
-    run = SolverRun(solve, reports=1)
-    assert run.turn_is_over(60) and not run.wait(0)
-    run.close(60)
-    assert set(threading.enumerate()) == before
-
-
 def test_an_offer_is_taken_once() -> None:
     report = SolverReport(offered=np.ones(2))
     first = report.take_offer()
@@ -159,10 +156,8 @@ def hard_task() -> tuple[Compact, BranchTask, Ints]:
     return compact, BranchTask(compact.program, compact.program.rows.n, None, 0.0, 10**6, 0, 1000.0), best
 
 
-@pytest.mark.parametrize("solve", [solve_by_highs, solve_by_scip])
+@each_solver
 def test_a_branch_and_bound_in_turns_stands_at_the_same_place_every_time(solve: Solve) -> None:
-    if solve is solve_by_scip:
-        pytest.importorskip("pyscipopt")
     _, task, _ = hard_task()
 
     def course() -> list[tuple[int, float, int]]:
@@ -178,10 +173,8 @@ def test_a_branch_and_bound_in_turns_stands_at_the_same_place_every_time(solve: 
     assert len(first) > 2 and first == course()
 
 
-@pytest.mark.parametrize("solve", [solve_by_highs, solve_by_scip])
+@each_solver
 def test_a_branch_and_bound_takes_a_point_that_was_found_elsewhere(solve: Solve) -> None:
-    if solve is solve_by_scip:
-        pytest.importorskip("pyscipopt")
     compact, task, best = hard_task()
     run = SolverRun(partial(solve, task), reports=1)
     assert run.turn_is_over(60)
@@ -204,8 +197,8 @@ def knapsacks_with_a_total(n: int = 40, m: int = 25) -> Program:
     return Program(cost, np.zeros(n + 1), upper, n, rows, offset=0.0, scale=1.0, mass=float(n))
 
 
+@needs_scip
 def test_scip_takes_points_although_presolving_has_removed_columns() -> None:
-    pytest.importorskip("pyscipopt")
     program = knapsacks_with_a_total()
     run = SolverRun(partial(solve_by_scip, BranchTask(program, program.rows.n, None, 0.0, 10**6, 0, 1000.0)), reports=1)
     assert run.turn_is_over(60)

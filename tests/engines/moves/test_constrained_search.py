@@ -68,6 +68,13 @@ def test_a_tight_count_is_no_obstacle() -> None:
     assert search.incumbent.labels.tolist() == [0, 1, 0, 1, 0, 0]
 
 
+def test_runs_with_a_seed_are_the_same() -> None:
+    graph = random_constrained(3).graph()
+    first, second = (mapmrf.solve(graph, "tabu", seed=5, trajectories=20) for _ in range(2))
+    assert first.labels.tolist() == second.labels.tolist()
+    assert first.iterations == second.iterations
+
+
 def test_a_model_without_variables_or_choices_is_handled() -> None:
     graph = FactorGraph.from_tables([1, 1], [], []).with_constraints([constraints.exactly_one([(0, 0), (1, 0)], 2.0)])
     assert mapmrf.solve(graph, "tabu").value == -2.0

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import mapmrf
@@ -56,6 +56,7 @@ def check(graph: FactorGraph, method: str, options: dict[str, Any]) -> mapmrf.Re
     ],
 )
 @given(recipe=with_weights(recipes() | any_recipes()))
+@example(recipe=random_recipe(60, 2, 8, hard=0.1))  # a node of AD3's tree that has no state left
 @settings(max_examples=10)
 def test_any_model_is_solved_and_proven_in_every_way(method: str, options: dict[str, Any], recipe: Recipe) -> None:
     if method == "toulbar2":

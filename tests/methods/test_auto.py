@@ -388,7 +388,7 @@ def test_a_sparse_binary_model_is_left_to_cuts() -> None:
     assert not {"tabu", "sdp"} & set(phases(result))
 
 
-# -- the first phase of auto on models that forbid something ----------------------------------------------------------
+# -- models that forbid something -------------------------------------------------------------------------------------
 
 
 def test_a_soft_model_has_no_such_phase() -> None:

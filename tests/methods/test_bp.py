@@ -1,4 +1,4 @@
-"""Belief propagation: exact without cycles, even with ties and constraints; with cycles the best of many decodings."""
+"""Belief propagation: ties and long chains without cycles; with cycles the best of many decodings."""
 
 from __future__ import annotations
 
@@ -135,9 +135,6 @@ def test_how_the_work_is_cut_into_steps_changes_nothing(recipe: Recipe, budget: 
 
 def test_there_is_no_bound_with_cycles() -> None:
     assert mapmrf.solve(grid(4, 4), "bp").bound is None
-
-
-# -- benchmark models -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.data

@@ -1,4 +1,4 @@
-"""Branch: the optimum by elimination and by search, limits, and the life of a run."""
+"""Branch: elimination and search agree, limits, memory, and the life of a run."""
 
 from __future__ import annotations
 

@@ -605,7 +605,7 @@ def test_the_register_lists_every_method_by_the_name_of_its_file() -> None:
     assert all(issubclass(cls, Method) and cls.name == name for name, cls in mapmrf.methods().items())
 
 
-# -- the user's gap tolerance reaches methods that have stopping rules of their own -----------------------------------
+# -- the user's gap tolerance -----------------------------------------------------------------------------------------
 
 
 def small_gap() -> FactorGraph:

@@ -1,4 +1,4 @@
-"""Branch and cut: exact by every route, honest bounds, valid cuts and fixings, and solvers that can be stopped."""
+"""Branch and cut: what cuts and persistency close, honest bounds, and solvers that can be stopped."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ needs_scip = pytest.mark.skipif(scip_failure() is not None, reason=str(scip_fail
 each_solver = pytest.mark.parametrize("solver", ["highs", pytest.param("scip", marks=needs_scip)])
 
 
-# -- exact by every route ---------------------------------------------------------------------------------------------
+# -- proofs -----------------------------------------------------------------------------------------------------------
 
 
 def largest_cut(n: int) -> FactorGraph:

@@ -266,9 +266,6 @@ def test_a_highs_that_gives_up_is_reported(caplog: pytest.LogCaptureFixture, mon
     assert result.status is Status.ITERATION_LIMIT
 
 
-# -- the paper's figures ----------------------------------------------------------------------------------------------
-
-
 def test_a_large_program_is_announced_and_one_that_does_not_fit_is_refused(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

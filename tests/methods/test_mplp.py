@@ -1,4 +1,4 @@
-"""MPLP: a bound that never rises and comes near the linear relaxation, exact on trees, and labels that are worth it."""
+"""MPLP: messages that change no value, a bound that never rises, orders, trees that hang, and decoding."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def test_a_large_constant_does_not_prevent_the_proof() -> None:
         assert mapmrf.solve(graph, method).status is Status.OPTIMAL
 
 
-# -- potentials at the lower end of what floats hold ------------------------------------------------------------------
+# -- the smallest numbers ---------------------------------------------------------------------------------------------
 
 
 TINY = (1e-308, 5e-324)

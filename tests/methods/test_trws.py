@@ -1,4 +1,4 @@
-"""TRW-S as a method: certificates, bounds near the relaxation, orders, stopping, and the paper's figures."""
+"""TRW-S as a method: bounds in any order, the shortest way for a model, ties, and stopping."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""WCSP: the optimum by search, limits, better labellings from elsewhere, and known values of real models."""
+"""WCSP: nodes limit the search, bounds move, and components are solved one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bucket messages that are kept: the same in small steps, both ways, and within the memory given."""
+"""Bucket messages: in small steps, both ways, within the memory given; the best labellings by repeated passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exact bucket elimination against brute force."""
+"""Exact bucket elimination against brute force, bucket trees against sets, and the fold against numpy."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_the_stack_stays_within_the_peak_that_was_announced() -> None:
     assert Elimination.bytes_needed(tree) == 8 * tree.peak + sizes.sum()
 
 
-# -- bucket trees against elimination by sets -------------------------------------------------------------------------
+# -- bucket trees -----------------------------------------------------------------------------------------------------
 
 
 @given(seed=st.integers(0, 2**20), n=st.integers(1, 12), share=st.sampled_from([0.1, 0.3, 0.7]))
@@ -173,7 +173,7 @@ def test_labels_by_position_become_labels_by_variable(seed: int, n: int) -> None
     assert np.array_equal(inverse(tree.var_of)[tree.var_of], np.arange(n))
 
 
-# -- the fold that all elimination shares, against numpy on whole tables ----------------------------------------------
+# -- the fold that all elimination shares -----------------------------------------------------------------------------
 
 
 class Tables:

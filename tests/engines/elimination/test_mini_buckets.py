@@ -1,4 +1,4 @@
-"""Mini-buckets: partitions that keep to their limits, messages that bound from above."""
+"""Mini-buckets keep to their limits and bound from above; cost shifting keeps the model and lowers the bound."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ def test_kernels_do_the_same_as_plain_python() -> None:
     assert np.count_nonzero(search.excluded()) > 17 * 8
 
 
-# -- the conflict-driven search on the benchmark models with forbidden entries ----------------------------------------
+# -- benchmark models -------------------------------------------------------------------------------------------------
 
 
 FILES = sorted((FOLDER / "families").glob("*.uai.gz"))

@@ -1,4 +1,4 @@
-"""Cliques of variables that all differ: they are found, and their clauses hold in every feasible labelling."""
+"""Cliques of variables that all differ: they are found, their clauses hold, and matchings are those of scipy."""
 
 from __future__ import annotations
 

@@ -314,7 +314,7 @@ def test_the_scale_is_the_mean_spread_of_what_has_one_with_its_weight() -> None:
     assert potential_scale(weighted) == 3.0
 
 
-# -- message passing with weights is that on expanded tables; through structured pairs it is that on their tables -----
+# -- weights and structured pairs -------------------------------------------------------------------------------------
 
 
 def messages_of(problem: Problem, seed: int, general: bool = True) -> Messages:
@@ -332,9 +332,6 @@ def assert_same(one: Messages, two: Messages) -> None:
             labels = one.decode(in_order)
             assert one.value(labels) == pytest.approx(two.value(labels), abs=1e-9)
         assert one.bound() == pytest.approx(two.bound(), abs=1e-9)
-
-
-# -- weights ----------------------------------------------------------------------------------------------------------
 
 
 @given(recipe=recipes(), seed=st.integers(0, 99))
@@ -359,9 +356,6 @@ def test_weights_of_binary_pairs_become_couplings(seed: int) -> None:
     assert_same(one, two)
     labels = one.decode(True)
     assert one.value(labels) == pytest.approx(graph.value(labels), abs=1e-9)
-
-
-# -- structured pairs -------------------------------------------------------------------------------------------------
 
 
 @given(seed=st.integers(0, 999), states=st.integers(4, 9), hard=st.booleans())

@@ -269,7 +269,7 @@ def test_two_binary_variables_are_joined_in_the_best_way(p: float, q: float, sig
     assert table @ w == pytest.approx(max(float(table @ joint) for joint in joints))
 
 
-# -- trw-s with one message per pair against srmp, brute force, the linear relaxation and models without weights ------
+# -- one message per pair ---------------------------------------------------------------------------------------------
 
 
 def table(random: np.random.Generator, kind: str, n_rows: int, n_columns: int) -> np.ndarray:
@@ -429,7 +429,7 @@ def test_kernels_run_as_plain_python(module: ModuleType, kind: type[SequentialPa
         np.testing.assert_allclose(plain.messages.lam, compiled.messages.lam, rtol=1e-12, atol=1e-12)
 
 
-# -- bounds on the labellings with each state, from sequential passes of any kind -------------------------------------
+# -- bounds on the labellings with each state -------------------------------------------------------------------------
 
 
 def passes_after(problem: Problem, iterations: int) -> SequentialPasses:

@@ -1,4 +1,4 @@
-"""Flips of sets and chains of flips: the table of gains is exact, and pieces of work add up."""
+"""Flips, chains, kicks and forced states: the table of gains is exact, and pieces of work add up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Iterated local search: a local optimum at first, never worse afterwards."""
+"""Iterated local search and single-variable ascent: a local optimum at first, never worse afterwards."""
 
 from __future__ import annotations
 

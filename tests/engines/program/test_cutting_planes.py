@@ -1,4 +1,4 @@
-"""Cutting planes: valid cuts and fixings, and bounds that get better."""
+"""Cutting planes: valid cuts and fixings, bounds that get better, and dual points that prove them."""
 
 from __future__ import annotations
 

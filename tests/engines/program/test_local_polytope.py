@@ -1,4 +1,4 @@
-"""The local polytope as a program: every labelling is a point of it, at its value."""
+"""The local polytope as a program, with and without constraints: every labelling is a point at its value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs: rows of a sparse matrix, and a bound that holds for any multipliers."""
+"""Programs: rows, bounds for any multipliers, the compact form of binary models, and solvers that are missing."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_losses_are_measured_from_the_best_of_a_block() -> None:
     assert (best.tolist(), largest.tolist()) == ([3, -np.inf], [2, 0])
 
 
-# -- the compact program of a binary pairwise model has the model's values at its integer points ----------------------
+# -- the compact program of a binary pairwise model -------------------------------------------------------------------
 
 
 @given(graph=binary_graphs())

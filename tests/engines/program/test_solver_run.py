@@ -1,4 +1,4 @@
-"""A solver on a thread of its own: it reports, it can be stopped, and it does not outlive its run."""
+"""A solver on a thread of its own: it reports, can be stopped, does not outlive its run, and is confirmed."""
 
 from __future__ import annotations
 

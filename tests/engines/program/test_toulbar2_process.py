@@ -1,4 +1,4 @@
-"""What the lines of toulbar2 and of its worker say."""
+"""What the lines of toulbar2 and its worker say, and what rounding to whole costs may amount to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reduction: the optimum stays, labellings go to and fro, and what can go is gone."""
+"""The reduction: the optimum stays, labellings go to and fro, what can go is gone, and states are excluded."""
 
 from __future__ import annotations
 
@@ -445,7 +445,7 @@ def test_nothing_is_excluded_without_an_incumbent_and_hard_states_are_not_counte
     assert (counts.states_persistent, counts.states_forbidden) == (1, 1)
 
 
-# -- the reduction on benchmark models --------------------------------------------------------------------------------
+# -- benchmark models -------------------------------------------------------------------------------------------------
 
 
 SOLVED = (

@@ -1,4 +1,4 @@
-"""Soft consistency: costs move but no labelling's cost changes; the search finds the optimum of any model."""
+"""Soft consistency: no labelling's cost changes, constraints or not; the search finds the optimum of any model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tabu search over spins: gains stay true, paths lead where they should, and small optima are found."""
+"""Models in spins, and tabu search over them: gains stay true, paths lead where they should, optima are found."""
 
 from __future__ import annotations
 

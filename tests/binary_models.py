@@ -8,17 +8,16 @@ import numpy as np
 from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
+from mapmrf.images import neighbour_offsets
+from pairwise_models import DIFFER, grid_edges
 from strategies import Recipe
 
 
 def spins(side: int, seed: int = 0, field: float = 0.3, extra: int = 0) -> FactorGraph:
     """A frustrated grid of binary variables, with some more pairs at random places."""
     random = np.random.default_rng(seed)
-    place = np.arange(side * side).reshape(side, side)
-    across = np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], axis=1)
-    down = np.stack([place[:-1].ravel(), place[1:].ravel()], axis=1)
     more = np.array([random.permutation(side * side)[:2] for _ in range(extra)]).reshape(-1, 2)
-    edges = np.concatenate([across, down, more])
+    edges = np.concatenate([grid_edges(side), more])
     coupling = random.normal(size=len(edges))
     tables = np.empty((len(edges), 2, 2))
     tables[:, 0, 0] = tables[:, 1, 1] = coupling
@@ -31,6 +30,14 @@ def complete(n: int, seed: int = 0) -> FactorGraph:
     random = np.random.default_rng(seed)
     edges = np.array(list(itertools.combinations(range(n), 2)))
     return FactorGraph.from_pairwise(random.normal(size=(n, 2)), edges, random.normal(size=(len(edges), 2, 2)))
+
+
+def random_cut(n: int, m: int, seed: int, *, weighted: bool = False) -> FactorGraph:
+    """A graph to be cut: some of all pairs, `weighted` by whole numbers of both signs."""
+    random, pairs = np.random.default_rng(seed), np.stack(np.triu_indices(n, 1), axis=1)
+    chosen = pairs[random.choice(len(pairs), m, replace=False)]
+    weight = random.integers(-5, 6, m) if weighted else None
+    return FactorGraph.from_pairwise(np.zeros((n, 2)), chosen, DIFFER, weight=weight)
 
 
 @st.composite
@@ -84,3 +91,8 @@ def lattice_pairs(shape: tuple[int, ...], offset: tuple[int, ...]) -> np.ndarray
     first = tuple(slice(max(0, -step), n - max(0, step)) for n, step in zip(shape, offset, strict=True))
     second = tuple(slice(max(0, step), n - max(0, -step)) for n, step in zip(shape, offset, strict=True))
     return np.stack([place[first].ravel(), place[second].ravel()], axis=1)
+
+
+def neighbour_pairs(shape: tuple[int, ...], neighbours: int) -> np.ndarray:
+    """All pairs of neighbours in a picture or volume, of 4, 8, 6 or 26 neighbours."""
+    return np.concatenate([lattice_pairs(shape, offset) for offset in neighbour_offsets(len(shape), neighbours)])

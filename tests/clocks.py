@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -30,6 +31,10 @@ class Clock:
     def pass_limit(self, *ignored: object) -> None:
         """Let the time limit pass; also a callback of a run."""
         self.added += LIMIT
+
+
+def solver_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "mapmrf-solver"]
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

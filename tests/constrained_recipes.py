@@ -58,6 +58,15 @@ def random_constrained(seed: int, n_vars: int = 5, n_constraints: int = 3, *, so
     return ConstrainedRecipe(recipe, stated)
 
 
+def one_kind(
+    kind: str, seed: int, soft: bool, *, n: int = 2, n_vars: int = 4, n_factors: int = 5, hard: float = 0.0
+) -> ConstrainedRecipe:
+    """A model with some constraints of one kind."""
+    random = np.random.default_rng([seed, KINDS.index(kind), int(soft)])
+    recipe = random_recipe(seed, n_vars, n_factors, hard=hard, max_card=3, max_arity=3)
+    return ConstrainedRecipe(recipe, [random_constraint(random, recipe.card, kind, soft) for _ in range(n)])
+
+
 class ConstrainedRecipe:
     """A recipe and constraints, evaluated by plain Python."""
 

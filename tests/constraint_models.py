@@ -38,6 +38,20 @@ def holes(n: int, n_holes: int) -> FactorGraph:
     return FactorGraph.from_tables(np.full(place.size, 2), scopes, [some] * n + [both] * len(pairs))
 
 
+def random_constraints(seed: int, n_vars: int = 7, n_factors: int = 9, arity: int = 4) -> FactorGraph:
+    """A small model of any shape, of which each factor forbids a share of its configurations."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, n_vars + 1))
+    card = rng.integers(1, 6, n) if n < 6 else rng.integers(1, 5, n)
+    share = rng.uniform(0.2, 0.8)
+    scopes, tables = [], []
+    for _ in range(int(rng.integers(1, n_factors + 1))):
+        scope = rng.permutation(n)[: int(rng.integers(1, min(n, arity) + 1))]
+        scopes.append(tuple(scope.tolist()))
+        tables.append(np.where(rng.random(card[scope]) < share, -np.inf, rng.normal(size=card[scope])))
+    return FactorGraph.from_tables(card, scopes, tables)
+
+
 def sudoku(clues: str) -> FactorGraph:
     """A sudoku of any size, its rows in one string, with 0 for an empty cell."""
     n = math.isqrt(len(clues))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 
+import pairwise_models
 from mapmrf.engines.elimination.elimination import BucketTree, Functions
+from mapmrf.engines.elimination.mini_buckets import BucketPartition, find_partition
 from mapmrf.engines.elimination.orders import PrimalGraph, find_order
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
@@ -18,10 +21,7 @@ def primal(n: int, edges: list[tuple[int, int]]) -> PrimalGraph:
 
 
 def grid_edges(rows: int, columns: int) -> list[tuple[int, int]]:
-    place = np.arange(rows * columns).reshape(rows, columns)
-    across = zip(place[:, :-1].ravel().tolist(), place[:, 1:].ravel().tolist(), strict=True)
-    down = zip(place[:-1].ravel().tolist(), place[1:].ravel().tolist(), strict=True)
-    return [*across, *down]
+    return [(i, j) for i, j in pairwise_models.grid_edges(rows, columns).tolist()]
 
 
 def random_graph(seed: int, n: int, share: float) -> tuple[PrimalGraph, set[tuple[int, int]]]:
@@ -51,6 +51,14 @@ def prepared(graph: FactorGraph, seed: int = 0) -> tuple[Problem, BucketTree, Fu
     beside = PrimalGraph.of(problem)
     tree = BucketTree.build(beside, graph.card, find_order(beside, graph.card, seed))
     return problem, tree, Functions.of_model(problem, tree)
+
+
+def partitioned(graph: FactorGraph, max_vars: int) -> tuple[BucketTree, Functions, BucketPartition]:
+    """The bucket tree of a model, its potentials, and mini-buckets with messages of so many variables."""
+    _, tree, given = prepared(graph)
+    partition = find_partition(tree, given, max_vars, math.inf)
+    assert partition is not None
+    return tree, given, partition
 
 
 def frustrated(rows: int, columns: int, states: int = 2, seed: int = 0, wrap: bool = False) -> FactorGraph:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 from hypothesis import strategies as st
 
+from mapmrf.engines.reduction.simplify import Simplified
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Method, Start
@@ -111,6 +113,13 @@ def plant(recipe: Recipe, seed: int) -> np.ndarray:
         if table[at] == -np.inf:
             table[at] = random.normal()
     return labels
+
+
+def planted_graph(seed: int) -> FactorGraph:
+    """A model of any arity, a third of them with -inf and a feasible labelling."""
+    recipe = random_recipe(seed, 6 + seed % 4, 10 + seed % 7, hard=0.25 if seed % 3 == 0 else 0.0)
+    plant(recipe, seed)
+    return recipe.graph()
 
 
 _SEEDS = st.integers(0, 2**32 - 1)
@@ -262,6 +271,39 @@ def _spread(table: np.ndarray, scope: list[int], n_vars: int) -> np.ndarray:
     return np.expand_dims(table.transpose(order), tuple(set(range(n_vars)) - set(scope)))
 
 
+def labellings(graph: FactorGraph) -> list[np.ndarray]:
+    """All labellings of a small graph."""
+    return [np.array(labels, dtype=np.int64) for labels in itertools.product(*map(range, graph.card.tolist()))]
+
+
+def best_with_each_state(graph: FactorGraph) -> np.ndarray:
+    """What the best labelling with each state is worth, a block of states per variable."""
+    values = all_values(graph)
+    every = range(graph.n_vars)
+    best = [values.max(axis=tuple(j for j in every if j != i)) for i in every]
+    return np.concatenate([np.zeros(0), *best])
+
+
+def assert_reduced(graph: FactorGraph, small: Simplified) -> None:
+    """A reduced model has the optimum of the whole one, and labellings go to and fro without loss."""
+    optimum, labels = brute_force(graph)
+    if not small.feasible:
+        assert optimum == -math.inf
+        return
+    value, best = brute_force(small.problem.graph)
+    assert math.isclose(value, optimum, rel_tol=1e-9, abs_tol=1e-9)
+    whole = graph.check_labels(small.lift(np.array(best, dtype=np.int64)))
+    back = small.lift(small.project(np.array(labels, dtype=np.int64)))
+    for found in (whole, back):
+        assert optimum == -math.inf or math.isclose(graph.value(found), optimum, rel_tol=1e-9, abs_tol=1e-9)
+    graph.check_labels(small.labels)
+
+
+def some_labels(recipe: Recipe, data: st.DataObject) -> np.ndarray:
+    """A labelling that hypothesis draws."""
+    return np.array([data.draw(st.integers(0, r - 1)) for r in recipe.card], dtype=np.int64)
+
+
 def brute_force(graph: FactorGraph) -> tuple[float, tuple[int, ...]]:
     """Optimum of a small graph and its first labelling in lexicographic order, from the values of all."""
     values = all_values(graph)
@@ -277,22 +319,43 @@ def cost(graph: FactorGraph, labels: np.ndarray) -> tuple[int, float]:
     return broken, -float(sum(term for term in terms if term > -np.inf))
 
 
-def at_rest(method: Method, graph: FactorGraph, labels: np.ndarray | None) -> np.ndarray:
+def at_rest(method: Method, graph: FactorGraph, labels: np.ndarray | None = None, seed: int = 0) -> np.ndarray:
     """Where a method itself comes to rest, without the library's repair of infeasible labellings."""
     problem = Problem.compile(graph)
-    state = method.start(problem, 0, Start(labels))
+    state = method.start(problem, seed, Start(labels))
     while (progress := method.step(problem, state)).finished is None:
         pass
     assert progress.labels is not None
     return progress.labels
 
 
+def one_changed(graph: FactorGraph, labels: np.ndarray) -> Iterator[tuple[int, int, np.ndarray]]:
+    """All labellings in which one variable `i` has another state `k`: i, k, and the labels."""
+    for i, r in enumerate(graph.card.tolist()):
+        for k in range(r):
+            if k != labels[i]:
+                changed = labels.copy()
+                changed[i] = k
+                yield i, k, changed
+
+
 def assert_no_flip_helps(graph: FactorGraph, start: np.ndarray, rest: np.ndarray) -> None:
     """A descent ends no worse than it began, where no change of one variable is better."""
     broken, lost = cost(graph, rest)
     assert (broken, lost - 1e-9) <= cost(graph, start)
-    for i, r in enumerate(graph.card):
-        for k in range(r):
-            flipped = rest.copy()
-            flipped[i] = k
-            assert cost(graph, flipped) >= (broken, lost - 1e-9)
+    assert all(cost(graph, flipped) >= (broken, lost - 1e-9) for _, _, flipped in one_changed(graph, rest))
+
+
+def is_acyclic(scopes: list[list[int]]) -> bool:
+    """Whether no two variables are joined by two ways: every factor joins parts that were apart."""
+    part: dict[int, set[int]] = {}
+    for scope in scopes:
+        joined: set[int] = set()
+        for i in scope:
+            mine = part.get(i, {i})
+            if mine & joined:
+                return False
+            joined |= mine
+        for i in joined:
+            part[i] = joined
+    return True

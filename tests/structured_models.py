@@ -7,6 +7,7 @@ import numpy as np
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.model.structured_pairs import worthwhile
+from pairwise_models import grid_edges
 
 KINDS = ("potts", "linear", "quadratic")
 
@@ -64,9 +65,7 @@ def without_forms(graph: FactorGraph) -> Problem:
 def image(side: int, states: int, *, threads: int = 1, seed: int = 0) -> Problem:
     """A square image with one Potts table and a weight per pair."""
     random = np.random.default_rng(seed)
-    place = np.arange(side * side).reshape(side, side)
-    across = np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], axis=1)
-    edges = np.concatenate([across, np.stack([place[:-1].ravel(), place[1:].ravel()], axis=1)])
+    edges = grid_edges(side)
     unary = random.normal(size=(side * side, states))
     graph = FactorGraph.from_pairwise(unary, edges, np.eye(states), weight=random.uniform(0.2, 1.5, len(edges)))
     return Problem.compile(graph, threads=threads)

@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import mapmrf
-from benchmark_models import benchmark
-from mapmrf import FactorGraph, OptionError, Status
+from mapmrf import FactorGraph, Status
 from mapmrf.datasets import grid
 from mapmrf.methods.adsal import ADSal
 from mapmrf.model.polytope import Kind
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Start
 from strategies import Recipe, brute_force, hard_recipes, random_recipe, soft_recipes
-
-data = pytest.mark.data
-
-
-def test_a_frustrated_triangle_is_solved_at_a_half() -> None:
-    """Three variables of which each pair wants to differ."""
-    graph = FactorGraph.from_pairwise(np.zeros((3, 2)), [[0, 1], [1, 2], [0, 2]], 1.0 - np.eye(2))
-    result = mapmrf.solve(graph, "adsal")
-    assert result.bound == pytest.approx(3.0, abs=1e-5)
-    assert result.relaxed_value == pytest.approx(3.0, abs=1e-5)
-    assert result.kind is Kind.UNIFORM
-    assert result.value == 2.0
-    assert result.status is Status.CONVERGED
 
 
 def stalls() -> FactorGraph:
@@ -66,17 +50,6 @@ def test_the_relaxed_solution_lies_in_the_local_polytope_below_the_bound(recipe:
     assert result.relaxed_value is not None and result.bound is not None
     assert result.relaxed_value >= result.value - 1e-9
     assert result.relaxed_value <= result.bound + 1e-5 * max(1.0, abs(result.bound))
-
-
-@pytest.mark.parametrize("seed", [2, 5, 53, 56, 77])
-def test_hard_constraints_do_not_keep_the_bound_from_the_relaxation(seed: int) -> None:
-    recipe = random_recipe(seed, 6, 9, hard=0.3)
-    best, _ = brute_force(recipe.graph())
-    if best == -np.inf:
-        assert mapmrf.solve(recipe.graph(), "adsal").status is Status.INFEASIBLE
-        return
-    relaxation = mapmrf.solve(recipe.graph(), "lp").bound
-    assert mapmrf.solve(recipe.graph(), "adsal").bound == pytest.approx(relaxation, rel=1e-4, abs=1e-4)
 
 
 @given(seed=st.integers(0, 2**16))
@@ -124,47 +97,3 @@ def test_a_looser_tolerance_stops_earlier_and_the_temperature_falls_by_the_decay
     for result in (tight, loose, fast):
         assert result.bound is not None and result.relaxed_value is not None
         assert result.bound - result.relaxed_value <= result.options["tol"] * result.bound * 1.001
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"order": "random"}, "order is 'random'"),
-        ({"inner_iterations": 0}, "inner_iterations is 0"),
-        ({"gap_ratio": 1.0}, "gap_ratio is 1.0"),
-        ({"decay": 0.5}, "decay is 0.5"),
-        ({"tol": -1.0}, "tol is -1.0"),
-        ({"presolve_iterations": 0}, "presolve_iterations is 0"),
-    ],
-)
-def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
-        ADSal(**options)
-
-
-# -- benchmark models -------------------------------------------------------------------------------------------------
-
-
-@data
-@pytest.mark.parametrize(
-    ("name", "optimum"), [("segmentation21/4_30_s.21.uai.gz", -355.3736), ("scene/0000051.uai.gz", 962.9594)]
-)
-def test_segmentation_and_scene_models_are_certified(name: str, optimum: float) -> None:
-    result = mapmrf.solve(benchmark(name), "adsal")
-    assert result.status is Status.OPTIMAL
-    assert result.value == pytest.approx(optimum, abs=1e-3)
-
-
-@data
-@pytest.mark.parametrize(
-    ("name", "figure", "relaxation"),
-    [("grid20x20.f10", 2605.2, 3736.7), ("grid40x40.f2.wrap", 2370.1, 3231.6), ("grid80x80.f5.wrap", 21730.3, 31996.9)],
-)
-def test_grids_come_near_the_papers_figures_and_close_in_on_the_relaxation(
-    name: str, figure: float, relaxation: float
-) -> None:
-    result = mapmrf.solve(benchmark(f"grids/{name}.uai.gz"), "adsal")
-    assert result.value >= 0.97 * figure
-    assert result.bound == pytest.approx(relaxation, rel=1e-4)
-    assert result.relaxed_value == pytest.approx(relaxation, rel=1e-4)
-    assert result.status is Status.CONVERGED

@@ -14,13 +14,16 @@ import pytest
 from hypothesis import given
 
 import mapmrf
+from binary_models import random_cut
 from clocks import LIMIT, wait_until
-from mapmrf import FactorGraph, OptionError, Result, Status
+from constraint_models import colouring, differ, ksat, pigeons
+from mapmrf import FactorGraph, Result, Status
 from mapmrf.compilation.stopping import CompilingPostponed
 from mapmrf.datasets import grid
 from mapmrf.engines.admm import engine as _admm
 from mapmrf.engines.reduction.simplify import Simplified
 from mapmrf.methods import auto
+from mapmrf.methods.auto.feasibility import FeasibilityPhase, largest_sum
 from mapmrf.methods.auto.portfolio import PoolSearch, Portfolio
 from mapmrf.methods.auto.relax import LOST_STEPS, Scouts
 from mapmrf.methods.auto.scheduler import Race
@@ -30,19 +33,19 @@ from mapmrf.methods.cuts import Cuts
 from mapmrf.methods.mplp_c import MPLPC
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Progress
-from strategies import Recipe, any_recipes, brute_force, hard_recipes, recipes, soft_recipes, tree_recipes
-
-
-def potts(height: int, width: int, states: int, seed: int) -> FactorGraph:
-    """A grid with tables of its own on every pair, too wide to be eliminated at once and not binary."""
-    random = np.random.default_rng(seed)
-    pixel = np.arange(height * width).reshape(height, width)
-    across, down = (pixel[:, :-1], pixel[:, 1:]), (pixel[:-1], pixel[1:])
-    edges = np.concatenate([np.stack([a.ravel(), b.ravel()], 1) for a, b in (across, down)])
-    return FactorGraph.from_pairwise(
-        random.normal(size=(pixel.size, states)), edges, 2.0 * random.normal(size=(len(edges), states, states))
-    )
-
+from mapmrf.run.repair import shortfall
+from pairwise_models import random_grid
+from strategies import (
+    Recipe,
+    any_recipes,
+    brute_force,
+    hard_recipes,
+    labellings,
+    random_recipe,
+    soft_recipes,
+    tree_recipes,
+    weighted,
+)
 
 TURNS_ALONE = {"relax_iterations": 1, "simplify": False, "elimination_entries": 0}
 """Neither the relaxation nor simplification nor elimination may close a gap: the turns have to."""
@@ -54,15 +57,6 @@ def phases(result: Result) -> list[str]:
 
 
 # -- the parts ---------------------------------------------------------------------------------------------------------
-
-
-@given(recipe=recipes())
-def test_turns_alone_prove_small_models(recipe: Recipe) -> None:
-    graph = recipe.graph()
-    optimum, _ = brute_force(graph)
-    result = mapmrf.solve(graph, "auto", max_iterations=200, **TURNS_ALONE)  # type: ignore[arg-type]
-    assert result.value == pytest.approx(optimum)
-    assert result.status is (Status.INFEASIBLE if optimum == -np.inf else Status.OPTIMAL)
 
 
 @given(recipe=soft_recipes() | hard_recipes() | tree_recipes())
@@ -123,7 +117,7 @@ def test_without_proofs_only_the_search_goes_on() -> None:
 
 
 def test_a_model_of_many_states_takes_turns() -> None:
-    graph = potts(16, 16, 5, seed=0)
+    graph = random_grid(12, 12, 5, coupling=2.0, seed=0)
     result = mapmrf.solve(graph, "auto", max_iterations=160)
     assert {"cuts", "branch and cut", "bp", "clusters", "branch", "restarts"} <= set(phases(result))
     assert result.value >= mapmrf.solve(graph, "lslp").value
@@ -196,7 +190,6 @@ def test_branching_follows_where_the_cuts_leave_a_gap(monkeypatch: pytest.Monkey
 
 
 def race(graph: FactorGraph, searchers: list[Phase], provers: list[Phase], threads: int = 1) -> Race:
-    """A race of given phases."""
     problem = Problem.compile(graph, threads)
     shared = SharedState(problem, np.zeros(graph.n_vars, dtype=np.int64))
     portfolio = Portfolio(mapmrf.Auto(), shared, 0)
@@ -282,7 +275,7 @@ def test_a_phase_that_waits_too_long_for_its_kernels_is_left_out(monkeypatch: py
 
     monkeypatch.setattr(PoolSearch, "restart_regions", restart_regions)
     options = TURNS_ALONE | {"max_iterations": 80, "prove": True}
-    result = mapmrf.solve(potts(8, 8, 4, seed=1), "auto", time_limit=LIMIT, **options)
+    result = mapmrf.solve(random_grid(8, 8, 4, coupling=2.0, seed=1), "auto", time_limit=LIMIT, **options)
     assert "restarts" not in phases(result)
     assert result.status is Status.ITERATION_LIMIT or result.status.closes_gap
     assert {"blocks", "wcsp"} <= set(phases(result))
@@ -301,15 +294,23 @@ def test_a_labelling_that_another_part_found_reaches_the_search() -> None:
 # -- promises ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", ["binary", "states"])
-def test_an_iteration_budget_gives_the_same_run_every_time(model: str) -> None:
-    graph = grid(14, 14, coupling=4.0, seed=3) if model == "binary" else potts(10, 10, 4, seed=1)
-
+@pytest.mark.parametrize(
+    ("graph", "seen"),
+    [
+        (grid(14, 14, coupling=4.0, seed=3), {"cuts", "restarts"}),  # both provers and searchers
+        (random_grid(10, 10, 4, coupling=2.0, seed=1), {"blocks"}),
+        (random_cut(100, 1500, 3, weighted=True), {"tabu"}),
+        (ksat(150, 639, 3, 1), {"feasible"}),
+    ],
+    ids=["binary", "states", "dense", "hard"],
+)
+def test_an_iteration_budget_gives_the_same_run_on_any_number_of_threads(graph: FactorGraph, seen: set[str]) -> None:
     def course(threads: int) -> list[tuple[object, ...]]:
         result = mapmrf.solve(graph, "auto", max_iterations=45, seed=5, threads=threads, elimination_entries=0)
+        assert seen <= set(phases(result))
         rows = [(point.iterations, point.phase, point.value, point.bound) for point in result.trace]
         told = [row for row in rows if row[1] != "proofs"]  # so is called what the loop sees while it waits for others
-        return [*dict.fromkeys(told), tuple(result.labels.tolist())]  # waiting for a solver repeats rows
+        return [*dict.fromkeys(told), tuple(result.labels.tolist()), result.status]  # waiting for a solver repeats rows
 
     assert course(1) == course(2)
 
@@ -347,7 +348,7 @@ def test_stopping_while_a_solver_works_returns_the_best_so_far() -> None:
 def test_nothing_of_a_run_is_left_behind(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither threads nor tables: they must not wait for Python to look for cycles."""
     monkeypatch.setattr(_admm, "PARALLEL_FROM", 1)
-    graph = grid(24, 24, coupling=4.0, seed=3) if model == "binary" else potts(12, 12, 4, seed=1)
+    graph = grid(24, 24, coupling=4.0, seed=3) if model == "binary" else random_grid(12, 12, 4, coupling=2.0, seed=1)
     made: list[weakref.ref[object]] = []
 
     def noting(start: Callable[..., object]) -> Callable[..., object]:
@@ -371,47 +372,11 @@ def test_nothing_of_a_run_is_left_behind(model: str, monkeypatch: pytest.MonkeyP
     wait_until(lambda: threading.active_count() <= before)  # a thread that has been told to end needs a moment
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"starts": 0}, "starts is 0"),
-        ({"pool": 0}, "pool is 0"),
-        ({"width": -1.0}, "width is -1"),
-        ({"memory": 0.0}, "memory is 0"),
-        ({"solver": "cplex"}, "solver is 'cplex'"),
-    ],
-)
-def test_impossible_options_are_refused(options: dict[str, object], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
-        mapmrf.Auto(**options)  # type: ignore[arg-type]
-
-
-def test_provers_beside_the_search_change_nothing() -> None:
-    graph = grid(14, 14, coupling=4.0, seed=3)
-    options = {"relax_iterations": 2, "elimination_entries": 0, "max_iterations": 40}
-    alone, beside = (mapmrf.solve(graph, "auto", threads=threads, **options) for threads in (1, 2))
-    assert alone.iterations == beside.iterations
-    assert alone.labels.tolist() == beside.labels.tolist()
-    assert (alone.value, alone.bound, alone.status) == (beside.value, beside.bound, beside.status)
-    phases = [point.phase for point in alone.trace]
-    assert "cuts" in phases and "restarts" in phases  # both kinds had turns
-
-
 # -- dense binary models ----------------------------------------------------------------------------------------------
 
 
-def random_cut(n: int, m: int, seed: int) -> FactorGraph:
-    """A graph to be cut: some of all pairs, whole weights of both signs."""
-    random = np.random.default_rng(seed)
-    pairs = np.stack(np.triu_indices(n, 1), axis=1)
-    chosen = pairs[random.choice(len(pairs), m, replace=False)]
-    return FactorGraph.from_pairwise(
-        np.zeros((n, 2)), chosen, [[0.0, 1.0], [1.0, 0.0]], weight=random.integers(-5, 6, m)
-    )
-
-
 def test_a_dense_binary_model_is_searched_by_tabu_and_proven_by_semidefinite_bounds() -> None:
-    result = mapmrf.solve(random_cut(60, 700, seed=0), max_iterations=2000)
+    result = mapmrf.solve(random_cut(60, 700, 0, weighted=True), max_iterations=2000)
     assert result.status == "optimal"
     assert {"tabu", "sdp"} <= set(phases(result))
     assert not {"cuts", "branch", "clusters"} & set(phases(result))
@@ -422,8 +387,96 @@ def test_a_sparse_binary_model_is_left_to_cuts() -> None:
     assert not {"tabu", "sdp"} & set(phases(result))
 
 
-def test_dense_models_give_the_same_run_with_two_threads() -> None:
-    graph = random_cut(150, 3000, seed=3)
-    one, two = (mapmrf.solve(graph, max_iterations=40, threads=threads) for threads in (1, 2))
-    assert (one.value, one.bound, one.iterations) == (two.value, two.bound, two.iterations)
-    assert np.array_equal(one.labels, two.labels)
+# -- models that forbid something -------------------------------------------------------------------------------------
+
+
+def test_a_soft_model_has_no_such_phase() -> None:
+    graph = mapmrf.datasets.grid(20, 20, coupling=2.0, seed=1)
+    assert "feasible" not in phases(mapmrf.solve(graph))
+
+
+def test_a_feasible_labelling_given_by_the_user_is_enough() -> None:
+    graph = colouring(100, 300, 4, 0)
+    labels = mapmrf.solve(graph).labels
+    assert "feasible" in phases(mapmrf.solve(graph))
+    assert "feasible" not in phases(mapmrf.solve(graph, initial=labels))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_largest_entries_of_all_tables_are_a_bound(seed: int) -> None:
+    recipe = weighted(random_recipe(seed, 5, 8, hard=0.2), seed)
+    graph = recipe.graph()
+    rng = np.random.default_rng(seed)
+    for _ in range(50):
+        assert graph.value(rng.integers(0, graph.card)) <= largest_sum(graph) + 1e-9
+
+
+def test_a_proof_of_infeasibility_ends_the_run() -> None:
+    result = mapmrf.solve(colouring(100, 487, 4, 0))
+    assert (result.status, result.bound) == (Status.INFEASIBLE, -math.inf)
+    assert result.trace[-1].phase == "feasible"
+    assert result.details["conflicts"] > 0
+
+
+def test_the_labelling_prefers_what_is_worth_more() -> None:
+    """A sparse colouring with strong preferences: the first labelling follows them where it can."""
+    rng, graph = np.random.default_rng(0), colouring(80, 60, 4, 0)
+    unary = rng.normal(size=(80, 4))
+    soft = FactorGraph.from_pairwise(unary, graph.scope.reshape(-1, 2), differ(4))
+    shared = SharedState(Problem.compile(soft), soft.unary_labels)
+    for _ in FeasibilityPhase(shared, 0).first():
+        pass
+    assert shared.incumbent.value > 0.5 * unary.max(axis=1).sum()
+
+
+def test_steps_end_when_another_phase_finds_a_labelling() -> None:
+    graph = ksat(300, 1278, 3, 1, planted=True)
+    shared = SharedState(Problem.compile(graph), np.zeros(300, dtype=np.int64))
+    phase = FeasibilityPhase(shared, 0)
+    assert len(list(phase.steps(1))) == 1
+    shared.incumbent.offer(np.ones(300, dtype=np.int64))
+    assert shared.incumbent.value == 0.0
+    assert list(phase.steps(5)) == [] and not phase.is_needed
+
+
+def test_a_model_with_too_many_forbidden_entries_is_repaired_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mapmrf.run.repair.MOST_CLAUSES", 399)
+    graph = colouring(60, 100, 4, 0)
+    shared = SharedState(Problem.compile(graph), np.zeros(60, dtype=np.int64))
+    phase = FeasibilityPhase(shared, 0)
+    steps = list(phase.first())
+    assert {step.phase for step in steps} == {"repair", "feasible"} and phase.search is None
+    assert shared.incumbent.value == 0.0
+
+
+def test_states_that_the_search_excludes_are_those_of_no_feasible_labelling() -> None:
+    recipe = Recipe([2, 2], [(0,), (0, 1)], [np.array([0.0, -np.inf]), np.array([[-np.inf, 0.0], [0.0, 0.0]])])
+    shared = SharedState(Problem.compile(recipe.graph()), np.zeros(2, dtype=np.int64))
+    phase = FeasibilityPhase(shared, 0)
+    for _ in phase.first():
+        pass
+    assert phase.excluded().tolist() == [False, True, True, False]
+
+
+def test_pigeons_with_preferences_are_infeasible_too() -> None:
+    graph = pigeons(10, 9)
+    unary = np.random.default_rng(0).normal(size=(10, 9))
+    soft = FactorGraph.from_pairwise(unary, graph.scope.reshape(-1, 2), differ(9))
+    result = mapmrf.solve(soft)
+    assert result.status is Status.INFEASIBLE and len(result.violated) == 1
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_optimum_is_that_of_exhaustive_search(seed: int) -> None:
+    """Without elimination, so that tiny models come here: half of them are infeasible."""
+    recipe = weighted(random_recipe(seed, 6, 10, hard=0.15 + 0.3 * (seed % 2)), seed)
+    graph = recipe.graph()
+    result = mapmrf.solve(graph, elimination_entries=0, max_iterations=300)
+    value, _ = brute_force(graph)
+    if value == -math.inf:
+        assert result.status is Status.INFEASIBLE
+        fewest = min(shortfall(graph, labels).n_violated for labels in labellings(graph))
+        assert len(result.violated) == fewest
+    else:
+        assert result.value == pytest.approx(value, abs=1e-9)
+        assert result.violated == ()

@@ -9,33 +9,13 @@ import pytest
 from hypothesis import given, settings
 
 import mapmrf
-from benchmark_models import benchmark, references
-from mapmrf import FactorGraph, OptionError, Status
+from mapmrf import FactorGraph, Status
 from mapmrf.datasets import grid
 from mapmrf.methods.mplp_c import MPLPC
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Progress, Start
+from pairwise_models import grid_optimum
 from strategies import Recipe, brute_force, recipes
-
-
-def best_by_columns(graph: FactorGraph, rows: int, cols: int) -> float:
-    """Optimum of a binary grid, by dynamic programming from column to column over all states of a column."""
-    states = np.array([[s >> r & 1 for r in range(rows)] for s in range(1 << rows)])
-    alone, across = np.zeros((cols, len(states))), np.zeros((cols - 1, len(states), len(states)))
-    for i in range(graph.n_vars):
-        alone[i % cols] += graph.theta_v[2 * i + states[:, i // cols]]
-    for a in range(graph.n_factors):
-        (i, j), table = graph.scope_of(a).tolist(), graph.table(a)
-        first, second = states[:, i // cols], states[:, j // cols]
-        if i % cols == j % cols:
-            alone[i % cols] += table[first, second]
-        else:
-            assert j == i + 1
-            across[i % cols] += table[np.ix_([0, 1], [0, 1])][first[:, None], second[None, :]]
-    best = alone[0]
-    for c in range(1, cols):
-        best = (best[:, None] + across[c - 1]).max(axis=0) + alone[c]
-    return float(best.max() + graph.constant)
 
 
 @pytest.mark.parametrize(("rows", "cols"), [(6, 6), (7, 9), (8, 8)])
@@ -44,7 +24,7 @@ def test_frustrated_grids_are_proven_optimal(rows: int, cols: int, seed: int) ->
     graph = grid(rows, cols, coupling=5.0, seed=seed)
     result = mapmrf.solve(graph, "mplp_c", max_iterations=20_000)
     assert result.status is Status.OPTIMAL
-    assert result.value == pytest.approx(best_by_columns(graph, rows, cols), abs=1e-6)
+    assert result.value == pytest.approx(grid_optimum(graph, cols), abs=1e-6)
     assert mapmrf.solve(graph, "mplp").bound > result.bound + 1.0
     assert result.details["clusters"] > 0
 
@@ -136,7 +116,7 @@ def test_each_kind_of_candidate_tightens_by_itself() -> None:
 def test_cycles_may_be_clusters_as_a_whole_or_be_cut(whole: int) -> None:
     graph = grid(6, 6, coupling=5.0, seed=1)
     result = mapmrf.solve(graph, "mplp_c", whole=whole, max_iterations=3000)
-    optimum = best_by_columns(graph, 6, 6)
+    optimum = grid_optimum(graph, 6)
     assert optimum - 1e-6 <= result.bound <= 1.02 * optimum
     assert (result.details["pairs_added"] == 0) == (whole == 32)
 
@@ -164,41 +144,3 @@ def test_the_first_search_waits_for_its_iterations_or_for_the_bound_to_stall() -
     assert first_search(first_iterations=7, patience=0.0) == 7
     assert first_search(patience=0.0) == -1
     assert 1 < first_search(patience=0.5) < 60
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [("tol", -1.0), ("whole", 2), ("max_length", 2), ("per_round", 0.0), ("projections", 0), ("patience", -0.1),
-     ("first_iterations", 0), ("round_iterations", 0), ("max_entries", -1), ("decode_every", 0), ("order", "none"),
-     ("schedule", "none")],
-)  # fmt: skip
-def test_options_are_checked(option: str, value: Any) -> None:
-    with pytest.raises(OptionError, match=f"mplp_c: {option} is"):
-        MPLPC(**{option: value})
-
-
-# -- benchmark models -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.data
-@pytest.mark.parametrize(
-    "name",
-    [
-        "segmentation2/10_14_s.binary.uai.gz",
-        "segmentation2/9_24_s.binary.uai.gz",
-        "segmentation21/2_2_s.21.uai.gz",
-        "scene/0000047.uai.gz",
-        "scene/0002395.uai.gz",
-        "grids-small/grid10x10.f10.uai.gz",
-        "grids-small/grid10x10.f15.wrap.uai.gz",
-        "grids-small/grid20x20.f5.uai.gz",
-        "grids/grid20x20.f10.uai.gz",
-        "grids/grid20x20.f10.wrap.uai.gz",
-        "grids/grid40x40.f2.uai.gz",
-    ],
-)
-def test_benchmark_models_are_proven_optimal(name: str) -> None:
-    optimum = references()[name]
-    result = mapmrf.solve(benchmark(name), "mplp_c", max_iterations=20_000)
-    assert result.status is Status.OPTIMAL
-    assert result.value == pytest.approx(optimum, abs=1e-3 + 1e-6 * abs(optimum))

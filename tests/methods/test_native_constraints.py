@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from scipy.optimize import linear_sum_assignment
 
 import mapmrf
 from constrained_recipes import KINDS, ConstrainedRecipe, random_constrained, random_constraint
-from mapmrf import FactorGraph, constraints
+from mapmrf import FactorGraph, Status, constraints
 from mapmrf.datasets import potts_image
 from mapmrf.model.polytope import Kind, classify
 from mapmrf.model.problem import Problem
@@ -79,7 +80,7 @@ def test_the_relaxation_is_that_of_a_table(method: str, kind: str) -> None:
             assert found.bound >= truth.bound - 1e-6
 
 
-@pytest.mark.parametrize("method", NATIVE)
+@pytest.mark.parametrize("method", [*NATIVE, "lp"])
 def test_assignment(method: str) -> None:
     weights = np.random.default_rng(1).normal(size=(12, 12))
     graph = FactorGraph.from_tables([12] * 12, [(i,) for i in range(12)], list(weights))
@@ -128,15 +129,38 @@ def test_constraints_that_contradict_each_other(method: str) -> None:
     graph = FactorGraph.from_tables([2, 2], [(0, 1)], [[[0.0, 1.0], [2.0, 0.5]]])
     alone = graph.with_constraints([constraints.at_least_one([(0, 1)]), constraints.exactly_k([0, 1], 5)])
     result = mapmrf.solve(alone, method)
-    assert result.status is mapmrf.Status.INFEASIBLE and result.bound == -math.inf
+    assert result.status is Status.INFEASIBLE and result.bound == -math.inf
 
 
-def test_branch_and_bound_of_ad3_keeps_constraints() -> None:
-    for seed in range(4):
-        recipe = random_constrained(seed + 100, n_vars=4)
-        result = mapmrf.solve(recipe.graph(), "ad3", branch_and_bound=True)
-        assert result.value == pytest.approx(recipe.optimum(), abs=1e-6)
-        assert result.bound >= recipe.optimum() - 1e-6
+@pytest.mark.parametrize(
+    ("method", "n", "options"),
+    [
+        ("ad3", 4, {"branch_and_bound": True}),
+        ("branch", 12, {}),
+        ("branch", 12, {"i_bound": 1}),
+        ("branch", 12, {"i_bound": 2, "caching": False, "sweeps": 0}),
+        ("wcsp", 60, {"local_search": 0}),
+    ],
+)
+def test_exact_methods_solve_several_kinds_together(method: str, n: int, options: dict[str, Any]) -> None:
+    for seed in range(n):
+        recipe = random_constrained(seed + 100, n_vars=2 + seed % 5, n_constraints=1 + seed % 6)
+        result, optimum = mapmrf.solve(recipe.graph(), method, **options), recipe.optimum()
+        assert result.value == pytest.approx(optimum, abs=1e-6)
+        assert result.status is (Status.OPTIMAL if optimum > -math.inf else Status.INFEASIBLE)
+
+
+@pytest.mark.parametrize("method", ["branch", "wcsp"])
+def test_sums_that_tables_cannot_hold_are_solved(method: str) -> None:
+    random = np.random.default_rng(5)
+    worth, price = random.uniform(1, 2, 40), random.uniform(1, 2, 40)
+    graph = FactorGraph.from_tables([2] * 40, [(i,) for i in range(40)], [[0.0, gain] for gain in worth])
+    graph = graph.with_constraints([constraints.linear(range(40), price.tolist(), upper=0.3 * price.sum())])
+    with pytest.raises(mapmrf.UnsupportedModel):
+        constraints.as_tables.rewrite(graph)
+    result = mapmrf.solve(graph, method)
+    assert result.status.closes_gap
+    assert result.value == pytest.approx(mapmrf.solve(graph, "cuts").value)
 
 
 def test_variants_of_lslp_take_constraints() -> None:
@@ -160,4 +184,4 @@ def test_kinds_know_of_constraints() -> None:
     assert classify(differ, np.array([0, 1, 0, 1, 1, 0.0]), empty)[0] is Kind.APPROXIMATE
     assert classify(differ, np.array([0, 1, 1, 0, 1, 0.0]), empty)[0] is Kind.VALID
     early = mapmrf.solve(one, "ad3", max_iterations=1)
-    assert early.kind is Kind.APPROXIMATE or early.status is mapmrf.Status.OPTIMAL
+    assert early.kind is Kind.APPROXIMATE or early.status is Status.OPTIMAL

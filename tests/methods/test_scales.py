@@ -1,17 +1,24 @@
-"""Bounds and proofs on models with constraints at every scale of the potentials, against all labellings."""
+"""Potentials of every scale: bounds and proofs, with constraints too, the smallest numbers, and other units."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 import mapmrf
-from constrained_recipes import KINDS, ConstrainedRecipe, random_constrained, random_constraint
+from binary_models import spins
+from constrained_recipes import KINDS, ConstrainedRecipe, one_kind, random_constrained
+from elimination_models import frustrated
 from mapmrf import FactorGraph, Status, constraints
+from mapmrf.datasets import grid
 from mapmrf.run.registry import method_class
+from pairwise_models import attractive
+from pairwise_models import scaled as in_unit
 from strategies import random_recipe
 
 NATIVE = ("ad3", "auto", "branch", "cuts", "exhaustive", "lp", "lslp", "mplp", "wcsp")
@@ -22,13 +29,6 @@ def scaled(recipe: ConstrainedRecipe, scale: float) -> ConstrainedRecipe:
     tables = [scale * np.asarray(table) for table in recipe.recipe.tables]
     stated = [dataclasses.replace(each, penalty=scale * each.penalty) for each in recipe.stated]
     return ConstrainedRecipe(dataclasses.replace(recipe.recipe, tables=tables), stated)
-
-
-def one_kind(kind: str, seed: int, soft: bool) -> ConstrainedRecipe:
-    """A model with two constraints of a kind."""
-    random = np.random.default_rng([seed, KINDS.index(kind), 26])
-    recipe = random_recipe(seed, 4, 6, max_card=3, max_arity=2)
-    return ConstrainedRecipe(recipe, [random_constraint(random, recipe.card, kind, soft) for _ in range(2)])
 
 
 def check(recipe: ConstrainedRecipe, method: str, **options: float) -> mapmrf.Result:
@@ -49,7 +49,7 @@ def check(recipe: ConstrainedRecipe, method: str, **options: float) -> mapmrf.Re
 @pytest.mark.parametrize("method", NATIVE)
 def test_bounds_hold_for_every_kind_at_every_scale(method: str, kind: str) -> None:
     for seed, scale in enumerate(SCALES, 1):
-        check(scaled(one_kind(kind, seed, soft=bool(seed % 2)), scale), method)
+        check(scaled(one_kind(kind, seed, bool(seed % 2), n_factors=3 if seed == 1 else 5), scale), method)
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -115,3 +115,62 @@ def test_a_large_constant_does_not_prevent_the_proof() -> None:
     graph = FactorGraph.from_tables([2] * 3, [(0, 1), (1, 2), (2, 0), ()], [*tables, np.array(1e12)])
     for method in ("branch", "cuts", "wcsp"):
         assert mapmrf.solve(graph, method).status is Status.OPTIMAL
+
+
+# -- the smallest numbers ---------------------------------------------------------------------------------------------
+
+
+TINY = (1e-308, 5e-324)
+
+
+def alone(size: float) -> FactorGraph:
+    return FactorGraph.from_tables([2], [(0,)], [[0.0, size]])
+
+
+def beside_large(size: float) -> FactorGraph:
+    pair = [[size, 0.0], [0.0, size]]
+    return FactorGraph.from_tables([2, 2, 2], [(0, 1), (1, 2), (0,), (2,)], [pair, pair, [1.0, -1.0], [0.0, size]])
+
+
+@pytest.mark.parametrize("method", ["ad3", "auto", "cuts", "l2box", "lp", "lslp", "psdd", "trws"])
+@pytest.mark.parametrize("size", TINY)
+@pytest.mark.parametrize("model", [alone, beside_large])
+def test_tiny_potentials_give_no_warning_and_no_nan(
+    model: Callable[[float], FactorGraph], size: float, method: str
+) -> None:
+    graph = model(size)
+    result = mapmrf.solve(graph, method)
+    best = mapmrf.solve(graph, "exhaustive").value
+    assert result.value <= best and result.status != "infeasible"
+    assert result.bound is None or (not math.isnan(result.bound) and result.bound >= best - 1e-9)
+
+
+# -- other units ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "graph", "factor", "options"),
+    [
+        ("ad3", frustrated(6, 6, seed=6), 1e4, {}),
+        ("annealing", grid(10, 10, 2.0, seed=2), 1024.0, {"max_iterations": 50, "reads": 1}),
+        *(("bp", attractive(8, states, coupling=0.3, seed=3), 1e-6, {}) for states in (2, 3)),
+        *(("bp", attractive(8, states, coupling=0.3, seed=3), 1e6, {}) for states in (2, 3)),
+        ("cuts", spins(6, extra=6), 1e-7, {}),
+        ("cuts", spins(6, extra=6), 1e7, {}),
+        *(
+            ("dd_sg", random_recipe(17, 8, 16).graph(), 2.0**21, {"rule": rule, "max_iterations": 50, "tolerance": 0.0})
+            for rule in ("level", "polyak", "diminishing")
+        ),
+        ("l2box", grid(7, 7, 2.0, seed=4), 1024.0, {}),
+    ],
+)
+def test_potentials_in_another_unit_take_the_same_way(
+    method: str, graph: FactorGraph, factor: float, options: dict[str, Any]
+) -> None:
+    tolerance = {"gap_tolerance": 0.0} if method == "dd_sg" else {}
+    one, other = (mapmrf.solve(each, method, **options, **tolerance) for each in (graph, in_unit(graph, factor)))
+    assert other.labels.tolist() == one.labels.tolist()
+    assert (other.iterations, other.status) == (one.iterations, one.status)
+    if one.bound is not None:
+        close = 0.0 if method == "dd_sg" else 1e-5  # a power of two changes no digit
+        assert other.bound == pytest.approx(factor * one.bound, rel=close, abs=0.0)

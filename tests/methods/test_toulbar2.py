@@ -8,25 +8,22 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import mapmrf
-from benchmark_models import benchmark, references
 from clocks import LIMIT, Clock, wait_until
-from mapmrf import FactorGraph, MapMRFError, OptionError, Status, UnsupportedModel
+from mapmrf import FactorGraph, MapMRFError, Status, UnsupportedModel
 from mapmrf.engines.program.toulbar2_process import Toulbar2Process, WholeCosts
 from mapmrf.methods.toulbar2 import Toulbar2, Toulbar2Run
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Progress, Start
 from mapmrf.run.result import TracePoint
-from strategies import Recipe, any_recipes, brute_force, with_weights
+from pairwise_models import grid_edges, grid_optimum, scaled
+from strategies import Recipe, brute_force
 
 pytest.importorskip("pytoulbar2", reason="needs the optional extra: pip install 'mapmrf[exact]'")
 
@@ -43,17 +40,13 @@ WAYS = [
 def hard_grid(side: int = 30, states: int = 2) -> FactorGraph:
     """A frustrated grid, neighbours agree or differ at random; from a side of 20 it is not solved in a moment."""
     random = np.random.default_rng(1)
-    place = np.arange(side * side).reshape(side, side)
-    across = np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], axis=1)
-    down = np.stack([place[:-1].ravel(), place[1:].ravel()], axis=1)
-    edges = np.concatenate([across, down])
+    edges = grid_edges(side)
     tables = 3 * random.normal(size=(len(edges), 1, 1)) * np.eye(states)
     return FactorGraph.from_pairwise(0.3 * random.normal(size=(side**2, states)), edges, tables)
 
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """All processes that a test starts."""
     processes: list[Any] = []
     popen = subprocess.Popen
 
@@ -73,17 +66,6 @@ def all_gone(processes: list[Any]) -> bool:
 # -- exactness --------------------------------------------------------------------------------------------------------
 
 
-@given(recipe=with_weights(any_recipes()), options=st.sampled_from(WAYS))
-@settings(max_examples=40)
-def test_every_way_to_search_finds_the_optimum_or_that_there_is_none(recipe: Recipe, options: dict[str, Any]) -> None:
-    graph = recipe.graph()
-    optimum, _ = brute_force(graph)
-    result = mapmrf.solve(graph, "toulbar2", **options)
-    assert result.status is (Status.OPTIMAL if optimum > -math.inf else Status.INFEASIBLE)
-    assert result.value == pytest.approx(optimum, abs=1e-9)
-    assert result.bound == pytest.approx(optimum, abs=1e-9)
-
-
 @pytest.mark.parametrize("options", WAYS)
 def test_a_grid_with_a_search_tree_agrees_with_variable_elimination(options: dict[str, Any]) -> None:
     """Large enough that preprocessing alone does not find the answer."""
@@ -91,23 +73,7 @@ def test_a_grid_with_a_search_tree_agrees_with_variable_elimination(options: dic
     result = mapmrf.solve(graph, "toulbar2", **options)
     assert result.status is Status.OPTIMAL
     assert result.iterations > 0
-    assert result.value == pytest.approx(variable_by_variable(graph, 7, 4), abs=1e-9)
-
-
-def variable_by_variable(graph: FactorGraph, side: int, states: int) -> float:
-    """The optimum of a grid by dynamic programming along its rows."""
-    theta = graph.theta_v.reshape(side, side, states)
-    pair = {tuple(graph.scope_of(a).tolist()): graph.table(a) for a in range(graph.n_factors)}
-    best = np.zeros([states] * side)  # over the states of the last `side` variables seen
-    for i in range(side * side):
-        row, column = divmod(i, side)
-        table = np.broadcast_to(theta[row, column], (states,) * side + (states,)).copy()
-        if column:
-            table += pair[i - 1, i].reshape([1] * (side - 1) + [states, states])
-        if row:
-            table += pair[i - side, i].reshape([states] + [1] * (side - 1) + [states])
-        best = (best[..., None] + table).max(axis=0)
-    return float(best.max())
+    assert result.value == pytest.approx(grid_optimum(graph, 7), abs=1e-9)
 
 
 def test_tables_of_many_variables_and_shared_tables_are_handed_over_entry_by_entry() -> None:
@@ -136,12 +102,8 @@ def test_a_warm_start_bounds_the_search_from_the_first_node() -> None:
 
 def test_labellings_that_differ_by_less_than_the_gap_of_the_loop_are_told_apart() -> None:
     graph = hard_grid(6)
-    small = FactorGraph.from_pairwise(
-        1e-9 * graph.theta_v.reshape(-1, 2),
-        graph.scope.reshape(-1, 2),
-        1e-9 * graph.theta_t.reshape(-1, 2, 2),
-    )
-    assert mapmrf.solve(small, "toulbar2").labels.tolist() == mapmrf.solve(graph, "toulbar2").labels.tolist()
+    one, other = (mapmrf.solve(each, "toulbar2").labels.tolist() for each in (graph, scaled(graph, 1e-9)))
+    assert one == other
 
 
 def test_the_error_is_far_below_the_gap_that_counts_as_closed() -> None:
@@ -167,22 +129,6 @@ def test_a_time_limit_leaves_the_best_labelling_and_a_bound(started: list[Any], 
     assert len(started) == 1 and all_gone(started)
 
 
-def test_answers_between_steps_change_nothing() -> None:
-    graph = hard_grid(14)
-    method, problem = Toulbar2(max_iterations=300), Problem.compile(graph)
-    run = method.start(problem, 0, Start())
-    finished = None
-    while finished is None:
-        finished = method.step(problem, run).finished
-        first, second = method.answer(problem, run), method.answer(problem, run)
-        assert second.bound is not None and first.bound is not None and second.bound <= first.bound
-    method.close(problem, run)
-    plain = mapmrf.solve(graph, method)
-    assert (finished, run.backtracks) == (plain.status, plain.iterations)
-    assert first.labels is not None and graph.value(first.labels) == plain.value
-    assert first.bound == plain.bound
-
-
 def test_an_answer_has_what_no_step_has_taken_yet() -> None:
     graph = hard_grid(6)
     method, problem = Toulbar2(), Problem.compile(graph)
@@ -199,16 +145,6 @@ def test_an_answer_has_what_no_step_has_taken_yet() -> None:
         pass
     assert run.labels is not None and run.labels.tolist() == answer.labels.tolist()
     method.close(problem, run)
-
-
-def test_a_closed_run_leaves_no_process_and_no_thread(started: list[Any]) -> None:
-    before = set(threading.enumerate())
-    method, problem = Toulbar2(), Problem.compile(hard_grid())
-    run = method.start(problem, 0, Start())
-    method.step(problem, run)
-    method.close(problem, run)
-    assert len(started) == 1 and all_gone(started)
-    assert set(threading.enumerate()) <= before
 
 
 @pytest.mark.parametrize("search", ["hbfs", "dfs", "vns"])
@@ -377,38 +313,3 @@ def test_toulbar2_takes_further_options_by_its_own_names() -> None:
     assert result.status is Status.OPTIMAL
     with pytest.raises(MapMRFError, match="it has no option 'noSuchOption'"):
         mapmrf.solve(graph, "toulbar2", settings="noSuchOption=1")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"settings": "DEE"}, "settings has 'DEE', expected name=number"),
-        ({"settings": "DEE=0,hbfs=x"}, "settings has 'hbfs=x', expected name=number"),
-        ({"search": "bfs"}, "search is 'bfs', expected one of hbfs, dfs, vns"),
-        ({"vac": -1}, "vac is -1, expected at least 0"),
-        ({"eliminate": -1}, "eliminate is -1, expected at least 0"),
-    ],
-)
-def test_impossible_options_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
-        Toulbar2(**options)
-
-
-# -- benchmark models -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.data
-@pytest.mark.parametrize(
-    "name",
-    [
-        "segmentation2/10_14_s.binary.uai.gz",
-        "segmentation2/2_2_s.binary.uai.gz",
-        "segmentation21/2_2_s.21.uai.gz",
-        "scene/0000047.uai.gz",
-        "other/pdb1b7d.uai.gz",
-    ],
-)
-def test_benchmark_models_are_solved(name: str) -> None:
-    result = mapmrf.solve(benchmark(name), "toulbar2")
-    assert result.status is Status.OPTIMAL
-    assert result.value == pytest.approx(references()[name], abs=1e-3)

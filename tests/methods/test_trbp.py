@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mapmrf
-from benchmark_models import benchmark, references
-from mapmrf import FactorGraph, OptionError, Status
+from mapmrf import FactorGraph, Status
 from mapmrf.datasets import grid
 from mapmrf.engines.messages.max_product import ForestWeights, Tour
-from mapmrf.methods.trbp import TRBP, degree_weights, forest_weights, parent_shares, uniform_weights
+from mapmrf.methods.trbp import degree_weights, forest_weights, parent_shares, uniform_weights
 from mapmrf.model.problem import Problem
 from strategies import Recipe, brute_force, random_recipe, recipes, soft_recipes, tree_recipes
 
@@ -150,14 +149,6 @@ def test_factors_of_any_arity_mostly_reach_the_relaxation() -> None:
     assert above.max() <= 0.06
 
 
-def test_a_frustrated_triangle_has_the_bound_of_the_relaxation() -> None:
-    differ = [[0.0, 1.0], [1.0, 0.0]]
-    graph = FactorGraph.from_pairwise(np.zeros((3, 2)), [[0, 1], [1, 2], [0, 2]], differ)
-    result = mapmrf.solve(graph, "trbp")
-    assert (result.value, result.status) == (2.0, Status.CONVERGED)
-    assert result.bound == pytest.approx(3.0)
-
-
 def test_forbidden_states_take_no_part_in_the_bound() -> None:
     """Without state 1 of the second variable, whose tables are worth much there, the model is a tree of one pair."""
     table = np.array([[0.0, 50.0], [1.0, 50.0]])
@@ -178,49 +169,3 @@ def test_on_a_tree_it_is_belief_propagation(recipe: Recipe) -> None:
 def test_with_cycles_it_is_not_belief_propagation() -> None:
     graph = random_pairwise(4)
     assert mapmrf.solve(graph, "trbp").details["change"] != mapmrf.solve(graph, "bp").details["change"]
-
-
-# -- options ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "complaint"),
-    [
-        ("weights", "trees", "weights is 'trees', expected one of forests, uniform, degree"),
-        ("forests", 0, "forests is 0, expected at least 1"),
-        ("damping", 1.0, "damping is 1.0"),
-        ("schedule", "random", "schedule is 'random'"),
-        ("max_iterations", 0, "max_iterations is 0"),
-    ],
-)
-def test_impossible_options_are_refused(option: str, value: Any, complaint: str) -> None:
-    with pytest.raises(OptionError, match=f"trbp: {complaint}"):
-        TRBP(**{option: value})
-
-
-# -- benchmark models -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.data
-@pytest.mark.parametrize(
-    "name",
-    [
-        "segmentation2/10_14_s.binary.uai.gz",
-        "segmentation2/2_2_s.binary.uai.gz",
-        "segmentation21/2_2_s.21.uai.gz",
-        "scene/0000047.uai.gz",
-    ],
-)
-def test_segmentation_and_scene_models_are_certified(name: str) -> None:
-    result = mapmrf.solve(benchmark(name), "trbp")
-    assert result.status.closes_gap
-    assert result.value == pytest.approx(references()[name], abs=1e-3)
-
-
-@pytest.mark.data
-@pytest.mark.parametrize(
-    ("name", "relaxed"), [("grid20x20.f10", 3736.7), ("grid20x20.f5.wrap", 1915.2), ("grid40x40.f2", 3121.2)]
-)
-def test_the_bound_on_a_grid_is_the_papers_value_of_the_relaxation(name: str, relaxed: float) -> None:
-    result = mapmrf.solve(benchmark(f"grids/{name}.uai.gz"), "trbp")
-    assert result.bound == pytest.approx(relaxed, abs=0.06)

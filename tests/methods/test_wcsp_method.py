@@ -1,36 +1,17 @@
-"""WCSP: the optimum by search, limits, better labellings from elsewhere, and known values of real models."""
+"""WCSP: nodes limit the search, bounds move, and components are solved one by one."""
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import mapmrf
-from benchmark_models import benchmark_path, references
-from mapmrf import FactorGraph, OptionError, Status, constraints
+from binary_models import complete
+from constraint_models import differ, pigeons
+from mapmrf import FactorGraph, Status, constraints
 from mapmrf.datasets import random_graph
 from mapmrf.engines.soft_consistency import search as soft_search
-from mapmrf.methods.wcsp import WCSP
-from mapmrf.model.problem import Problem
-from mapmrf.run.method import Start, running
-from strategies import Recipe, any_recipes, brute_force, recipes, with_weights
-
-
-@given(recipe=with_weights(recipes() | any_recipes()), sweeps=st.integers(0, 3), effort=st.integers(0, 2))
-def test_the_optimum_is_found_and_proven(recipe: Recipe, sweeps: int, effort: int) -> None:
-    graph = recipe.graph()
-    optimum, _ = brute_force(graph)
-    result = mapmrf.solve(graph, "wcsp", sweeps=sweeps, local_search=effort)
-    if optimum == -math.inf:
-        assert result.status is Status.INFEASIBLE
-        return
-    assert result.status is Status.OPTIMAL
-    assert result.value == pytest.approx(optimum, abs=1e-9)
-    assert result.bound is not None and result.bound >= optimum - 1e-9
+from pairwise_models import triangle
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -43,27 +24,13 @@ def test_elimination_agrees(seed: int) -> None:
         assert result.value == pytest.approx(expected.value)
 
 
-def colouring(n_colours: int) -> FactorGraph:
-    """Five variables, all of which must differ."""
-    pairs = [(i, j) for i in range(5) for j in range(i + 1, 5)]
-    differ = np.where(np.eye(n_colours, dtype=bool), -np.inf, 0.0)
-    return FactorGraph.from_pairwise(np.zeros((5, n_colours)), pairs, differ)
-
-
 def test_infeasible_models_are_proven_so() -> None:
-    assert mapmrf.solve(colouring(4), "wcsp").status is Status.INFEASIBLE
-    assert mapmrf.solve(colouring(5), "wcsp").status is Status.OPTIMAL
-
-
-def dense(seed: int) -> FactorGraph:
-    """Binary variables with random potentials on all pairs: too wide for elimination."""
-    rng = np.random.default_rng(seed)
-    pairs = [(i, j) for i in range(26) for j in range(i + 1, 26)]
-    return FactorGraph.from_pairwise(rng.normal(size=(26, 2)), pairs, rng.normal(size=(len(pairs), 2, 2)))
+    assert mapmrf.solve(pigeons(5, 4), "wcsp").status is Status.INFEASIBLE
+    assert mapmrf.solve(pigeons(5, 5), "wcsp").status is Status.OPTIMAL
 
 
 def test_nodes_are_the_iterations_and_limit_the_search() -> None:
-    graph = dense(2)
+    graph = complete(26, 2)
     whole = mapmrf.solve(graph, "wcsp", local_search=0)
     short = mapmrf.solve(graph, "wcsp", local_search=0, max_iterations=10)
     assert whole.status is Status.OPTIMAL and whole.iterations > 10
@@ -73,7 +40,7 @@ def test_nodes_are_the_iterations_and_limit_the_search() -> None:
 
 def test_the_bound_moves_during_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(soft_search, "STEP_WORK", 20_000)
-    graph = dense(4)
+    graph = complete(26, 4)
     result = mapmrf.solve(graph, "wcsp")
     bounds = [point.bound for point in result.trace if point.phase == "search" and point.bound is not None]
     assert len(set(bounds)) > 3 and bounds == sorted(bounds, reverse=True)
@@ -90,7 +57,7 @@ def beside(*graphs: FactorGraph) -> FactorGraph:
 
 
 def test_components_are_solved_one_by_one() -> None:
-    graphs = dense(0), dense(1), dense(2)
+    graphs = complete(26, 0), complete(26, 1), complete(26, 2)
     alone = [mapmrf.solve(graph, "wcsp") for graph in graphs]
     result = mapmrf.solve(beside(*graphs), "wcsp")
     assert result.status is Status.OPTIMAL
@@ -102,43 +69,8 @@ def test_components_are_solved_one_by_one() -> None:
 
 
 def test_one_infeasible_component_is_enough() -> None:
-    differ = np.where(np.eye(2, dtype=bool), -np.inf, 0.0)
-    triangle = FactorGraph.from_pairwise(np.zeros((3, 2)), [(0, 1), (1, 2), (0, 2)], differ[None].repeat(3, axis=0))
-    assert mapmrf.solve(beside(dense(0), triangle), "wcsp").status is Status.INFEASIBLE
-
-
-def test_labellings_from_elsewhere_are_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(soft_search, "STEP_WORK", 20_000)
-    graph = dense(2)
-    best = mapmrf.solve(graph, "branch").labels
-    problem, method = Problem.compile(graph), WCSP(local_search=0)
-    with running(method, problem, 0, Start()) as state:
-        method.step(problem, state)
-        method.step(problem, state)
-        state.inform(best)
-        assert graph.value(method.step(problem, state).labels) == graph.value(best)
-        alone = mapmrf.solve(graph, method).iterations
-        step = method.step(problem, state)
-        while step.finished is None:
-            step = method.step(problem, state)
-        assert step.iterations <= alone
-
-
-@pytest.mark.parametrize("options", [{"max_iterations": 0}, {"sweeps": -1}, {"local_search": -1}])
-def test_bad_options_are_refused(options: dict[str, int]) -> None:
-    with pytest.raises(OptionError):
-        WCSP(**options)
-
-
-@pytest.mark.data
-@pytest.mark.parametrize("name", ["diagnosis-Promedas_50", "linkage-pedigree1", "circuit-c432.isc", "bayes-BN_97"])
-def test_known_optima(name: str) -> None:
-    path = benchmark_path(f"families/{name}.uai.gz")
-    evidence = path.with_suffix(".evid")
-    graph = mapmrf.read(path, evidence=evidence if evidence.exists() else None)
-    result = mapmrf.solve(graph, "wcsp")
-    assert result.status is Status.OPTIMAL
-    assert result.value == pytest.approx(references()[f"families/{name}.uai.gz"], abs=1e-3)
+    odd = triangle(differ(2)[None].repeat(3, axis=0))
+    assert mapmrf.solve(beside(complete(26, 0), odd), "wcsp").status is Status.INFEASIBLE
 
 
 def test_a_penalty_of_nothing_leaves_the_bound_as_it_is() -> None:

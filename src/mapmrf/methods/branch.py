@@ -282,7 +282,7 @@ class BranchRun(PhasedRun):
         moves = BlockMoves(self.problem, self.seed, graph) if self.problem.graph.constraints is None else None
         yield from self.perturb()
         given = self.given_functions(tree, shifting)
-        if self.method.join_sweeps > 0:
+        if self.method.join_sweeps > 0 and tree.n > 0:  # simplifying may leave nothing
             partition = self.partition(tree, given, FIRST_SHARE)
             yield self.progress("join graph")
             join = JoinGraph(tree, given, partition)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elimination_models import frustrated, prepared
+from elimination_models import frustrated, partitioned, prepared
 from mapmrf.datasets import grid
 from mapmrf.engines.elimination.and_or import AndOrSearch, message_paths
 from mapmrf.engines.elimination.elimination import Elimination
-from mapmrf.engines.elimination.mini_buckets import MiniBuckets, find_partition
+from mapmrf.engines.elimination.mini_buckets import MiniBuckets
 from mapmrf.model.graph import FactorGraph
 from strategies import Recipe, brute_force, recipes, with_weights
 
@@ -23,11 +23,8 @@ CACHE = 2.0**20
 
 
 def search_of(graph: FactorGraph, max_vars: int, cache_bytes: float = CACHE) -> AndOrSearch:
-    _, tree, given = prepared(graph)
-    partition = find_partition(tree, given, max_vars, math.inf)
-    assert partition is not None
-    buckets = MiniBuckets(tree, given, partition)
-    buckets.advance(10**12, tree.n)
+    buckets = MiniBuckets(*partitioned(graph, max_vars))
+    buckets.advance(10**12, buckets.tree.n)
     return AndOrSearch(buckets, cache_bytes)
 
 

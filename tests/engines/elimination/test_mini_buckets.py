@@ -1,7 +1,8 @@
-"""Mini-buckets: partitions that keep to their limits, messages that bound from above."""
+"""Mini-buckets keep to their limits and bound from above; cost shifting keeps the model and lowers the bound."""
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from elimination_models import frustrated, prepared
 from mapmrf.arrays import offsets
+from mapmrf.engines.elimination import mini_buckets
 from mapmrf.engines.elimination.elimination import Functions
 from mapmrf.engines.elimination.mini_buckets import (
     CostShifting,
@@ -24,6 +26,7 @@ from mapmrf.engines.elimination.mini_buckets import (
     partition_buckets,
 )
 from mapmrf.model.graph import FactorGraph
+from mapmrf.model.problem import Problem
 from plain_python import plain
 from strategies import Recipe, brute_force, recipes, with_weights
 
@@ -127,12 +130,45 @@ def test_messages_computed_in_pieces_are_those_computed_at_once() -> None:
     assert whole.tables.arena.tolist() == pieces.tables.arena.tolist()
 
 
-def test_buckets_are_counted_and_the_count_limited() -> None:
-    _, tree, given = prepared(frustrated(4, 4))
-    partition = find_partition(tree, given, 2, math.inf)
-    assert partition is not None
-    buckets = MiniBuckets(tree, given, partition)
-    for done in (1, 5, 16):
-        buckets.advance(10**9, done)
-        assert buckets.n_done == done
-    assert buckets.finished
+# -- cost shifting ----------------------------------------------------------------------------------------------------
+
+
+@given(recipe=with_weights(recipes()))
+def test_cost_shifting_keeps_every_value_and_never_raises_the_bound(recipe: Recipe) -> None:
+    graph = recipe.graph()
+    problem = Problem.compile(graph)
+    shifting = CostShifting(problem, np.arange(problem.n_vars))
+    bounds = [shifting.bound()]
+    for _ in range(4):
+        list(shifting.sweep())
+        bounds.append(shifting.bound())
+    assert bounds[-1] >= brute_force(graph)[0] - 1e-9
+    assert all(after <= before + 1e-9 for before, after in itertools.pairwise(bounds))
+    random = np.random.default_rng(0)
+    for _ in range(5):
+        labels = random.integers(0, graph.card)
+        total = graph.constant + shifting.theta_v[graph.var_ptr[:-1] + labels].sum()
+        for a in range(problem.n_factors):
+            scope = problem.scope[problem.scope_ptr[a] : problem.scope_ptr[a + 1]]
+            table = shifting.theta_f[shifting.table_ptr[a] : shifting.table_ptr[a + 1]].reshape(graph.card[scope])
+            total += table[tuple(labels[scope])]
+        assert total == pytest.approx(graph.value(labels), abs=1e-9)
+
+
+def test_the_best_states_by_max_marginals_are_a_labelling() -> None:
+    """On a tree one pass to and fro makes them optimal."""
+    graph = frustrated(1, 12, states=3, seed=2)
+    problem = Problem.compile(graph)
+    shifting = CostShifting(problem, np.arange(12))
+    list(shifting.sweep())
+    assert shifting.bound() == pytest.approx(graph.value(shifting.labels))
+
+
+def test_the_steps_of_a_sweep_do_not_change_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = Problem.compile(frustrated(4, 5, states=3, seed=1))
+    whole, stepwise = (CostShifting(problem, np.arange(20)) for _ in range(2))
+    assert len(list(whole.sweep())) == 2
+    monkeypatch.setattr(mini_buckets, "STEP_ENTRIES", 50)
+    assert len(list(stepwise.sweep())) > 10
+    assert np.array_equal(stepwise.theta_f, whole.theta_f) and np.array_equal(stepwise.theta_v, whole.theta_v)
+    assert np.array_equal(stepwise.labels, whole.labels)

@@ -8,9 +8,11 @@ import math
 import numpy as np
 import pytest
 
+from constraint_models import random_constraints
 from mapmrf import FactorGraph
 from mapmrf.engines.feasibility.clauses import Atoms, HardClauses, factor_clauses, variable_clauses
 from mapmrf.model.problem import Problem
+from strategies import labellings
 
 
 def all_clauses(graph: FactorGraph) -> tuple[Atoms, HardClauses]:
@@ -19,8 +21,7 @@ def all_clauses(graph: FactorGraph) -> tuple[Atoms, HardClauses]:
     return atoms, HardClauses.joined([variable_clauses(problem, atoms), *factor_clauses(problem, atoms)])
 
 
-def holds(graph: FactorGraph, atoms: Atoms, clauses: HardClauses, labels: tuple[int, ...]) -> bool:
-    """Whether a labelling satisfies all clauses."""
+def holds(graph: FactorGraph, atoms: Atoms, clauses: HardClauses, labels: np.ndarray) -> bool:
     truth = np.zeros(2 * atoms.n_atoms, dtype=bool)
     truth[1::2] = True
     chosen = atoms.literal_of[graph.var_ptr[:-1] + labels]
@@ -28,28 +29,22 @@ def holds(graph: FactorGraph, atoms: Atoms, clauses: HardClauses, labels: tuple[
     return all(truth[clauses.literals[begin:end]].any() for begin, end in itertools.pairwise(clauses.ptr.tolist()))
 
 
+def assert_clauses(graph: FactorGraph) -> None:
+    """The labellings that satisfy them are the feasible ones."""
+    atoms, clauses = all_clauses(graph)
+    for labels in labellings(graph):
+        assert holds(graph, atoms, clauses, labels) == (graph.value(labels) > -math.inf)
+
+
 @pytest.mark.parametrize("seed", range(80))
 def test_labellings_that_satisfy_the_clauses_are_the_feasible_ones(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    n = int(rng.integers(1, 6))
-    card = rng.integers(1, 6, n)
-    scopes, tables = [], []
-    for _ in range(int(rng.integers(1, 5))):
-        scope = rng.permutation(n)[: int(rng.integers(1, min(n, 4) + 1))]
-        scopes.append(tuple(scope.tolist()))
-        tables.append(np.where(rng.random(card[scope]) < rng.random(), -np.inf, rng.normal(size=card[scope])))
-    graph = FactorGraph.from_tables(card, scopes, tables)
-    atoms, clauses = all_clauses(graph)
-    for labels in itertools.product(*(range(r) for r in card)):
-        assert holds(graph, atoms, clauses, labels) == (graph.value(labels) > -math.inf)
+    assert_clauses(random_constraints(seed, 5, 4))
 
 
 def test_a_table_that_factors_of_two_shapes_share_is_read_by_each_in_its_own_shape() -> None:
     table = np.array([0.0, -np.inf, -np.inf, 0.0, 0.0, -np.inf])
     graph = FactorGraph.from_arrays([2, 3, 2], [0, 2, 4], [0, 1, 1, 2], [0, 0], [0, 6], table)
-    atoms, clauses = all_clauses(graph)
-    for labels in itertools.product(range(2), range(3), range(2)):
-        assert holds(graph, atoms, clauses, labels) == (graph.value(labels) > -math.inf)
+    assert_clauses(graph)
 
 
 def test_a_clause_of_many_literals_is_one_clause() -> None:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import itertools
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from constraint_models import colouring, holes, ksat, pigeons, sudoku
+import mapmrf
+from benchmark_models import FOLDER
+from constraint_models import colouring, holes, ksat, pigeons, random_constraints, sudoku
 from mapmrf import FactorGraph
 from mapmrf.engines.feasibility.clauses import propagate
 from mapmrf.engines.feasibility.conflict_search import FEASIBLE, INFEASIBLE, OPEN, ConflictSearch
 from mapmrf.model.problem import Problem
 from plain_python import plain
-from strategies import Recipe, any_recipes, brute_force, with_weights
+from strategies import Recipe, any_recipes, best_with_each_state, brute_force, with_weights
 
 STEP = 20_000
 
@@ -35,27 +38,10 @@ def check(graph: FactorGraph, feasible: bool) -> None:
         assert graph.value(search.labels()) > -math.inf
 
 
-def random_constraints(seed: int) -> FactorGraph:
-    """A small model of any shape in which about half of all labellings are forbidden by each factor."""
-    rng = np.random.default_rng(seed)
-    n = int(rng.integers(2, 8))
-    card = rng.integers(1, 5, n)
-    share = rng.uniform(0.2, 0.8)
-    scopes, tables = [], []
-    for _ in range(int(rng.integers(1, 10))):
-        scope = rng.permutation(n)[: int(rng.integers(1, min(n, 4) + 1))]
-        table = rng.normal(size=card[scope])
-        table[rng.random(table.shape) < share] = -np.inf
-        scopes.append(tuple(scope.tolist()))
-        tables.append(table)
-    return FactorGraph.from_tables(card, scopes, tables)
-
-
 def test_small_constraint_models_are_decided_as_by_exhaustive_search() -> None:
     for seed in range(300):
         graph = random_constraints(seed)
-        labellings = itertools.product(*(range(r) for r in graph.card))
-        check(graph, any(graph.value(labels) > -math.inf for labels in labellings))
+        check(graph, brute_force(graph)[0] > -math.inf)
 
 
 @given(recipe=with_weights(any_recipes()))
@@ -70,20 +56,14 @@ def test_excluded_states_are_in_no_feasible_labelling() -> None:
         graph = random_constraints(seed)
         search = searched(graph)
         if search.outcome == FEASIBLE:
-            allowed = np.zeros(len(graph.theta_v), dtype=bool)
-            for labels in itertools.product(*(range(r) for r in graph.card)):
-                if graph.value(labels) > -math.inf:
-                    allowed[graph.var_ptr[:-1] + labels] = True
-            assert not np.any(search.excluded() & allowed)
+            assert not np.any(search.excluded() & (best_with_each_state(graph) > -math.inf))
 
 
 @given(seed=st.integers(0, 2**16), n=st.integers(5, 8), states=st.integers(3, 4))
 def test_small_colourings_are_decided_as_by_exhaustive_search(seed: int, n: int, states: int) -> None:
     rng = np.random.default_rng(seed)
     graph = colouring(n, int(rng.integers(n, n * (n - 1) // 2 + 1)), states, seed)
-    labellings = np.indices((states,) * n).reshape(n, -1)
-    first, second = graph.scope.reshape(-1, 2).T
-    check(graph, bool(np.any(np.all(labellings[first] != labellings[second], axis=0))))
+    check(graph, brute_force(graph)[0] > -math.inf)
 
 
 @pytest.mark.parametrize("n", range(3, 13))
@@ -188,3 +168,22 @@ def test_kernels_do_the_same_as_plain_python() -> None:
     plain(propagate)(other.state.trail, other.state.clauses, other.state.counts)
     assert search.state.trail.truth.tolist() == other.state.trail.truth.tolist()
     assert np.count_nonzero(search.excluded()) > 17 * 8
+
+
+# -- benchmark models -------------------------------------------------------------------------------------------------
+
+
+FILES = sorted((FOLDER / "families").glob("*.uai.gz"))
+
+
+@pytest.mark.data
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_every_model_has_a_feasible_labelling(path: Path) -> None:
+    evidence = path.with_suffix(".evid")
+    graph = mapmrf.read(path, evidence=evidence if evidence.exists() else None)
+    search = ConflictSearch.of(Problem.compile(graph), graph.unary_labels)
+    while search.run(1_000_000) == OPEN:
+        assert search.n_conflicts < 100_000
+    assert search.outcome == FEASIBLE
+    assert graph.value(search.labels()) > -math.inf

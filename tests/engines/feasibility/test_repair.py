@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
-from constraint_models import colouring, ksat, pigeons
+from constraint_models import colouring, ksat, pigeons, random_constraints
 from mapmrf import FactorGraph
 from mapmrf.engines.feasibility.repair import Repair
 from mapmrf.model.problem import Problem
 from mapmrf.run.repair import shortfall
+from strategies import labellings
 
 
 def repaired(graph: FactorGraph, work: int = 300_000) -> Repair:
@@ -22,15 +21,8 @@ def repaired(graph: FactorGraph, work: int = 300_000) -> Repair:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_as_few_factors_are_violated_as_by_exhaustive_search(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    n = int(rng.integers(2, 7))
-    card = rng.integers(1, 5, n)
-    scopes = [tuple(rng.permutation(n)[: int(rng.integers(1, min(n, 3) + 1))].tolist()) for _ in range(12)]
-    tables = [np.where(rng.random(card[list(s)]) < 0.5, -np.inf, rng.normal(size=card[list(s)])) for s in scopes]
-    graph = FactorGraph.from_tables(card, scopes, tables)
-    fewest = min(
-        shortfall(graph, np.array(labels)).n_violated for labels in itertools.product(*(range(r) for r in card))
-    )
+    graph = random_constraints(seed, 6, 16, 3)
+    fewest = min(shortfall(graph, labels).n_violated for labels in labellings(graph))
     search = repaired(graph)
     assert search.n_violated == fewest == shortfall(graph, search.labels).n_violated
 

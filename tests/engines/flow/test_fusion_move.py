@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
 from mapmrf.engines.flow import fusion_move
-from mapmrf.engines.flow.fusion_move import FusionMove, LabelMoves, label_marks, why_no_fusion
+from mapmrf.engines.flow.fusion_move import FusionMove, LabelMoves, label_marks
 from mapmrf.images import grid_model
 from mapmrf.model.problem import Problem
 from plain_python import plain_kernels
@@ -31,12 +31,6 @@ def metric_graph(seed: int, smoothness: str, weighted: bool = True) -> FactorGra
     edges = [pair for pair in itertools.combinations(range(8), 2) if random.random() < 0.4]
     weight = random.random(len(edges)) * 2 if weighted else None
     return FactorGraph.from_pairwise(1.5 * random.normal(size=(8, 4)), edges, -METRIC[smoothness], weight=weight)
-
-
-@st.composite
-def pairwise_recipes(draw: st.DrawFn, hard: float = 0.0) -> Recipe:
-    """Any pairwise model, of different numbers of states."""
-    return random_recipe(draw(st.integers(0, 10**6)), 6, 9, hard=hard, max_arity=2)
 
 
 def combinations(labels: np.ndarray, other: np.ndarray) -> list[np.ndarray]:
@@ -59,26 +53,27 @@ def test_an_expansion_of_a_metric_model_is_the_best_combination(smoothness: str,
         assert gain == pytest.approx(best - before, rel=1e-9, abs=1e-9)
 
 
-@given(recipe=pairwise_recipes(), seed=st.integers(0, 1000))
-def test_a_fusion_is_never_worse_and_its_gain_is_true(recipe: Recipe, seed: int) -> None:
-    graph, random = recipe.graph(), np.random.default_rng(seed)
+SEEDS = st.integers(0, 10**6)
+
+
+def pairwise_graph(seed: int, hard: float = 0.0) -> FactorGraph:
+    """Any pairwise model, of different numbers of states."""
+    return random_recipe(seed, 6, 9, hard=hard, max_arity=2).graph()
+
+
+@given(seed=SEEDS, hard=st.sampled_from([0.0, 0.2]))
+@settings(max_examples=50)
+def test_a_fusion_is_never_worse_and_its_gain_is_true(seed: int, hard: float) -> None:
+    graph, random = pairwise_graph(seed, hard), np.random.default_rng(seed)
     labels, other = random.integers(0, graph.card), random.integers(0, graph.card)
     before, mixed = graph.value(labels), labels.copy()
     gain = FusionMove(Problem.compile(graph)).fuse(mixed, other)
+    after = graph.value(mixed)
     assert np.all((mixed == labels) | (mixed == other))
-    assert gain >= 0.0
-    assert graph.value(mixed) == pytest.approx(before + gain, rel=1e-9, abs=1e-9)
-
-
-@given(recipe=pairwise_recipes(hard=0.2), seed=st.integers(0, 1000))
-def test_with_hard_constraints_no_feasible_labelling_becomes_infeasible_or_worse(recipe: Recipe, seed: int) -> None:
-    graph, random = recipe.graph(), np.random.default_rng(seed)
-    labels, other = random.integers(0, graph.card), random.integers(0, graph.card)
-    mixed = labels.copy()
-    FusionMove(Problem.compile(graph)).fuse(mixed, other)
-    before, after = graph.value(labels), graph.value(mixed)
     assert after == before or after >= before - 1e-9
-    assert np.all((mixed == labels) | (mixed == other))
+    if hard == 0.0:
+        assert gain >= 0.0
+        assert after == pytest.approx(before + gain, rel=1e-9, abs=1e-9)
 
 
 def test_an_infeasible_labelling_is_mended_where_the_other_one_can() -> None:
@@ -105,31 +100,25 @@ def at_rest(graph: FactorGraph, swap: bool, work: int = 10**9) -> LabelMoves:
     return search
 
 
-@pytest.mark.parametrize("smoothness", METRIC)
+@pytest.mark.parametrize(("smoothness", "swap"), [*((name, False) for name in METRIC), ("potts", True)])
 @pytest.mark.parametrize("seed", range(4))
-def test_in_the_end_no_expansion_helps(smoothness: str, seed: int) -> None:
+def test_in_the_end_no_move_helps(smoothness: str, swap: bool, seed: int) -> None:
     graph = metric_graph(seed, smoothness)
-    search = at_rest(graph, swap=False)
-    for alpha in range(4):
-        best = max(graph.value(each) for each in combinations(search.labels, np.full(8, alpha)))
+    search = at_rest(graph, swap)
+    moves = [np.full(8, alpha) for alpha in range(4)]
+    if swap:
+        pairs = itertools.combinations(range(4), 2)
+        moves = [np.select([search.labels == a, search.labels == b], [b, a], search.labels) for a, b in pairs]
+    for move in moves:
+        best = max(graph.value(each) for each in combinations(search.labels, move))
         assert best <= graph.value(search.labels) + 1e-9
     assert search.gain == pytest.approx(graph.value(search.labels) - graph.value(np.zeros(8, dtype=int)), rel=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_in_the_end_no_swap_helps(seed: int) -> None:
-    graph = metric_graph(seed, "potts")
-    search = at_rest(graph, swap=True)
-    for alpha, beta in itertools.combinations(range(4), 2):
-        swapped = np.select([search.labels == alpha, search.labels == beta], [beta, alpha], search.labels)
-        best = max(graph.value(each) for each in combinations(search.labels, swapped))
-        assert best <= graph.value(search.labels) + 1e-9
-
-
-@given(recipe=pairwise_recipes(), work=st.sampled_from([1, 100, 10**9]), swap=st.booleans())
+@given(seed=SEEDS, work=st.sampled_from([1, 100, 10**9]), swap=st.booleans())
 @settings(max_examples=40)
-def test_moves_in_short_runs_end_where_a_long_one_does(recipe: Recipe, work: int, swap: bool) -> None:
-    graph = recipe.graph()
+def test_moves_in_short_runs_end_where_a_long_one_does(seed: int, work: int, swap: bool) -> None:
+    graph = pairwise_graph(seed)
     whole, pieces = at_rest(graph, swap), at_rest(graph, swap, work)
     assert (whole.labels.tolist(), whole.tried) == (pieces.labels.tolist(), pieces.tried)
     assert graph.value(whole.labels) >= graph.value(np.zeros(graph.n_vars, dtype=int))
@@ -171,7 +160,6 @@ def test_only_variables_that_do_nothing_but_forbid_a_label_are_marks() -> None:
 
 
 def course(graph: FactorGraph, threads: int, work: int, swap: bool) -> list[tuple[int, list[int]]]:
-    """Moves and labels after every run."""
     search = LabelMoves(Problem.compile(graph, threads), np.zeros(graph.n_vars, dtype=np.int64), swap)
     found = []
     while not search.at_rest:
@@ -188,7 +176,7 @@ def test_moves_tried_ahead_change_nothing_on_any_number_of_threads(work: int, sw
     k = np.arange(5.0)
     uneven = -np.minimum((k[:, None] - k) ** 2, 6.0)  # not metric: roof duality
     for table in (-1.0 + np.eye(5), -np.minimum(abs(k[:, None] - k), 3.0), uneven):
-        graph = grid_model(2 * random.normal(size=(14, 15, 5)), table, weight=0.7)
+        graph = grid_model(2 * random.normal(size=(10, 11, 5)), table, weight=0.7)
         alone = course(graph, 1, work, swap)
         assert alone == course(graph, 2, work, swap) == course(graph, 4, work, swap)
         assert alone[-1][0] > 5
@@ -200,15 +188,10 @@ def test_a_run_stops_at_its_limit_of_moves() -> None:
     assert search.tried == 2
 
 
-def test_factors_of_three_variables_are_refused() -> None:
-    three = Recipe([2] * 3, [(0, 1, 2)], [np.zeros((2, 2, 2))]).graph()
-    assert why_no_fusion(Problem.compile(three)) == "factor 0 has 3 variables, expected 2"
-
-
-@given(recipe=pairwise_recipes(hard=0.1), seed=st.integers(0, 1000))
+@given(seed=SEEDS)
 @settings(max_examples=30)
-def test_the_kernels_run_as_plain_python(recipe: Recipe, seed: int) -> None:
-    graph, random = recipe.graph(), np.random.default_rng(seed)
+def test_the_kernels_run_as_plain_python(seed: int) -> None:
+    graph, random = pairwise_graph(seed, 0.1), np.random.default_rng(seed)
     labels, other = random.integers(0, graph.card), random.integers(0, graph.card)
 
     def fused() -> tuple[list[int], float]:

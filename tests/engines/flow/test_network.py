@@ -5,14 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from binary_models import lattice_pairs
+from binary_models import neighbour_pairs
 from mapmrf.engines.flow import network as kernels
 from mapmrf.engines.flow.network import Wiring, sparse_wiring, wire
-from mapmrf.images import neighbour_offsets
-
-
-def pairs_of(shape: tuple[int, ...], neighbours: int) -> np.ndarray:
-    return np.concatenate([lattice_pairs(shape, offset) for offset in neighbour_offsets(len(shape), neighbours)])
 
 
 def is_lattice(wiring: Wiring) -> bool:
@@ -29,7 +24,7 @@ def is_lattice(wiring: Wiring) -> bool:
     ],
 )
 def test_pictures_and_volumes_are_lattices(shape: tuple[int, ...], neighbours: int, offsets: list[int]) -> None:
-    pairs = pairs_of(shape, neighbours)
+    pairs = neighbour_pairs(shape, neighbours)
     wiring = wire(int(np.prod(shape)), pairs.ravel())
     assert is_lattice(wiring)
     assert wiring.network.offset.tolist() == [-o for o in offsets[::-1]] + offsets
@@ -54,7 +49,7 @@ def test_a_ring_and_a_few_pairs_are_no_lattice() -> None:
 @pytest.mark.parametrize("lattice", [False, True])
 def test_every_link_leads_to_a_neighbour_and_back(lattice: bool) -> None:
     """The accessors as plain Python, against the list of pairs with their capacities."""
-    pairs = pairs_of((6, 7), 8)
+    pairs = neighbour_pairs((6, 7), 8)
     n, m = 42, len(pairs)
     wiring = wire(n, pairs.ravel()) if lattice else sparse_wiring(n, pairs.ravel().astype(np.int32))
     assert is_lattice(wiring) == lattice

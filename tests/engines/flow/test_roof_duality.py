@@ -15,7 +15,7 @@ from binary_models import binary_graphs, spins, submodular_recipes
 from mapmrf import FactorGraph
 from mapmrf.engines.flow import roof_duality
 from mapmrf.engines.flow.cut_model import binary_pairs
-from mapmrf.engines.flow.roof_duality import UNDECIDED, Improvement, RoofDual, persistent_states, why_no_roof
+from mapmrf.engines.flow.roof_duality import UNDECIDED, Improvement, RoofDual, persistent_states
 from mapmrf.model.problem import Problem
 from plain_python import plain_kernels
 from strategies import Recipe, brute_force
@@ -161,12 +161,6 @@ def test_rounds_improve_a_random_labelling_of_a_frustrated_grid() -> None:
     rounds.begin(labels)
     assert rounds.run(10**9)
     assert graph.value(rounds.improved()) > before + 10.0
-
-
-def test_what_is_no_binary_pairwise_model_is_refused() -> None:
-    assert why_no_roof(Problem.compile(Recipe([2, 3]).graph())) == "variable 1 has 3 states, expected at most 2"
-    three = Recipe([2] * 3, [(0, 1, 2)], [np.zeros((2, 2, 2))]).graph()
-    assert why_no_roof(Problem.compile(three)) == "factor 0 has 3 variables, expected 2"
 
 
 @given(recipe=frustrated_recipes())

@@ -21,7 +21,7 @@ from mapmrf.engines.messages.cluster_search import (
 from mapmrf.engines.messages.clusters import Clusters, CycleList, triangulate
 from mapmrf.engines.messages.mplp import Dual
 from mapmrf.model.problem import Problem
-from strategies import Recipe, brute_force, random_recipe, recipes
+from strategies import Recipe, brute_force, random_recipe, recipes, some_labels
 
 
 def clusters_of(graph: FactorGraph) -> Clusters:
@@ -59,7 +59,7 @@ def test_clusters_leave_values_as_they_are_and_the_bound_never_rises(
     graph = recipe.graph()
     optimum, _ = brute_force(graph)
     clusters = clusters_of(graph)
-    labels = np.array([data.draw(st.integers(0, r - 1)) for r in recipe.card], dtype=np.int64)
+    labels = some_labels(recipe, data)
     bound = clusters.bound()
     for iteration in range(4):
         if iteration in (1, 3):

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mapmrf
 from mapmrf.engines.messages.max_product import (
     ForestWeights,
     Messages,
@@ -23,7 +24,8 @@ from mapmrf.kernels.forests import grow_forest
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.polytope import dual_bound
 from mapmrf.model.problem import Problem
-from strategies import Recipe, brute_force, graphs, hard_recipes, recipes, soft_recipes
+from strategies import Recipe, brute_force, graphs, hard_recipes, is_acyclic, recipes, soft_recipes, weighted
+from structured_models import image, structured_graph, with_forms, without_forms
 
 FLOOD = MessageSchedule(flooding=True, damping=0.0, tol=-1.0)
 
@@ -292,37 +294,87 @@ def test_a_grown_forest_has_no_cycle_and_no_room_for_more(recipe: Recipe, seed: 
     candidates = np.random.default_rng(seed).permutation(problem.n_factors)
     taken = np.zeros(problem.n_factors, dtype=bool)
     grow_forest(candidates, problem.scope_ptr, problem.scope, np.zeros(problem.n_vars, dtype=np.int64), taken)
-    assert is_forest(problem, taken)
-    for a in np.flatnonzero(~taken):
-        more = taken.copy()
-        more[a] = True
-        assert not is_forest(problem, more)
-
-
-def is_forest(problem: Problem, taken: np.ndarray) -> bool:
-    """Strip leaves: variables of one factor, and factors of at most one variable that is left."""
-    scopes = {
-        a: set(problem.scope[problem.scope_ptr[a] : problem.scope_ptr[a + 1]].tolist()) for a in np.flatnonzero(taken)
-    }
-    changed = True
-    while changed and scopes:
-        changed = False
-        for a, scope in list(scopes.items()):
-            scope -= {i for i in scope if sum(i in other for other in scopes.values()) == 1}
-            if len(scope) <= 1:
-                del scopes[a]
-                changed = True
-    return not scopes
+    scopes = [problem.scope[b:e].tolist() for b, e in itertools.pairwise(problem.scope_ptr.tolist())]
+    mine = [scopes[a] for a in np.flatnonzero(taken)]
+    assert is_acyclic(mine)
+    assert not any(is_acyclic([*mine, scopes[a]]) for a in np.flatnonzero(~taken))
 
 
 # -- the scale --------------------------------------------------------------------------------------------------------
 
 
-def test_the_scale_is_the_mean_spread_of_what_has_one() -> None:
+def test_the_scale_is_the_mean_spread_of_what_has_one_with_its_weight() -> None:
     unary = np.array([[0.0, 3.0], [1.0, 1.0], [-np.inf, 2.0]])
     tables = np.array([[[0.0, -np.inf], [-1.0, 0.0]], [[5.0, 5.0], [5.0, 5.0]]])
     graph = FactorGraph.from_pairwise(unary, [[0, 1], [1, 2]], tables)
     assert potential_scale(graph) == 2.0
-    assert (
-        potential_scale(FactorGraph.from_pairwise([[1.0, 1.0]], np.zeros((0, 2), dtype=int), np.zeros((2, 2)))) == 1.0
-    )
+    flat = FactorGraph.from_pairwise([[1.0, 1.0]], np.zeros((0, 2), dtype=int), np.zeros((2, 2)))
+    assert potential_scale(flat) == 1.0
+    weighted = FactorGraph.from_pairwise(np.zeros((3, 2)), [[0, 1], [1, 2]], np.eye(2), weight=[2.0, -4.0])
+    assert potential_scale(weighted) == 3.0
+
+
+# -- weights and structured pairs -------------------------------------------------------------------------------------
+
+
+def messages_of(problem: Problem, seed: int, general: bool = True) -> Messages:
+    weights, tour = random_weights(problem, seed), Tour.of(problem)
+    return TableMessages(problem, tour, weights) if general else make_messages(problem, tour, weights)
+
+
+def assert_same(one: Messages, two: Messages) -> None:
+    """Some iterations, labels, values and bounds are the same."""
+    for flooding, begin, end in ((True, 0, 3), (False, 3, 5)):
+        schedule = MessageSchedule(flooding, damping=0.3, tol=-1.0)
+        done, change = one.iterate(schedule, begin, end)
+        assert two.iterate(schedule, begin, end) == (done, pytest.approx(change, abs=1e-9))
+        for in_order in (True, False):
+            labels = one.decode(in_order)
+            assert one.value(labels) == pytest.approx(two.value(labels), abs=1e-9)
+        assert one.bound() == pytest.approx(two.bound(), abs=1e-9)
+
+
+@given(recipe=recipes(), seed=st.integers(0, 99))
+def test_messages_with_weights_are_those_of_expanded_tables(recipe: Recipe, seed: int) -> None:
+    graph = weighted(recipe, seed).graph()
+    one, two = (messages_of(Problem.compile(some), seed) for some in (graph, graph.expanded()))
+    if np.array_equal(one.problem.order, two.problem.order):  # a weight of 0 may make another order
+        assert_same(one, two)
+    labels = one.decode(True)
+    assert one.value(labels) == pytest.approx(graph.value(labels), abs=1e-9)
+    assert one.bound() >= brute_force(graph)[0] - 1e-9
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_weights_of_binary_pairs_become_couplings(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    edges = np.array([random.permutation(7)[:2] for _ in range(12)])
+    unary, tables = random.normal(size=(7, 2)), random.normal(size=(2, 2))
+    graph = FactorGraph.from_pairwise(unary, edges, tables, weight=random.normal(size=12))
+    one, two = (messages_of(Problem.compile(some), seed, False) for some in (graph, graph.expanded()))
+    assert isinstance(one, PairMessages) and isinstance(two, PairMessages)
+    assert_same(one, two)
+    labels = one.decode(True)
+    assert one.value(labels) == pytest.approx(graph.value(labels), abs=1e-9)
+
+
+@given(seed=st.integers(0, 999), states=st.integers(4, 9), hard=st.booleans())
+def test_messages_through_structured_pairs_are_those_of_tables(seed: int, states: int, hard: bool) -> None:
+    graph = structured_graph(seed, states=states, hard=hard)
+    one, two = messages_of(with_forms(graph), seed), messages_of(without_forms(graph), seed)
+    assert_same(one, two)
+    assert isinstance(one, TableMessages) and isinstance(two, TableMessages)
+    np.testing.assert_allclose(one.beliefs.b, two.beliefs.b, atol=1e-9)
+
+
+# -- threads ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["bp", "trbp"])
+@pytest.mark.parametrize("states", [2, 9])
+def test_threads_change_no_bit_of_the_answer(method: str, states: int) -> None:
+    graph = image(230, states).graph
+    results = [mapmrf.solve(graph, method, threads=threads, max_iterations=3) for threads in (1, 2, 3)]
+    for result in results[1:]:
+        assert np.array_equal(result.labels, results[0].labels)
+        assert (result.bound, result.details) == (results[0].bound, results[0].details)

@@ -11,11 +11,7 @@ from mapmrf.datasets import grid
 from mapmrf.engines.elimination.orders import PrimalGraph
 from mapmrf.engines.moves.blocks import BlockMoves
 from mapmrf.model.problem import Problem
-from strategies import Recipe, brute_force, hard_recipes, recipes, soft_recipes, with_weights
-
-
-def some_labels(recipe: Recipe, data: st.DataObject) -> np.ndarray:
-    return np.array([data.draw(st.integers(0, r - 1)) for r in recipe.card], dtype=np.int64)
+from strategies import Recipe, brute_force, hard_recipes, recipes, soft_recipes, some_labels, with_weights
 
 
 @given(recipe=with_weights(recipes()), data=st.data(), width=st.sampled_from([0.0, 2.0, 4.0, 6.0]))

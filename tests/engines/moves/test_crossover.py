@@ -10,11 +10,7 @@ from hypothesis import strategies as st
 from mapmrf import FactorGraph
 from mapmrf.engines.moves.crossover import Crossover
 from mapmrf.model.problem import Problem
-from strategies import Recipe, recipes, with_weights
-
-
-def some_labels(recipe: Recipe, data: st.DataObject) -> np.ndarray:
-    return np.array([data.draw(st.integers(0, r - 1)) for r in recipe.card], dtype=np.int64)
+from strategies import Recipe, recipes, some_labels, with_weights
 
 
 @given(recipe=with_weights(recipes()), data=st.data())

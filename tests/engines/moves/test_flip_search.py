@@ -1,4 +1,4 @@
-"""Flips of sets and chains of flips: the table of gains is exact, and pieces of work add up."""
+"""Flips, chains, kicks and forced states: the table of gains is exact, and pieces of work add up."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
+from mapmrf.datasets import grid
 from mapmrf.engines.moves.chains import ChainSearch, FlipSearch
 from mapmrf.engines.moves.flip_state import floor_of, local_scale
+from mapmrf.engines.moves.kicks import BlockKicks, SearchKicks
+from mapmrf.engines.moves.local_search import ForcedStates
 from mapmrf.model.problem import Problem
-from strategies import Recipe, cost, recipes, with_weights
+from strategies import Recipe, cost, hard_recipes, one_changed, recipes, soft_recipes, some_labels, with_weights
 
 
 def climb(search: FlipSearch | ChainSearch, start: np.ndarray, entries: int) -> list[int]:
@@ -22,21 +25,14 @@ def climb(search: FlipSearch | ChainSearch, start: np.ndarray, entries: int) -> 
     return search.labels().tolist()
 
 
-@given(recipe=with_weights(recipes()), entries=st.integers(1, 30), depth=st.integers(1, 3))
+@pytest.mark.parametrize("chains", [False, True])
+@given(recipe=with_weights(recipes()), entries=st.integers(1, 30), size=st.integers(1, 3))
 @settings(max_examples=15)
-def test_short_runs_of_flips_end_where_a_long_one_does(recipe: Recipe, entries: int, depth: int) -> None:
-    graph = recipe.graph()
-    search, start = FlipSearch(Problem.compile(graph), depth), np.zeros(graph.n_vars, dtype=np.int64)
-    assert climb(search, start, entries) == climb(search, start, 10**9)
-
-
-@given(recipe=with_weights(recipes()), entries=st.integers(1, 30), breadth=st.integers(1, 3))
-@settings(max_examples=15)
-def test_short_runs_of_chains_end_where_a_long_one_does(recipe: Recipe, entries: int, breadth: int) -> None:
-    graph = recipe.graph()
-    problem, start = Problem.compile(graph), np.zeros(graph.n_vars, dtype=np.int64)
-    found = [climb(ChainSearch(problem, 10, breadth, 1), start, n) for n in (entries, 10**9)]
-    assert found[0] == found[1]
+def test_short_runs_end_where_a_long_one_does(chains: bool, recipe: Recipe, entries: int, size: int) -> None:
+    problem = Problem.compile(recipe.graph())
+    start = np.zeros(problem.n_vars, dtype=np.int64)
+    searches = [ChainSearch(problem, 10, size, 1) if chains else FlipSearch(problem, size) for _ in range(2)]
+    assert climb(searches[0], start, entries) == climb(searches[1], start, 10**9)
 
 
 @given(recipe=with_weights(recipes()), entries=st.integers(1, 40), data=st.data())
@@ -45,7 +41,7 @@ def test_between_runs_scores_and_labels_are_those_of_one_labelling(
 ) -> None:
     """The labels that are handed out never hold a trial flip, and values never fall on the way."""
     graph = recipe.graph()
-    start = np.array([data.draw(st.integers(0, r - 1)) for r in recipe.card], dtype=np.int64)
+    start = some_labels(recipe, data)
     search = FlipSearch(Problem.compile(graph), 3)
     search.restart(start)
     before = cost(graph, start)
@@ -56,13 +52,10 @@ def test_between_runs_scores_and_labels_are_those_of_one_labelling(
         before = now
     flips = search.flips
     if np.isinf(flips.floor):
-        for i in range(graph.n_vars):
-            for k in range(graph.card[i]):
-                changed = search.labels()
-                changed[i] = k
-                gain = graph.value(changed) - graph.value(search.labels())
-                row = flips.score[graph.var_ptr[i] :]
-                assert row[k] - row[flips.labels[i]] == pytest.approx(gain, abs=1e-9)
+        for i, k, changed in one_changed(graph, search.labels()):
+            gain = graph.value(changed) - graph.value(search.labels())
+            row = flips.score[graph.var_ptr[i] :]
+            assert row[k] - row[flips.labels[i]] == pytest.approx(gain, abs=1e-9)
 
 
 def test_visits_are_limited_and_counted() -> None:
@@ -86,3 +79,101 @@ def test_the_local_scale_is_the_mean_stake_of_a_variable() -> None:
     table = np.array([[1.0, -2.0], [0.0, -np.inf]])
     graph = FactorGraph.from_pairwise(np.zeros((4, 2)), [[0, 1], [1, 2]], table)
     assert local_scale(Problem.compile(graph)) == 2 * 2 * 3.0 / 4
+
+
+# -- kicks ------------------------------------------------------------------------------------------------------------
+
+
+def kicks_of(problem: Problem, repair: str, largest: int, seed: int) -> SearchKicks | BlockKicks:
+    start = np.zeros(problem.n_vars, dtype=np.int64)
+    if repair == "blocks":
+        return BlockKicks(problem, start, largest, 3.0, seed)
+    kicks = (
+        SearchKicks(problem, FlipSearch(problem, 2), largest, seed)
+        if repair == "flips"
+        else SearchKicks(problem, ChainSearch(problem, 6, 1, seed), largest, seed)
+    )
+    kicks.restart(start)
+    return kicks
+
+
+@given(recipe=with_weights(recipes()), kick=st.integers(1, 6), entries=st.integers(1, 60), seed=st.integers(0, 5))
+@settings(max_examples=15)
+@pytest.mark.parametrize("repair", ["flips", "chains"])
+def test_the_labels_between_two_runs_never_get_worse(
+    repair: str, recipe: Recipe, kick: int, entries: int, seed: int
+) -> None:
+    graph = recipe.graph()
+    kicks = kicks_of(Problem.compile(graph), repair, kick, seed)
+    value = graph.value(kicks.labels())
+    for _ in range(60):
+        kicks.run(entries, 30, 0.0)
+        now = graph.value(kicks.labels())
+        assert now >= value - 1e-9 * max(1.0, abs(value))
+        value = max(now, value)
+
+
+@given(recipe=with_weights(recipes() | hard_recipes()), entries=st.integers(1, 50), seed=st.integers(0, 3))
+@settings(max_examples=10)
+@pytest.mark.parametrize("repair", ["flips", "chains"])
+def test_short_runs_of_kicks_end_where_a_long_one_does(repair: str, recipe: Recipe, entries: int, seed: int) -> None:
+    problem = Problem.compile(recipe.graph())
+    found = []
+    for size in (entries, 10**9):
+        kicks = kicks_of(problem, repair, 5, seed)
+        while kicks.done < 20:
+            kicks.run(size, 20, 0.0)
+        found.append((kicks.labels().tolist(), kicks.taken))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("repair", ["flips", "chains", "blocks"])
+def test_a_temperature_lets_worse_parts_stay(repair: str) -> None:
+    problem = Problem.compile(grid(10, 10, 3.0, seed=3))
+    taken = []
+    for temperature in (0.0, 5.0):
+        kicks = kicks_of(problem, repair, 10, 0)
+        while kicks.done < 200:
+            kicks.run(10**7, 200, temperature)
+        taken.append(kicks.taken)
+    assert taken[0] < taken[1]
+
+
+def test_a_restart_forgets_a_kick_under_way() -> None:
+    problem = Problem.compile(grid(10, 10, 3.0, seed=3))
+    kicks = kicks_of(problem, "chains", 20, 0)
+    ones = np.ones(100, dtype=np.int64)
+    for entries in range(1, 400, 7):
+        kicks.run(entries, 1000, 0.0)
+        kicks.restart(ones)
+        assert kicks.labels().tolist() == ones.tolist()
+
+
+# -- forced states ----------------------------------------------------------------------------------------------------
+
+
+@given(with_weights(soft_recipes() | hard_recipes()))
+def test_labellings_with_forced_states_are_worth_what_is_said(recipe) -> None:
+    graph = recipe.graph()
+    labels = np.array(graph.unary_labels)
+    if graph.value(labels) == -np.inf:
+        return
+    forced = ForcedStates(Problem.compile(graph), labels)
+    while not forced.finished:
+        forced.advance(1)
+    for i, k, _ in one_changed(graph, labels):
+        found = forced.labels_with(i, k)
+        assert found[i] == k
+        gain = graph.value(found) - graph.value(labels)
+        assert forced.gain[graph.var_ptr[i] + k] >= gain - 1e-9
+
+
+def test_neighbours_follow_a_forced_state() -> None:
+    graph = grid(20, 20, coupling=3.0, seed=0)
+    labels = np.array(graph.unary_labels)
+    forced = ForcedStates(Problem.compile(graph), labels)
+    while not forced.finished:
+        forced.advance()
+    alone = labels.copy()
+    alone[210] = 1 - alone[210]
+    assert forced.gain[420 + alone[210]] > graph.value(alone) - graph.value(labels)

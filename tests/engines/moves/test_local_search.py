@@ -1,4 +1,4 @@
-"""Iterated local search: a local optimum at first, never worse afterwards."""
+"""Iterated local search and single-variable ascent: a local optimum at first, never worse afterwards."""
 
 from __future__ import annotations
 
@@ -8,12 +8,22 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mapmrf import FactorGraph
 from mapmrf.datasets import grid
 from mapmrf.engines.moves import local_search
-from mapmrf.engines.moves.local_search import LocalSearch
+from mapmrf.engines.moves.local_search import Ascent, LocalSearch
 from mapmrf.model.problem import Problem
 from plain_python import plain_kernels
-from strategies import Recipe, random_recipe, recipes, with_weights
+from strategies import (
+    Recipe,
+    assert_no_flip_helps,
+    hard_recipes,
+    one_changed,
+    random_recipe,
+    recipes,
+    some_labels,
+    with_weights,
+)
 
 
 @given(recipe=with_weights(recipes()), seed=st.integers(0, 5))
@@ -24,13 +34,8 @@ def test_local_search_never_loses_its_best_and_is_a_local_optimum_at_first(recip
     local = LocalSearch(problem, start, seed)
     local.run(10**6, 0)
     assert not local.descending
-    rest = local.labels.copy()
-    for i in range(graph.n_vars):
-        for k in range(graph.card[i]):
-            flipped = rest.copy()
-            flipped[i] = k
-            if local.value > -math.inf:
-                assert graph.value(flipped) <= local.value + 1e-9
+    if local.value > -math.inf:
+        assert all(graph.value(other) <= local.value + 1e-9 for _, _, other in one_changed(graph, local.labels))
     values = [local.value]
     for _ in range(5):
         local.run(10**6, 20)
@@ -84,3 +89,44 @@ def test_the_kernels_run_as_plain_python() -> None:
         plain.run(10**5, 30)
     assert plain.trials == compiled.trials == 30
     assert plain.labels.tolist() == compiled.labels.tolist()
+    for seed in range(20):
+        graph = random_recipe(seed, 6, 12, hard=0.2).graph()
+        with plain_kernels(local_search):
+            climbed = climb(graph, np.zeros(6, dtype=np.int64))
+        assert climbed.tolist() == climb(graph, np.zeros(6, dtype=np.int64)).tolist()
+
+
+# -- single-variable ascent -------------------------------------------------------------------------------------------
+
+
+def climb(graph: FactorGraph, start: np.ndarray, entries: int = 10**9) -> np.ndarray:
+    """Where an ascent ends, in runs of so many table entries."""
+    ascent = Ascent(Problem.compile(graph))
+    ascent.restart(start)
+    while not ascent.at_optimum:
+        before = ascent.visits
+        ascent.run(10**9, entries)
+        assert ascent.visits > before
+    return ascent.labels
+
+
+@given(recipe=with_weights(recipes()), data=st.data())
+def test_at_the_end_no_single_flip_helps(recipe: Recipe, data: st.DataObject) -> None:
+    graph = recipe.graph()
+    start = some_labels(recipe, data)
+    assert_no_flip_helps(graph, start, climb(graph, start))
+
+
+@given(recipe=with_weights(hard_recipes()), entries=st.integers(1, 20))
+def test_short_runs_end_where_a_long_one_does(recipe: Recipe, entries: int) -> None:
+    graph = recipe.graph()
+    start = np.zeros(graph.n_vars, dtype=np.int64)
+    assert climb(graph, start, entries).tolist() == climb(graph, start).tolist()
+
+
+def test_a_run_stops_at_its_limit_of_visits() -> None:
+    graph = random_recipe(3, 9, 14).graph()
+    ascent = Ascent(Problem.compile(graph))
+    ascent.restart(np.zeros(9, dtype=np.int64))
+    ascent.run(4)
+    assert ascent.visits == 4 and not ascent.at_optimum

@@ -16,13 +16,13 @@ from mapmrf.engines.moves.flip_state import lay_out, table_places
 from mapmrf.engines.reduction.reduction import _reducible
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Evaluator
-from strategies import Recipe, random_recipe, recipes, with_weights
+from strategies import Recipe, random_recipe, recipes, some_labels, with_weights
 
 
 @given(recipe=with_weights(recipes()), data=st.data())
 def test_the_places_of_a_labelling_hold_its_potentials(recipe: Recipe, data: st.DataObject) -> None:
     graph = recipe.graph()
-    problem, labels = Problem.compile(graph), np.array([data.draw(st.integers(0, r - 1)) for r in recipe.card])
+    problem, labels = Problem.compile(graph), some_labels(recipe, data)
     model, places = lay_out(problem), table_places(problem, labels)
     weight = model.weight if graph.weight is not None else 1.0
     value = graph.constant + model.theta_v[model.var_ptr[:-1] + labels].sum() + (weight * model.theta_t[places]).sum()
@@ -50,15 +50,12 @@ def test_a_problem_is_laid_out_once_and_let_go() -> None:
 
 
 class Tally:
-    """Fields of a record."""
-
     tried: int
     gain: float
 
 
 @compiled
 def add(tally: Tally, gain: float) -> None:
-    """Count a gain."""
     tally.tried += 1
     tally.gain += gain
 

@@ -1,4 +1,4 @@
-"""The local polytope as a program: every labelling is a point of it, at its value."""
+"""The local polytope as a program, with and without constraints: every labelling is a point at its value."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ import math
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from scipy.optimize import linear_sum_assignment
 
-from mapmrf import FactorGraph
-from mapmrf.engines.program.local_polytope import LocalPolytope
+from constrained_recipes import random_constrained
+from mapmrf import FactorGraph, constraints
+from mapmrf.engines.program.binary_program import Compact
+from mapmrf.engines.program.local_polytope import ConstrainedPolytope, LocalPolytope
+from mapmrf.methods.auto.constrained import FEW_ROWS, best_assignment
 from mapmrf.model.polytope import dense, integral
 from mapmrf.model.problem import Problem
 from strategies import Recipe, hard_recipes, recipes, with_weights
@@ -29,22 +33,18 @@ def lost_alone(problem: Problem, labels: np.ndarray) -> float:
     return float(sum(block.max() - block[labels[i]] for i, block in blocks))
 
 
-@pytest.mark.parametrize("kind", [recipes, hard_recipes])
-def test_every_labelling_is_a_point_at_its_value(kind: object) -> None:
-    @given(recipe=kind())  # type: ignore[operator]
-    @settings(max_examples=30)
-    def check(recipe: Recipe) -> None:
-        problem = Problem.compile(recipe.graph())
-        polytope = LocalPolytope.build(problem)
-        program = polytope.program
-        for labels in labellings(problem.graph):
-            columns = polytope.columns(labels)
-            value = program.value(float(program.cost @ columns)) - lost_alone(problem, labels)
-            assert value == pytest.approx(problem.graph.value(labels), abs=1e-9)
-            np.testing.assert_array_equal(program.rows.matrix @ columns, program.rows.upper)
-            assert columns.sum() == program.mass
-
-    check()
+@given(recipe=recipes() | hard_recipes())
+@settings(max_examples=50)
+def test_every_labelling_is_a_point_at_its_value(recipe: Recipe) -> None:
+    problem = Problem.compile(recipe.graph())
+    polytope = LocalPolytope.build(problem)
+    program = polytope.program
+    for labels in labellings(problem.graph):
+        columns = polytope.columns(labels)
+        value = program.value(float(program.cost @ columns)) - lost_alone(problem, labels)
+        assert value == pytest.approx(problem.graph.value(labels), abs=1e-9)
+        np.testing.assert_array_equal(program.rows.matrix @ columns, program.rows.upper)
+        assert columns.sum() == program.mass
 
 
 @given(recipe=with_weights(hard_recipes()))
@@ -80,3 +80,50 @@ def test_rows_are_masses_first_and_then_laid_out_like_the_multipliers() -> None:
     assert polytope.multipliers(np.arange(7.0)).tolist() == [2, 3, 4, 5, 6]
     assert polytope.relaxation.upper.tolist() == [np.inf] * 11
     assert polytope.relaxation.n_integer == 0
+
+
+# -- rows for constraints ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_with_constraints_labellings_are_points_of_their_value_and_bounds_hold(seed: int) -> None:
+    recipe = random_constrained(seed, n_vars=1 + seed % 4, n_constraints=1 + seed % 4)
+    polytope = ConstrainedPolytope.build(Problem.compile(recipe.graph()))
+    program = polytope.program
+    for weights in np.random.default_rng(seed).normal(size=(5, program.rows.n)):
+        assert polytope.bound(weights) >= recipe.optimum() - 1e-9
+    for labels, value in recipe.values():
+        if value == -math.inf:
+            continue
+        point = polytope.columns(np.array(labels))
+        inside = program.rows.matrix @ point
+        assert np.all(inside >= program.rows.lower - 1e-7)
+        assert np.all(inside <= program.rows.upper + 1e-7)
+        assert program.value(float(program.cost @ point)) == pytest.approx(value)
+        assert polytope.labels(point).tolist() == list(labels)
+
+
+def test_binary_pairs_stay_compact() -> None:
+    graph = FactorGraph.from_pairwise(np.zeros((4, 2)), [[0, 1], [2, 3]], [[0, 0], [0, 1.0]])
+    graph = graph.with_constraints([constraints.exactly_k([(0, 0), (1, 1), (2, 0), (3, 1)], 2)])
+    polytope = ConstrainedPolytope.build(Problem.compile(graph))
+    assert isinstance(polytope.base, Compact)
+    assert len(polytope.program.cost) == 6
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_assignments_are_those_of_scipy(seed: int) -> None:
+    assert best_assignment(np.full((FEW_ROWS + 1, FEW_ROWS + 1), -np.inf)) is None
+    random = np.random.default_rng(seed)
+    n = int(random.integers(1, 9)) if seed else FEW_ROWS + 1  # large ones are left to scipy
+    gain = random.normal(size=(n, n + int(random.integers(0, 3))))
+    gain[random.random(gain.shape) < random.choice([0.0, 0.3, 0.6])] = -np.inf
+    found = best_assignment(gain)
+    try:
+        expected = gain[linear_sum_assignment(gain, maximize=True)].sum()
+    except ValueError:
+        assert found is None
+        return
+    assert found is not None
+    assert len(set(found.tolist())) == n
+    assert gain[np.arange(n), found].sum() == pytest.approx(expected)

@@ -1,7 +1,8 @@
-"""A solver on a thread of its own: it reports, it can be stopped, and it does not outlive its run."""
+"""A solver on a thread of its own: it reports, can be stopped, does not outlive its run, and is confirmed."""
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from functools import cache, partial
@@ -11,20 +12,27 @@ import pytest
 from scipy import sparse
 
 import mapmrf
-from mapmrf.arrays import Ints
+from constrained_recipes import ConstrainedRecipe, random_constrained
+from mapmrf.arrays import Floats, Ints
+from mapmrf.engines.program import solvers
 from mapmrf.engines.program.binary_program import Compact
+from mapmrf.engines.program.local_polytope import ConstrainedPolytope
 from mapmrf.engines.program.program import Program, Rows
 from mapmrf.engines.program.solvers import (
     BranchTask,
+    Confirmation,
     SolverOutcome,
     SolverReport,
     SolverRun,
+    scip_failure,
     solve_by_highs,
     solve_by_scip,
 )
 from mapmrf.model.problem import Problem
 
 Solve = Callable[[BranchTask, SolverReport], None]
+needs_scip = pytest.mark.skipif(scip_failure() is not None, reason=str(scip_failure()))
+each_solver = pytest.mark.parametrize("solve", [solve_by_highs, pytest.param(solve_by_scip, marks=needs_scip)])
 
 
 def until_stopped(report: SolverReport) -> None:
@@ -56,10 +64,18 @@ def test_the_interpreter_waits_for_a_solver_that_a_daemon_has_started() -> None:
     runs[0].close(60)
 
 
-def test_closing_a_run_ends_its_thread() -> None:
+@pytest.mark.parametrize("reports", [None, 1])
+def test_closing_a_run_ends_its_thread(reports: int | None) -> None:
+    """At work, and while it waits for its turn."""
     before = set(threading.enumerate())
-    run = SolverRun(until_stopped)
-    assert set(threading.enumerate()) - before
+
+    def solve(report: SolverReport) -> None:
+        until_stopped(report) if reports is None else report.spend()
+        report.outcome = SolverOutcome.STOPPED
+
+    run = SolverRun(solve) if reports is None else SolverRun(solve, reports=reports)
+    assert reports is None or run.turn_is_over(60)
+    assert set(threading.enumerate()) - before and not run.wait(0)
     run.close(60)
     assert set(threading.enumerate()) == before
     assert run.report.outcome is SolverOutcome.STOPPED
@@ -67,15 +83,11 @@ def test_closing_a_run_ends_its_thread() -> None:
 
 def test_closing_does_not_wait_longer_than_asked_for() -> None:
     release = threading.Event()
-    run = SolverRun(lambda report: assert_true(release.wait(60)))
+    run = SolverRun(lambda report: None if release.wait(60) else pytest.fail("hung"))
     run.close(0.01)
     assert not run.wait(0.0)
     release.set()
     assert run.wait(60)
-
-
-def assert_true(holds: bool) -> None:
-    assert holds
 
 
 def test_a_solver_that_raises_has_failed_with_what_it_said() -> None:
@@ -133,19 +145,6 @@ def test_a_solver_waits_when_its_turn_is_over_and_goes_on_with_the_next() -> Non
     assert seen[:2] == [3, 6] and len(done) == 7
 
 
-def test_a_solver_that_waits_for_its_turn_can_be_closed() -> None:
-    before = set(threading.enumerate())
-
-    def solve(report: SolverReport) -> None:
-        report.spend()
-        report.outcome = SolverOutcome.STOPPED
-
-    run = SolverRun(solve, reports=1)
-    assert run.turn_is_over(60) and not run.wait(0)
-    run.close(60)
-    assert set(threading.enumerate()) == before
-
-
 def test_an_offer_is_taken_once() -> None:
     report = SolverReport(offered=np.ones(2))
     first = report.take_offer()
@@ -156,7 +155,7 @@ def test_an_offer_is_taken_once() -> None:
 def hard_task() -> tuple[Compact, BranchTask, Ints]:
     """A dense model that takes a branch and bound some nodes, and its optimum."""
     random = np.random.default_rng(1)
-    n = 20
+    n = 17
     edges = np.stack(np.triu_indices(n, 1), 1)
     tables = random.normal(size=(len(edges), 1, 1)) * np.array([[1.0, -1.0], [-1.0, 1.0]])
     graph = mapmrf.FactorGraph.from_pairwise(random.normal(size=(n, 2)), edges, tables)
@@ -165,10 +164,8 @@ def hard_task() -> tuple[Compact, BranchTask, Ints]:
     return compact, BranchTask(compact.program, compact.program.rows.n, None, 0.0, 10**6, 0, 1000.0), best
 
 
-@pytest.mark.parametrize("solve", [solve_by_highs, solve_by_scip])
+@each_solver
 def test_a_branch_and_bound_in_turns_stands_at_the_same_place_every_time(solve: Solve) -> None:
-    if solve is solve_by_scip:
-        pytest.importorskip("pyscipopt")
     _, task, _ = hard_task()
 
     def course() -> list[tuple[int, float, int]]:
@@ -184,10 +181,8 @@ def test_a_branch_and_bound_in_turns_stands_at_the_same_place_every_time(solve: 
     assert len(first) > 2 and first == course()
 
 
-@pytest.mark.parametrize("solve", [solve_by_highs, solve_by_scip])
+@each_solver
 def test_a_branch_and_bound_takes_a_point_that_was_found_elsewhere(solve: Solve) -> None:
-    if solve is solve_by_scip:
-        pytest.importorskip("pyscipopt")
     compact, task, best = hard_task()
     run = SolverRun(partial(solve, task), reports=1)
     assert run.turn_is_over(60)
@@ -210,8 +205,8 @@ def knapsacks_with_a_total(n: int = 40, m: int = 25) -> Program:
     return Program(cost, np.zeros(n + 1), upper, n, rows, offset=0.0, scale=1.0, mass=float(n))
 
 
+@needs_scip
 def test_scip_takes_points_although_presolving_has_removed_columns() -> None:
-    pytest.importorskip("pyscipopt")
     program = knapsacks_with_a_total()
     run = SolverRun(partial(solve_by_scip, BranchTask(program, program.rows.n, None, 0.0, 10**6, 0, 1000.0)), reports=1)
     assert run.turn_is_over(60)
@@ -222,3 +217,38 @@ def test_scip_takes_points_although_presolving_has_removed_columns() -> None:
     run.grant(np.inf)
     assert run.wait(120)
     assert run.report.outcome is SolverOutcome.OPTIMAL and run.report.offered is None
+
+
+# -- proofs without a solver's tolerances -----------------------------------------------------------------------------
+
+
+def search(recipe: ConstrainedRecipe, known: float) -> tuple[float, float]:
+    """Bound of a model, and best value found on the way, given the value of a known labelling."""
+    graph, values = recipe.graph(), [known]
+    polytope = ConstrainedPolytope.build(Problem.compile(graph))
+
+    def offer(point: Floats) -> None:
+        values.append(graph.value(polytope.labels(point)))
+
+    tree = Confirmation(polytope.program, 0)
+    list(tree.run(lambda: max(values) + graph.allowance, offer))
+    tree.close(1.0)
+    return tree.bound, max(values)
+
+
+@pytest.mark.parametrize("below", [0.0, 0.5, math.inf])
+def test_the_bound_meets_the_optimum(below: float) -> None:
+    proven = 0
+    for seed in range(30):
+        recipe = random_constrained(seed, n_vars=4)
+        optimum = recipe.optimum()
+        bound, value = search(recipe, optimum - below if optimum > -math.inf else -math.inf)
+        assert value <= optimum + 1e-12
+        assert max(bound, value) >= optimum - 1e-12
+        proven += bound <= optimum + 1e-12
+    assert proven >= 20
+
+
+def test_too_many_nodes_prove_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solvers, "WORK", 0)
+    assert search(random_constrained(2, n_vars=4), 0.0)[0] == math.inf

@@ -12,7 +12,7 @@ from mapmrf.engines.reduction.components import components, solve_small
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
-from strategies import Recipe, any_recipes, brute_force, recipes, with_weights
+from strategies import Recipe, any_recipes, assert_reduced, brute_force, recipes, with_weights
 
 
 def untouched(graph: FactorGraph) -> Simplified:
@@ -41,19 +41,8 @@ def test_components_are_those_of_flooding(recipe: Recipe) -> None:
 @given(recipe=with_weights(any_recipes() | recipes()), log_entries=st.integers(0, 12), simplified=st.booleans())
 def test_solving_components_keeps_the_optimum(recipe: Recipe, log_entries: int, simplified: bool) -> None:
     graph = recipe.graph()
-    optimum, labels = brute_force(graph)
     small = simplify(Problem.compile(graph)) if simplified else untouched(graph)
-    small = solve_small(small, 2.0**log_entries)
-    if not small.feasible:
-        assert optimum == -math.inf
-        return
-    value, best = brute_force(small.problem.graph)
-    assert value == pytest.approx(optimum, abs=1e-9)
-    whole = small.lift(np.array(best, dtype=np.int64))
-    assert graph.value(whole) == pytest.approx(optimum, abs=1e-9)
-    if optimum > -math.inf:
-        back = small.lift(small.project(np.array(labels, dtype=np.int64)))
-        assert graph.value(back) == pytest.approx(optimum, abs=1e-9)
+    assert_reduced(graph, solve_small(small, 2.0**log_entries))
 
 
 @given(recipe=with_weights(any_recipes() | recipes()))

@@ -1,4 +1,6 @@
-"""The reduction: the optimum stays, labellings go to and fro, and what can go is gone."""
+"""The reduction: the optimum stays, labellings go to and fro, what can go is gone, and states are excluded."""
+
+from __future__ import annotations
 
 import math
 
@@ -8,14 +10,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mapmrf
+from benchmark_models import benchmark, references
 from mapmrf import datasets
+from mapmrf.engines.reduction.components import solve_small
 from mapmrf.engines.reduction.reduction import Reduction
-from mapmrf.engines.reduction.simplify import Simplified, simplify, simplify_in_steps
+from mapmrf.engines.reduction.simplify import (
+    Simplified,
+    belief_bounds,
+    dual_bounds,
+    excluded_states,
+    simplify,
+    simplify_in_steps,
+)
 from mapmrf.model.graph import FactorGraph
+from mapmrf.model.polytope import dual_bound
 from mapmrf.model.problem import Problem
 from strategies import (
     Recipe,
     any_recipes,
+    assert_reduced,
+    best_with_each_state,
     brute_force,
     hard_recipes,
     random_recipe,
@@ -30,24 +44,14 @@ def simplified(graph: FactorGraph) -> Simplified:
     return simplify(Problem.compile(graph))
 
 
-def check(graph: FactorGraph, small: Simplified) -> None:
-    """Same optimum, and the optimal labelling of the small model is one of the whole."""
-    optimum, _ = brute_force(graph)
-    if not small.feasible:
-        assert optimum == -math.inf
-        return
-    value, best = brute_force(small.problem.graph)
-    assert value == pytest.approx(optimum, abs=1e-9)
-    whole = small.lift(np.array(best, dtype=np.int64))
-    assert graph.value(graph.check_labels(whole)) == pytest.approx(optimum, abs=1e-9)
-    graph.check_labels(small.labels)
-
-
 @given(recipe=with_weights(any_recipes() | recipes()))
 def test_the_optimum_stays(recipe: Recipe) -> None:
     graph = recipe.graph()
-    small = simplified(graph)
-    check(graph, small)
+    small, again = simplified(graph), simplified(recipe.graph())
+    assert_reduced(graph, small)
+    assert small.feasible == again.feasible and np.array_equal(small.labels, again.labels)
+    assert np.array_equal(small.problem.graph.theta_v, again.problem.graph.theta_v)
+    assert np.array_equal(small.problem.graph.theta_t, again.problem.graph.theta_t)
     if small.feasible:
         assert np.all(small.problem.graph.card > 1)
         assert np.all(small.problem.degree > 0)
@@ -67,26 +71,9 @@ def test_to_and_fro_makes_no_labelling_worse(recipe: Recipe, seed: int) -> None:
         if value > -math.inf:
             assert graph.value(small.lift(back)) >= value - 1e-9
             assert small.problem.graph.value(back) == pytest.approx(graph.value(small.lift(back)), abs=1e-9)
-
-
-@given(recipe=with_weights(recipes()))
-def test_a_labelling_of_the_small_model_is_worth_as_much_in_the_whole(recipe: Recipe) -> None:
-    graph = recipe.graph()
-    small = simplified(graph)
-    inner = small.problem.graph
-    for seed in range(5):
-        labels = np.random.default_rng(seed).integers(0, inner.card)
-        assert graph.value(small.lift(labels)) == pytest.approx(inner.value(labels), abs=1e-9)
-        assert np.array_equal(small.project(small.lift(labels)), labels)
-
-
-@given(recipe=with_weights(any_recipes() | recipes()))
-def test_the_same_model_gives_the_same_answer(recipe: Recipe) -> None:
-    one, two = simplified(recipe.graph()), simplified(recipe.graph())
-    assert one.feasible == two.feasible
-    assert np.array_equal(one.problem.graph.theta_v, two.problem.graph.theta_v)
-    assert np.array_equal(one.problem.graph.theta_t, two.problem.graph.theta_t)
-    assert np.array_equal(one.labels, two.labels)
+        inner = random.integers(0, small.problem.graph.card)
+        assert graph.value(small.lift(inner)) == pytest.approx(small.problem.graph.value(inner), abs=1e-9)
+        assert np.array_equal(small.project(small.lift(inner)), inner)
 
 
 @given(recipe=with_weights(tree_recipes()))
@@ -95,7 +82,7 @@ def test_nothing_is_left_of_a_tree(recipe: Recipe) -> None:
     small = simplified(graph)
     assert small.problem.n_vars == 0
     assert small.problem.graph.constant == pytest.approx(brute_force(graph)[0], abs=1e-9)
-    check(graph, small)
+    assert_reduced(graph, small)
 
 
 # -- what goes, and what stays ----------------------------------------------------------------------------------------
@@ -197,7 +184,7 @@ def test_no_variable_goes_whose_message_would_be_larger() -> None:
         recipe.add(scope, 10 * random.normal(size=[recipe.card[i] for i in scope]))
     recipe.add((1, 3), np.array([[100.0, 0.0], [0.0, 100.0]]))
     small = simplified(recipe.graph())
-    check(recipe.graph(), small)
+    assert_reduced(recipe.graph(), small)
     assert small.problem.n_configs <= Problem.compile(recipe.graph()).n_configs
 
 
@@ -371,3 +358,132 @@ def test_a_reduction_in_small_steps_is_the_reduction_at_once() -> None:
 def test_a_model_is_simplified_step_by_step() -> None:
     problem = Problem.compile(random_recipe(0, 40, 55).graph())
     assert sum(1 for _ in simplify_in_steps(problem)) >= 2
+
+
+# -- dual persistency -------------------------------------------------------------------------------------------------
+
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def messages(problem: Problem, seed: int) -> np.ndarray:
+    """Messages of any size, 0 among them."""
+    random = np.random.default_rng(seed)
+    return random.choice([0.0, 0.3, 3.0]) * random.normal(size=problem.n_edge_states)
+
+
+@given(recipe=with_weights(recipes() | any_recipes(max_vars=6)), seed=SEEDS)
+def test_no_labelling_is_above_the_bound_of_one_of_its_states(recipe: Recipe, seed: int) -> None:
+    problem = Problem.compile(recipe.graph())
+    lam_e, exact = messages(problem, seed), best_with_each_state(problem.graph)
+    bounds = dual_bounds(problem, lam_e)
+    assert np.all(bounds >= exact - 1e-9)
+    assert np.all(bounds <= dual_bound(problem, lam_e) + 1e-9)
+
+
+@given(recipe=with_weights(soft_recipes()), seed=SEEDS)
+def test_reparametrised_unary_potentials_are_beliefs(recipe: Recipe, seed: int) -> None:
+    problem = Problem.compile(recipe.graph())
+    lam_e = messages(problem, seed)
+    beliefs = problem.graph.theta_v - np.bincount(problem.edge_state_at, lam_e, problem.n_states)
+    bounds = belief_bounds(problem, beliefs, dual_bound(problem, lam_e))
+    assert np.all(bounds >= best_with_each_state(problem.graph) - 1e-9)
+    assert np.all(dual_bounds(problem, lam_e) <= bounds + 1e-9)
+
+
+@given(recipe=with_weights(recipes()), seed=SEEDS, back=st.integers(0, 3))
+def test_excluded_states_are_in_no_labelling_as_good_as_the_incumbent_and_the_optimum_stays(
+    recipe: Recipe, seed: int, back: int
+) -> None:
+    problem = Problem.compile(recipe.graph())
+    exact = best_with_each_state(problem.graph)
+    value = float(np.unique(exact[exact > -math.inf])[-1 - back :][0])
+    excluded = excluded_states(problem, dual_bounds(problem, messages(problem, seed)), value)
+    assert np.all(exact[excluded] < value)
+    counts = np.add.reduceat(~excluded, problem.graph.var_ptr[:-1])
+    assert np.all(counts >= 1)
+    small = simplify(problem, excluded)
+    assert small.feasible
+    assert_reduced(problem.graph, small)
+
+
+@given(recipe=with_weights(soft_recipes()))
+def test_exact_bounds_per_state_leave_the_optimal_states_only(recipe: Recipe) -> None:
+    graph = recipe.graph()
+    problem, exact = Problem.compile(graph), best_with_each_state(graph)
+    excluded = excluded_states(problem, exact, graph.value(brute_force(graph)[1]))
+    assert np.array_equal(excluded, exact < exact.max() - 1e-9)
+
+
+def frustrated(n: int) -> FactorGraph:
+    """Pairs on a torus that like to differ: nothing of it can be simplified."""
+    place = np.arange(n * n).reshape(n, n)
+    edges = np.concatenate([np.stack([place, np.roll(place, 1, axis)], axis=-1).reshape(-1, 2) for axis in (0, 1)])
+    return FactorGraph.from_pairwise(np.zeros((n * n, 3)), edges, 1.0 - np.eye(3))
+
+
+def test_counts_say_why_states_and_variables_have_gone() -> None:
+    problem = Problem.compile(frustrated(4))
+    assert simplify(problem).counts.details() == {}
+    excluded = np.zeros(problem.n_states, dtype=bool)
+    excluded[[1, 2, 3]] = True  # variable 0 is in state 0, and variable 1 is not
+    small = simplify(problem, excluded)
+    assert small.counts.states_persistent == 3
+    assert small.counts.variables_fixed >= 1
+    assert small.counts.states_forbidden == 0
+    assert small.problem.n_vars == 16 - small.counts.variables_fixed - small.counts.variables_eliminated
+
+
+def test_nothing_is_excluded_without_an_incumbent_and_hard_states_are_not_counted_as_persistent() -> None:
+    graph = FactorGraph.from_tables([3, 2], [(0,), (0, 1)], [[0.0, -math.inf, 1.0], np.zeros((3, 2))])
+    problem = Problem.compile(graph)
+    bounds = dual_bounds(problem, np.zeros(problem.n_edge_states))
+    assert not excluded_states(problem, bounds, -math.inf).any()
+    excluded = excluded_states(problem, bounds, 1.0)
+    assert excluded.tolist() == [True, True, False, False, False]
+    counts = simplify(problem, excluded).counts
+    assert (counts.states_persistent, counts.states_forbidden) == (1, 1)
+
+
+# -- benchmark models -------------------------------------------------------------------------------------------------
+
+
+SOLVED = (
+    "other/1aie", "other/1bv1", "other/pdb1b7d", "other/smokers_10", "segmentation21/2_28_s.21", "scene/0000072",
+    "scene/0001677",
+)  # fmt: skip
+SOLVED_BY_ELIMINATION = (
+    "other/deer_rescaled_0034.K10.F1.25.model", "other/pdb1neu", "other/GEOM30a_3", "scene/0000047",
+)  # fmt: skip
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", [*SOLVED, *SOLVED_BY_ELIMINATION])
+def test_nothing_is_left_of_some_models(name: str) -> None:
+    graph = benchmark(f"{name}.uai.gz")
+    small = simplify(Problem.compile(graph))
+    if name in SOLVED_BY_ELIMINATION:
+        small = solve_small(small)
+    assert small.problem.n_vars == 0
+    assert small.problem.graph.constant == pytest.approx(references()[f"{name}.uai.gz"], abs=1e-3)
+    assert graph.value(small.labels) == pytest.approx(small.problem.graph.constant, abs=1e-6)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "share"),
+    [
+        ("protein/didNotconverge1.uai.gz", 0.45),
+        ("segmentation21/1_28_s.21.uai.gz", 0.1),
+        ("other/pedigree34.uai.gz", 0.4),
+        ("other/triplepoint4-plain-ring.h5", 0.55),
+    ],
+)
+def test_a_share_of_the_states_is_left_and_labellings_are_worth_the_same(name: str, share: float) -> None:
+    graph = benchmark(name)
+    small = simplify(Problem.compile(graph))
+    inner = small.problem.graph
+    assert len(inner.theta_v) <= share * len(graph.theta_v)
+    assert len(inner.theta_t) <= len(graph.theta_t) + 2000, "shared tables should be shared still"
+    labels = np.random.default_rng(0).integers(0, inner.card)
+    assert graph.value(small.lift(labels)) == pytest.approx(inner.value(labels), rel=1e-9)

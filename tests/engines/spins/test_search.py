@@ -1,4 +1,4 @@
-"""Tabu search over spins: gains stay true, paths lead where they should, and small optima are found."""
+"""Models in spins, and tabu search over them: gains stay true, paths lead where they should, optima are found."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from mapmrf.engines.spins.search import (
 from mapmrf.kernels.random_numbers import seeded
 from mapmrf.model.problem import Problem
 from plain_python import plain
-from strategies import brute_force
+from strategies import all_values, brute_force
 
 
 def model_of(graph: FactorGraph) -> CoupledSpins:
@@ -123,3 +123,57 @@ def test_good_labellings_are_kept_once_and_the_worst_goes() -> None:
     assert len(search.elite) == 2
     values = sorted((complete(8).value(x) for x in ([0] * 8, [1] * 8, [0, 1] * 4)), reverse=True)
     assert sorted(search.values, reverse=True) == pytest.approx([v - model.constant for v in values[:2]])
+
+
+# -- binary pairwise models in spins ----------------------------------------------------------------------------------
+
+
+@given(graph=binary_graphs())
+def test_spins_are_worth_what_labels_are(graph: FactorGraph) -> None:
+    model = model_of(graph)
+    gain = np.zeros(model.n)
+    values = all_values(graph)
+    for labels in itertools.product(range(2), repeat=graph.n_vars):
+        spin = model.spins(np.array(labels))
+        value = set_gains(model.couplings, spin, gain) + model.constant
+        assert value == pytest.approx(values[labels], abs=1e-9)
+        assert model.labels(spin).tolist() == list(labels)
+        assert model.labels(-spin).tolist() == ([1 - x for x in labels] if not model.has_fields else list(labels))
+        for i in range(graph.n_vars):
+            flipped = tuple(x ^ (k == i) for k, x in enumerate(labels))
+            assert value + gain[i] == pytest.approx(values[flipped], abs=1e-9)
+
+
+def test_only_fields_need_one_more_spin() -> None:
+    cut = FactorGraph.from_tables([2, 2], [(0, 1)], [[0.0, 1.0, 1.0, 0.0]])
+    assert model_of(cut).n == 2
+    assert model_of(FactorGraph.from_tables([2, 2], [(0, 1)], [[0.0, 1.0, 2.0, 0.0]])).n == 3
+    assert np.array_equal(model_of(cut).matrix(), [[0.0, -0.5], [-0.5, 0.0]])
+
+
+def test_a_forbidden_entry_is_worse_than_anything_else() -> None:
+    tables = [[0.0, 0.0, 0.0, -np.inf], [0.0, -5.0, -5.0, 0.0], [0.0, 7.0]]
+    graph = FactorGraph.from_tables([2, 2, 2], [(0, 1), (1, 2), (0,)], tables)
+    model = model_of(graph)
+    values = {
+        labels: set_gains(model.couplings, model.spins(np.array(labels)), np.zeros(model.n)) + model.constant
+        for labels in itertools.product(range(2), repeat=3)
+    }
+    feasible = [labels for labels in values if graph.value(labels) > -np.inf]
+    assert all(values[labels] == pytest.approx(graph.value(labels)) for labels in feasible)
+    assert max(values[x] for x in values if x not in feasible) < min(values[x] for x in feasible)
+
+
+@pytest.mark.parametrize(
+    ("weights", "unit"), [([1, 2, 3], 1.0), ([4, 6, -8], 2.0), ([0.25, 0.5, 1.0], 0.25), ([1.0, np.pi, 2.0], 0.0)]
+)
+def test_the_unit_of_values(weights: list[float], unit: float) -> None:
+    cut = [[0.0, 1.0], [1.0, 0.0]]
+    graph = FactorGraph.from_pairwise(np.zeros((3, 2)), [(0, 1), (1, 2), (0, 2)], cut, weight=weights)
+    assert model_of(graph).unit() == pytest.approx(unit)
+
+
+def test_couplings_are_listed_at_both_ends() -> None:
+    couplings = model_of(complete(6)).couplings
+    assert couplings.ptr.tolist() == [0, 6, 12, 18, 24, 30, 36, 42]
+    assert couplings.nbr[:6].tolist() == [1, 2, 3, 4, 5, 6]

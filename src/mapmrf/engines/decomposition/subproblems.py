@@ -259,8 +259,9 @@ def form_up(form: int, legs: Legs, v: int, h: Floats, out: Floats, pairs: Struct
 
 
 @inlined
-def _pair_up(theta_t: Floats, legs: Legs, v: int, first: int, weight: float, values: Floats, message: Floats) -> float:
-    """Fill `message` with the best of a pair plus `values` for each state of its first leg; return the maximum."""
+def _pair_up(theta_t: Floats, legs: Legs, v: int, first: int, weight: float, scratch: Workspace) -> float:
+    """Compute the message of a pair towards the root; return its maximum."""
+    belief, message = scratch.belief, scratch.message
     at, source = legs.table_at[v], legs.at[first + 1]
     stride, width = legs.stride[first + 1], legs.card[first + 1]
     top = -np.inf
@@ -268,7 +269,7 @@ def _pair_up(theta_t: Floats, legs: Legs, v: int, first: int, weight: float, val
         row = at + p * legs.stride[first]
         best = -np.inf
         for s in range(width):
-            best = max(best, weight * theta_t[row + s * stride] + values[source + s])
+            best = max(best, weight * theta_t[row + s * stride] + belief[source + s])
         message[p] = best
         top = max(top, best)
     return top
@@ -293,8 +294,8 @@ def _message_up(theta_t: Floats, legs: Legs, v: int, first: int, scratch: Worksp
             top = max(top, scratch.message[p])
         return top
     if weight == 1.0:
-        return _pair_up(theta_t, legs, v, first, 1.0, scratch.belief, scratch.message)
-    return _pair_up(theta_t, legs, v, first, weight, scratch.belief, scratch.message)
+        return _pair_up(theta_t, legs, v, first, 1.0, scratch)
+    return _pair_up(theta_t, legs, v, first, weight, scratch)
 
 
 @inlined
@@ -458,23 +459,42 @@ class Subproblems(NamedTuple):
 
 
 @inlined
+def _best_row(theta_t: Floats, theta_c: Floats, legs: Legs, a: int, weight: float, slack: float) -> tuple[float, int]:
+    """Return the maximum of a pairwise table, and its row."""
+    begin = legs.ptr[a]
+    at, first, second = legs.table_at[a], legs.at[begin], legs.at[begin + 1]
+    n_second = legs.card[begin + 1]
+    top, best, chosen = -np.inf, 0, -np.inf
+    for s1 in range(legs.card[begin]):
+        row = at + s1 * n_second
+        inner = -np.inf
+        for s2 in range(n_second):
+            inner = max(inner, weight * theta_t[row + s2] + theta_c[second + s2])
+        value = theta_c[first + s1] + inner
+        top = max(top, value)
+        if value > chosen + slack:
+            chosen, best = value, s1
+    return top, best
+
+
+@inlined
 def _best_pair(
     theta_t: Floats, theta_c: Floats, legs: Legs, a: int, work: Workspace, slack: float
 ) -> tuple[float, int]:
     weight, inner, begin = weight_of(legs.weight, a), work.message, legs.ptr[a]
-    if leg_form(legs, a) >= 0:
-        form_up(leg_form(legs, a), legs, a, theta_c, inner, work.pairs)
-    elif weight == 1.0:
-        _pair_up(theta_t, legs, a, begin, 1.0, theta_c, inner)
-    else:
-        _pair_up(theta_t, legs, a, begin, weight, theta_c, inner)
     first, second, n_second = legs.at[begin], legs.at[begin + 1], legs.card[begin + 1]
     top, best, chosen = -np.inf, 0, -np.inf
-    for s1 in range(legs.card[begin]):
-        value = theta_c[first + s1] + inner[s1]
-        top = max(top, value)
-        if value > chosen + slack:
-            chosen, best = value, s1
+    if leg_form(legs, a) >= 0:
+        form_up(leg_form(legs, a), legs, a, theta_c, inner, work.pairs)
+        for s1 in range(legs.card[begin]):
+            value = theta_c[first + s1] + inner[s1]
+            top = max(top, value)
+            if value > chosen + slack:
+                chosen, best = value, s1
+    elif weight == 1.0:
+        top, best = _best_row(theta_t, theta_c, legs, a, 1.0, slack)
+    else:
+        top, best = _best_row(theta_t, theta_c, legs, a, weight, slack)
     row = legs.table_at[a] + best * n_second
     last, chosen = 0, weight * theta_t[row] + theta_c[second]
     for s2 in range(1, n_second):

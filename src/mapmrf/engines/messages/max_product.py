@@ -295,13 +295,16 @@ class PairBeliefs(NamedTuple):
 
 
 @inlined
-def send_pair(f: int, pairs: PairBeliefs, now: Floats, damping: float) -> tuple[float, float, float, float, float]:
+def send_pair(
+    f: int, i1: int, i2: int, pairs: PairBeliefs, now: Floats, damping: float
+) -> tuple[float, float, float, float, float]:
     """Send new messages from factor `f`, given beliefs; return the change before damping, the new messages, the old."""
-    scope, d, c, rho = pairs.scope, pairs.d, pairs.c[f], pairs.rho[f]
+    # `i1` and `i2` are its variables, read once by the caller: what is written to `d` might be `scope` to the compiler.
+    d, c, rho = pairs.d, pairs.c[f], pairs.rho[f]
     e1, e2, width, sign = 2 * f, 2 * f + 1, abs(c), math.copysign(1.0, c)
     old1, old2 = d[e1], d[e2]
-    new1 = max(-width, min(width, sign * (rho * now[scope[e2]] - old2)))
-    new2 = max(-width, min(width, sign * (rho * now[scope[e1]] - old1)))
+    new1 = max(-width, min(width, sign * (rho * now[i2] - old2)))
+    new2 = max(-width, min(width, sign * (rho * now[i1] - old1)))
     change = max(abs(new1 - old1), abs(new2 - old2))
     new1 += damping * (old1 - new1)
     new2 += damping * (old2 - new2)
@@ -323,10 +326,11 @@ def flood_pairs(pairs: PairBeliefs, scratch: Floats, schedule: MessageSchedule, 
             after[i] = h[i]
         worst = 0.0
         for f in range(len(pairs.c)):
-            change, new1, new2, _, _ = send_pair(f, pairs, now, damping)
+            i1, i2 = scope[2 * f], scope[2 * f + 1]
+            change, new1, new2, _, _ = send_pair(f, i1, i2, pairs, now, damping)
             worst = max(worst, change)
-            after[scope[2 * f]] += new1
-            after[scope[2 * f + 1]] += new2
+            after[i1] += new1
+            after[i2] += new2
         done += 1
     if done % 2 == 1:
         for i in range(len(h)):
@@ -339,7 +343,8 @@ def send_pairs(pairs: PairBeliefs, schedule: MessageSchedule, begin: int, end: i
     """The messages of factors `begin` to `end` from beliefs that stay as they are; return the largest change."""
     worst = 0.0
     for f in range(begin, end):
-        worst = max(worst, send_pair(f, pairs, pairs.b, schedule.damping)[0])
+        i1, i2 = pairs.scope[2 * f], pairs.scope[2 * f + 1]
+        worst = max(worst, send_pair(f, i1, i2, pairs, pairs.b, schedule.damping)[0])
     return worst
 
 
@@ -364,10 +369,11 @@ def sweep_pairs(pairs: PairBeliefs, order: Ints, schedule: MessageSchedule, begi
         worst = 0.0
         for place in range(m):
             f = order[m - 1 - place if k % 2 == 0 else place]
-            change, new1, new2, old1, old2 = send_pair(f, pairs, b, damping)
+            i1, i2 = scope[2 * f], scope[2 * f + 1]
+            change, new1, new2, old1, old2 = send_pair(f, i1, i2, pairs, b, damping)
             worst = max(worst, change)
-            b[scope[2 * f]] += new1 - old1
-            b[scope[2 * f + 1]] += new2 - old2
+            b[i1] += new1 - old1
+            b[i2] += new2 - old2
         k += 1
     for i in range(len(h)):  # without the round-off that many small changes have left
         b[i] = h[i]

@@ -200,34 +200,17 @@ def collect(row: int, model: SrmpModel, edge_ptr: Ints | None, lam: Floats, n_ow
     """Fill `work` with a factor's best entry for every state of this variable, the others' multipliers included."""
     # A model of pairs alone gives None as `edge_ptr`.
     link, weight = model.links[row], weight_of(model.weight, row)
-    tables, out, sums = model.tables, scratch.work, scratch.sums
-    for k in range(np.uintp(n_own)):
-        out[k] = -np.inf
     if link.n_other > 0:
-        # Unsigned places need no check for negative ones, which would keep the inner loop from being vectorised.
-        at, step, n = np.uintp(link.table), np.uintp(link.step_other), np.uintp(n_own)
-        begin, step_own = np.uintp(link.other), np.uintp(link.step_own)
-        if link.step_own == 1 and weight == 1.0:
-            for j in range(np.uintp(link.n_other)):
-                given = lam[begin + j]
-                for k in range(n):
-                    value = tables[at + k] + given
-                    out[k] = value if value > out[k] else out[k]
-                at += step
-        else:
-            for j in range(np.uintp(link.n_other)):
-                given = lam[begin + j]
-                for k in range(n):
-                    value = weight * tables[at + k * step_own] + given
-                    out[k] = value if value > out[k] else out[k]
-                at += step
+        collect_pair(link, weight, model.tables, lam, scratch.work, n_own)
         return
     if edge_ptr is None:  # known when the kernel is compiled: models of pairs need not wait for what follows
         return
-    first = link.other
+    tables, out, sums, first = model.tables, scratch.work, scratch.sums, link.other
     own = first + link.step_own
     n_outer = joint_sums(first, own, edge_ptr, lam, sums, 0)
     n_inner = joint_sums(own + 1, first + link.step_other, edge_ptr, lam, sums, n_outer)
+    for s in range(n_own):
+        out[s] = -np.inf
     at, n, begin = np.uintp(link.table), np.uintp(n_inner), np.uintp(n_outer)
     for o in range(n_outer):
         outer = sums[o]
@@ -243,6 +226,29 @@ def collect(row: int, model: SrmpModel, edge_ptr: Ints | None, lam: Floats, n_ow
                     best = value if value > best else best
             at += n
             out[s] = best
+
+
+@inlined
+def collect_pair(link: Record, weight: float, tables: Floats, lam: Floats, out: Floats, n_own: int) -> None:
+    # Unsigned places need no check for negative ones, which would keep the inner loop from being vectorised.
+    row, step, n = np.uintp(link.table), np.uintp(link.step_other), np.uintp(n_own)
+    begin, step_own = np.uintp(link.other), np.uintp(link.step_own)
+    for k in range(n):
+        out[k] = -np.inf
+    if link.step_own == 1 and weight == 1.0:
+        for j in range(np.uintp(link.n_other)):
+            given = lam[begin + j]
+            for k in range(n):
+                value = tables[row + k] + given
+                out[k] = value if value > out[k] else out[k]
+            row += step
+    else:
+        for j in range(np.uintp(link.n_other)):
+            given = lam[begin + j]
+            for k in range(n):
+                value = weight * tables[row + k * step_own] + given
+                out[k] = value if value > out[k] else out[k]
+            row += step
 
 
 @inlined

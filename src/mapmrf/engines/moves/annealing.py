@@ -135,6 +135,17 @@ def sweep_pairs(form: BinaryForm, temperatures: Floats, labels: Ints, gain: Floa
 
 
 @inlined
+def best_label(score: Floats, row: int, n_k: int, old: int) -> int:
+    """Return the state with the highest score, the current one unless another is significantly better."""
+    new = old
+    for k in range(n_k):
+        least = SIGNIFICANT * (abs(score[row + k]) + abs(score[row + new]))
+        if score[row + k] > score[row + new] + least:
+            new = k
+    return new
+
+
+@inlined
 def heat_bath_label(score: Floats, row: int, n_k: int, temperature: float, weight: Floats, random: Bits) -> int:
     """Draw a state from the Boltzmann distribution of the scores; `weight` is scratch."""
     top = -np.inf
@@ -177,11 +188,7 @@ def sweep_states(state: FlipState, temperatures: Floats, heat_bath: bool, weight
             if n_k == 1:
                 continue
             if temperature == 0.0:
-                new = old  # the current state, unless another is significantly better
-                for k in range(n_k):
-                    least = SIGNIFICANT * (abs(score[row + k]) + abs(score[row + new]))
-                    if score[row + k] > score[row + new] + least:
-                        new = k
+                new = best_label(score, row, n_k, old)
             elif heat_bath:
                 new = heat_bath_label(score, row, n_k, temperature, weight, random)
             else:

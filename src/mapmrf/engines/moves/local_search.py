@@ -324,17 +324,40 @@ def move_to(model: MoveModel, climber: Climber, i: int, k: int) -> None:
     climber.labels[i] = k
 
 
+@inlined
+def next_marked(marks: Round, i: int) -> int:
+    """Return the first marked variable from `i` on, cyclically; there must be one."""
+    n = len(marks.marked)
+    i = i if i < n else 0
+    while not marks.marked[i]:
+        b = i // marks.stretch
+        i = i + 1 if marks.marks_in[b] > 0 else (b + 1) * marks.stretch
+        i = i if i < n else 0
+    return i
+
+
+@inlined
+def mark_neighbours(model: MoveModel, marks: Round, i: int) -> int:
+    """Mark the neighbours of a variable; returns how many were not marked before."""
+    n_new = 0
+    for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
+        a = model.factor_of[e]
+        for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
+            j = model.scope[p]
+            if j != i and not marks.marked[j]:
+                marks.marked[j] = True
+                marks.marks_in[j // marks.stretch] += 1
+                n_new += 1
+    return n_new
+
+
 @compiled
 def ascend(model: MoveModel, climber: Climber, marks: Round, max_visits: int, max_entries: int) -> int:
     """Visit marked variables until none is left or a budget is spent; return how many were visited."""
-    n, n_marked, i = len(marks.marked), marks.cursor.n_marked, marks.cursor.variable
+    n_marked, i = marks.cursor.n_marked, marks.cursor.variable
     visits = entries = 0
     while n_marked > 0 and visits < max_visits and entries < max_entries:
-        i = i if i < n else 0
-        while not marks.marked[i]:
-            b = i // marks.stretch
-            i = i + 1 if marks.marks_in[b] > 0 else (b + 1) * marks.stretch
-            i = i if i < n else 0
+        i = next_marked(marks, i)
         marks.marked[i] = False
         marks.marks_in[i // marks.stretch] -= 1
         n_marked -= 1
@@ -344,14 +367,7 @@ def ascend(model: MoveModel, climber: Climber, marks: Round, max_visits: int, ma
         new = best_state(climber, climber.labels[i], model.card[i])
         if new != climber.labels[i]:
             move_to(model, climber, i, new)
-            for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
-                a = model.factor_of[e]
-                for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
-                    j = model.scope[p]
-                    if j != i and not marks.marked[j]:
-                        marks.marked[j] = True
-                        marks.marks_in[j // marks.stretch] += 1
-                        n_marked += 1
+            n_marked += mark_neighbours(model, marks, i)
         i += 1
     marks.cursor.n_marked, marks.cursor.variable = n_marked, i
     return visits

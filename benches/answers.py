@@ -82,9 +82,6 @@ def answer(graph: mapmrf.FactorGraph, method: str, way: Way) -> str:
         return DECLINED
 
 
-# -- the file ---------------------------------------------------------------------------------------------------------
-
-
 def features() -> str:
     """What of the CPU decides the last bits."""
     have = binding.get_host_cpu_features()
@@ -109,9 +106,6 @@ def update(methods: list[str]) -> None:
         table = csv.DictWriter(out, ["name", "model", *known], lineterminator="\n")
         table.writeheader()
         table.writerows(rows.values())
-
-
-# -- comparing --------------------------------------------------------------------------------------------------------
 
 
 def found(methods: list[str], names: list[tuple[str, int]], way: Way) -> Iterator[dict[str, str]]:

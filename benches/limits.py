@@ -60,9 +60,6 @@ MODELS: dict[str, tuple[str, float]] = {
 """By a short name: the model of `models.toml`, and the share of its size at which kernels are tried before."""
 
 
-# -- in the process of a model ----------------------------------------------------------------------------------------
-
-
 def limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (GIGABYTES << 30, GIGABYTES << 30))
 
@@ -86,9 +83,6 @@ def run(name: str, method: str, limit: float) -> Record:
     return {"limit": limit, "began": began, "ended": ended, "processor": processor,
             "went_on": round(time.monotonic() - ended, 3), "status": result.status.value, "value": str(result.value),
             "bound": str(result.bound), "iterations": result.iterations}  # fmt: skip
-
-
-# -- all processes ----------------------------------------------------------------------------------------------------
 
 
 class Sampler(threading.Thread):

@@ -142,8 +142,8 @@ def pairs(
 
 def one_table(n_states: int, side: int, random: Random, scale: float = 1.0) -> FactorGraph:
     """One random table for all pairs of a grid, as the first steps of learning make them."""
-    edges = lattice(side_at(side, scale), side_at(side, scale))
-    unary = random.normal(size=(int(edges.max()) + 1, n_states))
+    side = side_at(side, scale)
+    unary, edges = random.normal(size=(side * side, n_states)), lattice(side, side)
     return FactorGraph.from_pairwise(unary, edges, random.normal(size=(n_states, n_states)))
 
 
@@ -157,8 +157,7 @@ def factors(
 
 def complete_potts(n: int, n_states: int, random: Random, scale: float = 1.0) -> FactorGraph:
     """All pairs, with a Potts table and a weight each."""
-    edges = complete(n_at(n, scale))
-    unary = random.normal(size=(int(edges.max()) + 1, n_states))
+    unary, edges = random.normal(size=(n_at(n, scale), n_states)), complete(n_at(n, scale))
     return FactorGraph.from_pairwise(unary, edges, np.eye(n_states), weight=random.exponential(size=len(edges)))
 
 
@@ -285,26 +284,12 @@ def clauses(n: int, ratio: float, k: int, random: Random) -> FactorGraph:
     return FactorGraph.from_tables(np.full(n, 2), scopes, tables)
 
 
-def units(base: int, diagonals: bool = False) -> np.ndarray:
-    """For every two cells of a sudoku, whether they are in the same row, column, block or long diagonal."""
-    n = base * base
-    row, column = np.divmod(np.arange(n * n), n)
-    parts = [row, column, row // base * base + column // base]
-    same = np.logical_or.reduce([part[:, None] == part for part in parts])
-    for side in (row == column, row + column == n - 1) if diagonals else ():
-        same |= side[:, None] & side
-    return same
-
-
 def sudoku(broken: bool = False, *, seed: int, random: Random) -> FactorGraph:
     """A sudoku of 17 clues as pairs that differ; broken: with one more clue, which is wrong."""
     clues = np.array([int(clue) - 1 for clue in SUDOKUS[seed % len(SUDOKUS)]])
-    given = np.flatnonzero(clues >= 0)
-    proper = _with_clues(3, given, clues, units(3))
-    if not broken:
-        return proper
-    solution = mapmrf.solve(proper).labels
-    return _with_clues(3, given, solution, units(3), random.permutation(np.flatnonzero(clues < 0)))
+    given, free = np.flatnonzero(clues >= 0), np.flatnonzero(clues < 0)
+    proper = with_clues(3, given, clues)
+    return with_clues(3, given, mapmrf.solve(proper).labels, random.permutation(free)) if broken else proper
 
 
 def large_sudoku(
@@ -315,16 +300,20 @@ def large_sudoku(
     rows, columns = (np.concatenate([base * g + random.permutation(base) for g in range(base)]) for _ in range(2))
     r, c = np.meshgrid(rows, columns, indexing="ij")
     solution = random.permutation(n)[(base * (r % base) + r // base + c) % n].ravel()
-    order = random.permutation(n * n)
-    free, given = np.split(order, [n * n if diagonals else int(empty * n * n)])
-    return _with_clues(base, given, solution, units(base, diagonals), free if broken else None)
+    free, given = np.split(random.permutation(n * n), [n * n if diagonals else int(empty * n * n)])
+    return with_clues(base, given, solution, free if broken else None, diagonals)
 
 
-def _with_clues(
-    base: int, given: np.ndarray, solution: np.ndarray, unit: np.ndarray, free: np.ndarray | None = None
+def with_clues(
+    base: int, given: Ints, solution: Ints, free: Ints | None = None, diagonals: bool = False
 ) -> FactorGraph:
     """Pairs that differ and cells that are given; with `free` cells, one of them is given a wrong state."""
     n = base * base
+    row, column = np.divmod(np.arange(n * n), n)
+    parts = [row, column, row // base * base + column // base]
+    unit = np.logical_or.reduce([part[:, None] == part for part in parts])
+    for side in (row == column, row + column == n - 1) if diagonals else ():
+        unit |= side[:, None] & side
     unary = np.zeros((n * n, n))
     unary[given] = -np.inf
     unary[given, solution[given]] = 0.0

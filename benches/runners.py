@@ -63,11 +63,20 @@ class Clock:
     """Seconds since its start: by the clock, and of the processor (child processes included)."""
 
     def __init__(self) -> None:
-        self.start, self.threads = self._now(), busy_threads()
+        self.start, self.threads = self._now(), self._busy()
 
     def _now(self) -> tuple[float, float]:
         used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
         return time.perf_counter(), sum(one.ru_utime + one.ru_stime for one in used)
+
+    def _busy(self) -> dict[str, float]:
+        """Processor seconds of every thread, on Linux."""
+        found = {"": 0.0}
+        for stat in Path("/proc/self/task").glob("*/stat"):
+            with contextlib.suppress(OSError):
+                fields = stat.read_text().rpartition(")")[2].split()
+                found[stat.parent.name] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return found
 
     def spent(self) -> tuple[float, float]:
         wall, processor = self._now()
@@ -80,17 +89,7 @@ class Clock:
 
     def busiest(self) -> float:
         """Processor seconds of the busiest thread that is still there."""
-        return max(seconds - self.threads.get(thread, 0.0) for thread, seconds in busy_threads().items())
-
-
-def busy_threads() -> dict[str, float]:
-    """Processor seconds of every thread, on Linux."""
-    found = {"": 0.0}
-    for stat in Path("/proc/self/task").glob("*/stat"):
-        with contextlib.suppress(OSError):
-            fields = stat.read_text().rpartition(")")[2].split()
-            found[stat.parent.name] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return found
+        return max(seconds - self.threads.get(thread, 0.0) for thread, seconds in self._busy().items())
 
 
 def recorded(result: Result, clock: Clock, **more: Any) -> Record:
@@ -128,7 +127,8 @@ def solve(task: Task, method: str, form: str = "", busiest: bool = False, **opti
         from mapmrf.constraints.as_tables import rewrite
 
         graph = rewrite(graph).graph
-    limits: dict[str, Any] = {"time_limit": task.time_limit}
+    limited = task.processor_limit is not None
+    limits: dict[str, Any] = {"time_limit": 20 * task.processor_limit if limited else task.time_limit}
     clock, points, most = Clock(), [], 0.0
 
     def watch(point: Any, _: Any) -> bool:
@@ -137,9 +137,7 @@ def solve(task: Task, method: str, form: str = "", busiest: bool = False, **opti
         points.append((clock.spent()[1], point.value, point.phase))
         return points[-1][0] > (task.processor_limit or math.inf)
 
-    if task.processor_limit is not None:
-        limits = {"time_limit": 20 * task.processor_limit}
-    if busiest or task.processor_limit is not None:
+    if busiest or limited:
         limits["callback"] = watch
     result = mapmrf.solve(graph, method, seed=task.seed, **limits, **options)
     return {**recorded(result, clock), "busiest thread s": most, **({"trace": points} if points else {})}

@@ -14,6 +14,7 @@ alone, and every bound and every proof must agree with the best labelling that a
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import os
 import sys
@@ -80,14 +81,17 @@ def through_file(graph: FactorGraph, suffix: str) -> FactorGraph | None:
         return mapmrf.read(path)
 
 
-def compare(number: int, methods: tuple[str, ...], seconds: float) -> Outcome:
-    graph, about = draw(number)
+def compare(task: tuple[int, tuple[str, ...], float]) -> Outcome:
+    """Solve a model by several methods and compare what they say."""
+    number, methods, seconds = task
     results: dict[str, mapmrf.Result] = {}
-    for method in methods:
-        try:
-            results[method] = mapmrf.solve(graph, method, time_limit=seconds)
-        except UnsupportedModel:
-            continue
+    try:
+        graph, about = draw(number)
+        for method in methods:
+            with contextlib.suppress(UnsupportedModel):
+                results[method] = mapmrf.solve(graph, method, time_limit=seconds)
+    except Exception as error:
+        return Outcome([], False, [f"model {number}: {type(error).__name__}: {error}"])
     best = max((graph.value(result.labels) for result in results.values()), default=-math.inf)
     low = best - graph.allowance if math.isfinite(best) else best
     wrong = []
@@ -101,13 +105,6 @@ def compare(number: int, methods: tuple[str, ...], seconds: float) -> Outcome:
             wrong.append(f"model {number} ({about}): {said}; best value {best!r}")
     proven = any(result.status in (Status.OPTIMAL, Status.INFEASIBLE) for result in results.values())
     return Outcome([(method, result.status.value) for method, result in results.items()], proven, wrong)
-
-
-def compare_safely(task: tuple[int, tuple[str, ...], float]) -> Outcome:
-    try:
-        return compare(*task)
-    except Exception as error:
-        return Outcome([], False, [f"model {task[0]}: {type(error).__name__}: {error}"])
 
 
 def main() -> int:
@@ -130,7 +127,7 @@ def main() -> int:
     runs: Counter[tuple[str, str]] = Counter()
     proven, bad = 0, 0
     with ProcessPoolExecutor(given.jobs) as pool:
-        for done, outcome in enumerate(pool.map(compare_safely, tasks, chunksize=4), 1):
+        for done, outcome in enumerate(pool.map(compare, tasks, chunksize=4), 1):
             runs.update(outcome.runs)
             proven += outcome.proven
             bad += len(outcome.wrong)

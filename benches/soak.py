@@ -209,13 +209,6 @@ def stored(path: Path) -> list[Sample]:
     ]
 
 
-def spread(samples: list[Sample], lines: int = 12) -> list[Sample]:
-    """The first sample, the last one, and some between them, at about equal times."""
-    times = np.linspace(samples[0].seconds, samples[-1].seconds, lines)
-    places = np.unique(np.searchsorted([one.seconds for one in samples], times))
-    return [samples[min(place, len(samples) - 1)] for place in places.tolist()]
-
-
 # -- the work ---------------------------------------------------------------------------------------------------------
 
 
@@ -317,9 +310,7 @@ def main() -> int:
     parser.add_argument("--read", type=Path, help="do not run; judge samples written by --csv")
     given = parser.parse_args()
     if given.read:
-        samples = stored(given.read)
-        print("\n".join([HEAD, *map(row, spread(samples))]))
-        return int(report(samples))
+        return int(report(stored(given.read)))
     wanted = {**ONE_ARENA, **os.environ, **SETTINGS}
     if wanted != dict(os.environ):  # begin again where everything is counted
         os.execve(sys.executable, [sys.executable, *sys.argv], wanted)

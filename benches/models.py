@@ -129,22 +129,26 @@ def spins(side: int, coupling: float = 3.0, seed: int = 0, scale: float = 1.0) -
 
 
 def pairs(
-    n_states: int, shape: str, n: int, strength: float = 1.0, hard: float = 0.0, *, random: Random, scale: float = 1.0
-) -> FactorGraph:
-    """Normal potentials on the pairs of a shape; a share `hard` is forbidden, but never for labelling 0."""
+    n_states: int, shape: str, n: int, tables: str = "each", strength: float = 1.0, hard: float = 0.0,
+    *, random: Random, scale: float = 1.0,
+) -> FactorGraph:  # fmt: skip
+    """Normal unaries and pairs of a shape.
+
+    Each pair has its own normal table, all have one, or all have a Potts table and weights. A share `hard` is
+    forbidden, but never for labelling 0.
+    """
     side = side_at(n, scale)
     edges = lattice(side, side) if shape == "lattice" else globals()[shape](n_at(n, scale))
-    graph = random_models.normal(random, int(edges.max()) + 1, n_states, edges, strength)
-    forbidden = random.random((len(edges), n_states, n_states)) < hard
-    forbidden[:, 0, 0] = False
-    return replace(graph, theta_t=np.where(forbidden.ravel(), -np.inf, graph.theta_t))
-
-
-def one_table(n_states: int, side: int, random: Random, scale: float = 1.0) -> FactorGraph:
-    """One random table for all pairs of a grid, as the first steps of learning make them."""
-    side = side_at(side, scale)
-    unary, edges = random.normal(size=(side * side, n_states)), lattice(side, side)
-    return FactorGraph.from_pairwise(unary, edges, random.normal(size=(n_states, n_states)))
+    n = int(edges.max()) + 1
+    if tables == "each":
+        graph = random_models.normal(random, n, n_states, edges, strength)
+        forbidden = random.random((len(edges), n_states, n_states)) < hard
+        forbidden[:, 0, 0] = False
+        return replace(graph, theta_t=np.where(forbidden.ravel(), -np.inf, graph.theta_t))
+    unary = random.normal(size=(n, n_states))
+    if tables == "one":
+        return FactorGraph.from_pairwise(unary, edges, random.normal(size=(n_states, n_states)))
+    return FactorGraph.from_pairwise(unary, edges, np.eye(n_states), weight=random.exponential(size=len(edges)))
 
 
 def factors(
@@ -153,12 +157,6 @@ def factors(
     """Random factors; `states` and `arity` are numbers or ranges."""
     sizes = [tuple(size) if isinstance(size, list) else size for size in (states, arity)]
     return datasets.random_graph(n_at(n, scale), n_at(n_factors, scale), *sizes, hard=hard, seed=seed)
-
-
-def complete_potts(n: int, n_states: int, random: Random, scale: float = 1.0) -> FactorGraph:
-    """All pairs, with a Potts table and a weight each."""
-    unary, edges = random.normal(size=(n_at(n, scale), n_states)), complete(n_at(n, scale))
-    return FactorGraph.from_pairwise(unary, edges, np.eye(n_states), weight=random.exponential(size=len(edges)))
 
 
 def potts(side: int, n_states: int, price: float = 0.0, scale: float = 1.0) -> FactorGraph:
@@ -345,20 +343,16 @@ def assignment(n: int, random: Random) -> FactorGraph:
     return graph.with_constraints([constraints.all_different(range(n))])
 
 
-def selection(n: int, n_pairs: int, k: int, random: Random) -> FactorGraph:
-    """At most k of n items, which gain alone and in pairs."""
+def selection(n: int, n_pairs: int, k: int, tables: bool = False, *, random: Random, scale: float = 1.0) -> FactorGraph:
+    """At most k of n items, which gain alone and in pairs; the constraint may be rewritten as tables."""
+    n, k = n_at(n, scale), max(1, round(k * scale))
+    n_pairs = min(n_at(n_pairs, scale), n * (n - 1) // 2)
     unary = np.stack([np.zeros(n), random.normal(size=n)], axis=1)
     chosen = np.sort(random.permutation(n * (n - 1) // 2)[:n_pairs])
-    tables = np.zeros((n_pairs, 2, 2))
-    tables[:, 1, 1] = random.normal(size=n_pairs)
-    graph = FactorGraph.from_pairwise(unary, complete(n)[chosen], tables)
-    return graph.with_constraints([constraints.at_most_k(range(n), k)])
-
-
-def few_items(n: int, tables: bool = False, *, random: Random, scale: float = 1.0) -> FactorGraph:
-    """At most a tenth of n items, five pairs for each; the constraint may be rewritten as tables."""
-    n = n_at(n, scale)
-    graph = selection(n, min(5 * n, n * (n - 1) // 2), n // 10, random)
+    gains = np.zeros((n_pairs, 2, 2))
+    gains[:, 1, 1] = random.normal(size=n_pairs)
+    graph = FactorGraph.from_pairwise(unary, complete(n)[chosen], gains)
+    graph = graph.with_constraints([constraints.at_most_k(range(n), k)])
     if not tables:
         return graph
     from mapmrf.constraints.as_tables import rewrite

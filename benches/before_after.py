@@ -197,16 +197,13 @@ class Comparison:
                 found.append(name + apart(json.loads(min(old)), json.loads(min(new - old))))
         return found
 
-    def varying(self) -> list[str]:
-        """Fields that vary within the tree before."""
-        return [name for name in FIELDS if len({json.dumps(run.get(name)) for run in self.before}) > 1]
-
     @property
     def ratio(self) -> float | None:
         return None if self.times is None or min(self.times) <= 0 else self.times[1] / self.times[0]
 
     def row(self) -> str:
-        differences, varying, error = self.differences(), self.varying(), self.before[0].get("error")
+        differences, error = self.differences(), self.before[0].get("error")
+        varying = [name for name in FIELDS if len({json.dumps(run.get(name)) for run in self.before}) > 1]
         verdict = "**differs**: " + ", ".join(differences) if differences else "same"
         if varying:
             verdict += f" (varies before: {', '.join(varying)})"

@@ -47,22 +47,14 @@ SMALL = 0.002
 """Share of a model's size at which kernels are tried before."""
 
 
-def limit_memory() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (GIGABYTES << 30, GIGABYTES << 30))
-
-
 @functools.cache
 def build(name: str, scale: float = 1.0) -> FactorGraph:
     return GENERATED[name](0, scale)
 
 
-def try_kernels(name: str, method: str) -> None:
-    mapmrf.solve(build(name, SMALL), method, time_limit=20.0, max_iterations=200)
-    build(name)
-
-
 def run(name: str, method: str, limit: float) -> Record:
     """One run, and the seconds for which a call that it has given up goes on."""
+    mapmrf.solve(build(name, SMALL), method, time_limit=20.0, max_iterations=200)
     graph, began = build(name), time.monotonic()
     result = mapmrf.solve(graph, method, time_limit=limit)
     ended, processor = time.monotonic(), time.process_time()
@@ -97,14 +89,13 @@ class Sampler(threading.Thread):
 
 
 def measured(name: str, methods: Sequence[str], limits: Sequence[float]) -> Iterator[Record]:
-    left = list(methods)
+    left, memory = list(methods), (resource.RLIMIT_AS, (GIGABYTES << 30, GIGABYTES << 30))
     while left:
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), limit_memory) as process:
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), resource.setrlimit, memory) as process:
             sampler = Sampler(process.submit(os.getpid).result())
             while left:
                 told: Record = {"model": name, "method": left.pop(0)}
                 try:
-                    process.submit(try_kernels, name, told["method"]).result()
                     for limit in limits:
                         record = process.submit(run, name, told["method"], limit).result()
                         wall = record["ended"] - record["began"] - limit

@@ -242,11 +242,13 @@ def tiny(random: Random, scale: float) -> FactorGraph:
     return kinds[int(random.integers(6))]()
 
 
-MAKERS = (
-    spins, torus, labelled_grid, potts, contrast, smooth, dense_spins, maxcut, mixed_pairs, triples,
-    mixed, forbidden, colouring, weighted, submodular, tree, network, pieces, constrained, tiny,
-)  # fmt: skip
-SHAPES: dict[str, Maker] = {maker.__name__: maker for maker in MAKERS}
+SHAPES: dict[str, Maker] = {
+    maker.__name__: maker
+    for maker in (
+        spins, torus, labelled_grid, potts, contrast, smooth, dense_spins, maxcut, mixed_pairs, triples,
+        mixed, forbidden, colouring, weighted, submodular, tree, network, pieces, constrained, tiny,
+    )
+}  # fmt: skip
 
 
 # -- medium ones ------------------------------------------------------------------------------------------------------

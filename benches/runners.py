@@ -92,7 +92,7 @@ class Clock:
         return max(seconds - self.threads.get(thread, 0.0) for thread, seconds in self._busy().items())
 
 
-def recorded(result: Result, clock: Clock, **more: Any) -> Record:
+def recorded(result: Result, clock: Clock) -> Record:
     wall, processor = clock.spent()
     proven = result.status.closes_gap or result.status is mapmrf.Status.INFEASIBLE
     return {
@@ -113,7 +113,6 @@ def recorded(result: Result, clock: Clock, **more: Any) -> Record:
         "first s": result.trace[0].time if result.trace else math.nan,
         "trace": [(point.time, point.value, point.phase) for point in result.trace],
         **{name: value for name, value in result.details.items() if isinstance(value, int | float)},
-        **more,
     }
 
 
@@ -242,7 +241,7 @@ def tune(task: Task, **options: Any) -> Record:
     clock = Clock()
     found = mapmrf.tune(task.graph, seeds=[task.seed], **options)
     chosen = ", ".join(f"{key} {value}" for key, value in found.best.items())
-    return recorded(found.result, clock, options=chosen)
+    return {**recorded(found.result, clock), "options": chosen}
 
 
 def warm_start(task: Task, method: str, **options: Any) -> Record:

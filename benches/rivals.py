@@ -123,9 +123,6 @@ def _tabu(n: int, pairs: np.ndarray, weights: np.ndarray, seconds: float) -> lis
     return trace
 
 
-# -- CP-SAT -----------------------------------------------------------------------------------------------------------
-
-
 def cpsat(task: Task) -> Record:
     needed("ortools")
     value, proven, seconds = _process("cpsat").submit(_cpsat, task.graph, task.seconds).result()
@@ -215,9 +212,6 @@ def _add_constraints(model: Any, graph: FactorGraph, x: list[list[Any]]) -> None
             model.add(total >= int(stated.lower[c]))
         if stated.upper[c] < math.inf:
             model.add(total <= int(stated.upper[c]))
-
-
-# -- pictures ---------------------------------------------------------------------------------------------------------
 
 
 Found = tuple[Ints, tuple[float, float], tuple[float, float]]

@@ -116,22 +116,6 @@ def arrays_alive() -> int:
     return int(counts.mi_alloc - counts.mi_free)
 
 
-def fill_caches() -> None:
-    """Fill the caches that NumPy and glibc have for freed small blocks, of every size some: they count as given out."""
-    libc = ctypes.CDLL(None)
-    libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-    libc.free.argtypes = [ctypes.c_void_p]
-    for size in range(1024):
-        arrays = [np.empty(size, dtype=np.uint8) for _ in range(16)]
-        del arrays
-    for size in range(16, 1056, 16):
-        for block in [libc.malloc(size) for _ in range(16)]:
-            libc.free(block)
-
-
-# -- what grows -------------------------------------------------------------------------------------------------------
-
-
 def what_grows(samples: list[Sample]) -> list[str]:
     """What has grown over the second half of a run.
 
@@ -170,8 +154,6 @@ def quarters(samples: list[Sample], what: str) -> list[float]:
     ]
 
 
-# -- tables -----------------------------------------------------------------------------------------------------------
-
 COLUMNS = ("minutes", "rounds", "solves", "kernels", "in use, MB", "resident, MB", *Sample._fields[6:])
 HEAD = f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|"
 
@@ -209,9 +191,6 @@ def stored(path: Path) -> list[Sample]:
     ]
 
 
-# -- the work ---------------------------------------------------------------------------------------------------------
-
-
 class Soak:
     """The work; `done` counts solves and more, `failures` are errors that are not an answer to bad input."""
 
@@ -245,7 +224,6 @@ class Soak:
             graph = random_models.model(shape, 0, scale)
             for threads in (1, 2) if scale == 1.0 else (2,):
                 self.solve(method, graph, threads=threads, time_limit=None if scale == 1.0 else SECONDS)
-        fill_caches()
         known: list[int] = []
         while len(known) < MOST_WARM and (len(known) <= WARM or known[-WARM - 1] < known[-1]):
             self.round(len(known))

@@ -27,7 +27,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from llvmlite import binding
 
@@ -43,13 +43,6 @@ LEFT_OUT = ("toulbar2",)
 DECLINED = "-"
 """In place of a digest where a method does not take a model."""
 PARTS = ("labels", "value", "bound")
-
-
-class Way(NamedTuple):
-    """How the answers are found: threads of a run, and whether by `solve_many`."""
-
-    threads: int = 1
-    batch: bool = False
 
 
 def hashed(content: bytes | str) -> str:
@@ -71,18 +64,15 @@ def model_digest(graph: mapmrf.FactorGraph) -> str:
     return hashed(b"".join([graph.theta_v.tobytes(), graph.theta_t.tobytes(), *content]))[:5]
 
 
-def answer(graph: mapmrf.FactorGraph, method: str, way: Way) -> str:
-    options: dict[str, Any] = {"max_iterations": ITERATIONS.get(method, FEWEST), "threads": way.threads}
+def answer(graph: mapmrf.FactorGraph, method: str, threads: int, batch: bool) -> str:
+    options: dict[str, Any] = {"max_iterations": ITERATIONS.get(method, FEWEST), "threads": threads}
     try:
-        if not way.batch:
+        if not batch:
             return digest_of(mapmrf.solve(graph, method, **options))
         first, second = (digest_of(found) for found in mapmrf.solve_many([graph, graph], method, jobs=2, **options))
         return first if first == second else "differs from itself"
     except UnsupportedModel:
         return DECLINED
-
-
-# -- the file ---------------------------------------------------------------------------------------------------------
 
 
 def features() -> str:
@@ -101,7 +91,7 @@ def stored() -> tuple[str, dict[str, dict[str, str]]]:
 def update(methods: list[str]) -> None:
     """Store the answers of some methods, and keep those of the others."""
     _, rows = stored()
-    for row in found(methods, random_models.names(), Way()):
+    for row in found(methods, random_models.names()):
         rows[row["name"]] = {**rows.get(row["name"], {}), **row}
     known = sorted({key for row in rows.values() for key in row} - {"name", "model"})
     with FILE.open("w", newline="") as out:
@@ -111,13 +101,13 @@ def update(methods: list[str]) -> None:
         table.writerows(rows.values())
 
 
-# -- comparing --------------------------------------------------------------------------------------------------------
-
-
-def found(methods: list[str], names: list[tuple[str, int]], way: Way) -> Iterator[dict[str, str]]:
+def found(
+    methods: list[str], names: list[tuple[str, int]], threads: int = 1, batch: bool = False
+) -> Iterator[dict[str, str]]:
+    """The digests of models; threads of a run, and whether by `solve_many`, are ways to the same answers."""
     for shape, number in names:
         graph = random_models.model(shape, number)
-        digests = {method: answer(graph, method, way) for method in methods}
+        digests = {method: answer(graph, method, threads, batch) for method in methods}
         yield {"name": f"{shape} {number}", "model": model_digest(graph), **digests}
 
 
@@ -142,9 +132,9 @@ def compare(given: argparse.Namespace) -> int:
     about, before = stored()
     if about != features() and not given.values:
         print(f"stored on {about}, this is {features()}: labels may differ, try --values")
-    names, way, count = random_models.names(given.per_shape), Way(given.threads, given.batch), Counter[str]()
+    names, count = random_models.names(given.per_shape), Counter[str]()
     for _ in range(2 if given.twice else 1):
-        for row in found(given.methods, names, way):
+        for row in found(given.methods, names, given.threads, given.batch):
             for method, what in changes(row, before[row["name"]], given.values):
                 print(f"{row['name']}, {method}: {what}", flush=True)
                 count[method] += 1

@@ -84,9 +84,6 @@ def chosen(args: argparse.Namespace, kinds: Sequence[str]) -> list[Case]:
     return [case for case in asked if not args.models or case.model in args.models]
 
 
-# -- the worker -----------------------------------------------------------------------------------------------------
-
-
 def prepare(source: str, cache: str) -> None:
     """Let this process use a tree; what solvers print goes elsewhere."""
     sys.path.insert(0, source)
@@ -108,32 +105,26 @@ def build(name: str, data: str) -> tuple[Any, str]:
     return graph, digest(b"".join(np.asarray(x, dtype=np.float64).tobytes() for x in arrays))
 
 
-def answer(graph: Any, case: Case, iterations: int) -> tuple[dict[str, Any], float]:
-    """What a run found, or why it failed, and the seconds for kernels."""
-    import mapmrf
-
-    try:
-        result = mapmrf.solve(graph, case.method, max_iterations=iterations, seed=1, **case.options)
-    except Exception as error:  # the two trees may well fail alike
-        return {"error": f"{type(error).__name__}: {error}".splitlines()[0]}, 0.0
-    labels = digest(result.labels.astype(np.int64).tobytes())
-    found = (labels, result.value, result.bound, result.relaxed_value, result.iterations, result.status.value)
-    return dict(zip(FIELDS[2:], found, strict=True)), result.compile_time
-
-
 def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
 def work(case: Case, data: str, iterations: int, runs: int) -> tuple[dict[str, Any], float, float]:
-    """The answer, the processor time of a run, and the time in which kernels were compiled or loaded."""
+    """The answer, or why there is none, the processor time of a run, and the seconds for loading kernels."""
+    import mapmrf
+
     graph, model = build(case.model, data)
     gc.collect()
-    compiled, began = 0.0, time.process_time()
-    for _ in range(runs):
-        found, loading = answer(graph, case, iterations)
-        compiled += loading
-    return {"model": model, **found}, (time.process_time() - began) / runs, compiled
+    loading, began = 0.0, time.process_time()
+    try:
+        for _ in range(runs):
+            result = mapmrf.solve(graph, case.method, max_iterations=iterations, seed=1, **case.options)
+            loading += result.compile_time
+    except Exception as error:  # the two trees may well fail alike
+        return {"model": model, "error": f"{type(error).__name__}: {error}".splitlines()[0]}, 0.0, 0.0
+    seconds, labels = (time.process_time() - began) / runs, digest(result.labels.astype(np.int64).tobytes())
+    found = (labels, result.value, result.bound, result.relaxed_value, result.iterations, result.status.value)
+    return {"model": model, **dict(zip(FIELDS[2:], found, strict=True))}, seconds, loading
 
 
 class Worker:
@@ -176,9 +167,6 @@ class Worker:
         return found, seconds
 
 
-# -- comparing ------------------------------------------------------------------------------------------------------
-
-
 @dataclass
 class Comparison:
     """The answers of both trees to a case, and its processor times per run."""
@@ -197,16 +185,13 @@ class Comparison:
                 found.append(name + apart(json.loads(min(old)), json.loads(min(new - old))))
         return found
 
-    def varying(self) -> list[str]:
-        """Fields that vary within the tree before."""
-        return [name for name in FIELDS if len({json.dumps(run.get(name)) for run in self.before}) > 1]
-
     @property
     def ratio(self) -> float | None:
         return None if self.times is None or min(self.times) <= 0 else self.times[1] / self.times[0]
 
     def row(self) -> str:
-        differences, varying, error = self.differences(), self.varying(), self.before[0].get("error")
+        differences, error = self.differences(), self.before[0].get("error")
+        varying = [name for name in FIELDS if len({json.dumps(run.get(name)) for run in self.before}) > 1]
         verdict = "**differs**: " + ", ".join(differences) if differences else "same"
         if varying:
             verdict += f" (varies before: {', '.join(varying)})"
@@ -294,14 +279,10 @@ def compare_compiling(args: argparse.Namespace) -> int:
                     figures[method][1, w] += first - second
                 worker.process.shutdown()  # which stores all kernels
                 figures[method][0, w] = sum(path.is_file() for path in Path(cache).rglob("*"))
-        print(compile_row(method, figures[method]), flush=True)
-    print(compile_row("all", sum(figures.values())))
+    figures["all"] = sum(figures.values())
+    for title, ((n_old, n_new), (old, new)) in figures.items():
+        print(f"| {title} | {n_old:.0f} | {n_new:.0f} | {old:.1f} | {new:.1f} | {new / old if old else 1:.3f} |")
     return 0
-
-
-def compile_row(title: str, figures: np.ndarray) -> str:
-    (n_old, n_new), (old, new) = figures
-    return f"| {title} | {n_old:.0f} | {n_new:.0f} | {old:.1f} | {new:.1f} | {new / old if old else 1:.3f} |"
 
 
 def main() -> int:

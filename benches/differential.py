@@ -14,6 +14,7 @@ alone, and every bound and every proof must agree with the best labelling that a
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import os
 import sys
@@ -24,7 +25,6 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -43,13 +43,8 @@ PER_MODEL = 4
 """Rotated methods that solve each model."""
 FORMATS = ("", "LG", "LG", "uai", "cfn", "wcsp", "h5", "fg")
 
-
-class Outcome(NamedTuple):
-    """How the methods did on one model: (method, status) of every run, and what is wrong."""
-
-    runs: list[tuple[str, str]]
-    proven: bool
-    wrong: list[str]
+Outcome = tuple[list[tuple[str, str]], bool, list[str]]
+"""How the methods did on one model: method and status of every run, whether it is proven, and what is wrong."""
 
 
 def draw(number: int) -> tuple[FactorGraph, str]:
@@ -80,14 +75,17 @@ def through_file(graph: FactorGraph, suffix: str) -> FactorGraph | None:
         return mapmrf.read(path)
 
 
-def compare(number: int, methods: tuple[str, ...], seconds: float) -> Outcome:
-    graph, about = draw(number)
+def compare(task: tuple[int, tuple[str, ...], float]) -> Outcome:
+    """Solve a model by several methods and compare what they say."""
+    number, methods, seconds = task
     results: dict[str, mapmrf.Result] = {}
-    for method in methods:
-        try:
-            results[method] = mapmrf.solve(graph, method, time_limit=seconds)
-        except UnsupportedModel:
-            continue
+    try:
+        graph, about = draw(number)
+        for method in methods:
+            with contextlib.suppress(UnsupportedModel):
+                results[method] = mapmrf.solve(graph, method, time_limit=seconds)
+    except Exception as error:
+        return [], False, [f"model {number}: {type(error).__name__}: {error}"]
     best = max((graph.value(result.labels) for result in results.values()), default=-math.inf)
     low = best - graph.allowance if math.isfinite(best) else best
     wrong = []
@@ -100,14 +98,7 @@ def compare(number: int, methods: tuple[str, ...], seconds: float) -> Outcome:
             said = f"{method}: {result.status.value}, value {result.value!r}, bound {result.bound!r}"
             wrong.append(f"model {number} ({about}): {said}; best value {best!r}")
     proven = any(result.status in (Status.OPTIMAL, Status.INFEASIBLE) for result in results.values())
-    return Outcome([(method, result.status.value) for method, result in results.items()], proven, wrong)
-
-
-def compare_safely(task: tuple[int, tuple[str, ...], float]) -> Outcome:
-    try:
-        return compare(*task)
-    except Exception as error:
-        return Outcome([], False, [f"model {task[0]}: {type(error).__name__}: {error}"])
+    return [(method, result.status.value) for method, result in results.items()], proven, wrong
 
 
 def main() -> int:
@@ -130,11 +121,11 @@ def main() -> int:
     runs: Counter[tuple[str, str]] = Counter()
     proven, bad = 0, 0
     with ProcessPoolExecutor(given.jobs) as pool:
-        for done, outcome in enumerate(pool.map(compare_safely, tasks, chunksize=4), 1):
-            runs.update(outcome.runs)
-            proven += outcome.proven
-            bad += len(outcome.wrong)
-            for line in outcome.wrong:
+        for done, (ended, is_proven, wrong) in enumerate(pool.map(compare, tasks, chunksize=4), 1):
+            runs.update(ended)
+            proven += is_proven
+            bad += len(wrong)
+            for line in wrong:
                 print(line, flush=True)
             if done % 1000 == 0:
                 print(f"# {done} models, {bad} disagreements, {time.perf_counter() - began:.0f} s", flush=True)

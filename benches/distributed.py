@@ -53,16 +53,11 @@ def worker(folder: str) -> None:
         engine.settle()
         times.append((time.perf_counter() - start) / STRETCH)
     busy = (time.process_time() - began) / (STRETCH * STRETCHES)
-    start = time.perf_counter()
-    for _ in range(200):
-        engine.start_sums()
-        engine.settle()
-    latency = (time.perf_counter() - start) / 200
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    found = np.array(ranks.allgather((min(times), 8 * engine.halo.n_sent, latency, busy, peak)))
+    found = np.array(ranks.allgather((min(times), 8 * engine.halo.n_sent, busy, peak)))
     if ranks.rank == 0:
-        names = ("seconds", "bytes_sent", "latency", "processor", "peak")
-        figures = dict(zip(names, [*found[:, :3].max(axis=0), *found[:, 3:].sum(axis=0)], strict=True))
+        names = ("seconds", "bytes_sent", "processor", "peak")
+        figures = dict(zip(names, [*found[:, :2].max(axis=0), *found[:, 2:].sum(axis=0)], strict=True))
         print(json.dumps({"n_vars": parted.n_vars, "ranks": ranks.size, **figures}))
 
 
@@ -79,8 +74,7 @@ def measured(rows: int, cols: int, parts: int, n: int) -> dict[str, Any]:
     print(
         f"{found['n_vars']:>10} variables {found['ranks']:>2} ranks  {seconds * 1e3:9.3f} ms per iteration"
         f"  {seconds * per:7.2f} ns per variable  {processor * per:7.2f} ns of processor"
-        f"  {found['peak'] / found['n_vars']:6.0f} bytes per variable  sent {found['bytes_sent']:.0f} bytes"
-        f"  sum {found['latency'] * 1e6:.0f} us",
+        f"  {found['peak'] / found['n_vars']:6.0f} bytes per variable  sent {found['bytes_sent']:.0f} bytes",
         flush=True,
     )
     return found

@@ -34,9 +34,6 @@ UNLIMITED = (
 """Methods whose memory grows on the way: they get all of the time, and no limit of iterations."""
 
 
-# -- measuring --------------------------------------------------------------------------------------------------------
-
-
 def resident_at_rest() -> float:
     """Bytes of this process once garbage and freed memory are given back."""
     gc.collect()
@@ -57,9 +54,6 @@ def estimate(method: str, graph: FactorGraph) -> float:
     """Bytes of a run by the estimate of the method; not a number if it has none."""
     found = mapmrf.methods()[method]().footprint(graph)
     return math.nan if found is None else found
-
-
-# -- fitting ----------------------------------------------------------------------------------------------------------
 
 
 def fit(rows: list[dict]) -> Rates:

@@ -1,7 +1,7 @@
 """How far runs overrun their time limit: every method on models of up to 10^6 variables, as a Markdown table.
 
     python benches/limits.py                                     # all methods and models, limits of 0.2, 1 and 3 s
-    python benches/limits.py --models image8 dense --methods lp cuts --limits 1
+    python benches/limits.py --models "8 labels" spins --methods lp cuts --limits 1
     python benches/limits.py --json records.jsonl                # every run as a line of JSON as well
 
 Every model has its own process, in which the methods run one after another, each first on a small model of the same
@@ -34,7 +34,7 @@ import mapmrf
 from mapmrf import FactorGraph
 from mapmrf.errors import MapMRFError
 from mapmrf.run.calls import wait_for_all
-from models import GENERATED
+from models import GENERATED, GROUPS
 
 Record = dict[str, Any]
 
@@ -43,42 +43,18 @@ GIGABYTES = 12
 ALLOWED, SHARE = 0.2, 0.02
 """Seconds, and share of the limit, that a run may overrun it."""
 TICK = 1.0 / os.sysconf("SC_CLK_TCK")
-MODELS: dict[str, tuple[str, float]] = {
-    "image2": ("1000 x 1000 pixels, 2 labels", 0.0004),
-    "image8": ("1000 x 1000 pixels, 8 labels", 0.0004),
-    "glass": ("500 x 500 spins", 0.0025),
-    "dense": ("400 binary variables, 40,000 pairs", 0.05),
-    "arity5": ("5,000 variables, 10,000 factors of 5", 0.01),
-    "hard": ("20,000 variables, 40,000 factors, a tenth of the entries -inf", 0.005),
-    "counted": ("at most 60 of 600 items, 3,000 pairs", 0.1),
-    "rewritten": ("the same as tables", 0.1),
-    "priced": ("500 x 500 pixels, 4 labels with costs", 0.0004),
-    "small": ("200 binary variables, 6,000 pairs", 0.05),
-    "small5": ("120 variables, 150 factors of 5", 0.1),
-    "wide": ("30 variables of 40 states, 25 pairs", 0.2),
-}
-"""By a short name: the model of `models.toml`, and the share of its size at which kernels are tried before."""
-
-
-# -- in the process of a model ----------------------------------------------------------------------------------------
-
-
-def limit_memory() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (GIGABYTES << 30, GIGABYTES << 30))
+SMALL = 0.002
+"""Share of a model's size at which kernels are tried before."""
 
 
 @functools.cache
 def build(name: str, scale: float = 1.0) -> FactorGraph:
-    return GENERATED[MODELS[name][0]](0, scale)
-
-
-def try_kernels(name: str, method: str) -> None:
-    mapmrf.solve(build(name, MODELS[name][1]), method, time_limit=20.0, max_iterations=200)
-    build(name)
+    return GENERATED[name](0, scale)
 
 
 def run(name: str, method: str, limit: float) -> Record:
     """One run, and the seconds for which a call that it has given up goes on."""
+    mapmrf.solve(build(name, SMALL), method, time_limit=20.0, max_iterations=200)
     graph, began = build(name), time.monotonic()
     result = mapmrf.solve(graph, method, time_limit=limit)
     ended, processor = time.monotonic(), time.process_time()
@@ -86,9 +62,6 @@ def run(name: str, method: str, limit: float) -> Record:
     return {"limit": limit, "began": began, "ended": ended, "processor": processor,
             "went_on": round(time.monotonic() - ended, 3), "status": result.status.value, "value": str(result.value),
             "bound": str(result.bound), "iterations": result.iterations}  # fmt: skip
-
-
-# -- all processes ----------------------------------------------------------------------------------------------------
 
 
 class Sampler(threading.Thread):
@@ -116,14 +89,13 @@ class Sampler(threading.Thread):
 
 
 def measured(name: str, methods: Sequence[str], limits: Sequence[float]) -> Iterator[Record]:
-    left = list(methods)
+    left, memory = list(methods), (resource.RLIMIT_AS, (GIGABYTES << 30, GIGABYTES << 30))
     while left:
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), limit_memory) as process:
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), resource.setrlimit, memory) as process:
             sampler = Sampler(process.submit(os.getpid).result())
             while left:
                 told: Record = {"model": name, "method": left.pop(0)}
                 try:
-                    process.submit(try_kernels, name, told["method"]).result()
                     for limit in limits:
                         record = process.submit(run, name, told["method"], limit).result()
                         wall = record["ended"] - record["began"] - limit
@@ -174,18 +146,18 @@ def totals(records: Sequence[Record]) -> Iterator[str]:
     for name in dict.fromkeys(record["model"] for record in runs):
         mine = [record for record in runs if record["model"] == name]
         most = [f"{max(record[figure] for record in mine):.2f}" for figure in figures]
-        yield f"| {MODELS[name][0]} | {len(mine)} | {' | '.join([*most, *map(str, late(mine))])} |"
+        yield f"| {name} | {len(mine)} | {' | '.join([*most, *map(str, late(mine))])} |"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--models", nargs="+", default=[""], help="models whose names contain one of these words")
     parser.add_argument("--methods", nargs="+", default=sorted(mapmrf.methods()))
     parser.add_argument("--limits", nargs="+", type=float, default=[0.2, 1.0, 3.0])
     parser.add_argument("--json", type=Path, help="file to which every run is appended")
     given = parser.parse_args()
     records: list[Record] = []
-    for name in given.models:
+    for name in (name for name in GROUPS["limits"] if any(word in name for word in given.models)):
         for record in measured(name, given.methods, given.limits):
             records.append(record)
             print(json.dumps(record), file=sys.stderr)

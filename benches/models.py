@@ -129,22 +129,26 @@ def spins(side: int, coupling: float = 3.0, seed: int = 0, scale: float = 1.0) -
 
 
 def pairs(
-    n_states: int, shape: str, n: int, strength: float = 1.0, hard: float = 0.0, *, random: Random, scale: float = 1.0
-) -> FactorGraph:
-    """Normal potentials on the pairs of a shape; a share `hard` is forbidden, but never for labelling 0."""
+    n_states: int, shape: str, n: int, tables: str = "each", strength: float = 1.0, hard: float = 0.0,
+    *, random: Random, scale: float = 1.0,
+) -> FactorGraph:  # fmt: skip
+    """Normal unaries and pairs of a shape.
+
+    Each pair has its own normal table, all have one, or all have a Potts table and weights. A share `hard` is
+    forbidden, but never for labelling 0.
+    """
     side = side_at(n, scale)
     edges = lattice(side, side) if shape == "lattice" else globals()[shape](n_at(n, scale))
-    graph = random_models.normal(random, int(edges.max()) + 1, n_states, edges, strength)
-    forbidden = random.random((len(edges), n_states, n_states)) < hard
-    forbidden[:, 0, 0] = False
-    return replace(graph, theta_t=np.where(forbidden.ravel(), -np.inf, graph.theta_t))
-
-
-def one_table(n_states: int, side: int, random: Random, scale: float = 1.0) -> FactorGraph:
-    """One random table for all pairs of a grid, as the first steps of learning make them."""
-    edges = lattice(side_at(side, scale), side_at(side, scale))
-    unary = random.normal(size=(int(edges.max()) + 1, n_states))
-    return FactorGraph.from_pairwise(unary, edges, random.normal(size=(n_states, n_states)))
+    n = int(edges.max()) + 1
+    if tables == "each":
+        graph = random_models.normal(random, n, n_states, edges, strength)
+        forbidden = random.random((len(edges), n_states, n_states)) < hard
+        forbidden[:, 0, 0] = False
+        return replace(graph, theta_t=np.where(forbidden.ravel(), -np.inf, graph.theta_t))
+    unary = random.normal(size=(n, n_states))
+    if tables == "one":
+        return FactorGraph.from_pairwise(unary, edges, random.normal(size=(n_states, n_states)))
+    return FactorGraph.from_pairwise(unary, edges, np.eye(n_states), weight=random.exponential(size=len(edges)))
 
 
 def factors(
@@ -153,13 +157,6 @@ def factors(
     """Random factors; `states` and `arity` are numbers or ranges."""
     sizes = [tuple(size) if isinstance(size, list) else size for size in (states, arity)]
     return datasets.random_graph(n_at(n, scale), n_at(n_factors, scale), *sizes, hard=hard, seed=seed)
-
-
-def complete_potts(n: int, n_states: int, random: Random, scale: float = 1.0) -> FactorGraph:
-    """All pairs, with a Potts table and a weight each."""
-    edges = complete(n_at(n, scale))
-    unary = random.normal(size=(int(edges.max()) + 1, n_states))
-    return FactorGraph.from_pairwise(unary, edges, np.eye(n_states), weight=random.exponential(size=len(edges)))
 
 
 def potts(side: int, n_states: int, price: float = 0.0, scale: float = 1.0) -> FactorGraph:
@@ -285,26 +282,12 @@ def clauses(n: int, ratio: float, k: int, random: Random) -> FactorGraph:
     return FactorGraph.from_tables(np.full(n, 2), scopes, tables)
 
 
-def units(base: int, diagonals: bool = False) -> np.ndarray:
-    """For every two cells of a sudoku, whether they are in the same row, column, block or long diagonal."""
-    n = base * base
-    row, column = np.divmod(np.arange(n * n), n)
-    parts = [row, column, row // base * base + column // base]
-    same = np.logical_or.reduce([part[:, None] == part for part in parts])
-    for side in (row == column, row + column == n - 1) if diagonals else ():
-        same |= side[:, None] & side
-    return same
-
-
 def sudoku(broken: bool = False, *, seed: int, random: Random) -> FactorGraph:
     """A sudoku of 17 clues as pairs that differ; broken: with one more clue, which is wrong."""
     clues = np.array([int(clue) - 1 for clue in SUDOKUS[seed % len(SUDOKUS)]])
-    given = np.flatnonzero(clues >= 0)
-    proper = _with_clues(3, given, clues, units(3))
-    if not broken:
-        return proper
-    solution = mapmrf.solve(proper).labels
-    return _with_clues(3, given, solution, units(3), random.permutation(np.flatnonzero(clues < 0)))
+    given, free = np.flatnonzero(clues >= 0), np.flatnonzero(clues < 0)
+    proper = with_clues(3, given, clues)
+    return with_clues(3, given, mapmrf.solve(proper).labels, random.permutation(free)) if broken else proper
 
 
 def large_sudoku(
@@ -315,16 +298,20 @@ def large_sudoku(
     rows, columns = (np.concatenate([base * g + random.permutation(base) for g in range(base)]) for _ in range(2))
     r, c = np.meshgrid(rows, columns, indexing="ij")
     solution = random.permutation(n)[(base * (r % base) + r // base + c) % n].ravel()
-    order = random.permutation(n * n)
-    free, given = np.split(order, [n * n if diagonals else int(empty * n * n)])
-    return _with_clues(base, given, solution, units(base, diagonals), free if broken else None)
+    free, given = np.split(random.permutation(n * n), [n * n if diagonals else int(empty * n * n)])
+    return with_clues(base, given, solution, free if broken else None, diagonals)
 
 
-def _with_clues(
-    base: int, given: np.ndarray, solution: np.ndarray, unit: np.ndarray, free: np.ndarray | None = None
+def with_clues(
+    base: int, given: Ints, solution: Ints, free: Ints | None = None, diagonals: bool = False
 ) -> FactorGraph:
     """Pairs that differ and cells that are given; with `free` cells, one of them is given a wrong state."""
     n = base * base
+    row, column = np.divmod(np.arange(n * n), n)
+    parts = [row, column, row // base * base + column // base]
+    unit = np.logical_or.reduce([part[:, None] == part for part in parts])
+    for side in (row == column, row + column == n - 1) if diagonals else ():
+        unit |= side[:, None] & side
     unary = np.zeros((n * n, n))
     unary[given] = -np.inf
     unary[given, solution[given]] = 0.0
@@ -356,20 +343,16 @@ def assignment(n: int, random: Random) -> FactorGraph:
     return graph.with_constraints([constraints.all_different(range(n))])
 
 
-def selection(n: int, n_pairs: int, k: int, random: Random) -> FactorGraph:
-    """At most k of n items, which gain alone and in pairs."""
+def selection(n: int, n_pairs: int, k: int, tables: bool = False, *, random: Random, scale: float = 1.0) -> FactorGraph:
+    """At most k of n items, which gain alone and in pairs; the constraint may be rewritten as tables."""
+    n, k = n_at(n, scale), max(1, round(k * scale))
+    n_pairs = min(n_at(n_pairs, scale), n * (n - 1) // 2)
     unary = np.stack([np.zeros(n), random.normal(size=n)], axis=1)
     chosen = np.sort(random.permutation(n * (n - 1) // 2)[:n_pairs])
-    tables = np.zeros((n_pairs, 2, 2))
-    tables[:, 1, 1] = random.normal(size=n_pairs)
-    graph = FactorGraph.from_pairwise(unary, complete(n)[chosen], tables)
-    return graph.with_constraints([constraints.at_most_k(range(n), k)])
-
-
-def few_items(n: int, tables: bool = False, *, random: Random, scale: float = 1.0) -> FactorGraph:
-    """At most a tenth of n items, five pairs for each; the constraint may be rewritten as tables."""
-    n = n_at(n, scale)
-    graph = selection(n, min(5 * n, n * (n - 1) // 2), n // 10, random)
+    gains = np.zeros((n_pairs, 2, 2))
+    gains[:, 1, 1] = random.normal(size=n_pairs)
+    graph = FactorGraph.from_pairwise(unary, complete(n)[chosen], gains)
+    graph = graph.with_constraints([constraints.at_most_k(range(n), k)])
     if not tables:
         return graph
     from mapmrf.constraints.as_tables import rewrite

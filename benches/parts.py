@@ -59,8 +59,10 @@ class LoadingClock(CompileClock):
 def run(graph: mapmrf.FactorGraph, method: str, marks: list[float], values: Values) -> float:
     """Run a method with each mark as time limit and note its values; return when it had a proof, inf if never."""
     proven = runtime = math.inf
+    end = time.process_time() + 1.0
+    first = {"callback": lambda point, labels: time.process_time() > end} if method == "auto" else {"max_iterations": 2}
     try:
-        prepare(graph, method)
+        mapmrf.solve(graph, method, **first)  # compiles kernels, for which a run with a time limit may not wait
         for mark in reversed(marks):
             if mark <= runtime:  # otherwise it has ended by itself before
                 result = solved(graph, method, mark)
@@ -71,15 +73,6 @@ def run(graph: mapmrf.FactorGraph, method: str, marks: list[float], values: Valu
     except mapmrf.UnsupportedModel:
         values.update({(method, mark): math.nan for mark in marks})
     return proven
-
-
-def prepare(graph: mapmrf.FactorGraph, method: str) -> None:
-    """Compile the kernels, which a run with a time limit may not wait for: of all phases that `auto` begins with."""
-    if method == "auto":
-        end = time.process_time() + 1.0
-        mapmrf.solve(graph, callback=lambda point, labels: time.process_time() > end)
-    else:
-        mapmrf.solve(graph, method, max_iterations=2)
 
 
 def solved(graph: mapmrf.FactorGraph, method: str, seconds: float) -> mapmrf.Result:

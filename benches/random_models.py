@@ -97,8 +97,11 @@ def potts(random: Random, scale: float) -> FactorGraph:
 def contrast(random: Random, scale: float) -> FactorGraph:
     """A picture with a Potts table and a weight per pair."""
     pairs, states = lattice(*_sides(random, scale)), _n(random, 2, 6)
-    n = int(pairs.max(initial=0)) + 1
-    weight = random.exponential(size=len(pairs))
+    return _weighted_potts(random, states, pairs)
+
+
+def _weighted_potts(random: Random, states: int, pairs: np.ndarray) -> FactorGraph:
+    n, weight = int(pairs.max(initial=0)) + 1, random.exponential(size=len(pairs))
     return FactorGraph.from_pairwise(random.normal(size=(n, states)), pairs, np.eye(states), weight=weight)
 
 
@@ -173,10 +176,7 @@ def weighted(random: Random, scale: float) -> FactorGraph:
 
 def submodular(random: Random, scale: float) -> FactorGraph:
     """Binary pairs that favour equal states: a minimum cut."""
-    pairs = lattice(*_sides(random, scale))
-    n = int(pairs.max(initial=0)) + 1
-    weight = random.exponential(size=len(pairs))
-    return FactorGraph.from_pairwise(random.normal(size=(n, 2)), pairs, np.eye(2), weight=weight)
+    return _weighted_potts(random, 2, lattice(*_sides(random, scale)))
 
 
 def tree(random: Random, scale: float) -> FactorGraph:
@@ -242,11 +242,13 @@ def tiny(random: Random, scale: float) -> FactorGraph:
     return kinds[int(random.integers(6))]()
 
 
-MAKERS = (
-    spins, torus, labelled_grid, potts, contrast, smooth, dense_spins, maxcut, mixed_pairs, triples,
-    mixed, forbidden, colouring, weighted, submodular, tree, network, pieces, constrained, tiny,
-)  # fmt: skip
-SHAPES: dict[str, Maker] = {maker.__name__: maker for maker in MAKERS}
+SHAPES: dict[str, Maker] = {
+    maker.__name__: maker
+    for maker in (
+        spins, torus, labelled_grid, potts, contrast, smooth, dense_spins, maxcut, mixed_pairs, triples,
+        mixed, forbidden, colouring, weighted, submodular, tree, network, pieces, constrained, tiny,
+    )
+}  # fmt: skip
 
 
 # -- medium ones ------------------------------------------------------------------------------------------------------

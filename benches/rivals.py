@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -123,9 +123,6 @@ def _tabu(n: int, pairs: np.ndarray, weights: np.ndarray, seconds: float) -> lis
     return trace
 
 
-# -- CP-SAT -----------------------------------------------------------------------------------------------------------
-
-
 def cpsat(task: Task) -> Record:
     needed("ortools")
     value, proven, seconds = _process("cpsat").submit(_cpsat, task.graph, task.seconds).result()
@@ -217,23 +214,15 @@ def _add_constraints(model: Any, graph: FactorGraph, x: list[list[Any]]) -> None
             model.add(total <= int(stated.upper[c]))
 
 
-# -- pictures ---------------------------------------------------------------------------------------------------------
-
-
-class Found(NamedTuple):
-    """A labelling, and seconds to build and to solve its model, by the clock and of the processor."""
-
-    labels: Ints
-    build: tuple[float, float]
-    solve: tuple[float, float]
+Found = tuple[Ints, tuple[float, float], tuple[float, float]]
+"""A labelling, and seconds to build and to solve its model, by the clock and of the processor."""
 
 
 def image_peer(task: Task, module: str, **options: Any) -> Record:
     needed(module)
-    found = BY_MODULE[module](picture(task.model.group, task.scale), **options)
-    times = {"build s": found.build[0], "seconds": found.solve[0]}
-    times["processor s"] = found.solve[1] + (0.0 if math.isnan(found.build[1]) else found.build[1])
-    return {"value": task.graph.value(found.labels), **times}
+    labels, built, solved = BY_MODULE[module](picture(task.model.group, task.scale), **options)
+    processor = solved[1] + (0.0 if math.isnan(built[1]) else built[1])
+    return {"value": task.graph.value(labels), "build s": built[0], "seconds": solved[0], "processor s": processor}
 
 
 def by_maxflow(case: Picture) -> Found:
@@ -245,7 +234,7 @@ def by_maxflow(case: Picture) -> Found:
         expand = importlib.import_module("maxflow.fastmin").aexpansion_grid
         clock = Clock()
         labels = expand(-case.unary, case.weight * case.table)
-        return Found(labels.ravel(), (math.nan, math.nan), clock.lap())
+        return labels.ravel(), (math.nan, math.nan), clock.lap()
     clock = Clock()
     weights = case.weights()
     network = package.GraphFloat(math.prod(case.shape), len(weights) * math.prod(case.shape))
@@ -259,7 +248,7 @@ def by_maxflow(case: Picture) -> Found:
     network.add_grid_tedges(nodes, -case.unary[..., 1], -case.unary[..., 0])
     built = clock.lap()
     network.maxflow()
-    return Found(np.asarray(network.get_grid_segments(nodes), dtype=np.int64).ravel(), built, clock.lap())
+    return np.asarray(network.get_grid_segments(nodes), dtype=np.int64).ravel(), built, clock.lap()
 
 
 def by_gco(case: Picture, start: bool = False) -> Found:
@@ -281,7 +270,7 @@ def by_gco(case: Picture, start: bool = False) -> Found:
         network.init_label_at_site(i, label)
     built = clock.lap()
     network.expansion(-1)
-    found = Found(network.get_labels().astype(np.int64), built, clock.lap())
+    found = network.get_labels().astype(np.int64), built, clock.lap()
     network.destroy_graph()
     return found
 
@@ -292,7 +281,7 @@ def by_walker(case: Picture) -> Found:
     walker = importlib.import_module("skimage.segmentation").random_walker
     clock = Clock()
     found = walker(case.photo / 255, case.seeds + 1, mode="cg_j", channel_axis=-1)
-    return Found(found.ravel() - 1, (math.nan, math.nan), clock.lap())
+    return found.ravel() - 1, (math.nan, math.nan), clock.lap()
 
 
 BY_MODULE: dict[str, Callable[..., Found]] = {"gco": by_gco, "maxflow": by_maxflow, "skimage": by_walker}

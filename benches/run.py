@@ -178,13 +178,6 @@ def run_apart(request: dict[str, Any]) -> Record:
     return record
 
 
-def child() -> None:
-    """Serve one request of `run_apart`."""
-    request = json.loads(sys.stdin.read())
-    found = models.select(request["selector"], request["data"], request["each"])
-    print(json.dumps(run_here(request, next(one for one in found if one.name == request["model"]), cold=True)))
-
-
 def derived(record: Record, model: models.Model, run: dict[str, Any]) -> Record:
     """The record with what follows from it and from what is known of the model."""
     best, trace = model.best, record.get("trace", [])
@@ -346,8 +339,10 @@ def main(words: list[str] | None = None) -> None:
     given = parser.parse_args(words)
     warnings.simplefilter("ignore")
     known = experiments()
-    if given.child:
-        child()
+    if given.child:  # serves one request of `run_apart`
+        request = json.loads(sys.stdin.read())
+        found = models.select(request["selector"], request["data"], request["each"])
+        print(json.dumps(run_here(request, next(one for one in found if one.name == request["model"]), cold=True)))
     elif given.list or not given.names:
         print("\n".join(f"{name:20} {entry.about}" for name, entry in known.items()))
     for name in given.names:

@@ -63,11 +63,20 @@ class Clock:
     """Seconds since its start: by the clock, and of the processor (child processes included)."""
 
     def __init__(self) -> None:
-        self.start, self.threads = self._now(), busy_threads()
+        self.start, self.threads = self._now(), self._busy()
 
     def _now(self) -> tuple[float, float]:
         used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
         return time.perf_counter(), sum(one.ru_utime + one.ru_stime for one in used)
+
+    def _busy(self) -> dict[str, float]:
+        """Processor seconds of every thread, on Linux."""
+        found = {"": 0.0}
+        for stat in Path("/proc/self/task").glob("*/stat"):
+            with contextlib.suppress(OSError):
+                fields = stat.read_text().rpartition(")")[2].split()
+                found[stat.parent.name] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return found
 
     def spent(self) -> tuple[float, float]:
         wall, processor = self._now()
@@ -80,20 +89,10 @@ class Clock:
 
     def busiest(self) -> float:
         """Processor seconds of the busiest thread that is still there."""
-        return max(seconds - self.threads.get(thread, 0.0) for thread, seconds in busy_threads().items())
+        return max(seconds - self.threads.get(thread, 0.0) for thread, seconds in self._busy().items())
 
 
-def busy_threads() -> dict[str, float]:
-    """Processor seconds of every thread, on Linux."""
-    found = {"": 0.0}
-    for stat in Path("/proc/self/task").glob("*/stat"):
-        with contextlib.suppress(OSError):
-            fields = stat.read_text().rpartition(")")[2].split()
-            found[stat.parent.name] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return found
-
-
-def recorded(result: Result, clock: Clock, **more: Any) -> Record:
+def recorded(result: Result, clock: Clock) -> Record:
     wall, processor = clock.spent()
     proven = result.status.closes_gap or result.status is mapmrf.Status.INFEASIBLE
     return {
@@ -114,7 +113,6 @@ def recorded(result: Result, clock: Clock, **more: Any) -> Record:
         "first s": result.trace[0].time if result.trace else math.nan,
         "trace": [(point.time, point.value, point.phase) for point in result.trace],
         **{name: value for name, value in result.details.items() if isinstance(value, int | float)},
-        **more,
     }
 
 
@@ -128,7 +126,8 @@ def solve(task: Task, method: str, form: str = "", busiest: bool = False, **opti
         from mapmrf.constraints.as_tables import rewrite
 
         graph = rewrite(graph).graph
-    limits: dict[str, Any] = {"time_limit": task.time_limit}
+    limited = task.processor_limit is not None
+    limits: dict[str, Any] = {"time_limit": 20 * task.processor_limit if limited else task.time_limit}
     clock, points, most = Clock(), [], 0.0
 
     def watch(point: Any, _: Any) -> bool:
@@ -137,9 +136,7 @@ def solve(task: Task, method: str, form: str = "", busiest: bool = False, **opti
         points.append((clock.spent()[1], point.value, point.phase))
         return points[-1][0] > (task.processor_limit or math.inf)
 
-    if task.processor_limit is not None:
-        limits = {"time_limit": 20 * task.processor_limit}
-    if busiest or task.processor_limit is not None:
+    if busiest or limited:
         limits["callback"] = watch
     result = mapmrf.solve(graph, method, seed=task.seed, **limits, **options)
     return {**recorded(result, clock), "busiest thread s": most, **({"trace": points} if points else {})}
@@ -244,7 +241,7 @@ def tune(task: Task, **options: Any) -> Record:
     clock = Clock()
     found = mapmrf.tune(task.graph, seeds=[task.seed], **options)
     chosen = ", ".join(f"{key} {value}" for key, value in found.best.items())
-    return recorded(found.result, clock, options=chosen)
+    return {**recorded(found.result, clock), "options": chosen}
 
 
 def warm_start(task: Task, method: str, **options: Any) -> Record:

@@ -53,14 +53,12 @@ WARM, MOST_WARM = 10, 100
 """The warm-up ends after so many rounds without a new kernel, and at the latest after so many."""
 SETTINGS, ONE_ARENA = {"PYTHONMALLOC": "malloc", "NUMBA_NRT_STATS": "1"}, {"MALLOC_ARENA_MAX": "1"}
 """The environment in which everything is counted, and threads share an arena unless the user says otherwise."""
-BYTES, BYTES_PER_SOLVE = 2e6, 50.0
-"""Growth of the memory in use over the second half of a run that counts as none, plus so many bytes per solve.
+ALLOWED = {"used": (2e6, 50.0), "objects": (200.0, 0.02), "arrays": (0.0, 0.0)}
+"""Growth over the second half of a run that counts as none, and so much for every solve.
 
 Steps of one or two megabytes were seen once in thousands of solves: the sizes are those of Python's table of interned
 strings when it is rebuilt.
 """
-OBJECTS, OBJECTS_PER_SOLVE = 200.0, 0.02
-"""The same for Python's objects."""
 RESIDENT_SHARE = 0.05
 """Growth of the resident memory from the third quarter to the last that counts as none."""
 
@@ -118,22 +116,6 @@ def arrays_alive() -> int:
     return int(counts.mi_alloc - counts.mi_free)
 
 
-def fill_caches() -> None:
-    """Fill the caches that NumPy and glibc have for freed small blocks, of every size some: they count as given out."""
-    libc = ctypes.CDLL(None)
-    libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-    libc.free.argtypes = [ctypes.c_void_p]
-    for size in range(1024):
-        arrays = [np.empty(size, dtype=np.uint8) for _ in range(16)]
-        del arrays
-    for size in range(16, 1056, 16):
-        for block in [libc.malloc(size) for _ in range(16)]:
-            libc.free(block)
-
-
-# -- what grows -------------------------------------------------------------------------------------------------------
-
-
 def what_grows(samples: list[Sample]) -> list[str]:
     """What has grown over the second half of a run.
 
@@ -142,7 +124,7 @@ def what_grows(samples: list[Sample]) -> list[str]:
     medians of the last two quarters are compared.
     """
     names = {"used": "memory in use", "objects": "objects", "arrays": "arrays of kernels"}
-    grown = [names[what] for what, most in allowed(samples).items() if growth(samples, what) > most]
+    grown = [names[what] for what, (by, most) in growth(samples).items() if by > most]
     for what in ("threads", "files", "children"):
         _, second, _, last = quarters(samples, what)
         if last > second:
@@ -153,21 +135,15 @@ def what_grows(samples: list[Sample]) -> list[str]:
     return grown
 
 
-def allowed(samples: list[Sample]) -> dict[str, float]:
-    """Growth per solve over the second half that counts as none."""
-    solves = solves_of(samples[len(samples) // 2 :])
-    return {"used": BYTES / solves + BYTES_PER_SOLVE, "objects": OBJECTS / solves + OBJECTS_PER_SOLVE, "arrays": 0.0}
-
-
-def solves_of(samples: list[Sample]) -> int:
-    return max(1, samples[-1].solves - samples[0].solves)
-
-
-def growth(samples: list[Sample], what: str) -> float:
-    """Growth per solve over the second half, without rounds in which kernels were loaded."""
+def growth(samples: list[Sample]) -> dict[str, tuple[float, float]]:
+    """Growth per solve over the second half, without rounds in which kernels were loaded, and what counts as none."""
     half = samples[len(samples) // 2 :]
+    solves = max(1, half[-1].solves - half[0].solves)
     steps = [(old, new) for old, new in itertools.pairwise(half) if old.kernels == new.kernels]
-    return sum(getattr(new, what) - getattr(old, what) for old, new in steps) / solves_of(half)
+    return {
+        what: (sum(getattr(new, what) - getattr(old, what) for old, new in steps) / solves, once / solves + each)
+        for what, (once, each) in ALLOWED.items()
+    }
 
 
 def quarters(samples: list[Sample], what: str) -> list[float]:
@@ -177,8 +153,6 @@ def quarters(samples: list[Sample], what: str) -> list[float]:
         for begin, end in itertools.pairwise(ends)
     ]
 
-
-# -- tables -----------------------------------------------------------------------------------------------------------
 
 COLUMNS = ("minutes", "rounds", "solves", "kernels", "in use, MB", "resident, MB", *Sample._fields[6:])
 HEAD = f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|"
@@ -199,10 +173,10 @@ def report(samples: list[Sample]) -> bool:
         figures = [*quarters(samples, what), max(getattr(one, what) for one in samples)]
         cells = [f"{figure / 1e6:.1f}" if what in megabytes else f"{figure:.0f}" for figure in figures]
         print(f"| {megabytes.get(what, what)} | {' | '.join(cells)} |")
-    used, objects, most = growth(samples, "used"), growth(samples, "objects"), allowed(samples)
+    (used, most_used), (objects, most_objects), _ = growth(samples).values()
     print("\nGrowth per solve in the second half, without rounds that loaded kernels:")
-    print(f"{used:+.0f} bytes and {objects:+.3f} objects; a leak is what exceeds {most['used']:.0f} bytes")
-    print(f"or {most['objects']:.2f} objects.")
+    print(f"{used:+.0f} bytes and {objects:+.3f} objects; a leak is what exceeds {most_used:.0f} bytes")
+    print(f"or {most_objects:.2f} objects.")
     grown = what_grows(samples)
     print(f"grows: {', '.join(grown) or 'nothing'}")
     return bool(grown)
@@ -215,16 +189,6 @@ def stored(path: Path) -> list[Sample]:
     return [
         Sample(**{name: (float if name == "seconds" else int)(row[name]) for name in Sample._fields}) for row in rows
     ]
-
-
-def spread(samples: list[Sample], lines: int = 12) -> list[Sample]:
-    """The first sample, the last one, and some between them, at about equal times."""
-    times = np.linspace(samples[0].seconds, samples[-1].seconds, lines)
-    places = np.unique(np.searchsorted([one.seconds for one in samples], times))
-    return [samples[min(place, len(samples) - 1)] for place in places.tolist()]
-
-
-# -- the work ---------------------------------------------------------------------------------------------------------
 
 
 class Soak:
@@ -260,26 +224,18 @@ class Soak:
             graph = random_models.model(shape, 0, scale)
             for threads in (1, 2) if scale == 1.0 else (2,):
                 self.solve(method, graph, threads=threads, time_limit=None if scale == 1.0 else SECONDS)
-        fill_caches()
-        quiet = known = 0
-        for number in range(MOST_WARM):
-            self.round(number)
-            before, known = known, take_sample(0.0, number, 0).kernels
-            quiet = quiet + 1 if known == before else 0
-            if quiet == WARM:
-                break
-        return number + 1
+        known: list[int] = []
+        while len(known) < MOST_WARM and (len(known) <= WARM or known[-WARM - 1] < known[-1]):
+            self.round(len(known))
+            known.append(take_sample(0.0, 0, 0).kernels)
+        return len(known)
 
     def round(self, number: int) -> None:
+        ends: list[dict[str, object]] = [{"callback": lambda point, labels: True}, {"time_limit": 0.005}, {}, {}]
         for _ in range(SOLVES):
-            for graph in self.models(1):
-                limits: dict[str, object] = {"threads": int(self.random.integers(1, 3)), "seed": number}
-                kind = int(self.random.integers(4))
-                if kind == 0:
-                    limits["callback"] = lambda point, labels: True
-                if kind == 1:
-                    limits["time_limit"] = 0.005
-                self.solve(next(self.turns), graph, **limits)
+            (graph,) = self.models(1)
+            threads, kind = int(self.random.integers(1, 3)), int(self.random.integers(4))
+            self.solve(next(self.turns), graph, threads=threads, seed=number, **ends[kind])
         self.give_up(number)
         self.batch("processes" if number % PROCESSES_EVERY == 0 else "threads")
         if number % BENCH_EVERY == 0:
@@ -332,9 +288,7 @@ def main() -> int:
     parser.add_argument("--read", type=Path, help="do not run; judge samples written by --csv")
     given = parser.parse_args()
     if given.read:
-        samples = stored(given.read)
-        print("\n".join([HEAD, *map(row, spread(samples))]))
-        return int(report(samples))
+        return int(report(stored(given.read)))
     wanted = {**ONE_ARENA, **os.environ, **SETTINGS}
     if wanted != dict(os.environ):  # begin again where everything is counted
         os.execve(sys.executable, [sys.executable, *sys.argv], wanted)

@@ -41,14 +41,14 @@ def assert_unchanged(answers: ModuleType, found: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("way", [(1, False), (2, False), (1, True)], ids=["one thread", "two threads", "batch"])
 def test_a_share_of_the_stored_answers_is_still_given(answers: ModuleType, models: ModuleType, way: tuple) -> None:
-    for row in answers.found(list(SHARE), models.names(1), answers.Way(*way)):
+    for row in answers.found(list(SHARE), models.names(1), *way):
         assert_unchanged(answers, row)
 
 
 @pytest.mark.slow
 def test_all_stored_answers_are_still_given(answers: ModuleType, models: ModuleType) -> None:
     methods = [name for name in method_names() if name not in answers.LEFT_OUT]
-    for row in answers.found(methods, models.names(), answers.Way()):
+    for row in answers.found(methods, models.names()):
         assert_unchanged(answers, row)
 
 

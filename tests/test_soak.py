@@ -104,8 +104,6 @@ def test_samples_of_a_run_that_was_killed_can_be_read(samples_of_soak: ModuleTyp
         out.writerows(samples)
         lines.write("3600.0,401,1203")
     assert samples_of_soak.stored(path) == samples
-    shown = samples_of_soak.spread(samples)
-    assert len(shown) == 12 and (shown[0], shown[-1]) == (samples[0], samples[-1])
 
 
 # -- a short one ------------------------------------------------------------------------------------------------------

@@ -6,14 +6,17 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from hypothesis import strategies as st
 
-from mapmrf.engines.reduction.simplify import Simplified
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Method, Start
+
+if TYPE_CHECKING:
+    from mapmrf.engines.reduction.simplify import Simplified
 
 MAX_LABELLINGS = 4096
 """Brute force in plain Python stays fast below this."""

@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 import mapmrf
+from mapmrf.bench import charts
 from mapmrf.run.registry import method_names
 
 ROOT = Path(__file__).parents[1]
@@ -63,6 +64,13 @@ def with_blocks(language: str) -> list[Path]:
 
 
 # -- what runs --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def _few_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first figures of a benchmark are enough here: tests/bench draws all of them."""
+    every = charts.figures
+    monkeypatch.setattr(charts, "figures", lambda records: itertools.islice(every(records), 2))
 
 
 MODULES = {

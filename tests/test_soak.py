@@ -113,8 +113,10 @@ def test_samples_of_a_run_that_was_killed_can_be_read(samples_of_soak: ModuleTyp
 
 @pytest.fixture
 def counting() -> Iterator[None]:
-    """Numba counts the arrays of kernels."""
+    """Numba counts the arrays of kernels, and Python only objects that are new: millions were there before."""
     _nrt_python.memsys_enable_stats()
+    gc.collect()
+    gc.freeze()
     yield
     _nrt_python.memsys_disable_stats()
 

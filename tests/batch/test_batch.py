@@ -87,10 +87,10 @@ def same(one: Any, other: Any) -> bool:
 
 
 def interrupt_when(condition: Callable[[], bool]) -> None:
-    """Press Ctrl-C as soon as something holds."""
+    """Press Ctrl-C as soon as something holds, and the batch, not the test, is waiting."""
 
     def press() -> None:
-        wait_until(condition)
+        wait_until(lambda: condition() and signal.getsignal(signal.SIGINT) is not signal.default_int_handler)
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=press, daemon=True).start()
@@ -138,7 +138,7 @@ def test_models_are_taken_one_by_one() -> None:
 
     def models() -> Iterator[FactorGraph]:
         seen: list[weakref.ref[FactorGraph]] = []
-        for k in range(6):
+        for k in range(4):
             gc.collect()
             alive.append(sum(ref() is not None for ref in seen))
             graph = random_recipe(k, 5, 6).graph()
@@ -146,7 +146,7 @@ def test_models_are_taken_one_by_one() -> None:
             yield graph
             del graph
 
-    assert len(mapmrf.solve_many(models(), "exhaustive")) == 6
+    assert len(mapmrf.solve_many(models(), "exhaustive")) == 4
     assert max(alive) <= 2
 
 

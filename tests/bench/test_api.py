@@ -329,7 +329,7 @@ def test_every_figure_is_svg_and_pdf(records: Records, tmp_path: Path) -> None:
 
 
 def test_figures_are_the_same_every_time_and_names_are_no_markup(records: Records, tmp_path: Path) -> None:
-    some = Records({**r, "run": f"</svg><script>{r['run']}$x$-->", "set": "../up"} for r in records[:4])
+    some = Records({**r, "run": f"</svg><script>{r['run']}$x$-->", "set": "../up"} for r in records[:2])
     for folder in ("one", "two"):
         for path in some.figures(tmp_path / folder, ["svg"]):
             assert path.parent == tmp_path / folder

@@ -50,8 +50,15 @@ def test_lawlers_partition_agrees(seed: int) -> None:
             assert result.value == pytest.approx(values[place])
 
 
-def real_budget(n: int) -> tuple[FactorGraph, np.ndarray, np.ndarray]:
+N_ITEMS = 12
+Budget = tuple[FactorGraph, np.ndarray, np.ndarray]
+
+
+@pytest.fixture
+def real_budget(monkeypatch: pytest.MonkeyPatch) -> Budget:
     """Items under a budget whose sums have too many values for tables, all labellings, and their values."""
+    monkeypatch.setattr(rewriting, "MOST_COUNTS", 100)
+    n = N_ITEMS
     random = np.random.default_rng(3)
     gains, prices = random.uniform(1.0, 5.0, n), random.uniform(1.0, 5.0, n)
     graph = FactorGraph.from_tables([2] * n, [(i,) for i in range(n)], [[0.0, gain] for gain in gains])
@@ -63,8 +70,8 @@ def real_budget(n: int) -> tuple[FactorGraph, np.ndarray, np.ndarray]:
     return graph, every, np.where(every @ prices <= limit, every @ gains, -np.inf)
 
 
-def test_sums_that_no_table_can_hold_do_not_keep_labellings_from_being_ranked() -> None:
-    graph, every, values = real_budget(18)
+def test_sums_that_no_table_can_hold_do_not_keep_labellings_from_being_ranked(real_budget: Budget) -> None:
+    graph, every, values = real_budget
     best = mapmrf.solve_best(graph, 4)
     assert best.status.closes_gap
     assert [result.value for result in best] == pytest.approx(np.sort(values)[::-1][:4])
@@ -118,15 +125,15 @@ def test_intervals_hold_the_max_marginals() -> None:
         assert margins.shape == (graph.n_vars, 2)
 
 
-def test_sums_that_no_table_can_hold_have_intervals() -> None:
-    graph, every, values = real_budget(18)
-    best = np.array([values[every[:, i] == k].max() for i in range(18) for k in range(2)])
+def test_sums_that_no_table_can_hold_have_intervals(real_budget: Budget) -> None:
+    graph, every, values = real_budget
+    best = np.array([values[every[:, i] == k].max() for i in range(N_ITEMS) for k in range(2)])
     found = mapmrf.max_marginals(graph)
     assert np.all(found.lower <= best + 1e-9) and np.all(found.upper >= best - 1e-9)
     assert np.all(found.lower > -math.inf)
     refined = mapmrf.max_marginals(graph, refine=100)
     assert refined.lower == pytest.approx(best) and refined.upper == pytest.approx(best)
-    assert mapmrf.solve(graph, margins=True).margins.shape == (18, 2)
+    assert mapmrf.solve(graph, margins=True).margins.shape == (N_ITEMS, 2)
 
 
 def test_intervals_start_from_the_labelling_that_constraints_give() -> None:

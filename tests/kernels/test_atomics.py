@@ -22,7 +22,7 @@ def relay(mine: int, n: int, turns: Ints, total: Floats) -> None:
 
 
 def test_what_was_written_before_a_number_was_published_is_seen_by_who_reads_it() -> None:
-    n = 20_000
+    n = 5_000
     turns, total = np.zeros(1, dtype=np.int64), np.zeros(1)
     with ThreadPoolExecutor(2) as pool:
         for future in [pool.submit(relay, mine, n, turns, total) for mine in (0, 1)]:

@@ -1,6 +1,7 @@
 """Dependencies point one way, and importing the package is cheap."""
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -71,10 +72,10 @@ def module_of(path: Path) -> str:
     return ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
 
 
-def imported(path: Path, nested: bool = True) -> set[str]:
-    """Dotted names below `mapmrf` that a file imports, but for type checking alone; `nested`: in functions, too."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return {name.removeprefix("mapmrf.") for name in _names(tree, nested) if name != "mapmrf"}
+@functools.cache
+def imported(module: str, nested: bool = True) -> set[str]:
+    """Dotted names below `mapmrf` that a module imports, but for type checking alone; `nested`: in functions, too."""
+    return {name.removeprefix("mapmrf.") for name in _names(TREES[module], nested) if name != "mapmrf"}
 
 
 def _names(node: ast.AST, nested: bool) -> Iterator[str]:
@@ -96,12 +97,15 @@ def _names(node: ast.AST, nested: bool) -> Iterator[str]:
 MODULES = {module_of(path): path for path in sorted(SOURCE.rglob("*.py"))}
 
 
+TREES = {module: ast.parse(path.read_text(encoding="utf-8")) for module, path in MODULES.items()}
+
+
 def test_imports_point_downwards() -> None:
     beside = defaultdict(set)
-    for module, path in MODULES.items():
-        for target in imported(path):
+    for module in MODULES:
+        for target in imported(module):
             own, other = package_of(module), package_of(target)
-            if own == other or is_lazy(module, target, imported(path, nested=False)):
+            if own == other or is_lazy(module, target, imported(module, nested=False)):
                 continue
             assert floor_of(target) <= floor_of(module), f"{module} imports {target}"
             if floor_of(target) == floor_of(module) and {own, other} != {"model", "constraints"}:
@@ -117,7 +121,7 @@ def is_lazy(module: str, target: str, at_once: set[str]) -> bool:
 
 @pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("kernels.")])
 def test_kernels_that_engines_share_import_only_arrays(module: str) -> None:
-    for target in imported(MODULES[module]):
+    for target in imported(module):
         assert target in ("arrays", "model.structured_pairs") or target.startswith(("kernels.", "compilation.")), (
             f"{module} imports {target}"
         )
@@ -125,22 +129,22 @@ def test_kernels_that_engines_share_import_only_arrays(module: str) -> None:
 
 def test_no_two_modules_import_each_other_on_loading() -> None:
     """Cycles of imports at the top of modules; those inside functions and for types alone do not count."""
-    graph = {module: {t for t in imported(path, nested=False) if t in MODULES} for module, path in MODULES.items()}
+    graph = {module: {t for t in imported(module, nested=False) if t in MODULES} for module in MODULES}
     order = TopologicalSorter({module: targets - {module} for module, targets in graph.items()})
     order.prepare()  # raises CycleError, which names the cycle
 
 
 def test_no_module_uses_relative_imports() -> None:
-    for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            assert not (isinstance(node, ast.ImportFrom) and node.level), f"{path.name}:{node.lineno}"
+    for module, tree in TREES.items():
+        for node in ast.walk(tree):
+            assert not (isinstance(node, ast.ImportFrom) and node.level), f"{module}:{node.lineno}"
 
 
 def test_numba_is_imported_in_one_place() -> None:
     """Threads that import it from several places at the same time would wait for each other; see that module."""
     importing = set()
-    for module, path in MODULES.items():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for module, tree in TREES.items():
+        for node in ast.walk(tree):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
             importing |= {module for name in names if name.split(".")[0] in ("numba", "llvmlite")}
@@ -229,3 +233,16 @@ def test_names_are_found_without_imports() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout == "[]\nlslp wcsp\n"
+
+
+WINGS = ("batch", "bench", "bridges", "cli", "datasets", "formats", "images", "plots")
+
+
+def test_a_private_name_is_imported_by_its_own_package_only() -> None:
+    for module, tree in TREES.items():
+        for node in ast.walk(tree):
+            inside = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
+                top, *rest = f"{inside}{alias.name}".removeprefix("mapmrf.").split(".")
+                if top in WINGS and top != module.split(".")[0]:
+                    assert not any(part.startswith("_") for part in rest), f"{module} imports {inside}{alias.name}"

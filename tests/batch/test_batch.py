@@ -26,13 +26,13 @@ from hypothesis import strategies as st
 
 import mapmrf
 from clocks import LIMIT, Clock, wait_until
+from command_line import opened
 from mapmrf import FactorGraph, FormatError, MapMRFError, Method, Names, OptionError, Result, Status, UnknownName
 from mapmrf.batch import NotSolved, read_rows, solve_rows, solve_stream
 from mapmrf.batch.many import PackedModel
 from mapmrf.model.problem import Problem
 from mapmrf.run.calls import wait_for_all
 from mapmrf.run.method import Answer, Progress, Start
-from named_pipes import opened
 from strategies import any_recipes, brute_force, random_recipe, with_weights
 
 

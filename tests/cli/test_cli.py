@@ -1,27 +1,36 @@
+from __future__ import annotations
+
 import csv
 import dataclasses
 import gzip
 import inspect
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Literal
 
 import numpy as np
 import pytest
 from PIL import Image
 
-import mapmrf
 import mapmrf.cli.demo
 from command_line import done, refused, run, started
+from mapmrf import OptionError
 from mapmrf.cli import main
+from mapmrf.cli.methods import parse_grid, parse_settings
 from mapmrf.cli.solving import SolveRequest
 from mapmrf.datasets import grid, potts_image, random_graph
 from mapmrf.formats.solution import read_solution, write_solution
 from mapmrf.plots import pictures
 from mapmrf.questions.tune import PAPER_AXES
+from mapmrf.run.method import Method
+from mapmrf.run.registry import method_names
 
 HEAVY = ("numba", "scipy", "highspy", "joblib", "matplotlib", "PIL", "pooch", "rich")
 INFEASIBLE = "MARKOV 2  2 2  1  2 0 1  4  0 0 0 0"
@@ -496,3 +505,141 @@ def test_ctrl_c_while_reading_is_one_line(model, tmp_path):
 def test_the_package_runs_as_a_module() -> None:
     done = subprocess.run([sys.executable, "-m", "mapmrf", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"mapmrf, version {mapmrf.__version__}\n"
+
+
+# -- completion -------------------------------------------------------------------------------------------------------
+
+
+BASH = shutil.which("bash")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_shell_has_a_script(shell: str) -> None:
+    done = run("completion", shell)
+    assert done.exit_code == 0 and "_MAPMRF_COMPLETE" in done.stdout and "mapmrf" in done.stdout
+
+
+def test_another_shell_is_one_line() -> None:
+    done = run("completion", "tcsh")
+    assert done.exit_code == 2 and done.stderr.count("\n") == 1 and "bash" in done.stderr
+
+
+def asked(*words: str) -> list[tuple[str, str]]:
+    """Kinds and texts that a shell gets for the last of some words."""
+    environment = {
+        **os.environ,
+        "_MAPMRF_COMPLETE": "bash_complete",
+        "COMP_WORDS": " ".join(["mapmrf", *words]),
+        "COMP_CWORD": str(len(words)),
+    }
+    command = [sys.executable, "-m", "mapmrf"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return [(kind, text) for kind, _, text in (line.partition(",") for line in done.stdout.splitlines())]
+
+
+def texts(*words: str) -> list[str]:
+    return [text for _, text in asked(*words)]
+
+
+def test_commands_options_methods_and_files_are_completed() -> None:
+    assert texts("so") == ["solve"]
+    assert "--time-limit" in texts("solve", "--ti")
+    assert texts("solve", "--method", "") == method_names()
+    assert texts("solve", "--method", "trw") == ["trws"]
+    assert texts("bench", "--methods", "icm,trw") == ["icm,trws"]
+    assert asked("solve", "--method", "my_file.py") == [("file", "my_file.py")]
+    assert texts("tune", "--method", "icm", "--set", "st") == ["starts="]
+    assert asked("solve", "mod") == [("file", "mod")]
+    assert asked("solve", "model.uai", "--output", "x") == asked("info", "x") == [("file", "x")]
+    assert asked("report", "records.jsonl", "--figures", "") == [("dir", "")]
+    assert texts("completion", "b") == ["bash"]
+
+
+@pytest.mark.skipif(BASH is None, reason="needs bash")
+def test_bash_sources_the_script_and_completes(tmp_path: Path) -> None:
+    program = tmp_path / "mapmrf"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m mapmrf "$@"\n')
+    program.chmod(0o755)
+    (tmp_path / "script").write_text(run("completion", "bash").stdout)
+    code = """
+        source "$1/script" || exit 1
+        complete -p mapmrf || exit 2
+        COMP_WORDS=(mapmrf solve --method trw); COMP_CWORD=3
+        _mapmrf_completion mapmrf
+        printf '%s\\n' "${COMPREPLY[@]}"
+    """
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    command = [str(BASH), "--norc", "-c", code, "bash", str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert "-F _mapmrf_completion mapmrf" in done.stdout and done.stdout.splitlines()[-1] == "trws"
+
+
+# -- settings ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Options(Method):
+    max_iterations: int = 10
+    rho: float = 0.5
+    fast: bool = False
+    preset: str = "paper"
+    limit: float | None = None
+    mode: Literal["slow", "quick"] = "slow"
+    level: int | str = 1
+
+    def start(self, problem, seed, initial):
+        raise NotImplementedError
+
+    step = answer = start
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("max_iterations=20", 20),
+        ("max-iterations=1e5", 100_000),
+        ("rho=0.25", 0.25),
+        ("rho = 3", 3.0),
+        ("rho=inf", float("inf")),
+        ("fast=yes", True),
+        ("fast=False", False),
+        ("preset=own=words", "own=words"),
+        ("limit=none", None),
+        ("limit=2", 2.0),
+        ("mode=quick", "quick"),
+        ("level=3", 3),
+        ("level=high", "high"),
+        ("unknown=7", "7"),
+    ],
+)
+def test_values_take_the_type_of_the_option(text, value):
+    (found,) = parse_settings(Options, [text]).values()
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("rho", "found 'rho', expected key=value"),
+        ("=3", "expected key=value"),
+        ("rho=much", "option rho: found 'much', expected a number"),
+        ("max_iterations=2.5", "expected a whole number"),
+        ("max_iterations=inf", "expected a whole number"),
+        ("fast=maybe", "expected true or false"),
+        ("limit=never", "expected none or a number"),
+        ("mode=other", "expected 'slow' or 'quick'"),
+    ],
+)
+def test_other_values_are_refused(text, says):
+    with pytest.raises(OptionError, match=says):
+        parse_settings(Options, [text])
+
+
+def test_grid_of_lists():
+    assert parse_grid(mapmrf.LSLP, ["rho=1,2.5", "seeds=3"]) == {"rho": [1.0, 2.5], "seeds": [3]}
+    assert parse_grid(mapmrf.BP, ["decode=argmax,sequential"]) == {"decode": ["argmax", "sequential"]}
+    with pytest.raises(OptionError, match="option eta: found '', expected a number"):
+        parse_grid(mapmrf.LSLP, ["eta=1,"])
+    with pytest.raises(OptionError, match="found 'rho', expected seeds or an option of icm: max_iterations"):
+        parse_grid(mapmrf.ICM, ["rho=1"])

@@ -17,10 +17,9 @@ from pathlib import Path
 import pytest
 
 import mapmrf
-from command_line import refused, run
+from command_line import opened, refused, run
 from mapmrf.datasets import grid
 from mapmrf.formats.solution import read_solution
-from named_pipes import opened
 
 INFEASIBLE = "MARKOV 2  2 2  1  2 0 1  4  0 0 0 0"
 

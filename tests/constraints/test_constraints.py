@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
+from scipy.optimize import linear_sum_assignment
 
 import mapmrf
 from constrained_recipes import KINDS, random_constrained
-from mapmrf import FactorGraph, GraphError, Names, Result, Status, UnknownName, constraints
+from mapmrf import FactorGraph, GraphError, Names, Result, Status, UnknownName, constraints, images
+from mapmrf.cli import main
 from mapmrf.model.summary import summarise
 from mapmrf.run.incumbent import Evaluator
 from mapmrf.run.violations import penalised, shortfall
+from test_docs import DOCS, blocks
 
 SEEDS = range(60)
 
@@ -218,3 +224,135 @@ def test_unknown_names_are_told() -> None:
 def test_numbers_that_no_float_can_hold_are_one_line(state: Callable[[], object], found: str) -> None:
     with pytest.raises(GraphError, match=f"^{found}, expected a number that a float can hold$"):
         state()
+
+
+# -- label costs of images --------------------------------------------------------------------------------------------
+
+
+PRICES = [0.5, 2.0, 1.25]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_both_forms_have_the_same_values_and_optimum(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    unary = random.normal(size=(3, 3, 3))
+    tables = images.grid_model(unary, weight=0.5, label_costs=PRICES)
+    plain = images.grid_model(unary, weight=0.5)
+    stated = plain.with_constraints([constraints.label_cost(k, price) for k, price in enumerate(PRICES)])
+    for _ in range(50):
+        labels = random.integers(0, 3, 9)
+        used = np.bincount(labels, minlength=3) > 0
+        assert tables.value(np.concatenate([labels, used])) == pytest.approx(stated.value(labels))
+    found = mapmrf.solve(tables, "exhaustive")
+    assert mapmrf.solve(stated, "exhaustive").value == pytest.approx(found.value)
+    assert mapmrf.solve(stated, "branch", i_bound=2).value == pytest.approx(found.value)
+
+
+# -- the command line -------------------------------------------------------------------------------------------------
+
+
+LATIN = """latin 4 4 2 50
+4 4 4 4
+1 0 0 1
+0 3
+4 0 1 2 3 -1 salldiff var 50
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "latin.wcsp"
+    path.write_text(LATIN)
+    return path
+
+
+def run(*arguments: object) -> str:
+    done = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_a_file_with_a_global_function_is_solved(model: Path) -> None:
+    found = json.loads(run("solve", model, "--json"))
+    assert found["value"] == 0.0
+    assert sorted(found["labels"]) == [0, 1, 2, 3]
+    assert found["status"] == "optimal"
+
+
+def test_info_and_check_tell_the_constraints(model: Path) -> None:
+    assert "constraints  1  (1 all_different)" in run("info", model)
+    assert json.loads(run("info", model, "--json"))["constraints"] == {"all_different": 1}
+    assert "1 constraints" in run("check", model)
+
+
+def test_convert_writes_tables_on_request(model: Path, tmp_path: Path) -> None:
+    target = tmp_path / "latin.uai"
+    done = CliRunner().invoke(main, ["convert", str(model), str(target)])
+    assert done.exit_code == 2
+    assert "the format has no constraints" in done.output
+    run("convert", model, target, "--tables")
+    graph = mapmrf.read(target)
+    assert graph.constraints is None
+    assert graph.n_factors == 6
+
+
+def test_several_labellings_of_a_file_with_constraints(model: Path) -> None:
+    found = json.loads(run("solve", model, "--best", 3, "--json"))
+    assert [each["value"] for each in found] == [0.0, 0.0, 0.0]
+
+
+# -- the examples of the how-to ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def page() -> dict[str, object]:
+    """The names that the page's code leaves behind."""
+    names: dict[str, object] = {}
+    for block in blocks(Path(DOCS, "how-to", "constraints.md"), "python"):
+        exec(block.code, names)
+    return names
+
+
+def test_the_sudoku_is_solved(page: dict[str, object]) -> None:
+    result = mapmrf.solve(page["sudoku"])
+    assert result.status is Status.OPTIMAL
+    for group in page["groups"]:
+        assert sorted(result.labels[group]) == list(range(9))
+    assert all(result.labels[i] == k for i, k in page["given"].items())
+    assert len(mapmrf.solve_best(page["sudoku"], 2)) == 1
+
+
+def test_the_assignment_is_that_of_scipy(page: dict[str, object]) -> None:
+    gain = page["gain"]
+    result = mapmrf.solve(page["tasks"])
+    assert result.status is Status.OPTIMAL
+    assert result.value == pytest.approx(gain[linear_sum_assignment(gain, maximize=True)].sum())
+    assert round(result.value, 6) == 31.342691
+
+
+def test_the_selection_is_the_best_within_the_budget(page: dict[str, object]) -> None:
+    graph = page["items"]
+    best = max(graph.value(labels) for labels in itertools.product(range(2), repeat=5))
+    result = mapmrf.solve(graph)
+    assert result.value == best == 13.5
+    assert result.labels.tolist() == [0, 1, 0, 1, 1]
+
+
+def test_the_object_has_its_size(page: dict[str, object]) -> None:
+    assert page["result"].labels.sum() == 81
+    assert page["result"].value > -math.inf
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_assignments_with_forbidden_pairs(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    gain = random.normal(size=(6, 8))
+    gain[random.random(gain.shape) < 0.5] = -np.inf
+    graph = mapmrf.FactorGraph.from_tables([8] * 6, [(i,) for i in range(6)], list(gain))
+    result = mapmrf.solve(graph.with_constraints([constraints.all_different(range(6))]))
+    try:
+        expected = gain[linear_sum_assignment(gain, maximize=True)].sum()
+    except ValueError:
+        expected = -math.inf
+    assert result.value == pytest.approx(expected)
+    assert result.status is (Status.OPTIMAL if expected > -math.inf else Status.INFEASIBLE)

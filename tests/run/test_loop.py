@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 
 import mapmrf
 from clocks import LIMIT, Clock
+from constrained_recipes import random_constrained
 from mapmrf import (
     ICM,
     FactorGraph,
@@ -29,10 +31,12 @@ from mapmrf import (
 )
 from mapmrf.model.polytope import integral
 from mapmrf.model.problem import Problem
+from mapmrf.run.loop import relevant_part
 from mapmrf.run.method import Answer, Progress, Start
+from mapmrf.run.options import check_above, check_at_least, check_choice, check_within
 from mapmrf.run.registry import make_method, method_class
 from mapmrf.run.result import TracePoint
-from strategies import Recipe, brute_force, random_recipe
+from strategies import Recipe, brute_force, random_recipe, weighted
 
 
 @dataclass(frozen=True)
@@ -478,3 +482,65 @@ class Fixed(Method):
 
     def answer(self, problem: Any, state: None) -> Answer:
         return Answer()
+
+
+# -- what remains of a model above a value ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("with_weights", [False, True])
+def test_labellings_above_the_value_keep_theirs(with_weights: bool) -> None:
+    reduced = 0
+    for seed in range(40):
+        random, recipe = np.random.default_rng([seed, 7]), random_constrained(seed, n_vars=4)
+        if with_weights:
+            recipe.recipe = weighted(recipe.recipe, seed)
+            assert recipe.recipe.weights is not None
+            recipe.recipe.weights = [abs(weight) for weight in recipe.recipe.weights]
+        recipe.recipe.tables = [table * 10.0 ** random.uniform(-2, 2) for table in recipe.recipe.tables]
+        graph, values = recipe.graph(), [value for _, value in recipe.values() if value > -math.inf]
+        known = sorted(values)[len(values) // 2] if values else 0.0
+        part = relevant_part(graph, known)
+        if part is None:
+            continue
+        reduced += 1
+        for labels, value in recipe.values():
+            if value >= known:
+                assert part.value(labels) == graph.value(labels)
+            assert part.value(labels) in (graph.value(labels), -math.inf)
+    assert reduced >= 5
+
+
+def test_negative_weights_leave_a_model_as_it_is() -> None:
+    recipe = random_constrained(3, n_vars=4)
+    recipe.recipe.weights = [-1.0] * len(recipe.recipe.tables)
+    assert relevant_part(recipe.graph(), -1e9) is None
+
+
+# -- checks of options ------------------------------------------------------------------------------------------------
+
+
+METHOD = SimpleNamespace(name="bp", damping=0.5, rho=0.0, schedule="odd", tol=math.nan)
+
+
+def test_options_in_range_pass() -> None:
+    check_choice(METHOD, "schedule", ("even", "odd"))
+    check_at_least(METHOD, 0, "rho", "damping")
+    check_above(METHOD, 0, "damping")
+    check_within(METHOD, 0, 0.5, "rho", "damping")
+
+
+def test_errors_name_everything() -> None:
+    with pytest.raises(OptionError, match=r"^bp: schedule is 'odd', expected one of even, all$"):
+        check_choice(METHOD, "schedule", ("even", "all"))
+    with pytest.raises(OptionError, match=r"^bp: rho is 0\.0, expected at least 1$"):
+        check_at_least(METHOD, 1, "rho")
+    with pytest.raises(OptionError, match=r"^bp: rho is 0\.0, expected a number above 0$"):
+        check_above(METHOD, 0, "damping", "rho")
+    with pytest.raises(OptionError, match=r"^bp: damping is 0\.5, expected a number from 0 to 0\.4$"):
+        check_within(METHOD, 0, 0.4, "damping")
+
+
+@pytest.mark.parametrize("check", [check_at_least, check_above])
+def test_not_a_number_is_refused(check) -> None:
+    with pytest.raises(OptionError, match="tol is nan"):
+        check(METHOD, 0, "tol")

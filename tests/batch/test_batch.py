@@ -33,6 +33,7 @@ from mapmrf.batch.many import PackedModel
 from mapmrf.model.problem import Problem
 from mapmrf.run.calls import wait_for_all
 from mapmrf.run.method import Answer, Progress, Start
+from refusals import refuses
 from strategies import any_recipes, brute_force, random_recipe, with_weights
 
 
@@ -206,8 +207,7 @@ def test_seeds_belong_to_their_models() -> None:
     ],
 )
 def test_bad_options_are_refused_before_anything_runs(options: dict[str, Any], says: str) -> None:
-    with pytest.raises(OptionError, match=says):
-        solve_stream([blank(1), blank(1)], "icm", **options)
+    refuses(OptionError, says, solve_stream, [blank(1), blank(1)], "icm", **options)
 
 
 def test_too_few_seeds_for_a_source_of_unknown_length() -> None:
@@ -492,15 +492,11 @@ def test_bad_tables_are_refused_at_once(named: FactorGraph, text: str, says: str
 
 
 def test_bad_columns_are_refused_at_once(named: FactorGraph, tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="columns of 1 to 2 values"):
-        read_rows({"rain": [0], "grass": [0, 1]}, named)
-    with pytest.raises(UnknownName, match=r"expected 0 to 1$"):
-        read_rows([{"x": 0}], blank(2))
+    refuses(FormatError, "columns of 1 to 2 values", read_rows, {"rain": [0], "grass": [0, 1]}, named)
+    refuses(UnknownName, r"expected 0 to 1$", read_rows, [{"x": 0}], blank(2))
     (tmp_path / "latin.csv").write_bytes(b"rain\n\xe9\n")
-    with pytest.raises(FormatError, match="not UTF-8"):
-        read_rows(tmp_path / "latin.csv", named)
-    with pytest.raises(FormatError, match=r"absent\.csv"):
-        read_rows(tmp_path / "absent.csv", named)
+    refuses(FormatError, "not UTF-8", read_rows, tmp_path / "latin.csv", named)
+    refuses(FormatError, r"absent\.csv", read_rows, tmp_path / "absent.csv", named)
 
 
 def test_rows_take_seeds_and_jobs(named: FactorGraph) -> None:
@@ -508,5 +504,4 @@ def test_rows_take_seeds_and_jobs(named: FactorGraph) -> None:
     results = solve_rows(named, rows, "icm", seeds=[3, 4, 5], jobs=2, starts=4)
     assert [result.seed for result in results] == [3, 4, 5]
     assert results[2].assignment["grass"] == "wet"
-    with pytest.raises(OptionError, match="2 seeds, expected one for each of the 3"):
-        solve_rows(named, rows, "icm", seeds=[3, 4])
+    refuses(OptionError, "2 seeds, expected one for each of the 3", solve_rows, named, rows, "icm", seeds=[3, 4])

@@ -24,6 +24,7 @@ from mapmrf.bench.records import unpack_labels
 from mapmrf.bench.run_list import MethodConfig
 from mapmrf.datasets import grid
 from mapmrf.run.method import Answer, Progress
+from refusals import refuses
 
 
 @dataclass(frozen=True)
@@ -118,10 +119,8 @@ def test_tables_by_name(records: Records) -> None:
     frame = records.table("own-logpot").to_pandas()
     assert frame["model"].tolist() == ["filed", "model 2", "strong <b>"]
     assert frame["class"].iloc[2] == pytest.approx(best_of(GRAPHS["strong"], GRAPHS["strong"].card - 1))
-    with pytest.raises(OptionError, match="no table is named 'own-logpt'; known: datasets, own-overview"):
-        records.table("own-logpt")
-    with pytest.raises(OptionError, match="known: none, as there are no records"):
-        Records().table()
+    refuses(OptionError, "no table is named 'own-logpt'; known: datasets, own-overview", records.table, "own-logpt")
+    refuses(OptionError, "known: none, as there are no records", Records().table)
 
 
 @pytest.mark.parametrize("name", ["page.html", "tables.md", "tables.tex", "tables.txt"])
@@ -133,8 +132,7 @@ def test_reports_of_every_kind(records: Records, tmp_path: Path, name: str) -> N
 def test_a_folder_gets_a_file_per_table(records: Records, tmp_path: Path) -> None:
     records.report(f"{tmp_path / 'csv'}/")
     assert {path.stem for path in (tmp_path / "csv").iterdir()} == {table.name for table in records.tables()}
-    with pytest.raises(OptionError, match=r"tables.doc: expected a name that ends in \.html"):
-        records.report(tmp_path / "tables.doc")
+    refuses(OptionError, r"tables.doc: expected a name that ends in \.html", records.report, tmp_path / "tables.doc")
 
 
 def test_output_is_resumed_and_read_back(tmp_path: Path) -> None:
@@ -253,8 +251,7 @@ def test_records_as_a_frame(records: Records) -> None:
     last = trace[(trace["run"] == "lslp") & (trace["model"] == "filed") & (trace["seed"] == 1)].iloc[-1]
     (record,) = [r for r in records if (r["run"], r["model"], r["seed"]) == ("lslp", "filed", 1)]
     assert last["value"] == record["trace"][-1][2] <= record["value"]
-    with pytest.raises(OptionError, match="of is 'tables', expected one of runs, trace"):
-        records.to_pandas("tables")  # type: ignore[arg-type]
+    refuses(OptionError, "of is 'tables', expected one of runs, trace", records.to_pandas, "tables")
 
 
 def test_records_as_a_dataset(records: Records) -> None:
@@ -285,8 +282,7 @@ def test_a_result_as_a_frame_and_a_dataset() -> None:
     assert all(isinstance(value, str | int | float) for value in data.attrs.values())
     plain = mapmrf.solve(GRAPHS["weak"], "icm").to_pandas()
     assert list(plain.columns) == ["label"] and plain.index.tolist() == list(range(16))
-    with pytest.raises(OptionError, match="of is 'states', expected one of labels, trace"):
-        result.to_pandas("states")  # type: ignore[arg-type]
+    refuses(OptionError, "of is 'states', expected one of labels, trace", result.to_pandas, "states")
 
 
 @pytest.mark.parametrize("package", ["pandas", "xarray"])
@@ -345,6 +341,5 @@ def test_figures_show_the_curves(records: Records) -> None:
     names = {text.get_text() for text in axes.get_legend().get_texts()}
     assert names == {"icm", "starts", "class", "object", "file", "lslp"}
     assert len(axes.collections) == 6  # a band for each, as there are two seeds
-    with pytest.raises(OptionError, match="formats: found 'doc', expected some of svg, pdf"):
-        records.figures("nowhere", ["doc"])
+    refuses(OptionError, "formats: found 'doc', expected some of svg, pdf", records.figures, "nowhere", ["doc"])
     assert dict(figures([])) == {}

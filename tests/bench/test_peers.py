@@ -21,6 +21,7 @@ from mapmrf.bench.peers import Found, Ready, installed, missing, names, prepare,
 from mapmrf.bench.run_list import MethodConfig, RunList, from_files
 from mapmrf.bench.worker import Runner
 from mapmrf.datasets import grid, random_graph
+from refusals import refuses
 from strategies import brute_force
 
 GRAPH = grid(3, 3, 2.0, seed=4)
@@ -103,8 +104,7 @@ def test_the_version_of_a_package_is_told(peer: ModuleType) -> None:
 
 
 def test_an_unknown_peer_is_named() -> None:
-    with pytest.raises(UnknownName, match="no peer is named 'nobody'; known: cpsat, dwave"):
-        solve_with("nobody", GRAPH, 1.0, 0)
+    refuses(UnknownName, "no peer is named 'nobody'; known: cpsat, dwave", solve_with, "nobody", GRAPH, 1.0, 0)
 
 
 def test_a_benchmark_can_run_a_peer(tmp_path: Path, peer: ModuleType) -> None:

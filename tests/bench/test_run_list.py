@@ -11,6 +11,7 @@ import mapmrf
 from mapmrf import FactorGraph, OptionError
 from mapmrf.bench.run_list import MethodConfig, ModelRef, RunList, from_files, lattice, of_set, read_plan
 from mapmrf.datasets import entries, grid, lookalike, random_graph
+from refusals import refuses
 
 MODELS = [ModelRef("own", "a", "/x/a.uai"), ModelRef("own", "b", "/x/b.uai")]
 
@@ -35,8 +36,7 @@ def test_the_key_depends_on_the_run_and_not_on_the_folder() -> None:
 
 
 def test_a_bad_option_is_found_before_anything_runs() -> None:
-    with pytest.raises(OptionError, match="did you mean 'starts'"):
-        MethodConfig("icm", {"start": 3})
+    refuses(OptionError, "did you mean 'starts'", MethodConfig, "icm", {"start": 3})
 
 
 def test_a_plan_from_a_file(tmp_path: Path) -> None:
@@ -80,8 +80,7 @@ def test_own_files_are_known_by_their_content_and_clashing_names_get_their_folde
     assert len({model.identity for model in models}) == 3
     paths[2].write_text("changed")
     assert from_files(paths)[2].identity != models[2].identity
-    with pytest.raises(OptionError, match=r"none\.uai: no such file"):
-        from_files([tmp_path / "none.uai"])
+    refuses(OptionError, r"none\.uai: no such file", from_files, [tmp_path / "none.uai"])
 
 
 @pytest.mark.parametrize(
@@ -95,8 +94,7 @@ def test_own_files_are_known_by_their_content_and_clashing_names_get_their_folde
     ],
 )
 def test_an_impossible_plan_is_refused(change: dict[str, object], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
-        RunList(**{"runs": [MethodConfig("icm")], "models": MODELS, **change})
+    refuses(OptionError, message, RunList, **{"runs": [MethodConfig("icm")], "models": MODELS, **change})
 
 
 @pytest.mark.parametrize(
@@ -108,8 +106,7 @@ def test_an_impossible_plan_is_refused(change: dict[str, object], message: str) 
     ],
 )
 def test_an_impossible_run_is_refused(arguments: tuple[object, ...], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
-        MethodConfig(*arguments)
+    refuses(OptionError, message, MethodConfig, *arguments)
 
 
 def test_grids_are_told_from_other_models() -> None:

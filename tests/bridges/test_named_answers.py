@@ -13,6 +13,7 @@ import mapmrf
 from mapmrf import FactorGraph, FormatError, Names, Result
 from mapmrf.cli import main
 from mapmrf.formats.evidence import read_evidence
+from refusals import refuses
 
 NAMES = Names(("rain", "grass", "inf"), (("no", "yes"), ("dry", "damp", "wet"), ("nan", "-inf")))
 BIF = """network s { }
@@ -86,8 +87,7 @@ def test_json_keeps_the_names_even_if_they_look_like_numbers(names: Names | None
 )
 def test_names_that_do_not_fit_are_no_result(names: object) -> None:
     data = json.loads(mapmrf.solve(model()).to_json()) | {"names": names}
-    with pytest.raises(FormatError, match="not a result written by mapmrf"):
-        Result.from_json(json.dumps(data))
+    refuses(FormatError, "not a result written by mapmrf", Result.from_json, json.dumps(data))
 
 
 def test_the_summary_shows_the_first_answers() -> None:
@@ -171,5 +171,4 @@ def test_bad_named_evidence_is_one_clear_line(tmp_path: Path, text: str, said: s
 def test_locate_takes_names_and_indices() -> None:
     graph = model()
     assert graph.locate("grass", "wet") == graph.locate(1, 2) == graph.locate("grass", np.int64(2)) == (1, 2)
-    with pytest.raises(mapmrf.UnknownName, match="no variable is named 'snow'"):
-        graph.locate("snow", 0)
+    refuses(mapmrf.UnknownName, "no variable is named 'snow'", graph.locate, "snow", 0)

@@ -12,6 +12,7 @@ from hypothesis import given
 import mapmrf
 from mapmrf import FactorGraph, GraphError, Names
 from mapmrf.bridges import from_networkx, to_networkx
+from refusals import refuses
 from strategies import Recipe, recipes, with_weights
 
 
@@ -94,8 +95,7 @@ def test_rows_belong_to_the_source_of_a_directed_edge() -> None:
     graph.edges["second", "first"]["pairwise"] = TABLE.T
     assert from_networkx(graph).value([1, 2]) == 5.25
     graph.edges["second", "first"]["pairwise"] = TABLE
-    with pytest.raises(GraphError, match=r"table of \('second', 'first'\) has shape \(2, 3\), expected \(3, 2\)"):
-        from_networkx(graph)
+    refuses(GraphError, r"table of \('second', 'first'\) has shape \(2, 3\), expected \(3, 2\)", from_networkx, graph)
 
 
 def test_a_scope_states_the_orientation() -> None:
@@ -103,8 +103,7 @@ def test_a_scope_states_the_orientation() -> None:
     graph.edges["first", "second"].update(pairwise=TABLE.T, scope=("second", "first"))
     assert from_networkx(graph).value([1, 2]) == 5.25
     graph.edges["first", "second"]["scope"] = ("second", "third")
-    with pytest.raises(GraphError, match="'scope' of edge"):
-        from_networkx(graph)
+    refuses(GraphError, "'scope' of edge", from_networkx, graph)
 
 
 def test_parallel_edges_are_factors_of_their_own() -> None:

@@ -22,6 +22,7 @@ from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.cli.contest import Clock, Contest, ContestRun, contest_from, process_age
 from mapmrf.datasets import grid
 from mapmrf.formats.solution import read_solution
+from refusals import refuses
 from strategies import brute_force
 
 EXAMPLES = FOLDER.parent / "examples"
@@ -99,8 +100,7 @@ def test_the_variables_of_2022() -> None:
     ],
 )
 def test_what_makes_no_sense_is_one_line(arguments: list[str], environ: dict[str, str], says: str) -> None:
-    with pytest.raises(OptionError, match=says):
-        contest_from(arguments, environ)
+    refuses(OptionError, says, contest_from, arguments, environ)
     result = run(*arguments, **environ)
     assert (result.exit_code, result.stdout) == (2, "")
     assert len(result.stderr.splitlines()) == 1 and says in result.stderr

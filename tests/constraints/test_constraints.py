@@ -21,6 +21,7 @@ from mapmrf.cli import main
 from mapmrf.model.summary import summarise
 from mapmrf.run.incumbent import Evaluator
 from mapmrf.run.violations import penalised, shortfall
+from refusals import refuses
 from test_docs import DOCS, blocks
 
 SEEDS = range(60)
@@ -222,8 +223,7 @@ def test_unknown_names_are_told() -> None:
     ],
 )
 def test_numbers_that_no_float_can_hold_are_one_line(state: Callable[[], object], found: str) -> None:
-    with pytest.raises(GraphError, match=f"^{found}, expected a number that a float can hold$"):
-        state()
+    refuses(GraphError, f"^{found}, expected a number that a float can hold$", state)
 
 
 # -- label costs of images --------------------------------------------------------------------------------------------

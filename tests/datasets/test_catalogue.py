@@ -32,6 +32,7 @@ from mapmrf.datasets.catalogue import (
     set_figure,
     set_kinds,
 )
+from refusals import refuses
 
 data = pytest.mark.data
 every_set = pytest.mark.parametrize("which", list(sets()))
@@ -81,8 +82,7 @@ def test_the_two_segmentations_have_the_same_numbers() -> None:
 
 
 def test_an_unknown_set_is_one_line() -> None:
-    with pytest.raises(UnknownName, match=r"'seg2', expected one of seg-2, seg-21, scene, grids, protein"):
-        entries("seg2")
+    refuses(UnknownName, r"'seg2', expected one of seg-2, seg-21, scene, grids, protein", entries, "seg2")
 
 
 # -- where files are -------------------------------------------------------------------------------------------------

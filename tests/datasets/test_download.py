@@ -23,6 +23,7 @@ import mapmrf.datasets.download as module
 from mapmrf import OptionError
 from mapmrf.datasets import Entry, entries
 from mapmrf.datasets.download import DownloadReport, DownloadStopped, download
+from refusals import refuses
 
 COMPRESS = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 CONTENT = {name: f"MARKOV 1 2 1 1 0 2 {name}\n".encode() * 15_000 for name in ("one", "two")}
@@ -377,5 +378,4 @@ def test_a_folder_that_cannot_be_made_is_one_line(site: Site, tmp_path: Path) ->
 
 @pytest.mark.parametrize("source", ["ftp://host/models", "/some/folder", "host"])
 def test_a_mirror_is_an_address(source: str, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="expected an http or https address"):
-        download([entry()], tmp_path, source=source)
+    refuses(OptionError, "expected an http or https address", download, [entry()], tmp_path, source=source)

@@ -24,6 +24,7 @@ from mapmrf.distributed.run import PartedModel, uniform_at
 from mapmrf.distributed.streaming import stream_partition
 from mapmrf.errors import FormatError, GraphError, OptionError
 from mapmrf.run.dual_state import ArrayFile, read_arrays, write_arrays
+from refusals import refuses
 
 MODELS = {
     "grid": grid(7, 9, 2.0, seed=1),
@@ -128,8 +129,7 @@ def test_every_damaged_byte_of_a_part_is_noticed(tmp_path: Path) -> None:
             continue
         assert np.array_equal(part.graph.theta_v, grid(3, 3).theta_v[ranges_of(part)])  # a byte between two arrays
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(FormatError, match=r"part-00001\.mrf: damaged"):
-        distributed.read_part(path)
+    refuses(FormatError, r"part-00001\.mrf: damaged", distributed.read_part, path)
 
 
 def test_a_part_of_another_model_is_refused(tmp_path: Path) -> None:
@@ -155,22 +155,16 @@ def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert found.figures == {"n": 1} and found.arrays["x"].tolist() == [0, 1, 2, 3, 4]
     assert found.arrays["none"].shape == (0, 3)
     assert [file.name for file in tmp_path.iterdir()] == ["a.mrf"]
-    with pytest.raises(FormatError, match="found a file of kind 'part', expected a file of kind 'labels'"):
-        read_arrays(path, "labels")
+    refuses(FormatError, "found a file of kind 'part', expected a file of kind 'labels'", read_arrays, path, "labels")
 
 
 def test_impossible_requests_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="10 parts of 9 variables"):
-        distributed.partition(grid(3, 3), tmp_path, 10)
-    with pytest.raises(OptionError, match="cut is 'best'"):
-        distributed.partition(grid(3, 3), tmp_path, 2, "best")  # type: ignore[arg-type]
-    with pytest.raises(FormatError, match=r"it has no parts\.json"):
-        distributed.solve(tmp_path)
-    with pytest.raises(OptionError, match="3 ranks but 2 parts"):
-        parts_of(0, 3, 2)
+    refuses(OptionError, "10 parts of 9 variables", distributed.partition, grid(3, 3), tmp_path, 10)
+    refuses(OptionError, "cut is 'best'", distributed.partition, grid(3, 3), tmp_path, 2, "best")
+    refuses(FormatError, r"it has no parts\.json", distributed.solve, tmp_path)
+    refuses(OptionError, "3 ranks but 2 parts", parts_of, 0, 3, 2)
     distributed.partition(grid(3, 3), tmp_path, 2)
-    with pytest.raises(OptionError, match="icm does not run on a model in parts"):
-        distributed.solve(tmp_path, method="icm")
+    refuses(OptionError, "icm does not run on a model in parts", distributed.solve, tmp_path, method="icm")
 
 
 def test_labels_by_parts_are_joined(tmp_path: Path) -> None:
@@ -181,8 +175,7 @@ def test_labels_by_parts_are_joined(tmp_path: Path) -> None:
     labels = distributed.join_labels(tmp_path / "labels")
     assert np.array_equal(labels, result.gather()) and graph.value(labels) == pytest.approx(result.value)
     (tmp_path / "labels" / "labels-00001.mrf").unlink()
-    with pytest.raises(FormatError, match="the labels of part 1 are missing"):
-        distributed.join_labels(tmp_path / "labels")
+    refuses(FormatError, "the labels of part 1 are missing", distributed.join_labels, tmp_path / "labels")
 
 
 @pytest.mark.parametrize("seed", [3, [1, 2]])
@@ -317,7 +310,5 @@ def test_an_image_by_parts_is_the_whole_one(shape: tuple[int, ...], options: dic
 
 
 def test_impossible_lattices_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="4 parts of 3 variables"):
-        grid_parts(SpinGrid(3, 5), tmp_path, 4)
-    with pytest.raises(GraphError, match=r"unary has shape \(3, 4\)"):
-        image_parts(np.zeros((3, 4)), tmp_path, 2)
+    refuses(OptionError, "4 parts of 3 variables", grid_parts, SpinGrid(3, 5), tmp_path, 4)
+    refuses(GraphError, r"unary has shape \(3, 4\)", image_parts, np.zeros((3, 4)), tmp_path, 2)

@@ -11,6 +11,7 @@ import pytest
 import mapmrf
 from mapmrf import FactorGraph, GraphError, OptionError, images
 from mapmrf.images import solving
+from refusals import refuses
 
 RNG = np.random.default_rng(5)
 BLOCK = np.zeros((8, 10), dtype=np.int64)
@@ -58,8 +59,7 @@ def test_marks_may_be_any_numbers_as_in_scikit_image() -> None:
     assert np.array_equal(answer.labels, BLOCK)
     with pytest.raises(GraphError, match=r"every pixel is marked, expected some that are -1: .* give it as unmarked"):
         images.segment(GREY, marks)
-    with pytest.raises(GraphError, match="no pixel is marked: all seeds are 4"):
-        images.segment(GREY, np.full(GREY.shape, 4), unmarked=4)
+    refuses(GraphError, "no pixel is marked: all seeds are 4", images.segment, GREY, np.full(GREY.shape, 4), unmarked=4)
 
 
 def test_pixels_outside_of_the_mask_stay_unmarked(solved: list[FactorGraph]) -> None:
@@ -248,14 +248,10 @@ def test_stereo_leaves_out_what_is_not_in_the_mask() -> None:
 
 def test_stereo_refuses_in_one_line() -> None:
     left, right = shifted(1)
-    with pytest.raises(GraphError, match="the images have shapes"):
-        images.stereo(left, right[:4], 3)
-    with pytest.raises(OptionError, match="window is 4"):
-        images.stereo(left, right, 3, window=4)
-    with pytest.raises(OptionError, match="disparities are 0 to 39"):
-        images.stereo(left, right, 40)
-    with pytest.raises(GraphError, match="mask is"):
-        images.stereo(left, right, 3, mask=np.ones((2, 2), dtype=bool))
+    refuses(GraphError, "the images have shapes", images.stereo, left, right[:4], 3)
+    refuses(OptionError, "window is 4", images.stereo, left, right, 3, window=4)
+    refuses(OptionError, "disparities are 0 to 39", images.stereo, left, right, 40)
+    refuses(GraphError, "mask is", images.stereo, left, right, 3, mask=np.ones((2, 2), dtype=bool))
 
 
 # -- what all of them share -------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from mapmrf.model.summary import model_bytes
 from mapmrf.run.footprints import RATES, Sizes, footprint_of
 from mapmrf.run.method import Answer, Progress
 from mapmrf.run.registry import method_names
+from refusals import refuses
 
 LINUX = sys.platform == "linux"
 GRID = datasets.grid(30, 30, 2.0)
@@ -49,13 +50,11 @@ def test_limits_are_numbers_or_texts_with_units(text: str | float, size: float) 
 
 @pytest.mark.parametrize("text", ["", "G", "-2G", "2X", "2 G B", 0, -1, math.nan, True, [2], "nan", "1e", "1e-9"])
 def test_other_limits_are_refused_in_one_line(text: Any) -> None:
-    with pytest.raises(OptionError, match="expected a number of bytes above 0"):
-        mapmrf.solve(GRID, "icm", memory_limit=text)
+    refuses(OptionError, "expected a number of bytes above 0", mapmrf.solve, GRID, "icm", memory_limit=text)
 
 
 def test_batches_refuse_a_bad_limit_before_anything_runs() -> None:
-    with pytest.raises(OptionError, match="memory_limit"):
-        mapmrf.solve_many([GRID], "icm", memory_limit="much")
+    refuses(OptionError, "memory_limit", mapmrf.solve_many, [GRID], "icm", memory_limit="much")
 
 
 # -- estimates --------------------------------------------------------------------------------------------------------
@@ -155,8 +154,7 @@ def test_no_limit_where_infinity_is_given() -> None:
 
 def test_by_default_the_limit_is_what_the_machine_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mapmrf.model.memory.machine_bytes", lambda: PROGRAM + 1e7)
-    with pytest.raises(UnsupportedModel, match=r"lp .* this machine has 180 MB"):
-        mapmrf.solve(GRID, "lp")
+    refuses(UnsupportedModel, r"lp .* this machine has 180 MB", mapmrf.solve, GRID, "lp")
 
 
 def test_options_that_decide_about_memory_are_adapted() -> None:
@@ -226,8 +224,7 @@ def test_the_best_labelling_so_far_is_returned_when_memory_runs_out(caplog: pyte
 
 
 def test_without_a_labelling_it_is_one_clear_line() -> None:
-    with pytest.raises(OutOfMemory, match=r"^not enough memory for hungry on this model$"):
-        mapmrf.solve(GRID, Hungry(fails_in=0))
+    refuses(OutOfMemory, r"^not enough memory for hungry on this model$", mapmrf.solve, GRID, Hungry(fails_in=0))
 
 
 def test_a_labelling_to_start_from_is_one() -> None:

@@ -19,6 +19,7 @@ from mapmrf.model.polytope import Kind, KindFractions, Residuals
 from mapmrf.plots import display as trace_curves
 from mapmrf.plots import pictures
 from mapmrf.run.result import Result, Status, TracePoint
+from refusals import refuses
 
 
 def result_with(*trace, **fields):
@@ -74,8 +75,7 @@ def test_the_axis_is_chosen_or_follows_from_the_trace():
     assert list(curves(axes)["bound"].get_xdata()) == [0.0, 0.1, 0.2, 0.3]
     still = [TracePoint(i / 10, 0, float(i)) for i in range(3)]
     assert plots.convergence(still).axes[-1].get_xlabel() == "seconds"
-    with pytest.raises(OptionError, match="expected 'iterations' or 'seconds'"):
-        plots.convergence(descent(), over="hours")
+    refuses(OptionError, "expected 'iterations' or 'seconds'", plots.convergence, descent(), over="hours")
 
 
 def test_the_end_of_a_run_is_what_the_result_says():
@@ -182,8 +182,7 @@ def test_the_axis_of_time_is_logarithmic_if_runs_differ_much():
 
 
 def test_nothing_to_compare_is_an_error():
-    with pytest.raises(OptionError, match="no runs"):
-        plots.compare([])
+    refuses(OptionError, "no runs", plots.compare, [])
 
 
 # -- label maps ------------------------------------------------------------------------------------------------------
@@ -236,19 +235,14 @@ def test_labels_lie_over_an_image(grey):
 
 @pytest.mark.parametrize("labels", [[0, 1], [[]], [[0.5]], [[-1]]])
 def test_label_map_wants_a_picture(labels):
-    with pytest.raises(GraphError, match=r"expected \(height, width\)|whole numbers"):
-        plots.label_map(labels)
+    refuses(GraphError, r"expected \(height, width\)|whole numbers", plots.label_map, labels)
 
 
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(GraphError, match="3 labels do not fill 2 x 2"):
-        plots.label_map([0, 1, 2], shape=(2, 2))
-    with pytest.raises(OptionError, match="1 names, but there is a label 1"):
-        plots.label_map([[0, 1]], names=["a"])
-    with pytest.raises(GraphError, match=r"the image has shape \(2, 2\)"):
-        plots.label_map([[0, 1]], image=[[0, 1], [1, 1]])
-    with pytest.raises(OptionError, match="from 0 to 1"):
-        plots.label_map([[0, 1]], image=[[0, 1]], opacity=2)
+    refuses(GraphError, "3 labels do not fill 2 x 2", plots.label_map, [0, 1, 2], shape=(2, 2))
+    refuses(OptionError, "1 names, but there is a label 1", plots.label_map, [[0, 1]], names=["a"])
+    refuses(GraphError, r"the image has shape \(2, 2\)", plots.label_map, [[0, 1]], image=[[0, 1], [1, 1]])
+    refuses(OptionError, "from 0 to 1", plots.label_map, [[0, 1]], image=[[0, 1]], opacity=2)
 
 
 # -- lattices --------------------------------------------------------------------------------------------------------
@@ -416,8 +410,7 @@ def test_large_models_are_drawn_as_primal_graphs():
     ],
 )
 def test_what_cannot_be_seen_is_refused(graph, message):
-    with pytest.raises(GraphError, match=message):
-        plots.factor_graph(graph)
+    refuses(GraphError, message, plots.factor_graph, graph)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -480,8 +473,7 @@ def test_margins_without_a_lattice_are_a_curve_with_a_band_where_they_are_interv
 
 
 def test_margins_must_have_been_asked_for_and_fill_the_map():
-    with pytest.raises(GraphError, match="has no margins"):
-        plots.margins(result_with())
+    refuses(GraphError, "has no margins", plots.margins, result_with())
     with pytest.raises(GraphError, match="2 margins do not fill 2 x 2 pixels"):
         plots.margins(result_with(margins=np.ones((2, 2))), shape=(2, 2))
     drawn(plots.margins(mapmrf.max_marginals(grid(3, 3)), grid(3, 3)))
@@ -535,14 +527,10 @@ def test_an_approximate_solution_says_by_how_much():
 
 
 def test_kinds_need_a_relaxed_solution_that_fits():
-    with pytest.raises(GraphError, match="icm has no relaxed solution"):
-        plots.kinds(result_with(method="icm"))
-    with pytest.raises(GraphError, match="needs the model"):
-        plots.kinds(relaxed(mu_v=np.ones(4)), shape=(2, 2))
-    with pytest.raises(GraphError, match=r"needs result\.mu_v"):
-        plots.kinds(relaxed(), grid(2, 2), shape=(2, 2))
-    with pytest.raises(GraphError, match="mu_v has 6 entries, expected 8"):
-        plots.kinds(relaxed(mu_v=np.ones(6)), grid(2, 2))
+    refuses(GraphError, "icm has no relaxed solution", plots.kinds, result_with(method="icm"))
+    refuses(GraphError, "needs the model", plots.kinds, relaxed(mu_v=np.ones(4)), shape=(2, 2))
+    refuses(GraphError, r"needs result\.mu_v", plots.kinds, relaxed(), grid(2, 2), shape=(2, 2))
+    refuses(GraphError, "mu_v has 6 entries, expected 8", plots.kinds, relaxed(mu_v=np.ones(6)), grid(2, 2))
     with pytest.raises(GraphError, match="4 variables do not fill 3 x 2"):
         plots.kinds(relaxed(mu_v=np.ones(8)), grid(2, 2), shape=(3, 2))
 

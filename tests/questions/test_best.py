@@ -19,6 +19,7 @@ from mapmrf.methods.exhaustive import Exhaustive
 from mapmrf.questions.best import DiverseSearch
 from mapmrf.questions.ranked import LawlerSearch, SolveCalls
 from mapmrf.run.interrupts import also
+from refusals import refuses
 from strategies import recipes, with_weights
 
 CLOSE = 1e-9
@@ -195,10 +196,8 @@ def test_json_is_a_list_of_results() -> None:
     ],
 )
 def test_impossible_arguments_are_refused(arguments, message) -> None:
-    with pytest.raises(mapmrf.OptionError, match=message):
-        solve_best(grid(3, 3), **arguments)
+    refuses(mapmrf.OptionError, message, solve_best, grid(3, 3), **arguments)
 
 
 def test_a_distance_and_a_penalty_exclude_each_other() -> None:
-    with pytest.raises(mapmrf.OptionError, match="expected one of them"):
-        Diversity(2, 0.5)
+    refuses(mapmrf.OptionError, "expected one of them", Diversity, 2, 0.5)

@@ -14,6 +14,7 @@ from exhaustive_truth import all_labellings, best_with_each_state, varied_recipe
 from mapmrf import FactorGraph, Result, max_marginals
 from mapmrf.datasets import grid, potts_image
 from mapmrf.run.interrupts import also
+from refusals import refuses
 from strategies import recipes, with_weights
 
 CLOSE = 1e-9
@@ -131,14 +132,12 @@ def test_impossible_models() -> None:
         assert np.all(found.upper == -np.inf)
         assert found.margins().tolist() == [[0.0, 0.0], [0.0, 0.0]]
     assert len(max_marginals(FactorGraph.from_tables([], [], [])).lower) == 0
-    with pytest.raises(mapmrf.OptionError, match="refine is -1"):
-        max_marginals(impossible, refine=-1)
+    refuses(mapmrf.OptionError, "refine is -1", max_marginals, impossible, refine=-1)
 
 
 def test_a_variable_that_does_not_exist_is_named() -> None:
     found = max_marginals(FactorGraph.from_tables([2, 2], [], []))
-    with pytest.raises(mapmrf.GraphError, match=r"^variable 7 does not exist, expected 0 to 1$"):
-        found.of(7)
+    refuses(mapmrf.GraphError, r"^variable 7 does not exist, expected 0 to 1$", found.of, 7)
 
 
 @pytest.mark.parametrize(("arguments", "message"), [({"refine": -1}, "refine is -1"), ({"memory": -2}, "memory is -2")])

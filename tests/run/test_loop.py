@@ -7,6 +7,7 @@ import math
 import os
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -36,6 +37,7 @@ from mapmrf.run.method import Answer, Progress, Start
 from mapmrf.run.options import check_above, check_at_least, check_choice, check_within
 from mapmrf.run.registry import make_method, method_class
 from mapmrf.run.result import TracePoint
+from refusals import refuses
 from strategies import Recipe, brute_force, random_recipe, weighted
 
 
@@ -91,21 +93,24 @@ def play(*steps: Any, graph: FactorGraph | None = None, **options: Any) -> Resul
     return mapmrf.solve(graph or chain(), Script(steps=steps, **own), **options)
 
 
+def fixed(*states: int, bound: float | None = None) -> Script:
+    """A method that says of a labelling that it is optimal."""
+    return Script(steps=(Progress(1, labels=labels(*states), bound=bound, finished=Status.OPTIMAL),), max_iterations=1)
+
+
 # -- names and options ------------------------------------------------------------------------------------------------
 
 
 def test_an_unknown_method_is_refused_and_the_nearest_named() -> None:
     with pytest.raises(UnknownName, match=r"no method is named 'icn', did you mean 'icm'.*known: .*exhaustive"):
         mapmrf.solve(chain(), "icn")
-    with pytest.raises(UnknownName, match="no method is named 'zzzzz'; known:"):
-        method_class("zzzzz")
+    refuses(UnknownName, "no method is named 'zzzzz'; known:", method_class, "zzzzz")
 
 
 def test_an_unknown_option_is_refused_and_the_nearest_named() -> None:
     with pytest.raises(OptionError, match=r"icm has no option 'start', did you mean 'starts'.*known: max_iterations"):
         mapmrf.solve(chain(), "icm", start=3)
-    with pytest.raises(OptionError, match="icm has no option 'qqq'; known:"):
-        mapmrf.solve(chain(), ICM(), qqq=3)
+    refuses(OptionError, "icm has no option 'qqq'; known:", mapmrf.solve, chain(), ICM(), qqq=3)
 
 
 def test_options_can_be_given_by_keyword_or_in_the_method_or_both() -> None:
@@ -121,11 +126,11 @@ def test_options_can_be_given_by_keyword_or_in_the_method_or_both() -> None:
         ({"time_limit": math.nan}, "time_limit is nan"),
         ({"threads": 0}, "threads is 0"),
         ({"seed": -1}, "seed is -1"),
+        ({"abs_gap_tolerance": math.nan}, "abs_gap_tolerance is nan"),
     ],
 )
 def test_impossible_limits_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
-        mapmrf.solve(chain(), "icm", **options)
+    refuses(OptionError, message, mapmrf.solve, chain(), "icm", **options)
 
 
 def test_a_method_that_cannot_take_the_model_says_why() -> None:
@@ -136,56 +141,55 @@ def test_a_method_that_cannot_take_the_model_says_why() -> None:
 # -- how a run ends ---------------------------------------------------------------------------------------------------
 
 
-def test_a_method_ends_the_run_by_its_own_status() -> None:
-    result = play(Progress(1), Progress(2, finished=Status.CONVERGED), Progress(3))
-    assert (result.status, result.iterations, len(result.trace)) == (Status.CONVERGED, 2, 2)
+BEST = labels(1, 1)
+NEAR = [Progress(n, labels=BEST, bound=3.0 + 1e-6) for n in range(1, 100)]
+ENDS: dict[str, tuple[Sequence[Any], dict[str, Any], Status, int]] = {
+    "a status of the method": (
+        [Progress(1), Progress(2, finished=Status.CONVERGED), Progress(3)], {}, Status.CONVERGED, 2,
+    ),
+    "a closed gap": (
+        [Progress(1, bound=5.0), Progress(2, labels=BEST, bound=3.0 + 1e-14), Progress(3)], {}, Status.OPTIMAL, 2,
+    ),
+    "the default tolerance, some iterations later": (NEAR, {"graph": uneven()}, Status.WITHIN_TOLERANCE, 1 + 10),
+    "a gap that closes in the meantime": (
+        [*NEAR[:5], Progress(6, bound=3.0), Progress(7)], {"graph": uneven()}, Status.OPTIMAL, 6,
+    ),
+    "the tolerance, though iterations do not count": (NEAR[:1], {"graph": uneven()}, Status.WITHIN_TOLERANCE, 1),
+    "a gap too narrow for values that are whole numbers": (NEAR[:1], {}, Status.OPTIMAL, 1),
+    "an absolute tolerance": (
+        [Progress(1, labels=BEST, bound=3.4), Progress(2, bound=3.0)],
+        {"abs_gap_tolerance": 0.5, "graph": uneven()}, Status.WITHIN_TOLERANCE, 1,
+    ),
+    "a narrower absolute tolerance": (
+        [Progress(1, labels=BEST, bound=3.4), Progress(2, bound=3.0)],
+        {"abs_gap_tolerance": 0.3, "graph": uneven()}, Status.OPTIMAL, 2,
+    ),
+    "the method, outside of the tolerance": (
+        [Progress(1, labels=BEST, bound=3.1), Progress(2, finished=Status.CONVERGED)],
+        {"graph": uneven()}, Status.CONVERGED, 2,
+    ),
+    "the tolerance of the user": (
+        [Progress(1, labels=BEST, bound=3.1), Progress(2, finished=Status.CONVERGED)],
+        {"gap_tolerance": 0.05, "graph": uneven()}, Status.WITHIN_TOLERANCE, 1,
+    ),
+    "a patient method, after the gap has closed": (
+        [Progress(1, labels=BEST, bound=3.0), Progress(2, finished=Status.CONVERGED)],
+        {"patient": True}, Status.OPTIMAL, 2,
+    ),
+    "the limit of iterations": (
+        [Progress(4), Progress(8), Progress(12)], {"max_iterations": 8}, Status.ITERATION_LIMIT, 8,
+    ),
+}  # fmt: skip
 
 
-def test_a_closed_gap_ends_the_run_as_optimal() -> None:
-    result = play(Progress(1, bound=5.0), Progress(2, labels=labels(1, 1), bound=3.0 + 1e-14), Progress(3))
-    assert (result.status, result.iterations, result.value) == (Status.OPTIMAL, 2, 3.0)
-
-
-def test_a_gap_within_the_default_tolerance_ends_the_run_after_some_more_iterations() -> None:
-    near = [Progress(n, labels=labels(1, 1), bound=3.0 + 1e-6) for n in range(1, 100)]
-    result = play(*near, graph=uneven())
-    assert (result.status, result.iterations) == (Status.WITHIN_TOLERANCE, 1 + 10)
-    assert result.status.closes_gap and "better by more than" in result.summary()
-    result = play(*near[:5], Progress(6, bound=3.0), Progress(7), graph=uneven())
-    assert (result.status, result.iterations) == (Status.OPTIMAL, 6)
-
-
-def test_a_run_within_the_tolerance_ends_though_its_iterations_do_not_count() -> None:
-    step = Progress(1, labels=labels(1, 1), bound=3.0 + 1e-6)
-    assert play(step, graph=uneven()).status is Status.WITHIN_TOLERANCE
-    assert play(step).status is Status.OPTIMAL  # values are whole numbers
-
-
-def test_an_absolute_tolerance_ends_the_run() -> None:
-    steps = Progress(1, labels=labels(1, 1), bound=3.4), Progress(2, bound=3.0)
-    assert play(*steps, abs_gap_tolerance=0.5, graph=uneven()).status is Status.WITHIN_TOLERANCE
-    assert play(*steps, abs_gap_tolerance=0.3, graph=uneven()).status is Status.OPTIMAL
-    with pytest.raises(OptionError, match="abs_gap_tolerance is nan"):
-        play(*steps, abs_gap_tolerance=math.nan)
-
-
-def test_the_gap_tolerance_is_the_users() -> None:
-    steps = Progress(1, labels=labels(1, 1), bound=3.1), Progress(2, finished=Status.CONVERGED)
-    assert play(*steps, graph=uneven()).status is Status.CONVERGED
-    result = play(*steps, gap_tolerance=0.05, graph=uneven())
-    assert (result.status, result.iterations) == (Status.WITHIN_TOLERANCE, 1)
-    assert "proven" not in result.summary()
-
-
-def test_a_patient_method_goes_on_after_the_gap_has_closed() -> None:
-    steps = Progress(1, labels=labels(1, 1), bound=3.0), Progress(2, finished=Status.CONVERGED)
-    result = play(*steps, patient=True)
-    assert (result.iterations, result.status) == (2, Status.OPTIMAL)
-
-
-def test_the_iteration_limit_ends_the_run() -> None:
-    result = play(Progress(4), Progress(8), Progress(12), max_iterations=8)
-    assert (result.status, result.iterations) == (Status.ITERATION_LIMIT, 8)
+@pytest.mark.parametrize("what", ENDS)
+def test_a_run_is_ended_by(what: str) -> None:
+    steps, options, status, iterations = ENDS[what]
+    result = play(*steps, **options)
+    assert (result.status, result.iterations) == (status, iterations)
+    assert status is not Status.OPTIMAL or result.value == 3.0
+    assert status.closes_gap == (status in (Status.OPTIMAL, Status.WITHIN_TOLERANCE))
+    assert ("better by more than" in result.summary()) == (status is Status.WITHIN_TOLERANCE)
 
 
 def test_the_time_limit_ends_the_run(clock: Clock) -> None:
@@ -250,8 +254,7 @@ def test_a_claim_is_looked_at_where_it_would_be_an_improvement() -> None:
 
 
 def test_illegal_labels_of_a_method_are_an_error() -> None:
-    with pytest.raises(GraphError, match="label of variable 1 is 7"):
-        play(Progress(1, labels=labels(0, 7)))
+    refuses(GraphError, "label of variable 1 is 7", play, Progress(1, labels=labels(0, 7)))
 
 
 def test_the_best_value_and_the_best_bound_are_kept() -> None:
@@ -307,10 +310,8 @@ def test_a_given_labelling_is_the_first_candidate() -> None:
 
 
 def test_a_start_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(GraphError, match="3 labels, expected one for each of the 2"):
-        mapmrf.solve(chain(), "icm", initial=[0, 0, 0])
-    with pytest.raises(GraphError, match="label of variable 0 is 2"):
-        mapmrf.solve(chain(), "icm", initial=[2, 0])
+    refuses(GraphError, "3 labels, expected one for each of the 2", mapmrf.solve, chain(), "icm", initial=[0, 0, 0])
+    refuses(GraphError, "label of variable 0 is 2", mapmrf.solve, chain(), "icm", initial=[2, 0])
 
 
 def test_progress_is_silent_where_there_is_no_terminal(capfd: pytest.CaptureFixture[str]) -> None:
@@ -421,8 +422,7 @@ def test_an_impossible_polish_is_refused_before_the_run() -> None:
 
 def test_no_models_give_no_results_and_no_jobs_are_refused() -> None:
     assert mapmrf.solve_many([], "icm") == []
-    with pytest.raises(OptionError, match="jobs is 0"):
-        mapmrf.solve_many([], "icm", jobs=0)
+    refuses(OptionError, "jobs is 0", mapmrf.solve_many, [], "icm", jobs=0)
 
 
 def test_ctrl_c_while_a_labelling_is_repaired_still_gives_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -431,7 +431,7 @@ def test_ctrl_c_while_a_labelling_is_repaired_still_gives_a_result(monkeypatch: 
 
     monkeypatch.setattr("mapmrf.run.loop.find_feasible", interrupted)
     forbidden = FactorGraph.from_pairwise([[1, 0], [1, 0]], [[0, 1]], [[-np.inf, 0], [0, -np.inf]])
-    result = mapmrf.solve(forbidden, Fixed(np.zeros(2, dtype=np.int64)))
+    result = mapmrf.solve(forbidden, fixed(0, 0))
     assert result.status is Status.INTERRUPTED and result.value == -np.inf
 
 
@@ -442,14 +442,14 @@ def test_the_repair_of_a_labelling_keeps_the_time_limit(monkeypatch: pytest.Monk
         "mapmrf.run.loop.find_feasible", lambda *a, seconds: seen.append(seconds) or found(*a, seconds=1.0)
     )
     forbidden = FactorGraph.from_pairwise([[1, 0], [1, 0]], [[0, 1]], [[-np.inf, 0], [0, -np.inf]])
-    assert mapmrf.solve(forbidden, Fixed(np.zeros(2, dtype=np.int64)), time_limit=5.0).value > -np.inf
+    assert mapmrf.solve(forbidden, fixed(0, 0), time_limit=5.0).value > -np.inf
     assert 1.0 <= seen[0] <= 5.0
 
 
 def test_a_proof_that_the_bound_does_not_bear_out_is_no_proof() -> None:
     graph = FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-    assert mapmrf.solve(graph, Fixed(np.zeros(2, dtype=np.int64), bound=2.0)).status is Status.CONVERGED
-    assert mapmrf.solve(graph, Fixed(np.ones(2, dtype=np.int64), bound=2.0)).status is Status.OPTIMAL
+    assert mapmrf.solve(graph, fixed(0, 0, bound=2.0)).status is Status.CONVERGED
+    assert mapmrf.solve(graph, fixed(1, 1, bound=2.0)).status is Status.OPTIMAL
 
 
 def test_bounds_allow_for_round_off_where_potentials_are_huge() -> None:
@@ -457,31 +457,10 @@ def test_bounds_allow_for_round_off_where_potentials_are_huge() -> None:
     huge = FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1e13, 0], [0, 1]])
     assert small.round_off(1e-9) == 0.0 and small.unit == 1.0
     assert 1e-3 < huge.round_off(1e-9) < 1.0
-    assert mapmrf.solve(huge, Fixed(np.ones(2, dtype=np.int64), bound=3.0)).bound == 3.0 + huge.round_off(1e-9)
-    assert mapmrf.solve(huge, Fixed(np.zeros(2, dtype=np.int64), bound=1e13 + 1)).bound == 1e13 + 1
+    assert mapmrf.solve(huge, fixed(1, 1, bound=3.0)).bound == 3.0 + huge.round_off(1e-9)
+    assert mapmrf.solve(huge, fixed(0, 0, bound=1e13 + 1)).bound == 1e13 + 1
     tiny = FactorGraph.from_pairwise([[0, 1e-9], [0, 0]], [[0, 1]], [[0, 0], [0, 0]])
     assert tiny.unit == 1e-9
-
-
-@dataclass(frozen=True)
-class Fixed(Method):
-    """Says that a labelling is optimal."""
-
-    name: ClassVar[str] = "fixed"
-    title: ClassVar[str] = "one labelling"
-
-    labels: Any = None
-    bound: float | None = None
-    max_iterations: int = 1
-
-    def start(self, problem: Any, seed: int, initial: Any) -> None:
-        return None
-
-    def step(self, problem: Any, state: None) -> Progress:
-        return Progress(1, labels=self.labels, bound=self.bound, finished=Status.OPTIMAL)
-
-    def answer(self, problem: Any, state: None) -> Answer:
-        return Answer()
 
 
 # -- what remains of a model above a value ----------------------------------------------------------------------------
@@ -532,15 +511,12 @@ def test_options_in_range_pass() -> None:
 def test_errors_name_everything() -> None:
     with pytest.raises(OptionError, match=r"^bp: schedule is 'odd', expected one of even, all$"):
         check_choice(METHOD, "schedule", ("even", "all"))
-    with pytest.raises(OptionError, match=r"^bp: rho is 0\.0, expected at least 1$"):
-        check_at_least(METHOD, 1, "rho")
-    with pytest.raises(OptionError, match=r"^bp: rho is 0\.0, expected a number above 0$"):
-        check_above(METHOD, 0, "damping", "rho")
+    refuses(OptionError, r"^bp: rho is 0\.0, expected at least 1$", check_at_least, METHOD, 1, "rho")
+    refuses(OptionError, r"^bp: rho is 0\.0, expected a number above 0$", check_above, METHOD, 0, "damping", "rho")
     with pytest.raises(OptionError, match=r"^bp: damping is 0\.5, expected a number from 0 to 0\.4$"):
         check_within(METHOD, 0, 0.4, "damping")
 
 
 @pytest.mark.parametrize("check", [check_at_least, check_above])
 def test_not_a_number_is_refused(check) -> None:
-    with pytest.raises(OptionError, match="tol is nan"):
-        check(METHOD, 0, "tol")
+    refuses(OptionError, "tol is nan", check, METHOD, 0, "tol")

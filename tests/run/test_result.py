@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from mapmrf import FormatError, Kind, Result, Status
 from mapmrf.model.polytope import KindFractions, Residuals
 from mapmrf.run.result import TracePoint, read_trace, relative_gap
+from refusals import refuses
 
 
 def full() -> Result:
@@ -76,8 +77,7 @@ def test_any_numbers_survive_json(value: float, bound: float | None, labels: lis
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "7", '{"labels": [0], "value": 1, "status": "done", "method": "x"}'])
 def test_something_else_is_not_taken_for_a_result(text: str) -> None:
-    with pytest.raises(FormatError, match="not a result written by mapmrf"):
-        Result.from_json(text)
+    refuses(FormatError, "not a result written by mapmrf", Result.from_json, text)
 
 
 @pytest.mark.parametrize(
@@ -95,15 +95,13 @@ def test_something_else_is_not_taken_for_a_result(text: str) -> None:
 )
 def test_a_result_with_something_else_in_place_of_a_figure_is_refused(field: str, wrong: object, said: str) -> None:
     data = json.loads(full().to_json(trace=True)) | {field: wrong}
-    with pytest.raises(FormatError, match=f"not a result written by mapmrf: .*{re.escape(said)}"):
-        Result.from_json(json.dumps(data))
+    refuses(FormatError, f"not a result written by mapmrf: .*{re.escape(said)}", Result.from_json, json.dumps(data))
 
 
 def test_a_trace_with_an_infinite_time_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_text("time,iterations,value\n0.1,1,2.0\ninf,2,-inf\n")
-    with pytest.raises(FormatError, match=r"trace\.csv: line 3: time is inf, expected a finite number"):
-        read_trace(path)
+    refuses(FormatError, r"trace\.csv: line 3: time is inf, expected a finite number", read_trace, path)
 
 
 def test_numpy_numbers_are_plain_in_json() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from format_models import T3
 
 from mapmrf.errors import FormatError
 from mapmrf.model.graph import FactorGraph
@@ -58,8 +59,7 @@ def t3_lg() -> str:
 
 @pytest.fixture
 def t3() -> FactorGraph:
-    tables = [[0, 0.5], [0.2, -0.1, 0, -0.3, 0.4, 0.1], [0, 0.3, -0.2, 0.6, float("-inf"), 0.1]]
-    return FactorGraph.from_tables([2, 3, 2], [(0,), (0, 1), (2, 1)], tables)
+    return T3
 
 
 @pytest.fixture

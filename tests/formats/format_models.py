@@ -7,7 +7,7 @@ import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from hypothesis import strategies as st
@@ -19,6 +19,33 @@ NUMBERS = ("0", "1", "2", "3", "-1", "0.5", "nan", "1e9", "inf", "1e300")
 POTENTIALS = {None: 100.0, "potential": 100.0, "log": 1e20, "cost": 1e20}
 PROBABILITIES = {None: 1.0, "potential": 1.0}
 Models = Callable[[float], st.SearchStrategy[FactorGraph]]
+
+
+T3 = FactorGraph.from_tables(
+    [2, 3, 2],
+    [(0,), (0, 1), (2, 1)],
+    [[0, 0.5], [0.2, -0.1, 0, -0.3, 0.4, 0.1], [0, 0.3, -0.2, 0.6, float("-inf"), 0.1]],
+)
+"""Mixed cardinalities, an unsorted scope, a forbidden entry."""
+_PAIR, _OTHER = np.log([0.1, 0.9, 0.2, 0.8]), np.log([0.3, 0.7, 0.4, 0.6])
+_HALVES = np.log([0.5, 0.5])
+_NO_NETWORKS: dict[str, tuple[Any, ...]] = {
+    "a constant": ([2], [(), (0,)], [[1.0], _HALVES], "constant of 1"),
+    "potentials": ([2], [(0,)], [[0.0, 1.0]], "variable 0 is not the child of a factor, and its potentials sum to 3.7"),
+    "a variable alone": ([2], [], [], "variable 0 is not the child of a factor"),
+    "a table of no variable": ([2, 2], [(0, 1)], [np.log([0.1, 0.2, 0.3, 0.4])], "factor 0 is not the conditional"),
+    "two tables of one variable": (
+        [2, 2],
+        [(0, 1), (0, 1), (0,)],
+        [np.log(np.full(4, 0.5))] * 2 + [_HALVES],
+        "factor 0 is not",
+    ),
+    "evidence": ([2, 2], [(0,), (0, 1), (1,)], [_HALVES, _PAIR, [0.0, -math.inf]], "factor 0 is not"),
+    "a cycle": ([2, 2], [(0, 1), (1, 0)], [_PAIR, _OTHER], "factor 0 is not"),
+    "forbidden": ([2, 2], [(0, 1)], [[-math.inf] * 4], "factor 0 is not"),
+    "too large": ([2, 2], [(0, 1)], [[800.0, 0, 0, 0]], "factor 0 is not"),
+}
+NO_NETWORKS = {kind: (*model, ["not a Bayesian network", part]) for kind, (*model, part) in _NO_NETWORKS.items()}
 """The largest number -> models."""
 
 
@@ -35,8 +62,15 @@ class Example(NamedTuple):
         The meanings with which numbers are kept bit for bit.
     others
         What a refusal of other meanings says that the numbers are.
+    worth
+        The value of every labelling of the example.
+    variants
+        Changes of the text that mean nothing.
     malformed
         Kind of error -> a wrong file (its name first, if it is not the usual one) and parts of the message.
+    unfit
+        Kind -> cardinalities, scopes and tables of a model that it cannot hold (a name of a file first, if it is not
+        the usual one) and parts of the message.
     cuts
         Prefixes of the text that cannot be read, each of which must be refused.
     start, tokens
@@ -49,9 +83,12 @@ class Example(NamedTuple):
     text: str | bytes
     models: Models
     limits: Mapping[str | None, float]
+    worth: Callable[..., float]
     exact: tuple[str | None, ...] = ()
     others: str = ""
-    malformed: Mapping[str, tuple[str | list[str], ...]] = {}
+    variants: Sequence[Callable[[str], str]] = ()
+    malformed: Mapping[str, tuple[str | bytes | list[str], ...]] = {}
+    unfit: Mapping[str, tuple[Any, ...]] = {}
     cuts: Sequence[str] = ()
     start: str = ""
     tokens: Sequence[str] = NUMBERS

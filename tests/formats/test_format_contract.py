@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from format_models import Example, again, labellings
+from format_models import Example, again, labellings, read_text
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,6 +46,8 @@ every_format = pytest.mark.parametrize("example", INSTALLED.values(), ids=list(I
 ALLOWED = [(name, values) for name, example in INSTALLED.items() for values in example.limits]
 REFUSED = [(name, v) for name, example in INSTALLED.items() for v in VALUES if v not in (None, *example.limits)]
 MALFORMED = [(name, kind) for name, example in INSTALLED.items() for kind in example.malformed]
+UNFIT = [(name, kind) for name, example in INSTALLED.items() for kind in example.unfit]
+VARIANTS = [(name, change) for name, example in INSTALLED.items() for change in example.variants]
 
 
 def test_every_format_has_a_contract() -> None:
@@ -96,14 +98,22 @@ def test_any_model_comes_back(name: str, values: str | None, data: st.DataObject
 
 @every_format
 @pytest.mark.parametrize("suffix", ["", *PACKED])
-def test_its_files_are_read_under_all_names(tmp_path: Path, example: Example, suffix: str) -> None:
-    (tmp_path / example.name).write_bytes(example.data)
-    graph = formats.read(tmp_path / example.name)
+def test_its_example_means_what_it_says_under_all_names(tmp_path: Path, example: Example, suffix: str) -> None:
     for name in (example.name, *example.aliases):
         with formats.files.replacing(tmp_path / f"{name}{suffix}") as file:
             file.write(example.data)
-        read = formats.read(tmp_path / f"{name}{suffix}")
-        assert np.array_equal(read.theta_v, graph.theta_v) and np.array_equal(read.theta_t, graph.theta_t)
+        graph = formats.read(tmp_path / f"{name}{suffix}")
+        for x in labellings(graph):
+            assert graph.value(x) == pytest.approx(example.worth(*x), rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize(("name", "change"), VARIANTS)
+def test_what_a_format_leaves_open_means_nothing(tmp_path: Path, name: str, change: Callable[[str], str]) -> None:
+    example = INSTALLED[name]
+    plain, other = (read_text(tmp_path, text, example.name) for text in (example.text, change(example.text)))
+    assert other.names == plain.names
+    for x in labellings(plain):
+        assert other.value(x) == pytest.approx(plain.value(x), rel=1e-12, abs=1e-12)
 
 
 @every_format
@@ -134,10 +144,19 @@ def test_numbers_of_another_meaning_are_refused(tmp_path: Path, error_of, name: 
 def test_malformed(tmp_path: Path, error_of, name: str, kind: str) -> None:
     *file, text, parts = INSTALLED[name].malformed[kind]
     path = tmp_path / (file[0] if file else INSTALLED[name].name)
-    path.write_bytes(text.encode("latin-1"))
+    path.write_bytes(text.encode("latin-1") if isinstance(text, str) else text)
     message = error_of(path, formats.read, path)
     for part in parts:
         assert part in message, message
+
+
+@pytest.mark.parametrize(("name", "kind"), UNFIT)
+def test_a_model_that_it_cannot_hold_is_refused(tmp_path: Path, error_of, name: str, kind: str) -> None:
+    *file, card, scopes, tables, parts = INSTALLED[name].unfit[kind]
+    path = tmp_path / (file[0] if file else INSTALLED[name].name)
+    message = error_of(path, formats.write, FactorGraph.from_tables(card, scopes, tables), path)
+    assert all(part in message for part in parts), message
+    assert not path.exists()
 
 
 @every_format

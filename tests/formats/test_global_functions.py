@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import math
 import subprocess
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from format_models import again
+from format_models import again, labellings, read_text
 from hypothesis import given
 from hypothesis import strategies as st
 from test_cfn import HEAD
@@ -33,16 +32,6 @@ LATIN = """latin 4 3 3 9
 2 0 1 5 1
 0 0 0
 """
-
-
-def labellings(graph: FactorGraph) -> itertools.product:
-    return itertools.product(*(range(r) for r in graph.card.tolist()))
-
-
-def read_text(folder: Path, text: str, name: str = "model.wcsp") -> FactorGraph:
-    path = folder / name
-    path.write_text(text)
-    return mapmrf.read(path)
 
 
 def costs_of(graph: FactorGraph) -> dict[tuple[int, ...], float]:
@@ -70,7 +59,7 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_functions_of_a_wcsp_mean_what_they_count(tmp_path: Path, function: str) -> None:
-    graph = read_text(tmp_path, LATIN.format(function))
+    graph = read_text(tmp_path, LATIN.format(function), "model.wcsp")
     for labels, cost in costs_of(graph).items():
         if cost == cost:  # both infinite where the tables forbid
             assert cost == FUNCTIONS[function](labels)
@@ -102,7 +91,7 @@ CFN_FUNCTIONS = {
 @pytest.mark.parametrize("function", CFN_FUNCTIONS)
 def test_functions_of_a_cfn_are_those_of_a_wcsp(tmp_path: Path, function: str) -> None:
     graph = read_text(tmp_path, CFN.format(function), "model.cfn")
-    other = read_text(tmp_path, LATIN.format(CFN_FUNCTIONS[function]))
+    other = read_text(tmp_path, LATIN.format(CFN_FUNCTIONS[function]), "model.wcsp")
     assert graph.names.variables == ("a", "b", "c", "d")
     for labels in labellings(graph):
         assert graph.value(labels) == pytest.approx(other.value(labels))
@@ -213,23 +202,6 @@ def test_formats_without_constraints_refuse_them(tmp_path: Path, suffix: str) ->
     graph = FactorGraph.from_tables([2, 2], [], []).with_constraints([constraints.xor([0, 1])])
     told = "the format has no constraints, and the model has 1, the first: xor; convert --tables"
     refuses(FormatError, told, mapmrf.write, graph, tmp_path / f"model{suffix}")
-
-
-WRONG = {
-    "wregular 2 1": "cost function without a table",
-    "salldiff lin 2": "cannot read its parameters 'lin 2'",
-    "salldiff var x": "cannot read its parameters 'var x'",
-    "sgcc var 2 1 0 0 1": "cannot read its parameters",
-    "knapsackp 3 1 7 2 0 0 0": "has no state 7",
-}
-
-
-@pytest.mark.parametrize("function", WRONG)
-def test_what_is_wrong_with_a_function_is_told(tmp_path: Path, function: str) -> None:
-    with pytest.raises(FormatError) as error:
-        read_text(tmp_path, LATIN.format(function))
-    assert WRONG[function] in str(error.value)
-    assert str(error.value).startswith(str(tmp_path))
 
 
 # -- files as toulbar2 reads them -------------------------------------------------------------------------------------

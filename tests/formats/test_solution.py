@@ -69,34 +69,6 @@ def test_number_of_variables_is_enough(tmp_path) -> None:
     assert read_solution(path, 3).tolist() == [1, 1, 99]
 
 
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("", ["0 tokens", "nothing", "3 variables"]),
-        ("MPE\n", ["1 tokens", "'MPE'"]),
-        ("MPE\n3 1 1", ["4 tokens", "3 variables"]),
-        ("MPE\n2 1 1\n", ["3 variables"]),
-        ("MPE\n4 1 1 1 1\n", ["6 tokens", "3 variables"]),
-        ("1 1", ["2 tokens"]),
-        ("MPE\n3 1 3 1\n", ["variable 1", "'3'", "0 to 2"]),
-        ("MPE\n3 1 -1 1\n", ["variable 1", "'-1'", "0 to 2"]),
-        ("MPE\n3 1 x 1\n", ["variable 1", "'x'"]),
-        ("\x00\xff\x00", ["1 tokens"]),
-        ("[1, 2", ["JSON"]),
-        ('{"value": 3}', ["JSON", "labels"]),
-        ("[1, 1]", ["2 labels", "3 variables"]),
-        ("[1, 1, 0.5]", ["variable 2", "'0.5'"]),
-        ('{"labels": 5}', ["JSON"]),
-    ],
-)
-def test_malformed(tmp_path, error_of, text, parts) -> None:
-    path = tmp_path / "m.uai.MPE"
-    path.write_bytes(text.encode("latin-1"))
-    message = error_of(path, read_solution, path, GRAPH)
-    for part in parts:
-        assert part in message, message
-
-
 def test_write_styles(tmp_path) -> None:
     path = tmp_path / "m.uai.MPE"
     write_solution(path, np.array([1, 1, 0]))

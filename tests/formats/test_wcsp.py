@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 from format_models import NUMBERS, Example, graphs, labellings, read_text, word_prefixes
+from format_models import T3 as MODEL
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,17 +34,10 @@ T3 = """t3 3 3 3 1000000
 """
 
 
-def test_reads_a_file_by_hand(tmp_path, t3) -> None:
+def test_costs_are_minus_the_potentials(tmp_path) -> None:
     graph = read_text(tmp_path, T3, "m.wcsp")
     assert graph.scope.tolist() == [0, 1, 2, 1]
-    for x in labellings(t3):
-        assert graph.value(x) == pytest.approx(1000 * (t3.value(x) - 1.5), abs=1e-9)
     assert formats.read(tmp_path / "m.wcsp", values="cost").value([1, 1, 0]) == -300
-
-
-def test_line_breaks_mean_nothing(tmp_path) -> None:
-    flat = read_text(tmp_path, " ".join(T3.split()).replace("1000000", "1000000\r\n"), "m.wcsp")
-    assert np.array_equal(flat.theta_t, read_text(tmp_path, T3, "m.wcsp").theta_t)
 
 
 def test_arity_0_is_a_constant(tmp_path) -> None:
@@ -141,6 +135,20 @@ ZOO = {
         ["function 1", "[3] states", "[2] states"],
     ),
     "two constants in one": ("m 1 2 1 10  2  0 3 2 4 5", ["number of tuples of function 0", "'2'", "0 or 1"]),
+    **{
+        f"function {function}": (f"m 4 3 1 9  3 3 3 3  4 0 1 2 3 -1 {function}", [said])
+        for function, said in {
+            "wregular 2 1": "cost function without a table",
+            "salldiff lin 2": "cannot read its parameters 'lin 2'",
+            "salldiff var x": "cannot read its parameters 'var x'",
+            "sgcc var 2 1 0 0 1": "cannot read its parameters",
+            "knapsackp 3 1 7 2 0 0 0": "has no state 7",
+        }.items()
+    },
+    "variable twice in a list": (
+        f"m 30 2 1 100 {'2 ' * 30} 30 0 {' '.join(map(str, range(29)))} 7 0",
+        ["factor 0: variable 0 occurs twice in its scope"],
+    ),
     "more": (T3 + "7", ["after the last function", "'7'", "end of the file"]),
 }
 
@@ -150,7 +158,9 @@ CONTRACT = {
         T3,
         graphs,
         {None: 1e9, "cost": 1e9},
+        lambda *x: 1000 * (MODEL.value(x) - 1.5),
         others="costs",
+        variants=[lambda text: " ".join(text.split()).replace("1000000", "1000000\r\n")],
         malformed=ZOO,
         cuts=word_prefixes(T3),
         start="m 2 2 ",

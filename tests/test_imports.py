@@ -166,14 +166,33 @@ HEAVY = {"numba", "scipy", "highspy", "joblib", "matplotlib", "networkx", "PIL",
 @pytest.mark.parametrize(
     "code",
     [
-        "import mapmrf",
         "import mapmrf; mapmrf.FactorGraph.from_tables([2, 2], [(0, 1)], [[0, 1, 2, 3]]).value([1, 1])",
         "from mapmrf.run.registry import method_names; method_names()",
         "import mapmrf; mapmrf.solve(mapmrf.FactorGraph.from_tables([2, 2], [(0, 1)], [[0, 1, 2, 3]]), time_limit=9)",
+        "import mapmrf.formats as formats, mapmrf.datasets as datasets; formats.suffixes(); datasets.entries('seg-2')",
     ],
 )
 def test_importing_the_package_loads_nothing_heavy(code: str) -> None:
     assert not loaded_after(code) & HEAVY
+
+
+COMMANDS = (
+    ("generate", "grid", "3", "4", "-o", "model.uai"),
+    ("check", "model.uai"),
+    ("convert", "model.uai", "other.uai"),
+    ("score", "model.uai", "zero.MPE"),
+    ("datasets",),
+    ("datasets", "--json"),
+    ("datasets", "generate", "seg-2", "1", "-o", "like.uai"),
+    ("datasets", "download", "scene"),
+)
+
+
+def test_light_commands_load_nothing_heavy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAPMRF_DATA", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "zero.MPE").write_text("MPE\n12 " + "0 " * 12)
+    assert not loaded_after("\n".join(command(*words) for words in COMMANDS)) & HEAVY
 
 
 def command(*arguments: str) -> str:

@@ -26,8 +26,6 @@ import mapmrf
 from clocks import PATIENCE, wait_until
 from mapmrf.datasets import catalogue, entries, grid, lookalike, sets
 
-HEAVY = ("numba", "scipy", "highspy", "joblib", "matplotlib", "PIL", "pooch", "rich")
-
 
 def run(*args: object) -> Result:
     return command_line.run("datasets", *args)
@@ -274,11 +272,3 @@ def test_impossible_look_alikes_are_one_line(
     (line,) = refused(*args)
     assert says in line
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("args", [[], ["--json"], ["generate", "seg-2", "1", "-o", "x.uai"], ["download", "scene"]])
-def test_the_commands_import_nothing_heavy(args: list[str], tmp_path: Path) -> None:
-    code = f"try:\n  main()\nfinally:\n  sys.exit(','.join(name for name in {HEAVY} if name in sys.modules) or 0)"
-    process = command_line.started(code, "datasets", *args, env={"MAPMRF_DATA": str(tmp_path)}, cwd=tmp_path)
-    _, heard = process.communicate(timeout=120)
-    assert process.returncode == 0, heard

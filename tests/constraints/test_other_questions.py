@@ -18,17 +18,6 @@ def recipe_of(seed: int) -> ConstrainedRecipe:
     return random_constrained(seed, n_vars=2 + seed % 4, n_constraints=1 + seed % 4)
 
 
-@pytest.mark.parametrize("block", range(10))
-def test_best_labellings_are_those_of_exhaustive_search(block: int) -> None:
-    for seed in range(50 * block, 50 * block + 50):
-        recipe = recipe_of(seed)
-        values = sorted((value for _, value in recipe.values() if value > -math.inf), reverse=True)
-        best = mapmrf.solve_best(recipe.graph(), 5)
-        assert [result.value for result in best] == pytest.approx(values[:5])
-        assert len({tuple(result.labels) for result in best}) == len(best)
-        assert all(result.value == recipe.graph().value(result.labels) for result in best)
-
-
 @pytest.mark.parametrize("method", ["wcsp", "cuts"])
 @pytest.mark.parametrize("seed", range(6))
 def test_labellings_that_are_excluded_by_constraints_are_the_best(seed: int, method: str) -> None:
@@ -96,21 +85,6 @@ def test_diverse_labellings_keep_their_distance_on_the_variables_of_the_model(se
     assert [result.value for result in best[1:]] == pytest.approx([max(others)] if others else [])
 
 
-@pytest.mark.parametrize("block", range(10))
-def test_max_marginals_are_those_of_exhaustive_search(block: int) -> None:
-    for seed in range(50 * block, 50 * block + 50):
-        recipe = recipe_of(seed)
-        graph = recipe.graph()
-        expected = np.full(len(graph.theta_v), -np.inf)
-        for labels, value in recipe.values():
-            at = graph.var_ptr[:-1] + np.array(labels)
-            expected[at] = np.maximum(expected[at], value)
-        found = mapmrf.max_marginals(graph)
-        assert found.exact
-        assert found.lower == pytest.approx(expected)
-        assert found.upper == pytest.approx(expected)
-
-
 def test_intervals_hold_the_max_marginals() -> None:
     for seed in range(8):
         recipe = recipe_of(seed)
@@ -146,19 +120,3 @@ def test_intervals_start_from_the_labelling_that_constraints_give() -> None:
     assert found.value == pytest.approx(mapmrf.solve(graph, time_limit=30).value)
     assert graph.value(found.labels) == pytest.approx(found.value)
     assert np.all(found.lower > -math.inf)  # any item may be one of six
-
-
-@pytest.mark.parametrize("block", range(10))
-def test_marginal_map_is_that_of_exhaustive_search(block: int) -> None:
-    for seed in range(50 * block, 50 * block + 50):
-        recipe = recipe_of(seed)
-        graph = recipe.graph()
-        asked = np.random.default_rng(seed).permutation(graph.n_vars)[: 1 + seed % graph.n_vars].tolist()
-        sums: dict[tuple[int, ...], float] = {}
-        for labels, value in recipe.values():
-            key = tuple(labels[i] for i in asked)
-            sums[key] = np.logaddexp(sums.get(key, -math.inf), value)
-        result = mapmrf.marginal_map(graph, asked)
-        assert result.value == pytest.approx(max(sums.values()))
-        if result.value > -math.inf:
-            assert sums[tuple(result.labels)] == pytest.approx(result.value)

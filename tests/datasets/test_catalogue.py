@@ -9,7 +9,6 @@ import hashlib
 import lzma
 import os
 import re
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -151,12 +150,6 @@ def test_the_cache_is_where_the_platform_keeps_it(
     assert data_folders() == (folder / "mapmrf",)
 
 
-def test_the_catalogue_imports_nothing_heavy() -> None:
-    script = "import sys, mapmrf.datasets as d; d.entries('seg-2'); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert not {"numba", "scipy", "highspy", "matplotlib", "rich"} & set(done.stdout.split())
-
-
 # -- statistics ------------------------------------------------------------------------------------------------------
 
 
@@ -241,12 +234,6 @@ def test_the_statistics_of_part_of_a_set_are_near_those_of_the_paper(which: str,
     assert mean is not None
     for name, value in list(vars(paper_statistics(which)).items())[1:]:
         assert getattr(mean, name) == pytest.approx(value, rel=within), name
-
-
-def test_models_are_fetched_by_https() -> None:
-    addresses = [entry.url for name in sets() for entry in entries(name) if entry.url]
-    assert addresses
-    assert [address for address in addresses if not address.startswith("https://")] == []
 
 
 # -- the figures of the paper -----------------------------------------------------------------------------------------

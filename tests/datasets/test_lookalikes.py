@@ -198,15 +198,9 @@ def test_names_are_stable() -> None:
     assert lookalike_name("seg-21", 50) == "seg-21-like-50"
 
 
-@pytest.mark.parametrize("number", [0, 22, -1])
-def test_a_number_that_does_not_exist(number: int) -> None:
-    refuses(OptionError, "expected 1 to 21 for grids", lookalike, "grids", number)
-
-
-@pytest.mark.parametrize("scale", [0.0, -1.0, float("inf"), float("nan")])
-def test_a_scale_that_makes_no_sense(scale: float) -> None:
-    refuses(OptionError, "scale", lookalike, "grids", 1, scale=scale)
-
-
-def test_a_set_that_does_not_exist() -> None:
+def test_what_does_not_exist_is_refused() -> None:
+    for number in (0, 22, -1):
+        refuses(OptionError, "expected 1 to 21 for grids", lookalike, "grids", number)
+    for scale in (0.0, -1.0, float("inf"), float("nan")):
+        refuses(OptionError, "scale", lookalike, "grids", 1, scale=scale)
     refuses(UnknownName, "'grid'", lookalike, "grid", 1)

@@ -25,12 +25,6 @@ from refusals import refuses
 COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 
 
-def test_import_is_cheap() -> None:
-    code = "import sys, mapmrf.formats as f; f.suffixes(); print([m for m in ('numba', 'scipy') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
 @pytest.mark.parametrize("suffix", ["", *COMPRESS])
 def test_writes_compressed(tmp_path, t3, suffix) -> None:
     path = tmp_path / ("t3.LG" + suffix)
@@ -119,17 +113,6 @@ def test_failure_leaves_the_old_file(tmp_path) -> None:
     assert os.listdir(tmp_path) == ["old.txt"]
 
 
-def test_replacing_keeps_link_and_mode(tmp_path) -> None:
-    real, link = tmp_path / "real.txt", tmp_path / "link.txt"
-    real.write_text("old")
-    real.chmod(0o640)
-    link.symlink_to(real)
-    write_bytes(link, b"new")
-    assert link.is_symlink()
-    assert real.read_text() == "new"
-    assert real.stat().st_mode & 0o777 == 0o640
-
-
 def test_devices_are_not_replaced() -> None:
     write_bytes(os.devnull, b"nothing")
     assert not Path(os.devnull).is_file()
@@ -155,10 +138,6 @@ def test_evidence_option(tmp_path, t3_uai, error_of, caplog) -> None:
     with caplog.at_level(logging.WARNING, logger="mapmrf"):
         assert mapmrf.read(path, evidence=evidence).value([1, 1, 0]) == -np.inf
     assert "2 samples" in caplog.text
-
-
-def test_errors_are_of_the_family() -> None:
-    assert issubclass(FormatError, mapmrf.MapMRFError)
 
 
 # -- pipes and huge numbers -------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import math
 import pickle
-import re
 from pathlib import Path
 from typing import Any
 
@@ -145,37 +144,33 @@ def test_no_edges_is_a_model_too() -> None:
 # -- checks -----------------------------------------------------------------------------------------------------------
 
 PAIR = np.zeros((2, 2))
-BAD_MODELS: dict[str, tuple[Any, Any, Any, str]] = {
-    "too few entries": (
-        [2, 3],
-        [(0,), (0, 1)],
-        [np.zeros(2), PAIR.ravel()],
-        r"factor 1 \(variables 0, 1\).*4 entries.*6 = 2 x 3",
-    ),
-    "unknown variable": (
-        [2, 2],
-        [(0, 1), (0, 2)],
-        [PAIR, PAIR],
-        "factor 1: variable 2 does not exist, expected 0 to 1",
-    ),
-    "negative variable": ([2, 2], [(-1, 0)], [PAIR], "factor 0: variable -1 does not exist"),
-    "variable twice": ([2, 2], [(0, 1), (1, 1)], [PAIR, PAIR], "factor 1: variable 1 occurs twice"),
-    "not a number": ([2, 2], [(0, 1)], [[0, 0, np.nan, 0]], "factor 0: entry 2 is nan"),
-    "plus infinity": ([2, 2], [(0,), (0, 1)], [[0, 0], [0, np.inf, 0, 0]], "factor 1: entry 1 is inf"),
-    "words": ([2, 2], [(0, 1)], [["a", "b", "c", "d"]], "factor 0: the table is not an array of numbers"),
-    "ragged table": ([2, 2], [(0, 1)], [[[0.0], [0.0, 1.0]]], "factor 0: the table is not an array of numbers"),
-    "no state": ([2, 0], [], [], "variable 1 has 0 states"),
-    "half a state": ([2, 1.5], [], [], "card must be whole numbers"),
-    "card is one number": (2, [], [], r"card has shape \(\)"),
-    "card is a table": ([[2, 2]], [], [], r"card has shape \(1, 2\)"),
-    "a table too many": ([2], [(0,)], [[0, 0], [0, 0]], "1 scopes but 2 tables"),
-    "huge table": ([2**16] * 4, [(0, 1, 2, 3)], [[0.0]], "1 entries, expected 18446744073709551616"),
-}
+BAD_MODELS: list[tuple[Any, Any, Any, str]] = [
+    ([2, 3], [(0,), (0, 1)], [np.zeros(2), np.zeros(4)], r"factor 1 \(variables 0, 1\).*4 entries.*6 = 2 x 3"),
+    ([2, 2], [(0, 1), (0, 2)], [PAIR, PAIR], "factor 1: variable 2 does not exist, expected 0 to 1"),
+    ([2, 2], [(-1, 0)], [PAIR], "factor 0: variable -1 does not exist"),
+    ([2, 2], [(0, 1), (1, 1)], [PAIR, PAIR], "factor 1: variable 1 occurs twice"),
+    ([2, 2], [(0, 1)], [[0, 0, np.nan, 0]], "factor 0: entry 2 is nan"),
+    ([2, 2], [(0,), (0, 1)], [[0, 0], [0, np.inf, 0, 0]], "factor 1: entry 1 is inf"),
+    ([2, 2], [(0, 1)], [["a", "b", "c", "d"]], "factor 0: the table is not an array of numbers"),
+    ([2, 2], [(0, 1)], [[[0.0], [0.0, 1.0]]], "factor 0: the table is not an array of numbers"),
+    ([2, 0], [], [], "variable 1 has 0 states"),
+    ([2, 1.5], [], [], "card must be whole numbers"),
+    (2, [], [], r"card has shape \(\)"),
+    ([[2, 2]], [], [], r"card has shape \(1, 2\)"),
+    ([2], [(0,)], [[0, 0], [0, 0]], "1 scopes but 2 tables"),
+    ([2**16] * 4, [(0, 1, 2, 3)], [[0.0]], "1 entries, expected 18446744073709551616"),
+    ([2**40, 2], [(1,)], [[0, 1]], "variable 0 has 1099511627776 states"),
+    ([2**70, 2], [(1,)], [[0, 1]], "card must be whole numbers below 2^63"),
+    (np.array([2**63, 2], dtype=np.uint64), [(1,)], [[0, 1]], "card must be whole numbers below 2^63"),
+    ([1e30, 2], [(1,)], [[0, 1]], "card must be whole numbers"),
+    ([2], [(10**30,)], [[0, 1]], "scopes must be whole numbers below 2^63"),
+    ([2], [(0,)], [[0, 10**400]], "factor 0: the table is not an array of numbers (int too large"),
+    ([1] * 70 + [2], [range(71)], [[0, 1]], "factor 0 has 71 variables, expected at most"),
+]
 
 
-@pytest.mark.parametrize("case", BAD_MODELS)
-def test_a_bad_model_is_refused_and_the_culprit_named(case: str) -> None:
-    card, scopes, tables, message = BAD_MODELS[case]
+@pytest.mark.parametrize(("card", "scopes", "tables", "message"), BAD_MODELS)
+def test_a_bad_model_is_refused_and_the_culprit_named(card: Any, scopes: Any, tables: Any, message: str) -> None:
     refuses(GraphError, message, FactorGraph.from_tables, card, scopes, tables)
 
 
@@ -298,27 +293,11 @@ def test_weights_must_be_finite_numbers_that_tables_can_bear() -> None:
         return FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], table, weight=weight)
 
     refuses(GraphError, "factor 2: the weight is nan, expected a finite number", build, [np.nan])
-    refuses(GraphError, r"weight has shape \(2,\), expected \(1,\)", build, [1.0, 2.0])
-    with pytest.raises(GraphError, match=r"the weight is 0\.0, expected a positive number: its table holds -inf"):
-        build([0.0], ((0.0, -np.inf), (0.0, 0.0)))
+    refuses(GraphError, "weight has shape (2,), expected (1,)", build, [1.0, 2.0])
+    said = "the weight is 0.0, expected a positive number: its table holds -inf"
+    refuses(GraphError, said, build, [0.0], ((0.0, -np.inf), (0.0, 0.0)))
     refuses(GraphError, "too large for a float", build, [1e200], ((1e200, 0.0), (0.0, 0.0)))
     assert build([-2.0]).value([1, 1]) == -1.0
-
-
-@pytest.mark.parametrize(
-    ("card", "scopes", "tables", "said"),
-    [
-        ([2**40, 2], [(1,)], [[0, 1]], "variable 0 has 1099511627776 states"),
-        ([2**70, 2], [(1,)], [[0, 1]], "card must be whole numbers below 2^63"),
-        (np.array([2**63, 2], dtype=np.uint64), [(1,)], [[0, 1]], "card must be whole numbers below 2^63"),
-        ([1e30, 2], [(1,)], [[0, 1]], "card must be whole numbers"),
-        ([2], [(10**30,)], [[0, 1]], "scopes must be whole numbers below 2^63"),
-        ([2], [(0,)], [[0, 10**400]], "factor 0: the table is not an array of numbers (int too large"),
-        ([1] * 70 + [2], [range(71)], [[0, 1]], "factor 0 has 71 variables, expected at most"),
-    ],
-)
-def test_numbers_that_are_too_large_are_named(card: object, scopes: object, tables: object, said: str) -> None:
-    refuses(mapmrf.GraphError, re.escape(said), FactorGraph.from_tables, card, scopes, tables)
 
 
 @pytest.mark.parametrize("large", [1e308, -1e308, 4e299])

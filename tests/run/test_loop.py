@@ -38,7 +38,7 @@ from mapmrf.run.options import check_above, check_at_least, check_choice, check_
 from mapmrf.run.registry import make_method, method_class
 from mapmrf.run.result import TracePoint
 from refusals import refuses
-from strategies import Recipe, brute_force, random_recipe, weighted
+from strategies import Recipe, weighted
 
 
 @dataclass(frozen=True)
@@ -322,21 +322,6 @@ def test_progress_is_silent_where_there_is_no_terminal(capfd: pytest.CaptureFixt
 # -- many models ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_many_models_come_back_in_order(jobs: int) -> None:
-    graphs = [random_recipe(seed, 5, 6).graph() for seed in range(8)]
-    results = mapmrf.solve_many(iter(graphs), "exhaustive", jobs=jobs)
-    found = [result.value for result in results if isinstance(result, Result)]
-    assert found == pytest.approx([brute_force(graph)[0] for graph in graphs])
-
-
-def test_a_model_that_cannot_be_solved_does_not_stop_the_rest() -> None:
-    graphs = [Recipe([2]).graph(), Recipe([3, 3]).graph(), Recipe([2]).graph()]
-    first, second, third = mapmrf.solve_many(graphs, "exhaustive", jobs=2, max_labellings=4)
-    assert isinstance(first, Result) and isinstance(third, Result)
-    assert isinstance(second, UnsupportedModel)
-
-
 def test_options_and_callback_reach_every_model() -> None:
     seen: list[float] = []
     results = mapmrf.solve_many([chain()] * 3, "icm", starts=2, seed=4, callback=lambda point, best: seen.append(1.0))
@@ -418,11 +403,6 @@ def test_an_impossible_polish_is_refused_before_the_run() -> None:
         mapmrf.solve(chain(), never, polish="block")
     with pytest.raises(UnsupportedModel, match="script cannot solve this model: too odd"):
         mapmrf.solve(chain(), never, polish=Script(refusal="too odd"))
-
-
-def test_no_models_give_no_results_and_no_jobs_are_refused() -> None:
-    assert mapmrf.solve_many([], "icm") == []
-    refuses(OptionError, "jobs is 0", mapmrf.solve_many, [], "icm", jobs=0)
 
 
 def test_ctrl_c_while_a_labelling_is_repaired_still_gives_a_result(monkeypatch: pytest.MonkeyPatch) -> None:

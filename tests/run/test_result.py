@@ -85,6 +85,18 @@ def test_something_else_is_not_taken_for_a_result(text: str) -> None:
     [
         ("labels", 3, "labels: expected a list"),
         ("labels", [1e400], "labels must be whole numbers"),
+        ("labels", [0.5], "labels must be whole numbers"),
+        *(
+            (field, 10**400, "int too large to convert to float")
+            for field in ("value", "bound", "runtime", "iterations")
+        ),
+        ("details", {"gap": 10**400}, "int too large to convert to float"),
+        ("trace", [{"time": 0.0, "iterations": 1, "value": 10**400}], "int too large to convert to float"),
+        (
+            "trace",
+            [{"time": 0.0, "iterations": 1, "value": 0.0, "extra": {"rho": 10**400}}],
+            "int too large to convert to float",
+        ),
         ("value", None, "value is None, expected a number"),
         ("bound", "x", "bound is 'x', expected a number"),
         ("iterations", [], "iterations is"),

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import mapmrf
+from scripts import ROOT, script
 
-ROOT = Path(__file__).parents[1]
-
-
-def load_tables() -> Any:
-    """The script as a module; `docs` is no package."""
-    spec = importlib.util.spec_from_file_location("docs_tables", ROOT / "docs" / "tables.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-tables = load_tables()
+tables = script("docs/tables.py")
 
 
 @pytest.mark.parametrize("page", tables.PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

@@ -7,7 +7,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -16,14 +16,10 @@ import pytest
 import mapmrf
 from mapmrf.errors import UnsupportedModel
 
-BENCHES = Path(__file__).parents[1] / "benches"
-
 
 @pytest.fixture(scope="module")
-def driver() -> Iterator[ModuleType]:
-    sys.path.insert(0, str(BENCHES))
-    yield importlib.import_module("run")
-    sys.path.remove(str(BENCHES))
+def driver(benches: Callable[[str], ModuleType]) -> ModuleType:
+    return benches("run")
 
 
 @pytest.fixture(scope="module")

@@ -75,7 +75,7 @@ def module_of(path: Path) -> str:
 @functools.cache
 def imported(module: str, nested: bool = True) -> set[str]:
     """Dotted names below `mapmrf` that a module imports, but for type checking alone; `nested`: in functions, too."""
-    return {name.removeprefix("mapmrf.") for name in _names(TREES[module], nested) if name != "mapmrf"}
+    return {name.removeprefix("mapmrf.") for name in _names(tree_of(module), nested) if name != "mapmrf"}
 
 
 def _names(node: ast.AST, nested: bool) -> Iterator[str]:
@@ -97,7 +97,18 @@ def _names(node: ast.AST, nested: bool) -> Iterator[str]:
 MODULES = {module_of(path): path for path in sorted(SOURCE.rglob("*.py"))}
 
 
-TREES = {module: ast.parse(path.read_text(encoding="utf-8")) for module, path in MODULES.items()}
+@functools.cache
+def import_nodes() -> dict[str, list[ast.Import | ast.ImportFrom]]:
+    """All imports of every module."""
+    return {
+        module: [node for node in ast.walk(tree_of(module)) if isinstance(node, ast.Import | ast.ImportFrom)]
+        for module in MODULES
+    }
+
+
+@functools.cache
+def tree_of(module: str) -> ast.Module:
+    return ast.parse(MODULES[module].read_text(encoding="utf-8"))
 
 
 def test_imports_point_downwards() -> None:
@@ -135,16 +146,16 @@ def test_no_two_modules_import_each_other_on_loading() -> None:
 
 
 def test_no_module_uses_relative_imports() -> None:
-    for module, tree in TREES.items():
-        for node in ast.walk(tree):
+    for module, nodes in import_nodes().items():
+        for node in nodes:
             assert not (isinstance(node, ast.ImportFrom) and node.level), f"{module}:{node.lineno}"
 
 
 def test_numba_is_imported_in_one_place() -> None:
     """Threads that import it from several places at the same time would wait for each other; see that module."""
     importing = set()
-    for module, tree in TREES.items():
-        for node in ast.walk(tree):
+    for module, nodes in import_nodes().items():
+        for node in nodes:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
             importing |= {module for name in names if name.split(".")[0] in ("numba", "llvmlite")}
@@ -258,10 +269,10 @@ WINGS = ("batch", "bench", "bridges", "cli", "datasets", "formats", "images", "p
 
 
 def test_a_private_name_is_imported_by_its_own_package_only() -> None:
-    for module, tree in TREES.items():
-        for node in ast.walk(tree):
+    for module, nodes in import_nodes().items():
+        for node in nodes:
             inside = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
-            for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
+            for alias in node.names:
                 top, *rest = f"{inside}{alias.name}".removeprefix("mapmrf.").split(".")
                 if top in WINGS and top != module.split(".")[0]:
                     assert not any(part.startswith("_") for part in rest), f"{module} imports {inside}{alias.name}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import gc
-import importlib
 import os
 import sys
 import threading
@@ -27,16 +26,12 @@ from mapmrf.errors import UnsupportedModel
 from mapmrf.run import calls as supervision
 from mapmrf.run.registry import method_names
 
-BENCHES = Path(__file__).parents[1] / "benches"
-
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads what Linux tells of a process")
 
 
 @pytest.fixture(scope="module")
-def samples_of_soak() -> Iterator[ModuleType]:
-    sys.path.insert(0, str(BENCHES))
-    yield importlib.import_module("soak")
-    sys.path.remove(str(BENCHES))
+def samples_of_soak(benches: Callable[[str], ModuleType]) -> ModuleType:
+    return benches("soak")
 
 
 def run(samples_of_soak: ModuleType, **columns: Callable[[int], float]) -> list[Any]:

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from email.message import Message
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
 
+from scripts import ROOT, script
 
-@pytest.fixture(scope="module")
-def audit() -> ModuleType:
-    path = Path(__file__).parents[1] / "tools" / "audit.py"
-    spec = importlib.util.spec_from_file_location("audit", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["audit"] = module
-    spec.loader.exec_module(module)
-    return module
+audit, lock = script("tools/audit.py"), script("tools/lock.py")
 
 
 @pytest.mark.parametrize(
@@ -36,7 +26,7 @@ def audit() -> ModuleType:
         ({}, ""),
     ],
 )  # fmt: skip
-def test_licences_are_read_from_the_metadata(audit: ModuleType, fields: dict[str, str], licence: str) -> None:
+def test_licences_are_read_from_the_metadata(fields: dict[str, str], licence: str) -> None:
     metadata = Message()
     for name, value in fields.items():
         metadata[name] = value
@@ -55,17 +45,17 @@ def test_licences_are_read_from_the_metadata(audit: ModuleType, fields: dict[str
         ("", False),
     ],
 )
-def test_copyleft_and_unknown_licences_are_not_allowed(audit: ModuleType, licence: str, allowed: bool) -> None:
+def test_copyleft_and_unknown_licences_are_not_allowed(licence: str, allowed: bool) -> None:
     assert (audit.Package("some", "1.0", licence, ()).problem == "") == allowed
 
 
-def test_the_core_depends_on_nothing_that_is_not_allowed(audit: ModuleType) -> None:
+def test_the_core_depends_on_nothing_that_is_not_allowed() -> None:
     packages = audit.installed(["numpy>=1.26", "numba>=0.60", "scipy>=1.11", "pooch>=1.8"])
     assert {"numpy", "numba", "llvmlite", "scipy", "pooch", "requests"} <= {package.name for package in packages}
     assert [package for package in packages if package.problem] == []
 
 
-def test_the_bill_of_materials_names_versions_and_dependencies(audit: ModuleType) -> None:
+def test_the_bill_of_materials_names_versions_and_dependencies() -> None:
     bill = audit.bill_of_materials({"name": "mapmrf"}, audit.installed(["numba"]))
     assert (bill["bomFormat"], bill["metadata"]["component"]["name"]) == ("CycloneDX", "mapmrf")
     references = {part["name"]: part["bom-ref"] for part in bill["components"]}
@@ -76,24 +66,14 @@ def test_the_bill_of_materials_names_versions_and_dependencies(audit: ModuleType
 # -- the lock of a release --------------------------------------------------------------------------------------------
 
 
-ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "requirements-lock.txt"
-
-
-@pytest.fixture(scope="module")
-def lock() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("lock", Path(__file__).parents[1] / "tools" / "lock.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def item(name: str, version: str, **archive: Any) -> dict[str, Any]:
     return {"metadata": {"name": name, "version": version}, "download_info": {"url": "https://x/f.whl", **archive}}
 
 
-def test_packages_are_pinned_with_their_hashes_in_order(lock: ModuleType) -> None:
+def test_packages_are_pinned_with_their_hashes_in_order() -> None:
     hashes = {"archive_info": {"hashes": {"sha256": "ab" * 32}}}
     report = {"install": [item("numpy", "2.0", **hashes), item("Markdown_It", "3.1", **hashes)]}
     assert lock.lock_lines(report) == [
@@ -103,19 +83,19 @@ def test_packages_are_pinned_with_their_hashes_in_order(lock: ModuleType) -> Non
 
 
 @pytest.mark.parametrize("archive", [{}, {"archive_info": {}}, {"archive_info": {"hashes": {"md5": "ab"}}}])
-def test_a_file_without_a_hash_is_an_error(lock: ModuleType, archive: dict[str, Any]) -> None:
+def test_a_file_without_a_hash_is_an_error(archive: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"numpy 2\.0 has no SHA-256: https://x/f\.whl"):
         lock.lock_lines({"install": [item("numpy", "2.0", **archive)]})
 
 
-def test_the_core_and_the_extras_asked_for_are_pinned(lock: ModuleType) -> None:
+def test_the_core_and_the_extras_asked_for_are_pinned() -> None:
     core = lock.requirements([])
     assert any(text.startswith("numba") for text in core)
     assert not any(text.startswith("matplotlib") for text in core)
     assert any(text.startswith("matplotlib") for text in lock.requirements(["plots"]))
 
 
-def test_versions_of_python_share_a_lock(lock: ModuleType) -> None:
+def test_versions_of_python_share_a_lock() -> None:
     both = {"3.11": ["click==8 --hash=sha256:a", "numpy==2.0 --hash=sha256:b"],
             "3.12": ["click==8 --hash=sha256:a", "numpy==2.1 --hash=sha256:c"]}  # fmt: skip
     assert lock.merged(both) == [
@@ -140,7 +120,7 @@ def test_every_package_of_the_committed_lock_is_pinned_and_has_hashes() -> None:
         assert digests and all(re.fullmatch(r"sha256:[0-9a-f]{64}", digest) for digest in digests)
 
 
-def test_the_committed_lock_agrees_with_what_the_project_asks_for(lock: ModuleType) -> None:
+def test_the_committed_lock_agrees_with_what_the_project_asks_for() -> None:
     pythons = LOCK.read_text(encoding="utf-8").splitlines()[0].split("Python ")[1].split(":")[0].split()
     assert pythons[0] == "3.11" and len(pythons) >= 3
     for python in pythons:

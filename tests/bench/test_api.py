@@ -60,29 +60,35 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Records:
         "starts": mapmrf.ICM(starts=5),
         "class": LastStates,
         "object": LastStates(first=True),
-        "file": f"{folder / 'mine.py'}:First",
+        "file": f"{folder / 'mine.py'}:Mine",
         "lslp": mapmrf.LSLP,
     }
     models = [folder / "filed.uai", GRAPHS["weak"], ("strong <b>", GRAPHS["strong"])]
     return run(methods, models, seeds=[0, 1], time_limit=5)
 
 
-MINE = """
+METHOD = """
+import time
 from dataclasses import dataclass
 import mapmrf
 from mapmrf.run.method import Answer, Progress
 
 @dataclass(frozen=True)
-class First(mapmrf.Method):
-    name = "first"
-    max_iterations: int = 1
+class Mine(mapmrf.Method):
+    name = "mine"
+    max_iterations: int = 10**9
+
     def start(self, problem, seed, initial):
-        return None
+        return [0]
+
     def step(self, problem, state):
-        return Progress(1, labels=0 * problem.graph.card, finished=mapmrf.Status.CONVERGED)
+        {step}
+
     def answer(self, problem, state):
         return Answer()
 """
+DONE = "return Progress(1, labels={labels}, finished=mapmrf.Status.CONVERGED)"
+MINE = METHOD.format(step=DONE.format(labels="0 * problem.graph.card"))
 
 
 def best_of(graph: FactorGraph, labels: Any) -> float:
@@ -100,7 +106,7 @@ def test_all_kinds_of_methods_and_models_are_run(records: Records) -> None:
         assert values[name, "starts"] == pytest.approx(mapmrf.solve(graph, "icm", starts=5).value)
     given = {record["run"]: (record["method"], record["given"]) for record in records}
     assert given["starts"] == ("icm", {"starts": 5}) and given["object"] == ("last", {"first": True})
-    assert given["file"] == ("mine.py:First", {})
+    assert given["file"] == ("mine.py:Mine", {})
     first = records[0]
     assert GRAPHS["weak"].value(unpack_labels(first["labels"])) == pytest.approx(first["value"])
 
@@ -173,27 +179,15 @@ def test_an_object_is_run_by_name_where_that_is_the_same() -> None:
     assert mine.make() == LastStates(first=True) and mine.name == "last first=True" and mine.source
 
 
-SCRIPT = """
-from dataclasses import dataclass
-import mapmrf
-from mapmrf.run.method import Answer, Progress
-
-@dataclass(frozen=True)
-class Mine(mapmrf.Method):
-    name = "mine"
-    max_iterations: int = 1
-    def start(self, problem, seed, initial):
-        return None
-    def step(self, problem, state):
-        return Progress(1, labels=problem.graph.card - 1, finished=mapmrf.Status.CONVERGED)
-    def answer(self, problem, state):
-        return Answer()
-
+SCRIPT = (
+    METHOD.format(step=DONE.format(labels="problem.graph.card - 1"))
+    + """
 print("begins")
 graph = mapmrf.FactorGraph.from_tables([2, 2], [(0, 1)], [[0.0, 1.0, 2.0, 5.0]])
 for record in mapmrf.bench.run([Mine, "exhaustive"], graph, time_limit=5):
     print(record["run"], record["outcome"], record["value"])
 """
+)
 
 
 def test_a_script_needs_no_guard_and_its_own_classes_are_sent_along(tmp_path: Path) -> None:
@@ -202,29 +196,14 @@ def test_a_script_needs_no_guard_and_its_own_classes_are_sent_along(tmp_path: Pa
     assert done.stdout == "begins\nmine done 5.0\nexhaustive done 5.0\n"
 
 
-ENDLESS = """
-import time
-from dataclasses import dataclass
-import mapmrf
-from mapmrf.run.method import Answer, Progress
-
-@dataclass(frozen=True)
-class Endless(mapmrf.Method):
-    name = "endless"
-    max_iterations: int = 10**9
-    def start(self, problem, seed, initial):
-        return [0]
-    def step(self, problem, state):
-        time.sleep(0.05)
-        state[0] += 1
-        return Progress(state[0])
-    def answer(self, problem, state):
-        return Answer()
-
+ENDLESS = (
+    METHOD.format(step="time.sleep(0.05); return Progress(1)")
+    + """
 graph = mapmrf.FactorGraph.from_tables([2, 2], [(0, 1)], [[0.0, 1.0, 2.0, 5.0]])
-records = mapmrf.bench.run(["exhaustive", Endless], graph, time_limit=600, output="records.jsonl")
+records = mapmrf.bench.run(["exhaustive", Mine], graph, time_limit=600, output="records.jsonl")
 print([record["run"] for record in records])
 """
+)
 
 
 def test_ctrl_c_gives_the_records_so_far(tmp_path: Path) -> None:

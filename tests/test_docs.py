@@ -134,9 +134,7 @@ def forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 @pytest.mark.usefixtures("forgotten")
 @pytest.mark.parametrize("page", with_blocks("python"), ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_python_blocks_run_one_after_another(
-    page: Path, placed: Callable[[str, str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_python_blocks_run_one_after_another(page, placed, tmp_path, monkeypatch) -> None:
     """A block with a title becomes the file of that name; the others are one script."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -167,9 +165,7 @@ def _program() -> Any:
 
 
 @pytest.mark.parametrize("page", with_blocks("console"), ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_commands_run_and_print_what_the_page_shows(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_run_and_print_what_the_page_shows(page, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     put_files(page, tmp_path)
     for block in blocks(page, "console"):

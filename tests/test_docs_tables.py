@@ -53,7 +53,7 @@ def test_options_that_are_documented_together_share_a_row() -> None:
     assert list(tables.attributes(doc)) == [(("rho", "eta"), "First `x` and growth."), (("tol",), "Limit.")]
 
 
-def test_an_option_without_a_description_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_option_without_a_description_is_an_error(monkeypatch) -> None:
     @dataclass(frozen=True)
     class Silent:
         """No option is described."""
@@ -65,9 +65,7 @@ def test_an_option_without_a_description_is_an_error(monkeypatch: pytest.MonkeyP
         tables.option_table(Path("silent.md"))
 
 
-def test_check_names_the_pages_that_are_out_of_date(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_names_the_pages_that_are_out_of_date(tmp_path, monkeypatch, capsys) -> None:
     page = tmp_path / "page.md"
     page.write_text("# Page\n\n<!-- table: formats -->\n\n| old |\n\n<!-- end -->\n\nMore.\n")
     monkeypatch.setattr(tables, "ROOT", tmp_path)

@@ -22,7 +22,6 @@ def run(name: str, *arguments: str) -> str:
 
 
 def figures(text: str, pattern: str) -> dict[str, float]:
-    """Name -> number of all lines that look like this."""
     return {name: float(number) for name, number in re.findall(pattern, text, re.MULTILINE)}
 
 

@@ -50,9 +50,7 @@ SMALLEST = [
 
 
 @pytest.mark.parametrize("words", SMALLEST, ids=[words[0] for words in SMALLEST])
-def test_the_smallest_experiments_print_a_full_table(
-    driver: ModuleType, capsys: pytest.CaptureFixture[str], words: list[str]
-) -> None:
+def test_the_smallest_experiments_print_a_full_table(driver, capsys, words) -> None:
     table = printed(driver, capsys, *words)
     assert len(table) > 2
     assert {len(row) for row in table} == {len(table[0])}
@@ -181,9 +179,7 @@ def test_images_have_a_row_for_each_package_and_method(driver: ModuleType, capsy
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads memory as Linux counts it")
-def test_the_memory_of_methods_is_measured_in_bytes_per_variable(
-    driver: ModuleType, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_memory_of_methods_is_measured_in_bytes_per_variable(driver, capsys) -> None:
     words = ("--scale", "0.2", "--models", "noise-316x2", "noise-316x8", "--runs", "icm", "maxflow")
     table = printed(driver, capsys, "memory", *words, "--time-limit", "20")
     assert table[0][1:] == [f"noise-316x{n}: {what}" for n in (2, 8) for what in ("bytes per variable", "estimated")]

@@ -68,7 +68,6 @@ def package_of(module: str) -> str:
 
 
 def module_of(path: Path) -> str:
-    """Dotted name of a source file."""
     return ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
 
 

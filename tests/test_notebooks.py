@@ -36,7 +36,6 @@ def test_it_is_stored_without_outputs_and_places_of_a_machine(path: Path) -> Non
 
 @pytest.fixture(scope="module")
 def kernel() -> Iterator[Any]:
-    """A kernel for one notebook after another."""
     pytest.importorskip("nbclient", reason="notebooks are run by nbclient and ipykernel")
     pytest.importorskip("ipykernel", reason="notebooks are run by nbclient and ipykernel")
     manager = pytest.importorskip("jupyter_client").KernelManager(kernel_name="python3")

@@ -64,9 +64,7 @@ def test_what_stays_the_same_does_not_grow(samples_of_soak: ModuleType) -> None:
         ("resident", "resident memory", lambda k: 4e8 + 3e5 * k),  # freed, but never used again
     ],
 )
-def test_what_is_lost_again_and_again_grows(
-    samples_of_soak: ModuleType, column: str, name: str, grown: Callable[[int], float]
-) -> None:
+def test_what_is_lost_again_and_again_grows(samples_of_soak, column, name, grown) -> None:
     assert samples_of_soak.what_grows(run(samples_of_soak, **{column: grown})) == [name]
 
 
@@ -85,9 +83,7 @@ def test_what_is_lost_again_and_again_grows(
     ],
     ids=["fills", "saturates", "arenas", "kernel", "threads"],
 )
-def test_caches_that_fill_and_kernels_are_no_leak(
-    samples_of_soak: ModuleType, columns: dict[str, Callable[[int], float]]
-) -> None:
+def test_caches_that_fill_and_kernels_are_no_leak(samples_of_soak, columns) -> None:
     assert samples_of_soak.what_grows(run(samples_of_soak, **columns)) == []
 
 

@@ -29,7 +29,6 @@ GRAPH = grid(3, 3, 2.0, seed=4)
 
 @pytest.fixture
 def peer(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """A peer that the test writes itself."""
     module = ModuleType("mapmrf.bench.peers.made_up")
     module.PACKAGE, module.MODULE = "mapmrf", "mapmrf"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)

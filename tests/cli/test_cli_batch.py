@@ -108,9 +108,7 @@ def test_evidence_is_that_of_every_file(models: list[Path], tmp_path: Path) -> N
     assert all(json.loads(line)["labels"][0::5][:2] == [1, 0] for line in result.stdout.splitlines())
 
 
-def test_a_full_disk_does_not_end_the_batch(
-    models: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_does_not_end_the_batch(models, tmp_path, monkeypatch) -> None:
     def full(path: str, labels: object) -> None:
         raise mapmrf.FormatError(f"{path}: cannot write: No space left on device")
 

@@ -131,7 +131,6 @@ def test_files_of_the_catalogue_are_found_and_carry_their_index(tmp_path: Path) 
 
 
 def planned(monkeypatch: pytest.MonkeyPatch, *arguments: Any) -> tuple[Result, list[Any]]:
-    """The tasks that a benchmark would make."""
     import mapmrf.bench.runner as runner
 
     seen: list[Any] = []
@@ -152,9 +151,7 @@ def absent(monkeypatch: pytest.MonkeyPatch, *there: str) -> None:
     monkeypatch.setattr(peers, "installed", lambda: list(there))
 
 
-def test_missing_peers_are_said_and_how_to_install_them(
-    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_peers_are_said_and_how_to_install_them(tmp_path, model, monkeypatch) -> None:
     out = ("-o", tmp_path / "r.jsonl")
     absent(monkeypatch)
     done, tasks = planned(monkeypatch, model, "--methods", "icm", "--peers", *out)

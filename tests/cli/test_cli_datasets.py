@@ -265,9 +265,7 @@ def test_a_look_alike_is_written(tmp_path: Path) -> None:
         (["generate", "grids", "1"], "--output"),
     ],
 )
-def test_impossible_look_alikes_are_one_line(
-    args: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_impossible_look_alikes_are_one_line(args, says, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     (line,) = refused(*args)
     assert says in line

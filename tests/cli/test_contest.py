@@ -213,7 +213,6 @@ def test_the_example_files(evidence: str, third: str) -> None:
 
 
 def entry(graph: FactorGraph, writing_share: float = 0.1, **fields: object) -> ContestRun:
-    """A run that has read a model."""
     mapmrf.write(graph, "model.LG")
     contest = Contest("model.LG", None, "model.MPE", **fields)  # type: ignore[arg-type]
     made = ContestRun(contest, Clock(None, 0.0), writing_share)

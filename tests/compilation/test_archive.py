@@ -30,9 +30,7 @@ def test_what_is_written_is_read(archive: Path) -> None:
 
 
 @given(data=st.data())
-def test_a_damaged_archive_is_refused_or_gives_nothing_wrong(
-    data: st.DataObject, archive: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_damaged_archive_is_refused_or_gives_nothing_wrong(data, archive, tmp_path_factory) -> None:
     content = bytearray(archive.read_bytes())
     at = data.draw(st.integers(0, len(content) - 1))
     content[at] ^= data.draw(st.integers(1, 255))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -130,9 +129,7 @@ def wide(*stated: Constraint) -> FactorGraph:
         lambda: [constraints.at_most_one([(0, k), (1, k)], penalty=1.0) for k in range(8000)],
     ],
 )
-def test_tables_that_are_too_large_are_refused_before_they_are_made(
-    stated: Callable[[], list[Constraint]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tables_that_are_too_large_are_refused_before_they_are_made(stated, monkeypatch) -> None:
     graph = wide(*stated())
     monkeypatch.setattr(rewriting._Rewriter, "add_table", lambda *_: pytest.fail("a table was made"))
     refuses(UnsupportedModel, "more than 67108864", rewrite, graph)

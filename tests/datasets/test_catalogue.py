@@ -138,9 +138,7 @@ def test_a_folder_given_comes_before_the_environment(tmp_path: Path, monkeypatch
         ("win32", {}, Path("home", "AppData", "Local")),
     ],
 )
-def test_the_cache_is_where_the_platform_keeps_it(
-    platform: str, variables: dict[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_is_where_the_platform_keeps_it(platform, variables, folder, monkeypatch) -> None:
     for name in ("MAPMRF_DATA", "XDG_CACHE_HOME", "LOCALAPPDATA"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():

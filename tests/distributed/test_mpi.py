@@ -38,7 +38,6 @@ def hard_parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def answer(folder: Path, n: int, *arguments: object, out: Path) -> tuple[dict[str, Any], np.ndarray]:
-    """Figures and labels of a run on n ranks."""
     return solved(n, folder, *arguments, "-o", out), distributed.join_labels(out)
 
 
@@ -106,7 +105,6 @@ def test_the_trace_is_written_once(hard_parts: Path, tmp_path: Path) -> None:
 
 
 def start_script(text: str, folder: Path) -> subprocess.Popen[str]:
-    """Start a program on two ranks."""
     script = folder / "script.py"
     script.write_text(text)
     command = [str(MPIEXEC), "-n", "2", sys.executable, str(script)]

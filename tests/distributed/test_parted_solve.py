@@ -27,7 +27,6 @@ from mapmrf.run.method import Start
 
 
 def optimum(graph: FactorGraph) -> float:
-    """The largest value of all labellings."""
     return max(graph.value(labels) for labels in itertools.product(*(range(k) for k in graph.card.tolist())))
 
 
@@ -48,9 +47,7 @@ MIXED = random_graph(24, 40, states=(1, 4), arity=(2, 3), hard=0.08, seed=5)
         (grid(9, 9, 2.0, seed=1), {"sphere": "factors", "lp_phase": False}),
     ],
 )
-def test_one_part_is_the_whole_model_to_the_last_bit(
-    graph: FactorGraph, options: dict[str, Any], tmp_path: Path
-) -> None:
+def test_one_part_is_the_whole_model_to_the_last_bit(graph, options, tmp_path) -> None:
     distributed.partition(graph, tmp_path, 1)
     options = {"max_iterations": 120, "seed": 3, "beliefs": 0, "climb": False, **options}
     whole, found = mapmrf.solve(graph, "lslp", **options), distributed.solve(tmp_path, **options)
@@ -76,9 +73,7 @@ def test_one_part_is_the_whole_model_to_the_last_bit(
     ],
 )
 @pytest.mark.parametrize("cut", ["slabs", "scattered"])
-def test_several_parts_follow_the_whole_model(
-    graph: FactorGraph, options: dict[str, Any], cut: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_several_parts_follow_the_whole_model(graph, options, cut, tmp_path, monkeypatch) -> None:
     """While round-off has not grown: bounds and relaxed values of the first iterations agree."""
     if cut == "scattered":
         owner = np.random.default_rng(1).integers(0, 4, graph.n_vars)

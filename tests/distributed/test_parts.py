@@ -207,9 +207,7 @@ MODELS_STREAMING = {
 @pytest.mark.parametrize("name", MODELS_STREAMING)
 @pytest.mark.parametrize("suffix", [".uai", ".LG", ".uai.gz"])
 @pytest.mark.parametrize("block", [1 << 20, 64])
-def test_the_parts_are_those_of_the_model_that_is_read_whole(
-    name: str, suffix: str, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_parts_are_those_of_the_model_that_is_read_whole(name, suffix, block, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(streaming, "BLOCK", block)
     path = tmp_path / f"model{suffix}"
     mapmrf.write(MODELS_STREAMING[name], path)

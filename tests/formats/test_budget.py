@@ -150,9 +150,7 @@ def test_a_budget_is_a_number_of_bytes(bad: float) -> None:
         ("uai", "potts.LG", "", "none", "MPE"),
     ],
 )
-def test_the_commands_have_the_option(
-    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_commands_have_the_option(command, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("potts.LG").write_text(SMALL["potts.LG"])
     done = CliRunner().invoke(main, [*command, "--max-bytes", "50MB"])

@@ -144,9 +144,7 @@ def potts_text(r: int, values: list[float]) -> str:
 
 
 @pytest.mark.parametrize("values", [[-2.5], [3.0], [-math.inf], [-1.0, -2.0, 4.0], [-math.inf, -0.25, -0.25]])
-def test_large_potts_factors_have_the_value_of_their_tables(
-    values: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_potts_factors_have_the_value_of_their_tables(values, tmp_path, monkeypatch) -> None:
     path = tmp_path / "m.LG"
     path.write_text(potts_text(4, values))
     tables = mapmrf.read(path)

@@ -100,9 +100,7 @@ def test_solving_a_tiny_picture_gives_the_best_of_all_labellings(kind: str) -> N
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.sampled_from([4, 8]), st.integers(0, 99))
-def test_a_grid_of_any_size_is_the_plain_model(
-    height: int, width: int, n_labels: int, neighbours: int, seed: int
-) -> None:
+def test_a_grid_of_any_size_is_the_plain_model(height, width, n_labels, neighbours, seed) -> None:
     unary = np.random.default_rng(seed).normal(size=(height, width, n_labels))
     graph = images.grid_model(unary, weight=1.5, neighbours=neighbours)
     plain, pairs = plain_model(unary, lambda p, q: 1.5 / math.dist(p, q), np.eye(n_labels) - 1, neighbours)

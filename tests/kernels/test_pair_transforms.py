@@ -31,9 +31,7 @@ entries = st.floats(-9, 9) | st.just(-np.inf) | st.integers(-3, 3).map(float)
     weight=st.sampled_from([0.0, 1.0, 0.3, 2.0, -1.5]),
     seed=st.integers(0, 99),
 )
-def test_messages_and_max_marginals_are_those_of_the_table(
-    kind: str, values: list[float], limit: float, with_parts: bool, weight: float, seed: int
-) -> None:
+def test_messages_and_max_marginals_are_those_of_the_table(kind, values, limit, with_parts, weight, seed) -> None:
     n, random = len(values) // 2, np.random.default_rng(seed)
     weight = weight if kind == "potts" else abs(weight)
     table = 0.5 - loss(kind, n, 1.1, limit)

@@ -29,7 +29,6 @@ def labellings(graph: FactorGraph) -> list[np.ndarray]:
 
 
 def random_model(recipe: Recipe, seed: int, n_weights: int = 4) -> LinearModel:
-    """Random sparse features on any graph."""
     graph = recipe.graph()
     rows = len(graph.theta_v) + len(graph.theta_t)
     matrix = sparse.random_array((rows, n_weights), density=0.5, rng=np.random.default_rng(seed))

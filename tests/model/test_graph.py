@@ -227,9 +227,7 @@ def test_every_error_of_a_user_belongs_to_one_family() -> None:
 
 
 @given(recipe=with_weights(any_recipes(max_vars=5)), data=st.data())
-def test_evidence_keeps_the_value_of_labellings_that_agree_and_forbids_the_others(
-    recipe: Recipe, data: st.DataObject
-) -> None:
+def test_evidence_keeps_the_value_of_labellings_that_agree_and_forbids_the_others(recipe, data) -> None:
     graph = recipe.graph()
     observed = {i: data.draw(st.integers(0, r - 1)) for i, r in enumerate(recipe.card) if data.draw(st.booleans())}
     conditioned = graph.condition(observed)

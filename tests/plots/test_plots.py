@@ -314,7 +314,6 @@ def marks(axes):
 
 
 def pairs_of(graph):
-    """Pairs of variables that share a factor."""
     return {pair for a in range(graph.n_factors) for pair in itertools.combinations(sorted(graph.scope_of(a)), 2)}
 
 

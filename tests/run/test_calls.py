@@ -215,9 +215,7 @@ def run(
 
 
 @pytest.mark.parametrize("where", ["start", "step", "answer", "close"])
-def test_a_method_that_hangs_does_not_keep_the_run_from_ending(
-    monkeypatch: pytest.MonkeyPatch, where: str, clock: Clock
-) -> None:
+def test_a_method_that_hangs_does_not_keep_the_run_from_ending(monkeypatch, where, clock) -> None:
     clock.stop()
     method = Stuck(where, clock=clock)
     result = run(monkeypatch, method, time_limit=1.0)
@@ -244,9 +242,7 @@ def shared_table(n_factors: int) -> mapmrf.FactorGraph:
 
 
 @pytest.mark.parametrize("graph", [datasets.grid(40, 40), shared_table(40)], ids=["small", "shared tables"])
-def test_with_a_limit_small_models_are_no_exception(
-    monkeypatch: pytest.MonkeyPatch, graph: mapmrf.FactorGraph, clock: Clock
-) -> None:
+def test_with_a_limit_small_models_are_no_exception(monkeypatch, graph, clock) -> None:
     clock.stop()
     method = Stuck(clock=clock)
     assert run(monkeypatch, method, graph, time_limit=1.0).status is Status.TIME_LIMIT and n_abandoned() == 1

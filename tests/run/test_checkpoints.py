@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import mapmrf
-from mapmrf import FactorGraph
 from mapmrf.datasets import grid, random_graph
 from mapmrf.methods import trws
 from mapmrf.run.checkpoints import exact, from_exact
@@ -19,7 +18,6 @@ MIXED = random_graph(20, 30, states=(2, 4), arity=(2, 3), hard=0.05, seed=1)
 
 
 def cut_after(n: int) -> Any:
-    """A callback that ends a run after n steps."""
     seen: list[int] = []
 
     def callback(point: mapmrf.run.result.TracePoint, labels: np.ndarray) -> bool:
@@ -41,9 +39,7 @@ def cut_after(n: int) -> Any:
         (MIXED, "trws", {"max_iterations": 60, "tol": 0.0}),
     ],
 )
-def test_a_run_that_is_cut_short_goes_on_to_the_same_answer(
-    graph: FactorGraph, method: str, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_is_cut_short_goes_on_to_the_same_answer(graph, method, options, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(trws, "STEP_WORK", 0)  # a step per iteration
     whole = mapmrf.solve(graph, method, seed=2, **options)
     for n in (1, 3, 4):

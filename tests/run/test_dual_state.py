@@ -36,7 +36,6 @@ def changed(graph: FactorGraph, size: float, seed: int = 0) -> FactorGraph:
 
 
 def few(graph: FactorGraph, method: str, initial: Any = None) -> Result:
-    """A run of ten iterations."""
     options = {"starts": 1} if method == "lslp" else {}
     return mapmrf.solve(graph, method, initial=initial, max_iterations=10, gap_tolerance=-1.0, **options)
 

@@ -186,9 +186,7 @@ def test_in_the_tests_a_contradiction_is_an_error() -> None:
 
 @pytest.mark.parametrize("finished", [Status.OPTIMAL, Status.INFEASIBLE, Status.CONVERGED])
 @pytest.mark.parametrize("false", [1.5, -math.inf])
-def test_a_false_bound_is_dropped_with_all_others_of_its_source(
-    lenient: None, caplog: pytest.LogCaptureFixture, finished: Status, false: float
-) -> None:
+def test_a_false_bound_is_dropped_with_all_others_of_its_source(lenient, caplog, finished, false) -> None:
     result = mapmrf.solve(GRAPH, Liar((2.5, false), finished))
     assert result.value == OPTIMUM and result.bound is None and result.gap is None
     assert result.status is Status.CONVERGED
@@ -258,9 +256,7 @@ SUBMODULAR = FactorGraph.from_pairwise([[0, 1], [1, 0], [0, 0.5]], [[0, 1], [1, 
     ],
     ids=["cut", "relax", "wcsp", "cuts", "sdp"],
 )
-def test_auto_goes_on_without_methods_that_state_false_bounds(
-    lenient: None, monkeypatch: pytest.MonkeyPatch, liars: list[type[Method]], sources: list[str], graph: FactorGraph
-) -> None:
+def test_auto_goes_on_without_methods_that_state_false_bounds(lenient, monkeypatch, liars, sources, graph) -> None:
     optimum = mapmrf.solve(graph, "branch").value
     for liar in liars:
         monkeypatch.setattr(liar, "step", lowered(liar.step, 20.0))
@@ -271,9 +267,7 @@ def test_auto_goes_on_without_methods_that_state_false_bounds(
     assert all(point.bound is None or point.bound >= optimum - 1e-9 for point in result.trace)
 
 
-def test_auto_with_constraints_goes_on_without_a_method_that_states_false_bounds(
-    lenient: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_auto_with_constraints_goes_on_without_a_method_that_states_false_bounds(lenient, monkeypatch) -> None:
     recipe = random_recipe(5, 8, 12, max_card=2, max_arity=2)
     graph = recipe.graph().with_constraints([constraints.at_most_k([i for i in range(8) if recipe.card[i] == 2], 2)])
     optimum = mapmrf.solve(graph, "exhaustive").value

@@ -99,7 +99,6 @@ def graph() -> FactorGraph:
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Another package, installed."""
     bridge = "\n\ndef from_somebody(number):\n    return mapmrf.FactorGraph.from_tables([2], [(0,)], [[0.0, number]])\n"
     (tmp_path / "somebody_else.py").write_text(GREEDY + bridge)
     (tmp_path / "somebody_elses_format.py").write_text(FORMAT)
@@ -155,7 +154,6 @@ def test_a_bridge_of_another_package_is_among_ours() -> None:
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
-    """A file with a method."""
     path = tmp_path / "mine.py"
     path.write_text(GREEDY)
     return path
@@ -190,9 +188,7 @@ def test_a_method_of_a_file_is_pickled_by_its_file(graph: FactorGraph, mine: Pat
     assert done.stdout == "Greedy(max_iterations=1, last=True)\n"
 
 
-def test_solve_bench_and_tune_take_a_method_from_a_file(
-    graph: FactorGraph, mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_solve_bench_and_tune_take_a_method_from_a_file(graph, mine, tmp_path, monkeypatch) -> None:
     mapmrf.write(graph, tmp_path / "model.uai")
     name, model = f"{mine}:Greedy", str(tmp_path / "model.uai")
     solved = CliRunner().invoke(main, ["solve", model, "--method", name, "--set", "last=true", "--json"])

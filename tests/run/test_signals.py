@@ -233,7 +233,6 @@ class Fork:
 
 
 def start_server() -> subprocess.Popen[str]:
-    """A process that `Fork` copies."""
     pipe = subprocess.PIPE
     command = [sys.executable, __file__, "--serve"]
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, preexec_fn=defaults)
@@ -261,7 +260,6 @@ def serve() -> None:
 
 
 def shoot(shot: Shot, environment: dict[str, str] | None = None, server: subprocess.Popen[str] | None = None) -> Ended:
-    """Start a run and send it signals."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         output, trace, said, heard = (folder / name for name in ("labels.MPE", "trace.csv", "said", "heard"))
@@ -292,7 +290,6 @@ SIGNALS = ((signal.SIGINT,), (signal.SIGINT, signal.SIGINT), (signal.SIGTERM,))
 
 
 def draw(n: int, seed: int, folder: Path, images: bool) -> list[Shot]:
-    """Shots at all methods in turn."""
     rng = random.Random(seed)
     chosen = pairs(folder, images)
     by_method = {method: [file for name, file in chosen if name == method] for method, _ in chosen}

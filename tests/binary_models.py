@@ -84,3 +84,8 @@ def lattice_pairs(shape: tuple[int, ...], offset: tuple[int, ...]) -> np.ndarray
     first = tuple(slice(max(0, -step), n - max(0, step)) for n, step in zip(shape, offset, strict=True))
     second = tuple(slice(max(0, step), n - max(0, -step)) for n, step in zip(shape, offset, strict=True))
     return np.stack([place[first].ravel(), place[second].ravel()], axis=1)
+
+
+def grid_pairs(height: int, width: int) -> np.ndarray:
+    """The pairs of neighbours in a grid (n, 2), those of the rows first."""
+    return np.concatenate([lattice_pairs((height, width), (0, 1)), lattice_pairs((height, width), (1, 0))])

@@ -210,11 +210,8 @@ def command(*arguments: str) -> str:
     return f"from mapmrf.cli import main\ntry: main({list(arguments)})\nexcept SystemExit as end: assert end.code == 0"
 
 
-def test_the_help_does_not_even_load_numpy() -> None:
+def test_the_help_and_a_tiny_model_load_nothing_heavy(tmp_path: Path) -> None:
     assert not loaded_after(command("--help")) & {"numpy", *HEAVY}
-
-
-def test_the_command_that_solves_a_tiny_model_loads_nothing_heavy(tmp_path: Path) -> None:
     model, output, trace = (str(tmp_path / name) for name in ("model.uai", "result.json", "trace.csv"))
     Path(model).write_text("MARKOV 3  2 3 2  2  2 0 1  3 2 1 0  6 1 0 3 4 5 6  12 1 2 3 4 5 6 7 8 9 10 11 12")
     assert not loaded_after(command("solve", model, "-o", output, "--trace", trace)) & HEAVY

@@ -114,10 +114,12 @@ def pinned() -> list[tuple[Requirement, list[str]]]:
     return [(Requirement(pin.strip()), [digest.strip() for digest in digests]) for pin, *digests in lines]
 
 
-def test_every_package_of_the_committed_lock_is_pinned_and_has_hashes() -> None:
+def test_the_committed_lock_is_pinned_and_says_how_it_is_made_anew() -> None:
     for requirement, digests in pinned():
         assert [clause.operator for clause in requirement.specifier] == ["=="]
         assert digests and all(re.fullmatch(r"sha256:[0-9a-f]{64}", digest) for digest in digests)
+    head = LOCK.read_text(encoding="utf-8").splitlines()[0]
+    assert head.endswith(f"python tools/lock.py --pythons 3.11 3.12 3.13 -o {LOCK.name}")
 
 
 def test_the_committed_lock_agrees_with_what_the_project_asks_for() -> None:
@@ -132,8 +134,3 @@ def test_the_committed_lock_agrees_with_what_the_project_asks_for() -> None:
         for text in lock.requirements([]):
             wanted = Requirement(text)
             assert wanted.name in versions and wanted.specifier.contains(versions[wanted.name]), f"{python}: {wanted}"
-
-
-def test_the_committed_lock_says_how_it_is_made_anew() -> None:
-    head = LOCK.read_text(encoding="utf-8").splitlines()[0]
-    assert head.endswith(f"python tools/lock.py --pythons 3.11 3.12 3.13 -o {LOCK.name}")

@@ -102,8 +102,11 @@ def test_the_version_of_a_package_is_told(peer: ModuleType) -> None:
     assert prepare("made_up") == "not-by-pip"
 
 
-def test_an_unknown_peer_is_named() -> None:
+def test_every_peer_names_its_package_and_an_unknown_one_is_named() -> None:
     refuses(UnknownName, "no peer is named 'nobody'; known: cpsat, dwave", solve_with, "nobody", GRAPH, 1.0, 0)
+    for name in names():
+        module = importlib.import_module(f"mapmrf.bench.peers.{name}")
+        assert module.PACKAGE and module.MODULE and callable(module.run)
 
 
 def test_a_benchmark_can_run_a_peer(tmp_path: Path, peer: ModuleType) -> None:
@@ -135,12 +138,6 @@ def test_real_peers_are_honest_and_say_what_they_cannot_take(name: str) -> None:
         assert (result.bound is not None) == (name in WITH_BOUND)
         assert result.bound is None or result.bound >= optimum - 1e-6 * abs(optimum)
         assert math.isfinite(result.value) or graph is not GRAPH
-
-
-def test_every_peer_names_its_package() -> None:
-    for name in names():
-        module = importlib.import_module(f"mapmrf.bench.peers.{name}")
-        assert module.PACKAGE and module.MODULE and callable(module.run)
 
 
 def test_what_a_peer_tells_afterwards_is_heard_to_its_end(peer: Any) -> None:

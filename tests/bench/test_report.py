@@ -178,11 +178,8 @@ def test_the_sets_types_and_warnings_are_on_the_page(records: list[dict[str, Any
     assert "These files differ from the catalogue" in page and "grid20x20.f10 (not the catalogue&#x27;s)" in page
 
 
-def test_versions_of_packages_of_others_are_on_the_page(records: list[dict[str, Any]]) -> None:
+def test_the_page_shows_maps_of_grids_and_versions_of_packages(records: list[dict[str, Any]]) -> None:
     assert "ortools 9.15" in build_report([*records, {**records[0], "key": "p", "package": "ortools 9.15"}])
-
-
-def test_grids_are_drawn_and_other_models_are_not(records: list[dict[str, Any]]) -> None:
     page = build_report(records)
     assert page.count("<details class=maps>") == 2
     assert page.count("src='data:image/png;base64,") == 2 * 2 * 4

@@ -35,10 +35,6 @@ def test_the_key_depends_on_the_run_and_not_on_the_folder() -> None:
     assert len({key(), *others}) == 6
 
 
-def test_a_bad_option_is_found_before_anything_runs() -> None:
-    refuses(OptionError, "did you mean 'starts'", MethodConfig, "icm", {"start": 3})
-
-
 def test_a_plan_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     path.write_text(
@@ -101,6 +97,7 @@ def test_an_impossible_plan_is_refused(change: dict[str, object], message: str) 
     ("arguments", "message"),
     [
         (("lslp", {"rho": "a"}), "lslp: rho is .a., expected a number"),
+        (("icm", {"start": 3}), "did you mean 'starts'"),
         (("peer:nobody",), "no peer is named 'nobody'"),
         (("peer:cpsat", {"x": 1}), "has no options"),
     ],
@@ -109,12 +106,14 @@ def test_an_impossible_run_is_refused(arguments: tuple[object, ...], message: st
     refuses(OptionError, message, MethodConfig, *arguments)
 
 
-def test_grids_are_told_from_other_models() -> None:
+def test_grids_and_their_look_alikes_are_told_from_other_models() -> None:
     assert lattice(grid(3, 5)) == (3, 5)
     assert lattice(grid(5, 3)) == (5, 3)
     assert lattice(grid(4, 4, wrap=True)) == (4, 4)
     assert lattice(random_graph(12, 20, seed=1)) is None
     assert lattice(random_graph(12, 20, arity=2, seed=1)) is None
+    assert lattice(lookalike("grids", 1)) == lattice(lookalike("grids", 2)) == (20, 20)
+    assert lattice(lookalike("seg-2", 1)) is None
 
 
 @pytest.mark.parametrize(("height", "width"), [(2, 2), (2, 5), (3, 3), (3, 7), (7, 3), (20, 20)])
@@ -145,11 +144,6 @@ def test_what_is_nearly_a_grid_is_none() -> None:
     diagonals = [(i, i + 5) for i in range(7) if i % 4 != 3]
     assert lattice(pairwise(12, rows + down + diagonals)) == (3, 4)
     assert lattice(pairwise(12, [*rows, *down, (0, 6)])) is None
-
-
-def test_look_alikes_of_the_grids_can_be_drawn_and_those_of_pictures_cannot() -> None:
-    assert lattice(lookalike("grids", 1)) == lattice(lookalike("grids", 2)) == (20, 20)
-    assert lattice(lookalike("seg-2", 1)) is None
 
 
 def test_a_file_that_is_not_the_catalogues_is_a_model_of_its_own(tmp_path, caplog) -> None:

@@ -102,11 +102,6 @@ def random_polynomial(seed: int, vartype: str) -> Any:
     return dimod.BinaryPolynomial(terms, vartype)
 
 
-def test_a_term_of_too_many_variables_is_refused() -> None:
-    with pytest.raises(UnsupportedModel, match="a term has 21 variables, expected at most 20"):
-        from_polynomial(dimod.BinaryPolynomial({tuple(range(21)): 1.0}, "BINARY"))
-
-
 # -- models out -------------------------------------------------------------------------------------------------------
 
 
@@ -165,15 +160,14 @@ def test_what_no_quadratic_model_can_hold_is_named(card: Any, scopes: Any, table
             to_dqm(graph)
 
 
-def test_an_unknown_vartype_is_refused() -> None:
-    refuses(OptionError, "vartype='TERNARY'", to_bqm, binary_graph(0), "TERNARY")
-
-
-def test_names_become_labels_and_shared_names_are_refused() -> None:
+def test_names_become_labels_and_what_dimod_cannot_hold_is_refused() -> None:
     graph = FactorGraph.from_tables([2, 2], [], [], names=mapmrf.Names(("x", "y")))
     assert list(to_bqm(graph).variables) == ["x", "y"]
     with pytest.raises(GraphError, match="two variables are both named 'x'"):
         to_bqm(FactorGraph.from_tables([2, 2], [], [], names=mapmrf.Names(("x", "x"))))
+    refuses(OptionError, "vartype='TERNARY'", to_bqm, binary_graph(0), "TERNARY")
+    with pytest.raises(UnsupportedModel, match="a term has 21 variables, expected at most 20"):
+        from_polynomial(dimod.BinaryPolynomial({tuple(range(21)): 1.0}, "BINARY"))
 
 
 # -- the sampler ------------------------------------------------------------------------------------------------------
@@ -230,9 +224,12 @@ def test_polynomials_are_solved(seed: int, vartype: str) -> None:
     assert found.first.energy == pytest.approx(best, abs=1e-9)
 
 
-def test_higher_order_ising_and_hubo() -> None:
+def test_higher_order_models_and_empty_ones_are_sampled() -> None:
     assert MapMRFSampler().sample_hising({"a": 1}, {("a", "b", "c"): -2}).first.energy == -3
     assert MapMRFSampler().sample_hubo({("a", "b", "c"): -2, ("a",): 1}).first.energy == -1
+    found = MapMRFSampler().sample(dimod.BinaryQuadraticModel({}, {}, 1.5, "SPIN"))
+    assert found.first.energy == 1.5
+    assert found.first.sample == {}
 
 
 def test_reads_have_seeds_of_their_own_and_the_best_bound_counts() -> None:
@@ -266,12 +263,6 @@ def test_unknown_parameters_warn_as_dimod_demands_and_none_is_not_set() -> None:
         MapMRFSampler().sample(bqm, beta_range=[0, 1])
     assert MapMRFSampler().sample(bqm, num_reads=None, time_limit=None, seed=None).first.energy == -1
     refuses(OptionError, "num_reads is 0, expected at least 1", MapMRFSampler().sample, bqm, num_reads=0)
-
-
-def test_an_empty_model_has_an_empty_sample() -> None:
-    found = MapMRFSampler().sample(dimod.BinaryQuadraticModel({}, {}, 1.5, "SPIN"))
-    assert found.first.energy == 1.5
-    assert found.first.sample == {}
 
 
 def test_composites_of_dimod_work_on_top() -> None:

@@ -127,18 +127,12 @@ def test_a_query_for_some_variables_sums_over_the_others(seed: int) -> None:
     assert totals[found["c"], found["a"]] == pytest.approx(max(totals.values()))
 
 
-def test_marginal_map_is_not_the_map_of_all() -> None:
+def test_marginals_virtual_evidence_and_single_factors_are_queried() -> None:
     joint = Factor(["a", "b"], [[0.35, 0.25], [0.0, 0.4]], {"a": ["p", "q"], "b": ["r", "s"]})
     assert map_query([joint]) == {"a": "q", "b": "s"}
     assert map_query([joint], ["a"]) == {"a": "p"}
-
-
-def test_virtual_evidence_is_a_factor_more() -> None:
     joint = Factor(["a"], [0.6, 0.4], {"a": ["p", "q"]})
     assert map_query([joint], virtual_evidence=[Factor(["a"], [0.1, 0.9], {"a": ["p", "q"]})]) == {"a": "q"}
-
-
-def test_a_single_factor_and_numbers_as_states() -> None:
     assert map_query(Factor(["a", "b"], [[0.1, 0.2], [0.5, 0.2]])) == {"a": 1, "b": 0}
     mixed = [Factor(["a"], [0.1, 0.9]), Factor(["a"], [0.5, 0.5], {"a": ["p", "q"]}), Factor(["a"], [1, 1])]
     assert map_query(mixed) == {"a": "q"}

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mapmrf
+from binary_models import grid_pairs
 from mapmrf import FactorGraph, GraphError, OptionError, UnknownName
 from mapmrf.bridges import inference_dispatch, loss_augmented
 from mapmrf.learn.inference import solve_quickly
@@ -41,10 +42,7 @@ def test_labels_are_those_of_least_energy(seed: int, shared: bool) -> None:
 
 def test_an_image_keeps_its_shape() -> None:
     unary = np.random.default_rng(0).normal(size=(4, 5, 3))
-    at = np.arange(20).reshape(4, 5)
-    edges = np.concatenate(
-        [np.stack([at[:, :-1].ravel(), at[:, 1:].ravel()], 1), np.stack([at[:-1].ravel(), at[1:].ravel()], 1)]
-    )
+    edges = grid_pairs(4, 5)
     labels = inference_dispatch(unary, np.eye(3), edges, "branch")
     assert labels.shape == (4, 5)
     flat = inference_dispatch(unary.reshape(20, 3), np.eye(3), edges, "branch", initial=labels.ravel())
@@ -54,10 +52,7 @@ def test_an_image_keeps_its_shape() -> None:
 def test_the_default_is_the_quick_method_and_auto_is_on_request() -> None:
     random = np.random.default_rng(3)
     unary, pairwise = random.normal(size=(12, 12, 3)), random.normal(size=(3, 3))
-    at = np.arange(144).reshape(12, 12)
-    edges = np.concatenate(
-        [np.stack([at[:, :-1].ravel(), at[:, 1:].ravel()], 1), np.stack([at[:-1].ravel(), at[1:].ravel()], 1)]
-    )
+    edges = grid_pairs(12, 12)
     labels, found = inference_dispatch(unary, pairwise, edges, return_energy=True)
     quick = solve_quickly(FactorGraph.from_pairwise(unary.reshape(-1, 3), edges, pairwise))
     assert labels.ravel().tolist() == quick.labels.tolist()
@@ -108,15 +103,12 @@ def test_its_map_is_the_most_violated_constraint() -> None:
     assert augmented.value(truth) == graph.value(truth)
 
 
-def test_the_model_is_left_alone_and_keeps_its_names_and_tables() -> None:
+def test_the_model_is_left_alone_and_forbidden_states_stay_forbidden() -> None:
     graph = FactorGraph.from_tables([2, 2], [(0, 1)], [np.zeros(4)], names=mapmrf.Names(("a", "b")))
     augmented = loss_augmented(graph, [0, 0])
     assert graph.theta_v.tolist() == [0, 0, 0, 0]
     assert augmented.names is graph.names
     assert augmented.theta_t is graph.theta_t
-
-
-def test_forbidden_states_stay_forbidden() -> None:
     graph = FactorGraph.from_tables([3], [(0,)], [[0.0, -np.inf, 0.5]])
     assert loss_augmented(graph, [0]).theta_v.tolist() == [0.0, -np.inf, 1.5]
 

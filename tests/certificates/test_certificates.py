@@ -309,14 +309,11 @@ def test_an_archive_that_unpacks_to_very_much_is_refused_before_it_does(tmp_path
         Certificate.read(path)
 
 
-def test_missing_arrays_are_missed_before_others_are_read(tmp_path: Path) -> None:
+def test_arrays_are_charged_and_missing_ones_are_missed_before_others_are_read(tmp_path: Path) -> None:
     path = tmp_path / "c.npz"
     np.savez(path, version=np.int64(2), lam=np.array([object()]))  # reading lam would be another error
     with pytest.raises(InvalidCertificate, match="the array bound is missing"):
         Certificate.read(path)
-
-
-def test_the_arrays_of_a_certificate_are_charged(tmp_path: Path) -> None:
     path = tmp_path / "c.npz"
     Certificate(bound=1.0, lam=np.zeros(10_000)).write(path)
     with spending(50_000), pytest.raises(FormatError, match="its arrays: reading takes"):

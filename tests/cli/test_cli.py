@@ -46,15 +46,14 @@ def model(tmp_path):
 # -- solving ---------------------------------------------------------------------------------------------------------
 
 
-def test_solve_prints_a_report(model):
+def test_solve_prints_a_report_of_the_default_method_or_nothing(model) -> None:
     text = done("solve", model, "--method", "exhaustive")
     assert "status         optimal" in text
     assert len(text.split("labels")[-1].split()) == 12
-
-
-def test_the_default_method_is_that_of_the_library(model):
     pytest.importorskip("mapmrf.methods.lslp")
     assert json.loads(done("solve", model, "--json"))["method"] == mapmrf.run.solve.DEFAULT_METHOD
+    assert done("solve", model, "-m", "icm", "--quiet") == ""
+    assert json.loads(done("solve", model, "-m", "icm", "--quiet", "--json"))["method"] == "icm"
 
 
 def test_solve_json_is_the_result(model):
@@ -95,11 +94,6 @@ def test_a_log_says_who_found_and_who_proved(model: str) -> None:
     assert status[:2] == ["status", "optimal:"]
 
 
-def test_quiet_prints_nothing_but_json(model):
-    assert done("solve", model, "-m", "icm", "--quiet") == ""
-    assert json.loads(done("solve", model, "-m", "icm", "--quiet", "--json"))["method"] == "icm"
-
-
 def test_output_and_score_agree(model, tmp_path):
     for name in ("out.MPE", "out.json", "out.MPE.gz"):
         data = json.loads(done("solve", model, "-m", "icm", "--json", "--output", tmp_path / name))
@@ -123,13 +117,10 @@ def test_evidence_is_kept(model, tmp_path):
     }
 
 
-def test_initial_is_where_a_run_begins(model, tmp_path):
+def test_initial_labels_and_a_trace_are_files(model, tmp_path) -> None:
     best = json.loads(done("solve", model, "-m", "exhaustive", "--json", "-o", tmp_path / "best.MPE"))
     data = json.loads(done("solve", model, "-m", "icm", "--json", "--initial", tmp_path / "best.MPE"))
     assert data["value"] == best["value"]
-
-
-def test_trace_is_a_table(model, tmp_path):
     done("solve", model, "-m", "icm", "-q", "--trace", tmp_path / "trace.csv")
     rows = list(csv.DictReader((tmp_path / "trace.csv").read_text().splitlines()))
     assert rows
@@ -254,26 +245,22 @@ def test_warnings_of_the_library_are_told(model, tmp_path):
 # -- the other commands ----------------------------------------------------------------------------------------------
 
 
-def test_help_and_version():
+def test_help_and_version_also_as_a_module() -> None:
     assert "solve" in done("--help")
     assert done() == done("--help")
     assert mapmrf.__version__ in done("--version")
     for name in main.commands:
         assert "Usage" in done(name, "--help")
+    process = subprocess.run([sys.executable, "-m", "mapmrf", "--version"], capture_output=True, text=True, check=True)
+    assert process.stdout == f"mapmrf, version {mapmrf.__version__}\n"
 
 
-def test_info(model):
+def test_info_check_and_convert(model, tmp_path) -> None:
     text = done("info", model)
     assert "variables    12  (2 states)" in text
     facts = json.loads(done("info", model, "--json"))
     assert (facts["n_vars"], facts["n_factors"], facts["arities"], facts["binary"]) == (12, 17, {"2": 17}, True)
-
-
-def test_check(model):
     assert done("check", model) == f"{model}: ok, 12 variables, 17 factors\n"
-
-
-def test_convert_keeps_the_model(model, tmp_path):
     assert done("convert", model, tmp_path / "other.uai.gz") == ""
     labels = np.arange(12) % 2
     assert mapmrf.read(tmp_path / "other.uai.gz").value(labels) == pytest.approx(mapmrf.read(model).value(labels))
@@ -434,11 +421,6 @@ def test_ctrl_c_while_reading_is_one_line(model, tmp_path):
     said, heard = process.communicate(timeout=120)
     assert (process.returncode, said) == (130, "")
     assert heard.strip() == "mapmrf: interrupted"
-
-
-def test_the_package_runs_as_a_module() -> None:
-    done = subprocess.run([sys.executable, "-m", "mapmrf", "--version"], capture_output=True, text=True, check=True)
-    assert done.stdout == f"mapmrf, version {mapmrf.__version__}\n"
 
 
 # -- completion -------------------------------------------------------------------------------------------------------

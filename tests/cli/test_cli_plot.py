@@ -218,15 +218,12 @@ def test_every_picture_of_the_library_has_a_kind():
 # -- what the pictures are made from ---------------------------------------------------------------------------------
 
 
-def test_a_result_keeps_its_relaxed_solution_on_request(answer):
+def test_results_and_traces_come_back_from_their_files(answer, folder) -> None:
     again = Result.from_json(answer.to_json(mu_v=True))
     assert again.mu_v.tolist() == answer.mu_v.tolist()
     assert Result.from_json(answer.to_json()).mu_v is None
     bare = mapmrf.solve(grid(2, 2), "icm")
     assert Result.from_json(bare.to_json(mu_v=True)).mu_v is None
-
-
-def test_a_trace_comes_back_from_its_file(folder, answer):
     assert read_trace("run.csv") == answer.trace
 
 

@@ -58,17 +58,11 @@ def blocks(path: Path | str) -> list[str]:
 # -- what is asked for ------------------------------------------------------------------------------------------------
 
 
-def test_the_call_of_2014() -> None:
+def test_the_calls_of_2014_2010_and_2011() -> None:
     contest = contest_from(["nets/t3.uai", "t3.evid", "t3.query", "mpe"], {"INF_TIME": "60", "INF_MEMORY": "2.5"})
     assert contest == Contest("nets/t3.uai", "t3.evid", "t3.uai.MPE", seconds=60.0, memory=2.5e9)
-
-
-def test_an_infinite_limit_is_none() -> None:
     contest = contest_from(["t3.uai", "", "", "MPE"], {"INF_TIME": "inf", "INF_MEMORY": "inf"})
     assert (contest.seconds, contest.memory) == (None, None)
-
-
-def test_the_call_of_2010_and_2011() -> None:
     contest = contest_from(["t3.uai", "t3.evid", "12", "MPE"], {"UAI_TIME": "20", "UAI_MEMORY": "4"})
     assert contest == Contest("t3.uai", "t3.evid", "t3.uai.MPE", style="2010", seed=12, seconds=20.0, memory=4e9)
     Path("12").touch()  # a query may have any name
@@ -126,11 +120,18 @@ def test_the_result_is_where_and_what_the_rules_say() -> None:
     assert read_solution("t3.uai.MPE", 3).tolist() == labels
 
 
-def test_the_layout_of_2010_has_the_number_of_solutions() -> None:
+def test_layouts_tasks_and_variables_of_all_years() -> None:
     assert run("nets/t3.uai", "", "0", "MPE", "-m", "exhaustive").exit_code == 0
     labels = best_of_t3()[1]
     assert blocks("t3.uai.MPE")[-1].split() == ["1", "3", *map(str, labels)]
     assert read_solution("t3.uai.MPE", 3).tolist() == labels
+    assert run("nets/t3.uai", "", "", "MAP", "-m", "exhaustive").exit_code == 0
+    assert Path("t3.uai.MAP").read_text().startswith("MAP\n3 ")
+    assert read_solution("t3.uai.MAP", 3).tolist() == best_of_t3()[1]
+    Path("out").mkdir()
+    result = run("-m", "exhaustive", MODEL="nets/t3.uai", RESULT="out/t3.uai.MPE")
+    assert result.exit_code == 0
+    assert read_solution("out/t3.uai.MPE", 3).tolist() == best_of_t3()[1]
 
 
 def test_every_sample_of_evidence_has_a_solution_in_2010() -> None:
@@ -149,12 +150,6 @@ def test_of_several_samples_the_first_is_used_since_2014() -> None:
     assert read_solution("t3.uai.MPE", 3).tolist() == best_of_t3(x0=0)[1]
 
 
-def test_a_task_named_map_is_the_same() -> None:
-    assert run("nets/t3.uai", "", "", "MAP", "-m", "exhaustive").exit_code == 0
-    assert Path("t3.uai.MAP").read_text().startswith("MAP\n3 ")
-    assert read_solution("t3.uai.MAP", 3).tolist() == best_of_t3()[1]
-
-
 @pytest.mark.parametrize("text", [None, "", "0", " 0\n"])
 def test_no_evidence_is_no_evidence(text: str | None) -> None:
     if text is not None:
@@ -163,13 +158,6 @@ def test_no_evidence_is_no_evidence(text: str | None) -> None:
     assert result.exit_code == 0
     assert ("t3.evid: no such file" in result.stderr) == (text is None)
     assert read_solution("t3.uai.MPE", 3).tolist() == best_of_t3()[1]
-
-
-def test_without_arguments_the_variables_count() -> None:
-    Path("out").mkdir()
-    result = run("-m", "exhaustive", MODEL="nets/t3.uai", RESULT="out/t3.uai.MPE")
-    assert result.exit_code == 0
-    assert read_solution("out/t3.uai.MPE", 3).tolist() == best_of_t3()[1]
 
 
 def test_options_stand_in_for_rules() -> None:

@@ -33,14 +33,15 @@ def ended() -> Iterator[None]:
     process.close()
 
 
-def test_outside_of_runs_nothing_is_compiled_elsewhere() -> None:
+def test_only_a_run_that_may_go_on_compiles_elsewhere() -> None:
     assert watch_of_run() is None
     assert not compile_elsewhere("mapmrf.compilation.jit.nothing", ())
-
-
-def test_a_run_that_must_end_does_not_wait() -> None:
+    with patience(0.5):
+        assert watch_of_run() is None
     with stoppable(CompileWatch(lambda: True)), pytest.raises(CompilingStopped):
         compile_elsewhere("mapmrf.compilation.jit.nothing", ())
+    with stoppable(CompileWatch(lambda: False)):
+        assert not compile_elsewhere("mapmrf.compilation.jit.nothing", ())
 
 
 def test_watches_nest() -> None:
@@ -50,11 +51,6 @@ def test_watches_nest() -> None:
             assert watch_of_run() is not outer
         assert watch_of_run() is outer
     assert watch_of_run() is None
-
-
-def test_what_cannot_be_compiled_is_left_to_the_caller() -> None:
-    with stoppable(CompileWatch(lambda: False)):
-        assert not compile_elsewhere("mapmrf.compilation.jit.nothing", ())
 
 
 def test_giving_up_ends_the_process() -> None:
@@ -86,11 +82,6 @@ def test_nothing_remains_of_processes_that_finished_by_themselves() -> None:
     assert first.process.stdout is not None and first.process.stdout.closed
     assert process._finishing == [first]
     assert process._finishing == [postpone()]
-
-
-def test_patience_outside_of_runs_does_nothing() -> None:
-    with patience(0.5):
-        assert watch_of_run() is None
 
 
 def test_a_process_that_died_is_replaced() -> None:
@@ -166,20 +157,14 @@ def test_a_compilation_is_timed_and_announced() -> None:
     assert begun
 
 
-def test_nothing_compiled_takes_no_time() -> None:
+def test_only_compilations_of_this_thread_under_the_clock_count() -> None:
     with CompileClock() as clock:
         pass
     assert clock.seconds == 0.0
-
-
-def test_the_clock_stops_when_it_is_left() -> None:
     with CompileClock() as clock:
         pass
     compile_something()
     assert clock.seconds == 0.0
-
-
-def test_compilations_of_other_threads_are_not_counted() -> None:
     with CompileClock() as clock:
         thread = threading.Thread(target=compile_something)
         thread.start()

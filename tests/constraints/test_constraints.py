@@ -11,13 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from scipy.optimize import linear_sum_assignment
 
+import command_line
 import mapmrf
 from constrained_recipes import KINDS, random_constrained
 from mapmrf import FactorGraph, GraphError, Names, Result, Status, UnknownName, constraints, images
-from mapmrf.cli import main
 from mapmrf.model.summary import summarise
 from mapmrf.run.incumbent import Evaluator
 from mapmrf.run.violations import penalised, shortfall
@@ -184,9 +183,12 @@ MISTAKES = {
 }
 
 
-def test_a_single_constraint_is_no_list() -> None:
+def test_a_single_constraint_is_no_list_and_unknown_names_are_told() -> None:
     with pytest.raises(GraphError, match=r"the constraints are Constraint.*, expected a list of them"):
         FactorGraph.from_tables([2, 2], [], []).with_constraints(constraints.xor([0, 1]))
+    graph = mapmrf.FactorGraph.from_tables([2], [], [])
+    with pytest.raises(UnknownName, match=r"^constraint 0 \(xor\): no variable is named 'Rain'$"):
+        graph.with_constraints([constraints.xor(["Rain"])])
 
 
 @pytest.mark.parametrize("text", MISTAKES)
@@ -204,12 +206,6 @@ def test_numbers_and_pairs_of_numpy_are_taken() -> None:
     assert counted.value([1, 2]) == -0.5
     weighed = graph.with_constraints([constraints.linear(pairs, np.array([2, 3]), upper=np.int64(4))])
     assert weighed.value([1, 2]) == -math.inf
-
-
-def test_unknown_names_are_told() -> None:
-    graph = mapmrf.FactorGraph.from_tables([2], [], [])
-    with pytest.raises(UnknownName, match=r"^constraint 0 \(xor\): no variable is named 'Rain'$"):
-        graph.with_constraints([constraints.xor(["Rain"])])
 
 
 @pytest.mark.parametrize(
@@ -266,39 +262,27 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def run(*arguments: object) -> str:
-    done = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert done.exit_code == 0, done.output
-    return done.output
-
-
-def test_a_file_with_a_global_function_is_solved(model: Path) -> None:
-    found = json.loads(run("solve", model, "--json"))
+def test_the_command_line_takes_a_file_with_a_global_function(model: Path) -> None:
+    found = json.loads(command_line.done("solve", model, "--json"))
     assert found["value"] == 0.0
     assert sorted(found["labels"]) == [0, 1, 2, 3]
     assert found["status"] == "optimal"
-
-
-def test_info_and_check_tell_the_constraints(model: Path) -> None:
-    assert "constraints  1  (1 all_different)" in run("info", model)
-    assert json.loads(run("info", model, "--json"))["constraints"] == {"all_different": 1}
-    assert "1 constraints" in run("check", model)
+    assert "constraints  1  (1 all_different)" in command_line.done("info", model)
+    assert json.loads(command_line.done("info", model, "--json"))["constraints"] == {"all_different": 1}
+    assert "1 constraints" in command_line.done("check", model)
+    found = json.loads(command_line.done("solve", model, "--best", 3, "--json"))
+    assert [each["value"] for each in found] == [0.0, 0.0, 0.0]
 
 
 def test_convert_writes_tables_on_request(model: Path, tmp_path: Path) -> None:
     target = tmp_path / "latin.uai"
-    done = CliRunner().invoke(main, ["convert", str(model), str(target)])
+    done = command_line.run("convert", model, target)
     assert done.exit_code == 2
     assert "the format has no constraints" in done.output
-    run("convert", model, target, "--tables")
+    command_line.done("convert", model, target, "--tables")
     graph = mapmrf.read(target)
     assert graph.constraints is None
     assert graph.n_factors == 6
-
-
-def test_several_labellings_of_a_file_with_constraints(model: Path) -> None:
-    found = json.loads(run("solve", model, "--best", 3, "--json"))
-    assert [each["value"] for each in found] == [0.0, 0.0, 0.0]
 
 
 # -- the examples of the how-to ---------------------------------------------------------------------------------------
@@ -322,23 +306,17 @@ def test_the_sudoku_is_solved(page: dict[str, object]) -> None:
     assert len(mapmrf.solve_best(page["sudoku"], 2)) == 1
 
 
-def test_the_assignment_is_that_of_scipy(page: dict[str, object]) -> None:
+def test_the_examples_of_the_page_are_optimal(page: dict[str, object]) -> None:
     gain = page["gain"]
     result = mapmrf.solve(page["tasks"])
     assert result.status is Status.OPTIMAL
     assert result.value == pytest.approx(gain[linear_sum_assignment(gain, maximize=True)].sum())
     assert round(result.value, 6) == 31.342691
-
-
-def test_the_selection_is_the_best_within_the_budget(page: dict[str, object]) -> None:
     graph = page["items"]
     best = max(graph.value(labels) for labels in itertools.product(range(2), repeat=5))
     result = mapmrf.solve(graph)
     assert result.value == best == 13.5
     assert result.labels.tolist() == [0, 1, 0, 1, 1]
-
-
-def test_the_object_has_its_size(page: dict[str, object]) -> None:
     assert page["result"].labels.sum() == 81
     assert page["result"].value > -math.inf
 

@@ -44,15 +44,16 @@ ENTRY = replace(entries("grids")[0], sha256=hashlib.sha256(CONTENT).hexdigest())
 # -- what it says ----------------------------------------------------------------------------------------------------
 
 
-def test_the_sets_are_those_of_the_paper_in_its_order() -> None:
+def test_the_sets_and_models_are_those_of_the_paper() -> None:
     assert list(sets()) == list(SETS)
     assert [of.n_models for of in sets().values()] == [int(row["models"]) for row in rows("dataset_statistics")]
-
-
-def test_every_model_that_the_paper_names_is_there_under_its_number() -> None:
+    assert [row["dataset"] for row in rows("dataset_statistics")] == list(SETS.values())
     for which in ("grids", "protein"):
         named = [(row["index"], row["model"]) for row in rows(f"{which}_logpot")]
         assert [(entry.index, entry.name) for entry in entries(which)] == named
+    for two, many in zip(entries("seg-2"), entries("seg-21"), strict=True):
+        assert (two.index, two.name.removesuffix(".binary")) == (many.index, many.name.removesuffix(".21"))
+    refuses(UnknownName, r"'seg2', expected one of seg-2, seg-21, scene, grids, protein", entries, "seg2")
 
 
 @every_set
@@ -73,15 +74,6 @@ def test_the_known_checksums_are_distinct() -> None:
     known = [entry.sha256 for which in sets() for entry in entries(which) if entry.sha256 is not None]
     assert len(known) == len(set(known)) == 102
     assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in known)
-
-
-def test_the_two_segmentations_have_the_same_numbers() -> None:
-    for two, many in zip(entries("seg-2"), entries("seg-21"), strict=True):
-        assert (two.index, two.name.removesuffix(".binary")) == (many.index, many.name.removesuffix(".21"))
-
-
-def test_an_unknown_set_is_one_line() -> None:
-    refuses(UnknownName, r"'seg2', expected one of seg-2, seg-21, scene, grids, protein", entries, "seg2")
 
 
 # -- where files are -------------------------------------------------------------------------------------------------
@@ -151,14 +143,11 @@ def test_the_cache_is_where_the_platform_keeps_it(platform, variables, folder, m
 # -- statistics ------------------------------------------------------------------------------------------------------
 
 
-def test_single_variables_make_no_factors() -> None:
+def test_statistics_are_means_over_models_without_single_variables() -> None:
     graph = mapmrf.FactorGraph.from_tables([2, 3, 2], [(0,), (0, 1), (0, 1, 2), ()], [[0] * 2, [0] * 6, [0] * 12, [1]])
     found = model_statistics(graph)
     assert (found.variables, found.factors, found.edges) == (3, 2, 5)
     assert (found.factor_size, found.variable_states, found.factor_states) == (2.5, pytest.approx(7 / 3), 9)
-
-
-def test_the_row_of_a_set_is_the_mean_over_its_models() -> None:
     mean = mean_statistics(map(model_statistics, [grid(2, 2), grid(4, 4), mapmrf.FactorGraph.from_tables([2], [], [])]))
     assert mean is not None
     assert (mean.models, mean.variables, mean.factors, mean.factor_size) == (3, 7, 28 / 3, pytest.approx(4 / 3))
@@ -237,21 +226,15 @@ def test_the_statistics_of_part_of_a_set_are_near_those_of_the_paper(which: str,
 # -- the figures of the paper -----------------------------------------------------------------------------------------
 
 
-def test_figures_of_models() -> None:
+def test_figures_of_the_paper_are_found_by_our_names() -> None:
     assert model_figure("grids", "grid20x20.f10", "lp") == 3736.7
     assert model_figure("grids", "grid80x80.f5", "lslp") == 24834.5
     assert model_figure("grids", "grid20x20.f10", "trws", "iters") == 14
     assert model_figure("grids", "grid20x20.f10", "trws", "runtime") == 0.13
     assert model_figure("protein", "didNotconverge5", "ad3") == -115562
-
-
-def test_figures_of_sets() -> None:
     assert set_figure("seg-21", "lslp") == -324.89
     assert set_figure("scene", "ad3", "iters") == 71.59
     assert set_figure("scene", "ad3", "runtime", "std") == 0.024
-
-
-def test_types_of_solutions() -> None:
     assert model_kind("grids", "grid20x20.f10", "psdd") == "U"
     assert model_kind("grids", "grid80x80.f10", "branch") is None
     assert model_kind("protein", "didNotconverge4", "ad3") == "0.17%U"
@@ -259,6 +242,12 @@ def test_types_of_solutions() -> None:
     assert model_kind("protein", "didNotconverge1", "trws") is None
     assert model_kind("seg-2", "10_14_s.binary", "lp") is None
     assert set_kinds("scene", "psdd") == "549 V, 166 A"
+    assert model_figure("grids", "grid80x80.f10", "branch") is None
+    assert model_figure("grids", "grid20x20.f10", "psdd") is None
+    assert model_figure("grids", "nothing", "lp") is None
+    assert model_figure("grids", "grid20x20.f10", "exhaustive") is None
+    assert model_figure("seg-2", "10_14_s.binary", "lp") is None
+    assert set_figure("seg-2", "dd_sg") is None
 
 
 def test_the_paper_gives_a_type_wherever_it_prints_a_value() -> None:
@@ -270,20 +259,7 @@ def test_the_paper_gives_a_type_wherever_it_prints_a_value() -> None:
                 assert (model_kind(which, row["model"], method) is not None) == (printed or uniform)
 
 
-def test_what_the_paper_does_not_print_is_none() -> None:
-    assert model_figure("grids", "grid80x80.f10", "branch") is None
-    assert model_figure("grids", "grid20x20.f10", "psdd") is None
-    assert model_figure("grids", "nothing", "lp") is None
-    assert model_figure("grids", "grid20x20.f10", "exhaustive") is None
-    assert model_figure("seg-2", "10_14_s.binary", "lp") is None
-    assert set_figure("seg-2", "dd_sg") is None
-
-
 @pytest.mark.parametrize("table", ["grids_logpot", "protein_logpot", "segmentation_scene_logpot", "solution_types"])
 def test_every_column_is_a_method(table: str) -> None:
     columns = set(rows(table)[0]) - {"index", "model", "dataset", "stat"}
     assert columns <= set(COLUMNS.values())
-
-
-def test_the_statistics_are_those_of_the_five_sets() -> None:
-    assert [row["dataset"] for row in rows("dataset_statistics")] == list(SETS.values())

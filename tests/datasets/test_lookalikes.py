@@ -193,12 +193,9 @@ def test_one_protein_model_is_extreme_and_yet_has_solutions() -> None:
 # -- names and errors ------------------------------------------------------------------------------------------------
 
 
-def test_names_are_stable() -> None:
+def test_names_are_stable_and_what_does_not_exist_is_refused() -> None:
     assert lookalike_name("grids", 3) == "grids-like-03"
     assert lookalike_name("seg-21", 50) == "seg-21-like-50"
-
-
-def test_what_does_not_exist_is_refused() -> None:
     for number in (0, 22, -1):
         refuses(OptionError, "expected 1 to 21 for grids", lookalike, "grids", number)
     for scale in (0.0, -1.0, float("inf"), float("nan")):

@@ -100,14 +100,11 @@ def test_bounds_and_values_are_honest(seed: int, tmp_path: Path) -> None:
     assert found.bound is not None and found.bound >= best - 1e-9
 
 
-def test_an_easy_image_is_certified(tmp_path: Path) -> None:
+def test_an_easy_image_is_certified_and_an_infeasible_model_known_to_be(tmp_path: Path) -> None:
     graph = potts_image(12, 12, 3, seed=0).graph
     distributed.partition(graph, tmp_path, 3)
     found = distributed.solve(tmp_path)
     assert found.status.closes_gap and found.kind == "valid"
-
-
-def test_an_infeasible_model_is_known_to_be(tmp_path: Path) -> None:
     forbidden = np.full((2, 2), -np.inf)
     graph = FactorGraph.from_tables([2] * 4, [(0, 1), (1, 2), (2, 3)], [np.zeros((2, 2)), np.zeros((2, 2)), forbidden])
     distributed.partition(graph, tmp_path, 2, "slabs")

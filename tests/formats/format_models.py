@@ -77,6 +77,8 @@ class Example(NamedTuple):
         The beginning of random files, and the tokens that follow.
     aliases
         Further names that mean the same.
+    real
+        Benchmark files, with their numbers of variables and factors.
     """
 
     name: str
@@ -93,6 +95,7 @@ class Example(NamedTuple):
     start: str = ""
     tokens: Sequence[str] = NUMBERS
     aliases: tuple[str, ...] = ()
+    real: Mapping[str, tuple[int, int]] = {}
 
     @property
     def data(self) -> bytes:

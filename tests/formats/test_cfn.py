@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmark_models import benchmark
-from mapmrf import formats
 from mapmrf.formats import cfn
 from mapmrf.model.graph import FactorGraph, Names
 
@@ -189,18 +188,13 @@ CONTRACT = {
         cuts=prefixes(T3),
         start=HEAD.replace("}}", "") % ("<9", ""),
         tokens=[*"{}[]ab", "scope", "costs", "0", "1", '"', "defaultcost", "inf"],
+        real={"other/1aho.cfn.gz": (64, 544)},
     )
 }
 
 
 @pytest.mark.data
-def test_a_real_model_survives_being_written(tmp_path) -> None:
+def test_names_of_a_real_model_are_kept() -> None:
     graph = benchmark("other/1aho.cfn.gz")
-    assert (graph.n_vars, graph.n_factors) == (64, 544)
     assert graph.names.states[1][:2] == ("K0", "K1")
     assert cfn.losses(graph) == []
-    formats.write(graph, tmp_path / "m.cfn")
-    again = formats.read(tmp_path / "m.cfn")
-    assert again.names == graph.names
-    for name in ("card", "theta_v", "scope", "theta_t"):
-        assert np.array_equal(getattr(again, name), getattr(graph, name))

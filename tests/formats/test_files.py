@@ -38,13 +38,10 @@ def test_writes_compressed(tmp_path, t3, suffix) -> None:
     assert path.read_bytes() == data
 
 
-def test_compression_is_seen_without_a_suffix(tmp_path, t3_uai) -> None:
+def test_compression_is_seen_without_a_suffix_and_in_several_members(tmp_path, t3_uai) -> None:
     path = tmp_path / "t3.uai"
     path.write_bytes(gzip.compress(t3_uai.encode()))
     assert formats.read(path).n_vars == 3
-
-
-def test_several_gzip_members(tmp_path, t3_uai) -> None:
     path = tmp_path / "t3.uai.gz"
     path.write_bytes(gzip.compress(t3_uai[:50].encode()) + gzip.compress(t3_uai[50:].encode()))
     assert formats.read(path).n_vars == 3

@@ -19,6 +19,7 @@ from format_models import Example, again, labellings, read_text
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmark_models import benchmark
 from mapmrf import formats
 from mapmrf.cli import main
 from mapmrf.errors import FormatError, MapMRFError
@@ -48,6 +49,9 @@ REFUSED = [(name, v) for name, example in INSTALLED.items() for v in VALUES if v
 MALFORMED = [(name, kind) for name, example in INSTALLED.items() for kind in example.malformed]
 UNFIT = [(name, kind) for name, example in INSTALLED.items() for kind in example.unfit]
 VARIANTS = [(name, change) for name, example in INSTALLED.items() for change in example.variants]
+
+
+REAL = [(name, file) for name, example in INSTALLED.items() for file in example.real]
 
 
 def test_every_format_has_a_contract() -> None:
@@ -197,6 +201,19 @@ def test_huge_numbers_are_written_or_refused_in_one_line(tmp_path: Path, example
         read = formats.read(path)
         assert abs(scale) > 1e300 or math.isclose(read.value([0, 1]), graph.value([0, 1]), rel_tol=1e-9)
         path.unlink()
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(("name", "file"), REAL)
+def test_a_real_model_survives_being_written(tmp_path: Path, name: str, file: str) -> None:
+    example, graph = INSTALLED[name], benchmark(file)
+    assert (graph.n_vars, graph.n_factors) == example.real[file]
+    values = example.exact[0] if example.exact else None
+    formats.write(graph, tmp_path / example.name, values=values)
+    again = formats.read(tmp_path / example.name, values=values)
+    assert again.names == graph.names
+    for array in ("card", "theta_v", "scope", "table_of", "theta_t"):
+        assert np.array_equal(getattr(again, array), getattr(graph, array)), array
 
 
 # -- conversion between any two formats -------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from format_models import Example, cut_graphs, prefixes, read_text
 
-from benchmark_models import benchmark
 from mapmrf import formats
 from mapmrf.model.graph import FactorGraph, Names
 
@@ -26,18 +25,12 @@ def cut(*x: int) -> float:
     return sum(w for i, j, w in EDGES if x[i] != x[j])
 
 
-def test_equal_weights_share_a_table(tmp_path) -> None:
+def test_weights_costs_and_graphs_without_edges_or_vertices(tmp_path) -> None:
     graph = read_text(tmp_path, CUT, "graph.txt")
     assert graph.card.tolist() == [2] * 4 and graph.n_factors == 4 and graph.n_tables == 1
-
-
-def test_costs_are_minimised(tmp_path) -> None:
     (tmp_path / "m.mc").write_text(CUT)
     graph = formats.read(tmp_path / "m.mc", values="cost")
     assert graph.value([0, 1, 1, 1]) == pytest.approx(-6.5)
-
-
-def test_graphs_without_edges_or_vertices(tmp_path) -> None:
     for text, n in (("3 0\n", 3), ("0 0", 0)):
         (tmp_path / "m.mc").write_text(text)
         graph = formats.read(tmp_path / "m.mc")
@@ -91,6 +84,7 @@ CONTRACT = {
         start="2 2\n",
         tokens=["0", "1", "2", "-1", "0.5", "nan", "1e300", "c", "#", "\n", "x"],
         aliases=("m.rudy",),
+        real={"maxcut/be120.3.5.mc.gz": (121, 2248)},
     )
 }
 
@@ -101,10 +95,3 @@ def test_other_texts_are_not_taken_for_graphs() -> None:
     assert maxcut.sniff(CUT.encode())
     for text in ("", "4", "4 5 6\n1 2 3", "4 2\n1 2 3", "4 1\n1 2", "x y\n1 2 3", "MARKOV 2 2 2 0"):
         assert not maxcut.sniff(text.encode()), text
-
-
-@pytest.mark.data
-def test_reads_the_benchmark_graphs() -> None:
-    graph = benchmark("maxcut/be120.3.5.mc.gz")
-    assert (graph.n_vars, graph.n_factors, graph.n_tables) == (121, 2248, 1)
-    assert graph.value(np.zeros(121, dtype=int)) == 0

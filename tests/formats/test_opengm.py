@@ -17,6 +17,7 @@ from hypothesis import given
 
 import mapmrf
 from benchmark_models import benchmark
+from binary_models import grid_pairs
 from mapmrf import formats
 from mapmrf.errors import FormatError
 from mapmrf.formats import opengm
@@ -98,13 +99,10 @@ def test_all_kinds_of_numbers(tmp_path, dtype, old) -> None:
 # -- types of functions -----------------------------------------------------------------------------------------------
 
 
-def test_explicit(tmp_path) -> None:
+def test_explicit_and_sparse_functions(tmp_path) -> None:
     table = np.random.default_rng(0).normal(size=(2, 3, 4))
     graph = one_type(tmp_path / "m.h5", 16000, (2, 3, 4), [3, 2, 3, 4], table.ravel(order="F").tolist())
     same_energy(graph, lambda *x: table[x])
-
-
-def test_sparse(tmp_path) -> None:
     # key = x_1 + s_1 x_2 + s_1 s_2 x_3
     indices = [3, 2, 3, 4, 3, 1 + 2 * 2 + 6 * 3, 0, 2 * 1]
     graph = one_type(tmp_path / "m.h5", 16001, (2, 3, 4), indices, [0.5, 7.0, 8.0, 9.0])
@@ -169,13 +167,7 @@ def test_other_types_are_refused_by_their_number(tmp_path, error_of, kind) -> No
 
 def potts_grid(path: Path, side: int, *, shared: bool) -> Path:
     """A grid whose factors are Potts functions: one for all, or one each."""
-    place = np.arange(side * side).reshape(side, side)
-    edges = np.concatenate(
-        [
-            np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], 1),
-            np.stack([place[:-1].ravel(), place[1:].ravel()], 1),
-        ]
-    )
+    edges = grid_pairs(side, side)
     n = len(edges)
     count = 1 if shared else n
     function = np.zeros(n) if shared else np.arange(n)

@@ -42,13 +42,10 @@ def test_the_type_of_the_variables_is_that_of_the_first_line(tmp_path, kind) -> 
         assert graph.value(x) == pytest.approx(-energy(*(x if kind == "BINARY" else (2 * k - 1 for k in x))), abs=1e-12)
 
 
-def test_without_a_type_variables_are_binary(tmp_path) -> None:
+def test_variables_without_a_type_are_binary_and_repeated_terms_add_up(tmp_path) -> None:
     assert read_text(tmp_path, "0 1 2", "m.coo").table(0).tolist() == [[0, 0], [0, -2]]
     assert read_text(tmp_path, "0 1 2", "m.coo", values="log").table(0).tolist() == [[0, 0], [0, 2]]
     assert read_text(tmp_path, "", "m.coo").n_vars == 0
-
-
-def test_terms_that_are_repeated_add_up(tmp_path) -> None:
     graph = read_text(tmp_path, "0 1 2\n1 0 3\n0 0 1\n0 0 1", "m.coo")
     assert graph.value([1, 1]) == -7
 

@@ -63,10 +63,16 @@ def test_styles(tmp_path, text) -> None:
     assert read_solution(path, GRAPH).dtype == np.int64
 
 
-def test_number_of_variables_is_enough(tmp_path) -> None:
+def test_results_of_ours_numbers_of_variables_and_empty_queries(tmp_path) -> None:
     path = tmp_path / "m.uai.MPE"
     path.write_text("MPE\n3 1 1 99\n")
     assert read_solution(path, 3).tolist() == [1, 1, 99]
+    path = tmp_path / "m.uai.MMAP"
+    write_query_solution(path, [], [])
+    assert path.read_text() == "MMAP\n0\n"
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps({"method": "icm", "labels": [0, 2, 5], "value": "-inf"}))
+    assert read_solution(path, GRAPH).tolist() == [0, 2, 5]
 
 
 def test_write_styles(tmp_path) -> None:
@@ -90,18 +96,6 @@ def test_several_solutions_come_back_in_order(tmp_path) -> None:
     assert [labels.tolist() for labels in read_solutions(path, GRAPH)] == [[0, 1, 2]]
     path.write_text("MPE\n2\n3 1 1 11\n3 0 3 0\n")
     refuses(FormatError, "label of variable 1: found '3'", read_solutions, path, GRAPH)
-
-
-def test_a_query_of_no_variables(tmp_path) -> None:
-    path = tmp_path / "m.uai.MMAP"
-    write_query_solution(path, [], [])
-    assert path.read_text() == "MMAP\n0\n"
-
-
-def test_result_of_ours(tmp_path) -> None:
-    path = tmp_path / "result.json"
-    path.write_text(json.dumps({"method": "icm", "labels": [0, 2, 5], "value": "-inf"}))
-    assert read_solution(path, GRAPH).tolist() == [0, 2, 5]
 
 
 @pytest.mark.parametrize("style", ["2014", "2010"])

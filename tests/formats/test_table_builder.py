@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mapmrf
+from binary_models import grid_pairs
 from mapmrf import FactorGraph
 from mapmrf.arrays import offsets
 from mapmrf.formats import tables
@@ -25,9 +26,7 @@ DECIMAL = -np.array([[0.0, 0.3, 1.0], [0.3, 0.0, 0.3], [1.0, 0.3, 0.0]])
 def image(table: np.ndarray, seed: int = 0) -> FactorGraph:
     """A grid with a table times a weight of its own on every pair."""
     random = np.random.default_rng(seed)
-    place = np.arange(SIDE * SIDE).reshape(SIDE, SIDE)
-    across = np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], axis=1)
-    edges = np.concatenate([across, np.stack([place[:-1].ravel(), place[1:].ravel()], axis=1)])
+    edges = grid_pairs(SIDE, SIDE)
     unary = random.normal(size=(SIDE * SIDE, len(table)))
     return FactorGraph.from_pairwise(unary, edges, table, weight=random.exponential(size=len(edges)))
 

@@ -51,21 +51,15 @@ BLANKS_AND_COMMENTS = [
 ]
 
 
-def test_constants_unaries_and_single_states(tmp_path) -> None:
+def test_constants_single_states_and_the_order_of_a_table(tmp_path) -> None:
     text = "MARKOV 4 1 2 3 2  5  0  1 1  1 1  2 0 1  0   1 2.0  2 1 3  2 2 5  2 1 10  1 0.5"
     graph = read(tmp_path, text)
     assert graph.constant == pytest.approx(0.0)
     assert graph.n_factors == 1
     assert graph.value([0, 1, 2, 1]) == pytest.approx(math.log(3 * 5 * 10))
-
-
-def test_no_factors_and_no_variables(tmp_path) -> None:
     assert read(tmp_path, "MARKOV 2 3 4 0").value([2, 3]) == 0.0
     assert read(tmp_path, "MARKOV\n0\n\n0\n").n_vars == 0
     assert read(tmp_path, "MARKOV 0 1 0 1 5").constant == pytest.approx(math.log(5))
-
-
-def test_last_variable_is_fastest_in_the_scope_as_written(tmp_path) -> None:
     graph = read(tmp_path, "MARKOV 3 2 3 4 1  3 2 0 1  24 " + " ".join(str(k + 1) for k in range(24)))
     for x0, x1, x2 in itertools.product(range(2), range(3), range(4)):
         assert graph.value([x0, x1, x2]) == pytest.approx(math.log(1 + x2 * 6 + x0 * 3 + x1))
@@ -80,22 +74,16 @@ def test_equal_tables_are_shared(tmp_path) -> None:
     assert np.exp(graph.theta_t).round(9).tolist() == [1, 2, 2, 1, 3, 0, 0, 3]
 
 
-def test_numbers(tmp_path) -> None:
+def test_numbers_logs_and_costs(tmp_path) -> None:
     text = "MARKOV 1 6 1 1 0 6 1e-3 +2.5E2 .5 5. 4.9406564584124654e-324 0"
     expected = [math.log(x) for x in (1e-3, 250, 0.5, 5, 5e-324)]
     assert read(tmp_path, text).theta_v[:5].tolist() == pytest.approx(expected)
     assert read(tmp_path, text).theta_v[5] == -np.inf
-
-
-def test_logs(tmp_path) -> None:
     text = "MARKOV 1 6 1 1 0 6 -1e30 -1e39 -inf -9e29 -1e400 3"
     expected = [-np.inf, -np.inf, -np.inf, -9e29, -np.inf, 3]
     assert read(tmp_path, text, "m.LG").theta_v.tolist() == expected
     assert read(tmp_path, text, "m.uai.LG").theta_v.tolist() == expected
     assert read(tmp_path, text, "m.uai", values="log").theta_v.tolist() == expected
-
-
-def test_costs(tmp_path) -> None:
     text = "MARKOV 1 4 1 1 0 4 1.5 -2 inf 1e31"
     assert read(tmp_path, text, values="cost").theta_v.tolist() == [-1.5, 2, -np.inf, -np.inf]
     assert read(tmp_path, "MARKOV 1 2 1 1 0 2 1 2", "m.LG", values="potential").theta_v[1] == pytest.approx(math.log(2))
@@ -329,6 +317,7 @@ CONTRACT = {
         cuts=prefixes(GOOD),
         start="BAYES ",
         tokens=(*NUMBERS, "4"),
+        real={"grids-small/grid10x10.f10.uai.gz": (100, 180), "scene/0000047.uai.gz": (186, 501)},
     )
 }
 
@@ -368,15 +357,3 @@ def test_protein_models_share_their_tables() -> None:
     for path in (FOLDER / "protein").glob("*.uai.gz"):
         graph = formats.read(path)
         assert graph.n_factors > 1000 * graph.n_tables
-
-
-@pytest.mark.data
-def test_they_survive_being_written(tmp_path) -> None:
-    for folder in ("grids-small", "scene"):
-        for path in sorted(FOLDER.glob(f"{folder}/*.uai.gz"))[:2]:
-            graph = formats.read(path)
-            formats.write(graph, tmp_path / "m.LG.gz")
-            again = formats.read(tmp_path / "m.LG.gz")
-            assert np.array_equal(again.theta_v, graph.theta_v)
-            assert np.array_equal(again.theta_t, graph.theta_t)
-            assert np.array_equal(again.table_of, graph.table_of)

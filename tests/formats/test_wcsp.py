@@ -40,18 +40,12 @@ def test_costs_are_minus_the_potentials(tmp_path) -> None:
     assert formats.read(tmp_path / "m.wcsp", values="cost").value([1, 1, 0]) == -300
 
 
-def test_arity_0_is_a_constant(tmp_path) -> None:
+def test_constants_forbidden_costs_and_defaults(tmp_path) -> None:
     assert read_text(tmp_path, "c 1 2 2 10  2  0 3 0  0 4 0", "m.wcsp").constant == -7
     assert read_text(tmp_path, "c 1 2 1 10  2  0 3 1 5", "m.wcsp").constant == -5
     assert read_text(tmp_path, "c 1 2 1 10  2  0 10 0", "m.wcsp").constant == -math.inf
-
-
-def test_costs_that_reach_the_bound_are_forbidden(tmp_path) -> None:
     graph = read_text(tmp_path, "m 1 4 1 10  4  1 0 9 3  0 10  1 11  2 0", "m.wcsp")
     assert graph.theta_v.tolist() == [-math.inf, -math.inf, 0, -9]
-
-
-def test_a_default_and_repeated_tuples(tmp_path) -> None:
     graph = read_text(tmp_path, "m 2 3 1 100  2 3  2 0 1 7 3  1 2 4  0 0 1  1 2 5", "m.wcsp")
     assert graph.table(0).tolist() == [[-1, -7, -7], [-7, -7, -5]]
 
@@ -165,6 +159,7 @@ CONTRACT = {
         cuts=word_prefixes(T3),
         start="m 2 2 ",
         tokens=(*NUMBERS, "-2"),
+        real={"other/scen06.wcsp.xz": (100, 1222)},
     )
 }
 
@@ -184,13 +179,3 @@ def test_a_real_model_is_what_its_uai_file_says() -> None:
     hard = ours.theta_t == -math.inf
     assert np.array_equal(hard, np.isclose(uai.theta_t, math.log(1e-4)))
     assert np.all(uai.theta_t[~hard] == 0) and np.all(ours.theta_t[~hard] == 0)
-
-
-@pytest.mark.data
-def test_a_large_real_model_survives_being_written(tmp_path) -> None:
-    graph = formats.read(benchmark_path("other/scen06.wcsp.xz"))
-    assert (graph.n_vars, graph.n_factors) == (100, 1222)
-    formats.write(graph, tmp_path / "m.wcsp")
-    again = formats.read(tmp_path / "m.wcsp")
-    for name in ("card", "theta_v", "scope", "table_of", "theta_t"):
-        assert np.array_equal(getattr(again, name), getattr(graph, name))

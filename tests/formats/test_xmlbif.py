@@ -27,8 +27,13 @@ TOY = """<?xml version="1.0"?>
 """
 
 
-def test_names_are_those_of_the_same_network_in_bif(tmp_path) -> None:
+def test_names_are_those_of_the_same_network_in_bif_and_are_escaped(tmp_path) -> None:
     assert read_text(tmp_path, TOY, "m").names == read_text(tmp_path, TOY_BIF, "m.bif").names
+    names = Names(("a<b & c", 'with "quotes"'), (("<", ">"), ("]]>", "é")))
+    table = [-0.6931471805599453] * 2
+    graph = FactorGraph.from_tables([2, 2], [(0,), (1,)], [table, table], names=names)
+    formats.write(graph, tmp_path / "m.xml")
+    assert formats.read(tmp_path / "m.xml").names == names
 
 
 VARIANTS = [
@@ -42,14 +47,6 @@ VARIANTS = [
     lambda s: "\ufeff" + s,
     lambda s: s.replace("<GIVEN>A</GIVEN>", "<!-- first --><GIVEN>A</GIVEN>"),
 ]
-
-
-def test_names_are_escaped(tmp_path) -> None:
-    names = Names(("a<b & c", 'with "quotes"'), (("<", ">"), ("]]>", "é")))
-    table = [-0.6931471805599453] * 2
-    graph = FactorGraph.from_tables([2, 2], [(0,), (1,)], [table, table], names=names)
-    formats.write(graph, tmp_path / "m.xml")
-    assert formats.read(tmp_path / "m.xml").names == names
 
 
 @given(words=st.lists(st.text(max_size=5), min_size=1, max_size=3))

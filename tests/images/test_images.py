@@ -159,14 +159,11 @@ def test_contrast_weights_follow_their_formula(channels: tuple[int, ...], sigma:
         assert given_weight(weights, p, q) == pytest.approx(expected)
 
 
-def test_a_guide_gives_the_contrast_weights_of_itself() -> None:
+def test_a_guide_gives_its_contrast_weights_or_without_contrast_equal_ones() -> None:
     image, unary = RNG.random((5, 4, 3)), RNG.normal(size=(5, 4, 2))
     weights = images.contrast_weights(image, 3.0, neighbours=8, sigma=0.5, channel_axis=-1)
     by_guide = images.grid_model(unary, weight=3.0, neighbours=8, guide=image, sigma=0.5)
     assert_same_model(by_guide, images.grid_model(unary, weight=weights, neighbours=8), 2)
-
-
-def test_a_guide_without_contrast_weighs_all_pairs_alike() -> None:
     graph = images.grid_model(np.zeros((4, 4, 2)), weight=3.0, guide=np.full((4, 4), 7))
     assert graph.n_tables == 1
     assert graph.table(0)[0, 1] == -3.0

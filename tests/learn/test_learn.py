@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy import optimize, sparse, stats
 
 import mapmrf
+from binary_models import lattice_pairs
 from mapmrf import FactorGraph, GraphError, OptionError, Status, UnknownName, learn
 from mapmrf.datasets import grid, potts_image
 from mapmrf.learn import Example, LinearModel, StochasticDescent, StructuredSVM, hinge_loss, log_likelihood
@@ -129,8 +130,7 @@ def test_the_subgradient_is_that_of_finite_differences(seed: int) -> None:
 
 
 def test_inference_that_misses_the_truth_does_not_make_the_loss_negative() -> None:
-    at = np.arange(36).reshape(6, 6)
-    edges = np.concatenate([np.stack([at[:, :-1].ravel(), at[:, 1:].ravel()], 1)])
+    edges = lattice_pairs((6, 6), (0, 1))
     random = np.random.default_rng(0)
     example = Example.of(
         LinearModel.pairwise(random.normal(size=(36, 2)), edges, n_states=3), random.integers(0, 3, 36)

@@ -119,17 +119,17 @@ def test_estimates_are_within_a_factor_of_three_of_measured_peaks(name: str) -> 
 # -- refusals ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_method_that_does_not_fit_is_refused_with_the_figure() -> None:
+def test_what_does_not_fit_is_refused_with_the_figure_also_in_a_batch() -> None:
     large = datasets.grid(300, 300)
     with pytest.raises(
         UnsupportedModel, match=r"lp cannot solve this model: it takes about .* GB.*, the limit is 1 GB"
     ):
         mapmrf.solve(large, "lp", memory_limit="1G")
-
-
-def test_a_polisher_that_does_not_fit_is_refused_too() -> None:
     with pytest.raises(UnsupportedModel, match="lp cannot solve"):
         mapmrf.solve(datasets.grid(300, 300), "icm", polish="lp", memory_limit="1G")
+    small, large = mapmrf.solve_many([GRID, datasets.grid(300, 300)], "lp", memory_limit="1G")
+    assert isinstance(small, mapmrf.Result)
+    assert isinstance(large, UnsupportedModel)
 
 
 def test_refused_before_anything_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,12 +139,6 @@ def test_refused_before_anything_is_compiled(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Problem, "compile", fail)
     with pytest.raises(UnsupportedModel):
         mapmrf.solve(datasets.grid(300, 300), "lp", memory_limit="1G")
-
-
-def test_a_batch_returns_the_refusal_of_one_model_and_solves_the_rest() -> None:
-    small, large = mapmrf.solve_many([GRID, datasets.grid(300, 300)], "lp", memory_limit="1G")
-    assert isinstance(small, mapmrf.Result)
-    assert isinstance(large, UnsupportedModel)
 
 
 def test_no_limit_where_infinity_is_given() -> None:
@@ -223,18 +217,12 @@ def test_the_best_labelling_so_far_is_returned_when_memory_runs_out(caplog: pyte
     assert caplog.text.count("out of memory") == 1
 
 
-def test_without_a_labelling_it_is_one_clear_line() -> None:
+def test_without_a_labelling_it_is_one_clear_line_unless_one_is_given() -> None:
     refuses(OutOfMemory, r"^not enough memory for hungry on this model$", mapmrf.solve, GRID, Hungry(fails_in=0))
-
-
-def test_a_labelling_to_start_from_is_one() -> None:
     start = np.ones(GRID.n_vars, dtype=int)
     result = mapmrf.solve(GRID, Hungry(fails_in=0), initial=start)
     assert result.status is Status.MEMORY_LIMIT
     assert result.value >= GRID.value(start)
-
-
-def test_a_batch_names_the_model_that_memory_was_short_for() -> None:
     (short,) = mapmrf.solve_many([GRID], Hungry(fails_in=0))
     assert isinstance(short, OutOfMemory)
 

@@ -120,10 +120,14 @@ def test_time_limits_and_interrupts_leave_valid_intervals() -> None:
         assert np.all(found.upper >= exact.upper - CLOSE)
 
 
-def test_states_by_name() -> None:
+def test_states_are_asked_for_by_name_and_what_does_not_exist_is_named() -> None:
     names = mapmrf.Names(("Rain", "Grass"), (("no", "yes"), ("dry", "wet")))
     graph = FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[2, 0], [0, 2]], names=names)
     assert max_marginals(graph).of("Grass").tolist() == [[2.0, 2.0], [3.0, 3.0]]
+    found = max_marginals(FactorGraph.from_tables([2, 2], [], []))
+    refuses(mapmrf.GraphError, r"^variable 7 does not exist, expected 0 to 1$", found.of, 7)
+    with pytest.raises(mapmrf.OptionError, match="variables is 0, expected a list of indices or names"):
+        mapmrf.marginal_map(FactorGraph.from_tables([2], [], []), 0)
 
 
 def test_impossible_models() -> None:
@@ -136,17 +140,7 @@ def test_impossible_models() -> None:
     refuses(mapmrf.OptionError, "refine is -1", max_marginals, impossible, refine=-1)
 
 
-def test_a_variable_that_does_not_exist_is_named() -> None:
-    found = max_marginals(FactorGraph.from_tables([2, 2], [], []))
-    refuses(mapmrf.GraphError, r"^variable 7 does not exist, expected 0 to 1$", found.of, 7)
-
-
 @pytest.mark.parametrize(("arguments", "message"), [({"refine": -1}, "refine is -1"), ({"memory": -2}, "memory is -2")])
 def test_what_must_not_be_negative_is_named(arguments: dict[str, int], message: str) -> None:
     with pytest.raises(mapmrf.OptionError, match=f"^{message}, expected at least 0$"):
         max_marginals(FactorGraph.from_tables([2], [], []), **arguments)
-
-
-def test_a_single_variable_is_no_query() -> None:
-    with pytest.raises(mapmrf.OptionError, match="variables is 0, expected a list of indices or names"):
-        mapmrf.marginal_map(FactorGraph.from_tables([2], [], []), 0)

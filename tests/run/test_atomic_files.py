@@ -12,20 +12,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 import mapmrf
-from mapmrf.cli import main
+from command_line import run
 from mapmrf.datasets import grid
 from mapmrf.formats.files import write_bytes
 from mapmrf.run.atomic_files import drop_old, keeping_old, kept_name
 from mapmrf.run.checkpoints import SavedRun
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="limits of files and devices are those of POSIX")
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
 def names(folder: Path) -> list[str]:

@@ -285,13 +285,10 @@ def test_signals_end_a_run_whose_step_hangs(monkeypatch: pytest.MonkeyPatch, tim
     method.go.set()
 
 
-def test_callbacks_and_the_report_stay_on_the_thread_of_the_caller() -> None:
+def test_a_run_leaves_no_thread_and_calls_back_on_that_of_the_caller() -> None:
     seen = set()
     mapmrf.solve(GRAPH, "trws", max_iterations=20, callback=lambda point, labels: seen.add(threading.get_ident()))
     assert seen == {threading.get_ident()}
-
-
-def test_a_run_leaves_no_thread_behind() -> None:
     before = threading.active_count()
     mapmrf.solve(GRAPH, "icm")
     assert threading.active_count() == before

@@ -130,14 +130,11 @@ def test_large_states_are_not_kept(method: str, monkeypatch: pytest.MonkeyPatch)
 HOLDERS = ("methods.trws", "engines.admm.warm_start", "engines.decomposition.subgradient")
 
 
-def test_methods_without_messages_have_none_and_batches_leave_them_out() -> None:
+def test_only_methods_with_messages_keep_them_and_a_polisher_leaves_them() -> None:
     graph = MODELS["labels"]()
     assert mapmrf.solve(graph, "icm").dual is None
     (result,) = mapmrf.solve_many([graph], "trws")
     assert isinstance(result, Result) and result.dual is None
-
-
-def test_the_polisher_leaves_the_messages_of_the_method() -> None:
     result = mapmrf.solve(MODELS["spins"](), "trws", polish="icm")
     assert result.dual is not None and result.dual.layout.startswith("trws")
 

@@ -101,13 +101,10 @@ def fixed(*states: int, bound: float | None = None) -> Script:
 # -- names and options ------------------------------------------------------------------------------------------------
 
 
-def test_an_unknown_method_is_refused_and_the_nearest_named() -> None:
+def test_an_unknown_method_or_option_is_refused_and_the_nearest_named() -> None:
     with pytest.raises(UnknownName, match=r"no method is named 'icn', did you mean 'icm'.*known: .*exhaustive"):
         mapmrf.solve(chain(), "icn")
     refuses(UnknownName, "no method is named 'zzzzz'; known:", method_class, "zzzzz")
-
-
-def test_an_unknown_option_is_refused_and_the_nearest_named() -> None:
     with pytest.raises(OptionError, match=r"icm has no option 'start', did you mean 'starts'.*known: max_iterations"):
         mapmrf.solve(chain(), "icm", start=3)
     refuses(OptionError, "icm has no option 'qqq'; known:", mapmrf.solve, chain(), ICM(), qqq=3)
@@ -209,31 +206,23 @@ def test_a_true_answer_of_the_callback_ends_the_run() -> None:
     assert (result.status, seen) == (Status.INTERRUPTED, [1, 2])
 
 
-def test_ctrl_c_in_a_step_keeps_the_best_so_far_and_asks_for_the_answer() -> None:
+def test_ctrl_c_keeps_the_best_so_far_and_other_errors_are_not_swallowed() -> None:
     final = Answer(bound=4.0)
     result = play(Progress(1, labels=labels(1, 1)), KeyboardInterrupt(), final=final)
     assert (result.status, result.value, result.bound) == (Status.INTERRUPTED, 3.0, 4.0)
 
-
-def test_ctrl_c_in_the_callback_counts_as_well() -> None:
     def callback(point: TracePoint, best: np.ndarray) -> None:
         raise KeyboardInterrupt
 
     assert play(Progress(1, labels=labels(1, 1)), callback=callback).value == 3.0
-
-
-def test_other_errors_are_not_swallowed() -> None:
     with pytest.raises(ZeroDivisionError):
         play(ZeroDivisionError())
 
 
-def test_an_impossible_model_is_infeasible_whatever_the_method_says() -> None:
+def test_what_violates_is_repaired_or_said_to_be_infeasible() -> None:
     graph = Recipe([2], [(0,)], [np.full(2, -np.inf)]).graph()
     result = play(Progress(1, finished=Status.CONVERGED), graph=graph)
     assert (result.status, result.value, result.bound) == (Status.INFEASIBLE, -math.inf, -math.inf)
-
-
-def test_a_labelling_of_minus_infinity_is_repaired_at_the_end() -> None:
     table = np.array([[-np.inf, -np.inf], [-np.inf, 0.0]])
     result = play(Progress(1, finished=Status.CONVERGED), graph=Recipe([2, 2], [(0, 1)], [table]).graph())
     assert (result.labels.tolist(), result.value, result.status) == ([1, 1], 0.0, Status.CONVERGED)
@@ -242,18 +231,12 @@ def test_a_labelling_of_minus_infinity_is_repaired_at_the_end() -> None:
 # -- the report -------------------------------------------------------------------------------------------------------
 
 
-def test_a_claimed_value_is_never_believed() -> None:
+def test_claims_are_checked_and_labels_must_be_legal() -> None:
     result = play(Progress(1, labels=labels(0, 0), value=99.0), Progress(2, finished=Status.CONVERGED))
     assert result.value == chain().value(result.labels) == 2.0  # that of the best unary labelling
     assert max(point.value for point in result.trace) == 2.0
-
-
-def test_a_claim_is_looked_at_where_it_would_be_an_improvement() -> None:
     result = play(Progress(1, labels=labels(1, 1), value=3.0, finished=Status.CONVERGED))
     assert (result.value, result.trace[0].value) == (3.0, 3.0)
-
-
-def test_illegal_labels_of_a_method_are_an_error() -> None:
     refuses(GraphError, "label of variable 1 is 7", play, Progress(1, labels=labels(0, 7)))
 
 
@@ -302,14 +285,11 @@ def test_the_report_names_its_origin() -> None:
 # -- starts -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_given_labelling_is_the_first_candidate() -> None:
+def test_a_given_labelling_is_the_first_candidate_if_it_fits() -> None:
     done = Progress(1, finished=Status.CONVERGED)
     assert play(done, initial=[1, 1]).value == 3.0
     assert play(done, initial=play(done, initial=[1, 1])).value == 3.0
     assert play(done, initial=[0, 0]).value == 2.0  # the best unary labelling is better
-
-
-def test_a_start_that_does_not_fit_is_refused() -> None:
     refuses(GraphError, "3 labels, expected one for each of the 2", mapmrf.solve, chain(), "icm", initial=[0, 0, 0])
     refuses(GraphError, "label of variable 0 is 2", mapmrf.solve, chain(), "icm", initial=[2, 0])
 
@@ -363,9 +343,12 @@ def test_a_polish_starts_from_the_best_labelling_and_its_iterations_come_on_top(
     assert result.options["polish"] == "script" and "+ script" in result.summary()
 
 
-def test_a_polish_that_proves_the_optimum_says_so() -> None:
+def test_a_polish_that_proves_or_is_interrupted_says_so() -> None:
     result = mapmrf.solve(chain(), Script(steps=(Progress(1, finished=Status.CONVERGED),)), polish="exhaustive")
     assert (result.status, result.value, result.bound) == (Status.OPTIMAL, 3.0, 3.0)
+    polish = Script(steps=(Progress(1, labels=labels(1, 1)), KeyboardInterrupt()))
+    result = play(Progress(1, labels=labels(0, 1), finished=Status.CONVERGED), polish=polish)
+    assert (result.status, result.value) == (Status.INTERRUPTED, 3.0)
 
 
 @pytest.mark.parametrize("status", [Status.OPTIMAL, Status.INFEASIBLE, Status.INTERRUPTED, Status.TIME_LIMIT])
@@ -373,12 +356,6 @@ def test_what_is_proven_or_cut_short_is_not_polished(status: Status) -> None:
     never = Script(steps=(ZeroDivisionError(),))
     last = KeyboardInterrupt() if status is Status.INTERRUPTED else Progress(1, finished=status)
     play(Progress(0, labels=labels(1, 1)), last, polish=never)
-
-
-def test_a_polish_that_is_interrupted_keeps_what_it_has() -> None:
-    polish = Script(steps=(Progress(1, labels=labels(1, 1)), KeyboardInterrupt()))
-    result = play(Progress(1, labels=labels(0, 1), finished=Status.CONVERGED), polish=polish)
-    assert (result.status, result.value) == (Status.INTERRUPTED, 3.0)
 
 
 def test_methods_load_what_they_need_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,27 +31,13 @@ CONTENT = {name: f"MARKOV 1 2 1 1 0 2 {name}\n".encode() * 15_000 for name in ("
 
 @dataclass
 class Site:
-    """A server that misbehaves as told.
+    """A server that misbehaves as told."""
 
-    Attributes
-    ----------
-    files
-        What it has, by path.
-    ranges
-        Whether it answers requests for a part.
-    cut
-        Bytes after which the next answers break off.
-    trouble
-        Status codes of the next answers.
-    asked
-        Path and range of all requests.
-    """
-
-    files: dict[str, bytes] = field(default_factory=dict)
-    ranges: bool = True
-    cut: list[int] = field(default_factory=list)
-    trouble: list[int] = field(default_factory=list)
-    asked: list[tuple[str, str | None]] = field(default_factory=list)
+    files: dict[str, bytes] = field(default_factory=dict)  # what it has, by path
+    ranges: bool = True  # whether it answers requests for a part
+    cut: list[int] = field(default_factory=list)  # bytes after which the next answers break off
+    trouble: list[int] = field(default_factory=list)  # status codes of the next answers
+    asked: list[tuple[str, str | None]] = field(default_factory=list)  # path and range of all requests
     url: str = ""
 
 

@@ -50,52 +50,25 @@ NO_NETWORKS = {kind: (*model, ["not a Bayesian network", part]) for kind, (*mode
 
 
 class Example(NamedTuple):
-    """What the contract needs to know of a format.
+    """What the contract needs to know of a format."""
 
-    Attributes
-    ----------
-    name, text
-        The name of a file and its content, as text or bytes.
-    models, limits
-        Models that it can hold, and for each meaning of its numbers (None: the usual one) the largest of them.
-    exact
-        The meanings with which numbers are kept bit for bit.
-    others
-        What a refusal of other meanings says that the numbers are.
-    worth
-        The value of every labelling of the example.
-    variants
-        Changes of the text that mean nothing.
-    malformed
-        Kind of error -> a wrong file (its name first, if it is not the usual one) and parts of the message.
-    unfit
-        Kind -> cardinalities, scopes and tables of a model that it cannot hold (a name of a file first, if it is not
-        the usual one) and parts of the message.
-    cuts
-        Prefixes of the text that cannot be read, each of which must be refused.
-    start, tokens
-        The beginning of random files, and the tokens that follow.
-    aliases
-        Further names that mean the same.
-    real
-        Benchmark files, with their numbers of variables and factors.
-    """
-
-    name: str
-    text: str | bytes
-    models: Models
-    limits: Mapping[str | None, float]
-    worth: Callable[..., float]
-    exact: tuple[str | None, ...] = ()
-    others: str = ""
-    variants: Sequence[Callable[[str], str]] = ()
+    name: str  # of a file
+    text: str | bytes  # its content
+    models: Models  # that it can hold
+    limits: Mapping[str | None, float]  # the largest number for each meaning of numbers; None: the usual one
+    worth: Callable[..., float]  # the value of every labelling of the example
+    exact: tuple[str | None, ...] = ()  # the meanings with which numbers are kept bit for bit
+    others: str = ""  # what a refusal of other meanings says that the numbers are
+    variants: Sequence[Callable[[str], str]] = ()  # changes of the text that mean nothing
     malformed: Mapping[str, tuple[str | bytes | list[str], ...]] = {}
+    """Kind of error -> a wrong file (its name first, if it is not the usual one) and parts of the message."""
     unfit: Mapping[str, tuple[Any, ...]] = {}
-    cuts: Sequence[str] = ()
-    start: str = ""
-    tokens: Sequence[str] = NUMBERS
-    aliases: tuple[str, ...] = ()
-    real: Mapping[str, tuple[int, int]] = {}
+    """Kind -> cardinalities, scopes and tables of a model that it cannot hold, likewise, and parts of the message."""
+    cuts: Sequence[str] = ()  # prefixes of the text that cannot be read, each of which must be refused
+    start: str = ""  # the beginning of random files
+    tokens: Sequence[str] = NUMBERS  # that follow
+    aliases: tuple[str, ...] = ()  # further names that mean the same
+    real: Mapping[str, tuple[int, int]] = {}  # benchmark files, with their numbers of variables and factors
 
     @property
     def data(self) -> bytes:

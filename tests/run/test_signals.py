@@ -103,27 +103,15 @@ def pairs(folder: Path, images: bool) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Shot:
-    """A run of `mapmrf solve` and what is sent to it.
-
-    Attributes
-    ----------
-    moment
-        Seconds of processor time after the program has its handlers.
-    signals, apart
-        What is sent, and seconds between two signals.
-    options
-        More words of the command.
-    fresh
-        Whether the process is a new one, or the copy of one that has imported the package.
-    """
+    """A run of `mapmrf solve` and what is sent to it."""
 
     method: str
     model: Path
-    moment: float
+    moment: float  # seconds of processor time after the program has its handlers
     signals: tuple[int, ...] = (signal.SIGINT,)
-    apart: float = 0.0
-    options: tuple[str, ...] = ()
-    fresh: bool = True
+    apart: float = 0.0  # seconds between two signals
+    options: tuple[str, ...] = ()  # more words of the command
+    fresh: bool = True  # a new process, or the copy of one that has imported the package
 
     def __str__(self) -> str:
         names = "+".join(signal.Signals(number).name for number in self.signals)

@@ -17,6 +17,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from PIL import Image
 
 import mapmrf.cli.demo
@@ -442,15 +443,9 @@ def test_another_shell_is_one_line() -> None:
 
 def asked(*words: str) -> list[tuple[str, str]]:
     """Kinds and texts that a shell gets for the last of some words."""
-    environment = {
-        **os.environ,
-        "_MAPMRF_COMPLETE": "bash_complete",
-        "COMP_WORDS": " ".join(["mapmrf", *words]),
-        "COMP_CWORD": str(len(words)),
-    }
-    command = [sys.executable, "-m", "mapmrf"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    return [(kind, text) for kind, _, text in (line.partition(",") for line in done.stdout.splitlines())]
+    typed = {"COMP_WORDS": " ".join(["mapmrf", *words]), "COMP_CWORD": str(len(words))}
+    answer = CliRunner().invoke(main, [], prog_name="mapmrf", env={"_MAPMRF_COMPLETE": "bash_complete", **typed})
+    return [(kind, text) for kind, _, text in (line.partition(",") for line in answer.stdout.splitlines())]
 
 
 def texts(*words: str) -> list[str]:

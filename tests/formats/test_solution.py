@@ -159,7 +159,7 @@ with SolutionStream(sys.argv[1]) as stream:
 def test_a_kill_leaves_a_whole_block(tmp_path, n_vars) -> None:
     path = tmp_path / "m.uai.MPE"
     moment = random.Random(n_vars)
-    for _ in range(8):
+    for _ in range(4):
         command = [sys.executable, "-c", CHILD, str(path), str(n_vars)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
             assert child.stdout is not None

@@ -56,14 +56,28 @@ def labellings(graph: FactorGraph) -> Any:
 # -- models in --------------------------------------------------------------------------------------------------------
 
 
-@given(SEEDS, VARTYPES)
-def test_values_are_minus_the_energies_of_all_samples(seed: int, vartype: str) -> None:
-    bqm = random_bqm(seed, vartype)
-    graph = from_bqm(bqm)
-    values = sorted(bqm.vartype.value)
+def sampled(model: Any, labels: tuple[int, ...]) -> dict[Any, int]:
+    """What dimod calls a labelling."""
+    variables = "abcde" if isinstance(model, dimod.BinaryPolynomial) else model.variables
+    values = sorted(model.vartype.value) if hasattr(model, "vartype") else range(9)
+    return {variable: values[k] for variable, k in zip(variables, labels, strict=False)}
+
+
+KINDS: dict[str, tuple[Any, Any]] = {
+    "binary": (random_bqm, from_bqm),
+    "discrete": (lambda seed, vartype: random_dqm(seed), from_dqm),
+    "polynomial": (lambda seed, vartype: random_polynomial(seed, vartype), from_polynomial),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(seed=SEEDS, vartype=VARTYPES)
+def test_values_are_minus_the_energies_of_all_samples(kind: str, seed: int, vartype: str) -> None:
+    make, read = KINDS[kind]
+    model = make(seed, vartype)
+    graph = read(model)
     for labels in labellings(graph):
-        sample = {v: values[k] for v, k in zip(bqm.variables, labels, strict=True)}
-        assert graph.value(labels) == pytest.approx(-bqm.energy(sample), abs=1e-12)
+        assert graph.value(labels) == pytest.approx(-model.energy(sampled(model, labels)), abs=1e-12)
 
 
 def test_labels_and_values_become_names() -> None:
@@ -71,25 +85,6 @@ def test_labels_and_values_become_names() -> None:
     assert graph.names == mapmrf.Names(("a", "('b', 2)", "3"), (("-1", "1"),) * 3)
     graph = from_bqm(dimod.BinaryQuadraticModel({1: 1, "1": 0}, {}, "BINARY"))
     assert graph.names == mapmrf.Names(("1", "'1'"), (("0", "1"),) * 2)
-
-
-@given(SEEDS)
-def test_discrete_models_give_minus_their_energies(seed: int) -> None:
-    dqm = random_dqm(seed)
-    graph = from_dqm(dqm)
-    for labels in labellings(graph):
-        energy = dqm.energy(dict(zip(dqm.variables, labels, strict=True)))
-        assert graph.value(labels) == pytest.approx(-energy, abs=1e-12)
-
-
-@given(SEEDS, VARTYPES)
-def test_polynomials_give_minus_their_energies(seed: int, vartype: str) -> None:
-    polynomial = random_polynomial(seed, vartype)
-    graph = from_polynomial(polynomial)
-    values = sorted(polynomial.vartype.value)
-    for labels in labellings(graph):
-        sample = {v: values[k] for v, k in zip("abcde", labels, strict=False)}
-        assert graph.value(labels) == pytest.approx(-polynomial.energy(sample), abs=1e-12)
 
 
 def random_polynomial(seed: int, vartype: str) -> Any:
@@ -206,22 +201,15 @@ def test_ising_and_qubo() -> None:
     assert found.first.sample == {0: 0, 1: 1}
 
 
-@given(SEEDS)
-def test_discrete_models_are_solved(seed: int) -> None:
-    dqm = random_dqm(seed)
+@given(SEEDS, VARTYPES)
+def test_discrete_models_and_polynomials_are_solved(seed: int, vartype: str) -> None:
+    dqm, polynomial = random_dqm(seed), random_polynomial(seed, vartype)
     found = MapMRFSampler("branch").sample_dqm(dqm)
     dimod.testing.assert_sampleset_energies_dqm(found, dqm)
-    best = dimod.ExactDQMSolver().sample_dqm(dqm).first.energy
-    assert found.first.energy == pytest.approx(best, abs=1e-9)
-
-
-@given(SEEDS, VARTYPES)
-def test_polynomials_are_solved(seed: int, vartype: str) -> None:
-    polynomial = random_polynomial(seed, vartype)
+    assert found.first.energy == pytest.approx(dimod.ExactDQMSolver().sample_dqm(dqm).first.energy, abs=1e-9)
     found = MapMRFSampler("branch").sample_poly(polynomial)
     dimod.testing.assert_response_energies(found, polynomial)
-    best = dimod.ExactPolySolver().sample_poly(polynomial).first.energy
-    assert found.first.energy == pytest.approx(best, abs=1e-9)
+    assert found.first.energy == pytest.approx(dimod.ExactPolySolver().sample_poly(polynomial).first.energy, abs=1e-9)
 
 
 def test_higher_order_models_and_empty_ones_are_sampled() -> None:

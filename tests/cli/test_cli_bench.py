@@ -175,25 +175,6 @@ def test_without_data_look_alikes_take_their_place(tmp_path: Path, monkeypatch: 
     assert len(seen) == 50 + 21
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--sets", "grid"], "sets: found 'grid', expected some of seg-2"),
-        (["--data", "nowhere"], "--data: nowhere is not a folder"),
-        (["nowhere.uai"], "nowhere.uai: no such file"),
-        (["--methods", "lslpp"], "no method is named 'lslpp'"),
-        (["--seeds", "a"], "--seeds: found 'a', expected whole numbers"),
-        (["--plan", "none.toml"], "none.toml"),
-    ],
-)
-def test_bad_usage_is_one_line_and_writes_nothing(tmp_path: Path, arguments: list[str], message: str) -> None:
-    records = tmp_path / "r.jsonl"
-    done = call("bench", "-o", records, *arguments)
-    assert done.exit_code == 2
-    assert message in done.stderr and len(done.stderr.splitlines()) == 1
-    assert not records.exists()
-
-
 def test_reports_of_nothing_and_of_something_else_are_refused(tmp_path: Path) -> None:
     empty, other = tmp_path / "e.jsonl", tmp_path / "o.jsonl"
     empty.write_text("")

@@ -253,20 +253,3 @@ def test_a_look_alike_is_written(tmp_path: Path) -> None:
     labels = [k % 2 for k in range(made.n_vars)]
     assert graph.n_tables == made.n_tables
     assert graph.value(labels) == pytest.approx(made.value(labels))
-
-
-@pytest.mark.parametrize(
-    ("args", "says"),
-    [
-        (["generate", "grids", "22", "-o", "x.uai"], "number is 22, expected 1 to 21"),
-        (["generate", "grid", "1", "-o", "x.uai"], "'grid'"),
-        (["generate", "grids", "1", "--scale", "0", "-o", "x.uai"], "scale is 0.0"),
-        (["generate", "grids", "1", "-o", "absent/x.uai"], "there is no folder absent"),
-        (["generate", "grids", "1"], "--output"),
-    ],
-)
-def test_impossible_look_alikes_are_one_line(args, says, tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (line,) = refused(*args)
-    assert says in line
-    assert not list(tmp_path.iterdir())

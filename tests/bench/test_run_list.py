@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -79,31 +80,28 @@ def test_own_files_are_known_by_their_content_and_clashing_names_get_their_folde
     refuses(OptionError, r"none\.uai: no such file", from_files, [tmp_path / "none.uai"])
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"seeds": (-1,)}, "a seed is -1"),
-        ({"seeds": (True,)}, "a seed is True"),
-        ({"time_limit": float("nan")}, "time_limit is nan"),
-        ({"time_limit": -1.0}, "time_limit is -1"),
-        ({"runs": [MethodConfig("icm", {}, "x"), MethodConfig("lp", {}, "x")]}, "two different runs are named 'x'"),
-    ],
-)
-def test_an_impossible_plan_is_refused(change: dict[str, object], message: str) -> None:
-    refuses(OptionError, message, RunList, **{"runs": [MethodConfig("icm")], "models": MODELS, **change})
+PLAN = {"runs": [MethodConfig("icm")], "models": MODELS}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("make", "message"),
     [
-        (("lslp", {"rho": "a"}), "lslp: rho is .a., expected a number"),
-        (("icm", {"start": 3}), "did you mean 'starts'"),
-        (("peer:nobody",), "no peer is named 'nobody'"),
-        (("peer:cpsat", {"x": 1}), "has no options"),
+        (lambda: RunList(**PLAN | {"seeds": (-1,)}), "a seed is -1"),
+        (lambda: RunList(**PLAN | {"seeds": (True,)}), "a seed is True"),
+        (lambda: RunList(**PLAN | {"time_limit": float("nan")}), "time_limit is nan"),
+        (lambda: RunList(**PLAN | {"time_limit": -1.0}), "time_limit is -1"),
+        (
+            lambda: RunList(**PLAN | {"runs": [MethodConfig("icm", {}, "x"), MethodConfig("lp", {}, "x")]}),
+            "two different runs are named 'x'",
+        ),
+        (lambda: MethodConfig(*("lslp", {"rho": "a"})), "lslp: rho is .a., expected a number"),
+        (lambda: MethodConfig(*("icm", {"start": 3})), "did you mean 'starts'"),
+        (lambda: MethodConfig(*("peer:nobody",)), "no peer is named 'nobody'"),
+        (lambda: MethodConfig(*("peer:cpsat", {"x": 1})), "has no options"),
     ],
 )
-def test_an_impossible_run_is_refused(arguments: tuple[object, ...], message: str) -> None:
-    refuses(OptionError, message, MethodConfig, *arguments)
+def test_an_impossible_plan_or_run_is_refused(make: Callable[[], object], message: str) -> None:
+    refuses(OptionError, message, make)
 
 
 def test_grids_and_their_look_alikes_are_told_from_other_models() -> None:

@@ -14,7 +14,7 @@ from scipy import optimize, sparse, stats
 
 import mapmrf
 from binary_models import lattice_pairs
-from mapmrf import FactorGraph, GraphError, OptionError, Status, UnknownName, learn
+from mapmrf import FactorGraph, MapMRFError, OptionError, Status, UnknownName, learn
 from mapmrf.datasets import grid, potts_image
 from mapmrf.learn import Example, LinearModel, StochasticDescent, StructuredSVM, hinge_loss, log_likelihood
 from mapmrf.learn.inference import DEPTH, ITERATIONS, infer, solve_quickly
@@ -41,6 +41,10 @@ def chain_example(seed: int) -> Example:
     random = np.random.default_rng(seed)
     model = LinearModel.pairwise(random.normal(size=(3, 2)), CHAIN, n_states=2, tables=np.eye(2)[None])
     return Example.of(model, random.integers(0, 2, 3))
+
+
+def grown() -> Example:
+    return Example.of(LinearModel.pairwise(np.zeros((3, 3)), CHAIN, n_states=2), [0, 0, 0])
 
 
 # -- features ---------------------------------------------------------------------------------------------------------
@@ -97,10 +101,18 @@ def test_a_model_without_pairs_is_a_classifier() -> None:
         (lambda: Example.of(LinearModel(FactorGraph.from_tables([2], [(0,)], [[0.0, -np.inf]]), np.zeros((2, 1))), [1]),
          "the model forbids the true labels"),
         (lambda: Example.of(chain_example(0).model, [0, 0, 0], loss=[1.0, np.inf, 1.0]), "not finite"),
+        (lambda: StructuredSVM(0.0), "regularisation is 0.0, expected a number above 0"),
+        (lambda: StructuredSVM(epochs=0), "epochs is 0"),
+        (lambda: StochasticDescent("svm"), "target is 'svm', expected one of hinge, likelihood"),  # type: ignore[arg-type]
+        (lambda: StochasticDescent(step=-1.0), "step -1.0, expected numbers above 0"),
+        (lambda: StochasticDescent(samples=0), "samples 0, expected at least 1"),
+        (lambda: StructuredSVM().fit([]), "no examples, expected"),
+        (lambda: StructuredSVM().fit([chain_example(0), grown()]), r"models of \[5, 10\] weights"),
+        (lambda: log_likelihood(chain_example(0), np.zeros(5), samples=0), "samples is 0, expected at least 1"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_named(call: Any, said: str) -> None:
-    refuses(GraphError, said, call)
+    refuses(MapMRFError, said, call)
 
 
 # -- hinge loss -------------------------------------------------------------------------------------------------------
@@ -306,27 +318,6 @@ def test_predictions_use_the_weights() -> None:
     model = examples[0].model
     assert trained.predict(model).value == pytest.approx(mapmrf.solve(model.at(trained.weights), "exhaustive").value)
     assert repr(trained).startswith("Trained(")
-
-
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        (lambda: StructuredSVM(0.0), "regularisation is 0.0, expected a number above 0"),
-        (lambda: StructuredSVM(epochs=0), "epochs is 0"),
-        (lambda: StochasticDescent("svm"), "target is 'svm', expected one of hinge, likelihood"),  # type: ignore[arg-type]
-        (lambda: StochasticDescent(step=-1.0), "step -1.0, expected numbers above 0"),
-        (lambda: StochasticDescent(samples=0), "samples 0, expected at least 1"),
-        (lambda: StructuredSVM().fit([]), "no examples, expected"),
-        (lambda: StructuredSVM().fit([chain_example(0), grown()]), r"models of \[5, 10\] weights"),
-        (lambda: log_likelihood(chain_example(0), np.zeros(5), samples=0), "samples is 0, expected at least 1"),
-    ],
-)  # fmt: skip
-def test_options_that_cannot_be_are_refused(call: Any, said: str) -> None:
-    refuses(OptionError, said, call)
-
-
-def grown() -> Example:
-    return Example.of(LinearModel.pairwise(np.zeros((3, 3)), CHAIN, n_states=2), [0, 0, 0])
 
 
 # -- quick inference --------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from clocks import wait_until
 from mapmrf.compilation.archive import Key
 from mapmrf.compilation.store import KEEP_DAYS, Store, cache_folder, own_stamps
 
@@ -114,6 +115,7 @@ def test_two_writers_and_a_kill_leave_whole_kernels(tmp_path: Path) -> None:
         for writer in writers:
             assert writer.stdout is not None
             writer.stdout.readline()
+        wait_until(lambda: store.get(KEY, "stamp") is not None)
         for _ in range(20):
             code = store.get(KEY, "stamp")
             assert code is None or (len(code) == 2_000_000 and len(set(code)) == 1)

@@ -198,10 +198,14 @@ def near(one: str, other: str) -> bool:
 # -- what exists ------------------------------------------------------------------------------------------------------
 
 
-def test_the_readme_has_the_two_commands() -> None:
+def test_the_readme_has_the_two_commands_and_every_page_is_in_the_navigation() -> None:
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     assert "pip install . && mapmrf demo" in lines
     assert "pip install '.[test]' && pytest" in lines
+    listed = re.findall(r"\S+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+    assert set(listed) == pages | {MEASURED.name}
+    assert len(listed) == len(set(listed))
 
 
 @every_page
@@ -244,13 +248,6 @@ def test_code_is_narrow_enough_to_be_read_without_scrolling(page: Path) -> None:
         if block.language not in ("", "text"):
             wide += [f"{page.name}:{at}: {line}" for at, line in lines if len(line) > CODE_WIDTH]
     assert wide == []
-
-
-def test_every_page_is_in_the_navigation() -> None:
-    listed = re.findall(r"\S+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
-    pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
-    assert set(listed) == pages | {MEASURED.name}
-    assert len(listed) == len(set(listed))
 
 
 def test_what_the_architecture_page_names_exists() -> None:

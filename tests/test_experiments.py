@@ -102,12 +102,17 @@ def test_figures_of_several_runs_are_means_medians_and_counts(driver: ModuleType
     ]
 
 
-def test_a_ratio_compares_two_columns(driver: ModuleType) -> None:
+def test_ratios_and_times_to_a_value(driver: ModuleType) -> None:
     model = driver.models.Model("m", "s", lambda _: mapmrf.datasets.grid(2, 2))
     cases = [driver.Case(model, run, "", {"seconds": seconds}) for run, seconds in (("a", 2.0), ("b", 3.0))]
     lines = list(driver.table(cases, ["model"], ["seconds"], "run", ["a", "b"]))
     assert lines[1] == "| m | 2.000 | 3.000 | 1.50 |"
     assert lines[2].strip() == "b / a: geometric mean 1.50, from 1.50 to 1.50"
+    record = {"trace": [(0.1, 1.0, ""), (0.2, 3.0, ""), (0.3, 5.0, "")]}
+    assert driver.reached(record, 1.0) == 0.1
+    assert driver.reached(record, 2.0) == 0.2
+    assert math.isnan(driver.reached(record, 6.0))
+    assert math.isnan(driver.reached({}, 0.0))
 
 
 def test_other_sources_are_run_in_turn(driver: ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -158,14 +163,6 @@ def test_expansions_are_those_of_one_weight_for_all(bench: ModuleType) -> None:
     assert case.graph().value(row.labels) > case.graph().value(case.unary.reshape(-1, 5).argmax(axis=1))
     with pytest.raises(UnsupportedModel):
         bench.by_maxflow(bench.CASES["photo-400x600x3"](0.001))
-
-
-def test_the_time_to_a_value_is_that_of_the_first_point_which_has_it(driver: ModuleType) -> None:
-    record = {"trace": [(0.1, 1.0, ""), (0.2, 3.0, ""), (0.3, 5.0, "")]}
-    assert driver.reached(record, 1.0) == 0.1
-    assert driver.reached(record, 2.0) == 0.2
-    assert math.isnan(driver.reached(record, 6.0))
-    assert math.isnan(driver.reached({}, 0.0))
 
 
 def test_images_have_a_row_for_each_package_and_method(driver: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:

@@ -137,14 +137,11 @@ def test_kernels_that_engines_share_import_only_arrays(module: str) -> None:
         )
 
 
-def test_no_two_modules_import_each_other_on_loading() -> None:
-    """Cycles of imports at the top of modules; those inside functions and for types alone do not count."""
+def test_no_two_modules_import_each_other_and_none_by_relative_names() -> None:
+    # Cycles of imports at the top of modules; those inside functions and for types alone do not count.
     graph = {module: {t for t in imported(module, nested=False) if t in MODULES} for module in MODULES}
     order = TopologicalSorter({module: targets - {module} for module, targets in graph.items()})
     order.prepare()  # raises CycleError, which names the cycle
-
-
-def test_no_module_uses_relative_imports() -> None:
     for module, nodes in import_nodes().items():
         for node in nodes:
             assert not (isinstance(node, ast.ImportFrom) and node.level), f"{module}:{node.lineno}"

@@ -55,14 +55,11 @@ def test_values_are_evaluated_and_the_best_is_kept(peer: ModuleType) -> None:
     assert [point.value for point in result.trace] == [best, best]
 
 
-def test_a_bound_that_meets_the_value_proves_it(peer: ModuleType) -> None:
+def test_bounds_that_meet_values_prove_them_and_endless_peers_are_stopped(peer: ModuleType) -> None:
     best, labels = brute_force(GRAPH)
     for bound, status in ((best + 1e-14, Status.OPTIMAL), (best + 1e-9, Status.WITHIN_TOLERANCE)):
         says(peer, Found(np.array(labels), bound))
         assert solve_with("made_up", GRAPH, 5.0, 0).status is status
-
-
-def test_a_peer_that_goes_on_for_ever_is_stopped(peer: ModuleType) -> None:
     says(peer, Found(np.zeros(9, dtype=int)))
     assert solve_with("made_up", GRAPH, 0.1, 0).status is Status.TIME_LIMIT
 

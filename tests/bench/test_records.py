@@ -48,14 +48,11 @@ def test_a_torn_last_line_is_cut_off_and_written_anew(tmp_path: Path, torn: byte
     assert [r["key"] for r in read_records(path)] == ["a", "c"]
 
 
-def test_a_second_record_of_a_run_is_refused(tmp_path: Path) -> None:
+def test_a_second_record_or_a_second_benchmark_is_refused(tmp_path: Path) -> None:
     with RecordFile(tmp_path / "r.jsonl") as file:
         file.append(record("a"))
         refuses(MapMRFError, "already", file.append, record("a"))
     assert len(read_records(tmp_path / "r.jsonl")) == 1
-
-
-def test_two_benchmarks_cannot_write_to_one_file(tmp_path: Path) -> None:
     pytest.importorskip("fcntl")
     with RecordFile(tmp_path / "r.jsonl"), pytest.raises(MapMRFError, match="another benchmark"):
         RecordFile(tmp_path / "r.jsonl")

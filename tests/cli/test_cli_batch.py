@@ -75,7 +75,7 @@ def test_one_bad_file_is_one_line_and_the_rest_is_done(models: list[Path], bad: 
     assert ["error" in data for data in told] == [False, True, True, False]
 
 
-def test_solutions_go_to_a_folder(models: list[Path], tmp_path: Path) -> None:
+def test_solutions_go_to_a_folder_also_of_one_file(models: list[Path], tmp_path: Path) -> None:
     mapmrf.write(mapmrf.read(models[0]), tmp_path / "packed.uai.gz")
     (tmp_path / "out").mkdir()
     result = run("solve", *models, tmp_path / "packed.uai.gz", "-m", "exhaustive", "-q", "-o", tmp_path / "out")
@@ -85,9 +85,6 @@ def test_solutions_go_to_a_folder(models: list[Path], tmp_path: Path) -> None:
         labels = read_solution(tmp_path / "out" / f"{path.name}.MPE", graph)
         assert graph.value(labels) == mapmrf.solve(graph, "exhaustive").value
     assert (tmp_path / "out" / "packed.uai.MPE").exists()
-
-
-def test_one_file_and_a_folder_is_a_batch_of_one(models: list[Path], tmp_path: Path) -> None:
     result = run("solve", models[0], "-m", "icm", "-o", f"{tmp_path}/new/")
     assert result.exit_code == 0
     assert len(result.stdout.splitlines()) == 2

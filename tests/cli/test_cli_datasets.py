@@ -113,16 +113,13 @@ def test_files_are_counted_verified_and_measured(known: Path) -> None:
     assert all(model["verified"] is None for model in unverified)
 
 
-def test_wrong_files_are_named_and_not_measured(known: Path) -> None:
+def test_wrong_and_unreadable_files_are_named_and_not_measured(known: Path) -> None:
     mapmrf.write(grid(5, 5), known / "grids" / "grid20x20.f10.uai.gz")
     text = done("--data", known, "--verify")
     assert f"{known / 'grids' / 'grid20x20.f10.uai.gz'}: differs from the catalogue\n" in text
     assert "grids    21      3      2      1  " in text
     assert "grids    files       1       12 " in text
     assert "differs" not in done("--data", known)
-
-
-def test_an_unreadable_file_is_told_and_left_out(known: Path) -> None:
     (known / "grids" / "grid20x20.f10.uai.gz").write_bytes(b"\x1f\x8bnot really")
     result = run("--data", known)
     assert result.exit_code == 0

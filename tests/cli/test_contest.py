@@ -134,16 +134,13 @@ def test_layouts_tasks_and_variables_of_all_years() -> None:
     assert read_solution("out/t3.uai.MPE", 3).tolist() == best_of_t3()[1]
 
 
-def test_every_sample_of_evidence_has_a_solution_in_2010() -> None:
+def test_samples_of_evidence_in_2010_and_since_2014() -> None:
     Path("t3.evid").write_text("3\n1 0 0\n1 0 1\n2 1 2 2 1\n")
     assert run("nets/t3.uai", "t3.evid", "7", "MPE", "-m", "exhaustive").exit_code == 0
     lines = Path("t3.uai.MPE").read_text().splitlines()
     samples: list[dict[str, int]] = [{"x0": 0}, {"x0": 1}, {"x1": 2, "x2": 1}]
     assert lines[:2] == ["MPE", "3"]
     assert [line.split()[1:] for line in lines[2:]] == [[str(k) for k in best_of_t3(**one)[1]] for one in samples]
-
-
-def test_of_several_samples_the_first_is_used_since_2014() -> None:
     Path("t3.evid").write_text("2\n1 0 0\n1 0 1\n")
     result = run("nets/t3.uai", "t3.evid", "t3.query", "MPE", "-m", "exhaustive")
     assert result.exit_code == 0 and "2 samples of evidence, only the first is used" in result.stderr

@@ -109,15 +109,12 @@ def outer(values: np.ndarray, small: np.ndarray) -> float:
     return scaled(values, 2) + scaled(values, small[0]) + scaled(values, len(values))
 
 
-def test_calls_between_kernels_share_one_specialisation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_between_kernels_share_one_specialisation_and_know_wrapped_integers(monkeypatch) -> None:
     monkeypatch.setattr(outer, "_cache", NullCache())  # what is loaded has its callees inside
     before = len(scaled.linked.overloads)
     assert outer(np.ones(3), np.array([5], dtype=np.int32)) == 3 * (2 + 5 + 3)
     assert len(scaled.linked.overloads) == before + 1
     assert len(scaled.overloads) == 0  # Python has not called it
-
-
-def test_kernels_between_kernels_know_wrapped_integers() -> None:
     assert outer(np.ones(2), np.array([-(2**31)], dtype=np.int32)) == 2.0 * (2 - 2**31 + 2)
 
 

@@ -68,16 +68,13 @@ def test_constraints_that_evidence_decides_are_dropped() -> None:
     assert either.condition({0: 1, 2: 0}).value([1, 0, 0]) == -math.inf
 
 
-def test_names_are_located() -> None:
+def test_constraints_are_located_by_name_and_added_to_those_there_are() -> None:
     names = Names(("Rain", "Grass"), (("no", "yes"), ("dry", "wet")))
     graph = FactorGraph.from_tables([2, 2], [], [], names=names)
     stated = graph.with_constraints([constraints.at_most_one([("Rain", "yes"), "Grass"])])
     assert stated.constraints.var.tolist() == [0, 1]
     assert stated.constraints.state.tolist() == [1, 1]
     assert graph.with_constraints([constraints.label_cost("wet", 2.0)]).value([0, 1]) == -2.0
-
-
-def test_constraints_are_added_to_those_there_are() -> None:
     graph = FactorGraph.from_tables([2, 2], [], [])
     both = graph.with_constraints([constraints.xor([0, 1])]).with_constraints([constraints.at_least_one([0])])
     assert both.n_constraints == 2

@@ -158,15 +158,6 @@ def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
     refuses(FormatError, "found a file of kind 'part', expected a file of kind 'labels'", read_arrays, path, "labels")
 
 
-def test_impossible_requests_are_refused(tmp_path: Path) -> None:
-    refuses(OptionError, "10 parts of 9 variables", distributed.partition, grid(3, 3), tmp_path, 10)
-    refuses(OptionError, "cut is 'best'", distributed.partition, grid(3, 3), tmp_path, 2, "best")
-    refuses(FormatError, r"it has no parts\.json", distributed.solve, tmp_path)
-    refuses(OptionError, "3 ranks but 2 parts", parts_of, 0, 3, 2)
-    distributed.partition(grid(3, 3), tmp_path, 2)
-    refuses(OptionError, "icm does not run on a model in parts", distributed.solve, tmp_path, method="icm")
-
-
 def test_labels_by_parts_are_joined(tmp_path: Path) -> None:
     graph = MODELS["potts"]
     distributed.partition(graph, tmp_path, 3)
@@ -307,6 +298,12 @@ def test_an_image_by_parts_is_the_whole_one(shape: tuple[int, ...], options: dic
     same_parts(folder, graph, int(np.prod(shape[1:-1])))
 
 
-def test_impossible_lattices_are_refused(tmp_path: Path) -> None:
+def test_impossible_requests_are_refused(tmp_path: Path) -> None:
     refuses(OptionError, "4 parts of 3 variables", grid_parts, SpinGrid(3, 5), tmp_path, 4)
     refuses(GraphError, r"unary has shape \(3, 4\)", image_parts, np.zeros((3, 4)), tmp_path, 2)
+    refuses(OptionError, "10 parts of 9 variables", distributed.partition, grid(3, 3), tmp_path, 10)
+    refuses(OptionError, "cut is 'best'", distributed.partition, grid(3, 3), tmp_path, 2, "best")
+    refuses(FormatError, r"it has no parts\.json", distributed.solve, tmp_path)
+    refuses(OptionError, "3 ranks but 2 parts", parts_of, 0, 3, 2)
+    distributed.partition(grid(3, 3), tmp_path, 2)
+    refuses(OptionError, "icm does not run on a model in parts", distributed.solve, tmp_path, method="icm")

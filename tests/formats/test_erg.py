@@ -60,12 +60,18 @@ def test_the_last_parent_runs_faster_than_the_first(tmp_path) -> None:
     assert graph.value([0, 2, 0]) - graph.value([0, 2, 1]) == pytest.approx(math.log(0.3 / 0.7))
 
 
-def test_evidence_of_the_same_years(tmp_path) -> None:
+def test_evidence_of_the_same_years_has_comments(tmp_path) -> None:
     (tmp_path / "m.erg").write_text(ERG)
     (tmp_path / "m.erg.evid").write_text("1\n 1 2\n")
     graph = formats.read(tmp_path / "m.erg", evidence=tmp_path / "m.erg.evid")
     assert graph.value([0, 2, 0]) == pytest.approx(math.log(0.25 * 0.7))
     assert graph.value([1, 2, 0]) == -math.inf
+    (tmp_path / "m.erg").write_text(NAMED)
+    (tmp_path / "m.erg.evid").write_text("/* Evidence */\n1 /* number of\n observations */\n 1 2 /* end */\n")
+    assert read_evidence(tmp_path / "m.erg.evid", formats.read(tmp_path / "m.erg")) == [{1: 2}]
+    (tmp_path / "m.erg.evid").write_text("/* Evidence\n1 1 2\n")
+    with pytest.raises(FormatError, match="line 1: found a comment without an end"):
+        read_evidence(tmp_path / "m.erg.evid", formats.read(tmp_path / "m.erg"))
 
 
 def test_rows_that_do_not_sum_to_one_are_reported(tmp_path, caplog) -> None:
@@ -139,15 +145,6 @@ def test_ambiguous_names_are_left_out(tmp_path, caplog) -> None:
     (tmp_path / "m.erg").write_text(NAMED.replace("no yes", "no no"))
     assert formats.read(tmp_path / "m.erg").names == Names(("rain", "c", "the grass"))
     assert "two variables have the same name" in caplog.text and "two states of 'rain'" in caplog.text
-
-
-def test_evidence_has_comments(tmp_path) -> None:
-    (tmp_path / "m.erg").write_text(NAMED)
-    (tmp_path / "m.erg.evid").write_text("/* Evidence */\n1 /* number of\n observations */\n 1 2 /* end */\n")
-    assert read_evidence(tmp_path / "m.erg.evid", formats.read(tmp_path / "m.erg")) == [{1: 2}]
-    (tmp_path / "m.erg.evid").write_text("/* Evidence\n1 1 2\n")
-    with pytest.raises(FormatError, match="line 1: found a comment without an end"):
-        read_evidence(tmp_path / "m.erg.evid", formats.read(tmp_path / "m.erg"))
 
 
 @pytest.mark.parametrize("name", ["m.erg", "m"])

@@ -263,7 +263,7 @@ def test_a_small_file_takes_little_memory(suffix: str, tmp_path: Path) -> None:
     mapmrf.read(path, max_bytes=1e6)
 
 
-def test_lists_are_charged(tmp_path: Path) -> None:
+def test_lists_and_tables_beside_them_are_charged(tmp_path: Path) -> None:
     n, rng = 60, random.Random(1)
     tuples = [([rng.randrange(2) for _ in range(n)], 1) for _ in range(200)]
     path = tmp_path / "m.wcsp"
@@ -273,6 +273,12 @@ def test_lists_are_charged(tmp_path: Path) -> None:
     graph = mapmrf.read(path, max_bytes=1e8)
     assert graph.constraints is not None and 16 * len(graph.constraints.var) > 2e6
     assert all(graph.value(states) == -1 for states, _ in tuples)
+    r, n = 3000, 400
+    functions = [Sparse([0], 0, [([k], 1)]) for k in range(n)] + [Sparse([0, 1], 2, [([k, k], 0) for k in range(r)])]
+    path = tmp_path / "m.wcsp"
+    path.write_text(wcsp([r, r], functions))
+    refuses(FormatError, "its tables", mapmrf.read, path, max_bytes=30e6)
+    assert mapmrf.read(path, max_bytes=1e8).value([3, 3]) == -1.0
 
 
 def test_dense_lists_are_tables(tmp_path: Path) -> None:
@@ -347,12 +353,3 @@ def test_a_large_diagonal_is_written_as_one_list(tmp_path: Path) -> None:
     again = mapmrf.read(copy, max_bytes=1e7)
     assert again.n_factors == 0 and again.n_constraints == 3000
     assert again.value([5, 5]) == pytest.approx(0.0, abs=1e-9) and again.value([5, 6]) == pytest.approx(-2.0)
-
-
-def test_tables_beside_lists_are_charged_with_all_copies(tmp_path: Path) -> None:
-    r, n = 3000, 400
-    functions = [Sparse([0], 0, [([k], 1)]) for k in range(n)] + [Sparse([0, 1], 2, [([k, k], 0) for k in range(r)])]
-    path = tmp_path / "m.wcsp"
-    path.write_text(wcsp([r, r], functions))
-    refuses(FormatError, "its tables", mapmrf.read, path, max_bytes=30e6)
-    assert mapmrf.read(path, max_bytes=1e8).value([3, 3]) == -1.0

@@ -101,16 +101,13 @@ def test_potts_extension(tmp_path) -> None:
     assert read(tmp_path, shared.replace("-7", "-inf"), "m.LG").value([0, 1, 0]) == -np.inf
 
 
-def test_bayes_child_is_last(tmp_path, caplog) -> None:
+def test_bayes_children_are_last_and_their_rows_reported(tmp_path, caplog) -> None:
     text = "BAYES 2 2 3 2  1 0  2 0 1  2 .25 .75  6 .1 .2 .7  .3 .3 .4"
     with caplog.at_level(logging.WARNING, logger="mapmrf"):
         graph = read(tmp_path, text)
     assert caplog.text == ""
     assert graph.value([1, 2]) == pytest.approx(math.log(0.75 * 0.4))
     assert sum(np.exp(all_values(graph))) == pytest.approx(1.0)
-
-
-def test_bayes_reports_rows_to_the_log(tmp_path, caplog) -> None:
     text = "BAYES 2 2 3 2  1 0  2 0 1  2 .25 .75  6 .1 .2 .7  .3 .3 .41"
     with caplog.at_level(logging.WARNING, logger="mapmrf"):
         graph = read(tmp_path, text)

@@ -59,7 +59,7 @@ def test_the_log_potential_is_linear_in_the_weights(recipe: Recipe, seed: int) -
     assert np.array_equal(np.isneginf(model.at(weights).theta_t), np.isneginf(model.graph.theta_t))
 
 
-def test_pairwise_features_are_those_of_a_graph_crf() -> None:
+def test_pairwise_features_are_those_of_a_graph_crf_or_a_classifier() -> None:
     random = np.random.default_rng(0)
     features, weights = random.normal(size=(3, 2)), random.normal(size=3 * 2 + 9)
     graph = LinearModel.pairwise(features, CHAIN, n_states=3).at(weights)
@@ -68,6 +68,9 @@ def test_pairwise_features_are_those_of_a_graph_crf() -> None:
     assert graph.n_tables == 1  # shared by all pairs
     for y in labellings(same):
         assert graph.value(y) == pytest.approx(same.value(y))
+    model = LinearModel.pairwise([[1.0], [2.0]], np.zeros((0, 2), dtype=int), n_states=2)
+    assert model.at([0.0, 1.0, *np.zeros(4)]).value([1, 1]) == 3.0
+    assert model.features([1, 0]).tolist() == [2.0, 1.0, 0, 0, 0, 0]
 
 
 def test_edge_features_weigh_tables() -> None:
@@ -81,12 +84,6 @@ def test_edge_features_weigh_tables() -> None:
     same = FactorGraph.from_pairwise(unary @ weights[:4], CHAIN, pairs)
     for y in labellings(same):
         assert model.at(weights).value(y) == pytest.approx(same.value(y))
-
-
-def test_a_model_without_pairs_is_a_classifier() -> None:
-    model = LinearModel.pairwise([[1.0], [2.0]], np.zeros((0, 2), dtype=int), n_states=2)
-    assert model.at([0.0, 1.0, *np.zeros(4)]).value([1, 1]) == 3.0
-    assert model.features([1, 0]).tolist() == [2.0, 1.0, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -337,8 +334,13 @@ def test_tiny_models_are_solved_exactly(recipe: Recipe) -> None:
     assert result.status in (Status.OPTIMAL, Status.INFEASIBLE)
 
 
-def test_a_tight_relaxation_is_proven() -> None:
+def test_quick_inference_proves_tight_relaxations_and_continues() -> None:
     assert solve_quickly(potts_image(40, 40, labels=5).graph).status is Status.OPTIMAL
+    graph = random_grid(1)
+    first = solve_quickly(graph)
+    second = solve_quickly(graph, initial=first)
+    assert second.value >= first.value
+    assert second.bound < first.bound  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -356,14 +358,6 @@ def test_the_work_is_limited_by_iterations_and_not_by_time() -> None:
     assert results[0].labels.tolist() == results[1].labels.tolist()
     assert results[0].method == "trws" and results[0].options["max_iterations"] == ITERATIONS
     assert sum(point.phase == "" for point in results[0].trace) <= ITERATIONS
-
-
-def test_it_continues_from_an_earlier_result() -> None:
-    graph = random_grid(1)
-    first = solve_quickly(graph)
-    second = solve_quickly(graph, initial=first)
-    assert second.value >= first.value
-    assert second.bound < first.bound  # type: ignore[operator]
 
 
 def test_methods_by_name_with_options_and_as_objects() -> None:

@@ -105,7 +105,7 @@ def test_energies_are_negated_and_infinite_ones_forbid() -> None:
     assert graph.n_tables == 1
 
 
-def test_pairwise_with_one_table_each_and_with_a_shared_one() -> None:
+def test_pairwise_models_with_a_table_each_a_shared_one_or_no_edges() -> None:
     unary, edges = [[0.0, 1.0], [2.0, 0.0], [0.0, 0.0]], [[0, 1], [1, 2]]
     tables = np.arange(8.0).reshape(2, 2, 2)
     each = FactorGraph.from_pairwise(unary, edges, tables)
@@ -113,6 +113,8 @@ def test_pairwise_with_one_table_each_and_with_a_shared_one() -> None:
     assert (each.n_tables, shared.n_tables) == (2, 1)
     assert each.value([1, 0, 1]) == 1 + 2 + tables[0, 1, 0] + tables[1, 0, 1]
     assert shared.value([1, 0, 1]) == 1 + 2 + tables[1, 1, 0] + tables[1, 0, 1]
+    graph = FactorGraph.from_pairwise([[0.0, 1.0]], [], np.zeros((2, 2)))
+    assert (graph.n_factors, graph.value([1])) == (0, 1.0)
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -131,11 +133,6 @@ def test_from_pairwise_gives_the_arrays_that_from_tables_gives(shared: bool, wei
         one, other = getattr(quick, name), getattr(slow, name)
         assert (one is None) == (other is None), name
         assert one is None or (one.dtype == other.dtype and one.tolist() == other.tolist()), name
-
-
-def test_no_edges_is_a_model_too() -> None:
-    graph = FactorGraph.from_pairwise([[0.0, 1.0]], [], np.zeros((2, 2)))
-    assert (graph.n_factors, graph.value([1])) == (0, 1.0)
 
 
 # -- checks -----------------------------------------------------------------------------------------------------------

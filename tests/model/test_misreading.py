@@ -65,12 +65,9 @@ def test_flat_arrays_have_one_axis() -> None:
     refuses(GraphError, "card has shape (1, 2), expected one axis", build, card=[[2, 2]])
 
 
-def test_a_row_of_unaries_is_no_model() -> None:
+def test_unaries_labels_and_images_of_another_shape_are_refused() -> None:
     said = "unary has shape (2,), expected (n_vars, n_states)"
     refuses(GraphError, said, FactorGraph.from_pairwise, [0.0, 1.0], [], np.eye(2))
-
-
-def test_labels_of_another_shape_are_refused() -> None:
     graph = FactorGraph.from_tables([3] * 6, [], [])
     image = np.arange(6).reshape(2, 3) % 3
     refuses(GraphError, "6 labels of shape (2, 3), expected one for each of the 6 variables", graph.value, image)
@@ -78,9 +75,6 @@ def test_labels_of_another_shape_are_refused() -> None:
     refuses(GraphError, "label of variable 0 is 3, expected 0 to 2", mapmrf.max_marginals(graph).margins, np.full(6, 3))
     assert to_image(image, (2, 3)).tolist() == image.tolist()
     refuses(GraphError, "labels have shape (2, 3), expected one axis, or (3, 2)", to_image, image, (3, 2))
-
-
-def test_an_initial_image_has_the_shape_of_the_unaries() -> None:
     unary, edges = np.zeros((2, 3, 2)), [[0, 1]]
     start = np.ones((3, 2), dtype=int)
     said = "initial has shape (3, 2), expected (2, 3)"
@@ -148,8 +142,12 @@ def test_a_bool_is_the_state_that_is_called_so(tmp_path: Path, states: tuple[str
     assert counted.value([yes, 1 - yes % 2]) - graph.value([yes, 1 - yes % 2]) == -3.0
 
 
-def test_a_bool_that_two_states_are_called_is_no_state() -> None:
+def test_bools_are_no_structure_and_no_state_that_two_are_called() -> None:
     refuses(UnknownName, "has no state named True", xray(("true", "True")).condition, {"xray": True})
+    refuses(GraphError, "card must be whole numbers, found dtype bool", FactorGraph.from_tables, [True, True], [], [])
+    refuses(GraphError, "scopes must be whole numbers", FactorGraph.from_tables, [2, 2], [(True, False)], [np.eye(2)])
+    unary = np.zeros((2, 2))
+    refuses(GraphError, "edges must be whole", FactorGraph.from_pairwise, unary, [[True, False]], np.eye(2))
 
 
 @pytest.mark.parametrize("index", [True, np.True_, 1.0, 0.7, np.float64(1.0), None])
@@ -175,13 +173,6 @@ def test_integers_of_all_libraries_are_indices() -> None:
     for one in (1, np.int8(1), np.uint64(1), np.array(1), torch.tensor(1)):
         assert graph.locate(one, one) == (1, 1)
     refuses(GraphError, "state tensor(True) of variable 1: expected an index", graph.locate, 1, torch.tensor(True))
-
-
-def test_bools_are_no_structure() -> None:
-    refuses(GraphError, "card must be whole numbers, found dtype bool", FactorGraph.from_tables, [True, True], [], [])
-    refuses(GraphError, "scopes must be whole numbers", FactorGraph.from_tables, [2, 2], [(True, False)], [np.eye(2)])
-    unary = np.zeros((2, 2))
-    refuses(GraphError, "edges must be whole", FactorGraph.from_pairwise, unary, [[True, False]], np.eye(2))
 
 
 def test_solutions_are_not_rounded(tmp_path: Path) -> None:

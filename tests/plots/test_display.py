@@ -140,7 +140,7 @@ def run_of_names(*variables):
     return mapmrf.solve(graph, "exhaustive")
 
 
-def test_names_are_escaped_and_kept_on_their_line():
+def test_names_and_options_are_escaped_and_kept_on_their_line() -> None:
     result = run_of_names(NASTY, "two\nlines", "x" * 500, "[bold]")
     page = Checked(result._repr_html_())
     assert not page.attributes("script")
@@ -149,9 +149,6 @@ def test_names_are_escaped_and_kept_on_their_line():
     assert "two lines=two lines-off" in printed(result)
     assert "[bold]=[bold]-off" in printed(result)
     assert "x" * 200 not in page.rows()["assignment"]
-
-
-def test_options_of_a_method_are_escaped():
     page = Checked(run_of(2, options={"path": NASTY}, method=NASTY)._repr_html_())
     assert not page.attributes("script")
     assert page.rows()["path"] == repr(NASTY)
@@ -254,7 +251,7 @@ def test_colours_differ_and_are_cut_at_the_ends():
     np.testing.assert_array_equal(pictures.colours([0], 1), shades[:1])
 
 
-def test_panels_hold_the_enlarged_pictures():
+def test_panels_hold_the_enlarged_pictures_under_their_captions() -> None:
     picture = pictures.colours(np.arange(40).reshape(4, 10), 40)
     sheet = pictures.panels({"a": picture, "b": picture}, scale=3, margin=6)
     top = sheet.shape[0] - 6 - 12
@@ -262,9 +259,6 @@ def test_panels_hold_the_enlarged_pictures():
     np.testing.assert_array_equal(sheet[top : top + 12 : 3, 6:36:3], picture)
     np.testing.assert_array_equal(sheet[top : top + 12 : 3, 42:72:3], picture)
     assert (sheet[top:, [0, 5, 36, 41, 72, 77]] == 255).all()
-
-
-def test_captions_stand_above_their_pictures():
     picture = pictures.colours(np.zeros((2, 20)), 2)
     sheet = pictures.panels({"LS-LP 2": picture, " ": picture}, scale=4, margin=8)
     head = sheet[: sheet.shape[0] - 8 - 8]

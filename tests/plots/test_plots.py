@@ -105,11 +105,13 @@ def test_many_short_phases_do_not_pile_up_their_names():
     drawn(axes.figure)
 
 
-def test_a_bad_start_does_not_flatten_the_rest():
+def test_bad_starts_and_runs_without_a_finite_value_are_drawn() -> None:
     trace = [TracePoint(i, i, -1e9 if i == 0 else float(i)) for i in range(101)]
     low, high = plots.convergence(trace).axes[0].get_ylim()
     assert -20 < low < 5
     assert 100 < high < 120
+    (axes,) = plots.convergence(result_with(TracePoint(0.1, 1, -np.inf), value=-np.inf)).axes
+    assert axes.texts[0].get_text() == "no finite value"
 
 
 @given(st.lists(st.lists(st.floats(-1e6, 1e6), min_size=1), min_size=1))
@@ -136,11 +138,6 @@ def test_convergence_of_short_runs(trace):
         assert ("value" in lines) == bool(values)
         assert not values or list(lines["value"].get_ydata()) == values
         assert drawn(figure).startswith(b"\x89PNG")
-
-
-def test_a_run_without_a_finite_value_says_so():
-    (axes,) = plots.convergence(result_with(TracePoint(0.1, 1, -np.inf), value=-np.inf)).axes
-    assert axes.texts[0].get_text() == "no finite value"
 
 
 @pytest.mark.parametrize("method", ["icm", "trws", "lslp", "branch"])
@@ -175,13 +172,10 @@ def test_compare_takes_names_and_traces_and_more_runs_than_colours():
     drawn(axes.figure)
 
 
-def test_the_axis_of_time_is_logarithmic_if_runs_differ_much():
+def test_the_axis_of_time_is_logarithmic_if_runs_differ_much() -> None:
     short, long = result_with(runtime=0.01), result_with(runtime=10.0)
     assert plots.compare([short, short]).axes[0].get_xscale() == "linear"
     assert plots.compare([short, long]).axes[0].get_xscale() == "log"
-
-
-def test_nothing_to_compare_is_an_error():
     refuses(OptionError, "no runs", plots.compare, [])
 
 
@@ -192,13 +186,15 @@ def pixels(figure):
     return figure.axes[0].images[0].get_array()
 
 
-def test_label_map_draws_every_label():
+def test_label_map_draws_every_label_with_its_name() -> None:
     figure = plots.label_map([[0, 1, 2], [2, 2, 4]], n_labels=6, title="labels")
     drawn(figure)
     (axes,) = figure.axes
     assert axes.get_title(loc="left") == "labels"
     assert legend(axes) == ["0", "1", "2", "4"]
     np.testing.assert_allclose(pixels(figure), pictures.colours([[0, 1, 2], [2, 2, 4]], 6) / 255)
+    (axes,) = plots.label_map([[0, 2]], names=["sky", "tree", "road"]).axes
+    assert legend(axes) == ["sky", "road"]
 
 
 def test_label_map_of_a_result_is_row_by_row():
@@ -215,11 +211,6 @@ def test_label_map_of_many_labels_has_a_colour_bar():
     assert axes.get_legend() is None
     assert bar.get_ylabel() == "label"
     assert bar.get_ylim() == (-0.5, 29.5)
-
-
-def test_names_take_the_place_of_numbers():
-    (axes,) = plots.label_map([[0, 2]], names=["sky", "tree", "road"]).axes
-    assert legend(axes) == ["sky", "road"]
 
 
 @pytest.mark.parametrize(
@@ -329,12 +320,9 @@ def test_the_factor_graph_has_a_mark_for_everything():
     assert axes.get_title(loc="left") == "random"
 
 
-def test_the_same_model_is_drawn_alike_every_time():
+def test_models_are_drawn_alike_every_time_and_circles_apart() -> None:
     graph = random_graph(20, 25, seed=1)
     assert drawn(plots.factor_graph(graph)) == drawn(plots.factor_graph(graph))
-
-
-def test_no_two_circles_lie_upon_each_other():
     graph = random_graph(40, 60, seed=2)
     circles, _ = marks(plots.factor_graph(graph).axes[0])
     apart = np.hypot(*(circles[:, None] - circles[None]).transpose(2, 0, 1))
@@ -360,11 +348,16 @@ def test_a_torus_leaves_the_picture_on_both_sides():
     assert len(lines) == 2 * 40 - 9
 
 
-def test_factors_on_one_scope_stand_apart():
+def test_factors_on_one_scope_and_components_stand_apart() -> None:
     graph = FactorGraph.from_tables([2] * 4, [(0, 1), (1, 0), (1, 3), (2, 3), (0, 2)], [np.zeros(4)] * 5)
     assert plots.lattice_shape(graph) == (2, 2)
     _, squares = marks(plots.factor_graph(graph).axes[0])
     assert len(np.unique(squares.round(6), axis=0)) == 5
+    two = pairwise(8, [(0, 1), (1, 2), (2, 0), (3, 4), (4, 5), (5, 3)])
+    circles, _ = marks(plots.factor_graph(two).axes[0])
+    boxes = [(circles[part].min(axis=0), circles[part].max(axis=0)) for part in ([0, 1, 2], [3, 4, 5], [6], [7])]
+    for (low, high), (other_low, other_high) in itertools.combinations(boxes, 2):
+        assert np.any(low > other_high + 1) or np.any(other_low > high + 1)
 
 
 def test_names_and_states_are_written():
@@ -422,29 +415,18 @@ def test_tiny_models_are_drawn(n):
         assert drawn(figure).startswith(b"\x89PNG")
 
 
-def test_a_path_is_laid_out_straight():
+def test_paths_are_laid_out_straight_and_rings_round() -> None:
     circles, squares = marks(plots.factor_graph(pairwise(10, [(i, i + 1) for i in range(9)])).axes[0])
     steps = np.diff(circles[:, 0])
     assert np.all(steps > 0) or np.all(steps < 0)
     assert np.ptp(circles[:, 1]) < 0.05 * np.ptp(circles[:, 0])
     np.testing.assert_allclose(squares, (circles[1:] + circles[:-1]) / 2, atol=0.25)
-
-
-def test_a_ring_is_laid_out_round():
     circles, _ = marks(plots.factor_graph(pairwise(12, [(i, (i + 1) % 12) for i in range(12)])).axes[0])
     around = circles - circles.mean(axis=0)
     radius = np.hypot(*around.T)
     assert radius.std() < 0.05 * radius.mean()
     turns = np.diff(np.unwrap(np.arctan2(*around.T)))
     assert np.all(turns > 0) or np.all(turns < 0)
-
-
-def test_components_stand_apart():
-    two = pairwise(8, [(0, 1), (1, 2), (2, 0), (3, 4), (4, 5), (5, 3)])
-    circles, _ = marks(plots.factor_graph(two).axes[0])
-    boxes = [(circles[part].min(axis=0), circles[part].max(axis=0)) for part in ([0, 1, 2], [3, 4, 5], [6], [7])]
-    for (low, high), (other_low, other_high) in itertools.combinations(boxes, 2):
-        assert np.any(low > other_high + 1) or np.any(other_low > high + 1)
 
 
 # -- margins ---------------------------------------------------------------------------------------------------------

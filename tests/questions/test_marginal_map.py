@@ -34,14 +34,11 @@ def test_it_finds_what_exhaustive_search_finds(block: int, constrained: bool) ->
         assert sums[tuple(result.labels.tolist())] == pytest.approx(max(sums.values()), abs=CLOSE)
 
 
-def test_all_variables_asked_for_is_plain_map() -> None:
+def test_all_variables_are_plain_map_and_none_the_partition_function() -> None:
     graph = mapmrf.datasets.grid(4, 4, coupling=2.0, seed=1)
     result = marginal_map(graph, range(16), "branch")
     assert result.value == pytest.approx(mapmrf.solve(graph).value)
     assert result.method == "branch"
-
-
-def test_none_asked_for_is_the_partition_function() -> None:
     graph = FactorGraph.from_tables([2, 3], [(0, 1)], [np.zeros((2, 3))])
     assert marginal_map(graph, []).value == pytest.approx(math.log(6))
 

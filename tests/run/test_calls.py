@@ -55,12 +55,14 @@ def forever() -> float:
 # -- calls ------------------------------------------------------------------------------------------------------------
 
 
-def test_results_and_errors_come_from_one_other_thread(supervisor: Supervisor) -> None:
+def test_results_errors_and_settings_of_numpy_go_along(supervisor: Supervisor) -> None:
     idents = [supervisor.call(forever, threading.get_ident) for _ in range(3)]
     assert len(set(idents)) == 1 and idents[0] != threading.get_ident()
     with pytest.raises(ZeroDivisionError):
         supervisor.call(forever, divmod, 1, 0)
     assert supervisor.call(forever, divmod, 7, 2) == (3, 1)
+    with np.errstate(divide="raise"):
+        assert supervisor.call(forever, np.geterr)["divide"] == "raise"
 
 
 def test_calls_that_are_given_up_leave_nothing_behind_for_the_exit(supervisor: Supervisor) -> None:
@@ -73,11 +75,6 @@ def test_calls_that_are_given_up_leave_nothing_behind_for_the_exit(supervisor: S
         supervision.wait_for_all()
         counts.append(atexit._ncallbacks())
     assert counts[0] == counts[-1]
-
-
-def test_settings_of_numpy_go_along(supervisor: Supervisor) -> None:
-    with np.errstate(divide="raise"):
-        assert supervisor.call(forever, np.geterr)["divide"] == "raise"
 
 
 def test_a_call_that_is_given_up_is_undone_when_it_ends(supervisor: Supervisor) -> None:

@@ -118,12 +118,18 @@ def test_a_handler_of_the_user_stays() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def test_sigterm_is_noted_where_it_is_asked_for() -> None:
+def test_sigterm_and_other_signs_count_where_they_are_asked_for() -> None:
     with Interrupts():
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     with Interrupts(signal.SIGINT, signal.SIGTERM) as flag:
         signal.raise_signal(signal.SIGTERM)
         assert flag.number == signal.SIGTERM
+    stopped = threading.Event()
+    with interrupts.also(stopped.is_set):
+        assert not interrupts.requested()
+        stopped.set()
+        assert interrupts.requested()
+    assert not interrupts.requested()
 
 
 def test_check_and_raising_raise() -> None:
@@ -138,15 +144,6 @@ def test_check_and_raising_raise() -> None:
             raise AssertionError("must not begin")
     with interrupts.raising():
         pass
-
-
-def test_another_sign_counts_as_well() -> None:
-    stopped = threading.Event()
-    with interrupts.also(stopped.is_set):
-        assert not interrupts.requested()
-        stopped.set()
-        assert interrupts.requested()
-    assert not interrupts.requested()
 
 
 # -- solve ------------------------------------------------------------------------------------------------------------

@@ -254,32 +254,26 @@ def test_the_best_value_and_the_best_bound_are_kept() -> None:
     assert [point.bound_now for point in result.trace] == [9.0, 8.0, 8.5]
 
 
-def test_later_changes_to_the_methods_labels_do_not_reach_the_result() -> None:
+def test_the_answer_is_a_copy_and_wins_among_equals() -> None:
     mine = labels(1, 1)
     result = play(Progress(1, labels=mine, finished=Status.CONVERGED))
     mine[:] = 0
     assert result.labels.tolist() == [1, 1]
-
-
-def test_of_equal_labellings_the_answer_of_the_method_wins() -> None:
     graph = Recipe([2, 2], [(0, 1)], [np.zeros((2, 2))]).graph()
     done = Progress(1, finished=Status.CONVERGED)
     assert play(done, graph=graph, final=Answer(labels=labels(0, 1))).labels.tolist() == [0, 1]
     assert play(done, final=Answer(labels=labels(0, 0))).labels.tolist() == [1, 0]  # a worse one does not
 
 
-def test_kind_and_relaxed_value_are_computed_from_the_answer() -> None:
+def test_the_report_names_its_origin_kind_and_relaxed_value() -> None:
+    result = mapmrf.solve(chain(), "icm", seed=5)
+    assert (result.method, result.seed, result.version) == ("icm", 5, mapmrf.__version__)
+    assert 0 <= result.compile_time <= result.runtime
     mu_v, mu_f = integral(Problem.compile(chain()), labels(1, 0))
     result = play(Progress(1, finished=Status.CONVERGED), final=Answer(mu_v=mu_v, mu_f=mu_f))
     assert (result.kind, result.relaxed_value) == (Kind.VALID, 2.0)
     assert result.mu_v is mu_v
     assert play(Progress(1, finished=Status.CONVERGED)).kind is None
-
-
-def test_the_report_names_its_origin() -> None:
-    result = mapmrf.solve(chain(), "icm", seed=5)
-    assert (result.method, result.seed, result.version) == ("icm", 5, mapmrf.__version__)
-    assert 0 <= result.compile_time <= result.runtime
 
 
 # -- starts -----------------------------------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ def test_the_partition_solves_few_parts_where_the_dual_is_tight() -> None:
 @pytest.mark.parametrize("method", ["auto", "exhaustive", "mplp_c"])
 def test_diverse_labellings_keep_their_distance(method: str) -> None:
     """With counters or constraints each is the best that is left; with multipliers what is proven is true."""
-    for seed in range(20):
+    for seed in range(40):
         recipe, m, least = varied_recipe(seed), 1 + seed % 4, 2 + seed % 2
         ranked = all_labellings(recipe)
         found = solve_best(recipe.graph(), m, method, diverse=least)

@@ -96,3 +96,8 @@ def lattice_pairs(shape: tuple[int, ...], offset: tuple[int, ...]) -> np.ndarray
 def neighbour_pairs(shape: tuple[int, ...], neighbours: int) -> np.ndarray:
     """All pairs of neighbours in a picture or volume, of 4, 8, 6 or 26 neighbours."""
     return np.concatenate([lattice_pairs(shape, offset) for offset in neighbour_offsets(len(shape), neighbours)])
+
+
+def grid_pairs(height: int, width: int) -> np.ndarray:
+    """The pairs of neighbours in a grid (n, 2), those of the rows first."""
+    return np.concatenate([lattice_pairs((height, width), (0, 1)), lattice_pairs((height, width), (1, 0))])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner, Result
@@ -38,3 +40,12 @@ def started(code: str, *args: object, env: Mapping[str, str] | None = None, **pi
     command = [sys.executable, "-c", f"import sys\nfrom mapmrf.cli import main\n{code}", *map(str, args)]
     both = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **pipes}
     return subprocess.Popen(command, text=True, env={**os.environ, **(env or {})}, **both)
+
+
+def opened(pipe: Path) -> int:
+    """Open a named pipe for writing as soon as somebody reads it."""
+    while True:
+        try:
+            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            time.sleep(0.01)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import signal
+import sys
 import time
+from collections.abc import Callable, Iterator
+from types import ModuleType
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from benchmark_models import FOLDER, REFERENCE
 from clocks import Clock
+from scripts import ROOT
 
 os.environ["MAPMRF_STRICT"] = "1"  # a bound below the value of a labelling is an error here
 
@@ -33,6 +38,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(time, "perf_counter", made)
     return made
+
+
+@pytest.fixture(scope="module")
+def benches() -> Iterator[Callable[[str], ModuleType]]:
+    """A function that imports a script of `benches`; they import each other."""
+    sys.path.insert(0, str(ROOT / "benches"))
+    yield importlib.import_module
+    sys.path.remove(str(ROOT / "benches"))
 
 
 def pytest_collection_finish() -> None:

@@ -71,7 +71,7 @@ class ConstrainedRecipe:
     """A recipe and constraints, evaluated by plain Python."""
 
     def __init__(self, recipe, stated: list[Constraint]) -> None:
-        self.recipe, self.stated = recipe, stated
+        self.recipe, self.stated, self.card = recipe, stated, recipe.card
 
     def graph(self) -> FactorGraph:
         return self.recipe.graph().with_constraints(self.stated)

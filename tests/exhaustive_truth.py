@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 
 import numpy as np
 
+from constrained_recipes import ConstrainedRecipe, random_constrained
 from strategies import Recipe, naive_value, random_recipe, weighted
 
 Ranked = list[tuple[float, tuple[int, ...]]]
@@ -23,13 +25,18 @@ def varied_recipe(seed: int) -> Recipe:
     return recipe
 
 
-def all_labellings(recipe: Recipe) -> Ranked:
+def small_model(seed: int, constrained: bool) -> Recipe | ConstrainedRecipe:
+    return random_constrained(seed, 2 + seed % 4, 1 + seed % 4) if constrained else varied_recipe(seed)
+
+
+def all_labellings(recipe: Recipe | ConstrainedRecipe) -> Ranked:
     """Every labelling of finite value, from the best downwards."""
-    found = [(naive_value(recipe, x), x) for x in itertools.product(*(range(r) for r in recipe.card))]
+    value = recipe.value if isinstance(recipe, ConstrainedRecipe) else functools.partial(naive_value, recipe)
+    found = [(value(x), x) for x in itertools.product(*(range(r) for r in recipe.card))]
     return sorted(((value, x) for value, x in found if value > -math.inf), key=lambda entry: -entry[0])
 
 
-def best_with_each_state(recipe: Recipe, ranked: Ranked) -> np.ndarray:
+def best_with_each_state(recipe: Recipe | ConstrainedRecipe, ranked: Ranked) -> np.ndarray:
     """The largest value with each state, a block of states per variable."""
     best = [np.full(r, -np.inf) for r in recipe.card]
     for value, labels in ranked:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import sys
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable
 from types import ModuleType
 
 import numpy as np
@@ -15,17 +13,13 @@ import mapmrf
 from mapmrf import Result, Status
 from mapmrf.run.registry import method_names
 
-BENCHES = Path(__file__).parents[1] / "benches"
-
 SHARE = ("trws", "lslp", "bp", "icm", "chains", "qpbo", "branch", "maxflow", "mplp", "tabu")
 """Methods of the share: of every family some, each quick."""
 
 
 @pytest.fixture(scope="module")
-def answers() -> Iterator[ModuleType]:
-    sys.path.insert(0, str(BENCHES))
-    yield importlib.import_module("answers")
-    sys.path.remove(str(BENCHES))
+def answers(benches: Callable[[str], ModuleType]) -> ModuleType:
+    return benches("answers")
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 import mapmrf
+from mapmrf.bench import report
 from mapmrf.run.registry import method_names
 
 ROOT = Path(__file__).parents[1]
@@ -63,6 +64,13 @@ def with_blocks(language: str) -> list[Path]:
 
 
 # -- what runs --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def _few_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first figures of a benchmark are enough here: tests/bench draws all of them."""
+    every = report.figures
+    monkeypatch.setattr(report, "figures", lambda records: itertools.islice(every(records), 2))
 
 
 MODULES = {
@@ -126,9 +134,7 @@ def forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 @pytest.mark.usefixtures("forgotten")
 @pytest.mark.parametrize("page", with_blocks("python"), ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_python_blocks_run_one_after_another(
-    page: Path, placed: Callable[[str, str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_python_blocks_run_one_after_another(page, placed, tmp_path, monkeypatch) -> None:
     """A block with a title becomes the file of that name; the others are one script."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -159,9 +165,7 @@ def _program() -> Any:
 
 
 @pytest.mark.parametrize("page", with_blocks("console"), ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_commands_run_and_print_what_the_page_shows(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_run_and_print_what_the_page_shows(page, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     put_files(page, tmp_path)
     for block in blocks(page, "console"):
@@ -194,10 +198,14 @@ def near(one: str, other: str) -> bool:
 # -- what exists ------------------------------------------------------------------------------------------------------
 
 
-def test_the_readme_has_the_two_commands() -> None:
+def test_the_readme_has_the_two_commands_and_every_page_is_in_the_navigation() -> None:
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     assert "pip install . && mapmrf demo" in lines
     assert "pip install '.[test]' && pytest" in lines
+    listed = re.findall(r"\S+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+    assert set(listed) == pages | {MEASURED.name}
+    assert len(listed) == len(set(listed))
 
 
 @every_page
@@ -240,13 +248,6 @@ def test_code_is_narrow_enough_to_be_read_without_scrolling(page: Path) -> None:
         if block.language not in ("", "text"):
             wide += [f"{page.name}:{at}: {line}" for at, line in lines if len(line) > CODE_WIDTH]
     assert wide == []
-
-
-def test_every_page_is_in_the_navigation() -> None:
-    listed = re.findall(r"\S+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
-    pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
-    assert set(listed) == pages | {MEASURED.name}
-    assert len(listed) == len(set(listed))
 
 
 def test_what_the_architecture_page_names_exists() -> None:

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import mapmrf
+from scripts import ROOT, script
 
-ROOT = Path(__file__).parents[1]
-
-
-def load_tables() -> Any:
-    """The script as a module; `docs` is no package."""
-    spec = importlib.util.spec_from_file_location("docs_tables", ROOT / "docs" / "tables.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-tables = load_tables()
+tables = script("docs/tables.py")
 
 
 @pytest.mark.parametrize("page", tables.PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -66,7 +53,7 @@ def test_options_that_are_documented_together_share_a_row() -> None:
     assert list(tables.attributes(doc)) == [(("rho", "eta"), "First `x` and growth."), (("tol",), "Limit.")]
 
 
-def test_an_option_without_a_description_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_option_without_a_description_is_an_error(monkeypatch) -> None:
     @dataclass(frozen=True)
     class Silent:
         """No option is described."""
@@ -78,9 +65,7 @@ def test_an_option_without_a_description_is_an_error(monkeypatch: pytest.MonkeyP
         tables.option_table(Path("silent.md"))
 
 
-def test_check_names_the_pages_that_are_out_of_date(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_names_the_pages_that_are_out_of_date(tmp_path, monkeypatch, capsys) -> None:
     page = tmp_path / "page.md"
     page.write_text("# Page\n\n<!-- table: formats -->\n\n| old |\n\n<!-- end -->\n\nMore.\n")
     monkeypatch.setattr(tables, "ROOT", tmp_path)

@@ -7,7 +7,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -16,14 +16,10 @@ import pytest
 import mapmrf
 from mapmrf.errors import UnsupportedModel
 
-BENCHES = Path(__file__).parents[1] / "benches"
-
 
 @pytest.fixture(scope="module")
-def driver() -> Iterator[ModuleType]:
-    sys.path.insert(0, str(BENCHES))
-    yield importlib.import_module("run")
-    sys.path.remove(str(BENCHES))
+def driver(benches: Callable[[str], ModuleType]) -> ModuleType:
+    return benches("run")
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +51,7 @@ SMALLEST = [
 
 
 @pytest.mark.parametrize("words", SMALLEST, ids=[words[0] for words in SMALLEST])
-def test_the_smallest_experiments_print_a_full_table(
-    driver: ModuleType, capsys: pytest.CaptureFixture[str], words: list[str]
-) -> None:
+def test_the_smallest_experiments_print_a_full_table(driver, capsys, words) -> None:
     table = printed(driver, capsys, *words)
     assert len(table) > 2
     assert {len(row) for row in table} == {len(table[0])}
@@ -109,12 +103,17 @@ def test_figures_of_several_runs_are_means_medians_and_counts(driver: ModuleType
     ]
 
 
-def test_a_ratio_compares_two_columns(driver: ModuleType) -> None:
+def test_ratios_and_times_to_a_value(driver: ModuleType) -> None:
     model = driver.models.Model("m", "s", lambda _: mapmrf.datasets.grid(2, 2))
     cases = [driver.Case(model, run, "", {"seconds": seconds}) for run, seconds in (("a", 2.0), ("b", 3.0))]
     lines = list(driver.table(cases, ["model"], ["seconds"], "run", ["a", "b"]))
     assert lines[1] == "| m | 2.000 | 3.000 | 1.50 |"
     assert lines[2].strip() == "b / a: geometric mean 1.50, from 1.50 to 1.50"
+    record = {"trace": [(0.1, 1.0, ""), (0.2, 3.0, ""), (0.3, 5.0, "")]}
+    assert driver.reached(record, 1.0) == 0.1
+    assert driver.reached(record, 2.0) == 0.2
+    assert math.isnan(driver.reached(record, 6.0))
+    assert math.isnan(driver.reached({}, 0.0))
 
 
 def test_other_sources_are_run_in_turn(driver: ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -167,14 +166,6 @@ def test_expansions_are_those_of_one_weight_for_all(bench: ModuleType) -> None:
         bench.by_maxflow(bench.picture("photo-400x600x3", 0.001))
 
 
-def test_the_time_to_a_value_is_that_of_the_first_point_which_has_it(driver: ModuleType) -> None:
-    record = {"trace": [(0.1, 1.0, ""), (0.2, 3.0, ""), (0.3, 5.0, "")]}
-    assert driver.reached(record, 1.0) == 0.1
-    assert driver.reached(record, 2.0) == 0.2
-    assert math.isnan(driver.reached(record, 6.0))
-    assert math.isnan(driver.reached({}, 0.0))
-
-
 def test_images_have_a_row_for_each_package_and_method(driver: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--scale", "0.001", "--time-limit", "5", "--models", "potts-500x5", "--runs", "icm", "trws")
     table = printed(driver, capsys, "images", *words)
@@ -186,9 +177,7 @@ def test_images_have_a_row_for_each_package_and_method(driver: ModuleType, capsy
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads memory as Linux counts it")
-def test_the_memory_of_methods_is_measured_in_bytes_per_variable(
-    driver: ModuleType, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_memory_of_methods_is_measured_in_bytes_per_variable(driver, capsys) -> None:
     words = ("--scale", "0.2", "--models", "noise-316x2", "noise-316x8", "--runs", "icm", "maxflow")
     table = printed(driver, capsys, "memory", *words, "--time-limit", "20")
     assert table[0][1:] == [f"noise-316x{n}: {what}" for n in (2, 8) for what in ("bytes per variable", "estimated")]

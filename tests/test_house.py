@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import csv
+import functools
 import re
 import subprocess
 import sys
@@ -26,13 +27,18 @@ ONE_FILE_EACH = {"methods", "formats", "bridges", "peers"}
 """Folders in which a file may be as short as its subject."""
 FRONTS = {"__init__.py", "__main__.py", "_version.py"}
 
-TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))}
-LINES = {path: path.read_text(encoding="utf-8").count("\n") for path in TREES}
+PATHS = sorted(SOURCE.rglob("*.py"))
+LINES = {path: path.read_text(encoding="utf-8").count("\n") for path in PATHS}
+
+
+@functools.cache
+def trees() -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in PATHS}
 
 
 def functions() -> Iterator[tuple[str, ast.FunctionDef, bool]]:
     """Every function with its place, and whether it is a kernel."""
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef):
                 is_kernel = any(isinstance(mark, ast.Name) and mark.id in KERNEL_MARKS for mark in node.decorator_list)
@@ -40,7 +46,7 @@ def functions() -> Iterator[tuple[str, ast.FunctionDef, bool]]:
 
 
 def classes() -> Iterator[ast.ClassDef]:
-    for tree in TREES.values():
+    for tree in trees().values():
         yield from (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
 
 
@@ -57,7 +63,7 @@ def lines_of(folder: str) -> int:
 
 def naming_a_kind() -> int:
     name = re.compile(r"\b(ConstraintKind|CountingKind|CounterKind)\b")
-    return sum(bool(name.search(path.read_text(encoding="utf-8"))) for path in TREES)
+    return sum(bool(name.search(path.read_text(encoding="utf-8"))) for path in PATHS)
 
 
 def functions_of_method() -> int:
@@ -66,7 +72,7 @@ def functions_of_method() -> int:
 
 
 def numeric_constants() -> int:
-    return sum(_names_in_capitals(node) for tree in TREES.values() for node in tree.body if _is_numeric(node))
+    return sum(_names_in_capitals(node) for tree in trees().values() for node in tree.body if _is_numeric(node))
 
 
 def _names_in_capitals(node: ast.stmt) -> int:

@@ -1,6 +1,7 @@
 """Dependencies point one way, and importing the package is cheap."""
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -67,14 +68,13 @@ def package_of(module: str) -> str:
 
 
 def module_of(path: Path) -> str:
-    """Dotted name of a source file."""
     return ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
 
 
-def imported(path: Path, nested: bool = True) -> set[str]:
-    """Dotted names below `mapmrf` that a file imports, but for type checking alone; `nested`: in functions, too."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return {name.removeprefix("mapmrf.") for name in _names(tree, nested) if name != "mapmrf"}
+@functools.cache
+def imported(module: str, nested: bool = True) -> set[str]:
+    """Dotted names below `mapmrf` that a module imports, but for type checking alone; `nested`: in functions, too."""
+    return {name.removeprefix("mapmrf.") for name in _names(tree_of(module), nested) if name != "mapmrf"}
 
 
 def _names(node: ast.AST, nested: bool) -> Iterator[str]:
@@ -96,12 +96,26 @@ def _names(node: ast.AST, nested: bool) -> Iterator[str]:
 MODULES = {module_of(path): path for path in sorted(SOURCE.rglob("*.py"))}
 
 
+@functools.cache
+def import_nodes() -> dict[str, list[ast.Import | ast.ImportFrom]]:
+    """All imports of every module."""
+    return {
+        module: [node for node in ast.walk(tree_of(module)) if isinstance(node, ast.Import | ast.ImportFrom)]
+        for module in MODULES
+    }
+
+
+@functools.cache
+def tree_of(module: str) -> ast.Module:
+    return ast.parse(MODULES[module].read_text(encoding="utf-8"))
+
+
 def test_imports_point_downwards() -> None:
     beside = defaultdict(set)
-    for module, path in MODULES.items():
-        for target in imported(path):
+    for module in MODULES:
+        for target in imported(module):
             own, other = package_of(module), package_of(target)
-            if own == other or is_lazy(module, target, imported(path, nested=False)):
+            if own == other or is_lazy(module, target, imported(module, nested=False)):
                 continue
             assert floor_of(target) <= floor_of(module), f"{module} imports {target}"
             if floor_of(target) == floor_of(module) and {own, other} != {"model", "constraints"}:
@@ -117,30 +131,27 @@ def is_lazy(module: str, target: str, at_once: set[str]) -> bool:
 
 @pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("kernels.")])
 def test_kernels_that_engines_share_import_only_arrays(module: str) -> None:
-    for target in imported(MODULES[module]):
+    for target in imported(module):
         assert target in ("arrays", "model.structured_pairs") or target.startswith(("kernels.", "compilation.")), (
             f"{module} imports {target}"
         )
 
 
-def test_no_two_modules_import_each_other_on_loading() -> None:
-    """Cycles of imports at the top of modules; those inside functions and for types alone do not count."""
-    graph = {module: {t for t in imported(path, nested=False) if t in MODULES} for module, path in MODULES.items()}
+def test_no_two_modules_import_each_other_and_none_by_relative_names() -> None:
+    # Cycles of imports at the top of modules; those inside functions and for types alone do not count.
+    graph = {module: {t for t in imported(module, nested=False) if t in MODULES} for module in MODULES}
     order = TopologicalSorter({module: targets - {module} for module, targets in graph.items()})
     order.prepare()  # raises CycleError, which names the cycle
-
-
-def test_no_module_uses_relative_imports() -> None:
-    for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            assert not (isinstance(node, ast.ImportFrom) and node.level), f"{path.name}:{node.lineno}"
+    for module, nodes in import_nodes().items():
+        for node in nodes:
+            assert not (isinstance(node, ast.ImportFrom) and node.level), f"{module}:{node.lineno}"
 
 
 def test_numba_is_imported_in_one_place() -> None:
     """Threads that import it from several places at the same time would wait for each other; see that module."""
     importing = set()
-    for module, path in MODULES.items():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for module, nodes in import_nodes().items():
+        for node in nodes:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
             importing |= {module for name in names if name.split(".")[0] in ("numba", "llvmlite")}
@@ -162,14 +173,33 @@ HEAVY = {"numba", "scipy", "highspy", "joblib", "matplotlib", "networkx", "PIL",
 @pytest.mark.parametrize(
     "code",
     [
-        "import mapmrf",
         "import mapmrf; mapmrf.FactorGraph.from_tables([2, 2], [(0, 1)], [[0, 1, 2, 3]]).value([1, 1])",
         "from mapmrf.run.registry import method_names; method_names()",
         "import mapmrf; mapmrf.solve(mapmrf.FactorGraph.from_tables([2, 2], [(0, 1)], [[0, 1, 2, 3]]), time_limit=9)",
+        "import mapmrf.formats as formats, mapmrf.datasets as datasets; formats.suffixes(); datasets.entries('seg-2')",
     ],
 )
 def test_importing_the_package_loads_nothing_heavy(code: str) -> None:
     assert not loaded_after(code) & HEAVY
+
+
+COMMANDS = (
+    ("generate", "grid", "3", "4", "-o", "model.uai"),
+    ("check", "model.uai"),
+    ("convert", "model.uai", "other.uai"),
+    ("score", "model.uai", "zero.MPE"),
+    ("datasets",),
+    ("datasets", "--json"),
+    ("datasets", "generate", "seg-2", "1", "-o", "like.uai"),
+    ("datasets", "download", "scene"),
+)
+
+
+def test_light_commands_load_nothing_heavy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAPMRF_DATA", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "zero.MPE").write_text("MPE\n12 " + "0 " * 12)
+    assert not loaded_after("\n".join(command(*words) for words in COMMANDS)) & HEAVY
 
 
 def command(*arguments: str) -> str:
@@ -177,11 +207,8 @@ def command(*arguments: str) -> str:
     return f"from mapmrf.cli import main\ntry: main({list(arguments)})\nexcept SystemExit as end: assert end.code == 0"
 
 
-def test_the_help_does_not_even_load_numpy() -> None:
+def test_the_help_and_a_tiny_model_load_nothing_heavy(tmp_path: Path) -> None:
     assert not loaded_after(command("--help")) & {"numpy", *HEAVY}
-
-
-def test_the_command_that_solves_a_tiny_model_loads_nothing_heavy(tmp_path: Path) -> None:
     model, output, trace = (str(tmp_path / name) for name in ("model.uai", "result.json", "trace.csv"))
     Path(model).write_text("MARKOV 3  2 3 2  2  2 0 1  3 2 1 0  6 1 0 3 4 5 6  12 1 2 3 4 5 6 7 8 9 10 11 12")
     assert not loaded_after(command("solve", model, "-o", output, "--trace", trace)) & HEAVY
@@ -229,3 +256,16 @@ def test_names_are_found_without_imports() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout == "[]\nlslp wcsp\n"
+
+
+WINGS = ("batch", "bench", "bridges", "cli", "datasets", "formats", "images", "plots")
+
+
+def test_a_private_name_is_imported_by_its_own_package_only() -> None:
+    for module, nodes in import_nodes().items():
+        for node in nodes:
+            inside = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            for alias in node.names:
+                top, *rest = f"{inside}{alias.name}".removeprefix("mapmrf.").split(".")
+                if top in WINGS and top != module.split(".")[0]:
+                    assert not any(part.startswith("_") for part in rest), f"{module} imports {inside}{alias.name}"

@@ -8,24 +8,15 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from scripts import ROOT, script
+
 DOCS = ROOT / "docs"
 
 
-def load_maths() -> Any:
-    """The hook as a module; `docs` is no package."""
-    spec = importlib.util.spec_from_file_location("docs_maths", DOCS / "maths.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-maths = load_maths()
+maths = script("docs/maths.py")
 FORMULA = re.compile(r"\$\$(.+?)\$\$|(?<![\\$\w])\$(\S(?:[^$\n]*?\S)?)\$(?!\w)", re.DOTALL)
 
 

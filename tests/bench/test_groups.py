@@ -129,12 +129,9 @@ def test_the_table_of_targets_is_by_hand() -> None:
     assert [column.full for column in table.columns][:3] == ["run", "best known reached %", "best known median s"]
 
 
-def test_medians_over_seeds_are_infinite_once_half_of_them_fail() -> None:
+def test_medians_and_distributions_count_the_infinite() -> None:
     assert median_time([3.0, 1.0]) == 2.0
     assert median_time([3.0, 1.0, math.inf, math.inf]) == math.inf
-
-
-def test_distributions_count_the_infinite() -> None:
     assert distribution([]) == []
     assert distribution([math.inf, math.inf]) == []
     assert distribution([3.0, 1.0, math.inf, 3.0]) == [(1.0, 0.25), (3.0, 0.75)]

@@ -21,6 +21,7 @@ from mapmrf.bench.peers import Found, Ready, installed, missing, names, prepare,
 from mapmrf.bench.run_list import MethodConfig, RunList, from_files
 from mapmrf.bench.worker import Runner
 from mapmrf.datasets import grid, random_graph
+from refusals import refuses
 from strategies import brute_force
 
 GRAPH = grid(3, 3, 2.0, seed=4)
@@ -28,7 +29,6 @@ GRAPH = grid(3, 3, 2.0, seed=4)
 
 @pytest.fixture
 def peer(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """A peer that the test writes itself."""
     module = ModuleType("mapmrf.bench.peers.made_up")
     module.PACKAGE, module.MODULE = "mapmrf", "mapmrf"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -55,14 +55,11 @@ def test_values_are_evaluated_and_the_best_is_kept(peer: ModuleType) -> None:
     assert [point.value for point in result.trace] == [best, best]
 
 
-def test_a_bound_that_meets_the_value_proves_it(peer: ModuleType) -> None:
+def test_bounds_that_meet_values_prove_them_and_endless_peers_are_stopped(peer: ModuleType) -> None:
     best, labels = brute_force(GRAPH)
     for bound, status in ((best + 1e-14, Status.OPTIMAL), (best + 1e-9, Status.WITHIN_TOLERANCE)):
         says(peer, Found(np.array(labels), bound))
         assert solve_with("made_up", GRAPH, 5.0, 0).status is status
-
-
-def test_a_peer_that_goes_on_for_ever_is_stopped(peer: ModuleType) -> None:
     says(peer, Found(np.zeros(9, dtype=int)))
     assert solve_with("made_up", GRAPH, 0.1, 0).status is Status.TIME_LIMIT
 
@@ -102,9 +99,11 @@ def test_the_version_of_a_package_is_told(peer: ModuleType) -> None:
     assert prepare("made_up") == "not-by-pip"
 
 
-def test_an_unknown_peer_is_named() -> None:
-    with pytest.raises(UnknownName, match="no peer is named 'nobody'; known: cpsat, dwave"):
-        solve_with("nobody", GRAPH, 1.0, 0)
+def test_every_peer_names_its_package_and_an_unknown_one_is_named() -> None:
+    refuses(UnknownName, "no peer is named 'nobody'; known: cpsat, dwave", solve_with, "nobody", GRAPH, 1.0, 0)
+    for name in names():
+        module = importlib.import_module(f"mapmrf.bench.peers.{name}")
+        assert module.PACKAGE and module.MODULE and callable(module.run)
 
 
 def test_a_benchmark_can_run_a_peer(tmp_path: Path, peer: ModuleType) -> None:
@@ -136,12 +135,6 @@ def test_real_peers_are_honest_and_say_what_they_cannot_take(name: str) -> None:
         assert (result.bound is not None) == (name in WITH_BOUND)
         assert result.bound is None or result.bound >= optimum - 1e-6 * abs(optimum)
         assert math.isfinite(result.value) or graph is not GRAPH
-
-
-def test_every_peer_names_its_package() -> None:
-    for name in names():
-        module = importlib.import_module(f"mapmrf.bench.peers.{name}")
-        assert module.PACKAGE and module.MODULE and callable(module.run)
 
 
 def test_what_a_peer_tells_afterwards_is_heard_to_its_end(peer: Any) -> None:

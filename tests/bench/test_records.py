@@ -12,6 +12,7 @@ import pytest
 from mapmrf import FormatError, MapMRFError
 from mapmrf.bench.records import TRACE_COLUMNS, RecordFile, pack_labels, read_records, thin, unpack_labels
 from mapmrf.run.result import TracePoint
+from refusals import refuses
 
 
 def record(key: str, **more: object) -> dict[str, object]:
@@ -47,15 +48,11 @@ def test_a_torn_last_line_is_cut_off_and_written_anew(tmp_path: Path, torn: byte
     assert [r["key"] for r in read_records(path)] == ["a", "c"]
 
 
-def test_a_second_record_of_a_run_is_refused(tmp_path: Path) -> None:
+def test_a_second_record_or_a_second_benchmark_is_refused(tmp_path: Path) -> None:
     with RecordFile(tmp_path / "r.jsonl") as file:
         file.append(record("a"))
-        with pytest.raises(MapMRFError, match="already"):
-            file.append(record("a"))
+        refuses(MapMRFError, "already", file.append, record("a"))
     assert len(read_records(tmp_path / "r.jsonl")) == 1
-
-
-def test_two_benchmarks_cannot_write_to_one_file(tmp_path: Path) -> None:
     pytest.importorskip("fcntl")
     with RecordFile(tmp_path / "r.jsonl"), pytest.raises(MapMRFError, match="another benchmark"):
         RecordFile(tmp_path / "r.jsonl")
@@ -78,8 +75,7 @@ def test_two_benchmarks_cannot_write_to_one_file(tmp_path: Path) -> None:
 def test_a_file_of_something_else_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
     path = tmp_path / "r.jsonl"
     path.write_text(json.dumps(record("a")) + "\n" + line + "\n")
-    with pytest.raises(FormatError, match=r"r\.jsonl: line 2: found .*, expected a record"):
-        read_records(path)
+    refuses(FormatError, r"r\.jsonl: line 2: found .*, expected a record", read_records, path)
     before = path.read_bytes()
     with pytest.raises(FormatError):
         RecordFile(path)
@@ -94,8 +90,7 @@ def test_labels_are_packed_and_unpacked(labels: list[int]) -> None:
 
 def test_huge_labellings_are_left_out_and_nonsense_is_refused() -> None:
     assert pack_labels(np.zeros(100_001, dtype=np.int64)) is None
-    with pytest.raises(FormatError, match="packed labels"):
-        unpack_labels("u1:!!")
+    refuses(FormatError, "packed labels", unpack_labels, "u1:!!")
 
 
 def test_a_long_trace_keeps_its_ends_and_its_order() -> None:
@@ -125,8 +120,7 @@ def test_a_long_trace_keeps_the_beginnings_of_its_phases() -> None:
 def test_a_file_of_something_else_is_never_touched(tmp_path: Path, content: str) -> None:
     path = tmp_path / "notes.txt"
     path.write_text(content)
-    with pytest.raises(FormatError, match="expected"):
-        RecordFile(path)
+    refuses(FormatError, "expected", RecordFile, path)
     assert path.read_text() == content
 
 

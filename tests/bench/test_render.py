@@ -85,14 +85,11 @@ def test_wide_text_comes_in_parts_that_fit_with_the_runs_above_their_columns() -
     assert below.index("ours") < above.index("run0") < below.index("difference")
 
 
-def test_markdown_escapes_bars_and_marks_the_best() -> None:
+def test_special_characters_are_escaped_in_markdown_and_latex() -> None:
     text = to_markdown(TABLE)
     assert "| M1 | a\\|b | **-1.50 (1)** |" in text
     assert "| no. | na\\|me_x | value |" in text
     assert "| --- | --- | ---: |" in text
-
-
-def test_latex_escapes_what_is_special_and_raises_the_ranks() -> None:
     text = to_latex(TABLE)
     assert r"\caption{A \& B. A note.}" in text
     assert r"M1 & a\textbar{}b & \textbf{$-$1.50}\textsuperscript{1} \\" in text

@@ -178,11 +178,8 @@ def test_the_sets_types_and_warnings_are_on_the_page(records: list[dict[str, Any
     assert "These files differ from the catalogue" in page and "grid20x20.f10 (not the catalogue&#x27;s)" in page
 
 
-def test_versions_of_packages_of_others_are_on_the_page(records: list[dict[str, Any]]) -> None:
+def test_the_page_shows_maps_of_grids_and_versions_of_packages(records: list[dict[str, Any]]) -> None:
     assert "ortools 9.15" in build_report([*records, {**records[0], "key": "p", "package": "ortools 9.15"}])
-
-
-def test_grids_are_drawn_and_other_models_are_not(records: list[dict[str, Any]]) -> None:
     page = build_report(records)
     assert page.count("<details class=maps>") == 2
     assert page.count("src='data:image/png;base64,") == 2 * 2 * 4
@@ -216,7 +213,6 @@ def browser() -> Iterator[Any]:
 
 
 def opened(browser: Any, records: list[dict[str, Any]], folder: Path, **context: Any) -> tuple[Any, list[str]]:
-    """The page in a browser, and what it complains about."""
     path = folder / "report.html"
     path.write_text(build_report(records), encoding="utf-8")
     page = browser.new_context(offline=True, **context).new_page()
@@ -232,9 +228,7 @@ def opened(browser: Any, records: list[dict[str, Any]], folder: Path, **context:
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
-def test_the_page_opens_and_the_charts_draw(
-    browser: Any, records: list[dict[str, Any]], tmp_path: Path, scheme: str, width: int
-) -> None:
+def test_the_page_opens_and_the_charts_draw(browser, records, tmp_path, scheme, width) -> None:
     page, complaints = opened(browser, records, tmp_path, color_scheme=scheme, viewport={"width": width, "height": 800})
     for chart in ("profile", "target", "accuracy", "anytime", "convergence"):
         assert page.locator(f"#{chart}-chart path.line").count() >= 1, chart
@@ -245,9 +239,7 @@ def test_the_page_opens_and_the_charts_draw(
 
 
 @pytest.mark.browser
-def test_names_that_are_markup_do_nothing_in_a_browser(
-    browser: Any, records: list[dict[str, Any]], tmp_path: Path
-) -> None:
+def test_names_that_are_markup_do_nothing_in_a_browser(browser, records, tmp_path) -> None:
     """The charts and their legends are drawn by a script, which must not make markup of names either."""
     page, complaints = opened(browser, with_markup(records), tmp_path)
     dialogs: list[str] = []
@@ -260,9 +252,7 @@ def test_names_that_are_markup_do_nothing_in_a_browser(
 
 
 @pytest.mark.browser
-def test_tables_sort_both_ways_with_missing_figures_last(
-    browser: Any, records: list[dict[str, Any]], tmp_path: Path
-) -> None:
+def test_tables_sort_both_ways_with_missing_figures_last(browser, records, tmp_path) -> None:
     page, complaints = opened(browser, records, tmp_path)
     table = page.locator("#own-overview")
     place = table.locator("thead th").all_inner_texts().index("mean rank")
@@ -318,9 +308,7 @@ def wide(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.browser
-def test_columns_of_a_run_stand_under_its_name_sort_and_the_papers_can_be_hidden(
-    browser: Any, wide: list[dict[str, Any]], tmp_path: Path
-) -> None:
+def test_columns_of_a_run_stand_under_its_name_sort_and_the_papers_can_be_hidden(browser, wide, tmp_path) -> None:
     page, complaints = opened(browser, wide, tmp_path)
     table = page.locator("#grids-logpot")
     page.locator("details:has(#grids-logpot) summary").click()
@@ -346,9 +334,7 @@ def test_columns_of_a_run_stand_under_its_name_sort_and_the_papers_can_be_hidden
 
 
 @pytest.mark.browser
-def test_wide_tables_are_printed_in_parts_that_fit_the_sheet(
-    browser: Any, wide: list[dict[str, Any]], tmp_path: Path
-) -> None:
+def test_wide_tables_are_printed_in_parts_that_fit_the_sheet(browser, wide, tmp_path) -> None:
     sheet = 703  # A4 less its margins
     page, complaints = opened(browser, wide, tmp_path, viewport={"width": sheet, "height": 1000})
     page.emulate_media(media="print")

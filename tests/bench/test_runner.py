@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import numba
 import numpy as np
 import pytest
 
@@ -19,8 +24,11 @@ from clocks import LIMIT, PATIENCE, wait_until
 from mapmrf.bench.records import read_records, unpack_labels
 from mapmrf.bench.run_list import BenchTask, MethodConfig, ModelRef, RunList, from_files
 from mapmrf.bench.runner import RunLimits, run_all
-from mapmrf.bench.worker import Runner
+from mapmrf.bench.worker import ATTEMPTS, Callback, Compilations, Runner, time_run
 from mapmrf.datasets import grid
+from mapmrf.errors import MapMRFError
+from mapmrf.run.result import Result, Status, TracePoint
+from refusals import refuses
 
 
 @pytest.fixture
@@ -133,9 +141,7 @@ def sabotage(deed: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("raise MemoryError", "memory", "MiB"),
     ],
 )
-def test_a_crash_takes_nothing_else_along(
-    tmp_path: Path, models: list[ModelRef], monkeypatch: pytest.MonkeyPatch, deed: str, outcome: str, message: str
-) -> None:
+def test_a_crash_takes_nothing_else_along(tmp_path, models, monkeypatch, deed, outcome, message) -> None:
     sabotage(deed, tmp_path, monkeypatch)
     good = tmp_path / "good.uai"
     mapmrf.write(grid(2, 2), good)
@@ -146,9 +152,7 @@ def test_a_crash_takes_nothing_else_along(
     assert message in records[0]["message"]
 
 
-def test_a_run_that_has_begun_is_killed_after_its_limit(
-    tmp_path: Path, models: list[ModelRef], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_has_begun_is_killed_after_its_limit(tmp_path, models, monkeypatch) -> None:
     """The first step is that of the set-up."""
     sabotage("len(steps) > 1 and hang()", tmp_path, monkeypatch)
     todo = tasks(models[:1], MethodConfig("exhaustive"), limit=100.0)
@@ -215,7 +219,6 @@ def test_ctrl_c_keeps_what_is_done_and_leaves_no_process(tmp_path: Path, models:
 
 
 def any_left(group: int) -> bool:
-    """Whether there is a process in a group."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
@@ -267,3 +270,218 @@ def test_nothing_is_compiled_in_a_recorded_run(tmp_path: Path, monkeypatch: pyte
     assert (record["outcome"], record["message"]) == ("done", "")
     first, *_, recorded = map(int, (tmp_path / "log").read_text().split())
     assert first < recorded == len(list((tmp_path / "cache").rglob("*.kernel")))
+
+
+# -- timed runs contain no compilation --------------------------------------------------------------------------------
+
+
+def compile_something() -> None:
+    numba.njit(lambda x: x + 1)(1)
+
+
+class Runs:
+    """Runs of a method: in each something is done, and the callback is asked a second and an hour later."""
+
+    def __init__(self, *deeds: Callable[[], None], status: Status = Status.TIME_LIMIT, compile_time: float = 0.0):
+        self.deeds, self.status, self.compile_time = list(deeds), status, compile_time
+        self.limits: list[float | None] = []
+        self.ended: list[float] = []
+
+    def __call__(self, time_limit: float | None, callback: Callback) -> Result:
+        self.limits.append(time_limit)
+        if self.deeds:
+            self.deeds.pop(0)()
+        labels = np.zeros(1, dtype=np.int64)
+        times = (1.0, 3600.0)
+        self.ended.append(next((t for t in times if callback(TracePoint(t, 1, 0.0, None), labels)), 0.0))
+        return Result(labels, 0.0, self.status, "icm", compile_time=self.compile_time, runtime=40.0)
+
+
+def test_a_run_without_compilations_is_kept() -> None:
+    runs, told = Runs(), []
+    result, spent = time_run(runs, 5.0, told.append)
+    assert (runs.limits, runs.ended, told, spent) == ([5.0], [0.0], ["begins"], 0.0)
+    assert result.runtime == 40.0
+
+
+@pytest.mark.parametrize("status", [Status.TIME_LIMIT, Status.OPTIMAL])
+def test_a_run_that_compiles_is_ended_prepared_for_and_made_again(status: Status) -> None:
+    runs, told = Runs(compile_something, compile_something, status=status), []
+    _, spent = time_run(runs, 5.0, told.append)
+    assert runs.limits == [5.0, None, 5.0]  # the second compiles without a limit
+    assert runs.ended == [1.0, 3600.0, 0.0]  # and ends when it has run for longer than that
+    assert told == ["begins", "prepares", "begins"]
+    assert spent == 80.0
+
+
+def test_a_compilation_in_another_thread_counts() -> None:
+    def elsewhere() -> None:
+        thread = threading.Thread(target=compile_something)
+        thread.start()
+        thread.join()
+
+    runs = Runs(elsewhere)
+    time_run(runs, 5.0, print)
+    assert runs.limits == [5.0, None, 5.0]
+
+
+def test_a_run_that_always_compiles_is_given_up() -> None:
+    runs = Runs(*[compile_something] * 20)
+    refuses(MapMRFError, f"compiled in each of {ATTEMPTS} runs", time_run, runs, 5.0, print)
+    assert runs.limits == [5.0, None] * ATTEMPTS
+
+
+@pytest.mark.parametrize(
+    ("compile_time", "status", "attempts"),
+    [
+        (1.0, Status.TIME_LIMIT, 2),  # perhaps the model itself takes so long
+        (1.0, Status.CONVERGED, 1),  # not cut short
+        (0.05, Status.TIME_LIMIT, 1),
+    ],
+)
+def test_a_run_cut_short_by_loading_is_made_again_once(compile_time: float, status: Status, attempts: int) -> None:
+    runs = Runs(status=status, compile_time=compile_time)
+    _, spent = time_run(runs, 5.0, print)
+    assert runs.limits == [5.0] * attempts
+    assert spent == 40.0 * (attempts - 1)
+
+
+def test_compilations_inside_others_count_but_their_seconds_do_not() -> None:
+    compiled = Compilations()
+    compiled.begin()
+    compiled.begin()
+    compiled.end()
+    inner = compiled.seconds
+    compiled.end()
+    whole = compiled.seconds
+    assert compiled.n == 2
+    assert compiled.seconds == whole > inner > 0.0
+
+
+CACHED = """
+import numba
+from mapmrf.bench.worker import Compilations
+
+@numba.njit(cache=True)
+def kernel(x):
+    return x + 1
+
+with Compilations() as compiled:
+    kernel(1)
+print(compiled.n)
+"""
+
+
+def test_loading_compiled_code_does_not_count(tmp_path: Path) -> None:
+    (tmp_path / "cached.py").write_text(CACHED)
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, str(tmp_path / "cached.py")]
+    said = [subprocess.run(command, env=environment, capture_output=True, check=True).stdout for _ in range(2)]
+    assert said == [b"1\n", b"0\n"]
+
+
+# -- kills ------------------------------------------------------------------------------------------------------------
+
+
+posix = pytest.mark.skipif(os.name != "posix", reason="kills a group of processes")
+SAME = ("key", "set", "model", "run", "seed", "outcome", "value", "status", "iterations", "labels")
+"""What does not depend on the clock."""
+
+
+def command(folder: Path, output: Path, n_seeds: int) -> list[str]:
+    models = []
+    for k in range(3):
+        path = folder / f"m{k}.uai"
+        if not path.exists():
+            mapmrf.write(grid(4, 4, 2.0, seed=k), path)
+        models.append(str(path))
+    seeds = ",".join(map(str, range(n_seeds)))
+    options = ["--methods", "exhaustive,icm", "--seeds", seeds, "--time-limit", "60", "--jobs", "2"]
+    return [sys.executable, "-m", "mapmrf", "bench", *models, *options, "-o", str(output)]
+
+
+def kept(path: Path) -> dict[str, dict[str, Any]]:
+    return {record["key"]: {name: record.get(name) for name in SAME} for record in read_records(path)}
+
+
+def n_lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def killed(arguments: list[str], path: Path, n_more: int) -> bool:
+    """Start a benchmark and kill it, workers and all, after so many more records; False if it was done before."""
+    quiet, before = subprocess.DEVNULL, n_lines(path)
+    process = subprocess.Popen(arguments, stdout=quiet, stderr=quiet, start_new_session=True)
+    wait_until(lambda: process.poll() is not None or n_lines(path) >= before + n_more)
+    if process.poll() is not None:
+        return False
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    return True
+
+
+def kill_and_resume(folder: Path, n_kills: int, n_seeds: int) -> int:
+    """Kill a benchmark so often, then let it end; the records must be those of an unbroken one.
+
+    One that ends before it is killed is begun again. Returns how often that was.
+    """
+    whole, broken, draw = folder / "whole.jsonl", folder / "broken.jsonl", random.Random(1)
+    subprocess.run(command(folder, whole, n_seeds), check=True, capture_output=True)
+    n_killed = n_ended = 0
+    while n_killed < n_kills and n_ended < 10 * n_kills:
+        if killed(command(folder, broken, n_seeds), broken, draw.randrange(3)):
+            n_killed += 1
+        else:
+            n_ended += 1
+            broken.unlink()
+    assert n_killed == n_kills
+    subprocess.run(command(folder, broken, n_seeds), check=True, capture_output=True)
+    assert kept(broken) == kept(whole) and len(kept(whole)) == 6 * n_seeds
+    lines = broken.read_text().splitlines()
+    assert len(lines) == len(kept(whole))  # no run twice
+    return n_ended
+
+
+APPENDING = """
+import sys, time
+from mapmrf.bench.records import RecordFile
+blank = {"set": "own", "model": "m", "run": "icm", "method": "icm", "time_limit": 1.0, "message": "x" * 5000}
+blank |= {"outcome": "done", "value": 0.0, "status": "converged", "runtime": 0.1, "trace": [[0.5, 1, 2.0]] * 500}
+with RecordFile(sys.argv[1]) as file:
+    print("ready", flush=True)
+    for k in range(int(sys.argv[2])):
+        if str(k) not in file.keys:
+            file.append({"key": str(k), **blank, "value": k / 3})
+"""
+
+
+@posix
+@pytest.mark.parametrize("n_kills", [4, pytest.param(50, marks=pytest.mark.slow)])
+def test_no_record_is_lost_doubled_or_torn_by_kills(tmp_path: Path, n_kills: int) -> None:
+    path, draw, n_records, seen = tmp_path / "r.jsonl", random.Random(2), 100_000, 0
+    for _ in range(n_kills):
+        process = subprocess.Popen([sys.executable, "-c", APPENDING, str(path), str(n_records)], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        process.stdout.readline()
+        wait_until(lambda seen=seen: n_lines(path) > seen)
+        time.sleep(draw.uniform(0.0, 0.05))
+        process.kill()
+        process.communicate()
+        keys = [int(record["key"]) for record in read_records(path)]
+        assert keys == list(range(len(keys))) and len(keys) > seen
+        assert [record["value"] for record in read_records(path)] == [k / 3 for k in keys]
+        seen = len(keys)
+    whole = subprocess.run([sys.executable, "-c", APPENDING, str(path), str(seen + 5)], capture_output=True, check=True)
+    assert whole.stdout == b"ready\n" and len(path.read_text().splitlines()) == seen + 5 == len(read_records(path))
+
+
+@posix
+def test_records_survive_kills(tmp_path: Path) -> None:
+    kill_and_resume(tmp_path, 2, 2)
+
+
+@posix
+@pytest.mark.slow
+def test_records_survive_fifty_kills(tmp_path: Path) -> None:
+    n_ended = kill_and_resume(tmp_path, 50, 8)
+    print(f"50 were killed, {n_ended} others ended before")

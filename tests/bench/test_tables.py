@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import rankdata, wilcoxon
 
 from mapmrf.bench.groups import group, rank, ranks
 from mapmrf.bench.render import Table
-from mapmrf.bench.tables import tables
+from mapmrf.bench.tables import Comparison, comparisons, holm, signed_rank, significance, tables
 
 
 def record(model: str, run: str, value: float | None, *, which: str = "grids", **more: Any) -> dict[str, Any]:
@@ -45,46 +50,38 @@ RECORDS = [
 ]
 
 
-def test_the_papers_column_stands_beside_ours() -> None:
+def test_the_papers_column_stands_beside_ours_in_its_order() -> None:
     table = named(RECORDS, "grids-logpot")
     assert column(table, "no.") == ["M1", "M14", ""]
     assert column(table, "lslp") == ["3000.00 (1)", "48800.00 (1)", "1.00"]
     assert column(table, "lslp paper") == ["2931.80 (3)", "48766.10 (1)", "2.00"]
     assert column(table, "lslp difference") == ["+68.20", "+33.90", ""]
     assert column(table, "best known") == ["3015.74", "50494.08", ""]
-
-
-def test_methods_stand_in_the_papers_order_and_a_crash_leaves_its_cell_empty() -> None:
     others = [record("grid20x20.f10", run, 1.0) for run in ("peer:qpbo", "auto")]
     table = named([*RECORDS, *others], "grids-logpot")
     runs = ["lp", "icm", "bp", "lslp", "auto", "peer:qpbo"]
     assert [column.full for column in table.columns if column.full in runs] == runs
     assert column(table, "bp") == ["", "", ""]
-
-
-def test_unrounded_values_are_compared_where_the_paper_prints_them_but_ranks_go_by_labellings() -> None:
     table = named(RECORDS, "grids-logpot")
     assert column(table, "lp")[0] == "3736.73 (3)"
     assert column(table, "lp paper")[0] == "3736.70"
     assert column(table, "lp difference")[0] == "+0.03"
 
 
-def test_equal_values_share_a_rank() -> None:
+def test_equal_values_share_the_better_rank() -> None:
     mine = group(
         [record("a", "icm", 2.0), record("a", "bp", 2.0 + 1e-9), record("a", "lp", 1.0), record("a", "x", -math.inf)]
     )[0]
     assert ranks(mine, "a") == {"icm": 1, "bp": 1, "lp": 3, "x": 4}
+    assert rank({"a": 2.0, "b": 3.0, "c": 2.0}) == {"a": 2, "b": 1, "c": 2}
 
 
-def test_the_overview_counts_hits_and_proofs_and_a_better_value_than_known_becomes_the_best() -> None:
+def test_the_overview_counts_hits_and_proofs_and_is_ordered_by_rank() -> None:
     table = named([*RECORDS, record("grid20x20.f10", "auto", 3016.0, status="optimal")], "grids-overview")
     rows = {row[0].text: [cell.text for cell in row[2:5]] for row in table.rows}
     assert rows["auto"] == ["1", "1", "1"]
     assert rows["lslp"] == ["2", "0", "0"]
     assert "bp" not in rows
-
-
-def test_the_overview_is_ordered_by_rank_and_there_is_one_of_all_sets() -> None:
     assert column(named(RECORDS, "grids-overview"), "run") == ["lslp", "icm", "lp"]
     assert not any(table.name == "all-overview" for table in tables(RECORDS))
     both = [*RECORDS, record("a", "icm", 5.0, which="own"), record("a", "lslp", 4.0, which="own")]
@@ -95,11 +92,20 @@ def test_the_overview_is_ordered_by_rank_and_there_is_one_of_all_sets() -> None:
     assert [row[5].best for row in every.rows] == [True, False, False]
 
 
-def test_a_model_that_is_not_the_catalogues_is_not_compared_with_the_paper() -> None:
+def test_the_paper_is_mentioned_only_beside_its_own_models() -> None:
     odd = record("grid20x20.f10", "lslp", 7.0, checksum="differs")
     table = named([odd], "grids-logpot")
     assert column(table, "model")[0] == "grid20x20.f10 (not the catalogue's)"
     assert not any(column.name == "paper" for column in table.columns)
+    facts = {**STATISTICS, "factor_states": 4.0}
+    for which in ("own", "grids-like", "seg-2-like"):
+        both = [record(model, run, 1.0, which=which, kind_text="V", **facts) for model in "ab" for run in ("lp", "icm")]
+        for table in tables(both):
+            heads = [column.full for column in table.columns]
+            assert not any("paper" in head or head == "of" for head in heads), table.name
+            assert "paper" not in table.note
+    both = [record(model, run, 1.0, **facts) for model in ("grid20x20.f10", "b") for run in ("lp", "icm")]
+    assert "paper's name" in [column.full for column in named(both, "grids-overview").columns]
 
 
 STATISTICS = {"n_vars": 400, "n_factors": 780, "n_edges": 1560, "factor_size": 2.0, "variable_states": 2.0}
@@ -123,18 +129,6 @@ def test_the_statistics_of_the_sets_stand_beside_the_papers() -> None:
     assert column(table, "factor states")[:3] == ["4", "4", "0"]
 
 
-def test_the_paper_is_mentioned_only_beside_its_own_models() -> None:
-    facts = {**STATISTICS, "factor_states": 4.0}
-    for which in ("own", "grids-like", "seg-2-like"):
-        both = [record(model, run, 1.0, which=which, kind_text="V", **facts) for model in "ab" for run in ("lp", "icm")]
-        for table in tables(both):
-            heads = [column.full for column in table.columns]
-            assert not any("paper" in head or head == "of" for head in heads), table.name
-            assert "paper" not in table.note
-    both = [record(model, run, 1.0, **facts) for model in ("grid20x20.f10", "b") for run in ("lp", "icm")]
-    assert "paper's name" in [column.full for column in named(both, "grids-overview").columns]
-
-
 def test_means_over_a_set_stand_beside_the_papers() -> None:
     records = [record(model, "icm", value, which="seg-2") for model, value in (("a", -100.0), ("b", -140.0))]
     table = named(records, "seg-2-logpot-mean")
@@ -153,9 +147,11 @@ def test_means_over_a_set_stand_beside_the_papers() -> None:
     assert [column.full for column in named(like, "seg-2-like-logpot-mean").columns] == ["run", "models", "mean", "std"]
 
 
-def test_seeds_are_averaged() -> None:
+def test_means_are_over_seeds_and_finite_values() -> None:
     records = [record("a", "icm", value, which="own", seed=seed) for seed, value in enumerate((1.0, 2.0))]
     assert column(named(records, "own-logpot"), "icm")[0] == "1.50 (1)"
+    records = [record(model, "icm", value, which="seg-2") for model, value in (("a", -math.inf), ("b", -140.0))]
+    assert [cell.text for cell in named(records, "seg-2-logpot-mean").rows[0]][:3] == ["icm", "1", "-140.000"]
 
 
 def test_types_stand_beside_those_that_the_paper_gives() -> None:
@@ -197,16 +193,81 @@ def test_every_row_has_a_cell_for_every_column_and_no_two_columns_a_name() -> No
         assert len({column.full for column in table.columns}) == len(table.columns)
 
 
-def test_a_run_without_a_finite_value_is_left_out_of_means() -> None:
-    records = [record(model, "icm", value, which="seg-2") for model, value in (("a", -math.inf), ("b", -140.0))]
-    assert [cell.text for cell in named(records, "seg-2-logpot-mean").rows[0]][:3] == ["icm", "1", "-140.000"]
-
-
 def test_runs_of_different_time_limits_are_told_apart() -> None:
     records = [record("a", "icm", value, which="own", time_limit=limit) for limit, value in ((1.0, 1.0), (2.0, 3.0))]
     table = named(records, "own-logpot")
     assert column(table, "icm 1 s")[0] == "1.00 (2)" and column(table, "icm 2 s")[0] == "3.00 (1)"
 
 
-def test_ties_share_the_better_rank() -> None:
-    assert rank({"a": 2.0, "b": 3.0, "c": 2.0}) == {"a": 2, "b": 1, "c": 2}
+# -- significance -----------------------------------------------------------------------------------------------------
+
+
+def solved(model: int, run: str, value: float, **more: Any) -> dict[str, Any]:
+    about = {"key": f"{model}{run}{more.get('seed')}", "set": "own", "model": f"m{model}", "run": run, "method": run}
+    done = {"outcome": "done", "time_limit": 60.0, "value": value, "status": "converged", "runtime": 1.0, "best": 100.0}
+    return {**about, **done, **more}
+
+
+def exact_p(differences: list[float]) -> float:
+    """Two-sided p by all signs, for differences without ties."""
+    ranks = rankdata(np.abs(differences))
+    positive = sum(rank for rank, x in zip(ranks, differences, strict=True) if x > 0)
+    sums = [sum(r for r, up in zip(ranks, signs, strict=True) if up) for signs in product((0, 1), repeat=len(ranks))]
+    tail = min(np.mean([s <= positive for s in sums]), np.mean([s >= positive for s in sums]))
+    return float(min(1.0, 2 * tail))
+
+
+def test_p_is_that_of_scipy_and_of_all_signs_without_zeros() -> None:
+    random = np.random.default_rng(0)
+    for n in (6, 8, 11):
+        differences = random.normal(0.5, 1.0, size=n).tolist()
+        assert signed_rank(differences) == pytest.approx(wilcoxon(differences).pvalue)
+        assert signed_rank(differences) == pytest.approx(exact_p(differences))
+    assert signed_rank([]) == signed_rank([0.0] * 9) == 1.0
+    some = [1.0, -2.0, 3.0, 4.0, 5.0, 6.0]
+    assert signed_rank([*some, 0.0, 0.0]) == signed_rank(some)
+    assert signed_rank([*some, math.inf]) == signed_rank([*some, 7.0])
+    assert signed_rank([-math.inf, *some]) == signed_rank([-7.0, *some])
+
+
+def test_holm_by_hand() -> None:
+    """Sorted 0.01, 0.02, 0.03, 0.2 times 4, 3, 2, 1, then made to grow, and never above 1."""
+    assert holm([0.03, 0.01, 0.2, 0.02]) == pytest.approx([0.06, 0.04, 0.2, 0.06])
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_pairs_are_the_models_that_both_have_solved() -> None:
+    """b loses 1, 2, ..., 7 % on seven models, ties on two, and crashes on one; c has too few models."""
+    records = [solved(k, "a", 100.0) for k in range(10)]
+    records += [solved(k, "b", 100.0 - (k + 1 if k < 7 else 0.0)) for k in range(9)]
+    records += [
+        {**solved(9, "b", 0.0), "outcome": "crash"},
+        *(solved(k, "c", 1.0) for k in range(5)),
+    ]
+    (only,) = comparisons(group(records))
+    assert only == Comparison("a", "b", 7, 2, 0, p=2 / 2**7, corrected=2 / 2**7)
+    assert comparisons(group(records[::-1])) == [only]  # the better one first, in any order
+
+
+def test_seeds_are_averaged_before_models_are_compared() -> None:
+    records = [solved(k, "a", 100.0 - 2 * seed, seed=seed) for k in range(6) for seed in (0, 1)]
+    records += [solved(k, "b", 99.0, seed=0) for k in range(6)]
+    (only,) = comparisons(group(records))
+    assert (only.better, only.equal, only.worse, only.p) == (0, 6, 0, 1.0)
+
+
+def test_the_table_marks_what_is_significant_after_the_correction() -> None:
+    gaps = {"a": 0, "b": 1, "c": 2}
+    records = [solved(k, run, 100.0 - gap * (1 + k / 10)) for k in range(8) for run, gap in gaps.items()]
+    records += [solved(k, "d", 100.0 - (k % 2)) for k in range(8)]
+    table = significance("own", "Own", group(records))
+    rows = {(row[0].text, row[1].text): row for row in table.rows}
+    found = {(one.run, one.other): one for one in comparisons(group(records))}
+    assert len(rows) == 6 and set(rows) == set(found)
+    for pair, row in rows.items():
+        assert row[-1].best == (found[pair].corrected < 0.05)
+    assert found["a", "b"].p == pytest.approx(2 / 2**8) and rows["a", "b"][-1].best
+    assert not rows["a", "d"][-1].best
+    assert [row[5].value for row in table.rows] == sorted(row[5].value for row in table.rows)
+    assert significance("x", "x", group(records[:9])).rows == []

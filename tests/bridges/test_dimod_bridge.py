@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import FactorGraph, GraphError, OptionError, UnsupportedModel
 from mapmrf.bridges import MapMRFSampler, from_bqm, from_dqm, from_polynomial, to_bqm, to_dqm
+from refusals import refuses
 from strategies import random_recipe
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -55,14 +56,28 @@ def labellings(graph: FactorGraph) -> Any:
 # -- models in --------------------------------------------------------------------------------------------------------
 
 
-@given(SEEDS, VARTYPES)
-def test_values_are_minus_the_energies_of_all_samples(seed: int, vartype: str) -> None:
-    bqm = random_bqm(seed, vartype)
-    graph = from_bqm(bqm)
-    values = sorted(bqm.vartype.value)
+def sampled(model: Any, labels: tuple[int, ...]) -> dict[Any, int]:
+    """What dimod calls a labelling."""
+    variables = "abcde" if isinstance(model, dimod.BinaryPolynomial) else model.variables
+    values = sorted(model.vartype.value) if hasattr(model, "vartype") else range(9)
+    return {variable: values[k] for variable, k in zip(variables, labels, strict=False)}
+
+
+KINDS: dict[str, tuple[Any, Any]] = {
+    "binary": (random_bqm, from_bqm),
+    "discrete": (lambda seed, vartype: random_dqm(seed), from_dqm),
+    "polynomial": (lambda seed, vartype: random_polynomial(seed, vartype), from_polynomial),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(seed=SEEDS, vartype=VARTYPES)
+def test_values_are_minus_the_energies_of_all_samples(kind: str, seed: int, vartype: str) -> None:
+    make, read = KINDS[kind]
+    model = make(seed, vartype)
+    graph = read(model)
     for labels in labellings(graph):
-        sample = {v: values[k] for v, k in zip(bqm.variables, labels, strict=True)}
-        assert graph.value(labels) == pytest.approx(-bqm.energy(sample), abs=1e-12)
+        assert graph.value(labels) == pytest.approx(-model.energy(sampled(model, labels)), abs=1e-12)
 
 
 def test_labels_and_values_become_names() -> None:
@@ -70,25 +85,6 @@ def test_labels_and_values_become_names() -> None:
     assert graph.names == mapmrf.Names(("a", "('b', 2)", "3"), (("-1", "1"),) * 3)
     graph = from_bqm(dimod.BinaryQuadraticModel({1: 1, "1": 0}, {}, "BINARY"))
     assert graph.names == mapmrf.Names(("1", "'1'"), (("0", "1"),) * 2)
-
-
-@given(SEEDS)
-def test_discrete_models_give_minus_their_energies(seed: int) -> None:
-    dqm = random_dqm(seed)
-    graph = from_dqm(dqm)
-    for labels in labellings(graph):
-        energy = dqm.energy(dict(zip(dqm.variables, labels, strict=True)))
-        assert graph.value(labels) == pytest.approx(-energy, abs=1e-12)
-
-
-@given(SEEDS, VARTYPES)
-def test_polynomials_give_minus_their_energies(seed: int, vartype: str) -> None:
-    polynomial = random_polynomial(seed, vartype)
-    graph = from_polynomial(polynomial)
-    values = sorted(polynomial.vartype.value)
-    for labels in labellings(graph):
-        sample = {v: values[k] for v, k in zip("abcde", labels, strict=False)}
-        assert graph.value(labels) == pytest.approx(-polynomial.energy(sample), abs=1e-12)
 
 
 def random_polynomial(seed: int, vartype: str) -> Any:
@@ -99,11 +95,6 @@ def random_polynomial(seed: int, vartype: str) -> Any:
     for _ in range(4):
         terms[tuple(random.permutation(list("abcde"))[: random.integers(2, 5)])] = random.normal()
     return dimod.BinaryPolynomial(terms, vartype)
-
-
-def test_a_term_of_too_many_variables_is_refused() -> None:
-    with pytest.raises(UnsupportedModel, match="a term has 21 variables, expected at most 20"):
-        from_polynomial(dimod.BinaryPolynomial({tuple(range(21)): 1.0}, "BINARY"))
 
 
 # -- models out -------------------------------------------------------------------------------------------------------
@@ -158,23 +149,20 @@ def test_discrete_models_round_trip(seed: int) -> None:
 )
 def test_what_no_quadratic_model_can_hold_is_named(card: Any, scopes: Any, tables: Any, said: str) -> None:
     graph = FactorGraph.from_tables(card, scopes, tables)
-    with pytest.raises(UnsupportedModel, match=said):
-        to_bqm(graph)
+    refuses(UnsupportedModel, said, to_bqm, graph)
     if card != [2, 3]:
         with pytest.raises(UnsupportedModel):
             to_dqm(graph)
 
 
-def test_an_unknown_vartype_is_refused() -> None:
-    with pytest.raises(OptionError, match="vartype='TERNARY'"):
-        to_bqm(binary_graph(0), "TERNARY")
-
-
-def test_names_become_labels_and_shared_names_are_refused() -> None:
+def test_names_become_labels_and_what_dimod_cannot_hold_is_refused() -> None:
     graph = FactorGraph.from_tables([2, 2], [], [], names=mapmrf.Names(("x", "y")))
     assert list(to_bqm(graph).variables) == ["x", "y"]
     with pytest.raises(GraphError, match="two variables are both named 'x'"):
         to_bqm(FactorGraph.from_tables([2, 2], [], [], names=mapmrf.Names(("x", "x"))))
+    refuses(OptionError, "vartype='TERNARY'", to_bqm, binary_graph(0), "TERNARY")
+    with pytest.raises(UnsupportedModel, match="a term has 21 variables, expected at most 20"):
+        from_polynomial(dimod.BinaryPolynomial({tuple(range(21)): 1.0}, "BINARY"))
 
 
 # -- the sampler ------------------------------------------------------------------------------------------------------
@@ -213,27 +201,23 @@ def test_ising_and_qubo() -> None:
     assert found.first.sample == {0: 0, 1: 1}
 
 
-@given(SEEDS)
-def test_discrete_models_are_solved(seed: int) -> None:
-    dqm = random_dqm(seed)
+@given(SEEDS, VARTYPES)
+def test_discrete_models_and_polynomials_are_solved(seed: int, vartype: str) -> None:
+    dqm, polynomial = random_dqm(seed), random_polynomial(seed, vartype)
     found = MapMRFSampler("branch").sample_dqm(dqm)
     dimod.testing.assert_sampleset_energies_dqm(found, dqm)
-    best = dimod.ExactDQMSolver().sample_dqm(dqm).first.energy
-    assert found.first.energy == pytest.approx(best, abs=1e-9)
-
-
-@given(SEEDS, VARTYPES)
-def test_polynomials_are_solved(seed: int, vartype: str) -> None:
-    polynomial = random_polynomial(seed, vartype)
+    assert found.first.energy == pytest.approx(dimod.ExactDQMSolver().sample_dqm(dqm).first.energy, abs=1e-9)
     found = MapMRFSampler("branch").sample_poly(polynomial)
     dimod.testing.assert_response_energies(found, polynomial)
-    best = dimod.ExactPolySolver().sample_poly(polynomial).first.energy
-    assert found.first.energy == pytest.approx(best, abs=1e-9)
+    assert found.first.energy == pytest.approx(dimod.ExactPolySolver().sample_poly(polynomial).first.energy, abs=1e-9)
 
 
-def test_higher_order_ising_and_hubo() -> None:
+def test_higher_order_models_and_empty_ones_are_sampled() -> None:
     assert MapMRFSampler().sample_hising({"a": 1}, {("a", "b", "c"): -2}).first.energy == -3
     assert MapMRFSampler().sample_hubo({("a", "b", "c"): -2, ("a",): 1}).first.energy == -1
+    found = MapMRFSampler().sample(dimod.BinaryQuadraticModel({}, {}, 1.5, "SPIN"))
+    assert found.first.energy == 1.5
+    assert found.first.sample == {}
 
 
 def test_reads_have_seeds_of_their_own_and_the_best_bound_counts() -> None:
@@ -266,14 +250,7 @@ def test_unknown_parameters_warn_as_dimod_demands_and_none_is_not_set() -> None:
     with pytest.warns(dimod.exceptions.SamplerUnknownArgWarning, match="beta_range"):
         MapMRFSampler().sample(bqm, beta_range=[0, 1])
     assert MapMRFSampler().sample(bqm, num_reads=None, time_limit=None, seed=None).first.energy == -1
-    with pytest.raises(OptionError, match="num_reads is 0, expected at least 1"):
-        MapMRFSampler().sample(bqm, num_reads=0)
-
-
-def test_an_empty_model_has_an_empty_sample() -> None:
-    found = MapMRFSampler().sample(dimod.BinaryQuadraticModel({}, {}, 1.5, "SPIN"))
-    assert found.first.energy == 1.5
-    assert found.first.sample == {}
+    refuses(OptionError, "num_reads is 0, expected at least 1", MapMRFSampler().sample, bqm, num_reads=0)
 
 
 def test_composites_of_dimod_work_on_top() -> None:

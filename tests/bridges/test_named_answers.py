@@ -13,6 +13,7 @@ import mapmrf
 from mapmrf import FactorGraph, FormatError, Names, Result
 from mapmrf.cli import main
 from mapmrf.formats.evidence import read_evidence
+from refusals import refuses
 
 NAMES = Names(("rain", "grass", "inf"), (("no", "yes"), ("dry", "damp", "wet"), ("nan", "-inf")))
 BIF = """network s { }
@@ -40,28 +41,16 @@ def run(*arguments: str) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-def test_the_assignment_has_the_names_of_the_model() -> None:
+def test_the_assignment_goes_by_the_names_of_the_model_or_by_index() -> None:
     assert mapmrf.solve(model()).assignment == {"rain": "yes", "grass": "dry", "inf": "-inf"}
-
-
-def test_evidence_by_name_shows_in_the_answer() -> None:
     result = mapmrf.solve(model().condition({"grass": "wet", "inf": "nan"}), "exhaustive")
     assert result.assignment == {"rain": "yes", "grass": "wet", "inf": "nan"}
     assert result.value == 2.25
-
-
-def test_without_names_the_assignment_goes_by_index() -> None:
     result = mapmrf.solve(model(names=None))
     assert result.assignment == {0: 1, 1: 0, 2: 1}
     assert "assignment" not in result.summary()
     assert "assignment" not in json.loads(result.to_json())
-
-
-def test_states_without_names_go_by_index() -> None:
     assert mapmrf.solve(model(Names(("a", "b", "c")))).assignment == {"a": 1, "b": 0, "c": 1}
-
-
-def test_a_name_that_two_variables_share_belongs_to_the_one_that_evidence_means() -> None:
     graph = model(Names(("a", "b", "a")))
     assert mapmrf.solve(graph).assignment == {0: 1, "b": 0, "a": 1}
     assert mapmrf.solve(graph.condition({"a": 0})).assignment == {0: 1, "b": 0, "a": 0}
@@ -86,30 +75,23 @@ def test_json_keeps_the_names_even_if_they_look_like_numbers(names: Names | None
 )
 def test_names_that_do_not_fit_are_no_result(names: object) -> None:
     data = json.loads(mapmrf.solve(model()).to_json()) | {"names": names}
-    with pytest.raises(FormatError, match="not a result written by mapmrf"):
-        Result.from_json(json.dumps(data))
+    refuses(FormatError, "not a result written by mapmrf", Result.from_json, json.dumps(data))
 
 
-def test_the_summary_shows_the_first_answers() -> None:
+def test_every_method_hands_the_names_on_and_the_summary_shows_the_first() -> None:
     lines = mapmrf.solve(model()).summary().splitlines()
     assert lines[-1] == "assignment     rain=yes grass=dry inf=-inf"
     many = FactorGraph.from_tables([2] * 9, [], [], names=Names(tuple("abcdefghi")))
     assert mapmrf.solve(many).summary().endswith("assignment     a=0 b=0 c=0 d=0 e=0 f=0 ... (9 in all)")
-
-
-def test_every_method_hands_the_names_on() -> None:
     for name in ("icm", "branch", "trws"):
         assert mapmrf.solve(model(), name).names is NAMES
 
 
-def test_the_command_line_prints_names(bif: str) -> None:
+def test_the_command_line_prints_names_and_how_many_there_are(bif: str, tmp_path: Path) -> None:
     code, output = run("solve", bif)
     assert code == 0
     assert output.endswith("variable  state\nrain      no\ngrass     dry\n")
     assert "labels" not in output
-
-
-def test_the_command_line_says_how_many_answers_there_are(tmp_path: Path) -> None:
     names = Names(tuple(f"v{i}" for i in range(40)), (("no", "yes"),) * 40)
     graph = FactorGraph.from_tables([2] * 40, [(i,) for i in range(40)], [np.log([0.25, 0.75])] * 40, names=names)
     mapmrf.write(graph, tmp_path / "many.bif")
@@ -171,5 +153,4 @@ def test_bad_named_evidence_is_one_clear_line(tmp_path: Path, text: str, said: s
 def test_locate_takes_names_and_indices() -> None:
     graph = model()
     assert graph.locate("grass", "wet") == graph.locate(1, 2) == graph.locate("grass", np.int64(2)) == (1, 2)
-    with pytest.raises(mapmrf.UnknownName, match="no variable is named 'snow'"):
-        graph.locate("snow", 0)
+    refuses(mapmrf.UnknownName, "no variable is named 'snow'", graph.locate, "snow", 0)

@@ -1,29 +1,39 @@
+from __future__ import annotations
+
 import csv
 import dataclasses
 import gzip
 import inspect
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Literal
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from PIL import Image
 
-import mapmrf
 import mapmrf.cli.demo
 from command_line import done, refused, run, started
+from mapmrf import OptionError
 from mapmrf.cli import main
+from mapmrf.cli.methods import parse_grid, parse_settings
 from mapmrf.cli.solving import SolveRequest
 from mapmrf.datasets import grid, potts_image, random_graph
 from mapmrf.formats.solution import read_solution, write_solution
 from mapmrf.plots import pictures
 from mapmrf.questions.tune import PAPER_AXES
+from mapmrf.run.method import Method
+from mapmrf.run.registry import method_names
+from refusals import refuses
 
-HEAVY = ("numba", "scipy", "highspy", "joblib", "matplotlib", "PIL", "pooch", "rich")
 INFEASIBLE = "MARKOV 2  2 2  1  2 0 1  4  0 0 0 0"
 
 
@@ -37,15 +47,14 @@ def model(tmp_path):
 # -- solving ---------------------------------------------------------------------------------------------------------
 
 
-def test_solve_prints_a_report(model):
+def test_solve_prints_a_report_of_the_default_method_or_nothing(model) -> None:
     text = done("solve", model, "--method", "exhaustive")
     assert "status         optimal" in text
     assert len(text.split("labels")[-1].split()) == 12
-
-
-def test_the_default_method_is_that_of_the_library(model):
     pytest.importorskip("mapmrf.methods.lslp")
     assert json.loads(done("solve", model, "--json"))["method"] == mapmrf.run.solve.DEFAULT_METHOD
+    assert done("solve", model, "-m", "icm", "--quiet") == ""
+    assert json.loads(done("solve", model, "-m", "icm", "--quiet", "--json"))["method"] == "icm"
 
 
 def test_solve_json_is_the_result(model):
@@ -86,11 +95,6 @@ def test_a_log_says_who_found_and_who_proved(model: str) -> None:
     assert status[:2] == ["status", "optimal:"]
 
 
-def test_quiet_prints_nothing_but_json(model):
-    assert done("solve", model, "-m", "icm", "--quiet") == ""
-    assert json.loads(done("solve", model, "-m", "icm", "--quiet", "--json"))["method"] == "icm"
-
-
 def test_output_and_score_agree(model, tmp_path):
     for name in ("out.MPE", "out.json", "out.MPE.gz"):
         data = json.loads(done("solve", model, "-m", "icm", "--json", "--output", tmp_path / name))
@@ -101,15 +105,6 @@ def test_output_and_score_agree(model, tmp_path):
     saved = mapmrf.Result.from_json((tmp_path / "out.json").read_text())
     assert saved.method == "icm"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["grid.uai", "out.MPE", "out.MPE.gz", "out.json"]
-
-
-def test_output_replaces_what_was_there_and_follows_links(model, tmp_path):
-    (tmp_path / "old.MPE").write_text("x" * 10_000)
-    (tmp_path / "link.MPE").symlink_to("old.MPE")
-    done("solve", model, "-m", "icm", "-q", "-o", tmp_path / "link.MPE")
-    assert (tmp_path / "link.MPE").is_symlink()
-    assert len(read_solution(tmp_path / "old.MPE", 12)) == 12
-    done("solve", model, "-m", "icm", "-q", "-o", os.devnull)
 
 
 def test_evidence_is_kept(model, tmp_path):
@@ -123,13 +118,10 @@ def test_evidence_is_kept(model, tmp_path):
     }
 
 
-def test_initial_is_where_a_run_begins(model, tmp_path):
+def test_initial_labels_and_a_trace_are_files(model, tmp_path) -> None:
     best = json.loads(done("solve", model, "-m", "exhaustive", "--json", "-o", tmp_path / "best.MPE"))
     data = json.loads(done("solve", model, "-m", "icm", "--json", "--initial", tmp_path / "best.MPE"))
     assert data["value"] == best["value"]
-
-
-def test_trace_is_a_table(model, tmp_path):
     done("solve", model, "-m", "icm", "-q", "--trace", tmp_path / "trace.csv")
     rows = list(csv.DictReader((tmp_path / "trace.csv").read_text().splitlines()))
     assert rows
@@ -196,6 +188,25 @@ def test_options_that_are_arguments_of_solve_have_their_names_and_defaults():
         (["generate", "grid", "2", "-o", "out.uai"], "COLS"),
         (["generate", "random", "5", "5", "--arity", "2-x", "-o", "out.uai"], "found '2-x'"),
         (["generate", "potts", "5", "5", "--noise", "0", "-o", "out.uai"], "noise"),
+        (["solve", "MODEL", "--distance", "2"], "--distance needs --best M"),
+        (["solve", "MODEL", "--best", "2", "--query", "1"], "found --best and --query"),
+        (["solve", "MODEL", "--best", "2", "--trace", "run.csv"], "--trace cannot be combined with --best"),
+        (["solve", "MODEL", "MODEL", "--best", "2"], "--best is for a single run"),
+        (["solve", "MODEL", "--query", "1,,2"], "separated by commas"),
+        (["solve", "MODEL", "--query", "99"], "variable 99 is asked for, expected 0 to 11"),
+        (["solve", "MODEL", "--query", "Rain"], "no variable is named 'Rain'"),
+        (["bench", "-o", "r.jsonl", "--sets", "grid"], "sets: found 'grid', expected some of seg-2"),
+        (["bench", "-o", "r.jsonl", "--data", "nowhere"], "--data: nowhere is not a folder"),
+        (["bench", "-o", "r.jsonl", "nowhere.uai"], "nowhere.uai: no such file"),
+        (["bench", "-o", "r.jsonl", "--methods", "lslpp"], "no method is named 'lslpp'"),
+        (["bench", "-o", "r.jsonl", "--seeds", "a"], "--seeds: found 'a', expected whole numbers"),
+        (["bench", "-o", "r.jsonl", "--plan", "none.toml"], "none.toml"),
+        (["datasets", "generate", "grids", "22", "-o", "x.uai"], "number is 22, expected 1 to 21"),
+        (["datasets", "generate", "grid", "1", "-o", "x.uai"], "'grid'"),
+        (["datasets", "generate", "grids", "1", "--scale", "0", "-o", "x.uai"], "scale is 0.0"),
+        (["datasets", "generate", "grids", "1", "-o", "absent/x.uai"], "there is no folder absent"),
+        (["datasets", "generate", "grids", "1"], "--output"),
+        (["completion", "tcsh"], "bash"),
         (["tune", "MODEL", "--grid", "sigma=1"], "'sigma'"),
         (["tune", "MODEL", "--grid", "rho=1;2"], "found '1;2', expected a number"),
     ],
@@ -206,23 +217,7 @@ def test_bad_usage_is_one_line(args, says, model, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["grid.uai"]
 
 
-ZOO = {
-    "empty": b"",
-    "blank": b" \n\n",
-    "binary": bytes(range(256)) * 4,
-    "word": b"hello",
-    "only_a_head": b"MARKOV\n3\n2 2",
-    "no_states": b"MARKOV 2  2 0  1  2 0 1  0",
-    "negative": b"MARKOV -2  2 2  1  2 0 1  4  1 1 1 1",
-    "no_variable": b"MARKOV 2  2 2  1  2 0 7  4  1 1 1 1",
-    "twice": b"MARKOV 2  2 2  1  2 0 0  4  1 1 1 1",
-    "table_too_small": b"MARKOV 2  2 2  1  2 0 1  3  1 1 1",
-    "table_cut_off": b"MARKOV 2  2 2  1  2 0 1  4  1 1",
-    "nan": b"MARKOV 2  2 2  1  2 0 1  4  1 nan 1 1",
-    "minus_one": b"MARKOV 2  2 2  1  2 0 1  4  1 -1 1 1",
-    "too_much": b"MARKOV 2  2 2  1  2 0 1  4  1 1 1 1 1",
-    "huge": b"MARKOV 99999999999999 2",
-}
+ZOO = {"empty": b"", "binary": bytes(range(256)) * 4, "cut": b"MARKOV\n3\n2 2", "huge": b"MARKOV 99999999999999 2"}
 
 
 @pytest.mark.parametrize("command", ["check", "info", "solve"])
@@ -270,26 +265,22 @@ def test_warnings_of_the_library_are_told(model, tmp_path):
 # -- the other commands ----------------------------------------------------------------------------------------------
 
 
-def test_help_and_version():
+def test_help_and_version_also_as_a_module() -> None:
     assert "solve" in done("--help")
     assert done() == done("--help")
     assert mapmrf.__version__ in done("--version")
     for name in main.commands:
         assert "Usage" in done(name, "--help")
+    process = subprocess.run([sys.executable, "-m", "mapmrf", "--version"], capture_output=True, text=True, check=True)
+    assert process.stdout == f"mapmrf, version {mapmrf.__version__}\n"
 
 
-def test_info(model):
+def test_info_check_and_convert(model, tmp_path) -> None:
     text = done("info", model)
     assert "variables    12  (2 states)" in text
     facts = json.loads(done("info", model, "--json"))
     assert (facts["n_vars"], facts["n_factors"], facts["arities"], facts["binary"]) == (12, 17, {"2": 17}, True)
-
-
-def test_check(model):
     assert done("check", model) == f"{model}: ok, 12 variables, 17 factors\n"
-
-
-def test_convert_keeps_the_model(model, tmp_path):
     assert done("convert", model, tmp_path / "other.uai.gz") == ""
     labels = np.arange(12) % 2
     assert mapmrf.read(tmp_path / "other.uai.gz").value(labels) == pytest.approx(mapmrf.read(model).value(labels))
@@ -384,47 +375,6 @@ def test_tune_hands_over_and_reports(model, tmp_path, monkeypatch):
 # -- as a process ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ["--help", "check", "convert", "score", "generate"])
-def test_light_commands_import_nothing_heavy(command, model, tmp_path):
-    write_solution(tmp_path / "s.MPE", [0] * 12)
-    args = {
-        "--help": ["--help"],
-        "convert": ["convert", model, tmp_path / "other.uai"],
-        "score": ["score", model, tmp_path / "s.MPE"],
-        "generate": ["generate", "grid", 3, 3, "-o", tmp_path / "new.uai"],
-    }.get(command, [command, model])
-    code = f"try:\n  main()\nfinally:\n  sys.exit(','.join(name for name in {HEAVY} if name in sys.modules) or 0)"
-    process = started(code, *args)
-    _, heard = process.communicate(timeout=120)
-    assert (process.returncode, heard) == (0, "")
-
-
-def test_the_script_is_silent_in_a_pipe(model, tmp_path):
-    process = started("main()", "solve", model, "-m", "icm", "-o", tmp_path / "out.MPE")
-    said, heard = process.communicate(timeout=120)
-    assert process.returncode == 0
-    assert "log potential" in said
-    assert heard == ""
-
-
-def test_a_closed_pipe_is_no_error_message():
-    process = started("sys.stdin.readline(); main()", "--help", stdin=subprocess.PIPE)
-    process.stdout.close()
-    process.stdout = None
-    _, heard = process.communicate("go\n", timeout=120)
-    assert heard == ""
-
-
-def test_bad_input_of_a_process(tmp_path):
-    (tmp_path / "bad.uai").write_text("MARKOV 2  2 2  1  2 0 1  4  1 1")
-    process = started("main()", "solve", tmp_path / "bad.uai", "-m", "icm")
-    said, heard = process.communicate(timeout=120)
-    assert (process.returncode, said) == (2, "")
-    assert heard.count("\n") == 1
-    assert "bad.uai" in heard
-    assert "Traceback" not in heard
-
-
 STEPPING = """
 import signal
 import mapmrf.methods.icm as icm
@@ -493,6 +443,126 @@ def test_ctrl_c_while_reading_is_one_line(model, tmp_path):
     assert heard.strip() == "mapmrf: interrupted"
 
 
-def test_the_package_runs_as_a_module() -> None:
-    done = subprocess.run([sys.executable, "-m", "mapmrf", "--version"], capture_output=True, text=True, check=True)
-    assert done.stdout == f"mapmrf, version {mapmrf.__version__}\n"
+# -- completion -------------------------------------------------------------------------------------------------------
+
+
+BASH = shutil.which("bash")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_shell_has_a_script(shell: str) -> None:
+    done = run("completion", shell)
+    assert done.exit_code == 0 and "_MAPMRF_COMPLETE" in done.stdout and "mapmrf" in done.stdout
+
+
+def asked(*words: str) -> list[tuple[str, str]]:
+    """Kinds and texts that a shell gets for the last of some words."""
+    typed = {"COMP_WORDS": " ".join(["mapmrf", *words]), "COMP_CWORD": str(len(words))}
+    answer = CliRunner().invoke(main, [], prog_name="mapmrf", env={"_MAPMRF_COMPLETE": "bash_complete", **typed})
+    return [(kind, text) for kind, _, text in (line.partition(",") for line in answer.stdout.splitlines())]
+
+
+def texts(*words: str) -> list[str]:
+    return [text for _, text in asked(*words)]
+
+
+def test_commands_options_methods_and_files_are_completed() -> None:
+    assert texts("so") == ["solve"]
+    assert "--time-limit" in texts("solve", "--ti")
+    assert texts("solve", "--method", "") == method_names()
+    assert texts("solve", "--method", "trw") == ["trws"]
+    assert texts("bench", "--methods", "icm,trw") == ["icm,trws"]
+    assert asked("solve", "--method", "my_file.py") == [("file", "my_file.py")]
+    assert texts("tune", "--method", "icm", "--set", "st") == ["starts="]
+    assert asked("solve", "mod") == [("file", "mod")]
+    assert asked("solve", "model.uai", "--output", "x") == asked("info", "x") == [("file", "x")]
+    assert asked("report", "records.jsonl", "--figures", "") == [("dir", "")]
+    assert texts("completion", "b") == ["bash"]
+
+
+@pytest.mark.skipif(BASH is None, reason="needs bash")
+def test_bash_sources_the_script_and_completes(tmp_path: Path) -> None:
+    program = tmp_path / "mapmrf"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m mapmrf "$@"\n')
+    program.chmod(0o755)
+    (tmp_path / "script").write_text(run("completion", "bash").stdout)
+    code = """
+        source "$1/script" || exit 1
+        complete -p mapmrf || exit 2
+        COMP_WORDS=(mapmrf solve --method trw); COMP_CWORD=3
+        _mapmrf_completion mapmrf
+        printf '%s\\n' "${COMPREPLY[@]}"
+    """
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    command = [str(BASH), "--norc", "-c", code, "bash", str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert "-F _mapmrf_completion mapmrf" in done.stdout and done.stdout.splitlines()[-1] == "trws"
+
+
+# -- settings ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Options(Method):
+    max_iterations: int = 10
+    rho: float = 0.5
+    fast: bool = False
+    preset: str = "paper"
+    limit: float | None = None
+    mode: Literal["slow", "quick"] = "slow"
+    level: int | str = 1
+
+    def start(self, problem, seed, initial):
+        raise NotImplementedError
+
+    step = answer = start
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("max_iterations=20", 20),
+        ("max-iterations=1e5", 100_000),
+        ("rho=0.25", 0.25),
+        ("rho = 3", 3.0),
+        ("rho=inf", float("inf")),
+        ("fast=yes", True),
+        ("fast=False", False),
+        ("preset=own=words", "own=words"),
+        ("limit=none", None),
+        ("limit=2", 2.0),
+        ("mode=quick", "quick"),
+        ("level=3", 3),
+        ("level=high", "high"),
+        ("unknown=7", "7"),
+    ],
+)
+def test_values_take_the_type_of_the_option(text, value):
+    (found,) = parse_settings(Options, [text]).values()
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("rho", "found 'rho', expected key=value"),
+        ("=3", "expected key=value"),
+        ("rho=much", "option rho: found 'much', expected a number"),
+        ("max_iterations=2.5", "expected a whole number"),
+        ("max_iterations=inf", "expected a whole number"),
+        ("fast=maybe", "expected true or false"),
+        ("limit=never", "expected none or a number"),
+        ("mode=other", "expected 'slow' or 'quick'"),
+    ],
+)
+def test_other_values_are_refused(text, says):
+    refuses(OptionError, says, parse_settings, Options, [text])
+
+
+def test_grid_of_lists():
+    assert parse_grid(mapmrf.LSLP, ["rho=1,2.5", "seeds=3"]) == {"rho": [1.0, 2.5], "seeds": [3]}
+    assert parse_grid(mapmrf.BP, ["decode=argmax,sequential"]) == {"decode": ["argmax", "sequential"]}
+    refuses(OptionError, "option eta: found '', expected a number", parse_grid, mapmrf.LSLP, ["eta=1,"])
+    with pytest.raises(OptionError, match="found 'rho', expected seeds or an option of icm: max_iterations"):
+        parse_grid(mapmrf.ICM, ["rho=1"])

@@ -17,10 +17,9 @@ from pathlib import Path
 import pytest
 
 import mapmrf
-from command_line import refused, run
+from command_line import opened, refused, run
 from mapmrf.datasets import grid
 from mapmrf.formats.solution import read_solution
-from named_pipes import opened
 
 INFEASIBLE = "MARKOV 2  2 2  1  2 0 1  4  0 0 0 0"
 
@@ -76,7 +75,7 @@ def test_one_bad_file_is_one_line_and_the_rest_is_done(models: list[Path], bad: 
     assert ["error" in data for data in told] == [False, True, True, False]
 
 
-def test_solutions_go_to_a_folder(models: list[Path], tmp_path: Path) -> None:
+def test_solutions_go_to_a_folder_also_of_one_file(models: list[Path], tmp_path: Path) -> None:
     mapmrf.write(mapmrf.read(models[0]), tmp_path / "packed.uai.gz")
     (tmp_path / "out").mkdir()
     result = run("solve", *models, tmp_path / "packed.uai.gz", "-m", "exhaustive", "-q", "-o", tmp_path / "out")
@@ -86,9 +85,6 @@ def test_solutions_go_to_a_folder(models: list[Path], tmp_path: Path) -> None:
         labels = read_solution(tmp_path / "out" / f"{path.name}.MPE", graph)
         assert graph.value(labels) == mapmrf.solve(graph, "exhaustive").value
     assert (tmp_path / "out" / "packed.uai.MPE").exists()
-
-
-def test_one_file_and_a_folder_is_a_batch_of_one(models: list[Path], tmp_path: Path) -> None:
     result = run("solve", models[0], "-m", "icm", "-o", f"{tmp_path}/new/")
     assert result.exit_code == 0
     assert len(result.stdout.splitlines()) == 2
@@ -109,9 +105,7 @@ def test_evidence_is_that_of_every_file(models: list[Path], tmp_path: Path) -> N
     assert all(json.loads(line)["labels"][0::5][:2] == [1, 0] for line in result.stdout.splitlines())
 
 
-def test_a_full_disk_does_not_end_the_batch(
-    models: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_does_not_end_the_batch(models, tmp_path, monkeypatch) -> None:
     def full(path: str, labels: object) -> None:
         raise mapmrf.FormatError(f"{path}: cannot write: No space left on device")
 

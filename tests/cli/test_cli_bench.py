@@ -131,7 +131,6 @@ def test_files_of_the_catalogue_are_found_and_carry_their_index(tmp_path: Path) 
 
 
 def planned(monkeypatch: pytest.MonkeyPatch, *arguments: Any) -> tuple[Result, list[Any]]:
-    """The tasks that a benchmark would make."""
     import mapmrf.bench.runner as runner
 
     seen: list[Any] = []
@@ -152,9 +151,7 @@ def absent(monkeypatch: pytest.MonkeyPatch, *there: str) -> None:
     monkeypatch.setattr(peers, "installed", lambda: list(there))
 
 
-def test_missing_peers_are_said_and_how_to_install_them(
-    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_peers_are_said_and_how_to_install_them(tmp_path, model, monkeypatch) -> None:
     out = ("-o", tmp_path / "r.jsonl")
     absent(monkeypatch)
     done, tasks = planned(monkeypatch, model, "--methods", "icm", "--peers", *out)
@@ -176,25 +173,6 @@ def test_without_data_look_alikes_take_their_place(tmp_path: Path, monkeypatch: 
     assert "using look-alikes instead" in done.stderr
     assert {task.model.set for task in seen} == {"seg-2-like", "grids-like"}
     assert len(seen) == 50 + 21
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--sets", "grid"], "sets: found 'grid', expected some of seg-2"),
-        (["--data", "nowhere"], "--data: nowhere is not a folder"),
-        (["nowhere.uai"], "nowhere.uai: no such file"),
-        (["--methods", "lslpp"], "no method is named 'lslpp'"),
-        (["--seeds", "a"], "--seeds: found 'a', expected whole numbers"),
-        (["--plan", "none.toml"], "none.toml"),
-    ],
-)
-def test_bad_usage_is_one_line_and_writes_nothing(tmp_path: Path, arguments: list[str], message: str) -> None:
-    records = tmp_path / "r.jsonl"
-    done = call("bench", "-o", records, *arguments)
-    assert done.exit_code == 2
-    assert message in done.stderr and len(done.stderr.splitlines()) == 1
-    assert not records.exists()
 
 
 def test_reports_of_nothing_and_of_something_else_are_refused(tmp_path: Path) -> None:

@@ -81,30 +81,6 @@ def test_margins_go_into_the_result_and_the_plot(model: Path, tmp_path: Path) ->
     assert "has no margins" in said
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (["--distance", "2"], "--distance needs --best M"),
-        (["--best", "2", "--query", "1"], "found --best and --query"),
-        (["--best", "2", "--trace", "run.csv"], "--trace cannot be combined with --best"),
-        (["--query", "1,,2"], "separated by commas"),
-        (["--query", "99"], "variable 99 is asked for, expected 0 to 15"),
-        (["--query", "Rain"], "no variable is named 'Rain'"),
-    ],
-)
-def test_bad_usage_is_one_line(model: Path, options: list[str], says: str) -> None:
-    code, _, said = run("solve", model, *options)
-    assert code == 2
-    assert says in said
-    assert said.count("\n") == 1
-
-
-def test_several_models_are_refused(model: Path) -> None:
-    code, _, said = run("solve", model, model, "--best", 2)
-    assert code == 2
-    assert "--best is for a single run" in said
-
-
 def test_a_sum_that_does_not_fit_is_one_line_with_width_and_bytes(tmp_path: Path) -> None:
     path = tmp_path / "dense.uai"
     pairs = [(i, j) for i in range(40) for j in range(i)]

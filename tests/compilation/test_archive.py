@@ -30,9 +30,7 @@ def test_what_is_written_is_read(archive: Path) -> None:
 
 
 @given(data=st.data())
-def test_a_damaged_archive_is_refused_or_gives_nothing_wrong(
-    data: st.DataObject, archive: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_damaged_archive_is_refused_or_gives_nothing_wrong(data, archive, tmp_path_factory) -> None:
     content = bytearray(archive.read_bytes())
     at = data.draw(st.integers(0, len(content) - 1))
     content[at] ^= data.draw(st.integers(1, 255))
@@ -53,10 +51,11 @@ def test_no_file_and_another_file_are_refused(tmp_path: Path) -> None:
             Archive(tmp_path / name)
 
 
-def test_every_kernel_has_a_stamp_of_its_own() -> None:
+def test_every_kernel_has_a_stamp_of_its_own_and_a_missing_file_none(tmp_path: Path) -> None:
     stamps = kernel_stamps()
     assert len(stamps) > 300
     assert len({stamp(), *stamps.values()}) == 1 + len(stamps)
+    assert stamp_of("module.kernel", tmp_path / "missing.py") == ""
 
 
 KERNEL = """\
@@ -108,7 +107,3 @@ def test_a_stamp_ignores_comments_docstrings_and_drivers(tmp_path: Path) -> None
         code.replace("def driver(x):", "# why\ndef driver(x, y=1):"),
     ]
     assert len({stamp_of_text(tmp_path / "kernels.py", text) for text in equal}) == 1
-
-
-def test_a_file_that_is_not_there_has_no_stamp(tmp_path: Path) -> None:
-    assert stamp_of("module.kernel", tmp_path / "missing.py") == ""

@@ -14,13 +14,17 @@ import pytest
 from mapmrf.compilation import process
 from mapmrf.compilation.process import CompileProcess, compile_elsewhere
 from mapmrf.compilation.stopping import (
+    CompileClock,
     CompileWatch,
     CompilingPostponed,
     CompilingStopped,
+    begin,
+    end,
     patience,
     stoppable,
     watch_of_run,
 )
+from mapmrf.compilation.toolchain import numba
 
 
 @pytest.fixture(autouse=True)
@@ -29,14 +33,15 @@ def ended() -> Iterator[None]:
     process.close()
 
 
-def test_outside_of_runs_nothing_is_compiled_elsewhere() -> None:
+def test_only_a_run_that_may_go_on_compiles_elsewhere() -> None:
     assert watch_of_run() is None
     assert not compile_elsewhere("mapmrf.compilation.jit.nothing", ())
-
-
-def test_a_run_that_must_end_does_not_wait() -> None:
+    with patience(0.5):
+        assert watch_of_run() is None
     with stoppable(CompileWatch(lambda: True)), pytest.raises(CompilingStopped):
         compile_elsewhere("mapmrf.compilation.jit.nothing", ())
+    with stoppable(CompileWatch(lambda: False)):
+        assert not compile_elsewhere("mapmrf.compilation.jit.nothing", ())
 
 
 def test_watches_nest() -> None:
@@ -46,11 +51,6 @@ def test_watches_nest() -> None:
             assert watch_of_run() is not outer
         assert watch_of_run() is outer
     assert watch_of_run() is None
-
-
-def test_what_cannot_be_compiled_is_left_to_the_caller() -> None:
-    with stoppable(CompileWatch(lambda: False)):
-        assert not compile_elsewhere("mapmrf.compilation.jit.nothing", ())
 
 
 def test_giving_up_ends_the_process() -> None:
@@ -82,11 +82,6 @@ def test_nothing_remains_of_processes_that_finished_by_themselves() -> None:
     assert first.process.stdout is not None and first.process.stdout.closed
     assert process._finishing == [first]
     assert process._finishing == [postpone()]
-
-
-def test_patience_outside_of_runs_does_nothing() -> None:
-    with patience(0.5):
-        assert watch_of_run() is None
 
 
 def test_a_process_that_died_is_replaced() -> None:
@@ -144,3 +139,81 @@ def test_threads_of_a_run_share_its_stop() -> None:
         thread.start()
         thread.join()
         assert found == [watch_of_run()]
+
+
+# -- the time that compiling takes ------------------------------------------------------------------------------------
+
+
+def compile_something() -> None:
+    numba.njit(lambda x: x + 1)(1)
+
+
+def test_a_compilation_is_timed_and_announced() -> None:
+    begun = []
+    with CompileClock() as clock:
+        clock.on_begin = lambda: begun.append(True)
+        compile_something()
+    assert clock.seconds > 0
+    assert begun
+
+
+def test_only_compilations_of_this_thread_under_the_clock_count() -> None:
+    with CompileClock() as clock:
+        pass
+    assert clock.seconds == 0.0
+    with CompileClock() as clock:
+        pass
+    compile_something()
+    assert clock.seconds == 0.0
+    with CompileClock() as clock:
+        thread = threading.Thread(target=compile_something)
+        thread.start()
+        thread.join()
+    assert clock.seconds == 0.0
+
+
+def test_nested_compilations_count_once() -> None:
+    clock = CompileClock()
+    begun = []
+    clock.on_begin = lambda: begun.append(True)
+    clock.begin()
+    clock.begin()
+    clock.end()
+    assert clock.seconds == 0.0
+    clock.end()
+    assert clock.seconds > 0.0
+    assert len(begun) == 1
+
+
+def test_numba_may_be_imported_while_the_clock_runs() -> None:
+    code = """
+import sys
+from mapmrf.compilation.stopping import CompileClock
+with CompileClock() as clock:
+    assert "numba" not in sys.modules
+    from mapmrf.compilation.toolchain import numba
+    numba.njit(lambda x: x + 1)(1)
+assert clock.seconds > 0
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_clocks_of_other_threads_come_and_go_during_a_compilation() -> None:
+    """A clock that missed the end of a compilation would be running for ever."""
+    ended = threading.Event()
+
+    def others() -> None:
+        while not ended.is_set():
+            with CompileClock(), CompileClock():
+                pass
+
+    thread = threading.Thread(target=others)
+    thread.start()
+    with CompileClock() as clock:
+        for _ in range(20_000):
+            begin()
+            assert clock.running
+            end()
+            assert not clock.running
+    ended.set()
+    thread.join()

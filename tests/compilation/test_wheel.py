@@ -82,7 +82,6 @@ def run(python: Path, home: Path, *arguments: str) -> str:
 
 
 def kept(home: Path) -> list[Path]:
-    """Kernels that were compiled."""
     return list((home / "kernels").rglob("*.kernel"))
 
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import pickle
-from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.optimize import linear_sum_assignment
 
+import command_line
 import mapmrf
 from constrained_recipes import KINDS, random_constrained
-from mapmrf import FactorGraph, GraphError, Names, Result, Status, UnknownName, constraints
+from mapmrf import FactorGraph, GraphError, Names, Result, Status, UnknownName, constraints, images
 from mapmrf.model.summary import summarise
 from mapmrf.run.incumbent import Evaluator
 from mapmrf.run.repair import penalised, shortfall
+from test_docs import DOCS, blocks
 
 SEEDS = range(60)
 
@@ -64,16 +68,13 @@ def test_constraints_that_evidence_decides_are_dropped() -> None:
     assert either.condition({0: 1, 2: 0}).value([1, 0, 0]) == -math.inf
 
 
-def test_names_are_located() -> None:
+def test_constraints_are_located_by_name_and_added_to_those_there_are() -> None:
     names = Names(("Rain", "Grass"), (("no", "yes"), ("dry", "wet")))
     graph = FactorGraph.from_tables([2, 2], [], [], names=names)
     stated = graph.with_constraints([constraints.at_most_one([("Rain", "yes"), "Grass"])])
     assert stated.constraints.var.tolist() == [0, 1]
     assert stated.constraints.state.tolist() == [1, 1]
     assert graph.with_constraints([constraints.label_cost("wet", 2.0)]).value([0, 1]) == -2.0
-
-
-def test_constraints_are_added_to_those_there_are() -> None:
     graph = FactorGraph.from_tables([2, 2], [], [])
     both = graph.with_constraints([constraints.xor([0, 1])]).with_constraints([constraints.at_least_one([0])])
     assert both.n_constraints == 2
@@ -175,11 +176,24 @@ MISTAKES = {
     "xor: the indicators are 3, expected a list of (variable, state) pairs": lambda: constraints.xor(3),
     "linear: the limits are nan and inf, expected numbers": lambda: constraints.linear([0], [1.0], lower=math.nan),
 }
+MISTAKES |= {
+    f"{said} is too large, expected a number that a float can hold": state
+    for said, state in {
+        "at_most_one: the penalty": lambda: constraints.at_most_one([0, 1], penalty=10**400),
+        "linear: weight 0": lambda: constraints.linear([0, 1], [10**400, 1], upper=1),
+        "linear: the upper limit": lambda: constraints.linear([0, 1], [1, 1], upper=10**400),
+        "at_most_k: k": lambda: constraints.at_most_k([0, 1], 10**400),
+        "label_cost: the price": lambda: constraints.label_cost(1, 10**400),
+    }.items()
+}
 
 
-def test_a_single_constraint_is_no_list() -> None:
+def test_a_single_constraint_is_no_list_and_unknown_names_are_told() -> None:
     with pytest.raises(GraphError, match=r"the constraints are Constraint.*, expected a list of them"):
         FactorGraph.from_tables([2, 2], [], []).with_constraints(constraints.xor([0, 1]))
+    graph = mapmrf.FactorGraph.from_tables([2], [], [])
+    with pytest.raises(UnknownName, match=r"^constraint 0 \(xor\): no variable is named 'Rain'$"):
+        graph.with_constraints([constraints.xor(["Rain"])])
 
 
 @pytest.mark.parametrize("text", MISTAKES)
@@ -199,22 +213,115 @@ def test_numbers_and_pairs_of_numpy_are_taken() -> None:
     assert weighed.value([1, 2]) == -math.inf
 
 
-def test_unknown_names_are_told() -> None:
-    graph = mapmrf.FactorGraph.from_tables([2], [], [])
-    with pytest.raises(UnknownName, match=r"^constraint 0 \(xor\): no variable is named 'Rain'$"):
-        graph.with_constraints([constraints.xor(["Rain"])])
+# -- label costs of images --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("state", "found"),
-    [
-        (lambda: constraints.at_most_one([0, 1], penalty=10**400), "at_most_one: the penalty is too large"),
-        (lambda: constraints.linear([0, 1], [10**400, 1], upper=1), "linear: weight 0 is too large"),
-        (lambda: constraints.linear([0, 1], [1, 1], upper=10**400), "linear: the upper limit is too large"),
-        (lambda: constraints.at_most_k([0, 1], 10**400), "at_most_k: k is too large"),
-        (lambda: constraints.label_cost(1, 10**400), "label_cost: the price is too large"),
-    ],
-)
-def test_numbers_that_no_float_can_hold_are_one_line(state: Callable[[], object], found: str) -> None:
-    with pytest.raises(GraphError, match=f"^{found}, expected a number that a float can hold$"):
-        state()
+PRICES = [0.5, 2.0, 1.25]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_both_forms_have_the_same_values_and_optimum(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    unary = random.normal(size=(3, 3, 3))
+    tables = images.grid_model(unary, weight=0.5, label_costs=PRICES)
+    plain = images.grid_model(unary, weight=0.5)
+    stated = plain.with_constraints([constraints.label_cost(k, price) for k, price in enumerate(PRICES)])
+    for _ in range(50):
+        labels = random.integers(0, 3, 9)
+        used = np.bincount(labels, minlength=3) > 0
+        assert tables.value(np.concatenate([labels, used])) == pytest.approx(stated.value(labels))
+    found = mapmrf.solve(tables, "exhaustive")
+    assert mapmrf.solve(stated, "exhaustive").value == pytest.approx(found.value)
+    assert mapmrf.solve(stated, "branch", i_bound=2).value == pytest.approx(found.value)
+
+
+# -- the command line -------------------------------------------------------------------------------------------------
+
+
+LATIN = """latin 4 4 2 50
+4 4 4 4
+1 0 0 1
+0 3
+4 0 1 2 3 -1 salldiff var 50
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "latin.wcsp"
+    path.write_text(LATIN)
+    return path
+
+
+def test_the_command_line_takes_a_file_with_a_global_function(model: Path) -> None:
+    found = json.loads(command_line.done("solve", model, "--json"))
+    assert found["value"] == 0.0
+    assert sorted(found["labels"]) == [0, 1, 2, 3]
+    assert found["status"] == "optimal"
+    assert "constraints  1  (1 all_different)" in command_line.done("info", model)
+    assert json.loads(command_line.done("info", model, "--json"))["constraints"] == {"all_different": 1}
+    assert "1 constraints" in command_line.done("check", model)
+    found = json.loads(command_line.done("solve", model, "--best", 3, "--json"))
+    assert [each["value"] for each in found] == [0.0, 0.0, 0.0]
+
+
+def test_convert_writes_tables_on_request(model: Path, tmp_path: Path) -> None:
+    target = tmp_path / "latin.uai"
+    done = command_line.run("convert", model, target)
+    assert done.exit_code == 2
+    assert "the format has no constraints" in done.output
+    command_line.done("convert", model, target, "--tables")
+    graph = mapmrf.read(target)
+    assert graph.constraints is None
+    assert graph.n_factors == 6
+
+
+# -- the examples of the how-to ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def page() -> dict[str, object]:
+    """The names that the page's code leaves behind."""
+    names: dict[str, object] = {}
+    for block in blocks(Path(DOCS, "how-to", "constraints.md"), "python"):
+        exec(block.code, names)
+    return names
+
+
+def test_the_sudoku_is_solved(page: dict[str, object]) -> None:
+    result = mapmrf.solve(page["sudoku"])
+    assert result.status is Status.OPTIMAL
+    for group in page["groups"]:
+        assert sorted(result.labels[group]) == list(range(9))
+    assert all(result.labels[i] == k for i, k in page["given"].items())
+    assert len(mapmrf.solve_best(page["sudoku"], 2)) == 1
+
+
+def test_the_examples_of_the_page_are_optimal(page: dict[str, object]) -> None:
+    gain = page["gain"]
+    result = mapmrf.solve(page["tasks"])
+    assert result.status is Status.OPTIMAL
+    assert result.value == pytest.approx(gain[linear_sum_assignment(gain, maximize=True)].sum())
+    assert round(result.value, 6) == 31.342691
+    graph = page["items"]
+    best = max(graph.value(labels) for labels in itertools.product(range(2), repeat=5))
+    result = mapmrf.solve(graph)
+    assert result.value == best == 13.5
+    assert result.labels.tolist() == [0, 1, 0, 1, 1]
+    assert page["result"].labels.sum() == 81
+    assert page["result"].value > -math.inf
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_assignments_with_forbidden_pairs(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    gain = random.normal(size=(6, 8))
+    gain[random.random(gain.shape) < 0.5] = -np.inf
+    graph = mapmrf.FactorGraph.from_tables([8] * 6, [(i,) for i in range(6)], list(gain))
+    result = mapmrf.solve(graph.with_constraints([constraints.all_different(range(6))]))
+    try:
+        expected = gain[linear_sum_assignment(gain, maximize=True)].sum()
+    except ValueError:
+        expected = -math.inf
+    assert result.value == pytest.approx(expected)
+    assert result.status is (Status.OPTIMAL if expected > -math.inf else Status.INFEASIBLE)

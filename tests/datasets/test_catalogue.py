@@ -9,7 +9,6 @@ import hashlib
 import lzma
 import os
 import re
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +18,8 @@ import pytest
 import mapmrf
 from benchmark_models import FOLDER
 from mapmrf import UnknownName
-from mapmrf.datasets import data_folders, entries, grid, locate, sets, verify
-from mapmrf.datasets.catalogue import SETS, mean_statistics, model_statistics, paper_statistics, rows
+from mapmrf.datasets import catalogue, data_folders, entries, grid, locate, sets, verify
+from refusals import refuses
 
 data = pytest.mark.data
 every_set = pytest.mark.parametrize("which", list(sets()))
@@ -33,15 +32,18 @@ ENTRY = replace(entries("grids")[0], sha256=hashlib.sha256(CONTENT).hexdigest())
 # -- what it says ----------------------------------------------------------------------------------------------------
 
 
-def test_the_sets_are_those_of_the_paper_in_its_order() -> None:
-    assert list(sets()) == list(SETS)
-    assert [of.n_models for of in sets().values()] == [int(row["models"]) for row in rows("dataset_statistics")]
-
-
-def test_every_model_that_the_paper_names_is_there_under_its_number() -> None:
+def test_the_sets_and_models_are_those_of_the_paper() -> None:
+    assert list(sets()) == list(catalogue.SETS)
+    assert [of.n_models for of in sets().values()] == [
+        int(row["models"]) for row in catalogue.rows("dataset_statistics")
+    ]
+    assert [row["dataset"] for row in catalogue.rows("dataset_statistics")] == list(catalogue.SETS.values())
     for which in ("grids", "protein"):
-        named = [(row["index"], row["model"]) for row in rows(f"{which}_logpot")]
+        named = [(row["index"], row["model"]) for row in catalogue.rows(f"{which}_logpot")]
         assert [(entry.index, entry.name) for entry in entries(which)] == named
+    for two, many in zip(entries("seg-2"), entries("seg-21"), strict=True):
+        assert (two.index, two.name.removesuffix(".binary")) == (many.index, many.name.removesuffix(".21"))
+    refuses(UnknownName, r"'seg2', expected one of seg-2, seg-21, scene, grids, protein", entries, "seg2")
 
 
 @every_set
@@ -62,16 +64,6 @@ def test_the_known_checksums_are_distinct() -> None:
     known = [entry.sha256 for which in sets() for entry in entries(which) if entry.sha256 is not None]
     assert len(known) == len(set(known)) == 102
     assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in known)
-
-
-def test_the_two_segmentations_have_the_same_numbers() -> None:
-    for two, many in zip(entries("seg-2"), entries("seg-21"), strict=True):
-        assert (two.index, two.name.removesuffix(".binary")) == (many.index, many.name.removesuffix(".21"))
-
-
-def test_an_unknown_set_is_one_line() -> None:
-    with pytest.raises(UnknownName, match=r"'seg2', expected one of seg-2, seg-21, scene, grids, protein"):
-        entries("seg2")
 
 
 # -- where files are -------------------------------------------------------------------------------------------------
@@ -128,9 +120,7 @@ def test_a_folder_given_comes_before_the_environment(tmp_path: Path, monkeypatch
         ("win32", {}, Path("home", "AppData", "Local")),
     ],
 )
-def test_the_cache_is_where_the_platform_keeps_it(
-    platform: str, variables: dict[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_is_where_the_platform_keeps_it(platform, variables, folder, monkeypatch) -> None:
     for name in ("MAPMRF_DATA", "XDG_CACHE_HOME", "LOCALAPPDATA"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
@@ -140,34 +130,27 @@ def test_the_cache_is_where_the_platform_keeps_it(
     assert data_folders() == (folder / "mapmrf",)
 
 
-def test_the_catalogue_imports_nothing_heavy() -> None:
-    script = "import sys, mapmrf.datasets as d; d.entries('seg-2'); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert not {"numba", "scipy", "highspy", "matplotlib", "rich"} & set(done.stdout.split())
-
-
 # -- statistics ------------------------------------------------------------------------------------------------------
 
 
-def test_single_variables_make_no_factors() -> None:
+def test_statistics_are_means_over_models_without_single_variables() -> None:
     graph = mapmrf.FactorGraph.from_tables([2, 3, 2], [(0,), (0, 1), (0, 1, 2), ()], [[0] * 2, [0] * 6, [0] * 12, [1]])
-    found = model_statistics(graph)
+    found = catalogue.model_statistics(graph)
     assert (found.variables, found.factors, found.edges) == (3, 2, 5)
     assert (found.factor_size, found.variable_states, found.factor_states) == (2.5, pytest.approx(7 / 3), 9)
-
-
-def test_the_row_of_a_set_is_the_mean_over_its_models() -> None:
-    mean = mean_statistics(map(model_statistics, [grid(2, 2), grid(4, 4), mapmrf.FactorGraph.from_tables([2], [], [])]))
+    mean = catalogue.mean_statistics(
+        map(catalogue.model_statistics, [grid(2, 2), grid(4, 4), mapmrf.FactorGraph.from_tables([2], [], [])])
+    )
     assert mean is not None
     assert (mean.models, mean.variables, mean.factors, mean.factor_size) == (3, 7, 28 / 3, pytest.approx(4 / 3))
-    assert mean_statistics([]) is None
+    assert catalogue.mean_statistics([]) is None
 
 
 def test_the_paper_counts_the_grids_as_we_do() -> None:
-    sizes = [(int(row["model"][4:6]), "wrap" in row["model"]) for row in rows("grids_logpot")]
-    mean = mean_statistics(model_statistics(grid(side, side, wrap=wrap)) for side, wrap in sizes)
+    sizes = [(int(row["model"][4:6]), "wrap" in row["model"]) for row in catalogue.rows("grids_logpot")]
+    mean = catalogue.mean_statistics(catalogue.model_statistics(grid(side, side, wrap=wrap)) for side, wrap in sizes)
     assert mean is not None
-    paper = paper_statistics("grids")
+    paper = catalogue.paper_statistics("grids")
     for name, value in vars(paper).items():
         assert getattr(mean, name) == pytest.approx(value, rel=5e-6), name
 
@@ -219,20 +202,58 @@ def test_the_statistics_of_seg_2_are_those_of_the_paper() -> None:
     paths = [locate(entry, FOLDER) for entry in entries("seg-2")]
     if None in paths:
         pytest.skip("not all models of seg-2 are there")
-    assert mean_statistics(model_statistics(mapmrf.read(path)) for path in paths if path) == paper_statistics("seg-2")
+    assert catalogue.mean_statistics(
+        catalogue.model_statistics(mapmrf.read(path)) for path in paths if path
+    ) == catalogue.paper_statistics("seg-2")
 
 
 @data
 @pytest.mark.parametrize(("which", "within"), [("seg-21", 0.01), ("scene", 0.01), ("protein", 0.002)])
 def test_the_statistics_of_part_of_a_set_are_near_those_of_the_paper(which: str, within: float) -> None:
     paths = [path for entry in entries(which) if (path := locate(entry, FOLDER)) is not None]
-    mean = mean_statistics(model_statistics(mapmrf.read(path)) for path in paths)
+    mean = catalogue.mean_statistics(catalogue.model_statistics(mapmrf.read(path)) for path in paths)
     assert mean is not None
-    for name, value in list(vars(paper_statistics(which)).items())[1:]:
+    for name, value in list(vars(catalogue.paper_statistics(which)).items())[1:]:
         assert getattr(mean, name) == pytest.approx(value, rel=within), name
 
 
-def test_models_are_fetched_by_https() -> None:
-    addresses = [entry.url for name in sets() for entry in entries(name) if entry.url]
-    assert addresses
-    assert [address for address in addresses if not address.startswith("https://")] == []
+# -- the figures of the paper -----------------------------------------------------------------------------------------
+
+
+def test_figures_of_the_paper_are_found_by_our_names() -> None:
+    assert catalogue.model_figure("grids", "grid20x20.f10", "lp") == 3736.7
+    assert catalogue.model_figure("grids", "grid80x80.f5", "lslp") == 24834.5
+    assert catalogue.model_figure("grids", "grid20x20.f10", "trws", "iters") == 14
+    assert catalogue.model_figure("grids", "grid20x20.f10", "trws", "runtime") == 0.13
+    assert catalogue.model_figure("protein", "didNotconverge5", "ad3") == -115562
+    assert catalogue.set_figure("seg-21", "lslp") == -324.89
+    assert catalogue.set_figure("scene", "ad3", "iters") == 71.59
+    assert catalogue.set_figure("scene", "ad3", "runtime", "std") == 0.024
+    assert catalogue.model_kind("grids", "grid20x20.f10", "psdd") == "U"
+    assert catalogue.model_kind("grids", "grid80x80.f10", "branch") is None
+    assert catalogue.model_kind("protein", "didNotconverge4", "ad3") == "0.17%U"
+    assert catalogue.model_kind("protein", "didNotconverge8", "psdd") == "A+0.68%U+1.89%F"
+    assert catalogue.model_kind("protein", "didNotconverge1", "trws") is None
+    assert catalogue.model_kind("seg-2", "10_14_s.binary", "lp") is None
+    assert catalogue.set_kinds("scene", "psdd") == "549 V, 166 A"
+    assert catalogue.model_figure("grids", "grid80x80.f10", "branch") is None
+    assert catalogue.model_figure("grids", "grid20x20.f10", "psdd") is None
+    assert catalogue.model_figure("grids", "nothing", "lp") is None
+    assert catalogue.model_figure("grids", "grid20x20.f10", "exhaustive") is None
+    assert catalogue.model_figure("seg-2", "10_14_s.binary", "lp") is None
+    assert catalogue.set_figure("seg-2", "dd_sg") is None
+
+
+def test_the_paper_gives_a_type_wherever_it_prints_a_value() -> None:
+    for which in ("grids", "protein"):
+        for row in catalogue.rows(f"{which}_logpot"):
+            for method, name in catalogue.COLUMNS.items():
+                printed = bool(row.get(name))
+                uniform = which == "grids" and method in ("psdd", "ad3")
+                assert (catalogue.model_kind(which, row["model"], method) is not None) == (printed or uniform)
+
+
+@pytest.mark.parametrize("table", ["grids_logpot", "protein_logpot", "segmentation_scene_logpot", "solution_types"])
+def test_every_column_is_a_method(table: str) -> None:
+    columns = set(catalogue.rows(table)[0]) - {"index", "model", "dataset", "stat"}
+    assert columns <= set(catalogue.COLUMNS.values())

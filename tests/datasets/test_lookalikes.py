@@ -12,6 +12,7 @@ from mapmrf import FactorGraph, OptionError, Status, UnknownName
 from mapmrf.datasets import entries, grid, lookalike, lookalike_name, n_lookalikes, sets
 from mapmrf.datasets.catalogue import mean_statistics, model_statistics, paper_statistics
 from mapmrf.model.summary import summarise
+from refusals import refuses
 
 ARRAYS = ("card", "theta_v", "scope_ptr", "scope", "table_of", "table_ptr", "theta_t")
 every_set = pytest.mark.parametrize("which", list(sets()))
@@ -192,23 +193,11 @@ def test_one_protein_model_is_extreme_and_yet_has_solutions() -> None:
 # -- names and errors ------------------------------------------------------------------------------------------------
 
 
-def test_names_are_stable() -> None:
+def test_names_are_stable_and_what_does_not_exist_is_refused() -> None:
     assert lookalike_name("grids", 3) == "grids-like-03"
     assert lookalike_name("seg-21", 50) == "seg-21-like-50"
-
-
-@pytest.mark.parametrize("number", [0, 22, -1])
-def test_a_number_that_does_not_exist(number: int) -> None:
-    with pytest.raises(OptionError, match="expected 1 to 21 for grids"):
-        lookalike("grids", number)
-
-
-@pytest.mark.parametrize("scale", [0.0, -1.0, float("inf"), float("nan")])
-def test_a_scale_that_makes_no_sense(scale: float) -> None:
-    with pytest.raises(OptionError, match="scale"):
-        lookalike("grids", 1, scale=scale)
-
-
-def test_a_set_that_does_not_exist() -> None:
-    with pytest.raises(UnknownName, match="'grid'"):
-        lookalike("grid", 1)
+    for number in (0, 22, -1):
+        refuses(OptionError, "expected 1 to 21 for grids", lookalike, "grids", number)
+    for scale in (0.0, -1.0, float("inf"), float("nan")):
+        refuses(OptionError, "scale", lookalike, "grids", 1, scale=scale)
+    refuses(UnknownName, "'grid'", lookalike, "grid", 1)

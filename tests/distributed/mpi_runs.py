@@ -28,7 +28,6 @@ NO_MPI = 0
 
 
 def start_mpi(n: int, *arguments: object) -> subprocess.Popen[str]:
-    """Start a command of mapmrf on n ranks."""
     command = [str(MPIEXEC), "-n", str(n), sys.executable, "-m", "mapmrf", *map(str, arguments)]
     environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

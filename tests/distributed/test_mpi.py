@@ -16,6 +16,7 @@ import pytest
 from mpi_runs import MPIEXEC, NO_MPI, ended, needs_mpi, run_mpi, solved, start_mpi
 
 import mapmrf
+from benchmark_models import benchmark
 from clocks import PATIENCE, wait_until
 from mapmrf import distributed
 from mapmrf.datasets import grid, random_graph
@@ -37,7 +38,6 @@ def hard_parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def answer(folder: Path, n: int, *arguments: object, out: Path) -> tuple[dict[str, Any], np.ndarray]:
-    """Figures and labels of a run on n ranks."""
     return solved(n, folder, *arguments, "-o", out), distributed.join_labels(out)
 
 
@@ -105,7 +105,6 @@ def test_the_trace_is_written_once(hard_parts: Path, tmp_path: Path) -> None:
 
 
 def start_script(text: str, folder: Path) -> subprocess.Popen[str]:
-    """Start a program on two ranks."""
     script = folder / "script.py"
     script.write_text(text)
     command = [str(MPIEXEC), "-n", "2", sys.executable, str(script)]
@@ -228,3 +227,25 @@ def test_every_rank_leaves_through_mpi(hard_parts: Path, tmp_path: Path, monkeyp
     out, err = ended(process, 300)
     assert process.returncode == 0, err
     assert json.loads(out)["ranks"] == 2
+
+
+# -- real models ------------------------------------------------------------------------------------------------------
+
+
+MODELS = ("grids/grid80x80.f10.uai.gz", "segmentation21/1_28_s.21.uai.gz", "protein/didNotconverge1.uai.gz")
+
+
+@needs_mpi
+@pytest.mark.data
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_ranks_do_not_change_the_answer(name: str, tmp_path: Path) -> None:
+    graph = benchmark(name)
+    distributed.partition(graph, tmp_path / "parts", 4)
+    found = []
+    for n in (1, 2, 4):
+        figures = solved(n, tmp_path / "parts", "--set", "max_iterations=60", "-o", tmp_path / str(n))
+        found.append((figures, distributed.join_labels(tmp_path / str(n))))
+    for figures, labels in found[1:]:
+        assert figures == found[0][0] and np.array_equal(labels, found[0][1])
+    assert graph.value(found[0][1]) == pytest.approx(found[0][0]["value"], rel=1e-12)

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import gzip
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from mpi_runs import needs_metis
 
 import mapmrf
-from mapmrf import FactorGraph, distributed
+from mapmrf import FactorGraph, distributed, images
 from mapmrf.datasets import grid, potts_image, random_graph
+from mapmrf.distributed import streaming
 from mapmrf.distributed.cutting import metis, n_cut, owners, slab_starts, slabs, split
 from mapmrf.distributed.evaluation import evaluate
-from mapmrf.distributed.parts import Part, is_parts, part_path
+from mapmrf.distributed.lattices import PottsPicture, SpinGrid, grid_parts, image_parts, potts_parts, slabs_of
+from mapmrf.distributed.parts import Part, PartFolder, is_parts, part_path
 from mapmrf.distributed.ranks import OneProcess, parts_of
 from mapmrf.distributed.run import PartedModel, uniform_at
-from mapmrf.errors import FormatError, OptionError
+from mapmrf.distributed.streaming import stream_partition
+from mapmrf.errors import FormatError, GraphError, OptionError
 from mapmrf.run.dual_state import ArrayFile, read_arrays, write_arrays
+from refusals import refuses
 
 MODELS = {
     "grid": grid(7, 9, 2.0, seed=1),
@@ -122,8 +129,7 @@ def test_every_damaged_byte_of_a_part_is_noticed(tmp_path: Path) -> None:
             continue
         assert np.array_equal(part.graph.theta_v, grid(3, 3).theta_v[ranges_of(part)])  # a byte between two arrays
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(FormatError, match=r"part-00001\.mrf: damaged"):
-        distributed.read_part(path)
+    refuses(FormatError, r"part-00001\.mrf: damaged", distributed.read_part, path)
 
 
 def test_a_part_of_another_model_is_refused(tmp_path: Path) -> None:
@@ -149,22 +155,7 @@ def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert found.figures == {"n": 1} and found.arrays["x"].tolist() == [0, 1, 2, 3, 4]
     assert found.arrays["none"].shape == (0, 3)
     assert [file.name for file in tmp_path.iterdir()] == ["a.mrf"]
-    with pytest.raises(FormatError, match="found a file of kind 'part', expected a file of kind 'labels'"):
-        read_arrays(path, "labels")
-
-
-def test_impossible_requests_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="10 parts of 9 variables"):
-        distributed.partition(grid(3, 3), tmp_path, 10)
-    with pytest.raises(OptionError, match="cut is 'best'"):
-        distributed.partition(grid(3, 3), tmp_path, 2, "best")  # type: ignore[arg-type]
-    with pytest.raises(FormatError, match=r"it has no parts\.json"):
-        distributed.solve(tmp_path)
-    with pytest.raises(OptionError, match="3 ranks but 2 parts"):
-        parts_of(0, 3, 2)
-    distributed.partition(grid(3, 3), tmp_path, 2)
-    with pytest.raises(OptionError, match="icm does not run on a model in parts"):
-        distributed.solve(tmp_path, method="icm")
+    refuses(FormatError, "found a file of kind 'part', expected a file of kind 'labels'", read_arrays, path, "labels")
 
 
 def test_labels_by_parts_are_joined(tmp_path: Path) -> None:
@@ -175,8 +166,7 @@ def test_labels_by_parts_are_joined(tmp_path: Path) -> None:
     labels = distributed.join_labels(tmp_path / "labels")
     assert np.array_equal(labels, result.gather()) and graph.value(labels) == pytest.approx(result.value)
     (tmp_path / "labels" / "labels-00001.mrf").unlink()
-    with pytest.raises(FormatError, match="the labels of part 1 are missing"):
-        distributed.join_labels(tmp_path / "labels")
+    refuses(FormatError, "the labels of part 1 are missing", distributed.join_labels, tmp_path / "labels")
 
 
 @pytest.mark.parametrize("seed", [3, [1, 2]])
@@ -193,3 +183,127 @@ def test_result_in_one_piece(tmp_path: Path) -> None:
     whole = found.whole()
     assert isinstance(whole, mapmrf.Result) and whole.value == found.value and whole.gap == found.gap
     assert "36 variables, 60 factors, 2 parts on 1 rank" in found.summary()
+
+
+# -- files that are cut while they are read ---------------------------------------------------------------------------
+
+
+MODELS_STREAMING = {
+    "grid": grid(7, 6, 2.0, seed=1),
+    "mixed": random_graph(30, 40, states=(1, 4), arity=(2, 4), hard=0.1, seed=2),
+    "constant": FactorGraph.from_tables([2, 3], [(), (1,), (1, 0)], [[1.5], [0, 1, 2], np.arange(6.0).reshape(3, 2)]),
+}
+
+
+@pytest.mark.parametrize("name", MODELS_STREAMING)
+@pytest.mark.parametrize("suffix", [".uai", ".LG", ".uai.gz"])
+@pytest.mark.parametrize("block", [1 << 20, 64])
+def test_the_parts_are_those_of_the_model_that_is_read_whole(name, suffix, block, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(streaming, "BLOCK", block)
+    path = tmp_path / f"model{suffix}"
+    mapmrf.write(MODELS_STREAMING[name], path)
+    graph = mapmrf.read(path)
+    folder = stream_partition(path, tmp_path / "parts", 2)
+    assert (folder.counts.n_vars, folder.counts.n_factors) == (graph.n_vars, graph.n_factors)
+    for part, other in zip(folder.read(range(2)), split(graph, slabs(graph.n_vars, 2), 2), strict=True):
+        for array in ("var", "state_at", "factor", "halo_part", "neighbours", "send_ptr", "send"):
+            assert np.array_equal(getattr(part, array), getattr(other, array)), array
+        assert (part.n_own, part.n_inside, part.n_constrained) == (other.n_own, other.n_inside, other.n_constrained)
+        assert np.allclose(part.graph.theta_v, other.graph.theta_v, rtol=1e-14, atol=1e-14)
+        assert part.graph.constant == pytest.approx(other.graph.constant)
+        for a in range(part.graph.n_factors):
+            assert np.allclose(part.graph.table(a), other.graph.table(a), rtol=1e-14, atol=1e-14)
+    assert sorted(path.name for path in (tmp_path / "parts").iterdir()) == [
+        "part-00000.mrf", "part-00001.mrf", "parts.json",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("MRF 2 2 2 0", "expected MARKOV or BAYES"),
+        ("MARKOV\n2 2 2 1\n2 0 1\n4 1 2 3", "it ends after 11 numbers, expected 12"),
+        ("MARKOV\n2 2 2 1\n2 0 1\n3 1 2 3 4", "table of factor 0: found size 3, expected 4"),
+        ("MARKOV\n2 2 2 1\n2 0 1\n4 1 2 x 4", "found 'x', expected a number"),
+        ("MARKOV\n2 2 2 1\n2 0 5\n4 1 2 3 4", "out of range"),
+        ("MARKOV\n2 2 2 1\n2 0 1\n4 1 2 -3 4", "table of factor 0: found -3, expected a finite potential"),
+        ("MARKOV\n2 2 2 1\n4 0 1", "it ends within the scope of factor 0"),
+        ("", "expected MARKOV or BAYES"),
+    ],
+)
+def test_what_is_wrong_is_said_with_the_name_of_the_file(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.uai"
+    path.write_text(text)
+    with pytest.raises(FormatError, match=r"model\.uai: ") as caught:
+        stream_partition(path, tmp_path / "parts", 1)
+    assert message in str(caught.value)
+
+
+def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.uai.gz"
+    path.write_bytes(gzip.compress(b"MARKOV\n1 2 0\n")[:-4])
+    with pytest.raises(FormatError):
+        stream_partition(path, tmp_path / "parts", 1)
+
+
+# -- models that are built by parts -----------------------------------------------------------------------------------
+
+
+def same_parts(folder: PartFolder, graph: FactorGraph, row: int) -> None:
+    """The parts in a folder are what cutting the whole model by rows gives, but for sharing of tables."""
+    n = folder.counts.n_parts
+    starts = [slab.begin for slab in slabs_of(graph.n_vars // row, n)]
+    owner = np.searchsorted(starts, np.arange(graph.n_vars) // row, side="right") - 1
+    assert (folder.counts.n_vars, folder.counts.n_factors) == (graph.n_vars, graph.n_factors)
+    for part, other in zip(folder.read(range(n)), split(graph, owner, n), strict=True):
+        for name in ("n_own", "n_inside", "n_constrained"):
+            assert getattr(part, name) == getattr(other, name)
+        for name in ("var", "state_at", "halo_part", "neighbours", "send_ptr", "send"):
+            assert np.array_equal(getattr(part, name), getattr(other, name)), name
+        assert np.array_equal(np.argsort(part.factor), np.argsort(other.factor))
+        assert np.array_equal(part.graph.scope, other.graph.scope)
+        assert np.array_equal(part.graph.theta_v, other.graph.theta_v)
+        for a in range(part.graph.n_factors):
+            assert np.array_equal(part.graph.table(a), other.graph.table(a))
+
+
+@pytest.mark.parametrize("parts", [1, 2, 5])
+def test_a_spin_glass_by_parts_is_the_whole_one(parts: int, tmp_path: Path) -> None:
+    folder = grid_parts(SpinGrid(11, 7, 2.5, 0.5, 3), tmp_path, parts)
+    same_parts(folder, grid(11, 7, 2.5, field=0.5, seed=3), 7)
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_a_noisy_picture_by_parts_is_the_whole_one(parts: int, tmp_path: Path) -> None:
+    folder = potts_parts(PottsPicture(150, 9, 3, 0.7, 1.1, 5), tmp_path, parts)
+    same_parts(folder, potts_image(150, 9, 3, 0.7, 1.1, seed=5).graph, 9)
+
+
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        ((9, 6, 2), {"weight": 0.7}),
+        ((9, 6, 3), {"neighbours": 8, "smoothness": "linear", "truncation": 1.5}),
+        ((6, 4, 3, 3), {"costs": True}),
+        ((9, 6, 2), {"weight": {(0, 1): np.linspace(0, 1, 45).reshape(9, 5), (1, 0): 2.0, (2, 1): 0.5}}),
+    ],
+)
+def test_an_image_by_parts_is_the_whole_one(shape: tuple[int, ...], options: dict[str, Any], tmp_path: Path) -> None:
+    np.save(tmp_path / "unary.npy", np.random.default_rng(1).normal(size=shape))
+    unary = np.load(tmp_path / "unary.npy", mmap_mode="r")
+    folder = image_parts(unary, tmp_path / "parts", 3, **options)
+    graph = images.grid_model(unary, **options)
+    far = isinstance(options.get("weight"), Mapping)
+    assert max(part.graph.n_vars - part.n_own for part in folder.read(range(3))) > 2 * 6 * far
+    same_parts(folder, graph, int(np.prod(shape[1:-1])))
+
+
+def test_impossible_requests_are_refused(tmp_path: Path) -> None:
+    refuses(OptionError, "4 parts of 3 variables", grid_parts, SpinGrid(3, 5), tmp_path, 4)
+    refuses(GraphError, r"unary has shape \(3, 4\)", image_parts, np.zeros((3, 4)), tmp_path, 2)
+    refuses(OptionError, "10 parts of 9 variables", distributed.partition, grid(3, 3), tmp_path, 10)
+    refuses(OptionError, "cut is 'best'", distributed.partition, grid(3, 3), tmp_path, 2, "best")
+    refuses(FormatError, r"it has no parts\.json", distributed.solve, tmp_path)
+    refuses(OptionError, "3 ranks but 2 parts", parts_of, 0, 3, 2)
+    distributed.partition(grid(3, 3), tmp_path, 2)
+    refuses(OptionError, "icm does not run on a model in parts", distributed.solve, tmp_path, method="icm")

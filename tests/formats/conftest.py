@@ -6,60 +6,33 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from format_models import T3
 
 from mapmrf.errors import FormatError
 from mapmrf.model.graph import FactorGraph
 
-T3_UAI = """MARKOV
-3
-2 3 2
-3
-1 0
-2 0 1
-2 2 1
-
-2
- 1 1.6487212707001282
-
-6
- 1.2214027581601699 0.90483741803595952 1 0.74081822068171788 1.4918246976412703 1.1051709180756477
-
-6
- 1 1.3498588075760032 0.81873075307798182 1.8221188003905089 0 1.1051709180756477
-"""
-T3_LG = """MARKOV
-3
-2 3 2
-3
-1 0
-2 0 1
-2 2 1
-
-2
- 0 0.5
-
-6
- 0.2 -0.1 0 -0.3 0.4 0.1
-
-6
- 0 0.3 -0.2 0.6 -1e+39 0.1
-"""
+HEAD = "MARKOV\n3\n2 3 2\n3\n1 0\n2 0 1\n2 2 1\n\n"
+POTENTIALS = (
+    "1 1.6487212707001282",
+    "1.2214027581601699 0.90483741803595952 1 0.74081822068171788 1.4918246976412703 1.1051709180756477",
+    "1 1.3498588075760032 0.81873075307798182 1.8221188003905089 0 1.1051709180756477",
+)
+LOGS = ("0 0.5", "0.2 -0.1 0 -0.3 0.4 0.1", "0 0.3 -0.2 0.6 -1e+39 0.1")
 
 
 @pytest.fixture
 def t3_uai() -> str:
-    return T3_UAI
+    return HEAD + "\n\n".join(f"{len(table.split())}\n {table}" for table in POTENTIALS) + "\n"
 
 
 @pytest.fixture
 def t3_lg() -> str:
-    return T3_LG
+    return HEAD + "\n\n".join(f"{len(table.split())}\n {table}" for table in LOGS) + "\n"
 
 
 @pytest.fixture
 def t3() -> FactorGraph:
-    tables = [[0, 0.5], [0.2, -0.1, 0, -0.3, 0.4, 0.1], [0, 0.3, -0.2, 0.6, float("-inf"), 0.1]]
-    return FactorGraph.from_tables([2, 3, 2], [(0,), (0, 1), (2, 1)], tables)
+    return T3
 
 
 @pytest.fixture

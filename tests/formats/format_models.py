@@ -7,7 +7,7 @@ import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from hypothesis import strategies as st
@@ -19,43 +19,56 @@ NUMBERS = ("0", "1", "2", "3", "-1", "0.5", "nan", "1e9", "inf", "1e300")
 POTENTIALS = {None: 100.0, "potential": 100.0, "log": 1e20, "cost": 1e20}
 PROBABILITIES = {None: 1.0, "potential": 1.0}
 Models = Callable[[float], st.SearchStrategy[FactorGraph]]
+
+
+T3 = FactorGraph.from_tables(
+    [2, 3, 2],
+    [(0,), (0, 1), (2, 1)],
+    [[0, 0.5], [0.2, -0.1, 0, -0.3, 0.4, 0.1], [0, 0.3, -0.2, 0.6, float("-inf"), 0.1]],
+)
+"""Mixed cardinalities, an unsorted scope, a forbidden entry."""
+_PAIR, _OTHER = np.log([0.1, 0.9, 0.2, 0.8]), np.log([0.3, 0.7, 0.4, 0.6])
+_HALVES = np.log([0.5, 0.5])
+_NO_NETWORKS: dict[str, tuple[Any, ...]] = {
+    "a constant": ([2], [(), (0,)], [[1.0], _HALVES], "constant of 1"),
+    "potentials": ([2], [(0,)], [[0.0, 1.0]], "variable 0 is not the child of a factor, and its potentials sum to 3.7"),
+    "a variable alone": ([2], [], [], "variable 0 is not the child of a factor"),
+    "a table of no variable": ([2, 2], [(0, 1)], [np.log([0.1, 0.2, 0.3, 0.4])], "factor 0 is not the conditional"),
+    "two tables of one variable": (
+        [2, 2],
+        [(0, 1), (0, 1), (0,)],
+        [np.log(np.full(4, 0.5))] * 2 + [_HALVES],
+        "factor 0 is not",
+    ),
+    "evidence": ([2, 2], [(0,), (0, 1), (1,)], [_HALVES, _PAIR, [0.0, -math.inf]], "factor 0 is not"),
+    "a cycle": ([2, 2], [(0, 1), (1, 0)], [_PAIR, _OTHER], "factor 0 is not"),
+    "forbidden": ([2, 2], [(0, 1)], [[-math.inf] * 4], "factor 0 is not"),
+    "too large": ([2, 2], [(0, 1)], [[800.0, 0, 0, 0]], "factor 0 is not"),
+}
+NO_NETWORKS = {kind: (*model, ["not a Bayesian network", part]) for kind, (*model, part) in _NO_NETWORKS.items()}
 """The largest number -> models."""
 
 
 class Example(NamedTuple):
-    """What the contract needs to know of a format.
+    """What the contract needs to know of a format."""
 
-    Attributes
-    ----------
-    name, text
-        The name of a file and its content, as text or bytes.
-    models, limits
-        Models that it can hold, and for each meaning of its numbers (None: the usual one) the largest of them.
-    exact
-        The meanings with which numbers are kept bit for bit.
-    others
-        What a refusal of other meanings says that the numbers are.
-    malformed
-        Kind of error -> a wrong file (its name first, if it is not the usual one) and parts of the message.
-    cuts
-        Prefixes of the text that cannot be read, each of which must be refused.
-    start, tokens
-        The beginning of random files, and the tokens that follow.
-    aliases
-        Further names that mean the same.
-    """
-
-    name: str
-    text: str | bytes
-    models: Models
-    limits: Mapping[str | None, float]
-    exact: tuple[str | None, ...] = ()
-    others: str = ""
-    malformed: Mapping[str, tuple[str | list[str], ...]] = {}
-    cuts: Sequence[str] = ()
-    start: str = ""
-    tokens: Sequence[str] = NUMBERS
-    aliases: tuple[str, ...] = ()
+    name: str  # of a file
+    text: str | bytes  # its content
+    models: Models  # that it can hold
+    limits: Mapping[str | None, float]  # the largest number for each meaning of numbers; None: the usual one
+    worth: Callable[..., float]  # the value of every labelling of the example
+    exact: tuple[str | None, ...] = ()  # the meanings with which numbers are kept bit for bit
+    others: str = ""  # what a refusal of other meanings says that the numbers are
+    variants: Sequence[Callable[[str], str]] = ()  # changes of the text that mean nothing
+    malformed: Mapping[str, tuple[str | bytes | list[str], ...]] = {}
+    """Kind of error -> a wrong file (its name first, if it is not the usual one) and parts of the message."""
+    unfit: Mapping[str, tuple[Any, ...]] = {}
+    """Kind -> cardinalities, scopes and tables of a model that it cannot hold, likewise, and parts of the message."""
+    cuts: Sequence[str] = ()  # prefixes of the text that cannot be read, each of which must be refused
+    start: str = ""  # the beginning of random files
+    tokens: Sequence[str] = NUMBERS  # that follow
+    aliases: tuple[str, ...] = ()  # further names that mean the same
+    real: Mapping[str, tuple[int, int]] = {}  # benchmark files, with their numbers of variables and factors
 
     @property
     def data(self) -> bytes:

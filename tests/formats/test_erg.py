@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import pytest
-from format_models import PROBABILITIES, Example, networks, prefixes
+from format_models import NO_NETWORKS, PROBABILITIES, Example, networks, prefixes
 
 from mapmrf import formats
 from mapmrf.errors import FormatError
@@ -31,15 +30,25 @@ ERG = """/* a network
 """
 
 
-@pytest.mark.parametrize("name", ["m.erg", "network"])
-def test_reads_a_network_by_hand(tmp_path, name) -> None:
-    (tmp_path / name).write_text(ERG)
-    graph = formats.read(tmp_path / name)
-    assert graph.card.tolist() == [2, 3, 1]
-    first, second = [0.25, 0.75], [[0.1, 0.2, 0.7], [0.5, 0.5, 0.0]]
-    for x in itertools.product(range(2), range(3)):
-        chance = first[x[0]] * second[x[0]][x[1]]
-        assert graph.value([*x, 0]) == pytest.approx(math.log(chance) if chance else -math.inf)
+NAMED = (
+    ERG
+    + """
+/* Names   */
+rain
+c
+the grass
+
+/* Labels  */
+no yes
+a b #c
+X0000
+"""
+)
+
+
+def worth(x: int, y: int, z: int) -> float:
+    chance = [0.25, 0.75][x] * [[0.1, 0.2, 0.7], [0.5, 0.5, 0.0]][x][y]
+    return math.log(chance) if chance else -math.inf
 
 
 def test_the_last_parent_runs_faster_than_the_first(tmp_path) -> None:
@@ -51,12 +60,18 @@ def test_the_last_parent_runs_faster_than_the_first(tmp_path) -> None:
     assert graph.value([0, 2, 0]) - graph.value([0, 2, 1]) == pytest.approx(math.log(0.3 / 0.7))
 
 
-def test_evidence_of_the_same_years(tmp_path) -> None:
+def test_evidence_of_the_same_years_has_comments(tmp_path) -> None:
     (tmp_path / "m.erg").write_text(ERG)
     (tmp_path / "m.erg.evid").write_text("1\n 1 2\n")
     graph = formats.read(tmp_path / "m.erg", evidence=tmp_path / "m.erg.evid")
     assert graph.value([0, 2, 0]) == pytest.approx(math.log(0.25 * 0.7))
     assert graph.value([1, 2, 0]) == -math.inf
+    (tmp_path / "m.erg").write_text(NAMED)
+    (tmp_path / "m.erg.evid").write_text("/* Evidence */\n1 /* number of\n observations */\n 1 2 /* end */\n")
+    assert read_evidence(tmp_path / "m.erg.evid", formats.read(tmp_path / "m.erg")) == [{1: 2}]
+    (tmp_path / "m.erg.evid").write_text("/* Evidence\n1 1 2\n")
+    with pytest.raises(FormatError, match="line 1: found a comment without an end"):
+        read_evidence(tmp_path / "m.erg.evid", formats.read(tmp_path / "m.erg"))
 
 
 def test_rows_that_do_not_sum_to_one_are_reported(tmp_path, caplog) -> None:
@@ -80,6 +95,9 @@ ZOO = {
     "nan": (ERG.replace(" .2", " nan"), ["table of variable 1, entry 1", "'nan'"]),
     "cut": (ERG[: ERG.rindex("1\n1\n")], ["table of variable 2", "1 entries, of which 0 are present"]),
     "longer": (ERG + "1", ["after the last table", "the end of the file"]),
+    "name missing": (NAMED.replace("rain\n", ""), ["found 2 names, expected one line for each of 3 variables"]),
+    "labels missing": (NAMED.replace("no yes\n", ""), ["found labels of 2 variables, expected a line for each of 3"]),
+    "label missing": (NAMED.replace("no yes", "no"), ["labels of variable 'rain': found 1, expected 2"]),
     "huge": ("1 999999999999 0 1 1", ["cardinality of variable 0", "'999999999999'"]),
     "too many states": (f"2 {2**29} {2**30} 0 0", ["states", "in all"]),
 }
@@ -90,29 +108,15 @@ CONTRACT = {
         ERG,
         networks,
         PROBABILITIES,
+        worth,
         others="probabilities",
         malformed=ZOO,
+        unfit=NO_NETWORKS,
         cuts=prefixes(ERG),
         start="1 2 0 2 ",
         tokens=["0", "1", "2", "-1", "0.5", "nan", "1e300", "/*", "*/", "\n", "x"],
     )
 }
-
-
-NAMED = (
-    ERG
-    + """
-/* Names   */
-rain
-c
-the grass
-
-/* Labels  */
-no yes
-a b #c
-X0000
-"""
-)
 
 
 def test_names_of_variables_and_states_follow_the_numbers(tmp_path) -> None:
@@ -135,35 +139,12 @@ def test_names_are_written_and_read_back(tmp_path, caplog) -> None:
     assert caplog.text == ""
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("rain\n", "", "found 2 names, expected one line for each of 3 variables"),
-        ("no yes\n", "", "found labels of 2 variables, expected a line for each of 3"),
-        ("no yes", "no", "labels of variable 'rain': found 1, expected 2"),
-    ],
-)
-def test_missing_names_are_an_error(tmp_path, old, new, said) -> None:
-    (tmp_path / "m.erg").write_text(NAMED.replace(old, new))
-    with pytest.raises(FormatError, match=said):
-        formats.read(tmp_path / "m.erg")
-
-
 def test_ambiguous_names_are_left_out(tmp_path, caplog) -> None:
     (tmp_path / "m.erg").write_text(NAMED.replace("rain", "c"))
     assert formats.read(tmp_path / "m.erg").names is None
     (tmp_path / "m.erg").write_text(NAMED.replace("no yes", "no no"))
     assert formats.read(tmp_path / "m.erg").names == Names(("rain", "c", "the grass"))
     assert "two variables have the same name" in caplog.text and "two states of 'rain'" in caplog.text
-
-
-def test_evidence_has_comments(tmp_path) -> None:
-    (tmp_path / "m.erg").write_text(NAMED)
-    (tmp_path / "m.erg.evid").write_text("/* Evidence */\n1 /* number of\n observations */\n 1 2 /* end */\n")
-    assert read_evidence(tmp_path / "m.erg.evid", formats.read(tmp_path / "m.erg")) == [{1: 2}]
-    (tmp_path / "m.erg.evid").write_text("/* Evidence\n1 1 2\n")
-    with pytest.raises(FormatError, match="line 1: found a comment without an end"):
-        read_evidence(tmp_path / "m.erg.evid", formats.read(tmp_path / "m.erg"))
 
 
 @pytest.mark.parametrize("name", ["m.erg", "m"])

@@ -7,18 +7,23 @@ that is cut, wrong or random is an error in one line that names it, or a model.
 from __future__ import annotations
 
 import importlib
+import itertools
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from format_models import Example, again, labellings
+from click.testing import CliRunner
+from format_models import Example, again, labellings, read_text
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmark_models import benchmark
 from mapmrf import formats
+from mapmrf.cli import main
 from mapmrf.errors import FormatError, MapMRFError
-from mapmrf.model.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph, Names
 
 VALUES = (None, "potential", "log", "cost")
 PACKED = (".gz", ".bz2", ".xz")
@@ -42,6 +47,11 @@ every_format = pytest.mark.parametrize("example", INSTALLED.values(), ids=list(I
 ALLOWED = [(name, values) for name, example in INSTALLED.items() for values in example.limits]
 REFUSED = [(name, v) for name, example in INSTALLED.items() for v in VALUES if v not in (None, *example.limits)]
 MALFORMED = [(name, kind) for name, example in INSTALLED.items() for kind in example.malformed]
+UNFIT = [(name, kind) for name, example in INSTALLED.items() for kind in example.unfit]
+VARIANTS = [(name, change) for name, example in INSTALLED.items() for change in example.variants]
+
+
+REAL = [(name, file) for name, example in INSTALLED.items() for file in example.real]
 
 
 def test_every_format_has_a_contract() -> None:
@@ -92,14 +102,22 @@ def test_any_model_comes_back(name: str, values: str | None, data: st.DataObject
 
 @every_format
 @pytest.mark.parametrize("suffix", ["", *PACKED])
-def test_its_files_are_read_under_all_names(tmp_path: Path, example: Example, suffix: str) -> None:
-    (tmp_path / example.name).write_bytes(example.data)
-    graph = formats.read(tmp_path / example.name)
+def test_its_example_means_what_it_says_under_all_names(tmp_path: Path, example: Example, suffix: str) -> None:
     for name in (example.name, *example.aliases):
         with formats.files.replacing(tmp_path / f"{name}{suffix}") as file:
             file.write(example.data)
-        read = formats.read(tmp_path / f"{name}{suffix}")
-        assert np.array_equal(read.theta_v, graph.theta_v) and np.array_equal(read.theta_t, graph.theta_t)
+        graph = formats.read(tmp_path / f"{name}{suffix}")
+        for x in labellings(graph):
+            assert graph.value(x) == pytest.approx(example.worth(*x), rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize(("name", "change"), VARIANTS)
+def test_what_a_format_leaves_open_means_nothing(tmp_path: Path, name: str, change: Callable[[str], str]) -> None:
+    example = INSTALLED[name]
+    plain, other = (read_text(tmp_path, text, example.name) for text in (example.text, change(example.text)))
+    assert other.names == plain.names
+    for x in labellings(plain):
+        assert other.value(x) == pytest.approx(plain.value(x), rel=1e-12, abs=1e-12)
 
 
 @every_format
@@ -130,10 +148,19 @@ def test_numbers_of_another_meaning_are_refused(tmp_path: Path, error_of, name: 
 def test_malformed(tmp_path: Path, error_of, name: str, kind: str) -> None:
     *file, text, parts = INSTALLED[name].malformed[kind]
     path = tmp_path / (file[0] if file else INSTALLED[name].name)
-    path.write_bytes(text.encode("latin-1"))
+    path.write_bytes(text.encode("latin-1") if isinstance(text, str) else text)
     message = error_of(path, formats.read, path)
     for part in parts:
         assert part in message, message
+
+
+@pytest.mark.parametrize(("name", "kind"), UNFIT)
+def test_a_model_that_it_cannot_hold_is_refused(tmp_path: Path, error_of, name: str, kind: str) -> None:
+    *file, card, scopes, tables, parts = INSTALLED[name].unfit[kind]
+    path = tmp_path / (file[0] if file else INSTALLED[name].name)
+    message = error_of(path, formats.write, FactorGraph.from_tables(card, scopes, tables), path)
+    assert all(part in message for part in parts), message
+    assert not path.exists()
 
 
 @every_format
@@ -174,3 +201,113 @@ def test_huge_numbers_are_written_or_refused_in_one_line(tmp_path: Path, example
         read = formats.read(path)
         assert abs(scale) > 1e300 or math.isclose(read.value([0, 1]), graph.value([0, 1]), rel_tol=1e-9)
         path.unlink()
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(("name", "file"), REAL)
+def test_a_real_model_survives_being_written(tmp_path: Path, name: str, file: str) -> None:
+    example, graph = INSTALLED[name], benchmark(file)
+    assert (graph.n_vars, graph.n_factors) == example.real[file]
+    values = example.exact[0] if example.exact else None
+    formats.write(graph, tmp_path / example.name, values=values)
+    again = formats.read(tmp_path / example.name, values=values)
+    assert again.names == graph.names
+    for array in ("card", "theta_v", "scope", "table_of", "theta_t"):
+        assert np.array_equal(getattr(again, array), getattr(graph, array)), array
+
+
+# -- conversion between any two formats -------------------------------------------------------------------------------
+
+
+NETWORKS = {"bif", "xmlbif", "erg"}
+NAMED = {"cfn", *NETWORKS}
+"""Formats with names of variables and states."""
+
+
+def network() -> FactorGraph:
+    """A Bayesian network of two binary variables, without zeros: a model that every format can hold."""
+    names = Names(("rain", "wet"), (("no", "yes"), ("no", "yes")))
+    tables = [np.log([0.75, 0.25]), np.log([[0.875, 0.125], [0.0625, 0.9375]])]
+    return FactorGraph.from_tables([2, 2], [(0,), (0, 1)], tables, names=names)
+
+
+def hard() -> FactorGraph:
+    """Unequal cardinalities, an unsorted scope, a forbidden entry, a constant, a shared table, a variable alone."""
+    table = np.array([[0.5, -1.25, 0.0], [2.0, -math.inf, 0.25]])
+    scopes = [(), (2,), (1, 0), (1, 0), (3, 2, 1)]
+    tables = [[1.5], [0.5, 0.0], table, table, np.arange(8.0).reshape(2, 2, 2)]
+    return FactorGraph.from_tables([3, 2, 2, 2, 4], scopes, tables)
+
+
+def cut() -> FactorGraph:
+    """A model that does not change when all states are swapped."""
+    table = np.array([[0.0, 1.5], [1.5, 0.0]])
+    return FactorGraph.from_tables([2] * 3, [(0, 1), (1, 2)], [table, -table])
+
+
+def convert(source: Path, target: Path) -> str:
+    """Run the command; its complaints."""
+    done = CliRunner().invoke(main, ["convert", str(source), str(target)])
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout == ""
+    return done.stderr
+
+
+def written(graph: FactorGraph, folder: Path) -> dict[str, Path]:
+    """Format -> the model in it, for all formats that can hold it."""
+    folder.mkdir(exist_ok=True)
+    paths = {name: folder / example.name for name, example in INSTALLED.items()}
+    for name, path in list(paths.items()):
+        try:
+            formats.write(graph, path)
+        except FormatError:
+            del paths[name]
+    return paths
+
+
+@pytest.mark.parametrize(("model", "least"), [(hard, 6), (network, 11), (cut, 9)])
+def test_any_two_formats(tmp_path: Path, model: Callable[[], FactorGraph], least: int) -> None:
+    graph = model()
+    sources = written(graph, tmp_path / "sources")
+    assert len(sources) >= least - ("opengm" not in INSTALLED)
+    for (one, source), (other, path) in itertools.product(sources.items(), repeat=2):
+        if one in ("qubo", "coo") and other in NETWORKS:  # terms do not say of which tables they are made
+            continue
+        target = tmp_path / f"{path.name}.gz"
+        convert(source, target)
+        read = formats.read(target)
+        assert np.array_equal(read.card, graph.card)
+        for x in labellings(graph):
+            assert math.isclose(read.value(x), graph.value(x), abs_tol=1e-9), (one, other)
+        assert model is not hard or read.n_tables == 2
+        assert graph.names is None or (read.names == graph.names) == ({one, other} <= NAMED)
+
+
+@pytest.mark.parametrize(
+    ("target", "parts"),
+    [
+        ("m.xml", []),
+        ("m.bif.gz", []),
+        ("m.LG", ["names of 2 variables and their states are dropped"]),
+        ("m.uai", ["names of 2 variables and their states are dropped"]),
+        ("m.fg", ["names of 2 variables"]),
+        ("m.cfn", ["rounded, by at most 5e-15"]),
+        ("m.wcsp", ["names of 2 variables", "rounded, by at most 5e-15"]),
+        ("m.qubo", ["names of 2 variables", "constant -0.421"]),
+    ],
+)
+def test_what_is_lost_is_said_in_one_line(tmp_path, target, parts) -> None:
+    formats.write(network(), tmp_path / "source.bif")
+    said = convert(tmp_path / "source.bif", tmp_path / target)
+    assert said.count("\n") == (1 if parts else 0)
+    for part in parts:
+        assert part in said and said.startswith("mapmrf: warning: ") and target in said
+
+
+def test_what_cannot_be_converted_leaves_nothing(tmp_path) -> None:
+    formats.write(hard(), tmp_path / "source.LG")
+    for target in ("m.bif", "m.xml", "m.qubo", "m.coo"):
+        done = CliRunner().invoke(main, ["convert", str(tmp_path / "source.LG"), str(tmp_path / target)])
+        assert done.exit_code == 2
+        assert done.stderr.count("\n") == 1 and target in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["source.LG"]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
 import pytest
 from format_models import POTENTIALS, Example, graphs, read_text, word_prefixes
-
-from mapmrf import formats
-from mapmrf.model.graph import FactorGraph
+from format_models import T3 as MODEL
 
 T3 = """# a comment
 3
@@ -45,13 +42,6 @@ T3 = """# a comment
 """
 
 
-def test_reads_a_file_by_hand(tmp_path, t3) -> None:
-    graph = read_text(tmp_path, T3, "m.fg")
-    assert graph.scope.tolist() == [0, 1, 2, 1] and graph.names is None
-    for x in itertools.product(range(2), range(3), range(2)):
-        assert graph.value(x) == pytest.approx(t3.value(x), abs=1e-12)
-
-
 def test_the_first_variable_is_fastest(tmp_path) -> None:
     graph = read_text(tmp_path, "1  3  2 0 1  4 2 3  2  1 7.0  9 5.0", "m.fg")
     # 1 = (1, 0, 0) of (2, 0, 1) with cardinalities 4, 2, 3; 9 = 1 + 4 (0 + 2 1)
@@ -70,13 +60,6 @@ def test_labels_that_are_not_indices_become_names(tmp_path) -> None:
     graph = read_text(tmp_path, "2\n\n1\n7\n2\n2\n0 1\n1 2\n\n1\n3\n3\n1\n0 1\n", "m.fg")
     assert graph.names.variables == ("3", "7") and graph.card.tolist() == [3, 2]
     assert math.exp(graph.theta_v[4]) == pytest.approx(2)
-
-
-def test_potentials_out_of_range_are_refused(tmp_path, error_of) -> None:
-    graph = FactorGraph.from_tables([2], [(0,)], [[-2000.0, 2000.0]])
-    path = tmp_path / "m.fg"
-    assert "variable 0" in error_of(path, formats.write, graph, path)
-    assert not path.exists()
 
 
 ZOO = {
@@ -107,6 +90,14 @@ ZOO = {
 
 CONTRACT = {
     "libdai": Example(
-        "m.fg", T3, graphs, POTENTIALS, exact=("log", "cost"), malformed=ZOO, cuts=word_prefixes(T3.split("\n", 1)[1])
+        "m.fg",
+        T3,
+        graphs,
+        POTENTIALS,
+        lambda *x: MODEL.value(x),
+        exact=("log", "cost"),
+        malformed=ZOO,
+        unfit={"out of range": ([2], [(0,)], [[-2000.0, 2000.0]], ["variable 0"])},
+        cuts=word_prefixes(T3.split("\n", 1)[1]),
     )
 }

@@ -18,6 +18,7 @@ import mapmrf
 from mapmrf import FormatError
 from mapmrf.formats import lists as lists_of
 from mapmrf.model.graph import FactorGraph
+from refusals import refuses
 
 FORBIDDEN = 100
 
@@ -143,9 +144,7 @@ def potts_text(r: int, values: list[float]) -> str:
 
 
 @pytest.mark.parametrize("values", [[-2.5], [3.0], [-math.inf], [-1.0, -2.0, 4.0], [-math.inf, -0.25, -0.25]])
-def test_large_potts_factors_have_the_value_of_their_tables(
-    values: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_potts_factors_have_the_value_of_their_tables(values, tmp_path, monkeypatch) -> None:
     path = tmp_path / "m.LG"
     path.write_text(potts_text(4, values))
     tables = mapmrf.read(path)
@@ -264,7 +263,7 @@ def test_a_small_file_takes_little_memory(suffix: str, tmp_path: Path) -> None:
     mapmrf.read(path, max_bytes=1e6)
 
 
-def test_lists_are_charged(tmp_path: Path) -> None:
+def test_lists_and_tables_beside_them_are_charged(tmp_path: Path) -> None:
     n, rng = 60, random.Random(1)
     tuples = [([rng.randrange(2) for _ in range(n)], 1) for _ in range(200)]
     path = tmp_path / "m.wcsp"
@@ -274,6 +273,12 @@ def test_lists_are_charged(tmp_path: Path) -> None:
     graph = mapmrf.read(path, max_bytes=1e8)
     assert graph.constraints is not None and 16 * len(graph.constraints.var) > 2e6
     assert all(graph.value(states) == -1 for states, _ in tuples)
+    r, n = 3000, 400
+    functions = [Sparse([0], 0, [([k], 1)]) for k in range(n)] + [Sparse([0, 1], 2, [([k, k], 0) for k in range(r)])]
+    path = tmp_path / "m.wcsp"
+    path.write_text(wcsp([r, r], functions))
+    refuses(FormatError, "its tables", mapmrf.read, path, max_bytes=30e6)
+    assert mapmrf.read(path, max_bytes=1e8).value([3, 3]) == -1.0
 
 
 def test_dense_lists_are_tables(tmp_path: Path) -> None:
@@ -283,21 +288,6 @@ def test_dense_lists_are_tables(tmp_path: Path) -> None:
     path.write_text(wcsp([2] * n, [Sparse(list(range(n)), 7, tuples)]))
     graph = mapmrf.read(path)
     assert graph.n_factors == 1 and graph.n_constraints == 0
-
-
-def test_a_variable_that_occurs_twice_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "m.wcsp"
-    path.write_text(wcsp([2] * 30, [Sparse([0, *range(29)], 7, [])]))
-    with pytest.raises(FormatError, match="factor 0: variable 0 occurs twice in its scope"):
-        mapmrf.read(path)
-
-
-def test_numbers_too_far_apart_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "m.cfn"
-    text = cfn([2] * 20, [Sparse(list(range(20)), 7, [([1] * 20, 8)])])
-    path.write_text(text.replace(" 8]", " -1.7e308]").replace("defaultcost: 7", "defaultcost: 1.7e308"))
-    with pytest.raises(FormatError, match="factor 0: its numbers differ by more than a float can hold"):
-        mapmrf.read(path)
 
 
 def test_evidence_and_lists(tmp_path: Path) -> None:
@@ -348,11 +338,9 @@ def test_lists_are_written_as_lists(values: str, tmp_path: Path) -> None:
 def test_what_is_no_list_of_tuples_is_not_written(tmp_path: Path) -> None:
     graph = FactorGraph.from_tables([2] * 4, [], [])
     parity = graph.with_constraints([mapmrf.constraints.xor(range(4), 1)])
-    with pytest.raises(FormatError, match=r"constraint 0 \(xor\) is not a list of tuples"):
-        mapmrf.write(parity, tmp_path / "m.suai")
+    refuses(FormatError, r"constraint 0 \(xor\) is not a list of tuples", mapmrf.write, parity, tmp_path / "m.suai")
     dear = graph.with_constraints([mapmrf.constraints.at_most_k(range(4), 3, penalty=1e5)])
-    with pytest.raises(FormatError, match="does not fit as a potential"):
-        mapmrf.write(dear, tmp_path / "m.suai")
+    refuses(FormatError, "does not fit as a potential", mapmrf.write, dear, tmp_path / "m.suai")
     mapmrf.write(dear, tmp_path / "m.suai", values="log")
     assert mapmrf.read(tmp_path / "m.suai", values="log").value([1] * 4) == -1e5
 
@@ -365,13 +353,3 @@ def test_a_large_diagonal_is_written_as_one_list(tmp_path: Path) -> None:
     again = mapmrf.read(copy, max_bytes=1e7)
     assert again.n_factors == 0 and again.n_constraints == 3000
     assert again.value([5, 5]) == pytest.approx(0.0, abs=1e-9) and again.value([5, 6]) == pytest.approx(-2.0)
-
-
-def test_tables_beside_lists_are_charged_with_all_copies(tmp_path: Path) -> None:
-    r, n = 3000, 400
-    functions = [Sparse([0], 0, [([k], 1)]) for k in range(n)] + [Sparse([0, 1], 2, [([k, k], 0) for k in range(r)])]
-    path = tmp_path / "m.wcsp"
-    path.write_text(wcsp([r, r], functions))
-    with pytest.raises(FormatError, match="its tables"):
-        mapmrf.read(path, max_bytes=30e6)  # 400 tables of 24 kB, and copies
-    assert mapmrf.read(path, max_bytes=1e8).value([3, 3]) == -1.0

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
-from format_models import Example, cut_graphs, prefixes
+from format_models import Example, cut_graphs, prefixes, read_text
 
-from benchmark_models import benchmark
 from mapmrf import formats
 from mapmrf.model.graph import FactorGraph, Names
 
@@ -24,27 +21,16 @@ CUT = """# a comment
 EDGES = [(0, 1, 2.5), (1, 2, 2.0), (0, 2, 4.0), (2, 3, 1e-3)]
 
 
-def cut(edges: list[tuple[int, int, float]], x: tuple[int, ...]) -> float:
-    return sum(w for i, j, w in edges if x[i] != x[j])
+def cut(*x: int) -> float:
+    return sum(w for i, j, w in EDGES if x[i] != x[j])
 
 
-@pytest.mark.parametrize("name", ["m.mc", "m.rudy", "graph", "graph.txt"])
-def test_the_value_is_the_weight_of_the_cut(tmp_path, name) -> None:
-    (tmp_path / name).write_text(CUT)
-    graph = formats.read(tmp_path / name)
-    assert graph.card.tolist() == [2] * 4
-    assert graph.n_factors == 4 and graph.n_tables == 1
-    for x in itertools.product(range(2), repeat=4):
-        assert graph.value(x) == pytest.approx(cut(EDGES, x), abs=1e-12)
-
-
-def test_costs_are_minimised(tmp_path) -> None:
+def test_weights_costs_and_graphs_without_edges_or_vertices(tmp_path) -> None:
+    graph = read_text(tmp_path, CUT, "graph.txt")
+    assert graph.card.tolist() == [2] * 4 and graph.n_factors == 4 and graph.n_tables == 1
     (tmp_path / "m.mc").write_text(CUT)
     graph = formats.read(tmp_path / "m.mc", values="cost")
     assert graph.value([0, 1, 1, 1]) == pytest.approx(-6.5)
-
-
-def test_graphs_without_edges_or_vertices(tmp_path) -> None:
     for text, n in (("3 0\n", 3), ("0 0", 0)):
         (tmp_path / "m.mc").write_text(text)
         graph = formats.read(tmp_path / "m.mc")
@@ -56,22 +42,6 @@ def test_what_other_programs_will_not_see_is_said(tmp_path, caplog) -> None:
     formats.write(graph, tmp_path / "m.mc")
     assert "names of 2 variables" in caplog.text and "constant 2" in caplog.text
     assert formats.read(tmp_path / "m.mc").value([0, 0]) == 2
-
-
-@pytest.mark.parametrize(
-    ("card", "scope", "table", "part"),
-    [
-        ([2, 3], (0, 1), np.zeros(6), "variable 1 has 3 states"),
-        ([2, 2, 2], (0, 1, 2), np.zeros(8), "factor 0 has 3 variables"),
-        ([2, 2], (0, 1), [0.0, -np.inf, -np.inf, 0], "factor 0 forbids"),
-        ([2, 2], (1,), [0.0, 1.5], "variable 1 prefers state 1 by 1.5"),
-        ([2, 2], (0, 1), [3.0, 1.0, 1.0, 0.0], "variable 0 prefers state 0 by 1.5"),
-    ],
-)
-def test_other_models_are_refused(tmp_path, error_of, card, scope, table, part) -> None:
-    path = tmp_path / "m.mc"
-    assert part in error_of(path, formats.write, FactorGraph.from_tables(card, [scope], [table]), path)
-    assert not path.exists()
 
 
 ZOO = {
@@ -91,18 +61,30 @@ ZOO = {
     "constant": ("# constant=1e999\n2 1\n1 2 1", ["offset", "'1e999'"]),
 }
 
+UNFIT = {
+    "states": ([2, 3], [(0, 1)], [np.zeros(6)], ["variable 1 has 3 states"]),
+    "arity": ([2, 2, 2], [(0, 1, 2)], [np.zeros(8)], ["factor 0 has 3 variables"]),
+    "forbidden": ([2, 2], [(0, 1)], [[0.0, -np.inf, -np.inf, 0]], ["factor 0 forbids"]),
+    "a preference": ([2, 2], [(1,)], [[0.0, 1.5]], ["variable 1 prefers state 1 by 1.5"]),
+    "a preference in a pair": ([2, 2], [(0, 1)], [[3.0, 1.0, 1.0, 0.0]], ["variable 0 prefers state 0 by 1.5"]),
+}
+
+
 CONTRACT = {
     "maxcut": Example(
         "m.mc",
         CUT,
         cut_graphs,
         {None: 1e6, "log": 1e6, "cost": 1e6},
+        cut,
         others="costs or logs",
         malformed=ZOO,
+        unfit=UNFIT,
         cuts=prefixes(CUT, last=3),  # behind that, the last weight is only shorter
         start="2 2\n",
         tokens=["0", "1", "2", "-1", "0.5", "nan", "1e300", "c", "#", "\n", "x"],
         aliases=("m.rudy",),
+        real={"maxcut/be120.3.5.mc.gz": (121, 2248)},
     )
 }
 
@@ -113,10 +95,3 @@ def test_other_texts_are_not_taken_for_graphs() -> None:
     assert maxcut.sniff(CUT.encode())
     for text in ("", "4", "4 5 6\n1 2 3", "4 2\n1 2 3", "4 1\n1 2", "x y\n1 2 3", "MARKOV 2 2 2 0"):
         assert not maxcut.sniff(text.encode()), text
-
-
-@pytest.mark.data
-def test_reads_the_benchmark_graphs() -> None:
-    graph = benchmark("maxcut/be120.3.5.mc.gz")
-    assert (graph.n_vars, graph.n_factors, graph.n_tables) == (121, 2248, 1)
-    assert graph.value(np.zeros(121, dtype=int)) == 0

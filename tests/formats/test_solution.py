@@ -13,15 +13,9 @@ import numpy as np
 import pytest
 
 from mapmrf.errors import FormatError, OptionError
-from mapmrf.formats.solution import (
-    SolutionStream,
-    read_solution,
-    read_solutions,
-    write_query_solution,
-    write_solution,
-    write_solutions,
-)
+from mapmrf.formats import solution
 from mapmrf.model.graph import FactorGraph
+from refusals import refuses
 
 GRAPH = FactorGraph.from_tables([2, 3, 12], [], [])
 
@@ -58,79 +52,43 @@ GRAPH = FactorGraph.from_tables([2, 3, 12], [], [])
 def test_styles(tmp_path, text) -> None:
     path = tmp_path / "m.uai.MPE"
     path.write_bytes(text.encode())
-    assert read_solution(path, GRAPH).tolist() == [1, 1, 11]
-    assert read_solution(path, GRAPH).dtype == np.int64
+    assert solution.read_solution(path, GRAPH).tolist() == [1, 1, 11]
+    assert solution.read_solution(path, GRAPH).dtype == np.int64
 
 
-def test_number_of_variables_is_enough(tmp_path) -> None:
+def test_results_of_ours_numbers_of_variables_and_empty_queries(tmp_path) -> None:
     path = tmp_path / "m.uai.MPE"
     path.write_text("MPE\n3 1 1 99\n")
-    assert read_solution(path, 3).tolist() == [1, 1, 99]
-
-
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("", ["0 tokens", "nothing", "3 variables"]),
-        ("MPE\n", ["1 tokens", "'MPE'"]),
-        ("MPE\n3 1 1", ["4 tokens", "3 variables"]),
-        ("MPE\n2 1 1\n", ["3 variables"]),
-        ("MPE\n4 1 1 1 1\n", ["6 tokens", "3 variables"]),
-        ("1 1", ["2 tokens"]),
-        ("MPE\n3 1 3 1\n", ["variable 1", "'3'", "0 to 2"]),
-        ("MPE\n3 1 -1 1\n", ["variable 1", "'-1'", "0 to 2"]),
-        ("MPE\n3 1 x 1\n", ["variable 1", "'x'"]),
-        ("\x00\xff\x00", ["1 tokens"]),
-        ("[1, 2", ["JSON"]),
-        ('{"value": 3}', ["JSON", "labels"]),
-        ("[1, 1]", ["2 labels", "3 variables"]),
-        ("[1, 1, 0.5]", ["variable 2", "'0.5'"]),
-        ('{"labels": 5}', ["JSON"]),
-    ],
-)
-def test_malformed(tmp_path, error_of, text, parts) -> None:
-    path = tmp_path / "m.uai.MPE"
-    path.write_bytes(text.encode("latin-1"))
-    message = error_of(path, read_solution, path, GRAPH)
-    for part in parts:
-        assert part in message, message
+    assert solution.read_solution(path, 3).tolist() == [1, 1, 99]
+    path = tmp_path / "m.uai.MMAP"
+    solution.write_query_solution(path, [], [])
+    assert path.read_text() == "MMAP\n0\n"
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps({"method": "icm", "labels": [0, 2, 5], "value": "-inf"}))
+    assert solution.read_solution(path, GRAPH).tolist() == [0, 2, 5]
 
 
 def test_write_styles(tmp_path) -> None:
     path = tmp_path / "m.uai.MPE"
-    write_solution(path, np.array([1, 1, 0]))
+    solution.write_solution(path, np.array([1, 1, 0]))
     assert path.read_text() == "MPE\n3 1 1 0\n"
-    write_solution(path, [1, 1, 0], style="2010")
+    solution.write_solution(path, [1, 1, 0], style="2010")
     assert path.read_text() == "MPE\n1\n3 1 1 0\n"
-    assert read_solution(path, 3).tolist() == [1, 1, 0]
-    with pytest.raises(OptionError, match="2014, 2010"):
-        write_solution(path, [1], style="2012")
-    write_solution(tmp_path / "m.MPE.gz", [])
-    assert read_solution(tmp_path / "m.MPE.gz", 0).tolist() == []
+    assert solution.read_solution(path, 3).tolist() == [1, 1, 0]
+    refuses(OptionError, "2014, 2010", solution.write_solution, path, [1], style="2012")
+    solution.write_solution(tmp_path / "m.MPE.gz", [])
+    assert solution.read_solution(tmp_path / "m.MPE.gz", 0).tolist() == []
 
 
 def test_several_solutions_come_back_in_order(tmp_path) -> None:
     path = tmp_path / "m.uai.MPE"
     for labellings in ([[1, 1, 11]], [[1, 1, 11], [0, 2, 0], [1, 0, 3]]):
-        write_solutions(path, labellings)
-        assert [labels.tolist() for labels in read_solutions(path, GRAPH)] == labellings
-    write_solution(path, [0, 1, 2])
-    assert [labels.tolist() for labels in read_solutions(path, GRAPH)] == [[0, 1, 2]]
+        solution.write_solutions(path, labellings)
+        assert [labels.tolist() for labels in solution.read_solutions(path, GRAPH)] == labellings
+    solution.write_solution(path, [0, 1, 2])
+    assert [labels.tolist() for labels in solution.read_solutions(path, GRAPH)] == [[0, 1, 2]]
     path.write_text("MPE\n2\n3 1 1 11\n3 0 3 0\n")
-    with pytest.raises(FormatError, match="label of variable 1: found '3'"):
-        read_solutions(path, GRAPH)
-
-
-def test_a_query_of_no_variables(tmp_path) -> None:
-    path = tmp_path / "m.uai.MMAP"
-    write_query_solution(path, [], [])
-    assert path.read_text() == "MMAP\n0\n"
-
-
-def test_result_of_ours(tmp_path) -> None:
-    path = tmp_path / "result.json"
-    path.write_text(json.dumps({"method": "icm", "labels": [0, 2, 5], "value": "-inf"}))
-    assert read_solution(path, GRAPH).tolist() == [0, 2, 5]
+    refuses(FormatError, "label of variable 1: found '3'", solution.read_solutions, path, GRAPH)
 
 
 @pytest.mark.parametrize("style", ["2014", "2010"])
@@ -138,11 +96,11 @@ def test_result_of_ours(tmp_path) -> None:
 def test_stream(tmp_path, style, n_vars) -> None:
     path = tmp_path / "m.uai.MPE"
     path.write_text("left from an earlier run")
-    with SolutionStream(path, style=style) as stream:
+    with solution.SolutionStream(path, style=style) as stream:
         assert path.read_text() == ""
         for label in range(5):
             stream.add(np.full(n_vars, label))
-            assert read_solution(path, n_vars).tolist() == [label] * n_vars
+            assert solution.read_solution(path, n_vars).tolist() == [label] * n_vars
     stream.close()
     assert path.read_text().count("-BEGIN-") == 4
     assert path.read_text().startswith("MPE\n" if style == "2014" else "MPE\n1\n")
@@ -152,31 +110,29 @@ def test_stream(tmp_path, style, n_vars) -> None:
 def test_stream_drops_old_blocks_of_a_large_file(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("mapmrf.formats.solution._MOST_KEPT", 20_000)
     path = tmp_path / "m.uai.MPE"
-    with SolutionStream(path) as stream:
+    with solution.SolutionStream(path) as stream:
         for label in range(10):
             stream.add(np.full(3000, label))
             assert path.stat().st_size < 30_000
-            assert read_solution(path, 3000).tolist() == [label] * 3000
+            assert solution.read_solution(path, 3000).tolist() == [label] * 3000
 
 
 def test_stream_errors(tmp_path) -> None:
-    with pytest.raises(FormatError, match="No such file"):
-        SolutionStream(tmp_path / "no" / "m.MPE")
-    with pytest.raises(FormatError, match="compressed"):
-        SolutionStream(tmp_path / "m.MPE.gz")
+    refuses(FormatError, "No such file", solution.SolutionStream, tmp_path / "no" / "m.MPE")
+    refuses(FormatError, "compressed", solution.SolutionStream, tmp_path / "m.MPE.gz")
 
 
 def test_every_cut_of_a_stream_gives_a_whole_solution(tmp_path) -> None:
     path = tmp_path / "m.uai.MPE"
     solutions = [[0, 2, 10], [1, 0, 11], [1, 1, 3]]
-    with SolutionStream(path) as stream:
+    with solution.SolutionStream(path) as stream:
         for labels in solutions:
             stream.add(labels)
     data = path.read_bytes()
     first = data.index(b"\n", 4) + 1
     for end in range(first, len(data) + 1):
         path.write_bytes(data[:end])
-        assert read_solution(path, GRAPH).tolist() in solutions
+        assert solution.read_solution(path, GRAPH).tolist() in solutions
 
 
 CHILD = """
@@ -196,7 +152,7 @@ with SolutionStream(sys.argv[1]) as stream:
 def test_a_kill_leaves_a_whole_block(tmp_path, n_vars) -> None:
     path = tmp_path / "m.uai.MPE"
     moment = random.Random(n_vars)
-    for _ in range(8):
+    for _ in range(4):
         command = [sys.executable, "-c", CHILD, str(path), str(n_vars)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
             assert child.stdout is not None
@@ -206,4 +162,4 @@ def test_a_kill_leaves_a_whole_block(tmp_path, n_vars) -> None:
         data = path.read_bytes()
         assert data.endswith(b"\n")
         assert len(data[data.rindex(b"\n", 0, -1) :].split()) == n_vars + 1
-        assert len(set(read_solution(path, n_vars).tolist())) == 1
+        assert len(set(solution.read_solution(path, n_vars).tolist())) == 1

@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mapmrf
+from binary_models import grid_pairs
 from mapmrf import FactorGraph
 from mapmrf.arrays import offsets
 from mapmrf.formats import tables
 from mapmrf.formats.tables import Factors, with_weights
-from strategies import Recipe, recipes, weighted
+from strategies import recipes, weighted
 
 SIDE = 12
 POTTS = np.eye(4) - 1.0
@@ -25,9 +26,7 @@ DECIMAL = -np.array([[0.0, 0.3, 1.0], [0.3, 0.0, 0.3], [1.0, 0.3, 0.0]])
 def image(table: np.ndarray, seed: int = 0) -> FactorGraph:
     """A grid with a table times a weight of its own on every pair."""
     random = np.random.default_rng(seed)
-    place = np.arange(SIDE * SIDE).reshape(SIDE, SIDE)
-    across = np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], axis=1)
-    edges = np.concatenate([across, np.stack([place[:-1].ravel(), place[1:].ravel()], axis=1)])
+    edges = grid_pairs(SIDE, SIDE)
     unary = random.normal(size=(SIDE * SIDE, len(table)))
     return FactorGraph.from_pairwise(unary, edges, table, weight=random.exponential(size=len(edges)))
 
@@ -49,9 +48,7 @@ def assert_same_potentials(one: FactorGraph, two: FactorGraph) -> None:
 
 @pytest.mark.parametrize("suffix", [".LG", ".h5"])
 @pytest.mark.parametrize("table", [POTTS, LINEAR, QUADRATIC, ISING], ids=["potts", "linear", "quadratic", "ising"])
-def test_an_image_with_contrast_comes_back_as_one_table_and_its_weights(
-    tmp_path: Path, suffix: str, table: np.ndarray
-) -> None:
+def test_an_image_with_contrast_comes_back_as_one_table_and_its_weights(tmp_path, suffix, table) -> None:
     if suffix == ".h5":
         pytest.importorskip("h5py")
     graph = image(table)
@@ -100,18 +97,14 @@ def test_what_saves_no_memory_is_left_alone() -> None:
 
 
 @given(recipe=recipes(), seed=st.integers(0, 2**32 - 1))
-def test_any_model_with_weights_survives_a_file(
-    tmp_path_factory: pytest.TempPathFactory, recipe: Recipe, seed: int
-) -> None:
+def test_any_model_with_weights_survives_a_file(tmp_path_factory, recipe, seed) -> None:
     graph = weighted(recipe, seed).graph()
     path = tmp_path_factory.mktemp("weights") / "model.LG"
     mapmrf.write(graph, path)
     assert_same_potentials(mapmrf.read(path), graph)
 
 
-def test_writing_out_weights_is_logged_unless_the_format_has_them(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_writing_out_weights_is_logged_unless_the_format_has_them(tmp_path, caplog) -> None:
     caplog.set_level("INFO", logger="mapmrf")
     graph = image(ISING)
     mapmrf.write(graph, tmp_path / "model.LG")

@@ -39,38 +39,27 @@ def test_example(tmp_path, t3, t3_uai, t3_lg) -> None:
         assert np.count_nonzero(np.isneginf(all_values(graph))) == 2
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda text: text.replace("\n", "\r\n"),
-        lambda text: text.replace("\n", " "),
-        lambda text: text.replace("\n", "\n\n\t "),
-        lambda text: text.replace("MARKOV", "markov  "),
-        lambda text: "c a comment\nc\n" + text.replace("2 0 1\n", "2 0 1 # the first pair\nc 5 6 7\n"),
-        lambda text: "# written by a program\r\n" + text + "# the end",
-        lambda text: text.strip(),
-        lambda text: "\ufeff" + text,
-    ],
-)
-def test_blanks_and_comments(tmp_path, t3, t3_uai, change) -> None:
-    assert np.allclose(all_values(read(tmp_path, change(t3_uai))), all_values(t3), rtol=0, atol=1e-12)
+BLANKS_AND_COMMENTS = [
+    lambda text: text.replace("\n", "\r\n"),
+    lambda text: text.replace("\n", " "),
+    lambda text: text.replace("\n", "\n\n\t "),
+    lambda text: text.replace("MARKOV", "markov  "),
+    lambda text: "c a comment\nc\n" + text.replace("2 0 1\n", "2 0 1 # the first pair\nc 5 6 7\n"),
+    lambda text: "# written by a program\r\n" + text + "# the end",
+    lambda text: text.strip(),
+    lambda text: "\ufeff" + text,
+]
 
 
-def test_constants_unaries_and_single_states(tmp_path) -> None:
+def test_constants_single_states_and_the_order_of_a_table(tmp_path) -> None:
     text = "MARKOV 4 1 2 3 2  5  0  1 1  1 1  2 0 1  0   1 2.0  2 1 3  2 2 5  2 1 10  1 0.5"
     graph = read(tmp_path, text)
     assert graph.constant == pytest.approx(0.0)
     assert graph.n_factors == 1
     assert graph.value([0, 1, 2, 1]) == pytest.approx(math.log(3 * 5 * 10))
-
-
-def test_no_factors_and_no_variables(tmp_path) -> None:
     assert read(tmp_path, "MARKOV 2 3 4 0").value([2, 3]) == 0.0
     assert read(tmp_path, "MARKOV\n0\n\n0\n").n_vars == 0
     assert read(tmp_path, "MARKOV 0 1 0 1 5").constant == pytest.approx(math.log(5))
-
-
-def test_last_variable_is_fastest_in_the_scope_as_written(tmp_path) -> None:
     graph = read(tmp_path, "MARKOV 3 2 3 4 1  3 2 0 1  24 " + " ".join(str(k + 1) for k in range(24)))
     for x0, x1, x2 in itertools.product(range(2), range(3), range(4)):
         assert graph.value([x0, x1, x2]) == pytest.approx(math.log(1 + x2 * 6 + x0 * 3 + x1))
@@ -85,22 +74,16 @@ def test_equal_tables_are_shared(tmp_path) -> None:
     assert np.exp(graph.theta_t).round(9).tolist() == [1, 2, 2, 1, 3, 0, 0, 3]
 
 
-def test_numbers(tmp_path) -> None:
+def test_numbers_logs_and_costs(tmp_path) -> None:
     text = "MARKOV 1 6 1 1 0 6 1e-3 +2.5E2 .5 5. 4.9406564584124654e-324 0"
     expected = [math.log(x) for x in (1e-3, 250, 0.5, 5, 5e-324)]
     assert read(tmp_path, text).theta_v[:5].tolist() == pytest.approx(expected)
     assert read(tmp_path, text).theta_v[5] == -np.inf
-
-
-def test_logs(tmp_path) -> None:
     text = "MARKOV 1 6 1 1 0 6 -1e30 -1e39 -inf -9e29 -1e400 3"
     expected = [-np.inf, -np.inf, -np.inf, -9e29, -np.inf, 3]
     assert read(tmp_path, text, "m.LG").theta_v.tolist() == expected
     assert read(tmp_path, text, "m.uai.LG").theta_v.tolist() == expected
     assert read(tmp_path, text, "m.uai", values="log").theta_v.tolist() == expected
-
-
-def test_costs(tmp_path) -> None:
     text = "MARKOV 1 4 1 1 0 4 1.5 -2 inf 1e31"
     assert read(tmp_path, text, values="cost").theta_v.tolist() == [-1.5, 2, -np.inf, -np.inf]
     assert read(tmp_path, "MARKOV 1 2 1 1 0 2 1 2", "m.LG", values="potential").theta_v[1] == pytest.approx(math.log(2))
@@ -118,16 +101,13 @@ def test_potts_extension(tmp_path) -> None:
     assert read(tmp_path, shared.replace("-7", "-inf"), "m.LG").value([0, 1, 0]) == -np.inf
 
 
-def test_bayes_child_is_last(tmp_path, caplog) -> None:
+def test_bayes_children_are_last_and_their_rows_reported(tmp_path, caplog) -> None:
     text = "BAYES 2 2 3 2  1 0  2 0 1  2 .25 .75  6 .1 .2 .7  .3 .3 .4"
     with caplog.at_level(logging.WARNING, logger="mapmrf"):
         graph = read(tmp_path, text)
     assert caplog.text == ""
     assert graph.value([1, 2]) == pytest.approx(math.log(0.75 * 0.4))
     assert sum(np.exp(all_values(graph))) == pytest.approx(1.0)
-
-
-def test_bayes_reports_rows_to_the_log(tmp_path, caplog) -> None:
     text = "BAYES 2 2 3 2  1 0  2 0 1  2 .25 .75  6 .1 .2 .7  .3 .3 .41"
     with caplog.at_level(logging.WARNING, logger="mapmrf"):
         graph = read(tmp_path, text)
@@ -156,26 +136,6 @@ def test_potentials_out_of_range_are_scaled(tmp_path) -> None:
     assert np.allclose(all_values(again), all_values(graph), rtol=0, atol=1e-9)
 
 
-def test_what_potentials_cannot_hold(tmp_path, error_of) -> None:
-    path = tmp_path / "m.uai"
-    wide = FactorGraph.from_tables([2, 2], [(0, 1)], [[0, 0, -2000, 0]])
-    assert "factor 0" in error_of(path, formats.write, wide, path)
-    far = FactorGraph.from_tables([2], [(0,), ()], [[0, -2000], [0]])
-    assert ".LG" in error_of(path, formats.write, far, path)
-    constant = FactorGraph.from_tables([2], [()], [[5000]])
-    assert "constant" in error_of(path, formats.write, constant, path)
-    assert not path.exists()
-    for graph in (wide, far, constant):
-        formats.write(graph, tmp_path / "m.LG")
-        assert all_values(formats.read(tmp_path / "m.LG")).tolist() == all_values(graph).tolist()
-
-
-def test_what_logs_cannot_hold(tmp_path, error_of) -> None:
-    path = tmp_path / "m.LG"
-    graph = FactorGraph.from_tables([2], [(0,)], [[0, -1e35]])
-    assert "forbidden" in error_of(path, formats.write, graph, path)
-
-
 def test_large_models_are_written_in_pieces(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("mapmrf.formats.uai._CHUNK", 8)
     random = np.random.default_rng(0)
@@ -200,14 +160,9 @@ def per_factor(graph: FactorGraph) -> np.ndarray:
     return np.concatenate([np.zeros(0), *(graph.table(a).ravel() for a in range(graph.n_factors))])
 
 
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [("m.LG", None), ("m.uai.LG.gz", None), ("m.LG.bz2", None), ("m.lg.xz", None), ("m.uai", "log"), ("m.uai", "cost")],
-)
 @given(graph=graphs())
-def test_logs_are_exact(name: str, values: str | None, graph: FactorGraph) -> None:
-    options = {} if values is None else {"values": values}
-    read = again(graph, name, **options)
+def test_logs_are_exact(graph: FactorGraph) -> None:
+    read = again(graph, "m.LG")
     assert same_layout(read, graph)
     assert np.array_equal(read.theta_v, graph.theta_v)
     assert np.array_equal(per_factor(read), per_factor(graph))
@@ -309,8 +264,41 @@ ZOO = {
         ["factor 0 (variables 0), entry 1", "'-2'", "values='log'"],
     ),
     "minus infinity": (GOOD.replace("4 5", "4 -inf"), ["factor 1", "'-inf'"]),
+    "logs: nan": ("m.LG", "MARKOV 1 2 1 1 0 2 0 nan", ["entry 1", "'nan'", "log potential"]),
+    "logs: infinite": ("m.LG", "MARKOV 1 2 1 1 0 2 0 inf", ["entry 1", "'inf'"]),
+    "logs: Potts of two shapes": (
+        "m.LG",
+        "MARKOV 2 2 3 1 2 0 1 -1 5",
+        ["table size of factor 0", "'-1'", "two variables with the same"],
+    ),
+    "logs: Potts of one variable": (
+        "m.LG",
+        "MARKOV 1 2 1 1 0 -1 5",
+        ["table size of factor 0", "'-1'", "two variables"],
+    ),
+    "logs: wrong size": (
+        "m.LG",
+        "MARKOV 2 2 2 2 1 0 2 0 1 3 -1 -1 -1 5",
+        ["table size of factor 0", "'3'", "expected 2"],
+    ),
+    "logs: cut in a table": ("m.LG", "MARKOV 2 2 2 1 2 0 1 -1", ["table of factor 0", "ends after 9 tokens"]),
+    **{
+        f"a table of {n} variables": (
+            f"MARKOV {n} {'2 ' * n} 1 {n} {' '.join(map(str, range(n)))} 4 1 1 1 1",
+            ["table size of factor 0 (variables 0, 1, 2, 3, 4, 5, ...)"],
+        )
+        for n in (70, 200, 2000)
+    },
     "Potts among potentials": ("MARKOV 2 2 2 1 2 0 1 -1 5", ["factor 0", "token 9", "'-1'", "needs logs"]),
 }
+
+UNFIT = {
+    "a wide table": ([2, 2], [(0, 1)], [[0, 0, -2000, 0]], ["factor 0"]),
+    "a far state": ([2], [(0,), ()], [[0, -2000], [0]], [".LG"]),
+    "a constant": ([2], [()], [[5000]], ["constant"]),
+    "a log that means forbidden": ("m.LG", [2], [(0,)], [[0, -1e35]], ["forbidden"]),
+}
+
 
 CONTRACT = {
     "uai": Example(
@@ -318,52 +306,23 @@ CONTRACT = {
         GOOD,
         graphs,
         POTENTIALS,
+        lambda x, y: math.log((1 + x) * (1 + 3 * x + y)),
         exact=("log", "cost"),
+        variants=BLANKS_AND_COMMENTS,
         malformed=ZOO,
+        unfit=UNFIT,
         cuts=prefixes(GOOD),
         start="BAYES ",
         tokens=(*NUMBERS, "4"),
+        real={"grids-small/grid10x10.f10.uai.gz": (100, 180), "scene/0000047.uai.gz": (186, 501)},
     )
 }
-
-
-def test_the_good_one_is_good(tmp_path) -> None:
-    path = tmp_path / "good.uai"
-    path.write_text(GOOD)
-    assert formats.read(path).value([1, 2]) == pytest.approx(np.log(12))
-
-
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("MARKOV 1 2 1 1 0 2 0 nan", ["entry 1", "'nan'", "log potential"]),
-        ("MARKOV 1 2 1 1 0 2 0 inf", ["entry 1", "'inf'"]),
-        ("MARKOV 2 2 3 1 2 0 1 -1 5", ["table size of factor 0", "'-1'", "two variables with the same"]),
-        ("MARKOV 1 2 1 1 0 -1 5", ["table size of factor 0", "'-1'", "two variables"]),
-        ("MARKOV 2 2 2 2 1 0 2 0 1 3 -1 -1 -1 5", ["table size of factor 0", "'3'", "expected 2"]),
-        ("MARKOV 2 2 2 1 2 0 1 -1", ["table of factor 0", "ends after 9 tokens"]),
-    ],
-)
-def test_malformed_logs(tmp_path, error_of, text, parts) -> None:
-    path = tmp_path / "bad.LG"
-    path.write_text(text)
-    message = error_of(path, formats.read, path)
-    for part in parts:
-        assert part in message, message
 
 
 def test_malformed_costs(tmp_path, error_of) -> None:
     path = tmp_path / "bad.uai"
     path.write_text("MARKOV 1 2 1 1 0 2 0 -inf")
     assert "finite cost" in error_of(path, formats.read, path, values="cost")
-
-
-@pytest.mark.parametrize("n", [70, 200, 2000])
-def test_a_table_too_large_for_any_file(tmp_path, error_of, n) -> None:
-    path = tmp_path / "bad.uai"
-    path.write_text(f"MARKOV {n} {'2 ' * n} 1 {n} {' '.join(map(str, range(n)))} 4 1 1 1 1")
-    message = error_of(path, formats.read, path)
-    assert "table size of factor 0 (variables 0, 1, 2, 3, 4, 5, ...)" in message
 
 
 def test_numpy_that_only_warns_about_bad_text(tmp_path, error_of, monkeypatch) -> None:
@@ -383,8 +342,8 @@ FILES = sorted(FOLDER.glob("**/*.uai.gz"))
 
 
 @pytest.mark.data
-def test_all_can_be_read() -> None:
-    for path in FILES:
+def test_they_can_be_read() -> None:
+    for path in FILES[::4]:
         graph = formats.read(path)
         assert graph.n_factors > 0
         assert graph.value(np.zeros(graph.n_vars)) < np.inf
@@ -395,15 +354,3 @@ def test_protein_models_share_their_tables() -> None:
     for path in (FOLDER / "protein").glob("*.uai.gz"):
         graph = formats.read(path)
         assert graph.n_factors > 1000 * graph.n_tables
-
-
-@pytest.mark.data
-def test_they_survive_being_written(tmp_path) -> None:
-    for folder in ("grids-small", "scene"):
-        for path in sorted(FOLDER.glob(f"{folder}/*.uai.gz"))[:2]:
-            graph = formats.read(path)
-            formats.write(graph, tmp_path / "m.LG.gz")
-            again = formats.read(tmp_path / "m.LG.gz")
-            assert np.array_equal(again.theta_v, graph.theta_v)
-            assert np.array_equal(again.theta_t, graph.theta_t)
-            assert np.array_equal(again.table_of, graph.table_of)

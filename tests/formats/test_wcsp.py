@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 from format_models import NUMBERS, Example, graphs, labellings, read_text, word_prefixes
+from format_models import T3 as MODEL
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,31 +34,18 @@ T3 = """t3 3 3 3 1000000
 """
 
 
-def test_reads_a_file_by_hand(tmp_path, t3) -> None:
+def test_costs_are_minus_the_potentials(tmp_path) -> None:
     graph = read_text(tmp_path, T3, "m.wcsp")
     assert graph.scope.tolist() == [0, 1, 2, 1]
-    for x in labellings(t3):
-        assert graph.value(x) == pytest.approx(1000 * (t3.value(x) - 1.5), abs=1e-9)
     assert formats.read(tmp_path / "m.wcsp", values="cost").value([1, 1, 0]) == -300
 
 
-def test_line_breaks_mean_nothing(tmp_path) -> None:
-    flat = read_text(tmp_path, " ".join(T3.split()).replace("1000000", "1000000\r\n"), "m.wcsp")
-    assert np.array_equal(flat.theta_t, read_text(tmp_path, T3, "m.wcsp").theta_t)
-
-
-def test_arity_0_is_a_constant(tmp_path) -> None:
+def test_constants_forbidden_costs_and_defaults(tmp_path) -> None:
     assert read_text(tmp_path, "c 1 2 2 10  2  0 3 0  0 4 0", "m.wcsp").constant == -7
     assert read_text(tmp_path, "c 1 2 1 10  2  0 3 1 5", "m.wcsp").constant == -5
     assert read_text(tmp_path, "c 1 2 1 10  2  0 10 0", "m.wcsp").constant == -math.inf
-
-
-def test_costs_that_reach_the_bound_are_forbidden(tmp_path) -> None:
     graph = read_text(tmp_path, "m 1 4 1 10  4  1 0 9 3  0 10  1 11  2 0", "m.wcsp")
     assert graph.theta_v.tolist() == [-math.inf, -math.inf, 0, -9]
-
-
-def test_a_default_and_repeated_tuples(tmp_path) -> None:
     graph = read_text(tmp_path, "m 2 3 1 100  2 3  2 0 1 7 3  1 2 4  0 0 1  1 2 5", "m.wcsp")
     assert graph.table(0).tolist() == [[-1, -7, -7], [-7, -7, -5]]
 
@@ -141,6 +129,20 @@ ZOO = {
         ["function 1", "[3] states", "[2] states"],
     ),
     "two constants in one": ("m 1 2 1 10  2  0 3 2 4 5", ["number of tuples of function 0", "'2'", "0 or 1"]),
+    **{
+        f"function {function}": (f"m 4 3 1 9  3 3 3 3  4 0 1 2 3 -1 {function}", [said])
+        for function, said in {
+            "wregular 2 1": "cost function without a table",
+            "salldiff lin 2": "cannot read its parameters 'lin 2'",
+            "salldiff var x": "cannot read its parameters 'var x'",
+            "sgcc var 2 1 0 0 1": "cannot read its parameters",
+            "knapsackp 3 1 7 2 0 0 0": "has no state 7",
+        }.items()
+    },
+    "variable twice in a list": (
+        f"m 30 2 1 100 {'2 ' * 30} 30 0 {' '.join(map(str, range(29)))} 7 0",
+        ["factor 0: variable 0 occurs twice in its scope"],
+    ),
     "more": (T3 + "7", ["after the last function", "'7'", "end of the file"]),
 }
 
@@ -150,11 +152,14 @@ CONTRACT = {
         T3,
         graphs,
         {None: 1e9, "cost": 1e9},
+        lambda *x: 1000 * (MODEL.value(x) - 1.5),
         others="costs",
+        variants=[lambda text: " ".join(text.split()).replace("1000000", "1000000\r\n")],
         malformed=ZOO,
         cuts=word_prefixes(T3),
         start="m 2 2 ",
         tokens=(*NUMBERS, "-2"),
+        real={"other/scen06.wcsp.xz": (100, 1222)},
     )
 }
 
@@ -174,13 +179,3 @@ def test_a_real_model_is_what_its_uai_file_says() -> None:
     hard = ours.theta_t == -math.inf
     assert np.array_equal(hard, np.isclose(uai.theta_t, math.log(1e-4)))
     assert np.all(uai.theta_t[~hard] == 0) and np.all(ours.theta_t[~hard] == 0)
-
-
-@pytest.mark.data
-def test_a_large_real_model_survives_being_written(tmp_path) -> None:
-    graph = formats.read(benchmark_path("other/scen06.wcsp.xz"))
-    assert (graph.n_vars, graph.n_factors) == (100, 1222)
-    formats.write(graph, tmp_path / "m.wcsp")
-    again = formats.read(tmp_path / "m.wcsp")
-    for name in ("card", "theta_v", "scope", "table_of", "theta_t"):
-        assert np.array_equal(getattr(again, name), getattr(graph, name))

@@ -134,7 +134,6 @@ def results() -> list[bytes]:
 
 
 def written(suffix: str, *graphs: FactorGraph) -> list[bytes]:
-    """Files that the package writes."""
     import tempfile
 
     found = []

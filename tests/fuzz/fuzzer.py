@@ -105,7 +105,6 @@ def _forget_peak() -> int | None:
 
 
 def fuzz(target: Target, n_inputs: int, seed: int, folder: Path) -> Fuzzed:
-    """Call a reader so many times."""
     found = Fuzzed(target.name)
     folder.mkdir(exist_ok=True)
     rng = random.Random(f"{target.name} {seed}")

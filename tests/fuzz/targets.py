@@ -43,27 +43,13 @@ Make = Callable[[random.Random, Sequence[bytes]], bytes]
 
 @dataclass(frozen=True)
 class Target:
-    """A reader.
+    """A reader."""
 
-    Attributes
-    ----------
-    name
-        The name of the file that it reads.
-    seeds
-        Files to start from.
-    read
-        Reads the file at a path, and looks at what it has got.
-    make
-        Makes a file of these.
-    share
-        How often it is called, relative to others: some take milliseconds.
-    """
-
-    name: str
-    seeds: list[bytes]
-    read: Callable[[Path], object]
-    make: Make = mutate
-    share: float = 1.0
+    name: str  # of the file that it reads
+    seeds: list[bytes]  # files to start from
+    read: Callable[[Path], object]  # reads the file at a path, and looks at what it has got
+    make: Make = mutate  # makes a file of these
+    share: float = 1.0  # how often it is called, relative to others: some take milliseconds
 
 
 def read_model(path: Path) -> None:

@@ -22,6 +22,7 @@ from mapmrf.model.summary import model_bytes
 from mapmrf.run.footprints import RATES, Sizes, footprint_of
 from mapmrf.run.method import Answer, Progress
 from mapmrf.run.registry import method_names
+from refusals import refuses
 
 LINUX = sys.platform == "linux"
 GRID = datasets.grid(30, 30, 2.0)
@@ -49,13 +50,11 @@ def test_limits_are_numbers_or_texts_with_units(text: str | float, size: float) 
 
 @pytest.mark.parametrize("text", ["", "G", "-2G", "2X", "2 G B", 0, -1, math.nan, True, [2], "nan", "1e", "1e-9"])
 def test_other_limits_are_refused_in_one_line(text: Any) -> None:
-    with pytest.raises(OptionError, match="expected a number of bytes above 0"):
-        mapmrf.solve(GRID, "icm", memory_limit=text)
+    refuses(OptionError, "expected a number of bytes above 0", mapmrf.solve, GRID, "icm", memory_limit=text)
 
 
 def test_batches_refuse_a_bad_limit_before_anything_runs() -> None:
-    with pytest.raises(OptionError, match="memory_limit"):
-        mapmrf.solve_many([GRID], "icm", memory_limit="much")
+    refuses(OptionError, "memory_limit", mapmrf.solve_many, [GRID], "icm", memory_limit="much")
 
 
 # -- estimates --------------------------------------------------------------------------------------------------------
@@ -120,17 +119,17 @@ def test_estimates_are_within_a_factor_of_three_of_measured_peaks(name: str) -> 
 # -- refusals ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_method_that_does_not_fit_is_refused_with_the_figure() -> None:
+def test_what_does_not_fit_is_refused_with_the_figure_also_in_a_batch() -> None:
     large = datasets.grid(300, 300)
     with pytest.raises(
         UnsupportedModel, match=r"lp cannot solve this model: it takes about .* GB.*, the limit is 1 GB"
     ):
         mapmrf.solve(large, "lp", memory_limit="1G")
-
-
-def test_a_polisher_that_does_not_fit_is_refused_too() -> None:
     with pytest.raises(UnsupportedModel, match="lp cannot solve"):
         mapmrf.solve(datasets.grid(300, 300), "icm", polish="lp", memory_limit="1G")
+    small, large = mapmrf.solve_many([GRID, datasets.grid(300, 300)], "lp", memory_limit="1G")
+    assert isinstance(small, mapmrf.Result)
+    assert isinstance(large, UnsupportedModel)
 
 
 def test_refused_before_anything_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,12 +141,6 @@ def test_refused_before_anything_is_compiled(monkeypatch: pytest.MonkeyPatch) ->
         mapmrf.solve(datasets.grid(300, 300), "lp", memory_limit="1G")
 
 
-def test_a_batch_returns_the_refusal_of_one_model_and_solves_the_rest() -> None:
-    small, large = mapmrf.solve_many([GRID, datasets.grid(300, 300)], "lp", memory_limit="1G")
-    assert isinstance(small, mapmrf.Result)
-    assert isinstance(large, UnsupportedModel)
-
-
 def test_no_limit_where_infinity_is_given() -> None:
     budget = MemoryBudget.of(math.inf, 1e15)
     assert budget.refusal(1e18) is None
@@ -155,8 +148,7 @@ def test_no_limit_where_infinity_is_given() -> None:
 
 def test_by_default_the_limit_is_what_the_machine_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mapmrf.model.memory.machine_bytes", lambda: PROGRAM + 1e7)
-    with pytest.raises(UnsupportedModel, match=r"lp .* this machine has 180 MB"):
-        mapmrf.solve(GRID, "lp")
+    refuses(UnsupportedModel, r"lp .* this machine has 180 MB", mapmrf.solve, GRID, "lp")
 
 
 def test_options_that_decide_about_memory_are_adapted() -> None:
@@ -225,19 +217,12 @@ def test_the_best_labelling_so_far_is_returned_when_memory_runs_out(caplog: pyte
     assert caplog.text.count("out of memory") == 1
 
 
-def test_without_a_labelling_it_is_one_clear_line() -> None:
-    with pytest.raises(OutOfMemory, match=r"^not enough memory for hungry on this model$"):
-        mapmrf.solve(GRID, Hungry(fails_in=0))
-
-
-def test_a_labelling_to_start_from_is_one() -> None:
+def test_without_a_labelling_it_is_one_clear_line_unless_one_is_given() -> None:
+    refuses(OutOfMemory, r"^not enough memory for hungry on this model$", mapmrf.solve, GRID, Hungry(fails_in=0))
     start = np.ones(GRID.n_vars, dtype=int)
     result = mapmrf.solve(GRID, Hungry(fails_in=0), initial=start)
     assert result.status is Status.MEMORY_LIMIT
     assert result.value >= GRID.value(start)
-
-
-def test_a_batch_names_the_model_that_memory_was_short_for() -> None:
     (short,) = mapmrf.solve_many([GRID], Hungry(fails_in=0))
     assert isinstance(short, OutOfMemory)
 

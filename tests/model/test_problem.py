@@ -62,29 +62,23 @@ def test_neighbours_are_the_edges_of_each_variable(recipe: Recipe) -> None:
         assert problem.degree[i] == len(edges)
 
 
-def test_edge_states_come_edge_by_edge() -> None:
+def test_edge_states_come_edge_by_edge_and_feasible_states_are_finite() -> None:
     graph = Recipe([2, 3, 4], [(2, 0), (1, 2)], [np.zeros((4, 2)), np.zeros((3, 4))]).graph()
     problem = Problem.compile(graph)
     assert np.diff(problem.edge_ptr).tolist() == graph.card[problem.scope].tolist()
     assert problem.n_edge_states == 4 + 2 + 3 + 4
     assert problem.n_states == 9
-
-
-def test_feasible_states_are_those_of_finite_unary_potential() -> None:
     graph = Recipe([2, 2], [(1,)], [np.array([-np.inf, 0.0])]).graph()
     assert Problem.compile(graph).feasible_v.tolist() == [True, True, False, True]
 
 
-def test_a_shared_table_stays_one_table() -> None:
+def test_a_shared_table_is_one_batch_and_long_shapes_are_told_apart() -> None:
     edges = [[i, i + 1] for i in range(99)]
     graph = FactorGraph.from_pairwise(np.zeros((100, 2)), edges, np.eye(2))
     problem = Problem.compile(graph)
     assert set(problem.table_at.tolist()) == {0}
     assert len(problem.batches) == 1
-
-
-def test_shapes_beyond_the_short_code_are_told_apart() -> None:
-    """Ten variables of many states: the code of a shape would not fit into 64 bits."""
+    # Ten variables of many states: the code of a shape would not fit into 64 bits.
     card = [1] * 9 + [100]
     scopes = [tuple(range(10)), tuple(reversed(range(10)))]
     graph = FactorGraph.from_tables(card, scopes, [np.zeros(100), np.ones(100)])

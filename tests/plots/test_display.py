@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.image import imread
 from rich.console import Console
 
 import mapmrf
 from mapmrf.datasets import grid
 from mapmrf.model.graph import FactorGraph, Names
-from mapmrf.plots import display
+from mapmrf.plots import display, pictures
 from mapmrf.run.result import Result, Status, TracePoint
 
 NASTY = '<script>alert("&")</script>'
@@ -139,7 +140,7 @@ def run_of_names(*variables):
     return mapmrf.solve(graph, "exhaustive")
 
 
-def test_names_are_escaped_and_kept_on_their_line():
+def test_names_and_options_are_escaped_and_kept_on_their_line() -> None:
     result = run_of_names(NASTY, "two\nlines", "x" * 500, "[bold]")
     page = Checked(result._repr_html_())
     assert not page.attributes("script")
@@ -148,9 +149,6 @@ def test_names_are_escaped_and_kept_on_their_line():
     assert "two lines=two lines-off" in printed(result)
     assert "[bold]=[bold]-off" in printed(result)
     assert "x" * 200 not in page.rows()["assignment"]
-
-
-def test_options_of_a_method_are_escaped():
     page = Checked(run_of(2, options={"path": NASTY}, method=NASTY)._repr_html_())
     assert not page.attributes("script")
     assert page.rows()["path"] == repr(NASTY)
@@ -234,3 +232,37 @@ def test_colours_are_those_of_the_page_and_nothing_is_fetched(tmp_path, ink):
         assert (box["width"], round(box["height"])) == (display.WIDTH, round(display.HEIGHT) + 1)
         assert page.evaluate("document.documentElement.scrollWidth") <= 1000
         browser.close()
+
+
+# -- pictures ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_reader_gets_back_every_pixel(tmp_path):
+    picture = np.random.default_rng(0).integers(0, 256, (7, 5, 3), dtype=np.uint8)
+    pictures.write(tmp_path / "p.png", picture)
+    np.testing.assert_array_equal((imread(tmp_path / "p.png") * 255).round().astype(np.uint8), picture)
+    assert imread(io.BytesIO(pictures.encode(picture))).shape == (7, 5, 3)
+
+
+def test_colours_differ_and_are_cut_at_the_ends():
+    shades = pictures.colours(np.arange(8), 8)
+    assert len(np.unique(shades, axis=0)) == 8
+    np.testing.assert_array_equal(pictures.colours([-3.0, 99.0], 8), shades[[0, 7]])
+    np.testing.assert_array_equal(pictures.colours([0], 1), shades[:1])
+
+
+def test_panels_hold_the_enlarged_pictures_under_their_captions() -> None:
+    picture = pictures.colours(np.arange(40).reshape(4, 10), 40)
+    sheet = pictures.panels({"a": picture, "b": picture}, scale=3, margin=6)
+    top = sheet.shape[0] - 6 - 12
+    assert sheet.shape[1] == 6 + 30 + 6 + 30 + 6
+    np.testing.assert_array_equal(sheet[top : top + 12 : 3, 6:36:3], picture)
+    np.testing.assert_array_equal(sheet[top : top + 12 : 3, 42:72:3], picture)
+    assert (sheet[top:, [0, 5, 36, 41, 72, 77]] == 255).all()
+    picture = pictures.colours(np.zeros((2, 20)), 2)
+    sheet = pictures.panels({"LS-LP 2": picture, " ": picture}, scale=4, margin=8)
+    head = sheet[: sheet.shape[0] - 8 - 8]
+    ink = np.flatnonzero((head != 255).any(axis=(0, 2)))
+    assert ink.min() >= 8 and ink.max() < 88  # nothing above the second picture
+    assert abs((ink.min() + ink.max()) / 2 - 48) < 3  # centred
+    assert (head[:8] == 255).all()

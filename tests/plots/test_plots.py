@@ -19,6 +19,7 @@ from mapmrf.model.polytope import Kind, KindFractions, Residuals
 from mapmrf.plots import display as trace_curves
 from mapmrf.plots import pictures
 from mapmrf.run.result import Result, Status, TracePoint
+from refusals import refuses
 
 
 def result_with(*trace, **fields):
@@ -74,8 +75,7 @@ def test_the_axis_is_chosen_or_follows_from_the_trace():
     assert list(curves(axes)["bound"].get_xdata()) == [0.0, 0.1, 0.2, 0.3]
     still = [TracePoint(i / 10, 0, float(i)) for i in range(3)]
     assert plots.convergence(still).axes[-1].get_xlabel() == "seconds"
-    with pytest.raises(OptionError, match="expected 'iterations' or 'seconds'"):
-        plots.convergence(descent(), over="hours")
+    refuses(OptionError, "expected 'iterations' or 'seconds'", plots.convergence, descent(), over="hours")
 
 
 def test_the_end_of_a_run_is_what_the_result_says():
@@ -105,11 +105,13 @@ def test_many_short_phases_do_not_pile_up_their_names():
     drawn(axes.figure)
 
 
-def test_a_bad_start_does_not_flatten_the_rest():
+def test_bad_starts_and_runs_without_a_finite_value_are_drawn() -> None:
     trace = [TracePoint(i, i, -1e9 if i == 0 else float(i)) for i in range(101)]
     low, high = plots.convergence(trace).axes[0].get_ylim()
     assert -20 < low < 5
     assert 100 < high < 120
+    (axes,) = plots.convergence(result_with(TracePoint(0.1, 1, -np.inf), value=-np.inf)).axes
+    assert axes.texts[0].get_text() == "no finite value"
 
 
 @given(st.lists(st.lists(st.floats(-1e6, 1e6), min_size=1), min_size=1))
@@ -136,11 +138,6 @@ def test_convergence_of_short_runs(trace):
         assert ("value" in lines) == bool(values)
         assert not values or list(lines["value"].get_ydata()) == values
         assert drawn(figure).startswith(b"\x89PNG")
-
-
-def test_a_run_without_a_finite_value_says_so():
-    (axes,) = plots.convergence(result_with(TracePoint(0.1, 1, -np.inf), value=-np.inf)).axes
-    assert axes.texts[0].get_text() == "no finite value"
 
 
 @pytest.mark.parametrize("method", ["icm", "trws", "lslp", "branch"])
@@ -175,15 +172,11 @@ def test_compare_takes_names_and_traces_and_more_runs_than_colours():
     drawn(axes.figure)
 
 
-def test_the_axis_of_time_is_logarithmic_if_runs_differ_much():
+def test_the_axis_of_time_is_logarithmic_if_runs_differ_much() -> None:
     short, long = result_with(runtime=0.01), result_with(runtime=10.0)
     assert plots.compare([short, short]).axes[0].get_xscale() == "linear"
     assert plots.compare([short, long]).axes[0].get_xscale() == "log"
-
-
-def test_nothing_to_compare_is_an_error():
-    with pytest.raises(OptionError, match="no runs"):
-        plots.compare([])
+    refuses(OptionError, "no runs", plots.compare, [])
 
 
 # -- label maps ------------------------------------------------------------------------------------------------------
@@ -193,13 +186,15 @@ def pixels(figure):
     return figure.axes[0].images[0].get_array()
 
 
-def test_label_map_draws_every_label():
+def test_label_map_draws_every_label_with_its_name() -> None:
     figure = plots.label_map([[0, 1, 2], [2, 2, 4]], n_labels=6, title="labels")
     drawn(figure)
     (axes,) = figure.axes
     assert axes.get_title(loc="left") == "labels"
     assert legend(axes) == ["0", "1", "2", "4"]
     np.testing.assert_allclose(pixels(figure), pictures.colours([[0, 1, 2], [2, 2, 4]], 6) / 255)
+    (axes,) = plots.label_map([[0, 2]], names=["sky", "tree", "road"]).axes
+    assert legend(axes) == ["sky", "road"]
 
 
 def test_label_map_of_a_result_is_row_by_row():
@@ -218,11 +213,6 @@ def test_label_map_of_many_labels_has_a_colour_bar():
     assert bar.get_ylim() == (-0.5, 29.5)
 
 
-def test_names_take_the_place_of_numbers():
-    (axes,) = plots.label_map([[0, 2]], names=["sky", "tree", "road"]).axes
-    assert legend(axes) == ["sky", "road"]
-
-
 @pytest.mark.parametrize(
     "grey", [np.array([[0, 255]], dtype=np.uint8), np.array([[0.0, 1.0]]), np.array([[-3.0, 7.0]])]
 )
@@ -236,19 +226,14 @@ def test_labels_lie_over_an_image(grey):
 
 @pytest.mark.parametrize("labels", [[0, 1], [[]], [[0.5]], [[-1]]])
 def test_label_map_wants_a_picture(labels):
-    with pytest.raises(GraphError, match=r"expected \(height, width\)|whole numbers"):
-        plots.label_map(labels)
+    refuses(GraphError, r"expected \(height, width\)|whole numbers", plots.label_map, labels)
 
 
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(GraphError, match="3 labels do not fill 2 x 2"):
-        plots.label_map([0, 1, 2], shape=(2, 2))
-    with pytest.raises(OptionError, match="1 names, but there is a label 1"):
-        plots.label_map([[0, 1]], names=["a"])
-    with pytest.raises(GraphError, match=r"the image has shape \(2, 2\)"):
-        plots.label_map([[0, 1]], image=[[0, 1], [1, 1]])
-    with pytest.raises(OptionError, match="from 0 to 1"):
-        plots.label_map([[0, 1]], image=[[0, 1]], opacity=2)
+    refuses(GraphError, "3 labels do not fill 2 x 2", plots.label_map, [0, 1, 2], shape=(2, 2))
+    refuses(OptionError, "1 names, but there is a label 1", plots.label_map, [[0, 1]], names=["a"])
+    refuses(GraphError, r"the image has shape \(2, 2\)", plots.label_map, [[0, 1]], image=[[0, 1], [1, 1]])
+    refuses(OptionError, "from 0 to 1", plots.label_map, [[0, 1]], image=[[0, 1]], opacity=2)
 
 
 # -- lattices --------------------------------------------------------------------------------------------------------
@@ -320,7 +305,6 @@ def marks(axes):
 
 
 def pairs_of(graph):
-    """Pairs of variables that share a factor."""
     return {pair for a in range(graph.n_factors) for pair in itertools.combinations(sorted(graph.scope_of(a)), 2)}
 
 
@@ -336,12 +320,9 @@ def test_the_factor_graph_has_a_mark_for_everything():
     assert axes.get_title(loc="left") == "random"
 
 
-def test_the_same_model_is_drawn_alike_every_time():
+def test_models_are_drawn_alike_every_time_and_circles_apart() -> None:
     graph = random_graph(20, 25, seed=1)
     assert drawn(plots.factor_graph(graph)) == drawn(plots.factor_graph(graph))
-
-
-def test_no_two_circles_lie_upon_each_other():
     graph = random_graph(40, 60, seed=2)
     circles, _ = marks(plots.factor_graph(graph).axes[0])
     apart = np.hypot(*(circles[:, None] - circles[None]).transpose(2, 0, 1))
@@ -367,11 +348,16 @@ def test_a_torus_leaves_the_picture_on_both_sides():
     assert len(lines) == 2 * 40 - 9
 
 
-def test_factors_on_one_scope_stand_apart():
+def test_factors_on_one_scope_and_components_stand_apart() -> None:
     graph = FactorGraph.from_tables([2] * 4, [(0, 1), (1, 0), (1, 3), (2, 3), (0, 2)], [np.zeros(4)] * 5)
     assert plots.lattice_shape(graph) == (2, 2)
     _, squares = marks(plots.factor_graph(graph).axes[0])
     assert len(np.unique(squares.round(6), axis=0)) == 5
+    two = pairwise(8, [(0, 1), (1, 2), (2, 0), (3, 4), (4, 5), (5, 3)])
+    circles, _ = marks(plots.factor_graph(two).axes[0])
+    boxes = [(circles[part].min(axis=0), circles[part].max(axis=0)) for part in ([0, 1, 2], [3, 4, 5], [6], [7])]
+    for (low, high), (other_low, other_high) in itertools.combinations(boxes, 2):
+        assert np.any(low > other_high + 1) or np.any(other_low > high + 1)
 
 
 def test_names_and_states_are_written():
@@ -416,8 +402,7 @@ def test_large_models_are_drawn_as_primal_graphs():
     ],
 )
 def test_what_cannot_be_seen_is_refused(graph, message):
-    with pytest.raises(GraphError, match=message):
-        plots.factor_graph(graph)
+    refuses(GraphError, message, plots.factor_graph, graph)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -430,29 +415,18 @@ def test_tiny_models_are_drawn(n):
         assert drawn(figure).startswith(b"\x89PNG")
 
 
-def test_a_path_is_laid_out_straight():
+def test_paths_are_laid_out_straight_and_rings_round() -> None:
     circles, squares = marks(plots.factor_graph(pairwise(10, [(i, i + 1) for i in range(9)])).axes[0])
     steps = np.diff(circles[:, 0])
     assert np.all(steps > 0) or np.all(steps < 0)
     assert np.ptp(circles[:, 1]) < 0.05 * np.ptp(circles[:, 0])
     np.testing.assert_allclose(squares, (circles[1:] + circles[:-1]) / 2, atol=0.25)
-
-
-def test_a_ring_is_laid_out_round():
     circles, _ = marks(plots.factor_graph(pairwise(12, [(i, (i + 1) % 12) for i in range(12)])).axes[0])
     around = circles - circles.mean(axis=0)
     radius = np.hypot(*around.T)
     assert radius.std() < 0.05 * radius.mean()
     turns = np.diff(np.unwrap(np.arctan2(*around.T)))
     assert np.all(turns > 0) or np.all(turns < 0)
-
-
-def test_components_stand_apart():
-    two = pairwise(8, [(0, 1), (1, 2), (2, 0), (3, 4), (4, 5), (5, 3)])
-    circles, _ = marks(plots.factor_graph(two).axes[0])
-    boxes = [(circles[part].min(axis=0), circles[part].max(axis=0)) for part in ([0, 1, 2], [3, 4, 5], [6], [7])]
-    for (low, high), (other_low, other_high) in itertools.combinations(boxes, 2):
-        assert np.any(low > other_high + 1) or np.any(other_low > high + 1)
 
 
 # -- margins ---------------------------------------------------------------------------------------------------------
@@ -480,8 +454,7 @@ def test_margins_without_a_lattice_are_a_curve_with_a_band_where_they_are_interv
 
 
 def test_margins_must_have_been_asked_for_and_fill_the_map():
-    with pytest.raises(GraphError, match="has no margins"):
-        plots.margins(result_with())
+    refuses(GraphError, "has no margins", plots.margins, result_with())
     with pytest.raises(GraphError, match="2 margins do not fill 2 x 2 pixels"):
         plots.margins(result_with(margins=np.ones((2, 2))), shape=(2, 2))
     drawn(plots.margins(mapmrf.max_marginals(grid(3, 3)), grid(3, 3)))
@@ -535,14 +508,10 @@ def test_an_approximate_solution_says_by_how_much():
 
 
 def test_kinds_need_a_relaxed_solution_that_fits():
-    with pytest.raises(GraphError, match="icm has no relaxed solution"):
-        plots.kinds(result_with(method="icm"))
-    with pytest.raises(GraphError, match="needs the model"):
-        plots.kinds(relaxed(mu_v=np.ones(4)), shape=(2, 2))
-    with pytest.raises(GraphError, match=r"needs result\.mu_v"):
-        plots.kinds(relaxed(), grid(2, 2), shape=(2, 2))
-    with pytest.raises(GraphError, match="mu_v has 6 entries, expected 8"):
-        plots.kinds(relaxed(mu_v=np.ones(6)), grid(2, 2))
+    refuses(GraphError, "icm has no relaxed solution", plots.kinds, result_with(method="icm"))
+    refuses(GraphError, "needs the model", plots.kinds, relaxed(mu_v=np.ones(4)), shape=(2, 2))
+    refuses(GraphError, r"needs result\.mu_v", plots.kinds, relaxed(), grid(2, 2), shape=(2, 2))
+    refuses(GraphError, "mu_v has 6 entries, expected 8", plots.kinds, relaxed(mu_v=np.ones(6)), grid(2, 2))
     with pytest.raises(GraphError, match="4 variables do not fill 3 x 2"):
         plots.kinds(relaxed(mu_v=np.ones(8)), grid(2, 2), shape=(3, 2))
 

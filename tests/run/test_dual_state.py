@@ -36,7 +36,6 @@ def changed(graph: FactorGraph, size: float, seed: int = 0) -> FactorGraph:
 
 
 def few(graph: FactorGraph, method: str, initial: Any = None) -> Result:
-    """A run of ten iterations."""
     options = {"starts": 1} if method == "lslp" else {}
     return mapmrf.solve(graph, method, initial=initial, max_iterations=10, gap_tolerance=-1.0, **options)
 
@@ -131,14 +130,11 @@ def test_large_states_are_not_kept(method: str, monkeypatch: pytest.MonkeyPatch)
 HOLDERS = ("methods.trws", "engines.admm.sphere_run", "engines.decomposition.subgradient")
 
 
-def test_methods_without_messages_have_none_and_batches_leave_them_out() -> None:
+def test_only_methods_with_messages_keep_them_and_a_polisher_leaves_them() -> None:
     graph = MODELS["labels"]()
     assert mapmrf.solve(graph, "icm").dual is None
     (result,) = mapmrf.solve_many([graph], "trws")
     assert isinstance(result, Result) and result.dual is None
-
-
-def test_the_polisher_leaves_the_messages_of_the_method() -> None:
     result = mapmrf.solve(MODELS["spins"](), "trws", polish="icm")
     assert result.dual is not None and result.dual.layout.startswith("trws")
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mapmrf
+from constraint_models import pigeons
 from mapmrf import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run.repair import climb, fewest_violated, find_by_branching, find_feasible, fits_clauses, violations
@@ -60,15 +61,8 @@ def test_what_a_run_finds_at_its_end_has_been_climbed_from() -> None:
     assert graph.value(climb(Problem.compile(graph), result.labels)) == pytest.approx(result.value)
 
 
-def pigeons(n: int) -> Problem:
-    """n variables of n - 1 states that must all differ: impossible, and hard to see."""
-    table = np.where(np.eye(n - 1) > 0, -np.inf, 0.0)
-    edges = [[i, j] for i in range(n) for j in range(i)]
-    return Problem.compile(FactorGraph.from_pairwise(np.zeros((n, n - 1)), edges, table))
-
-
 def test_giving_up_is_not_taken_for_a_proof() -> None:
-    problem = pigeons(6)
+    problem = Problem.compile(pigeons(6, 5))
     start = np.zeros(6, dtype=np.int64)
     assert find_feasible(problem, start).complete
     assert not find_by_branching(problem, start, max_nodes=3).complete
@@ -82,7 +76,7 @@ def test_a_constant_of_minus_infinity_leaves_nothing() -> None:
 
 
 def test_forbidden_entries_are_counted_once_for_every_factor(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = pigeons(5)
+    problem = Problem.compile(pigeons(5, 4))
     for most, fits in ((40, True), (39, False)):
         monkeypatch.setattr("mapmrf.run.repair.MOST_CLAUSES", most)
         assert fits_clauses(problem) == fits
@@ -93,11 +87,11 @@ def test_forbidden_entries_are_counted_once_for_every_factor(monkeypatch: pytest
 def test_a_model_too_large_for_clauses_is_still_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mapmrf.run.repair.MOST_CLAUSES", 0)
     monkeypatch.setattr("mapmrf.run.repair.FEW_STATES", 0)
-    search = find_feasible(pigeons(5), np.zeros(5, dtype=np.int64))
+    search = find_feasible(Problem.compile(pigeons(5, 4)), np.zeros(5, dtype=np.int64))
     assert search.complete and search.labels is None
 
 
 def test_what_violates_least_is_found_near_any_labelling() -> None:
-    problem = pigeons(8)
+    problem = Problem.compile(pigeons(8, 7))
     labels = fewest_violated(problem, np.zeros(8, dtype=np.int64), least=1)
     assert len(violations(problem.graph, labels)) == 1

@@ -118,12 +118,18 @@ def test_a_handler_of_the_user_stays() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def test_sigterm_is_noted_where_it_is_asked_for() -> None:
+def test_sigterm_and_other_signs_count_where_they_are_asked_for() -> None:
     with Interrupts():
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     with Interrupts(signal.SIGINT, signal.SIGTERM) as flag:
         signal.raise_signal(signal.SIGTERM)
         assert flag.number == signal.SIGTERM
+    stopped = threading.Event()
+    with interrupts.also(stopped.is_set):
+        assert not interrupts.requested()
+        stopped.set()
+        assert interrupts.requested()
+    assert not interrupts.requested()
 
 
 def test_check_and_raising_raise() -> None:
@@ -138,15 +144,6 @@ def test_check_and_raising_raise() -> None:
             raise AssertionError("must not begin")
     with interrupts.raising():
         pass
-
-
-def test_another_sign_counts_as_well() -> None:
-    stopped = threading.Event()
-    with interrupts.also(stopped.is_set):
-        assert not interrupts.requested()
-        stopped.set()
-        assert interrupts.requested()
-    assert not interrupts.requested()
 
 
 # -- solve ------------------------------------------------------------------------------------------------------------
@@ -191,13 +188,19 @@ def solved(**options: Any) -> tuple[Status, float, int]:
     return result.status, result.value, result.iterations
 
 
-def test_a_signal_in_a_step_ends_the_run_after_it() -> None:
-    assert solved() == (Status.INTERRUPTED, 2.0, 2)
+@pytest.mark.parametrize(
+    ("options", "status", "value", "iterations"),
+    [
+        ({}, Status.INTERRUPTED, 2.0, 2),  # after the step
+        ({"where": "start"}, Status.INTERRUPTED, 1.0, 0),  # before the first step
+        ({"where": "answer"}, Status.INTERRUPTED, 2.0, 50),  # in the report
+        ({"bound": 2.0}, Status.OPTIMAL, 2.0, 2),  # what is proven stays proven
+        ({"deed": lambda: press(2)}, Status.INTERRUPTED, 2.0, 1),  # the second signal ends the step itself
+    ],
+)
+def test_a_signal_ends_the_run(options: dict[str, Any], status: Status, value: float, iterations: int) -> None:
+    assert solved(**options) == (status, value, iterations)
     assert not interrupts.requested()
-
-
-def test_a_signal_in_the_start_ends_the_run_before_its_first_step() -> None:
-    assert solved(where="start") == (Status.INTERRUPTED, 1.0, 0)
 
 
 @pytest.mark.parametrize("where", ["answer", "close"])
@@ -208,18 +211,6 @@ def test_signals_at_the_end_of_an_interrupted_run_do_not_disturb_it(where: str) 
 
     result = mapmrf.solve(GRAPH, Pressing(where=where, deed=lambda: press(3)), callback=stop)
     assert (result.status, result.value) == (Status.INTERRUPTED, 2.0)
-
-
-def test_a_signal_in_the_report_shows_in_the_status() -> None:
-    assert solved(where="answer") == (Status.INTERRUPTED, 2.0, 50)
-
-
-def test_what_is_proven_stays_proven() -> None:
-    assert solved(bound=2.0)[:2] == (Status.OPTIMAL, 2.0)
-
-
-def test_the_second_signal_ends_the_step_itself() -> None:
-    assert solved(deed=lambda: press(2)) == (Status.INTERRUPTED, 2.0, 1)
 
 
 def test_what_compiled_code_makes_of_the_second_signal_is_an_interrupt() -> None:

@@ -21,6 +21,7 @@ from mapmrf.bench.records import read_records
 from mapmrf.cli import main
 from mapmrf.run import plugins
 from mapmrf.run.registry import method_class, method_names
+from refusals import refuses
 
 GREEDY = '''
 from dataclasses import dataclass
@@ -98,7 +99,6 @@ def graph() -> FactorGraph:
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Another package, installed."""
     bridge = "\n\ndef from_somebody(number):\n    return mapmrf.FactorGraph.from_tables([2], [(0,)], [[0.0, number]])\n"
     (tmp_path / "somebody_else.py").write_text(GREEDY + bridge)
     (tmp_path / "somebody_elses_format.py").write_text(FORMAT)
@@ -122,8 +122,7 @@ def test_a_method_of_another_package_is_used_by_its_name(graph: FactorGraph) -> 
     assert "greedy" in method_names()
     result = mapmrf.solve(graph, "greedy", last=True)
     assert (result.method, result.labels.tolist(), result.value) == ("greedy", [1, 1], 2.0)
-    with pytest.raises(OptionError, match="greedy has no option 'lst', did you mean 'last'"):
-        mapmrf.solve(graph, "greedy", lst=True)
+    refuses(OptionError, "greedy has no option 'lst', did you mean 'last'", mapmrf.solve, graph, "greedy", lst=True)
 
 
 @pytest.mark.usefixtures("package")
@@ -155,7 +154,6 @@ def test_a_bridge_of_another_package_is_among_ours() -> None:
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
-    """A file with a method."""
     path = tmp_path / "mine.py"
     path.write_text(GREEDY)
     return path
@@ -190,9 +188,7 @@ def test_a_method_of_a_file_is_pickled_by_its_file(graph: FactorGraph, mine: Pat
     assert done.stdout == "Greedy(max_iterations=1, last=True)\n"
 
 
-def test_solve_bench_and_tune_take_a_method_from_a_file(
-    graph: FactorGraph, mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_solve_bench_and_tune_take_a_method_from_a_file(graph, mine, tmp_path, monkeypatch) -> None:
     mapmrf.write(graph, tmp_path / "model.uai")
     name, model = f"{mine}:Greedy", str(tmp_path / "model.uai")
     solved = CliRunner().invoke(main, ["solve", model, "--method", name, "--set", "last=true", "--json"])

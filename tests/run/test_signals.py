@@ -103,27 +103,15 @@ def pairs(folder: Path, images: bool) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Shot:
-    """A run of `mapmrf solve` and what is sent to it.
-
-    Attributes
-    ----------
-    moment
-        Seconds of processor time after the program has its handlers.
-    signals, apart
-        What is sent, and seconds between two signals.
-    options
-        More words of the command.
-    fresh
-        Whether the process is a new one, or the copy of one that has imported the package.
-    """
+    """A run of `mapmrf solve` and what is sent to it."""
 
     method: str
     model: Path
-    moment: float
+    moment: float  # seconds of processor time after the program has its handlers
     signals: tuple[int, ...] = (signal.SIGINT,)
-    apart: float = 0.0
-    options: tuple[str, ...] = ()
-    fresh: bool = True
+    apart: float = 0.0  # seconds between two signals
+    options: tuple[str, ...] = ()  # more words of the command
+    fresh: bool = True  # a new process, or the copy of one that has imported the package
 
     def __str__(self) -> str:
         names = "+".join(signal.Signals(number).name for number in self.signals)
@@ -233,7 +221,6 @@ class Fork:
 
 
 def start_server() -> subprocess.Popen[str]:
-    """A process that `Fork` copies."""
     pipe = subprocess.PIPE
     command = [sys.executable, __file__, "--serve"]
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, preexec_fn=defaults)
@@ -261,7 +248,6 @@ def serve() -> None:
 
 
 def shoot(shot: Shot, environment: dict[str, str] | None = None, server: subprocess.Popen[str] | None = None) -> Ended:
-    """Start a run and send it signals."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         output, trace, said, heard = (folder / name for name in ("labels.MPE", "trace.csv", "said", "heard"))
@@ -292,7 +278,6 @@ SIGNALS = ((signal.SIGINT,), (signal.SIGINT, signal.SIGINT), (signal.SIGTERM,))
 
 
 def draw(n: int, seed: int, folder: Path, images: bool) -> list[Shot]:
-    """Shots at all methods in turn."""
     rng = random.Random(seed)
     chosen = pairs(folder, images)
     by_method = {method: [file for name, file in chosen if name == method] for method, _ in chosen}
@@ -308,12 +293,12 @@ def draw(n: int, seed: int, folder: Path, images: bool) -> list[Shot]:
     return shots
 
 
-def count(shots: Sequence[Shot]) -> Counter[str]:
+def count(shots: Sequence[Shot], jobs: int = JOBS) -> Counter[str]:
     """Verdicts on all shots, each printed."""
     verdicts: Counter[str] = Counter()
     reactions = []
     servers: SimpleQueue[subprocess.Popen[str]] = SimpleQueue()
-    for _ in range(JOBS):
+    for _ in range(jobs):
         servers.put(start_server())
 
     def shoot_one(shot: Shot) -> Ended:
@@ -323,7 +308,7 @@ def count(shots: Sequence[Shot]) -> Counter[str]:
         finally:
             servers.put(server)
 
-    with ThreadPoolExecutor(JOBS) as pool:
+    with ThreadPoolExecutor(jobs) as pool:
         for shot, ended in zip(shots, pool.map(shoot_one, shots), strict=True):
             verdict = ended.verdict(shot.signals[0])
             verdicts[verdict] += 1
@@ -344,7 +329,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_signals_at_random_moments(folder: Path) -> None:
-    verdicts = count(draw(6, 1, folder, images=False))
+    verdicts = count(draw(6, 1, folder, images=False), jobs=1)
     assert set(verdicts) <= set(FINE) and verdicts["clean"] > 0, verdicts
 
 
@@ -372,15 +357,20 @@ mapmrf.formats.read = read
 """
 
 
-def test_a_signal_while_a_model_is_read_ends_the_program(tmp_path: Path, folder: Path) -> None:
-    pairs(folder, images=False)
-    (tmp_path / "sitecustomize.py").write_text(BREAKING)
-    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-m", "mapmrf", "solve", str(folder / "potts.uai"), "-m", "icm"]
-    done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, preexec_fn=defaults
-    )
-    assert (done.returncode, done.stdout, done.stderr.strip()) == (143, "", "mapmrf: interrupted")
+def run_with(code: str, folder: Path, script: str, **environment: str) -> tuple[int, str, str]:
+    """Solve a model in a process that runs some code before anything else."""
+    (folder / "sitecustomize.py").write_text(code)
+    (folder / "model.uai").write_text("MARKOV 1 2 0")
+    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-c", script, "solve", str(folder / "model.uai"), "-m", "icm"]
+    env = {**os.environ, "PYTHONPATH": path, **environment}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, preexec_fn=defaults)
+    return done.returncode, done.stdout, done.stderr.strip()
+
+
+def test_a_signal_while_a_model_is_read_ends_the_program(tmp_path: Path) -> None:
+    script = "import sys, mapmrf.__main__; mapmrf.__main__.main()"
+    assert run_with(BREAKING, tmp_path, script) == (143, "", "mapmrf: interrupted")
 
 
 EARLY = """
@@ -394,15 +384,9 @@ sys.meta_path.insert(0, Breaking())
 
 
 @pytest.mark.parametrize("module", ["mapmrf", "mapmrf.errors", "mapmrf.run.interrupts", "mapmrf.cli", "click", "numpy"])
-def test_ctrl_c_while_the_program_is_imported_shows_no_traceback(module: str, tmp_path: Path, folder: Path) -> None:
-    pairs(folder, images=False)
-    (tmp_path / "sitecustomize.py").write_text(EARLY)
-    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+def test_ctrl_c_while_the_program_is_imported_shows_no_traceback(module: str, tmp_path: Path) -> None:
     script = "from _mapmrf import main; main()"  # that of the command
-    command = [sys.executable, "-c", script, "solve", str(folder / "potts.uai"), "-m", "icm"]
-    env = {**os.environ, "PYTHONPATH": path, "BREAK_AT": module}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, preexec_fn=defaults)
-    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "mapmrf: interrupted")
+    assert run_with(EARLY, tmp_path, script, BREAK_AT=module) == (130, "", "mapmrf: interrupted")
 
 
 def main() -> None:

@@ -7,7 +7,9 @@ import math
 import os
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +17,7 @@ import pytest
 
 import mapmrf
 from clocks import LIMIT, Clock
+from constrained_recipes import random_constrained
 from mapmrf import (
     ICM,
     FactorGraph,
@@ -29,10 +32,13 @@ from mapmrf import (
 )
 from mapmrf.model.polytope import integral
 from mapmrf.model.problem import Problem
+from mapmrf.run.loop import relevant_part
 from mapmrf.run.method import Answer, Progress, Start
+from mapmrf.run.options import check_above, check_at_least, check_choice, check_within
 from mapmrf.run.registry import make_method, method_class
 from mapmrf.run.result import TracePoint
-from strategies import Recipe, brute_force, random_recipe
+from refusals import refuses
+from strategies import Recipe, weighted
 
 
 @dataclass(frozen=True)
@@ -87,21 +93,21 @@ def play(*steps: Any, graph: FactorGraph | None = None, **options: Any) -> Resul
     return mapmrf.solve(graph or chain(), Script(steps=steps, **own), **options)
 
 
+def fixed(*states: int, bound: float | None = None) -> Script:
+    """A method that says of a labelling that it is optimal."""
+    return Script(steps=(Progress(1, labels=labels(*states), bound=bound, finished=Status.OPTIMAL),), max_iterations=1)
+
+
 # -- names and options ------------------------------------------------------------------------------------------------
 
 
-def test_an_unknown_method_is_refused_and_the_nearest_named() -> None:
+def test_an_unknown_method_or_option_is_refused_and_the_nearest_named() -> None:
     with pytest.raises(UnknownName, match=r"no method is named 'icn', did you mean 'icm'.*known: .*exhaustive"):
         mapmrf.solve(chain(), "icn")
-    with pytest.raises(UnknownName, match="no method is named 'zzzzz'; known:"):
-        method_class("zzzzz")
-
-
-def test_an_unknown_option_is_refused_and_the_nearest_named() -> None:
+    refuses(UnknownName, "no method is named 'zzzzz'; known:", method_class, "zzzzz")
     with pytest.raises(OptionError, match=r"icm has no option 'start', did you mean 'starts'.*known: max_iterations"):
         mapmrf.solve(chain(), "icm", start=3)
-    with pytest.raises(OptionError, match="icm has no option 'qqq'; known:"):
-        mapmrf.solve(chain(), ICM(), qqq=3)
+    refuses(OptionError, "icm has no option 'qqq'; known:", mapmrf.solve, chain(), ICM(), qqq=3)
 
 
 def test_options_can_be_given_by_keyword_or_in_the_method_or_both() -> None:
@@ -117,11 +123,11 @@ def test_options_can_be_given_by_keyword_or_in_the_method_or_both() -> None:
         ({"time_limit": math.nan}, "time_limit is nan"),
         ({"threads": 0}, "threads is 0"),
         ({"seed": -1}, "seed is -1"),
+        ({"abs_gap_tolerance": math.nan}, "abs_gap_tolerance is nan"),
     ],
 )
 def test_impossible_limits_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
-        mapmrf.solve(chain(), "icm", **options)
+    refuses(OptionError, message, mapmrf.solve, chain(), "icm", **options)
 
 
 def test_a_method_that_cannot_take_the_model_says_why() -> None:
@@ -132,56 +138,55 @@ def test_a_method_that_cannot_take_the_model_says_why() -> None:
 # -- how a run ends ---------------------------------------------------------------------------------------------------
 
 
-def test_a_method_ends_the_run_by_its_own_status() -> None:
-    result = play(Progress(1), Progress(2, finished=Status.CONVERGED), Progress(3))
-    assert (result.status, result.iterations, len(result.trace)) == (Status.CONVERGED, 2, 2)
+BEST = labels(1, 1)
+NEAR = [Progress(n, labels=BEST, bound=3.0 + 1e-6) for n in range(1, 100)]
+ENDS: dict[str, tuple[Sequence[Any], dict[str, Any], Status, int]] = {
+    "a status of the method": (
+        [Progress(1), Progress(2, finished=Status.CONVERGED), Progress(3)], {}, Status.CONVERGED, 2,
+    ),
+    "a closed gap": (
+        [Progress(1, bound=5.0), Progress(2, labels=BEST, bound=3.0 + 1e-14), Progress(3)], {}, Status.OPTIMAL, 2,
+    ),
+    "the default tolerance, some iterations later": (NEAR, {"graph": uneven()}, Status.WITHIN_TOLERANCE, 1 + 10),
+    "a gap that closes in the meantime": (
+        [*NEAR[:5], Progress(6, bound=3.0), Progress(7)], {"graph": uneven()}, Status.OPTIMAL, 6,
+    ),
+    "the tolerance, though iterations do not count": (NEAR[:1], {"graph": uneven()}, Status.WITHIN_TOLERANCE, 1),
+    "a gap too narrow for values that are whole numbers": (NEAR[:1], {}, Status.OPTIMAL, 1),
+    "an absolute tolerance": (
+        [Progress(1, labels=BEST, bound=3.4), Progress(2, bound=3.0)],
+        {"abs_gap_tolerance": 0.5, "graph": uneven()}, Status.WITHIN_TOLERANCE, 1,
+    ),
+    "a narrower absolute tolerance": (
+        [Progress(1, labels=BEST, bound=3.4), Progress(2, bound=3.0)],
+        {"abs_gap_tolerance": 0.3, "graph": uneven()}, Status.OPTIMAL, 2,
+    ),
+    "the method, outside of the tolerance": (
+        [Progress(1, labels=BEST, bound=3.1), Progress(2, finished=Status.CONVERGED)],
+        {"graph": uneven()}, Status.CONVERGED, 2,
+    ),
+    "the tolerance of the user": (
+        [Progress(1, labels=BEST, bound=3.1), Progress(2, finished=Status.CONVERGED)],
+        {"gap_tolerance": 0.05, "graph": uneven()}, Status.WITHIN_TOLERANCE, 1,
+    ),
+    "a patient method, after the gap has closed": (
+        [Progress(1, labels=BEST, bound=3.0), Progress(2, finished=Status.CONVERGED)],
+        {"patient": True}, Status.OPTIMAL, 2,
+    ),
+    "the limit of iterations": (
+        [Progress(4), Progress(8), Progress(12)], {"max_iterations": 8}, Status.ITERATION_LIMIT, 8,
+    ),
+}  # fmt: skip
 
 
-def test_a_closed_gap_ends_the_run_as_optimal() -> None:
-    result = play(Progress(1, bound=5.0), Progress(2, labels=labels(1, 1), bound=3.0 + 1e-14), Progress(3))
-    assert (result.status, result.iterations, result.value) == (Status.OPTIMAL, 2, 3.0)
-
-
-def test_a_gap_within_the_default_tolerance_ends_the_run_after_some_more_iterations() -> None:
-    near = [Progress(n, labels=labels(1, 1), bound=3.0 + 1e-6) for n in range(1, 100)]
-    result = play(*near, graph=uneven())
-    assert (result.status, result.iterations) == (Status.WITHIN_TOLERANCE, 1 + 10)
-    assert result.status.closes_gap and "better by more than" in result.summary()
-    result = play(*near[:5], Progress(6, bound=3.0), Progress(7), graph=uneven())
-    assert (result.status, result.iterations) == (Status.OPTIMAL, 6)
-
-
-def test_a_run_within_the_tolerance_ends_though_its_iterations_do_not_count() -> None:
-    step = Progress(1, labels=labels(1, 1), bound=3.0 + 1e-6)
-    assert play(step, graph=uneven()).status is Status.WITHIN_TOLERANCE
-    assert play(step).status is Status.OPTIMAL  # values are whole numbers
-
-
-def test_an_absolute_tolerance_ends_the_run() -> None:
-    steps = Progress(1, labels=labels(1, 1), bound=3.4), Progress(2, bound=3.0)
-    assert play(*steps, abs_gap_tolerance=0.5, graph=uneven()).status is Status.WITHIN_TOLERANCE
-    assert play(*steps, abs_gap_tolerance=0.3, graph=uneven()).status is Status.OPTIMAL
-    with pytest.raises(OptionError, match="abs_gap_tolerance is nan"):
-        play(*steps, abs_gap_tolerance=math.nan)
-
-
-def test_the_gap_tolerance_is_the_users() -> None:
-    steps = Progress(1, labels=labels(1, 1), bound=3.1), Progress(2, finished=Status.CONVERGED)
-    assert play(*steps, graph=uneven()).status is Status.CONVERGED
-    result = play(*steps, gap_tolerance=0.05, graph=uneven())
-    assert (result.status, result.iterations) == (Status.WITHIN_TOLERANCE, 1)
-    assert "proven" not in result.summary()
-
-
-def test_a_patient_method_goes_on_after_the_gap_has_closed() -> None:
-    steps = Progress(1, labels=labels(1, 1), bound=3.0), Progress(2, finished=Status.CONVERGED)
-    result = play(*steps, patient=True)
-    assert (result.iterations, result.status) == (2, Status.OPTIMAL)
-
-
-def test_the_iteration_limit_ends_the_run() -> None:
-    result = play(Progress(4), Progress(8), Progress(12), max_iterations=8)
-    assert (result.status, result.iterations) == (Status.ITERATION_LIMIT, 8)
+@pytest.mark.parametrize("what", ENDS)
+def test_a_run_is_ended_by(what: str) -> None:
+    steps, options, status, iterations = ENDS[what]
+    result = play(*steps, **options)
+    assert (result.status, result.iterations) == (status, iterations)
+    assert status is not Status.OPTIMAL or result.value == 3.0
+    assert status.closes_gap == (status in (Status.OPTIMAL, Status.WITHIN_TOLERANCE))
+    assert ("better by more than" in result.summary()) == (status is Status.WITHIN_TOLERANCE)
 
 
 def test_the_time_limit_ends_the_run(clock: Clock) -> None:
@@ -201,31 +206,23 @@ def test_a_true_answer_of_the_callback_ends_the_run() -> None:
     assert (result.status, seen) == (Status.INTERRUPTED, [1, 2])
 
 
-def test_ctrl_c_in_a_step_keeps_the_best_so_far_and_asks_for_the_answer() -> None:
+def test_ctrl_c_keeps_the_best_so_far_and_other_errors_are_not_swallowed() -> None:
     final = Answer(bound=4.0)
     result = play(Progress(1, labels=labels(1, 1)), KeyboardInterrupt(), final=final)
     assert (result.status, result.value, result.bound) == (Status.INTERRUPTED, 3.0, 4.0)
 
-
-def test_ctrl_c_in_the_callback_counts_as_well() -> None:
     def callback(point: TracePoint, best: np.ndarray) -> None:
         raise KeyboardInterrupt
 
     assert play(Progress(1, labels=labels(1, 1)), callback=callback).value == 3.0
-
-
-def test_other_errors_are_not_swallowed() -> None:
     with pytest.raises(ZeroDivisionError):
         play(ZeroDivisionError())
 
 
-def test_an_impossible_model_is_infeasible_whatever_the_method_says() -> None:
+def test_what_violates_is_repaired_or_said_to_be_infeasible() -> None:
     graph = Recipe([2], [(0,)], [np.full(2, -np.inf)]).graph()
     result = play(Progress(1, finished=Status.CONVERGED), graph=graph)
     assert (result.status, result.value, result.bound) == (Status.INFEASIBLE, -math.inf, -math.inf)
-
-
-def test_a_labelling_of_minus_infinity_is_repaired_at_the_end() -> None:
     table = np.array([[-np.inf, -np.inf], [-np.inf, 0.0]])
     result = play(Progress(1, finished=Status.CONVERGED), graph=Recipe([2, 2], [(0, 1)], [table]).graph())
     assert (result.labels.tolist(), result.value, result.status) == ([1, 1], 0.0, Status.CONVERGED)
@@ -234,20 +231,13 @@ def test_a_labelling_of_minus_infinity_is_repaired_at_the_end() -> None:
 # -- the report -------------------------------------------------------------------------------------------------------
 
 
-def test_a_claimed_value_is_never_believed() -> None:
+def test_claims_are_checked_and_labels_must_be_legal() -> None:
     result = play(Progress(1, labels=labels(0, 0), value=99.0), Progress(2, finished=Status.CONVERGED))
     assert result.value == chain().value(result.labels) == 2.0  # that of the best unary labelling
     assert max(point.value for point in result.trace) == 2.0
-
-
-def test_a_claim_is_looked_at_where_it_would_be_an_improvement() -> None:
     result = play(Progress(1, labels=labels(1, 1), value=3.0, finished=Status.CONVERGED))
     assert (result.value, result.trace[0].value) == (3.0, 3.0)
-
-
-def test_illegal_labels_of_a_method_are_an_error() -> None:
-    with pytest.raises(GraphError, match="label of variable 1 is 7"):
-        play(Progress(1, labels=labels(0, 7)))
+    refuses(GraphError, "label of variable 1 is 7", play, Progress(1, labels=labels(0, 7)))
 
 
 def test_the_best_value_and_the_best_bound_are_kept() -> None:
@@ -264,21 +254,21 @@ def test_the_best_value_and_the_best_bound_are_kept() -> None:
     assert [point.bound_now for point in result.trace] == [9.0, 8.0, 8.5]
 
 
-def test_later_changes_to_the_methods_labels_do_not_reach_the_result() -> None:
+def test_the_answer_is_a_copy_and_wins_among_equals() -> None:
     mine = labels(1, 1)
     result = play(Progress(1, labels=mine, finished=Status.CONVERGED))
     mine[:] = 0
     assert result.labels.tolist() == [1, 1]
-
-
-def test_of_equal_labellings_the_answer_of_the_method_wins() -> None:
     graph = Recipe([2, 2], [(0, 1)], [np.zeros((2, 2))]).graph()
     done = Progress(1, finished=Status.CONVERGED)
     assert play(done, graph=graph, final=Answer(labels=labels(0, 1))).labels.tolist() == [0, 1]
     assert play(done, final=Answer(labels=labels(0, 0))).labels.tolist() == [1, 0]  # a worse one does not
 
 
-def test_kind_and_relaxed_value_are_computed_from_the_answer() -> None:
+def test_the_report_names_its_origin_kind_and_relaxed_value() -> None:
+    result = mapmrf.solve(chain(), "icm", seed=5)
+    assert (result.method, result.seed, result.version) == ("icm", 5, mapmrf.__version__)
+    assert 0 <= result.compile_time <= result.runtime
     mu_v, mu_f = integral(Problem.compile(chain()), labels(1, 0))
     result = play(Progress(1, finished=Status.CONVERGED), final=Answer(mu_v=mu_v, mu_f=mu_f))
     assert (result.kind, result.relaxed_value) == (Kind.VALID, 2.0)
@@ -286,27 +276,16 @@ def test_kind_and_relaxed_value_are_computed_from_the_answer() -> None:
     assert play(Progress(1, finished=Status.CONVERGED)).kind is None
 
 
-def test_the_report_names_its_origin() -> None:
-    result = mapmrf.solve(chain(), "icm", seed=5)
-    assert (result.method, result.seed, result.version) == ("icm", 5, mapmrf.__version__)
-    assert 0 <= result.compile_time <= result.runtime
-
-
 # -- starts -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_given_labelling_is_the_first_candidate() -> None:
+def test_a_given_labelling_is_the_first_candidate_if_it_fits() -> None:
     done = Progress(1, finished=Status.CONVERGED)
     assert play(done, initial=[1, 1]).value == 3.0
     assert play(done, initial=play(done, initial=[1, 1])).value == 3.0
     assert play(done, initial=[0, 0]).value == 2.0  # the best unary labelling is better
-
-
-def test_a_start_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(GraphError, match="3 labels, expected one for each of the 2"):
-        mapmrf.solve(chain(), "icm", initial=[0, 0, 0])
-    with pytest.raises(GraphError, match="label of variable 0 is 2"):
-        mapmrf.solve(chain(), "icm", initial=[2, 0])
+    refuses(GraphError, "3 labels, expected one for each of the 2", mapmrf.solve, chain(), "icm", initial=[0, 0, 0])
+    refuses(GraphError, "label of variable 0 is 2", mapmrf.solve, chain(), "icm", initial=[2, 0])
 
 
 def test_progress_is_silent_where_there_is_no_terminal(capfd: pytest.CaptureFixture[str]) -> None:
@@ -315,21 +294,6 @@ def test_progress_is_silent_where_there_is_no_terminal(capfd: pytest.CaptureFixt
 
 
 # -- many models ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_many_models_come_back_in_order(jobs: int) -> None:
-    graphs = [random_recipe(seed, 5, 6).graph() for seed in range(8)]
-    results = mapmrf.solve_many(iter(graphs), "exhaustive", jobs=jobs)
-    found = [result.value for result in results if isinstance(result, Result)]
-    assert found == pytest.approx([brute_force(graph)[0] for graph in graphs])
-
-
-def test_a_model_that_cannot_be_solved_does_not_stop_the_rest() -> None:
-    graphs = [Recipe([2]).graph(), Recipe([3, 3]).graph(), Recipe([2]).graph()]
-    first, second, third = mapmrf.solve_many(graphs, "exhaustive", jobs=2, max_labellings=4)
-    assert isinstance(first, Result) and isinstance(third, Result)
-    assert isinstance(second, UnsupportedModel)
 
 
 def test_options_and_callback_reach_every_model() -> None:
@@ -373,9 +337,12 @@ def test_a_polish_starts_from_the_best_labelling_and_its_iterations_come_on_top(
     assert result.options["polish"] == "script" and "+ script" in result.summary()
 
 
-def test_a_polish_that_proves_the_optimum_says_so() -> None:
+def test_a_polish_that_proves_or_is_interrupted_says_so() -> None:
     result = mapmrf.solve(chain(), Script(steps=(Progress(1, finished=Status.CONVERGED),)), polish="exhaustive")
     assert (result.status, result.value, result.bound) == (Status.OPTIMAL, 3.0, 3.0)
+    polish = Script(steps=(Progress(1, labels=labels(1, 1)), KeyboardInterrupt()))
+    result = play(Progress(1, labels=labels(0, 1), finished=Status.CONVERGED), polish=polish)
+    assert (result.status, result.value) == (Status.INTERRUPTED, 3.0)
 
 
 @pytest.mark.parametrize("status", [Status.OPTIMAL, Status.INFEASIBLE, Status.INTERRUPTED, Status.TIME_LIMIT])
@@ -383,12 +350,6 @@ def test_what_is_proven_or_cut_short_is_not_polished(status: Status) -> None:
     never = Script(steps=(ZeroDivisionError(),))
     last = KeyboardInterrupt() if status is Status.INTERRUPTED else Progress(1, finished=status)
     play(Progress(0, labels=labels(1, 1)), last, polish=never)
-
-
-def test_a_polish_that_is_interrupted_keeps_what_it_has() -> None:
-    polish = Script(steps=(Progress(1, labels=labels(1, 1)), KeyboardInterrupt()))
-    result = play(Progress(1, labels=labels(0, 1), finished=Status.CONVERGED), polish=polish)
-    assert (result.status, result.value) == (Status.INTERRUPTED, 3.0)
 
 
 def test_methods_load_what_they_need_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -415,19 +376,13 @@ def test_an_impossible_polish_is_refused_before_the_run() -> None:
         mapmrf.solve(chain(), never, polish=Script(refusal="too odd"))
 
 
-def test_no_models_give_no_results_and_no_jobs_are_refused() -> None:
-    assert mapmrf.solve_many([], "icm") == []
-    with pytest.raises(OptionError, match="jobs is 0"):
-        mapmrf.solve_many([], "icm", jobs=0)
-
-
 def test_ctrl_c_while_a_labelling_is_repaired_still_gives_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("mapmrf.run.loop.find_feasible", interrupted)
     forbidden = FactorGraph.from_pairwise([[1, 0], [1, 0]], [[0, 1]], [[-np.inf, 0], [0, -np.inf]])
-    result = mapmrf.solve(forbidden, Fixed(np.zeros(2, dtype=np.int64)))
+    result = mapmrf.solve(forbidden, fixed(0, 0))
     assert result.status is Status.INTERRUPTED and result.value == -np.inf
 
 
@@ -438,14 +393,14 @@ def test_the_repair_of_a_labelling_keeps_the_time_limit(monkeypatch: pytest.Monk
         "mapmrf.run.loop.find_feasible", lambda *a, seconds: seen.append(seconds) or found(*a, seconds=1.0)
     )
     forbidden = FactorGraph.from_pairwise([[1, 0], [1, 0]], [[0, 1]], [[-np.inf, 0], [0, -np.inf]])
-    assert mapmrf.solve(forbidden, Fixed(np.zeros(2, dtype=np.int64)), time_limit=5.0).value > -np.inf
+    assert mapmrf.solve(forbidden, fixed(0, 0), time_limit=5.0).value > -np.inf
     assert 1.0 <= seen[0] <= 5.0
 
 
 def test_a_proof_that_the_bound_does_not_bear_out_is_no_proof() -> None:
     graph = FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-    assert mapmrf.solve(graph, Fixed(np.zeros(2, dtype=np.int64), bound=2.0)).status is Status.CONVERGED
-    assert mapmrf.solve(graph, Fixed(np.ones(2, dtype=np.int64), bound=2.0)).status is Status.OPTIMAL
+    assert mapmrf.solve(graph, fixed(0, 0, bound=2.0)).status is Status.CONVERGED
+    assert mapmrf.solve(graph, fixed(1, 1, bound=2.0)).status is Status.OPTIMAL
 
 
 def test_bounds_allow_for_round_off_where_potentials_are_huge() -> None:
@@ -453,28 +408,66 @@ def test_bounds_allow_for_round_off_where_potentials_are_huge() -> None:
     huge = FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1e13, 0], [0, 1]])
     assert small.round_off(1e-9) == 0.0 and small.unit == 1.0
     assert 1e-3 < huge.round_off(1e-9) < 1.0
-    assert mapmrf.solve(huge, Fixed(np.ones(2, dtype=np.int64), bound=3.0)).bound == 3.0 + huge.round_off(1e-9)
-    assert mapmrf.solve(huge, Fixed(np.zeros(2, dtype=np.int64), bound=1e13 + 1)).bound == 1e13 + 1
+    assert mapmrf.solve(huge, fixed(1, 1, bound=3.0)).bound == 3.0 + huge.round_off(1e-9)
+    assert mapmrf.solve(huge, fixed(0, 0, bound=1e13 + 1)).bound == 1e13 + 1
     tiny = FactorGraph.from_pairwise([[0, 1e-9], [0, 0]], [[0, 1]], [[0, 0], [0, 0]])
     assert tiny.unit == 1e-9
 
 
-@dataclass(frozen=True)
-class Fixed(Method):
-    """Says that a labelling is optimal."""
+# -- what remains of a model above a value ----------------------------------------------------------------------------
 
-    name: ClassVar[str] = "fixed"
-    title: ClassVar[str] = "one labelling"
 
-    labels: Any = None
-    bound: float | None = None
-    max_iterations: int = 1
+@pytest.mark.parametrize("with_weights", [False, True])
+def test_labellings_above_the_value_keep_theirs(with_weights: bool) -> None:
+    reduced = 0
+    for seed in range(40):
+        random, recipe = np.random.default_rng([seed, 7]), random_constrained(seed, n_vars=4)
+        if with_weights:
+            recipe.recipe = weighted(recipe.recipe, seed)
+            assert recipe.recipe.weights is not None
+            recipe.recipe.weights = [abs(weight) for weight in recipe.recipe.weights]
+        recipe.recipe.tables = [table * 10.0 ** random.uniform(-2, 2) for table in recipe.recipe.tables]
+        graph, values = recipe.graph(), [value for _, value in recipe.values() if value > -math.inf]
+        known = sorted(values)[len(values) // 2] if values else 0.0
+        part = relevant_part(graph, known)
+        if part is None:
+            continue
+        reduced += 1
+        for labels, value in recipe.values():
+            if value >= known:
+                assert part.value(labels) == graph.value(labels)
+            assert part.value(labels) in (graph.value(labels), -math.inf)
+    assert reduced >= 5
 
-    def start(self, problem: Any, seed: int, initial: Any) -> None:
-        return None
 
-    def step(self, problem: Any, state: None) -> Progress:
-        return Progress(1, labels=self.labels, bound=self.bound, finished=Status.OPTIMAL)
+def test_negative_weights_leave_a_model_as_it_is() -> None:
+    recipe = random_constrained(3, n_vars=4)
+    recipe.recipe.weights = [-1.0] * len(recipe.recipe.tables)
+    assert relevant_part(recipe.graph(), -1e9) is None
 
-    def answer(self, problem: Any, state: None) -> Answer:
-        return Answer()
+
+# -- checks of options ------------------------------------------------------------------------------------------------
+
+
+METHOD = SimpleNamespace(name="bp", damping=0.5, rho=0.0, schedule="odd", tol=math.nan)
+
+
+def test_options_in_range_pass() -> None:
+    check_choice(METHOD, "schedule", ("even", "odd"))
+    check_at_least(METHOD, 0, "rho", "damping")
+    check_above(METHOD, 0, "damping")
+    check_within(METHOD, 0, 0.5, "rho", "damping")
+
+
+def test_errors_name_everything() -> None:
+    with pytest.raises(OptionError, match=r"^bp: schedule is 'odd', expected one of even, all$"):
+        check_choice(METHOD, "schedule", ("even", "all"))
+    refuses(OptionError, r"^bp: rho is 0\.0, expected at least 1$", check_at_least, METHOD, 1, "rho")
+    refuses(OptionError, r"^bp: rho is 0\.0, expected a number above 0$", check_above, METHOD, 0, "damping", "rho")
+    with pytest.raises(OptionError, match=r"^bp: damping is 0\.5, expected a number from 0 to 0\.4$"):
+        check_within(METHOD, 0, 0.4, "damping")
+
+
+@pytest.mark.parametrize("check", [check_at_least, check_above])
+def test_not_a_number_is_refused(check) -> None:
+    refuses(OptionError, "tol is nan", check, METHOD, 0, "tol")

@@ -55,12 +55,14 @@ def forever() -> float:
 # -- calls ------------------------------------------------------------------------------------------------------------
 
 
-def test_results_and_errors_come_from_one_other_thread(supervisor: Supervisor) -> None:
+def test_results_errors_and_settings_of_numpy_go_along(supervisor: Supervisor) -> None:
     idents = [supervisor.call(forever, threading.get_ident) for _ in range(3)]
     assert len(set(idents)) == 1 and idents[0] != threading.get_ident()
     with pytest.raises(ZeroDivisionError):
         supervisor.call(forever, divmod, 1, 0)
     assert supervisor.call(forever, divmod, 7, 2) == (3, 1)
+    with np.errstate(divide="raise"):
+        assert supervisor.call(forever, np.geterr)["divide"] == "raise"
 
 
 def test_calls_that_are_given_up_leave_nothing_behind_for_the_exit(supervisor: Supervisor) -> None:
@@ -73,11 +75,6 @@ def test_calls_that_are_given_up_leave_nothing_behind_for_the_exit(supervisor: S
         supervision.wait_for_all()
         counts.append(atexit._ncallbacks())
     assert counts[0] == counts[-1]
-
-
-def test_settings_of_numpy_go_along(supervisor: Supervisor) -> None:
-    with np.errstate(divide="raise"):
-        assert supervisor.call(forever, np.geterr)["divide"] == "raise"
 
 
 def test_a_call_that_is_given_up_is_undone_when_it_ends(supervisor: Supervisor) -> None:
@@ -215,9 +212,7 @@ def run(
 
 
 @pytest.mark.parametrize("where", ["start", "step", "answer", "close"])
-def test_a_method_that_hangs_does_not_keep_the_run_from_ending(
-    monkeypatch: pytest.MonkeyPatch, where: str, clock: Clock
-) -> None:
+def test_a_method_that_hangs_does_not_keep_the_run_from_ending(monkeypatch, where, clock) -> None:
     clock.stop()
     method = Stuck(where, clock=clock)
     result = run(monkeypatch, method, time_limit=1.0)
@@ -244,9 +239,7 @@ def shared_table(n_factors: int) -> mapmrf.FactorGraph:
 
 
 @pytest.mark.parametrize("graph", [datasets.grid(40, 40), shared_table(40)], ids=["small", "shared tables"])
-def test_with_a_limit_small_models_are_no_exception(
-    monkeypatch: pytest.MonkeyPatch, graph: mapmrf.FactorGraph, clock: Clock
-) -> None:
+def test_with_a_limit_small_models_are_no_exception(monkeypatch, graph, clock) -> None:
     clock.stop()
     method = Stuck(clock=clock)
     assert run(monkeypatch, method, graph, time_limit=1.0).status is Status.TIME_LIMIT and n_abandoned() == 1
@@ -289,13 +282,10 @@ def test_signals_end_a_run_whose_step_hangs(monkeypatch: pytest.MonkeyPatch, tim
     method.go.set()
 
 
-def test_callbacks_and_the_report_stay_on_the_thread_of_the_caller() -> None:
+def test_a_run_leaves_no_thread_and_calls_back_on_that_of_the_caller() -> None:
     seen = set()
     mapmrf.solve(GRAPH, "trws", max_iterations=20, callback=lambda point, labels: seen.add(threading.get_ident()))
     assert seen == {threading.get_ident()}
-
-
-def test_a_run_leaves_no_thread_behind() -> None:
     before = threading.active_count()
     mapmrf.solve(GRAPH, "icm")
     assert threading.active_count() == before

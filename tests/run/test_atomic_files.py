@@ -12,20 +12,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 import mapmrf
-from mapmrf.cli import main
+from command_line import run
 from mapmrf.datasets import grid
 from mapmrf.formats.files import write_bytes
-from mapmrf.run.atomic_files import drop_old, keeping_old, kept_name, whole_file
+from mapmrf.run.atomic_files import drop_old, keeping_old, kept_name
 from mapmrf.run.checkpoints import SavedRun
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="limits of files and devices are those of POSIX")
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
 def names(folder: Path) -> list[str]:
@@ -240,13 +235,6 @@ def test_a_killed_writer_leaves_a_complete_file(tmp_path: Path) -> None:
         if path.exists():
             lines = path.read_bytes().split(b"\n")
             assert len(lines) == 100_001 and len(set(lines[:-1])) == 1
-
-
-def test_an_exception_on_the_way_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), whole_file(tmp_path / "a.txt") as file:
-        file.write(b"half")
-        raise KeyboardInterrupt
-    assert names(tmp_path) == []
 
 
 @pytest.mark.skipif(not Path("/dev/stdout").exists(), reason="no such device")

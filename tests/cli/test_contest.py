@@ -22,6 +22,7 @@ from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.cli.contest import Clock, Contest, ContestRun, contest_from, process_age
 from mapmrf.datasets import grid
 from mapmrf.formats.solution import read_solution
+from refusals import refuses
 from strategies import brute_force
 
 EXAMPLES = FOLDER.parent / "examples"
@@ -57,17 +58,11 @@ def blocks(path: Path | str) -> list[str]:
 # -- what is asked for ------------------------------------------------------------------------------------------------
 
 
-def test_the_call_of_2014() -> None:
+def test_the_calls_of_2014_2010_and_2011() -> None:
     contest = contest_from(["nets/t3.uai", "t3.evid", "t3.query", "mpe"], {"INF_TIME": "60", "INF_MEMORY": "2.5"})
     assert contest == Contest("nets/t3.uai", "t3.evid", "t3.uai.MPE", seconds=60.0, memory=2.5e9)
-
-
-def test_an_infinite_limit_is_none() -> None:
     contest = contest_from(["t3.uai", "", "", "MPE"], {"INF_TIME": "inf", "INF_MEMORY": "inf"})
     assert (contest.seconds, contest.memory) == (None, None)
-
-
-def test_the_call_of_2010_and_2011() -> None:
     contest = contest_from(["t3.uai", "t3.evid", "12", "MPE"], {"UAI_TIME": "20", "UAI_MEMORY": "4"})
     assert contest == Contest("t3.uai", "t3.evid", "t3.uai.MPE", style="2010", seed=12, seconds=20.0, memory=4e9)
     Path("12").touch()  # a query may have any name
@@ -99,8 +94,7 @@ def test_the_variables_of_2022() -> None:
     ],
 )
 def test_what_makes_no_sense_is_one_line(arguments: list[str], environ: dict[str, str], says: str) -> None:
-    with pytest.raises(OptionError, match=says):
-        contest_from(arguments, environ)
+    refuses(OptionError, says, contest_from, arguments, environ)
     result = run(*arguments, **environ)
     assert (result.exit_code, result.stdout) == (2, "")
     assert len(result.stderr.splitlines()) == 1 and says in result.stderr
@@ -126,33 +120,31 @@ def test_the_result_is_where_and_what_the_rules_say() -> None:
     assert read_solution("t3.uai.MPE", 3).tolist() == labels
 
 
-def test_the_layout_of_2010_has_the_number_of_solutions() -> None:
+def test_layouts_tasks_and_variables_of_all_years() -> None:
     assert run("nets/t3.uai", "", "0", "MPE", "-m", "exhaustive").exit_code == 0
     labels = best_of_t3()[1]
     assert blocks("t3.uai.MPE")[-1].split() == ["1", "3", *map(str, labels)]
     assert read_solution("t3.uai.MPE", 3).tolist() == labels
+    assert run("nets/t3.uai", "", "", "MAP", "-m", "exhaustive").exit_code == 0
+    assert Path("t3.uai.MAP").read_text().startswith("MAP\n3 ")
+    assert read_solution("t3.uai.MAP", 3).tolist() == best_of_t3()[1]
+    Path("out").mkdir()
+    result = run("-m", "exhaustive", MODEL="nets/t3.uai", RESULT="out/t3.uai.MPE")
+    assert result.exit_code == 0
+    assert read_solution("out/t3.uai.MPE", 3).tolist() == best_of_t3()[1]
 
 
-def test_every_sample_of_evidence_has_a_solution_in_2010() -> None:
+def test_samples_of_evidence_in_2010_and_since_2014() -> None:
     Path("t3.evid").write_text("3\n1 0 0\n1 0 1\n2 1 2 2 1\n")
     assert run("nets/t3.uai", "t3.evid", "7", "MPE", "-m", "exhaustive").exit_code == 0
     lines = Path("t3.uai.MPE").read_text().splitlines()
     samples: list[dict[str, int]] = [{"x0": 0}, {"x0": 1}, {"x1": 2, "x2": 1}]
     assert lines[:2] == ["MPE", "3"]
     assert [line.split()[1:] for line in lines[2:]] == [[str(k) for k in best_of_t3(**one)[1]] for one in samples]
-
-
-def test_of_several_samples_the_first_is_used_since_2014() -> None:
     Path("t3.evid").write_text("2\n1 0 0\n1 0 1\n")
     result = run("nets/t3.uai", "t3.evid", "t3.query", "MPE", "-m", "exhaustive")
     assert result.exit_code == 0 and "2 samples of evidence, only the first is used" in result.stderr
     assert read_solution("t3.uai.MPE", 3).tolist() == best_of_t3(x0=0)[1]
-
-
-def test_a_task_named_map_is_the_same() -> None:
-    assert run("nets/t3.uai", "", "", "MAP", "-m", "exhaustive").exit_code == 0
-    assert Path("t3.uai.MAP").read_text().startswith("MAP\n3 ")
-    assert read_solution("t3.uai.MAP", 3).tolist() == best_of_t3()[1]
 
 
 @pytest.mark.parametrize("text", [None, "", "0", " 0\n"])
@@ -163,13 +155,6 @@ def test_no_evidence_is_no_evidence(text: str | None) -> None:
     assert result.exit_code == 0
     assert ("t3.evid: no such file" in result.stderr) == (text is None)
     assert read_solution("t3.uai.MPE", 3).tolist() == best_of_t3()[1]
-
-
-def test_without_arguments_the_variables_count() -> None:
-    Path("out").mkdir()
-    result = run("-m", "exhaustive", MODEL="nets/t3.uai", RESULT="out/t3.uai.MPE")
-    assert result.exit_code == 0
-    assert read_solution("out/t3.uai.MPE", 3).tolist() == best_of_t3()[1]
 
 
 def test_options_stand_in_for_rules() -> None:
@@ -213,7 +198,6 @@ def test_the_example_files(evidence: str, third: str) -> None:
 
 
 def entry(graph: FactorGraph, writing_share: float = 0.1, **fields: object) -> ContestRun:
-    """A run that has read a model."""
     mapmrf.write(graph, "model.LG")
     contest = Contest("model.LG", None, "model.MPE", **fields)  # type: ignore[arg-type]
     made = ContestRun(contest, Clock(None, 0.0), writing_share)

@@ -215,6 +215,6 @@ FRUSTRATED = grid(6, 6, 3.0, seed=1)
 
 def checkpoint_of(folder: Path, method: Any) -> Path:
     """The checkpoint of a run on `FRUSTRATED` that was cut short."""
-    with mock.patch("mapmrf.methods.trws.STEP_WORK", 0):  # a step per iteration
+    with mock.patch("mapmrf.run.pace.SWEEPS", 0):  # a step per iteration
         mapmrf.solve(FRUSTRATED, method, checkpoint=folder, every=0.0, callback=lambda point, _: point.iterations > 0)
     return folder / FILE

@@ -33,6 +33,7 @@ from mapmrf.certificates.make import certify
 from mapmrf.datasets import potts_image
 from mapmrf.model.problem import Problem
 from mapmrf.run import calls as supervision
+from mapmrf.run import pace
 from mapmrf.run.method import Start, running
 from mapmrf.run.registry import method_class, method_names
 from mapmrf.run.result import GAP_TOLERANCE
@@ -476,18 +477,24 @@ def test_a_labelling_from_elsewhere_is_taken_over_if_it_is_better(name: str, opt
 
 
 @pytest.mark.parametrize(
-    ("name", "work", "options", "graph"),
+    ("name", "kind", "work", "options", "graph"),
     [
-        ("expansion", 5000, {}, potts_image(40, 50, labels=5, noise=1.2, smoothness=0.8, seed=0).graph),
-        ("maxflow", 2000, {}, potts_image(60, 60, labels=2, noise=1.2, smoothness=0.8, seed=0).graph),
-        ("qpbo", 500, {"rounds": 2}, spins(12, seed=6)),
+        (
+            "expansion",
+            "EXPANSION_ARCS",
+            5000,
+            {},
+            potts_image(40, 50, labels=5, noise=1.2, smoothness=0.8, seed=0).graph,
+        ),
+        ("maxflow", "ARCS", 2000, {}, potts_image(60, 60, labels=2, noise=1.2, smoothness=0.8, seed=0).graph),
+        ("qpbo", "ARCS", 500, {"rounds": 2}, spins(12, seed=6)),
     ],
 )
 def test_short_steps_end_where_long_ones_do(
-    name: str, work: int, options: dict[str, Any], graph: FactorGraph, monkeypatch: pytest.MonkeyPatch
+    name: str, kind: str, work: int, options: dict[str, Any], graph: FactorGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_once = mapmrf.solve(graph, name, **options)
-    monkeypatch.setattr(f"mapmrf.methods.{name}.STEP_WORK", work)
+    monkeypatch.setattr(pace, kind, work)
     result = mapmrf.solve(graph, name, **options)
     assert len(result.trace) > len(at_once.trace) + 5
     assert (result.value, result.bound, result.iterations) == (at_once.value, at_once.bound, at_once.iterations)

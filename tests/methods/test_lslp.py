@@ -406,7 +406,7 @@ def test_a_callback_sees_every_point_and_can_stop() -> None:
 def test_large_models_are_stepped_in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step between two measurements does as many iterations as it may; the run is the same."""
     whole = mapmrf.solve(grid(), "lslp", max_iterations=95, lp_phase=False)
-    monkeypatch.setattr("mapmrf.methods.lslp.STEP_WORK", 3 * Problem.compile(grid()).n_configs)
+    monkeypatch.setattr("mapmrf.run.pace.ADMM", 3 * Problem.compile(grid()).n_configs)
     pieces = mapmrf.solve(grid(), "lslp", max_iterations=95, lp_phase=False)
     assert len(pieces.trace) > len(whole.trace)
     assert np.array_equal(pieces.mu_v, whole.mu_v)

@@ -10,7 +10,7 @@ from binary_models import complete
 from constraint_models import differ, pigeons
 from mapmrf import FactorGraph, Status, constraints
 from mapmrf.datasets import random_graph
-from mapmrf.engines.soft_consistency import search as soft_search
+from mapmrf.run import pace
 from pairwise_models import triangle
 
 
@@ -39,7 +39,7 @@ def test_nodes_are_the_iterations_and_limit_the_search() -> None:
 
 
 def test_the_bound_moves_during_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(soft_search, "STEP_WORK", 20_000)
+    monkeypatch.setattr(pace, "CONSISTENCY", 20_000)
     graph = complete(26, 4)
     result = mapmrf.solve(graph, "wcsp")
     bounds = [point.bound for point in result.trace if point.phase == "search" and point.bound is not None]

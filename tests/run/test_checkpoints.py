@@ -10,7 +10,7 @@ import pytest
 
 import mapmrf
 from mapmrf.datasets import grid, random_graph
-from mapmrf.methods import trws
+from mapmrf.run import pace
 from mapmrf.run.checkpoints import exact, from_exact
 from refusals import refuses
 
@@ -40,7 +40,7 @@ def cut_after(n: int) -> Any:
     ],
 )
 def test_a_run_that_is_cut_short_goes_on_to_the_same_answer(graph, method, options, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(trws, "STEP_WORK", 0)  # a step per iteration
+    monkeypatch.setattr(pace, "SWEEPS", 0)  # a step per iteration
     whole = mapmrf.solve(graph, method, seed=2, **options)
     for n in (1, 3, 4):
         part = mapmrf.solve(graph, method, seed=2, callback=cut_after(n), checkpoint=tmp_path, resume=n > 1, **options)

@@ -18,13 +18,13 @@ from mapmrf.engines.moves.constrained_search import ConstrainedSearch
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.polytope import dense, integral
 from mapmrf.model.problem import Problem
+from mapmrf.run import pace
 from mapmrf.run.dual_state import DualState
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import check_above, check_at_least, check_choice, check_within, is_closed
 from mapmrf.run.result import Status
 
-STEP_WORK = 2_000_000  # table entries touched per step: some tens of milliseconds
 ITEM_WORK = 50  # cost per indicator of a constraint's step, in table entries
 MOVE_STATES = 1_000_000  # states examined by the local search after a measurement, with constraints: a few milliseconds
 ROOT_ITERATIONS = 2000  # iterations after which branch and bound accepts the root relaxation as it is
@@ -151,7 +151,7 @@ class AD3(Method):
         due = self.check_every - state.iterations % self.check_every
         constraints = problem.graph.constraints
         work = problem.n_configs + (0 if constraints is None else ITEM_WORK * len(constraints.var))
-        n = min(due, left, max(1, STEP_WORK // max(1, work)))
+        n = min(due, left, max(1, pace.ADMM // max(1, work)))
         state.iterations += 0 if admm.engine.idle else n
         if n < min(due, left):
             admm.engine.run(n)
@@ -190,7 +190,7 @@ class AD3(Method):
 
     def _grow(self, state: AD3Run, tree: Tree) -> Progress:
         """Process nodes until the tree is finished or some milliseconds have passed."""
-        affordable = max(1, STEP_WORK // max(1, tree.problem.n_configs))
+        affordable = max(1, pace.ADMM // max(1, tree.problem.n_configs))
         state.iterations += tree.run(min(affordable, self.max_iterations - state.iterations))
         best = tree.best
         state.note(best.labels, best.value, tree.bound)

@@ -13,12 +13,12 @@ from mapmrf.engines.messages.sweeps import AT_REST, INFEASIBLE, PassStopping
 from mapmrf.engines.messages.visit_order import VariableOrder, VisitOrder
 from mapmrf.model.polytope import integral
 from mapmrf.model.problem import Problem
+from mapmrf.run import pace
 from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import check_above, check_at_least, check_choice
 from mapmrf.run.repair import REPAIR_SECONDS, find_feasible
 from mapmrf.run.result import Status
 
-STEP_WORK = 4_000_000  # approximate number of table entries processed per step: a few milliseconds
 SMOOTHED_COST = 10  # cost of a smoothed iteration, in plain ones
 LEAST = 1e-8  # the lowest temperature, relative to the gap at which a run has converged
 
@@ -103,7 +103,7 @@ class ADSal(Method):
 
     def presolve(self, state: SmoothedRun, left: int) -> Status | None:
         """Run plain iterations; once they stall, set the initial temperature."""
-        why = state.iterate_plain(min(left, max(1, STEP_WORK // (state.plain.work + 1))))
+        why = state.iterate_plain(min(left, max(1, pace.SWEEPS // (state.plain.work + 1))))
         if why == INFEASIBLE or state.bound == -math.inf:
             return Status.INFEASIBLE
         if why == AT_REST or state.done >= self.presolve_iterations:
@@ -114,7 +114,7 @@ class ADSal(Method):
 
     def smooth(self, state: SmoothedRun, left: int) -> Status | None:
         """Run smoothed iterations; after enough of them, compare the gaps and lower the temperature if due."""
-        affordable = max(1, STEP_WORK // (SMOOTHED_COST * state.plain.work + 1))
+        affordable = max(1, pace.SWEEPS // (SMOOTHED_COST * state.plain.work + 1))
         n = min(left, self.inner_iterations - state.inner, affordable)
         smoothed = state.soft_iterate(n, state.lam)
         state.done += n

@@ -11,6 +11,7 @@ from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.engines.moves.annealing import AnnealingSweeps, new_sweeps
 from mapmrf.engines.moves.flip_state import local_scale
 from mapmrf.model.problem import Problem
+from mapmrf.run import pace
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import check_above, check_at_least, check_choice
@@ -18,7 +19,6 @@ from mapmrf.run.result import Status
 
 Rule = Literal["metropolis", "heat_bath"]
 
-STEP_ENTRIES = 4_000_000  # maximum number of table entries read per step: some 20 ms
 QUENCH = 100  # maximum number of sweeps at temperature 0 after a read; they end early when nothing changes
 SHORT_QUENCH = 10  # maximum number of them for a read that was cut short
 
@@ -80,7 +80,7 @@ class Annealing(Method):
 
     def step(self, problem: Problem, state: AnnealingRun) -> Progress:
         end = int(state.ends[state.read + 1])
-        n = max(1, min(end - state.sweeps_done, STEP_ENTRIES // state.sweeps.work))
+        n = max(1, min(end - state.sweeps_done, pace.MOVES // state.sweeps.work))
         state.sweeps.run(self.temperatures(state, n))
         state.sweeps_done += n
         if state.sweeps_done == end:

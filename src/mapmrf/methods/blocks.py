@@ -10,12 +10,12 @@ import numpy as np
 from mapmrf.arrays import Ints
 from mapmrf.engines.moves.blocks import PER_VARIABLE, BlockMoves
 from mapmrf.model.problem import Problem
+from mapmrf.run import pace
 from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import check_at_least
 from mapmrf.run.result import Status
 
 REGION = 50_000  # maximum number of variables from which a block is chosen: planning it takes some tenths of a second
-STEP_WORK = 20_000_000  # table entries processed before a step returns to the loop: some 30 ms
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Blocks(Method):
         while True:
             work += self._move(problem, state)
             if len(state.unseen):  # within a pass, the loop evaluates the labelling
-                if work >= STEP_WORK:
+                if work >= pace.ADDITIONS:
                     return Progress(state.passes, labels=state.labels.copy())
                 continue
             state.passes += 1
@@ -73,7 +73,7 @@ class Blocks(Method):
             state.calm = 0 if value > state.value else state.calm + 1
             state.value = value
             rest = state.calm >= self.patience
-            if rest or state.passes >= self.max_iterations or work >= STEP_WORK:
+            if rest or state.passes >= self.max_iterations or work >= pace.ADDITIONS:
                 break
         finished = Status.CONVERGED if rest else None
         return Progress(state.passes, labels=state.labels.copy(), value=value, finished=finished)

@@ -32,14 +32,13 @@ from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.errors import UnsupportedModel
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
+from mapmrf.run import pace
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
 from mapmrf.run.options import check_above, check_at_least
 from mapmrf.run.result import Status
 
-STEP_ADDITIONS = 20_000_000  # additions of table entries per step: some 30 ms
 STEP_LOOK_UPS = 3_000_000  # table look-ups of the search per step: some 30 ms
-STEP_ENTRIES = 2_000_000  # table entries examined per step of local search: some 20 ms
 CACHE_SHARE = 0.25  # share of the memory reserved for the cache
 
 FIRST_SHARE = 1 / 64
@@ -190,14 +189,14 @@ class BranchRun(PhasedRun):
 
     def descend(self) -> Iterator[Progress]:
         while self.local.descending:
-            self.search_locally(STEP_ENTRIES, 0)
+            self.search_locally(pace.LOCAL_SEARCH, 0)
             yield self.progress("local search")
 
     def perturb(self) -> Iterator[Progress]:
         """Perturbations of small neighbourhoods, each followed by an ascent."""
         trials = self.method.local_search * self.problem.n_vars
         while self.local.trials < trials:
-            self.search_locally(STEP_ENTRIES, trials - self.local.trials)
+            self.search_locally(pace.LOCAL_SEARCH, trials - self.local.trials)
             yield self.progress("local search")
 
     def improve(self, moves: BlockMoves | None) -> Iterator[Progress]:
@@ -241,7 +240,7 @@ class BranchRun(PhasedRun):
             yield self.progress("join graph")
         while join.sweeps < self.method.join_sweeps:
             sweeps = join.sweeps
-            join.advance(STEP_ADDITIONS)
+            join.advance(pace.ADDITIONS)
             if join.sweeps > sweeps:
                 before, after = after, join.bound() + self.constant
                 self.incumbent.tighten(after)
@@ -258,7 +257,7 @@ class BranchRun(PhasedRun):
     def eliminate(self, tree: BucketTree) -> Iterator[Progress]:
         elimination = Elimination(tree, self.given_functions(tree, None))
         while not elimination.finished:
-            elimination.advance(STEP_ADDITIONS, self.method.max_iterations)
+            elimination.advance(pace.ADDITIONS, self.method.max_iterations)
             self.iterations = elimination.n_done
             if not elimination.finished:
                 yield self.progress("elimination")
@@ -293,7 +292,7 @@ class BranchRun(PhasedRun):
             buckets = MiniBuckets(tree, given, self.partition(tree, given, share))
             before = self.iterations
             while not buckets.finished:
-                buckets.advance(STEP_ADDITIONS, self.method.max_iterations - before)
+                buckets.advance(pace.ADDITIONS, self.method.max_iterations - before)
                 self.iterations = before + buckets.n_done
                 yield self.progress("mini-buckets")
             bound = buckets.bound() + self.constant
@@ -344,8 +343,8 @@ class BranchRun(PhasedRun):
         """Complete the partial labelling of the search greedily, ascend, and perturb a little."""
         self.local.restart(search.tree.by_variable(search.current_labels()))
         while self.local.descending:
-            self.search_locally(STEP_ENTRIES, 0)
-        self.search_locally(STEP_ENTRIES // 4, TRIALS_BESIDE)
+            self.search_locally(pace.LOCAL_SEARCH, 0)
+        self.search_locally(pace.LOCAL_SEARCH // 4, TRIALS_BESIDE)
 
 
 # -- The phases of `branch` on constraints: elimination with tables in their place, or a search with counters ---------

@@ -45,6 +45,7 @@ from mapmrf.model.granularity import Granularity
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.polytope import dual_bound
 from mapmrf.model.problem import Problem
+from mapmrf.run import pace
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
 from mapmrf.run.options import check_above, check_at_least, check_choice
@@ -55,7 +56,6 @@ log = logging.getLogger("mapmrf")
 Solver = Literal["auto", "highs", "scip"]
 Formulation = Compact | LocalPolytope | ConstrainedPolytope | Products
 
-STEP_ENTRIES = 2_000_000  # table entries examined per step of local search: some 20 ms
 STEP_CHANGES = 4_000_000  # states examined per step of local search with constraints: some 20 ms
 LOCAL_STEPS = 25  # maximum number of steps of local search after the first descent
 
@@ -266,7 +266,7 @@ class CutsRun(PhasedRun):
         trials = self.method.local_search * self.problem.n_vars
         n_steps = 0
         while self.local.descending or (self.local.trials < trials and n_steps < LOCAL_STEPS):
-            self.improve(STEP_ENTRIES, trials - self.local.trials)
+            self.improve(pace.LOCAL_SEARCH, trials - self.local.trials)
             n_steps += not self.local.descending
             yield self.progress("start")
 
@@ -416,7 +416,7 @@ class CutsRun(PhasedRun):
     def round_point(self, labels: Ints) -> None:
         """Round a relaxed point to a labelling and improve it by local search."""
         self.local.restart(labels)
-        self.improve(STEP_ENTRIES // 4, self.problem.n_vars)
+        self.improve(pace.LOCAL_SEARCH // 4, self.problem.n_vars)
 
     def read_round(self, planes: Planes | CuttingPlanes) -> None:
         """Take over the bound of a solved relaxation, and fix the columns that it decides."""

@@ -8,13 +8,12 @@ from typing import ClassVar, Literal, get_args
 
 from mapmrf.engines.flow.fusion_move import LabelMoves, why_no_fusion
 from mapmrf.model.problem import Problem
+from mapmrf.run import pace
 from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import check_at_least, check_choice
 from mapmrf.run.result import Status
 
 LabelMove = Literal["expansion", "swap"]
-
-STEP_WORK = 2_000_000  # approximate number of arcs examined per step: some 20 ms, at most twice that
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class Expansion(Method):
 
     def step(self, problem: Problem, state: LabelMoves) -> Progress:
         helped = state.helped
-        state.run(STEP_WORK, self.max_iterations - state.tried)
+        state.run(pace.EXPANSION_ARCS, self.max_iterations - state.tried)
         labels = state.labels.copy() if state.helped > helped or state.at_rest else None
         return Progress(state.tried, labels=labels, finished=Status.CONVERGED if state.at_rest else None)
 

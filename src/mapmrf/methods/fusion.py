@@ -14,6 +14,7 @@ from mapmrf.engines.moves.blocks import BlockMoves
 from mapmrf.engines.moves.chains import ChainSearch, FlipSearch
 from mapmrf.engines.moves.crossover import Crossover
 from mapmrf.model.problem import Problem
+from mapmrf.run import pace
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import check_at_least, check_choice
@@ -22,7 +23,6 @@ from mapmrf.run.result import Status
 Optimum = Literal["flips", "chains", "blocks"]
 Crossing = Literal["partition", "flow"]
 
-STEP_ENTRIES = 4_000_000  # maximum number of table entries read per step: some 20 ms
 PER_STATE = 8  # approximate number of table entries that a crossover reads per state
 CALM = 2  # block passes without a change after which a labelling counts as a local optimum
 
@@ -100,8 +100,8 @@ class Fusion(Method):
 
     def step(self, problem: Problem, state: FusionRun) -> Progress:
         work = 0
-        while work < STEP_ENTRIES:
-            work += state.climb.run(STEP_ENTRIES - work)
+        while work < pace.MOVES:
+            work += state.climb.run(pace.MOVES - work)
             if not state.climb.at_rest:
                 break
             work += state.arrive(self.pool)

@@ -12,11 +12,11 @@ from mapmrf.arrays import segment_argmax
 from mapmrf.engines.admm.box import BOX, BoxIterates, BoxProgram, BoxRecord, BoxScratch, Labellings, iterate_box
 from mapmrf.model.polytope import integral
 from mapmrf.model.problem import Problem
+from mapmrf.run import pace
 from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import check_above, check_at_least, check_choice
 from mapmrf.run.result import Status
 
-STEP_WORK = 12_000_000  # table entries touched per step: some tens of milliseconds
 PRODUCTS = 8  # approximate number of products with the quadratic form per iteration
 
 
@@ -134,7 +134,7 @@ class L2Box(Method):
             return Progress(0, labels=labels, finished=Status.CONVERGED)
         program, now = state.program, state.box[0]
         cost = PRODUCTS * problem.n_configs + 10 * problem.n_states
-        n = min(max(1, STEP_WORK // cost), self.max_iterations - state.iterations)
+        n = min(max(1, pace.BOX_ADMM // cost), self.max_iterations - state.iterations)
         before = float(now.best)
         state.iterations += iterate_box(
             n, state.box, program.form, program.theta, program.allowed, state.iterates, state.scratch, state.labellings

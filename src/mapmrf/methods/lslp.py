@@ -28,6 +28,7 @@ from mapmrf.engines.moves.labelling_search import LabellingSearch
 from mapmrf.methods.bp import BP
 from mapmrf.model.polytope import integral
 from mapmrf.model.problem import Problem
+from mapmrf.run import pace
 from mapmrf.run.dual_state import DualState
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, Method, Progress, Snapshot, Start
@@ -78,8 +79,6 @@ PRESETS = {
 _BY_PRESET: Any = None
 """Default of an option that is set by the preset."""
 
-STEP_WORK = 2_000_000
-"""Table entries touched per step: some tens of milliseconds."""
 STALL_WINDOW, WIDE_GAP = 6, 0.01
 """The LP phase gives up when a relative gap this wide has not shrunk by a tenth within so many measurements."""
 MAX_KKT_STATES = 4_000_000
@@ -335,7 +334,7 @@ class LSLP(Method):
             return self._chain(state)
         every = self.check_every
         due = every - (state.iterations - state.phase_began) % every
-        affordable = max(1, STEP_WORK // max(1, state.n_configs))
+        affordable = max(1, pace.ADMM // max(1, state.n_configs))
         n = min(due, affordable, self.max_iterations - state.iterations)
         if n > 0 and not state.idle:
             engine.run(n)

@@ -9,11 +9,10 @@ from typing import ClassVar
 
 from mapmrf.engines.flow.cut_model import CutModel, why_no_cut
 from mapmrf.model.problem import Problem
+from mapmrf.run import pace
 from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import check_at_least
 from mapmrf.run.result import Status
-
-STEP_WORK = 3_000_000  # approximate number of arcs examined per step: some 30 ms
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class MaxFlow(Method):
 
     def step(self, problem: Problem, state: CutModel) -> Progress:
         flow = state.flow
-        ended = flow.run(STEP_WORK, self.max_iterations - flow.paths)
+        ended = flow.run(pace.ARCS, self.max_iterations - flow.paths)
         progress = Progress(flow.paths, bound=state.bound)
         if state.bound == -math.inf:
             progress.finished = Status.INFEASIBLE

@@ -14,12 +14,11 @@ from mapmrf.engines.flow.cut_model import CutModel
 from mapmrf.engines.flow.roof_duality import UNDECIDED, Improvement, RoofDual, relax, why_no_roof
 from mapmrf.engines.moves.local_search import Ascent
 from mapmrf.model.problem import Problem
+from mapmrf.run import pace
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
 from mapmrf.run.options import check_at_least
 from mapmrf.run.result import Status
-
-STEP_WORK = 3_000_000  # approximate number of arcs examined per step: some 30 ms
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ class QPBORun(PhasedRun):
     def run(self) -> Generator[Progress, None, None]:
         ended = False
         while not ended:
-            ended = self.model.flow.run(STEP_WORK)
+            ended = self.model.flow.run(pace.ARCS)
             yield Progress(0, bound=self.model.bound, phase="flow")
         self.best.tighten(self.model.bound)
         if self.model.bound == -math.inf:
@@ -108,7 +107,7 @@ class QPBORun(PhasedRun):
         rounds = Improvement(roof, self.random)
         while self.done < self.rounds:
             rounds.begin(self.best.labels)
-            while not rounds.run(STEP_WORK):
+            while not rounds.run(pace.ARCS):
                 yield self.progress(1 + self.done, "improvement")
             self.best.offer(rounds.improved())
             self.done += 1

@@ -11,14 +11,13 @@ from mapmrf.engines.moves.crossover import Crossover
 from mapmrf.engines.moves.flip_state import local_scale
 from mapmrf.engines.moves.kicks import BlockKicks, SearchKicks
 from mapmrf.model.problem import Problem
+from mapmrf.run import pace
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import check_at_least, check_choice
 from mapmrf.run.result import Status
 
 Move = Literal["flips", "chains", "blocks"]
-
-STEP_ENTRIES = 4_000_000  # maximum number of table entries read per step: some 20 ms
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ class Restarts(Method):
         kicks = state.kicks
         end = (state.rounds + 1) * state.per_round
         if problem.n_vars > 0:
-            kicks.run(STEP_ENTRIES, end, state.heat * (1.0 - state.rounds / self.max_iterations))
+            kicks.run(pace.MOVES, end, state.heat * (1.0 - state.rounds / self.max_iterations))
         now = kicks.labels()
         if state.crossover is not None:
             mixed = state.best.labels.copy()

@@ -12,12 +12,11 @@ from mapmrf.engines.messages.trws_binary import SpinPasses, fits_spins
 from mapmrf.engines.messages.trws_pairwise import LabelPasses, fits_pairs
 from mapmrf.engines.messages.visit_order import VariableOrder, VisitOrder
 from mapmrf.model.problem import Problem
+from mapmrf.run import pace
 from mapmrf.run.dual_state import MOST_NUMBERS, Array, DualState, put_back
 from mapmrf.run.method import Answer, Method, Progress, Snapshot, Start
 from mapmrf.run.options import check_at_least, check_choice
 from mapmrf.run.result import Status
-
-STEP_WORK = 4_000_000  # approximate number of table entries processed per step: a few milliseconds
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ class TRWS(Method):
 
     def step(self, problem: Problem, state: TRWSRun) -> Progress:
         passes, known = state.passes, state.passes.figures.value
-        end = min(state.done + max(1, STEP_WORK // (passes.work + 1)), self.max_iterations)
+        end = min(state.done + max(1, pace.SWEEPS // (passes.work + 1)), self.max_iterations)
         n, why = passes.iterate(state.done, end, self.decode_every)
         state.done += n
         progress = Progress(state.done, bound=passes.figures.bound)

@@ -20,6 +20,7 @@ from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.engines.soft_consistency.network import ModelNetwork
 from mapmrf.engines.soft_consistency.search import SoftSearch
 from mapmrf.model.problem import Problem
+from mapmrf.run import pace
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
 from mapmrf.run.options import check_at_least
@@ -29,7 +30,6 @@ MOST_ENTRIES = 2.0**22
 """Maximum number of table entries for which components are eliminated instead of searched: some tens of
 milliseconds."""
 
-STEP_ENTRIES = 1_000_000  # table entries examined per step of local search: some 20 ms
 STEP_VARIABLES = 200  # variables eliminated per step: some 30 ms
 BESIDE = 100_000  # table entries that local search examines after a step of the search: a tenth of the time
 
@@ -145,10 +145,10 @@ class WCSPRun(PhasedRun):
 
     def search_locally(self) -> Iterator[Progress]:
         while self.local.descending:
-            self.local.run(STEP_ENTRIES, 0)
+            self.local.run(pace.SHORT_SEARCH, 0)
             self.incumbent.offer(self.local.labels, self.local.value)
             yield self.progress("local search")
-        self.local.run(STEP_ENTRIES, self.method.local_search * self.problem.n_vars)
+        self.local.run(pace.SHORT_SEARCH, self.method.local_search * self.problem.n_vars)
         self.incumbent.offer(self.local.labels, self.local.value)
         yield self.progress("local search")
 

@@ -24,14 +24,13 @@ from mapmrf.model.checks import check_labels
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.names import Names, locate_variable
 from mapmrf.model.problem import Problem
-from mapmrf.run import interrupts
+from mapmrf.run import interrupts, pace
 from mapmrf.run.method import Method, Start
 from mapmrf.run.options import check_number
 from mapmrf.run.registry import DEFAULT_METHOD
 from mapmrf.run.result import Result, Status
 from mapmrf.run.solve import as_graph, check_limits, solve
 
-STEP_ADDITIONS = 20_000_000  # additions of table entries between two checks of the clock: about 30 ms
 MEMORY = 1024.0  # default memory for exact max-marginals, in megabytes
 MOST_CLIMBS = 2000  # states of a model with constraints that are forced one by one, by a run each: some milliseconds
 
@@ -203,9 +202,9 @@ class MarginalSearch:
             return None
         messages = BucketMessages(tree, Functions.of_model(problem, tree))
         while not messages.collected and not self.stopped():
-            messages.collect(STEP_ADDITIONS)
+            messages.collect(pace.ADDITIONS)
         while messages.collected and not messages.distributed and not self.stopped():
-            messages.distribute(STEP_ADDITIONS)
+            messages.distribute(pace.ADDITIONS)
         if not (messages.collected and messages.distributed):
             return None
         found = messages.marginals() + graph.constant

@@ -24,12 +24,10 @@ from mapmrf.methods.branch import Branch
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.questions.max_marginals import state_bounds
-from mapmrf.run import interrupts
+from mapmrf.run import interrupts, pace
 from mapmrf.run.method import Method
 from mapmrf.run.result import Result, Status
 from mapmrf.run.solve import solve
-
-STEP_ADDITIONS = 20_000_000  # additions of table entries between two checks of the clock: about 30 ms
 
 
 @dataclass
@@ -90,7 +88,7 @@ def collected_messages(graph: FactorGraph, calls: SolveCalls) -> BucketMessages 
         return None
     messages = BucketMessages(tree, Functions.of_model(problem, tree))
     while not messages.collected and calls.stopped is None:
-        messages.collect(STEP_ADDITIONS)
+        messages.collect(pace.ADDITIONS)
     return messages
 
 

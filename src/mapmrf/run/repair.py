@@ -16,16 +16,15 @@ from mapmrf.compilation.stopping import CompilingStopped
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.names import Names
 from mapmrf.model.problem import Problem
-from mapmrf.run import interrupts
+from mapmrf.run import interrupts, pace
 
 MAX_NODES = 20_000  # nodes after which a search without kernels gives up
 
 FEW_STATES, FEW_NODES = 300, 50
 """States up to which a model is first searched without kernels, and the node limit of that search."""
 
-STEP_WORK, REPAIR_WORK, FRUITLESS_WORK = 1_000_000, 10_000_000, 3_000_000
-"""Clauses that a step of the search visits, some hundredths of a second; limits on the table entries that a repair
-reads, in all and since its last success."""
+REPAIR_WORK, FRUITLESS_WORK = 10_000_000, 3_000_000
+"""Limits on the table entries that a repair reads, in all and since its last success."""
 
 MOST_WORK = 200_000_000  # clauses that a search visits before it gives up: some seconds
 
@@ -103,7 +102,7 @@ def _find_by_conflicts(problem: Problem, labels: Ints, seconds: float, work: int
     if clock.over():
         return FeasibleSearch(None, complete=False)
     search = ConflictSearch.of(problem, labels)
-    while search.run(STEP_WORK) == OPEN and search.work < work and not clock.over():
+    while search.run(pace.CLAUSES) == OPEN and search.work < work and not clock.over():
         pass
     found = search.labels() if search.outcome == FEASIBLE else None
     return FeasibleSearch(found, complete=search.outcome != OPEN)
@@ -117,8 +116,8 @@ def fewest_violated(problem: Problem, labels: Ints, least: int = 0, seconds: flo
     before = search.n_violated
     clock, work, success = _Clock(seconds), 0, 0
     while True:
-        search.run(STEP_WORK)
-        work += STEP_WORK
+        search.run(pace.CLAUSES)
+        work += pace.CLAUSES
         success = work if search.n_violated < before else success
         before = search.n_violated
         if before <= least or work >= min(REPAIR_WORK, success + FRUITLESS_WORK) or clock.over():

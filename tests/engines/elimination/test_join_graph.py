@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elimination_models import frustrated, partitioned
-from mapmrf.engines.elimination import join_graph
 from mapmrf.engines.elimination.join_graph import WIDTH, JoinClusters, JoinGraph, SeparatorScratch, add_onto, max_onto
 from mapmrf.model.graph import FactorGraph
+from mapmrf.run import pace
 from plain_python import plain
 from strategies import Recipe, brute_force, recipes, with_weights
 
@@ -60,7 +60,7 @@ def test_sweeps_in_pieces_are_those_at_once_and_each_call_ends_with_its_sweep() 
 def test_clusters_are_filled_alike_in_one_step_or_many(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = frustrated(4, 5, states=3, seed=1)
     whole = join_graph_of(graph, 4).functions().theta
-    monkeypatch.setattr(join_graph, "FILL_ENTRIES", 50)
+    monkeypatch.setattr(pace, "JOIN_TABLES", 50)
     assert np.array_equal(join_graph_of(graph, 4).functions().theta, whole)
 
 

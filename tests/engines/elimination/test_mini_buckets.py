@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from elimination_models import frustrated, prepared
 from mapmrf.arrays import offsets
-from mapmrf.engines.elimination import mini_buckets
 from mapmrf.engines.elimination.elimination import Functions
 from mapmrf.engines.elimination.mini_buckets import (
     CostShifting,
@@ -27,6 +26,7 @@ from mapmrf.engines.elimination.mini_buckets import (
 )
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
+from mapmrf.run import pace
 from plain_python import plain
 from strategies import Recipe, brute_force, recipes, with_weights
 
@@ -168,7 +168,7 @@ def test_the_steps_of_a_sweep_do_not_change_it(monkeypatch: pytest.MonkeyPatch) 
     problem = Problem.compile(frustrated(4, 5, states=3, seed=1))
     whole, stepwise = (CostShifting(problem, np.arange(20)) for _ in range(2))
     assert len(list(whole.sweep())) == 2
-    monkeypatch.setattr(mini_buckets, "STEP_ENTRIES", 50)
+    monkeypatch.setattr(pace, "BUCKETS", 50)
     assert len(list(stepwise.sweep())) > 10
     assert np.array_equal(stepwise.theta_f, whole.theta_f) and np.array_equal(stepwise.theta_v, whole.theta_v)
     assert np.array_equal(stepwise.labels, whole.labels)

@@ -15,7 +15,6 @@ from constrained_recipes import KINDS, one_kind
 from mapmrf import FactorGraph, constraints
 from mapmrf.arrays import Ints
 from mapmrf.datasets import random_graph
-from mapmrf.engines.soft_consistency import search as search_module
 from mapmrf.engines.soft_consistency.constraints import constraint_cost
 from mapmrf.engines.soft_consistency.network import ModelNetwork
 from mapmrf.engines.soft_consistency.network_kernels import HARD, assign
@@ -30,6 +29,7 @@ from mapmrf.engines.soft_consistency.search import (
     sweep,
 )
 from mapmrf.model.problem import Problem
+from mapmrf.run import pace
 from plain_python import plain
 from strategies import Recipe, any_recipes, brute_force, labellings, recipes, with_weights
 
@@ -103,7 +103,7 @@ def test_sweeps_in_many_steps_are_those_of_one(monkeypatch: pytest.MonkeyPatch) 
     graph = random_graph(30, 60, states=(2, 3), arity=(2, 3), hard=0.0, seed=1)
     lower = []
     for work in (1, 100, 1 << 40):
-        monkeypatch.setattr(search_module, "STEP_WORK", work)
+        monkeypatch.setattr(pace, "CONSISTENCY", work)
         search = SoftSearch(ModelNetwork.of(Problem.compile(graph)))
         n_steps = sum(1 for _ in search.prepare(6))
         assert (n_steps == 0) == (work == 1 << 40)
@@ -121,7 +121,7 @@ def test_the_search_is_exact(seed: int, monkeypatch: pytest.MonkeyPatch) -> None
     if network.costs.offset == -math.inf:
         assert optimum == -math.inf
         return
-    monkeypatch.setattr(search_module, "STEP_WORK", int(rng.integers(1, 2000)))
+    monkeypatch.setattr(pace, "CONSISTENCY", int(rng.integers(1, 2000)))
     search = SoftSearch(network)
     lower = 0
     for _ in run(search, seed % 4):

@@ -33,7 +33,7 @@ from mapmrf.engines.reduction.dropping import StateDrops
 from mapmrf.errors import UnsupportedModel
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
-from mapmrf.run import interrupts
+from mapmrf.run import interrupts, pace
 from mapmrf.run.result import Result
 from mapmrf.run.solve import as_graph
 
@@ -41,9 +41,7 @@ MOST_NODES, MOST_BYTES = 10_000, 1 << 26  # nodes of a tree, and bytes of all it
 
 log = logging.getLogger("mapmrf")
 
-ITERATIONS, STEP_WORK = 2000, 3_000_000
-"""Maximum number of iterations of message passing, and the work between two checks of the clock: about 20 ms."""
-
+ITERATIONS = 2000  # maximum number of iterations of message passing
 TIGHT = 1e-12  # relative gap at which message passing and cutting planes end: the checker does the rest
 
 EXACT_ENTRIES, MOST_MODEL_ENTRIES = 500_000, 1 << 25
@@ -203,7 +201,7 @@ class _Maker:
             return np.zeros(0)
         passes = TablePasses(problem, VisitOrder.build(problem, "trees_last"), PassStopping(1e-13, 0.0))
         try:
-            done, why, chunk = 0, LIMIT, max(1, STEP_WORK // (passes.work + 1))
+            done, why, chunk = 0, LIMIT, max(1, pace.MESSAGES // (passes.work + 1))
             while why == LIMIT and done < ITERATIONS and not self.stop():
                 n, why = passes.iterate(done, min(done + chunk, ITERATIONS), ITERATIONS)
                 done += n

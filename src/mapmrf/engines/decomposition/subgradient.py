@@ -21,11 +21,11 @@ from mapmrf.engines.decomposition.subproblems import (
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.polytope import FactorMarginals, integral
 from mapmrf.model.problem import Batch, Problem
+from mapmrf.run import pace
 from mapmrf.run.dual_state import MOST_NUMBERS, DualState
 from mapmrf.run.method import Answer, Progress
 from mapmrf.run.result import Status
 
-STEP_WORK = 1_500_000  # maximum number of table entries, states and copies processed per step: some 20 ms
 ROUND_OFF = 1e-12  # tolerance for ties between choices of a subproblem, in units of the typical size of a potential
 # Maximum number of configurations for which the factors' choices are averaged; beyond, the last choices are used. Fewer
 # if factors share tables, unless the tables themselves have as many entries: images stay small.
@@ -84,7 +84,7 @@ class SubgradientDescent:
         )
         self.workspace = Workspace.allocate(problem, parts)
         work = problem.n_configs + problem.n_states + 4 * len(parts.copies.at)
-        self.chunk = max(1, STEP_WORK // max(1, work))  # maximum number of rounds per step
+        self.chunk = max(1, pace.SUBGRADIENTS // max(1, work))  # maximum number of rounds per step
         if initial is not None:
             self.state.best[:] = initial
             self.figures.value = graph.value(initial)

@@ -33,6 +33,7 @@ from mapmrf.engines.elimination.elimination import (
 )
 from mapmrf.engines.elimination.orders import PrimalGraph, find_order
 from mapmrf.model.problem import Problem
+from mapmrf.run import pace
 
 RESTARTS = 5  # number of elimination orders of each kind to try
 
@@ -375,7 +376,6 @@ def losses(first: int, rank: int, fns: FunctionTables, buckets: Buckets, labels:
 # deviations are computed in another pass, while the messages of each bucket are available; a pass handles many
 # labellings.
 
-STEP_ADDITIONS = 20_000_000  # additions of table entries between checks of the clock: some 30 ms
 BATCH = 64  # maximum number of labellings per pass
 
 
@@ -425,7 +425,7 @@ class RepeatedPasses:
         while not first.finished:
             if self._stop():
                 return False
-            first.advance(STEP_ADDITIONS, self.tree.n)
+            first.advance(pace.ADDITIONS, self.tree.n)
         self._choices = first
         if first.value > -math.inf:
             self._push(Deviation(first.value, first.labels()[self.tree.var_of], 0, ()))
@@ -484,7 +484,7 @@ class RepeatedPasses:
             while elimination.n_done < self.tree.n - 1 - p:
                 if self._stop():
                     return False
-                elimination.advance(STEP_ADDITIONS, self.tree.n - 1 - p)
+                elimination.advance(pace.ADDITIONS, self.tree.n - 1 - p)
             elimination.score(labels, int(self._at[p]), scores)
         for one, score in zip(some, scores, strict=True):
             one.score = score

@@ -12,8 +12,7 @@ from mapmrf.arrays import Floats, Ints, offsets, segment_max
 from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.elimination.elimination import BucketTree, Functions, FunctionTables, row_major
 from mapmrf.engines.elimination.mini_buckets import BucketPartition
-
-FILL_ENTRIES = 1_000_000  # table entries filled per step: some hundredths of a second
+from mapmrf.run import pace
 
 
 class JoinGraph:
@@ -40,7 +39,7 @@ class JoinGraph:
     def fill(self) -> Iterator[None]:
         """Sum the given functions into the clusters, in steps of some table entries; must run first."""
         at = self._clusters.at
-        ends = np.flatnonzero(np.diff(at // FILL_ENTRIES)) + 1
+        ends = np.flatnonzero(np.diff(at // pace.JOIN_TABLES)) + 1
         for first, last in pairwise([0, *ends.tolist(), len(at) - 1]):
             fill_clusters(first, last, self._clusters, self._partition, self._given, self._scratch)
             yield

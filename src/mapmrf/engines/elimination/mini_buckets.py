@@ -28,6 +28,7 @@ from mapmrf.engines.elimination.elimination import (
     row_major,
 )
 from mapmrf.model.problem import Problem
+from mapmrf.run import pace
 
 MAX_LOG = 60  # no table has 2^60 entries
 
@@ -413,8 +414,6 @@ def complete(fns: FunctionTables, buckets: Buckets, fixed: Bools, labels: Ints) 
 
 # -- Cost shifting between variables and factors: a reparametrisation with a smaller bound ----------------------------
 
-STEP_ENTRIES = 2_000_000  # table entries per step, each of which is read several times: some hundredths of a second
-
 
 class CostShifting:
     """Sequential cost shifting: reparametrises a problem to lower its bound, the sum of all maxima."""
@@ -451,7 +450,7 @@ class CostShifting:
         sizes = np.diff(self.table_ptr)[self._model.factor_of]
         total = np.concatenate([[0], np.cumsum(sizes)])
         work = np.cumsum((total[self._model.nbr_ptr[1:]] - total[self._model.nbr_ptr[:-1]])[order])
-        return np.flatnonzero(np.diff(work // STEP_ENTRIES)) + 1
+        return np.flatnonzero(np.diff(work // pace.BUCKETS)) + 1
 
     def collect(self) -> None:
         """Move the max-marginals of all factors to their variables, in either order alternately."""

@@ -12,6 +12,7 @@ from mapmrf.engines.messages.constrained_dual import ConstrainedMessages
 from mapmrf.engines.messages.max_product import ForestWeights, Messages, Tour, make_messages, potential_scale
 from mapmrf.engines.messages.max_product_kernels import MessageSchedule
 from mapmrf.model.problem import Problem
+from mapmrf.run import pace
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import check_at_least, check_choice, check_within
@@ -19,7 +20,6 @@ from mapmrf.run.result import Status
 
 ScheduleName = Literal["parallel", "sequential"]
 Decoding = Literal["sequential", "argmax"]
-STEP_ENTRIES = 3_000_000  # maximum number of table entries processed per step: some 30 ms
 STEP_MEASUREMENTS = 5  # maximum number of measurements per step
 MEASURE_EVERY = 10  # iterations between measurements; more if an iteration takes longer than a step
 MOST_DAMPING = 0.999
@@ -67,7 +67,7 @@ class MessagePassing(Method):
         if state.messages.is_infeasible():
             return Progress(state.iterations, bound=-math.inf, finished=Status.INFEASIBLE)
         known = state.value
-        state.advance(min(STEP_MEASUREMENTS * MEASURE_EVERY, max(1, STEP_ENTRIES // (1 + problem.n_configs))))
+        state.advance(min(STEP_MEASUREMENTS * MEASURE_EVERY, max(1, pace.MESSAGES // (1 + problem.n_configs))))
         finished = Status.CONVERGED if state.is_done() else None
         progress = Progress(state.iterations, bound=state.bound, finished=finished)
         if state.best is not None and state.value > known:
@@ -109,7 +109,7 @@ class MessageRun:
         return -math.inf if self.best is None else self.best.value
 
     def advance(self, budget: int) -> None:
-        every = MEASURE_EVERY * (1 + self.problem.n_configs // STEP_ENTRIES)
+        every = MEASURE_EVERY * (1 + self.problem.n_configs // pace.MESSAGES)
         end = min(self.end, self.iterations + budget)
         while self.iterations < end and not self.is_done():
             pause = every - self.iterations % every

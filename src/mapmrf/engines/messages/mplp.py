@@ -17,6 +17,7 @@ from mapmrf.kernels.max_marginals import FactorScratch, max_marginals, pair_max_
 from mapmrf.kernels.pair_transforms import StructuredPairs, form_max_marginals, form_of, form_top
 from mapmrf.model.problem import Problem
 from mapmrf.model.structured_pairs import NO_FORM
+from mapmrf.run import pace
 from mapmrf.run.dual_state import DualState
 from mapmrf.run.method import Progress
 from mapmrf.run.pool import Workers
@@ -24,7 +25,6 @@ from mapmrf.run.pool import Workers
 FactorOrder = Literal["variables", "model", "random"]
 PassDirection = Literal["alternate", "forward"]
 LAYOUT = "mplp"  # layout of the messages, that of `Regions.lam`, for `DualState`
-STEP_ENTRIES = 3_000_000  # maximum number of table entries processed per step: some 20 ms
 ROUND_OFF = 1e-13  # relative decrease of the bound that counts as none
 PARALLEL_FROM = 100_000  # number of factors from which several threads are worth their synchronisation
 BOUND_CHUNK = 1 << 16  # factors per chunk in which the bound is summed, independent of the number of threads
@@ -296,7 +296,7 @@ class DualDescent:
         if self.work == 0:
             self.work = max(1, self.function.work_per_pass())
         until = min(self.measure_at, max_iterations)
-        end = min(until, self.iterations + max(1, STEP_ENTRIES // self.work))
+        end = min(until, self.iterations + max(1, pace.MESSAGES // self.work))
         self.function.passes(self.iterations, end)
         self.iterations = end
         return end == until

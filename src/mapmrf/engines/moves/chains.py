@@ -28,10 +28,9 @@ from mapmrf.engines.moves.flip_state import (
     take_back,
 )
 from mapmrf.model.problem import Problem
+from mapmrf.run import pace
 from mapmrf.run.method import Progress
 from mapmrf.run.result import Status
-
-STEP_ENTRIES = 4_000_000  # maximum number of table entries read per step: some 20 ms
 
 
 class GainSearch(ABC):
@@ -72,7 +71,7 @@ class GainSearch(ABC):
     def step(self, max_iterations: int) -> Progress:
         """Run for some 20 ms, within iterations of as many visits as there are variables."""
         n = max(1, self.problem.n_vars)
-        self.run(STEP_ENTRIES, max_iterations * n - self.visits)
+        self.run(pace.MOVES, max_iterations * n - self.visits)
         finished = Status.CONVERGED if self.at_rest else None
         begun = n - 1 if finished else 0  # an incomplete sweep at the end also counts
         return Progress((self.visits + begun) // n, labels=self.labels(), finished=finished)

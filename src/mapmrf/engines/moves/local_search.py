@@ -13,6 +13,7 @@ from mapmrf.engines.moves.flip_state import MoveModel, lay_out, table_places
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.kernels.random_numbers import Bits, draw, seeded
 from mapmrf.model.problem import Problem
+from mapmrf.run import pace
 from mapmrf.run.incumbent import Incumbent
 
 LARGEST = 12  # maximum number of variables in a perturbation
@@ -202,8 +203,6 @@ def perturb_and_climb(
 
 # -- Single-variable ascent in the order of the variables -------------------------------------------------------------
 
-STEP_ENTRIES = 3_000_000  # maximum number of table entries read per run: some 40 ms
-
 
 class Ascent:
     def __init__(self, problem: Problem) -> None:
@@ -234,7 +233,7 @@ class Ascent:
         marks.marks_in[:] = np.bincount(np.arange(n) // marks.stretch, minlength=len(marks.marks_in))
         marks.cursor.n_marked, marks.cursor.variable = n, 0
 
-    def run(self, max_visits: int, entries: int = STEP_ENTRIES) -> None:
+    def run(self, max_visits: int, entries: int = pace.ASCENT) -> None:
         """Visit marked variables until none is left, or a limit on visits or table entries is reached."""
         self.visits += self._ascend(self._model, self._climber, self._marks, max_visits, entries)
 
@@ -460,7 +459,7 @@ class ForcedStates:
     def finished(self) -> bool:
         return self._next >= self.problem.n_vars
 
-    def advance(self, entries: int = STEP_ENTRIES) -> None:
+    def advance(self, entries: int = pace.ASCENT) -> None:
         self._next = force_states(self._next, entries, self._model, self._climber, self._waiting, self._log, self.gain)
 
     def labels_with(self, i: int, k: int) -> Ints:

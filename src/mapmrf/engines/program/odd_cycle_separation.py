@@ -11,8 +11,7 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints, offsets, ranges
 from mapmrf.compilation.jit import compiled, inlined
 from mapmrf.kernels.forests import root_of
-
-STEP_WORK = 1_000_000  # pairs visited in one step of separation: some 15 ms, and three times as much on large models
+from mapmrf.run import pace
 
 
 class OddCycleSeparation:
@@ -49,7 +48,7 @@ class OddCycleSeparation:
         parent, parity, is_source = np.zeros((3, n), dtype=np.int64)
         sources_of(self.first, self.second, cut, fraction, parent, parity, is_source)
         sources = np.flatnonzero(is_source)
-        limits = SeparationLimits(STEP_WORK, violation, hop, reach)
+        limits = SeparationLimits(pace.SEPARATION, violation, hop, reach)
         var, edge, odd = np.zeros((3, min(32 * n, 8 * n + 2_000_000)), dtype=np.int32)
         found = OddCycles(np.zeros(n + 1, dtype=np.int64), var, edge, odd, np.zeros(n))
         turn = n_found = 0

@@ -18,9 +18,9 @@ from mapmrf.engines.program.binary_program import (
     move_blocks,
     project_blocks,
 )
+from mapmrf.run import pace
 
 CHECK = 20  # iterations between checks of the step length
-STEP_WORK = 3_000_000  # program entries processed by the iterations of one call: some 10 ms
 FIRST_WEIGHT, LEAST_WEIGHT, MOST_WEIGHT = 10.0, 1e-3, 1e4  # initial primal weight, and its limits
 
 SUFFICIENT, NECESSARY, LONGEST = 0.2, 0.8, 0.36
@@ -106,7 +106,7 @@ class PrimalDual:
     def _advance(self, turn: int, now: SpinPoint, anchor: SpinPoint) -> Generator[None, None, float]:
         """Run `CHECK` iterations, in one call or several; return the length of the last step."""
         size = len(self.z) + len(self.y_pair) + len(self.cuts.column) + 4 * len(self.y_block)
-        at_once = max(1, min(CHECK, STEP_WORK // size))
+        at_once = max(1, min(CHECK, pace.PRIMAL_DUAL // size))
         length, end = math.inf, turn + CHECK
         while turn < end:
             n = min(at_once, end - turn)

@@ -12,9 +12,9 @@ from mapmrf.arrays import Bools, Floats, Ints, largest_size, segment_argmax, seg
 from mapmrf.engines.reduction.reduction import LabelMap, Reduction, ReductionCounts
 from mapmrf.model.graph import ROUND_OFF
 from mapmrf.model.problem import Batch, Problem
+from mapmrf.run import pace
 from mapmrf.run.calls import check_awaited
 
-STEP_WORK = 3_000_000  # table entries read per step: some hundredths of a second
 FEW = 0.05  # minimum share of easily removed variables for a binary model to be simplified
 
 
@@ -78,7 +78,7 @@ def simplify_in_steps(problem: Problem, excluded: Bools | None = None) -> Genera
         return Simplified(problem, ())
     yield
     reduction = Reduction(problem, excluded)
-    while not reduction.advance(STEP_WORK):
+    while not reduction.advance(pace.REDUCTION):
         yield
     if not reduction.feasible or not reduction.worthwhile:
         return Simplified(problem, (), reduction.feasible)

@@ -29,8 +29,7 @@ from mapmrf.engines.soft_consistency.network_kernels import (
     write,
 )
 from mapmrf.engines.soft_consistency.propagation_kernels import project, propagate, prune
-
-STEP_WORK = 1_000_000  # work per step: some 30 ms
+from mapmrf.run import pace
 
 SMALL_GAIN = 3e-3
 """Share of the gap that a pair of sweeps must close for another one to follow, in a model of few variables."""
@@ -129,7 +128,7 @@ class SoftSearch:
     def _allow(self) -> None:
         """Set the work limit for one more step."""
         tally = self.network.soft.tally
-        tally.pause_at = tally.work + STEP_WORK
+        tally.pause_at = tally.work + pace.CONSISTENCY
 
     # -- the root -----------------------------------------------------------------------------------------------------
 

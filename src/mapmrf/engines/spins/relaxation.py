@@ -13,8 +13,7 @@ from mapmrf.arrays import Floats
 from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.spins.search import SpinCouplings, dense_matrix
 from mapmrf.engines.spins.triangles import Triangles, TriangleSet, add_triangles, set_slack
-
-STEP_WORK = 150_000_000  # multiplications per step: up to some 50 ms
+from mapmrf.run import pace
 
 LEAST_PENALTY, MOST_PENALTY, PENALTY_SPINS = 0.003, 0.01, 0.36
 """Penalty of the inequalities relative to the mean gradient norm: the last over the number of spins, within limits."""
@@ -51,7 +50,7 @@ class TightRelaxation:
 
     @property
     def step_sweeps(self) -> int:
-        return max(1, STEP_WORK // self.work)
+        return max(1, pace.SPIN_RELAXATION // self.work)
 
     def ascend(self, sweeps: int) -> Steps:
         """Run coordinate ascent at fixed multipliers, in steps."""
@@ -75,7 +74,7 @@ class TightRelaxation:
             if done % UPDATE_EVERY < some:
                 multiplier[:] = price
             spent += some * self.work
-            if spent >= STEP_WORK:
+            if spent >= pace.SPIN_RELAXATION:
                 spent = 0
                 yield
         multiplier[:] = price
@@ -220,8 +219,6 @@ GRID, MORE = 1e-9, 1.5
 LANCZOS_STEPS, LANCZOS_TOLERANCE = 80, 1e-6
 """Lanczos steps towards the smallest eigenvalue, and the error relative to the largest entry at which they stop."""
 
-CERTIFICATE_WORK = 300_000_000  # multiplications per step: some 40 ms
-
 BoundSteps = Generator[None, None, float]  # the steps of a computation that returns a bound
 
 
@@ -288,7 +285,7 @@ def _is_definite(matrix: Floats, diagonal: Floats) -> Generator[None, None, bool
     n = len(diagonal)
     gap = np.negative(matrix)
     gap[np.diag_indices(n)] += diagonal
-    n_panels = max(1, CERTIFICATE_WORK // (PANEL * n * n))
+    n_panels = max(1, pace.SPIN_CERTIFICATE // (PANEL * n * n))
     for first in range(0, n, n_panels * PANEL):
         if not factorise(gap, first, n_panels):
             return False

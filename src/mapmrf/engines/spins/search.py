@@ -16,8 +16,8 @@ from mapmrf.kernels.random_numbers import UNIT, Bits, draw, next_bits, seeded
 from mapmrf.model.granularity import Granularity
 from mapmrf.model.graph import ROUND_OFF
 from mapmrf.model.problem import Problem
+from mapmrf.run import pace
 
-STEP_WORK = 10_000_000  # spins and couplings visited per step: some 20 ms
 PIECE_WORK = 50_000  # fixed cost of a kernel call, in spins visited
 
 LEAST_TENURE, SPINS_PER_TENURE = 10, 25
@@ -67,18 +67,18 @@ class SpinSearch:
     def improve(self, spin: Floats) -> None:
         """Run a short tabu search from a labelling, given up to its sign; not within a step."""
         self._restart(spin * spin[-1] if self.model.has_fields else spin)
-        some = min(IMPROVE_FLIPS * max(self.model.n_vars, 1), STEP_WORK // max(self.model.n, 1))
+        some = min(IMPROVE_FLIPS * max(self.model.n_vars, 1), pace.SPIN_SEARCH // max(self.model.n, 1))
         if self.model.n_vars:
             run_tabu(self.model.couplings, self.state, self.model.n_vars, self.tenure, some, self.model.n_vars)
         self._join(self.state.best, float(self.state.tally.best))
 
     def run(self) -> Iterator[None]:
         """Run trajectories without end; yields after every step of some hundredths of a second."""
-        end = STEP_WORK
+        end = pace.SPIN_SEARCH
         for _ in self._pieces():
             self.work += PIECE_WORK
             if self.work >= end:
-                end = self.work + STEP_WORK
+                end = self.work + pace.SPIN_SEARCH
                 yield
 
     def _pieces(self) -> Iterator[None]:
@@ -111,7 +111,7 @@ class SpinSearch:
         """Start from the best cut of the rank-2 relaxation, started near the current labelling."""
         couplings, state = self.model.couplings, self.state
         disturb_angles(self._present, noise, self.vectors, state.random)
-        some = max(1, STEP_WORK // (8 * self.model.work))
+        some = max(1, pace.SPIN_SEARCH // (8 * self.model.work))
         for _ in range(0, SWEEPS, some):
             done = turn_vectors(couplings, self.vectors, some, FLAT)
             self.work += 4 * done * self.model.work
@@ -137,11 +137,11 @@ class SpinSearch:
     def _climb(self) -> Iterator[None]:
         """Run tabu search to its end; its result becomes the current labelling unless it is worse."""
         model, state = self.model, self.state
-        some = max(1, STEP_WORK // (model.n + model.work // max(1, model.n)))
+        some = max(1, pace.SPIN_SEARCH // (model.n + model.work // max(1, model.n)))
         done = some if model.n_vars else 0
         while done == some:
             done = run_tabu(model.couplings, state, model.n_vars, self.tenure, some, self.patience)
-            self.work += done * STEP_WORK // some
+            self.work += done * pace.SPIN_SEARCH // some
             yield
         value = float(state.tally.best)
         if value >= self._present_value:

@@ -10,7 +10,6 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.spins.relaxation import (
-    STEP_WORK,
     Steps,
     TightRelaxation,
     bound_in_steps,
@@ -20,6 +19,7 @@ from mapmrf.engines.spins.relaxation import (
 from mapmrf.engines.spins.search import CoupledSpins, SpinSearch
 from mapmrf.engines.spins.triangles import TriangleSet
 from mapmrf.model.graph import EXACT
+from mapmrf.run import pace
 
 SWEEPS = 100  # sweeps of the relaxation between separation rounds
 FIRST_SWEEPS = 100  # sweeps before the first separation round
@@ -211,7 +211,7 @@ class PlainBound:
         """Compute bounds until they stall; yields after every step."""
         model, sweeps = self.model, PLAIN_SWEEPS
         still, strength, pull = np.zeros(model.n), np.zeros(model.n), np.zeros(self.vectors.shape[1])
-        some = max(1, STEP_WORK // (model.work * self.vectors.shape[1]))
+        some = max(1, pace.SPIN_RELAXATION // (model.work * self.vectors.shape[1]))
         while True:
             for _ in range(0, sweeps, some):
                 mix(None, model.couplings, self.vectors, still, strength, pull, min(some, sweeps))

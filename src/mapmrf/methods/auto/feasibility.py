@@ -12,8 +12,9 @@ import numpy as np
 from mapmrf.arrays import Bools, segment_ends
 from mapmrf.methods.auto.state import Phase, SharedState, Steps
 from mapmrf.model.graph import FactorGraph
+from mapmrf.run import pace
 from mapmrf.run.method import Progress
-from mapmrf.run.repair import STEP_WORK, fits_clauses
+from mapmrf.run.repair import fits_clauses
 
 if TYPE_CHECKING:
     from mapmrf.engines.feasibility.conflict_search import ConflictSearch
@@ -76,11 +77,11 @@ class FeasibilityPhase:
                 break
             if search is None or k % REPAIR_EVERY == 0:
                 repair = repair or Repair(self.problem, shared.incumbent.labels, self.seed)
-                repair.run(STEP_WORK)
+                repair.run(pace.CLAUSES)
                 shared.incumbent.offer(repair.labels)
                 yield shared.step("repair")
                 continue
-            outcome = search.run(STEP_WORK)
+            outcome = search.run(pace.CLAUSES)
             if outcome == FEASIBLE:
                 shared.incumbent.offer(search.labels())
             shared.details["conflicts"] = float(search.n_conflicts)

@@ -27,6 +27,7 @@ from mapmrf.methods.auto.state import Phase, SharedState, Steps
 from mapmrf.methods.bp import BP
 from mapmrf.methods.lslp import LSLP
 from mapmrf.model.problem import Problem
+from mapmrf.run import pace
 from mapmrf.run.method import Method, Progress, Start, running
 from mapmrf.run.result import Status
 
@@ -40,7 +41,6 @@ MOST_STATES = 2_000_000
 NARROW_VARIABLES, NARROW_ORDERS = 200_000, 3
 """Maximum number of variables for which elimination orders are computed, and the number of orders tried."""
 
-STEP_ADDITIONS = 20_000_000  # additions of table entries per step of elimination: some 30 ms
 LP_GAP = 0.01  # relative gap of the relaxation up to which LS-LP begins with its LP phase, which may close it
 
 SEARCH_TURN, STARTS_FIRST = 5, 7
@@ -179,7 +179,7 @@ class Portfolio:
         shared.details["width"] = float(order.width)
         elimination = Elimination(tree, Functions.of_model(self.problem, tree))
         while not elimination.finished:
-            elimination.advance(STEP_ADDITIONS, tree.n)
+            elimination.advance(pace.ADDITIONS, tree.n)
             if not elimination.finished:
                 yield shared.step("eliminate")
         if elimination.value > -math.inf:
@@ -231,7 +231,6 @@ FIRST_WIDTH, FIRST_PASSES = 9.0, 3
 """Block passes over every starting point, with tables of at most 512 entries, which is quick."""
 
 SMALLEST, LARGEST = 60, 400  # size of a restarted region, drawn uniformly on a logarithmic scale
-STEP_ENTRIES = 20_000_000  # table entries processed by the restarts of one step: some 20 ms
 REGION_ENTRIES = 100_000  # fixed cost of restarting a region, in table entries
 BLOCK_VARIABLES = 20_000  # maximum number of variables per block pass on a starting point: some 50 ms
 
@@ -346,7 +345,7 @@ class PoolSearch:
         place = self._n_steps % len(self.pool)
         now = self.pool[place]
         trial = now.copy()
-        end = self.moves.work + STEP_ENTRIES
+        end = self.moves.work + pace.POOL_SEARCH
         while self.moves.work < end:
             self.moves.work += REGION_ENTRIES
             region = self._disturbed_region(trial)

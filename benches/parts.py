@@ -2,7 +2,7 @@
 
     python benches/parts.py                                # the generated structures of models.toml
     python benches/parts.py --data DATA                    # and the files of a folder of models
-    python benches/parts.py --data DATA --only dbn triples --marks 0.3 1 --whole
+    python benches/parts.py --models families/dbn structures/triples --marks 0.3 1 --whole
 
 A row is a model. A figure is how much better (+) or worse (-) the value of `auto` is than the best of the other methods
 alone after the same time, in percent of that best value, with the name of the method. Every method has a run with each
@@ -126,8 +126,7 @@ def measured(graph: mapmrf.FactorGraph, values: Values, given: argparse.Namespac
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--data", help="folder of the benchmark models")
-    options.add_argument("--only", nargs="*", default=[""], help="models whose names contain one of these words")
-    options.add_argument("--seeds", type=int, default=1, help="models of every generated structure")
+    options.add_argument("--models", nargs="+", help="sets, folders or generated families, as for run.py")
     options.add_argument("--marks", nargs="+", type=float, default=[0.3, 1.0, 5.0])
     options.add_argument("--parts", nargs="+", default=PARTS)
     options.add_argument("--whole", action="store_true", help="run all methods on all models")
@@ -139,9 +138,8 @@ def main() -> None:
             known.setdefault(model, {})[method, float(mark)] = float(value)
     behind, table = [], []
     print(f"| model | {' | '.join(f'{mark:g} s' for mark in given.marks)} |\n|---|{'--:|' * len(given.marks)}")
-    groups = ("structures", *FILES) if given.data else ("structures",)
-    found = [model for group in groups for model in select(group, given.data, given.seeds)]
-    for model in [model for model in found if any(word in f"{model.group}/{model.name}" for word in given.only)]:
+    groups = given.models or (["structures", *FILES] if given.data else ["structures"])
+    for model in [model for group in groups for model in select(group, given.data)]:
         try:
             graph = model.build(1.0)
         except mapmrf.FormatError as error:

@@ -214,7 +214,8 @@ def footprint(task: Task, method: str) -> Record:
     """Bytes of a solve beside the model, and the sizes of the model; in a fresh process, on Linux."""
     mapmrf.solve(task.model.build(task.scale), method, time_limit=1.0)  # loads the kernels
     peak = footprints.peak_of_solve(task.graph, method, task.seconds)
-    return {"peak": peak, "estimated": footprints.estimate(method, task.graph), **Sizes.of(task.graph)._asdict()}
+    ratio = footprints.estimate(method, task.graph) / peak
+    return {"peak": peak, "measured, MB": peak / 1e6, "ratio": ratio, **Sizes.of(task.graph)._asdict()}
 
 
 def certificate(task: Task, make_limit: float = 60.0) -> Record:

@@ -4,16 +4,15 @@
     python benches/parts.py --data DATA                    # and the files of a folder of models
     python benches/parts.py --models families/dbn structures/triples --marks 0.3 1 --whole
 
-A row is a model. A figure is how much better (+) or worse (-) the value of `auto` is than the best of the other methods
-alone after the same time, in percent of that best value, with the name of the method. Every method has a run with each
-mark as its time limit, so what it answers when its time is up counts too; none where `auto` has proven its labelling
-by then. Rows in which `auto` is behind are run twice again, and the median counts. At the end come the rows in which
-`auto` is behind by more than 0.1 %. With `--whole` all methods run on all models, and their values at the last mark
-follow, in percent of the best, for choosing a single method.
+A figure is how much better (+) or worse (-) the value of `auto` is than the best of the other methods alone after the
+same time, in percent of that best value, with the name of the method. Every method has a run with each mark as its time
+limit, so what it answers when its time is up counts too; none where `auto` has proven its labelling by then. Rows in
+which `auto` is behind are run twice again, and the median counts. At the end come the rows in which it is behind by
+more than 0.1 %. With `--whole` all methods run on all models, and their values at the last mark follow, in percent of
+the best. `--known FILE` keeps the values of the parts, so that after a change of `auto` only `auto` runs again.
 
 Seconds are those of the processor, over all threads of the process: the clock that the library reads is replaced, so
 limits are kept by processor time too, and other work on the machine matters little. HiGHS and SCIP count in full.
-`--known FILE` keeps the values of the parts, so that after a change of `auto` only `auto` runs again.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@
 
 The models are those of `random_models.py`. Runs are limited by iterations, never by time. A digest has three parts: of
 the labels, of the value and of the bound, the last two rounded to six and five digits. Labels of runs that were cut
-short depend on the last bits of sums, so the digests hold for CPUs with the features named in the file; on others
-compare values and bounds alone (`--values`). toulbar2 is left out: it is a separate program.
+short depend on the last bits of sums: on CPUs without the features named in the file compare values and bounds alone
+(`--values`). toulbar2 is left out: it is a separate program.
 """
 
 from __future__ import annotations
@@ -59,7 +59,6 @@ def digest_of(result: mapmrf.Result | MapMRFError) -> str:
 
 
 def model_digest(graph: mapmrf.FactorGraph) -> str:
-    """A short hash of a model's tables and scopes."""
     content = (array.astype("<i8").tobytes() for array in (graph.card, graph.scope, graph.table_of))
     return hashed(b"".join([graph.theta_v.tobytes(), graph.theta_t.tobytes(), *content]))[:5]
 

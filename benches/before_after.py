@@ -2,15 +2,14 @@
 
     python benches/before_after.py BEFORE_SRC AFTER_SRC [--methods lslp trws] [--models grid80] [--answers-only]
 
-Each tree runs in its own worker process, with the same interpreter; the workers take turns, so that other work on
-the machine hits both. Every case is a method on a model with a fixed number of iterations and no time limit. An answer
-is the digest of the labels, value, bound, relaxed value, iterations and status. A field that already varies from run to
-run in the tree before (HiGHS and SCIP use their own threads, and steps of `auto` wait for them) is not compared.
+Each tree runs in its own worker process; the workers take turns, so that other work on the machine hits both. A case is
+a method on a model with a fixed number of iterations and no time limit. An answer is the digest of the labels, value,
+bound, relaxed value, iterations and status. A field that already varies from run to run in the tree before (HiGHS and
+SCIP use their own threads, and steps of `auto` wait for them) is not compared. The exit status is 1 if one differs.
 
 Times are processor times, the smallest of several repeats. Where a method iterates, a short run is subtracted from a
 long one, so that reading and starting do not count. Kernels are timed as a user has them, loaded and not compiled in
-the same process, where calls between kernels may go to other copies of the code. With `--compile` the time to compile
-them from an empty cache is compared instead. The exit status is 1 if an answer differs.
+the same process. With `--compile` the time to compile them from an empty cache is compared instead.
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ import tomllib
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,6 @@ with Path(__file__).with_suffix(".toml").open("rb") as file:
 
 
 def chosen(args: argparse.Namespace, kinds: Sequence[str]) -> list[Case]:
-    """The cases of these kinds that were asked for."""
     loops = [
         (method, model, *lengths, CASES["open"][method])
         for method, budgets in CASES["loops"].items()
@@ -128,10 +127,7 @@ def work(case: Case, data: str, iterations: int, runs: int) -> tuple[dict[str, A
 
 
 class Worker:
-    """A process that solves with the package of one tree.
-
-    Kernels are cached by the tree's contents: numba itself does not notice when a kernel in another file has changed.
-    """
+    """A process that solves with the package of one tree; kernels are cached by the contents of the tree."""
 
     def __init__(self, source: Path, data: str, cache: str | None = None) -> None:
         files = sorted((source / "mapmrf").rglob("*.py"))
@@ -145,16 +141,13 @@ class Worker:
         self.compiled = 0.0
         self.process = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), prepare, self.settings)
 
-    def __enter__(self) -> Worker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self.process.shutdown()
 
     def renew(self) -> None:
         """Go on in another process, which loads what this one has compiled."""
         if self.compiled > LOADING:
-            self.process.shutdown()
+            self.close()
             self.start()
 
     def run(self, case: Case, iterations: int, runs: int = 1) -> tuple[dict[str, Any], float]:
@@ -182,7 +175,11 @@ class Comparison:
         for name in FIELDS:
             old, new = ({json.dumps(run.get(name)) for run in runs} for runs in (self.before, self.after))
             if len(old) == 1 and new != old:
-                found.append(name + apart(json.loads(min(old)), json.loads(min(new - old))))
+                a, b = json.loads(min(old)), json.loads(min(new - old))
+                if all(isinstance(x, int | float) and math.isfinite(x) for x in (a, b)):
+                    found.append(f"{name} {abs(b - a) / max(abs(a), abs(b)):.1e}")
+                else:
+                    found.append(f"{name} {a} -> {b}")
         return found
 
     @property
@@ -201,13 +198,6 @@ class Comparison:
         if self.times is not None:
             cells += [*(f"{1e3 * t:.1f}" for t in self.times), "" if self.ratio is None else f"{self.ratio:.3f}"]
         return "| " + " | ".join(cells) + " |"
-
-
-def apart(old: Any, new: Any) -> str:
-    numbers = all(isinstance(x, int | float) and math.isfinite(x) for x in (old, new))
-    if numbers:
-        return f" {abs(new - old) / max(abs(old), abs(new)):.1e}"
-    return f" {old} -> {new}" if len(f"{old}{new}") < 60 else f" -> {new}" if isinstance(new, str) else ""
 
 
 def compare_answers(case: Case, workers: tuple[Worker, Worker]) -> Comparison:
@@ -245,12 +235,11 @@ def measure(found: Comparison, workers: tuple[Worker, Worker], repeats: int) -> 
 
 
 def compare(args: argparse.Namespace) -> int:
-    """Print the table; the exit status."""
     timed = chosen(args, TIMED)
     head = ["method", "model", "answer"] + ([] if args.answers_only else ["before, ms", "after, ms", "ratio"])
     print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
     rows = []
-    with Worker(args.before, args.data) as old, Worker(args.after, args.data) as new:
+    with closing(Worker(args.before, args.data)) as old, closing(Worker(args.after, args.data)) as new:
         for case in (*timed, *chosen(args, ["variants"])):
             rows.append(compare_answers(case, (old, new)))
             if not args.answers_only and case in timed and case.method != "toulbar2":
@@ -273,11 +262,11 @@ def compare_compiling(args: argparse.Namespace) -> int:
     for method in dict.fromkeys(case.method for case in cases):
         figures[method] = np.zeros((2, 2))
         for w, source in enumerate((args.before, args.after)):
-            with tempfile.TemporaryDirectory() as cache, Worker(source, args.data, cache) as worker:
+            with tempfile.TemporaryDirectory() as cache, closing(Worker(source, args.data, cache)) as worker:
                 for case in (case for case in cases if case.method == method):
                     first, second = (worker.run(case, case.short or case.iterations)[1] for _ in range(2))
                     figures[method][1, w] += first - second
-                worker.process.shutdown()  # which stores all kernels
+                worker.close()  # which stores all kernels
                 figures[method][0, w] = sum(path.is_file() for path in Path(cache).rglob("*"))
     figures["all"] = sum(figures.values())
     for title, ((n_old, n_new), (old, new)) in figures.items():

@@ -129,19 +129,15 @@ def main() -> int:
                 print(line, flush=True)
             if done % 1000 == 0:
                 print(f"# {done} models, {bad} disagreements, {time.perf_counter() - began:.0f} s", flush=True)
-    report(runs)
-    seconds = time.perf_counter() - began
-    print(f"\n{len(tasks)} models, {runs.total()} runs, {proven} models proven, {bad} disagreements, {seconds:.0f} s")
-    return int(bad > 0)
-
-
-def report(runs: Counter[tuple[str, str]]) -> None:
     statuses = [status.value for status in Status if any(of == status.value for _, of in runs)]
     print(f"\n| method | runs | {' | '.join(statuses)} |\n|---|--:|{'--:|' * len(statuses)}")
     for method in (*ALWAYS, *ROTATED):
         counts = [runs[method, status] for status in statuses]
         if sum(counts):
             print(f"| {method} | {sum(counts)} | {' | '.join(map(str, counts))} |")
+    seconds = time.perf_counter() - began
+    print(f"\n{len(tasks)} models, {runs.total()} runs, {proven} models proven, {bad} disagreements, {seconds:.0f} s")
+    return int(bad > 0)
 
 
 if __name__ == "__main__":

@@ -25,20 +25,19 @@ from typing import Any
 import numpy as np
 from scipy.optimize import nnls
 
+from mapmrf.distributed.evaluation import PartedIncumbent
 from mapmrf.distributed.lattices import SpinGrid, grid_parts
+from mapmrf.distributed.parts import PartFolder
+from mapmrf.distributed.ranks import find_ranks
+from mapmrf.distributed.run import PartedModel, start_run
+from mapmrf.methods.lslp import LSLP
+from mapmrf.run.method import Start
 
 STRETCH, STRETCHES = 5, 6
 
 
 def worker(folder: str) -> None:
     """Measure on this rank; rank 0 prints."""
-    from mapmrf.distributed.evaluation import PartedIncumbent
-    from mapmrf.distributed.parts import PartFolder
-    from mapmrf.distributed.ranks import find_ranks
-    from mapmrf.distributed.run import PartedModel, start_run
-    from mapmrf.methods.lslp import LSLP
-    from mapmrf.run.method import Start
-
     ranks = find_ranks()
     parted = PartedModel.read(ranks, PartFolder(folder))
     best = PartedIncumbent(ranks, parted.parts, parted.unary_labels(), parted.slices)

@@ -1,8 +1,7 @@
 """Memory of every method on models of several shapes, and the rates used for estimates.
 
-    python benches/run.py footprints --json peaks.jsonl               # measures all methods, about half an hour
+    python benches/run.py footprints --json peaks.jsonl               # estimates against peaks, about half an hour
     python benches/footprints.py --fit peaks.jsonl                    # rates, for src/mapmrf/run/footprints.py
-    python benches/footprints.py --compare peaks.jsonl                # estimates against measurements, as a table
 
 Every method has a process for every model. A peak is the largest resident memory during a solve, minus that before it:
 the model is not part of it. Needs Linux.
@@ -25,7 +24,6 @@ from mapmrf import FactorGraph
 from mapmrf.bench.worker import peak_memory, reset_peak
 from mapmrf.model.memory import resident_bytes
 from mapmrf.run.footprints import Rates, Sizes
-from models import GENERATED
 
 ITERATIONS = 3
 UNLIMITED = (
@@ -56,8 +54,8 @@ def estimate(method: str, graph: FactorGraph) -> float:
     return math.nan if found is None else found
 
 
-def fit(rows: list[dict]) -> Rates:
-    """Rates of at least 0 whose estimates are off by the smallest factors, up or down."""
+def fit(rows: list[dict]) -> tuple[Rates, np.ndarray]:
+    """Rates of at least 0 whose estimates are off by the smallest factors, up or down; and these factors."""
     peaks = np.array([float(row["peak"]) for row in rows])
     matrix = np.array([[*(float(row[name]) for name in Sizes._fields), 1e6] for row in rows])
     scale = peaks
@@ -65,33 +63,17 @@ def fit(rows: list[dict]) -> Rates:
         found, _ = nnls(matrix / scale[:, None], peaks / scale)
         scale = np.sqrt(peaks * np.maximum(matrix @ found, 0.05 * peaks))
     *rates, fixed = found
-    return Rates(*(float(f"{rate:.3g}") for rate in rates), fixed=float(f"{fixed * 1e6:.2g}"))
-
-
-def comparison(method: str, rows: list[dict]) -> str:
-    """Measured peaks in MB, and the estimates divided by them."""
-    peaks = [row["peak"] for row in rows]
-    ratios = [estimate(method, GENERATED[row["model"]](0, 1.0)) / row["peak"] for row in rows]
-    spread = " | ".join(f"{ratio:.2f}" for ratio in (min(ratios), np.median(ratios), max(ratios)))
-    return f"| `{method}` | {len(rows)} | {min(peaks) / 1e6:.0f} to {max(peaks) / 1e6:.0f} | {spread} |"
+    return Rates(*(float(f"{rate:.3g}") for rate in rates), fixed=float(f"{fixed * 1e6:.2g}")), matrix @ found / peaks
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--fit", type=Path, metavar="FILE.jsonl", help="print the rates that fit best")
-    parser.add_argument("--compare", type=Path, metavar="FILE.jsonl", help="compare estimates with measurements")
-    given = parser.parse_args()
-    if not given.fit and not given.compare:
-        parser.error("give --fit or --compare and the file of records")
-    rows = [json.loads(line) for line in (given.fit or given.compare).read_text().splitlines()]
-    if given.compare:
-        print("| method | models | measured, MB | estimated / measured, least | median | most |\n" + "|---" * 6 + "|")
+    parser.add_argument("--fit", type=Path, required=True, metavar="FILE.jsonl", help="records of the experiment")
+    rows = [json.loads(line) for line in parser.parse_args().fit.read_text().splitlines()]
     for method in sorted({row["run"] for row in rows}):
-        mine = [row for row in rows if row["run"] == method]
-        if given.fit:
-            print(f'    "{method}": Rates({", ".join(f"{value:g}" for value in fit(mine))}),')
-        else:
-            print(comparison(method, mine))
+        rates, factors = fit([row for row in rows if row["run"] == method])
+        text = ", ".join(f"{value:g}" for value in rates)
+        print(f'    "{method}": Rates({text}),  # {factors.min():.2f} to {factors.max():.2f} of the peaks')
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python benches/limits.py                                     # all methods and models, limits of 0.2, 1 and 3 s
     python benches/limits.py --models "8 labels" spins --methods lp cuts --limits 1
-    python benches/limits.py --json records.jsonl                # every run as a line of JSON as well
+    python benches/limits.py 2> records.jsonl                    # every run as a line of JSON as well
 
 Every model has its own process, in which the methods run one after another, each first on a small model of the same
 kind, so that no kernel is compiled later; after a method that brings it down there is a new one. The overrun is the
@@ -37,7 +37,6 @@ from mapmrf.run.calls import wait_for_all
 from models import GENERATED, GROUPS
 
 Record = dict[str, Any]
-
 GIGABYTES = 12
 """Address space of a process; a run that needs more is recorded as such."""
 ALLOWED, SHARE = 0.2, 0.02
@@ -154,16 +153,12 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=[""], help="models whose names contain one of these words")
     parser.add_argument("--methods", nargs="+", default=sorted(mapmrf.methods()))
     parser.add_argument("--limits", nargs="+", type=float, default=[0.2, 1.0, 3.0])
-    parser.add_argument("--json", type=Path, help="file to which every run is appended")
     given = parser.parse_args()
     records: list[Record] = []
     for name in (name for name in GROUPS["limits"] if any(word in name for word in given.models)):
         for record in measured(name, given.methods, given.limits):
             records.append(record)
-            print(json.dumps(record), file=sys.stderr)
-            if given.json:
-                with given.json.open("a") as file:
-                    file.write(json.dumps(record) + "\n")
+            print(json.dumps(record), file=sys.stderr, flush=True)
     print("\n".join([*table(records, given.limits), *totals(records)]))
 
 

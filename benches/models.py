@@ -99,10 +99,9 @@ def _in_folder(folder: Path, group: str) -> list[Model]:
 
 
 def _of_file(path: Path, group: str, name: str, best: float, known_as: str) -> Model:
-    evidence = path.with_suffix(".evid")
-    return Model(
-        name, group, lambda _: mapmrf.read(path, evidence=evidence if evidence.exists() else None), best, known_as
-    )
+    beside = path.with_suffix(".evid")
+    evidence = beside if beside.exists() else None
+    return Model(name, group, lambda _: mapmrf.read(path, evidence=evidence), best, known_as)
 
 
 # -- graphs and pairs -------------------------------------------------------------------------------------------------
@@ -132,10 +131,9 @@ def pairs(
     n_states: int, shape: str, n: int, tables: str = "each", strength: float = 1.0, hard: float = 0.0,
     *, random: Random, scale: float = 1.0,
 ) -> FactorGraph:  # fmt: skip
-    """Normal unaries and pairs of a shape.
+    """Normal unaries; each pair has its own normal table, or all have one, or a Potts table and weights.
 
-    Each pair has its own normal table, all have one, or all have a Potts table and weights. A share `hard` is
-    forbidden, but never for labelling 0.
+    A share `hard` of the entries is forbidden, but never for labelling 0.
     """
     side = side_at(n, scale)
     edges = lattice(side, side) if shape == "lattice" else globals()[shape](n_at(n, scale))
@@ -247,7 +245,7 @@ def bayesian_grid(side: int, deterministic: float, random: Random) -> FactorGrap
     return FactorGraph.from_tables([2] * n, [*((i,) for i in range(n)), *scopes], [*unary, *tables])
 
 
-# -- hard constraints -------------------------------------------------------------------------------------------------
+# -- constraints ------------------------------------------------------------------------------------------------------
 
 SUDOKUS = (
     "000000010400000000020000000000050407008000300001090000300400200050100000000806000",
@@ -320,9 +318,6 @@ def with_clues(
         seen = {*solution[given[unit[cell, given]]].tolist(), int(solution[cell])}
         unary[cell, np.arange(n) != min(set(range(n)) - seen)] = -np.inf
     return FactorGraph.from_pairwise(unary, np.argwhere(np.triu(unit, 1)), differ(n))
-
-
-# -- constraints ------------------------------------------------------------------------------------------------------
 
 
 def stated_sudoku(seed: int) -> FactorGraph:
@@ -506,8 +501,7 @@ def made(entry: Sequence[Any], **known: Any) -> Any:
 
 
 def picture(name: str, scale: float) -> Picture:
-    found: Picture = made(TABLE[name], scale=scale)
-    return found
+    return made(TABLE[name], scale=scale)
 
 
 def generator(entry: Sequence[Any], *stream: int) -> Maker:

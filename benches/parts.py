@@ -2,18 +2,17 @@
 
     python benches/parts.py                                # the generated structures of models.toml
     python benches/parts.py --data DATA                    # and the files of a folder of models
-    python benches/parts.py --data DATA --only dbn triples --marks 0.3 1 --whole
+    python benches/parts.py --models families/dbn structures/triples --marks 0.3 1 --whole
 
-A row is a model. A figure is how much better (+) or worse (-) the value of `auto` is than the best of the other methods
-alone after the same time, in percent of that best value, with the name of the method. Every method has a run with each
-mark as its time limit, so what it answers when its time is up counts too; none where `auto` has proven its labelling
-by then. Rows in which `auto` is behind are run twice again, and the median counts. At the end come the rows in which
-`auto` is behind by more than 0.1 %. With `--whole` all methods run on all models, and their values at the last mark
-follow, in percent of the best, for choosing a single method.
+A figure is how much better (+) or worse (-) the value of `auto` is than the best of the other methods alone after the
+same time, in percent of that best value, with the name of the method. Every method has a run with each mark as its time
+limit, so what it answers when its time is up counts too; none where `auto` has proven its labelling by then. Rows in
+which `auto` is behind are run twice again, and the median counts. At the end come the rows in which it is behind by
+more than 0.1 %. With `--whole` all methods run on all models, and their values at the last mark follow, in percent of
+the best. `--known FILE` keeps the values of the parts, so that after a change of `auto` only `auto` runs again.
 
 Seconds are those of the processor, over all threads of the process: the clock that the library reads is replaced, so
 limits are kept by processor time too, and other work on the machine matters little. HiGHS and SCIP count in full.
-`--known FILE` keeps the values of the parts, so that after a change of `auto` only `auto` runs again.
 """
 
 from __future__ import annotations
@@ -126,8 +125,7 @@ def measured(graph: mapmrf.FactorGraph, values: Values, given: argparse.Namespac
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--data", help="folder of the benchmark models")
-    options.add_argument("--only", nargs="*", default=[""], help="models whose names contain one of these words")
-    options.add_argument("--seeds", type=int, default=1, help="models of every generated structure")
+    options.add_argument("--models", nargs="+", help="sets, folders or generated families, as for run.py")
     options.add_argument("--marks", nargs="+", type=float, default=[0.3, 1.0, 5.0])
     options.add_argument("--parts", nargs="+", default=PARTS)
     options.add_argument("--whole", action="store_true", help="run all methods on all models")
@@ -139,9 +137,8 @@ def main() -> None:
             known.setdefault(model, {})[method, float(mark)] = float(value)
     behind, table = [], []
     print(f"| model | {' | '.join(f'{mark:g} s' for mark in given.marks)} |\n|---|{'--:|' * len(given.marks)}")
-    groups = ("structures", *FILES) if given.data else ("structures",)
-    found = [model for group in groups for model in select(group, given.data, given.seeds)]
-    for model in [model for model in found if any(word in f"{model.group}/{model.name}" for word in given.only)]:
+    groups = given.models or (["structures", *FILES] if given.data else ["structures"])
+    for model in [model for group in groups for model in select(group, given.data)]:
         try:
             graph = model.build(1.0)
         except mapmrf.FormatError as error:

@@ -66,9 +66,6 @@ def normal(random: Random, n: int, states: int, pairs: np.ndarray, strength: flo
     return FactorGraph.from_pairwise(unary, pairs, strength * tables)
 
 
-# -- shapes -----------------------------------------------------------------------------------------------------------
-
-
 def spins(random: Random, scale: float) -> FactorGraph:
     return datasets.grid(*_sides(random, scale), float(random.uniform(0.2, 4.0)), seed=int(random.integers(2**31)))
 
@@ -149,8 +146,7 @@ def mixed(random: Random, scale: float) -> FactorGraph:
 def forbidden(random: Random, scale: float) -> FactorGraph:
     """Forbidden entries and at least one feasible labelling."""
     n, hard = _n(random, 4, 20, scale), float(random.choice([0.1, 0.3, 0.5]))
-    seed = int(random.integers(2**31))
-    return datasets.random_graph(n, n + n // 2, states=(2, 4), arity=(2, 3), hard=hard, seed=seed)
+    return datasets.random_graph(n, n + n // 2, (2, 4), (2, 3), hard=hard, seed=int(random.integers(2**31)))
 
 
 def colouring(random: Random, scale: float) -> FactorGraph:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 import mapmrf
-from mapmrf import FactorGraph, Result
+from mapmrf import FactorGraph
 from mapmrf.arrays import Ints
 from mapmrf.bench import peers
 from mapmrf.constraints import ConstraintKind
@@ -48,16 +48,13 @@ def _process(name: str) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
 
 
-def solve_apart(name: str, graph: FactorGraph, seconds: float, seed: int) -> Result:
-    """The answer of a peer of `mapmrf.bench.peers`, in a process of its own: some cannot be loaded together."""
-    return _process(name).submit(peers.solve_with, name, graph, seconds, seed).result()
-
-
 def peer(task: Task, name: str) -> Record:
+    """A peer of `mapmrf.bench.peers`, in a process of its own: some cannot be loaded together."""
     if name not in peers.installed():
         raise UnsupportedModel(peers.advice([name]))
     clock = Clock()
-    return recorded(solve_apart(name, task.graph, task.seconds, task.seed), clock)
+    asked = (name, task.graph, task.seconds, task.seed)
+    return recorded(_process(name).submit(peers.solve_with, *asked).result(), clock)
 
 
 def toulbar2(task: Task) -> Record:

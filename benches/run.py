@@ -12,8 +12,8 @@ generated family or a group of them; `grids/80x80` are the models of a set whose
 first ten, `scene%4` every fourth.
 
 Every run is made once before it is timed, on a small model where there is one, so that kernels are loaded. Of several
-repeats the least times count, because other work on the machine only adds to them. A run that a method or package does
-not support is left out. Progress goes to standard error, the table is printed at the end, also after an interrupt.
+repeats the least times count. A run that a method or package does not support is left out. Progress goes to standard
+error, the table is printed at the end, also after an interrupt.
 """
 
 from __future__ import annotations
@@ -45,9 +45,6 @@ from mapmrf.errors import MapMRFError
 from rivals import RIVALS
 from runners import RUNNERS, Record, Task
 
-TABLE = Path(__file__).with_name("experiments.toml")
-QUICK_SCALE, QUICK_LIMIT = 0.001, 0.3
-"""Size of generated models and time limit of a quick try."""
 REACHED = 1e-7
 """Relative difference to the best known value that counts as none: reference values are rounded."""
 TIMES = ("seconds", "processor s", "busiest thread s", "proof s", "build s", "ms per iteration", "ns per factor")
@@ -104,7 +101,7 @@ class Case:
 
 
 def experiments() -> dict[str, Experiment]:
-    with TABLE.open("rb") as file:
+    with Path(__file__).with_name("experiments.toml").open("rb") as file:
         return {name: Experiment(**entry) for name, entry in tomllib.load(file).items()}
 
 
@@ -142,12 +139,8 @@ def run_all(experiment: Experiment) -> Iterator[Case]:
 
 def run_one(experiment: Experiment, model: models.Model, request: dict[str, Any], cold: bool) -> Record:
     """The record of a run, with the least times of several repeats."""
-    records = []
-    for repeat in range(experiment.repeats):
-        if experiment.apart or "env" in request["run"]:
-            records.append(run_apart(request))
-        else:
-            records.append(run_here(request, model, cold and repeat == 0))
+    repeats, apart = range(experiment.repeats), experiment.apart or "env" in request["run"]
+    records = [run_apart(request) if apart else run_here(request, model, cold and k == 0) for k in repeats]
     least = {name: min(record[name] for record in records) for name in TIMES if name in records[-1]}
     return {"value": math.nan, **records[-1], **least}
 
@@ -174,8 +167,7 @@ def run_apart(request: dict[str, Any]) -> Record:
     done = subprocess.run(command, input=json.dumps(request), env=env, capture_output=True, text=True)
     if done.returncode != 0:
         raise MapMRFError((done.stderr.strip().splitlines() or ["the process died"])[-1])
-    record: Record = json.loads(done.stdout.splitlines()[-1])
-    return record
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def derived(record: Record, model: models.Model, run: dict[str, Any]) -> Record:
@@ -311,8 +303,8 @@ def setting(text: str) -> tuple[str, Any]:
 def quick(experiment: Experiment) -> Experiment:
     shorter = {"iterations": [2, 6], "repeats": 1}
     runs = {title: {**run, **(shorter if "iterations" in run else {})} for title, _, run in experiment.all_runs()}
-    limits = {name: QUICK_LIMIT for name in ("time_limit", "processor_limit") if getattr(experiment, name) is not None}
-    small = {"each": 1, "repeats": 1, "scale": QUICK_SCALE, "seeds": experiment.seeds[:1]}
+    limits = {name: 0.3 for name in ("time_limit", "processor_limit") if getattr(experiment, name) is not None}
+    small = {"each": 1, "repeats": 1, "scale": 0.001, "seeds": experiment.seeds[:1]}
     return replace(experiment, runs=runs, methods=(), **small, **limits)
 
 

@@ -29,6 +29,7 @@ import footprints
 import mapmrf
 from mapmrf import FactorGraph, Result
 from mapmrf.bench.worker import peak_memory, reset_peak
+from mapmrf.constraints.as_tables import rewrite
 from mapmrf.errors import UnsupportedModel
 from mapmrf.model.memory import resident_bytes
 from mapmrf.model.problem import Problem
@@ -116,16 +117,9 @@ def recorded(result: Result, clock: Clock) -> Record:
     }
 
 
-# -- methods ----------------------------------------------------------------------------------------------------------
-
-
 def solve(task: Task, method: str, form: str = "", busiest: bool = False, **options: Any) -> Record:
     """A method of this package; in the form "tables" constraints are rewritten; busiest: its threads are watched."""
-    graph = task.graph
-    if form == "tables":
-        from mapmrf.constraints.as_tables import rewrite
-
-        graph = rewrite(graph).graph
+    graph = rewrite(task.graph).graph if form == "tables" else task.graph
     limited = task.processor_limit is not None
     limits: dict[str, Any] = {"time_limit": 20 * task.processor_limit if limited else task.time_limit}
     clock, points, most = Clock(), [], 0.0
@@ -214,11 +208,11 @@ def footprint(task: Task, method: str) -> Record:
     """Bytes of a solve beside the model, and the sizes of the model; in a fresh process, on Linux."""
     mapmrf.solve(task.model.build(task.scale), method, time_limit=1.0)  # loads the kernels
     peak = footprints.peak_of_solve(task.graph, method, task.seconds)
-    return {"peak": peak, "estimated": footprints.estimate(method, task.graph), **Sizes.of(task.graph)._asdict()}
+    ratio = footprints.estimate(method, task.graph) / peak
+    return {"peak": peak, "measured, MB": peak / 1e6, "ratio": ratio, **Sizes.of(task.graph)._asdict()}
 
 
 def certificate(task: Task, make_limit: float = 60.0) -> Record:
-    """A certificate of the answer of `auto`, made and verified."""
     clock = Clock()
     result = mapmrf.solve(task.graph, time_limit=task.time_limit)
     record = recorded(result, clock)

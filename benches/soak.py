@@ -54,11 +54,8 @@ WARM, MOST_WARM = 10, 100
 SETTINGS, ONE_ARENA = {"PYTHONMALLOC": "malloc", "NUMBA_NRT_STATS": "1"}, {"MALLOC_ARENA_MAX": "1"}
 """The environment in which everything is counted, and threads share an arena unless the user says otherwise."""
 ALLOWED = {"used": (2e6, 50.0), "objects": (200.0, 0.02), "arrays": (0.0, 0.0)}
-"""Growth over the second half of a run that counts as none, and so much for every solve.
-
-Steps of one or two megabytes were seen once in thousands of solves: the sizes are those of Python's table of interned
-strings when it is rebuilt.
-"""
+"""Growth over the second half of a run that counts as none, and so much for every solve; when Python rebuilds its table
+of interned strings, once in thousands of solves, memory grows by a megabyte or two."""
 RESIDENT_SHARE = 0.05
 """Growth of the resident memory from the third quarter to the last that counts as none."""
 
@@ -78,7 +75,6 @@ class Sample(NamedTuple):
 
 
 def take_sample(seconds: float, number: int, solves: int) -> Sample:
-    """Count, after the garbage is gone."""
     gc.collect()
     known = gc.get_objects()
     objects = len(known) - number  # the samples of the rounds before are no leak
@@ -94,9 +90,7 @@ def take_sample(seconds: float, number: int, solves: int) -> Sample:
 
 
 class Mallinfo(ctypes.Structure):
-    """`struct mallinfo2`: the fifth size is that of blocks of their own, the eighth of those in heaps."""
-
-    _fields_ = [("sizes", ctypes.c_size_t * 10)]
+    _fields_ = [("sizes", ctypes.c_size_t * 10)]  # the fifth: of blocks of their own, the eighth: of those in heaps
 
 
 def given_out() -> int:
@@ -117,11 +111,9 @@ def arrays_alive() -> int:
 
 
 def what_grows(samples: list[Sample]) -> list[str]:
-    """What has grown over the second half of a run.
+    """What has grown over the second half of a run, when caches have filled; what is lost in every solve goes on.
 
-    A cache that fills has filled by then; what is lost in every solve, or in every hundredth, is lost to the end. The
-    memory of kernels that were loaded on the way is left out. Of the resident memory, some of which glibc keeps, the
-    medians of the last two quarters are compared.
+    Of the resident memory, some of which glibc keeps, the medians of the last two quarters are compared.
     """
     names = {"used": "memory in use", "objects": "objects", "arrays": "arrays of kernels"}
     grown = [names[what] for what, (by, most) in growth(samples).items() if by > most]
@@ -186,9 +178,8 @@ def stored(path: Path) -> list[Sample]:
     """Samples from a file; the last line of a run that was killed may not be whole."""
     with path.open(newline="") as lines:
         rows = [row for row in csv.DictReader(lines) if None not in row.values()]
-    return [
-        Sample(**{name: (float if name == "seconds" else int)(row[name]) for name in Sample._fields}) for row in rows
-    ]
+    kinds = {**dict.fromkeys(Sample._fields, int), "seconds": float}
+    return [Sample(**{name: kind(row[name]) for name, kind in kinds.items()}) for row in rows]
 
 
 class Soak:

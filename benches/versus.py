@@ -7,10 +7,9 @@
 Rivals are the peers of `mapmrf.bench.peers`, and toulbar2's depth-first search, HiGHS and SCIP alone on the 0/1 program
 of the model. With `--whole` every rival runs on every model, and a table compares the times to proof; otherwise rivals
 are not run where `auto` has proven its labelling optimal before the first mark: they can then be equal, but not ahead.
-Imports, translation of the model and compilation are not counted. One seed, one run at a time; HiGHS and SCIP get a
-process for every model, because a large program leaves them with much memory.
-
-CP-SAT needs integers: the times after which it has solved the model with rounded potentials are in parentheses.
+Imports, translation of the model and compilation are not counted. HiGHS and SCIP get a process for every model, because
+a large program leaves them with much memory. CP-SAT needs integers: the times after which it has solved the model with
+rounded potentials are in parentheses.
 """
 
 from __future__ import annotations
@@ -45,7 +44,6 @@ Contest = dict[str, dict[str, Case]]
 
 
 def value(case: Case, seconds: float) -> float:
-    """The best value after the given seconds."""
     return max((value for time, value, _ in case.record["trace"] if time <= seconds), default=-math.inf)
 
 

@@ -82,6 +82,27 @@ def test_every_generated_model_can_be_made_at_a_small_size(driver: ModuleType) -
         assert graph.n_vars <= 5000, name
 
 
+def test_models_are_selected_by_set_part_and_number(driver: ModuleType) -> None:
+    def names(selector: str, seeds: int = 1) -> list[str]:
+        return [model.name for model in driver.models.select(selector, seeds=seeds)]
+
+    triples = ["triples, degree 6", "triples, degree 20", "triples, 3 states, degree 9"]
+    assert names("structures/triples") == triples
+    assert names("structures/triples#2") == triples[:2]
+    assert names("structures/triples%2") == triples[::2]
+    assert names("grid80") == ["grid80"] and names("grid80", 2) == ["grid80 #0", "grid80 #1"]
+    with pytest.raises(SystemExit, match="no models are called"):
+        names("nothing")
+
+
+def test_the_best_values_are_kept_over_several_calls(driver: ModuleType, tmp_path: Path) -> None:
+    model = driver.models.Model("m", "s", lambda _: mapmrf.datasets.grid(2, 2))
+    for value, share in ((-2.0, 100.0), (-1.0, 100.0), (-2.0, 0.0)):
+        case = driver.Case(model, "run", "", {"value": value})
+        driver.add_shares([case], tmp_path / "best.csv")
+        assert case.record["percent of the best"] == share
+
+
 def test_figures_of_several_runs_are_means_medians_and_counts(driver: ModuleType) -> None:
     model = driver.models.Model("m", "s", lambda _: mapmrf.datasets.grid(2, 2))
     records = [

@@ -311,10 +311,8 @@ class PackedModel:
         return cls(uuid.uuid4().hex, np.frombuffer(data, dtype=np.uint8))
 
     def unpack(self) -> FactorGraph:
-        """Unpack the model; the last one is cached, since the next row of evidence needs it again.
-
-        Its arrays are made read-only again: those of a pickle are not, and kernels would be recompiled for them.
-        """
+        """Unpack the model; the last one is cached, since the next row of evidence needs it again."""
+        # Its arrays are made read-only again: those of a pickle are not, and kernels would be recompiled for them.
         graph = _UNPACKED.get(self.key)
         if graph is None:
             graph = dataclasses.replace(cast(FactorGraph, pickle.loads(self.data.tobytes())))
@@ -459,7 +457,6 @@ def _cells(table: Any, parser: _RowParser) -> Iterator[Cells]:
 
 
 def _file_rows(path: AnyPath, graph: FactorGraph) -> list[Row | MapMRFError]:
-    """The rows of a CSV or TSV file; empty lines are skipped."""
     parser = _RowParser(graph, os.fspath(path))
     try:
         text = read_bytes(path).decode("utf-8-sig")
@@ -519,7 +516,6 @@ class _RowParser:
         )
 
     def row(self, place: str, cells: Cells) -> Row | MapMRFError:
-        """The observations of a row, or its error."""
         row: Row = {}
         try:
             for i, value in cells:

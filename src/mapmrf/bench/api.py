@@ -222,7 +222,6 @@ class Records(Sequence[Record]):
         return f"Records({counts}{f', {lost} not done' if lost else ''})"
 
     def _repr_html_(self) -> str:
-        """HTML for notebooks."""
         return self.table()._repr_html_() if any(record["outcome"] == "done" for record in self) else repr(self)
 
     def tables(self) -> list[Table]:

@@ -59,7 +59,6 @@ class Group:
         return str(records[0].get("kind_text") or "V") if records else ""
 
     def add(self, record: Record, run: str) -> None:
-        """Add a record, under the name of its run in the tables."""
         model = record["model"] + (DIFFERS if record.get("checksum") == "differs" else "")
         if (index := record.get("index") or "", model) not in self.models:
             self.models.append((index, model))
@@ -127,7 +126,6 @@ def family(which: str) -> str:
 
 
 def title(which: str) -> str:
-    """The display name of a set."""
     name = SETS.get(family(which), "Own models" if which == "own" else family(which))
     return name if which == family(which) else f"{name} look-alikes"
 
@@ -149,7 +147,6 @@ def seconds(record: Record) -> float | None:
 
 
 def figure(name: str) -> Figure:
-    """A field of a record as a figure."""
     return lambda record: record.get(name)
 
 
@@ -289,10 +286,8 @@ class Band:
 
 
 def anytime(records: Sequence[Record], n: int = TIMES) -> Band | None:
-    """Median and interval over the seeds of the best value so far; it begins when every seed has a labelling.
-
-    A run that has ended keeps its value. None if a run has no labelling of finite value.
-    """
+    """Median and interval over the seeds of the best value so far; it begins when every seed has a labelling."""
+    # A run that has ended keeps its value. None if a run has no labelling of finite value.
     curves = [steps(record) for record in records]
     if not curves or not all(curves):
         return None

@@ -33,11 +33,10 @@ MAX_LABELS = 100_000  # number of variables up to which a record keeps the label
 
 
 class RecordFile:
-    """A file of records, open for appending by one process at a time.
+    """A file of records, open for appending by one process at a time."""
 
-    A process that is killed while writing leaves an incomplete last line, which the next one to open the file cuts off.
-    Every complete line is a finished record. With `retry`, runs that failed count as not done.
-    """
+    # A process that is killed while writing leaves an incomplete last line, which the next one to open the file cuts
+    # off. Every complete line is a finished record. With `retry`, runs that failed count as not done.
 
     def __init__(self, path: str | Path, *, retry: bool = False) -> None:
         self.path = Path(path)
@@ -62,7 +61,6 @@ class RecordFile:
             raise MapMRFError(f"{self.path}: another benchmark is writing to this file") from None
 
     def _mend(self) -> None:
-        """Cut off an incomplete last line."""
         data = self.path.read_bytes()
         complete = data.rfind(b"\n") + 1
         torn = data[complete:]
@@ -86,7 +84,6 @@ class RecordFile:
         self.keys.add(record["key"])
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._file)
 
     def __enter__(self) -> RecordFile:

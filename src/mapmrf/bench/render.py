@@ -64,10 +64,9 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table, ready to be written in any form; `of` is its set, empty for all.
+    """A table, ready to be written in any form; `of` is its set, empty for all."""
 
-    Printed, it is text in aligned columns; a notebook shows it as a table.
-    """
+    # Printed, it is text in aligned columns; a notebook shows it as a table.
 
     name: str
     title: str
@@ -88,7 +87,6 @@ class Table:
         return any(column.of for column in self.columns)
 
     def numeric(self) -> list[bool]:
-        """Which columns hold figures."""
         return [any(line[k].is_figure for line in self.lines) for k in range(len(self.columns))]
 
     def blocks(self) -> list[tuple[str, list[int]]]:
@@ -97,16 +95,13 @@ class Table:
         return [(key if isinstance(key, str) else "", list(some)) for key, some in places]
 
     def only(self, places: Sequence[int]) -> Table:
-        """Some of the columns."""
         pick: Callable[[Sequence[Any]], list[Any]] = lambda items: [items[k] for k in places]  # noqa: E731
         below = None if self.summary is None else pick(self.summary)
         return replace(self, columns=pick(self.columns), rows=[pick(row) for row in self.rows], summary=below)
 
     def split(self, width: float, measure: Callable[[Cell], float], gap: float) -> list[Table]:
-        """Pieces of at most `width`; key columns are repeated, columns of one run stay together.
-
-        A piece with a single run may be wider. `measure` is the width of a cell, `gap` the space between two columns.
-        """
+        """Pieces of at most `width`; key columns are repeated, columns of one run stay together."""
+        # A piece with a single run may be wider. `measure` is the width of a cell, `gap` the space between two columns.
         sizes = [
             gap + max(measure(cell) for cell in (Cell(column.name), *(line[k] for line in self.lines)))
             for k, column in enumerate(self.columns)
@@ -132,7 +127,6 @@ class Table:
         return to_text(self)
 
     def _repr_html_(self) -> str:
-        """HTML for notebooks."""
         return to_html(self)
 
     def to_pandas(self) -> Any:
@@ -144,7 +138,6 @@ class Table:
 
 
 def number(x: Any, digits: int, *, sign: bool = False) -> Cell:
-    """A number as a cell; empty for None."""
     if x is None:
         return Cell()
     value = float(x)
@@ -155,7 +148,6 @@ def number(x: Any, digits: int, *, sign: bool = False) -> Cell:
 
 
 def count(n: int) -> Cell:
-    """An integer as a cell."""
     return Cell(str(n), float(n))
 
 
@@ -223,7 +215,6 @@ def to_latex(table: Table) -> str:
 
 
 def _pages(table: Table) -> list[Table]:
-    """A table in pieces of a page each."""
     if len(table.lines) <= TEX_ROWS:
         return [table]
     starts = range(0, len(table.rows), TEX_ROWS - 1)
@@ -303,7 +294,6 @@ def to_html(table: Table, *, heading: bool = True) -> str:
 
 
 def _html_heading(table: Table, place: int, classes: str) -> str:
-    """A heading to sort by, with the index of its column."""
     column = table.columns[place]
     span = " rowspan=2" if table.grouped and not column.of else ""
     of = f" data-of='{html.escape(column.of)}'" if column.of else ""
@@ -350,7 +340,6 @@ def is_folder(output: str) -> bool:
 
 
 def check_suffix(output: str) -> None:
-    """Reject a name that does not determine a form."""
     if not is_folder(output) and not output.endswith((*PAGES, *FORMS)):
         raise OptionError(f"{output}: expected a name that ends in .html, {', '.join(FORMS)}, or a folder for CSV")
 
@@ -390,5 +379,4 @@ def write_tables(made: Sequence[Table], output: str) -> list[str]:
 
 
 def all_tables(made: Sequence[Table], suffix: str) -> str:
-    """Tables as one text in the form of a suffix."""
     return "\n\n".join([*([TEX_HEAD] if suffix == ".tex" else []), *map(FORMS[suffix], made)])

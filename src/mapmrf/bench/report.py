@@ -64,7 +64,6 @@ _WHY = {
 
 
 def build_report(records: Sequence[Record], heading: str = "mapmrf benchmark") -> str:
-    """The page as HTML."""
     groups, made = group(records), tables(records)
     data = {
         "runs": _runs(groups),
@@ -95,7 +94,6 @@ def build_report(records: Sequence[Record], heading: str = "mapmrf benchmark") -
 
 
 def _empty_sections(data: dict[str, Any], parts: dict[str, str]) -> list[str]:
-    """Sections of the page that would be empty."""
     models = [model for some in data["sets"] for model in some["models"]]
     runs = [run for model in models for run in model["runs"].values()]
     places = [TRACE_COLUMNS.index(name) for name in ("primal", "sphere", "rho")]
@@ -138,7 +136,6 @@ def _runs(groups: Sequence[Group]) -> list[str]:
 
 
 def _shares(groups: Sequence[Group]) -> list[dict[str, Any]]:
-    """Performance profiles and times to target, for every target."""
     return [
         {"profile": profiles(groups, distance), "target": time_distributions(groups, distance)}
         for distance in TARGETS.values()
@@ -187,7 +184,6 @@ def _shown(distance: float) -> float | None:
 
 
 def _lead(records: Sequence[Record], groups: Sequence[Group]) -> str:
-    """The figures at the top."""
     done = [record for record in records if record["outcome"] == "done"]
     proven = {(r["set"], r["model"]) for r in done if r["status"] in PROVEN}
     n_models = sum(len(mine.models) for mine in groups)
@@ -203,7 +199,6 @@ def _lead(records: Sequence[Record], groups: Sequence[Group]) -> str:
 
 
 def _warnings(groups: Sequence[Group]) -> str:
-    """A warning about models whose files differ from the catalogue."""
     wrong = [model.removesuffix(DIFFERS) for mine in groups for _, model in mine.models if model.endswith(DIFFERS)]
     if not wrong:
         return ""
@@ -241,7 +236,6 @@ def _troubles(records: Sequence[Record]) -> str:
 
 
 def _machine(records: Sequence[Record]) -> str:
-    """Processor and versions in the records."""
     names = {"version": "mapmrf", "cpu": "processor", "cores": "cores", "system": "system", "python": "Python"}
     names |= {name: name for name in ("numpy", "numba", "highspy")}
     found = {name: sorted({str(r[key]) for r in records if r.get(key)}) for key, name in names.items()}
@@ -272,7 +266,6 @@ def _maps(mine: Group) -> str:
 
 
 def _reason(mine: Group) -> str:
-    """The reason why no model of a set is drawn."""
     records = [record for some in mine.cells.values() for record in some]
     if not records:
         return "no run has a labelling"
@@ -358,7 +351,6 @@ def _settings() -> Any:
 
 
 def figures(records: Sequence[Record]) -> Iterator[tuple[str, Figure]]:
-    """All figures for which the records have data, with their file names."""
     groups = group(records)
     style = _styles(dict.fromkeys(run for mine in groups for _, run in mine.runs))
     pools = [("all", "All sets", groups)] if len(groups) > 1 else []
@@ -426,7 +418,6 @@ def residuals(record: Record) -> dict[str, Curve]:
 
 
 def _slug(name: str) -> str:
-    """A name for a file."""
     return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "unnamed"
 
 

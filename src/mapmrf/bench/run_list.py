@@ -54,7 +54,6 @@ class ModelRef:
 
     @property
     def identity(self) -> str:
-        """Equal for references to the same model."""
         if self.pickled:
             return f"{self.set}/{self.name}/{self.digest}"
         if not self.path:
@@ -62,7 +61,6 @@ class ModelRef:
         return f"{self.set}/{self.name}/{self.digest or Path(self.path).name}"
 
     def load(self) -> FactorGraph:
-        """Read the file, or generate the look-alike."""
         if self.path:
             from mapmrf.formats import read
 
@@ -75,10 +73,8 @@ class ModelRef:
 
 
 def of_set(which: str, data: str | Path | None = None) -> list[ModelRef]:
-    """The models of one of the paper's sets whose files are present, with their checksums verified.
-
-    A file with other content is treated as another model: identified by its content, without a best known value.
-    """
+    """The models of one of the paper's sets whose files are present, with their checksums verified."""
+    # A file with other content is treated as another model: identified by its content, without a best known value.
     from mapmrf.datasets.catalogue import entries, locate, verify
 
     found = []
@@ -103,7 +99,6 @@ def _digest(path: Path) -> str:
 
 
 def like_set(which: str, most: int | None = None, scale: float = 1.0) -> list[ModelRef]:
-    """Look-alikes of one of the paper's sets, all or the first few."""
     from mapmrf.datasets.generate import lookalike_name, n_lookalikes
 
     count = n_lookalikes(which) if most is None else min(most, n_lookalikes(which))
@@ -139,10 +134,8 @@ def from_graphs(graphs: Mapping[str, FactorGraph], folder: str | Path) -> list[M
 
 
 def lattice(graph: FactorGraph) -> tuple[int, int] | None:
-    """Rows and columns of a model whose pairs are those of a grid in reading order; None for any other.
-
-    There may also be pairs across opposite borders and along diagonals.
-    """
+    """Rows and columns of a model whose pairs are those of a grid in reading order; None for any other."""
+    # There may also be pairs across opposite borders and along diagonals.
     n = graph.n_vars
     if graph.n_factors == 0 or not np.all(graph.arity == 2):
         return None
@@ -200,7 +193,6 @@ class MethodConfig:
 
     @classmethod
     def of(cls, method: str | Method | type[Method], name: str = "") -> MethodConfig:
-        """The run of a method given by name, as a class or as an object."""
         if isinstance(method, str):
             return cls(method, name=name)
         if isinstance(method, type) and issubclass(method, Method):
@@ -224,7 +216,6 @@ class MethodConfig:
         return cls(kind.name, options, name, _source_digest(kind), pickled)
 
     def make(self) -> Method:
-        """The method with its options."""
         if self.pickled:
             return cast(Method, pickle.loads(self.pickled))
         return make_method(self.method, dict(self.options))
@@ -239,12 +230,10 @@ class MethodConfig:
 
     @property
     def is_peer(self) -> bool:
-        """Whether this is another package."""
         return self.method.startswith(PEER)
 
     @property
     def peer(self) -> str:
-        """The name of the package's adapter."""
         return self.method.removeprefix(PEER)
 
 
@@ -275,7 +264,6 @@ class BenchTask:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def fields(self) -> dict[str, Any]:
-        """The fields of a record that describe its task."""
         return {
             "key": self.key,
             "set": self.model.set,

@@ -60,10 +60,8 @@ def run_all(
     retry: bool = False,
     listener: Listener | None = None,
 ) -> Summary:
-    """Run all tasks without a record in the file, `jobs` in parallel.
-
-    Ctrl-C ends the current runs, which leave no record; the same call resumes the benchmark.
-    """
+    """Run all tasks without a record in the file, `jobs` in parallel."""
+    # Ctrl-C ends the current runs, which leave no record; the same call resumes the benchmark.
     with RecordFile(path, retry=retry) as file:
         missing = [task for task in tasks if task.key not in file.keys]
         bench = _Bench(file, missing, lambda: _BenchWorker(limits or RunLimits()), listener)
@@ -109,11 +107,9 @@ class _Bench:
         return interrupted
 
     def _supervise(self) -> None:
-        """Run tasks one by one; every job has its own thread.
-
-        Every peer has its own worker: OR-Tools and highspy ship different libraries with the same name, and the second
-        one loaded cannot be used.
-        """
+        """Run tasks one by one; every job has its own thread."""
+        # Every peer has its own worker: OR-Tools and highspy ship different libraries with the same name, and the
+        # second one loaded cannot be used.
         workers: defaultdict[str, _BenchWorker] = defaultdict(self.hire)
         try:
             while not self.stopped.is_set():
@@ -188,7 +184,6 @@ class _BenchWorker:
         theirs.close()
 
     def kill(self) -> None:
-        """End the process, if there is one."""
         if self.process is not None:
             self.process.kill()
             self.process.join()
@@ -201,10 +196,8 @@ _STARTING = threading.Lock()
 
 @contextlib.contextmanager
 def _without_main() -> Iterator[None]:
-    """Prevent a new process from importing the main module: a user's script, which may run a benchmark itself.
-
-    Methods defined there are sent by value.
-    """
+    """Prevent a new process from importing the main module: a user's script, which may run a benchmark itself."""
+    # Methods defined there are sent by value.
     main: Any = sys.modules["__main__"]
     with _STARTING:
         spec, path = getattr(main, "__spec__", None), vars(main).pop("__file__", None)
@@ -218,7 +211,6 @@ def _without_main() -> Iterator[None]:
 
 
 def _lost(task: BenchTask, outcome: str, message: str) -> Record:
-    """The record of a run whose process is gone."""
     finished = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     return {**task.fields(), "outcome": outcome, "message": message, **machine(), "finished": finished}
 
@@ -227,10 +219,9 @@ def _lost(task: BenchTask, outcome: str, message: str) -> Record:
 
 
 class BenchBar(TerminalBar):
-    """A progress bar of finished runs with an estimate of the time left; silent in a pipe.
+    """A progress bar of finished runs with an estimate of the time left; silent in a pipe."""
 
-    The estimate assumes that a run takes the mean time of its method on that set so far, or else of all runs.
-    """
+    # The estimate assumes that a run takes the mean time of its method on that set so far, or else of all runs.
 
     def __init__(self, tasks: Sequence[BenchTask], jobs: int) -> None:
         super().__init__("[bold]bench", "bar", "count", "elapsed", "{task.fields[state]}", total=len(tasks))
@@ -241,7 +232,6 @@ class BenchBar(TerminalBar):
         self._seconds: dict[tuple[str, str], list[float]] = {}
 
     def update(self, record: Record) -> None:
-        """Count a record."""
         self._left.pop(record["key"], None)
         spent = float(record.get("runtime") or record["time_limit"])  # a killed run took at least its limit
         self._seconds.setdefault((record["run"], record["set"]), []).append(spent)
@@ -252,7 +242,6 @@ class BenchBar(TerminalBar):
         self.draw(completed=self.done, state=f"about {left} left, last: {record['run']} on {record['model']}")
 
     def seconds_left(self) -> float:
-        """Estimated time of the remaining runs."""
         every = [seconds for some in self._seconds.values() for seconds in some]
         mean = sum(every) / len(every) if every else 0.0
         total = 0.0
@@ -263,7 +252,6 @@ class BenchBar(TerminalBar):
 
 
 def _duration(seconds: float) -> str:
-    """A duration, rounded to read well."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

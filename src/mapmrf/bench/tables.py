@@ -66,7 +66,6 @@ MODEL = (Column("no.", key=True), Column("model", key=True))
 
 
 def tables(records: Iterable[Record]) -> list[Table]:
-    """All tables of some records."""
     groups = group(records)
     made = [datasets(groups)]
     if len(groups) > 1:
@@ -147,7 +146,6 @@ def overview(name: str, what: str, groups: Sequence[Group]) -> Table:
 
 
 def _line(done: Sequence[tuple[Group, str]], run: str, mean_rank: float) -> list[Cell]:
-    """The figures of a run over some models."""
     losses = [loss(mine, model, run) for mine, model in done]
     proven = sum(all(r["status"] in PROVEN for r in mine.cells[model, run]) for mine, model in done)
     times = [mine.mean(model, run, seconds) for mine, model in done]
@@ -446,5 +444,4 @@ def significance(name: str, what: str, groups: Sequence[Group]) -> Table:
 
 
 def _probability(p: float) -> Cell:
-    """Format a p-value with two significant digits."""
     return number(p, 4) if p >= 1e-3 else Cell(f"{p:.1e}", p)

@@ -147,7 +147,6 @@ def _solve(task: BenchTask, graph: FactorGraph, time_limit: float | None, callba
 
 
 def _figures(result: Result) -> Record:
-    """The fields of a record that describe the result."""
     fractions = result.kind_fractions
     return {
         "value": result.value,
@@ -206,7 +205,6 @@ class Compilations:
             event.unregister(name, self._listener)
 
     def begin(self) -> None:
-        """Note that a compilation begins, perhaps inside another one."""
         with self._lock:
             self.n += 1
             self._depth += 1
@@ -217,7 +215,6 @@ class Compilations:
             self._on_first()
 
     def end(self) -> None:
-        """Note that a compilation ends."""
         with self._lock:
             self._depth -= 1
             if self._depth == 0:
@@ -225,12 +222,11 @@ class Compilations:
 
 
 def time_run(solve: Solve, time_limit: float, tell: Tell) -> tuple[Result, float]:
-    """The result of a run in which nothing was compiled, and the seconds before it, which are set-up.
-
-    A method of several phases compiles each when it gets there, so the warm-up does not compile everything. As soon as
-    something is compiled, the run ends, and another one, whose time without compiling is limited, compiles everything
-    that a run of this length needs. A run that was cut short by loading many kernels is also repeated, once.
-    """
+    """The result of a run in which nothing was compiled, and the seconds before it, which are set-up."""
+    # A method of several phases compiles each when it gets there, so the warm-up does not compile everything. As soon
+    # as something is compiled, the run ends, and another one, whose time without compiling is limited, compiles
+    # everything that a run of this length needs. A run that was cut short by loading many kernels is also repeated,
+    # once.
     spent, loaded = 0.0, False
     long = max(LOADING * time_limit, LEAST_LOADING)
     for _ in range(ATTEMPTS):
@@ -258,7 +254,6 @@ def _prepare(solve: Solve, end: float) -> float:
 
 @cache
 def machine() -> dict[str, str]:
-    """Versions and processor, for every record."""
     found = {"version": mapmrf.__version__, "python": platform.python_version(), "system": platform.system()}
     for package in ("numpy", "numba", "highspy"):
         with contextlib.suppress(PackageNotFoundError):
@@ -275,7 +270,6 @@ def _processor() -> str:
 
 
 def reset_peak() -> None:
-    """Reset the peak of the resident memory, where the system can."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 

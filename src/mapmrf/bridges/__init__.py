@@ -44,7 +44,6 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a bridge on first use."""
     if name in _LAZY:
         value = getattr(importlib.import_module(f"mapmrf.bridges.{_LAZY[name]}"), name)
     elif not name.startswith("_") and name in declared("mapmrf.bridges"):

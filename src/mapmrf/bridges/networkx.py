@@ -66,7 +66,6 @@ def to_networkx(graph: FactorGraph, *, primal: bool = False) -> Any:
 
 
 def _join(found: Any, a: int, scope: Scope, table: Floats) -> None:
-    """Add a factor to the primal graph."""
     for one, other in combinations(scope, 2):
         if not found.has_edge(one, other):
             found.add_edge(one, other, factors=[])

@@ -87,7 +87,6 @@ class _PgmpyModel:
 
 
 def _read(model: Any, more: Iterable[Any] = ()) -> _PgmpyModel:
-    """The model, with some factors added."""
     factors = [*_factors(model), *more]
     shapes: dict[Hashable, int] = {}
     states: dict[Hashable, list[Hashable]] = {}

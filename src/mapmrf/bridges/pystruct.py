@@ -132,7 +132,6 @@ def texts(labels: Sequence[Hashable], what: str) -> tuple[str, ...]:
 
 
 def names_of(variables: Sequence[Hashable], states: Sequence[Sequence[Hashable]] | None) -> Names:
-    """Names for labels of any type."""
     named = texts(variables, "variables")
     if states is None:
         return Names(named)
@@ -176,7 +175,6 @@ def states_of(graph: FactorGraph) -> list[list[Hashable]]:
 
 
 def _repeated(names: Sequence[str]) -> str:
-    """The first name that is repeated."""
     seen: set[str] = set()
     for name in names:
         if name in seen:

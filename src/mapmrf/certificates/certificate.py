@@ -332,7 +332,6 @@ def _check_variables(name: str, variables: Ints, n: int) -> None:
 
 
 def _arrays(path: AnyPath, data: bytes) -> dict[str, np.ndarray]:
-    """The arrays of a file, checked for type and number of dimensions."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             size = sum(member.file_size for member in archive.infolist())

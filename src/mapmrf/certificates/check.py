@@ -198,12 +198,11 @@ class Case(NamedTuple):
 
 
 class TreeCheck:
-    """A certificate with cases.
+    """A certificate with cases."""
 
-    All nodes are checked in 64-bit numbers, with potentials rounded up: states dropped by such a bound are dropped by
-    the exact one. Leaves that stay open are computed in fractions, if `exact`. Once `stop` is true, cases get the bound
-    of their parents.
-    """
+    # All nodes are checked in 64-bit numbers, with potentials rounded up: states dropped by such a bound are dropped by
+    # the exact one. Leaves that stay open are computed in fractions, if `exact`. Once `stop` is true, cases get the
+    # bound of their parents.
 
     def __init__(
         self, graph: FactorGraph, certificate: Certificate, exact: bool, max_entries: int,
@@ -309,11 +308,10 @@ class Outcome(NamedTuple):
 
 
 class DualCheck:
-    """The dual point on the remaining states.
+    """The dual point on the remaining states."""
 
-    Labellings up to `target` need not be considered; it is None if there is no feasible one. `stop` is called between
-    rounds, and true to stop with what is known.
-    """
+    # Labellings up to `target` need not be considered; it is None if there is no feasible one. `stop` is called between
+    # rounds, and true to stop with what is known.
 
     def __init__(
         self, model: IntegerModel, target: Any, stop: Callable[[], bool] = lambda: False, left: Bools | None = None

@@ -24,11 +24,9 @@ MOST_TABLE = 1 << 20  # maximum number of entries of the table of a variable tha
 
 
 def without(graph: FactorGraph, first: Ints) -> tuple[FactorGraph, Ints]:
-    """The model without some variables, maximised out in this order, and the indices of those that are left.
-
-    Its factors are the remaining ones, in their order, and then the maxima, each combined with the factors on a subset
-    of its variables.
-    """
+    """The model without some variables, maximised out in this order, and the indices of those that are left."""
+    # Its factors are the remaining ones, in their order, and then the maxima, each combined with the factors on a
+    # subset of its variables.
     tables = _RoundedTables(graph)
     for i in first.tolist():
         tables.maximise_out(i)
@@ -159,10 +157,8 @@ class LeftStates(NamedTuple):
 
 
 def eliminated(model: IntegerModel, left: Bools, order: Ints, max_entries: int) -> Any:
-    """The largest value of all labellings by the states `left`, `model.least` if there is none.
-
-    None if `order` lacks a variable with several states, or the tables would have more entries than `max_entries`.
-    """
+    """The largest value of all labellings by the states `left`, `model.least` if there is none."""
+    # None if `order` lacks a variable with several states, or the tables would have more entries than `max_entries`.
     ptr = model.graph.var_ptr.astype(np.int64)
     known = LeftStates.build(ptr, left)
     if known is None:
@@ -298,10 +294,8 @@ class IntegerModel:
         return math.ceil((worth + self.grain) * scale) - 1 if self.grain else math.floor(worth * scale)
 
     def target(self, worth: Fraction | None, labels: Ints | None = None) -> int | None:
-        """The bound up to which labellings need not be considered, given the value of `labels`; None for -inf.
-
-        Where numbers are rounded, that includes the bound that is proven for the labelling itself.
-        """
+        """The bound up to which labellings need not be considered, given the value of `labels`; None for -inf."""
+        # Where numbers are rounded, that includes the bound that is proven for the labelling itself.
         if worth is None:
             return None
         goal = self.goal(worth)
@@ -317,10 +311,8 @@ class IntegerModel:
 
     @classmethod
     def build(cls, graph: FactorGraph, certificate: Certificate, exact: bool) -> IntegerModel:
-        """Convert all numbers exactly, or round potentials up and the dual point to nearest.
-
-        Any dual point proves a bound as long as the messages that a factor takes are those that its variables give.
-        """
+        """Convert all numbers exactly, or round potentials up and the dual point to nearest."""
+        # Any dual point proves a bound as long as the messages that a factor takes are those that its variables give.
         lam = certificate.lam if len(certificate.lam) else np.zeros(int(graph.card[graph.scope].sum()))
         scale = _Scale.exact(graph, certificate) if exact else _Scale.rounded(graph, certificate)
         allowed = np.isfinite(graph.theta_v)

@@ -27,7 +27,6 @@ QUICK_MODELS = {"seg-2": (2, 1.0), "seg-21": (1, 0.5), "scene": (1, 1.0), "grids
 
 
 def _names(context: click.Context, parameter: click.Parameter, text: str | None) -> list[str] | None:
-    """Read a list such as ``a,b``."""
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
@@ -133,7 +132,6 @@ def _models(given: dict[str, Any], quick: bool, data: str | None) -> list[ModelR
 
 
 def _bench(runs: RunList, output: str, memory: int, jobs: int, retry: bool) -> int:
-    """Run a benchmark with a progress bar, and print a summary."""
     from mapmrf.bench.records import FAILURES, read_records
     from mapmrf.bench.runner import BenchBar, RunLimits, run_all
 

@@ -220,7 +220,6 @@ def _task(task: str) -> str:
 
 
 def _limit(environ: Mapping[str, str], names: Mapping[str, float]) -> float | None:
-    """The first limit that is set, in seconds or bytes."""
     for name, unit in names.items():
         text = environ.get(name)
         if text:
@@ -238,11 +237,10 @@ def _limit(environ: Mapping[str, str], names: Mapping[str, float]) -> float | No
 
 
 class Clock:
-    """The time left, counted from the start of the process.
+    """The time left, counted from the start of the process."""
 
-    The time used is the larger of wall-clock and processor time, since the rules differ in which they mean. A margin is
-    reserved for the end of the run, and half of it for the end of the process.
-    """
+    # The time used is the larger of wall-clock and processor time, since the rules differ in which they mean. A margin
+    # is reserved for the end of the run, and half of it for the end of the process.
 
     def __init__(self, seconds: float | None, age: float) -> None:
         self.seconds = seconds
@@ -250,7 +248,6 @@ class Clock:
         self.began = time.monotonic() - age
 
     def passed(self) -> float:
-        """Seconds since the process started."""
         return max(time.monotonic() - self.began, time.process_time())
 
     def left(self) -> float | None:
@@ -262,7 +259,6 @@ class Clock:
         return None if self.seconds is None else max(0.0, self.seconds - self.margin / 2 - self.passed())
 
     def over(self) -> bool:
-        """Return whether the solver has no time left."""
         return self.left() == 0.0
 
 
@@ -294,11 +290,11 @@ def limit_memory(size: float) -> None:
 
 
 class ContestRun:
-    """A run under competition rules: reads the model, and keeps the incumbents and the result file.
+    """A run under competition rules: reads the model, and keeps the incumbents and the result file."""
 
-    Once `read` has returned, the file holds a solution at every moment, and its last block is the best one written. The
-    methods may be called from several threads. `writing_share` is the share of the time that may be spent writing.
-    """
+    # Once `read` has returned, the file holds a solution at every moment, and its last block is the best one written.
+    # The methods may be called from several threads. `writing_share` is the share of the time that may be spent
+    # writing.
 
     def __init__(self, contest: Contest, clock: Clock, writing_share: float = WRITING) -> None:
         self.contest, self.clock, self.writing_share = contest, clock, writing_share
@@ -431,7 +427,6 @@ class ContestRun:
         write_bytes(self.contest.result, text.encode(), keep=False)
 
     def close(self) -> None:
-        """Close the file."""
         if self._stream is not None:
             self._stream.close()
 
@@ -475,11 +470,10 @@ def _new_stream(contest: Contest, labels: Ints) -> SolutionStream:
 
 
 class Guard:
-    """Context manager that ends the process in time, and after SIGTERM or SIGINT, whatever the solver is doing.
+    """Context manager that ends the process in time, and after SIGTERM or SIGINT, whatever the solver is doing."""
 
-    A separate thread waits for signals and for the time limit. It first lets the run finish normally; if that takes
-    too long, for instance while a kernel is being compiled, it writes the best solution and exits.
-    """
+    # A separate thread waits for signals and for the time limit. It first lets the run finish normally; if that takes
+    # too long, for instance while a kernel is being compiled, it writes the best solution and exits.
 
     def __init__(self, entry: ContestRun) -> None:
         self.entry = entry
@@ -492,7 +486,6 @@ class Guard:
         self._wakeup = -1
 
     def stopping(self) -> bool:
-        """Return whether a signal has arrived."""
         return self._signalled > 0
 
     def __enter__(self) -> Guard:
@@ -539,7 +532,6 @@ class Guard:
         self.leave()
 
     def leave(self) -> NoReturn:
-        """End the process at once."""
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(self.exit_code)

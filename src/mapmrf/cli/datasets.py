@@ -31,7 +31,6 @@ NAMED = 3  # number of missing models listed by name; the others are counted
 
 
 def _span(text: str) -> int | tuple[int, int]:
-    """Read a count such as 3 or a range such as 2-4."""
     low, dash, high = text.partition("-")
     try:
         return (int(low), int(high)) if dash else int(low)
@@ -175,7 +174,6 @@ def _check_folders(data: str | None) -> None:
 
 
 def _inventory(of: ModelSet, data: str | None, verify: bool) -> dict[str, Any]:
-    """Return the catalogue's entry for a set, and which of its files are present."""
     from mapmrf.datasets.catalogue import entries, locate, paper_statistics
     from mapmrf.datasets.catalogue import verify as right
 
@@ -234,7 +232,6 @@ def _listing(folders: Sequence[str], found: dict[str, dict[str, Any]], verified:
 
 
 def _some(names: Sequence[str]) -> str:
-    """The first few names, and how many more."""
     more = len(names) - NAMED
     return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
 

@@ -67,7 +67,6 @@ def _tour(output: str, models: Mapping[str, FactorGraph]) -> Iterator[str]:
 
 
 def explain(result: Result) -> str:
-    """Explain a result in plain words."""
     from mapmrf.run.result import Status
 
     if result.status is Status.INFEASIBLE:
@@ -90,7 +89,6 @@ def explain(result: Result) -> str:
 
 
 def _seconds(result: Result) -> float:
-    """Runtime without compiling."""
     return max(0.0, result.runtime - result.compile_time)
 
 

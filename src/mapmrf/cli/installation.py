@@ -73,7 +73,6 @@ class NameType(click.ParamType):  # type: ignore[type-arg]
         self.kind = kind
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """List the possible completions."""
         if self.kind in ("file", "dir"):
             return [CompletionItem(incomplete, type=self.kind)]
         from mapmrf.run.registry import DEFAULT_METHOD, method_class, method_names

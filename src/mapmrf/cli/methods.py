@@ -88,7 +88,6 @@ def tune(
 
 
 def _write_rows(rows: Sequence[Mapping[str, Any]], path: str) -> None:
-    """Write rows with the same keys as CSV."""
     from mapmrf.formats.files import write_bytes
 
     text = io.StringIO(newline="")
@@ -156,7 +155,6 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def _parse(key: str, text: str, hint: Any) -> Any:
-    """Convert a value to the first type of the annotation that fits."""
     choices = _choices(hint)
     for choice in choices:
         try:
@@ -178,7 +176,6 @@ def _choices(hint: Any) -> list[Any]:
 
 
 def _as(choice: Any, text: str) -> Any:
-    """Convert the text to one type or literal; ValueError if it is not."""
     if choice is bool and text.lower() in _BOOLS:
         return _BOOLS[text.lower()]
     if choice is type(None) and text.lower() == "none":

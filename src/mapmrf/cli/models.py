@@ -89,7 +89,6 @@ def _verification_text(found: Verification, fast: bool) -> str:
 
 
 def _verification_json(found: Verification, fast: bool) -> str:
-    """One JSON object, with fractions as numbers and as text."""
     fractions = {name: getattr(found, name) for name in ("value", "bound", "gap")}
     data = {name: None if number is None else float(number) for name, number in fractions.items()}
     exact = {f"{name}_exact": None if number is None else str(number) for name, number in fractions.items()}

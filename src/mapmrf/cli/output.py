@@ -42,10 +42,8 @@ def check_outputs(*paths: str | None) -> None:
 
 
 def check_parts(folder: str) -> None:
-    """Reject a folder that already holds a model in parts, unless `--force` is given.
-
-    The old parts are removed first, so that a folder never holds parts of two models.
-    """
+    """Reject a folder that already holds a model in parts, unless `--force` is given."""
+    # The old parts are removed first, so that a folder never holds parts of two models.
     manifest = Path(folder, "parts.json")
     if manifest.exists() and keeps_old():
         raise OptionError(
@@ -103,7 +101,6 @@ def strict_json(data: Any) -> str:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Format rows with the same keys as aligned columns under their names."""
     if not rows:
         return ""
     cells = [

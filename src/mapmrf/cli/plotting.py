@@ -54,7 +54,6 @@ class PlotRequest:
 
 
 def _shape(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int, int] | None:
-    """Read a size such as ``72x96``."""
     if text is None:
         return None
     found = re.fullmatch(r"([1-9]\d*)[xX]([1-9]\d*)", text.strip())
@@ -113,7 +112,6 @@ def plot(
 
 
 def _stem(path: str) -> str:
-    """Name of a file without its folder, compression and suffix."""
     from mapmrf.formats.files import compression
 
     name = Path(path).name

@@ -49,11 +49,9 @@ class CommandGroup(click.Group):
     """A group whose errors are one line each, with the exit codes of this program."""
 
     def list_commands(self, context: click.Context) -> list[str]:
-        """List the commands in the order of their use, not alphabetically."""
         return sorted(self.commands, key=ORDER.index)
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
-        """Run a command and exit with its code."""
         extra["standalone_mode"] = False
         _open_streams()
         with Interrupts(signal.SIGINT, signal.SIGTERM) as interrupts, keeping_old():
@@ -114,18 +112,15 @@ def explain(error: BaseException) -> int:
 
 
 def fail(text: str) -> int:
-    """Print an error and return the exit code of bad input."""
     complain(f"error: {text}")
     return BAD_INPUT
 
 
 def complain(text: str) -> None:
-    """Print one line on standard error."""
     click.echo(f"mapmrf: {' '.join(text.split())}", err=True)
 
 
 def exit_code(status: Status) -> int:
-    """The exit code of a run that ended with a status."""
     return {"infeasible": INFEASIBLE, "interrupted": INTERRUPTED}.get(status.value, 0)
 
 
@@ -217,7 +212,6 @@ def read_model(model: str, evidence: str | None = None) -> FactorGraph:
 
 
 def read_labels(path: str, graph: FactorGraph) -> Any:
-    """Read a solution file of a model."""
     from mapmrf.formats.solution import read_solution
 
     return _read(lambda: read_solution(path, graph))

@@ -122,7 +122,6 @@ class SolveRequest:
         return len(self.models) > 1 or self.backend is not None or to_folder or self.evidence_table is not None
 
     def refuse_for(self, kind: str, text: str) -> None:
-        """Reject options that a kind of run does not take."""
         defaults = {item.name: item.default for item in fields(self)}
         for name in REFUSED[kind]:
             if getattr(self, name) != defaults[name]:
@@ -148,7 +147,6 @@ class SolveRequest:
 
 
 def arguments_of(function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
-    """The values that are arguments of a function, by their names."""
     return {name: values[name] for name in inspect.signature(function).parameters if name in values}
 
 
@@ -263,7 +261,6 @@ def _batch_arguments(request: SolveRequest) -> dict[str, Any]:
 
 
 def _solve_one(request: SolveRequest, values: dict[str, Any]) -> int:
-    """Read and solve the model, write and print the result."""
     model, method = request.models[0], values["method"]
     graph = read_model(model, request.evidence)
     values["initial"] = None if request.initial is None else read_labels(request.initial, graph)
@@ -295,7 +292,6 @@ def _say(line: str) -> None:
 
 
 def _line_printer(request: SolveRequest) -> Callable[[TracePoint, Ints], bool | None] | None:
-    """The listener that prints improvements, if they are asked for."""
     from mapmrf.run.progress import ImprovementLines
 
     return None if request.lines is None else ImprovementLines(_say, regularly=request.lines == "log").update
@@ -340,7 +336,6 @@ def _write_certificate(result: Result, path: str) -> None:
 
 
 def _find_best(request: SolveRequest, values: dict[str, Any]) -> int:
-    """Find, write and print the m best labellings."""
     from mapmrf.formats.solution import write_solutions
     from mapmrf.questions.best import solve_best
 
@@ -356,7 +351,6 @@ def _find_best(request: SolveRequest, values: dict[str, Any]) -> int:
 
 
 def _answer_query(request: SolveRequest, query: str, values: dict[str, Any]) -> int:
-    """Find, write and print the best labels of some variables, with the others summed out."""
     from mapmrf.formats.solution import write_query_solution
     from mapmrf.questions.marginal_map import marginal_map, query_indices
     from mapmrf.run.result import Status
@@ -448,7 +442,6 @@ LONGEST = 12.0
 
 
 def solve_batch(request: SolveRequest, arguments: Mapping[str, Any]) -> int:
-    """Solve every file, or one model for every row of an evidence table."""
     arguments = {**arguments, "max_bytes": max_bytes()}
     with ending_within(LONGEST):
         try:
@@ -490,7 +483,6 @@ class BatchReport:
             self._print_line(name, ["-" if figure is None else format(figure, form) for figure, form in figures])
 
     def fail(self, text: str) -> None:
-        """Report that one model of the batch failed."""
         self.errors += 1
         click.echo(f"mapmrf: error: {' '.join(text.split())}", file=sys.stderr)
 
@@ -518,7 +510,6 @@ def _figures(result: Result) -> dict[str, Any]:
 
 
 def _solve_files(request: SolveRequest, arguments: Mapping[str, Any]) -> int:
-    """Solve every file, report each in one line and write its solution."""
     models = request.models
     targets = _targets(models, request.output)
     from mapmrf.batch import solve_stream
@@ -563,7 +554,6 @@ def _targets(models: Sequence[str], folder: str | None) -> list[str | None]:
 
 
 def _solve_table(request: SolveRequest, arguments: Mapping[str, Any]) -> int:
-    """Solve a model for every row of an evidence table."""
     form = None if request.output is None else _form(request.output)
     from mapmrf.batch import read_rows, stream_rows
     from mapmrf.formats.files import replacing
@@ -583,7 +573,6 @@ def _solve_table(request: SolveRequest, arguments: Mapping[str, Any]) -> int:
 
 
 def _form(output: str) -> str:
-    """The format of the answers, by the suffix of their file."""
     from mapmrf.formats.files import plain_name
 
     check_outputs(output)
@@ -594,7 +583,6 @@ def _form(output: str) -> str:
 
 
 def _answer(outcome: Outcome) -> dict[str, Any]:
-    """The JSON object of a row."""
     from mapmrf.run.result import Status
 
     if isinstance(outcome, MapMRFError):

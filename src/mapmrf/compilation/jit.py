@@ -47,10 +47,8 @@ class Kernel(_Base):  # type: ignore[misc]
         return self._linked
 
     def entry(self, arguments: tuple[Any, ...]) -> Any:
-        """Return the machine code for arguments of these types; it accepts no others.
-
-        numba needs half a millisecond to determine the types of some dozen arrays, so they are cached by kind.
-        """
+        """Return the machine code for arguments of these types; it accepts no others."""
+        # numba needs half a millisecond to determine the types of some dozen arrays, so they are cached by kind.
         kind = kind_of(arguments)
         found = self._entries.get(kind)
         if found is None:
@@ -84,10 +82,9 @@ def kind_of(value: Any) -> Any:
 
 
 class KernelCache:
-    """Storage for the machine code of one kernel, which replaces numba's cache.
+    """Storage for the machine code of one kernel, which replaces numba's cache."""
 
-    A file that is damaged, stale or for another CPU is never loaded; the kernel is compiled instead.
-    """
+    # A file that is damaged, stale or for another CPU is never loaded; the kernel is compiled instead.
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.name = f"{function.__module__}.{function.__qualname__}"
@@ -131,11 +128,9 @@ class KernelCache:
 
 
 def packed(found: Any) -> bytes:
-    """Serialise a compiled kernel: its machine code, and the metadata that numba needs.
-
-    numba also stores the intermediate code, to compile other kernels against and to look up symbol names; the names are
-    enough here.
-    """
+    """Serialise a compiled kernel: its machine code, and the metadata that numba needs."""
+    # numba also stores the intermediate code, to compile other kernels against and to look up symbol names; the names
+    # are enough here.
     (name, kind, (code, _)), *rest = found._reduce()
     description, environments = found.fndesc, rest[-1]
     module = ir.Module()
@@ -161,11 +156,9 @@ def _kernel(function: Callable[P, R], **options: Any) -> Callable[P, R]:
 
 
 def predispatched(kernel: Callable[P, R]) -> Callable[P, R]:
-    """Return a kernel that dispatches on the types of its arguments in the first call only; they must never change.
-
-    Otherwise every call dispatches, which takes 0.1 us per array in a NamedTuple: as long as an iteration on a few
-    dozen variables. Callers that call a kernel repeatedly with the same arrays use this form.
-    """
+    """Return a kernel that dispatches on the types of its arguments in the first call only; they must never change."""
+    # Otherwise every call dispatches, which takes 0.1 us per array in a NamedTuple: as long as an iteration on a few
+    # dozen variables. Callers that call a kernel repeatedly with the same arrays use this form.
     entry: Any = None
 
     def call(*arguments: P.args, **nothing: P.kwargs) -> R:
@@ -179,15 +172,12 @@ def predispatched(kernel: Callable[P, R]) -> Callable[P, R]:
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a kernel on first use."""
     return _kernel(function)
 
 
 def bare(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a kernel that allocates nothing, without numba's reference counting.
-
-    Counting references to every array view more than doubles the time of loops over many small problems.
-    """
+    """Compile a kernel that allocates nothing, without numba's reference counting."""
+    # Counting references to every array view more than doubles the time of loops over many small problems.
     return _kernel(function, _nrt=False)
 
 

@@ -42,7 +42,6 @@ def _mixed() -> FactorGraph:
 
 
 def _image(height: int, width: int, labels: int, noise: float = 1.2, smoothness: float = 0.8) -> FactorGraph:
-    """An image with one table for all pairs."""
     from mapmrf.datasets import potts_image
 
     return potts_image(height, width, labels=labels, noise=noise, smoothness=smoothness, seed=0).graph
@@ -60,7 +59,6 @@ def _pairs(n_states: int, edges: np.ndarray, hard: float) -> FactorGraph:
 
 
 def _lattice(side: int) -> np.ndarray:
-    """Pairs of neighbours of a square grid."""
     place = np.arange(side * side).reshape(side, side)
     across = np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], axis=1)
     return np.concatenate([across, np.stack([place[:-1].ravel(), place[1:].ravel()], axis=1)])
@@ -140,14 +138,12 @@ def _differing(edges: np.ndarray, rng: np.random.Generator) -> FactorGraph:
 
 
 def _gates() -> FactorGraph:
-    """A random bipartite graph."""
     rng = np.random.default_rng(0)
     edges = np.stack([2 * rng.integers(20, size=80), 1 + 2 * rng.integers(20, size=80)], axis=1)
     return _differing(edges, rng)
 
 
 def _circuit() -> FactorGraph:
-    """Random pairs of binary variables that favour equal states."""
     rng = np.random.default_rng(0)
     edges = np.array([rng.permutation(40)[:2] for _ in range(80)])
     return FactorGraph.from_pairwise(rng.normal(size=(40, 2)), edges, np.eye(2), weight=rng.random(80))
@@ -429,10 +425,8 @@ def compile_all(jobs: int, listener: Callable[[int, int, str], None] = lambda do
 
 
 def build_archive(path: Path, jobs: int) -> int:
-    """Compile all kernels for the baseline CPU of this architecture into an archive; return their number.
-
-    The process must not have imported numba yet, which reads the name of the target CPU on import.
-    """
+    """Compile all kernels for the baseline CPU of this architecture into an archive; return their number."""
+    # The process must not have imported numba yet, which reads the name of the target CPU on import.
     from mapmrf.compilation.store import baseline, lacks, user_store, write_archive
 
     base = baseline()
@@ -451,7 +445,6 @@ def build_archive(path: Path, jobs: int) -> int:
 
 
 def main(path: str, jobs: int) -> None:
-    """Build an archive and print the number of its kernels."""
     print(build_archive(Path(path), jobs), "kernels")
 
 

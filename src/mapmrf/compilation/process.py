@@ -87,10 +87,8 @@ _finishing: list[CompileProcess] = []
 
 
 def compile_elsewhere(name: str, signature: Any) -> bool:
-    """Compile a kernel of a run in another process; return whether its code is now in the user's cache.
-
-    Also returns False outside of runs and where no process can be started: the kernel is then compiled in this one.
-    """
+    """Compile a kernel of a run in another process; return whether its code is now in the user's cache."""
+    # Also returns False outside of runs and where no process can be started: the kernel is then compiled in this one.
     global _process
     watch = watch_of_run()
     if watch is None or os.environ.get("MAPMRF_KERNELS") == "compile":
@@ -152,7 +150,6 @@ def write_block(file: IO[bytes], data: bytes) -> None:
 
 
 def main() -> None:
-    """Compile requested kernels until standard input ends."""
     from mapmrf.compilation.store import own_stamps
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the requesting process

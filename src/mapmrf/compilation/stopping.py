@@ -79,10 +79,9 @@ _entered: tuple[CompileClock, ...] = ()
 
 
 class CompileClock:
-    """Seconds that this thread, and any that joins it, spend in numba's compiler while the clock is entered.
+    """Seconds that this thread, and any that joins it, spend in numba's compiler while the clock is entered."""
 
-    `on_begin` is called when a compilation begins.
-    """
+    # `on_begin` is called when a compilation begins.
 
     def __init__(self) -> None:
         self.seconds = 0.0

@@ -25,17 +25,15 @@ KEEP_DAYS = 30  # code that has not been used for this many days is removed
 
 
 class Store:
-    """A folder of compiled kernels.
+    """A folder of compiled kernels."""
 
-    Code is found by kernel, signature and a stamp of the kernel's sources, so that stale code is never loaded. The
-    folder need not exist or be writable; nothing is stored then.
-    """
+    # Code is found by kernel, signature and a stamp of the kernel's sources, so that stale code is never loaded. The
+    # folder need not exist or be writable; nothing is stored then.
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def get(self, key: Key, made_from: str) -> bytes | None:
-        """Return the code of a kernel, or None if there is none or it is damaged."""
         try:
             with open(self._path(key, made_from), "rb") as file:
                 if hasattr(os, "getuid"):  # only this user and root could have put code into it
@@ -49,7 +47,6 @@ class Store:
         return code if head == _head(key, made_from) else None
 
     def put(self, key: Key, made_from: str, code: bytes) -> None:
-        """Store the code of a kernel, if the folder is writable."""
         body = _head(key, made_from) + b"\n" + code
         with contextlib.suppress(OSError):
             first = not self.folder.exists()
@@ -210,7 +207,6 @@ def is_native() -> bool:
 
 
 def mark_native() -> None:
-    """Record that all kernels have been compiled for this CPU."""
     write_atomically(user_store().folder / NATIVE, stamp().encode())
     origins.cache_clear()
 
@@ -291,7 +287,6 @@ class Archive:
         return len(self._places)
 
     def get(self, key: Key) -> bytes | None:
-        """Return the entry of a kernel, or None if there is none or it is damaged."""
         if key not in self._places:
             return None
         at, size, checksum = self._places[key]
@@ -315,7 +310,6 @@ def write_archive(path: Path, cpu: str, entries: Iterable[tuple[Key, bytes]]) ->
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file atomically: other processes see it complete or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
     try:

@@ -28,8 +28,6 @@ _Listener: Any = event.Listener
 
 
 def listener(begin: Callable[[], None], end: Callable[[], None]) -> Any:
-    """Return a listener to numba's events that calls two functions."""
-
     class CompileListener(_Listener):  # type: ignore[misc]
         def on_start(self, event: Any) -> None:
             begin()

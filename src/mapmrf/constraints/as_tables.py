@@ -286,10 +286,8 @@ def crowded_pairs(constraints: Constraints, card: Ints) -> dict[tuple[int, int],
 
 
 def pair_table(constraints: Constraints, members: list[int], pair: tuple[int, int], shape: tuple[int, int]) -> Floats:
-    """What some LINEAR constraints on two variables are worth, as a table.
-
-    Each is worth the same at all states of which it does not speak, so that it changes a few rows and columns only.
-    """
+    """What some LINEAR constraints on two variables are worth, as a table."""
+    # Each is worth the same at all states of which it does not speak, so that it changes a few rows and columns only.
     soft = [c for c in members if not constraints.hard[c]]
     hard = [c for c in members if constraints.hard[c]]
     table = _summed(constraints, soft, pair, shape, -constraints.penalty)
@@ -314,11 +312,10 @@ def _summed(
 
 
 class _Violations(NamedTuple):
-    """Where a constraint on two variables is violated (1) or not (0).
+    """Where a constraint on two variables is violated (1) or not (0)."""
 
-    At states that it does not name, at named ones of the first and of the second variable alone, and at named ones of
-    both.
-    """
+    # At states that it does not name, at named ones of the first and of the second variable alone, and at named ones of
+    # both.
 
     rows: Ints
     columns: Ints

@@ -321,7 +321,6 @@ def _located(constraint: Constraint, names: Names | None, card: Ints) -> Constra
 
 
 def _every(label: int | str | None, names: Names | None, card: Ints) -> list[tuple[int, int]]:
-    """All variables with a state."""
     if isinstance(label, str | bool | np.bool_):
         states = () if names is None or names.states is None else names.states
         found = [(i, k) for i, mine in enumerate(states) if (k := find_state(mine, label)) is not None]
@@ -371,10 +370,8 @@ class Conditioned(NamedTuple):
 
 
 def condition(constraints: Constraints, observed: Ints, card: Ints) -> Conditioned:
-    """Constraints on the variables that are not observed; ``observed[i]`` is a state, or -1.
-
-    ALL_DIFFERENT keeps its observed variables as long as there is an unobserved one.
-    """
+    """Constraints on the variables that are not observed; ``observed[i]`` is a state, or -1."""
+    # ALL_DIFFERENT keeps its observed variables as long as there is an unobserved one.
     seen = np.bincount(constraints.owner, observed[constraints.var] >= 0, len(constraints)) > 0
     parts, constant = [], 0.0
     begin = 0

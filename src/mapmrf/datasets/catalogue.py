@@ -116,7 +116,6 @@ def sets() -> dict[str, ModelSet]:
 
 
 def model_set(which: str) -> ModelSet:
-    """The set with this name."""
     known = sets()
     if which not in known:
         raise UnknownName(f"no set is named {which!r}, expected one of {', '.join(known)}")
@@ -171,7 +170,6 @@ def data_folders(data: str | os.PathLike[str] | None = None) -> tuple[Path, ...]
 
 
 def _cache_folder() -> Path:
-    """The platform's folder for cached files."""
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     if sys.platform == "darwin":
@@ -263,7 +261,6 @@ class Statistics:
 
 
 def model_statistics(graph: FactorGraph) -> Statistics:
-    """The statistics of one model."""
     sizes = np.diff(graph.table_ptr)[graph.table_of]
     return Statistics(
         models=1,
@@ -285,7 +282,6 @@ def mean_statistics(models: Iterable[Statistics]) -> Statistics | None:
 
 
 def paper_statistics(which: str) -> Statistics:
-    """The paper's row for a set."""
     row = next(row for row in rows("dataset_statistics") if row["dataset"] == SETS[which])
     models, *means = (row[name] for name in Statistics.__dataclass_fields__)
     return Statistics(int(models), *map(float, means))

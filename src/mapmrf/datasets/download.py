@@ -74,11 +74,9 @@ def download(
     source: str | None = None,
     listener: Listener | None = None,
 ) -> DownloadReport:
-    """Download the models that are not yet in a data folder, from a mirror or every one from its public address.
-
-    `source` is the base address of a mirror with the layout of a data folder, its files compressed or not. After a
-    `DownloadStopped`, the next call resumes the download.
-    """
+    """Download the models that are not yet in a data folder, from a mirror or every one from its public address."""
+    # `source` is the base address of a mirror with the layout of a data folder, its files compressed or not. After a
+    # `DownloadStopped`, the next call resumes the download.
     if source is not None and urlsplit(source).scheme not in ("http", "https"):
         raise OptionError(f"source is {source!r}, expected an http or https address")
     report = DownloadReport()
@@ -203,10 +201,8 @@ class _DownloadRun:
 
 
 def fetch(url: str, part: Path, listener: Callable[[int, int | None], None]) -> None:
-    """Fetch an address into a file, resuming a partial one; retry after temporary failures.
-
-    Raises DownloadStopped if `ATTEMPTS` consecutive attempts made no progress.
-    """
+    """Fetch an address into a file, resuming a partial one; retry after temporary failures."""
+    # Raises DownloadStopped if `ATTEMPTS` consecutive attempts made no progress.
     tries = 0
     while True:
         before = _size(part)

@@ -190,7 +190,6 @@ def _require(fine: bool, otherwise: str) -> None:
 
 
 def _span(span: Span, what: str, least: int, most: int | None = None) -> tuple[int, int]:
-    """Smallest and largest count, checked."""
     low, high = (span, span) if isinstance(span, int) else span
     limit = "" if most is None else f" and at most {most}"
     fine = least <= low <= high and (most is None or high <= most)
@@ -442,12 +441,10 @@ _EXTREME = 4  # the number of the look-alike whose learning has diverged, like t
 
 
 def _protein(number: int, scale: float) -> FactorGraph:
-    """Which proteins interact (I), and in which compartments each lives (L), as seen by noisy experiments.
-
-    A variable for every pair that may interact, one for every protein and compartment, and a leaf for every experiment;
-    a factor (L, L, I) for every pair and compartment, and one (I, I, I) for every triangle of pairs. All factors of a
-    kind share a table.
-    """
+    """Which proteins interact (I), and in which compartments each lives (L), as seen by noisy experiments."""
+    # A variable for every pair that may interact, one for every protein and compartment, and a leaf for every
+    # experiment; a factor (L, L, I) for every pair and compartment, and one (I, I, I) for every triangle of pairs. All
+    # factors of a kind share a table.
     rng = np.random.default_rng([14, number])
     learnt = _extreme if number == _EXTREME else _moderate
     n_proteins = max(6, round(862 * scale))

@@ -134,7 +134,6 @@ def _adjacency(graph: FactorGraph) -> tuple[Ints, Ints]:
 
 
 def n_cut(graph: FactorGraph, owner: Ints) -> int:
-    """Factors whose variables are not all in one part."""
     if graph.n_factors == 0:
         return 0
     of = owner[graph.scope]
@@ -146,7 +145,6 @@ def n_cut(graph: FactorGraph, owner: Ints) -> int:
 
 
 def split(graph: FactorGraph, owner: Ints, n_parts: int) -> Iterator[Part]:
-    """Cut a model in memory; yield its parts."""
     of_edge = owner[graph.scope]
     for number in range(n_parts):
         mine = np.zeros(graph.n_factors, dtype=bool)
@@ -180,10 +178,8 @@ def _part(graph: FactorGraph, owner: Ints, number: int, n_parts: int, factors: I
 def place_part(
     number: int, n_parts: int, graph: FactorGraph, var: Ints, own: int, of_whole: tuple[Ints, Ints, Ints]
 ) -> Part:
-    """Make a part from its model, in which own variables come first and factors keep the whole model's order.
-
-    `of_whole`: the parts that own the variables, where the whole model has their states, and numbers of the factors.
-    """
+    """Make a part from its model, in which own variables come first and factors keep the whole model's order."""
+    # `of_whole`: the parts that own the variables, where the whole model has their states, and numbers of the factors.
     part_of, state_at, factor = of_whole
     arranged = arrange(graph, own, part_of, number)
     order = arranged.order
@@ -214,10 +210,9 @@ def place_part(
 
 
 class Arranged(NamedTuple):
-    """The order of a part's factors, the number of those inside, and of those counted here.
+    """The order of a part's factors, the number of those inside, and of those counted here."""
 
-    `send` are pairs of a part and an own variable that it has a copy of, sorted.
-    """
+    # `send` are pairs of a part and an own variable that it has a copy of, sorted.
 
     order: Ints
     n_inside: int
@@ -226,10 +221,8 @@ class Arranged(NamedTuple):
 
 
 def arrange(graph: FactorGraph, own: int, part_of: Ints, number: int) -> Arranged:
-    """Sort the factors of a part: inside, across and counted here, across and counted elsewhere.
-
-    `part_of` are the parts that own its variables.
-    """
+    """Sort the factors of a part: inside, across and counted here, across and counted elsewhere."""
+    # `part_of` are the parts that own its variables.
     starts = graph.scope_ptr[:-1]
     cut = np.logical_or.reduceat(graph.scope >= own, starts) if len(starts) else np.zeros(0, dtype=bool)
     elsewhere = graph.scope[starts] >= own

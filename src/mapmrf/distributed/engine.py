@@ -63,7 +63,6 @@ class PartedEngine:
         return [slice(begin, end) for begin, end in pairwise(ends)]
 
     def close(self) -> None:
-        """Wait for pending messages, and end the threads."""
         for engine in self.engines:
             engine.close()
 
@@ -89,7 +88,6 @@ class PartedEngine:
         self.start_sums()
 
     def begin_factor_sphere(self) -> None:
-        """Put the sphere on the factors of all parts."""
         for engine in self.engines:
             engine.begin_factor_sphere()
 
@@ -215,10 +213,8 @@ def _total(values: Floats) -> float:
 
 
 def part_layout(part: Part, problem: Problem, compact: bool, ridge: bool = False) -> Layout:
-    """Lay out a part: the factors inside and counted here, and the edges of its variables as in the whole model.
-
-    `problem` is the part's graph, perhaps hardened.
-    """
+    """Lay out a part: the factors inside and counted here, and the edges of its variables as in the whole model."""
+    # `problem` is the part's graph, perhaps hardened.
     if part.n_parts == 1:
         return Layout.build(problem, compact, ridge)
     inside, counted = (_count(problem, n) for n in (part.n_inside, part.n_constrained))
@@ -234,10 +230,8 @@ def _count(problem: Problem, n: int) -> tuple[int, ...]:
 
 
 def _sort_edges(part: Part, problem: Problem, nbr_q: Ints) -> None:
-    """Sort the edges of variables at the cut by batch and by the factor's number in the whole model, in place.
-
-    So every variable sums its edges in the same order, however the model is cut.
-    """
+    """Sort the edges of variables at the cut by batch and by the factor's number in the whole model, in place."""
+    # So every variable sums its edges in the same order, however the model is cut.
     at_cut = np.zeros(problem.n_vars, dtype=bool)
     at_cut[part.send] = True
     edges = np.flatnonzero(at_cut[problem.scope])
@@ -255,10 +249,9 @@ def _sort_edges(part: Part, problem: Problem, nbr_q: Ints) -> None:
 
 
 class Local(NamedTuple):
-    """A part on this rank: the offset of its entries in the arrays of the rank, and of its variables in its own.
+    """A part on this rank: the offset of its entries in the arrays of the rank, and of its variables in its own."""
 
-    `at` are the offsets of its variables' blocks, own ones and halo; for labels these are 0, 1, 2, ...
-    """
+    # `at` are the offsets of its variables' blocks, own ones and halo; for labels these are 0, 1, 2, ...
 
     part: Part
     begin: int
@@ -280,11 +273,10 @@ class Route(NamedTuple):
 
 
 class Halo:
-    """The exchange of copies: `start`, something else, `finish`.
+    """The exchange of copies: `start`, something else, `finish`."""
 
-    One message goes to every neighbouring rank; parts on the same rank copy directly. What is sent is the same, in the
-    same order, whatever the number of ranks.
-    """
+    # One message goes to every neighbouring rank; parts on the same rank copy directly. What is sent is the same, in
+    # the same order, whatever the number of ranks.
 
     def __init__(self, ranks: Ranks, locals_: Sequence[Local]) -> None:
         self.ranks = ranks

@@ -32,10 +32,8 @@ class ChunkSum(NamedTuple):
 
 
 def part_sums(part: Part, labels: Ints) -> tuple[list[ChunkSum], list[ChunkSum]]:
-    """Sums over the own variables of a part and over the factors that it counts, in chunks.
-
-    `labels` are those of the own variables and of the halo.
-    """
+    """Sums over the own variables of a part and over the factors that it counts, in chunks."""
+    # `labels` are those of the own variables and of the halo.
     graph = part.graph
     tables = Tables(
         graph.card, graph.var_ptr, graph.theta_v, graph.scope_ptr, graph.scope, graph.table_of, graph.table_ptr,
@@ -85,7 +83,6 @@ class ModelScale(NamedTuple):
 
 
 def model_scale(ranks: Ranks, parts: Sequence[Part]) -> ModelScale:
-    """Gather the scale of the whole model."""
     found = [one for some in ranks.allgather([_part_scale(part) for part in parts]) for one in some]
     spread = max(one[0] for one in found) + max(one[1] for one in found) * max(one[2] for one in found)
     size = 0.0
@@ -124,10 +121,8 @@ class PartedIncumbent:
         return -math.inf if self.shortfall.n_violated else self.shortfall.rest
 
     def offer(self, labels: Ints, claim: float | None = None, *, equal: bool = False) -> float:
-        """Keep the labels if they are the best so far, or with `equal` as good; return their value.
-
-        A claimed value is used in place of the true one only where it is no improvement.
-        """
+        """Keep the labels if they are the best so far, or with `equal` as good; return their value."""
+        # A claimed value is used in place of the true one only where it is no improvement.
         if claim is not None and claim <= self.value and self.value > -math.inf:
             return claim
         found = evaluate(self.ranks, self.parts, labels, self.slices)
@@ -147,7 +142,6 @@ class PartedIncumbent:
         self.bound = max(self.bounds.least, self.value)
 
     def closed(self, tolerance: float, absolute: float = 0.0) -> bool:
-        """Return whether the labelling is feasible and the gap within the relative or the absolute tolerance."""
         gap = relative_gap(self.value, self.bound, self.scale.unit)
         assert gap is not None
         return self.value > -math.inf and (gap <= tolerance or 0 < absolute >= self.bound - self.value)
@@ -166,7 +160,6 @@ def label_path(folder: Path, number: int) -> Path:
 
 
 def write_labels(folder: str | os.PathLike[str], parts: Sequence[Part], labels: Ints, slices: Sequence[slice]) -> None:
-    """Write the labels of every part's own variables to a separate file."""
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     for part, where in zip(parts, slices, strict=True):

@@ -262,7 +262,6 @@ def image_parts(
 
 
 def _rows_of(weight: Weight, slab: Slab) -> Weight:
-    """The weights of the pairs within the rows of a slab."""
     if not isinstance(weight, Mapping):
         return weight
     found: dict[tuple[int, ...], ArrayLike] = {}

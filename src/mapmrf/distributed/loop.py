@@ -174,7 +174,6 @@ class PartedLoop:
         return self.incumbent.bound if self.incumbent.bound < math.inf else None
 
     def solve(self, seed: int, start: Start) -> PartedResult:
-        """Start or resume, step until something ends the run, and report."""
         if start.labels is not None:
             self.incumbent.offer(start.labels)
         run = start_run(self.method, self.model, seed, start, self.incumbent)
@@ -305,7 +304,6 @@ class PartedLoop:
         )
 
     def verdict(self, status: Status) -> Status:
-        """The final status, judged by the incumbent."""
         if self.incumbent.optimal:
             return Status.OPTIMAL
         if self.limits.tolerance.met_by(self.incumbent):
@@ -327,10 +325,9 @@ TOKEN = 16
 
 
 class RankWatch:
-    """Context in which a rank that dies ends all others; all ranks enter and leave it together.
+    """Context in which a rank that dies ends all others; all ranks enter and leave it together."""
 
-    An error on a single rank also ends all; a MapMRFError does not, since it is raised on all of them.
-    """
+    # An error on a single rank also ends all; a MapMRFError does not, since it is raised on all of them.
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
@@ -501,7 +498,6 @@ def restore(checkpoints: Checkpoints, run: PartedRun, loop: PartedLoop) -> bool:
 
 
 def _restore_phase(checkpoints: Checkpoints, run: PartedRun, data: dict[str, Any]) -> None:
-    """Restore the phase of the run, if the checkpoint belongs to it."""
     with damaged(checkpoints.folder / MANIFEST):
         check_options(checkpoints.folder, data["origin"], checkpoints.origin)
         restore_run(run, data["run"])
@@ -524,7 +520,6 @@ def _restore_loop(
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """Read the manifest, None if there is none."""
     path = folder / MANIFEST
     if not path.exists():
         return None

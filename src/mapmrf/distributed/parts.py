@@ -115,7 +115,6 @@ class ModelCounts(NamedTuple):
 
 
 def write_part(folder: Path, part: Part) -> int:
-    """Write the file of a part; return its checksum."""
     graph = part.graph
     arrays = {name: getattr(graph, name) for name in GRAPH_ARRAYS} | {name: getattr(part, name) for name in LIST_ARRAYS}
     if graph.weight is not None:
@@ -246,7 +245,6 @@ def check_kinds(arrays: Mapping[str, Any]) -> None:
 
 
 def check_part(part: Part) -> None:
-    """Raise FormatError unless every index is valid."""
     graph = part.graph
     n_vars, n_factors, n_tables = graph.n_vars, graph.n_factors, graph.n_tables
     _need(0 <= part.number < part.n_parts, "its number")

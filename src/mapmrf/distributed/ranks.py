@@ -151,5 +151,4 @@ def parts_of(rank: int, size: int, n_parts: int) -> range:
 
 
 def rank_of(n_parts: int, size: int) -> list[int]:
-    """The rank of every part."""
     return [rank for rank in range(size) for _ in parts_of(rank, size, n_parts)]

@@ -75,10 +75,9 @@ class PartedModel(NamedTuple):
 
 
 class PartedRun(SphereRun):
-    """The run of a model in parts: the same phases as on a whole model, with the same decisions on every rank.
+    """The run of a model in parts: the same phases as on a whole model, with the same decisions on every rank."""
 
-    `rested` is the best labelling at which a phase has converged.
-    """
+    # `rested` is the best labelling at which a phase has converged.
 
     def __init__(
         self, model: PartedModel, engine: PartedEngine | None, unit: float, seed: int, start: Start, gap_unit: float
@@ -103,7 +102,6 @@ class PartedRun(SphereRun):
 
     @property
     def parted(self) -> PartedEngine:
-        """The engine of a feasible model."""
         assert isinstance(self.engine, PartedEngine)
         return self.engine
 
@@ -148,7 +146,6 @@ def uniform_at(seed: Sequence[int] | int, places: Ints, skip: int = 0) -> Floats
 
 
 def start_run(method: LSLP, model: PartedModel, seed: int, start: Start, best: PartedIncumbent) -> PartedRun:
-    """Lay out the parts and begin the first phase."""
     ranks = model.ranks
     hard = together(ranks, lambda: [_hardened(method, part) for part in model.parts])
     if any(ranks.allgather(any(map(impossible, hard)))):
@@ -163,7 +160,6 @@ def start_run(method: LSLP, model: PartedModel, seed: int, start: Start, best: P
 
 
 def _hardened(method: LSLP, part: Part) -> Problem:
-    """A part in the form that ADMM needs."""
     problem = Problem.compile(part.graph)
     reason = method.supports(problem)
     if reason is not None:
@@ -388,10 +384,8 @@ ROUNDS = 10  # maximum number of rounds over all colours; it ends earlier if no 
 def polished(
     model: PartedModel, labels: Ints, method: Method, seconds: Callable[[], float | None], stop: Callable[[], bool]
 ) -> Ints:
-    """Labels of the parts of this rank, improved until no part gains or `stop()`; all ranks call this.
-
-    `seconds` is the remaining time; `stop` must return the same on all ranks.
-    """
+    """Labels of the parts of this rank, improved until no part gains or `stop()`; all ranks call this."""
+    # `seconds` is the remaining time; `stop` must return the same on all ranks.
     labels = labels.astype(np.int64)
     colours = colour_parts(model)
     exchange = _label_halo(model)
@@ -432,7 +426,6 @@ def with_fixed_halo(part: Part, labels: Ints) -> FactorGraph:
 
 
 def colour_parts(model: PartedModel) -> list[int]:
-    """A colour for every part, different from its neighbours'."""
     mine = [part.neighbours.tolist() for part in model.parts]
     neighbours = [one for some in model.ranks.allgather(mine) for one in some]
     colours: list[int] = []
@@ -470,11 +463,9 @@ def bound_of_parts(model: PartedModel, engine: PartedEngine, iterations: int) ->
 
 
 def part_model(part: Part, engine: Engine) -> FactorGraph:
-    """The factors that a part counts, with multipliers in place of those that it does not count.
-
-    An own variable has its potential less the multipliers of factors that others count; a copy has the multipliers of
-    the factors that are counted here. Over all parts, that adds up to the potential of the variable.
-    """
+    """The factors that a part counts, with multipliers in place of those that it does not count."""
+    # An own variable has its potential less the multipliers of factors that others count; a copy has the multipliers of
+    # the factors that are counted here. Over all parts, that adds up to the potential of the variable.
     graph, n = part.graph, part.n_constrained
     problem = engine.problem
     theta_v = graph.theta_v.copy()
@@ -505,10 +496,8 @@ def part_model(part: Part, engine: Engine) -> FactorGraph:
 
 
 def _multipliers(engine: Engine, batch: Batch, row: BatchRow, rows: Ints, k: int, lam: Floats) -> Floats:
-    """Multipliers of the k-th variable of some factors of a batch, a column per state.
-
-    Those of compact variables are differences, and compact tables have lost their linear parts to the variables.
-    """
+    """Multipliers of the k-th variable of some factors of a batch, a column per state."""
+    # Those of compact variables are differences, and compact tables have lost their linear parts to the variables.
     layout = engine.layout
     if row.kind == FactorKind.PAIR2_COMPACT:
         tables = batch.tables(layout.problem.graph.theta_t, slice(0, batch.n))[rows].reshape(-1, 2, 2)

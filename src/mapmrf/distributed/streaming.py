@@ -30,11 +30,10 @@ WORDS = (b"MARKOV", b"BAYES")
 
 
 class FileLayout(NamedTuple):
-    """A UAI file: its numbers and their layout.
+    """A UAI file: its numbers and their layout."""
 
-    `start` and `size` are the offsets and lengths of the tables in `numbers`; `of` is the index of a factor among those
-    of two or more variables.
-    """
+    # `start` and `size` are the offsets and lengths of the tables in `numbers`; `of` is the index of a factor among
+    # those of two or more variables.
 
     numbers: Floats
     card: Ints
@@ -138,7 +137,6 @@ def _is_number(token: bytes) -> bool:
 
 
 def _read(source: Path, spool: Path) -> FileLayout:
-    """Find the layout of a file."""
     numbers = _numbers(source, spool)
     n_vars = _count(source, numbers, 0, "number of variables")
     n_factors = _count(source, numbers, n_vars + 1, "number of factors")
@@ -215,7 +213,6 @@ def _skeleton(layout: FileLayout) -> FactorGraph:
 
 
 def _part(layout: FileLayout, owner: Ints, number: int, n_parts: int, values: str, source: Path) -> Part:
-    """Read the tables of one part."""
     arity = np.diff(layout.scope_ptr)
     touches = np.zeros(len(arity), dtype=bool)
     filled = np.flatnonzero(arity > 0)

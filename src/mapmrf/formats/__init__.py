@@ -185,7 +185,6 @@ def _format_of(path: Path) -> Format | None:
 
 
 def _format_to_read(path: Path) -> Format:
-    """The format of a file by its name, else by its content."""
     known = _format_of(path)
     if known is not None:
         return known

@@ -100,11 +100,10 @@ def warn_about_rows(path: Path, card: Ints, factors: Factors) -> None:
 
 
 def network_of(path: Path, graph: FactorGraph) -> list[ConditionalTable]:
-    """Tables of a graph that is a Bayesian network: variables without parents first, then a table per factor.
-
-    A variable that is in one factor only, and over which that factor is normalised, must be its child; without the
-    factor the others form a smaller network. So the children are found from the leaves upwards, and nothing is guessed.
-    """
+    """Tables of a graph that is a Bayesian network: variables without parents first, then a table per factor."""
+    # A variable that is in one factor only, and over which that factor is normalised, must be its child; without the
+    # factor the others form a smaller network. So the children are found from the leaves upwards, and nothing is
+    # guessed.
     if abs(graph.constant) > _SUM_TOL:
         raise FormatError(f"{path}: not a Bayesian network: the graph has a constant of {graph.constant:.6g}")
     child_of = _children(path, graph)
@@ -158,7 +157,6 @@ def _children(path: Path, graph: FactorGraph) -> dict[int, int]:
 
 
 def _is_cpt(graph: FactorGraph, a: int, i: int) -> bool:
-    """Return whether a factor sums to 1 over one of its variables, for all states of the others."""
     axis = graph.scope_of(a).tolist().index(i)
     table = graph.table(a)
     if table.max(initial=0.0) > 1.0:
@@ -168,6 +166,5 @@ def _is_cpt(graph: FactorGraph, a: int, i: int) -> bool:
 
 
 def write_network(path: Path, graph: FactorGraph, values: str | None, text: Text) -> None:
-    """Write a Bayesian network in a text format; raise FormatError if the graph is not one."""
     scales.check_values(path, values, ("potential",), "probabilities")
     write_text(path, text(graph, network_of(path, graph)))

@@ -31,7 +31,6 @@ _NAMES = Allowed(re.compile(r'[^"\s](?:[^"]*[^"\s])?'), states_required=True)
 
 
 def sniff(data: bytes) -> bool:
-    """Return whether a file of unknown name starts like a BIF network."""
     return re.match(rb"\s*network\s+[^\s{]+\s*\{", data[:400]) is not None
 
 
@@ -62,18 +61,15 @@ class _BifScanner(Scanner[str]):
         return (match[1], False) if match[1] is not None else (match[2] or match[3], match[2] is not None)
 
     def more(self) -> bool:
-        """Return whether anything is left."""
         return _TOKEN.search(self.text, self.at) is not None
 
     def word(self, what: str) -> str:
-        """Consume the next token, which must be a word or a number."""
         token, special = self.take(what)
         if special:
             self.fail(what, "a word")
         return token
 
     def expect(self, character: str, what: str) -> None:
-        """Consume a special character."""
         if self.take(what) != (character, True):
             self.fail(what, repr(character))
 
@@ -110,7 +106,6 @@ class _BifScanner(Scanner[str]):
         return numbers
 
     def skip_property(self) -> None:
-        """Skip the rest of a property."""
         match = _PROPERTY.match(self.text, self.at)
         if match is None:
             self.fail("property", "a semicolon at its end")
@@ -126,10 +121,8 @@ class _Network:
 
 
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
-    """Read a Bayesian network; a probability of 0 forbids the configuration.
-
-    Properties are skipped. Rows that do not sum to 1 are kept as they are, and logged.
-    """
+    """Read a Bayesian network; a probability of 0 forbids the configuration."""
+    # Properties are skipped. Rows that do not sum to 1 are kept as they are, and logged.
     check_values(path, values, ("potential",), "probabilities")
     scanner = _BifScanner(path)
     network = _Network()
@@ -261,7 +254,6 @@ losses = partial(names_replaced, allowed=_NAMES)
 
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
-    """Write a Bayesian network with 17 digits; raise FormatError if the graph is not one."""
     write_network(path, graph, values, _text)
 
 

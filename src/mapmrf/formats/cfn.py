@@ -39,7 +39,6 @@ _NAMES = Allowed(re.compile(r'[^0-9.+\-\s/#\[\]{}:,"][^\s/#\[\]{}:,"]*'))
 
 
 def sniff(data: bytes) -> bool:
-    """Return whether a file of unknown name starts like a CFN model."""
     return re.match(rb'[\s,:]*[{\[][\s,:]*"?problem"?[\s,:]*[{\[]', data[:200]) is not None
 
 
@@ -65,7 +64,6 @@ class _RelaxedJson(Scanner[bytes]):
         return OPEN if kind == 1 else CLOSE if kind == 2 else match[kind or 0]
 
     def take(self, what: str) -> bytes:
-        """Consume the next token, a word or a bracket."""
         token = self.peek()
         if self._ahead is None:
             self._fail_here(what)
@@ -80,7 +78,6 @@ class _RelaxedJson(Scanner[bytes]):
         return token
 
     def open(self, what: str) -> None:
-        """Consume an opening bracket."""
         if self.take(what) != OPEN:
             self.fail(what, "'{' or '['")
 
@@ -107,7 +104,6 @@ class _RelaxedJson(Scanner[bytes]):
         return words
 
     def skip(self, what: str) -> None:
-        """Skip a word or a bracket with its content."""
         depth = 0
         while True:
             token = self.take(what)
@@ -116,14 +112,12 @@ class _RelaxedJson(Scanner[bytes]):
                 return
 
     def end(self) -> None:
-        """Raise FormatError if anything follows."""
         self.peek()
         if self._ahead is not None:
             self.take("after the last bracket")
             self.fail("after the last bracket", "the end of the file")
 
     def fail(self, what: str, expected: str, found: str = "") -> NoReturn:
-        """Raise the error for the last token; `found` describes it if it is not a token."""
         match = _TOKEN.match(self.text, self.last)
         super().fail(what, expected, found or (shown(match[0].strip(b' \t\r\n,:"')) if match else "nothing"))
 
@@ -149,10 +143,9 @@ class _Dense:
 
 @dataclass(eq=False)
 class _CfnModel:
-    """The content read so far; `refers` are the functions that use the table of another, by its name.
+    """The content read so far; `refers` are the functions that use the table of another, by its name."""
 
-    `lists` has the tuples of those functions whose tables are their default and the costs of their tuples.
-    """
+    # `lists` has the tuples of those functions whose tables are their default and the costs of their tuples.
 
     sign: float = 1.0
     bound: float = np.inf
@@ -171,12 +164,10 @@ class _CfnModel:
 
 
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
-    """Read a CFN; costs are minimised or maximised as its bound says, and forbidden where no total can satisfy it.
-
-    Tables that the file shares are shared. The global functions ``salldiff``, ``sgcc``, ``samong``, ``knapsack``,
-    ``knapsackp``, ``knapsackv`` and ``clique`` become constraints, and so do large functions with few tuples; others,
-    and interval variables, are not supported.
-    """
+    """Read a CFN; costs are minimised or maximised as its bound says, and forbidden where no total can satisfy it."""
+    # Tables that the file shares are shared. The global functions ``salldiff``, ``sgcc``, ``samong``, ``knapsack``,
+    # ``knapsackp``, ``knapsackv`` and ``clique`` become constraints, and so do large functions with few tuples; others,
+    # and interval variables, are not supported.
     check_values(path, values, ("cost",), "costs")
     scanner = _RelaxedJson(path)
     model = _CfnModel()
@@ -246,7 +237,6 @@ def _variables(scanner: _RelaxedJson, model: _CfnModel) -> None:
 
 
 def _functions(scanner: _RelaxedJson, model: _CfnModel) -> None:
-    """Read all functions; names are optional."""
     while not scanner.closes("part 'functions'"):
         a = len(model.scopes)
         what = f"function {a}"
@@ -289,7 +279,6 @@ def _function(scanner: _RelaxedJson, model: _CfnModel, what: str) -> None:
 
 
 def _global(scanner: _RelaxedJson, model: _CfnModel, scope: list[int], what: str) -> None:
-    """Read a global function: its type and parameters."""
     kind = scanner.word(what).decode("utf-8", "replace")
     if kind not in CFN_TYPES:
         expected = f"a function with costs, or one of {', '.join(CFN_TYPES)}"
@@ -369,7 +358,6 @@ def _constraints(model: _CfnModel, kind: str, scope: list[int], nested: list[Any
 
 
 def _variable(scanner: _RelaxedJson, model: _CfnModel, token: bytes, what: str) -> int:
-    """Index of a variable that is given by its name or index."""
     i = model.place.get(token.decode("utf-8", "replace"))
     if i is None and _WHOLE.fullmatch(token) is not None:
         i = int(token)
@@ -529,7 +517,6 @@ def _decimals(graph: FactorGraph) -> tuple[int, bool, float]:
 
 
 def losses(graph: FactorGraph) -> list[str]:
-    """Describe what a file of this format cannot represent."""
     decimals, exact, _ = _decimals(graph)
     return [*names_replaced(graph, _NAMES), *rounding(decimals, exact)]
 

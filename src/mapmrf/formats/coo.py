@@ -40,15 +40,12 @@ _VARTYPE = re.compile(rb"(?m)^[ \t]*#[ \t]*vartype[ \t]*=[ \t]*(\S*)")
 
 
 def sniff(data: bytes) -> bool:
-    """Return whether a file of unknown name starts with the type of its variables."""
     return _VARTYPE.match(data) is not None
 
 
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
-    """Read a quadratic model; biases are costs unless `values` is ``"log"``. Repeated pairs add up.
-
-    The state 1 of a spin is +1, its state 0 is -1.
-    """
+    """Read a quadratic model; biases are costs unless `values` is ``"log"``. Repeated pairs add up."""
+    # The state 1 of a spin is +1, its state 0 is -1.
     sign = sign_of(path, values)
     data = read_bytes(path)
     if data.startswith(b"DIMOD"):
@@ -63,15 +60,12 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
 
 
 def losses(graph: FactorGraph) -> list[str]:
-    """Describe what a file of this format cannot represent."""
     return quadratic_losses(graph, is_spin(graph))
 
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
-    """Write a binary pairwise model without forbidden states, spins as spins; raise FormatError for any other.
-
-    Numbers have all their digits but no exponent, because dimod ignores lines with one.
-    """
+    """Write a binary pairwise model without forbidden states, spins as spins; raise FormatError for any other."""
+    # Numbers have all their digits but no exponent, because dimod ignores lines with one.
     sign = sign_of(path, values)
     check_quadratic(path, graph)
     terms = terms_of(graph, is_spin(graph))

@@ -41,7 +41,6 @@ _log = logging.getLogger("mapmrf")
 
 
 def sniff(data: bytes) -> bool:
-    """Return whether a file of unknown name starts with a comment of this format, or has one after whole numbers."""
     return _STARTS.match(data) is not None
 
 
@@ -49,10 +48,8 @@ def sniff(data: bytes) -> bool:
 
 
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
-    """Read a Bayesian network; probabilities of 0 are forbidden.
-
-    Rows that do not sum to 1 are kept as they are, and logged.
-    """
+    """Read a Bayesian network; probabilities of 0 are forbidden."""
+    # Rows that do not sum to 1 are kept as they are, and logged.
     scales.check_values(path, values, ("potential",), "probabilities")
     file = numbers_of(path, _text(path), "among the numbers", _text)
     n_vars = int(file.integers(0, 1, 0, MOST_COUNT, "number of variables")[0])
@@ -117,7 +114,6 @@ def _names(path: Path, card: Ints) -> Names | None:
 
 
 def _lines(path: Path, section: bytes) -> list[str]:
-    """The lines of a section that are not blank."""
     lines = without_c_comments(path, section).decode("utf-8", "replace").splitlines()
     return [line.strip() for line in lines if line.strip()]
 
@@ -129,7 +125,6 @@ losses = partial(names_replaced, allowed=_NAMES)
 
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
-    """Write a Bayesian network with 17 digits; raise FormatError if the graph is not one."""
     write_network(path, graph, values, _network_text)
 
 

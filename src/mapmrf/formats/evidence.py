@@ -152,7 +152,6 @@ def _many_samples(tokens: list[int]) -> list[tuple[int, int]] | None:
 
 
 def _sample(path: AnyPath, tokens: list[int], begin: int, n: int, graph: FactorGraph) -> Evidence:
-    """Check and return the `n` pairs that start at a token."""
     sample: Evidence = {}
     for at in range(begin, begin + 2 * n, 2):
         i, state = tokens[at], tokens[at + 1]

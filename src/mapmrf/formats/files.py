@@ -45,10 +45,8 @@ class ByteBudget:
         self.charged: dict[str, float] = {}
 
     def charge(self, path: AnyPath, needed: float, what: str, place: str = "") -> None:
-        """Charge bytes; raise FormatError if the budget is exceeded, with purpose, place, total and budget.
-
-        A new charge for the same purpose replaces the old one: a file may be read twice, and tables add up.
-        """
+        """Charge bytes; raise FormatError if the budget is exceeded, with purpose, place, total and budget."""
+        # A new charge for the same purpose replaces the old one: a file may be read twice, and tables add up.
         total = sum(self.charged.values()) - self.charged.get(what, 0.0) + needed
         if total > self.allowed:
             whose = "the memory of this machine" if self.limit is None else "max_bytes"
@@ -96,7 +94,6 @@ def reading_once() -> Iterator[None]:
 
 
 def compression(path: AnyPath) -> str:
-    """Return ``".gz"``, ``".bz2"``, ``".xz"`` or ``""``, from the name of the file."""
     suffix = Path(path).suffix.lower()
     return suffix if suffix in _OPEN else ""
 
@@ -171,7 +168,6 @@ def replacing(path: AnyPath, *, keep: bool | None = None) -> Iterator[IO[bytes]]
 
 
 def write_bytes(path: AnyPath, data: bytes, *, keep: bool | None = None) -> None:
-    """Write a file in one piece; see `replacing`."""
     with replacing(path, keep=keep) as file:
         file.write(data)
 
@@ -184,7 +180,6 @@ def write_text(path: AnyPath, parts: Iterable[str]) -> None:
 
 
 def _compressed(raw: IO[bytes], kind: str) -> AbstractContextManager[IO[bytes]]:
-    """Wrap a raw file in the compressor for a suffix."""
     if kind == ".gz":
         # Neither name nor time is stored: equal models give equal files.
         return cast(IO[bytes], gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0))

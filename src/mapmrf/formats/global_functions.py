@@ -35,10 +35,8 @@ Weights = Sequence[Sequence[tuple[int, float]]]  # for every variable of a scope
 def counting(
     keyword: str, scope: list[int], violations: tuple[str, float], limits: Limits, card: Ints
 ) -> Iterator[Constraint]:
-    """``salldiff``, ``sgcc`` and ``samong``: how violations are measured, ``var`` or ``dec``, and the cost of each.
-
-    A cost of inf allows none. Raises ValueError for parameters that the function cannot have.
-    """
+    """``salldiff``, ``sgcc`` and ``samong``: how violations are measured, ``var`` or ``dec``, and the cost of each."""
+    # A cost of inf allows none. Raises ValueError for parameters that the function cannot have.
     measure, cost = violations
     if measure not in ("var", "dec") or not cost >= 0:
         raise ValueError(measure)
@@ -112,10 +110,8 @@ def written(path: object, graph: FactorGraph) -> tuple[FactorGraph, list[Written
 
 
 def _with_tables(path: object, graph: FactorGraph) -> FactorGraph:
-    """The model with tables in place of soft constraints and parities.
-
-    The tables need auxiliary variables, which come after those of the model and are functions of them.
-    """
+    """The model with tables in place of soft constraints and parities."""
+    # The tables need auxiliary variables, which come after those of the model and are functions of them.
     constraints = graph.constraints
     if constraints is None:
         return graph
@@ -137,7 +133,6 @@ def _with_tables(path: object, graph: FactorGraph) -> FactorGraph:
 
 
 def _longer_names(names: Names | None, graph: FactorGraph) -> Names | None:
-    """The names of a model, extended by names for the auxiliary variables."""
     if names is None:
         return None
     n, taken, new = len(names.variables), set(names.variables), list[str]()

@@ -44,11 +44,9 @@ SUFFIXES = (".fg",)
 
 
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
-    """Read a factor graph of libDAI; the numbers are potentials unless `values` says otherwise.
-
-    Entries that are not listed are forbidden. Variables are numbered in the order of their labels; if these are not
-    0, 1, 2, ..., they become names. The format of AD3, which has the same suffix, is not supported.
-    """
+    """Read a factor graph of libDAI; the numbers are potentials unless `values` says otherwise."""
+    # Entries that are not listed are forbidden. Variables are numbered in the order of their labels; if these are not
+    # 0, 1, 2, ..., they become names. The format of AD3, which has the same suffix, is not supported.
     values = values or "potential"
     file = _numbers(path)
     layout = _layout(file)

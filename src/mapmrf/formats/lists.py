@@ -38,11 +38,9 @@ _MOST_CACHED = 1 << 14
 
 
 def keeps_list(size: Floats, count: Ints, shape: Ints, shape_ptr: Ints, users: Ints | int = 1) -> Bools:
-    """Which tables of so many entries stay lists of so many tuples: large ones for which that needs less memory.
-
-    A table is stored once for all factors that use it, a list for each of its `users`. A list that is long, such as the
-    diagonal of a Potts factor, must need far less, since some methods exploit the structure of such tables.
-    """
+    """Which tables of so many entries stay lists of so many tuples: large ones for which that needs less memory."""
+    # A table is stored once for all factors that use it, a list for each of its `users`. A list that is long, such as
+    # the diagonal of a Potts factor, must need far less, since some methods exploit the structure of such tables.
     arity = np.diff(shape_ptr)
     widest = np.ones(len(arity), dtype=np.int64)
     if len(shape):
@@ -54,7 +52,6 @@ def keeps_list(size: Floats, count: Ints, shape: Ints, shape_ptr: Ints, users: I
 
 
 def stays_list(size: float, count: int, shape: Sequence[int], users: int = 1) -> bool:
-    """Return whether a single table, used by so many factors, stays a list."""
     one = np.array([size]), np.array([count]), np.array(shape, dtype=np.int64), np.array([0, len(shape)])
     return bool(keeps_list(*one, users)[0])
 
@@ -69,11 +66,10 @@ def diagonal(count: int, arity: int = 2) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class Lists:
-    """Positions of the tuples of every table among the numbers of a file.
+    """Positions of the tuples of every table among the numbers of a file."""
 
-    Table t is `default[t]` except for the `count[t]` tuples from position `start[t]` on; the cardinalities of its
-    variables are ``shape[shape_ptr[t]:shape_ptr[t + 1]]``.
-    """
+    # Table t is `default[t]` except for the `count[t]` tuples from position `start[t]` on; the cardinalities of its
+    # variables are ``shape[shape_ptr[t]:shape_ptr[t + 1]]``.
 
     default: Floats
     start: Ints
@@ -83,11 +79,9 @@ class Lists:
 
 
 def read_lists(file: NumberFile, lists: Lists, users: Ints | int = 1) -> tuple[Ints, Floats, dict[int, Ints]]:
-    """Offsets and entries of the tables, last variable fastest, and the tuples of those that stay lists.
-
-    The entries of a table that stays a list are its default and the values of its tuples. In all others, the last of
-    repeated tuples is used. `users` is the number of factors with each table.
-    """
+    """Offsets and entries of the tables, last variable fastest, and the tuples of those that stay lists."""
+    # The entries of a table that stays a list are its default and the values of its tuples. In all others, the last of
+    # repeated tuples is used. `users` is the number of factors with each table.
     size = table_sizes(lists.shape, lists.shape_ptr)
     arity = np.diff(lists.shape_ptr)
     stays = keeps_list(size, lists.count, lists.shape, lists.shape_ptr, users)
@@ -131,10 +125,8 @@ def value_places(lists: Lists) -> tuple[Ints, Ints]:
 def tables_of_keys(
     table_ptr: Ints, stays: Bools, default: Floats, entries: tuple[Ints, Floats, Ints], shape: Ints, shape_ptr: Ints
 ) -> tuple[Floats, dict[int, Ints]]:
-    """Tables that are a default but for `count` keys with values each, and the tuples of those that stay lists.
-
-    In a key, the first variable counts least; in the tables, the last one does.
-    """
+    """Tables that are a default but for `count` keys with values each, and the tuples of those that stay lists."""
+    # In a key, the first variable counts least; in the tables, the last one does.
     keys, values, count = entries
     theta_t = np.repeat(default, np.diff(table_ptr))
     within = 1 + ranges(np.zeros(len(count), dtype=np.int64), count)
@@ -155,7 +147,6 @@ def tables_of_keys(
 
 
 def build_with_lists(path: Path, card: Ints, factors: Factors, names: Names | None) -> FactorGraph:
-    """Build a graph from factors, some of whose tables are lists."""
     is_list = np.zeros(len(factors.table_ptr) - 1, dtype=bool)
     is_list[list(factors.lists)] = True
     kept = _Kept(path, card)
@@ -176,7 +167,6 @@ def build_with_lists(path: Path, card: Ints, factors: Factors, names: Names | No
 
 
 def _without(factors: Factors, is_list: Bools) -> Factors:
-    """The factors whose tables are not lists."""
     stay = np.flatnonzero(~is_list[factors.table_of])
     arity, sizes = np.diff(factors.scope_ptr), np.diff(factors.table_ptr)
     tables = np.flatnonzero(~is_list)
@@ -192,10 +182,9 @@ def _without(factors: Factors, is_list: Bools) -> Factors:
 
 @dataclass(eq=False)
 class _Kept:
-    """Lists of tuples converted to unary potentials by variable, a constant, and constraints.
+    """Lists of tuples converted to unary potentials by variable, a constant, and constraints."""
 
-    `worth` sums what better pairs add to the states of a variable; `unary` forbids states.
-    """
+    # `worth` sums what better pairs add to the states of a variable; `unary` forbids states.
 
     path: Path
     card: Ints
@@ -227,7 +216,6 @@ class _Kept:
         self.add_differences(a, scope, tuples, self.gains(a, theta, best))
 
     def gains(self, a: int, theta: Floats, base: float) -> Floats:
-        """Values of tuples relative to a base."""
         with np.errstate(over="ignore"):
             gain = theta - base
         if np.any(np.isinf(gain) & np.isfinite(theta)):
@@ -235,12 +223,10 @@ class _Kept:
         return gain
 
     def charge(self, a: int, n_indicators: float) -> None:
-        """Charge for indicators before they are added."""
         self.n_indicators += int(min(n_indicators, 2.0**60))
         charge(self.path, INDICATOR_BYTES * self.n_indicators, LISTS, f"factor {a} needs {n_indicators:.4g} indicators")
 
     def add_differences(self, a: int, scope: Ints, tuples: Ints, gain: Floats) -> None:
-        """Add tuples whose values differ from the default."""
         tuples, gain = tuples[gain != 0], gain[gain != 0]
         n, k = tuples.shape
         if n == 0:
@@ -288,11 +274,9 @@ class _Kept:
             self.add_level(scope[order[: d + 1]], tuples[:, order[: d + 1]], nodes, of)
 
     def add_level(self, scope: Ints, rows: Ints, nodes: Ints, of: Ints) -> None:
-        """Add the clauses of the nodes at one level of the tree.
-
-        The sum of a clause has the states on the path to the node, plus the states that do not follow or minus those
-        that do, whichever are fewer.
-        """
+        """Add the clauses of the nodes at one level of the tree."""
+        # The sum of a clause has the states on the path to the node, plus the states that do not follow or minus those
+        # that do, whichever are fewer.
         d = len(scope) - 1
         width = int(self.card[scope[d]])
         at, state = np.divmod(np.unique(of * width + rows[:, d]), width)

@@ -51,10 +51,8 @@ def sniff(data: bytes) -> bool:
 
 
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
-    """Read a graph to be cut; weights are logs, so that the cut is maximised, unless `values` is ``"cost"``.
-
-    Repeated edges add up.
-    """
+    """Read a graph to be cut; weights are logs, so that the cut is maximised, unless `values` is ``"cost"``."""
+    # Repeated edges add up.
     sign = sign_of(path, values, "log")
     file = numbers_of(path, read_text(path), "among the edges")
     n, m = file.integers(0, 2, 0, MOST_VARIABLES, "number {} of the header, vertices and edges").tolist()
@@ -100,10 +98,8 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
 
 
 def _cut_of(path: Path, terms: Terms) -> Terms:
-    """The edges of a graph whose cuts have the values of the labellings, vertices counted from 1.
-
-    In bits, an edge of weight w is worth w (x_i + x_j - 2 x_i x_j), and terms are energies.
-    """
+    """The edges of a graph whose cuts have the values of the labellings, vertices counted from 1."""
+    # In bits, an edge of weight w is worth w (x_i + x_j - 2 x_i x_j), and terms are energies.
     pairs = terms.i != terms.j
     i, j, weight = terms.i[pairs], terms.j[pairs], terms.weight[pairs] / 2
     field = np.zeros(terms.n_vars)

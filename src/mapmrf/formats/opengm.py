@@ -28,7 +28,6 @@ _FILTERS = range(1, 7)
 
 
 def sniff(data: bytes) -> bool:
-    """Return whether a file of unknown name is an HDF5 file."""
     return data.startswith(b"\x89HDF\r\n\x1a\n")
 
 
@@ -129,7 +128,6 @@ class _Group:
             raise FormatError(f"{self.path}: dataset {name!r} needs the filter {max(filters)}, expected HDF5's own")
 
     def fail(self, name: str, at: int, array: Ints, expected: str) -> NoReturn:
-        """Raise the error for an entry of a dataset, or for one that is too short."""
         if at >= len(array):
             raise FormatError(f"{self.path}: dataset {name!r}: it ends after {len(array)} numbers, expected {expected}")
         raise FormatError(f"{self.path}: dataset {name!r}, entry {at}: found {array[at]}, expected {expected}")
@@ -192,7 +190,6 @@ def _functions(group: _Group, header: _Header, values: str, linear: bool) -> tup
 
 
 def _factors(group: _Group, header: _Header, first_of_type: Ints) -> tuple[Ints, Ints, Ints]:
-    """The function and the scope of every factor."""
     numbers = group.array("factors") if header.n_factors else np.zeros(0, dtype=np.int64)
     if 3 * header.n_factors > len(numbers):
         group.fail("factors", len(numbers), numbers, f"at least {3 * header.n_factors}")
@@ -218,7 +215,6 @@ def _factors(group: _Group, header: _Header, first_of_type: Ints) -> tuple[Ints,
 
 
 def _check_shapes(group: _Group, tables: functions.OpenGMTables, function: Ints, scopes: tuple[Ints, Ints]) -> None:
-    """Raise FormatError unless every function has the cardinalities of the variables of its factors."""
     scope_ptr, states = scopes
     order = np.diff(tables.shape_ptr)[function]
     wrong = np.flatnonzero(order != np.diff(scope_ptr))
@@ -236,10 +232,8 @@ def _check_shapes(group: _Group, tables: functions.OpenGMTables, function: Ints,
 
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
-    """Write an OpenGM model with explicit functions, each of them once; variables of a factor in increasing order.
-
-    Forbidden entries are infinite energies.
-    """
+    """Write an OpenGM model with explicit functions, each of them once; variables of a factor in increasing order."""
+    # Forbidden entries are infinite energies.
     h5py = _h5py(path)
     if values == "potential":
         raise FormatError(f"{path}: values='potential', but this format is written with costs or logs")
@@ -293,7 +287,6 @@ def _explicit_model(graph: FactorGraph) -> _Explicit:
 
 
 def _unary_part(graph: FactorGraph, loud: Ints, first: int) -> _Part:
-    """A function for every variable that has potentials."""
     number = np.arange(len(loud))
     tables = []
     for some in same_rows([graph.card[loud]]):

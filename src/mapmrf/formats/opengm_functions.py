@@ -35,10 +35,9 @@ _MOST_POTTS_G = 11
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """The two datasets with all functions of a type; `linear` if potentials are multiples of their values.
+    """The two datasets with all functions of a type; `linear` if potentials are multiples of their values."""
 
-    `users` is the maximum number of factors with one of the functions.
-    """
+    # `users` is the maximum number of factors with one of the functions.
 
     path: str
     where: str
@@ -49,22 +48,19 @@ class Source:
     users: int = 1
 
     def fail(self, found: str, expected: str) -> NoReturn:
-        """Raise the error for datasets with the wrong content."""
         raise FormatError(f"{self.path}: dataset '{self.where}': found {found}, expected {expected}")
 
     def check_values(self, n_values: int) -> None:
-        """Raise FormatError unless there are as many values as the functions need."""
         if len(self.values) != n_values:
             self.fail(f"{len(self.values)} values", f"{n_values} for {self.count} functions")
 
 
 @dataclass(frozen=True, eq=False)
 class OpenGMTables:
-    """Functions as tables; the cardinalities of function f are ``shape[shape_ptr[f]:shape_ptr[f + 1]]``.
+    """Functions as tables; the cardinalities of function f are ``shape[shape_ptr[f]:shape_ptr[f + 1]]``."""
 
-    Function f is ``weight[f]`` times the table ``table_of[f]``. The entries of a table in `lists` are a default and the
-    values of some tuples, which `lists` has.
-    """
+    # Function f is ``weight[f]`` times the table ``table_of[f]``. The entries of a table in `lists` are a default and
+    # the values of some tuples, which `lists` has.
 
     shape: Ints
     shape_ptr: Ints
@@ -84,7 +80,6 @@ class OpenGMTables:
 
 
 def joined(path: Path, parts: list[OpenGMTables]) -> OpenGMTables:
-    """The functions of all types, one type after another."""
     none = np.zeros(0, dtype=np.int64)
     sizes = np.concatenate([np.zeros(0), *(np.diff(part.table_ptr) for part in parts)])
     before = np.cumsum([0, *(len(part.table_ptr) - 1 for part in parts)]).tolist()
@@ -100,10 +95,8 @@ def joined(path: Path, parts: list[OpenGMTables]) -> OpenGMTables:
 
 
 def walk(numbers: Ints, count: int, before: int) -> Ints:
-    """Places of `count` records, and their end; a record is `before` numbers, a length, and that many numbers.
-
-    Where the numbers are not enough, there are fewer places.
-    """
+    """Places of `count` records, and their end; a record is `before` numbers, a length, and that many numbers."""
+    # Where the numbers are not enough, there are fewer places.
     data = numbers.data
     places = [0]
     at = 0
@@ -214,11 +207,9 @@ def _by_formula(
     scale: Scale | None = None,
     tuples: Tuples | None = None,
 ) -> OpenGMTables:
-    """Write out the tables of functions that are given by a few values, all functions of one shape together.
-
-    Functions with the same values share a table; if the tables would be large, so do multiples of one function, and
-    those that differ from a constant at few tuples stay lists.
-    """
+    """Write out the tables of functions that are given by a few values, all functions of one shape together."""
+    # Functions with the same values share a table; if the tables would be large, so do multiples of one function, and
+    # those that differ from a constant at few tuples stay lists.
     shape, shape_ptr = shapes
     value_at, n_values = values
     groups = []
@@ -305,8 +296,6 @@ def _take_out_difference(rows: Floats) -> Floats:
 def _few_values(
     n_values: int, formula: Formula, *, pairs: bool, scale: Scale | None = None, tuples: Tuples | None = None
 ) -> Callable[[Source], OpenGMTables]:
-    """Make a reader for functions with `n_values` values each."""
-
     def reader(source: Source) -> OpenGMTables:
         shapes = _pair_shapes(source) if pairs else _any_shapes(source)
         source.check_values(n_values * source.count)

@@ -91,10 +91,8 @@ def charge_variables(path: Path, n_vars: int, n_terms: int) -> None:
 
 
 def graph_of(path: Path, terms: Terms, sign: float) -> FactorGraph:
-    """Make a unary factor per linear term and a pairwise one per coupler; a spin is -1 in state 0, +1 in state 1.
-
-    All couplers share a table, with their coefficients as weights.
-    """
+    """Make a unary factor per linear term and a pairwise one per coupler; a spin is -1 in state 0, +1 in state 1."""
+    # All couplers share a table, with their coefficients as weights.
     charge_variables(path, terms.n_vars, len(terms.i))
     linear = terms.i == terms.j
     one, two = ((-1.0, 1.0), (1.0, -1.0, -1.0, 1.0)) if terms.spin else ((0.0, 1.0), (0.0, 0.0, 0.0, 1.0))
@@ -115,7 +113,6 @@ def graph_of(path: Path, terms: Terms, sign: float) -> FactorGraph:
 
 
 def check_quadratic(path: Path, graph: FactorGraph) -> None:
-    """Raise FormatError unless a graph is a binary quadratic model."""
     many, large = np.flatnonzero(graph.card != 2), np.flatnonzero(graph.arity > 2)
     problem = ""
     if len(many):
@@ -171,7 +168,6 @@ def term_text(terms: Terms, sign: float, number: Callable[[float], str]) -> Iter
 
 
 def quadratic_losses(graph: FactorGraph, spin: bool = False) -> list[str]:
-    """Describe what a list of terms cannot represent."""
     offset = terms_of(graph, spin).offset
     kept = [f"the constant {-offset:.6g} is written as a comment, which other programs ignore"] if offset else []
     return [*names_lost(graph), *kept]

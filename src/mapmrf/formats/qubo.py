@@ -36,7 +36,6 @@ _HEADER = re.compile(rb"(?m)^[ \t]*p[ \t]+([^\n]*)$")
 
 
 def sniff(data: bytes) -> bool:
-    """Return whether a file of unknown name has the header of this format."""
     return re.search(rb"(?m)^[ \t]*p[ \t]+qubo[ \t]", data[:4096]) is not None
 
 
@@ -56,7 +55,6 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
 
 
 def _counts(path: Path, text: bytes) -> tuple[int, int, int]:
-    """Variables, linear terms and couplers, from the header."""
     header = _HEADER.search(text)
     if header is None or text[: header.start()].strip():
         raise FormatError(f"{path}: found no line 'p qubo ...', expected it before the first number")
@@ -80,7 +78,6 @@ losses = quadratic_losses
 
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
-    """Write a binary pairwise model without forbidden states, with 17 digits; raise FormatError for any other."""
     sign = sign_of(path, values)
     check_quadratic(path, graph)
     terms = terms_of(graph, spin=False)

@@ -34,13 +34,11 @@ _EXPECTED = {
 
 
 def check_values(path: Path, values: str | None, allowed: tuple[str, ...], what: str) -> None:
-    """Raise FormatError unless `values` is among those of a format, or None."""
     if values is not None and values not in allowed:
         raise FormatError(f"{path}: values={values!r}, but the numbers of this format are {what}")
 
 
 def expected(values: str) -> str:
-    """Describe the valid numbers in words."""
     return _EXPECTED[values]
 
 
@@ -75,10 +73,8 @@ def to_log(numbers: Floats, values: str) -> None:
 
 
 def from_log(path: Path, graph: FactorGraph, values: str) -> tuple[float, Floats, Floats]:
-    """Return constant, unary entries and tables of a graph as the numbers to write; log if they lose digits.
-
-    Raises FormatError if a number would be read back as something else.
-    """
+    """Return constant, unary entries and tables of a graph as the numbers to write; log if they lose digits."""
+    # Raises FormatError if a number would be read back as something else.
     if values == "potential":
         _warn_about_digits(path, graph)
         return _potentials(path, graph)
@@ -114,10 +110,8 @@ def check_allowed(path: Path, theta: Floats) -> None:
 
 
 def _warn_about_digits(path: Path, graph: FactorGraph) -> None:
-    """Log if potentials are so close to each other that their logs, which solvers add up, lose digits.
-
-    A number near 1 has 16 digits, so its log is known to 1e-16, and a log of 1e-9 has 7 digits.
-    """
+    """Log if potentials are so close to each other that their logs, which solvers add up, lose digits."""
+    # A number near 1 has 16 digits, so its log is known to 1e-16, and a log of 1e-9 has 7 digits.
     if graph.unit < _FEW_DIGITS:
         digits = max(0, round(math.log10(graph.unit / np.finfo(np.float64).epsneg)))
         _log.warning(
@@ -170,10 +164,8 @@ def _shifts(path: Path, theta: Floats, ptr: Ints, name: Callable[[int], str]) ->
 
 
 def choose_decimals(parts: list[Floats], total: float) -> tuple[int, bool]:
-    """Decimals to write where costs are decimal numbers in 64 bits, negative for tens, and whether they are exact.
-
-    `total` is the largest possible sum of the numbers in `parts`, of which infinite ones are ignored.
-    """
+    """Decimals to write where costs are decimal numbers in 64 bits, negative for tens, and whether they are exact."""
+    # `total` is the largest possible sum of the numbers in `parts`, of which infinite ones are ignored.
     most = DIGITS - math.ceil(math.log10(total)) if total > 0 else 0
     most = min(most, MOST_DECIMALS)
     finite = [part[np.isfinite(part)] for part in parts]
@@ -199,5 +191,4 @@ def unscaled(units: Floats, decimals: int) -> None:
 
 
 def rounding(decimals: int, exact: bool) -> list[str]:
-    """Describe the loss by rounding."""
     return [] if exact else [f"every number is rounded, by at most {0.5 * 10.0**-decimals:.0e}"]

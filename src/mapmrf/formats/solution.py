@@ -302,7 +302,6 @@ def _json_labels(path: AnyPath, data: bytes) -> list[bytes]:
 
 
 def _checked(path: AnyPath, tokens: list[bytes], card: Ints) -> Ints:
-    """The labels as numbers, one legal label for every variable."""
     if len(tokens) != len(card):
         raise FormatError(f"{path}: found {len(tokens)} labels, expected one for each of the {len(card)} variables")
     labels = np.zeros(len(card), dtype=np.int64)

@@ -34,15 +34,12 @@ MOST_TUPLES = 10_000  # maximum number of tuples of a constraint that is written
 
 
 def sniff(data: bytes) -> bool:
-    """Return whether a file of unknown name starts like a sparse UAI model."""
     return data[:64].lstrip().upper().startswith(tuple(word.encode() for word in _WORDS))
 
 
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
-    """Read a sparse UAI model; the numbers are potentials unless `values` says otherwise.
-
-    States count from 0, and the last of repeated tuples is used. Large tables with few tuples become constraints.
-    """
+    """Read a sparse UAI model; the numbers are potentials unless `values` says otherwise."""
+    # States count from 0, and the last of repeated tuples is used. Large tables with few tuples become constraints.
     word, file = read_numbers(path, _WORDS)
     values = values or "potential"
     card, n_factors = uai.read_card(file)
@@ -58,7 +55,6 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
 
 
 def _lists(file: NumberFile, at: int, scope_ptr: Ints, shape: Ints) -> Lists:
-    """Walk from table to table up to the end of the file."""
     numbers, end = file.numbers.data, len(file.numbers)
     starts = []
     for a, arity in enumerate(np.diff(scope_ptr).tolist()):
@@ -92,10 +88,8 @@ def _check_numbers(file: NumberFile, lists: Lists, values: str) -> None:
 
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
-    """Write a sparse UAI model with 17 digits; the most frequent number of a table is its default.
-
-    Constraints that are factors with few tuples, as `read` makes them, are written as such; others raise FormatError.
-    """
+    """Write a sparse UAI model with 17 digits; the most frequent number of a table is its default."""
+    # Constraints that are factors with few tuples, as `read` makes them, are written as such; others raise FormatError.
     values = values or "potential"
     graph, lists = _written_lists(path, graph)
     numbers = scales.from_log(path, graph, values)
@@ -126,7 +120,6 @@ def _written_lists(path: Path, graph: FactorGraph) -> tuple[FactorGraph, list[Wr
 
 
 def _list_text(path: Path, each: WrittenList, values: str) -> str:
-    """Default, number of tuples and tuples."""
     default, number = (f"{scales.one_from_log(path, theta, values):.17g}" for theta in (each.default, each.theta))
     tuples = "".join(f" {' '.join(map(str, states))} {number}\n" for states in each.tuples)
     return f"\n{default} {len(each.tuples)}\n{tuples}"
@@ -157,7 +150,6 @@ def _text(
 
 
 def _lists_text(numbers: Floats, table_ptr: Ints, shapes: list[tuple[int, ...]]) -> Iterator[str]:
-    """Yield default, number of tuples and tuples of every table."""
     default, places, ptr = listed(numbers, table_ptr)
     for t, shape in enumerate(shapes):
         some = places[ptr[t] : ptr[t + 1]]

@@ -35,11 +35,10 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True, eq=False)
 class Factors:
-    """Scopes and tables in the layout of `FactorGraph`, factors of any arity.
+    """Scopes and tables in the layout of `FactorGraph`, factors of any arity."""
 
-    A table in `lists` is a default and the values of some tuples, (n_tuples, arity), which `lists` has; of repeated
-    tuples the last counts.
-    """
+    # A table in `lists` is a default and the values of some tuples, (n_tuples, arity), which `lists` has; of repeated
+    # tuples the last counts.
 
     scope_ptr: Ints
     scope: Ints
@@ -56,7 +55,6 @@ class Factors:
         return Factors(offsets([len(scope) for scope in scopes]), scope, np.arange(len(sizes)), offsets(sizes), theta_t)
 
     def extended(self, scopes: Sequence[Sequence[int]], tables: Sequence[Floats]) -> Factors:
-        """The factors, followed by more with a table each."""
         more = Factors.joined(scopes, [len(table) for table in tables], np.concatenate(tables))
         return Factors(
             offsets(np.concatenate([np.diff(self.scope_ptr), np.diff(more.scope_ptr)])),
@@ -134,14 +132,12 @@ def table_offsets(path: Path, size: Floats, copies: float = COPIES) -> Ints:
 
 
 def charge_tables(path: Path, size: Floats, copies: float = COPIES) -> None:
-    """Charge for tables of these sizes; an error names the largest."""
     if len(size):
         a = int(size.argmax())
         charge(path, 8.0 * copies * float(size.sum()), TABLES, f"factor {a} has {size[a]:.4g} entries")
 
 
 def check_states(path: Path, card: Ints) -> None:
-    """Charge for the unary potentials, and reject an implausible number of states."""
     total = float(card.sum(dtype=np.float64))
     if total > MOST_STATES:
         raise FormatError(f"{path}: the variables have {total:.10g} states, expected at most {MOST_STATES} in all")
@@ -255,7 +251,6 @@ def _rows(values: Floats, start: Ints, size: int) -> NDArray[np.uint64]:
 
 
 def _hashes(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """One number per row, the same for the same row."""
     mixed = bits ^ (bits >> np.uint64(32))  # round numbers have their ones at the top, products need them below
     mixed *= _FACTOR
     mixed ^= mixed >> np.uint64(29)
@@ -268,11 +263,9 @@ def _hashes(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def with_weights(factors: Factors) -> Factors:
-    """Write distinct tables as positive multiples of fewer ones, if that saves memory.
-
-    Every product equals the original entry bit for bit, and tables have eight users on average. Tables of single
-    variables are unchanged.
-    """
+    """Write distinct tables as positive multiples of fewer ones, if that saves memory."""
+    # Every product equals the original entry bit for bit, and tables have eight users on average. Tables of single
+    # variables are unchanged.
     if factors.weight is not None:
         return factors
     theta_t, table_ptr, sizes = factors.theta_t, factors.table_ptr, np.diff(factors.table_ptr)

@@ -78,10 +78,9 @@ def fail_at(path: AnyPath, text: bytes, token: int, what: str, expected: str) ->
 
 @dataclass(frozen=True, eq=False)
 class NumberFile:
-    """The numbers of a file, after `skipped` leading words; `at` below always counts numbers from 0.
+    """The numbers of a file, after `skipped` leading words; `at` below always counts numbers from 0."""
 
-    The text was dropped to save memory; `text` reads it again, after an error.
-    """
+    # The text was dropped to save memory; `text` reads it again, after an error.
 
     path: AnyPath
     numbers: Floats
@@ -89,7 +88,6 @@ class NumberFile:
     text: Callable[[AnyPath], bytes] = read_text
 
     def fail(self, at: int, what: str, expected: str) -> NoReturn:
-        """Raise the error for a number that is not what was expected at its place."""
         if at >= len(self.numbers):
             n = len(self.numbers) + self.skipped
             raise FormatError(f"{self.path}: {what}: the file ends after {n} tokens, expected {expected}")
@@ -113,7 +111,6 @@ def first_not_whole(found: Floats, low: float, high: float | Ints | Floats) -> i
 
 
 def whole_range(low: int, high: float) -> str:
-    """The expected range of an integer, in words."""
     return f"a whole number of at least {low}" if high >= 2**30 else f"a whole number from {low} to {high:.0f}"
 
 
@@ -191,7 +188,6 @@ class Scanner(Generic[AnyStr]):
         self.at = self.last = 0
 
     def line(self, at: int) -> int:
-        """The line of a position, from 1 on."""
         return self.text.count(self.newline, 0, at) + 1
 
     def fail(self, what: str, expected: str, found: str = "") -> NoReturn:
@@ -202,7 +198,6 @@ class Scanner(Generic[AnyStr]):
         raise FormatError(f"{self.path}: {what} (line {self.line(self.last)}): found {found}, expected {expected}")
 
     def fail_at_end(self, what: str) -> NoReturn:
-        """Raise the error for a text that ends too early."""
         line = self.line(len(self.text))
         raise FormatError(f"{self.path}: {what}: the file ends in line {line}, expected more")
 
@@ -211,7 +206,6 @@ class Scanner(Generic[AnyStr]):
 
 
 def names_lost(graph: FactorGraph) -> list[str]:
-    """Describe the names that a format without names drops."""
     if graph.names is None or graph.n_vars == 0:
         return []
     what = "variables" if graph.names.states is None else "variables and their states"
@@ -220,11 +214,11 @@ def names_lost(graph: FactorGraph) -> list[str]:
 
 @dataclass(frozen=True)
 class Allowed:
-    """Which names a format can represent, and whether it needs names for states.
+    """Which names a format can represent, and whether it needs names for states."""
 
-    A variable without a name, or with one that is not allowed or not unique, is called ``x`` and its index; likewise,
-    with ``s``, the states of a variable if one of them has such a name. If state names are optional, they are omitted.
-    """
+    # A variable without a name, or with one that is not allowed or not unique, is called ``x`` and its index; likewise,
+    # with ``s``, the states of a variable if one of them has such a name. If state names are optional, they are
+    # omitted.
 
     pattern: re.Pattern[str]
     states_required: bool = False
@@ -248,7 +242,6 @@ def fitting_names(graph: FactorGraph, allowed: Allowed) -> Names:
 
 
 def names_replaced(graph: FactorGraph, allowed: Allowed) -> list[str]:
-    """Describe how many names `fitting_names` changes."""
     if graph.names is None:
         return []
     fitting = fitting_names(graph, allowed)

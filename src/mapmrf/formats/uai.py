@@ -47,7 +47,6 @@ _LONG, _SHORT = f"{scales.WRITTEN_FORBIDDEN:.17g}", f"{scales.WRITTEN_FORBIDDEN:
 
 
 def sniff(data: bytes) -> bool:
-    """Return whether a file of unknown name starts like a UAI model."""
     return data[:64].lstrip().upper().startswith(tuple(word.encode() for word in _WORDS))
 
 
@@ -55,13 +54,11 @@ def sniff(data: bytes) -> bool:
 
 
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
-    """Read a UAI model; equal tables are stored once, and many multiples of one table as that table and weights.
-
-    Besides the standard, this accepts comments (``c ...`` lines, ``# ...``), arity 0, and in files of logs or costs
-    the table size -1 of MPLP: a Potts factor, 0 where its two variables agree and the one number given elsewhere.
-    The largest of these become constraints, without a table. A CPT of a BAYES file is kept as it is; rows that do not
-    sum to 1 are logged.
-    """
+    """Read a UAI model; equal tables are stored once, and many multiples of one table as that table and weights."""
+    # Besides the standard, this accepts comments (``c ...`` lines, ``# ...``), arity 0, and in files of logs or costs
+    # the table size -1 of MPLP: a Potts factor, 0 where its two variables agree and the one number given elsewhere. The
+    # largest of these become constraints, without a table. A CPT of a BAYES file is kept as it is; rows that do not sum
+    # to 1 are logged.
     values = values or _usual_values(path)
     with naming(path):
         word, file = read_numbers(path, _WORDS)
@@ -89,11 +86,10 @@ def _usual_values(path: Path) -> str:
 
 @dataclass(frozen=True, eq=False)
 class _Layout:
-    """Layout of a file; positions count its numbers.
+    """Layout of a file; positions count its numbers."""
 
-    `start` is the position of a factor's first entry and `size` the number of entries that its table has in memory;
-    the file has as many, except for Potts factors, which have one.
-    """
+    # `start` is the position of a factor's first entry and `size` the number of entries that its table has in memory;
+    # the file has as many, except for Potts factors, which have one.
 
     card: Ints
     scope_ptr: Ints
@@ -104,7 +100,6 @@ class _Layout:
     potts: Bools
 
     def name(self, a: int) -> str:
-        """Description of a factor's table for messages."""
         return _name(a, self.scope[self.scope_ptr[a] : self.scope_ptr[a + 1]])
 
 
@@ -130,7 +125,6 @@ def _layout(file: NumberFile) -> _Layout:
 
 
 def read_card(file: NumberFile) -> tuple[Ints, int]:
-    """Cardinalities and number of factors."""
     most = len(file.numbers)
     n_vars = int(file.integers(0, 1, 0, MOST_COUNT, "number of variables")[0])
     if n_vars >= most:
@@ -318,11 +312,9 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
 
 
 def model_text(graph: FactorGraph, constant: float, unary: Floats, tables: Floats, neutral: float) -> Iterator[str]:
-    """Yield the file from the header to the last table.
-
-    The numbers are given in the scale of the file, laid out like `theta_v` and `theta_t`. Unary factors and a constant
-    in which everything is `neutral` are omitted.
-    """
+    """Yield the file from the header to the last table."""
+    # The numbers are given in the scale of the file, laid out like `theta_v` and `theta_t`. Unary factors and a
+    # constant in which everything is `neutral` are omitted.
     loud = variables_with(graph, unary != neutral)
     n_constants = int(constant != neutral)
     yield f"MARKOV\n{graph.n_vars}\n{' '.join(map(str, graph.card.tolist()))}\n"
@@ -336,14 +328,12 @@ def model_text(graph: FactorGraph, constant: float, unary: Floats, tables: Float
 
 
 def _chunks(items: Ints, size: int = 1) -> Iterator[Ints]:
-    """Divide a list of items that have `size` numbers each."""
     step = max(1, _CHUNK // size)
     for begin in range(0, len(items), step):
         yield items[begin : begin + step]
 
 
 def scope_text(graph: FactorGraph) -> Iterator[str]:
-    """Arity and variables of every factor."""
     line = {k: f"{k}" + " %d" * k + "\n" for k in np.unique(graph.arity).tolist()}
     for some in _chunks(np.arange(graph.n_factors)):
         arity = graph.arity[some]

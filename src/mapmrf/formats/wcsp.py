@@ -37,12 +37,10 @@ _OUR_NAME = re.compile(r"mapmrf:decimals=(-?\d{1,3}):offset=(\d{1,19})")
 
 
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
-    """Read a WCSP; a cost c is the log potential -c, costs that reach the upper bound are forbidden.
-
-    Tables that the file shares are shared. The global functions ``salldiff``, ``sgcc``, ``samong``, ``knapsack``,
-    ``knapsackp`` and ``clique`` become constraints, and so do large functions with few tuples. Other global functions,
-    arithmetic functions and interval variables are not supported.
-    """
+    """Read a WCSP; a cost c is the log potential -c, costs that reach the upper bound are forbidden."""
+    # Tables that the file shares are shared. The global functions ``salldiff``, ``sgcc``, ``samong``, ``knapsack``,
+    # ``knapsackp`` and ``clique`` become constraints, and so do large functions with few tuples. Other global
+    # functions, arithmetic functions and interval variables are not supported.
     check_values(path, values, ("cost",), "costs")
     name, file, functions = _numbers(path)
     card, n_functions, upper = _header(file)
@@ -63,7 +61,6 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
 
 
 def _undo_scale(path: Path, factors: Factors, forbidden: Bools, name: str) -> Factors:
-    """Undo the scaling of a file written by this module."""
     ours = _OUR_NAME.fullmatch(name)
     if ours is None:
         factors.theta_t[forbidden] = -np.inf
@@ -98,7 +95,6 @@ def _numbers(path: Path) -> tuple[str, NumberFile, list[_WordFunction]]:
 
 
 def _header(file: NumberFile) -> tuple[Ints, int, float]:
-    """Cardinalities, number of functions and upper bound."""
     n_vars = int(file.integers(0, 1, 0, MOST_COUNT, "number of variables")[0])
     file.integers(1, 1, 0, MOST_COUNT, "largest domain")
     n_functions = int(file.integers(2, 1, 0, MOST_COUNT, "number of functions")[0])
@@ -271,7 +267,6 @@ def _split(path: Path, text: bytes) -> tuple[list[bytes], list[_WordFunction]]:
 
 
 def _length(keyword: str, words: list[bytes], at: int, arity: int) -> int:
-    """Number of parameters of a function, which begin at a word."""
     if keyword == "salldiff":
         return 2
     if keyword == "sgcc":
@@ -379,7 +374,6 @@ def _costs(graph: FactorGraph) -> _Costs:
 
 
 def losses(graph: FactorGraph) -> list[str]:
-    """Describe what a file of this format cannot represent."""
     decimals, exact = _decimals(graph)
     return [*names_lost(graph), *rounding(decimals, exact)]
 

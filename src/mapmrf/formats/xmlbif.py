@@ -37,7 +37,6 @@ _DTD = """<!DOCTYPE BIF [
 
 
 def sniff(data: bytes) -> bool:
-    """Return whether a file of unknown name is XML with this format's root."""
     return data.lstrip()[:1] == b"<" and re.search(rb"<BIF[\s>]", data[:4096]) is not None
 
 
@@ -45,10 +44,8 @@ def sniff(data: bytes) -> bool:
 
 
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
-    """Read a Bayesian network; probabilities of 0 are forbidden.
-
-    Properties are skipped. Rows that do not sum to 1 are kept as they are, and logged.
-    """
+    """Read a Bayesian network; probabilities of 0 are forbidden."""
+    # Properties are skipped. Rows that do not sum to 1 are kept as they are, and logged.
     scales.check_values(path, values, ("potential",), "probabilities")
     network = _network(path)
     states: dict[str, tuple[str, ...]] = {}
@@ -103,7 +100,6 @@ def _network(path: Path) -> ET.Element:
 
 
 def _tag(element: ET.Element) -> str:
-    """Name of an element without its namespace; empty for a comment."""
     return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
 
 
@@ -112,7 +108,6 @@ def _all(element: ET.Element, tag: str) -> list[ET.Element]:
 
 
 def _text(element: ET.Element) -> str:
-    """All text of an element, without the comments in it."""
     return " ".join([element.text or "", *(child.tail or "" for child in element)]).strip()
 
 
@@ -167,7 +162,6 @@ losses = partial(names_replaced, allowed=_NAMES)
 
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
-    """Write a Bayesian network with 17 digits; raise FormatError if the graph is not one."""
     write_network(path, graph, values, _lines)
 
 

@@ -267,10 +267,9 @@ CHUNK = 1 << 14  # variables whose unaries are gathered together
 
 @dataclass(frozen=True, eq=False)
 class UnaryTerms:
-    """Unaries (..., L) as given by the user: their variables, whether they are costs, and the label costs.
+    """Unaries (..., L) as given by the user: their variables, whether they are costs, and the label costs."""
 
-    `variable` is the name of a variable in error messages.
-    """
+    # `variable` is the name of a variable in error messages.
 
     given: NDArray[Any]
     costs: bool
@@ -308,7 +307,6 @@ class UnaryTerms:
         return theta
 
     def _gather(self, theta: Floats) -> None:
-        """Copy the unaries of the variables, as log potentials."""
         rows = self.given.reshape(-1, self.n_labels)
         where = None if self.mask is None else np.flatnonzero(self.mask)
         for at in range(0, len(theta), CHUNK):
@@ -321,10 +319,9 @@ class UnaryTerms:
 
 @dataclass(frozen=True, eq=False)
 class PairTerms:
-    """The pairs of a model: their variables, two for each, the table for weight 1, and weights.
+    """The pairs of a model: their variables, two for each, the table for weight 1, and weights."""
 
-    There is a weight for every pair, or one for each run of pairs, whose lengths are in `runs`.
-    """
+    # There is a weight for every pair, or one for each run of pairs, whose lengths are in `runs`.
 
     scope: Ints
     table: Floats
@@ -332,7 +329,6 @@ class PairTerms:
     runs: Ints | None = None
 
     def model(self, unaries: UnaryTerms) -> FactorGraph:
-        """The model of these pairs and of unaries."""
         n, n_labels, priced = unaries.n_vars, unaries.n_labels, unaries.priced
         tables, table_of, weight, kept = self._shared()
         n_pairs = len(table_of) + n * len(priced)
@@ -358,11 +354,9 @@ class PairTerms:
         )
 
     def _shared(self) -> tuple[Floats, Ints, Floats | None, Bools | None]:
-        """Tables, the table of every pair, the weights of pairs (None: all 1), and which pairs are kept (None: all).
-
-        A single weight is multiplied into the table. Pairs of weight 0 are kept, so that a lattice stays one, unless
-        the table forbids something, which a weight of 0 cannot scale.
-        """
+        """Tables, the table of every pair, the weights of pairs (None: all 1), and which pairs are kept (None: all)."""
+        # A single weight is multiplied into the table. Pairs of weight 0 are kept, so that a lattice stays one, unless
+        # the table forbids something, which a weight of 0 cannot scale.
         if self.runs is not None:
             distinct, of = np.unique(self.weights, return_inverse=True)
             tables = distinct[:, None, None] * self.table
@@ -406,7 +400,6 @@ def as_given(values: ArrayLike, what: str) -> NDArray[Any]:
 
 
 def _price_scope(n: int, k: int) -> Ints:
-    """Pairs of every variable with that of label k."""
     scope = np.empty((n, 2), dtype=np.int32 if n + k < 2**31 else np.int64)
     scope[:, 0], scope[:, 1] = np.arange(n), n + k
     return scope.reshape(-1)

@@ -74,7 +74,6 @@ def pairs_at(shape: tuple[int, ...], offset: Offset) -> tuple[int, ...]:
 
 
 def distance(offset: Offset, spacing: Sequence[float]) -> float:
-    """Distance of two pixels at an offset, where neighbours on each axis are `spacing` apart."""
     return math.hypot(*(o * s for o, s in zip(offset, spacing, strict=True)))
 
 
@@ -101,7 +100,6 @@ def checked_mask(mask: ArrayLike | None, shape: tuple[int, ...]) -> Bools | None
 
 
 def numbers(values: ArrayLike, what: str) -> Floats:
-    """Convert to an array of floats; raise GraphError if that fails."""
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:

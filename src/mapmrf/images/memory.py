@@ -15,10 +15,9 @@ SPARE = 8_000_000  # bytes for building any model
 
 
 class Rate(NamedTuple):
-    """Bytes of a method per pixel, pair, label of a pixel, label of a pair and table entry, and a constant.
+    """Bytes of a method per pixel, pair, label of a pixel, label of a pair and table entry, and a constant."""
 
-    Computed from the arrays that it allocates, where these grow with the labels; the rest is measured.
-    """
+    # Computed from the arrays that it allocates, where these grow with the labels; the rest is measured.
 
     pixel: float
     pair: float

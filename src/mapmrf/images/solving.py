@@ -90,11 +90,9 @@ class SolveOptions(NamedTuple):
         return LabelledImage(looks[labels], labels, result)
 
     def with_prices(self, build: Callable[[Floats | None], FactorGraph], prices: Floats) -> Result:
-        """Solve a model with label costs, from a labelling of the model without them.
-
-        That labelling gets half of the time; then labels are given up, the most profitable first, as long as that pays.
-        Moves of single pixels alone would rarely give up a label.
-        """
+        """Solve a model with label costs, from a labelling of the model without them."""
+        # That labelling gets half of the time; then labels are given up, the most profitable first, as long as that
+        # pays. Moves of single pixels alone would rarely give up a label.
         half = None if self.time_limit is None else self.time_limit / 2
         plain = self._replace(time_limit=half).run(build(None))
         graph = build(prices)
@@ -103,10 +101,8 @@ class SolveOptions(NamedTuple):
 
 
 def give_up_labels(graph: FactorGraph, pixels: Ints, n_labels: int) -> Ints:
-    """Extend a labelling of the pixels to a model with label costs: labels are given up while that improves it.
-
-    Pixels of a label that is given up get their best label among the others in use.
-    """
+    """Extend a labelling of the pixels to a model with label costs: labels are given up while that improves it."""
+    # Pixels of a label that is given up get their best label among the others in use.
     unary = graph.theta_v[: len(pixels) * n_labels].reshape(-1, n_labels)
     best = _with_use(pixels, n_labels)
     value, improved = graph.value(best), True

@@ -341,6 +341,5 @@ def infer(
 
 
 def method_of(inference: Inference) -> Method:
-    """Return the method of a name or a name with options; raise OptionError or UnknownName if there is none."""
     name, options = inference if isinstance(inference, tuple) else (inference, {})
     return make_method(name, dict(options))

@@ -44,7 +44,6 @@ def _readable(values: Any) -> Any:
 
 
 def as_ints(values: ArrayLike, what: str) -> Ints:
-    """Return the integers; raise GraphError that says which are not."""
     try:
         array = np.asarray(_readable(values))
     except _NO_ARRAY as error:
@@ -64,10 +63,8 @@ def as_floats(table: ArrayLike, a: int) -> Floats:
 
 
 def check_shape(shape: tuple[int, ...], card: Ints, scope: Ints, a: int) -> None:
-    """Raise GraphError if factor `a` has a table with axes that are not those of its variables.
-
-    The size of a flat table, and whether the variables exist, is left to `check_arrays`.
-    """
+    """Raise GraphError if factor `a` has a table with axes that are not those of its variables."""
+    # The size of a flat table, and whether the variables exist, is left to `check_arrays`.
     if len(shape) < 2 or card.ndim != 1 or np.any((scope < 0) | (scope >= len(card))):
         return
     expected = tuple(card[scope].tolist())
@@ -152,7 +149,6 @@ def first_reshaped(card: Ints, scope_ptr: Ints, scope: Ints, table_of: Ints, n_t
 
 
 def check_shapes(card: Ints, scope_ptr: Ints, scope: Ints, table_of: Ints, n_tables: int) -> None:
-    """Raise GraphError unless all factors with the same table have the same shape."""
     a = first_reshaped(card, scope_ptr, scope, table_of, n_tables)
     if a is None:
         return

@@ -34,7 +34,6 @@ class Names:
 
 
 def checked_names(names: Names | None, card: Ints) -> Names | None:
-    """Return the names; raise GraphError unless every variable and, where given, every state has one."""
     if names is None:
         return None
     if len(names.variables) != len(card):

@@ -163,11 +163,9 @@ def _inner(theta: Floats, mu: Floats) -> float:
 
 
 def dual_bound(problem: Problem, lam_e: Floats) -> float:
-    """Upper bound on every labelling, for any multipliers of the rows mu_i = M_ia mu_a.
-
-    With the rows relaxed each variable and each factor takes its best entry:
-    sum_i max_k (theta_i - sum_a lam_ia)(k) + sum_a max_t (theta_a(t) + sum_i lam_ia(t_i)).
-    """
+    """Upper bound on every labelling, for any multipliers of the rows mu_i = M_ia mu_a."""
+    # With the rows relaxed each variable and each factor takes its best entry: sum_i max_k (theta_i - sum_a lam_ia)(k)
+    # + sum_a max_t (theta_a(t) + sum_i lam_ia(t_i)).
     graph = problem.graph
     total = graph.constant
     if problem.n_vars:
@@ -226,11 +224,9 @@ def _largest(values: Floats) -> float:
 def classify(
     problem: Problem, mu_v: Floats, mu_f: FactorMarginals, tol: float = TOLERANCE
 ) -> tuple[Kind, KindFractions, Residuals]:
-    """Decide the kind of a relaxed solution as the paper does, with the fractions that it prints.
-
-    Valid: in L_G and 0/1. Uniform: in L_G, every variable at 1/r_i. Fractional: in L_G, otherwise. Approximate: some
-    constraint of L_G violated by more than `tol`.
-    """
+    """Decide the kind of a relaxed solution as the paper does, with the fractions that it prints."""
+    # Valid: in L_G and 0/1. Uniform: in L_G, every variable at 1/r_i. Fractional: in L_G, otherwise. Approximate: some
+    # constraint of L_G violated by more than `tol`.
     found = residuals(problem, mu_v, mu_f)
     card = problem.graph.card
     integer, uniform = kinds_of_variables(problem, mu_v, tol)

@@ -41,7 +41,6 @@ class Batch:
 
     @property
     def n(self) -> int:
-        """Number of factors."""
         return int(self.factors.stop - self.factors.start)
 
     @property
@@ -59,10 +58,8 @@ class Batch:
         return bool(np.all(np.diff(self.table_at) == self.n_configs))
 
     def tables(self, theta_t: Floats, rows: slice) -> Floats:
-        """The potentials of some factors, (n_rows, n_configs): tables times weights.
-
-        Without weights, this is a read-only view where the tables are contiguous.
-        """
+        """The potentials of some factors, (n_rows, n_configs): tables times weights."""
+        # Without weights, this is a read-only view where the tables are contiguous.
         at = self.table_at[rows]
         if len(at) and self.consecutive:
             tables = theta_t[at[0] : at[-1] + self.n_configs].reshape(len(at), self.n_configs)

@@ -55,10 +55,8 @@ class TableForms(NamedTuple):
 
 
 def find_forms(n_tables: int, blocks: Iterable[tuple[Ints, Floats]], table_of: Ints, weight: Floats) -> PairForms:
-    """The forms of all factors, from blocks of square tables (n, K, K) and their numbers (n,).
-
-    `weight` is empty if all weights are 1.
-    """
+    """The forms of all factors, from blocks of square tables (n, K, K) and their numbers (n,)."""
+    # `weight` is empty if all weights are 1.
     form_of_table, n_forms = np.full(n_tables, NO_FORM, dtype=np.int32), 0
     found: list[TableForms] = []
     for numbers, tables in blocks:

@@ -48,7 +48,6 @@ class ModelSummary:
     constraints: dict[str, int] = field(default_factory=dict)
 
     def text(self) -> str:
-        """The summary as lines of text."""
         low, high, n_constraints = self.card_min, self.card_max, sum(self.constraints.values())
         states = str(low) if low == high else f"{low} to {high}"
         arities = ", ".join(f"{count} on {arity} variables" for arity, count in self.arities.items()) or "none"

@@ -107,7 +107,6 @@ def _title(graph: FactorGraph, in_full: bool) -> str:
 
 
 def _sheet(layout: PrimalLayout) -> _Sheet:
-    """A figure sized to fit the layout."""
     nodes = np.concatenate([layout.variables, layout.lines.reshape(-1, 2)])
     low, high = nodes.min(axis=0) - 1.0, nodes.max(axis=0) + 1.0
     wide, tall = (high - low).tolist()
@@ -137,7 +136,6 @@ def _squares(sheet: _Sheet, graph: FactorGraph, layout: FactorGraphLayout) -> No
 
 
 def _hard(graph: FactorGraph) -> Bools:
-    """Which factors forbid configurations."""
     before = np.concatenate([[0], np.cumsum(np.isneginf(graph.theta_t))])
     forbidden: Bools = np.diff(before[graph.table_ptr]) > 0
     return forbidden[graph.table_of]

@@ -77,7 +77,6 @@ def graph_html(graph: FactorGraph) -> str:
 
 
 def _safe(text: str) -> str:
-    """Escape text for HTML and shorten it to a line or two."""
     return escape(text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}...")
 
 
@@ -336,7 +335,6 @@ def needed(package: str) -> Any:
 
 
 def check_rows(of: str, choices: Sequence[str]) -> None:
-    """Raise OptionError unless the requested rows are among the choices."""
     if of not in choices:
         raise OptionError(f"of is {of!r}, expected one of {', '.join(choices)}")
 

@@ -48,7 +48,6 @@ def panels(pictures: Mapping[str, Pixels], *, scale: int = 4, margin: int = 16) 
 
 
 def encode(picture: Pixels) -> bytes:
-    """The picture as the bytes of a PNG file."""
     from PIL import Image
 
     data = io.BytesIO()

@@ -64,13 +64,11 @@ def literal(name: str) -> str:
 
 
 def shade(label: int, count: int) -> Rgb:
-    """The colour of a label for matplotlib."""
     red, green, blue = (colours(label, count) / 255.0).tolist()
     return red, green, blue
 
 
 def squares(axes: Any, entries: dict[str, Rgb | str], title: str = "") -> None:
-    """Add a legend of coloured squares next to the figure."""
     from matplotlib.patches import Patch
 
     handles = [Patch(facecolor=face, edgecolor=MUTED, linewidth=0.6, label=text) for text, face in entries.items()]

@@ -171,11 +171,9 @@ def _rank_by_partition(graph: FactorGraph, m: int, calls: SolveCalls) -> Ranking
 
 
 def _rank_constrained(graph: FactorGraph, m: int, calls: SolveCalls) -> Ranking:
-    """Use tables in place of the constraints if these can be eliminated, or if the method needs them.
-
-    Otherwise labellings are excluded by further constraints, one after another: for a method that supports constraints
-    natively, the tables would be much harder.
-    """
+    """Use tables in place of the constraints if these can be eliminated, or if the method needs them."""
+    # Otherwise labellings are excluded by further constraints, one after another: for a method that supports
+    # constraints natively, the tables would be much harder.
     native = calls.method.native_constraints
     try:
         rewriting = rewrite(graph)
@@ -395,11 +393,9 @@ def agreement(graph: FactorGraph, earlier: list[Ints]) -> Floats:
 
 
 def with_counters(graph: FactorGraph, earlier: list[Ints], distance: int) -> FactorGraph:
-    """Add counters to a model, so that only labellings at a distance from all earlier ones are feasible.
-
-    A counter runs along the variables and counts, up to the distance, the labels that differ from an earlier labelling.
-    Labellings may be of the first variables only: the others are then ignored.
-    """
+    """Add counters to a model, so that only labellings at a distance from all earlier ones are feasible."""
+    # A counter runs along the variables and counts, up to the distance, the labels that differ from an earlier
+    # labelling. Labellings may be of the first variables only: the others are then ignored.
     n, size = len(earlier[0]), distance + 1
     scopes: list[tuple[int, ...]] = [()]
     tables: list[Floats] = [np.array(graph.constant)]
@@ -529,10 +525,8 @@ class BestLabellings(Sequence[Result]):
 
 
 def as_result(graph: FactorGraph, labels: Ints, value: float, bound: float, template: Result) -> Result:
-    """A labelling as a Result, with its bound and the status that follows.
-
-    Method, options, seed and, if nothing is proven, the status are those of a template.
-    """
+    """A labelling as a Result, with its bound and the status that follows."""
+    # Method, options, seed and, if nothing is proven, the status are those of a template.
     gap = relative_gap(value, bound, graph.unit)
     assert gap is not None
     status = Status.CONVERGED if template.status.closes_gap else template.status

@@ -95,7 +95,6 @@ def marginal_map(
 
 
 def query_indices(graph: FactorGraph, variables: Iterable[int | str]) -> list[int]:
-    """Indices of the queried variables, which must be distinct."""
     if isinstance(variables, str) or not isinstance(variables, Iterable):
         raise OptionError(f"variables is {variables!r}, expected a list of indices or names")
     asked: list[int] = []

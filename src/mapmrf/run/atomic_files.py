@@ -38,12 +38,10 @@ def kept_name(path: Path) -> Path:
 
 @contextlib.contextmanager
 def whole_file(path: str | os.PathLike[str], *, keep: bool | None = None) -> Iterator[BinaryIO]:
-    """Open a file for writing that replaces `path` once it is complete and on disk.
-
-    The bytes go to a temporary file in the same folder, which is renamed at the end and removed if anything goes wrong;
-    devices and pipes are written directly. With `keep`, the old file is kept as ``FILE~``; by default only inside
-    `keeping_old`. After an OSError the old file is untouched.
-    """
+    """Open a file for writing that replaces `path` once it is complete and on disk."""
+    # The bytes go to a temporary file in the same folder, which is renamed at the end and removed if anything goes
+    # wrong; devices and pipes are written directly. With `keep`, the old file is kept as ``FILE~``; by default only
+    # inside `keeping_old`. After an OSError the old file is untouched.
     # A link stays a link: its target is replaced.
     target = Path(os.path.realpath(path))
     number = _descriptor(path)

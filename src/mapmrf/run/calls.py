@@ -74,10 +74,9 @@ _abandoned: set[threading.Thread] = set()
 
 
 class Supervisor:
-    """Makes calls on a separate thread, in the context `setting()`, and waits for them as long as patience lasts.
+    """Makes calls on a separate thread, in the context `setting()`, and waits for them as long as patience lasts."""
 
-    `idle` is called about ten times per second during a call.
-    """
+    # `idle` is called about ten times per second during a call.
 
     def __init__(
         self,
@@ -96,11 +95,9 @@ class Supervisor:
         *arguments: Any,
         undo: Callable[[R | None], object] = id,
     ) -> R:
-        """Call a function and return its result; raise CallAbandoned when `patience()` has no seconds left.
-
-        An abandoned call continues, and the next one gets a new thread. `undo` is called on the other thread with the
-        late result, or None after an error.
-        """
+        """Call a function and return its result; raise CallAbandoned when `patience()` has no seconds left."""
+        # An abandoned call continues, and the next one gets a new thread. `undo` is called on the other thread with the
+        # late result, or None after an error.
         self.abandoned = False
         self._helper = self._helper or _CallThread(self._setting)
         self._call = call = _Call(function, arguments, undo)

@@ -65,7 +65,6 @@ def damaged(path: Path) -> Iterator[None]:
 
 
 def check_options(place: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Raise OptionError unless the checkpoint was written by the same run."""
     for name, value in from_exact(exact(wanted)).items():
         if name != "options" and found.get(name) != value:
             raise OptionError(f"{place}: the checkpoint is from another run: its {name} differs")
@@ -87,7 +86,6 @@ def origin_of(method: Any, seed: int, threads: int, graph: FactorGraph) -> dict[
 
 
 def check_resume(checkpoint: str | os.PathLike[str] | None, resume: bool) -> None:
-    """Raise OptionError if a run is to be resumed without a checkpoint."""
     if resume and checkpoint is None:
         raise OptionError("resume needs a checkpoint: the folder in which the earlier run was saved")
 

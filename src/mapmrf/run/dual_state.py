@@ -122,10 +122,8 @@ class ArrayFile(NamedTuple):
 
 
 def write_arrays(path: Path, content: ArrayFile, *, keep: bool | None = False) -> int:
-    """Write a file completely, or leave the old one untouched; return the checksum of its header.
-
-    The file is complete and on disk before it gets its name; `keep` as in `mapmrf.run.atomic_files.whole_file`.
-    """
+    """Write a file completely, or leave the old one untouched; return the checksum of its header."""
+    # The file is complete and on disk before it gets its name; `keep` as in `mapmrf.run.atomic_files.whole_file`.
     arrays = {name: np.ascontiguousarray(array) for name, array in content.arrays.items()}
     head = _header(content, arrays)
     with whole_file(path, keep=keep) as file:

@@ -33,10 +33,9 @@ class Contradiction(AssertionError):
 
 
 class Bounds:
-    """The best upper bound of each source that is still believed.
+    """The best upper bound of each source that is still believed."""
 
-    A bound below the value of a labelling is false. Its source is refuted: none of its bounds counts any longer.
-    """
+    # A bound below the value of a labelling is false. Its source is refuted: none of its bounds counts any longer.
 
     def __init__(self) -> None:
         self._told: dict[str, float] = {}
@@ -65,22 +64,19 @@ class Bounds:
 
     @property
     def details(self) -> dict[str, float]:
-        """The refuted sources with their false bounds, for `Result.details`."""
         return {f"refuted_{source}": bound for source, bound in self.refuted.items()}
 
     def withdraw(self, *sources: str) -> None:
-        """Forget the bounds of some sources, of all if none is named."""
         for source in sources or tuple(self._told):
             self.n_withdrawn += self._told.pop(source, None) is not None
         self.least = min(self._told.values(), default=math.inf)
 
 
 class Incumbent:
-    """The best labelling seen, its value, and the best upper bound.
+    """The best labelling seen, its value, and the best upper bound."""
 
-    Every labelling that may be better is evaluated here: values reported by others are not trusted. While none is
-    feasible, the best is the one that violates the fewest factors. The bound is inf while there is none.
-    """
+    # Every labelling that may be better is evaluated here: values reported by others are not trusted. While none is
+    # feasible, the best is the one that violates the fewest factors. The bound is inf while there is none.
 
     def __init__(self, graph: FactorGraph, labels: Ints, bound: float = math.inf, threads: int = 1) -> None:
         self.graph = graph
@@ -91,7 +87,6 @@ class Incumbent:
         self._shortfall: Shortfall | None = None
 
     def evaluate(self, labels: Ints) -> float:
-        """Log potential of a labelling, as `FactorGraph.value` gives it."""
         if self._evaluator is not None:
             try:
                 return self._evaluator.value(labels)
@@ -100,11 +95,9 @@ class Incumbent:
         return self.graph.value(labels)
 
     def offer(self, labels: Ints, claim: float | None = None) -> float:
-        """Keep a copy of the labels if they are the best so far; return their value.
-
-        Of labellings that are not feasible, the best is the one that violates the fewest factors. A claimed value is
-        used in place of the true one only where it is no improvement.
-        """
+        """Keep a copy of the labels if they are the best so far; return their value."""
+        # Of labellings that are not feasible, the best is the one that violates the fewest factors. A claimed value is
+        # used in place of the true one only where it is no improvement.
         if claim is not None and claim <= self.value and self.value > -math.inf:
             return claim
         value = self.evaluate(labels)
@@ -154,7 +147,6 @@ class Incumbent:
         return gap
 
     def closed(self, tolerance: float, absolute: float = 0.0) -> bool:
-        """Return whether the labelling is feasible and the gap within the relative or the absolute tolerance."""
         return self.value > -math.inf and (self.gap <= tolerance or 0 < absolute >= self.bound - self.value)
 
     @property
@@ -184,7 +176,6 @@ class CheckedIncumbent(Incumbent):
             self._compare()
 
     def withdraw(self, *sources: str) -> None:
-        """Forget the bounds of some sources, of all if none is named."""
         self.bounds.withdraw(*sources)
         self.bound = max(self.bounds.least, self.value)
 
@@ -202,11 +193,10 @@ _known: WeakKeyDictionary[FactorGraph, ReferenceType[Evaluator]] = WeakKeyDictio
 
 
 class Evaluator:
-    """Evaluates labellings of a model, bit for bit as `FactorGraph.value` does.
+    """Evaluates labellings of a model, bit for bit as `FactorGraph.value` does."""
 
-    Terms are added up in the fixed chunks of `FactorGraph.value`, which are shared among threads. The last labelling
-    evaluated is remembered: several parts of a run ask for the same one.
-    """
+    # Terms are added up in the fixed chunks of `FactorGraph.value`, which are shared among threads. The last labelling
+    # evaluated is remembered: several parts of a run ask for the same one.
 
     def __init__(self, graph: FactorGraph, threads: int = 1) -> None:
         from mapmrf.kernels.evaluation import Tables  # do not load numba for small models

@@ -75,12 +75,11 @@ _exit: Callable[[int], object] = os._exit
 
 
 class Interrupts:
-    """While this context is entered in the main thread, Ctrl-C only sets a flag.
+    """While this context is entered in the main thread, Ctrl-C only sets a flag."""
 
-    Replaces Python's default handlers until the outermost context is left; contexts inside it share its flag. A second
-    signal raises KeyboardInterrupt, unless the run has called `notice` in the meantime. Does nothing in other threads,
-    or if the user has installed a handler.
-    """
+    # Replaces Python's default handlers until the outermost context is left; contexts inside it share its flag. A
+    # second signal raises KeyboardInterrupt, unless the run has called `notice` in the meantime. Does nothing in other
+    # threads, or if the user has installed a handler.
 
     def __init__(self, *signals: signal.Signals, listener: Callable[[], None] | None = None) -> None:
         self._signals = signals or (signal.SIGINT,)
@@ -114,7 +113,6 @@ class Interrupts:
 
     @property
     def number(self) -> int:
-        """The signal that arrived first, 0 if none has."""
         return 0 if self._flag is None else self._flag.number
 
     @property
@@ -229,10 +227,8 @@ def blocked() -> Iterator[None]:
 
 
 def guard_process(first: Callable[[int, Any], None] | None = None) -> None:
-    """Handle SIGINT and SIGTERM until the process ends; for programs, before they import anything heavy.
-
-    Until `begin_work`, a signal ends the program immediately.
-    """
+    """Handle SIGINT and SIGTERM until the process ends; for programs, before they import anything heavy."""
+    # Until `begin_work`, a signal ends the program immediately.
     global _flag, _process
     free = [which for which, default in DEFAULTS.items() if signal.getsignal(which) in (default, first)]
     if _flag is not None or not free or not _in_main_thread():
@@ -309,12 +305,10 @@ def run_exit_handlers() -> None:
 
 
 def _leave(flag: _SignalFlag) -> None:
-    """Set the exit code of the program when everything else is done.
-
-    Python restores the system's handlers before it shuts down: a signal would then kill it. And after a
-    KeyboardInterrupt that passed through `exec`, as in the definition of a dataclass, it kills itself by SIGINT, even
-    if that was handled.
-    """
+    """Set the exit code of the program when everything else is done."""
+    # Python restores the system's handlers before it shuts down: a signal would then kill it. And after a
+    # KeyboardInterrupt that passed through `exec`, as in the definition of a dataclass, it kills itself by SIGINT, even
+    # if that was handled.
     flag.ignore()
     if flag.raised and flag.exit_code is not None:
         _flush_and_exit(flag.exit_code)

@@ -71,7 +71,6 @@ class Run(RunCalls):
         self.dual: DualState | None = None
 
     def load(self, forms: ModelForms) -> None:
-        """Import the modules that the methods need for their form of the model."""
         for method in (self.method, self.polisher):
             if method is not None:
                 try:
@@ -80,7 +79,6 @@ class Run(RunCalls):
                     self.unloaded = True
 
     def solve(self, forms: ModelForms, start: Start) -> Result:
-        """Compile the graph, run the method and the polisher, and report."""
         forms.graph.check_sums()
         self.forms, self.graph = forms, forms.graph
         if not self.unloaded:  # otherwise the method's form of the model does not exist yet
@@ -192,10 +190,8 @@ class Run(RunCalls):
         return within and not incumbent.optimal
 
     def confirm(self, running: ExitStack) -> None:
-        """Run the method once more without potentials that are too low for any labelling better than the incumbent.
-
-        Only these may be so large that their round-off prevents a proof.
-        """
+        """Run the method once more without potentials that are too low for any labelling better than the incumbent."""
+        # Only these may be so large that their round-off prevents a proof.
         relevant = self.forms.relevant(self.incumbent.value)
         if relevant is not None:
             forms, self.forms = self.forms, relevant
@@ -408,7 +404,6 @@ class ModelForms:
 
     @cached_property
     def rewriting(self) -> Rewriting:
-        """The model with tables in place of its constraints."""
         return rewrite(self.graph)
 
     def is_rewritten(self, method: Method | None) -> bool:
@@ -416,7 +411,6 @@ class ModelForms:
         return self.graph.constraints is not None and (method is None or not method.native_constraints)
 
     def graph_for(self, method: Method | None) -> FactorGraph:
-        """The model that a method gets."""
         return self.rewriting.graph if self.is_rewritten(method) else self.graph
 
     def problem_for(self, method: Method | None) -> Problem:

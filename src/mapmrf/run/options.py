@@ -22,10 +22,8 @@ _WANTED: dict[Any, str] = {
 
 
 def check_types(method: Any, names: Iterable[str]) -> None:
-    """Raise OptionError for the first option whose value is not of its annotated type.
-
-    Types that are neither numbers, bools, text nor None are not checked.
-    """
+    """Raise OptionError for the first option whose value is not of its annotated type."""
+    # Types that are neither numbers, bools, text nor None are not checked.
     kinds_of = _kinds_of(cast(Hashable, type(method)))
     for name in names:
         kinds = kinds_of.get(name, (object,))
@@ -34,17 +32,14 @@ def check_types(method: Any, names: Iterable[str]) -> None:
 
 
 def check_number(name: str, value: object, kind: type = float) -> None:
-    """Raise OptionError unless an argument is a number, or an integer if `kind` is int."""
     if not _is_a(value, kind):
         raise OptionError(f"{name} is {value!r}, expected {_WANTED[kind]}")
 
 
 @lru_cache(maxsize=256)
 def _kinds_of(cls: Hashable) -> dict[str, tuple[Any, ...]]:
-    """The alternatives of every option of a method; cached, since this takes longer than a small model.
-
-    Literals are left to `check_choice`.
-    """
+    """The alternatives of every option of a method; cached, since this takes longer than a small model."""
+    # Literals are left to `check_choice`.
     unions = (typing.Union, types.UnionType)
     hints = typing.get_type_hints(cls).items()
     return {name: typing.get_args(hint) if typing.get_origin(hint) in unions else (hint,) for name, hint in hints}

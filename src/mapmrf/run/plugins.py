@@ -24,7 +24,6 @@ _log = logging.getLogger("mapmrf")
 
 @cache
 def declared(group: str) -> dict[str, EntryPoint]:
-    """Entry points of a group by name, none of them imported yet."""
     found: dict[str, EntryPoint] = {}
     for entry in entry_points(group=group):
         if entry.name in found and entry.value != found[entry.name].value:
@@ -130,6 +129,5 @@ def _run_file(path: str, changed: int, size: int) -> ModuleType:
 
 
 def _reason(error: Exception) -> str:
-    """The type of an error and the first line of its message."""
     said = error.msg if isinstance(error, SyntaxError) else str(error)
     return f"{type(error).__name__}: {said}".splitlines()[0]

@@ -70,14 +70,12 @@ def run_in_order(
     done: Callable[[Outcome], None] = lambda outcome: None,
     pack: Callable[[Any], PoolTask[Outcome]] = lambda task: task,
 ) -> Iterator[Outcome]:
-    """Run tasks and yield their outcomes in order.
-
-    The first Ctrl-C stops the current runs, whose outcomes are still yielded if they are ready within some seconds, and
-    starts no more tasks; the second does not wait for them. A task is taken from its source shortly before a worker
-    becomes free. `done` is called with every outcome as soon as it is ready, whatever its place in the order; `pack`
-    prepares a task for being sent to another process. `backend` is ``"threads"`` (None), ``"processes"``, or one of
-    joblib; a cluster ignores `jobs`.
-    """
+    """Run tasks and yield their outcomes in order."""
+    # The first Ctrl-C stops the current runs, whose outcomes are still yielded if they are ready within some seconds,
+    # and starts no more tasks; the second does not wait for them. A task is taken from its source shortly before a
+    # worker becomes free. `done` is called with every outcome as soon as it is ready, whatever its place in the order;
+    # `pack` prepares a task for being sent to another process. `backend` is ``"threads"`` (None), ``"processes"``, or
+    # one of joblib; a cluster ignores `jobs`.
     name = str(OUR_NAMES.get(backend, backend))
     _parallel(jobs, name)  # report an unknown backend now, not at the first outcome
     return _Batch(tasks, partial(_parallel, jobs, name), None if name in IN_PROCESS else pack).run(done)
@@ -117,11 +115,10 @@ def end_workers() -> None:
 
 
 class _Batch(Generic[Outcome]):
-    """Tasks in progress.
+    """Tasks in progress."""
 
-    When a worker dies, joblib ends them all without saying which task was to blame: those without an outcome are
-    repeated, one at a time.
-    """
+    # When a worker dies, joblib ends them all without saying which task was to blame: those without an outcome are
+    # repeated, one at a time.
 
     def __init__(
         self,
@@ -154,7 +151,6 @@ class _Batch(Generic[Outcome]):
             raise self.failure
 
     def _outcomes(self) -> Iterator[tuple[int, Outcome]]:
-        """Indices and outcomes of all tasks as they arrive."""
         yield from self._round(self.numbered)
         while self.lost and not self.stopped():
             yield from self._round(iter([self.lost.popleft()]), alone=True)
@@ -165,10 +161,8 @@ class _Batch(Generic[Outcome]):
     def _round(
         self, source: Iterator[tuple[int, PoolTask[Outcome]]], alone: bool = False
     ) -> Iterator[tuple[int, Outcome]]:
-        """Run tasks until the source ends, a worker dies, or nobody waits for the tasks after Ctrl-C any longer.
-
-        joblib is called on another thread: whatever it waits for, a task or the source, it can be left waiting.
-        """
+        """Run tasks until the source ends, a worker dies, or nobody waits for the tasks after Ctrl-C any longer."""
+        # joblib is called on another thread: whatever it waits for, a task or the source, it can be left waiting.
         results: Iterator[tuple[int, Outcome]] = iter(())
         supervisor = Supervisor()
         try:
@@ -218,10 +212,8 @@ class _Batch(Generic[Outcome]):
 
     @contextlib.contextmanager
     def _interruptible(self) -> Iterator[None]:
-        """On the first Ctrl-C, stop the tasks and wait for them; on the second, raise KeyboardInterrupt.
-
-        joblib itself would discard the running tasks.
-        """
+        """On the first Ctrl-C, stop the tasks and wait for them; on the second, raise KeyboardInterrupt."""
+        # joblib itself would discard the running tasks.
 
         def interrupt() -> None:
             if self.stopped():
@@ -339,11 +331,10 @@ SharedCalls = tuple[Callable[..., Any], Sequence[tuple[Any, ...]]]  # a kernel a
 
 
 class Workers:
-    """The calling thread and its helpers; without helpers, a plain loop.
+    """The calling thread and its helpers; without helpers, a plain loop."""
 
-    Each helper waits at its own queue: a pool of the standard library takes several times as long to hand over a call,
-    as long as a kernel needs for thousands of factors.
-    """
+    # Each helper waits at its own queue: a pool of the standard library takes several times as long to hand over a
+    # call, as long as a kernel needs for thousands of factors.
 
     def __init__(self, n: int) -> None:
         self.n = n  # number of threads

@@ -20,11 +20,10 @@ is longer."""
 
 
 class TerminalBar:
-    """A transient progress bar on standard error where that is a terminal; nothing in a pipe.
+    """A transient progress bar on standard error where that is a terminal; nothing in a pipe."""
 
-    Columns are ``bar``, ``count``, ``bytes`` and ``elapsed``; everything else is text, which may contain
-    ``{task.description}`` and ``{task.fields[state]}``.
-    """
+    # Columns are ``bar``, ``count``, ``bytes`` and ``elapsed``; everything else is text, which may contain
+    # ``{task.description}`` and ``{task.fields[state]}``.
 
     def __init__(
         self, *columns: str, total: float | None, description: str = "", state: str = "", wanted: bool = True
@@ -97,11 +96,11 @@ class ProgressBar(TerminalBar):
 
 
 class ImprovementLines:
-    """Prints a line per improvement: time, phase, value, bound and gap.
+    """Prints a line per improvement: time, phase, value, bound and gap."""
 
-    A better bound is printed when it has closed a hundredth of the gap since the last line. With `regularly`, lines are
-    also printed without an improvement, once 5 seconds and a tenth of the time so far have passed since the last one.
-    """
+    # A better bound is printed when it has closed a hundredth of the gap since the last line. With `regularly`, lines
+    # are also printed without an improvement, once 5 seconds and a tenth of the time so far have passed since the last
+    # one.
 
     def __init__(self, write_line: Callable[[str], None], *, regularly: bool = False) -> None:
         self.write_line, self.regularly = write_line, regularly

@@ -36,7 +36,6 @@ def _own_names() -> list[str]:
 
 
 def method_class(name: str) -> type[Method]:
-    """The class of a method by its name, or by its file as in ``my_file.py:Greedy``."""
     if is_file_name(name):
         return _class_in_file(name)
     # listing the folder takes longer than solving a small model
@@ -51,7 +50,6 @@ def method_class(name: str) -> type[Method]:
 
 
 def _declared_class(name: str) -> type[Method]:
-    """The class of a method of another package."""
     if name not in declared(GROUP):
         known = method_names()
         raise UnknownName(f"no method is named {name!r}{_nearest(name, known)}; known: {', '.join(known)}")
@@ -62,7 +60,6 @@ def _declared_class(name: str) -> type[Method]:
 
 
 def _class_in_file(name: str) -> type[Method]:
-    """The one class of a file, or the one that is named."""
     found = classes_in_file(name, Method)
     if len(found) != 1:
         which = ", ".join(found) or "none"
@@ -103,10 +100,8 @@ def methods() -> dict[str, type[Method]]:
 
 
 def make_method(method: str | Method, options: dict[str, Any], also: Iterable[str] = ()) -> Method:
-    """Build a method from its name and options, or change options of a given one; raise OptionError if misspelt.
-
-    `also` are further names to suggest for a misspelt one.
-    """
+    """Build a method from its name and options, or change options of a given one; raise OptionError if misspelt."""
+    # `also` are further names to suggest for a misspelt one.
     if not isinstance(method, str | Method):
         raise OptionError(f"method is {method!r}, expected the name of a method or a method such as mapmrf.LSLP()")
     cls = method_class(method) if isinstance(method, str) else type(method)

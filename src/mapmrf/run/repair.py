@@ -44,11 +44,9 @@ class FeasibleSearch:
 
 
 def find_feasible(problem: Problem, labels: Ints, seconds: float = math.inf, work: int = MOST_WORK) -> FeasibleSearch:
-    """Search over the hard constraints alone, trying the states of `labels` first, for at most `seconds` and `work`.
-
-    A small model is searched without kernels; larger models, and small ones that turn out to be hard, are searched by
-    the conflict-driven search of `engines.feasibility`.
-    """
+    """Search over the hard constraints alone, trying the states of `labels` first, for at most `seconds` and `work`."""
+    # A small model is searched without kernels; larger models, and small ones that turn out to be hard, are searched by
+    # the conflict-driven search of `engines.feasibility`.
     if problem.graph.constant == -math.inf:
         return FeasibleSearch(None, complete=True)
     if problem.n_states <= FEW_STATES:
@@ -85,11 +83,9 @@ def fits_clauses(problem: Problem) -> bool:
 
 
 def find_by_branching(problem: Problem, labels: Ints, max_nodes: int, seconds: float = math.inf) -> FeasibleSearch:
-    """Depth-first search without kernels, trying the states of `labels` first.
-
-    Domains are kept consistent with every hard factor on which they change; the variable with the fewest states left
-    is branched on next.
-    """
+    """Depth-first search without kernels, trying the states of `labels` first."""
+    # Domains are kept consistent with every hard factor on which they change; the variable with the fewest states left
+    # is branched on next.
     search = _Search(problem, labels, max_nodes, seconds)
     found = search.run()
     return FeasibleSearch(found, complete=found is not None or not search.gave_up)
@@ -295,10 +291,8 @@ def shortfall(graph: FactorGraph, labels: Ints) -> Shortfall:
 
 
 def penalised(graph: FactorGraph) -> FactorGraph:
-    """Return the model with a loss in place of every -inf, larger than everything else together.
-
-    Its best labellings have the fewest violations, and the largest value among those.
-    """
+    """Return the model with a loss in place of every -inf, larger than everything else together."""
+    # Its best labellings have the fewest violations, and the largest value among those.
     graph = graph.expanded()
     loss = 1.0 + 2.0 * graph.size
     theta_v, theta_t = (np.where(np.isneginf(theta), -loss, theta) for theta in (graph.theta_v, graph.theta_t))
@@ -334,7 +328,6 @@ def _listed(graph: FactorGraph, labels: Ints) -> Iterator[Violation]:
 
 
 def _named(names: Names | None, scope: Ints, labels: Ints) -> tuple[list[int | str], list[int | str]]:
-    """Variables and their states, by name where there are names."""
     variables: list[int | str] = scope.tolist()
     states: list[int | str] = labels[scope].tolist()
     if names is not None and names.states is not None:

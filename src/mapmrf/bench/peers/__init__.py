@@ -29,11 +29,10 @@ from mapmrf.run.result import GAP_TOLERANCE, Result, Status, TracePoint
 
 @dataclass(frozen=True)
 class Found:
-    """A finding of a peer: labels, an upper bound, or both.
+    """A finding of a peer: labels, an upper bound, or both."""
 
-    `seconds` is the time of the finding, for peers that report only afterwards; `finished` means that the peer has
-    ended.
-    """
+    # `seconds` is the time of the finding, for peers that report only afterwards; `finished` means that the peer has
+    # ended.
 
     labels: Ints | None = None
     bound: float | None = None
@@ -55,7 +54,6 @@ def names() -> list[str]:
 
 
 def installed() -> list[str]:
-    """The peers whose package is installed."""
     return [name for name in names() if _is_there(_module(name).MODULE)]
 
 
@@ -66,7 +64,6 @@ def missing() -> dict[str, str]:
 
 
 def advice(absent: Sequence[str]) -> str:
-    """One line on how to install missing peers."""
     packages = [_module(name).PACKAGE for name in absent]
     return f"not installed: {', '.join(absent)}; pip install 'mapmrf[peers]', or only {' '.join(packages)}"
 
@@ -97,10 +94,8 @@ def _is_there(module: str) -> bool:
 
 
 def solve_with(name: str, graph: FactorGraph, seconds: float, seed: int) -> Result:
-    """Solve a model with a peer; the value is evaluated here, as for every method.
-
-    `compile_time` of the result is the set-up, `runtime` the total.
-    """
+    """Solve a model with a peer; the value is evaluated here, as for every method."""
+    # `compile_time` of the result is the set-up, `runtime` the total.
     prepare(name)
     run = _Course(graph, time.perf_counter())
     finished = False
@@ -126,15 +121,12 @@ class _Course:
 
     @property
     def seconds(self) -> float:
-        """Seconds of solving so far."""
         return max(0.0, time.perf_counter() - self.started)
 
     def start(self, start_up: float) -> None:
-        """Start the clock."""
         self.started = time.perf_counter() + start_up
 
     def take(self, found: Found) -> None:
-        """Keep improvements of labelling and bound."""
         if found.labels is not None:
             self.incumbent.offer(found.labels[: self.graph.n_vars])  # without auxiliary variables
         if found.bound is not None and math.isfinite(found.bound):
@@ -144,16 +136,13 @@ class _Course:
 
     @property
     def bound(self) -> float | None:
-        """The best bound, None while there is none."""
         return self.incumbent.bound if self.incumbent.bound < math.inf else None
 
     @property
     def proven(self) -> bool:
-        """Whether the bound proves the labelling."""
         return self.incumbent.closed(GAP_TOLERANCE)
 
     def result(self, name: str, seed: int, finished: bool) -> Result:
-        """The result, as of any method."""
         proof = Status.OPTIMAL if self.incumbent.optimal else Status.WITHIN_TOLERANCE
         status = proof if self.proven else Status.CONVERGED if finished else Status.TIME_LIMIT
         spent, setup = self.seconds, self.started - self.began

@@ -50,11 +50,10 @@ def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready
 
 
 class _CpsatModel:
-    """The CP-SAT model: one literal per state, and one per allowed configuration of a factor.
+    """The CP-SAT model: one literal per state, and one per allowed configuration of a factor."""
 
-    A pair of binary variables needs only one literal: both are in their second state. The best state of every variable
-    on its own is given as a hint.
-    """
+    # A pair of binary variables needs only one literal: both are in their second state. The best state of every
+    # variable on its own is given as a hint.
 
     def __init__(self, graph: FactorGraph, model: Any) -> None:
         self.graph = graph
@@ -111,7 +110,6 @@ class _CpsatModel:
             terms.append((literal, round(theta * self.scale)))
 
     def labels(self, value: Any) -> Ints:
-        """The labelling of a solution."""
         return np.array([[bool(value(x)) for x in some].index(True) for some in self.states], dtype=np.int64)
 
     def upper(self, objective: float) -> float:

@@ -38,7 +38,6 @@ def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready
 
 
 def _inferer(graph: FactorGraph) -> tuple[Callable[[Any], tuple[Any, Ints]], Any]:
-    """A function that runs a round and decodes the labels, and the arrays from which it starts."""
     jax = import_module("jax")  # comes with pgmax
     from pgmax import fgraph, infer, vgroup
 
@@ -77,7 +76,6 @@ def _stand_in(graph: FactorGraph) -> float:
 
 
 def _factor_groups(graph: FactorGraph, groups: list[Any], place: list[tuple[int, int]], low: float) -> list[Any]:
-    """A group of factors for every shape."""
     from pgmax import fgroup
 
     problem = Problem.compile(graph)

@@ -42,6 +42,5 @@ def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready
 
 
 def _labels(energy: Any, otherwise: Ints) -> Ints:
-    """Labels where there are any, else those given."""
     found = np.array([energy.get_label(i) for i in range(len(otherwise))], dtype=np.int64)
     return np.where(found >= 0, found, otherwise)

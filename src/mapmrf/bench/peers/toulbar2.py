@@ -14,10 +14,8 @@ PACKAGE, MODULE = "pytoulbar2", "pytoulbar2"
 
 
 def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready]:
-    """Solve once; the course of the run is that of the method's trace.
-
-    It runs in a separate process, whose start and imports are subtracted: they are measured on a model of one pair.
-    """
+    """Solve once; the course of the run is that of the method's trace."""
+    # It runs in a separate process, whose start and imports are subtracted: they are measured on a model of one pair.
     pair = FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
     start_up = mapmrf.solve(pair, "toulbar2").runtime
     yield Ready(start_up)

@@ -168,10 +168,8 @@ class _Maker:
         return self.best
 
     def offer(self, candidate: Certificate) -> None:
-        """Keep a certificate, with the bound that it proves, if it is the best so far.
-
-        One without an order gets one for the variables that it leaves open, if their tables are small.
-        """
+        """Keep a certificate, with the bound that it proves, if it is the best so far."""
+        # One without an order gets one for the variables that it leaves open, if their tables are small.
         model = IntegerModel.build(self.graph, candidate, self.exact)
         target = model.target(self.worth, self.labels)
         check = DualCheck(model, target, self.stop)
@@ -313,12 +311,11 @@ class GrownNode:
 
 
 class CaseGrower:
-    """A tree of cases below a dual point.
+    """A tree of cases below a dual point."""
 
-    Bounds are computed in floating point here, with a margin for round-off and for the checker's rounding; the checker
-    has the last word. A node with a bound up to `goal` is closed, which is `margin` below the value of the solution,
-    and -inf if there is no feasible labelling.
-    """
+    # Bounds are computed in floating point here, with a margin for round-off and for the checker's rounding; the
+    # checker has the last word. A node with a bound up to `goal` is closed, which is `margin` below the value of the
+    # solution, and -inf if there is no feasible labelling.
 
     def __init__(
         self, graph: FactorGraph, point: Certificate, worth: Fraction | None, limits: TreeLimits,
@@ -481,11 +478,10 @@ class BranchingNode(NamedTuple):
 
 
 class Branching:
-    """Branching by pseudo-costs: gains of earlier branchings on a variable; unknown variables are probed.
+    """Branching by pseudo-costs: gains of earlier branchings on a variable; unknown variables are probed."""
 
-    `gains` and `times`, (n_vars,), are the decrease of the bound in a case of the variable, as a fraction of the gap:
-    the sum over all cases, and their number.
-    """
+    # `gains` and `times`, (n_vars,), are the decrease of the bound in a case of the variable, as a fraction of the gap:
+    # the sum over all cases, and their number.
 
     def __init__(self, graph: FactorGraph, passes: NodePasses, stop: Callable[[], bool]) -> None:
         self.passes, self.stop, self.ptr = passes, stop, graph.var_ptr.astype(np.int64)
@@ -560,10 +556,8 @@ class NodePasses:
     def improved(
         self, lam_e: Floats, left: Bools, goal: float, most: int, stop: Callable[[], bool]
     ) -> tuple[Floats, float]:
-        """Messages that lower the bound of the remaining states towards a goal, from those given, and their bound.
-
-        Messages of other states are unchanged, and so is one of every edge.
-        """
+        """Messages that lower the bound of the remaining states towards a goal, from those given, and their bound."""
+        # Messages of other states are unchanged, and so is one of every edge.
         messages, alive = self.passes.messages, left[self.state]
         messages.theta[:] = np.where(left, self.theta, -np.inf)
         messages.lam[:] = np.where(alive, lam_e, -np.inf)
@@ -638,10 +632,8 @@ def greedy_start(graph: FactorGraph, max_table: int) -> Ints:
 
 
 def greedy_order(graph: FactorGraph, n_states: Ints, max_entries: int) -> Ints:
-    """Greedy elimination order of the variables with several states: always the one with the smallest table next.
-
-    Empty if the tables would have more than `max_entries` entries together.
-    """
+    """Greedy elimination order of the variables with several states: always the one with the smallest table next."""
+    # Empty if the tables would have more than `max_entries` entries together.
     order = []
     for i, entries in _by_smallest_table(graph, n_states):
         max_entries -= entries
@@ -652,10 +644,8 @@ def greedy_order(graph: FactorGraph, n_states: Ints, max_entries: int) -> Ints:
 
 
 def _by_smallest_table(graph: FactorGraph, n_states: Ints) -> Iterator[tuple[int, int]]:
-    """The variables with several states, always the one with the smallest table next, and the entries of that.
-
-    A variable is then maximised out: its neighbours share a table.
-    """
+    """The variables with several states, always the one with the smallest table next, and the entries of that."""
+    # A variable is then maximised out: its neighbours share a table.
     sizes = n_states.tolist()
     near: dict[int, set[int]] = {i: {i} for i, size in enumerate(sizes) if size > 1}  # those in tables of a variable
     scope = graph.scope.tolist()

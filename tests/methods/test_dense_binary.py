@@ -76,7 +76,7 @@ def test_forbidden_pairs_are_respected() -> None:
 
 
 def test_a_run_ends_after_its_trajectories_or_rounds() -> None:
-    graph = complete(20)
-    some = mapmrf.solve(graph, "tabu", trajectories=3)
-    assert some.status is Status.CONVERGED and some.details["trajectories"] >= 3
+    for graph, n in ((complete(20), 3), (random_cut(30, 200, 0), 10)):
+        some = mapmrf.solve(graph, "tabu", trajectories=n)
+        assert some.status is Status.CONVERGED and some.details["trajectories"] >= n
     assert mapmrf.solve(random_cut(200, 2000, 1), "tabu", max_iterations=5).status is Status.ITERATION_LIMIT

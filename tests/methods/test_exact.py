@@ -46,6 +46,7 @@ def check(graph: FactorGraph, method: str, options: dict[str, Any]) -> mapmrf.Re
         ("auto", {"max_iterations": 200, **TURNS_ALONE}),
         ("branch", {"sweeps": 0}),
         ("branch", {"i_bound": 2}),
+        ("branch", {"i_bound": 2, "sweeps": 0}),  # simplifying may leave nothing
         *(("branch", {"i_bound": n, "caching": n % 2 == 0, **ONLY_SEARCH}) for n in (1, 2, 3)),
         *(("wcsp", {"sweeps": n, "local_search": n}) for n in (0, 1, 3)),
         ("toulbar2", {"search": "hbfs", "eliminate": 0}),

@@ -14,7 +14,7 @@ import mapmrf
 from mapmrf import FactorGraph
 from mapmrf.engines.admm.box import BoxProgram
 from mapmrf.engines.admm.layout import harden
-from mapmrf.engines.admm.penalty import interaction_scale
+from mapmrf.engines.admm.penalty import interaction_scale, vertex_penalty
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Start
 from strategies import brute_force, plant, random_recipe
@@ -123,8 +123,9 @@ def test_l2box_writes_down_the_same_program(seed: int, hard: float, binary: bool
 @settings(max_examples=20)
 def test_the_unit_of_rho_counts_weights(seed: int) -> None:
     graph = weighted(seed, hard=0.1)
-    units = [interaction_scale(Problem.compile(g)) for g in (graph, graph.expanded())]
-    assert units[0] == pytest.approx(units[1])
+    for unit in (interaction_scale, vertex_penalty):
+        units = [unit(Problem.compile(g)) for g in (graph, graph.expanded())]
+        assert units[0] == pytest.approx(units[1])
 
 
 @given(seed=st.integers(0, 10**6))

@@ -29,6 +29,7 @@ for path in sys.argv[1:]:
     os.wait()
 """
 
+
 def toulbar2(paths: list[Path]) -> list[tuple[list[int], float] | str | None]:
     """Optimal labels and costs, None for an infeasible model, "" for a file on which it ends."""
     pytest.importorskip("pytoulbar2")

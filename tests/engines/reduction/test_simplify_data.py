@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from benchmark_models import benchmark, references
-from mapmrf.engines.reduction.components import solve_small
-from mapmrf.engines.reduction.simplify import simplify
+from mapmrf.engines.reduction.simplify import simplify, solve_small
 from mapmrf.model.problem import Problem
 
 pytestmark = pytest.mark.data

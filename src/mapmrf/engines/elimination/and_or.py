@@ -27,7 +27,6 @@ from mapmrf.engines.elimination.path_constraints import (
 
 ROUND_OFF = 2e-15
 """Bounds that exceed the best value by less than this share of the potentials' scale count as equal to it."""
-
 SLOT_BYTES = 17  # bytes per slot of the cache, without its labels
 
 
@@ -201,7 +200,6 @@ def _search_cache(tree: BucketTree, space: SearchSpace, cache_bytes: float) -> S
 # independent. At most one OR node of every position is open at a time, so all state is kept by position.
 
 ENTER, NEXT_VALUE, NEXT_CHILD, LEAVE, FINISHED = 0, 1, 2, 3, 4  # the next action at the current node
-
 EMPTY, EXACT, CEILING = 0, 1, 2
 """Contents of a cache slot: nothing, an optimum with its labels, or an upper bound from a failed search."""
 

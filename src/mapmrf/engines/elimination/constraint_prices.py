@@ -149,7 +149,6 @@ def find_price(ptr: Ints, gain: Floats, score: Floats, ends: tuple[float, float]
 
 LARGEST_CLIQUE = 40
 """Maximum number of variables of a constraint for which they are made neighbours in the elimination order."""
-
 MOST_CONTEXTS = 20_000_000
 """Maximum total size of contexts for which they are listed; without them the search has no cache."""
 

@@ -94,10 +94,8 @@ def label_type(card: Ints) -> np.dtype[np.unsignedinteger]:
 # -- The step shared by all elimination, adding tables and maximising over one variable; and bucket elimination -------
 
 BLOCK = 1024  # entries of a result that are computed together, so that they stay in cache
-
 PLAIN, WITH_CHOICE, MARGINAL = 0, 1, 2
 """Output of `fold`: maxima; maxima and maximising states; or max-marginals on the matched variables."""
-
 NOWHERE: Any = np.int64(0)
 """The start of a table that is not used: not a plain 0, for which numba would compile functions twice."""
 

@@ -16,10 +16,8 @@ from mapmrf.model.problem import Problem
 
 MAX_LISTED = 10_000_000  # growth of the neighbour lists at which an order is abandoned: its tables would not fit anyway
 MAX_WIDTH = 300  # induced width at which an order is abandoned
-
 FRONT_VARIABLES = 20_000
 """Maximum number of variables for front sweeps, which take time proportional to variables times front size."""
-
 ORDER_WORK = 300_000  # total number of variables and neighbours over the restarts after which no further restart begins
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets, short
 from mapmrf.compilation.jit import compiled, inlined
-from mapmrf.engines.elimination.sum_out import aligned
+from mapmrf.engines.elimination.numpy_elimination import aligned
 from mapmrf.engines.reduction.reducible_kernels import EliminationLog
 from mapmrf.engines.reduction.reduction import LabelMap, ReductionCounts
 from mapmrf.engines.reduction.simplify import Simplified, simplify
@@ -178,11 +178,8 @@ def drop_states(model: DropModel, lam: Floats, left: Bools, target: float, room:
 
 
 MOST_FACTORS = 20_000  # maximum number of variables and factors: numpy takes some microseconds for each
-
 MOST_CONFIGS = 2_000_000  # maximum number of table entries over all factors: each factor gets its own table
-
 LARGEST = 256  # maximum number of entries of a message
-
 FEW, TIMES = 7, 4  # a message of at most `FEW` variables may have `TIMES` times as many entries
 
 

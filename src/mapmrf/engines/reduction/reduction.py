@@ -37,15 +37,11 @@ from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 
 PASSES = 10  # work limit, in passes over the model's tables from all of their variables
-
 LEAST_WORK, MOST_WORK = 1_000_000, 200_000_000
 """Limits on that work in table entries: some milliseconds, and some tenths of a second."""
-
 MOST_ROWS = 1 << 22  # maximum number of table entries around one variable for which its states are compared
-
 TIMES_MADE, LEAST_MADE, MOST_MADE = 4, 1 << 16, 1 << 25
 """Table entries that elimination may create: this multiple of those of the model, and limits on that."""
-
 LEAST_SHARE = 1e-3  # minimum share of the states that must be removed for the reduced model to be built
 
 

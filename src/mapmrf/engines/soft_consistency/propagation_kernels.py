@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.soft_consistency.constraints import apply_constraint, price_constraint
-from mapmrf.engines.soft_consistency.network_kernels import (
+from mapmrf.engines.soft_consistency.network import (
     CHANGED,
     FORBIDDEN,
     REMOVED,

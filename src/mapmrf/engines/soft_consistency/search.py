@@ -13,10 +13,10 @@ import numpy as np
 from mapmrf.arrays import Bools, Ints, blank
 from mapmrf.compilation.jit import bare, compiled
 from mapmrf.engines.soft_consistency.constraints import constraint_cost, price_constraint
-from mapmrf.engines.soft_consistency.network import ModelNetwork
-from mapmrf.engines.soft_consistency.network_kernels import (
+from mapmrf.engines.soft_consistency.network import (
     FORBIDDEN,
     WAITING,
+    ModelNetwork,
     SoftNetwork,
     assign,
     forget_pending,
@@ -31,20 +31,14 @@ from mapmrf.engines.soft_consistency.network_kernels import (
 from mapmrf.engines.soft_consistency.propagation_kernels import project, propagate, prune
 
 STEP_WORK = 1_000_000  # work per step: some 30 ms
-
 SMALL_GAIN = 3e-3
 """Share of the gap that a pair of sweeps must close for another one to follow, in a model of few variables."""
-
 FEW_VARIABLES = 500
 """Number of variables of such a model. In larger ones a node takes longer, so that a smaller gain justifies a sweep."""
-
 LEAST_GAIN = 12
 """Increases of the lower bound are worth the work if they close 2 to the power of minus this of the root's gap."""
-
 MOST_BACKTRACKS = 1 << 14  # maximum number of backtracks of a dive
-
 MOST_OPEN = 2_000_000  # number of open nodes from which dives are completed, which opens no more
-
 RARELY, OFTEN = 0.05, 0.1
 """Share of decisions that are replayed to reach open nodes: below the first, dives become shorter, above the second
 longer."""

@@ -16,9 +16,7 @@ from mapmrf.engines.elimination.elimination import (
     PLAIN,
     WITH_CHOICE,
     FoldedSum,
-    FoldTarget,
     FunctionTables,
-    MatchedTable,
     fold,
 )
 from plain_python import plain
@@ -64,9 +62,9 @@ class Tables:
         members = np.arange(len(self.scopes))
         inner = np.zeros((len(members) + 1, BLOCK), dtype=np.int32)
         fns = FunctionTables(self.card, self.ptr, self.var, self.stride, self.at, half, self.theta, arena)
-        table = MatchedTable(np.array(matched, dtype=np.int64), shift, 0)
-        target = FoldTarget(len(self.theta), choice, 0)
-        following = plain(fold)(mode, fns, FoldedSum(members, dims, n - 1), table, target, begin, most, inner)
+        scope = np.array(matched, dtype=np.int64)
+        terms = FoldedSum(members, dims, n - 1, scope, shift, 0, len(self.theta), choice, 0)
+        following = plain(fold)(mode, fns, terms, begin, most, inner)
         return arena[len(self.theta) :], choice, following
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mapmrf.engines.reduction import components as driver
+from mapmrf.engines.reduction import simplify as driver
 from mapmrf.engines.reduction.simplify import Simplified, components, simplify, solve_small
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem

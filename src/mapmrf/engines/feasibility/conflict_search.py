@@ -331,7 +331,7 @@ def meet(trail: Trail, lesson: Lesson, ranking: Ranking, counts: SearchCounts, l
                 activity[other] /= TOO_LARGE
             counts.step /= TOO_LARGE
         if ranking.where[atom] >= 0:
-            sift_up(ranking, ranking.where[atom])
+            sift(ranking, ranking.where[atom], counts.n_heap)
         if level < counts.n_levels:
             lesson.literals[n] = literal
             return n + 1
@@ -468,7 +468,8 @@ class Ranking(NamedTuple):
 
 
 @inlined
-def sift_up(ranking: Ranking, at: int) -> None:
+def sift(ranking: Ranking, at: int, n: int) -> None:
+    """Move an atom of the heap of `n` up or down to where its activity belongs."""
     heap, where, activity = ranking.heap, ranking.where, ranking.activity
     atom = heap[at]
     while at > 0:
@@ -478,14 +479,6 @@ def sift_up(ranking: Ranking, at: int) -> None:
         heap[at] = heap[parent]
         where[heap[at]] = at
         at = parent
-    heap[at] = atom
-    where[atom] = at
-
-
-@inlined
-def sift_down(ranking: Ranking, at: int, n: int) -> None:
-    heap, where, activity = ranking.heap, ranking.where, ranking.activity
-    atom = heap[at]
     child = 2 * at + 1
     while child < n:
         if child + 1 < n and activity[heap[child + 1]] > activity[heap[child]]:
@@ -507,7 +500,7 @@ def enter(ranking: Ranking, counts: SearchCounts, atom: int) -> None:
         ranking.heap[counts.n_heap] = atom
         ranking.where[atom] = counts.n_heap
         counts.n_heap += 1
-        sift_up(ranking, counts.n_heap - 1)
+        sift(ranking, counts.n_heap - 1, counts.n_heap)
 
 
 @inlined
@@ -519,5 +512,5 @@ def leave(ranking: Ranking, counts: SearchCounts) -> int:
     if counts.n_heap > 0:
         heap[0] = heap[counts.n_heap]
         where[heap[0]] = 0
-        sift_down(ranking, 0, counts.n_heap)
+        sift(ranking, 0, counts.n_heap)
     return int(atom)

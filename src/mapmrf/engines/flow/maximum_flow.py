@@ -38,9 +38,10 @@ class MaximumFlow:
     def __init__(self, wiring: Wiring, excess: Floats) -> None:
         n = len(excess) + 2 * wiring.margin
         self.wiring, self.network = wiring, wiring.network
-        parent = np.zeros(n, dtype=np.int8 if len(wiring.network.kind) else np.int32)  # a lattice has few directions
-        others = (np.zeros(n, dtype=np.int32) for _ in range(4))
-        self.trees = SearchTrees(np.zeros(n), parent, np.zeros(n, dtype=bool), *others, blank(FlowCursor))
+        parent: Ints = np.zeros(n, dtype=np.int8 if len(wiring.network.kind) else np.int32)  # a lattice: few directions
+        stamp, dist, active, orphan = (np.zeros(n, dtype=np.int32) for _ in range(4))
+        in_sink = np.zeros(n, dtype=bool)
+        self.trees = SearchTrees(np.zeros(n), parent, in_sink, stamp, dist, active, orphan, blank(FlowCursor))
         self._inner = slice(wiring.margin, n - wiring.margin)
         self.excess = self.trees.excess[self._inner]
         self.excess[:] = excess
@@ -108,8 +109,6 @@ FAR = 1 << 60
 LAST_TIME = 2_000_000_000  # time at which stamps, which have 32 bits, are reset
 MAXIMAL, PAUSED, UNBOUNDED = 0, 1, 2
 """Reasons for `send_flow` to return: the flow is maximal, the budget is spent, or a path has infinite capacity."""
-
-
 Touch = tuple[int, int]  # contact of the trees: a node of the source tree and its link to one of the sink tree
 
 
@@ -173,7 +172,7 @@ def bottleneck(network: Network, trees: SearchTrees, touch: Touch) -> float:
     while parent[i] >= 0:
         least = min(least, residual[arc_out(network, i, parent[i])])
         i = neighbour(network, i, parent[i])
-    return min(least, -trees.excess[i])
+    return min(least, float(-trees.excess[i]))
 
 
 @inlined
@@ -216,11 +215,6 @@ def add_compensated(total: float, lost: float, term: float) -> tuple[float, floa
     more = total + term
     lost += (total - more) + term if abs(total) >= abs(term) else (term - more) + total
     return more, lost
-
-
-@inlined
-def count_flow(cursor: FlowCursor, amount: float) -> None:
-    cursor.sent, cursor.lost = add_compensated(cursor.sent, cursor.lost, amount)
 
 
 @inlined
@@ -350,7 +344,7 @@ def send_to_neighbours(network: Network, trees: SearchTrees) -> None:
             residual[arc_in(network, i, link)] += amount
             excess[j] += amount
             excess[i] -= amount
-            count_flow(cursor, amount)
+            cursor.sent, cursor.lost = add_compensated(cursor.sent, cursor.lost, amount)
             if excess[i] <= 0.0:
                 break
 
@@ -403,7 +397,7 @@ def send_flow(network: Network, trees: SearchTrees, max_work: int, max_paths: in
         if amount == np.inf:
             why = UNBOUNDED
             break
-        count_flow(cursor, amount)
+        cursor.sent, cursor.lost = add_compensated(cursor.sent, cursor.lost, amount)
         cursor.work += 4 * push(network, trees, touch, amount)
         adopt(network, trees)
         paths += 1
@@ -422,7 +416,7 @@ def change_terminals(network: Network, trees: SearchTrees, nodes: Ints, source: 
         i = nodes[k]
         from_source = source[k] + max(excess[i], 0.0)
         to_sink = sink[k] + max(-excess[i], 0.0)
-        count_flow(cursor, min(from_source, to_sink))
+        cursor.sent, cursor.lost = add_compensated(cursor.sent, cursor.lost, min(from_source, to_sink))
         excess[i] = from_source - to_sink
         stamp[i] = -1  # not visited yet
     cursor.time += 1  # `send_flow` keeps it far below the maximum

@@ -249,7 +249,9 @@ def _affordable(problem: Problem, entries: float, one_by_one: int) -> tuple[Prob
     variables, ends = _candidates(problem, entries)
     part = problem if len(ends) == 1 and len(variables) == problem.n_vars else _restricted(problem, variables)
     graph = PrimalGraph.of(part)
-    orders, chosen = [], []
+    n_known, width, total = 0, 0, 0.0
+    places: list[Ints] = [np.zeros(0, dtype=np.int64)]
+    chosen: list[Ints] = [np.zeros(0, dtype=np.int64)]
     # the largest components separately, all others together; no variable has a neighbour in another piece
     for begin, end in pairwise([0, *ends[max(0, len(ends) - one_by_one - 1) :].tolist()]):
         edges = slice(int(graph.ptr[begin]), int(graph.ptr[end]))
@@ -257,44 +259,29 @@ def _affordable(problem: Problem, entries: float, one_by_one: int) -> tuple[Prob
         order = min_fill_order(piece, part.graph.card[begin:end], np.zeros(piece.n), entries)
         if order.n_known == end - begin:
             entries -= order.entries
-            orders.append(order)
+            places.append(n_known + order.order)
             chosen.append(variables[begin:end])
-    total = _joined(orders)
-    if total.n_known < len(variables):
-        variables = np.concatenate([np.zeros(0, dtype=np.int64), *chosen])
+            n_known, width, total = n_known + order.n_known, max(width, order.width), total + order.entries
+    if n_known < len(variables):
+        variables = np.concatenate(chosen)
         part = _restricted(problem, variables)
-    return part, variables, total
+    return part, variables, Order(np.concatenate(places), n_known, width, total)
 
 
 def _candidates(problem: Problem, entries: float) -> tuple[Ints, Ints]:
     """Return the variables of components that may fit, smallest components first, and the end of each component."""
     component = components(problem)
-    states = np.bincount(component, weights=problem.graph.card)
-    size = states[component]
+    size = np.bincount(component, weights=problem.graph.card)[component]
     variables = np.lexsort((component, size))
-    fits = _least_entries(problem, component) <= entries
-    # every table also has the states of a neighbour
-    variables = variables[(2.0 * size[variables] <= entries) & fits[component[variables]]]
-    return variables, np.flatnonzero(np.diff(component[variables], append=-1)) + 1
-
-
-def _least_entries(problem: Problem, component: Ints) -> Floats:
-    """Return a lower bound on the total entries of the elimination tables, for every component.
-
-    Every factor joins a variable with one that is eliminated later. The tables are smallest in total if all of them
-    have the same number of such variables.
-    """
+    # A lower bound on the total entries of the tables: every factor joins a variable with one that is eliminated later.
+    # The tables are smallest in total if all of them have the same number of such variables.
     n_vars = np.bincount(component)
     n_pairs = np.bincount(component[problem.scope[problem.scope_ptr[:-1]]], minlength=len(n_vars))
     smallest = float(problem.graph.card.min(initial=2))
-    return np.asarray(n_vars * smallest ** np.minimum(500.0, n_pairs / np.maximum(1, n_vars)))
-
-
-def _joined(orders: list[Order]) -> Order:
-    starts = np.cumsum([0, *(order.n_known for order in orders)]).tolist()
-    places = [np.zeros(0, dtype=np.int64), *(start + order.order for start, order in zip(starts, orders, strict=False))]
-    width, total = max((order.width for order in orders), default=0), sum(order.entries for order in orders)
-    return Order(np.concatenate(places), starts[-1], width, total)
+    fits = n_vars * smallest ** np.minimum(500.0, n_pairs / np.maximum(1, n_vars)) <= entries
+    # every table also has the states of a neighbour
+    variables = variables[(2.0 * size[variables] <= entries) & fits[component[variables]]]
+    return variables, np.flatnonzero(np.diff(component[variables], append=-1)) + 1
 
 
 def _restricted(problem: Problem, variables: Ints, constant: float = 0.0) -> Problem:
@@ -321,11 +308,6 @@ def _restricted(problem: Problem, variables: Ints, constant: float = 0.0) -> Pro
     return Problem.compile(restricted, problem.threads, problem.memory)
 
 
-# -- Connected components of a factor graph ---------------------------------------------------------------------------
-# Not scipy.sparse.csgraph: on a million variables it takes eight times as long, and its import alone takes a
-# quarter of a second, compared to the milliseconds in which `auto` solves small models.
-
-
 @inlined
 def root_of(parent: Ints, i: int) -> int:
     """Return the root of `i`, halving the path to it."""
@@ -336,8 +318,12 @@ def root_of(parent: Ints, i: int) -> int:
 
 
 @compiled
-def find_components(scope_ptr: Ints, scope: Ints, component: Ints) -> int:
-    """Number the components by their first variables; return their number."""
+def find_components(scope_ptr: Ints, scope: Ints, component: Ints) -> None:
+    """Number the components by their first variables.
+
+    Not scipy.sparse.csgraph: on a million variables it takes eight times as long, and its import alone takes a quarter
+    of a second, compared to the milliseconds in which `auto` solves small models.
+    """
     parent = component
     for i in range(len(parent)):
         parent[i] = i
@@ -356,4 +342,3 @@ def find_components(scope_ptr: Ints, scope: Ints, component: Ints) -> int:
             parent[i] = parent[parent[i]]
     for i in range(len(parent)):
         component[i] = -1 - parent[i]
-    return n

@@ -193,8 +193,16 @@ def _apply_difference(soft: SoftNetwork, c: int, binding: bool) -> int:
                 u = now.domain[begin + k]
                 if soft.tally.failed == 0 and room.owner[u] >= 0 and room.owner[u] != m:
                     remove(soft, i, u)
-        if n_used == n_links:
-            _give_last(soft, c)
+        for m in range(constraint.first, constraint.end if n_used == n_links else constraint.first):
+            i, single = constraints.links[m].variable, -1  # a state that only one variable can take is assigned to it
+            begin = net.variables[i].at
+            for k in range(now.cell[i]):
+                if room.takers[now.domain[begin + k]] == 1:
+                    single = now.domain[begin + k]
+            for k in range(now.cell[i] - 1 if single >= 0 else -1, -1, -1):
+                u = now.domain[begin + k]
+                if soft.tally.failed == 0 and u != single:
+                    remove(soft, i, u)
     return OPEN
 
 
@@ -204,25 +212,6 @@ def net_states(soft: SoftNetwork, c: int) -> int:
     for m in range(constraint.first, constraint.end):
         most = max(most, soft.net.variables[soft.constraints.links[m].variable].card)
     return most
-
-
-@bare
-def _give_last(soft: SoftNetwork, c: int) -> None:
-    """With as many states as variables, assign a state that only one variable can take."""
-    net, now, constraints = soft.net, soft.now, soft.constraints
-    constraint, count = constraints.records[c], constraints.room.takers
-    for m in range(constraint.first, constraint.end):
-        i = constraints.links[m].variable
-        begin, single = net.variables[i].at, -1
-        for k in range(now.cell[i]):
-            if count[now.domain[begin + k]] == 1:
-                single = now.domain[begin + k]
-        if single < 0:
-            continue
-        for k in range(now.cell[i] - 1, -1, -1):
-            u = now.domain[begin + k]
-            if soft.tally.failed == 0 and u != single:
-                remove(soft, i, u)
 
 
 @bare
@@ -303,28 +292,12 @@ def limit_at(soft: SoftNetwork, c: int, price: int) -> int:
 @bare
 def change_price(soft: SoftNetwork, c: int, price: int, paid: int) -> None:
     """Set the price of a sum, and move the difference between unary costs and lower bound."""
-    net, now, constraints = soft.net, soft.now, soft.constraints
-    constraint = constraints.records[c]
-    before = now.cell[constraint.at + 1]
+    constraint = soft.constraints.records[c]
+    before = soft.now.cell[constraint.at + 1]
     rise = paid + before * limit_at(soft, c, before) - price * limit_at(soft, c, price)
     write(soft, constraint.at + 1, price)
     for m in range(constraint.first, constraint.end):
-        i, at = constraints.links[m].variable, constraints.links[m].gains
-        begin, n = net.variables[i].at, now.cell[i]
-        least = now.cell[begin + now.domain[begin]] + (price - before) * constraints.gains[at + now.domain[begin]]
-        for k in range(1, n):
-            u = now.domain[begin + k]
-            least = min(least, now.cell[begin + u] + (price - before) * constraints.gains[at + u])
-        rise += least
-        changed = False
-        for k in range(n):
-            u = now.domain[begin + k]
-            cost = now.cell[begin + u] + (price - before) * constraints.gains[at + u] - least
-            if cost != now.cell[begin + u]:
-                write(soft, begin + u, cost)
-                changed = True
-        if changed:
-            wait_costs(soft, i)
+        rise += _reduce(soft, c, m, price - before, True)
     raise_lower(soft, rise)
 
 
@@ -413,11 +386,11 @@ def _assign_states(soft: SoftNetwork, c: int) -> None:
     for u in range(n_states):
         rise += now.cell[constraint.at + 1 + u] - room.price[u]
     for m in range(constraint.first, constraint.end):
-        rise += _least_reduced(soft, c, m)
+        rise += _reduce(soft, c, m, 0, False)
     if rise < tally.least_gain:
         return
     for m in range(constraint.first, constraint.end):
-        _reduce(soft, c, m)
+        _reduce(soft, c, m, 0, True)
     for u in range(n_states):
         write(soft, constraint.at + 1 + u, room.price[u])
     raise_lower(soft, rise)
@@ -466,29 +439,30 @@ def _augment(soft: SoftNetwork, c: int, m: int) -> bool:
     return True
 
 
+@inlined
+def _priced(soft: SoftNetwork, c: int, m: int, u: int, change: int) -> int:
+    """Return the cost of a state of a link at new prices: of a sum changed by `change`, or those of an assignment."""
+    constraints, constraint, cell = soft.constraints, soft.constraints.records[c], soft.now.cell
+    cost = cell[soft.net.variables[constraints.links[m].variable].at + u]
+    if constraint.kind == ConstraintKind.LINEAR:
+        return int(cost + change * constraints.gains[constraints.links[m].gains + u])
+    return int(cost + constraints.room.price[u] - cell[constraint.at + 1 + u])
+
+
 @bare
-def _least_reduced(soft: SoftNetwork, c: int, m: int) -> int:
-    """Return the minimum cost of a variable's states at the new prices."""
-    now, constraint, price = soft.now, soft.constraints.records[c], soft.constraints.room.price
-    i = soft.constraints.links[m].variable
+def _reduce(soft: SoftNetwork, c: int, m: int, change: int, writing: bool) -> int:
+    """Return the minimum cost of a variable's states at new prices; if `writing`, all costs are lowered by that."""
+    now, i, changed = soft.now, soft.constraints.links[m].variable, False
     begin = soft.net.variables[i].at
-    least = FORBIDDEN
-    for k in range(now.cell[i]):
+    least = _priced(soft, c, m, now.domain[begin], change)
+    for k in range(1, now.cell[i]):
+        least = min(least, _priced(soft, c, m, now.domain[begin + k], change))
+    for k in range(now.cell[i] if writing else 0):
         u = now.domain[begin + k]
-        least = min(least, now.cell[begin + u] + price[u] - now.cell[constraint.at + 1 + u])
-    return int(least)
-
-
-@bare
-def _reduce(soft: SoftNetwork, c: int, m: int) -> None:
-    now, constraint, price = soft.now, soft.constraints.records[c], soft.constraints.room.price
-    i = soft.constraints.links[m].variable
-    begin, least, changed = soft.net.variables[i].at, _least_reduced(soft, c, m), False
-    for k in range(now.cell[i]):
-        u = now.domain[begin + k]
-        cost = now.cell[begin + u] + price[u] - now.cell[constraint.at + 1 + u] - least
+        cost = _priced(soft, c, m, u, change) - least
         if cost != now.cell[begin + u]:
             write(soft, begin + u, cost)
             changed = True
     if changed:
         wait_costs(soft, i)
+    return least

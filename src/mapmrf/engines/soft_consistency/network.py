@@ -14,12 +14,9 @@ from mapmrf.engines.program.toulbar2_process import WholeCosts
 from mapmrf.model.problem import Problem
 
 LARGEST_SUM = 1 << 31  # sums of weights are integers up to this; others are scaled to it
-
 LARGEST_COST = 1 << 60  # maximum of a price times a sum
-
 MOST_ASSIGNED = 1_000_000
 """Maximum number of variables squared times states for which ALL_DIFFERENT has prices: a millisecond."""
-
 LEAST_UNIT = 1 << 10  # common divisors of all costs below this are not used
 
 
@@ -36,18 +33,21 @@ class ModelNetwork:
     def of(cls, problem: Problem) -> ModelNetwork:
         costs = WholeCosts.of(problem)
         first_cell = problem.n_vars + 1 + problem.n_states + problem.n_edge_states
-        laid_out = ConstraintBuilder(problem, costs, first_cell).layout()
-        net = _network(problem, costs, laid_out.constraint_ptr)
-        now = _state(problem, costs, laid_out.n_cells)
+        builder = ConstraintBuilder(problem, costs, first_cell)
+        constraints, constraint_ptr = builder.layout()
+        net, now = _network(problem, costs, constraint_ptr), _state(problem, costs, builder.n_cells)
         widest, most = int(np.diff(problem.scope_ptr).max(initial=1)), int(problem.graph.card.max(initial=1))
         todo = PendingWork(
-            blanks(QueueRecord, problem.n_vars), np.zeros(most, dtype=np.int64), blanks(OdometerRecord, widest)
+            np.zeros((4, problem.n_vars), dtype=np.int64),
+            np.zeros(4, dtype=np.int64),
+            np.zeros(most, dtype=np.int64),
+            blanks(OdometerRecord, widest),
         )
         tally = blank(ConsistencyTally)
         tally.n_vars, tally.serial, tally.pruned_at, tally.least_gain = problem.n_vars, 1, -1, 1
         tally.upper, unit = _largest_cost(problem, costs) + 1, _unit(costs)
         tally.slack = 7 * unit // 8
-        return cls(problem, costs, SoftNetwork(net, laid_out.network, now, todo, tally), unit)
+        return cls(problem, costs, SoftNetwork(net, constraints, now, todo, tally), unit)
 
     def removed_states(self) -> Bools:
         now, n, card = self.soft.now, self.problem.n_vars, self.problem.graph.card
@@ -119,14 +119,6 @@ def _state(problem: Problem, costs: WholeCosts, n_constraint_cells: int) -> Netw
     return NetworkState(cell, np.zeros(n_cells, dtype=np.int64), blanks(TrailRecord, 2 * n_cells + 1024), domain, place)
 
 
-class ConstraintLayout(NamedTuple):
-    """Constraints, the offsets of the variables in `of_variable`, and the number of cells used by the constraints."""
-
-    network: ConstraintNetwork
-    constraint_ptr: Ints
-    n_cells: int
-
-
 class ConstraintBuilder:
     """Builds the constraints of a problem, with cells from `first_cell` on."""
 
@@ -159,7 +151,12 @@ class ConstraintBuilder:
         sums = sum(float(np.abs(weight).max()) for weight in weights.values())
         scale = 1.0 if constraints.whole[c] and sums <= LARGEST_SUM else LARGEST_SUM / max(sums, 1e-300)
         for i, weight in weights.items():
-            self.link(i, weight, np.rint(weight * scale).astype(np.int64))
+            self.variables.append(i)
+            self.at.append(self.n_gains)
+            self.gains.append(np.rint(weight * scale).astype(np.int64))
+            self.weights.append(weight)
+            self.owners.append(len(self.records))
+            self.n_gains += len(weight)
         cost = HARD if np.isinf(penalty) else int(penalty)
         slack = 0 if scale == 1.0 else len(weights) + 2
         least, most = self.limits(c, scale, slack // 2)
@@ -191,14 +188,6 @@ class ConstraintBuilder:
             found[last] = found.pop(last)
         return found
 
-    def link(self, i: int, weight: Floats, gain: Ints) -> None:
-        self.variables.append(i)
-        self.at.append(self.n_gains)
-        self.gains.append(gain)
-        self.weights.append(weight)
-        self.owners.append(len(self.records))
-        self.n_gains += len(gain)
-
     def limits(self, c: int, scale: float, slack: int) -> tuple[int, int]:
         """Return the limits on the sum of gains, wide enough for every labelling that satisfies the constraint."""
         far = 2 * LARGEST_SUM
@@ -218,7 +207,8 @@ class ConstraintBuilder:
         lowest = -min(most, penalty // below) if below > 0 else 0
         return lowest, min(most, penalty // above) if above > 0 else 0
 
-    def layout(self) -> ConstraintLayout:
+    def layout(self) -> tuple[ConstraintNetwork, Ints]:
+        """Return the constraints, and the offsets of the variables in `of_variable`."""
         n, n_constraints = self.problem.n_vars, len(self.records)
         records, links = blanks(ConstraintRecord, n_constraints), blanks(LinkRecord, len(self.variables))
         for at, name in enumerate(ConstraintRecord.__annotations__):
@@ -227,10 +217,8 @@ class ConstraintBuilder:
         links.variable, links.gains = self.variables, self.at
         variables = np.array(self.variables, dtype=np.int64)
         states = 1 + int(self.card.max(initial=0))
-        room = ConstraintRoom(
-            *(np.zeros(n_constraints, dtype=np.int64) for _ in range(2)),
-            *(np.zeros(states, dtype=np.int64) for _ in range(5)),
-        )
+        queue, count = np.zeros((2, n_constraints), dtype=np.int64), np.zeros(2, dtype=np.int64)
+        room = ConstraintRoom(queue, count, *np.zeros((5, states), dtype=np.int64))
         network = ConstraintNetwork(
             records=records,
             links=links,
@@ -239,23 +227,21 @@ class ConstraintBuilder:
             of_variable=np.array(self.owners, dtype=np.int64)[np.argsort(variables, kind="stable")],
             room=room,
         )
-        return ConstraintLayout(network, offsets(np.bincount(variables, minlength=n)), self.n_cells)
+        return network, offsets(np.bincount(variables, minlength=n))
 
 
 # -- A cost network and the cost-shifting operations on it, with a trail for backtracking -----------------------------
-# Costs are integers to be minimised. Tables never change: the cost moved out of the table of factor `a` to state `u` of a
-# variable of its scope is one number per edge and state, its *shift*; the current cost of a configuration is its table
-# entry minus the shifts of its states. All costs stay non-negative, and so does the lower bound.
+# Costs are integers to be minimised. Tables never change: the cost moved out of the table of factor `a` to state `u` of
+# a variable of its scope is one number per edge and state, its *shift*; the current cost of a configuration is its
+# table entry minus the shifts of its states. All costs stay non-negative, and so does the lower bound.
 #
 # Everything that the search restores lives in one array `cell`: first the number of remaining states of every variable,
 # then the lower bound, the cost of every state, the shifts, and the state of the constraints. The records of a network
 # point into it.
 
 HARD = 1 << 60  # cost of a forbidden configuration; it stays above `FORBIDDEN` whatever is shifted
-
 FORBIDDEN = 1 << 59  # costs from here on denote forbidden configurations
-
-REMOVED, RAISED, CHANGED, UNSETTLED = 1, 2, 4, 8
+REMOVED, RAISED, CHANGED, UNSETTLED = 0, 1, 2, 3
 """Reasons why a variable is queued: it lost states; the cost of a state increased; either, and its neighbours have not
 been notified; its favourite state may have lost its support."""
 
@@ -270,7 +256,7 @@ class VariableRecord:
     first_constraint: int  # its constraints are ``of_variable[first_constraint:end_constraint]``
     end_constraint: int
     favourite: int  # the state expected to be the best
-    reasons: int  # reasons why it is queued: a sum of `REMOVED`, `RAISED`, `CHANGED` and `UNSETTLED`
+    reasons: int  # reasons why it is queued: a bit for each of `REMOVED`, `RAISED`, `CHANGED` and `UNSETTLED`
     seen: int  # the number of the last visit that reached it
     burden: float  # failure weight: its number of factors, plus the number of failures that these caused
 
@@ -324,15 +310,6 @@ class NetworkState(NamedTuple):
     place: Ints
 
 
-class QueueRecord:
-    """One slot of each queue of variables: stacks, except for `raised`, a heap with the largest first."""
-
-    removed: int
-    raised: int
-    changed: int
-    unsettled: int
-
-
 class OdometerRecord:
     """An undecided position of a scope, its current state, and table entry and shifts of the positions before it."""
 
@@ -345,7 +322,8 @@ class OdometerRecord:
 class PendingWork(NamedTuple):
     """Queues and scratch."""
 
-    queue: Records  # (n_vars,): the variables queued for each reason, a `QueueRecord` per slot
+    queue: Ints  # (4, n_vars): variables queued for each reason, a stack; those RAISED are a heap, the largest first
+    n_queued: Ints  # (4,): their numbers
     amount: Ints  # (most states,): costs to be moved
     odometer: Records  # (most variables of a factor,): an `OdometerRecord` per position
 
@@ -362,12 +340,6 @@ class ConsistencyTally:
     culprit: int  # the factor processed last; -1 - c for constraint c
     top: int  # length of the trail
     serial: int  # the number of the current level
-    n_removed: int  # number of queued variables, by reason
-    n_raised: int
-    n_changed: int
-    n_unsettled: int
-    n_waiting: int  # number of queued constraints, by reason
-    n_stale: int
     pruned_at: int  # the lower bound when all states were last compared with `upper`
     least_gain: int  # minimum increase of the lower bound that is worth the work
     visit: int  # number of visits so far
@@ -410,103 +382,83 @@ def undo(soft: SoftNetwork, mark: int) -> None:
 @bare
 def wait_raised(soft: SoftNetwork, i: int) -> None:
     """Add a variable to the heap of those with increased costs, unless it is there."""
-    variable, queue, tally = soft.net.variables[i], soft.todo.queue, soft.tally
-    if variable.reasons & RAISED != 0:
+    variable, heap, k = soft.net.variables[i], soft.todo.queue[RAISED], soft.todo.n_queued[RAISED]
+    if variable.reasons & (1 << RAISED) != 0:
         return
-    variable.reasons |= RAISED
-    k = tally.n_raised
-    tally.n_raised += 1
-    while k > 0 and queue[(k - 1) // 2].raised < i:
-        queue[k].raised = queue[(k - 1) // 2].raised
+    variable.reasons |= 1 << RAISED
+    soft.todo.n_queued[RAISED] += 1
+    while k > 0 and heap[(k - 1) // 2] < i:
+        heap[k] = heap[(k - 1) // 2]
         k = (k - 1) // 2
-    queue[k].raised = i
+    heap[k] = i
 
 
 @bare
 def next_raised(soft: SoftNetwork) -> int:
     """Remove and return the largest variable of the heap."""
-    queue, tally = soft.todo.queue, soft.tally
-    first = queue[0].raised
-    tally.n_raised -= 1
-    n = tally.n_raised
-    moved, k = queue[n].raised, 0
+    heap = soft.todo.queue[RAISED]
+    soft.todo.n_queued[RAISED] -= 1
+    first, n, k = heap[0], soft.todo.n_queued[RAISED], 0
+    moved = heap[n]
     while 2 * k + 1 < n:
         child = 2 * k + 1
-        if child + 1 < n and queue[child + 1].raised > queue[child].raised:
+        if child + 1 < n and heap[child + 1] > heap[child]:
             child += 1
-        if queue[child].raised <= moved:
+        if heap[child] <= moved:
             break
-        queue[k].raised = queue[child].raised
+        heap[k] = heap[child]
         k = child
-    queue[k].raised = moved
-    soft.net.variables[first].reasons &= ~RAISED
+    heap[k] = moved
+    soft.net.variables[first].reasons &= ~(1 << RAISED)
     return int(first)
 
 
 @inlined
-def wait_changed(soft: SoftNetwork, i: int) -> None:
-    """Queue a variable whose neighbours may lose the support of their favourites."""
-    net, todo, tally = soft.net, soft.todo, soft.tally
-    if net.variables[i].reasons & CHANGED == 0:
-        net.variables[i].reasons |= CHANGED
-        todo.queue[tally.n_changed].changed = i
-        tally.n_changed += 1
+def wait(soft: SoftNetwork, i: int, reason: int) -> None:
+    """Queue a variable on the stack of a reason, unless it is there."""
+    variable, todo = soft.net.variables[i], soft.todo
+    if variable.reasons & (1 << reason) == 0:
+        variable.reasons |= 1 << reason
+        todo.queue[reason, todo.n_queued[reason]] = i
+        todo.n_queued[reason] += 1
 
 
 @inlined
-def wait_unsettled(soft: SoftNetwork, i: int) -> None:
-    """Queue a variable whose favourite must be checked."""
-    net, todo, tally = soft.net, soft.todo, soft.tally
-    if net.variables[i].reasons & UNSETTLED == 0:
-        net.variables[i].reasons |= UNSETTLED
-        todo.queue[tally.n_unsettled].unsettled = i
-        tally.n_unsettled += 1
+def next_waiting(soft: SoftNetwork, reason: int) -> int:
+    """Remove a variable from the stack of a reason."""
+    todo = soft.todo
+    todo.n_queued[reason] -= 1
+    i = todo.queue[reason, todo.n_queued[reason]]
+    soft.net.variables[i].reasons &= ~(1 << reason)
+    return int(i)
 
 
 @bare
 def wait_costs(soft: SoftNetwork, i: int) -> None:
     wait_raised(soft, i)
-    wait_changed(soft, i)
-    wait_unsettled(soft, i)
+    wait(soft, i, CHANGED)
+    wait(soft, i, UNSETTLED)
 
 
 @bare
 def wait_constraints(soft: SoftNetwork, i: int, reason: int) -> None:
-    net, constraints, tally = soft.net, soft.constraints, soft.tally
-    for h in range(net.variables[i].first_constraint, net.variables[i].end_constraint):
+    variable, constraints, room = soft.net.variables[i], soft.constraints, soft.constraints.room
+    for h in range(variable.first_constraint, variable.end_constraint):
         c = constraints.of_variable[h]
-        if constraints.records[c].reasons & reason == 0:
-            constraints.records[c].reasons |= reason
-            if reason == WAITING:
-                constraints.room.waiting[tally.n_waiting] = c
-                tally.n_waiting += 1
-            else:
-                constraints.room.stale[tally.n_stale] = c
-                tally.n_stale += 1
+        if constraints.records[c].reasons & (1 << reason) == 0:
+            constraints.records[c].reasons |= 1 << reason
+            room.queue[reason, room.n_queued[reason]] = c
+            room.n_queued[reason] += 1
 
 
 @bare
 def next_constraint(soft: SoftNetwork, reason: int) -> int:
     """Remove a queued constraint from its stack."""
-    constraints, tally = soft.constraints, soft.tally
-    if reason == WAITING:
-        tally.n_waiting -= 1
-        c = constraints.room.waiting[tally.n_waiting]
-    else:
-        tally.n_stale -= 1
-        c = constraints.room.stale[tally.n_stale]
-    constraints.records[c].reasons &= ~reason
+    room = soft.constraints.room
+    room.n_queued[reason] -= 1
+    c = room.queue[reason, room.n_queued[reason]]
+    soft.constraints.records[c].reasons &= ~(1 << reason)
     return int(c)
-
-
-@inlined
-def wait_removed(soft: SoftNetwork, i: int) -> None:
-    net, todo, tally = soft.net, soft.todo, soft.tally
-    if net.variables[i].reasons & REMOVED == 0:
-        net.variables[i].reasons |= REMOVED
-        todo.queue[tally.n_removed].removed = i
-        tally.n_removed += 1
-    wait_changed(soft, i)
 
 
 @bare
@@ -520,9 +472,10 @@ def remove(soft: SoftNetwork, i: int, u: int) -> None:
     if n_left == 0:
         soft.tally.failed = 1
         return
-    wait_removed(soft, i)
+    wait(soft, i, REMOVED)
+    wait(soft, i, CHANGED)
     if net.variables[i].favourite == u:
-        wait_unsettled(soft, i)
+        wait(soft, i, UNSETTLED)
 
 
 @bare
@@ -534,9 +487,10 @@ def assign(soft: SoftNetwork, i: int, u: int) -> None:
     now.domain[begin], now.domain[begin + k] = u, first
     now.place[begin + u], now.place[begin + first] = 0, k
     write(soft, i, 1)
-    wait_removed(soft, i)
+    wait(soft, i, REMOVED)
+    wait(soft, i, CHANGED)
     if net.variables[i].favourite != u:
-        wait_unsettled(soft, i)
+        wait(soft, i, UNSETTLED)
 
 
 @bare
@@ -550,9 +504,9 @@ def raise_state(soft: SoftNetwork, i: int, u: int, amount: int) -> None:
         return
     write(soft, at, cost)
     wait_raised(soft, i)
-    wait_changed(soft, i)
+    wait(soft, i, CHANGED)
     if net.variables[i].favourite == u:
-        wait_unsettled(soft, i)
+        wait(soft, i, UNSETTLED)
 
 
 @bare
@@ -585,20 +539,14 @@ def raise_bound(soft: SoftNetwork, i: int) -> None:
 
 @bare
 def forget_pending(soft: SoftNetwork) -> None:
-    net, todo, tally = soft.net, soft.todo, soft.tally
-    for k in range(tally.n_removed):
-        net.variables[todo.queue[k].removed].reasons = 0
-    for k in range(tally.n_raised):
-        net.variables[todo.queue[k].raised].reasons = 0
-    for k in range(tally.n_changed):
-        net.variables[todo.queue[k].changed].reasons = 0
-    for k in range(tally.n_unsettled):
-        net.variables[todo.queue[k].unsettled].reasons = 0
-    tally.n_removed = tally.n_raised = tally.n_changed = tally.n_unsettled = 0
-    while tally.n_waiting > 0:
-        next_constraint(soft, WAITING)
-    while tally.n_stale > 0:
-        next_constraint(soft, STALE)
+    todo, room = soft.todo, soft.constraints.room
+    for reason in range(len(todo.n_queued)):
+        for k in range(todo.n_queued[reason]):
+            soft.net.variables[todo.queue[reason, k]].reasons = 0
+        todo.n_queued[reason] = 0
+    for reason in range(len(room.n_queued)):
+        while room.n_queued[reason] > 0:
+            next_constraint(soft, reason)
 
 
 # -- Constraints in a cost network: conditions on the states of variables, without a table ----------------------------
@@ -608,7 +556,7 @@ def forget_pending(soft: SoftNetwork) -> None:
 # costs ``price * (most - sum)`` instead of nothing. That is never negative unless the constraint is violated, and a
 # price is never high enough to compensate for the violation. All prices live in `cell`: the trail restores them.
 
-WAITING, STALE = 1, 2  # reasons why a constraint is queued: a variable lost states; costs of a variable changed
+WAITING, STALE = 0, 1  # reasons why a constraint is queued: a variable lost states; costs of a variable changed
 
 
 class ConstraintRecord:
@@ -627,7 +575,7 @@ class ConstraintRecord:
     highest: int
     at: int  # the cell that is 1 once the constraint is decided
     n_prices: int  # the number of prices, in the cells after it
-    reasons: int  # reasons why it is queued: a sum of `WAITING` and `STALE`
+    reasons: int  # reasons why it is queued: a bit for `WAITING` and for `STALE`
 
 
 class LinkRecord:
@@ -640,8 +588,8 @@ class LinkRecord:
 class ConstraintRoom(NamedTuple):
     """Queues and scratch."""
 
-    waiting: Ints  # (n_constraints,): constraints queued for either reason, as stacks
-    stale: Ints  # (n_constraints,)
+    queue: Ints  # (2, n_constraints): constraints queued for either reason, as stacks
+    n_queued: Ints  # (2,): their numbers
     takers: Ints  # (most states + 1,): variables that may take a state, or whether a search has reached it
     owner: Ints  # (most states + 1,): the link assigned to it
     price: Ints  # (most states + 1,): prices of an assignment

@@ -11,7 +11,7 @@ import pytest
 import mapmrf
 from exhaustive_truth import all_labellings, small_model, summed_out
 from mapmrf import FactorGraph, Status, marginal_map
-from mapmrf.engines.elimination.sum_out import find_sum_order
+from mapmrf.engines.elimination.numpy_elimination import find_sum_order
 from refusals import refuses
 
 CLOSE = 1e-9

@@ -15,7 +15,7 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints
 from mapmrf.bridges.pystruct import labels_of, names_of, need, place_of, states_of
 from mapmrf.constraints.as_tables import refuse_constraints
-from mapmrf.engines.elimination.sum_out import sum_out
+from mapmrf.engines.elimination.numpy_elimination import sum_out
 from mapmrf.errors import GraphError, OptionError, UnknownName, UnsupportedModel
 from mapmrf.formats.bayes import network_of
 from mapmrf.model.checks import as_array

@@ -13,8 +13,7 @@ import numpy as np
 from mapmrf.arrays import Ints
 from mapmrf.constraints.as_tables import Rewriting, rewrite, why_too_wide
 from mapmrf.engines.elimination.and_or import AndOrSearch
-from mapmrf.engines.elimination.constraint_prices import ConstraintPrices, tree_with_paths, with_cliques
-from mapmrf.engines.elimination.elimination import BucketTree, Elimination, Functions
+from mapmrf.engines.elimination.elimination import BucketTree, Elimination, Functions, tree_with_paths, with_cliques
 from mapmrf.engines.elimination.join_graph import JoinGraph
 from mapmrf.engines.elimination.mini_buckets import (
     BucketPartition,
@@ -24,7 +23,7 @@ from mapmrf.engines.elimination.mini_buckets import (
     largest_partition,
 )
 from mapmrf.engines.elimination.orders import Order, PrimalGraph, fill_orders, front_orders
-from mapmrf.engines.elimination.path_constraints import ConstraintForms
+from mapmrf.engines.elimination.path_constraints import ConstraintForms, ConstraintPrices
 from mapmrf.engines.moves.blocks import BlockMoves
 from mapmrf.engines.moves.constrained_search import ConstrainedLocalSearch
 from mapmrf.engines.moves.local_search import LocalSearch

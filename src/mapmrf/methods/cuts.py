@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 
 from mapmrf.arrays import Bools, Ints, segment_argmax
-from mapmrf.engines.flow.roof_duality import excluded_by_roof, why_no_roof
+from mapmrf.engines.flow.cut_model import excluded_by_roof, why_no_roof
 from mapmrf.engines.moves.constrained_search import ConstrainedSearch
 from mapmrf.engines.moves.local_search import LocalSearch
 from mapmrf.engines.program.binary_program import Compact, ProductForm, Products, has_products, is_compact

@@ -10,8 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from mapmrf.engines.flow.cut_model import CutModel
-from mapmrf.engines.flow.roof_duality import UNDECIDED, Improvement, RoofDual, relax, why_no_roof
+from mapmrf.engines.flow.cut_model import UNDECIDED, CutModel, Improvement, RoofDual, relax, why_no_roof
 from mapmrf.engines.moves.local_search import Ascent
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mapmrf.constraints.as_tables import without_constraints
-from mapmrf.engines.elimination.sum_out import MEMORY, sum_out
+from mapmrf.engines.elimination.numpy_elimination import MEMORY, sum_out
 from mapmrf.errors import OptionError
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.names import Names, locate_variable

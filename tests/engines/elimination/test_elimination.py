@@ -21,9 +21,7 @@ from mapmrf.engines.elimination.elimination import (
     BucketTree,
     Elimination,
     FoldedSum,
-    FoldTarget,
     FunctionTables,
-    MatchedTable,
     fold,
     inverse,
     row_major,
@@ -216,9 +214,9 @@ class Tables:
         members = np.arange(len(self.scopes))
         inner = np.zeros((len(members) + 1, BLOCK), dtype=np.int32)
         fns = FunctionTables(self.card, self.ptr, self.var, self.stride, self.at, half, self.theta, arena)
-        table = MatchedTable(np.array(matched, dtype=np.int64), shift, 0)
-        target = FoldTarget(len(self.theta), choice, 0)
-        following = plain(fold)(mode, fns, FoldedSum(members, dims, n - 1), table, target, begin, most, inner)
+        scope = np.array(matched, dtype=np.int64)
+        terms = FoldedSum(members, dims, n - 1, scope, shift, 0, len(self.theta), choice, 0)
+        following = plain(fold)(mode, fns, terms, begin, most, inner)
         return arena[len(self.theta) :], choice, following
 
 

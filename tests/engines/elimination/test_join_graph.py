@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elimination_models import frustrated, partitioned
-from mapmrf.engines.elimination.join_graph import WIDTH, JoinClusters, JoinGraph, SeparatorScratch, add_onto, max_onto
+from mapmrf.engines.elimination.join_graph import (
+    WIDTH,
+    JoinClusters,
+    JoinGraph,
+    SeparatorScratch,
+    visit_runs,
+)
 from mapmrf.model.graph import FactorGraph
 from mapmrf.run import pace
 from plain_python import plain
@@ -76,13 +82,13 @@ def test_max_marginals_on_every_separator_are_those_of_numpy(card: tuple[int, ..
         wide = np.zeros(n, dtype=np.int64)
         wide[: len(scope)] = scope
         stride, digit, sides, inner = (np.zeros(size, dtype=np.int64) for size in (n, n, 2, WIDTH))
-        scratch = SeparatorScratch(stride, digit, wide, sides, inner)
         expected = table.max(axis=tuple(np.flatnonzero(~np.array(inside)).tolist()), keepdims=True)
-        out = np.zeros(3 + expected.size)
-        assert plain(max_onto)(0, clusters, len(scope), out, 3, scratch) == expected.size
+        out = np.append(np.zeros(3), np.full(expected.size, -np.inf))
+        scratch = SeparatorScratch(stride, digit, wide, sides, inner, out)
+        plain(visit_runs)(0, clusters, len(scope), 3, scratch, False)
         assert out[3:].tolist() == expected.ravel().tolist() and not out[:3].any()
         given = random.normal(size=expected.shape)
         clusters.tables[:] = table.ravel()
-        plain(add_onto)(0, clusters, len(scope), given.ravel(), 0, scratch)
+        plain(visit_runs)(0, clusters, len(scope), 0, scratch._replace(buffer=given.ravel()), True)
         assert clusters.tables.tolist() == (table + given).ravel().tolist()
         clusters.tables[:] = table.ravel()

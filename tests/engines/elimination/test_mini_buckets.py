@@ -20,7 +20,6 @@ from mapmrf.engines.elimination.mini_buckets import (
     by_scope,
     find_partition,
     largest_partition,
-    match,
     partition_bucket,
     partition_buckets,
 )
@@ -29,15 +28,6 @@ from mapmrf.model.problem import Problem
 from mapmrf.run import pace
 from plain_python import plain
 from strategies import Recipe, brute_force, recipes, with_weights
-
-
-def test_matching_gives_all_the_mean_and_forbids_what_one_forbids() -> None:
-    marginals = np.array([[1.0, 4.0, -np.inf], [3.0, 0.0, 2.0]])
-    shift = marginals.ravel().copy()
-    plain(match)(shift, 2, 3)
-    after = marginals + shift.reshape(2, 3)
-    assert after[:, :2].tolist() == [[2.0, 2.0], [2.0, 2.0]]
-    assert np.all(after[:, 2] == -np.inf)
 
 
 def test_functions_are_sorted_by_scope_and_number() -> None:

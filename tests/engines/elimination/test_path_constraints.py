@@ -12,16 +12,10 @@ import mapmrf
 from constrained_recipes import KINDS, one_kind, random_constrained
 from mapmrf import FactorGraph, constraints
 from mapmrf.engines.elimination.and_or import AndOrSearch
-from mapmrf.engines.elimination.constraint_prices import (
-    ConstraintPrices,
-    assignment_prices,
-    tree_with_paths,
-    with_cliques,
-)
-from mapmrf.engines.elimination.elimination import Functions
+from mapmrf.engines.elimination.elimination import Functions, tree_with_paths, with_cliques
 from mapmrf.engines.elimination.mini_buckets import CostShifting, MiniBuckets, find_partition
 from mapmrf.engines.elimination.orders import PrimalGraph, find_order
-from mapmrf.engines.elimination.path_constraints import ConstraintForms
+from mapmrf.engines.elimination.path_constraints import ConstraintForms, ConstraintPrices, assignment_prices
 from mapmrf.model.problem import Problem
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mapmrf import FactorGraph, UnsupportedModel
-from mapmrf.engines.elimination.sum_out import sum_out
+from mapmrf.engines.elimination.numpy_elimination import sum_out
 from strategies import Recipe, any_recipes, recipes, with_weights
 
 

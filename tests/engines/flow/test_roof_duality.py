@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 import mapmrf
 from binary_models import binary_graphs, spins, submodular_recipes
 from mapmrf import FactorGraph
-from mapmrf.engines.flow import roof_duality
-from mapmrf.engines.flow.cut_model import binary_pairs
-from mapmrf.engines.flow.roof_duality import UNDECIDED, Improvement, RoofDual, persistent_states
+from mapmrf.engines.flow import cut_model
+from mapmrf.engines.flow.cut_model import UNDECIDED, Improvement, RoofDual, binary_pairs, persistent_states
 from mapmrf.model.problem import Problem
 from plain_python import plain_kernels
 from strategies import Recipe, brute_force
@@ -166,7 +165,7 @@ def test_rounds_improve_a_random_labelling_of_a_frustrated_grid() -> None:
 @given(recipe=frustrated_recipes())
 def test_the_kernels_run_as_plain_python(recipe: Recipe) -> None:
     graph = recipe.graph()
-    with plain_kernels(roof_duality):
+    with plain_kernels(cut_model):
         plain = roof_of(graph)
     compiled = roof_of(graph)
     assert plain.bound == compiled.bound

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mapmrf.engines.reduction import components as driver
-from mapmrf.engines.reduction.components import components, solve_small
-from mapmrf.engines.reduction.simplify import Simplified, simplify
+from mapmrf.engines.reduction import simplify as driver
+from mapmrf.engines.reduction.simplify import Simplified, components, simplify, solve_small
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from strategies import Recipe, any_recipes, assert_reduced, brute_force, recipes, with_weights

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 import mapmrf
 from benchmark_models import benchmark, references
 from mapmrf import datasets
-from mapmrf.engines.reduction.components import solve_small
 from mapmrf.engines.reduction.reduction import Reduction
 from mapmrf.engines.reduction.simplify import (
     Simplified,
@@ -21,6 +20,7 @@ from mapmrf.engines.reduction.simplify import (
     excluded_states,
     simplify,
     simplify_in_steps,
+    solve_small,
 )
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.polytope import dual_bound

@@ -16,8 +16,7 @@ from mapmrf import FactorGraph, constraints
 from mapmrf.arrays import Ints
 from mapmrf.datasets import random_graph
 from mapmrf.engines.soft_consistency.constraints import constraint_cost
-from mapmrf.engines.soft_consistency.network import ModelNetwork
-from mapmrf.engines.soft_consistency.network_kernels import HARD, assign
+from mapmrf.engines.soft_consistency.network import HARD, ModelNetwork, assign
 from mapmrf.engines.soft_consistency.propagation_kernels import propagate
 from mapmrf.engines.soft_consistency.search import (
     OpenNodes,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -15,19 +16,18 @@ from mapmrf.engines.elimination.mini_buckets import MiniBuckets, best_state
 from mapmrf.engines.elimination.path_constraints import (
     ConstraintForm,
     ConstraintForms,
-    PathBuilder,
     PathConstraints,
     PathMarks,
     add_worths,
     drop_label,
     exclude_forced,
+    lay_out_paths,
     new_marks,
     take_label,
 )
 
 ROUND_OFF = 2e-15
 """Bounds that exceed the best value by less than this share of the potentials' scale count as equal to it."""
-
 SLOT_BYTES = 17  # bytes per slot of the cache, without its labels
 
 
@@ -48,7 +48,6 @@ class AndOrSearch:
         self._cache = _search_cache(self.tree, self._space, cache_bytes)
         possible = exclude_forced(self._space.constraints, self._state.marks)
         self._cursor = SearchCursor(node=self.n, action=ENTER if possible else FINISHED, n_expanded=0, n_hits=0)
-        self._path = np.zeros(self.n + 1, dtype=np.int64)
         finite = buckets.given.theta[np.isfinite(buckets.given.theta)]
         scale = max([float(np.abs(finite).max(initial=0.0)), *(form.scale for form in forms)])
         self._tol = ROUND_OFF * scale
@@ -73,15 +72,18 @@ class AndOrSearch:
         return self._cursor.action == FINISHED
 
     def require(self, value: float) -> None:
-        if value > self._state.need[self.n]:
-            self._state.need[self.n] = value
-            raise_needs(self._cursor.node, self._space.tree.parent, self._state, self._path)
+        """Raise what labellings must exceed, for all open nodes from the top down."""
+        state, parent, path = self._state, self._space.tree.parent, [self._cursor.node]
+        if value > state.need[self.n]:
+            state.need[self.n] = value
+            while path[-1] < self.n:
+                path.append(int(parent[path[-1]]))
+            for d, a in reversed(list(pairwise(path))):
+                state.need[d] = max(state.need[a], state.found[a]) - (state.sum_now[a] - state.bound[d])
 
     def advance(self, look_ups: int, max_expanded: int) -> None:
         """Search for about this many look-ups, expanding no more than `max_expanded` AND nodes in total."""
-        self._cursor = search(
-            self._cursor, look_ups, max_expanded, self._tol, self._space, self._state, self._cache
-        )  # fmt: skip
+        self._cursor = search(self._cursor, look_ups, max_expanded, self._tol, self._space, self._state, self._cache)
 
     def upper_bound(self) -> float:
         """Upper bound on all labellings at this point of the search, with a margin for skipped round-off."""
@@ -110,12 +112,12 @@ def _search_space(buckets: MiniBuckets, forms: Sequence[ConstraintForm]) -> Sear
     child = np.arange(n)
     child = child[np.lexsort((end[:n] - child, parent[:n]))]  # small subtrees first: their optima tighten other bounds
     child_ptr = offsets(np.bincount(parent[:n], minlength=n + 1)).astype(np.int64)
-    constraints = PathBuilder(tree, forms).layout()
+    constraints = lay_out_paths(tree, forms)
     splits_before = np.concatenate([[0], np.cumsum(buckets.split | (np.diff(constraints.link_ptr)[:n] > 0))])
     exact = np.append(splits_before[tree.end] == splits_before[:-1], False)  # no bucket of the subtree is split
     source = n - 1 - np.repeat(np.arange(n), np.diff(partition.mini_ptr))
-    target = partition.bucket_of[buckets.n_given :]
-    member = np.concatenate([buckets.buckets.member, buckets.n_given + np.flatnonzero(target < 0)])
+    target = partition.bucket_of[buckets.given.n :]
+    member = np.concatenate([buckets.buckets.member, buckets.given.n + np.flatnonzero(target < 0)])
     return SearchSpace(
         tree=SearchTree(np.append(tree.card, 1), parent, end, child_ptr, child, exact),
         fns=buckets.tables,
@@ -201,7 +203,6 @@ def _search_cache(tree: BucketTree, space: SearchSpace, cache_bytes: float) -> S
 # independent. At most one OR node of every position is open at a time, so all state is kept by position.
 
 ENTER, NEXT_VALUE, NEXT_CHILD, LEAVE, FINISHED = 0, 1, 2, 3, 4  # the next action at the current node
-
 EMPTY, EXACT, CEILING = 0, 1, 2
 """Contents of a cache slot: nothing, an optimum with its labels, or an upper bound from a failed search."""
 
@@ -539,21 +540,6 @@ def open_bound(cursor: SearchCursor, tree: SearchTree, state: SearchState) -> fl
         top = max(found[a], need[a], sum_now[a] - state.bound[d] + top)
         top = max(top, next_label_bound(a, tree.card, state))
     return float(top)
-
-
-@compiled
-def raise_needs(node: int, parent: Ints, state: SearchState, path: Ints) -> None:
-    """Pass a need that has risen at the top down to all open nodes; `path` is scratch."""
-    a, n_path = node, 0
-    n = len(parent) - 1
-    while a < n:
-        path[n_path] = a
-        n_path += 1
-        a = parent[a]
-    for at in range(n_path - 1, -1, -1):
-        d = path[at]
-        a = parent[d]
-        state.need[d] = max(state.need[a], state.found[a]) - (state.sum_now[a] - state.bound[d])
 
 
 @compiled

@@ -6,12 +6,11 @@ import heapq
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, ranges
-from mapmrf.compilation.jit import compiled, inlined
+from mapmrf.compilation.jit import compiled
 from mapmrf.engines.elimination.elimination import (
     BLOCK,
     MARGINAL,
@@ -21,12 +20,11 @@ from mapmrf.engines.elimination.elimination import (
     BucketTree,
     Elimination,
     FoldedSum,
-    FoldTarget,
     Functions,
     FunctionTables,
-    MatchedTable,
     fold,
     gathered,
+    inverse,
     label_type,
     row_major,
     score_bucket,
@@ -78,8 +76,9 @@ class BucketMessages:
         )
         self._buckets = gathered(np.concatenate([given.bucket, tree.parent]), n)
         self._inner = np.empty((3 + int(np.diff(self._buckets.ptr).max(initial=0)), BLOCK), dtype=np.int32)
-        self._cursor = CollectCursor(n - 1, 0)
-        self._marginals = StateMarginals(np.concatenate([[0], np.cumsum(tree.card)]).astype(np.int64), np.zeros(0))
+        self._position, self._block = n - 1, 0  # the bucket to collect from next, and the block of its message
+        self._marginals_at = np.concatenate([[0], np.cumsum(tree.card)]).astype(np.int64)  # by position
+        self._marginals = np.zeros(0)
         self._next = 0
 
     @staticmethod
@@ -94,11 +93,13 @@ class BucketMessages:
 
     @property
     def collected(self) -> bool:
-        return self._cursor.position < 0
+        return self._position < 0
 
     def collect(self, additions: int) -> None:
         """Compute messages to the roots, for about this many additions of table entries."""
-        self._cursor = collect(self._cursor, additions, self._tables, self._buckets, self._inner)
+        self._position, self._block = collect(
+            self._position, self._block, additions, self._tables, self._buckets, self._inner
+        )
 
     @property
     def value(self) -> float:
@@ -142,9 +143,11 @@ class BucketMessages:
 
     def distribute(self, additions: int) -> None:
         """Compute messages from the roots and max-marginals, for about this many additions of table entries."""
-        if len(self._marginals.value) == 0:
+        if len(self._marginals) == 0:
             self._allocate_down()
-        self._next = distribute(self._next, additions, self._tables, self._buckets, self._marginals, self._inner)
+        self._next = distribute(
+            self._next, additions, self._tables, self._buckets, self._marginals_at, self._marginals, self._inner
+        )
 
     def _allocate_down(self) -> None:
         """Allocate the messages from the roots: a root receives the value of all other trees."""
@@ -158,14 +161,12 @@ class BucketMessages:
             n_hard - ~finite > 0, -np.inf, others
         )
         self._tables = self._tables._replace(arena=arena)
-        self._marginals = self._marginals._replace(value=np.full(int(self.tree.card.sum()), -np.inf))
+        self._marginals = np.full(int(self.tree.card.sum()), -np.inf)
 
     def marginals(self) -> Floats:
         """Return the largest value with each state, by variable, a block of states each, once `distributed`."""
-        tree = self.tree
-        position: Ints = np.empty(tree.n, dtype=np.int64)
-        position[tree.var_of] = np.arange(tree.n)
-        return np.asarray(self._marginals.value[ranges(self._marginals.at[position], tree.card[position])])
+        position = inverse(self.tree.var_of)
+        return self._marginals[ranges(self._marginals_at[position], self.tree.card[position])]
 
 
 class RankedLabellings:
@@ -219,39 +220,26 @@ class RankedLabellings:
 # -- Messages of all buckets: up to the roots, down again to max-marginals, and labellings by rank --------------------
 
 
-class CollectCursor(NamedTuple):
-    """The bucket to continue with, and the block of its message."""
-
-    position: int
-    block: int
-
-
-class StateMarginals(NamedTuple):
-    """Max-marginals of single variables: those of position `p` start at ``value[at[p]]``."""
-
-    at: Ints
-    value: Floats
-
-
 @compiled
-def collect(cursor: CollectCursor, budget: int, fns: FunctionTables, buckets: Buckets, inner: Ints) -> CollectCursor:
-    """Compute the messages to the roots, the last position first, until some `budget` of additions is spent."""
-    unmatched = MatchedTable(np.zeros(0, np.int64), np.zeros(1), NOWHERE)
-    no_choice = np.zeros(1, np.uint8)
-    p, block = cursor.position, cursor.block
+def collect(p: int, block: int, budget: int, fns: FunctionTables, buckets: Buckets, inner: Ints) -> tuple[int, int]:
+    """Compute the messages to the roots from a block of position `p` down, until some `budget` of additions is spent.
+
+    Returns the next position and block.
+    """
+    no_scope, no_table, no_choice = np.zeros(0, np.int64), np.zeros(1), np.zeros(1, np.uint8)
     while p >= 0 and budget > 0:
         mine = buckets.member[buckets.ptr[p] : buckets.ptr[p + 1]]
         message = fns.n_given + p
         dims = fns.var[fns.ptr[message] : fns.ptr[message + 1]]
         cost = BLOCK * fns.card[p] * len(mine)
         n_blocks = 1 + budget // cost
-        target = FoldTarget(fns.at[message], no_choice, NOWHERE)
-        block = fold(PLAIN, fns, FoldedSum(mine, dims, p), unmatched, target, block, n_blocks, inner)
+        terms = FoldedSum(mine, dims, p, no_scope, no_table, NOWHERE, fns.at[message], no_choice, NOWHERE)
+        block = fold(PLAIN, fns, terms, block, n_blocks, inner)
         size = fns.at[message + 1] - fns.at[message]
         budget -= min(n_blocks * cost, size * fns.card[p] * len(mine) + 100)
         if block < 0:
             p, block = p - 1, 0
-    return CollectCursor(p, block)
+    return p, block
 
 
 @compiled
@@ -285,18 +273,18 @@ def project(members: Ints, scope: Ints, table: Floats, at: int, fns: FunctionTab
     for d in range(len(scope)):
         size *= fns.card[scope[d]]
     table[at : at + size] = -np.inf
-    terms = FoldedSum(members, clique[:-1], clique[-1])
-    target = FoldTarget(NOWHERE, np.zeros(1, np.uint8), NOWHERE)
-    fold(MARGINAL, fns, terms, MatchedTable(scope, table, at), target, NOWHERE, 2**62, inner)
+    terms = FoldedSum(members, clique[:-1], clique[-1], scope, table, at, NOWHERE, np.zeros(1, np.uint8), NOWHERE)
+    fold(MARGINAL, fns, terms, NOWHERE, 2**62, inner)
 
 
 @compiled
 def distribute(
-    p: int, budget: int, fns: FunctionTables, buckets: Buckets, marginals: StateMarginals, inner: Ints
+    p: int, budget: int, fns: FunctionTables, buckets: Buckets, marginals_at: Ints, marginals: Floats, inner: Ints
 ) -> int:
     """Compute the messages from the roots and the max-marginals, position by position; return the next position.
 
-    What is taken off a message that is -inf does not matter: nothing below it is possible.
+    What is taken off a message that is -inf does not matter: nothing below it is possible. The max-marginals of
+    position `p` start at ``marginals[marginals_at[p]]``.
     """
     n, last = len(fns.card), len(fns.ptr) - 2
     summed = np.array([last])
@@ -305,7 +293,7 @@ def distribute(
         mine = buckets.member[buckets.ptr[p] : buckets.ptr[p + 1]]
         budget -= (2 * len(mine) + 1) * size + 100
         own = fns.var[fns.ptr[last + 1] - 1 : fns.ptr[last + 1]]
-        project(summed, own, marginals.value, marginals.at[p], fns, inner)
+        project(summed, own, marginals, marginals_at[p], fns, inner)
         for m in range(len(mine)):
             up = mine[m]
             if up < fns.n_given:
@@ -322,15 +310,6 @@ def distribute(
     return p
 
 
-@inlined
-def first_best(score: Floats, n: int) -> int:
-    best = 0
-    for k in range(1, n):
-        if score[k] > score[best]:
-            best = k
-    return best
-
-
 @compiled
 def complete(first: int, end: int, rank: int, fns: FunctionTables, buckets: Buckets, labels: Ints) -> None:
     """Give position `first` its state of this rank (0: the best), and those after it, up to `end`, the best."""
@@ -340,7 +319,7 @@ def complete(first: int, end: int, rank: int, fns: FunctionTables, buckets: Buck
         if p == first and rank > 0:
             labels[p] = np.argsort(-score[: fns.card[p]], kind="mergesort")[rank]
         else:
-            labels[p] = first_best(score, fns.card[p])
+            labels[p] = np.argmax(score[: fns.card[p]])
 
 
 @compiled
@@ -363,9 +342,9 @@ def losses(first: int, rank: int, fns: FunctionTables, buckets: Buckets, labels:
             else:
                 best, other = 0.0, -np.inf
         else:
-            k = first_best(score, n)
+            k = np.argmax(score[:n])
             best, score[k] = score[k], -np.inf
-            other = score[first_best(score, n)]
+            other = score[:n].max()
         if other > -np.inf:
             loss[p] = best - other
 

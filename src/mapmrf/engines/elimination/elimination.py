@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -39,7 +40,8 @@ class Elimination:
         at = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         self._choices = Choices(at, np.zeros(int(at[-1]), dtype=label_type(tree.card)))
         self._inner = np.empty((2 + int(np.diff(self._buckets.ptr).max(initial=0)), BLOCK), dtype=np.int32)
-        self._cursor = EliminationCursor(position=n - 1, block=0, height=0, value=0.0)
+        self._position, self._block, self._height = n - 1, 0, 0  # the bucket to continue with; see `eliminate`
+        self.value = 0.0  # sum of the roots that are eliminated
 
     @staticmethod
     def bytes_needed(tree: BucketTree) -> float:
@@ -48,22 +50,19 @@ class Elimination:
 
     @property
     def n_done(self) -> int:
-        return self.tree.n - 1 - self._cursor.position
+        return self.tree.n - 1 - self._position
 
     @property
     def finished(self) -> bool:
-        return self._cursor.position < 0
-
-    @property
-    def value(self) -> float:
-        return self._cursor.value
+        return self._position < 0
 
     def advance(self, additions: int, max_done: int) -> None:
         """Do about this many additions of table entries, at least a block, until `max_done` buckets are eliminated."""
-        until = max(0, self.tree.n - max_done)
-        self._cursor = eliminate(
-            self._cursor, additions, until, self._tables, self._buckets, self._choices, self._inner
-        )
+        self._position, self._block, self._height, more = eliminate(
+            self._position, self._block, self._height, additions, max(0, self.tree.n - max_done), self._tables,
+            self._buckets, self._choices, self._inner,
+        )  # fmt: skip
+        self.value += more
 
     def labels(self) -> Ints:
         labels = np.zeros(self.tree.n, dtype=np.int64)
@@ -76,7 +75,7 @@ class Elimination:
 
     def score(self, labels: Ints, at: int, out: Floats) -> None:
         """Write the next bucket's scores for labellings, (n_labellings, n), to the columns of `out` from `at` on."""
-        score_labellings(self._cursor.position, at, self._tables, self._buckets, labels, out)
+        score_labellings(self._position, at, self._tables, self._buckets, labels, out)
 
 
 def gathered(bucket_of: Ints, n: int) -> Buckets:
@@ -94,10 +93,8 @@ def label_type(card: Ints) -> np.dtype[np.unsignedinteger]:
 # -- The step shared by all elimination, adding tables and maximising over one variable; and bucket elimination -------
 
 BLOCK = 1024  # entries of a result that are computed together, so that they stay in cache
-
 PLAIN, WITH_CHOICE, MARGINAL = 0, 1, 2
 """Output of `fold`: maxima; maxima and maximising states; or max-marginals on the matched variables."""
-
 NOWHERE: Any = np.int64(0)
 """The start of a table that is not used: not a plain 0, for which numba would compile functions twice."""
 
@@ -130,30 +127,17 @@ class Choices(NamedTuple):
 
 
 class FoldedSum(NamedTuple):
-    """A sum of functions to be maximised over one variable: the members, the variables left, and that variable."""
+    """A sum of functions to be maximised over one variable, and where the message goes."""
 
     members: Ints
-    dims: Ints
-    x: int
-
-
-class MatchedTable(NamedTuple):
-    """A table on some of the variables of a sum, the eliminated one last; without variables there is none.
-
-    It starts at ``table[at]``. It is added to the sum, or receives the max-marginals of the sum.
-    """
-
-    scope: Ints
-    table: Floats
-    at: int
-
-
-class FoldTarget(NamedTuple):
-    """Destination of a message: its offset in the arena, and that of its choices."""
-
-    at: int
+    dims: Ints  # the variables left
+    x: int  # the variable that is maximised over
+    scope: Ints  # variables of a matched table, `x` last; without variables there is none
+    table: Floats  # the matched table: it is added to the sum, or receives its max-marginals
+    table_at: int  # where it starts in `table`
+    at: int  # where the message starts in the arena
     choice: Ints
-    choice_at: int
+    choice_at: int  # where its maximising states start in `choice`
 
 
 class FoldLayout(NamedTuple):
@@ -166,22 +150,10 @@ class FoldLayout(NamedTuple):
     flat: Bools  # (n_rows,): whether a table does not change within a block
 
 
-class EliminationCursor(NamedTuple):
-    """Progress of bucket elimination."""
-
-    position: int  # the bucket to continue with
-    block: int  # the block of its message
-    height: int  # height of the stack of messages in the arena
-    value: float  # sum of the roots that are eliminated
-
-
 @bare
-def lay_out(fns: FunctionTables, terms: FoldedSum, matched: MatchedTable, layout: FoldLayout) -> None:
-    members, dims, stride, base = terms.members, terms.dims, layout.stride, layout.base
+def lay_out(fns: FunctionTables, terms: FoldedSum, layout: FoldLayout) -> None:
+    members, dims, scope, stride, base = terms.members, terms.dims, terms.scope, layout.stride, layout.base
     n_dims, n_members = len(dims), len(members)
-    for r in range(n_members + 1):
-        for d in range(n_dims + 1):
-            stride[r, d] = 0
     for r in range(n_members):
         f = members[r]
         base[r] = fns.at[f]
@@ -190,15 +162,15 @@ def lay_out(fns: FunctionTables, terms: FoldedSum, matched: MatchedTable, layout
             while d < n_dims and dims[d] != fns.var[at]:
                 d += 1
             stride[r, d] = fns.stride[at]
-    base[n_members] = matched.at
+    base[n_members] = terms.table_at
     step, d = 1, n_dims
-    for m in range(len(matched.scope) - 1, -1, -1):
-        if m < len(matched.scope) - 1:
+    for m in range(len(scope) - 1, -1, -1):
+        if m < len(scope) - 1:
             d -= 1
-            while dims[d] != matched.scope[m]:
+            while dims[d] != scope[m]:
                 d -= 1
         stride[n_members, d] = step
-        step *= fns.card[matched.scope[m]]
+        step *= fns.card[scope[m]]
 
 
 @bare
@@ -206,10 +178,6 @@ def tabulate_inner(card: Ints, dims: Ints, cut: int, width: int, layout: FoldLay
     """Fill in the places within a block, which runs over `dims` from `cut` on, and which tables do not change in it."""
     stride, digit, inner, flat = layout.stride, layout.digit, layout.inner, layout.flat
     n_dims, n_rows = len(dims), len(layout.base)
-    for d in range(n_dims):
-        digit[d] = 0
-    for r in range(n_rows):
-        flat[r] = True
     for j in range(width):
         for r in range(n_rows):
             at = 0
@@ -294,23 +262,20 @@ def raise_best(k: int, total: Floats, best: Floats, choice: Ints, choice_at: int
 
 
 @compiled
-def fold(
-    mode: int, fns: FunctionTables, terms: FoldedSum, matched: MatchedTable, target: FoldTarget, begin: int,
-    max_blocks: int, inner: Ints,
-) -> int:  # fmt: skip
+def fold(mode: int, fns: FunctionTables, terms: FoldedSum, begin: int, max_blocks: int, inner: Ints) -> int:
     """Maximise a sum of functions over variable `x`: out(dims) = max_x sum_f f(dims, x), some blocks of it.
 
     The matched table is added as well; in the mode MARGINAL it receives the max-marginals instead. Starts with block
     `begin` and does at most `max_blocks`; returns the next block, or -1 after the last. `inner` is scratch: a row of
     BLOCK places for every member, and one more.
     """
-    card, dims, arena, shift = fns.card, terms.dims, fns.arena, matched.table
+    card, dims, arena, shift = fns.card, terms.dims, fns.arena, terms.table
     n_dims, last = len(dims), len(terms.members)
     layout = FoldLayout(
-        np.empty((last + 1, n_dims + 1), np.int64), np.empty(last + 1, np.int64), np.empty(n_dims, np.int64), inner,
-        np.empty(last + 1, np.bool_),
+        np.zeros((last + 1, n_dims + 1), np.int64), np.empty(last + 1, np.int64), np.zeros(n_dims, np.int64), inner,
+        np.ones(last + 1, np.bool_),
     )  # fmt: skip
-    lay_out(fns, terms, matched, layout)
+    lay_out(fns, terms, layout)
     cut, width, n_blocks = n_dims, 1, 1
     while cut > 0 and width * card[dims[cut - 1]] <= BLOCK:
         cut -= 1
@@ -326,7 +291,7 @@ def fold(
             layout.base[r] += layout.digit[d] * layout.stride[r, d]
     end = min(n_blocks, begin + max_blocks)
     total, best = np.empty(width), np.empty(width)
-    with_shift = mode != MARGINAL and len(matched.scope) > 0
+    with_shift = mode != MARGINAL and len(terms.scope) > 0
     for block in range(begin, end):
         for k in range(card[terms.x]):
             add_tables(k, fns, terms.members, layout, shift, with_shift, total)
@@ -335,35 +300,35 @@ def fold(
                 for j in range(width):
                     shift[at + inner[last, j]] = max(shift[at + inner[last, j]], total[j])
             else:
-                choice_at = target.choice_at + block * width
-                raise_best(k, total, best, target.choice, choice_at, mode == WITH_CHOICE)
+                choice_at = terms.choice_at + block * width
+                raise_best(k, total, best, terms.choice, choice_at, mode == WITH_CHOICE)
         if mode != MARGINAL:
             for j in range(width):
-                arena[target.at + block * width + j] = best[j]
+                arena[terms.at + block * width + j] = best[j]
         next_block(card, dims, cut, layout)
     return end if end < n_blocks else -1
 
 
 @compiled
 def eliminate(
-    cursor: EliminationCursor, budget: int, until: int, fns: FunctionTables, buckets: Buckets, choices: Choices,
+    p: int, block: int, top: int, budget: int, until: int, fns: FunctionTables, buckets: Buckets, choices: Choices,
     inner: Ints,
-) -> EliminationCursor:  # fmt: skip
+) -> tuple[int, int, int, float]:  # fmt: skip
     """Eliminate buckets, the last position first, down to `until`, or until some `budget` of additions is spent.
 
     The message of position `p` is the function ``n_given + p``; the messages yet to be used are a stack in the arena.
+    Starts with a block of a position's message and the height of the stack; returns the next ones, and the sum of the
+    roots that were eliminated.
     """
-    card = fns.card
-    unmatched = MatchedTable(np.zeros(0, np.int64), np.zeros(1), NOWHERE)
-    p, block, top, total = cursor.position, cursor.block, cursor.height, 0.0
+    card, no_scope, no_table, total = fns.card, np.zeros(0, np.int64), np.zeros(1), 0.0
     while p >= until and budget > 0:
         mine = buckets.member[buckets.ptr[p] : buckets.ptr[p + 1]]
         message = fns.n_given + p
         dims = fns.var[fns.ptr[message] : fns.ptr[message + 1]]
         cost = BLOCK * card[p] * len(mine)
         n_blocks = 1 + budget // cost
-        target = FoldTarget(top, choices.state, choices.at[p])
-        block = fold(WITH_CHOICE, fns, FoldedSum(mine, dims, p), unmatched, target, block, n_blocks, inner)
+        terms = FoldedSum(mine, dims, p, no_scope, no_table, NOWHERE, top, choices.state, choices.at[p])
+        block = fold(WITH_CHOICE, fns, terms, block, n_blocks, inner)
         size = choices.at[p + 1] - choices.at[p]
         budget -= min(n_blocks * cost, size * card[p] * len(mine) + 100)
         if block >= 0:
@@ -381,7 +346,7 @@ def eliminate(
         fns.at[message] = low
         top = low + size
         p, block = p - 1, 0
-    return EliminationCursor(p, block, top, cursor.value + total)
+    return p, block, top, total
 
 
 @inlined
@@ -551,3 +516,82 @@ class Functions:
             at=np.concatenate([unary_at, len(theta_v) + table_at.astype(np.int64)]).astype(np.int64),
             theta=np.concatenate([theta_v, tables]),
         )
+
+
+# -- Bucket trees for models with constraints: the variables of a constraint lie on one path --------------------------
+
+LARGEST_CLIQUE = 40
+"""Maximum number of variables of a constraint for which they are made neighbours in the elimination order."""
+MOST_CONTEXTS = 20_000_000
+"""Maximum total size of contexts for which they are listed; without them the search has no cache."""
+
+
+def with_cliques(graph: PrimalGraph, scopes: Sequence[Ints]) -> PrimalGraph:
+    """Add an edge for each pair of variables of the same small constraint."""
+    n = graph.n
+    owner = np.repeat(np.arange(n), np.diff(graph.ptr))
+    keys = [owner * n + graph.nbr]
+    for scope in scopes:
+        if 1 < len(scope) <= LARGEST_CLIQUE:
+            first, second = (scope[at].astype(np.int64) for at in np.triu_indices(len(scope), 1))
+            keys += [first * n + second, second * n + first]
+    pairs = np.unique(np.concatenate(keys).astype(np.int64))
+    return PrimalGraph(offsets(np.bincount(pairs // max(n, 1), minlength=n)), (pairs % max(n, 1)).astype(np.int32))
+
+
+def tree_with_paths(graph: PrimalGraph, card: Ints, order: Order, scopes: Sequence[Ints]) -> BucketTree:
+    """Build the tree of an order such that the variables of each scope lie on one path.
+
+    A variable's parent is the next in the order that is in a table, or a constraint, of its subtree. Contexts are those
+    of the tables.
+    """
+    n, rank = graph.n, inverse(order.order)
+    above, parent = _climb(graph, order.order, rank, scopes)
+    var_of, _ = preorder(order.order, parent, np.ones(n))
+    position = inverse(var_of)
+    lengths = np.array([above[r].bit_count() for r in rank[var_of].tolist()], dtype=np.int64)
+    listed = int(lengths.sum()) <= MOST_CONTEXTS
+    context = np.zeros(0, dtype=np.int64)
+    if listed:
+        rows = [np.sort(position[order.order[_bits(above[r])]]) for r in rank[var_of].tolist()]
+        context = np.concatenate([context, *rows])
+    up = np.where(parent[var_of] >= 0, position[parent[var_of]], -1)
+    return BucketTree(
+        var_of=var_of,
+        card=card[var_of].astype(np.int64),
+        parent=up,
+        end=subtree_ends(up),
+        context_ptr=offsets(lengths if listed else np.zeros(n, dtype=np.int64)),
+        context=context,
+        known=np.full(n, listed),
+        peak=math.inf,
+        entries=math.inf,
+    )
+
+
+def _climb(graph: PrimalGraph, order: Ints, rank: Ints, scopes: Sequence[Ints]) -> tuple[list[int], Ints]:
+    """Return, by rank, the ranks above a subtree that its tables reach, as bits; and the parent of every variable."""
+    n = graph.n
+    later = [0] * n
+    for scope in scopes:
+        ranks = rank[scope].tolist()
+        later[min(ranks)] |= sum(1 << r for r in ranks)
+    above, parent = [0] * n, np.full(n, -1, dtype=np.int64)
+    for r, i in enumerate(order.tolist()):
+        for j in rank[graph.nbr[graph.ptr[i] : graph.ptr[i + 1]]].tolist():
+            above[r] |= (j > r) << j
+        above[r] &= ~(1 << r)
+        later[r] &= ~(1 << r)
+        both = above[r] | later[r]
+        if both:
+            up = (both & -both).bit_length() - 1
+            parent[i] = order[up]
+            above[up] |= above[r]
+            later[up] |= later[r]
+            later[r] = 0  # long, and not needed any more
+    return above, parent
+
+
+def _bits(mask: int) -> Ints:
+    data = np.frombuffer(mask.to_bytes(mask.bit_length() // 8 + 1, "little"), dtype=np.uint8)
+    return np.flatnonzero(np.unpackbits(data, bitorder="little"))

@@ -29,8 +29,8 @@ class JoinGraph:
         at = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         self._clusters = JoinClusters(tree.card, ptr, var, at, np.empty(int(at[-1])))
         self._links = _links(partition, given.n)
-        self._buffer, self._scratch = _scratch(tree, partition, ptr, sizes)
-        self._cursor = SweepCursor(bucket=0, to_leaves=False, n_sweeps=0)
+        self._scratch = _scratch(tree, partition, ptr, sizes)
+        self._bucket, self._to_leaves, self.sweeps = 0, False, 0
         self._partition = partition
         self._given = FunctionTables(
             tree.card, partition.fn_ptr, partition.fn_var, given.stride, given.at, given.n, given.theta, np.empty(0)
@@ -44,15 +44,12 @@ class JoinGraph:
             fill_clusters(first, last, self._clusters, self._partition, self._given, self._scratch)
             yield
 
-    @property
-    def sweeps(self) -> int:
-        return self._cursor.n_sweeps
-
     def advance(self, entries: int) -> None:
         """Continue the current sweep for about this many table entries, at most to its end."""
-        self._cursor = sweep_clusters(
-            self._cursor, entries, self._links, self._clusters, self._buffer, self._scratch
-        )  # fmt: skip
+        self._bucket, self._to_leaves, ended = sweep_clusters(
+            self._bucket, self._to_leaves, entries, self._links, self._clusters, self._scratch
+        )
+        self.sweeps += ended
 
     def bound(self) -> float:
         """Upper bound on the sum of the given functions: the sum of the tables' maxima."""
@@ -75,16 +72,14 @@ def _links(partition: BucketPartition, n_given: int) -> JoinLinks:
     return JoinLinks(partition.mini_ptr, parent, child_ptr, child)
 
 
-def _scratch(
-    tree: BucketTree, partition: BucketPartition, ptr: Ints, sizes: Ints
-) -> tuple[np.ndarray, SeparatorScratch]:
+def _scratch(tree: BucketTree, partition: BucketPartition, ptr: Ints, sizes: Ints) -> SeparatorScratch:
     counts = np.diff(partition.mini_ptr)
     longest = int(np.diff(ptr).max(initial=1))
     largest = np.maximum.reduceat(sizes, partition.mini_ptr[:-1]) if tree.n else np.ones(1, dtype=np.int64)
     buffer = np.empty(int(max((largest * counts).max(initial=1), 2 * sizes.max(initial=1))))
     stride, digit, scope, sides = np.zeros((4, max(longest, int(counts.max(initial=1)), 2) + 1), dtype=np.int64)
     inner = np.zeros(max(WIDTH, int(tree.card.max(initial=1))), dtype=np.int64)
-    return buffer, SeparatorScratch(stride, digit, scope, sides, inner)
+    return SeparatorScratch(stride, digit, scope, sides, inner, buffer)
 
 
 # -- Cost shifting on a join graph: clusters of variables with tables, whose max-marginals agree on separators --------
@@ -115,35 +110,23 @@ class JoinLinks(NamedTuple):
 
 
 class SeparatorScratch(NamedTuple):
-    """Room for one separator: strides, a configuration, its variables, the clusters that share it, places in it."""
+    """Room for one separator."""
 
     stride: Ints
-    digit: Ints
-    scope: Ints
-    sides: Ints
-    inner: Ints
-
-
-class EntryRuns(NamedTuple):
-    """Mapping of a cluster's table entries to those of a separator."""
-
-    length: int  # entries that follow each other and do so in the separator's table, too: a run
-    times: int  # how often a run is repeated on the same places
-    width: int  # repeated runs whose places are computed at once
-    cut: int  # how many of the cluster's variables are left to count
-
-
-class SweepCursor(NamedTuple):
-    """Progress of a sweep: the bucket, whether it is going back to the leaves, and the completed sweeps."""
-
-    bucket: int
-    to_leaves: bool
-    n_sweeps: int
+    digit: Ints  # a configuration
+    scope: Ints  # its variables
+    sides: Ints  # the clusters that share it
+    inner: Ints  # places in it
+    buffer: Floats  # its max-marginals in all of these
 
 
 @bare
-def entry_runs(m: int, clusters: JoinClusters, n_scope: int, scratch: SeparatorScratch) -> EntryRuns:
-    """Return the mapping of a cluster's table entries to those of a separator, and write the offsets of its runs."""
+def entry_runs(m: int, clusters: JoinClusters, n_scope: int, scratch: SeparatorScratch) -> tuple[int, int, int, int]:
+    """Map a cluster's table entries to those of a separator, and write the offsets of its runs.
+
+    Returns the length of a run, whose entries follow each other in both tables; how often it is repeated on the same
+    places; the number of repeated runs whose places are computed at once; and of the variables left to count.
+    """
     card, var, scope, stride, inner = clusters.card, clusters.var, scratch.scope, scratch.stride, scratch.inner
     first, last = clusters.ptr[m], clusters.ptr[m + 1] - clusters.ptr[m] - 1
     step, s = 1, n_scope - 1
@@ -169,7 +152,7 @@ def entry_runs(m: int, clusters: JoinClusters, n_scope: int, scratch: SeparatorS
             for j in range(width):
                 inner[k * width + j] = inner[j] + k * stride[cut]
         width *= n_k
-    return EntryRuns(length, times, width, cut)
+    return length, times, width, cut
 
 
 @bare
@@ -222,50 +205,35 @@ def add_run(length: int, times: int, tables: Floats, at: int, given: Floats, giv
 
 
 @bare
-def max_onto(
-    m: int, clusters: JoinClusters, n_scope: int, out: Floats, out_at: int, scratch: SeparatorScratch
-) -> int:  # fmt: skip
-    """Max-marginals of a cluster on a separator; returns their number."""
-    tables, inner, stride, digit = clusters.tables, scratch.inner, scratch.stride, scratch.digit
-    length, times, width, cut = entry_runs(m, clusters, n_scope, scratch)
-    size = 1
-    for s in range(n_scope):
-        size *= clusters.card[scratch.scope[s]]
-    for s in range(size):
-        out[out_at + s] = -np.inf
-    for d in range(cut):
-        digit[d] = 0
-    at, base = clusters.at[m], out_at
-    while at < clusters.at[m + 1]:
-        for j in range(width):
-            max_run(length, times, tables, at, out, base + inner[j])
-            at += length * times
-        base = next_base(m, clusters, cut, stride, digit, base)
-    return size
-
-
-@bare
-def add_onto(
-    m: int, clusters: JoinClusters, n_scope: int, given: Floats, given_at: int, scratch: SeparatorScratch
-) -> None:  # fmt: skip
-    tables, inner, stride, digit = clusters.tables, scratch.inner, scratch.stride, scratch.digit
+def visit_runs(m: int, clusters: JoinClusters, n_scope: int, base: int, scratch: SeparatorScratch, add: bool) -> None:
+    """Raise the buffer from `base` on to the max-marginals of a cluster on a separator, or add it to the cluster."""
+    tables, buffer, inner, digit = clusters.tables, scratch.buffer, scratch.inner, scratch.digit
     length, times, width, cut = entry_runs(m, clusters, n_scope, scratch)
     for d in range(cut):
         digit[d] = 0
-    at, base = clusters.at[m], given_at
+    at = clusters.at[m]
     while at < clusters.at[m + 1]:
         for j in range(width):
-            add_run(length, times, tables, at, given, base + inner[j])
+            if add:
+                add_run(length, times, tables, at, buffer, base + inner[j])
+            else:
+                max_run(length, times, tables, at, buffer, base + inner[j])
             at += length * times
-        base = next_base(m, clusters, cut, stride, digit, base)
+        base = next_base(m, clusters, cut, scratch.stride, digit, base)
 
 
 @bare
-def share_out(buffer: Floats, size: int, n_sides: int, share_of_first: float) -> None:
-    """Turn the max-marginals of several clusters into what each gains, so that it has its share of their sum.
+def agree(n_sides: int, share_of_first: float, n_scope: int, clusters: JoinClusters, scratch: SeparatorScratch) -> None:
+    """Make the max-marginals of the clusters in `sides` on a separator shares of their sum.
 
     The first has the share given and the others equal ones. A state impossible for one cluster becomes so for all.
     """
+    buffer, size = scratch.buffer, 1
+    for s in range(n_scope):
+        size *= clusters.card[scratch.scope[s]]
+    buffer[: n_sides * size] = -np.inf
+    for r in range(n_sides):
+        visit_runs(scratch.sides[r], clusters, n_scope, r * size, scratch, False)
     for s in range(size):
         total, possible = 0.0, True
         for r in range(n_sides):
@@ -274,31 +242,15 @@ def share_out(buffer: Floats, size: int, n_sides: int, share_of_first: float) ->
         for r in range(n_sides):
             share = share_of_first if r == 0 else (1.0 - share_of_first) / (n_sides - 1)
             buffer[r * size + s] = share * total - buffer[r * size + s] if possible else -np.inf
-
-
-@bare
-def agree(
-    n_sides: int, share_of_first: float, n_scope: int, clusters: JoinClusters, buffer: Floats,
-    scratch: SeparatorScratch,
-) -> None:  # fmt: skip
-    """Make the max-marginals of the clusters in `sides` on a separator shares of their sum."""
-    size = 1
     for r in range(n_sides):
-        size = max_onto(scratch.sides[r], clusters, n_scope, buffer, r * size, scratch)
-    share_out(buffer, size, n_sides, share_of_first)
-    for r in range(n_sides):
-        add_onto(scratch.sides[r], clusters, n_scope, buffer, r * size, scratch)
+        visit_runs(scratch.sides[r], clusters, n_scope, r * size, scratch, True)
 
 
 @compiled
 def fill_clusters(
-    first: int,
-    last: int,
-    clusters: JoinClusters,
-    partition: BucketPartition,
-    fns: FunctionTables,
+    first: int, last: int, clusters: JoinClusters, partition: BucketPartition, fns: FunctionTables,
     scratch: SeparatorScratch,
-) -> None:
+) -> None:  # fmt: skip
     tables, digit, stride = clusters.tables, scratch.digit, scratch.stride
     for m in range(first, last):
         for at in range(clusters.at[m], clusters.at[m + 1]):
@@ -321,9 +273,7 @@ def fill_clusters(
 
 
 @bare
-def agree_in_bucket(
-    first: int, last: int, clusters: JoinClusters, buffer: Floats, scratch: SeparatorScratch
-) -> None:  # fmt: skip
+def agree_in_bucket(first: int, last: int, clusters: JoinClusters, scratch: SeparatorScratch) -> None:
     ptr, var = clusters.ptr, clusters.var
     n_scope = 0
     for d in range(ptr[first], ptr[first + 1]):
@@ -338,50 +288,46 @@ def agree_in_bucket(
             n_scope += 1
     for r in range(last - first):
         scratch.sides[r] = first + r
-    agree(last - first, 1.0 / (last - first), n_scope, clusters, buffer, scratch)
+    agree(last - first, 1.0 / (last - first), n_scope, clusters, scratch)
 
 
 @bare
-def agree_with_parent(
-    m: int, parent: int, share: float, clusters: JoinClusters, buffer: Floats, scratch: SeparatorScratch
-) -> int:
+def agree_with_parent(m: int, parent: int, share: float, clusters: JoinClusters, scratch: SeparatorScratch) -> int:
     """Make a cluster and the one above agree; the lower one keeps a share. Returns the table entries that took."""
     scratch.sides[0], scratch.sides[1] = m, parent
     n_scope = clusters.ptr[m + 1] - clusters.ptr[m] - 1
     for d in range(n_scope):
         scratch.scope[d] = clusters.var[clusters.ptr[m] + d]
-    agree(2, share, n_scope, clusters, buffer, scratch)
+    agree(2, share, n_scope, clusters, scratch)
     return int(2 * (clusters.at[m + 1] - clusters.at[m] + clusters.at[parent + 1] - clusters.at[parent]))
 
 
 @compiled
 def sweep_clusters(
-    cursor: SweepCursor, budget: int, links: JoinLinks, clusters: JoinClusters, buffer: Floats,
-    scratch: SeparatorScratch,
-) -> SweepCursor:  # fmt: skip
+    t: int, to_leaves: bool, budget: int, links: JoinLinks, clusters: JoinClusters, scratch: SeparatorScratch
+) -> tuple[int, bool, bool]:
     """Sweep over the buckets to the roots and back, until some `budget` of table entries is spent or the sweep ends.
 
     On the way to the roots every cluster hands its max-marginals to the cluster above; on the way back it shares with
     each cluster below. The mini-buckets of a bucket agree on what they have in common, both times. The sum of the
-    tables' maxima does not rise.
+    tables' maxima does not rise. Starts at bucket `t` of either way; returns where to continue, and whether the sweep
+    has ended.
     """
-    t, to_leaves, n_sweeps = cursor.bucket, cursor.to_leaves, cursor.n_sweeps
     n = len(links.bucket_ptr) - 1
     while budget > 0:
         first, last = links.bucket_ptr[t], links.bucket_ptr[t + 1]
         if last - first > 1:
-            agree_in_bucket(first, last, clusters, buffer, scratch)
+            agree_in_bucket(first, last, clusters, scratch)
         for m in range(first, last):
             budget -= 2 * (clusters.at[m + 1] - clusters.at[m]) + 100
             if to_leaves:
                 for c_at in range(links.child_ptr[m], links.child_ptr[m + 1]):
-                    budget -= agree_with_parent(links.child[c_at], m, 0.5, clusters, buffer, scratch)
+                    budget -= agree_with_parent(links.child[c_at], m, 0.5, clusters, scratch)
             elif links.parent[m] >= 0:
-                budget -= agree_with_parent(m, links.parent[m], 0.0, clusters, buffer, scratch)
+                budget -= agree_with_parent(m, links.parent[m], 0.0, clusters, scratch)
         t += -1 if to_leaves else 1
         if t == n:
             t, to_leaves = n - 1, True
         elif t < 0:
-            t, to_leaves, n_sweeps = 0, False, n_sweeps + 1
-            break
-    return SweepCursor(t, to_leaves, n_sweeps)
+            return 0, False, True
+    return t, to_leaves, False

@@ -18,10 +18,8 @@ from mapmrf.engines.elimination.elimination import (
     Buckets,
     BucketTree,
     FoldedSum,
-    FoldTarget,
     Functions,
     FunctionTables,
-    MatchedTable,
     fold,
     gathered,
     inverse,
@@ -43,8 +41,7 @@ def find_partition(
 
 def largest_partition(tree: BucketTree, given: Functions, max_entries: float) -> BucketPartition:
     """Return the partition with the largest tables whose messages have at most `max_entries` in total."""
-    low = max(1, int(math.log2(max(2.0, max_entries / max(1, tree.n)))) - 1)
-    best = None
+    low, best = max(1, int(math.log2(max(2.0, max_entries / max(1, tree.n)))) - 1), None
     while best is None and low > 0:
         best = find_partition(tree, given, tree.n, low, max_entries)
         low -= best is None
@@ -81,16 +78,11 @@ class MiniBuckets:
         room = (largest * tree.card[::-1] * counts)[counts > 1].max(initial=1)
         self._shift = np.empty(int(room))
         self._inner = np.empty((1 + int(np.diff(partition.member_ptr).max(initial=0)), BLOCK), dtype=np.int32)
-        self._cursor = BuildCursor(bucket=0, matched=False, mini=0, block=0)
-
-    @property
-    def n_given(self) -> int:
-        """Number of given functions; message `m` is the function ``n_given + m``."""
-        return self.given.n
+        self._cursor = 0, False, 0, 0  # see `build`
 
     @property
     def n_done(self) -> int:
-        return self._cursor.bucket
+        return self._cursor[0]
 
     @property
     def finished(self) -> bool:
@@ -104,19 +96,17 @@ class MiniBuckets:
     @property
     def largest_scope(self) -> int:
         """Number of variables of the largest message: the effective i-bound."""
-        return int(np.diff(self.tables.ptr[self.n_given :]).max(initial=0))
+        return int(np.diff(self.tables.ptr[self.given.n :]).max(initial=0))
 
     def advance(self, additions: int, max_done: int) -> None:
         """Do about this many additions of table entries, at least a block, until `max_done` buckets are complete."""
         until = min(self.tree.n, max_done)
-        self._cursor = build(
-            self._cursor, additions, until, self.tables, self.partition, self._shift, self._inner
-        )  # fmt: skip
+        self._cursor = build(self._cursor, additions, until, self.tables, self.partition, self._shift, self._inner)
 
     def bound(self) -> float:
         """Upper bound on the sum of all given functions, once finished."""
-        constants = np.flatnonzero(self.partition.bucket_of[self.n_given :] < 0)
-        return float(self.tables.arena[self.tables.at[self.n_given + constants]].sum())
+        constants = np.flatnonzero(self.partition.bucket_of[self.given.n :] < 0)
+        return float(self.tables.arena[self.tables.at[self.given.n + constants]].sum())
 
     def complete(self, labels: Ints, fixed: Bools) -> None:
         complete(self.tables, self.buckets, fixed, labels)
@@ -142,15 +132,6 @@ class MessageLimits(NamedTuple):
     log_card: Floats
     max_vars: int
     max_log: float
-
-
-class BuildCursor(NamedTuple):
-    """Progress of the computation of messages."""
-
-    bucket: int  # buckets done, which is the bucket (n - 1 - position) to continue with
-    matched: bool  # whether the max-marginals of its mini-buckets have been matched
-    mini: int  # the mini-bucket to continue with
-    block: int  # the block of its table
 
 
 @inlined
@@ -323,32 +304,21 @@ def common_scope(first: int, last: int, fns: FunctionTables, x: int, scope: Ints
     return int(n + 1)
 
 
-@bare
-def match(shift: Floats, n_minis: int, size: int) -> None:
-    """Turn max-marginals into what each mini-bucket gains so that all have their mean; -inf in one is -inf in all."""
-    for s in range(size):
-        mean, possible = 0.0, True
-        for r in range(n_minis):
-            mean += shift[r * size + s] / n_minis
-            possible = possible and shift[r * size + s] > -np.inf
-        for r in range(n_minis):
-            shift[r * size + s] = mean - shift[r * size + s] if possible else -np.inf
-
-
 @compiled
 def build(
-    cursor: BuildCursor, budget: int, until: int, fns: FunctionTables, partition: BucketPartition, shift: Floats,
-    inner: Ints,
-) -> BuildCursor:  # fmt: skip
+    cursor: tuple[int, bool, int, int], budget: int, until: int, fns: FunctionTables, partition: BucketPartition,
+    shift: Floats, inner: Ints,
+) -> tuple[int, bool, int, int]:  # fmt: skip
     """Compute messages, bucket after bucket, up to bucket `until` or until some `budget` of additions is spent.
 
     A bucket with several mini-buckets first gets their max-marginals on the variables that all of them have, then the
-    messages of the matched mini-buckets.
+    messages of the matched mini-buckets. The cursor is where to continue: the bucket (n - 1 - position), whether the
+    max-marginals of its mini-buckets have been matched, the mini-bucket, and the block of its table.
     """
     card, mini_ptr, member_ptr = fns.card, partition.mini_ptr, partition.member_ptr
     n = len(card)
     no_choice, scope = np.zeros(1, np.uint8), np.empty(n + 1, np.int64)
-    t, matched, mini, block = cursor.bucket, cursor.matched, cursor.mini, cursor.block
+    t, matched, mini, block = cursor
     while t < until and budget > 0:
         x = n - 1 - t
         n_minis = mini_ptr[t + 1] - mini_ptr[t]
@@ -359,8 +329,7 @@ def build(
             for d in range(n_scope):
                 size *= card[scope[d]]
             if not matched and mini == 0 and block == 0:
-                for s in range(size * n_minis):
-                    shift[s] = -np.inf
+                shift[: size * n_minis] = -np.inf
         m = mini_ptr[t] + mini
         mine = partition.member[member_ptr[m] : member_ptr[m + 1]]
         message = fns.n_given + m
@@ -371,19 +340,25 @@ def build(
         cost = BLOCK * card[x] * (len(mine) + 1)
         n_blocks = 1 + budget // cost
         mode = PLAIN if matched else MARGINAL
-        own_shift = MatchedTable(scope[:n_scope], shift, mini * size)
-        target = FoldTarget(fns.at[message], no_choice, NOWHERE)
-        block = fold(mode, fns, FoldedSum(mine, dims, x), own_shift, target, block, n_blocks, inner)
+        own = scope[:n_scope]
+        terms = FoldedSum(mine, dims, x, own, shift, mini * size, fns.at[message], no_choice, NOWHERE)
+        block = fold(mode, fns, terms, block, n_blocks, inner)
         budget -= min(n_blocks * cost, entries * (len(mine) + 1) + 100)
         if block >= 0:
             continue
         mini, block = mini + 1, 0
         if mini == n_minis and not matched:
-            match(shift, n_minis, size)
+            for s in range(size):  # each gains what it needs to have their mean; -inf in one is -inf in all
+                mean, possible = 0.0, True
+                for r in range(n_minis):
+                    mean += shift[r * size + s] / n_minis
+                    possible = possible and shift[r * size + s] > -np.inf
+                for r in range(n_minis):
+                    shift[r * size + s] = mean - shift[r * size + s] if possible else -np.inf
             matched, mini = True, 0
         elif mini == n_minis:
             t, matched, mini = t + 1, False, 0
-    return BuildCursor(t, matched, mini, block)
+    return t, matched, mini, block
 
 
 @inlined
@@ -466,9 +441,6 @@ class CostShifting:
         return total
 
 
-# -- One pass of cost shifting between variables and factors ----------------------------------------------------------
-
-
 class ShiftedModel(NamedTuple):
     """The structure of a model whose factors have a table each."""
 
@@ -547,9 +519,7 @@ def shift_costs(
 
 
 @compiled
-def collect_marginals(
-    order: Ints, model: ShiftedModel, theta_v: Floats, theta_f: Floats, gathered: Floats
-) -> None:  # fmt: skip
+def collect_marginals(order: Ints, model: ShiftedModel, theta_v: Floats, theta_f: Floats, gathered: Floats) -> None:
     """Move the max-marginals of its factors to every variable, one after another; the bound does not rise."""
     for i in order:
         for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, combinations
-from typing import NamedTuple
 
 import numpy as np
 
@@ -16,10 +15,8 @@ from mapmrf.model.problem import Problem
 
 MAX_LISTED = 10_000_000  # growth of the neighbour lists at which an order is abandoned: its tables would not fit anyway
 MAX_WIDTH = 300  # induced width at which an order is abandoned
-
 FRONT_VARIABLES = 20_000
 """Maximum number of variables for front sweeps, which take time proportional to variables times front size."""
-
 ORDER_WORK = 300_000  # total number of variables and neighbours over the restarts after which no further restart begins
 
 
@@ -115,14 +112,6 @@ def segment_sums(values: Floats, ptr: Ints) -> Floats:
 MANY_CHILDREN = 64  # maximum number of children of a vertex for which they are sorted
 
 
-class FillScores(NamedTuple):
-    """Scores of the vertices that are left in a weighted min-fill elimination."""
-
-    weight: Floats  # (n,): the weights, at least 1; an edge weighs the product of its ends
-    score: Floats  # (n,): weight of the edges that are missing among the neighbours of every vertex
-    strength: Floats  # (n,): weight of the neighbours of every vertex
-
-
 @inlined
 def before(u: int, v: int, score: Floats, noise: Floats) -> bool:
     """Return whether `u` goes before `v`: the smaller score, ties by noise."""
@@ -171,22 +160,6 @@ def missing_weight(
             if mark[b] != stamp:
                 total += weight[a] * weight[b]
     return total, stamp
-
-
-@bare
-def join(a: int, b: int, pool: Ints, start: Ints, count: Ints, mark: Ints, stamp: int, scores: FillScores) -> None:
-    """Add the edge a-b to the scores: those of `a`, of `b` and of their common neighbours (`mark` holds N(a))."""
-    weight, score, strength = scores.weight, scores.score, scores.strength
-    common = 0.0
-    for at in range(start[b], start[b] + count[b]):
-        c = pool[at]
-        if mark[c] == stamp:
-            common += weight[c]
-            score[c] -= weight[a] * weight[b]
-    score[a] += weight[b] * (strength[a] - common)
-    score[b] += weight[a] * (strength[b] - common)
-    strength[a] += weight[b]
-    strength[b] += weight[a]
 
 
 @compiled
@@ -241,15 +214,14 @@ def fill_order(
 ) -> tuple[Ints, int, int, float]:  # fmt: skip
     """Repeatedly eliminate the vertex whose neighbours lack edges of the least total weight (weighted min-fill).
 
-    Weights are at least 1. Stops early when the lists of neighbours outgrow `max_pool`, a list `max_width`, or the
-    tables `max_entries`; the rest of the order is then arbitrary. Returns the order, how much of it is by min-fill,
-    the induced width and the entries of all tables.
+    Weights are at least 1; an edge weighs the product of its ends. Stops early when the lists of neighbours outgrow
+    `max_pool`, a list `max_width`, or the tables `max_entries`; the rest of the order is then arbitrary. Returns the
+    order, how much of it is by min-fill, the induced width and the entries of all tables.
     """
     n = len(ptr) - 1
     start, count, room, pool = neighbour_lists(ptr, nbr)
     free = len(pool) - 16
-    scores = FillScores(weight, np.zeros(n), np.zeros(n))
-    score, strength = scores.score, scores.strength
+    score, strength = np.zeros(n), np.zeros(n)  # weight of the edges missing among a vertex's neighbours, and of these
     mark, touched, changed = np.zeros(n, np.int64), np.zeros(n, np.int64), np.empty(n, np.int64)
     heap, place = np.empty(n, np.int64), np.empty(n, np.int64)
     stamp = 0
@@ -290,10 +262,17 @@ def fill_order(
                 b = pool[start[v] + b_at]
                 if mark[b] == stamp:
                     continue
-                for at in range(start[b], start[b] + count[b]):
-                    if mark[pool[at]] == stamp:
-                        n_changed = list_changed(pool[at], touched, done, changed, n_changed)
-                join(a, b, pool, start, count, mark, stamp, scores)
+                common = 0.0
+                for at in range(start[b], start[b] + count[b]):  # the edge a-b changes common neighbours, a and b
+                    c = pool[at]
+                    if mark[c] == stamp:
+                        n_changed = list_changed(c, touched, done, changed, n_changed)
+                        common += weight[c]
+                        score[c] -= weight[a] * weight[b]
+                score[a] += weight[b] * (strength[a] - common)
+                score[b] += weight[a] * (strength[b] - common)
+                strength[a] += weight[b]
+                strength[b] += weight[a]
                 pool, free = append(a, b, pool, start, count, room, free)
                 pool, free = append(b, a, pool, start, count, room, free)
                 mark[b] = stamp
@@ -321,12 +300,10 @@ def front_order(ptr: Ints, nbr: Ints, first: int) -> Ints:
     Good on long and narrow graphs and on grids, where it attains the width of the narrow side.
     """
     n = len(ptr) - 1
-    order = np.empty(n, np.int64)
-    state = np.zeros(n, np.int8)
+    order, front, state = np.empty(n, np.int64), np.empty(n, np.int64), np.zeros(n, np.int8)
     fresh = np.empty(n, np.int64)
     for v in range(n):
         fresh[v] = ptr[v + 1] - ptr[v]
-    front = np.empty(n, np.int64)
     n_front, done, seek = 0, 0, 0
     while done < n:
         if n_front == 0:
@@ -334,9 +311,7 @@ def front_order(ptr: Ints, nbr: Ints, first: int) -> Ints:
             while state[v] > 0:
                 v = seek
                 seek += 1
-            front[0] = v
-            n_front = 1
-            state[v] = 1
+            front[0], n_front, state[v] = v, 1, 1
             for at in range(ptr[v], ptr[v + 1]):
                 fresh[nbr[at]] -= 1
         best = 0
@@ -364,25 +339,18 @@ def front_order(ptr: Ints, nbr: Ints, first: int) -> Ints:
 @compiled
 def ball(ptr: Ints, nbr: Ints, first: int, size: int) -> Ints:
     """The first vertices that a breadth-first search from `first` reaches, at most `size` of them."""
-    n = len(ptr) - 1
-    seen = np.zeros(n, np.bool_)
-    queue = np.empty(min(n, size), np.int64)
-    queue[0] = first
-    seen[first] = True
-    at, end = 0, 1
+    n, at, end = len(ptr) - 1, 0, 1
+    seen, queue = np.zeros(n, np.bool_), np.empty(min(n, size), np.int64)
+    queue[0], seen[first] = first, True
     while at < end:
         v = queue[at]
         at += 1
         for u_at in range(ptr[v], ptr[v + 1]):
             u = nbr[u_at]
             if not seen[u] and end < len(queue):
-                seen[u] = True
-                queue[end] = u
+                seen[u], queue[end] = True, u
                 end += 1
     return queue[:end]
-
-
-# -- structure --------------------------------------------------------------------------------------------------------
 
 
 @compiled

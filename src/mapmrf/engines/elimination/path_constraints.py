@@ -15,6 +15,7 @@ from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.constraints.as_tables import gains_of
 from mapmrf.constraints.flat import ConstraintKind, Constraints
 from mapmrf.engines.elimination.elimination import BucketTree, inverse
+from mapmrf.engines.elimination.mini_buckets import CostShifting
 from mapmrf.model.problem import Problem
 
 N_BITS = 4  # number of values of the bits of LOGIC
@@ -164,73 +165,54 @@ def _logic_form(constraints: Constraints, c: int, card: Ints) -> ConstraintForm:
     )
 
 
-class PathBuilder:
-    """Lays out constraints along a tree that has the variables of each of them on one path."""
-
-    def __init__(self, tree: BucketTree, forms: Sequence[ConstraintForm]) -> None:
-        self.tree, self.position = tree, inverse(tree.var_of)
-        self.forms: list[ConstraintForm] = []
-        self.nodes: list[Ints] = []
-        self.links: list[tuple[float, ...]] = []
-        self.gain: list[Floats] = []
-        self.bonus: list[Floats] = []
-        self.worth: list[Floats] = []
-        self.n_gains = 0
-        for form in forms:
-            self.add(form)
-
-    def add(self, form: ConstraintForm) -> None:
-        """Add a constraint, with its links from the root down."""
-        places = self.position[form.variables]
-        order = np.argsort(places)
+def lay_out_paths(tree: BucketTree, forms: Sequence[ConstraintForm]) -> PathConstraints:
+    """Lay out constraints, their links from the root down, along a tree with the variables of each on one path."""
+    position, n_nodes, prices = inverse(tree.var_of), tree.n + 1, [form.state_price for form in forms]
+    listed: list[tuple[float, ...]] = []
+    nodes, gain, bonus = [], [], []
+    worth: list[Floats] = []
+    n_gains, state_ptr = 0, offsets(np.append(tree.card, 1)).astype(np.int64)
+    records, guarded, at = blanks(PathConstraint, len(forms)), np.zeros(n_nodes, dtype=np.bool_), 0
+    for c, form in enumerate(forms):
+        order = np.argsort(position[form.variables])
         low = np.cumsum([0.0, *(form.gain[v].min() for v in order[::-1])])[::-1]
         high = np.cumsum([0.0, *(form.gain[v].max() for v in order[::-1])])[::-1]
-        first, first_worth = len(self.links), N_BITS * len(self.worth)
+        first_worth = N_BITS * len(worth)
         for place, v in enumerate(order.tolist()):
-            before = first + place - 1 if place else -1
-            worth = first_worth + N_BITS * place
-            self.links.append((len(self.forms), place, before, self.n_gains, worth, low[place + 1], high[place + 1]))
-            self.gain.append(form.gain[v])
-            self.bonus.append(form.bonus[v])
-            self.n_gains += len(form.gain[v])
+            before, worth_at = len(listed) - 1 if place else -1, first_worth + N_BITS * place
+            listed.append((c, place, before, n_gains, worth_at, low[place + 1], high[place + 1]))
+            gain.append(form.gain[v])
+            bonus.append(form.bonus[v])
+            n_gains += len(form.gain[v])
         if form.kind == LOGIC:
-            self.worth += form.worths(order)[1:]
-        self.nodes.append(places[order])
-        self.forms.append(form)
-
-    def layout(self) -> PathConstraints:
-        n_nodes, prices = self.tree.n + 1, [form.state_price for form in self.forms]
-        node = _joined(self.nodes, np.int64)
-        by = np.argsort(node, kind="stable")
-        links = blanks(PathLink, len(self.links))
-        for m, link in enumerate(self.links):
-            links[m] = link
-        links.before[:] = np.where(links.before >= 0, inverse(by)[links.before], -1)
-        state_ptr = offsets(np.append(self.tree.card, 1)).astype(np.int64)
-        guarded = np.zeros(n_nodes, dtype=np.bool_)
-        for form, nodes in zip(self.forms, self.nodes, strict=True):
-            guarded[nodes] |= form.guards
-        records, at = blanks(PathConstraint, len(self.forms)), 0
-        for c, form in enumerate(self.forms):
-            records[c] = form.record
-            records[c].root, records[c].at = form.root, at
-            at += len(form.state_price)
-        return PathConstraints(
-            records=np.asarray(records),
-            links=links[by],
-            link_ptr=offsets(np.bincount(node, minlength=n_nodes)).astype(np.int64),
-            gain=_joined(self.gain, np.float64),
-            bonus=_joined(self.bonus, np.float64),
-            worth=_joined(self.worth, np.float64),
-            member_ptr=offsets(np.array([len(nodes) for nodes in self.nodes], dtype=np.int64)).astype(np.int64),
-            member=node,
-            state_price=_joined(prices, np.float64),
-            ranked=_joined([np.argsort(-price, kind="stable") for price in prices], np.int64),
-            constraint_of=np.repeat(np.arange(len(self.forms)), [len(price) for price in prices]),
-            guarded=guarded,
-            state_ptr=state_ptr,
-            node_of=np.repeat(np.arange(n_nodes), np.diff(state_ptr)),
-        )
+            worth += form.worths(order)[1:]
+        nodes.append(position[form.variables][order])
+        guarded[nodes[-1]] |= form.guards
+        records[c] = form.record
+        records[c].root, records[c].at = form.root, at
+        at += len(form.state_price)
+    node = _joined(nodes, np.int64)
+    by = np.argsort(node, kind="stable")
+    links = blanks(PathLink, len(listed))
+    for m, link in enumerate(listed):
+        links[m] = link
+    links.before[:] = np.where(links.before >= 0, inverse(by)[links.before], -1)
+    return PathConstraints(
+        records=np.asarray(records),
+        links=links[by],
+        link_ptr=offsets(np.bincount(node, minlength=n_nodes)).astype(np.int64),
+        gain=_joined(gain, np.float64),
+        bonus=_joined(bonus, np.float64),
+        worth=_joined(worth, np.float64),
+        member_ptr=offsets(np.array([len(form.variables) for form in forms], dtype=np.int64)).astype(np.int64),
+        member=node,
+        state_price=_joined(prices, np.float64),
+        ranked=_joined([np.argsort(-price, kind="stable") for price in prices], np.int64),
+        constraint_of=np.repeat(np.arange(len(forms)), [len(price) for price in prices]),
+        guarded=guarded,
+        state_ptr=state_ptr,
+        node_of=np.repeat(np.arange(n_nodes), np.diff(state_ptr)),
+    )
 
 
 def _joined(parts: Sequence[Ints | Floats], kind: type) -> Any:
@@ -382,8 +364,15 @@ def add_worths(a: int, paths: PathConstraints, marks: PathMarks, own: Floats) ->
     for m in range(paths.link_ptr[a], paths.link_ptr[a + 1]):
         link = paths.links[m]
         constraint = paths.records[link.constraint]
-        if constraint.kind == SUM:
-            _add_sums(m, n_k, paths, marks, own[at_v:])
+        if constraint.kind == SUM:  # the interval of sums that are left shrinks
+            total, root = 0.0, constraint.root
+            if link.before >= 0:
+                before = paths.links[link.before]
+                total = marks.total[link.before]
+                root = best_sum(total + before.low, total + before.high, constraint)[0]
+            for k in range(n_k):
+                sum_after = total + paths.gain[link.gains + k]
+                own[at_v + k] += best_sum(sum_after + link.low, sum_after + link.high, constraint)[0] - root
         elif constraint.kind == LOGIC:
             bits = marks.bits[link.before] if link.before >= 0 else 0
             now = paths.worth[paths.links[link.before].worth + bits] if link.before >= 0 else constraint.root
@@ -402,21 +391,6 @@ def add_worths(a: int, paths: PathConstraints, marks: PathMarks, own: Floats) ->
         for k in range(n_k):
             if not marks.alive[at_v + k]:
                 own[at_v + k] = -np.inf
-
-
-@inlined
-def _add_sums(m: int, n_k: int, paths: PathConstraints, marks: PathMarks, own: Floats) -> None:
-    """SUM: the interval of sums that are left shrinks."""
-    link = paths.links[m]
-    constraint = paths.records[link.constraint]
-    total, now = 0.0, constraint.root
-    if link.before >= 0:
-        before = paths.links[link.before]
-        total = marks.total[link.before]
-        now = best_sum(total + before.low, total + before.high, constraint)[0]
-    for k in range(n_k):
-        after = total + paths.gain[link.gains + k]
-        own[k] += best_sum(after + link.low, after + link.high, constraint)[0] - now
 
 
 @inlined
@@ -558,3 +532,137 @@ def _take_state(i: int, paths: PathConstraints, marks: PathMarks) -> None:
             has = paths.state_ptr[p] + k < paths.state_ptr[p + 1]
             if p != i and has and marks.alive[paths.state_ptr[p] + k] and marks.tally.failed == 0:
                 _exclude(p, k, paths, marks)
+
+
+# -- Prices of constraints, moved between them and the unary potentials to lower their joint bound --------------------
+
+
+MOST_ASSIGNED = 300  # maximum number of variables for which an ALL_DIFFERENT constraint has prices
+
+
+class ConstraintPrices:
+    """Optimises the prices of constraints, on the unary potentials of cost shifting."""
+
+    def __init__(self, constraints: ConstraintForms, shifting: CostShifting) -> None:
+        self.constraints, self.shifting = constraints, shifting
+        at = constraints.problem.graph.var_ptr
+        self._places = [ranges(at[form.variables], [len(gain) for gain in form.gain]) for form in constraints.forms]
+
+    def update(self) -> None:
+        self.shifting.collect()
+        for form, places in zip(self.constraints.forms, self._places, strict=True):
+            if form.kind == SUM:
+                self._price_sum(form, places)
+            elif form.guards and len(form.variables) <= MOST_ASSIGNED:
+                self._price_states(form, places)
+            elif form.is_cost:
+                self._price_cost(form, places)
+
+    def bound(self) -> float:
+        return self.shifting.bound() + self.constraints.root
+
+    def _price_sum(self, form: ConstraintForm, places: Ints) -> None:
+        theta, gain = self.shifting.theta_v, np.concatenate(form.gain)
+        score = theta[places] + form.price * gain
+        ptr = offsets(np.array([len(each) for each in form.gain])).astype(np.int64)
+        form.price = find_price(ptr, gain, score, form.extremes, form.record)
+        theta[places] = score - form.price * gain
+
+    def _price_states(self, form: ConstraintForm, places: Ints) -> None:
+        theta = self.shifting.theta_v
+        states = np.concatenate([np.arange(len(gain)) for gain in form.gain])
+        row = np.repeat(np.arange(len(form.variables)), [len(gain) for gain in form.gain])
+        score = np.full((len(form.variables), len(form.state_price)), -np.inf)
+        score[row, states] = theta[places] + form.state_price[states]
+        price = assignment_prices(score)
+        if price is not None:
+            form.state_price = price
+            theta[places] = score[row, states] - price[states]
+
+    def _price_cost(self, form: ConstraintForm, places: Ints) -> None:
+        """Compensate the gains of the states, in equal parts, up to the label's cost."""
+        theta, bonus, on = self.shifting.theta_v, np.concatenate(form.bonus), np.concatenate(form.gain) > 0.0
+        score, begin = theta[places] + bonus, offsets(np.array([len(gain) for gain in form.gain])).astype(np.int64)[:-1]
+        owner = np.repeat(np.arange(len(begin)), [len(gain) for gain in form.gain])
+        other = np.maximum.reduceat(np.where(on, -np.inf, score), begin)[owner]
+        with np.errstate(invalid="ignore"):
+            gains = np.where(on & np.isfinite(score), np.maximum(0.0, score - other), 0.0)
+        wanted = float(np.maximum.reduceat(gains, begin).sum())
+        if not math.isfinite(wanted):
+            return  # some variable has no other state: nothing to decide
+        gains *= min(1.0, form.penalty / wanted) if wanted > 0.0 else 1.0
+        theta[places] = score - gains
+        form.bonus = np.split(gains, begin[1:])
+
+
+def assignment_prices(score: Floats) -> Floats | None:
+    """Return column prices at which the best columns of all rows are distinct; None if there are none."""
+    from scipy.optimize import linear_sum_assignment
+
+    n, n_states = score.shape
+    square = np.zeros((n_states, n_states))
+    square[:n] = score
+    try:
+        row, column = linear_sum_assignment(square, maximize=True)
+    except ValueError:
+        return None
+    chosen = np.empty(n_states, dtype=np.int64)
+    chosen[row] = column
+    excess = square - square[np.arange(n_states), chosen][:, None]  # gain of a row from a column over its assigned one
+    price = np.zeros(n_states)
+    for _ in range(n_states):
+        higher = np.maximum(price, (price[chosen][:, None] + excess).max(axis=0))
+        if np.array_equal(higher, price):
+            break
+        price = higher
+    return np.asarray(price - price.min())
+
+
+# -- The price of a sum that minimises a bound ------------------------------------------------------------------------
+
+HALVINGS = 60  # bisection steps
+
+
+@bare
+def _priced_bound(
+    ptr: Ints, gain: Floats, score: Floats, ends: tuple[float, float], constraint: PathConstraint
+) -> tuple[float, float]:
+    """The bound of all variables and the constraint at its price, and its slope."""
+    value, at = best_sum(ends[0], ends[1], constraint)
+    for v in range(len(ptr) - 1):
+        best, chosen = -np.inf, 0.0
+        for s in range(ptr[v], ptr[v + 1]):
+            if score[s] - constraint.price * gain[s] > best:
+                best, chosen = score[s] - constraint.price * gain[s], gain[s]
+        value += best
+        at -= chosen
+    return value, at
+
+
+@compiled
+def find_price(ptr: Ints, gain: Floats, score: Floats, ends: tuple[float, float], constraint: PathConstraint) -> float:
+    """The price at which scores and constraint have the least bound; it is convex in the price."""
+    spread, step = 0.0, np.inf
+    for v in range(len(ptr) - 1):
+        for s in range(ptr[v], ptr[v + 1]):
+            for t in range(ptr[v], s):
+                if np.isfinite(score[s]) and np.isfinite(score[t]) and gain[s] != gain[t]:
+                    spread = max(spread, abs(score[s] - score[t]))
+                    step = min(step, abs(gain[s] - gain[t]))
+    if step == np.inf:
+        return float(constraint.price)
+    price = constraint.price
+    best = _priced_bound(ptr, gain, score, ends, constraint)[0]
+    low, high = -2.0 * spread / step, 2.0 * spread / step  # beyond all kinks, and of the scale of the scores
+    for _ in range(HALVINGS):
+        constraint.price = 0.5 * (low + high)
+        value, slope = _priced_bound(ptr, gain, score, ends, constraint)
+        if value < best:
+            best, price = value, constraint.price
+        if slope > 0.0:
+            high = constraint.price
+        elif slope < 0.0:
+            low = constraint.price
+        else:
+            break
+    return float(price)

@@ -269,16 +269,12 @@ def cover_tables(theta_t: Floats, table_at: Ints, shape: TableShape, room: Cover
 # variable has one per state.
 
 Int32s = NDArray[np.int32]
-
 Signs = NDArray[np.int8]
-
 LENGTH, SPREAD, USED, NEXT, LITERALS = 0, 1, 2, 3, 5
 """Offsets in the block of a clause: its length, its LBD (number of decision levels) when it was learnt (0 for input
 clauses), whether it was used recently, the next clauses in its two watch lists, and its literals."""
-
 KEPT, KEPT_IF_USED = 2, 6
 """LBD up to which a learnt clause is kept for good, and up to which it is kept if it was used recently."""
-
 DECIDED = -1
 """Reason of a decision or a given literal. A clause is a reason by its position, a literal `p` as ``-2 - p``."""
 

@@ -75,7 +75,6 @@ class ConflictSearch:
             phase=np.zeros(n, dtype=np.int8),
             best=np.zeros(n, dtype=np.int8),
         )
-
         trail = Trail(
             truth=np.zeros(2 * n, dtype=np.int8),
             level=np.zeros(n, dtype=np.int32),
@@ -125,9 +124,11 @@ class ConflictSearch:
             self.outcome = search(self.state, work)
         if self.outcome == FULL:
             self.outcome = OPEN
-            make_room(self.state)
-            clauses = self.state.clauses
-            if 2 * self.state.counts.end > len(clauses.arena):
+            trail, clauses, ranking, _, sizes, counts = self.state
+            backtrack(trail, ranking, counts, 0)
+            if propagate(trail, clauses, counts):
+                reduce(trail, clauses, counts, sizes)
+            if 2 * counts.end > len(clauses.arena):
                 clauses = clauses._replace(arena=np.concatenate([clauses.arena, np.zeros_like(clauses.arena)]))
                 self.state = self.state._replace(clauses=clauses)
         return self.outcome
@@ -151,7 +152,7 @@ class ConflictSearch:
         variable = np.repeat(np.arange(self.problem.n_vars), np.diff(self.atoms.first))
         found = variable[self._groups.largest() >> 1]
         out = renamed_away(self.problem, states, found, self._labels)
-        rewind(self.state)
+        backtrack(self.state.trail, self.state.ranking, self.state.counts, 0)
         self.has_renamed = True
         if not self.add(self.atoms.literal_of[out] ^ 1):
             self.outcome = INFEASIBLE
@@ -182,14 +183,11 @@ class ConflictSearch:
 OPEN, FEASIBLE, INFEASIBLE, FULL = 0, 1, 2, 3
 """Outcomes of a call: the work limit is reached, a feasible labelling is found, none exists, or the arena is too small
 for another clause."""
-
 QUICK, SLOW, MARGIN, LEAST = 1.0 / 32.0, 1.0 / 4096.0, 1.1, 4
 """Weights of the last conflict in the moving averages, the ratio of the short-term to the long-term average at which to
 restart, and the minimum number of conflicts between restarts."""
-
 CALM, MODE = 200, 1000
 """Conflicts between restarts in the stable mode, times a term of Luby's sequence, and in the very first mode."""
-
 REDUCE, REDUCE_MORE = 2000, 300
 """Conflicts before the first reduction of learnt clauses, and the increment before each further one."""
 
@@ -259,7 +257,7 @@ def search(state: Conflicts, work: int) -> int:
         if not propagate(trail, clauses, counts):
             if counts.n_levels == 0:
                 return INFEASIBLE
-            spread = learn(trail, clauses, lesson, ranking, counts)
+            spread = learn(state)
             counts.n_conflicts += 1
             counts.step /= DECAY
             counts.quick += QUICK * (spread - counts.quick)
@@ -283,20 +281,6 @@ def search(state: Conflicts, work: int) -> int:
         trail.level_at[counts.n_levels] = counts.n_trail
         counts.n_levels += 1
         assign(trail, counts, literal, DECIDED)
-
-
-@bare
-def rewind(state: Conflicts) -> None:
-    backtrack(state.trail, state.ranking, state.counts, 0)
-
-
-@bare
-def make_room(state: Conflicts) -> None:
-    """Restart and remove less useful clauses; requires that propagation is complete."""
-    trail, clauses, ranking, _, sizes, counts = state
-    backtrack(trail, ranking, counts, 0)
-    if propagate(trail, clauses, counts):
-        reduce(trail, clauses, counts, sizes)
 
 
 # -- Conflict analysis: learn the clause of the first unique implication point (1-UIP), minimised ---------------------
@@ -347,7 +331,7 @@ def meet(trail: Trail, lesson: Lesson, ranking: Ranking, counts: SearchCounts, l
                 activity[other] /= TOO_LARGE
             counts.step /= TOO_LARGE
         if ranking.where[atom] >= 0:
-            sift_up(ranking, ranking.where[atom])
+            sift(ranking, ranking.where[atom], counts.n_heap)
         if level < counts.n_levels:
             lesson.literals[n] = literal
             return n + 1
@@ -356,10 +340,9 @@ def meet(trail: Trail, lesson: Lesson, ranking: Ranking, counts: SearchCounts, l
 
 
 @bare
-def first_implication_point(
-    trail: Trail, clauses: Clauses, lesson: Lesson, ranking: Ranking, counts: SearchCounts
-) -> int:  # fmt: skip
+def first_implication_point(state: Conflicts) -> int:
     """Write the 1-UIP clause of a conflict, its only literal of the last level first; return its length."""
+    trail, clauses, ranking, lesson, _, counts = state
     arena, seen = clauses.arena, lesson.seen
     n, at, reason = 1, counts.n_trail - 1, counts.clash
     counts.n_open = 0
@@ -436,31 +419,23 @@ def minimise(trail: Trail, arena: Int32s, lesson: Lesson, counts: SearchCounts, 
     return kept
 
 
-@inlined
-def spread_of(trail: Trail, lesson: Lesson, counts: SearchCounts, n: int) -> int:
-    """Return the LBD of a clause; its literal of the second-highest level is moved to position 1."""
-    literals, level = lesson.literals, trail.level
+@bare
+def learn(state: Conflicts) -> int:
+    """Learn from a conflict, backjump, and assert the learnt clause's first literal; return the clause's LBD."""
+    trail, clauses, ranking, lesson, _, counts = state
+    arena, literals, at = clauses.arena, lesson.literals, counts.end
+    n = minimise(trail, arena, lesson, counts, first_implication_point(state))
     counts.stamp += 1
-    spread, second = 0, 1
+    spread, second = 0, 1  # the literal of the second-highest level is moved to position 1
     for k in range(n):
-        at = level[literals[k] >> 1]
-        if lesson.stamp[at] != counts.stamp:
-            lesson.stamp[at] = counts.stamp
+        level = trail.level[literals[k] >> 1]
+        if lesson.stamp[level] != counts.stamp:
+            lesson.stamp[level] = counts.stamp
             spread += 1
-        if k > 1 and at > level[literals[second] >> 1]:
+        if k > 1 and level > trail.level[literals[second] >> 1]:
             second = k
     if n > 1:
         literals[1], literals[second] = literals[second], literals[1]
-    return spread
-
-
-@bare
-def learn(trail: Trail, clauses: Clauses, lesson: Lesson, ranking: Ranking, counts: SearchCounts) -> int:
-    """Learn from a conflict, backjump, and assert the learnt clause's first literal; return the clause's LBD."""
-    arena, literals, at = clauses.arena, lesson.literals, counts.end
-    n = first_implication_point(trail, clauses, lesson, ranking, counts)
-    n = minimise(trail, arena, lesson, counts, n)
-    spread = spread_of(trail, lesson, counts, n)
     if n == 1:
         backtrack(trail, ranking, counts, 0)
         assign(trail, counts, literals[0], DECIDED)
@@ -493,7 +468,8 @@ class Ranking(NamedTuple):
 
 
 @inlined
-def sift_up(ranking: Ranking, at: int) -> None:
+def sift(ranking: Ranking, at: int, n: int) -> None:
+    """Move an atom of the heap of `n` up or down to where its activity belongs."""
     heap, where, activity = ranking.heap, ranking.where, ranking.activity
     atom = heap[at]
     while at > 0:
@@ -503,14 +479,6 @@ def sift_up(ranking: Ranking, at: int) -> None:
         heap[at] = heap[parent]
         where[heap[at]] = at
         at = parent
-    heap[at] = atom
-    where[atom] = at
-
-
-@inlined
-def sift_down(ranking: Ranking, at: int, n: int) -> None:
-    heap, where, activity = ranking.heap, ranking.where, ranking.activity
-    atom = heap[at]
     child = 2 * at + 1
     while child < n:
         if child + 1 < n and activity[heap[child + 1]] > activity[heap[child]]:
@@ -532,7 +500,7 @@ def enter(ranking: Ranking, counts: SearchCounts, atom: int) -> None:
         ranking.heap[counts.n_heap] = atom
         ranking.where[atom] = counts.n_heap
         counts.n_heap += 1
-        sift_up(ranking, counts.n_heap - 1)
+        sift(ranking, counts.n_heap - 1, counts.n_heap)
 
 
 @inlined
@@ -544,5 +512,5 @@ def leave(ranking: Ranking, counts: SearchCounts) -> int:
     if counts.n_heap > 0:
         heap[0] = heap[counts.n_heap]
         where[heap[0]] = 0
-        sift_down(ranking, 0, counts.n_heap)
+        sift(ranking, 0, counts.n_heap)
     return int(atom)

@@ -11,13 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Ints, offsets, ranges
-from mapmrf.compilation.jit import bare, inlined
-from mapmrf.engines.feasibility.clauses import Atoms, Clauses, HardClauses, Int32s, Signs
+from mapmrf.compilation.jit import bare, compiled, inlined
+from mapmrf.engines.feasibility.clauses import Atoms, Clauses, HardClauses, Signs
 from mapmrf.model.problem import Problem
 
 MOST_STEPS = 10_000_000
 """Maximum number of steps to find groups, some hundredths of a second; models that need more are skipped."""
-
 SMALLEST = 3  # minimum size of a group for counting to find more than propagation
 
 
@@ -26,7 +25,7 @@ class Groups:
 
     def __init__(self, clauses: Clauses) -> None:
         n = len(clauses.head)
-        self.pairs = Exclusions(clauses.pair_ptr, clauses.pair_to)
+        self.pairs = clauses  # their binary implications: mutually exclusive literals
         common, order, members = np.zeros((3, n), dtype=np.int64)
         self.room = GroupRoom(common, order, members, np.ones(n, dtype=bool))
         self.sizes: Ints = np.zeros(n, dtype=np.int64)
@@ -40,13 +39,6 @@ class Groups:
 
     def largest(self) -> Ints:
         return self.room.members[: grow(self.pairs, self.room, int(np.argmax(self.sizes)))].copy()
-
-    def of_literals(self) -> Ints:
-        """Assign a group to every literal, (n_literals,), large groups first."""
-        group: Ints = np.zeros(len(self.sizes), dtype=np.int64)
-        partition(self.pairs, self.room, np.argsort(-self.sizes, kind="stable"), group)
-        self.room.free[:] = True
-        return group
 
 
 def is_overfull(groups: Groups, clauses: HardClauses, truth: Signs) -> bool:
@@ -62,28 +54,13 @@ def is_overfull(groups: Groups, clauses: HardClauses, truth: Signs) -> bool:
     choose_disjoint(left.ptr, left.literals, np.zeros(len(truth), dtype=bool), chosen)
     lengths = left.lengths[chosen]
     literals = left.literals[ranges(left.ptr[:-1][chosen], lengths)]
-    clause_of, source, seen = np.full((3, len(truth)), -1, dtype=np.int64)
-    room = MatchingRoom(clause_of, source, seen, np.zeros(len(lengths) + 1, dtype=np.int64))
-    return not all_matched(offsets(lengths).astype(np.int64), groups.of_literals()[literals], room)
+    group: Ints = np.zeros(len(truth), dtype=np.int64)  # of every literal, large groups first
+    partition(groups.pairs, groups.room, np.argsort(-groups.sizes, kind="stable"), group)
+    groups.room.free[:] = True
+    return not all_matched(offsets(lengths).astype(np.int64), group[literals], len(truth))
 
 
 # -- At-most-one groups of literals, and their matching with disjoint clauses -----------------------------------------
-
-
-class Exclusions(NamedTuple):
-    """Mutually exclusive literals, as binary implications: see `Clauses`."""
-
-    pair_ptr: Ints
-    pair_to: Int32s
-
-
-class MatchingRoom(NamedTuple):
-    """Scratch to match clauses with groups."""
-
-    clause_of: Ints  # (n_groups,): the clause matched with each group, or -1
-    source: Ints  # (n_groups,): the clause from which a search reached it
-    seen: Ints  # (n_groups,): one more than the clause whose search reached each group last
-    queue: Ints  # (n_clauses,): queue of the search
 
 
 class GroupRoom(NamedTuple):
@@ -96,44 +73,38 @@ class GroupRoom(NamedTuple):
 
 
 @inlined
-def count_neighbours(pairs: Exclusions, common: Ints, literal: int, change: int) -> None:
+def count_neighbours(pairs: Clauses, common: Ints, literal: int, change: int) -> None:
     for at in range(pairs.pair_ptr[literal], pairs.pair_ptr[literal + 1]):
         common[pairs.pair_to[at] ^ 1] += change
 
 
-@inlined
-def list_candidates(pairs: Exclusions, room: GroupRoom, first: int) -> int:
-    """List the free literals that exclude the first one, those with most common neighbours first."""
-    common, order = room.common, room.order
-    begin, end = pairs.pair_ptr[first], pairs.pair_ptr[first + 1]
+@bare
+def grow(pairs: Clauses, room: GroupRoom, first: int) -> int:
+    """Grow a maximal group of free literals around the first one; return its size.
+
+    The free literals that exclude the first one are tried in turn, those with most common neighbours first.
+    """
+    common, order, members = room.common, room.order, room.members
+    begin, end, n_candidates = pairs.pair_ptr[first], pairs.pair_ptr[first + 1], 0
     for at in range(begin, end):
         count_neighbours(pairs, common, pairs.pair_to[at] ^ 1, 1)
-    n = 0
     for at in range(begin, end):
         literal = pairs.pair_to[at] ^ 1
         if not room.free[literal]:
             continue
-        to = n
+        to = n_candidates
         while to > 0 and common[order[to - 1]] < common[literal]:
             order[to] = order[to - 1]
             to -= 1
         order[to] = literal
-        n += 1
+        n_candidates += 1
     for at in range(begin, end):
         count_neighbours(pairs, common, pairs.pair_to[at] ^ 1, -1)
-    return n
-
-
-@bare
-def grow(pairs: Exclusions, room: GroupRoom, first: int) -> int:
-    """Grow a maximal group of free literals around the first one; return its size."""
-    n_candidates = list_candidates(pairs, room, first)
-    members, common = room.members, room.common
     members[0], n = first, 1
     count_neighbours(pairs, common, first, 1)
     for k in range(n_candidates):
-        literal = room.order[k]
-        if common[literal] >= n and (k == 0 or literal != room.order[k - 1]):
+        literal = order[k]
+        if common[literal] >= n and (k == 0 or literal != order[k - 1]):
             members[n] = literal
             n += 1
             count_neighbours(pairs, common, literal, 1)
@@ -143,14 +114,14 @@ def grow(pairs: Exclusions, room: GroupRoom, first: int) -> int:
 
 
 @bare
-def group_sizes(pairs: Exclusions, room: GroupRoom, sizes: Ints) -> None:
+def group_sizes(pairs: Clauses, room: GroupRoom, sizes: Ints) -> None:
     for literal in range(len(sizes)):
         sizes[literal] = grow(pairs, room, literal)
 
 
 @bare
-def partition(pairs: Exclusions, room: GroupRoom, order: Ints, group: Ints) -> int:
-    """Assign a group to every literal, in the given order; return the number of groups."""
+def partition(pairs: Clauses, room: GroupRoom, order: Ints, group: Ints) -> None:
+    """Assign a group to every literal, in the given order."""
     n_groups = 0
     for first in order:
         if not room.free[first]:
@@ -160,7 +131,6 @@ def partition(pairs: Exclusions, room: GroupRoom, order: Ints, group: Ints) -> i
             group[room.members[k]] = n_groups
             room.free[room.members[k]] = False
         n_groups += 1
-    return n_groups
 
 
 @bare
@@ -175,41 +145,35 @@ def choose_disjoint(ptr: Ints, literals: Ints, taken: Bools, chosen: Bools) -> N
                 taken[literals[at]] = True
 
 
-@bare
-def all_matched(ptr: Ints, group: Ints, room: MatchingRoom) -> bool:
+@compiled
+def all_matched(ptr: Ints, group: Ints, n_groups: int) -> bool:
+    """Match every clause with a group of its own, by alternating paths; False if that is impossible."""
+    clause_of = np.full(n_groups, -1, np.int64)  # the clause matched with each group
+    source, seen = np.empty(n_groups, np.int64), np.full(n_groups, -1, np.int64)  # the last clauses that reached it
+    queue = np.empty(len(ptr), np.int64)
     for clause in range(len(ptr) - 1):
-        found = open_group(ptr, group, room, clause)
+        queue[0], n, k, found = clause, 1, 0, -1
+        while k < n and found < 0:
+            now = queue[k]
+            k += 1
+            for at in range(ptr[now], ptr[now + 1]):
+                if seen[group[at]] != clause:
+                    seen[group[at]], source[group[at]] = clause, now
+                    if clause_of[group[at]] < 0:
+                        found = group[at]
+                        break
+                    queue[n] = clause_of[group[at]]
+                    n += 1
         if found < 0:
             return False
         while found >= 0:
-            giver = room.source[found]
-            before = -1
+            giver, before = source[found], -1
             for at in range(ptr[giver], ptr[giver + 1]):
-                if room.clause_of[group[at]] == giver:
+                if clause_of[group[at]] == giver:
                     before = group[at]
-            room.clause_of[found] = giver
+            clause_of[found] = giver
             found = before
     return True
-
-
-@bare
-def open_group(ptr: Ints, group: Ints, room: MatchingRoom, clause: int) -> int:
-    """Return an unmatched group at the end of an alternating path from a clause, or -1."""
-    room.queue[0], n = clause, 1
-    k = 0
-    while k < n:
-        now = room.queue[k]
-        k += 1
-        for at in range(ptr[now], ptr[now + 1]):
-            g = group[at]
-            if room.seen[g] != clause + 1:
-                room.seen[g] = clause + 1
-                room.source[g] = now
-                if room.clause_of[g] < 0:
-                    return int(g)
-                room.queue[n] = room.clause_of[g]
-                n += 1
-    return -1
 
 
 # -- Cliques of variables that must all differ: with as many variables as states, every state is used -----------------

@@ -118,28 +118,23 @@ class RepairState(NamedTuple):
 
 
 @inlined
-def set_violated(state: RepairState, a: int, now: bool) -> None:
-    at, counts = state.position[a], state.counts
-    if now and at < 0:
-        state.violated[counts.n_violated] = a
-        state.position[a] = counts.n_violated
-        counts.n_violated += 1
-    elif not now and at >= 0:
-        counts.n_violated -= 1
-        last = state.violated[counts.n_violated]
-        state.violated[at] = last
-        state.position[last] = at
-        state.position[a] = -1
-
-
-@inlined
 def flip(model: HardFactors, state: RepairState, i: int, k: int) -> None:
-    step = k - state.labels[i]
+    step, counts = k - state.labels[i], state.counts
     state.labels[i] = k
     for e in model.nbr[model.nbr_ptr[i] : model.nbr_ptr[i + 1]]:
         a = model.factor_of[e]
         state.place[a] += step * model.stride[e]
-        set_violated(state, a, model.theta[state.place[a]] == -float("inf"))
+        now, at = model.theta[state.place[a]] == -float("inf"), state.position[a]
+        if now and at < 0:
+            state.violated[counts.n_violated] = a
+            state.position[a] = counts.n_violated
+            counts.n_violated += 1
+        elif not now and at >= 0:
+            counts.n_violated -= 1
+            last = state.violated[counts.n_violated]
+            state.violated[at] = last
+            state.position[last] = at
+            state.position[a] = -1
 
 
 @inlined

@@ -10,10 +10,9 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, frozen
 from mapmrf.compilation.jit import bare, inlined
-from mapmrf.engines.flow.cut_model import DIFFERENT, EITHER, BinaryPairs, Table, favours, packed, split
+from mapmrf.engines.flow.cut_model import DIFFERENT, EITHER, BinaryPairs, RoofDual, Table, favours, packed, split
 from mapmrf.engines.flow.maximum_flow import NO_LIMIT, MaximumFlow
 from mapmrf.engines.flow.network import MAX_ARCS, Wiring, add_capacity, wire
-from mapmrf.engines.flow.roof_duality import RoofDual
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Problem
 from mapmrf.run.pool import Workers
@@ -106,15 +105,13 @@ def why_no_fusion(problem: Problem) -> str | None:
 # Fusion of two labellings as a binary model: every variable keeps its old state (0) or takes the new one (1).
 
 OUTSIDE = -1
-
 NO_MARK = -1
 
 
 class MovePairs(NamedTuple):
     """A pairwise model for fusion moves."""
 
-    # as in `FactorGraph`
-    card: Ints
+    card: Ints  # this and the next two as in `FactorGraph`
     var_ptr: Ints
     theta_v: Floats
     scope: Ints  # (2 n_factors,): the variables of every pair
@@ -310,8 +307,9 @@ def propose_swap(model: MovePairs, labels: Ints, alpha: int, beta: int, new: Int
 # -- Expansions and swaps of labels, repeated until none helps --------------------------------------------------------
 
 
+# Multiples of this order the labels so that any few consecutive ones lie far apart in the range. Where losses grow with
+# the distance of labels, ascending order takes more moves and ends in worse optima.
 GOLDEN = (math.sqrt(5) - 1) / 2
-
 WORK_PER_PAIR = 8  # cost of setting up a move per pair, in arcs visited by a flow
 
 
@@ -364,7 +362,7 @@ class LabelMoves:
 
     def __init__(self, problem: Problem, labels: Ints, swap: bool = False) -> None:
         every = range(int(problem.graph.card.max(initial=0)))
-        order = scattered(len(every)) if has_distances(problem) else every
+        order = sorted(every, key=lambda k: k * GOLDEN % 1.0) if _has_distances(problem) else every
         self.moves = list(itertools.combinations(every, 2)) if swap else [(alpha, alpha) for alpha in order]
         self.problem = problem
         self.labels = np.array(labels, dtype=np.int64)
@@ -448,17 +446,9 @@ def label_marks(problem: Problem) -> Ints:
     return marks if find_marks(packed(problem.scope), marked, marks) else none
 
 
-def has_distances(problem: Problem) -> bool:
+def _has_distances(problem: Problem) -> bool:
     """Guess whether losses grow with the distance of labels, from the first pair: label 0 against 1 and the last."""
     if problem.n_factors == 0:
         return False
     first = problem.graph.table(0)[0]
     return len(first) > 2 and bool(first[1] != first[-1])
-
-
-def scattered(n: int) -> list[int]:
-    """Return the labels in an order in which any few consecutive ones lie far apart in the range.
-
-    Where losses grow with the distance of labels, ascending order takes more moves and ends in worse optima.
-    """
-    return sorted(range(n), key=lambda k: k * GOLDEN % 1.0)

@@ -37,13 +37,11 @@ class MaximumFlow:
 
     def __init__(self, wiring: Wiring, excess: Floats) -> None:
         n = len(excess) + 2 * wiring.margin
-        stamp, dist, next_active, next_orphan = (np.zeros(n, dtype=np.int32) for _ in range(4))
-        in_sink = np.zeros(n, dtype=bool)
-        parent: Ints = np.zeros(n, dtype=np.int32)
-        if len(wiring.network.kind):  # a lattice has few directions
-            parent = np.zeros(n, dtype=np.int8)
         self.wiring, self.network = wiring, wiring.network
-        self.trees = SearchTrees(np.zeros(n), parent, in_sink, stamp, dist, next_active, next_orphan, blank(FlowCursor))
+        parent: Ints = np.zeros(n, dtype=np.int8 if len(wiring.network.kind) else np.int32)  # a lattice: few directions
+        stamp, dist, active, orphan = (np.zeros(n, dtype=np.int32) for _ in range(4))
+        in_sink = np.zeros(n, dtype=bool)
+        self.trees = SearchTrees(np.zeros(n), parent, in_sink, stamp, dist, active, orphan, blank(FlowCursor))
         self._inner = slice(wiring.margin, n - wiring.margin)
         self.excess = self.trees.excess[self._inner]
         self.excess[:] = excess
@@ -107,28 +105,16 @@ def link(n: int, pairs: Ints, forward: Floats, backward: Floats, lattice: bool =
 
 HUB = 1000
 """Nodes with more links, such as the variable of a label cost, are hubs: their links are not all visited each time."""
-
 FAR = 1 << 60
-
 LAST_TIME = 2_000_000_000  # time at which stamps, which have 32 bits, are reset
-
 MAXIMAL, PAUSED, UNBOUNDED = 0, 1, 2
 """Reasons for `send_flow` to return: the flow is maximal, the budget is spent, or a path has infinite capacity."""
-
-
-class Touch(NamedTuple):
-    """Contact of the trees: a node of the source tree and its link to one of the sink tree, or NOBODY."""
-
-    tail: int
-    link: int
-
-
-# -- grow -------------------------------------------------------------------------------------------------------------
+Touch = tuple[int, int]  # contact of the trees: a node of the source tree and its link to one of the sink tree
 
 
 @inlined
 def grow(network: Network, trees: SearchTrees, i: int, again: bool) -> Touch:
-    """Add the free neighbours of a node to its tree; return where it touches the other tree, if it does.
+    """Add the free neighbours of a node to its tree; return where it touches the other tree, or NOBODY.
 
     A hub that grows again resumes at the link where it stopped: most of its links lead nowhere.
     """
@@ -138,13 +124,13 @@ def grow(network: Network, trees: SearchTrees, i: int, again: bool) -> Touch:
         cursor.work += end - first
         return grow_along(network, trees, i, first, end)
     place = cursor.place if again else first
-    touch = grow_along(network, trees, i, place, end)
-    if touch.tail == NOBODY:
-        touch = grow_along(network, trees, i, first, place)
-    if touch.tail != NOBODY:
-        cursor.place = touch.link if touch.tail == i else link_back(network, touch.link)
-    cursor.work += (cursor.place - place) % (end - first) if touch.tail != NOBODY else end - first
-    return touch
+    tail, link = grow_along(network, trees, i, place, end)
+    if tail == NOBODY:
+        tail, link = grow_along(network, trees, i, first, place)
+    if tail != NOBODY:
+        cursor.place = link if tail == i else link_back(network, link)
+    cursor.work += (cursor.place - place) % (end - first) if tail != NOBODY else end - first
+    return tail, link
 
 
 @inlined
@@ -165,43 +151,36 @@ def grow_along(network: Network, trees: SearchTrees, i: int, begin: int, end: in
             dist[j] = dist[i] + 1
             activate(trees, j)
         elif in_sink[j] != sink:
-            return Touch(j, link_back(network, link)) if sink else Touch(i, link)
+            return (j, link_back(network, link)) if sink else (i, link)
         elif stamp[j] <= stamp[i] and dist[j] > dist[i]:  # closer to the root through i
             parent[j] = link_back(network, link)
             stamp[j] = stamp[i]
             dist[j] = dist[i] + 1
-    return Touch(NOBODY, NOBODY)
-
-
-# -- augment ----------------------------------------------------------------------------------------------------------
+    return NOBODY, NOBODY
 
 
 @inlined
 def bottleneck(network: Network, trees: SearchTrees, touch: Touch) -> float:
     """Return the residual capacity of the path from root to root through the arc where the trees touch."""
-    residual, parent = network.residual, trees.parent
-    i = touch.tail
-    least: float = residual[arc_out(network, i, touch.link)]
+    residual, parent, (i, link) = network.residual, trees.parent, touch
+    least: float = residual[arc_out(network, i, link)]
     while parent[i] >= 0:
         least = min(least, residual[arc_in(network, i, parent[i])])
         i = neighbour(network, i, parent[i])
     least = min(least, trees.excess[i])
-    i = neighbour(network, touch.tail, touch.link)
+    i = neighbour(network, touch[0], link)
     while parent[i] >= 0:
         least = min(least, residual[arc_out(network, i, parent[i])])
         i = neighbour(network, i, parent[i])
-    least = min(least, -trees.excess[i])
-    return least
+    return min(least, float(-trees.excess[i]))
 
 
 @inlined
 def push(network: Network, trees: SearchTrees, touch: Touch, amount: float) -> int:
     """Push flow along the path through an arc; nodes below saturated arcs become orphans. Return the path length."""
-    residual, parent = network.residual, trees.parent
-    i = touch.tail
-    residual[arc_out(network, i, touch.link)] -= amount
-    residual[arc_in(network, i, touch.link)] += amount
-    length = 1
+    residual, parent, (i, link), length = network.residual, trees.parent, touch, 1
+    residual[arc_out(network, i, link)] -= amount
+    residual[arc_in(network, i, link)] += amount
     while parent[i] >= 0:
         link = parent[i]
         down = arc_in(network, i, link)
@@ -214,7 +193,7 @@ def push(network: Network, trees: SearchTrees, touch: Touch, amount: float) -> i
     trees.excess[i] -= amount
     if trees.excess[i] <= 0.0:
         orphan_first(trees, i)
-    i = neighbour(network, touch.tail, touch.link)
+    i = neighbour(network, touch[0], touch[1])
     while parent[i] >= 0:
         link = parent[i]
         up = arc_out(network, i, link)
@@ -239,18 +218,9 @@ def add_compensated(total: float, lost: float, term: float) -> tuple[float, floa
 
 
 @inlined
-def count_flow(cursor: FlowCursor, amount: float) -> None:
-    cursor.sent, cursor.lost = add_compensated(cursor.sent, cursor.lost, amount)
-
-
-# -- adopt ------------------------------------------------------------------------------------------------------------
-
-
-@inlined
 def distance(network: Network, trees: SearchTrees, j: int, time: int) -> int:
     """Return the number of arcs from a node to the root of its tree, FAR if it descends from an orphan."""
-    parent, stamp = trees.parent, trees.stamp
-    d = 0
+    parent, stamp, d = trees.parent, trees.stamp, 0
     while stamp[j] != time:
         link = parent[j]
         d += 1
@@ -351,9 +321,6 @@ def adopt(network: Network, trees: SearchTrees) -> None:
         cursor.last_orphan = last if others != NOBODY else NOBODY
 
 
-# -- the flow ---------------------------------------------------------------------------------------------------------
-
-
 @bare
 def send_to_neighbours(network: Network, trees: SearchTrees) -> None:
     """Start from zero flow, and push along all single arcs from nodes with excess to nodes with deficit."""
@@ -377,7 +344,7 @@ def send_to_neighbours(network: Network, trees: SearchTrees) -> None:
             residual[arc_in(network, i, link)] += amount
             excess[j] += amount
             excess[i] -= amount
-            count_flow(cursor, amount)
+            cursor.sent, cursor.lost = add_compensated(cursor.sent, cursor.lost, amount)
             if excess[i] <= 0.0:
                 break
 
@@ -402,9 +369,8 @@ def plant(trees: SearchTrees) -> None:
 @bare
 def send_flow(network: Network, trees: SearchTrees, max_work: int, max_paths: int) -> int:
     """Augment until the flow is maximal, or a number of arcs visited or paths; the next call resumes."""
-    cursor = trees.cursor
-    end, paths = cursor.work + max_work, 0
-    why = MAXIMAL
+    cursor, paths, why = trees.cursor, 0, MAXIMAL
+    end = cursor.work + max_work
     while True:
         if cursor.work >= end or paths >= max_paths:
             why = PAUSED
@@ -419,7 +385,7 @@ def send_flow(network: Network, trees: SearchTrees, max_work: int, max_paths: in
         if i == NOBODY:
             break
         touch = grow(network, trees, i, again)
-        if touch.tail == NOBODY:
+        if touch[0] == NOBODY:
             continue
         if cursor.time >= LAST_TIME:
             trees.stamp[:] = 0
@@ -431,7 +397,7 @@ def send_flow(network: Network, trees: SearchTrees, max_work: int, max_paths: in
         if amount == np.inf:
             why = UNBOUNDED
             break
-        count_flow(cursor, amount)
+        cursor.sent, cursor.lost = add_compensated(cursor.sent, cursor.lost, amount)
         cursor.work += 4 * push(network, trees, touch, amount)
         adopt(network, trees)
         paths += 1
@@ -450,7 +416,7 @@ def change_terminals(network: Network, trees: SearchTrees, nodes: Ints, source: 
         i = nodes[k]
         from_source = source[k] + max(excess[i], 0.0)
         to_sink = sink[k] + max(-excess[i], 0.0)
-        count_flow(cursor, min(from_source, to_sink))
+        cursor.sent, cursor.lost = add_compensated(cursor.sent, cursor.lost, min(from_source, to_sink))
         excess[i] = from_source - to_sink
         stamp[i] = -1  # not visited yet
     cursor.time += 1  # `send_flow` keeps it far below the maximum
@@ -491,7 +457,6 @@ def replant(network: Network, trees: SearchTrees, i: int) -> None:
 
 TERMINAL, ORPHAN, FREE = -1, -2, -3
 """Special values of the link to the parent: a root, a node that lost its parent, and one in neither tree."""
-
 NOBODY = -1
 
 
@@ -525,9 +490,6 @@ class SearchTrees(NamedTuple):
     cursor: FlowCursor
 
 
-# -- queues -----------------------------------------------------------------------------------------------------------
-
-
 @inlined
 def activate(trees: SearchTrees, i: int) -> None:
     next_active, cursor = trees.next_active, trees.cursor
@@ -547,8 +509,7 @@ def next_to_grow(trees: SearchTrees) -> int:
     while cursor.first_active != NOBODY:
         i = cursor.first_active
         if next_active[i] == i:
-            cursor.first_active = NOBODY
-            cursor.last_active = NOBODY
+            cursor.first_active = cursor.last_active = NOBODY
         else:
             cursor.first_active = next_active[i]
         next_active[i] = NOBODY

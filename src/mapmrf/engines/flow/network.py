@@ -36,8 +36,7 @@ def wire(n: int, scope: Ints) -> Wiring:
 def sparse_wiring(n: int, scope: Ints) -> Wiring:
     scope, m = _readable(scope), len(scope)
     head, sister = np.empty((2, m), dtype=np.int32)
-    place = np.empty(m // 2, dtype=np.int32)
-    offset = np.zeros(0, dtype=np.int64)
+    place, offset = np.empty(m // 2, dtype=np.int32), np.zeros(0, dtype=np.int64)
     network = Network(SPARSE, np.zeros(n + 1, dtype=np.int32), head, sister, offset, np.zeros(m))
     link_pairs(scope, network, place)
     return Wiring(network, scope, place, 0)
@@ -54,28 +53,20 @@ def _readable(scope: Ints) -> Ints:
 # over links in either case: the kind of a network is part of its type, so that the compiler resolves it.
 
 SPARSE: tuple[()] = ()
-
 LATTICE: tuple[int] = (1,)  # kinds of networks, distinguished at compile time by the length of the tuple
-
 MAX_DIRECTIONS = 26
-
 NOT_A_LATTICE = -1
 
 
 class Network(NamedTuple):
-    """A directed graph, every arc with its reverse."""
+    """A directed graph, every arc with its reverse; the arrays of the other kind are empty."""
 
     kind: tuple[()] | tuple[int]  # SPARSE or LATTICE
-    # (n + 1,): sparse: the links of node `i` are those from ``ptr[i]`` to ``ptr[i + 1]``. Empty in a lattice.
-    ptr: Ints
-    head: Ints  # (n_arcs,): sparse: head of an arc. Empty in a lattice.
-    sister: Ints  # (n_arcs,): sparse: its reverse. Empty in a lattice.
-    # (n_directions,): lattice: from a node to its neighbours, ascending, with opposite directions at opposite ends.
-    # Empty in a sparse network.
-    offset: Ints
-    # (n_arcs,): residual capacity of every arc. In a lattice the arcs of a node are contiguous; those that lead out of
-    # it have no capacity.
-    residual: Floats
+    ptr: Ints  # (n + 1,): sparse: the links of node `i` are those from ``ptr[i]`` to ``ptr[i + 1]``
+    head: Ints  # (n_arcs,): sparse: head of an arc
+    sister: Ints  # (n_arcs,): sparse: its reverse
+    offset: Ints  # (n_directions,): lattice: to the neighbours, ascending; opposite directions at opposite ends
+    residual: Floats  # (n_arcs,): residual capacities; in a lattice by node, and 0 for arcs that lead out of it
 
 
 @inlined
@@ -112,9 +103,6 @@ def arc_in(network: Network, i: int, link: int) -> int:
     n = len(network.offset)
     a: int = (i + network.offset[link]) * n + n - 1 - link if len(network.kind) else network.sister[link]
     return a
-
-
-# -- building ---------------------------------------------------------------------------------------------------------
 
 
 @bare
@@ -169,24 +157,19 @@ class Wiring(NamedTuple):
 
 
 @inlined
-def direction(offset: Ints, apart: int, guess: int) -> int:
-    """Return the direction of an offset; `guess` is tried first, as consecutive pairs mostly share their direction."""
-    if offset[guess] == apart:
-        return guess
-    k = 0
-    while offset[k] != apart:
-        k += 1
-    return k
-
-
-@inlined
 def add_capacity(wiring: Wiring, a: int, guess: int, forward: float, backward: float) -> int:
-    """Add to the capacities of the arcs of pair `a`, forward and backward; return the next guess."""
+    """Add to the capacities of the arcs of pair `a`, forward and backward; return the next guess.
+
+    The direction `guess` is tried first, as consecutive pairs mostly share their direction.
+    """
     residual, offset = wiring.network.residual, wiring.network.offset
     if len(wiring.network.kind):
         i, j = wiring.scope[2 * a] + wiring.margin, wiring.scope[2 * a + 1] + wiring.margin
-        n = len(offset)
-        k = direction(offset, j - i, guess)
+        n, k = len(offset), guess
+        if offset[k] != j - i:
+            k = 0
+            while offset[k] != j - i:
+                k += 1
         residual[i * n + k] += forward
         residual[j * n + n - 1 - k] += backward
         return k

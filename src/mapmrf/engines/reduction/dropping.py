@@ -11,7 +11,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets, short
 from mapmrf.compilation.jit import compiled, inlined
-from mapmrf.engines.elimination.sum_out import aligned
+from mapmrf.engines.elimination.numpy_elimination import aligned
 from mapmrf.engines.reduction.reducible_kernels import EliminationLog
 from mapmrf.engines.reduction.reduction import LabelMap, ReductionCounts
 from mapmrf.engines.reduction.simplify import Simplified, simplify
@@ -24,6 +24,8 @@ class StateDrops:
 
     def __init__(self, problem: Problem) -> None:
         graph = problem.graph
+        n, largest = problem.n_states, int(np.diff(problem.scope_ptr).max(initial=1))
+        self.reach = np.zeros(n)  # bounds on the labellings with each state after a removal; -inf for removed states
         self.model = DropModel(
             var_ptr=graph.var_ptr.astype(np.int64),
             theta_v=graph.theta_v,
@@ -34,19 +36,16 @@ class StateDrops:
             weight=problem.weight if len(problem.weight) else np.ones(problem.n_factors),
             tables=graph.theta_t,
             constant=float(graph.constant),
+            belief=np.zeros(n),
+            lost=np.zeros(n),
+            reach=self.reach,
+            best=np.zeros(problem.n_edge_states),
+            digit=np.zeros(largest, dtype=np.int64),
         )
-        n, largest = problem.n_states, int(np.diff(problem.scope_ptr).max(initial=1))
-        best, digit = np.zeros(problem.n_edge_states), np.zeros(largest, dtype=np.int64)
-        self.room = DropRoom(np.zeros(n), np.zeros(n), np.zeros(n), best, digit)
-
-    @property
-    def reach(self) -> Floats:
-        """Upper bound on the labellings with each state, (n_states,), after a removal; -inf for removed states."""
-        return self.room.reach
 
     def remove_states(self, lam_e: Floats, left: Bools, target: float) -> float:
         """Remove states from `left` that no labelling above `target` has; return the bound, -inf if nothing is left."""
-        return drop_states(self.model, lam_e, left, target, self.room)
+        return drop_states(self.model, lam_e, left, target)
 
 
 # -- Rounds of removing states that a dual solution excludes ----------------------------------------------------------
@@ -64,22 +63,17 @@ class DropModel(NamedTuple):
     weight: Floats
     tables: Floats
     constant: float
-
-
-class DropRoom(NamedTuple):
-    """Scratch: beliefs, losses and bounds of states; max-marginals of edge states; and a configuration."""
-
-    belief: Floats
+    belief: Floats  # scratch: beliefs, losses and bounds of states
     lost: Floats
     reach: Floats
-    best: Floats
-    digit: Ints
+    best: Floats  # scratch: max-marginals of edge states
+    digit: Ints  # scratch: a configuration
 
 
 @inlined
-def factor_best(a: int, model: DropModel, lam: Floats, left: Bools, best: Floats, digit: Ints) -> float:
+def factor_best(a: int, model: DropModel, lam: Floats, left: Bools) -> float:
     """Compute the max-marginals of a factor over the remaining states in `best`; return the maximum."""
-    edge_ptr, state_at, tables = model.edge_ptr, model.state_at, model.tables
+    edge_ptr, state_at, tables, best, digit = model.edge_ptr, model.state_at, model.tables, model.best, model.digit
     first, end = model.scope_ptr[a], model.scope_ptr[a + 1]
     size = 1
     for e in range(first, end):
@@ -108,9 +102,9 @@ def factor_best(a: int, model: DropModel, lam: Floats, left: Bools, best: Floats
 
 
 @inlined
-def begin_round(model: DropModel, lam: Floats, left: Bools, room: DropRoom) -> float:
+def begin_round(model: DropModel, lam: Floats, left: Bools) -> float:
     """Compute beliefs and the losses of states; return the sum of the maxima, -inf if a variable has no state."""
-    belief, lost = room.belief, room.lost
+    belief, lost = model.belief, model.lost
     for s in range(len(belief)):
         belief[s] = model.theta_v[s]
     for e in range(len(model.state_at)):
@@ -131,15 +125,15 @@ def begin_round(model: DropModel, lam: Floats, left: Bools, room: DropRoom) -> f
 
 
 @inlined
-def end_round(model: DropModel, left: Bools, room: DropRoom, bound: float, target: float) -> tuple[float, bool]:
+def end_round(model: DropModel, left: Bools, bound: float, target: float) -> tuple[float, bool]:
     """Remove states below the target; return the bound, -inf if nothing is left, and whether any was removed."""
-    lowest, dropped = bound, False
+    lowest, dropped, reach = bound, False, model.reach
     for i in range(len(model.var_ptr) - 1):
         top = -np.inf
         for s in range(model.var_ptr[i], model.var_ptr[i + 1]):
-            room.reach[s] = bound - room.lost[s] if left[s] else -np.inf
-            top = max(top, room.reach[s])
-            if left[s] and room.reach[s] <= target:
+            reach[s] = bound - model.lost[s] if left[s] else -np.inf
+            top = max(top, reach[s])
+            if left[s] and reach[s] <= target:
                 left[s] = False
                 dropped = True
         lowest = min(lowest, top)
@@ -149,27 +143,27 @@ def end_round(model: DropModel, left: Bools, room: DropRoom, bound: float, targe
 
 
 @compiled
-def drop_states(model: DropModel, lam: Floats, left: Bools, target: float, room: DropRoom) -> float:
+def drop_states(model: DropModel, lam: Floats, left: Bools, target: float) -> float:
     """Remove states that are in no labelling above `target`; return the bound, -inf if a variable has none left."""
     while True:
-        bound = begin_round(model, lam, left, room)
+        bound = begin_round(model, lam, left)
         if bound == -np.inf:
             return bound
         dropped = False
         for a in range(len(model.table_at)):
-            top = factor_best(a, model, lam, left, room.best, room.digit)
+            top = factor_best(a, model, lam, left)
             if top == -np.inf:
                 return top
             bound += top
             for e in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
                 for k in range(model.edge_ptr[e + 1] - model.edge_ptr[e]):
-                    s, best = model.state_at[e] + k, room.best[model.edge_ptr[e] + k]
+                    s, best = model.state_at[e] + k, model.best[model.edge_ptr[e] + k]
                     if left[s] and best == -np.inf:
                         left[s] = False
                         dropped = True
                     elif left[s]:
-                        room.lost[s] += top - best
-        bound, more = end_round(model, left, room, bound, target)
+                        model.lost[s] += top - best
+        bound, more = end_round(model, left, bound, target)
         if bound == -np.inf or not (more or dropped):
             return bound
 
@@ -178,11 +172,8 @@ def drop_states(model: DropModel, lam: Floats, left: Bools, target: float, room:
 
 
 MOST_FACTORS = 20_000  # maximum number of variables and factors: numpy takes some microseconds for each
-
 MOST_CONFIGS = 2_000_000  # maximum number of table entries over all factors: each factor gets its own table
-
 LARGEST = 256  # maximum number of entries of a message
-
 FEW, TIMES = 7, 4  # a message of at most `FEW` variables may have `TIMES` times as many entries
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.compilation.jit import bare, compiled, inlined
@@ -18,27 +17,23 @@ from mapmrf.kernels.max_marginals import weight_of
 NOTHING: Any = np.int64(-1)  # not a plain -1, for which numba would compile functions twice
 ONE: Any = np.int64(1)  # a 1 to begin a product with, for the same reason
 
-COUNTERS = np.dtype(
-    [
-        ("queue_head", np.int64),
-        ("n_queued", np.int64),
-        ("pool_used", np.int64),
-        ("n_choices", np.int64),
-        ("n_logged", np.int64),
-        ("log_scope", np.int64),
-        ("work", np.int64),
-        ("budget", np.int64),
-        ("n_impossible", np.int64),
-        ("n_dominated", np.int64),
-        ("n_fixed", np.int64),
-        ("constant", np.float64),
-        ("feasible", np.bool_),
-    ],
-    align=True,
-)
-"""The scalars of a model under reduction: start and length of the queue; used lengths of the pool, the choices, the log
-and its scopes; table entries read, and their limit; states removed as impossible and as dominated, and variables
-fixed; the constant accumulated; whether every variable has a state."""
+
+class ReductionTally:
+    """The scalars of a model under reduction."""
+
+    queue_head: int
+    n_queued: int
+    pool_used: int  # used lengths of the pool, of the choices, of the log and of its scopes
+    n_choices: int
+    n_logged: int
+    log_scope: int
+    work: int  # table entries read
+    budget: int  # their limit
+    n_impossible: int  # states removed
+    n_dominated: int
+    n_fixed: int  # variables
+    constant: float
+    infeasible: int  # 1 if a variable has no state
 
 
 class ReducibleModel(NamedTuple):
@@ -65,7 +60,7 @@ class ReducibleModel(NamedTuple):
     queued: Bools  # (n_vars,)
     theta_t: Floats  # the original tables
     pool: Floats  # new tables
-    counters: NDArray[np.void]  # (1,): one record of the scalars: see `COUNTERS`
+    counters: ReductionTally
 
 
 class EliminationLog(NamedTuple):
@@ -112,7 +107,7 @@ def push(model: ReducibleModel, i: int) -> None:
     """Queue variable `i`, unless it is queued."""
     if not model.queued[i] and not model.gone[i]:
         model.queued[i] = True
-        counters = model.counters[0]
+        counters = model.counters
         at = counters.queue_head + counters.n_queued
         model.queue[at if at < len(model.queue) else at - len(model.queue)] = i
         counters.n_queued += 1
@@ -120,10 +115,9 @@ def push(model: ReducibleModel, i: int) -> None:
 
 @inlined
 def pop(model: ReducibleModel) -> int:
-    counters = model.counters[0]
-    at = counters.queue_head
-    i = model.queue[at]
-    counters.queue_head = at + 1 if at + 1 < len(model.queue) else 0
+    counters = model.counters
+    i, after = model.queue[counters.queue_head], counters.queue_head + 1
+    counters.queue_head = after if after < len(model.queue) else 0
     counters.n_queued -= 1
     model.queued[i] = False
     return int(i)
@@ -161,22 +155,22 @@ def drop_state(model: ReducibleModel, i: int, place: int, stand_in: int) -> None
     first = model.var_ptr[i]
     model.stand_in[first + model.alive[first + place]] = stand_in
     if stand_in < 0:
-        model.counters[0].n_impossible += 1
+        model.counters.n_impossible += 1
     else:
-        model.counters[0].n_dominated += 1
+        model.counters.n_dominated += 1
     model.n_alive[i] -= 1
     for k in range(place, model.n_alive[i]):
         model.alive[first + k] = model.alive[first + k + 1]
     if model.n_alive[i] == 0:
-        model.counters[0].feasible = False
+        model.counters.infeasible = 1
 
 
 @bare
 def fix(model: ReducibleModel, i: int) -> None:
     """Remove a variable with one state left: its factors shrink, and those that become unary are absorbed."""
     state = model.alive[model.var_ptr[i]]
-    model.counters[0].constant += model.theta_v[model.var_ptr[i] + state]
-    model.counters[0].n_fixed += 1
+    model.counters.constant += model.theta_v[model.var_ptr[i] + state]
+    model.counters.n_fixed += 1
     model.gone[i] = True
     while model.degree[i] > 0:
         e = model.nbr[model.nbr_ptr[i] + model.degree[i] - 1]
@@ -187,19 +181,14 @@ def fix(model: ReducibleModel, i: int) -> None:
         for other in range(model.scope_ptr[a], model.scope_ptr[a] + model.arity[a]):
             push(model, model.scope[other])
         if model.arity[a] == 1:
-            absorb(model, a)
-
-
-@bare
-def absorb(model: ReducibleModel, a: int) -> None:
-    e = model.scope_ptr[a]
-    j, stride = model.scope[e], model.stride[e]
-    table, at = (model.theta_t, model.table_at[a]) if model.table_at[a] >= 0 else (model.pool, ~model.table_at[a])
-    first, weight = model.var_ptr[j], weight_of(model.weight, a)
-    for place in range(first, first + model.n_alive[j]):
-        state = model.alive[place]
-        model.theta_v[first + state] += weight * table[at + stride * state]
-    detach(model, e)
+            e = model.scope_ptr[a]
+            j, stride, at = model.scope[e], model.stride[e], model.table_at[a]
+            table, at = (model.theta_t, at) if at >= 0 else (model.pool, ~at)
+            first, weight = model.var_ptr[j], weight_of(model.weight, a)
+            for place in range(first, first + model.n_alive[j]):
+                other_state = model.alive[place]
+                model.theta_v[first + other_state] += weight * table[at + stride * other_state]
+            detach(model, e)
 
 
 # -- Removal of impossible states, and of states dominated by another whatever the neighbours are ---------------------
@@ -290,7 +279,7 @@ def gather(model: ReducibleModel, i: int, scratch: ComparisonScratch) -> bool:
             for at in range(row_at[f] + k * width[f], row_at[f] + (k + 1) * width[f]):
                 top = max(top, rows[at])
             best[f * n + k] = top
-    model.counters[0].work += used
+    model.counters.work += used
     return True
 
 
@@ -318,7 +307,7 @@ def is_dominated(model: ReducibleModel, i: int, k: int, by: int, scratch: Compar
         work += width[f]
         total += most
         ahead += most - (best[f * n + k] - best[f * n + by])
-    model.counters[0].work += work
+    model.counters.work += work
     return bool(ahead <= 0.0 and total <= 0.0)
 
 
@@ -344,7 +333,7 @@ def drop_dominated(model: ReducibleModel, i: int, scratch: ComparisonScratch) ->
     """Remove the impossible and the dominated states of variable `i`; True if there were any."""
     score, verdict, chosen = scratch.score, scratch.verdict, scratch.chosen
     n, first = model.n_alive[i], model.var_ptr[i]
-    if model.counters[0].work > model.counters[0].budget or not gather(model, i, scratch):
+    if model.counters.work > model.counters.budget or not gather(model, i, scratch):
         return False
     found = False
     for k in range(n):
@@ -393,9 +382,8 @@ def measure(model: ReducibleModel, table_at: Ints, size: Ints, changed: Bools) -
 def write_tables(model: ReducibleModel, factors: Ints, ptr: Ints, digit: Ints, out: Floats) -> None:
     for q in range(len(factors)):
         a = factors[q]
-        table, place = (
-            (model.theta_t, model.table_at[a]) if model.table_at[a] >= 0 else (model.pool, ~model.table_at[a])
-        )
+        at = model.table_at[a]
+        table, place = (model.theta_t, at) if at >= 0 else (model.pool, ~at)
         begin, n = model.scope_ptr[a], model.arity[a]
         for d in range(n):
             digit[d] = 0

@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges, short
+from mapmrf.arrays import Bools, Floats, Ints, blank, offsets, ranges, short
 from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.reduction.reducible_kernels import (
     CANDIDATES,
-    COUNTERS,
     NOTHING,
     ONE,
     ComparisonScratch,
     EliminationLog,
     ReducibleModel,
+    ReductionTally,
     attach,
     detach,
     drop_dominated,
@@ -37,15 +37,11 @@ from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 
 PASSES = 10  # work limit, in passes over the model's tables from all of their variables
-
 LEAST_WORK, MOST_WORK = 1_000_000, 200_000_000
 """Limits on that work in table entries: some milliseconds, and some tenths of a second."""
-
 MOST_ROWS = 1 << 22  # maximum number of table entries around one variable for which its states are compared
-
 TIMES_MADE, LEAST_MADE, MOST_MADE = 4, 1 << 16, 1 << 25
 """Table entries that elimination may create: this multiple of those of the model, and limits on that."""
-
 LEAST_SHARE = 1e-3  # minimum share of the states that must be removed for the reduced model to be built
 
 
@@ -117,13 +113,13 @@ class Reduction:
         ended = reduce_model(self._model, self._log, *self._rooms, max_work)
         if ended:
             self._kept = np.flatnonzero(~self._model.gone)
-            self.feasible = bool(self._model.counters[0].feasible)
+            self.feasible = not self._model.counters.infeasible
             n_gone = self._problem.n_states - int(self._model.n_alive[self._kept].sum())
             self.worthwhile = n_gone > LEAST_SHARE * self._problem.n_states
         return bool(ended)
 
     def counts(self) -> ReductionCounts:
-        counters = self._model.counters[0]
+        counters = self._model.counters
         return ReductionCounts(
             states_forbidden=int(counters.n_impossible) - self._n_excluded,
             states_dominated=int(counters.n_dominated),
@@ -137,19 +133,13 @@ class Reduction:
         return Problem.compile(_written(problem, self._model, self._kept), problem.threads, problem.memory)
 
     def label_map(self) -> LabelMap:
-        model, log, kept, counters = self._model, self._log, self._kept, self._model.counters[0]
+        model, log, kept, counters = self._model, self._log, self._kept, self._model.counters
         count = model.n_alive[kept]
         place = np.empty(len(model.alive), dtype=np.int64)
         find_places(model, place)
         n, n_scope = int(counters.n_logged), int(counters.log_scope)
-        eliminated = EliminationLog(
-            var=log.var[:n].copy(),
-            ptr=log.ptr[: n + 1].copy(),
-            scope=log.scope[:n_scope].copy(),
-            stride=log.stride[:n_scope].copy(),
-            at=log.at[:n].copy(),
-            choice=log.choice[: counters.n_choices].copy(),
-        )
+        lengths = n, n + 1, n_scope, n_scope, n, int(counters.n_choices)
+        eliminated = EliminationLog(*(array[:size].copy() for array, size in zip(log, lengths, strict=True)))
         return LabelMap(
             kept=kept,
             state=model.alive[ranges(model.var_ptr[kept], count)].astype(np.int64),
@@ -165,10 +155,10 @@ def _reducible(problem: Problem) -> ReducibleModel:
     """Return a copy of the model with every variable queued; arrays that are not copied are filled later."""
     graph = problem.graph
     n, n_factors, n_edges = problem.n_vars, problem.n_factors, problem.n_edges
-    counters = np.zeros(1, dtype=COUNTERS).view(np.recarray)
+    counters = blank(ReductionTally)
     once = sum(batch.n * batch.n_configs * batch.arity for batch in problem.batches)
     counters.n_queued, counters.budget = n, min(max(PASSES * once, LEAST_WORK), MOST_WORK)
-    counters.constant, counters.feasible = graph.constant, True
+    counters.constant = graph.constant
     return ReducibleModel(
         var_ptr=graph.var_ptr.astype(np.int64),
         theta_v=graph.theta_v.copy(),
@@ -198,14 +188,10 @@ def _reducible(problem: Problem) -> ReducibleModel:
 def _log(problem: Problem) -> EliminationLog:
     """Allocate a log for the elimination of all variables; unused parts are never touched and take no memory."""
     n, widest = problem.n_vars, int(np.diff(problem.scope_ptr).max(initial=1))
-    return EliminationLog(
-        var=np.empty(n, dtype=np.int64),
-        ptr=np.zeros(n + 1, dtype=np.int64),
-        scope=np.empty(n * widest, dtype=np.int64),
-        stride=np.empty(n * widest, dtype=np.int64),
-        at=np.empty(n, dtype=np.int64),
-        choice=np.empty(problem.n_edge_states + n + _room(problem), dtype=np.int32),
-    )
+    var, at = np.empty((2, n), dtype=np.int64)
+    scope, stride = np.empty((2, n * widest), dtype=np.int64)
+    choice = np.empty(problem.n_edge_states + n + _room(problem), dtype=np.int32)
+    return EliminationLog(var, np.zeros(n + 1, dtype=np.int64), scope, stride, at, choice)
 
 
 def _room(problem: Problem) -> int:
@@ -219,31 +205,19 @@ def _comparison_scratch(problem: Problem) -> ComparisonScratch:
     entries = np.zeros(problem.n_vars)
     for batch in problem.batches:
         entries += batch.n_configs * np.bincount(batch.scope.ravel(), minlength=problem.n_vars)
-    return ComparisonScratch(
-        rows=np.empty(int(min(entries.max(initial=0), MOST_ROWS))),
-        row_at=np.empty(degree, dtype=np.int64),
-        width=np.empty(degree, dtype=np.int64),
-        best=np.empty(int((problem.degree * card).max(initial=1))),
-        score=np.empty(n_states),
-        verdict=np.empty(n_states, dtype=np.int64),
-        chosen=np.empty(CANDIDATES, dtype=np.int64),
-        digit=np.empty(int(np.diff(problem.scope_ptr).max(initial=1)), dtype=np.int64),
-    )
+    rows, (row_at, width) = np.empty(int(min(entries.max(initial=0), MOST_ROWS))), np.empty((2, degree), dtype=np.int64)
+    best, score = np.empty(int((problem.degree * card).max(initial=1))), np.empty(n_states)
+    sizes = n_states, CANDIDATES, int(np.diff(problem.scope_ptr).max(initial=1))
+    return ComparisonScratch(rows, row_at, width, best, score, *(np.empty(size, dtype=np.int64) for size in sizes))
 
 
 def _message_scratch(problem: Problem) -> MessageScratch:
     arity = int(np.diff(problem.scope_ptr).max(initial=1))
     n_members = int(problem.degree.max(initial=0)) + 1
-    return MessageScratch(
-        digit=np.empty(arity, dtype=np.int64),
-        around=np.empty(arity, dtype=np.int64),
-        marked=np.zeros(problem.n_vars, dtype=np.bool_),
-        step=np.empty(arity, dtype=np.int64),
-        member=np.empty(n_members, dtype=np.int64),
-        base=np.empty(n_members, dtype=np.int64),
-        own=np.empty(n_members, dtype=np.int64),
-        jump=np.empty((n_members, arity), dtype=np.int64),
-    )
+    digit, around, step = np.empty((3, arity), dtype=np.int64)
+    member, base, own = np.empty((3, n_members), dtype=np.int64)
+    jump = np.empty((n_members, arity), dtype=np.int64)
+    return MessageScratch(digit, around, np.zeros(problem.n_vars, dtype=np.bool_), step, member, base, own, jump)
 
 
 def _written(problem: Problem, model: ReducibleModel, kept: Ints) -> FactorGraph:
@@ -270,7 +244,7 @@ def _written(problem: Problem, model: ReducibleModel, kept: Ints) -> FactorGraph
         table_of=lists.table_of,
         table_ptr=lists.table_ptr,
         theta_t=lists.theta_t,
-        constant=float(model.counters[0].constant),
+        constant=float(model.counters.constant),
         weight=None if weight is None or np.all(weight == 1.0) else weight,
     )
 
@@ -290,22 +264,15 @@ def _tables(
     entries = np.empty(int(ptr[-1]))
     digit = np.empty(int(model.arity.max(initial=1)), dtype=np.int64)
     write_tables(model, live[changed], ptr.astype(np.int64), digit, entries)
-    of, first = _distinct(ptr.astype(np.int64), entries)
+    n = len(ptr) - 1
+    slot, (of, first) = np.full(1 << (2 * n).bit_length(), -1, dtype=np.int64), np.empty((2, n), dtype=np.int64)
+    first = first[: share_equal(ptr.astype(np.int64), entries.view(np.int64), slot, of, first)]
     table_of = np.empty(len(live), dtype=np.int64)
     table_of[~changed] = name[given]
     table_of[changed] = len(old) + of
     made = size[changed][first]
     theta_t = np.concatenate([graph.theta_t[ranges(graph.table_ptr[old], sizes)], entries[ranges(ptr[first], made)]])
     return table_of, offsets(np.concatenate([sizes, made])), theta_t
-
-
-def _distinct(ptr: Ints, entries: Floats) -> tuple[Ints, Ints]:
-    """Return the index of the distinct block for every block, and the first occurrence of each."""
-    n = len(ptr) - 1
-    slot = np.full(1 << (2 * n).bit_length(), -1, dtype=np.int64)
-    of, first = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
-    n_distinct = share_equal(ptr, entries.view(np.int64), slot, of, first)
-    return of, first[:n_distinct]
 
 
 # Reduction of a model to a fixed point: remove states, fix variables, and eliminate those with a small message.
@@ -335,9 +302,9 @@ def reduce_model(
     Once the budget is spent, only consequences of earlier decisions are processed. It stops after about `max_work`
     table entries, and the next call continues.
     """
-    counters = model.counters[0]
+    counters = model.counters
     end, looked_at = counters.work + max_work, 0
-    while counters.n_queued > 0 and counters.feasible:
+    while counters.n_queued > 0 and counters.infeasible == 0:
         if counters.work + looked_at >= end:
             return False
         i = pop(model)
@@ -408,18 +375,10 @@ def same_scope(model: ReducibleModel, around: Ints, n: int, marked: Bools) -> in
         for e in range(model.scope_ptr[a], model.scope_ptr[a] + model.arity[a]):
             inside = inside and marked[model.scope[e]]
         found = a if inside else -1
-        model.counters[0].work += 1
+        model.counters.work += 1
     for d in range(n):
         marked[around[d]] = False
     return found
-
-
-@inlined
-def n_entries(model: ReducibleModel, a: int) -> int:
-    n = 1
-    for e in range(model.scope_ptr[a], model.scope_ptr[a] + model.arity[a]):
-        n *= model.n_alive[model.scope[e]]
-    return n
 
 
 @bare
@@ -429,11 +388,14 @@ def eliminate_variable(model: ReducibleModel, log: EliminationLog, scratch: Mess
     The message has no more variables than one of the factors and no more entries than all of them; a factor on the same
     variables is merged into it. False if the variable must stay.
     """
-    around, member, counters = scratch.around, scratch.member, model.counters[0]
+    around, member, counters = scratch.around, scratch.member, model.counters
     n_members, replaced = model.degree[i], 0
     for f in range(n_members):
-        member[f] = model.factor_of[model.nbr[model.nbr_ptr[i] + f]]
-        replaced += n_entries(model, member[f])
+        a, entries = model.factor_of[model.nbr[model.nbr_ptr[i] + f]], 1
+        for e in range(model.scope_ptr[a], model.scope_ptr[a] + model.arity[a]):
+            entries *= model.n_alive[model.scope[e]]
+        member[f] = a
+        replaced += entries
     merged = same_scope(model, around, n, scratch.marked) if n >= 2 else -1
     if merged >= 0:
         member[n_members] = merged
@@ -492,7 +454,7 @@ def maximise(
 ) -> None:
     """Write the message: of two or more variables to the pool, of one to its potentials, else to the constant."""
     around, digit, step, base = scratch.around, scratch.digit, scratch.step, scratch.base
-    counters = model.counters[0]
+    counters = model.counters
     place = 0
     for d in range(n):
         digit[d] = 0
@@ -548,10 +510,10 @@ def replace(model: ReducibleModel, scratch: MessageScratch, i: int, n: int, n_me
             detach(model, model.scope_ptr[a] + model.arity[a] - 1)
     model.gone[i] = True
     if n >= 2:
-        model.table_at[widest] = ~model.counters[0].pool_used
+        model.table_at[widest] = ~model.counters.pool_used
         if len(model.weight) > 0:
             model.weight[widest] = 1.0
-        model.counters[0].pool_used += size
+        model.counters.pool_used += size
         for d in range(n):
             attach(model, widest, scratch.around[d], scratch.step[d])
     for d in range(n):

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, blank, blanks, segment_max
+from mapmrf.arrays import Bools, Floats, Ints, Records, blank, blanks, offsets, segment_max
+from mapmrf.compilation.jit import bare, inlined
+from mapmrf.constraints.flat import EVERY_STATE, ConstraintKind, Constraints
 from mapmrf.engines.program.toulbar2_process import WholeCosts
-from mapmrf.engines.soft_consistency.constraints import ConstraintBuilder
-from mapmrf.engines.soft_consistency.network_kernels import (
-    HARD,
-    ConsistencyTally,
-    CostNetwork,
-    EdgeRecord,
-    FactorRecord,
-    NetworkState,
-    OdometerRecord,
-    PendingWork,
-    QueueRecord,
-    SoftNetwork,
-    TrailRecord,
-    VariableRecord,
-)
 from mapmrf.model.problem import Problem
 
+LARGEST_SUM = 1 << 31  # sums of weights are integers up to this; others are scaled to it
+LARGEST_COST = 1 << 60  # maximum of a price times a sum
+MOST_ASSIGNED = 1_000_000
+"""Maximum number of variables squared times states for which ALL_DIFFERENT has prices: a millisecond."""
 LEAST_UNIT = 1 << 10  # common divisors of all costs below this are not used
 
 
@@ -41,18 +33,21 @@ class ModelNetwork:
     def of(cls, problem: Problem) -> ModelNetwork:
         costs = WholeCosts.of(problem)
         first_cell = problem.n_vars + 1 + problem.n_states + problem.n_edge_states
-        laid_out = ConstraintBuilder(problem, costs, first_cell).layout()
-        net = _network(problem, costs, laid_out.constraint_ptr)
-        now = _state(problem, costs, laid_out.n_cells)
+        builder = ConstraintBuilder(problem, costs, first_cell)
+        constraints, constraint_ptr = builder.layout()
+        net, now = _network(problem, costs, constraint_ptr), _state(problem, costs, builder.n_cells)
         widest, most = int(np.diff(problem.scope_ptr).max(initial=1)), int(problem.graph.card.max(initial=1))
         todo = PendingWork(
-            blanks(QueueRecord, problem.n_vars), np.zeros(most, dtype=np.int64), blanks(OdometerRecord, widest)
+            np.zeros((4, problem.n_vars), dtype=np.int64),
+            np.zeros(4, dtype=np.int64),
+            np.zeros(most, dtype=np.int64),
+            blanks(OdometerRecord, widest),
         )
         tally = blank(ConsistencyTally)
         tally.n_vars, tally.serial, tally.pruned_at, tally.least_gain = problem.n_vars, 1, -1, 1
         tally.upper, unit = _largest_cost(problem, costs) + 1, _unit(costs)
         tally.slack = 7 * unit // 8
-        return cls(problem, costs, SoftNetwork(net, laid_out.network, now, todo, tally), unit)
+        return cls(problem, costs, SoftNetwork(net, constraints, now, todo, tally), unit)
 
     def removed_states(self) -> Bools:
         now, n, card = self.soft.now, self.problem.n_vars, self.problem.graph.card
@@ -122,3 +117,494 @@ def _state(problem: Problem, costs: WholeCosts, n_constraint_cells: int) -> Netw
     pair = np.diff(problem.scope_ptr)[problem.edge_factor] == 2
     place[end : end + n_edge_states] = state * np.repeat(np.where(pair, 0, problem.edge_stride), card_e)
     return NetworkState(cell, np.zeros(n_cells, dtype=np.int64), blanks(TrailRecord, 2 * n_cells + 1024), domain, place)
+
+
+class ConstraintBuilder:
+    """Builds the constraints of a problem, with cells from `first_cell` on."""
+
+    def __init__(self, problem: Problem, costs: WholeCosts, first_cell: int) -> None:
+        self.problem, self.costs, self.first_cell = problem, costs, first_cell
+        self.card = problem.graph.card
+        self.records: list[tuple[float, ...]] = []
+        self.variables: list[int] = []
+        self.at: list[int] = []
+        self.gains: list[Ints] = []
+        self.weights: list[Floats] = []
+        self.owners: list[int] = []
+        self.n_gains = self.n_cells = 0
+        constraints = problem.graph.constraints
+        for c in range(0 if constraints is None else len(constraints)):
+            self.add(c)
+
+    @property
+    def constraints(self) -> Constraints:
+        assert self.problem.graph.constraints is not None
+        return self.problem.graph.constraints
+
+    def add(self, c: int) -> None:
+        """Add a constraint, unless violating it costs nothing."""
+        constraints, penalty = self.constraints, self.costs.penalties[c]
+        if penalty == 0:
+            return
+        kind, begin = ConstraintKind(constraints.kind[c]), len(self.variables)
+        weights = self.link_weights(c)
+        sums = sum(float(np.abs(weight).max()) for weight in weights.values())
+        scale = 1.0 if constraints.whole[c] and sums <= LARGEST_SUM else LARGEST_SUM / max(sums, 1e-300)
+        for i, weight in weights.items():
+            self.variables.append(i)
+            self.at.append(self.n_gains)
+            self.gains.append(np.rint(weight * scale).astype(np.int64))
+            self.weights.append(weight)
+            self.owners.append(len(self.records))
+            self.n_gains += len(weight)
+        cost = HARD if np.isinf(penalty) else int(penalty)
+        slack = 0 if scale == 1.0 else len(weights) + 2
+        least, most = self.limits(c, scale, slack // 2)
+        lowest, highest, n_prices = 0, 0, 0
+        if kind == ConstraintKind.LINEAR:
+            n_prices = 1
+            lowest, highest = self.price_limits(begin, (least, most), cost)
+        elif kind == ConstraintKind.ALL_DIFFERENT and cost == HARD:
+            n_states = int(self.card[list(weights)].max())
+            n_prices = n_states if len(weights) ** 2 * n_states <= MOST_ASSIGNED else 0
+        self.records.append(
+            (kind, begin, len(self.variables), least, most, slack, constraints.least[c], constraints.most[c],
+             cost, lowest, highest, self.first_cell + self.n_cells, n_prices)
+        )  # fmt: skip
+        self.n_cells += 1 + n_prices
+
+    def link_weights(self, c: int) -> dict[int, Floats]:
+        """Return the contribution of every state to the sum; the output of OR adds 2, and its variable comes last."""
+        constraints, mine = self.constraints, self.constraints.span(c)
+        output = int(constraints.ptr[c + 1]) - 1 if constraints.kind[c] == ConstraintKind.OR else -1
+        found: dict[int, Floats] = {}
+        for at in range(mine.start, mine.stop):
+            i, k = int(constraints.var[at]), int(constraints.state[at])
+            weight = found.setdefault(i, np.zeros(self.card[i]))
+            if k != EVERY_STATE:
+                weight[k] = 2.0 if at == output else constraints.weight[at]
+        if output >= 0:
+            last = int(constraints.var[output])
+            found[last] = found.pop(last)
+        return found
+
+    def limits(self, c: int, scale: float, slack: int) -> tuple[int, int]:
+        """Return the limits on the sum of gains, wide enough for every labelling that satisfies the constraint."""
+        far = 2 * LARGEST_SUM
+        least, most = float(self.constraints.least[c]), float(self.constraints.most[c])
+        if self.constraints.kind[c] != ConstraintKind.LINEAR:
+            return int(self.constraints.lower[c]) if np.isfinite(self.constraints.lower[c]) else 0, far
+        low = max(-far, int(np.floor(max(-far, least * scale))) - slack)
+        return low, min(far, int(np.ceil(min(far, most * scale))) + slack)
+
+    def price_limits(self, begin: int, limits: tuple[int, int], penalty: int) -> tuple[int, int]:
+        """Return the minimum and maximum price: no excess times its price may exceed the cost of a violation."""
+        low = sum(int(gain.min()) for gain in self.gains[begin:])
+        high = sum(int(gain.max()) for gain in self.gains[begin:])
+        below, above = limits[0] - low, high - limits[1]
+        size = max(abs(low) + abs(high), abs(limits[0]) * (below > 0), abs(limits[1]) * (above > 0), 1)
+        most = LARGEST_COST // (4 * size)
+        lowest = -min(most, penalty // below) if below > 0 else 0
+        return lowest, min(most, penalty // above) if above > 0 else 0
+
+    def layout(self) -> tuple[ConstraintNetwork, Ints]:
+        """Return the constraints, and the offsets of the variables in `of_variable`."""
+        n, n_constraints = self.problem.n_vars, len(self.records)
+        records, links = blanks(ConstraintRecord, n_constraints), blanks(LinkRecord, len(self.variables))
+        for at, name in enumerate(ConstraintRecord.__annotations__):
+            if name != "reasons":
+                records[name] = [record[at] for record in self.records]
+        links.variable, links.gains = self.variables, self.at
+        variables = np.array(self.variables, dtype=np.int64)
+        states = 1 + int(self.card.max(initial=0))
+        queue, count = np.zeros((2, n_constraints), dtype=np.int64), np.zeros(2, dtype=np.int64)
+        room = ConstraintRoom(queue, count, *np.zeros((5, states), dtype=np.int64))
+        network = ConstraintNetwork(
+            records=records,
+            links=links,
+            gains=np.concatenate([np.zeros(0, dtype=np.int64), *self.gains]),
+            weights=np.concatenate([np.zeros(0), *self.weights]),
+            of_variable=np.array(self.owners, dtype=np.int64)[np.argsort(variables, kind="stable")],
+            room=room,
+        )
+        return network, offsets(np.bincount(variables, minlength=n))
+
+
+# -- A cost network and the cost-shifting operations on it, with a trail for backtracking -----------------------------
+# Costs are integers to be minimised. Tables never change: the cost moved out of the table of factor `a` to state `u` of
+# a variable of its scope is one number per edge and state, its *shift*; the current cost of a configuration is its
+# table entry minus the shifts of its states. All costs stay non-negative, and so does the lower bound.
+#
+# Everything that the search restores lives in one array `cell`: first the number of remaining states of every variable,
+# then the lower bound, the cost of every state, the shifts, and the state of the constraints. The records of a network
+# point into it.
+
+HARD = 1 << 60  # cost of a forbidden configuration; it stays above `FORBIDDEN` whatever is shifted
+FORBIDDEN = 1 << 59  # costs from here on denote forbidden configurations
+REMOVED, RAISED, CHANGED, UNSETTLED = 0, 1, 2, 3
+"""Reasons why a variable is queued: it lost states; the cost of a state increased; either, and its neighbours have not
+been notified; its favourite state may have lost its support."""
+
+
+class VariableRecord:
+    """Record of a variable."""
+
+    at: int  # where the costs of its states start in `cell`
+    card: int
+    first: int  # its edges are ``nbr[first:end]``
+    end: int
+    first_constraint: int  # its constraints are ``of_variable[first_constraint:end_constraint]``
+    end_constraint: int
+    favourite: int  # the state expected to be the best
+    reasons: int  # reasons why it is queued: a bit for each of `REMOVED`, `RAISED`, `CHANGED` and `UNSETTLED`
+    seen: int  # the number of the last visit that reached it
+    burden: float  # failure weight: its number of factors, plus the number of failures that these caused
+
+
+class EdgeRecord:
+    """Record of an edge."""
+
+    variable: int
+    factor: int
+    stride: int  # stride of the variable in the table
+    at: int  # where the shifts start in `cell`
+    # full support of the variable's favourite state, if still valid: a configuration of cost 0 including the unary
+    # costs of the other states; for a pair the other state, else the table entry
+    full: int
+
+
+class FactorRecord:
+    """The edges of a factor, ``first`` to ``end``, and where its table starts in `costs`."""
+
+    first: int
+    end: int
+    table: int
+
+
+class CostNetwork(NamedTuple):
+    """A network: records of variables, edges and factors."""
+
+    variables: Records  # a `VariableRecord` each
+    edges: Records  # an `EdgeRecord` each
+    factors: Records  # a `FactorRecord` each
+    nbr: Ints  # the edges of every variable
+    costs: Ints  # the tables, with `HARD` for forbidden configurations
+
+
+class TrailRecord:
+    """A changed cell and its old value."""
+
+    at: int
+    was: int
+
+
+class NetworkState(NamedTuple):
+    """The part of the network that the search changes."""
+
+    cell: Ints  # the values restored by the trail
+    stamp: Ints  # as `cell`: the level that saved a cell last
+    trail: Records  # the changes, one `TrailRecord` each
+    domain: Ints  # as `cell`: the states of every variable, remaining ones first
+    # as `cell`: for every state, its position in `domain`. For every edge and state, a support (a configuration of cost
+    # 0), if still valid: for a pair the other state, else the table entry.
+    place: Ints
+
+
+class OdometerRecord:
+    """An undecided position of a scope, its current state, and table entry and shifts of the positions before it."""
+
+    free: int
+    digit: int
+    base: int
+    shift: int
+
+
+class PendingWork(NamedTuple):
+    """Queues and scratch."""
+
+    queue: Ints  # (4, n_vars): variables queued for each reason, a stack; those RAISED are a heap, the largest first
+    n_queued: Ints  # (4,): their numbers
+    amount: Ints  # (most states,): costs to be moved
+    odometer: Records  # (most variables of a factor,): an `OdometerRecord` per position
+
+
+class ConsistencyTally:
+    """Scalars that the kernels change in place."""
+
+    n_vars: int  # number of variables; also the cell of the lower bound
+    # only labellings with a cost below `upper` are of interest; it is the cost of the best labelling minus `slack`, as
+    # costs are multiples of a larger number
+    upper: int
+    slack: int
+    failed: int  # 1 once no such labelling exists
+    culprit: int  # the factor processed last; -1 - c for constraint c
+    top: int  # length of the trail
+    serial: int  # the number of the current level
+    pruned_at: int  # the lower bound when all states were last compared with `upper`
+    least_gain: int  # minimum increase of the lower bound that is worth the work
+    visit: int  # number of visits so far
+    work: int  # table entries and states visited
+    pause_at: int  # work at which propagation must pause
+
+
+class SoftNetwork(NamedTuple):
+    """A network with its constraints, state, pending work, and scalars."""
+
+    net: CostNetwork
+    constraints: ConstraintNetwork
+    now: NetworkState
+    todo: PendingWork
+    tally: ConsistencyTally
+
+
+@inlined
+def write(soft: SoftNetwork, at: int, value: int) -> None:
+    """Change a cell, and save its old value unless this level has done so."""
+    now, tally = soft.now, soft.tally
+    if now.stamp[at] != tally.serial:
+        now.stamp[at] = tally.serial
+        now.trail[tally.top].at = at
+        now.trail[tally.top].was = now.cell[at]
+        tally.top += 1
+    now.cell[at] = value
+
+
+@bare
+def undo(soft: SoftNetwork, mark: int) -> None:
+    """Undo all changes back to a length of the trail, and begin a new level."""
+    now, tally = soft.now, soft.tally
+    for k in range(tally.top - 1, mark - 1, -1):
+        now.cell[now.trail[k].at] = now.trail[k].was
+    tally.top = mark
+    tally.serial += 1
+
+
+@bare
+def wait_raised(soft: SoftNetwork, i: int) -> None:
+    """Add a variable to the heap of those with increased costs, unless it is there."""
+    variable, heap, k = soft.net.variables[i], soft.todo.queue[RAISED], soft.todo.n_queued[RAISED]
+    if variable.reasons & (1 << RAISED) != 0:
+        return
+    variable.reasons |= 1 << RAISED
+    soft.todo.n_queued[RAISED] += 1
+    while k > 0 and heap[(k - 1) // 2] < i:
+        heap[k] = heap[(k - 1) // 2]
+        k = (k - 1) // 2
+    heap[k] = i
+
+
+@bare
+def next_raised(soft: SoftNetwork) -> int:
+    """Remove and return the largest variable of the heap."""
+    heap = soft.todo.queue[RAISED]
+    soft.todo.n_queued[RAISED] -= 1
+    first, n, k = heap[0], soft.todo.n_queued[RAISED], 0
+    moved = heap[n]
+    while 2 * k + 1 < n:
+        child = 2 * k + 1
+        if child + 1 < n and heap[child + 1] > heap[child]:
+            child += 1
+        if heap[child] <= moved:
+            break
+        heap[k] = heap[child]
+        k = child
+    heap[k] = moved
+    soft.net.variables[first].reasons &= ~(1 << RAISED)
+    return int(first)
+
+
+@inlined
+def wait(soft: SoftNetwork, i: int, reason: int) -> None:
+    """Queue a variable on the stack of a reason, unless it is there."""
+    variable, todo = soft.net.variables[i], soft.todo
+    if variable.reasons & (1 << reason) == 0:
+        variable.reasons |= 1 << reason
+        todo.queue[reason, todo.n_queued[reason]] = i
+        todo.n_queued[reason] += 1
+
+
+@inlined
+def next_waiting(soft: SoftNetwork, reason: int) -> int:
+    """Remove a variable from the stack of a reason."""
+    todo = soft.todo
+    todo.n_queued[reason] -= 1
+    i = todo.queue[reason, todo.n_queued[reason]]
+    soft.net.variables[i].reasons &= ~(1 << reason)
+    return int(i)
+
+
+@bare
+def wait_costs(soft: SoftNetwork, i: int) -> None:
+    wait_raised(soft, i)
+    wait(soft, i, CHANGED)
+    wait(soft, i, UNSETTLED)
+
+
+@bare
+def wait_constraints(soft: SoftNetwork, i: int, reason: int) -> None:
+    variable, constraints, room = soft.net.variables[i], soft.constraints, soft.constraints.room
+    for h in range(variable.first_constraint, variable.end_constraint):
+        c = constraints.of_variable[h]
+        if constraints.records[c].reasons & (1 << reason) == 0:
+            constraints.records[c].reasons |= 1 << reason
+            room.queue[reason, room.n_queued[reason]] = c
+            room.n_queued[reason] += 1
+
+
+@bare
+def next_constraint(soft: SoftNetwork, reason: int) -> int:
+    """Remove a queued constraint from its stack."""
+    room = soft.constraints.room
+    room.n_queued[reason] -= 1
+    c = room.queue[reason, room.n_queued[reason]]
+    soft.constraints.records[c].reasons &= ~(1 << reason)
+    return int(c)
+
+
+@bare
+def remove(soft: SoftNetwork, i: int, u: int) -> None:
+    net, now = soft.net, soft.now
+    begin, n_left = net.variables[i].at, now.cell[i] - 1
+    k, last = now.place[begin + u], now.domain[begin + n_left]
+    now.domain[begin + k], now.domain[begin + n_left] = last, u
+    now.place[begin + last], now.place[begin + u] = k, n_left
+    write(soft, i, n_left)
+    if n_left == 0:
+        soft.tally.failed = 1
+        return
+    wait(soft, i, REMOVED)
+    wait(soft, i, CHANGED)
+    if net.variables[i].favourite == u:
+        wait(soft, i, UNSETTLED)
+
+
+@bare
+def assign(soft: SoftNetwork, i: int, u: int) -> None:
+    """Assign one of its remaining states to a variable."""
+    net, now = soft.net, soft.now
+    begin = net.variables[i].at
+    k, first = now.place[begin + u], now.domain[begin]
+    now.domain[begin], now.domain[begin + k] = u, first
+    now.place[begin + u], now.place[begin + first] = 0, k
+    write(soft, i, 1)
+    wait(soft, i, REMOVED)
+    wait(soft, i, CHANGED)
+    if net.variables[i].favourite != u:
+        wait(soft, i, UNSETTLED)
+
+
+@bare
+def raise_state(soft: SoftNetwork, i: int, u: int, amount: int) -> None:
+    """Increase the cost of a state, and remove it if it becomes too high."""
+    net, now, tally = soft.net, soft.now, soft.tally
+    at = net.variables[i].at + u
+    cost = now.cell[at] + amount
+    if now.cell[tally.n_vars] + cost >= tally.upper:
+        remove(soft, i, u)
+        return
+    write(soft, at, cost)
+    wait_raised(soft, i)
+    wait(soft, i, CHANGED)
+    if net.variables[i].favourite == u:
+        wait(soft, i, UNSETTLED)
+
+
+@bare
+def raise_lower(soft: SoftNetwork, amount: int) -> None:
+    tally = soft.tally
+    lower = soft.now.cell[tally.n_vars] + amount
+    write(soft, tally.n_vars, lower)
+    if lower >= tally.upper:
+        tally.failed = 1
+
+
+@bare
+def raise_bound(soft: SoftNetwork, i: int) -> None:
+    """Move the minimum cost of a variable's states into the lower bound."""
+    net, now, tally = soft.net, soft.now, soft.tally
+    begin, n = net.variables[i].at, now.cell[i]
+    if n == 0:
+        return
+    least = now.cell[begin + now.domain[begin]]
+    for k in range(1, n):
+        least = min(least, now.cell[begin + now.domain[begin + k]])
+    tally.work += n
+    if least == 0:
+        return
+    for k in range(n):
+        at = begin + now.domain[begin + k]
+        write(soft, at, now.cell[at] - least)
+    raise_lower(soft, least)
+
+
+@bare
+def forget_pending(soft: SoftNetwork) -> None:
+    todo, room = soft.todo, soft.constraints.room
+    for reason in range(len(todo.n_queued)):
+        for k in range(todo.n_queued[reason]):
+            soft.net.variables[todo.queue[reason, k]].reasons = 0
+        todo.n_queued[reason] = 0
+    for reason in range(len(room.n_queued)):
+        while room.n_queued[reason] > 0:
+            next_constraint(soft, reason)
+
+
+# -- Constraints in a cost network: conditions on the states of variables, without a table ----------------------------
+# A constraint refers to its variables by *links*; a link has a number for every state of its variable, its gain. The
+# condition on the gains depends on the kind. A violated constraint has a cost, and a constraint may have *prices*:
+# multiples of a gain that were moved from it to the unary costs. A sum of at most `most`, with a non-negative price,
+# costs ``price * (most - sum)`` instead of nothing. That is never negative unless the constraint is violated, and a
+# price is never high enough to compensate for the violation. All prices live in `cell`: the trail restores them.
+
+WAITING, STALE = 0, 1  # reasons why a constraint is queued: a variable lost states; costs of a variable changed
+
+
+class ConstraintRecord:
+    """Record of a constraint."""
+
+    kind: int  # a `ConstraintKind`
+    first: int  # its links
+    end: int
+    least: int  # limits on the sum of gains; the parity of XOR is `least`
+    most: int
+    slack: int  # the constraint is certainly satisfied at this distance from both limits
+    smallest: float  # the limits as real numbers, for the original weights
+    largest: float
+    penalty: int  # the cost of a violation, `HARD` if it is forbidden
+    lowest: int  # limits on its price
+    highest: int
+    at: int  # the cell that is 1 once the constraint is decided
+    n_prices: int  # the number of prices, in the cells after it
+    reasons: int  # reasons why it is queued: a bit for `WAITING` and for `STALE`
+
+
+class LinkRecord:
+    """The variable of a link, and where its gains and weights start."""
+
+    variable: int
+    gains: int
+
+
+class ConstraintRoom(NamedTuple):
+    """Queues and scratch."""
+
+    queue: Ints  # (2, n_constraints): constraints queued for either reason, as stacks
+    n_queued: Ints  # (2,): their numbers
+    takers: Ints  # (most states + 1,): variables that may take a state, or whether a search has reached it
+    owner: Ints  # (most states + 1,): the link assigned to it
+    price: Ints  # (most states + 1,): prices of an assignment
+    least: Ints  # (most states + 1,): its minimum reduced costs
+    back: Ints  # (most states + 1,): its predecessors
+
+
+class ConstraintNetwork(NamedTuple):
+    """All constraints."""
+
+    records: Records  # a `ConstraintRecord` each
+    links: Records  # a `LinkRecord` each
+    # for every link and state, its contribution to the sum: an integer, and the original weight. Bit 1 of a gain means
+    # that an input of OR is 1, bit 2 that the output is.
+    gains: Ints
+    weights: Floats
+    of_variable: Ints  # the constraints of every variable
+    room: ConstraintRoom

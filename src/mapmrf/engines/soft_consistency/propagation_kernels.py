@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.soft_consistency.constraints import apply_constraint, price_constraint
-from mapmrf.engines.soft_consistency.network_kernels import (
+from mapmrf.engines.soft_consistency.network import (
     CHANGED,
     FORBIDDEN,
+    RAISED,
     REMOVED,
     STALE,
     UNSETTLED,
@@ -20,12 +21,12 @@ from mapmrf.engines.soft_consistency.network_kernels import (
     SoftNetwork,
     next_constraint,
     next_raised,
+    next_waiting,
     raise_bound,
     raise_state,
     remove,
-    wait_changed,
+    wait,
     wait_constraints,
-    wait_unsettled,
     write,
 )
 
@@ -33,50 +34,41 @@ from mapmrf.engines.soft_consistency.network_kernels import (
 @bare
 def propagate(soft: SoftNetwork) -> None:
     """Process all pending work, or fail; pause after too much work."""
-    now, tally = soft.now, soft.tally
+    tally, waiting, constraints_waiting = soft.tally, soft.todo.n_queued, soft.constraints.room.n_queued
     while tally.failed == 0 and tally.work < tally.pause_at:
-        if tally.n_removed > 0:
-            _find_supports(soft)
-        elif tally.n_waiting > 0:
+        if waiting[REMOVED] > 0:
+            _find_supports(soft, next_waiting(soft, REMOVED))
+        elif constraints_waiting[WAITING] > 0:
             apply_constraint(soft, next_constraint(soft, WAITING))
-        elif tally.n_raised > 0:
+        elif waiting[RAISED] > 0:
             _move_costs_back(soft, next_raised(soft))
-        elif tally.n_changed > 0:
-            _ask_neighbours(soft)
-        elif tally.n_unsettled > 0:
-            _find_favourite(soft)
-        elif tally.n_stale > 0:
+        elif waiting[CHANGED] > 0:
+            _ask_neighbours(soft, next_waiting(soft, CHANGED))
+        elif waiting[UNSETTLED] > 0:
+            _find_favourite(soft, next_waiting(soft, UNSETTLED))
+        elif constraints_waiting[STALE] > 0:
             price_constraint(soft, next_constraint(soft, STALE))
-        elif now.cell[tally.n_vars] != tally.pruned_at:
+        elif soft.now.cell[tally.n_vars] != tally.pruned_at:
             prune(soft)
         else:
             return
 
 
 @bare
-def project(soft: SoftNetwork, target: int) -> None:
-    """Project costs from a factor to one of its variables."""
+def project(soft: SoftNetwork, target: int, gathering: bool) -> None:
+    """Move costs of a factor to one of its variables; if `gathering`, unary costs of its other variables as well."""
     net = soft.net
     a = net.edges[target].factor
     soft.tally.culprit = a
-    begin = net.factors[a].first
-    if net.factors[a].end - begin == 2:
-        project_pair(soft, target, 2 * begin + 1 - target)
-    elif configurations_left(soft, a) <= MOST_CONFIGURATIONS:
-        project_table(soft, target)
-
-
-@bare
-def gather(soft: SoftNetwork, target: int) -> None:
-    """Move costs through a factor to one of its variables."""
-    net = soft.net
-    a = net.edges[target].factor
-    soft.tally.culprit = a
-    begin = net.factors[a].first
-    if net.factors[a].end - begin == 2:
-        gather_pair(soft, target, 2 * begin + 1 - target)
-    elif configurations_left(soft, a) <= MOST_GATHERED:
+    other = 2 * net.factors[a].first + 1 - target
+    if net.factors[a].end - net.factors[a].first == 2 and gathering:
+        gather_pair(soft, target, other)
+    elif net.factors[a].end - net.factors[a].first == 2:
+        project_pair(soft, target, other)
+    elif gathering and configurations_left(soft, a) <= MOST_GATHERED:
         gather_table(soft, target)
+    elif not gathering and configurations_left(soft, a) <= MOST_CONFIGURATIONS:
+        project_table(soft, target, False)
 
 
 @bare
@@ -95,12 +87,9 @@ def prune(soft: SoftNetwork) -> None:
 
 
 @bare
-def _find_supports(soft: SoftNetwork) -> None:
+def _find_supports(soft: SoftNetwork, i: int) -> None:
     """Find new supports for the neighbours of a variable that lost states."""
-    net, now, todo, tally = soft.net, soft.now, soft.todo, soft.tally
-    tally.n_removed -= 1
-    i = todo.queue[tally.n_removed].removed
-    net.variables[i].reasons &= ~REMOVED
+    net, now, tally = soft.net, soft.now, soft.tally
     raise_bound(soft, i)
     wait_constraints(soft, i, WAITING)
     for h in range(net.variables[i].first, net.variables[i].end):
@@ -109,13 +98,13 @@ def _find_supports(soft: SoftNetwork) -> None:
         pair = net.factors[a].end - net.factors[a].first == 2
         for target in range(net.factors[a].first, net.factors[a].end):
             if target != e and (pair or now.cell[net.edges[target].variable] > 1) and tally.failed == 0:
-                project(soft, target)
+                project(soft, target, False)
         if not pair and tally.failed == 0:
             decided = True
             for target in range(net.factors[a].first, net.factors[a].end):
                 decided = decided and now.cell[net.edges[target].variable] <= 1
             if decided:  # the cost of the factor moves into the lower bound
-                project_table(soft, net.factors[a].first)
+                project_table(soft, net.factors[a].first, False)
 
 
 @bare
@@ -131,16 +120,13 @@ def _move_costs_back(soft: SoftNetwork, j: int) -> None:
             if now.cell[i] > 1 and (first < 0 or i < net.edges[first].variable):
                 first = target
         if first >= 0 and net.edges[first].variable < j and tally.failed == 0:
-            gather(soft, first)
+            project(soft, first, True)
 
 
 @bare
-def _ask_neighbours(soft: SoftNetwork) -> None:
+def _ask_neighbours(soft: SoftNetwork, i: int) -> None:
     """Queue the neighbours whose favourite may have lost its support by removed states or increased costs."""
-    net, now, todo, tally = soft.net, soft.now, soft.todo, soft.tally
-    tally.n_changed -= 1
-    i = todo.queue[tally.n_changed].changed
-    net.variables[i].reasons &= ~CHANGED
+    net, now, tally = soft.net, soft.now, soft.tally
     wait_constraints(soft, i, STALE)
     begin = net.variables[i].at
     for h in range(net.variables[i].first, net.variables[i].end):
@@ -153,17 +139,14 @@ def _ask_neighbours(soft: SoftNetwork) -> None:
                 continue
             u = net.edges[other].full if pair else net.edges[other].full // net.edges[e].stride % net.variables[i].card
             if now.place[begin + u] >= now.cell[i] or now.cell[begin + u] > 0:
-                wait_unsettled(soft, j)
+                wait(soft, j, UNSETTLED)
     tally.work += net.variables[i].end - net.variables[i].first
 
 
 @bare
-def _find_favourite(soft: SoftNetwork) -> None:
+def _find_favourite(soft: SoftNetwork, i: int) -> None:
     """Find a state of a variable with (almost) no cost over all its factors; if there is none, raise the bound."""
-    net, now, todo, tally = soft.net, soft.now, soft.todo, soft.tally
-    tally.n_unsettled -= 1
-    i = todo.queue[tally.n_unsettled].unsettled
-    net.variables[i].reasons &= ~UNSETTLED
+    net, now, tally = soft.net, soft.now, soft.tally
     begin, u = net.variables[i].at, net.variables[i].favourite
     if now.cell[i] == 1:
         net.variables[i].favourite = now.domain[begin]
@@ -177,7 +160,7 @@ def _find_favourite(soft: SoftNetwork) -> None:
             return
     for h in range(net.variables[i].first, net.variables[i].end):
         if tally.failed == 0:
-            gather(soft, net.nbr[h])
+            project(soft, net.nbr[h], True)
     raise_bound(soft, i)
 
 
@@ -193,8 +176,16 @@ def _has_no_cost(soft: SoftNetwork, i: int, u: int) -> bool:
         target = net.nbr[h]
         a = net.edges[target].factor
         first, end = net.factors[a].first, net.factors[a].end
-        if end - first == 2:
-            total += _pair_around(soft, target, first + end - 1 - target, u)
+        if end - first == 2:  # the unary costs of a neighbour count unless already counted
+            other = first + end - 1 - target
+            j, v = net.edges[other].variable, net.edges[target].full
+            begin, unary = net.variables[j].at, 0 if net.variables[j].seen == tally.visit else 1
+            tally.work += 1
+            net.variables[j].seen = tally.visit
+            free = now.place[begin + v] < now.cell[j] and now.cell[begin + v] == 0
+            if not (free and pair_cost(soft, target, other, u, v) == 0):
+                least, net.edges[target].full = cheapest_partner(soft, target, other, u, unary)
+                total += least
         elif configurations_left(soft, a) <= MOST_GATHERED:
             mine = net.edges[target].full // net.edges[target].stride % net.variables[i].card == u
             if not (mine and is_support(soft, target, net.edges[target].full, 1)):
@@ -203,21 +194,6 @@ def _has_no_cost(soft: SoftNetwork, i: int, u: int) -> bool:
             for e in range(first, end):
                 net.variables[net.edges[e].variable].seen = tally.visit
     return bool(total < tally.least_gain)
-
-
-@bare
-def _pair_around(soft: SoftNetwork, target: int, other: int, u: int) -> int:
-    """Return the minimum cost of a state with a neighbour, including its unary costs unless already counted."""
-    net, now, tally = soft.net, soft.now, soft.tally
-    j = net.edges[other].variable
-    begin, v = net.variables[j].at, net.edges[target].full
-    tally.work += 1
-    unary = 0 if net.variables[j].seen == tally.visit else 1
-    net.variables[j].seen = tally.visit
-    if now.place[begin + v] < now.cell[j] and now.cell[begin + v] == 0 and pair_cost(soft, target, other, u, v) == 0:
-        return 0
-    least, net.edges[target].full = cheapest_partner(soft, target, other, u, unary)
-    return least
 
 
 # -- Cost shifting for pairwise factors -------------------------------------------------------------------------------
@@ -265,8 +241,7 @@ def project_pair(soft: SoftNetwork, target: int, other: int) -> None:
         v = now.place[shifts + u]
         if now.place[begin_j + v] < now.cell[j] and pair_cost(soft, target, other, u, v) == 0:
             continue
-        least, v = cheapest_partner(soft, target, other, u, 0)
-        now.place[shifts + u] = v
+        least, now.place[shifts + u] = cheapest_partner(soft, target, other, u, 0)
         if least >= FORBIDDEN:
             remove(soft, i, u)
         elif least > 0:
@@ -292,8 +267,7 @@ def gather_pair(soft: SoftNetwork, target: int, other: int) -> None:
         free = now.place[begin_j + v] < now.cell[j] and now.cell[begin_j + v] == 0
         if free and pair_cost(soft, target, other, u, v) == 0:
             continue
-        least, v = cheapest_partner(soft, target, other, u, 1)
-        now.place[shifts + u] = v
+        least, now.place[shifts + u] = cheapest_partner(soft, target, other, u, 1)
         if least >= FORBIDDEN:
             remove(soft, i, u)
         elif least > 0:
@@ -330,7 +304,7 @@ def _extend_pair(soft: SoftNetwork, target: int, other: int) -> None:
             write(soft, begin_j + v, now.cell[begin_j + v] - need)
             write(soft, shifts + v, now.cell[shifts + v] - need)
             now.place[shifts + v] = support
-            wait_changed(soft, j)
+            wait(soft, j, CHANGED)
 
 
 # -- Cost shifting for factors of more than two variables, by enumerating the remaining configurations ----------------
@@ -447,24 +421,29 @@ def _odometer(soft: SoftNetwork, last: int, n_free: int, unary: int, config: int
 
 
 @bare
-def project_table(soft: SoftNetwork, target: int) -> None:
-    """Project: move the minimum cost over each state's configurations to the state; forbidden states are removed."""
+def project_table(soft: SoftNetwork, target: int, giving_back: bool) -> None:
+    """Project: move the minimum cost over each state's configurations to the state; forbidden states are removed.
+
+    Unary costs that a factor did not need go back to their states: nothing is queued for that.
+    """
     net, now, tally = soft.net, soft.now, soft.tally
     i = net.edges[target].variable
     begin, shifts = net.variables[i].at, net.edges[target].at
-    n_before, moved = now.cell[i], False
-    tally.work += 2 * n_before
+    n_before, moved = now.cell[i], giving_back
+    tally.work += 0 if giving_back else 2 * n_before
     for k in range(n_before - 1, -1, -1):
         u = now.domain[begin + k]
         if is_support(soft, target, now.place[shifts + u], 0):
             continue
-        least, config = cheapest_configuration(soft, target, u, 0)
-        now.place[shifts + u] = config
+        least, now.place[shifts + u] = cheapest_configuration(soft, target, u, 0)
         if least >= FORBIDDEN:
             remove(soft, i, u)
         elif least > 0:
             write(soft, shifts + u, now.cell[shifts + u] + least)
-            raise_state(soft, i, u, least)
+            if giving_back:
+                write(soft, begin + u, now.cell[begin + u] + least)
+            else:
+                raise_state(soft, i, u, least)
             moved = True
     if moved or now.cell[i] < n_before:
         raise_bound(soft, i)
@@ -497,28 +476,8 @@ def gather_table(soft: SoftNetwork, target: int) -> None:
             if cost > 0:
                 write(soft, begin_j + v, 0)
                 write(soft, shifts_j + v, now.cell[shifts_j + v] - cost)
-                wait_changed(soft, j)
-    project_table(soft, target)
+                wait(soft, j, CHANGED)
+    project_table(soft, target, False)
     for e in range(net.factors[a].first, net.factors[a].end):
         if e != target and tally.failed == 0:
-            _give_back(soft, e)
-
-
-@bare
-def _give_back(soft: SoftNetwork, e: int) -> None:
-    """Return the unary costs that a factor does not need to their states; nothing is queued for that."""
-    net, now = soft.net, soft.now
-    j = net.edges[e].variable
-    begin, shifts = net.variables[j].at, net.edges[e].at
-    for k in range(now.cell[j] - 1, -1, -1):
-        v = now.domain[begin + k]
-        if is_support(soft, e, now.place[shifts + v], 0):
-            continue
-        least, config = cheapest_configuration(soft, e, v, 0)
-        now.place[shifts + v] = config
-        if least >= FORBIDDEN:
-            remove(soft, j, v)
-        elif least > 0:
-            write(soft, shifts + v, now.cell[shifts + v] + least)
-            write(soft, begin + v, now.cell[begin + v] + least)
-    raise_bound(soft, j)
+            project_table(soft, e, True)

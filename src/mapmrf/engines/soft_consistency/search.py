@@ -13,17 +13,18 @@ import numpy as np
 from mapmrf.arrays import Bools, Ints, blank
 from mapmrf.compilation.jit import bare, compiled
 from mapmrf.engines.soft_consistency.constraints import constraint_cost, price_constraint
-from mapmrf.engines.soft_consistency.network import ModelNetwork
-from mapmrf.engines.soft_consistency.network_kernels import (
+from mapmrf.engines.soft_consistency.network import (
+    CHANGED,
     FORBIDDEN,
     WAITING,
+    ModelNetwork,
     SoftNetwork,
     assign,
     forget_pending,
     raise_bound,
     remove,
     undo,
-    wait_changed,
+    wait,
     wait_constraints,
     wait_costs,
     write,
@@ -33,17 +34,12 @@ from mapmrf.run import pace
 
 SMALL_GAIN = 3e-3
 """Share of the gap that a pair of sweeps must close for another one to follow, in a model of few variables."""
-
 FEW_VARIABLES = 500
 """Number of variables of such a model. In larger ones a node takes longer, so that a smaller gain justifies a sweep."""
-
 LEAST_GAIN = 12
 """Increases of the lower bound are worth the work if they close 2 to the power of minus this of the root's gap."""
-
 MOST_BACKTRACKS = 1 << 14  # maximum number of backtracks of a dive
-
 MOST_OPEN = 2_000_000  # number of open nodes from which dives are completed, which opens no more
-
 RARELY, OFTEN = 0.05, 0.1
 """Share of decisions that are replayed to reach open nodes: below the first, dives become shorter, above the second
 longer."""
@@ -56,8 +52,8 @@ class SoftSearch:
         self.network, self.open, self.finished = network, OpenNodes(), False
         n, room = network.problem.n_vars, network.problem.n_states + 1
         stack = DiveStack(*(np.zeros(room, dtype=np.int64) for _ in DiveStack._fields))
-        goal = DiveLabels(np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.bool_), np.zeros(n, dtype=np.int64))
-        self.way = Dive(stack, goal, blank(DiveTally))
+        labels, best = np.zeros((2, n), dtype=np.int64)
+        self.way = Dive(stack, labels, np.zeros(n, dtype=np.bool_), best, blank(DiveTally))
         self.way.tally.latest, self.way.tally.most_nodes = -1, most_nodes
         self._limit, self._replayed, self._root_upper = 1, 0, -1
         self._base: tuple[int, int] | None = None
@@ -79,13 +75,13 @@ class SoftSearch:
 
     @property
     def labels(self) -> Ints | None:
-        return self.way.goal.best.copy() if self.way.tally.found > 0 else None
+        return self.way.best.copy() if self.way.tally.found > 0 else None
 
     @property
     def candidate(self) -> Ints:
         """The candidate labelling of the last node; before the first, the favourite states at the root."""
         if self.nodes > 0:
-            return self.way.goal.labels.copy()
+            return self.way.labels.copy()
         return np.array(self.network.soft.net.variables["favourite"], dtype=np.int64)
 
     @property
@@ -118,7 +114,7 @@ class SoftSearch:
                 follow(self.network.soft, self.way.stack, 0)  # the better upper bound holds at the root, too
                 yield from self._propagate_root()
                 if self._failed:
-                    self.open.clear()
+                    self.open = OpenNodes()
         self.finished = True
 
     @property
@@ -230,15 +226,10 @@ class OpenNodes:
     def __len__(self) -> int:
         return len(self._heap)
 
-    def clear(self) -> None:
-        self._heap.clear()
-
     def lower(self, other: tuple[int, int] | None) -> int:
         """Return the least lower bound of the open nodes, and of another node if given."""
-        bounds = [] if other is None else [other[0]]
-        if self._heap:
-            bounds.append(self._heap[0][0])
-        return min(bounds, default=0)
+        nodes = [*self._heap[:1], *([] if other is None else [other])]
+        return min((node[0] for node in nodes), default=0)
 
     def push(self, lower: int, node: int) -> None:
         """Open a node; -1 is the root."""
@@ -248,7 +239,7 @@ class OpenNodes:
     def pop(self, upper: int) -> tuple[int, int] | None:
         """Return lower bound and number of the best node; None if there is none with a bound below `upper`."""
         if not self._heap or self._heap[0][0] >= upper:
-            self.clear()
+            self._heap.clear()
             return None
         lower, _, node = heapq.heappop(self._heap)
         return lower, node
@@ -313,14 +304,6 @@ class DiveStack(NamedTuple):
     lower: Ints  # the lower bound before the decision
 
 
-class DiveLabels(NamedTuple):
-    """The labelling by favourite states, whether a variable contributes to its cost, and the best labelling."""
-
-    labels: Ints
-    costly: Bools
-    best: Ints
-
-
 class DiveTally:
     """Counters of a search that the kernels change in place."""
 
@@ -337,7 +320,9 @@ class Dive(NamedTuple):
     """Everything that a dive changes, apart from the network."""
 
     stack: DiveStack
-    goal: DiveLabels
+    labels: Ints  # (n_vars,): the labelling by favourite states
+    costly: Bools  # (n_vars,): whether a variable contributes to its cost
+    best: Ints  # (n_vars,): the best labelling
     tally: DiveTally
 
 
@@ -364,7 +349,7 @@ def follow(soft: SoftNetwork, path: DiveStack, n: int) -> None:
 @compiled
 def dive(soft: SoftNetwork, way: Dive) -> int:
     """Search below the current node until one of the stopping conditions holds."""
-    stack, counts, tally = way.stack, way.tally, soft.tally
+    stack, counts, tally, net, constraints = way.stack, way.tally, soft.tally, soft.net, soft.constraints
     while True:
         if tally.top + 2 * len(soft.now.cell) > len(soft.now.trail):
             return FULL
@@ -373,19 +358,23 @@ def dive(soft: SoftNetwork, way: Dive) -> int:
         propagate(soft)
         if tally.failed == 0 and tally.work >= tally.pause_at:
             return PAUSED
-        var = -1
+        var, a = -1, tally.culprit
         if tally.failed == 0:
             var = _examine(soft, way)
+        elif a >= 0:  # the failure counts for all variables of its factor, or of its constraint
+            for e in range(net.factors[a].first, net.factors[a].end):
+                net.variables[net.edges[e].variable].burden += 1.0
         else:
-            _blame(soft)
+            for m in range(constraints.records[-1 - a].first, constraints.records[-1 - a].end):
+                net.variables[constraints.links[m].variable].burden += 1.0
         counts.nodes += 1
         if var >= 0:
             k = counts.depth
-            stack.var[k], stack.value[k], stack.right[k] = var, way.goal.labels[var], 0
+            stack.var[k], stack.value[k], stack.right[k] = var, way.labels[var], 0
             stack.mark[k], stack.lower[k] = tally.top, soft.now.cell[tally.n_vars]
             counts.depth += 1
             tally.serial += 1
-            assign(soft, var, way.goal.labels[var])
+            assign(soft, var, way.labels[var])
             continue
         forget_pending(soft)
         if not _step_back(soft, way):
@@ -415,25 +404,13 @@ def _step_back(soft: SoftNetwork, way: Dive) -> bool:
 
 
 @bare
-def _blame(soft: SoftNetwork) -> None:
-    net, constraints = soft.net, soft.constraints
-    a = soft.tally.culprit
-    if a < 0:
-        for m in range(constraints.records[-1 - a].first, constraints.records[-1 - a].end):
-            net.variables[constraints.links[m].variable].burden += 1.0
-        return
-    for e in range(net.factors[a].first, net.factors[a].end):
-        net.variables[net.edges[e].variable].burden += 1.0
-
-
-@bare
 def _examine(soft: SoftNetwork, way: Dive) -> int:
     """Return the branching variable, or -1 if the labelling by favourite states attains the lower bound."""
-    net, now, tally, goal = soft.net, soft.now, soft.tally, way.goal
+    net, now, tally = soft.net, soft.now, soft.tally
     n = tally.n_vars
     for i in range(n):
         begin = net.variables[i].at
-        goal.costly[i] = False
+        way.costly[i] = False
         u = net.variables[i].favourite
         if now.place[begin + u] >= now.cell[i] or now.cell[begin + u] > 0:
             u = now.domain[begin]
@@ -441,35 +418,35 @@ def _examine(soft: SoftNetwork, way: Dive) -> int:
                 if now.cell[begin + now.domain[begin + k]] == 0:
                     u = now.domain[begin + k]
                     break
-        goal.labels[i] = u
+        way.labels[i] = u
     extra = 0
     for i in range(n):
         if now.cell[i] > 1:
-            extra = min(extra + _extra_cost(soft, goal, i), FORBIDDEN)
+            extra = min(extra + _extra_cost(soft, way, i), FORBIDDEN)
     for c in range(len(soft.constraints.records)):
         constraint = soft.constraints.records[c]
         if now.cell[constraint.at] == 1:
             continue
         tally.work += constraint.end - constraint.first
-        more = constraint_cost(soft, c, goal.labels)
+        more = constraint_cost(soft, c, way.labels)
         extra = min(extra + more, FORBIDDEN)
         if more > 0:
             for m in range(constraint.first, constraint.end):
                 if now.cell[soft.constraints.links[m].variable] > 1:
-                    goal.costly[soft.constraints.links[m].variable] = True
+                    way.costly[soft.constraints.links[m].variable] = True
     total = now.cell[n] + extra
     tally.work += n
     if total < tally.upper:
         tally.upper = total - tally.slack
         way.tally.found += 1
         for i in range(n):
-            goal.best[i] = goal.labels[i]
+            way.best[i] = way.labels[i]
         tally.pruned_at = -1
-    return -1 if extra == 0 else _choose(soft, goal.costly, way.tally.latest)
+    return -1 if extra == 0 else _choose(soft, way.costly, way.tally.latest)
 
 
 @bare
-def _extra_cost(soft: SoftNetwork, goal: DiveLabels, i: int) -> int:
+def _extra_cost(soft: SoftNetwork, way: Dive, i: int) -> int:
     """Return the cost of the labels in the factors of which a variable is the first undecided one."""
     net, now = soft.net, soft.now
     extra = 0
@@ -481,13 +458,13 @@ def _extra_cost(soft: SoftNetwork, goal: DiveLabels, i: int) -> int:
             if j < i and now.cell[j] > 1:
                 first = False
                 break
-            at += goal.labels[j] * net.edges[e].stride
-            shift += now.cell[net.edges[e].at + goal.labels[j]]
+            at += way.labels[j] * net.edges[e].stride
+            shift += now.cell[net.edges[e].at + way.labels[j]]
         soft.tally.work += 1
         if first and net.costs[at] > shift:
             extra = min(extra + net.costs[at] - shift, FORBIDDEN)
             for e in range(net.factors[a].first, net.factors[a].end):
-                goal.costly[net.edges[e].variable] = now.cell[net.edges[e].variable] > 1
+                way.costly[net.edges[e].variable] = now.cell[net.edges[e].variable] > 1
     return int(extra)
 
 
@@ -524,7 +501,7 @@ def sweep(soft: SoftNetwork, forward: bool, first: int) -> int:
         i = step if forward else n - 1 - step
         for h in range(net.variables[i].first, net.variables[i].end):
             if tally.failed == 0:
-                project(soft, net.nbr[h])
+                project(soft, net.nbr[h], False)
         if tally.failed == 0:
             raise_bound(soft, i)
         if tally.failed == 1:
@@ -543,10 +520,9 @@ def _pass_on(soft: SoftNetwork, i: int, forward: bool) -> None:
         n_after += _continues(soft, net.nbr[h], True)
         n_before += _continues(soft, net.nbr[h], False)
     parts = max(n_after, n_before)
-    if parts > 0:  # costs from constraints stay with the states
-        parts += net.variables[i].end_constraint - net.variables[i].first_constraint
     if parts == 0:
         return
+    parts += net.variables[i].end_constraint - net.variables[i].first_constraint  # their costs stay with the states
     begin = net.variables[i].at
     for k in range(now.cell[i]):
         u = now.domain[begin + k]
@@ -559,7 +535,7 @@ def _pass_on(soft: SoftNetwork, i: int, forward: bool) -> None:
                 at = net.edges[e].at + u
                 write(soft, at, now.cell[at] - share)
                 write(soft, begin + u, now.cell[begin + u] - share)
-    wait_changed(soft, i)
+    wait(soft, i, CHANGED)
 
 
 @bare
@@ -594,7 +570,7 @@ def project_all(soft: SoftNetwork, first: int) -> int:
         if e > first and tally.work >= tally.pause_at:
             return e
         if tally.failed == 0:
-            project(soft, e)
+            project(soft, e, False)
     for i in range(tally.n_vars):
         if tally.failed == 0:
             raise_bound(soft, i)

@@ -12,13 +12,12 @@ import numpy as np
 from mapmrf.arrays import Bools, Ints
 from mapmrf.engines.elimination.elimination import BucketTree, Elimination, Functions
 from mapmrf.engines.elimination.orders import Order, PrimalGraph, fill_orders
-from mapmrf.engines.flow.roof_duality import UNDECIDED, persistent_states, why_no_roof
+from mapmrf.engines.flow.cut_model import UNDECIDED, persistent_states, why_no_roof
 from mapmrf.engines.moves.blocks import BlockMoves
 from mapmrf.engines.moves.chains import ChainSearch, FlipSearch
 from mapmrf.engines.moves.crossover import Crossover
 from mapmrf.engines.moves.kicks import SearchKicks
-from mapmrf.engines.reduction.components import solve_small
-from mapmrf.engines.reduction.simplify import Simplified, excluded_states, simplify_in_steps
+from mapmrf.engines.reduction.simplify import Simplified, excluded_states, simplify_in_steps, solve_small
 from mapmrf.methods.auto.feasibility import TURN, FeasibilityPhase
 from mapmrf.methods.auto.provers import Provers, dense_searchers, is_dense
 from mapmrf.methods.auto.relax import Scout, Scouts

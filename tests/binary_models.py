@@ -8,6 +8,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
+from mapmrf.engines.flow.maximum_flow import Wiring, add_capacity
+from plain_python import plain
 from strategies import Recipe
 
 
@@ -84,3 +86,10 @@ def lattice_pairs(shape: tuple[int, ...], offset: tuple[int, ...]) -> np.ndarray
     first = tuple(slice(max(0, -step), n - max(0, step)) for n, step in zip(shape, offset, strict=True))
     second = tuple(slice(max(0, step), n - max(0, -step)) for n, step in zip(shape, offset, strict=True))
     return np.stack([place[first].ravel(), place[second].ravel()], axis=1)
+
+
+def add_capacities(wiring: Wiring, forward: np.ndarray, backward: np.ndarray) -> None:
+    """Add capacities to the arcs of all pairs of a network, as plain Python."""
+    guess = 0
+    for a in range(len(forward)):
+        guess = plain(add_capacity)(wiring, a, guess, float(forward[a]), float(backward[a]))

@@ -8,8 +8,10 @@ import numpy as np
 from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
+from mapmrf.engines.flow.maximum_flow import Wiring, add_capacity
 from mapmrf.images import neighbour_offsets
 from pairwise_models import DIFFER, grid_edges
+from plain_python import plain
 from strategies import Recipe
 
 
@@ -101,3 +103,10 @@ def neighbour_pairs(shape: tuple[int, ...], neighbours: int) -> np.ndarray:
 def grid_pairs(height: int, width: int) -> np.ndarray:
     """The pairs of neighbours in a grid (n, 2), those of the rows first."""
     return np.concatenate([lattice_pairs((height, width), (0, 1)), lattice_pairs((height, width), (1, 0))])
+
+
+def add_capacities(wiring: Wiring, forward: np.ndarray, backward: np.ndarray) -> None:
+    """Add capacities to the arcs of all pairs of a network, as plain Python."""
+    guess = 0
+    for a in range(len(forward)):
+        guess = plain(add_capacity)(wiring, a, guess, float(forward[a]), float(backward[a]))

@@ -27,7 +27,7 @@ from mapmrf.certificates.exact_model import IntegerModel, add_up, exact_value, g
 from mapmrf.certificates.make import certify
 from mapmrf.certificates.make.prove import greedy_start, in_graph_order
 from mapmrf.cli import main
-from mapmrf.engines.reduction.dropping import StateDrops
+from mapmrf.engines.reduction.simplify import StateDrops
 from mapmrf.model.problem import Problem
 
 Change = Callable[[CaseTree], CaseTree]

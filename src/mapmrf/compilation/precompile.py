@@ -383,7 +383,7 @@ def compile_group(name: str) -> str:
 def _ask(graph: FactorGraph) -> None:
     """Compute several labellings and max-marginals in every way, and drop states as certificates do."""
     import mapmrf
-    from mapmrf.engines.reduction.dropping import StateDrops
+    from mapmrf.engines.reduction.simplify import StateDrops
     from mapmrf.model.problem import Problem
     from mapmrf.questions.ranked import SolveCalls, rank_by_passes
 

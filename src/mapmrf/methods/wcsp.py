@@ -14,8 +14,7 @@ from mapmrf.arrays import Ints
 from mapmrf.constraints.as_tables import why_too_wide
 from mapmrf.engines.moves.constrained_search import ConstrainedLocalSearch
 from mapmrf.engines.moves.local_search import LocalSearch
-from mapmrf.engines.reduction.dropping import BoundedElimination
-from mapmrf.engines.reduction.simplify import Simplified, simplify, solve_small, split
+from mapmrf.engines.reduction.simplify import BoundedElimination, Simplified, simplify, solve_small, split
 from mapmrf.engines.soft_consistency.network import ModelNetwork
 from mapmrf.engines.soft_consistency.search import SoftSearch
 from mapmrf.model.problem import Problem

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from binary_models import neighbour_pairs
-from mapmrf.engines.flow import network as kernels
-from mapmrf.engines.flow.network import Wiring, sparse_wiring, wire
+from binary_models import add_capacities, neighbour_pairs
+from mapmrf.engines.flow import maximum_flow as kernels
+from mapmrf.engines.flow.maximum_flow import Wiring, sparse_wiring, wire
 
 
 def is_lattice(wiring: Wiring) -> bool:
@@ -53,7 +53,7 @@ def test_every_link_leads_to_a_neighbour_and_back(lattice: bool) -> None:
     n, m = 42, len(pairs)
     wiring = wire(n, pairs.ravel()) if lattice else sparse_wiring(n, pairs.ravel().astype(np.int32))
     assert is_lattice(wiring) == lattice
-    kernels.add_capacities(wiring, np.arange(1.0, m + 1), np.arange(-1.0, -m - 1, -1))
+    add_capacities(wiring, np.arange(1.0, m + 1), np.arange(-1.0, -m - 1, -1))
     network, margin = wiring.network, wiring.margin
     first_link, end_link, neighbour, link_back, arc_out, arc_in = (
         getattr(kernels, name).py_func

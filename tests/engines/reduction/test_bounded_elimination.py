@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 import mapmrf
 from mapmrf.datasets import grid, random_graph
-from mapmrf.engines.reduction.dropping import BoundedElimination
-from mapmrf.engines.reduction.simplify import Simplified, simplify
+from mapmrf.engines.reduction.simplify import BoundedElimination, Simplified, simplify
 from mapmrf.model.problem import Problem
 from strategies import Recipe, any_recipes, assert_reduced, recipes, with_weights
 

@@ -29,7 +29,7 @@ from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.engines.program.binary_program import is_compact
 from mapmrf.engines.program.cutting_planes import cycle_dual
 from mapmrf.engines.program.solvers import highs_failure
-from mapmrf.engines.reduction.dropping import StateDrops
+from mapmrf.engines.reduction.simplify import StateDrops
 from mapmrf.errors import UnsupportedModel
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem

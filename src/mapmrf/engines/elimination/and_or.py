@@ -134,25 +134,17 @@ def _search_state(space: SearchSpace, possible: Bools | None) -> SearchState:
     n_values = int(value_ptr[-1])
     sizes = np.where(tree.exact, 0, tree.end - np.append(np.arange(n - 1), 0))
     best_at = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    label, tried, at_child = np.zeros((3, n), dtype=np.int64)
+    (need, found), (sum_now, bound, beyond) = np.full((2, n), -math.inf), np.zeros((3, n))
+    (value, own), ranked = np.zeros((2, n_values)), np.zeros(n_values, dtype=np.int64)
     return SearchState(
-        label=np.zeros(n, dtype=np.int64),
-        tried=np.zeros(n, dtype=np.int64),
-        at_child=np.zeros(n, dtype=np.int64),
-        need=np.full(n, -math.inf),
-        found=np.full(n, -math.inf),
-        sum_now=np.zeros(n),
-        bound=np.zeros(n),
-        beyond=np.zeros(n),
-        value_ptr=value_ptr,
-        value=np.zeros(n_values),
-        own=np.zeros(n_values),
-        ranked=np.zeros(n_values, dtype=np.int64),
+        label, tried, at_child, need, found, sum_now, bound, beyond, value_ptr, value, own, ranked,
         message_value=np.zeros(len(space.paths.through)),
         place_of=np.zeros(len(space.fns.at), dtype=np.int64),
         best_at=best_at,
         best=np.zeros(int(best_at[-1]), dtype=label_type(tree.card)),
         marks=new_marks(space.constraints, np.ones(n_values, dtype=np.bool_) if possible is None else possible),
-    )
+    )  # fmt: skip
 
 
 def _crossed(tree: BucketTree, constraints: PathConstraints) -> Bools:
@@ -208,8 +200,6 @@ EMPTY, EXACT, CEILING = 0, 1, 2
 
 
 class SearchTree(NamedTuple):
-    """The tree of positions, with the node above all roots last."""
-
     card: Ints  # (n + 1,): states of every node
     parent: Ints  # (n + 1,)
     end: Ints  # (n + 1,): end of the subtree's range of every node
@@ -219,8 +209,6 @@ class SearchTree(NamedTuple):
 
 
 class MessagePaths(NamedTuple):
-    """The way of messages through the tree."""
-
     through: Ints  # the child of its target that a message comes through
     pass_ptr: Ints
     passing: Ints  # the messages that pass a node: from its subtree to above its parent
@@ -237,8 +225,6 @@ class SearchSpace(NamedTuple):
 
 
 class SearchState(NamedTuple):
-    """The open nodes of a search."""
-
     label: Ints  # (n + 1,): the current label of a node
     tried: Ints  # (n + 1,): how many of its labels have been tried
     at_child: Ints  # (n + 1,): the child (in `child`) to search next

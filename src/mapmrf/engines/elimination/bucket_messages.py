@@ -143,25 +143,20 @@ class BucketMessages:
 
     def distribute(self, additions: int) -> None:
         """Compute messages from the roots and max-marginals, for about this many additions of table entries."""
-        if len(self._marginals) == 0:
-            self._allocate_down()
+        if len(self._marginals) == 0:  # a root receives the value of all other trees
+            arena = np.empty(2 * self._n_entries + self._largest)
+            arena[: self._n_entries] = self._tables.arena
+            values = self._root_values
+            finite = np.isfinite(values)
+            total, n_hard = float(values[finite].sum()), int(np.count_nonzero(~finite))
+            others = np.where(finite, total - np.where(finite, values, 0.0), total)
+            down = self._tables.at[self._tables.n_given + self.tree.n + self._roots]
+            arena[down] = np.where(n_hard - ~finite > 0, -np.inf, others)
+            self._tables = self._tables._replace(arena=arena)
+            self._marginals = np.full(int(self.tree.card.sum()), -np.inf)
         self._next = distribute(
             self._next, additions, self._tables, self._buckets, self._marginals_at, self._marginals, self._inner
         )
-
-    def _allocate_down(self) -> None:
-        """Allocate the messages from the roots: a root receives the value of all other trees."""
-        arena = np.empty(2 * self._n_entries + self._largest)
-        arena[: self._n_entries] = self._tables.arena
-        values = self._root_values
-        finite = np.isfinite(values)
-        total, n_hard = float(values[finite].sum()), int(np.count_nonzero(~finite))
-        others = np.where(finite, total - np.where(finite, values, 0.0), total)
-        arena[self._tables.at[self._tables.n_given + self.tree.n + self._roots]] = np.where(
-            n_hard - ~finite > 0, -np.inf, others
-        )
-        self._tables = self._tables._replace(arena=arena)
-        self._marginals = np.full(int(self.tree.card.sum()), -np.inf)
 
     def marginals(self) -> Floats:
         """Return the largest value with each state, by variable, a block of states each, once `distributed`."""

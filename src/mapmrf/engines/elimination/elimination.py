@@ -185,30 +185,11 @@ def tabulate_inner(card: Ints, dims: Ints, cut: int, width: int, layout: FoldLay
                 at += stride[r, d] * digit[d]
             inner[r, j] = at
             flat[r] = flat[r] and at == 0
-        d = n_dims - 1
-        while d >= cut:
+        for d in range(n_dims - 1, cut - 1, -1):
             digit[d] += 1
             if digit[d] < card[dims[d]]:
                 break
             digit[d] = 0
-            d -= 1
-
-
-@bare
-def next_block(card: Ints, dims: Ints, cut: int, layout: FoldLayout) -> None:
-    """Move on to the next block: the last of the outer variables fastest."""
-    stride, digit, base = layout.stride, layout.digit, layout.base
-    d = cut - 1
-    while d >= 0:
-        digit[d] += 1
-        for r in range(len(base)):
-            base[r] += stride[r, d]
-        if digit[d] < card[dims[d]]:
-            break
-        for r in range(len(base)):
-            base[r] -= digit[d] * stride[r, d]
-        digit[d] = 0
-        d -= 1
 
 
 @inlined
@@ -305,7 +286,15 @@ def fold(mode: int, fns: FunctionTables, terms: FoldedSum, begin: int, max_block
         if mode != MARGINAL:
             for j in range(width):
                 arena[terms.at + block * width + j] = best[j]
-        next_block(card, dims, cut, layout)
+        for d in range(cut - 1, -1, -1):  # the next block: the last of the outer variables fastest
+            layout.digit[d] += 1
+            for r in range(last + 1):
+                layout.base[r] += layout.stride[r, d]
+            if layout.digit[d] < card[dims[d]]:
+                break
+            for r in range(last + 1):
+                layout.base[r] -= layout.digit[d] * layout.stride[r, d]
+            layout.digit[d] = 0
     return end if end < n_blocks else -1
 
 

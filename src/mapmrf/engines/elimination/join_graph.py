@@ -91,8 +91,6 @@ LONG = 8  # length from which a run of entries is processed as a vector; shorter
 
 
 class JoinClusters(NamedTuple):
-    """The clusters of a join graph."""
-
     card: Ints  # (n,): number of states at every position
     ptr: Ints
     var: Ints  # cluster `m` has the variables ``var[ptr[m]:ptr[m + 1]]``, the one that is eliminated last
@@ -101,8 +99,6 @@ class JoinClusters(NamedTuple):
 
 
 class JoinLinks(NamedTuple):
-    """The edges of a join graph."""
-
     bucket_ptr: Ints  # the clusters of every bucket, the first eliminated first
     parent: Ints  # the cluster that receives the message of a cluster, or -1
     child_ptr: Ints
@@ -110,8 +106,6 @@ class JoinLinks(NamedTuple):
 
 
 class SeparatorScratch(NamedTuple):
-    """Room for one separator."""
-
     stride: Ints
     digit: Ints  # a configuration
     scope: Ints  # its variables
@@ -158,15 +152,13 @@ def entry_runs(m: int, clusters: JoinClusters, n_scope: int, scratch: SeparatorS
 @bare
 def next_base(m: int, clusters: JoinClusters, cut: int, stride: Ints, digit: Ints, base: int) -> int:
     """The place in the separator's table where the next run of a cluster's entries starts."""
-    d = cut - 1
-    while d >= 0:
+    for d in range(cut - 1, -1, -1):
         digit[d] += 1
         base += stride[d]
         if digit[d] < clusters.card[clusters.var[clusters.ptr[m] + d]]:
             break
         base -= digit[d] * stride[d]
         digit[d] = 0
-        d -= 1
     return base
 
 

@@ -304,6 +304,18 @@ def common_scope(first: int, last: int, fns: FunctionTables, x: int, scope: Ints
     return int(n + 1)
 
 
+@bare
+def match(shift: Floats, n_minis: int, size: int) -> None:
+    """Turn max-marginals into what each mini-bucket gains so that all have their mean; -inf in one is -inf in all."""
+    for s in range(size):
+        mean, possible = 0.0, True
+        for r in range(n_minis):
+            mean += shift[r * size + s] / n_minis
+            possible = possible and shift[r * size + s] > -np.inf
+        for r in range(n_minis):
+            shift[r * size + s] = mean - shift[r * size + s] if possible else -np.inf
+
+
 @compiled
 def build(
     cursor: tuple[int, bool, int, int], budget: int, until: int, fns: FunctionTables, partition: BucketPartition,
@@ -348,13 +360,7 @@ def build(
             continue
         mini, block = mini + 1, 0
         if mini == n_minis and not matched:
-            for s in range(size):  # each gains what it needs to have their mean; -inf in one is -inf in all
-                mean, possible = 0.0, True
-                for r in range(n_minis):
-                    mean += shift[r * size + s] / n_minis
-                    possible = possible and shift[r * size + s] > -np.inf
-                for r in range(n_minis):
-                    shift[r * size + s] = mean - shift[r * size + s] if possible else -np.inf
+            match(shift, n_minis, size)
             matched, mini = True, 0
         elif mini == n_minis:
             t, matched, mini = t + 1, False, 0
@@ -401,15 +407,9 @@ class CostShifting:
         self.table_ptr = problem.config_ptr.astype(np.int64)
         self.labels = np.zeros(problem.n_vars, dtype=np.int64)  # best states by max-marginals in the last pass
         self._model = ShiftedModel(
-            card=graph.card,
-            var_ptr=graph.var_ptr,
-            nbr_ptr=problem.nbr_ptr,
-            factor_of=problem.edge_factor[problem.nbr],
-            stride_of=problem.edge_stride[problem.nbr],
-            scope_ptr=problem.scope_ptr,
-            scope=problem.scope,
-            table_ptr=self.table_ptr,
-        )
+            graph.card, graph.var_ptr, problem.nbr_ptr, problem.edge_factor[problem.nbr],
+            problem.edge_stride[problem.nbr], problem.scope_ptr, problem.scope, self.table_ptr,
+        )  # fmt: skip
         self._gathered = np.zeros(int(graph.card.max(initial=1)))
         self._order, self._rank, self._back = order, inverse(order), False
 

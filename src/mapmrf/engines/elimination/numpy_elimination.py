@@ -168,7 +168,13 @@ def _greedy_order(
 
     Eliminating a variable changes the scores of its neighbours and, if `far`, of their neighbours.
     """
-    beside, card = _beside(graph), [float(r) for r in graph.card.tolist()]
+    card = [float(r) for r in graph.card.tolist()]
+    beside: Neighbours = {i: set() for i in range(graph.n_vars)}
+    for scope in map(set, _scopes(graph)):
+        for i in scope:
+            beside[i] |= scope
+    for i, others in beside.items():
+        others.discard(i)
     scores = {i: score(i, beside) for i in left}
     heap = [(value, i) for i, value in scores.items()]
     heapq.heapify(heap)
@@ -189,17 +195,6 @@ def _greedy_order(
         order.append(i)
         width, largest, kept = max(width, len(ring)), max(largest, card[i] * message), kept + message
     return SumOrder(order, width, 8 * (2 * largest + kept))
-
-
-def _beside(graph: FactorGraph) -> Neighbours:
-    beside: Neighbours = {i: set() for i in range(graph.n_vars)}
-    for a in range(graph.n_factors):
-        scope = set(graph.scope_of(a).tolist())
-        for i in scope:
-            beside[i] |= scope
-    for i, others in beside.items():
-        others.discard(i)
-    return beside
 
 
 def sum_out(

@@ -22,8 +22,6 @@ ORDER_WORK = 300_000  # total number of variables and neighbours over the restar
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """An elimination order."""
-
     order: Ints  # the variables, the first eliminated first
     n_known: int  # variables with a known context; the rest are in arbitrary order, as their tables would not fit
     width: int  # induced width: the largest number of neighbours at elimination, among the known
@@ -163,22 +161,6 @@ def missing_weight(
 
 
 @compiled
-def neighbour_lists(ptr: Ints, nbr: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """The rows of a graph with room to grow: start, length and room of every list, and the lists."""
-    n = len(ptr) - 1
-    start, count, room = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
-    pool = np.empty(2 * len(nbr) + 4 * n + 16, np.int32)
-    free = 0
-    for v in range(n):
-        start[v], count[v] = free, ptr[v + 1] - ptr[v]
-        room[v] = 2 * count[v] + 4
-        for at in range(ptr[v], ptr[v + 1]):
-            pool[free + at - ptr[v]] = nbr[at]
-        free += room[v]
-    return start, count, room, pool
-
-
-@compiled
 def append(p: int, q: int, pool: Ints, start: Ints, count: Ints, room: Ints, free: int) -> tuple[Ints, int]:
     """Append `q` to the list of `p`, which may move to the free end of the pool, and the pool to more memory."""
     if count[p] == room[p]:
@@ -218,9 +200,15 @@ def fill_order(
     `max_pool`, a list `max_width`, or the tables `max_entries`; the rest of the order is then arbitrary. Returns the
     order, how much of it is by min-fill, the induced width and the entries of all tables.
     """
-    n = len(ptr) - 1
-    start, count, room, pool = neighbour_lists(ptr, nbr)
-    free = len(pool) - 16
+    n, free = len(ptr) - 1, 0
+    start, count, room = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
+    pool: Ints = np.empty(2 * len(nbr) + 4 * n + 16, np.int32)  # the lists of neighbours, with room to grow
+    for v in range(n):
+        start[v], count[v] = free, ptr[v + 1] - ptr[v]
+        room[v] = 2 * count[v] + 4
+        for at in range(ptr[v], ptr[v + 1]):
+            pool[free + at - ptr[v]] = nbr[at]
+        free += room[v]
     score, strength = np.zeros(n), np.zeros(n)  # weight of the edges missing among a vertex's neighbours, and of these
     mark, touched, changed = np.zeros(n, np.int64), np.zeros(n, np.int64), np.empty(n, np.int64)
     heap, place = np.empty(n, np.int64), np.empty(n, np.int64)

@@ -51,10 +51,6 @@ class ConstraintForm:
         return self.kind == DIFFERENT and math.isinf(self.penalty)
 
     @property
-    def is_cost(self) -> bool:
-        return self.kind == LOGIC and not self.toggles and self.final[2] == self.final[0] == 0.0 > self.final[1]
-
-    @property
     def scale(self) -> float:
         sums = abs(self.price) * max(map(abs, self.extremes), default=0.0)
         paid = sum(float(np.abs(bonus).max()) for bonus in self.bonus)
@@ -89,8 +85,6 @@ class ConstraintForm:
 
 @dataclass(eq=False)
 class ConstraintForms:
-    """All constraints of a problem."""
-
     problem: Problem
     forms: list[ConstraintForm]  # those that depend on the labels
     constant: float  # unavoidable penalties: -inf if some hard constraint cannot be satisfied
@@ -265,8 +259,6 @@ SUM, LOGIC, DIFFERENT = 0, 1, 2
 
 
 class PathConstraint:
-    """Record of a constraint."""
-
     kind: int  # SUM, LOGIC or DIFFERENT
     toggles: int  # whether a state flips the bits of LOGIC (1), or sets them (0)
     least: float  # limits of the sum
@@ -281,8 +273,6 @@ class PathConstraint:
 
 
 class PathLink:
-    """A variable of a constraint."""
-
     constraint: int
     place: int  # the variable's place on the path
     before: int  # the link before it; -1 if it is the first
@@ -293,8 +283,6 @@ class PathLink:
 
 
 class PathConstraints(NamedTuple):
-    """The constraints of a search."""
-
     records: Records  # a `PathConstraint` each
     links: Records  # a `PathLink` each
     link_ptr: Ints  # (n + 2,): the links of every node
@@ -320,8 +308,6 @@ class PathTally:
 
 
 class PathMarks(NamedTuple):
-    """State of the constraints at a point of the search."""
-
     total: Floats  # (n_links,): sum after each link
     bits: Ints  # (n_links,): bits after each link
     used: Ints  # by DIFFERENT and state: the variables that have it
@@ -501,8 +487,18 @@ def exclude_forced(paths: PathConstraints, marks: PathMarks) -> bool:
     while tally.queued > 0 and tally.failed == 0:
         tally.queued -= 1
         i = marks.queue[tally.queued]
-        if i < n_nodes:
-            _take_state(i, paths, marks)
+        if i < n_nodes:  # its only state is excluded for the others of its constraints
+            k = 0
+            while not marks.alive[paths.state_ptr[i] + k]:
+                k += 1
+            for m in range(paths.link_ptr[i], paths.link_ptr[i + 1]):
+                c = paths.links[m].constraint
+                if paths.records[c].guards == 1:
+                    for at in range(paths.member_ptr[c], paths.member_ptr[c + 1]):
+                        p = paths.member[at]
+                        has = paths.state_ptr[p] + k < paths.state_ptr[p + 1]
+                        if p != i and has and marks.alive[paths.state_ptr[p] + k] and tally.failed == 0:
+                            _exclude(p, k, paths, marks)
             continue
         c = paths.constraint_of[i - n_nodes]
         k = i - n_nodes - paths.records[c].at  # every labelling uses this state, and only one node may have it
@@ -515,23 +511,6 @@ def exclude_forced(paths: PathConstraints, marks: PathMarks) -> bool:
     possible = tally.failed == 0
     tally.failed = tally.queued = 0
     return possible
-
-
-@bare
-def _take_state(i: int, paths: PathConstraints, marks: PathMarks) -> None:
-    """The only state of a node is excluded for the others of its constraints."""
-    k = 0
-    while not marks.alive[paths.state_ptr[i] + k]:
-        k += 1
-    for m in range(paths.link_ptr[i], paths.link_ptr[i + 1]):
-        c = paths.links[m].constraint
-        if paths.records[c].guards == 0:
-            continue
-        for at in range(paths.member_ptr[c], paths.member_ptr[c + 1]):
-            p = paths.member[at]
-            has = paths.state_ptr[p] + k < paths.state_ptr[p + 1]
-            if p != i and has and marks.alive[paths.state_ptr[p] + k] and marks.tally.failed == 0:
-                _exclude(p, k, paths, marks)
 
 
 # -- Prices of constraints, moved between them and the unary potentials to lower their joint bound --------------------
@@ -551,22 +530,20 @@ class ConstraintPrices:
     def update(self) -> None:
         self.shifting.collect()
         for form, places in zip(self.constraints.forms, self._places, strict=True):
+            final = form.final
             if form.kind == SUM:
-                self._price_sum(form, places)
+                theta, gain = self.shifting.theta_v, np.concatenate(form.gain)
+                score = theta[places] + form.price * gain
+                ptr = offsets(np.array([len(each) for each in form.gain])).astype(np.int64)
+                form.price = find_price(ptr, gain, score, form.extremes, form.record)
+                theta[places] = score - form.price * gain
             elif form.guards and len(form.variables) <= MOST_ASSIGNED:
                 self._price_states(form, places)
-            elif form.is_cost:
+            elif form.kind == LOGIC and not form.toggles and final[2] == final[0] == 0.0 > final[1]:
                 self._price_cost(form, places)
 
     def bound(self) -> float:
         return self.shifting.bound() + self.constraints.root
-
-    def _price_sum(self, form: ConstraintForm, places: Ints) -> None:
-        theta, gain = self.shifting.theta_v, np.concatenate(form.gain)
-        score = theta[places] + form.price * gain
-        ptr = offsets(np.array([len(each) for each in form.gain])).astype(np.int64)
-        form.price = find_price(ptr, gain, score, form.extremes, form.record)
-        theta[places] = score - form.price * gain
 
     def _price_states(self, form: ConstraintForm, places: Ints) -> None:
         theta = self.shifting.theta_v
@@ -617,8 +594,6 @@ def assignment_prices(score: Floats) -> Floats | None:
         price = higher
     return np.asarray(price - price.min())
 
-
-# -- The price of a sum that minimises a bound ------------------------------------------------------------------------
 
 HALVINGS = 60  # bisection steps
 

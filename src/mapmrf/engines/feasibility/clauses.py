@@ -37,19 +37,12 @@ class Atoms:
         literal_of = 2 * np.repeat(first[:-1], card).astype(np.int64) + np.where(binary, 1 - state, 2 * state)
         begin, end = first[:-1].copy(), first[1:].copy()
         end[card == 2] = begin[card == 2]
-        return cls(
-            literal_of=literal_of,
-            first=first,
-            n_atoms=int(first[-1]),
-            block_begin=np.repeat(begin, n_atoms).astype(np.int32),
-            block_end=np.repeat(end, n_atoms).astype(np.int32),
-        )
+        blocks = (np.repeat(ends, n_atoms).astype(np.int32) for ends in (begin, end))
+        return cls(literal_of, first, int(first[-1]), *blocks)
 
 
 @dataclass(frozen=True, eq=False)
 class HardClauses:
-    """Clauses, each a disjunction of literals."""
-
     literals: Ints  # the literals of all clauses
     ptr: Ints
 
@@ -103,6 +96,7 @@ def _batch_clauses(problem: Problem, atoms: Atoms, batch: Batch) -> Iterator[Har
     table_at, table_of = np.unique(batch.table_at, return_inverse=True)
     by_table = np.argsort(table_of, kind="stable")
     begins = offsets(np.bincount(table_of, minlength=len(table_at)))
+    position, state = np.repeat(np.arange(batch.arity), card), ranges(np.zeros(batch.arity), card)
     longest = batch.arity + max(batch.shape)
     step = max(1, CHUNK_LITERALS // (batch.n_configs * longest))
     for begin in range(0, len(table_at), step):
@@ -118,21 +112,14 @@ def _batch_clauses(problem: Problem, atoms: Atoms, batch: Batch) -> Iterator[Har
         factors = by_table[begins[begin] : begins[begin + len(some)]]
         for at in range(0, len(factors), CHUNK_LITERALS):
             mine = factors[at : at + CHUNK_LITERALS]
-            yield _instances(problem, atoms, batch.scope[mine], table_of[mine] - begin, room)
-
-
-def _instances(problem: Problem, atoms: Atoms, scope: Ints, table_of: Ints, room: CoverRoom) -> HardClauses:
-    card, var_ptr = problem.graph.card, problem.graph.var_ptr
-    counts = np.diff(room.table_ptr)[table_of]
-    clause = ranges(room.table_ptr[table_of], counts)
-    lengths = np.diff(room.ptr[: room.table_ptr[-1] + 1])[clause]
-    found = room.literals[ranges(room.ptr[clause], lengths)]
-    shape = card[scope[0]]
-    position = np.repeat(np.arange(scope.shape[1]), shape)
-    state = ranges(np.zeros(scope.shape[1]), shape)
-    factor = np.repeat(np.repeat(np.arange(len(scope)), counts), lengths)
-    variable = scope[factor, position[found >> 1]]
-    return HardClauses(atoms.literal_of[var_ptr[variable] + state[found >> 1]] ^ (found & 1), offsets(lengths))
+            table = table_of[mine] - begin
+            counts = np.diff(room.table_ptr)[table]
+            clause = ranges(room.table_ptr[table], counts)
+            lengths = np.diff(room.ptr[: room.table_ptr[-1] + 1])[clause]
+            found = room.literals[ranges(room.ptr[clause], lengths)]
+            factor = np.repeat(np.repeat(mine, counts), lengths)
+            states = problem.graph.var_ptr[batch.scope[factor, position[found >> 1]]] + state[found >> 1]
+            yield HardClauses(atoms.literal_of[states] ^ (found & 1), offsets(lengths))
 
 
 # -- Clauses for the forbidden entries of a table ---------------------------------------------------------------------
@@ -152,8 +139,6 @@ class TableShape(NamedTuple):
 
 
 class CoverRoom(NamedTuple):
-    """Output buffers for the clauses."""
-
     covered: Bools  # entries of the current table that are already ruled out
     literals: Int32s  # for each clause, twice the number of a position's state, plus one for a negated literal
     ptr: Ints
@@ -280,8 +265,6 @@ DECIDED = -1
 
 
 class SearchCounts:
-    """State of a search."""
-
     n_trail: int  # literals on the trail
     queue_at: int  # the first not yet propagated
     n_levels: int  # decision levels
@@ -317,8 +300,6 @@ class Trail(NamedTuple):
 
 
 class Clauses(NamedTuple):
-    """The clauses of a search."""
-
     arena: Int32s  # blocks of clauses with at least two literals; the first two are watched
     # (n_literals,): first clause in the watch list of a literal: twice its position, plus which of its watches it is;
     # -1 if none

@@ -68,20 +68,10 @@ class ConflictSearch:
         counts = blank(SearchCounts)
         counts.n_heap, counts.step = n, 1.0
         counts.reduce_at, counts.switch_at, counts.restart_at = REDUCE, MODE, LEAST
-        ranking = Ranking(
-            activity=np.zeros(n),
-            heap=np.arange(n, dtype=np.int32),
-            where=np.arange(n, dtype=np.int32),
-            phase=np.zeros(n, dtype=np.int8),
-            best=np.zeros(n, dtype=np.int8),
-        )
-        trail = Trail(
-            truth=np.zeros(2 * n, dtype=np.int8),
-            level=np.zeros(n, dtype=np.int32),
-            reason=np.zeros(n, dtype=np.int64),
-            literals=np.zeros(n, dtype=np.int32),
-            level_at=np.zeros(n + 1, dtype=np.int32),
-        )
+        heap, (phase, best) = np.arange(n, dtype=np.int32), np.zeros((2, n), dtype=np.int8)
+        ranking = Ranking(np.zeros(n), heap, heap.copy(), phase, best)
+        (level, order), level_at = np.zeros((2, n), dtype=np.int32), np.zeros(n + 1, dtype=np.int32)
+        trail = Trail(np.zeros(2 * n, dtype=np.int8), level, np.zeros(n, dtype=np.int64), order, level_at)
         literals, met, stack = np.zeros((3, n + 1), dtype=np.int32)
         lesson = Lesson(np.zeros(n, dtype=np.int8), literals, met, stack, np.zeros(n + 2, dtype=np.int64))
         sizes: Ints = np.zeros(SPREADS, dtype=np.int64)
@@ -287,8 +277,6 @@ def search(state: Conflicts, work: int) -> int:
 
 
 class Lesson(NamedTuple):
-    """Scratch for conflict analysis."""
-
     seen: Signs  # (n_atoms,): atoms seen so far
     literals: Int32s  # (n_atoms + 1,): the learnt clause
     met: Int32s  # (n_atoms + 1,): the atoms to reset afterwards
@@ -458,8 +446,6 @@ TOO_LARGE, DECAY = 1e100, 0.95  # activity at which all are rescaled, and the de
 
 
 class Ranking(NamedTuple):
-    """The atoms by activity."""
-
     activity: Floats  # (n_atoms,): activity of each atom
     heap: Int32s  # heap of possibly undecided atoms, most active first
     where: Int32s  # the position of each atom in it; -1 if it is not there

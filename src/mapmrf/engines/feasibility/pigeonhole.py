@@ -64,8 +64,6 @@ def is_overfull(groups: Groups, clauses: HardClauses, truth: Signs) -> bool:
 
 
 class GroupRoom(NamedTuple):
-    """Scratch to grow a group."""
-
     common: Ints  # (n_literals,): group members, or neighbours of its first member, that each literal excludes
     order: Ints  # (n_literals,): candidates in the order in which they are tried
     members: Ints  # (n_literals,)

@@ -104,8 +104,6 @@ class RepairCounts:
 
 
 class RepairState(NamedTuple):
-    """State of a repair."""
-
     labels: Ints  # (n_vars,): the current labelling
     best: Ints  # (n_vars,): the one with the fewest violated factors
     place: Ints  # (n_factors,): current table entry of each factor

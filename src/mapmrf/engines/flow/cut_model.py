@@ -13,15 +13,20 @@ from mapmrf.arrays import Bools, Floats, Ints, frozen, short
 from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.flow.maximum_flow import (
     FREE,
+    MAX_ARCS,
     NO_LIMIT,
     PAUSED,
     MaximumFlow,
+    Network,
     SearchTrees,
+    Wiring,
+    add_capacity,
     add_compensated,
     change_terminals,
     send_flow,
+    sparse_wiring,
+    wire,
 )
-from mapmrf.engines.flow.network import MAX_ARCS, Network, Wiring, add_capacity, sparse_wiring, wire
 from mapmrf.kernels.forests import root_of
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Problem
@@ -197,8 +202,6 @@ Table = tuple[float, float, float, float]
 
 
 class BinaryPairs(NamedTuple):
-    """Pairs of variables of at most two states."""
-
     scope: Ints  # (2 n_factors,): the variables of every pair
     table_at: Ints  # (n_factors,): where its table starts in `theta_t`
     theta_t: Floats  # the tables
@@ -437,7 +440,6 @@ def excluded_by_roof(problem: Problem) -> Bools:
     return excluded
 
 
-# -- Roof duality: the network of a binary model with two nodes per variable ------------------------------------------
 # Node `i` stands for variable `i`, node ``n + i`` for its complement: on the source's side a variable has state 0, its
 # complement state 1. A pair that favours equal states joins `i` with `j` and the complements with each other; one that
 # favours different states joins each variable with the complement of the other. Every pair thus becomes submodular, but

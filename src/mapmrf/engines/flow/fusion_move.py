@@ -11,8 +11,7 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints, frozen
 from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.flow.cut_model import DIFFERENT, EITHER, BinaryPairs, RoofDual, Table, favours, packed, split
-from mapmrf.engines.flow.maximum_flow import NO_LIMIT, MaximumFlow
-from mapmrf.engines.flow.network import MAX_ARCS, Wiring, add_capacity, wire
+from mapmrf.engines.flow.maximum_flow import MAX_ARCS, NO_LIMIT, MaximumFlow, Wiring, add_capacity, wire
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Problem
 from mapmrf.run.pool import Workers
@@ -109,8 +108,6 @@ NO_MARK = -1
 
 
 class MovePairs(NamedTuple):
-    """A pairwise model for fusion moves."""
-
     card: Ints  # this and the next two as in `FactorGraph`
     var_ptr: Ints
     theta_v: Floats
@@ -362,7 +359,10 @@ class LabelMoves:
 
     def __init__(self, problem: Problem, labels: Ints, swap: bool = False) -> None:
         every = range(int(problem.graph.card.max(initial=0)))
-        order = sorted(every, key=lambda k: k * GOLDEN % 1.0) if _has_distances(problem) else every
+        # a guess whether losses grow with the distance of labels, from the first pair: label 0 against 1 and the last
+        first = problem.graph.table(0)[0] if problem.n_factors else np.zeros(0)
+        has_distances = len(first) > 2 and first[1] != first[-1]
+        order = sorted(every, key=lambda k: k * GOLDEN % 1.0) if has_distances else every
         self.moves = list(itertools.combinations(every, 2)) if swap else [(alpha, alpha) for alpha in order]
         self.problem = problem
         self.labels = np.array(labels, dtype=np.int64)
@@ -444,11 +444,3 @@ def label_marks(problem: Problem) -> Ints:
         return none
     marked, marks = of_table[graph.table_of[problem.order]], np.zeros(problem.n_vars, dtype=np.int32)
     return marks if find_marks(packed(problem.scope), marked, marks) else none
-
-
-def _has_distances(problem: Problem) -> bool:
-    """Guess whether losses grow with the distance of labels, from the first pair: label 0 against 1 and the last."""
-    if problem.n_factors == 0:
-        return False
-    first = problem.graph.table(0)[0]
-    return len(first) > 2 and bool(first[1] != first[-1])

@@ -19,8 +19,6 @@ ONE: Any = np.int64(1)  # a 1 to begin a product with, for the same reason
 
 
 class ReductionTally:
-    """The scalars of a model under reduction."""
-
     queue_head: int
     n_queued: int
     pool_used: int  # used lengths of the pool, of the choices, of the log and of its scopes
@@ -37,8 +35,6 @@ class ReductionTally:
 
 
 class ReducibleModel(NamedTuple):
-    """The arrays of a model under reduction."""
-
     var_ptr: Ints
     theta_v: Floats  # (n_states,): those of a live state may have become -inf while its variable is queued
     n_alive: Ints  # (n_vars,): number of remaining states of each variable
@@ -197,8 +193,6 @@ CANDIDATES = 8  # number of states, those with the highest scores, that every ot
 
 
 class ComparisonScratch(NamedTuple):
-    """Scratch to compare the states of one variable."""
-
     rows: Floats  # the tables around the variable, a row for each of its states
     row_at: Ints  # where the rows of each factor start
     width: Ints  # number of entries in each of its rows

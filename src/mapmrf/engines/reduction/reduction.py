@@ -47,8 +47,6 @@ LEAST_SHARE = 1e-3  # minimum share of the states that must be removed for the r
 
 @dataclass(frozen=True)
 class ReductionCounts:
-    """What has been removed from a model, by reason."""
-
     states_forbidden: int = 0  # states excluded by hard constraints
     states_dominated: int = 0  # states dominated by another one
     states_persistent: int = 0  # states excluded by a bound, see `mapmrf.engines.reduction.simplify`
@@ -106,7 +104,7 @@ class Reduction:
             self._model.theta_v[excluded] = -np.inf
         self._log = _log(problem)
         set_up(self._model)
-        self._rooms = _comparison_scratch(problem), _message_scratch(problem)
+        self._rooms = _scratch(problem)
 
     def advance(self, max_work: int = MOST_WORK) -> bool:
         """Reduce for about this much work, in table entries; return whether the reduction is complete."""
@@ -199,25 +197,20 @@ def _room(problem: Problem) -> int:
     return min(max(TIMES_MADE * problem.n_configs, LEAST_MADE), MOST_MADE)
 
 
-def _comparison_scratch(problem: Problem) -> ComparisonScratch:
+def _scratch(problem: Problem) -> tuple[ComparisonScratch, MessageScratch]:
     card, degree = problem.graph.card, int(problem.degree.max(initial=0))
-    n_states = int(card.max(initial=1))
+    n_states, arity = int(card.max(initial=1)), int(np.diff(problem.scope_ptr).max(initial=1))
     entries = np.zeros(problem.n_vars)
     for batch in problem.batches:
         entries += batch.n_configs * np.bincount(batch.scope.ravel(), minlength=problem.n_vars)
     rows, (row_at, width) = np.empty(int(min(entries.max(initial=0), MOST_ROWS))), np.empty((2, degree), dtype=np.int64)
     best, score = np.empty(int((problem.degree * card).max(initial=1))), np.empty(n_states)
-    sizes = n_states, CANDIDATES, int(np.diff(problem.scope_ptr).max(initial=1))
-    return ComparisonScratch(rows, row_at, width, best, score, *(np.empty(size, dtype=np.int64) for size in sizes))
-
-
-def _message_scratch(problem: Problem) -> MessageScratch:
-    arity = int(np.diff(problem.scope_ptr).max(initial=1))
-    n_members = int(problem.degree.max(initial=0)) + 1
+    verdict, chosen, digit = (np.empty(size, dtype=np.int64) for size in (n_states, CANDIDATES, arity))
+    comparison = ComparisonScratch(rows, row_at, width, best, score, verdict, chosen, digit)
     digit, around, step = np.empty((3, arity), dtype=np.int64)
-    member, base, own = np.empty((3, n_members), dtype=np.int64)
-    jump = np.empty((n_members, arity), dtype=np.int64)
-    return MessageScratch(digit, around, np.zeros(problem.n_vars, dtype=np.bool_), step, member, base, own, jump)
+    member, base, own = np.empty((3, degree + 1), dtype=np.int64)
+    marked, jump = np.zeros(problem.n_vars, dtype=np.bool_), np.empty((degree + 1, arity), dtype=np.int64)
+    return comparison, MessageScratch(digit, around, marked, step, member, base, own, jump)
 
 
 def _written(problem: Problem, model: ReducibleModel, kept: Ints) -> FactorGraph:
@@ -281,8 +274,6 @@ WORK_PER_VARIABLE, WORK_PER_FACTOR = 20, 8  # cost of processing a variable, in 
 
 
 class MessageScratch(NamedTuple):
-    """Scratch to eliminate one variable."""
-
     digit: Ints  # (largest arity,): a configuration
     around: Ints  # (largest arity,): the variables of the message
     marked: Bools  # (n_vars,): the same variables as marks

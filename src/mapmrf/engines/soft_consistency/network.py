@@ -37,12 +37,8 @@ class ModelNetwork:
         constraints, constraint_ptr = builder.layout()
         net, now = _network(problem, costs, constraint_ptr), _state(problem, costs, builder.n_cells)
         widest, most = int(np.diff(problem.scope_ptr).max(initial=1)), int(problem.graph.card.max(initial=1))
-        todo = PendingWork(
-            np.zeros((4, problem.n_vars), dtype=np.int64),
-            np.zeros(4, dtype=np.int64),
-            np.zeros(most, dtype=np.int64),
-            blanks(OdometerRecord, widest),
-        )
+        queue, n_queued = np.zeros((4, problem.n_vars), dtype=np.int64), np.zeros(4, dtype=np.int64)
+        todo = PendingWork(queue, n_queued, np.zeros(most, dtype=np.int64), blanks(OdometerRecord, widest))
         tally = blank(ConsistencyTally)
         tally.n_vars, tally.serial, tally.pruned_at, tally.least_gain = problem.n_vars, 1, -1, 1
         tally.upper, unit = _largest_cost(problem, costs) + 1, _unit(costs)
@@ -58,11 +54,6 @@ class ModelNetwork:
     def lower(self) -> int:
         """Lower bound on the cost of all relevant labellings below the current node."""
         return int(self.soft.now.cell[self.problem.n_vars])
-
-    def grow_trail(self) -> None:
-        trail = blanks(TrailRecord, 2 * len(self.soft.now.trail))
-        trail[: len(self.soft.now.trail)] = self.soft.now.trail
-        self.soft = self.soft._replace(now=self.soft.now._replace(trail=trail))
 
 
 def _whole(costs: Floats) -> Ints:
@@ -247,8 +238,6 @@ been notified; its favourite state may have lost its support."""
 
 
 class VariableRecord:
-    """Record of a variable."""
-
     at: int  # where the costs of its states start in `cell`
     card: int
     first: int  # its edges are ``nbr[first:end]``
@@ -262,8 +251,6 @@ class VariableRecord:
 
 
 class EdgeRecord:
-    """Record of an edge."""
-
     variable: int
     factor: int
     stride: int  # stride of the variable in the table
@@ -292,8 +279,6 @@ class CostNetwork(NamedTuple):
 
 
 class TrailRecord:
-    """A changed cell and its old value."""
-
     at: int
     was: int
 
@@ -320,8 +305,6 @@ class OdometerRecord:
 
 
 class PendingWork(NamedTuple):
-    """Queues and scratch."""
-
     queue: Ints  # (4, n_vars): variables queued for each reason, a stack; those RAISED are a heap, the largest first
     n_queued: Ints  # (4,): their numbers
     amount: Ints  # (most states,): costs to be moved
@@ -329,8 +312,6 @@ class PendingWork(NamedTuple):
 
 
 class ConsistencyTally:
-    """Scalars that the kernels change in place."""
-
     n_vars: int  # number of variables; also the cell of the lower bound
     # only labellings with a cost below `upper` are of interest; it is the cost of the best labelling minus `slack`, as
     # costs are multiples of a larger number
@@ -560,8 +541,6 @@ WAITING, STALE = 0, 1  # reasons why a constraint is queued: a variable lost sta
 
 
 class ConstraintRecord:
-    """Record of a constraint."""
-
     kind: int  # a `ConstraintKind`
     first: int  # its links
     end: int
@@ -586,8 +565,6 @@ class LinkRecord:
 
 
 class ConstraintRoom(NamedTuple):
-    """Queues and scratch."""
-
     queue: Ints  # (2, n_constraints): constraints queued for either reason, as stacks
     n_queued: Ints  # (2,): their numbers
     takers: Ints  # (most states + 1,): variables that may take a state, or whether a search has reached it
@@ -598,8 +575,6 @@ class ConstraintRoom(NamedTuple):
 
 
 class ConstraintNetwork(NamedTuple):
-    """All constraints."""
-
     records: Records  # a `ConstraintRecord` each
     links: Records  # a `LinkRecord` each
     # for every link and state, its contribution to the sum: an integer, and the original weight. Bit 1 of a gain means

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Ints, blank
+from mapmrf.arrays import Bools, Ints, blank, blanks
 from mapmrf.compilation.jit import bare, compiled
 from mapmrf.engines.soft_consistency.constraints import constraint_cost, price_constraint
 from mapmrf.engines.soft_consistency.network import (
@@ -19,6 +19,7 @@ from mapmrf.engines.soft_consistency.network import (
     WAITING,
     ModelNetwork,
     SoftNetwork,
+    TrailRecord,
     assign,
     forget_pending,
     raise_bound,
@@ -32,10 +33,9 @@ from mapmrf.engines.soft_consistency.network import (
 from mapmrf.engines.soft_consistency.propagation_kernels import project, propagate, prune
 from mapmrf.run import pace
 
-SMALL_GAIN = 3e-3
-"""Share of the gap that a pair of sweeps must close for another one to follow, in a model of few variables."""
-FEW_VARIABLES = 500
-"""Number of variables of such a model. In larger ones a node takes longer, so that a smaller gain justifies a sweep."""
+SMALL_GAIN, FEW_VARIABLES = 3e-3, 500
+"""Share of the gap that a pair of sweeps must close for another one to follow, in a model of that many variables. In
+larger ones a node takes longer, so that a smaller gain justifies a sweep."""
 LEAST_GAIN = 12
 """Increases of the lower bound are worth the work if they close 2 to the power of minus this of the root's gap."""
 MOST_BACKTRACKS = 1 << 14  # maximum number of backtracks of a dive
@@ -197,7 +197,10 @@ class SoftSearch:
             self._allow()
         how = dive(self.network.soft, self.way)
         if how == FULL:
-            self.network.grow_trail()
+            soft = self.network.soft
+            trail = blanks(TrailRecord, 2 * len(soft.now.trail))
+            trail[: len(soft.now.trail)] = soft.now.trail
+            self.network.soft = soft._replace(now=soft.now._replace(trail=trail))
         elif how != PAUSED:
             assert self._base is not None
             forget_pending(self.network.soft)
@@ -295,8 +298,6 @@ CLOSED, LIMITED, PAUSED, FULL = 0, 1, 2, 3
 
 
 class DiveStack(NamedTuple):
-    """The decisions of a dive."""
-
     var: Ints  # the decided variable
     value: Ints  # the state that is assigned, or excluded
     right: Ints  # 1 on the second branch, which excludes the state
@@ -305,8 +306,6 @@ class DiveStack(NamedTuple):
 
 
 class DiveTally:
-    """Counters of a search that the kernels change in place."""
-
     depth: int  # decisions on the stack
     nodes: int
     backtracks: int

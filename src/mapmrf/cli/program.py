@@ -53,12 +53,20 @@ class CommandGroup(click.Group):
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         extra["standalone_mode"] = False
-        _open_streams()
+        # Replace standard streams that are closed (``>&-``), so that no file that is opened takes their numbers.
+        for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+            if getattr(sys, name) is None:
+                setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
         with Interrupts(signal.SIGINT, signal.SIGTERM) as interrupts, keeping_old():
             try:
                 begin_work()
                 check()
-                _check_space()
+                # Raise OutOfMemory where NumPy could not even be loaded: OpenBLAS would end the process.
+                space = address_space()
+                if space < LEAST_SPACE:
+                    raise OutOfMemory(
+                        f"ulimit -v leaves {shown_bytes(space)}, the program needs about {shown_bytes(PROGRAM)}"
+                    )
                 if ASKED in os.environ:  # a shell asks for completions
                     from mapmrf.cli.installation import prepare_completion
 
@@ -73,20 +81,6 @@ class CommandGroup(click.Group):
                 sys.stdout.flush()
             end_work(code)
             sys.exit(code)
-
-
-def _open_streams() -> None:
-    """Replace standard streams that are closed (``>&-``), so that no file that is opened takes their numbers."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
-
-
-def _check_space() -> None:
-    """Raise OutOfMemory where NumPy could not even be loaded: OpenBLAS would end the process."""
-    space = address_space()
-    if space < LEAST_SPACE:
-        raise OutOfMemory(f"ulimit -v leaves {shown_bytes(space)}, the program needs about {shown_bytes(PROGRAM)}")
 
 
 def explain(error: BaseException) -> int:

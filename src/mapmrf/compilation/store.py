@@ -52,7 +52,12 @@ class Store:
             first = not self.folder.exists()
             write_atomically(self._path(key, made_from), digest(body).encode() + b"\n" + body)
             if first:
-                self._remove_old()
+                # Remove code that has not been used for long, for all CPUs.
+                oldest = time.time() - KEEP_DAYS * 86400
+                for path in self.folder.parent.glob("*/*.kernel"):
+                    with contextlib.suppress(OSError):
+                        if max(path.stat().st_atime, path.stat().st_mtime) < oldest:
+                            path.unlink()
 
     def entries(self) -> Iterator[tuple[Key, bytes]]:
         """Return all entries for kernels of this package that are neither damaged nor stale."""
@@ -66,14 +71,6 @@ class Store:
     def _path(self, key: Key, made_from: str) -> Path:
         name = hashlib.sha256(_head(key, made_from)).hexdigest()[:24]
         return self.folder / f"{key.name.rpartition('.')[2]}-{name}.kernel"
-
-    def _remove_old(self) -> None:
-        """Remove code that has not been used for long, for all CPUs."""
-        oldest = time.time() - KEEP_DAYS * 86400
-        for path in self.folder.parent.glob("*/*.kernel"):
-            with contextlib.suppress(OSError):
-                if max(path.stat().st_atime, path.stat().st_mtime) < oldest:
-                    path.unlink()
 
 
 def _head(key: Key, made_from: str) -> bytes:

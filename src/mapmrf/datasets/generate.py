@@ -341,7 +341,12 @@ def _picture(n: int, n_regions: int, rng: Random) -> _Picture:
     # Integer coordinates: distances are exact, and the image is the same on every machine.
     y = cells // cols * _CELL + rng.integers(1, _CELL - 1, n)
     x = cells % cols * _CELL + rng.integers(1, _CELL - 1, n)
-    edges = _touching(_nearest(rows * _CELL, cols * _CELL, y, x))
+    # Pairs of labels that are adjacent somewhere, each once, the smaller first.
+    picture = _nearest(rows * _CELL, cols * _CELL, y, x)
+    sides = [(picture[:, :-1], picture[:, 1:]), (picture[:-1], picture[1:])]
+    pairs = np.concatenate([np.stack([a.ravel(), b.ravel()], axis=1) for a, b in sides])
+    pairs = np.sort(pairs[pairs[:, 0] != pairs[:, 1]], axis=1)
+    edges = np.unique(pairs, axis=0)
     centre = rng.integers(0, n, n_regions)
     region = np.argmin((y[:, None] - y[centre]) ** 2 + (x[:, None] - x[centre]) ** 2, axis=1)
     colour = rng.random((n_regions, 3))[region] + rng.normal(0, 0.08, (n, 3))
@@ -353,14 +358,6 @@ def _nearest(height: int, width: int, y: Ints, x: Ints) -> Ints:
     """The nearest of some points for every pixel; the first one wins ties."""
     across = (np.arange(width)[:, None] - x) ** 2
     return np.stack([np.argmin(across + (row - y) ** 2, axis=1) for row in range(height)])
-
-
-def _touching(picture: Ints) -> Ints:
-    """Pairs of labels that are adjacent somewhere, each once, the smaller first."""
-    sides = [(picture[:, :-1], picture[:, 1:]), (picture[:-1], picture[1:])]
-    pairs = np.concatenate([np.stack([a.ravel(), b.ravel()], axis=1) for a, b in sides])
-    pairs = np.sort(pairs[pairs[:, 0] != pairs[:, 1]], axis=1)
-    return np.unique(pairs, axis=0)
 
 
 def _scores(picture: _Picture, labels: Ints, n_states: int, rng: Random) -> Floats:

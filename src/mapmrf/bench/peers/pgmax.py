@@ -49,7 +49,10 @@ def _inferer(graph: FactorGraph) -> tuple[Callable[[Any], tuple[Any, Ints]], Any
             place[i] = (len(groups), number)
         groups.append(vgroup.NDVarArray(num_states=int(graph.card[mine[0]]), shape=(len(mine),)))
     model = fgraph.FactorGraph(variable_groups=groups)
-    low = _stand_in(graph)
+    # Substitute for -inf: far below everything finite.
+    finite = np.concatenate([graph.theta_v, graph.theta_t])
+    finite = finite[np.isfinite(finite)]
+    low = float(finite.min(initial=0.0) - 10 * np.ptp(finite) - 10) if len(finite) else -10.0
     model.add_factors(_factor_groups(graph, groups, place, low))
     belief = infer.build_inferer(model.bp_state, backend="bp")
     theta_v = np.where(np.isfinite(graph.theta_v), graph.theta_v, low)
@@ -66,13 +69,6 @@ def _inferer(graph: FactorGraph) -> tuple[Callable[[Any], tuple[Any, Ints]], Any
         return arrays, labels
 
     return advance, belief.init(evidence_updates=dict(zip(groups, unary, strict=True)))
-
-
-def _stand_in(graph: FactorGraph) -> float:
-    """Substitute for -inf: far below everything finite."""
-    finite = np.concatenate([graph.theta_v, graph.theta_t])
-    finite = finite[np.isfinite(finite)]
-    return float(finite.min(initial=0.0) - 10 * np.ptp(finite) - 10) if len(finite) else -10.0
 
 
 def _factor_groups(graph: FactorGraph, groups: list[Any], place: list[tuple[int, int]], low: float) -> list[Any]:

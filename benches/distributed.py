@@ -33,8 +33,7 @@ STRETCH, STRETCHES = 5, 6
 def worker(folder: str) -> None:
     """Measure on this rank; rank 0 prints."""
     from mapmrf.distributed.evaluation import PartedIncumbent
-    from mapmrf.distributed.parts import PartFolder
-    from mapmrf.distributed.ranks import find_ranks
+    from mapmrf.distributed.parts import PartFolder, find_ranks
     from mapmrf.distributed.run import PartedModel, start_run
     from mapmrf.methods.lslp import LSLP
     from mapmrf.run.method import Start

@@ -13,8 +13,7 @@ from mapmrf import FactorGraph, distributed
 from mapmrf.datasets import grid, potts_image, random_graph
 from mapmrf.distributed.cutting import metis, n_cut, owners, slab_starts, slabs, split
 from mapmrf.distributed.evaluation import evaluate
-from mapmrf.distributed.parts import Part, is_parts, part_path
-from mapmrf.distributed.ranks import OneProcess, parts_of
+from mapmrf.distributed.parts import OneProcess, Part, is_parts, part_path, parts_of
 from mapmrf.distributed.run import PartedModel, uniform_at
 from mapmrf.errors import FormatError, OptionError
 from mapmrf.run.dual_state import ArrayFile, read_arrays, write_arrays

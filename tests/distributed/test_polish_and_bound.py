@@ -13,7 +13,7 @@ from mapmrf import FactorGraph, distributed
 from mapmrf.datasets import grid, random_graph
 from mapmrf.distributed.cutting import slabs, split
 from mapmrf.distributed.evaluation import PartedIncumbent
-from mapmrf.distributed.ranks import OneProcess
+from mapmrf.distributed.parts import OneProcess
 from mapmrf.distributed.run import PartedModel, bound_of_parts, colour_parts, part_model, polished, start_run
 from mapmrf.run.method import Start
 

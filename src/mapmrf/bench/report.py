@@ -45,8 +45,7 @@ from mapmrf.bench.tables import tables
 from mapmrf.datasets.catalogue import COLUMNS
 from mapmrf.errors import OptionError
 from mapmrf.formats.files import write_bytes
-from mapmrf.plots.pictures import colours, encode
-from mapmrf.plots.style import CYCLE, MUTED, heading, literal, new_figure, plain_axes
+from mapmrf.plots.style import CYCLE, MUTED, colours, encode, heading, literal, new_figure, plain_axes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

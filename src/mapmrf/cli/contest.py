@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import click
 
-from mapmrf.cli.output import check_outputs
 from mapmrf.cli.program import (
     BAD_INPUT,
     INFEASIBLE,
     INTERRUPTED,
     bytes_option,
+    check_outputs,
     complain,
     main,
     max_bytes,

@@ -10,16 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mapmrf.cli.output import check_outputs, check_parts, strict_json, table, write_model
 from mapmrf.cli.program import (
     BAD_INPUT,
     bytes_option,
+    check_outputs,
+    check_parts,
     complain,
     force_option,
     json_option,
     main,
     max_bytes,
     seed_option,
+    strict_json,
+    table,
+    write_model,
 )
 from mapmrf.errors import OptionError
 from mapmrf.run.interrupts import check, raising

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, ranges
-from mapmrf.distributed.parts import Part
-from mapmrf.distributed.ranks import Ranks, parts_of, rank_of
+from mapmrf.distributed.parts import Part, Ranks, parts_of, rank_of
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.layout import Layout
 from mapmrf.engines.admm.measurement import Measurement

@@ -17,8 +17,7 @@ from mapmrf._version import __version__
 from mapmrf.arrays import Floats, Ints, compact, ranges, segment_argmax
 from mapmrf.distributed.engine import Halo, Local, PartedEngine, part_layout
 from mapmrf.distributed.evaluation import PartedIncumbent, write_labels
-from mapmrf.distributed.parts import Part, PartFolder, together
-from mapmrf.distributed.ranks import Ranks, parts_of
+from mapmrf.distributed.parts import Part, PartFolder, Ranks, parts_of, together
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.layout import harden, impossible
 from mapmrf.engines.admm.measurement import Measurement

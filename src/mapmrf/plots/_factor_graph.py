@@ -12,8 +12,18 @@ from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.errors import GraphError
 from mapmrf.model.graph import FactorGraph
 from mapmrf.plots._label_map import lattice_shape, neighbours
-from mapmrf.plots.pictures import colours
-from mapmrf.plots.style import INK, MOST_SQUARES, MUTED, VERMILION, heading, label_bar, literal, new_figure, shade
+from mapmrf.plots.style import (
+    INK,
+    MOST_SQUARES,
+    MUTED,
+    VERMILION,
+    colours,
+    heading,
+    label_bar,
+    literal,
+    new_figure,
+    shade,
+)
 from mapmrf.run.result import Result
 
 if TYPE_CHECKING:

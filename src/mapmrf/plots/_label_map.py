@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from mapmrf.arrays import Floats, Ints
 from mapmrf.errors import GraphError, OptionError
 from mapmrf.model.graph import FactorGraph
-from mapmrf.plots.pictures import colours
-from mapmrf.plots.style import MOST_SQUARES, heading, image_axes, label_bar, literal, shade, squares
+from mapmrf.plots.style import MOST_SQUARES, colours, heading, image_axes, label_bar, literal, shade, squares
 from mapmrf.run.result import Result
 
 if TYPE_CHECKING:

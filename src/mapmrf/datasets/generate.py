@@ -59,12 +59,7 @@ def grid(
 
 
 def random_graph(
-    n_vars: int,
-    n_factors: int,
-    states: Span = (2, 4),
-    arity: Span = (2, 3),
-    hard: float = 0.0,
-    seed: int = 0,
+    n_vars: int, n_factors: int, states: Span = (2, 4), arity: Span = (2, 3), hard: float = 0.0, seed: int = 0
 ) -> FactorGraph:
     """Random factor graph with normal log potentials and a planted labelling that violates no hard constraint.
 

@@ -241,7 +241,12 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     first = n_constants + len(loud)
     none, zero = np.zeros((1, 0), dtype=np.int64), np.zeros(1, dtype=np.int64)
     parts = [_Part(zero, zero, none, none, [(zero, np.array([[graph.constant]]))])] * n_constants
-    parts += [_unary_part(graph, loud, n_constants)] * (len(loud) > 0)
+    number = np.arange(len(loud))
+    tables = []
+    for some in same_rows([graph.card[loud]]):
+        size = int(graph.card[loud[some[0]]])
+        tables.append((some, graph.theta_v[graph.var_ptr[loud[some]][:, None].astype(np.int64) + np.arange(size)]))
+    parts += [_Part(n_constants + number, number, loud[:, None], graph.card[loud][:, None], tables)] * (len(loud) > 0)
     parts += [_factor_part(graph, k, first) for k in np.unique(graph.arity).tolist()]
     model = _assembled(parts, first + graph.n_factors)
     scales.check_allowed(path, model.theta)
@@ -277,15 +282,6 @@ class _Part(NamedTuple):
     scope: Ints
     shape: Ints
     tables: list[tuple[Ints, Floats]]
-
-
-def _unary_part(graph: FactorGraph, loud: Ints, first: int) -> _Part:
-    number = np.arange(len(loud))
-    tables = []
-    for some in same_rows([graph.card[loud]]):
-        size = int(graph.card[loud[some[0]]])
-        tables.append((some, graph.theta_v[graph.var_ptr[loud[some]][:, None].astype(np.int64) + np.arange(size)]))
-    return _Part(first + number, number, loud[:, None], graph.card[loud][:, None], tables)
 
 
 def _factor_part(graph: FactorGraph, k: int, first: int) -> _Part:

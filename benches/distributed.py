@@ -27,8 +27,7 @@ from scipy.optimize import nnls
 
 from mapmrf.distributed.evaluation import PartedIncumbent
 from mapmrf.distributed.lattices import SpinGrid, grid_parts
-from mapmrf.distributed.parts import PartFolder
-from mapmrf.distributed.ranks import find_ranks
+from mapmrf.distributed.parts import PartFolder, find_ranks
 from mapmrf.distributed.run import PartedModel, start_run
 from mapmrf.methods.lslp import LSLP
 from mapmrf.run.method import Start

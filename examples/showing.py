@@ -11,7 +11,7 @@ from PIL import Image
 
 import mapmrf
 from mapmrf.arrays import Bools, Floats, Ints
-from mapmrf.plots import pictures
+from mapmrf.plots import style
 
 
 def options(description: str, output: str, shrink: int) -> argparse.Namespace:
@@ -53,12 +53,12 @@ def psnr(image: Floats, truth: Floats, where: Bools | None = None) -> float:
     return float(10 * np.log10(255**2 / (error.mean() if where is None else error[where].mean())))
 
 
-def grey(image: Floats) -> pictures.Pixels:
+def grey(image: Floats) -> style.Pixels:
     """A picture of grey levels from 0 to 255."""
     return np.repeat(np.clip(np.rint(image), 0, 255).astype(np.uint8)[..., None], 3, axis=-1)
 
 
-def outlined(image: pictures.Pixels, labels: Ints) -> pictures.Pixels:
+def outlined(image: style.Pixels, labels: Ints) -> style.Pixels:
     """A picture with the borders between labels drawn in, two pixels wide."""
     result = image.copy()
     across = np.zeros(labels.shape, dtype=bool)
@@ -70,10 +70,10 @@ def outlined(image: pictures.Pixels, labels: Ints) -> pictures.Pixels:
     return result
 
 
-def save(path: Path, images: Mapping[str, pictures.Pixels], columns: int = 2) -> None:
+def save(path: Path, images: Mapping[str, style.Pixels], columns: int = 2) -> None:
     """Write captioned pictures of one size, so many in a row."""
     items = list(images.items())
-    rows = [pictures.panels(dict(items[at : at + columns]), scale=1, margin=12) for at in range(0, len(items), columns)]
+    rows = [style.panels(dict(items[at : at + columns]), scale=1, margin=12) for at in range(0, len(items), columns)]
     width = max(row.shape[1] for row in rows)
     full = [np.pad(row, ((0, 0), (0, width - row.shape[1]), (0, 0)), constant_values=255) for row in rows]
     sheet = Image.fromarray(np.concatenate(full))

@@ -12,7 +12,7 @@ from skimage import data
 
 from mapmrf import images
 from mapmrf.arrays import Floats
-from mapmrf.plots import pictures
+from mapmrf.plots import style
 
 
 def stereo_pair(shrink: int) -> tuple[Floats, Floats, Floats]:
@@ -39,7 +39,7 @@ def main() -> None:
         bad = [f"{100 * np.mean(off > limit):.1f} % by more than {limit}" for limit in (1, 2)]
         print(f"{name}: wrong disparities: {', '.join(bad)}")
     maps = {**answers, "truth": np.where(known, truth, 0)}
-    drawn = {name: pictures.colours(disparity, n_disparities) for name, disparity in maps.items()}
+    drawn = {name: style.colours(disparity, n_disparities) for name, disparity in maps.items()}
     drawn["truth"][~known] = 255
     save(given.output, {"left view": np.clip(left, 0, 255).astype(np.uint8), **drawn})
 

@@ -28,7 +28,7 @@ from mapmrf.cli.methods import parse_grid, parse_settings
 from mapmrf.cli.solving import SolveRequest
 from mapmrf.datasets import grid, potts_image, random_graph
 from mapmrf.formats.solution import read_solution, write_solution
-from mapmrf.plots import pictures
+from mapmrf.plots import style
 from mapmrf.questions.tune import PAPER_AXES
 from mapmrf.run.method import Method
 from mapmrf.run.registry import method_names
@@ -329,7 +329,7 @@ def test_demo_explains_and_draws(model, tmp_path, monkeypatch):
     truth = potts_image(72, 96, 5, noise=0.9, seed=3).truth
     assert picture.shape[1] == 16 + 3 * (4 * 96 + 16)  # noisy, icm, truth
     panel = picture[-16 - 4 * 72 : -16 : 4, -16 - 4 * 96 : -16 : 4]  # the last one
-    np.testing.assert_array_equal(panel, pictures.colours(truth, 5))
+    np.testing.assert_array_equal(panel, style.colours(truth, 5))
 
 
 def test_demo_explains_every_end(tmp_path):

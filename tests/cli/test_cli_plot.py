@@ -135,9 +135,9 @@ def test_names_of_states_are_in_the_legend(folder, called):
 
 
 def test_labels_lie_over_an_image(folder, called):
-    from mapmrf.plots import pictures
+    from mapmrf.plots import style
 
-    pictures.write("photo.png", pictures.colours(np.arange(12).reshape(3, 4), 12))
+    style.write("photo.png", style.colours(np.arange(12).reshape(3, 4), 12))
     done("full.json", "grid.uai.gz", "--image", "photo.png")
     assert called[0][2]["image"].shape[:2] == (3, 4)
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mapmrf.compilation.sources import _parse, kernel_stamps, stamp, stamp_of
-from mapmrf.compilation.store import Archive, ArchiveError, Key, write_archive
+from mapmrf.compilation.store import Archive, ArchiveError, Key, _parse, kernel_stamps, stamp, stamp_of, write_archive
 
 ENTRIES = [(Key("mapmrf.kernels.forests.f", "(int64,)"), b"code" * 100), (Key("mapmrf.g", "()"), b"")]
 

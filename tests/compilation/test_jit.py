@@ -16,7 +16,7 @@ import pytest
 from numba import typeof
 from numba.core.caching import NullCache
 
-from mapmrf.compilation import jit, sources
+from mapmrf.compilation import jit, store
 from mapmrf.compilation.jit import compiled, kind_of
 from mapmrf.compilation.store import Origin, Store
 
@@ -54,8 +54,8 @@ Run = Callable[..., list[str]]
 
 def fresh_stamp(name: str, file: Path) -> str:
     """The stamp of a kernel as a new process would find it."""
-    sources._parse.cache_clear()
-    return sources.stamp_of(name, file)
+    store._parse.cache_clear()
+    return store.stamp_of(name, file)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from mapmrf.datasets import grid, potts_image, random_graph
 from mapmrf.distributed.cutting import slabs, split
 from mapmrf.distributed.engine import part_layout
 from mapmrf.distributed.evaluation import PartedIncumbent
-from mapmrf.distributed.ranks import OneProcess
+from mapmrf.distributed.parts import OneProcess
 from mapmrf.distributed.run import PartedModel, bound_of_parts, colour_parts, part_model, polished, start_run
 from mapmrf.formats.solution import read_solution
 from mapmrf.model.problem import Problem

@@ -18,8 +18,7 @@ from mapmrf.distributed import streaming
 from mapmrf.distributed.cutting import metis, n_cut, owners, slab_starts, slabs, split
 from mapmrf.distributed.evaluation import evaluate
 from mapmrf.distributed.lattices import PottsPicture, SpinGrid, grid_parts, image_parts, potts_parts, slabs_of
-from mapmrf.distributed.parts import Part, PartFolder, is_parts, part_path
-from mapmrf.distributed.ranks import OneProcess, parts_of
+from mapmrf.distributed.parts import OneProcess, Part, PartFolder, is_parts, part_path, parts_of
 from mapmrf.distributed.run import PartedModel, uniform_at
 from mapmrf.distributed.streaming import stream_partition
 from mapmrf.errors import FormatError, GraphError, OptionError

@@ -17,7 +17,7 @@ from mapmrf.errors import GraphError, OptionError
 from mapmrf.model.graph import FactorGraph, Names
 from mapmrf.model.polytope import Kind, KindFractions, Residuals
 from mapmrf.plots import display as trace_curves
-from mapmrf.plots import pictures
+from mapmrf.plots import style
 from mapmrf.run.result import Result, Status, TracePoint
 from refusals import refuses
 
@@ -192,7 +192,7 @@ def test_label_map_draws_every_label_with_its_name() -> None:
     (axes,) = figure.axes
     assert axes.get_title(loc="left") == "labels"
     assert legend(axes) == ["0", "1", "2", "4"]
-    np.testing.assert_allclose(pixels(figure), pictures.colours([[0, 1, 2], [2, 2, 4]], 6) / 255)
+    np.testing.assert_allclose(pixels(figure), style.colours([[0, 1, 2], [2, 2, 4]], 6) / 255)
     (axes,) = plots.label_map([[0, 2]], names=["sky", "tree", "road"]).axes
     assert legend(axes) == ["sky", "road"]
 
@@ -375,7 +375,7 @@ def test_circles_take_the_colours_of_a_result():
     graph = grid(3, 3, seed=2)
     result = mapmrf.solve(graph, "exhaustive")
     circles = plots.factor_graph(graph, labels=result).axes[0].collections[-1].get_facecolors()
-    np.testing.assert_allclose(circles[:, :3], pictures.colours(result.labels, 2) / 255)
+    np.testing.assert_allclose(circles[:, :3], style.colours(result.labels, 2) / 255)
 
 
 def test_large_models_are_drawn_as_primal_graphs():

@@ -44,7 +44,14 @@ class RecordFile:
         try:
             self._lock()
             found = read_records(self.path)  # before anything is truncated: it may be some other file
-            self._mend()
+            data = self.path.read_bytes()
+            complete = data.rfind(b"\n") + 1
+            torn = data[complete:]
+            if torn and not (torn.startswith(BEGINNING) or BEGINNING.startswith(torn)):
+                raise FormatError(f"{self.path}: found {torn[:40]!r} at the end, expected records of `mapmrf bench`")
+            if torn:
+                os.ftruncate(self._file, complete)
+                os.fsync(self._file)
         except BaseException:
             os.close(self._file)
             raise
@@ -59,16 +66,6 @@ class RecordFile:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise MapMRFError(f"{self.path}: another benchmark is writing to this file") from None
-
-    def _mend(self) -> None:
-        data = self.path.read_bytes()
-        complete = data.rfind(b"\n") + 1
-        torn = data[complete:]
-        if torn and not (torn.startswith(BEGINNING) or BEGINNING.startswith(torn)):
-            raise FormatError(f"{self.path}: found {torn[:40]!r} at the end, expected records of `mapmrf bench`")
-        if torn:
-            os.ftruncate(self._file, complete)
-            os.fsync(self._file)
 
     def append(self, record: Record) -> None:
         """Write a record and wait until it is on disk; raise if there is already one with the same key."""

@@ -45,8 +45,7 @@ from mapmrf.bench.tables import tables
 from mapmrf.datasets.catalogue import COLUMNS
 from mapmrf.errors import OptionError
 from mapmrf.formats.files import write_bytes
-from mapmrf.plots.pictures import colours, encode
-from mapmrf.plots.style import CYCLE, MUTED, heading, literal, new_figure, plain_axes
+from mapmrf.plots.style import CYCLE, MUTED, colours, encode, heading, literal, new_figure, plain_axes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,9 +71,20 @@ def build_report(records: Sequence[Record], heading: str = "mapmrf benchmark") -
         "targets": list(TARGETS),
         "curves": [_shares(some) for some in ([groups] if len(groups) > 1 else []) + [[mine] for mine in groups]],
     }
+    done = [record for record in records if record["outcome"] == "done"]
+    proven = {(r["set"], r["model"]) for r in done if r["status"] in PROVEN}
+    n_models = sum(len(mine.models) for mine in groups)
+    spent = sum(record.get("runtime", 0.0) for record in done)
+    tiles = [
+        (f"{len(done)}", "runs"),
+        (f"{n_models}", "models"),
+        (f"{len(_runs(groups))}", "methods"),
+        (f"{100 * len(proven) / max(1, n_models):.0f} %", "of the models proven optimal by some run"),
+        (f"{spent / 60:.0f} min" if spent >= 120 else f"{spent:.0f} s", "of solving"),
+    ]
     parts = {
         "heading": html.escape(heading),
-        "lead": _lead(records, groups),
+        "lead": "".join(f"<div class=tile><b>{html.escape(big)}</b><span>{small}</span></div>" for big, small in tiles),
         "warnings": _warnings(groups),
         "overviews": "\n".join(to_html(table) for table in made if _is_overview(table)),
         "tables": "\n".join(_section(which, made) for which in ("", *(mine.name for mine in groups))),
@@ -181,21 +191,6 @@ def _shown(distance: float) -> float | None:
 
 
 # -- the top of the page ----------------------------------------------------------------------------------------------
-
-
-def _lead(records: Sequence[Record], groups: Sequence[Group]) -> str:
-    done = [record for record in records if record["outcome"] == "done"]
-    proven = {(r["set"], r["model"]) for r in done if r["status"] in PROVEN}
-    n_models = sum(len(mine.models) for mine in groups)
-    spent = sum(record.get("runtime", 0.0) for record in done)
-    tiles = [
-        (f"{len(done)}", "runs"),
-        (f"{n_models}", "models"),
-        (f"{len(_runs(groups))}", "methods"),
-        (f"{100 * len(proven) / max(1, n_models):.0f} %", "of the models proven optimal by some run"),
-        (f"{spent / 60:.0f} min" if spent >= 120 else f"{spent:.0f} s", "of solving"),
-    ]
-    return "".join(f"<div class=tile><b>{html.escape(big)}</b><span>{small}</span></div>" for big, small in tiles)
 
 
 def _warnings(groups: Sequence[Group]) -> str:
@@ -383,7 +378,16 @@ def _of_pool(name: str, what: str, groups: Sequence[Group], style: Style) -> Ite
         head = f"{what}: accuracy profile"
         axis = "relative distance to the best known value"
         yield f"accuracy-{_slug(name)}", _curves(curves, style, head, axis, least=TIE, most=1.0)
-        yield f"loss-{_slug(name)}", _dots(losses, style, f"{what}: distance to the best known value")
+        # A row of dots per run, one for each model, and a marker at the median.
+        figure, axes = _empty(f"{what}: distance to the best known value", 1.2 + 0.28 * len(losses))
+        for row, (run, some) in enumerate(losses.items()):
+            xs = sorted(max(TIE, x) for x in some if math.isfinite(x))
+            axes.plot(xs, [row] * len(xs), "o", color=style[run]["color"], alpha=0.5, markersize=4)
+            axes.plot(xs[len(xs) // 2], row, "|", color="black", markersize=12)
+        axes.set(xscale="log", xlim=(0.7 * TIE, 1.5), ylim=(len(losses) - 0.5, -0.5))
+        axes.set_yticks(range(len(losses)), [literal(run) for run in losses])
+        axes.set_xlabel("relative distance to the best known value")
+        yield f"loss-{_slug(name)}", figure
 
 
 def pool_losses(groups: Sequence[Group]) -> dict[str, list[float]]:
@@ -403,7 +407,12 @@ def _of_model(mine: Group, model: str, style: Style) -> Iterator[tuple[str, Figu
     for _, run in mine.runs:
         for record in mine.cells.get((model, run), [])[:1]:
             if lines := residuals(record):
-                yield f"convergence-{name}-{_slug(run)}", _convergence(lines, f"{model}: convergence of {run}")
+                figure, axes = _empty(f"{model}: convergence of {run}")
+                for (text, points), tone in zip(lines.items(), CYCLE, strict=False):
+                    axes.plot([x for x, _ in points], [y for _, y in points], label=text, color=tone)
+                axes.set(yscale="log", xlabel="iterations")
+                _legend(axes)
+                yield f"convergence-{name}-{_slug(run)}", figure
 
 
 def residuals(record: Record) -> dict[str, Curve]:
@@ -447,19 +456,6 @@ def _curves(
     return figure
 
 
-def _dots(losses: Mapping[str, Sequence[float]], style: Style, head: str) -> Figure:
-    """A row of dots per run, one for each model, and a marker at the median."""
-    figure, axes = _empty(head, 1.2 + 0.28 * len(losses))
-    for row, (run, some) in enumerate(losses.items()):
-        xs = sorted(max(TIE, x) for x in some if math.isfinite(x))
-        axes.plot(xs, [row] * len(xs), "o", color=style[run]["color"], alpha=0.5, markersize=4)
-        axes.plot(xs[len(xs) // 2], row, "|", color="black", markersize=12)
-    axes.set(xscale="log", xlim=(0.7 * TIE, 1.5), ylim=(len(losses) - 0.5, -0.5))
-    axes.set_yticks(range(len(losses)), [literal(run) for run in losses])
-    axes.set_xlabel("relative distance to the best known value")
-    return figure
-
-
 def _anytime(bands: Mapping[str, Band], style: Style, head: str, best: float | None) -> Figure:
     """Medians over the seeds, and the interval around each."""
     figure, axes = _empty(head)
@@ -471,15 +467,6 @@ def _anytime(bands: Mapping[str, Band], style: Style, head: str, best: float | N
     if best is not None:
         axes.axhline(best, color=MUTED, linestyle=":", linewidth=1)
     axes.set(xscale="log", xlabel="seconds", ylabel="log potential")
-    _legend(axes)
-    return figure
-
-
-def _convergence(lines: Mapping[str, Curve], head: str) -> Figure:
-    figure, axes = _empty(head)
-    for (text, points), tone in zip(lines.items(), CYCLE, strict=False):
-        axes.plot([x for x, _ in points], [y for _, y in points], label=text, color=tone)
-    axes.set(yscale="log", xlabel="iterations")
     _legend(axes)
     return figure
 

@@ -58,24 +58,21 @@ def to_networkx(graph: FactorGraph, *, primal: bool = False) -> Any:
     for a in range(graph.n_factors):
         scope = tuple(variables[i] for i in graph.scope_of(a).tolist())
         if primal:
-            _join(found, a, scope, graph.table(a))
+            table = graph.table(a)
+            for one, other in combinations(scope, 2):
+                if not found.has_edge(one, other):
+                    found.add_edge(one, other, factors=[])
+                found.edges[one, other]["factors"].append(a)
+            if len(scope) == 2:
+                edge = found.edges[scope]
+                if "pairwise" not in edge:
+                    edge.update(scope=scope, pairwise=table)
+                else:
+                    edge["pairwise"] = edge["pairwise"] + (table if edge["scope"] == scope else table.T)
         else:
             found.add_node(("factor", a), scope=scope, table=graph.table(a), arity=len(scope), bipartite=1)
             found.add_edges_from((variable, ("factor", a), {"axis": k}) for k, variable in enumerate(scope))
     return found
-
-
-def _join(found: Any, a: int, scope: Scope, table: Floats) -> None:
-    for one, other in combinations(scope, 2):
-        if not found.has_edge(one, other):
-            found.add_edge(one, other, factors=[])
-        found.edges[one, other]["factors"].append(a)
-    if len(scope) == 2:
-        edge = found.edges[scope]
-        if "pairwise" not in edge:
-            edge.update(scope=scope, pairwise=table)
-        else:
-            edge["pairwise"] = edge["pairwise"] + (table if edge["scope"] == scope else table.T)
 
 
 def from_networkx(

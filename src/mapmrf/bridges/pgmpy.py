@@ -101,7 +101,14 @@ def _read(model: Any, more: Iterable[Any] = ()) -> _PgmpyModel:
                     f"variable {variable!r} has {shapes[variable]} states in one factor, {size} in another"
                 )
             _note_states(states, variable, size, (getattr(factor, "state_names", None) or {}).get(variable))
-    variables = _order(model, shapes)
+    # Variables in the order of the model's nodes, then of the factors.
+    nodes = list(model.nodes()) if hasattr(model, "nodes") else []
+    if hasattr(model, "triangulate"):  # a Markov network: all its nodes are variables
+        missing = [node for node in nodes if node not in shapes]
+        if missing:
+            raise GraphError(f"node {missing[0]!r} is in no factor, so the number of its states is unknown")
+    listed = [node for node in nodes if node in shapes]
+    variables = list(dict.fromkeys([*listed, *shapes]))
     place = {variable: i for i, variable in enumerate(variables)}
     known = [states[variable] for variable in variables]
     graph = FactorGraph.from_tables(
@@ -160,17 +167,6 @@ def _note_states(states: dict[Hashable, list[Hashable]], variable: Hashable, siz
     if is_named(known) and is_named(named) and known != named:
         raise GraphError(f"the states of variable {variable!r} are {known} in one factor, {named} in another")
     states[variable] = named if is_named(named) else known
-
-
-def _order(model: Any, shapes: Mapping[Hashable, int]) -> list[Hashable]:
-    """Variables in the order of the model's nodes, then of the factors."""
-    nodes = list(model.nodes()) if hasattr(model, "nodes") else []
-    if hasattr(model, "triangulate"):  # a Markov network: all its nodes are variables
-        missing = [node for node in nodes if node not in shapes]
-        if missing:
-            raise GraphError(f"node {missing[0]!r} is in no factor, so the number of its states is unknown")
-    listed = [node for node in nodes if node in shapes]
-    return list(dict.fromkeys([*listed, *shapes]))
 
 
 # -- queries ----------------------------------------------------------------------------------------------------------

@@ -239,7 +239,14 @@ class TreeCheck:
             if bound is None:
                 continue
             for child in self.cases[case.node]:
-                stack.append(Case(child, self._restricted(check.left, child), lam, bound))
+                # The states left of a node, without those of its variable that are not in a case.
+                i = self.tree.variable[self.tree.parent[child]]
+                begin, end = self.graph.var_ptr[i], self.graph.var_ptr[i + 1]
+                kept = check.left.copy()
+                kept[begin:end] = False
+                states = begin + self.tree.states_of(child)
+                kept[states] = check.left[states]
+                stack.append(Case(child, kept, lam, bound))
             if not self.cases[case.node]:
                 found.append(self.leaf(case.node, check, bound, (lam, worth)))
         bounds = [outcome.bound for outcome in found if outcome.bound is not None]
@@ -257,16 +264,6 @@ class TreeCheck:
             mine = check.drop_all()
             bound = None if mine is None else min(bound, mine)
         return check, bound if bound is None or case.above is None else min(bound, case.above)
-
-    def _restricted(self, left: Bools, child: int) -> Bools:
-        """The states left of a node, without those of its variable that are not in a case."""
-        i = self.tree.variable[self.tree.parent[child]]
-        begin, end = self.graph.var_ptr[i], self.graph.var_ptr[i + 1]
-        kept = left.copy()
-        kept[begin:end] = False
-        states = begin + self.tree.states_of(child)
-        kept[states] = left[states]
-        return kept
 
     def leaf(self, node: int, check: DualCheck, bound: Any, point: tuple[Floats, Fraction | None]) -> Outcome:
         """The bound of a leaf that stays open: by elimination, and in fractions if necessary."""

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mapmrf.cli.output import check_outputs
-from mapmrf.cli.program import INTERRUPTED, bytes_option, complain, force_option, main, max_bytes
+from mapmrf.cli.program import INTERRUPTED, bytes_option, check_outputs, complain, force_option, main, max_bytes
 from mapmrf.errors import OptionError
 
 if TYPE_CHECKING:

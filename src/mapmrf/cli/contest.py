@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import click
 
-from mapmrf.cli.output import check_outputs
 from mapmrf.cli.program import (
     BAD_INPUT,
     INFEASIBLE,
     INTERRUPTED,
     bytes_option,
+    check_outputs,
     complain,
     main,
     max_bytes,
@@ -517,19 +517,16 @@ class Guard:
                 self.exit_code = INTERRUPTED if signal.SIGINT in numbers else 0
             overdue = self.stopping() and time.monotonic() - self._signalled > GRACE
             if not self._finished.is_set() and (overdue or self.entry.clock.last() == 0.0):
-                self._cut_off()
+                # End a run that does not finish in time, once its best solution is in the file.
+                self.entry.flush(patience=1.0)
+                contest, values = self.entry.contest, self.entry.values
+                if not values:
+                    complain(f"{contest.model}: stopped before the model was read; there is no solution")
+                    self.exit_code = BAD_INPUT
+                for value in values:
+                    click.echo(f"{contest.result}: log potential {value:.6f}, cut off")
+                self.leave()
         self._receiver.close()
-
-    def _cut_off(self) -> None:
-        """End a run that does not finish in time, once its best solution is in the file."""
-        self.entry.flush(patience=1.0)
-        contest, values = self.entry.contest, self.entry.values
-        if not values:
-            complain(f"{contest.model}: stopped before the model was read; there is no solution")
-            self.exit_code = BAD_INPUT
-        for value in values:
-            click.echo(f"{contest.result}: log potential {value:.6f}, cut off")
-        self.leave()
 
     def leave(self) -> NoReturn:
         sys.stdout.flush()

@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from mapmrf.cli.output import check_outputs, check_parts, strict_json, table, write_model
 from mapmrf.cli.program import (
     BAD_INPUT,
     bytes_option,
+    check_outputs,
+    check_parts,
     complain,
     force_option,
     json_option,
     main,
     max_bytes,
     seed_option,
+    strict_json,
+    table,
+    write_model,
 )
 from mapmrf.errors import OptionError
 from mapmrf.run.interrupts import check, raising
 
 if TYPE_CHECKING:
-    from mapmrf.datasets.catalogue import ModelSet, Statistics
+    from mapmrf.datasets.catalogue import ModelSet
 
 NAMED = 3  # number of missing models listed by name; the others are counted
 
@@ -183,14 +187,7 @@ def _inventory(of: ModelSet, data: str | None, verify: bool) -> dict[str, Any]:
         checked = right(entry, path) if verify and path is not None else None
         models.append({**dataclasses.asdict(entry), "path": path and str(path), "verified": checked})
     paths = [model["path"] for model in models if model["path"] is not None and model["verified"] is not False]
-    mean, paper = _statistics(paths), vars(paper_statistics(of.name))
-    apart = mean and {name: getattr(mean, name) - value for name, value in paper.items()}
-    statistics = {"files": mean and vars(mean), "paper": paper, "difference": apart}
-    return {**dataclasses.asdict(of), "models": models, "statistics": statistics}
-
-
-def _statistics(paths: Iterable[str]) -> Statistics | None:
-    """The paper's statistics over some files; one that cannot be read is reported and left out."""
+    # The paper's statistics over some files; one that cannot be read is reported and left out.
     from mapmrf.datasets.catalogue import mean_statistics, model_statistics
     from mapmrf.errors import FormatError
     from mapmrf.formats import read
@@ -202,7 +199,10 @@ def _statistics(paths: Iterable[str]) -> Statistics | None:
             found.append(model_statistics(read(path, max_bytes=max_bytes())))
         except FormatError as error:
             complain(f"warning: {error}")
-    return mean_statistics(found)
+    mean, paper = mean_statistics(found), vars(paper_statistics(of.name))
+    apart = mean and {name: getattr(mean, name) - value for name, value in paper.items()}
+    statistics = {"files": mean and vars(mean), "paper": paper, "difference": apart}
+    return {**dataclasses.asdict(of), "models": models, "statistics": statistics}
 
 
 def _listing(folders: Sequence[str], found: dict[str, dict[str, Any]], verified: bool) -> str:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mapmrf.cli.output import check_outputs
-from mapmrf.cli.program import bytes_option, force_option, main, read_model
+from mapmrf.cli.program import bytes_option, check_outputs, force_option, main, read_model
 
 if TYPE_CHECKING:
     from mapmrf.datasets import PottsImage
@@ -47,7 +46,7 @@ def demo(models: Sequence[str], output: str) -> None:
 def _tour(output: str, models: Mapping[str, FactorGraph]) -> Iterator[str]:
     """Solve the two generated models and those given; yield the text paragraph by paragraph."""
     from mapmrf.datasets import grid, potts_image
-    from mapmrf.plots import pictures
+    from mapmrf.plots import style
     from mapmrf.run.registry import DEFAULT_METHOD
 
     yield GRID_TEXT
@@ -59,7 +58,7 @@ def _tour(output: str, models: Mapping[str, FactorGraph]) -> Iterator[str]:
     labels = {name: result.labels.reshape(image.truth.shape) for name, result in answers.items()}
     panels = {"noisy": image.observed, **labels, "truth": image.truth}
     n_labels = int(image.graph.card[0])
-    pictures.write(output, pictures.panels({name: pictures.colours(x, n_labels) for name, x in panels.items()}))
+    style.write(output, style.panels({name: style.colours(x, n_labels) for name, x in panels.items()}))
     yield f"   Picture: {output}"
     for number, (path, graph) in enumerate(models.items(), start=3):
         yield f"{number}. {path}: {graph.n_vars} variables, {graph.n_factors} factors."

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mapmrf.cli.output import check_outputs, report, strict_json, table
 from mapmrf.cli.program import (
     bytes_option,
+    check_outputs,
     evidence_option,
     exit_code,
     force_option,
@@ -23,7 +23,10 @@ from mapmrf.cli.program import (
     main,
     method_option,
     read_model,
+    report,
     set_option,
+    strict_json,
+    table,
     time_option,
 )
 from mapmrf.errors import OptionError

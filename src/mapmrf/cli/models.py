@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mapmrf.cli.output import check_outputs, check_parts, strict_json, write_model
 from mapmrf.cli.program import (
     bytes_option,
+    check_outputs,
+    check_parts,
     complain,
     evidence_option,
     force_option,
@@ -19,6 +20,8 @@ from mapmrf.cli.program import (
     max_bytes,
     read_labels,
     read_model,
+    strict_json,
+    write_model,
 )
 from mapmrf.errors import OptionError
 

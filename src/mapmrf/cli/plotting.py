@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from mapmrf.cli.output import check_outputs
-from mapmrf.cli.program import bytes_option, force_option, main, read_labels, read_model
+from mapmrf.cli.program import bytes_option, check_outputs, force_option, main, read_labels, read_model
 from mapmrf.errors import FormatError, OptionError
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ def plot(
     from mapmrf.plots.style import NO_MATPLOTLIB, literal
 
     try:
-        import matplotlib.figure  # noqa: F401  # before a large model is read
+        import matplotlib.figure  # before a large model is read
     except ImportError:
         raise ImportError(NO_MATPLOTLIB) from None
     request = PlotRequest(shape, cast("Over | None", over), image, None if title is None else literal(title))
@@ -107,19 +106,8 @@ def plot(
             raise OptionError(f"--{name} belongs to --kind {' or '.join(kinds)}, found --kind {kind}")
     target = output or f"{_stem(files[0])}-{kind}.png"
     check_outputs(target)
-    _save(KINDS[kind](request), target)
-    click.echo(target)
-
-
-def _stem(path: str) -> str:
-    from mapmrf.formats.files import compression
-
-    name = Path(path).name
-    return Path(name[: len(name) - len(compression(path))]).stem
-
-
-def _save(figure: Figure, target: str) -> None:
-    """Write the picture in one piece; equal pictures give equal bytes."""
+    # Write the picture in one piece; equal pictures give equal bytes.
+    figure = KINDS[kind](request)
     import matplotlib
 
     from mapmrf.formats.files import write_bytes
@@ -128,6 +116,14 @@ def _save(figure: Figure, target: str) -> None:
     with matplotlib.rc_context({"svg.hashsalt": "mapmrf"}):
         figure.savefig(data, format=suffix.removeprefix("."), **SUFFIXES[suffix])
     write_bytes(target, data.getvalue())
+    click.echo(target)
+
+
+def _stem(path: str) -> str:
+    from mapmrf.formats.files import compression
+
+    name = Path(path).name
+    return Path(name[: len(name) - len(compression(path))]).stem
 
 
 # -- files -----------------------------------------------------------------------------------------------------------

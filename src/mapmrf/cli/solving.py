@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from mapmrf.cli.output import check_outputs, print_answer, report, write_answer, write_result
 from mapmrf.cli.program import (
     BAD_INPUT,
     bytes_option,
+    check_outputs,
     complain,
     evidence_option,
     exit_code,
@@ -23,11 +23,15 @@ from mapmrf.cli.program import (
     main,
     memory_option,
     method_option,
+    print_answer,
     read_labels,
     read_model,
+    report,
     seed_option,
     set_option,
     time_option,
+    write_answer,
+    write_result,
 )
 from mapmrf.errors import OptionError
 from mapmrf.model.memory import byte_count
@@ -35,7 +39,7 @@ from mapmrf.run.interrupts import leaving
 
 if TYPE_CHECKING:
     from mapmrf.arrays import Ints
-    from mapmrf.distributed.ranks import Ranks
+    from mapmrf.distributed.parts import Ranks
     from mapmrf.model.graph import FactorGraph
     from mapmrf.run.method import Method
     from mapmrf.run.result import Result, TracePoint
@@ -47,8 +51,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from typing import IO, TYPE_CHECKING
 
-from mapmrf.cli.output import strict_json
-from mapmrf.cli.program import INFEASIBLE, INTERRUPTED, max_bytes
+from mapmrf.cli.program import INFEASIBLE, INTERRUPTED, max_bytes, strict_json
 from mapmrf.errors import MapMRFError
 from mapmrf.run.interrupts import ending_within
 
@@ -379,7 +382,7 @@ def parse_query(text: str, place: dict[str, int] | None) -> list[int | str]:
 
 def _solve_parts(request: SolveRequest, values: dict[str, Any]) -> int:
     """Solve a model in parts on all ranks; rank 0 prints."""
-    from mapmrf.distributed.ranks import find_ranks
+    from mapmrf.distributed.parts import find_ranks
 
     ranks = find_ranks()
     try:

@@ -290,9 +290,7 @@ GROUPS: dict[str, list[Run]] = {
         *_runs("branch", ("dense", "mixed"), caching=False, i_bound=4),
         *_runs("branch", ("counted", "tallied"), i_bound=2),
     ],
-    "soft consistency": [
-        *_runs("wcsp", (*_ANY, "colouring"), local_search=1),
-    ],
+    "soft consistency": [*_runs("wcsp", (*_ANY, "colouring"), local_search=1)],
     "moves": [
         *_runs("icm flips chains blocks"),
         *_runs("icm", ("many", "colouring"), starts=3),
@@ -301,9 +299,7 @@ GROUPS: dict[str, list[Run]] = {
         *_runs("annealing", _ANY),
         *_runs("annealing", ("labels", "spins", "mixed"), rule="heat_bath", max_iterations=20),
     ],
-    CERTAINTY: [
-        *_runs("trws", ("spins", "mixed", "smooth"), margins=True),
-    ],
+    CERTAINTY: [*_runs("trws", ("spins", "mixed", "smooth"), margins=True)],
     "flow": [
         *_runs("maxflow", ("mask", "differing", "circuit", "gates"), max_iterations=1000),
         *_runs("qpbo", ("mask", "differing", "circuit", "gates", "spins", "hard"), rounds=1),
@@ -349,9 +345,7 @@ GROUPS: dict[str, list[Run]] = {
         *_runs("sdp", ("spins",), max_iterations=1000),
         *_runs("sdp", ("spins20",), cut_spins=0),
     ],
-    "constraints": [
-        *_runs("icm tabu", ("counted",)),
-    ],
+    "constraints": [*_runs("icm tabu", ("counted",))],
 }
 """Runs that share kernels are in one group, compiled by one process. The longest come first."""
 

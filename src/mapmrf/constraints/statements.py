@@ -305,7 +305,16 @@ def attach(stated: Iterable[Constraint], names: Names | None, card: Ints) -> Con
 def _located(constraint: Constraint, names: Names | None, card: Ints) -> Constraints:
     different = constraint.kind == ConstraintKind.ALL_DIFFERENT
     if constraint.indicators is None:
-        pairs = _every(constraint.label, names, card)
+        label = constraint.label
+        if isinstance(label, str | bool | np.bool_):
+            states = () if names is None or names.states is None else names.states
+            pairs = [(i, k) for i, mine in enumerate(states) if (k := find_state(mine, label)) is not None]
+        elif (index := index_of(label)) is None:
+            raise GraphError(f"the label is {label!r}, expected an index or a name")
+        else:
+            pairs = [(i, index) for i in np.flatnonzero((card > index) & (index >= 0)).tolist()]
+        if not pairs:
+            raise GraphError(f"no variable has a state {label!r}")
     elif different:
         pairs = [(locate_variable(names, card, each), EVERY_STATE) for each in constraint.indicators]
     else:
@@ -318,19 +327,6 @@ def _located(constraint: Constraint, names: Names | None, card: Ints) -> Constra
     weights = constraint.weights or (1.0,) * len(pairs)
     limits = (constraint.lower, constraint.upper)
     return one_constraint(constraint.kind, pairs, weights, limits, constraint.penalty, constraint.name)
-
-
-def _every(label: int | str | None, names: Names | None, card: Ints) -> list[tuple[int, int]]:
-    if isinstance(label, str | bool | np.bool_):
-        states = () if names is None or names.states is None else names.states
-        found = [(i, k) for i, mine in enumerate(states) if (k := find_state(mine, label)) is not None]
-    elif (index := index_of(label)) is None:
-        raise GraphError(f"the label is {label!r}, expected an index or a name")
-    else:
-        found = [(i, index) for i in np.flatnonzero((card > index) & (index >= 0)).tolist()]
-    if not found:
-        raise GraphError(f"no variable has a state {label!r}")
-    return found
 
 
 def _pair(indicator: Indicator, names: Names | None, card: Ints) -> tuple[int, int]:

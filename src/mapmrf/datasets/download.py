@@ -227,7 +227,11 @@ def _try(url: str, part: Path, listener: Callable[[int, int | None], None]) -> s
         answer: Any = error.response
         said = f"{answer.status_code} {answer.reason}"
         if answer.status_code == 416 and _size(part):
-            return _beyond(part, answer.headers.get("Content-Range", ""))
+            # Handle the response that nothing is left to send: the file is complete, or has changed.
+            if answer.headers.get("Content-Range", "").rpartition("/")[2] == str(_size(part)):
+                return ""
+            part.unlink()
+            return "the partial file does not belong to this download"
         if answer.status_code in _TEMPORARY:
             return said
         raise (NotOnServer if answer.status_code in _NOT_THERE else DownloadError)(f"{url}: {said}") from None
@@ -289,14 +293,6 @@ class _DownloadBar:
 
     def close(self) -> None:
         """Do nothing."""
-
-
-def _beyond(part: Path, content_range: str) -> str:
-    """Handle the response that nothing is left to send: the file is complete, or has changed."""
-    if content_range.rpartition("/")[2] == str(_size(part)):
-        return ""
-    part.unlink()
-    return "the partial file does not belong to this download"
 
 
 def _first_cause(error: BaseException) -> str:

@@ -59,12 +59,7 @@ def grid(
 
 
 def random_graph(
-    n_vars: int,
-    n_factors: int,
-    states: Span = (2, 4),
-    arity: Span = (2, 3),
-    hard: float = 0.0,
-    seed: int = 0,
+    n_vars: int, n_factors: int, states: Span = (2, 4), arity: Span = (2, 3), hard: float = 0.0, seed: int = 0
 ) -> FactorGraph:
     """Random factor graph with normal log potentials and a planted labelling that violates no hard constraint.
 
@@ -341,26 +336,18 @@ def _picture(n: int, n_regions: int, rng: Random) -> _Picture:
     # Integer coordinates: distances are exact, and the image is the same on every machine.
     y = cells // cols * _CELL + rng.integers(1, _CELL - 1, n)
     x = cells % cols * _CELL + rng.integers(1, _CELL - 1, n)
-    edges = _touching(_nearest(rows * _CELL, cols * _CELL, y, x))
+    # The nearest of some points for every pixel, the first one in ties; then the pairs of points that touch somewhere.
+    across = (np.arange(cols * _CELL)[:, None] - x) ** 2
+    picture = np.stack([np.argmin(across + (row - y) ** 2, axis=1) for row in range(rows * _CELL)])
+    sides = [(picture[:, :-1], picture[:, 1:]), (picture[:-1], picture[1:])]
+    pairs = np.concatenate([np.stack([a.ravel(), b.ravel()], axis=1) for a, b in sides])
+    pairs = np.sort(pairs[pairs[:, 0] != pairs[:, 1]], axis=1)
+    edges = np.unique(pairs, axis=0)
     centre = rng.integers(0, n, n_regions)
     region = np.argmin((y[:, None] - y[centre]) ** 2 + (x[:, None] - x[centre]) ** 2, axis=1)
     colour = rng.random((n_regions, 3))[region] + rng.normal(0, 0.08, (n, 3))
     difference = np.abs(colour[edges[:, 0]] - colour[edges[:, 1]]).mean(axis=1)
     return _Picture(edges, region, np.clip(2 * difference, 0, 1))
-
-
-def _nearest(height: int, width: int, y: Ints, x: Ints) -> Ints:
-    """The nearest of some points for every pixel; the first one wins ties."""
-    across = (np.arange(width)[:, None] - x) ** 2
-    return np.stack([np.argmin(across + (row - y) ** 2, axis=1) for row in range(height)])
-
-
-def _touching(picture: Ints) -> Ints:
-    """Pairs of labels that are adjacent somewhere, each once, the smaller first."""
-    sides = [(picture[:, :-1], picture[:, 1:]), (picture[:-1], picture[1:])]
-    pairs = np.concatenate([np.stack([a.ravel(), b.ravel()], axis=1) for a, b in sides])
-    pairs = np.sort(pairs[pairs[:, 0] != pairs[:, 1]], axis=1)
-    return np.unique(pairs, axis=0)
 
 
 def _scores(picture: _Picture, labels: Ints, n_states: int, rng: Random) -> Floats:
@@ -463,7 +450,19 @@ def _protein(number: int, scale: float) -> FactorGraph:
         cases = learnt([-2.1, -2.1, -1.8, -2.5, -2.8, -1.5], rng)
         layout.factors(np.column_stack([lives[pairs], interacts]), cases[[0, 1, 2, 3, 2, 3, 4, 5]])
     cases = learnt([-2.06, -2.06, -2.57, -1.33], rng)  # by how many of the three interact
-    layout.factors(interacts[_triangles(pairs, n_proteins)], cases[[0, 1, 1, 2, 1, 2, 2, 3]])
+    # Every three pairs that join three proteins, as indices into the list of pairs, (n_triangles, 3).
+    place = {(a, b): k for k, (a, b) in enumerate(pairs.tolist())}
+    later: list[list[int]] = [[] for _ in range(n_proteins)]
+    for a, b in sorted(place):
+        later[a].append(b)
+    found = [
+        (place[a, b], place[a, c], place[b, c])
+        for a in range(n_proteins)
+        for at, b in enumerate(later[a])
+        for c in later[a][at + 1 :]
+        if (b, c) in place
+    ]
+    layout.factors(interacts[np.array(found, dtype=np.int64).reshape(-1, 3)], cases[[0, 1, 1, 2, 1, 2, 2, 3]])
     return layout.graph()
 
 
@@ -538,22 +537,6 @@ def _interactions(n: int, rng: Random) -> Ints:
             pairs[min(one, other), max(one, other)] = None
             lonely = lonely[:-1]
     return np.array(list(pairs), dtype=np.int64)
-
-
-def _triangles(pairs: Ints, n: int) -> Ints:
-    """Every three pairs that join three proteins, as indices into the list of pairs, (n_triangles, 3)."""
-    place = {(a, b): k for k, (a, b) in enumerate(pairs.tolist())}
-    later: list[list[int]] = [[] for _ in range(n)]
-    for a, b in sorted(place):
-        later[a].append(b)
-    found = [
-        (place[a, b], place[a, c], place[b, c])
-        for a in range(n)
-        for at, b in enumerate(later[a])
-        for c in later[a][at + 1 :]
-        if (b, c) in place
-    ]
-    return np.array(found, dtype=np.int64).reshape(-1, 3)
 
 
 _RECIPES: dict[str, Callable[[int, float], FactorGraph]] = {

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, ranges
-from mapmrf.distributed.parts import Part
-from mapmrf.distributed.ranks import Ranks, parts_of, rank_of
+from mapmrf.distributed.parts import Part, Ranks, parts_of, rank_of
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.layout import Layout
 from mapmrf.engines.admm.measurement import Measurement
@@ -40,16 +39,6 @@ class PartedEngine:
         # mu, labels: concatenated over all its parts, including copies; the engines' arrays are slices of them
         self.mu: Floats = np.zeros(begin)
         self.labels: Ints = np.zeros(sum(len(engine.labels) for engine in self.engines), np.int64)
-        self._share_arrays(locals_)
-        self.halo = Halo(ranks, locals_)
-        n_parts = parts[0].n_parts
-        most = max(len(parts_of(rank, ranks.size, n_parts)) for rank in range(ranks.size))
-        self._mine, self._everyones = np.zeros((most, 2)), np.zeros((ranks.size, most, 2))
-        self._counts = [len(parts_of(rank, ranks.size, n_parts)) for rank in range(ranks.size)]
-        self._summing: list[object] = []
-        self.at_centre = False
-
-    def _share_arrays(self, locals_: Sequence[Local]) -> None:
         at = 0
         for local, engine in zip(locals_, self.engines, strict=True):
             n = len(engine.labels)
@@ -57,6 +46,13 @@ class PartedEngine:
                 engine.lattice.boundary = np.unique(local.part.send)
             engine.adopt(self.mu[local.begin : local.begin + len(engine.mu)], self.labels[at : at + n])
             at += n
+        self.halo = Halo(ranks, locals_)
+        n_parts = parts[0].n_parts
+        most = max(len(parts_of(rank, ranks.size, n_parts)) for rank in range(ranks.size))
+        self._mine, self._everyones = np.zeros((most, 2)), np.zeros((ranks.size, most, 2))
+        self._counts = [len(parts_of(rank, ranks.size, n_parts)) for rank in range(ranks.size)]
+        self._summing: list[object] = []
+        self.at_centre = False
 
     def slices(self) -> list[slice]:
         ends = np.cumsum([0, *(len(engine.labels) for engine in self.engines)]).tolist()
@@ -161,15 +157,6 @@ class PartedEngine:
             self.ranks.finish(self._summing)
             self._summing = []
 
-    def _norms(self) -> tuple[float, float]:
-        """Squared norm and squared radius over all parts, in their order."""
-        self._finish_sums()
-        total = target = 0.0
-        for row, count in zip(self._everyones.reshape(self.ranks.size, -1, 2), self._counts, strict=True):
-            for norm2, target2 in row[:count].tolist():
-                total, target = total + norm2, target + target2
-        return total, target
-
     def update_upsilon(self) -> None:
         """The scale of the projection: one for all parts, or one for every block."""
         if not self.engines[0].has_sphere:
@@ -178,7 +165,12 @@ class PartedEngine:
             for engine in self.engines:
                 engine.update_upsilon()
             return
-        total, target = self._norms()
+        # Squared norm and squared radius over all parts, in their order.
+        self._finish_sums()
+        total = target = 0.0
+        for row, count in zip(self._everyones.reshape(self.ranks.size, -1, 2), self._counts, strict=True):
+            for norm2, target2 in row[:count].tolist():
+                total, target = total + norm2, target + target2
         scale = float(np.sqrt(target / total)) if total > 0.0 else 1.0
         for engine in self.engines:
             engine.sphere.scale[:] = scale
@@ -217,32 +209,27 @@ def part_layout(part: Part, problem: Problem, compact: bool, ridge: bool = False
     # `problem` is the part's graph, perhaps hardened.
     if part.n_parts == 1:
         return Layout.build(problem, compact, ridge)
-    inside, counted = (_count(problem, n) for n in (part.n_inside, part.n_constrained))
+    inside, counted = (
+        tuple(int(np.count_nonzero(problem.order[batch.factors] < n)) for batch in problem.batches)
+        for n in (part.n_inside, part.n_constrained)
+    )
     layout = Layout.build(problem, compact, ridge, share=Share(part.n_own, inside, counted))
     if layout.runs is None:
-        _sort_edges(part, problem, layout.variables.nbr_q)
+        # Sort the edges of variables at the cut by batch and by the factor's number in the whole model, in place.
+        # So every variable sums its edges in the same order, however the model is cut.
+        nbr_q = layout.variables.nbr_q
+        at_cut = np.zeros(problem.n_vars, dtype=bool)
+        at_cut[part.send] = True
+        edges = np.flatnonzero(at_cut[problem.scope])
+        edges = edges[np.argsort(problem.scope[edges], kind="stable")]  # as `nbr_q` has them, variable by variable
+        of = problem.scope[edges]
+        own, counts = np.unique(of, return_counts=True)
+        places = ranges(problem.nbr_ptr[own], counts)
+        factor = np.searchsorted(problem.scope_ptr, edges, side="right") - 1
+        batch = np.searchsorted([each.factors.stop for each in problem.batches], factor, side="right")
+        order = np.lexsort((part.factor[problem.order[factor]], batch, of))
+        nbr_q[places] = nbr_q[places[order]]
     return layout
-
-
-def _count(problem: Problem, n: int) -> tuple[int, ...]:
-    """How many of the first n factors of the graph each batch has: they are its first ones."""
-    return tuple(int(np.count_nonzero(problem.order[batch.factors] < n)) for batch in problem.batches)
-
-
-def _sort_edges(part: Part, problem: Problem, nbr_q: Ints) -> None:
-    """Sort the edges of variables at the cut by batch and by the factor's number in the whole model, in place."""
-    # So every variable sums its edges in the same order, however the model is cut.
-    at_cut = np.zeros(problem.n_vars, dtype=bool)
-    at_cut[part.send] = True
-    edges = np.flatnonzero(at_cut[problem.scope])
-    edges = edges[np.argsort(problem.scope[edges], kind="stable")]  # as `nbr_q` has them, variable by variable
-    of = problem.scope[edges]
-    own, counts = np.unique(of, return_counts=True)
-    places = ranges(problem.nbr_ptr[own], counts)
-    factor = np.searchsorted(problem.scope_ptr, edges, side="right") - 1
-    batch = np.searchsorted([each.factors.stop for each in problem.batches], factor, side="right")
-    order = np.lexsort((part.factor[problem.order[factor]], batch, of))
-    nbr_q[places] = nbr_q[places[order]]
 
 
 # -- Copies of variables across the cut: what is sent, to whom, and where it goes -------------------------------------
@@ -286,7 +273,15 @@ class Halo:
         by_number = {local.part.number: local for local in locals_}
         others = sorted({home[p] for local in locals_ for p in local.part.neighbours.tolist()} - {ranks.rank})
         self.routes = [_route(rank, parts_of(rank, ranks.size, n_parts), locals_) for rank in others]
-        self._from, self._to = _inside(mine, by_number)
+        # Sources and targets of copies between the parts of this rank.
+        source = target = np.zeros(0, dtype=np.int64)
+        for sender in mine:
+            for receiver in mine:
+                if sender != receiver:
+                    one, other = by_number[sender], by_number[receiver]
+                    source = np.concatenate([source, one.places(one.part.sent_to(receiver))])
+                    target = np.concatenate([target, other.places(other.part.copied_from(sender))])
+        self._from, self._to = source, target
         self._requests: list[Any] = []
 
     @property
@@ -323,15 +318,3 @@ def _route(rank: int, theirs: range, locals_: Sequence[Local]) -> Route:
     into = [local.places(local.part.copied_from(other)) for other in theirs for local in locals_]
     places_out, places_in = np.concatenate([none, *out]), np.concatenate([none, *into])
     return Route(rank, places_out, places_in, np.empty(len(places_out)), np.empty(len(places_in)))
-
-
-def _inside(mine: range, by_number: dict[int, Local]) -> tuple[Ints, Ints]:
-    """Sources and targets of copies between the parts of this rank."""
-    source = target = np.zeros(0, dtype=np.int64)
-    for sender in mine:
-        for receiver in mine:
-            if sender != receiver:
-                one, other = by_number[sender], by_number[receiver]
-                source = np.concatenate([source, one.places(one.part.sent_to(receiver))])
-                target = np.concatenate([target, other.places(other.part.copied_from(sender))])
-    return source, target

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, compact, finite_range, frozen, largest_size
-from mapmrf.distributed.parts import Part
-from mapmrf.distributed.ranks import Ranks
+from mapmrf.distributed.parts import Part, Ranks
 from mapmrf.errors import FormatError
 from mapmrf.kernels.evaluation import Tables, factor_terms, unary_terms
 from mapmrf.model.graph import EXACT, ROUND_OFF, VALUE_CHUNK, FactorGraph

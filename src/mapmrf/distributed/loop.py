@@ -23,8 +23,7 @@ from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Ints
 from mapmrf.distributed.evaluation import PartedIncumbent
-from mapmrf.distributed.parts import PartFolder, describe, together, write_json
-from mapmrf.distributed.ranks import Ranks, find_ranks
+from mapmrf.distributed.parts import PartFolder, Ranks, describe, find_ranks, together, write_json
 from mapmrf.distributed.run import (
     PartedModel,
     PartedResult,

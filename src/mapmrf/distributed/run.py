@@ -17,8 +17,7 @@ from mapmrf._version import __version__
 from mapmrf.arrays import Floats, Ints, compact, ranges, segment_argmax
 from mapmrf.distributed.engine import Halo, Local, PartedEngine, part_layout
 from mapmrf.distributed.evaluation import PartedIncumbent, write_labels
-from mapmrf.distributed.parts import Part, PartFolder, together
-from mapmrf.distributed.ranks import Ranks, parts_of
+from mapmrf.distributed.parts import Part, PartFolder, Ranks, parts_of, together
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.layout import harden, impossible
 from mapmrf.engines.admm.measurement import Measurement
@@ -388,7 +387,9 @@ def polished(
     # `seconds` is the remaining time; `stop` must return the same on all ranks.
     labels = labels.astype(np.int64)
     colours = colour_parts(model)
-    exchange = _label_halo(model)
+    # An exchange of labels: one number for every variable.
+    pairs = zip(model.parts, model.slices, strict=True)
+    exchange = Halo(model.ranks, [Local(part, where.start, np.arange(part.graph.n_vars + 1)) for part, where in pairs])
     for _ in range(ROUNDS):
         gained = False
         for colour in range(max(colours) + 1):
@@ -433,12 +434,6 @@ def colour_parts(model: PartedModel) -> list[int]:
         taken = {colours[other] for other in others if other < part}
         colours.append(next(colour for colour in range(len(neighbours)) if colour not in taken))
     return colours
-
-
-def _label_halo(model: PartedModel) -> Halo:
-    """An exchange of labels: one number for every variable."""
-    pairs = zip(model.parts, model.slices, strict=True)
-    return Halo(model.ranks, [Local(part, where.start, np.arange(part.graph.n_vars + 1)) for part, where in pairs])
 
 
 # An upper bound by dual decomposition over the parts: each has its factors, and multipliers where the model is cut.

@@ -18,12 +18,9 @@ from mapmrf.formats.tables import COPIES, TABLES, Factors, build, check_states, 
 from mapmrf.model.checks import MOST_VARIABLES
 from mapmrf.model.graph import FactorGraph, Names
 
-#: Tolerance for the sums of rows: other rows are reported when they are read.
-_ROW_TOL = 1e-6
-#: Tolerance for the sum of a row in a network that is written: printed tables have two digits.
-_SUM_TOL = 1e-2
-#: Rows that are checked together.
-_ROWS = 1 << 18
+_ROW_TOL = 1e-6  # tolerance for the sums of rows: other rows are reported when they are read
+_SUM_TOL = 1e-2  # tolerance for the sum of a row in a network that is written: printed tables have two digits
+_ROWS = 1 << 18  # rows that are checked together
 _WRONG_ROWS = "rows of conditional probability tables do not sum to 1"
 _log = logging.getLogger("mapmrf")
 

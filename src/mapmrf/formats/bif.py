@@ -219,7 +219,15 @@ def _rows(scanner: _BifScanner, rows: Floats, parents: list[list[str]], what: st
         elif token == ("default", False) and default is None:
             default = scanner.numbers(rows.shape[1], what)
         elif token == ("(", True):
-            row = _row(scanner, places, what)
+            # Index of the row for a tuple of the parents' states.
+            words = scanner.words(")", what)
+            if len(words) != len(places):
+                scanner.fail(what, f"a state for each of {len(places)} parents", f"a row for {len(words)} states")
+            row = 0
+            for word, known in zip(words, places, strict=True):
+                if word not in known:
+                    scanner.fail(what, f"one of the states {' '.join(known)[:60]}", shown(word.encode()))
+                row = row * len(known) + known[word]
             if not math.isnan(rows[row, 0]):
                 scanner.fail(what, "every row once", f"row {row} again")
             rows[row] = scanner.numbers(rows.shape[1], what)
@@ -232,19 +240,6 @@ def _rows(scanner: _BifScanner, rows: Floats, parents: list[list[str]], what: st
         scanner.fail(what, f"{len(rows)} rows or a default", f"no row {missing.argmax()}")
     for k, probability in enumerate(default):
         rows[missing, k] = probability
-
-
-def _row(scanner: _BifScanner, places: list[dict[str, int]], what: str) -> int:
-    """Index of the row for a tuple of the parents' states."""
-    words = scanner.words(")", what)
-    if len(words) != len(places):
-        scanner.fail(what, f"a state for each of {len(places)} parents", f"a row for {len(words)} states")
-    row = 0
-    for word, known in zip(words, places, strict=True):
-        if word not in known:
-            scanner.fail(what, f"one of the states {' '.join(known)[:60]}", shown(word.encode()))
-        row = row * len(known) + known[word]
-    return row
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------

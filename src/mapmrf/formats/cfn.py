@@ -187,7 +187,12 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     costs = tables[0].copy() if len(tables) == 1 else np.concatenate([np.zeros(0), *tables])
     del tables
     model.tables.clear()
-    _forbid(costs, table_ptr, table_of, model.bound)
+    # Forbid every cost with which the total must reach the bound, whatever the other functions cost.
+    if len(table_of):
+        least = np.minimum(np.minimum.reduceat(costs, table_ptr[:-1]), 0.0)
+        others = float(least[table_of].sum()) - least
+        limit = model.bound - others
+        costs[costs >= (limit[0] if len(limit) == 1 else np.repeat(limit, np.diff(table_ptr)))] = np.inf
     np.negative(costs, out=costs)
     costs += 0.0  # no "-0"
     lists = {int(table_of[a]): tuples for a, tuples in model.lists.items()}
@@ -481,15 +486,6 @@ def _shared(path: Path, model: _CfnModel) -> tuple[Ints, list[Floats]]:
     return table_of, tables
 
 
-def _forbid(costs: Floats, table_ptr: Ints, table_of: Ints, bound: float) -> None:
-    """Forbid every cost with which the total must reach the bound, whatever the other functions cost."""
-    if len(table_of):
-        least = np.minimum(np.minimum.reduceat(costs, table_ptr[:-1]), 0.0)
-        others = float(least[table_of].sum()) - least
-        limit = bound - others
-        costs[costs >= (limit[0] if len(limit) == 1 else np.repeat(limit, np.diff(table_ptr)))] = np.inf
-
-
 def _names(model: _CfnModel) -> Names:
     variables = tuple(model.variables)
     if all(values is None for values in model.values):
@@ -543,19 +539,15 @@ def _text(graph: FactorGraph, number: str, bound: str, functions: list[WrittenFu
     for i in variables_with(graph, graph.theta_v != 0).tolist():
         costs = _cost_text(graph.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]], number)
         yield f"  u{i}: {{scope: [{names.variables[i]}], costs: [{costs}]}}\n"
-    yield from _factor_text(graph, names.variables, number)
+    # Yield the factors; a shared table is written with the last factor that uses it, to which the others refer.
+    last = dict(zip(graph.table_of.tolist(), range(graph.n_factors), strict=True))
+    for a, t in enumerate(graph.table_of.tolist()):
+        scope = " ".join([names.variables[i] for i in graph.scope_of(a).tolist()])
+        costs = f"[{_cost_text(graph.table(a).ravel(), number)}]" if last[t] == a else f"f{last[t]}"
+        yield f"  f{a}: {{scope: [{scope}], costs: {costs}}}\n"
     for c, function in enumerate(functions):
         yield f"  g{c}: {_function_text(function, names.variables, bound)}\n"
     yield " }\n}\n"
-
-
-def _factor_text(graph: FactorGraph, variables: tuple[str, ...], number: str) -> Iterator[str]:
-    """Yield the factors; a shared table is written with the last factor that uses it, to which the others refer."""
-    last = dict(zip(graph.table_of.tolist(), range(graph.n_factors), strict=True))
-    for a, t in enumerate(graph.table_of.tolist()):
-        scope = " ".join([variables[i] for i in graph.scope_of(a).tolist()])
-        costs = f"[{_cost_text(graph.table(a).ravel(), number)}]" if last[t] == a else f"f{last[t]}"
-        yield f"  f{a}: {{scope: [{scope}], costs: {costs}}}\n"
 
 
 def _cost_text(theta: Floats, number: str) -> str:

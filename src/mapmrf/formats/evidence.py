@@ -50,7 +50,13 @@ def read_evidence(path: AnyPath, graph: FactorGraph) -> list[Evidence]:
     data = read_bytes(path).removeprefix(b"\xef\xbb\xbf")
     if data.lstrip()[:1] in (b"{", b"["):
         return _named_samples(path, data, graph)
-    tokens = _whole_numbers(path, data)
+    tokens = []
+    text = without_c_comments(path, without_comments(path, data))
+    for place, token in enumerate(text.split(), start=1):
+        number = whole_number(token)
+        if number is None:
+            raise FormatError(f"{path}: token {place}: found {shown(token)}, expected a whole number of at least 0")
+        tokens.append(number)
     if tokens in ([], [0]):
         return [{}]
     one_sample = [(1, tokens[0])] if len(tokens) == 1 + 2 * tokens[0] else None
@@ -126,17 +132,6 @@ def _named_sample(path: AnyPath, pairs: tuple[tuple[str, object], ...], graph: F
             raise FormatError(f"{path}: found variable {name!r} again, expected every variable once")
         sample[i] = k
     return sample
-
-
-def _whole_numbers(path: AnyPath, data: bytes) -> list[int]:
-    numbers = []
-    text = without_c_comments(path, without_comments(path, data))
-    for place, token in enumerate(text.split(), start=1):
-        number = whole_number(token)
-        if number is None:
-            raise FormatError(f"{path}: token {place}: found {shown(token)}, expected a whole number of at least 0")
-        numbers.append(number)
-    return numbers
 
 
 def _many_samples(tokens: list[int]) -> list[tuple[int, int]] | None:

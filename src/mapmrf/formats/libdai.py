@@ -16,15 +16,7 @@ from mapmrf.arrays import Floats, Ints, ranges
 from mapmrf.formats import scales
 from mapmrf.formats.files import write_text
 from mapmrf.formats.lists import keeps_list, tables_of_keys
-from mapmrf.formats.tables import (
-    MOST_COUNT,
-    Factors,
-    build,
-    check_states,
-    table_offsets,
-    table_sizes,
-    variables_with,
-)
+from mapmrf.formats.tables import MOST_COUNT, Factors, build, check_states, table_offsets, table_sizes, variables_with
 from mapmrf.formats.tokens import (
     NumberFile,
     charge_numbers,

@@ -94,7 +94,13 @@ class _Group:
         if found.dtype.kind not in kinds or len(found.shape) != 1:
             what = f"{found.dtype} of shape {found.shape}"
             raise FormatError(f"{self.path}: dataset {name!r}: found {what}, expected one row of numbers")
-        self._check_storage(name, found)
+        # Reject datasets that are stored in other files, or need a plugin to be decoded.
+        if found.external is not None or found.is_virtual:
+            raise FormatError(f"{self.path}: dataset {name!r} is stored in another file, expected all in this one")
+        layout = found.id.get_create_plist()
+        filters = [layout.get_filter(k)[0] for k in range(layout.get_nfilters())]
+        if any(number not in _FILTERS for number in filters):
+            raise FormatError(f"{self.path}: dataset {name!r} needs the filter {max(filters)}, expected HDF5's own")
         # A dataset may be larger than the file: parts never written are filled in.
         self._n_numbers += int(found.shape[0])
         charge(self.path, 24.0 * self._n_numbers, "its datasets", f"{name} has {found.shape[0]} numbers")
@@ -117,15 +123,6 @@ class _Group:
                 raise FormatError(f"{self.path}: {step!r} is a link, expected a group or a dataset")
             found = found[step]
         return found
-
-    def _check_storage(self, name: str, dataset: Any) -> None:
-        """Reject datasets that are stored in other files, or need a plugin to be decoded."""
-        if dataset.external is not None or dataset.is_virtual:
-            raise FormatError(f"{self.path}: dataset {name!r} is stored in another file, expected all in this one")
-        layout = dataset.id.get_create_plist()
-        filters = [layout.get_filter(k)[0] for k in range(layout.get_nfilters())]
-        if any(number not in _FILTERS for number in filters):
-            raise FormatError(f"{self.path}: dataset {name!r} needs the filter {max(filters)}, expected HDF5's own")
 
     def fail(self, name: str, at: int, array: Ints, expected: str) -> NoReturn:
         if at >= len(array):
@@ -238,7 +235,20 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     if values == "potential":
         raise FormatError(f"{path}: values='potential', but this format is written with costs or logs")
     sign = 1.0 if values == "log" else -1.0
-    model = _explicit_model(graph)
+    # Constant, unary factors and factors, in this order; OpenGM requires increasing variables within a factor.
+    n_constants = int(graph.constant != 0)
+    loud = variables_with(graph, graph.theta_v != 0)
+    first = n_constants + len(loud)
+    none, zero = np.zeros((1, 0), dtype=np.int64), np.zeros(1, dtype=np.int64)
+    parts = [_Part(zero, zero, none, none, [(zero, np.array([[graph.constant]]))])] * n_constants
+    number = np.arange(len(loud))
+    tables = []
+    for some in same_rows([graph.card[loud]]):
+        size = int(graph.card[loud[some[0]]])
+        tables.append((some, graph.theta_v[graph.var_ptr[loud[some]][:, None].astype(np.int64) + np.arange(size)]))
+    parts += [_Part(n_constants + number, number, loud[:, None], graph.card[loud][:, None], tables)] * (len(loud) > 0)
+    parts += [_factor_part(graph, k, first) for k in np.unique(graph.arity).tolist()]
+    model = _assembled(parts, first + graph.n_factors)
     scales.check_allowed(path, model.theta)
     header = [*_VERSION, graph.n_vars, model.n_factors, 1, functions.EXPLICIT, model.n_functions, _FLOAT64]
     memory = io.BytesIO()
@@ -272,27 +282,6 @@ class _Part(NamedTuple):
     scope: Ints
     shape: Ints
     tables: list[tuple[Ints, Floats]]
-
-
-def _explicit_model(graph: FactorGraph) -> _Explicit:
-    """Constant, unary factors and factors, in this order; OpenGM requires increasing variables within a factor."""
-    n_constants = int(graph.constant != 0)
-    loud = variables_with(graph, graph.theta_v != 0)
-    first = n_constants + len(loud)
-    none, zero = np.zeros((1, 0), dtype=np.int64), np.zeros(1, dtype=np.int64)
-    parts = [_Part(zero, zero, none, none, [(zero, np.array([[graph.constant]]))])] * n_constants
-    parts += [_unary_part(graph, loud, n_constants)] * (len(loud) > 0)
-    parts += [_factor_part(graph, k, first) for k in np.unique(graph.arity).tolist()]
-    return _assembled(parts, first + graph.n_factors)
-
-
-def _unary_part(graph: FactorGraph, loud: Ints, first: int) -> _Part:
-    number = np.arange(len(loud))
-    tables = []
-    for some in same_rows([graph.card[loud]]):
-        size = int(graph.card[loud[some[0]]])
-        tables.append((some, graph.theta_v[graph.var_ptr[loud[some]][:, None].astype(np.int64) + np.arange(size)]))
-    return _Part(first + number, number, loud[:, None], graph.card[loud][:, None], tables)
 
 
 def _factor_part(graph: FactorGraph, k: int, first: int) -> _Part:

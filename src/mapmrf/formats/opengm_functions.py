@@ -373,10 +373,7 @@ READERS: dict[int, Callable[[Source], OpenGMTables]] = {
     16006: _few_values(2, _potts, pairs=True, scale=_take_out_difference, tuples=min),
     16007: _few_values(2, _potts, pairs=False, scale=_take_out_difference, tuples=lambda dims: min(dims, default=0)),
     16008: _few_values(
-        1,
-        lambda v, dims, _: np.broadcast_to(v[:, 0], (len(v), *dims)),
-        pairs=False,
-        tuples=lambda dims: 0,
+        1, lambda v, dims, _: np.broadcast_to(v[:, 0], (len(v), *dims)), pairs=False, tuples=lambda dims: 0
     ),
     16011: _potts_g,
 }

@@ -15,15 +15,13 @@ from mapmrf.model.graph import FactorGraph
 
 #: Many programs cannot read the word ``-inf``: logs up to -FORBIDDEN (costs from FORBIDDEN) mean a forbidden entry.
 FORBIDDEN = 1e30
-#: Written for a forbidden entry: toulbar2 needs logs below -1e38.
-WRITTEN_FORBIDDEN = 1e39
+WRITTEN_FORBIDDEN = 1e39  # written for a forbidden entry: toulbar2 needs logs below -1e38
 # Beyond these logs a potential overflows, or is denormal and loses digits.
 _LOWEST, _HIGHEST = np.log(np.finfo(np.float64).tiny), np.log(np.finfo(np.float64).max)
 _MODERATE = _HIGHEST / 2
 DIGITS = 15  # digits of the sum of all costs: sums stay exact in 53 bits, and far from the limits of 64
 MOST_DECIMALS = 300  # powers of ten that a float can hold, with room for digits
-#: Range of the log potentials below which fewer than 12 digits of them survive as potentials.
-_FEW_DIGITS = 1e-4
+_FEW_DIGITS = 1e-4  # range of the log potentials below which fewer than 12 digits of them survive as potentials
 _log = logging.getLogger("mapmrf")
 
 _EXPECTED = {

@@ -45,7 +45,13 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     card, n_factors = uai.read_card(file)
     _, scope_ptr, scope, at = uai.read_scopes(file, 2 + len(card), n_factors, len(card))
     lists = _lists(file, at, scope_ptr, card[scope])
-    _check_numbers(file, lists, values)
+    bad = scales.first_bad(lists.default, values)
+    if bad is not None:
+        file.fail(int(lists.start[bad]) - 2, f"default of factor {bad}", scales.expected(values))
+    places, owner = value_places(lists)
+    bad = scales.first_bad(file.numbers[places], values)
+    if bad is not None:
+        file.fail(int(places[bad]), f"tuple of factor {owner[bad]}", scales.expected(values))
     table_ptr, theta_t, kept = read_lists(file, lists)
     scales.to_log(theta_t, values)
     factors = Factors(scope_ptr, scope, np.arange(len(lists.count)), table_ptr, theta_t, lists=kept)
@@ -72,16 +78,6 @@ def _lists(file: NumberFile, at: int, scope_ptr: Ints, shape: Ints) -> Lists:
         file.fail(at, "after the last table", "the end of the file")
     start = np.array(starts, dtype=np.int64)
     return Lists(file.numbers[start - 2], start, file.numbers[start - 1].astype(np.int64), shape, scope_ptr)
-
-
-def _check_numbers(file: NumberFile, lists: Lists, values: str) -> None:
-    bad = scales.first_bad(lists.default, values)
-    if bad is not None:
-        file.fail(int(lists.start[bad]) - 2, f"default of factor {bad}", scales.expected(values))
-    places, owner = value_places(lists)
-    bad = scales.first_bad(file.numbers[places], values)
-    if bad is not None:
-        file.fail(int(places[bad]), f"tuple of factor {owner[bad]}", scales.expected(values))
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------

@@ -47,7 +47,10 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     walk = _walk(file, 4 + len(card), n_functions)
     scope_ptr, scope = _scopes(file, walk, len(card))
     table_of, lists = _lists(file, walk, card[scope], scope_ptr)
-    _check_costs(file, lists)
+    for places, what in ((lists.start - 2, "default cost"), (value_places(lists)[0], "cost of a tuple")):
+        bad = first_not_whole(file.numbers[places], 0, np.finfo(np.float64).max)
+        if bad is not None:
+            file.fail(int(places[bad]), what, "a whole cost of at least 0")
     table_ptr, costs, kept = read_lists(file, lists, np.bincount(table_of, minlength=len(lists.count)))
     forbidden = costs >= upper
     np.negative(costs, out=costs)
@@ -213,13 +216,6 @@ def _check_shared(file: NumberFile, walk: _Walk, maker_of: Ints, shape: Ints, sc
         found, expected = (shape[scope_ptr[f] : scope_ptr[f + 1]].tolist() for f in (a, b))
         at = int(walk.start[a] + walk.arity[a]) + 2
         file.fail(at, f"function {a} with {found} states", f"the table of a function like it, not {expected} states")
-
-
-def _check_costs(file: NumberFile, lists: Lists) -> None:
-    for places, what in ((lists.start - 2, "default cost"), (value_places(lists)[0], "cost of a tuple")):
-        bad = first_not_whole(file.numbers[places], 0, np.finfo(np.float64).max)
-        if bad is not None:
-            file.fail(int(places[bad]), what, "a whole cost of at least 0")
 
 
 # -- global functions -------------------------------------------------------------------------------------------------

@@ -135,25 +135,7 @@ def estimate_memory(
     offsets = neighbour_offsets(len(shape), neighbours)
     pairs = sum(math.prod(pairs_at(shape, offset)) for offset in offsets)
     model = model_bytes(n, pairs, n_labels, weighted)
-    estimate = MemoryEstimate(
-        program=PROGRAM,
-        unary=8 * n * n_labels,
-        model=model,
-        build=model + BUILD_PER_PIXEL * n + SPARE,
-        solve=model + _solve_bytes(n, pairs, n_labels, method),
-    )
-    size = " x ".join(map(str, shape))
-    check_bytes(estimate.total, memory_limit, f"{size} pixels with {n_labels} labels by {method}")
-    return estimate
-
-
-def model_bytes(n: int, pairs: int, n_labels: int, weighted: bool) -> int:
-    """Bytes of the arrays of a model of pairs that share a table, with indices of 32 bits."""
-    return 8 * n + 8 * n * n_labels + (24 if weighted else 16) * pairs + 8 * n_labels**2
-
-
-def _solve_bytes(n: int, pairs: int, n_labels: int, method: str) -> int:
-    """Peak memory of a method in bytes, without the model."""
+    # Peak memory of a method in bytes, without the model.
     if method not in RATES:
         raise UnknownName(f"no estimate for the method {method!r}, expected one of {', '.join(RATES)}")
     rate = RATES[method]
@@ -164,4 +146,18 @@ def _solve_bytes(n: int, pairs: int, n_labels: int, method: str) -> int:
     own = n * (rate.pixel + n_labels * rate.pixel_label) + pairs * (rate.pair + n_labels * rate.pair_label)
     if method == "lslp" and 2 * pairs * n_labels <= KKT_STATES:
         own += KKT_RATE * pairs * n_labels
-    return int(own + rate.entry * n_labels**2 + rate.fixed)
+    estimate = MemoryEstimate(
+        program=PROGRAM,
+        unary=8 * n * n_labels,
+        model=model,
+        build=model + BUILD_PER_PIXEL * n + SPARE,
+        solve=model + int(own + rate.entry * n_labels**2 + rate.fixed),
+    )
+    size = " x ".join(map(str, shape))
+    check_bytes(estimate.total, memory_limit, f"{size} pixels with {n_labels} labels by {method}")
+    return estimate
+
+
+def model_bytes(n: int, pairs: int, n_labels: int, weighted: bool) -> int:
+    """Bytes of the arrays of a model of pairs that share a table, with indices of 32 bits."""
+    return 8 * n + 8 * n * n_labels + (24 if weighted else 16) * pairs + 8 * n_labels**2

@@ -175,7 +175,12 @@ class ContrastRule(NamedTuple):
 
     def weights(self, image: Floats, lattice: Lattice, offsets: Sequence[Offset]) -> Floats:
         """Weights of all pairs of a lattice with or without mask, flat, one offset after another."""
-        self._check()
+        if not 0 <= self.weight < math.inf:
+            raise OptionError(f"weight is {self.weight}, expected a finite number of at least 0")
+        if self.sigma is not None and not 0 < self.sigma < math.inf:
+            raise OptionError(f"sigma is {self.sigma}, expected a finite number above 0")
+        if not 0 <= self.floor <= 1:
+            raise OptionError(f"floor is {self.floor}, expected a share from 0 to 1")
         flat = np.empty(sum(math.prod(pairs_at(lattice.shape, offset)) for offset in offsets))
         parts = split_pairs(flat, lattice.shape, offsets)
         outside = [None if (inside := lattice.inside(offset)) is None else ~inside for offset in offsets]
@@ -196,14 +201,6 @@ class ContrastRule(NamedTuple):
             if out is not None:
                 part[out] = 0.0
         return flat
-
-    def _check(self) -> None:
-        if not 0 <= self.weight < math.inf:
-            raise OptionError(f"weight is {self.weight}, expected a finite number of at least 0")
-        if self.sigma is not None and not 0 < self.sigma < math.inf:
-            raise OptionError(f"sigma is {self.sigma}, expected a finite number above 0")
-        if not 0 <= self.floor <= 1:
-            raise OptionError(f"floor is {self.floor}, expected a share from 0 to 1")
 
 
 def split_pairs(flat: Floats, shape: tuple[int, ...], offsets: Sequence[Offset]) -> list[Floats]:

@@ -219,14 +219,7 @@ def segment(
     if weight is None:
         weight = 5.0 if np.ndim(seeds) == 0 else 30.0
     weights = contrast_weights(
-        pixels,
-        weight,
-        neighbours=neighbours,
-        sigma=sigma,
-        floor=floor,
-        mask=inside,
-        spacing=spacing,
-        channel_axis=-1,
+        pixels, weight, neighbours=neighbours, sigma=sigma, floor=floor, mask=inside, spacing=spacing, channel_axis=-1
     )
     options = SolveOptions(method, time_limit, gap_tolerance, threads, seed, progress)
     prices = checked_prices(label_costs, unary.shape[-1])

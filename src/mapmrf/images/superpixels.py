@@ -12,15 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from mapmrf.arrays import Floats, Ints, short
 from mapmrf.errors import GraphError, OptionError
 from mapmrf.images.grids import PairTerms, UnaryTerms, as_given, checked_prices
-from mapmrf.images.lattice import (
-    Lattice,
-    checked_spacing,
-    distance,
-    neighbour_offsets,
-    numbers,
-    pair_slices,
-    pairs_at,
-)
+from mapmrf.images.lattice import Lattice, checked_spacing, distance, neighbour_offsets, numbers, pair_slices, pairs_at
 from mapmrf.images.smoothness import ContrastRule, base_table, channels_for, split_pairs
 from mapmrf.model.checks import as_ints
 from mapmrf.model.graph import FactorGraph

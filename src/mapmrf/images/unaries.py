@@ -455,7 +455,16 @@ def unary_from_stereo(
     steps = _disparities(disparities, one.shape[1])
     if window is None:
         window = 5 if matching == "census" else 1
-    _check_options(matching, window, truncation, weight)
+    if matching not in get_args(Matching):
+        raise OptionError(f"matching is {matching!r}, expected one of {', '.join(get_args(Matching))}")
+    if matching == "census":
+        _check_window(window, 3, MAX_CENSUS)
+    else:
+        _check_window(window, 1, math.inf)
+    if truncation is not None and not truncation >= 0:
+        raise OptionError(f"truncation is {truncation}, expected a number of at least 0")
+    if not 0 <= weight < math.inf:
+        raise OptionError(f"weight is {weight}, expected a finite number of at least 0")
     if matching == "census":
         one_code, other_code = census(one.mean(axis=-1), window), census(other.mean(axis=-1), window)
     unary = np.empty((*one.shape[:2], len(steps)))
@@ -528,19 +537,6 @@ def _disparities(disparities: int | ArrayLike, width: int) -> Ints:
         found = f"{steps.min()} to {steps.max()}" if steps.size else "none"
         raise OptionError(f"disparities are {found}, expected whole numbers from 0 to {width - 1}, the width minus 1")
     return steps
-
-
-def _check_options(matching: str, window: int, truncation: float | None, weight: float) -> None:
-    if matching not in get_args(Matching):
-        raise OptionError(f"matching is {matching!r}, expected one of {', '.join(get_args(Matching))}")
-    if matching == "census":
-        _check_window(window, 3, MAX_CENSUS)
-    else:
-        _check_window(window, 1, math.inf)
-    if truncation is not None and not truncation >= 0:
-        raise OptionError(f"truncation is {truncation}, expected a number of at least 0")
-    if not 0 <= weight < math.inf:
-        raise OptionError(f"weight is {weight}, expected a finite number of at least 0")
 
 
 def _check_window(window: int, least: int, most: float) -> None:

@@ -74,7 +74,19 @@ def find_forms(n_tables: int, blocks: Iterable[tuple[Ints, Floats]], table_of: I
     if np.any(kind != POTTS):  # a reward for differing is not concave
         rewards = slope[of] < 0 if len(weight) == 0 else slope[of] * weight < 0
         of[(of >= 0) & (kind[of] != POTTS) & rewards] = NO_FORM
-    return PairForms(of, kind, slope, limit, *_constants_and_parts(found))
+    # The terms added to a form: a constant, or row and column parts and their offsets.
+    base, part_at, parts, n = [], [], [np.zeros(0)], 0
+    for some in found:
+        both = np.concatenate([some.row, some.column], axis=1)
+        tol = ROUND_OFF * np.maximum(np.abs(both).max(axis=1), np.abs(some.slope))
+        plain = (np.ptp(some.row, axis=1) <= tol) & (np.ptp(some.column, axis=1) <= tol)
+        base.append(np.where(plain, some.row[:, 0] + some.column[:, 0], 0.0))
+        part_at.append(np.where(plain, -1, n + both.shape[1] * (np.cumsum(~plain) - 1)))
+        parts.append(both[~plain].ravel())
+        n += len(parts[-1])
+    return PairForms(
+        of, kind, slope, limit, np.concatenate(base), short(np.concatenate(part_at)), np.concatenate(parts)
+    )
 
 
 def worthwhile(forms: PairForms, card_f: Ints, least: tuple[int, ...] = WORTHWHILE) -> PairForms:
@@ -86,20 +98,6 @@ def worthwhile(forms: PairForms, card_f: Ints, least: tuple[int, ...] = WORTHWHI
         return forms
     of = np.where(slow, np.int32(NO_FORM), forms.of)
     return forms._replace(of=of if (of >= 0).any() else of[:0])
-
-
-def _constants_and_parts(found: list[TableForms]) -> tuple[Floats, Ints, Floats]:
-    """The terms added to a form: a constant, or row and column parts and their offsets."""
-    base, part_at, parts, n = [], [], [np.zeros(0)], 0
-    for some in found:
-        both = np.concatenate([some.row, some.column], axis=1)
-        tol = ROUND_OFF * np.maximum(np.abs(both).max(axis=1), np.abs(some.slope))
-        plain = (np.ptp(some.row, axis=1) <= tol) & (np.ptp(some.column, axis=1) <= tol)
-        base.append(np.where(plain, some.row[:, 0] + some.column[:, 0], 0.0))
-        part_at.append(np.where(plain, -1, n + both.shape[1] * (np.cumsum(~plain) - 1)))
-        parts.append(both[~plain].ravel())
-        n += len(parts[-1])
-    return np.concatenate(base), short(np.concatenate(part_at)), np.concatenate(parts)
 
 
 def forms_of_tables(tables: Floats) -> TableForms:

@@ -76,7 +76,14 @@ def convergence(run: Run, *, over: Over | None = None, title: str | None = None)
     axes = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     _values(axes[0], points, over)
     for panel, (styles, caption, _) in zip(axes[1:], below, strict=True):
-        _positive(panel, points, styles, over)
+        # Draw columns of positive numbers, on a logarithmic scale if they span a decade or more.
+        panel.set_yscale("log")
+        drawn = [y for name, style in styles.items() for y in _line(panel, points, name, style, over)]
+        if max(drawn) < 10 * min(drawn):
+            panel.set_yscale("linear")
+        if len(panel.lines) > 1 or panel.lines[0].get_label() != "rho":
+            beside(panel, panel.lines)
+        plain_axes(panel)
         panel.set_ylabel(caption)
     spans = phases(points, over)
     for panel in axes:
@@ -108,17 +115,6 @@ def _values(axes: Any, points: Sequence[TracePoint], over: Over) -> None:
         beside(axes, axes.lines)
     axes.set_ylabel("log potential")
     axes.ticklabel_format(axis="y", useOffset=False)
-    plain_axes(axes)
-
-
-def _positive(axes: Any, points: Sequence[TracePoint], styles: Styles, over: Over) -> None:
-    """Draw columns of positive numbers, on a logarithmic scale if they span a decade or more."""
-    axes.set_yscale("log")
-    drawn = [y for name, style in styles.items() for y in _line(axes, points, name, style, over)]
-    if max(drawn) < 10 * min(drawn):
-        axes.set_yscale("linear")
-    if len(axes.lines) > 1 or axes.lines[0].get_label() != "rho":
-        beside(axes, axes.lines)
     plain_axes(axes)
 
 

@@ -12,8 +12,18 @@ from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.errors import GraphError
 from mapmrf.model.graph import FactorGraph
 from mapmrf.plots._label_map import lattice_shape, neighbours
-from mapmrf.plots.pictures import colours
-from mapmrf.plots.style import INK, MOST_SQUARES, MUTED, VERMILION, heading, label_bar, literal, new_figure, shade
+from mapmrf.plots.style import (
+    INK,
+    MOST_SQUARES,
+    MUTED,
+    VERMILION,
+    colours,
+    heading,
+    label_bar,
+    literal,
+    new_figure,
+    shade,
+)
 from mapmrf.run.result import Result
 
 if TYPE_CHECKING:
@@ -56,7 +66,16 @@ def factor_graph(graph: FactorGraph, *, labels: ArrayLike | Result | None = None
     """
     chosen = None if labels is None else graph.check_labels(labels.labels if isinstance(labels, Result) else labels)
     shape = lattice_shape(graph)
-    _check_size(graph, shape)
+    if graph.n_vars == 0:
+        raise GraphError("the model has no variables, nothing to draw")
+    most = PRIMAL_VARS if shape is None else PRIMAL_LATTICE
+    if graph.n_vars > most:
+        what = "variables" if shape is None else "variables of a lattice"
+        raise GraphError(f"the model has {graph.n_vars} variables, too many to draw: expected at most {most} {what}")
+    pairs = len(neighbours(graph))
+    if shape is None and pairs > PRIMAL_PAIRS:
+        many = f"{pairs} pairs of variables share a factor"
+        raise GraphError(f"{many}, too many to draw: expected at most {PRIMAL_PAIRS}")
     texts = _texts(graph, chosen)
     inside = max(map(len, texts)) <= LONGEST_INSIDE
     room = 1.0 if inside else ROOM
@@ -69,7 +88,13 @@ def factor_graph(graph: FactorGraph, *, labels: ArrayLike | Result | None = None
     _edges(sheet.axes, layout)
     if isinstance(layout, FactorGraphLayout):
         _squares(sheet, graph, layout)
-    _circles(sheet, graph, layout, chosen)
+    full = isinstance(layout, FactorGraphLayout)
+    size = (sheet.unit * (1.05 if full else 0.5)) ** 2
+    faces: Any = "white" if full else INK
+    if chosen is not None:
+        faces = [shade(k, int(graph.card.max())) for k in chosen.tolist()]
+    edge = {"edgecolors": INK, "linewidths": 1.0 if full else 0.3}
+    sheet.axes.scatter(*layout.variables.T, s=size, c=faces, marker="o", zorder=3, **edge)
     if isinstance(layout, FactorGraphLayout):
         _names(sheet, texts, layout.variables, None if chosen is None else _inks(graph, chosen), inside)
     _legend(sheet, graph, layout, chosen)
@@ -82,19 +107,6 @@ class _Sheet:
 
     axes: Any
     unit: float
-
-
-def _check_size(graph: FactorGraph, shape: tuple[int, int] | None) -> None:
-    if graph.n_vars == 0:
-        raise GraphError("the model has no variables, nothing to draw")
-    most = PRIMAL_VARS if shape is None else PRIMAL_LATTICE
-    if graph.n_vars > most:
-        what = "variables" if shape is None else "variables of a lattice"
-        raise GraphError(f"the model has {graph.n_vars} variables, too many to draw: expected at most {most} {what}")
-    pairs = len(neighbours(graph))
-    if shape is None and pairs > PRIMAL_PAIRS:
-        many = f"{pairs} pairs of variables share a factor"
-        raise GraphError(f"{many}, too many to draw: expected at most {PRIMAL_PAIRS}")
 
 
 def _title(graph: FactorGraph, in_full: bool) -> str:
@@ -139,16 +151,6 @@ def _hard(graph: FactorGraph) -> Bools:
     before = np.concatenate([[0], np.cumsum(np.isneginf(graph.theta_t))])
     forbidden: Bools = np.diff(before[graph.table_ptr]) > 0
     return forbidden[graph.table_of]
-
-
-def _circles(sheet: _Sheet, graph: FactorGraph, layout: PrimalLayout, labels: Ints | None) -> None:
-    full = isinstance(layout, FactorGraphLayout)
-    size = (sheet.unit * (1.05 if full else 0.5)) ** 2
-    faces: Any = "white" if full else INK
-    if labels is not None:
-        faces = [shade(k, int(graph.card.max())) for k in labels.tolist()]
-    edge = {"edgecolors": INK, "linewidths": 1.0 if full else 0.3}
-    sheet.axes.scatter(*layout.variables.T, s=size, c=faces, marker="o", zorder=3, **edge)
 
 
 def _names(sheet: _Sheet, texts: list[str], places: Floats, inks: list[str] | None, inside: bool) -> None:
@@ -250,28 +252,35 @@ def factor_graph_layout(graph: FactorGraph, shape: tuple[int, int] | None, room:
     """Variables, factors and all edges of the factor graph; `room` is 1, or more if names are below circles."""
     higher = bool(np.any(graph.arity > 2))
     if shape is not None and not (higher and _around(_rows(shape)[neighbours(graph)]).any()):
-        return _lattice_layout(graph, shape)
+        # Place factors between their variables; those around the torus outside, to the right or below.
+        variables, owner = _rows(shape), _owner(graph)
+        factors = np.zeros((graph.n_factors, 2))
+        np.add.at(factors, owner, variables[graph.scope] / graph.arity[owner, None])
+        pairs = np.flatnonzero(graph.arity == 2)
+        scopes = graph.scope[graph.scope_ptr[pairs][:, None] + np.arange(2)]
+        # Positions on the lines between two variables: in the middle, or spread evenly if several share a line.
+        low, high = np.sort(scopes, axis=1).T
+        _, group, size = np.unique(np.stack([low, high], axis=1), axis=0, return_inverse=True, return_counts=True)
+        group = group.ravel()
+        order = np.argsort(group, kind="stable")
+        rank = np.empty(len(scopes), dtype=np.int64)
+        rank[order] = np.arange(len(scopes)) - np.repeat(np.cumsum(size) - size, size)
+        # Clear of both circles, which cover a quarter of the line at each end.
+        share = 0.3 + 0.4 * (rank + 1) / (size[group] + 1)
+        factors[pairs] = np.asarray(variables[low] + share[:, None] * (variables[high] - variables[low]))
+        around = _around(variables[scopes])
+        last, first, out = _outward(variables[scopes[around]], shape)
+        factors[pairs[around]] = last + out
+        lines = _lines(graph, variables, factors)[~np.isin(owner, pairs[around])]
+        inner = np.stack([last, last + out], axis=1)
+        return FactorGraphLayout(
+            variables, np.concatenate([lines, inner]), factors, np.stack([first, first - out], axis=1)
+        )
     radius = np.repeat([room * VARIABLE, FACTOR], [graph.n_vars, graph.n_factors])
     edges = np.stack([graph.scope, graph.n_vars + _owner(graph)], axis=1)
     nodes = node_layout(edges, radius, room * EDGE)
     variables, factors = nodes[: graph.n_vars], nodes[graph.n_vars :]
     return FactorGraphLayout(variables, _lines(graph, variables, factors), factors, np.zeros((0, 2, 2)))
-
-
-def _lattice_layout(graph: FactorGraph, shape: tuple[int, int]) -> FactorGraphLayout:
-    """Place factors between their variables; those around the torus outside, to the right or below."""
-    variables, owner = _rows(shape), _owner(graph)
-    factors = np.zeros((graph.n_factors, 2))
-    np.add.at(factors, owner, variables[graph.scope] / graph.arity[owner, None])
-    pairs = np.flatnonzero(graph.arity == 2)
-    scopes = graph.scope[graph.scope_ptr[pairs][:, None] + np.arange(2)]
-    factors[pairs] = _between(scopes, variables)
-    around = _around(variables[scopes])
-    last, first, out = _outward(variables[scopes[around]], shape)
-    factors[pairs[around]] = last + out
-    lines = _lines(graph, variables, factors)[~np.isin(owner, pairs[around])]
-    inner = np.stack([last, last + out], axis=1)
-    return FactorGraphLayout(variables, np.concatenate([lines, inner]), factors, np.stack([first, first - out], axis=1))
 
 
 def _outward(ends: Floats, shape: tuple[int, int]) -> tuple[Floats, Floats, Floats]:
@@ -303,19 +312,6 @@ def _lines(graph: FactorGraph, variables: Floats, factors: Floats) -> Floats:
     return np.stack([variables[graph.scope], factors[_owner(graph)]], axis=1)
 
 
-def _between(pairs: Ints, variables: Floats) -> Floats:
-    """Positions on the lines between two variables: in the middle, or spread evenly if several share a line."""
-    low, high = np.sort(pairs, axis=1).T
-    _, group, size = np.unique(np.stack([low, high], axis=1), axis=0, return_inverse=True, return_counts=True)
-    group = group.ravel()
-    order = np.argsort(group, kind="stable")
-    rank = np.empty(len(pairs), dtype=np.int64)
-    rank[order] = np.arange(len(pairs)) - np.repeat(np.cumsum(size) - size, size)
-    # Clear of both circles, which cover a quarter of the line at each end.
-    share = 0.3 + 0.4 * (rank + 1) / (size[group] + 1)
-    return np.asarray(variables[low] + share[:, None] * (variables[high] - variables[low]))
-
-
 # -- Layout of a graph: components are laid out by networkx, without overlaps, and packed into rows -------------------
 
 
@@ -345,7 +341,18 @@ def node_layout(edges: Ints, radius: Floats, length: float) -> Floats:
         component.add_edges_from(sorted(graph.subgraph(nodes).edges))
         members = np.array(nodes)
         blocks.append((members, _turned(_parted(_spread(component, length), radius[members]))))
-    return _packed(n, blocks)
+    # Pack components into rows such that the whole is about as wide as high.
+    places = np.zeros((n, 2))
+    sizes = [np.ptp(part, axis=0) + APART for _, part in blocks]
+    width = max([1.3 * np.sqrt(sum(float(s.prod()) for s in sizes)), *(float(s[0]) for s in sizes)], default=0.0)
+    x = y = tallest = 0.0
+    for (members, part), size in zip(blocks, sizes, strict=True):
+        if x > 0 and x + size[0] > width:
+            x, y, tallest = 0.0, y - tallest, 0.0
+        corner = np.array([part[:, 0].min(), part[:, 1].max()])
+        places[members] = part - corner + [x, y]
+        x, tallest = x + float(size[0]), max(tallest, float(size[1]))
+    return places
 
 
 def _spread(graph: Any, length: float) -> Floats:
@@ -364,17 +371,13 @@ def _spread(graph: Any, length: float) -> Floats:
     return np.asarray(found * (length / max(float(typical), 1e-9)))
 
 
-def _distances(places: Floats) -> Floats:
-    x, y = places.T
-    return np.asarray(np.hypot(x[:, None] - x, y[:, None] - y))
-
-
 def _parted(places: Floats, radius: Floats) -> Floats:
     """Push overlapping nodes apart, a little at a time."""
     need = radius[:, None] + radius
     np.fill_diagonal(need, 0.0)
     for _ in range(ROUNDS):
-        found = _distances(places)
+        x, y = places.T
+        found = np.asarray(np.hypot(x[:, None] - x, y[:, None] - y))
         lack = np.maximum(need - found, 0.0)
         if lack.max(initial=0.0) <= 0.05 * need.max(initial=0.0):
             break
@@ -389,18 +392,3 @@ def _turned(places: Floats) -> Floats:
     centred = places - places.mean(axis=0)
     _, _, axes = np.linalg.svd(centred, full_matrices=False)
     return np.asarray(centred @ axes.T) if len(places) > 1 else centred
-
-
-def _packed(n: int, blocks: list[tuple[Ints, Floats]]) -> Floats:
-    """Pack components into rows such that the whole is about as wide as high."""
-    places = np.zeros((n, 2))
-    sizes = [np.ptp(part, axis=0) + APART for _, part in blocks]
-    width = max([1.3 * np.sqrt(sum(float(s.prod()) for s in sizes)), *(float(s[0]) for s in sizes)], default=0.0)
-    x = y = tallest = 0.0
-    for (members, part), size in zip(blocks, sizes, strict=True):
-        if x > 0 and x + size[0] > width:
-            x, y, tallest = 0.0, y - tallest, 0.0
-        corner = np.array([part[:, 0].min(), part[:, 1].max()])
-        places[members] = part - corner + [x, y]
-        x, tallest = x + float(size[0]), max(tallest, float(size[1]))
-    return places

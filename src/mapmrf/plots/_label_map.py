@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from mapmrf.arrays import Floats, Ints
 from mapmrf.errors import GraphError, OptionError
 from mapmrf.model.graph import FactorGraph
-from mapmrf.plots.pictures import colours
-from mapmrf.plots.style import MOST_SQUARES, heading, image_axes, label_bar, literal, shade, squares
+from mapmrf.plots.style import MOST_SQUARES, colours, heading, image_axes, label_bar, literal, shade, squares
 from mapmrf.run.result import Result
 
 if TYPE_CHECKING:
@@ -49,7 +48,17 @@ def label_map(
     >>> figure = label_map([0, 1, 2, 1], shape=(2, 2), names=["sky", "tree", "road"], title="four pixels")
     >>> figure.savefig("labels.png")  # doctest: +SKIP
     """
-    picture = _picture(labels, shape)
+    picture = np.asarray(labels.labels if isinstance(labels, Result) else labels)
+    if shape is not None:
+        if picture.size != shape[0] * shape[1]:
+            raise GraphError(f"{picture.size} labels do not fill {shape[0]} x {shape[1]} pixels")
+        if picture.ndim != 1 and picture.shape != tuple(shape):
+            raise GraphError(f"labels have shape {picture.shape}, expected one axis, or {tuple(shape)}")
+        picture = picture.reshape(shape)
+    if picture.ndim != 2 or picture.size == 0:
+        raise GraphError(f"labels have shape {picture.shape}, expected (height, width), or give shape=(height, width)")
+    if not np.issubdtype(picture.dtype, np.integer) or picture.min() < 0:
+        raise GraphError("labels must be whole numbers from 0")
     count = _count(picture, n_labels, names)
     if not 0 <= opacity <= 1:
         raise OptionError(f"opacity={opacity}, expected a number from 0 to 1")
@@ -69,21 +78,6 @@ def label_map(
             "" if names else "label",
         )
     return axes.figure  # type: ignore[no-any-return]
-
-
-def _picture(labels: ArrayLike | Result, shape: tuple[int, int] | None) -> Ints:
-    picture = np.asarray(labels.labels if isinstance(labels, Result) else labels)
-    if shape is not None:
-        if picture.size != shape[0] * shape[1]:
-            raise GraphError(f"{picture.size} labels do not fill {shape[0]} x {shape[1]} pixels")
-        if picture.ndim != 1 and picture.shape != tuple(shape):
-            raise GraphError(f"labels have shape {picture.shape}, expected one axis, or {tuple(shape)}")
-        picture = picture.reshape(shape)
-    if picture.ndim != 2 or picture.size == 0:
-        raise GraphError(f"labels have shape {picture.shape}, expected (height, width), or give shape=(height, width)")
-    if not np.issubdtype(picture.dtype, np.integer) or picture.min() < 0:
-        raise GraphError("labels must be whole numbers from 0")
-    return picture
 
 
 def _count(picture: Ints, n_labels: int | None, names: Sequence[str] | None) -> int:

@@ -98,21 +98,17 @@ class MaxMarginals:
         [[-1.0, -1.0], [1.0, 1.0]]
         """
         own = self.var_ptr[:-1] + (self.labels if labels is None else check_labels(labels, np.diff(self.var_ptr)))
-        low, high = _differences(self.lower, self.upper, self.var_ptr, own)
+        # Interval of the difference between a state of each variable and the best of its other states.
+        ends = []
+        for mine, others in ((self.lower, self.upper), (self.upper, self.lower)):
+            rest = others.copy()
+            rest[own] = -np.inf
+            best, chosen = segment_max(rest, self.var_ptr), mine[own]
+            none = best == -np.inf
+            with np.errstate(invalid="ignore"):
+                ends.append(np.where(none, np.where(chosen == -np.inf, 0.0, np.inf), chosen - best))
+        low, high = ends
         return np.stack([np.minimum(low, high), high], axis=1)
-
-
-def _differences(lower: Floats, upper: Floats, var_ptr: Ints, own: Ints) -> tuple[Floats, Floats]:
-    """Interval of the difference between a state of each variable and the best of its other states."""
-    ends = []
-    for mine, others in ((lower, upper), (upper, lower)):
-        rest = others.copy()
-        rest[own] = -np.inf
-        best, chosen = segment_max(rest, var_ptr), mine[own]
-        none = best == -np.inf
-        with np.errstate(invalid="ignore"):
-            ends.append(np.where(none, np.where(chosen == -np.inf, 0.0, np.inf), chosen - best))
-    return ends[0], ends[1]
 
 
 def max_marginals(

@@ -246,18 +246,16 @@ class LawlerSearch:
             if self.calls.stopped is not None:
                 return False
             minus, _, rest, number = heapq.heappop(self._open)
-            self._solve(rest, number, -minus)
+            limit = -minus
+            share = 0.5 / (self.m - len(self.answers))
+            allowed = rest.allowed(self.graph, number)
+            result = self.calls.solve(self._graph(allowed), share, rest.simplest(number))
+            bound = limit if result.bound is None else min(limit, result.bound)
+            if result.value > -math.inf:
+                self._keep(SolvedPart(allowed, result.labels, result.value, max(bound, result.value)))
+            elif bound > -math.inf:
+                self._lost = max(self._lost, bound)
         return True
-
-    def _solve(self, rest: RestOfPart, number: int, limit: float) -> None:
-        share = 0.5 / (self.m - len(self.answers))
-        allowed = rest.allowed(self.graph, number)
-        result = self.calls.solve(self._graph(allowed), share, rest.simplest(number))
-        bound = limit if result.bound is None else min(limit, result.bound)
-        if result.value > -math.inf:
-            self._keep(SolvedPart(allowed, result.labels, result.value, max(bound, result.value)))
-        elif bound > -math.inf:
-            self._lost = max(self._lost, bound)
 
     def _graph(self, allowed: Bools) -> FactorGraph:
         """The model with these states only; variables with a single one are fixed."""

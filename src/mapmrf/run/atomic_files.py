@@ -85,7 +85,16 @@ def _put(temporary: Path, target: Path, keep: bool) -> None:
     if target.exists():
         os.chmod(temporary, target.stat().st_mode & 0o7777)
         if keep and target.stat().st_size and not filecmp.cmp(temporary, target, shallow=False):
-            _keep(target)
+            # Link a file under a second name, under which it is kept; it always has at least one name.
+            aside = target.with_name(f".{os.urandom(8).hex()}.tmp")
+            try:
+                try:
+                    os.link(target, aside)
+                except OSError:  # the file system has no hard links
+                    shutil.copy2(target, aside)
+                os.replace(aside, kept_name(target))
+            finally:
+                aside.unlink(missing_ok=True)
     os.replace(temporary, target)
     if hasattr(os, "O_DIRECTORY"):
         folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
@@ -93,16 +102,3 @@ def _put(temporary: Path, target: Path, keep: bool) -> None:
             os.fsync(folder)
         finally:
             os.close(folder)
-
-
-def _keep(target: Path) -> None:
-    """Link a file under a second name, under which it is kept; it always has at least one name."""
-    aside = target.with_name(f".{os.urandom(8).hex()}.tmp")
-    try:
-        try:
-            os.link(target, aside)
-        except OSError:  # the file system has no hard links
-            shutil.copy2(target, aside)
-        os.replace(aside, kept_name(target))
-    finally:
-        aside.unlink(missing_ok=True)

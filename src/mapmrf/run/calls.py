@@ -79,9 +79,7 @@ class Supervisor:
     # `idle` is called about ten times per second during a call.
 
     def __init__(
-        self,
-        setting: Callable[[], AbstractContextManager[Any]] = nullcontext,
-        idle: Callable[[], None] = lambda: None,
+        self, setting: Callable[[], AbstractContextManager[Any]] = nullcontext, idle: Callable[[], None] = lambda: None
     ) -> None:
         self._setting, self._idle = setting, idle
         self._helper: _CallThread | None = None

@@ -242,10 +242,7 @@ class Result:
         upper bound    2.000000  (relative gap 0)
         ...
         """
-        lines = [
-            f"log potential  {self.value:.6f}",
-            f"status         {self.status.value}: {self.status.meaning}",
-        ]
+        lines = [f"log potential  {self.value:.6f}", f"status         {self.status.value}: {self.status.meaning}"]
         if self.violated:
             some = ", ".join(str(violation) for violation in self.violated[: max(shown, 1)])
             more = " ..." if len(self.violated) > max(shown, 1) else ""

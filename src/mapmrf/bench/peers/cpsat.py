@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, segment_argmax
+from mapmrf.arrays import Ints, segment_argmax
 from mapmrf.bench.peers import Found, Ready
 from mapmrf.errors import UnsupportedModel
 from mapmrf.model.graph import FactorGraph
@@ -78,7 +78,19 @@ class _CpsatModel:
     def _factor(self, model: Any, terms: list[tuple[Any, int]], a: int) -> None:
         table, scope = self.graph.table(a), self.graph.scope_of(a).tolist()
         if table.shape == (2, 2) and np.isfinite(table).all():
-            self._pair(model, terms, table, [self.states[i][1] for i in scope])
+            # A pair of binary variables, given the literals of their second states.
+            second = [self.states[i][1] for i in scope]
+            base, coupling = float(table[0, 0]), float(table[1, 1] - table[1, 0] - table[0, 1] + table[0, 0])
+            self.constant += base
+            self._term(model, terms, second[0], float(table[1, 0]) - base)
+            self._term(model, terms, second[1], float(table[0, 1]) - base)
+            both = model.new_bool_var("")
+            if coupling > 0:
+                model.add_implication(both, second[0])
+                model.add_implication(both, second[1])
+            else:
+                model.add_bool_or([second[0].Not(), second[1].Not(), both])
+            self._term(model, terms, both, coupling)
             return
         chosen = {config: model.new_bool_var("") for config in np.ndindex(*table.shape) if np.isfinite(table[config])}
         model.add_exactly_one(chosen.values())
@@ -88,20 +100,6 @@ class _CpsatModel:
         for config, var in chosen.items():
             self._term(model, terms, var, float(table[config]))
             model.add_hint(var, config == tuple(self.hint[i] for i in scope))
-
-    def _pair(self, model: Any, terms: list[tuple[Any, int]], table: Floats, second: list[Any]) -> None:
-        """A pair of binary variables, given the literals of their second states."""
-        base, coupling = float(table[0, 0]), float(table[1, 1] - table[1, 0] - table[0, 1] + table[0, 0])
-        self.constant += base
-        self._term(model, terms, second[0], float(table[1, 0]) - base)
-        self._term(model, terms, second[1], float(table[0, 1]) - base)
-        both = model.new_bool_var("")
-        if coupling > 0:
-            model.add_implication(both, second[0])
-            model.add_implication(both, second[1])
-        else:
-            model.add_bool_or([second[0].Not(), second[1].Not(), both])
-        self._term(model, terms, both, coupling)
 
     def _term(self, model: Any, terms: list[tuple[Any, int]], literal: Any, theta: float) -> None:
         if theta == -np.inf:

@@ -49,8 +49,20 @@ def _inferer(graph: FactorGraph) -> tuple[Callable[[Any], tuple[Any, Ints]], Any
             place[i] = (len(groups), number)
         groups.append(vgroup.NDVarArray(num_states=int(graph.card[mine[0]]), shape=(len(mine),)))
     model = fgraph.FactorGraph(variable_groups=groups)
-    low = _stand_in(graph)
-    model.add_factors(_factor_groups(graph, groups, place, low))
+    # Substitute for -inf: far below everything finite.
+    finite = np.concatenate([graph.theta_v, graph.theta_t])
+    finite = finite[np.isfinite(finite)]
+    low = float(finite.min(initial=0.0) - 10 * np.ptp(finite) - 10) if len(finite) else -10.0
+    from pgmax import fgroup
+
+    problem = Problem.compile(graph)
+    made = []
+    for batch in problem.batches:
+        scopes = [[groups[place[i][0]][place[i][1]] for i in row] for row in batch.scope.tolist()]
+        theta = graph.theta_t[batch.table_at[:, None] + np.arange(batch.n_configs)]
+        tables = np.where(np.isfinite(theta), theta, low)
+        made.append(fgroup.EnumFactorGroup(scopes, factor_configs=np.asarray(batch.config), log_potentials=tables))
+    model.add_factors(made)
     belief = infer.build_inferer(model.bp_state, backend="bp")
     theta_v = np.where(np.isfinite(graph.theta_v), graph.theta_v, low)
     unary = [theta_v[graph.var_ptr[mine][:, None] + np.arange(graph.card[mine[0]])] for mine in members]
@@ -66,23 +78,3 @@ def _inferer(graph: FactorGraph) -> tuple[Callable[[Any], tuple[Any, Ints]], Any
         return arrays, labels
 
     return advance, belief.init(evidence_updates=dict(zip(groups, unary, strict=True)))
-
-
-def _stand_in(graph: FactorGraph) -> float:
-    """Substitute for -inf: far below everything finite."""
-    finite = np.concatenate([graph.theta_v, graph.theta_t])
-    finite = finite[np.isfinite(finite)]
-    return float(finite.min(initial=0.0) - 10 * np.ptp(finite) - 10) if len(finite) else -10.0
-
-
-def _factor_groups(graph: FactorGraph, groups: list[Any], place: list[tuple[int, int]], low: float) -> list[Any]:
-    from pgmax import fgroup
-
-    problem = Problem.compile(graph)
-    made = []
-    for batch in problem.batches:
-        scopes = [[groups[place[i][0]][place[i][1]] for i in row] for row in batch.scope.tolist()]
-        theta = graph.theta_t[batch.table_at[:, None] + np.arange(batch.n_configs)]
-        tables = np.where(np.isfinite(theta), theta, low)
-        made.append(fgroup.EnumFactorGroup(scopes, factor_configs=np.asarray(batch.config), log_potentials=tables))
-    return made

@@ -15,7 +15,6 @@ from mapmrf.arrays import offsets
 from mapmrf.engines.elimination.elimination import Functions
 from mapmrf.engines.elimination.mini_buckets import (
     CostShifting,
-    MessageLimits,
     MiniBuckets,
     by_scope,
     find_partition,
@@ -66,7 +65,7 @@ def test_mini_buckets_keep_to_their_limits_and_hold_every_function_once(
 def test_a_function_joins_the_mini_bucket_that_need_not_grow() -> None:
     """Scopes 0-1-4, 2-3-4 and 2-4 with room for two variables besides 4: the last goes to the second."""
     ptr, var = np.array([0, 3, 6, 8]), np.array([0, 1, 4, 2, 3, 4, 2, 4])
-    n_mini, of, _, lengths = plain(partition_bucket)(np.arange(3), 3, ptr, var, MessageLimits(np.ones(5), 2, 60.0))
+    n_mini, of, _, lengths = plain(partition_bucket)(np.arange(3), 3, ptr, var, np.ones(5), 2, 60.0)
     assert (n_mini, of.tolist(), lengths[:2].tolist()) == (2, [0, 1, 1], [3, 3])
 
 

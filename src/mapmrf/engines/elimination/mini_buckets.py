@@ -126,14 +126,6 @@ class BucketPartition(NamedTuple):
     bucket_of: Ints  # the bucket that a function belongs to; -1 for a constant
 
 
-class MessageLimits(NamedTuple):
-    """Limits of a message: its variables, and log2 of its entries; log_card is log2 of all cardinalities."""
-
-    log_card: Floats
-    max_vars: int
-    max_log: float
-
-
 @inlined
 def unite(scopes: Ints, r: int, n_a: int, scope_b: Ints, begin_b: int, end_b: int, out: Ints) -> int:
     """Write the union of two ascending scopes, one of them row `r` of `scopes`, to `out`; return its length."""
@@ -149,24 +141,6 @@ def unite(scopes: Ints, r: int, n_a: int, scope_b: Ints, begin_b: int, end_b: in
             j += 1
         n += 1
     return n
-
-
-@inlined
-def choose_mini_bucket(
-    scopes: Ints, lengths: Ints, n_mini: int, fn_var: Ints, begin: int, end: int, limits: MessageLimits, spare: Ints
-) -> int:
-    """The mini-bucket that a function joins: one that need not grow, else the first with room, else a new one."""
-    first = -1
-    x = fn_var[end - 1]
-    for r in range(n_mini):
-        n, size = unite(scopes, r, lengths[r], fn_var, begin, end, spare), 0.0
-        if n == lengths[r]:
-            return r
-        for d in range(n):
-            size += limits.log_card[spare[d]]
-        if first < 0 and n - 1 <= limits.max_vars and size - limits.log_card[x] <= limits.max_log:
-            first = r
-    return first if first >= 0 else n_mini
 
 
 @compiled
@@ -205,17 +179,29 @@ def by_scope(first: int, after: Ints, fn_ptr: Ints) -> tuple[Ints, int]:
 
 @compiled
 def partition_bucket(
-    mine: Ints, longest: int, fn_ptr: Ints, fn_var: Ints, limits: MessageLimits
+    mine: Ints, longest: int, fn_ptr: Ints, fn_var: Ints, log_card: Floats, max_vars: int, max_log: float
 ) -> tuple[int, Ints, Ints, Ints]:
-    """Put functions, one after another, into mini-buckets: their number, which is whose, their scopes and lengths."""
+    """Put functions, one after another, into mini-buckets: their number, which is whose, their scopes and lengths.
+
+    A function joins a mini-bucket that need not grow, else the first with room, else a new one.
+    """
     n_mine = len(mine)
-    room = 2 + max(longest, min(limits.max_vars, int(min(limits.max_log, 1e6))))
+    room = 2 + max(longest, min(max_vars, int(min(max_log, 1e6))))
     scopes, lengths = np.empty((n_mine, room), np.int64), np.zeros(n_mine, np.int64)
     spare, of = np.empty(2 * room, np.int64), np.empty(n_mine, np.int64)
     n_mini = 0
     for k in range(n_mine):
         begin, end = fn_ptr[mine[k]], fn_ptr[mine[k] + 1]
-        r = choose_mini_bucket(scopes, lengths, n_mini, fn_var, begin, end, limits, spare)
+        r = n_mini
+        for s in range(n_mini):
+            n, size = unite(scopes, s, lengths[s], fn_var, begin, end, spare), 0.0
+            if n == lengths[s]:
+                r = s
+                break
+            for d in range(n):
+                size += log_card[spare[d]]
+            if r == n_mini and n - 1 <= max_vars and size - log_card[fn_var[end - 1]] <= max_log:
+                r = s
         n_mini = max(n_mini, r + 1)
         lengths[r] = unite(scopes, r, lengths[r], fn_var, begin, end, spare)
         for d in range(lengths[r]):
@@ -235,7 +221,6 @@ def partition_buckets(
     """
     n, n_given = len(card), len(given_ptr) - 1
     log_card = np.log2(card.astype(np.float64))
-    limits = MessageLimits(log_card, max_vars, max_log)
     fn_ptr, fn_var = enlarged(given_ptr, n_given + 1), enlarged(given_var, len(given_var))
     bucket_of: Ints = np.empty(n_given, np.int64)
     after: Ints = np.empty(n_given, np.int64)
@@ -250,7 +235,7 @@ def partition_buckets(
     member: Ints = np.zeros(n_given, np.int64)
     for t in range(n):
         mine, longest = by_scope(head[n - 1 - t], after, fn_ptr)
-        n_mini, of, scopes, lengths = partition_bucket(mine, longest, fn_ptr, fn_var, limits)
+        n_mini, of, scopes, lengths = partition_bucket(mine, longest, fn_ptr, fn_var, log_card, max_vars, max_log)
         fn_ptr, member_ptr = enlarged(fn_ptr, n_fn + n_mini + 1), enlarged(member_ptr, n_fn + n_mini + 1)
         bucket_of, after = enlarged(bucket_of, n_fn + n_mini), enlarged(after, n_fn + n_mini)
         member = enlarged(member, n_member + len(mine))

@@ -47,7 +47,13 @@ def apply_constraint(soft: SoftNetwork, c: int) -> None:
     if constraint.kind == ConstraintKind.LINEAR and now.cell[constraint.at + 1] != 0:
         change_price(soft, c, 0, paid)
     else:
-        raise_lower(soft, paid + unused_prices(soft, c))
+        if constraint.kind == ConstraintKind.ALL_DIFFERENT and constraint.n_prices > 0:  # those of unused states
+            for k in range(constraint.n_prices):
+                paid += now.cell[constraint.at + 1 + k]
+            for m in range(constraint.first, constraint.end):
+                i = soft.constraints.links[m].variable
+                paid -= now.cell[constraint.at + 1 + now.domain[soft.net.variables[i].at]]
+        raise_lower(soft, paid)
 
 
 @bare
@@ -354,21 +360,6 @@ def _bound_at(soft: SoftNetwork, c: int, price: int, direction: int) -> tuple[in
         soft.tally.work += now.cell[i]
     side = constraint.most if price > 0 or (price == 0 and direction > 0) else constraint.least
     return value, total - direction * side
-
-
-@bare
-def unused_prices(soft: SoftNetwork, c: int) -> int:
-    """Return the leftover of the prices of ALL_DIFFERENT once its variables are decided: those of unused states."""
-    net, now, constraints = soft.net, soft.now, soft.constraints
-    constraint = constraints.records[c]
-    if constraint.kind != ConstraintKind.ALL_DIFFERENT or constraint.n_prices == 0:
-        return 0
-    left = 0
-    for k in range(constraint.n_prices):
-        left += now.cell[constraint.at + 1 + k]
-    for m in range(constraint.first, constraint.end):
-        left -= now.cell[constraint.at + 1 + now.domain[net.variables[constraints.links[m].variable].at]]
-    return int(left)
 
 
 @bare

@@ -11,33 +11,26 @@ from mapmrf.engines.moves.constrained_search import ConstrainedAscent
 from mapmrf.engines.moves.crossover import Crossover
 from mapmrf.engines.moves.local_search import Ascent
 from mapmrf.model.problem import Problem
+from mapmrf.run.calls import check_awaited
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Start
 
 
 class ClimbingIncumbent:
-    """The best labelling so far, improved by single-variable ascent and by crossover with every candidate.
+    """The best labelling so far, improved by single-variable ascent and by crossover with every candidate."""
 
-    Attributes
-    ----------
-    to_optimum
-        Whether an ascent goes on to a local optimum, however many table entries that reads.
-    best
-        The incumbent; None before the first candidate, unless the run had a warm start.
-    at_optimum
-        Whether the incumbent is known to be a local optimum of single-variable ascent.
-    """
+    most_rounds = math.inf
 
     def __init__(self, problem: Problem, start: Start, to_optimum: bool = False) -> None:
+        # to_optimum: whether an ascent goes on to a local optimum, however many table entries that reads
         self.problem, self.to_optimum = problem, to_optimum
         self.ascent: Ascent | ConstrainedAscent = Ascent(problem)
         self.crossover = Crossover(problem, tol=0.0)
         self.best = None if start.labels is None else Incumbent(problem.graph, start.labels)
-        self.at_optimum = False
+        self.at_optimum = False  # whether the incumbent is known to be a local optimum of single-variable ascent
 
     @property
     def labels(self) -> Ints | None:
-        """The best labelling, None before the first candidate."""
         return None if self.best is None else self.best.labels
 
     @property
@@ -72,8 +65,11 @@ class ClimbingIncumbent:
         """Run single-variable ascent from a labelling, to a local optimum unless it reads too many entries."""
         self.ascent.restart(labels)
         self.ascent.run(1 << 60)
-        while self.to_optimum and not self.ascent.at_optimum:
+        rounds = 1
+        while self.to_optimum and not self.ascent.at_optimum and rounds < self.most_rounds:
+            check_awaited()
             self.ascent.run(1 << 60)
+            rounds += 1
         return self.ascent.labels.copy()
 
     def cross(self, labels: Ints, other: Ints) -> Ints:
@@ -85,6 +81,8 @@ class ClimbingIncumbent:
 
 class ConstrainedIncumbent(ClimbingIncumbent):
     """The best labelling under constraints, which the ascent respects; parts of two labellings depend on each other."""
+
+    most_rounds = 100  # some 20 ms each: the ascent of a large model would take many minutes
 
     def __init__(self, problem: Problem, start: Start) -> None:
         super().__init__(problem, start, to_optimum=True)

@@ -97,7 +97,6 @@ class Triple(Solver):
 
 
 def solvers(shape: tuple[int, ...]) -> list[Solver]:
-    """All kernels that take this shape."""
     kinds: list[type[Solver]] = [Dense]
     if len(shape) == 2:
         kinds.append(Forest)

@@ -28,7 +28,6 @@ SHAPES = ("potts", "linear", "truncated linear", "quadratic", "truncated quadrat
 
 
 def loss(shape: str, n: int) -> np.ndarray:
-    """A loss by distance, (n, n)."""
     d = np.abs(np.arange(n)[:, None] - np.arange(n)).astype(float)
     return {
         "potts": 1.0 * (d > 0),
@@ -119,7 +118,6 @@ def test_the_factor_step_is_optimal_from_any_start(shape: str, n: int) -> None:
 def test_structured_and_disguised_tables_give_the_same_iterates(
     shape: str, n: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """LS-LP with the forms found, and with none."""
     graph = model(shape, n, 3, parts=True)
     method = mapmrf.LSLP(lp_phase=False, noise=0.1)
     found = method.start(Problem.compile(graph), 0, Start()).the_engine
@@ -137,7 +135,6 @@ def test_structured_and_disguised_tables_give_the_same_iterates(
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_ad3_solves_the_relaxation_of_structured_pairs(shape: str) -> None:
-    """The bound is the value that HiGHS finds for the same linear program."""
     graph = model(shape, STEP_STATES, 5, n_vars=4)
     found = mapmrf.solve(graph, "ad3", max_iterations=4000)
     assert found.bound == pytest.approx(mapmrf.solve(graph.expanded(), "lp").bound, rel=1e-5)

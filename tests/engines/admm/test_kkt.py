@@ -69,7 +69,6 @@ def test_every_labelling_satisfies_the_kkt_conditions() -> None:
 
 
 def planted(recipe: Recipe, labels: np.ndarray, gamma: float, **options) -> Engine:
-    """An engine that stands at a labelling with the multipliers that make it a KKT point."""
     engine = begun(recipe, start_from="onehot", **options)
     problem = engine.problem
     reference = DenseADMM(problem, Knobs(1.0), np.zeros(problem.n_states))

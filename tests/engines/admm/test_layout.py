@@ -47,7 +47,6 @@ def test_a_measurement_gives_every_labelling_the_value_that_the_graph_gives_it(r
 
 
 def engine_labels_of_isolated(problem: Problem) -> np.ndarray:
-    """Variables without factors always stand at their best state."""
     blocks = np.split(problem.graph.theta_v, problem.graph.var_ptr[1:-1])
     return np.array([int(np.argmax(block)) for block in blocks if len(block)], dtype=int)
 

@@ -20,7 +20,6 @@ CLOSE = 1e-9
 
 
 def ring(card: list[int], seed: int, arity: int = 2) -> FactorGraph:
-    """Neighbours on a ring of variables in one factor each, with unary potentials."""
     random = np.random.default_rng(seed)
     n = len(card)
     scopes = [(i,) for i in range(n)] + [tuple((i + k) % n for k in range(arity)) for i in range(n)]
@@ -72,7 +71,6 @@ def test_the_code_on_the_page_has_the_iterates_of_the_kernels(name: str) -> None
 
 
 def test_the_engine_does_the_five_updates_of_algorithm_1_in_its_order() -> None:
-    """One call of `run` is the five named updates, one after another."""
     graph = ring([3, 2, 4, 2], 7)
     layout = Layout.build(Problem.compile(graph), compact=True)
     one, other = (Engine(layout, PenaltyOptions(SphereKind.VARIABLES, eta=1.1)) for _ in range(2))

@@ -109,7 +109,6 @@ LATTICES = {
 
 
 def engine_of(recipe: Recipe, knobs: Knobs, *, seed: int = 0) -> Engine:
-    """A run that has just begun, far enough from uniform that everything moves."""
     options = {key: value for key, value in asdict(knobs).items() if value != math.inf}
     method = LSLP(**{"rho_upper": 1e9, **options}, rho_unit="absolute", lp_phase=False, noise=0.3)
     state = method.start(Problem.compile(recipe.graph()), seed, Start())

@@ -15,7 +15,6 @@ from strategies import one_changed, random_recipe
 
 
 def boltzmann(graph: FactorGraph, temperature: float) -> dict[tuple[int, ...], float]:
-    """The distribution that sweeps at one temperature must converge to."""
     every = list(itertools.product(*(range(r) for r in graph.card)))
     weight = np.exp(np.array([graph.value(labels) for labels in every]) / temperature)
     return dict(zip(every, weight / weight.sum(), strict=True))

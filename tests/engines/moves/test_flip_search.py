@@ -18,7 +18,6 @@ from strategies import Recipe, cost, hard_recipes, one_changed, recipes, soft_re
 
 
 def climb(search: FlipSearch | ChainSearch, start: np.ndarray, entries: int) -> list[int]:
-    """Where a search ends, in runs of so many table entries."""
     search.restart(start)
     while not search.at_rest:
         search.run(entries)
@@ -67,7 +66,6 @@ def test_visits_are_limited_and_counted() -> None:
 
 
 def test_the_floor_is_below_what_a_move_can_lose() -> None:
-    """Two pairs with a finite range of 3, and one forbidden entry."""
     table = np.array([[1.0, -2.0], [0.0, -np.inf]])
     graph = FactorGraph.from_pairwise(np.zeros((3, 2)), [[0, 1], [1, 2]], table)
     assert floor_of(Problem.compile(graph), 2) < -2 * 2 * 3

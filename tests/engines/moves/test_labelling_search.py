@@ -11,6 +11,8 @@ import mapmrf
 from mapmrf import FactorGraph, constraints
 from mapmrf.datasets import grid
 from mapmrf.engines.admm import model_run
+from mapmrf.engines.moves import constrained_search
+from mapmrf.engines.moves.ascending_incumbent import ConstrainedIncumbent
 from mapmrf.engines.moves.labelling_search import LabellingSearch
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Start
@@ -26,7 +28,6 @@ every_model = pytest.mark.parametrize("graph", MODELS.values(), ids=MODELS.keys(
 
 
 def searching(graph: FactorGraph) -> LabellingSearch:
-    """A search to which two labellings were offered."""
     search = LabellingSearch(Problem.compile(graph), Start(), seed=0)
     search.offer(graph.unary_labels)
     search.offer(np.random.default_rng(0).integers(0, graph.card))
@@ -76,3 +77,13 @@ def test_phases_take_turns_on_a_slow_model(monkeypatch: pytest.MonkeyPatch) -> N
 def test_beliefs_and_chains_keep_the_limit_on_iterations(most: int) -> None:
     result = mapmrf.solve(grid(12, 12, coupling=2.0, seed=0), "lslp", max_iterations=most)
     assert result.iterations <= most
+
+
+def test_an_ascent_under_constraints_ends_after_its_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constrained_search, "ASCENT_VISITS", 1)  # one change per round
+    graph = FactorGraph.from_tables([2] * 9, [(i,) for i in range(9)], [[0.0, 1.0]] * 9)
+    incumbent = ConstrainedIncumbent(
+        Problem.compile(graph.with_constraints([constraints.at_most_k(range(9), 8)])), Start()
+    )
+    monkeypatch.setattr(incumbent, "most_rounds", 3)
+    assert incumbent.offer(np.zeros(9, dtype=np.int64)).sum() == 3

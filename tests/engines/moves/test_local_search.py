@@ -100,7 +100,6 @@ def test_the_kernels_run_as_plain_python() -> None:
 
 
 def climb(graph: FactorGraph, start: np.ndarray, entries: int = 10**9) -> np.ndarray:
-    """Where an ascent ends, in runs of so many table entries."""
     ascent = Ascent(Problem.compile(graph))
     ascent.restart(start)
     while not ascent.at_optimum:

@@ -100,7 +100,6 @@ class Engine:
         self._plan()
 
     def close(self) -> None:
-        """Stop the threads."""
         self.workers.close()
 
     def adopt(self, mu: Floats, labels: Ints) -> None:
@@ -502,7 +501,6 @@ class Engine:
 
 
 def _first(variables: VariableArrays, n: int) -> VariableArrays:
-    """Return the first n variables."""
     return variables._replace(var_at=variables.var_at[: n + 1], nbr_ptr=variables.nbr_ptr[: n + 1])
 
 

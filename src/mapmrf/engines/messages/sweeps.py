@@ -27,7 +27,8 @@ class SequentialPasses(ABC):
     """Passes in an order of the variables; they keep the best bound and the best decoded labelling."""
 
     layout: ClassVar[str]  # layout of the messages, for `DualState`
-    # the kernel that runs iterations on one thread, that of a worker in a pass, and their arguments for every worker
+    # the kernel that runs iterations on one thread, that of a worker in a pass, and their arguments for every worker;
+    # each kind of model has its own two, because kernels that take a compiled function are not kept on disk
     kernels: tuple[Callable[..., tuple[int, int, PassFigures]], Callable[..., bool]]
     arguments: list[tuple[Any, ...]]
     constant: float  # constant added to bound and value after a pass

@@ -55,7 +55,7 @@ class Script(Method):
     patient: bool = False
 
     @property
-    def stops_at_gap(self) -> bool:
+    def stops_at_gap(self) -> bool:  # type: ignore[override]
         return not self.patient
 
     def supports(self, problem: Problem) -> str | None:

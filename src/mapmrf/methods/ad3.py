@@ -19,7 +19,6 @@ from mapmrf.model.graph import FactorGraph
 from mapmrf.model.polytope import dense, integral
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
-from mapmrf.run.dual_state import DualState
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import check_above, check_at_least, check_choice, check_within, is_closed
@@ -198,12 +197,6 @@ class AD3(Method):
         finished = done if tree.done else None
         return Progress(state.iterations, best.labels, best.value, tree.bound, finished=finished, phase="branch")
 
-    def dual(self, problem: Problem, state: AD3Run) -> DualState | None:
-        """The multipliers of the relaxation; None once there is a tree, since every node has its own."""
-        if state.admm is None or state.iterations == 0 or state.tree is not None:
-            return None
-        return save_multipliers(state.admm.engine, state.admm.unit)
-
     def close(self, problem: Problem, state: AD3Run) -> None:
         if state.admm is not None:
             state.admm.engine.close()
@@ -212,14 +205,16 @@ class AD3(Method):
         """The relaxed solution as it is; nothing once the gap is closed: the loop uses the labelling."""
         if state.admm is None:
             return Answer(bound=-math.inf)
+        engine, dual = state.admm.engine, None
+        if state.iterations > 0 and state.tree is None:  # every node of a tree has its own multipliers
+            dual = save_multipliers(engine, state.admm.unit)
         if state.certified:
-            return Answer(details=state.details())
+            return Answer(details=state.details(), dual=dual)
         if state.root is not None:
-            return Answer(None, *state.root, details=state.details())
-        engine = state.admm.engine
+            return Answer(None, *state.root, details=state.details(), dual=dual)
         mu_v = engine.variables()
         mu_v[~problem.feasible_v] = 0.0  # the limit: no factor gives a forbidden state any mass
-        return Answer(engine.labels.copy(), mu_v, engine.marginals_of(problem), details=state.details())
+        return Answer(engine.labels.copy(), mu_v, engine.marginals_of(problem), details=state.details(), dual=dual)
 
 
 @dataclass(eq=False)

@@ -47,7 +47,7 @@ from mapmrf.model.polytope import dual_bound
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
 from mapmrf.run.incumbent import Incumbent
-from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
+from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start, follow
 from mapmrf.run.options import check_above, check_at_least, check_choice
 from mapmrf.run.result import Status
 
@@ -279,15 +279,14 @@ class CutsRun(PhasedRun):
         inner = LSLP(beliefs=0, climb=False, max_iterations=self.method.lp_iterations)
         if inner.supports(self.problem) is not None:
             return
-        state = inner.start(self.problem, self.seed, Start())
-        step = Progress(0, phase="lp")
-        while step.phase == "lp" and step.finished is None:
-            step = inner.step(self.problem, state)
+        for step, _ in follow(inner, self.problem, self.seed):
             if step.labels is not None:
                 self.incumbent.offer(step.labels)
             if step.bound is not None:
                 self.tighten(step.bound)
             yield self.progress("start", self.verdict)
+            if step.phase != "lp":
+                return
 
     def formulate(self) -> Program:
         """Build the program; the first bound is the one without any rows."""

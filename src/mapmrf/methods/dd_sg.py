@@ -10,7 +10,6 @@ from mapmrf.engines.decomposition.subgradient import DescentOptions, Subgradient
 from mapmrf.engines.decomposition.subproblems import Decomposition
 from mapmrf.errors import OptionError
 from mapmrf.model.problem import Problem
-from mapmrf.run.dual_state import DualState
 from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import check_above, check_at_least, check_choice
 
@@ -107,9 +106,6 @@ class DDSG(Method):
 
     def step(self, problem: Problem, state: SubgradientDescent) -> Progress:
         return state.step(self.max_iterations)
-
-    def dual(self, problem: Problem, state: SubgradientDescent) -> DualState | None:
-        return state.moved(problem)
 
     def answer(self, problem: Problem, state: SubgradientDescent) -> Answer:
         """The best labelling, and the average of the trees' choices as the relaxed solution."""

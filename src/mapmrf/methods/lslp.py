@@ -29,7 +29,6 @@ from mapmrf.methods.bp import BP
 from mapmrf.model.polytope import integral
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
-from mapmrf.run.dual_state import DualState
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, Method, Progress, Snapshot, Start
 from mapmrf.run.options import check_above, check_at_least, check_choice
@@ -223,7 +222,7 @@ class LSLP(Method):
         return cls(preset="paper")
 
     @property
-    def stops_at_gap(self) -> bool:
+    def stops_at_gap(self) -> bool:  # type: ignore[override]
         """False for the paper's stopping rule, which uses no bound."""
         return self.stop == "plain"
 
@@ -252,6 +251,8 @@ class LSLP(Method):
         for labels in (segment_argmax(problem.graph.theta_v, problem.graph.var_ptr), *given):  # the loop has these
             state.best_value = max(state.best_value, problem.graph.value(labels))
         self.begin(state)
+        if initial.saved is not None:
+            self._restore(state, initial.saved)
         return state
 
     def begin(self, state: SphereRun) -> None:
@@ -522,12 +523,6 @@ class LSLP(Method):
             return False
         return abs(found.bound - found.relaxed) > UNSOLVED * (state.best_bound - state.best_value)
 
-    def dual(self, problem: Problem, state: LSLPRun) -> DualState | None:
-        """The multipliers of the plain relaxation, from the LP phase."""
-        if state.engine is None or state.iterations == 0:
-            return None
-        return save_multipliers(state.engine, state.unit) if state.phase.name == "lp" else state.saved
-
     def close(self, problem: Problem, state: LSLPRun) -> None:
         """Stop the engine's threads."""
         self._stop_messages(state)
@@ -550,8 +545,7 @@ class LSLP(Method):
             arrays["read_out"], figures["read_out_value"] = state.read_out, state.read_out_value
         return Snapshot(figures, arrays)
 
-    def restore(self, problem: Problem, state: LSLPRun, snapshot: Snapshot) -> None:
-        """Restore the iterates."""
+    def _restore(self, state: LSLPRun, snapshot: Snapshot) -> None:
         figures, arrays = snapshot.figures, snapshot.arrays
         restore_run(state, figures)
         restore_engine(state.the_engine, figures["block"], arrays)
@@ -579,15 +573,18 @@ class LSLP(Method):
         engine = state.engine
         if engine is None:
             return Answer(bound=-math.inf)
+        dual = state.saved  # the multipliers of the plain relaxation, from the LP phase
+        if state.phase.name == "lp" and state.iterations > 0:
+            dual = save_multipliers(engine, state.unit)
         if self.stops_at_gap and state.certified:
-            return Answer(details=self._details(state, kkt=False))
+            return Answer(details=self._details(state, kkt=False), dual=dual)
         if self.stop == "plain" and self.sphere != "off" and state.rested is not None:
             mu_v, vertex = integral(problem, state.rested.labels)
-            return Answer(engine.labels.copy(), mu_v, vertex, details=self._details(state))
+            return Answer(engine.labels.copy(), mu_v, vertex, details=self._details(state), dual=dual)
         mu_f = engine.marginals_of(problem)
         mu_v = engine.variables()
         mu_v[~problem.feasible_v] = 0.0  # the limit: no factor gives a forbidden state any mass
-        return Answer(engine.labels.copy(), mu_v, mu_f, details=self._details(state))
+        return Answer(engine.labels.copy(), mu_v, mu_f, details=self._details(state), dual=dual)
 
     def _details(self, state: LSLPRun, kkt: bool = True) -> dict[str, float]:
         """Final penalty, plain and weighted residuals, and the epsilon-KKT report if an iterate is the answer."""

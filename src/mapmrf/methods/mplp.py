@@ -10,7 +10,6 @@ from mapmrf.engines.messages.constrained_dual import ConstrainedDual, LegalIncum
 from mapmrf.engines.messages.mplp import Dual, DualDescent, FactorOrder, PassDirection
 from mapmrf.engines.moves.ascending_incumbent import ClimbingIncumbent
 from mapmrf.model.problem import Problem
-from mapmrf.run.dual_state import DualState
 from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import check_at_least, check_choice
 from mapmrf.run.result import Status
@@ -92,10 +91,7 @@ class MPLP(Method):
 
     def answer(self, problem: Problem, state: DualDescent) -> Answer:
         """The best labelling; the loop keeps the bound."""
-        return Answer(labels=state.labelling.labels)
-
-    def dual(self, problem: Problem, state: DualDescent) -> DualState | None:
-        return state.dual.state(problem)
+        return Answer(labels=state.labelling.labels, dual=state.dual.state(problem))
 
     def close(self, problem: Problem, state: DualDescent) -> None:
         state.dual.close()

@@ -9,7 +9,6 @@ from mapmrf.engines.decomposition import subgradient as kernels
 from mapmrf.engines.decomposition.subgradient import DescentOptions, SubgradientDescent
 from mapmrf.engines.decomposition.subproblems import Decomposition
 from mapmrf.model.problem import Problem
-from mapmrf.run.dual_state import DualState
 from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import check_above, check_at_least, check_choice
 
@@ -87,9 +86,6 @@ class PSDD(Method):
 
     def step(self, problem: Problem, state: SubgradientDescent) -> Progress:
         return state.step(self.max_iterations)
-
-    def dual(self, problem: Problem, state: SubgradientDescent) -> DualState | None:
-        return state.moved(problem)
 
     def answer(self, problem: Problem, state: SubgradientDescent) -> Answer:
         return state.answer(problem, last=self.primal == "last")

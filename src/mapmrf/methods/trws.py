@@ -70,7 +70,15 @@ class TRWS(Method):
             given = initial.dual.values_for(problem, self._layout(passes), passes.n_messages)
             if given is not None:
                 passes.load_messages(given)
-        return TRWSRun(passes)
+        run = TRWSRun(passes)
+        if initial.saved is not None:
+            figures, arrays = initial.saved
+            run.done = int(figures["done"])
+            bound, value, calm = figures["figures"]
+            passes.figures = PassFigures(float(bound), float(value), int(calm))
+            for name, array in run.messages.items():
+                put_back(array, arrays, name)
+        return run
 
     def _layout(self, passes: SequentialPasses) -> str:
         """Name the layout of the messages, which depends on the order of the variables."""
@@ -90,26 +98,17 @@ class TRWS(Method):
             progress.finished = Status.INFEASIBLE
         return progress
 
-    def dual(self, problem: Problem, state: TRWSRun) -> DualState | None:
-        if state.done == 0 or state.passes.n_messages > MOST_NUMBERS:
-            return None
-        return DualState.of(problem, self._layout(state.passes), state.passes.message_values())
-
     def close(self, problem: Problem, state: TRWSRun) -> None:
         state.passes.close()
 
     def answer(self, problem: Problem, state: TRWSRun) -> Answer:
-        return Answer(labels=state.passes.best if state.passes.figures.value > -math.inf else None)
+        passes, dual = state.passes, None
+        if state.done and passes.n_messages <= MOST_NUMBERS:
+            dual = DualState.of(problem, self._layout(passes), passes.message_values())
+        return Answer(labels=passes.best if passes.figures.value > -math.inf else None, dual=dual)
 
     def snapshot(self, problem: Problem, state: TRWSRun) -> Snapshot:
         return Snapshot({"done": state.done, "figures": list(state.passes.figures)}, state.messages)
-
-    def restore(self, problem: Problem, state: TRWSRun, snapshot: Snapshot) -> None:
-        state.done = int(snapshot.figures["done"])
-        bound, value, calm = snapshot.figures["figures"]
-        state.passes.figures = PassFigures(float(bound), float(value), int(calm))
-        for name, array in state.messages.items():
-            put_back(array, snapshot.arrays, name)
 
 
 @dataclass

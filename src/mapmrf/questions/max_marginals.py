@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ from mapmrf.model.graph import FactorGraph
 from mapmrf.model.names import Names, locate_variable
 from mapmrf.model.problem import Problem
 from mapmrf.run import interrupts, pace
-from mapmrf.run.method import Method, Start
+from mapmrf.run.method import Method, follow
 from mapmrf.run.options import check_number
 from mapmrf.run.registry import DEFAULT_METHOD
 from mapmrf.run.result import Result, Status
@@ -373,19 +373,16 @@ def state_bounds(problem: Problem, stop: Callable[[], bool], iterations: int = I
     graph = problem.graph
     if graph.n_vars == 0:
         return StateBounds(np.zeros(0), graph.constant, np.zeros(0, dtype=np.int64))
-    method = TRWS(max_iterations=iterations)
-    run = method.start(problem, 0, Start())
-    try:
-        end = time.perf_counter() + SECONDS
-        step = method.step(problem, run)
-        while step.finished is None and run.done < iterations and not stop() and time.perf_counter() < end:
-            step = method.step(problem, run)
-        if step.finished is Status.INFEASIBLE or graph.constant == -np.inf:
+    end = time.perf_counter() + SECONDS
+    with closing(follow(TRWS(max_iterations=iterations), problem)) as steps:
+        for step, run in steps:
+            passes, infeasible = run.passes, step.finished is Status.INFEASIBLE
+            if stop() or time.perf_counter() >= end:
+                break
+        if infeasible or graph.constant == -np.inf:
             return StateBounds(np.full(problem.n_states, -np.inf), -np.inf, None)
         slack = 2 * graph.round_off(0.0)
-        upper = run.passes.state_bounds() + slack
-        bound = float(run.passes.figures.bound) + slack
-        labels = run.passes.best if run.passes.figures.value > -np.inf else None
+        upper = passes.state_bounds() + slack
+        bound = float(passes.figures.bound) + slack
+        labels = passes.best if passes.figures.value > -np.inf else None
         return StateBounds(np.minimum(upper, bound), bound, labels)
-    finally:
-        method.close(problem, run)

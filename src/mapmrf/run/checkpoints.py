@@ -123,7 +123,7 @@ class SavedRun:
         self.written = time.perf_counter()
 
     def begin(self, run: Run, start: Start) -> Start:
-        """Restore labels and bound; return the warm start for a method that cannot restore more."""
+        """Restore labels, bound and trace; return the start of the method, with what it saved itself if it did."""
         if self.found is None:
             return start
         figures, arrays = self.found.figures, self.found.arrays
@@ -136,21 +136,16 @@ class SavedRun:
             bound, spent = float(figures["bound"]), float(figures["spent"])
             for name in ("iterations", "end", "n_steps"):
                 float(figures[name])
+            mine = figures.get("method")
         run.incumbent.offer(labels)
         run.incumbent.tighten(bound, run.method.name)
         run.began -= spent
         run.trace = trace
-        return start if figures.get("method") is not None else Start(labels)
-
-    def restore(self, run: Run, problem: Problem, state: Any) -> None:
-        if self.found is None or self.found.figures.get("method") is None:
-            return
-        figures, arrays = self.found.figures, self.found.arrays
-        mine = {name.removeprefix("method."): array for name, array in arrays.items() if name.startswith("method.")}
-        with damaged(self.path):
-            run.method.restore(problem, state, Snapshot(figures["method"], mine))
+        if mine is None:
+            return Start(labels)
         run.iterations, run.end, run.n_steps = figures["iterations"], figures["end"], figures["n_steps"]
-        self.found = None
+        own = {name.removeprefix("method."): array for name, array in arrays.items() if name.startswith("method.")}
+        return dataclasses.replace(start, saved=Snapshot(mine, own))
 
     def save(self, run: Run, problem: Problem, state: Any) -> None:
         snapshot = run.method.snapshot(problem, state)

@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -24,8 +24,8 @@ from mapmrf.model.polytope import classify, classify_vertex, relaxed_value, vert
 from mapmrf.model.problem import Problem
 from mapmrf.run import interrupts
 from mapmrf.run.calls import CallAbandoned
+from mapmrf.run.checkpoints import damaged
 from mapmrf.run.clock import ANSWERING, REPORTING, STEPPING, RunCalls
-from mapmrf.run.dual_state import DualState
 from mapmrf.run.incumbent import CheckedIncumbent
 from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import GapTolerance
@@ -68,7 +68,6 @@ class Run(RunCalls):
         self.memory = MemoryWatch(math.inf)
         self.end, self.n_steps, self.intact = math.inf, 0, True
         self.cancelled = self.unloaded = self.medium = False
-        self.dual: DualState | None = None
 
     def load(self, forms: ModelForms) -> None:
         for method in (self.method, self.polisher):
@@ -155,19 +154,18 @@ class Run(RunCalls):
         interrupts.check()
         problem = self.forms.problem_for(method)
         if start.labels is not None and self.forms.is_rewritten(method):
-            start = Start(self.forms.lift(method, start.labels))
+            start = Start(self.forms.lift(method, start.labels), saved=start.saved)
         start = dataclasses.replace(start, gap_tolerance=self.tolerance.of_proofs)
 
         def close(late: Any) -> None:
             if late is not None:
                 method.close(problem, late)
 
-        state = self.attempt(STEPPING, method.start, problem, self.seed, start, undo=close)
+        with nullcontext() if self.saving is None or start.saved is None else damaged(self.saving.path):
+            state = self.attempt(STEPPING, method.start, problem, self.seed, start, undo=close)
         running.callback(self.close, method, problem, state)
         interrupts.check()
         saving = self.saving if method is self.method else None
-        if saving is not None:
-            saving.restore(self, problem, state)
         status = self.loop(problem, method, state)
         if status is Status.MEMORY_LIMIT and not self.intact:  # no answer after a step that was cut short
             return status, Answer()
@@ -177,8 +175,6 @@ class Run(RunCalls):
         with suppress(CallAbandoned):  # there was no time for it
             if not self.is_lost(state):
                 answer = self.attempt_on(state, method, ANSWERING, method.answer, problem)
-                if method is self.method:
-                    self.dual = self.attempt_on(state, method, ANSWERING, method.dual, problem)
         return status, answer
 
     @property
@@ -341,7 +337,7 @@ class Run(RunCalls):
             seed=self.seed,
             details=answer.details | incumbent.bounds.details,
             mu_v=mu_v if mu_v is None or not self.forms.is_rewritten(self.method) else mu_v[: len(self.graph.theta_v)],
-            dual=None if self.method.name in incumbent.bounds.refuted else self.dual,
+            dual=None if self.method.name in incumbent.bounds.refuted else answer.dual,
         )
 
     def repair(self, status: Status) -> Status:

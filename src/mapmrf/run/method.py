@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
@@ -100,6 +100,8 @@ class Answer:
         A valid upper bound.
     details
         Figures for the result.
+    dual
+        Messages or multipliers from which a later run may start.
 
     Examples
     --------
@@ -112,6 +114,7 @@ class Answer:
     mu_f: FactorMarginals | None = None
     bound: float | None = None
     details: dict[str, float] = field(default_factory=dict)
+    dual: DualState | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,7 @@ class Start:
     """A warm start: labels (n_vars,), and mu_v (sum of card,) and dual state of an earlier Result; all may be None.
 
     `gap_tolerance` is the relative gap that the run regards as closed, for methods with stopping rules of their own.
+    `saved` is what `Method.snapshot` returned in a run that is resumed.
 
     Examples
     --------
@@ -130,6 +134,7 @@ class Start:
     mu_v: Floats | None = None
     dual: DualState | None = None
     gap_tolerance: float = GAP_TOLERANCE
+    saved: Snapshot | None = None
 
     def first_labels(self, graph: FactorGraph) -> Ints:
         """A copy of the labels, or the best state of every variable on its own: (n_vars,)."""
@@ -176,13 +181,10 @@ class Method(ABC):
     exact_on_trees: ClassVar[bool] = False
     native_constraints: ClassVar[bool] = False
     """Whether the method handles constraints itself; otherwise it gets them as tables: `constraints.as_tables`."""
+    stops_at_gap: ClassVar[bool] = True
+    """Whether the loop may end the run as soon as the gap is closed."""
 
     max_iterations: int
-
-    @property
-    def stops_at_gap(self) -> bool:
-        """Return whether the loop may end the run as soon as the gap is closed."""
-        return True
 
     def supports(self, problem: Problem) -> str | None:
         """Return the reason why this method cannot solve the problem, or None if it can."""
@@ -195,10 +197,6 @@ class Method(ABC):
     def within(self, graph: FactorGraph, left: float) -> Method:
         """Return the method with options such that a run needs at most this many bytes, where options decide that."""
         return self
-
-    def refusal(self, problem: Problem) -> str | None:
-        """Return the reason why a run must not start: unsupported model or too little memory; None if it may."""
-        return self.supports(problem) or problem.memory.refusal(self.footprint(problem.graph))
 
     def load(self, graph: FactorGraph) -> None:  # noqa: B027
         """Import the modules that a run on this model needs besides the method's own."""
@@ -215,10 +213,6 @@ class Method(ABC):
     def answer(self, problem: Problem, state: Any) -> Answer:
         """Return the current answer. Must not change the state: the loop may ask after any step and continue."""
 
-    def dual(self, problem: Problem, state: Any) -> DualState | None:
-        """Return messages or multipliers from which a later run may start; the loop asks once, at the end."""
-        return None
-
     def close(self, problem: Problem, state: Any) -> None:  # noqa: B027
         """Release threads, processes and memory; the loop calls this once, however the run ended."""
 
@@ -230,12 +224,28 @@ class Method(ABC):
         return revive, (path, type(self).__qualname__, dict(vars(self)))
 
     def snapshot(self, problem: Problem, state: Any) -> Snapshot | None:
-        """Return everything that `restore` needs to continue from here to the same answer; None if not supported."""
+        """Return what `start` needs to continue from here to the same answer; None if not supported."""
         return None
 
-    def restore(self, problem: Problem, state: Any, snapshot: Snapshot) -> None:
-        """Restore a state returned by `start` from a snapshot."""
-        raise NotImplementedError(f"{self.name} does not support snapshots")
+
+def follow(
+    method: Method,
+    problem: Problem,
+    seed: int = 0,
+    initial: Start = Start(),
+    before: Callable[[Any], object] = id,
+) -> Generator[tuple[Progress, Any], None, None]:
+    """Run another method to its end: yield the report and the state after every step.
+
+    `before` is called with the state before every step. The state is closed when the generator is, as when a ``for``
+    loop over it is left.
+    """
+    with running(method, problem, seed, initial) as state:
+        progress = Progress(0)
+        while progress.finished is None and progress.iterations < method.max_iterations:
+            before(state)
+            progress = method.step(problem, state)
+            yield progress, state
 
 
 @contextmanager

@@ -151,8 +151,9 @@ class SubgradientDescent:
         labels, bound = self.labels, float(self.figures.bound)
         subproblems = self.parts.n_forests or problem.n_factors
         details = {"subproblems": float(subproblems), "step_length": float(self.figures.length)}
+        dual = self.moved(problem)
         if self.rounds == 0 or bound == -np.inf:
-            return Answer(labels=labels, bound=bound, details=details)
+            return Answer(labels=labels, bound=bound, details=details, dual=dual)
         if self.figures.closed:
             mu_v, mu_f = integral(problem, labels)
         else:
@@ -160,7 +161,7 @@ class SubgradientDescent:
             mu_v, mu_f = self._last(problem) if last else self._averages(problem)
             # variables without factors are in their best states
             mu_v[(problem.graph.var_ptr[:-1] + self.state.labels)[problem.degree == 0]] = 1.0
-        return Answer(labels, mu_v, mu_f, bound, details)
+        return Answer(labels, mu_v, mu_f, bound, details, dual)
 
     def _averages(self, problem: Problem) -> tuple[Floats, FactorMarginals]:
         """Return the choices averaged over this window of rounds and the last."""

@@ -111,6 +111,7 @@ def test_the_bound_comes_near_the_relaxation_of_frustrated_grids(method: str, to
         ("bp", {"schedule": "parallel"}, 2),
         ("bp", {"schedule": "sequential"}, 2),
         ("dd_sg", {"max_iterations": 1}, 1),
+        ("mplp", {}, 1),
         ("trws", {}, 2),
     ],
 )

@@ -29,19 +29,19 @@ def clusters_of(graph: FactorGraph) -> Clusters:
     return Clusters(dual, 10**7)
 
 
-def value_of(graph: FactorGraph, clusters: Clusters, labels: np.ndarray) -> float:
+def value_of(graph: FactorGraph, model: Dual | Clusters, labels: np.ndarray) -> float:
     """Value of a labelling, summed over beliefs, reparametrised tables and clusters."""
-    dual = clusters.dual.regions
+    dual = (model.dual if isinstance(model, Clusters) else model).regions
     total = graph.constant + sum(dual.belief[dual.var_ptr[i] + k] for i, k in enumerate(labels))
     for a in range(len(dual.table_at)):
         edges = np.arange(dual.scope_ptr[a], dual.scope_ptr[a + 1])
         states = labels[dual.scope[edges]]
         place = np.ravel_multi_index(tuple(states), tuple(dual.card_e[edges]))
         total += dual.theta[dual.table_at[a] + place] - dual.lam[dual.edge_ptr[edges] + states].sum()
-    for at, pair in zip(clusters.tables.own_at, clusters.cycles.pair, strict=True):
+    for at, pair in zip(model.tables.own_at, model.cycles.pair, strict=True) if isinstance(model, Clusters) else ():
         first = dual.scope_ptr[pair]
         k1, k2 = labels[dual.scope[first]], labels[dual.scope[first + 1]]
-        total += clusters.tables.own[at + k1 * dual.card_e[first + 1] + k2]
+        total += model.tables.own[at + k1 * dual.card_e[first + 1] + k2]
     return float(total)
 
 
@@ -53,13 +53,19 @@ def random_cycles(clusters: Clusters, random: np.random.Generator, n: int) -> li
 
 
 @given(recipe=recipes(), seed=st.integers(0, 99), data=st.data())
-def test_clusters_leave_values_as_they_are_and_the_bound_never_rises(
+def test_messages_leave_values_as_they_are_and_the_bound_never_rises(
     recipe: Recipe, seed: int, data: st.DataObject
 ) -> None:
     graph = recipe.graph()
     optimum, _ = brute_force(graph)
-    clusters = clusters_of(graph)
     labels = some_labels(recipe, data)
+    dual, clusters = clusters_of(graph).dual, clusters_of(graph)
+    bounds = [dual.bound()]
+    for iteration in range(6):
+        dual.passes(iteration, iteration + 1)
+        assert value_of(graph, dual, labels) == pytest.approx(graph.value(labels), abs=1e-9)
+        bounds.append(dual.bound())
+        assert optimum - 1e-9 <= bounds[-1] <= bounds[-2] + 1e-9
     bound = clusters.bound()
     for iteration in range(4):
         if iteration in (1, 3):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 
 import numpy as np
 import pytest
@@ -11,11 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
-from mapmrf.engines.flow import fusion_move
 from mapmrf.engines.flow.fusion_move import FusionMove, LabelMoves, label_marks
 from mapmrf.images import grid_model
 from mapmrf.model.problem import Problem
-from plain_python import plain_kernels
 from strategies import Recipe, random_recipe
 
 METRIC = {
@@ -186,21 +183,3 @@ def test_a_run_stops_at_its_limit_of_moves() -> None:
     search = LabelMoves(Problem.compile(metric_graph(0, "potts")), np.zeros(8, dtype=np.int64))
     search.run(10**9, max_moves=2)
     assert search.tried == 2
-
-
-@given(seed=SEEDS)
-@settings(max_examples=30)
-def test_the_kernels_run_as_plain_python(seed: int) -> None:
-    graph, random = pairwise_graph(seed, 0.1), np.random.default_rng(seed)
-    labels, other = random.integers(0, graph.card), random.integers(0, graph.card)
-
-    def fused() -> tuple[list[int], float]:
-        mixed = labels.copy()
-        gain = FusionMove(Problem.compile(graph)).fuse(mixed, other)
-        return mixed.tolist(), gain
-
-    with plain_kernels(fusion_move):
-        plain = fused()
-    compiled = fused()
-    assert plain[0] == compiled[0]
-    assert plain[1] == compiled[1] or math.isclose(plain[1], compiled[1], rel_tol=1e-12)

@@ -125,18 +125,6 @@ def test_short_runs_of_kicks_end_where_a_long_one_does(repair: str, recipe: Reci
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("repair", ["flips", "chains", "blocks"])
-def test_a_temperature_lets_worse_parts_stay(repair: str) -> None:
-    problem = Problem.compile(grid(10, 10, 3.0, seed=3))
-    taken = []
-    for temperature in (0.0, 5.0):
-        kicks = kicks_of(problem, repair, 10, 0)
-        while kicks.done < 200:
-            kicks.run(10**7, 200, temperature)
-        taken.append(kicks.taken)
-    assert taken[0] < taken[1]
-
-
 def test_a_restart_forgets_a_kick_under_way() -> None:
     problem = Problem.compile(grid(10, 10, 3.0, seed=3))
     kicks = kicks_of(problem, "chains", 20, 0)

@@ -1,4 +1,4 @@
-"""Minimum cuts, roof duality, expansions and swaps: proofs, persistent variables, and optima of large moves."""
+"""Max-flow, QPBO, expansions, SDP and tabu: proofs, persistent variables, and good labellings of binary models."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 
 import mapmrf
-from binary_models import binary_graphs, spins, submodular_recipe
+from binary_models import binary_graphs, complete, random_cut, spins, submodular_recipe
 from mapmrf import FactorGraph, Status
 from mapmrf.datasets import potts_image
 from mapmrf.images import grid_model
-from strategies import Recipe, brute_force
+from strategies import brute_force
 
 
 def image(labels: int = 2) -> FactorGraph:
@@ -127,31 +127,68 @@ def test_non_metric_pairs_are_moved_by_roof_duality() -> None:
         assert first < result.value <= mapmrf.solve(graph, "trws").bound
 
 
-def test_weights_are_those_of_the_expanded_model() -> None:
-    random, plain = np.random.default_rng(2), image(4)
-    weight = random.random(plain.n_factors) * 2
-    graph = FactorGraph.from_pairwise(
-        plain.theta_v.reshape(-1, 4), plain.scope.reshape(-1, 2), plain.table(0), weight=weight
-    )
-    weighted, expanded = (mapmrf.solve(each, "expansion") for each in (graph, graph.expanded()))
-    assert weighted.labels.tolist() == expanded.labels.tolist()
-    assert weighted.value == pytest.approx(expanded.value, rel=1e-12)
-
-
-def test_variables_of_different_numbers_of_states_keep_to_them() -> None:
-    random = np.random.default_rng(3)
-    card = random.integers(1, 5, 12)
-    pairs = [(i, i + 1) for i in range(11)]
-    tables = [random.normal(size=(card[i], card[j])) for i, j in pairs]
-    graph = Recipe(card.tolist(), pairs, tables).graph()
-    result = mapmrf.solve(graph, "expansion")
-    assert np.all(result.labels < card)
-    assert result.value >= graph.value(np.zeros(12, dtype=int))
-
-
 def test_the_labelling_given_is_the_start() -> None:
     graph = image(5)
     local = mapmrf.solve(graph, "expansion")
     again = mapmrf.solve(graph, "expansion", initial=local)
     assert again.labels.tolist() == local.labels.tolist()
     assert again.details["helpful_moves"] == 0.0 and again.iterations == 5
+
+
+# -- semidefinite bounds ------------------------------------------------------------------------------------------------
+
+
+def test_a_sparse_model_is_proven_as_by_cuts() -> None:
+    graph = spins(7, seed=2)
+    result = mapmrf.solve(graph, "sdp")
+    assert result.status is Status.OPTIMAL
+    assert result.value == pytest.approx(mapmrf.solve(graph, "cuts").value)
+
+
+def test_without_cuts_and_branches_there_is_a_bound() -> None:
+    graph = complete(30, seed=1)
+    plain = mapmrf.solve(graph, "sdp", cut_spins=0)
+    tight = mapmrf.solve(graph, "sdp", branch_spins=0)
+    whole = mapmrf.solve(graph, "sdp")
+    assert plain.status is Status.CONVERGED
+    assert plain.bound > tight.bound >= whole.bound == pytest.approx(whole.value)
+    assert (plain.details["inequalities"], tight.details["nodes"]) == (0.0, 1.0)
+
+
+# -- tabu -------------------------------------------------------------------------------------------------------------
+
+
+@given(graph=binary_graphs())
+def test_tabu_finds_small_optima(graph: FactorGraph) -> None:
+    result = mapmrf.solve(graph, "tabu", trajectories=2)
+    assert result.value == pytest.approx(brute_force(graph)[0], abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_optimum_of_a_dense_model_is_found(seed: int) -> None:
+    graph = complete(35, seed=seed)
+    proven = mapmrf.solve(graph, "sdp")
+    assert proven.status is Status.OPTIMAL
+    assert mapmrf.solve(graph, "tabu", trajectories=5).value == pytest.approx(proven.value)
+
+
+def test_it_goes_further_than_restarts_on_a_random_graph() -> None:
+    graph = random_cut(500, 5000, seed=0)
+    result = mapmrf.solve(graph, "tabu", max_iterations=20)
+    assert result.value > mapmrf.solve(graph, "restarts", max_iterations=10).value
+
+
+def test_forbidden_pairs_are_respected() -> None:
+    graph = spins(6, seed=1)
+    tables = np.array([graph.table(a) for a in range(graph.n_factors)])
+    tables[::3, 1, 1] = -np.inf
+    hard = FactorGraph.from_pairwise(graph.theta_v.reshape(-1, 2), graph.scope.reshape(-1, 2), tables)
+    result = mapmrf.solve(hard, "tabu", trajectories=3)
+    assert result.value == pytest.approx(mapmrf.solve(hard, "branch").value)
+
+
+def test_a_tabu_search_ends_after_its_trajectories_or_rounds() -> None:
+    for graph, n in ((complete(20), 3), (random_cut(30, 200, 0), 10)):
+        some = mapmrf.solve(graph, "tabu", trajectories=n)
+        assert some.status is Status.CONVERGED and some.details["trajectories"] >= n
+    assert mapmrf.solve(random_cut(200, 2000, 1), "tabu", max_iterations=5).status is Status.ITERATION_LIMIT

@@ -135,7 +135,7 @@ def test_the_labelling_given_is_the_start() -> None:
     assert again.details["helpful_moves"] == 0.0 and again.iterations == 5
 
 
-# -- semidefinite bounds ------------------------------------------------------------------------------------------------
+# -- semidefinite bounds ----------------------------------------------------------------------------------------------
 
 
 def test_a_sparse_model_is_proven_as_by_cuts() -> None:

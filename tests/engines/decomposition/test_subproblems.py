@@ -13,15 +13,8 @@ from hypothesis import strategies as st
 
 import mapmrf
 from mapmrf import FactorGraph
-from mapmrf.engines.decomposition.subgradient import (
-    MAJORITY,
-    SQRT,
-    DescentOptions,
-    SubgradientDescent,
-    unit_of,
-)
+from mapmrf.engines.decomposition.subgradient import unit_of
 from mapmrf.engines.decomposition.subproblems import Chosen, Decomposition, Workspace, solve_factors, solve_forests
-from mapmrf.model.polytope import dense
 from mapmrf.model.problem import Problem
 from plain_python import plain
 from strategies import Recipe, hard_recipes, is_acyclic, random_tree, soft_recipes, with_weights
@@ -205,17 +198,3 @@ def test_runs_on_weighted_models_are_those_on_expanded_ones(method: str, states:
     assert one.labels.tolist() == two.labels.tolist()
     assert one.bound == pytest.approx(two.bound, abs=1e-9)
     assert unit_of(Problem.compile(graph)) == unit_of(Problem.compile(graph.expanded()))
-
-
-def test_factors_of_large_images_are_not_averaged() -> None:
-    """There would be an array per configuration, many times as large as the model."""
-    for side, averaging in ((100, True), (200, False)):
-        problem = image(side, 8)
-        descent = SubgradientDescent(problem, Decomposition.into_factors(problem), OPTIONS)
-        assert (len(descent.state.averages.f) > 0) == (len(descent.subproblems.config_at) > 0) == averaging
-        descent.advance(2)
-        answer = descent.answer(problem)
-        assert dense(problem, answer.mu_f).reshape(problem.n_factors, -1).sum(axis=1) == pytest.approx(1.0)
-
-
-OPTIONS = DescentOptions(rule=SQRT, step_size=0.3, patience=20, tolerance=1e-6, ways=(MAJORITY,))

@@ -1,4 +1,4 @@
-"""The conflict-driven search, against exhaustive search and known answers."""
+"""The conflict-driven search, and labellings that violate few factors, against exhaustive search and known answers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 import mapmrf
 from benchmark_models import FOLDER
-from constraint_models import colouring, holes, ksat, pigeons, random_constraints, sudoku
+from constraint_models import colouring, differ, holes, ksat, pigeons, random_constraints, sudoku
 from mapmrf import FactorGraph
-from mapmrf.engines.feasibility.clauses import propagate
 from mapmrf.engines.feasibility.conflict_search import FEASIBLE, INFEASIBLE, OPEN, ConflictSearch
+from mapmrf.engines.feasibility.repair import Repair
 from mapmrf.model.problem import Problem
-from plain_python import plain
-from strategies import Recipe, any_recipes, best_with_each_state, brute_force, with_weights
+from mapmrf.run.repair import shortfall
+from strategies import Recipe, any_recipes, best_with_each_state, brute_force, labellings, with_weights
 
 STEP = 20_000
 
@@ -83,7 +83,7 @@ def test_counting_finds_pigeons_among_other_variables() -> None:
     graph = pigeons(10, 9)
     others = colouring(20, 40, 9, 0)
     edges = np.concatenate([graph.scope.reshape(-1, 2), others.scope.reshape(-1, 2) + 10, [[0, 12], [3, 15]]])
-    both = FactorGraph.from_pairwise(np.zeros((30, 9)), edges, np.where(np.eye(9, dtype=bool), -np.inf, 0.0))
+    both = FactorGraph.from_pairwise(np.zeros((30, 9)), edges, differ(9))
     assert searched(both).outcome == INFEASIBLE
 
 
@@ -96,7 +96,7 @@ SUDOKUS = (
 @pytest.mark.parametrize("clues", SUDOKUS)
 def test_sudokus_have_one_solution(clues: str) -> None:
     search = searched(sudoku(clues))
-    assert search.outcome == FEASIBLE
+    assert search.outcome == FEASIBLE and np.count_nonzero(search.excluded()) > 17 * 8
     rows = search.labels().reshape(9, 9)
     for unit in (rows, rows.T, rows.reshape(3, 3, 3, 3).swapaxes(1, 2).reshape(9, 9)):
         assert np.all(np.sort(unit, axis=1) == np.arange(9))
@@ -113,7 +113,7 @@ def test_interchangeable_states_do_not_make_a_colourable_graph_infeasible(seed: 
     planted = rng.integers(0, 4, 100)
     edges = [edge for edge in itertools.combinations(range(100), 2) if planted[edge[0]] != planted[edge[1]]]
     chosen = np.array(edges)[rng.permutation(len(edges))[:450]]
-    graph = FactorGraph.from_pairwise(np.zeros((100, 4)), chosen, np.where(np.eye(4, dtype=bool), -np.inf, 0.0))
+    graph = FactorGraph.from_pairwise(np.zeros((100, 4)), chosen, differ(4))
     check(graph, feasible=True)
 
 
@@ -123,7 +123,7 @@ def test_names_are_given_only_to_states_that_are_forbidden_for_the_same_variable
     assert (free.outcome, free.has_renamed) == (INFEASIBLE, True)
     unary = np.zeros((60, 5))
     unary[np.arange(5), np.arange(5)] = -np.inf
-    bound = FactorGraph.from_pairwise(unary, graph.scope.reshape(-1, 2), np.where(np.eye(5) > 0, -np.inf, 0.0))
+    bound = FactorGraph.from_pairwise(unary, graph.scope.reshape(-1, 2), differ(5))
     assert not searched(bound).has_renamed
 
 
@@ -161,13 +161,43 @@ def test_preferred_labels_are_kept_if_they_are_feasible() -> None:
     assert searched(graph, renamed).labels().tolist() == renamed.tolist()
 
 
-def test_kernels_do_the_same_as_plain_python() -> None:
-    search = ConflictSearch.of(Problem.compile(sudoku(SUDOKUS[0])), np.zeros(81, dtype=np.int64))
-    other = ConflictSearch.of(Problem.compile(sudoku(SUDOKUS[0])), np.zeros(81, dtype=np.int64))
-    propagate(search.state.trail, search.state.clauses, search.state.counts)
-    plain(propagate)(other.state.trail, other.state.clauses, other.state.counts)
-    assert search.state.trail.truth.tolist() == other.state.trail.truth.tolist()
-    assert np.count_nonzero(search.excluded()) > 17 * 8
+# -- repair -----------------------------------------------------------------------------------------------------------
+
+
+def repaired(graph: FactorGraph, work: int = 300_000) -> Repair:
+    search = Repair(Problem.compile(graph), np.zeros(graph.n_vars, dtype=np.int64))
+    search.run(work)
+    return search
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_as_few_factors_are_violated_as_by_exhaustive_search(seed: int) -> None:
+    graph = random_constraints(seed, 6, 16, 3)
+    fewest = min(shortfall(graph, labels).n_violated for labels in labellings(graph))
+    search = repaired(graph)
+    assert search.n_violated == fewest == shortfall(graph, search.labels).n_violated
+
+
+def test_one_pigeon_too_many_shares_one_hole() -> None:
+    assert repaired(pigeons(10, 9)).n_violated == 1
+
+
+def test_a_sparse_colouring_and_loose_clauses_are_solved() -> None:
+    assert repaired(colouring(200, 500, 4, 0), 3_000_000).n_violated == 0
+    assert repaired(ksat(200, 700, 3, 0), 3_000_000).n_violated == 0
+
+
+def test_the_labels_violate_as_many_factors_as_the_search_says() -> None:
+    graph = colouring(60, 390, 5, 0)
+    search = repaired(graph)
+    assert 0 < search.n_violated == shortfall(graph, search.labels).n_violated < 10
+
+
+def test_a_labelling_that_violates_nothing_stays() -> None:
+    graph = pigeons(5, 5)
+    search = Repair(Problem.compile(graph), np.arange(5))
+    search.run(1000)
+    assert search.labels.tolist() == [0, 1, 2, 3, 4] and search.n_violated == 0
 
 
 # -- benchmark models -------------------------------------------------------------------------------------------------

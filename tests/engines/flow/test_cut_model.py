@@ -145,7 +145,7 @@ def test_pairs_that_favour_equal_states_are_split_once_for_every_table_as_if_pai
     assert by_tables.bound == pytest.approx(by_pairs.bound, rel=1e-12, abs=1e-12)
 
 
-# -- roof duality -------------------------------------------------------------------------------------------------------
+# -- roof duality -----------------------------------------------------------------------------------------------------
 
 
 @st.composite

@@ -259,7 +259,7 @@ def test_a_lattice_without_lists_of_arcs_gives_the_flow_of_a_sparse_network(seed
     assert implicit.value == pytest.approx(listed.value, rel=1e-12)
 
 
-# -- networks -----------------------------------------------------------------------------------------------------------
+# -- networks ---------------------------------------------------------------------------------------------------------
 
 
 def is_lattice(wiring: Wiring) -> bool:

@@ -170,7 +170,7 @@ def test_an_incumbent_that_no_variable_improves_is_not_climbed_again() -> None:
     assert warm.labels is not None and warm.labels.tolist() == [1, 1, 1]
 
 
-# -- weights and structured pairs --------------------------------------------------------------------------------------
+# -- weights and structured pairs -------------------------------------------------------------------------------------
 
 
 def assert_same(*problems: Problem) -> None:

@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
 from mapmrf.datasets import grid
-from mapmrf.engines.moves import local_search
 from mapmrf.engines.moves.local_search import Ascent, LocalSearch
 from mapmrf.model.problem import Problem
-from plain_python import plain_kernels
 from strategies import (
     Recipe,
     assert_no_flip_helps,
@@ -78,22 +76,6 @@ def test_a_large_budget_in_pieces_descends_to_the_same_optimum() -> None:
         n_runs += 1
     assert n_runs > 3
     assert pieces.value == whole.value
-
-
-def test_the_kernels_run_as_plain_python() -> None:
-    graph = random_recipe(7, 8, 14, hard=0.1).graph()
-    problem, start = Problem.compile(graph), np.zeros(8, dtype=np.int64)
-    compiled, plain = LocalSearch(problem, start, 3), LocalSearch(problem, start, 3)
-    compiled.run(10**5, 30)
-    with plain_kernels(local_search):
-        plain.run(10**5, 30)
-    assert plain.trials == compiled.trials == 30
-    assert plain.labels.tolist() == compiled.labels.tolist()
-    for seed in range(20):
-        graph = random_recipe(seed, 6, 12, hard=0.2).graph()
-        with plain_kernels(local_search):
-            climbed = climb(graph, np.zeros(6, dtype=np.int64))
-        assert climbed.tolist() == climb(graph, np.zeros(6, dtype=np.int64)).tolist()
 
 
 # -- single-variable ascent -------------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ def test_a_run_converges_counts_sweeps_and_stays_where_it_rests(method: str) -> 
     assert (cut.status, cut.iterations) == (Status.ITERATION_LIMIT, 1)
 
 
-# -- ICM ---------------------------------------------------------------------------------------------------------------
+# -- ICM --------------------------------------------------------------------------------------------------------------
 
 
 @given(recipe=with_weights(soft_recipes()))
@@ -287,7 +287,7 @@ def test_a_run_ends_when_passes_no_longer_help() -> None:
     assert result.value == pytest.approx(best)
 
 
-# -- restarts ----------------------------------------------------------------------------------------------------------
+# -- restarts ---------------------------------------------------------------------------------------------------------
 
 
 MOVES = ["flips", "chains", "blocks"]

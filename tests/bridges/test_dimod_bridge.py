@@ -130,12 +130,11 @@ def test_a_round_trip_brings_the_coefficients_back(seed: int, vartype: str) -> N
 
 
 @given(SEEDS)
-def test_discrete_models_round_trip(seed: int) -> None:
+def test_energies_of_discrete_models_are_minus_the_values(seed: int) -> None:
     graph = random_recipe(seed, 4, 8, max_arity=2).graph()
     dqm = to_dqm(graph)
     for labels in labellings(graph):
         assert dqm.energy(dict(enumerate(labels))) == pytest.approx(-graph.value(labels), abs=1e-12)
-    assert from_dqm(dqm).value([0] * 4) == pytest.approx(graph.value([0] * 4), abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -266,12 +265,3 @@ def test_without_dimod_one_line_says_what_to_install() -> None:
     code = "import sys; sys.modules['dimod'] = None\nfrom mapmrf.bridges import MapMRFSampler"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stderr.splitlines()[-1] == "ImportError: this bridge needs dimod: pip install 'mapmrf[dimod]'"
-
-
-def test_bridges_import_nothing_before_they_are_crossed() -> None:
-    code = "import sys, mapmrf.bridges\nprint({'numba', 'dimod', 'networkx', 'pgmpy', 'torch'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
-    with pytest.raises(AttributeError, match="no attribute 'to_sudoku'"):
-        mapmrf.bridges.to_sudoku  # noqa: B018
-    assert {"from_pgmpy", "to_networkx", "MapMRFSampler"} <= set(dir(mapmrf.bridges))

@@ -12,7 +12,6 @@ from click.testing import CliRunner
 import mapmrf
 from mapmrf import FactorGraph, FormatError, Names, Result
 from mapmrf.cli import main
-from mapmrf.formats.evidence import read_evidence
 from refusals import refuses
 
 NAMES = Names(("rain", "grass", "inf"), (("no", "yes"), ("dry", "damp", "wet"), ("nan", "-inf")))
@@ -115,39 +114,6 @@ def test_evidence_files_take_names(bif: str, tmp_path: Path, text: str) -> None:
     code, output = run("solve", bif, "--evidence", str(path), "--json", "--quiet")
     assert code == 0
     assert json.loads(output)["assignment"] == {"rain": "yes", "grass": "wet"}
-
-
-def test_an_evidence_file_may_hold_many_named_samples(tmp_path: Path) -> None:
-    path = tmp_path / "seen.json"
-    path.write_text('[{"rain": "yes"}, {}, {"inf": "nan", "grass": 2}]')
-    assert read_evidence(path, model()) == [{0: 1}, {}, {2: 0, 1: 2}]
-    path.write_text("[]")
-    assert read_evidence(path, model()) == [{}]
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ('{"grass": "wet"', "starts like JSON, but is not"),
-        ('{"gras": "wet"}', "no variable is named 'gras'"),
-        ('{"grass": "soaked"}', "variable 'grass' has no state named 'soaked'"),
-        ('{"grass": 3}', "variable 'grass' has no state 3, expected 0 to 2"),
-        ('{"grass": 1.0}', "state of 'grass': found 1.0, expected a name or an index"),
-        ('{"grass": true}', "variable 'grass' has no state named True"),
-        ('{"grass": "wet", "1": 2}', "found variable '1' again, expected every variable once"),
-        ('{"grass": "wet", "grass": "dry"}', "found variable 'grass' again"),
-        ("[1, 2]", "sample 0 is '1', expected an object of variable: state"),
-        ('{"99999999999999999999": 0}', "no variable is named"),
-    ],
-)
-def test_bad_named_evidence_is_one_clear_line(tmp_path: Path, text: str, said: str) -> None:
-    path = tmp_path / "seen.json"
-    path.write_text(text)
-    with pytest.raises(FormatError) as caught:
-        read_evidence(path, model())
-    assert said in str(caught.value)
-    assert str(caught.value).startswith(str(path))
-    assert "\n" not in str(caught.value)
 
 
 def test_locate_takes_names_and_indices() -> None:

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from mapmrf import formats
+from mapmrf.errors import FormatError
 from mapmrf.model.graph import FactorGraph, Names
 
 NUMBERS = ("0", "1", "2", "3", "-1", "0.5", "nan", "1e9", "inf", "1e300")
@@ -167,3 +169,12 @@ def read_text(folder: Path, text: str | bytes, name: str, **options: str) -> Fac
     path = folder / name
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     return formats.read(path, **options)
+
+
+def error_of(path: Path, function: Callable[..., object], *arguments: object, **options: object) -> str:
+    """The message of a call that must raise FormatError: one line that names the file."""
+    with pytest.raises(FormatError) as caught:
+        function(*arguments, **options)
+    message = str(caught.value)
+    assert str(path) in message and "\n" not in message and len(message) < 400
+    return message

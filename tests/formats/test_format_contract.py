@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from format_models import Example, again, labellings, read_text
+from format_models import Example, again, error_of, labellings, read_text
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -133,7 +133,7 @@ def test_files_without_a_suffix_are_recognised(tmp_path: Path, example: Example)
 
 
 @pytest.mark.parametrize(("name", "values"), REFUSED)
-def test_numbers_of_another_meaning_are_refused(tmp_path: Path, error_of, name: str, values: str) -> None:
+def test_numbers_of_another_meaning_are_refused(tmp_path: Path, name: str, values: str) -> None:
     example = INSTALLED[name]
     path = tmp_path / example.name
     path.write_bytes(example.data)
@@ -145,7 +145,7 @@ def test_numbers_of_another_meaning_are_refused(tmp_path: Path, error_of, name: 
 
 
 @pytest.mark.parametrize(("name", "kind"), MALFORMED)
-def test_malformed(tmp_path: Path, error_of, name: str, kind: str) -> None:
+def test_malformed(tmp_path: Path, name: str, kind: str) -> None:
     *file, text, parts = INSTALLED[name].malformed[kind]
     path = tmp_path / (file[0] if file else INSTALLED[name].name)
     path.write_bytes(text.encode("latin-1") if isinstance(text, str) else text)
@@ -155,7 +155,7 @@ def test_malformed(tmp_path: Path, error_of, name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "kind"), UNFIT)
-def test_a_model_that_it_cannot_hold_is_refused(tmp_path: Path, error_of, name: str, kind: str) -> None:
+def test_a_model_that_it_cannot_hold_is_refused(tmp_path: Path, name: str, kind: str) -> None:
     *file, card, scopes, tables, parts = INSTALLED[name].unfit[kind]
     path = tmp_path / (file[0] if file else INSTALLED[name].name)
     message = error_of(path, formats.write, FactorGraph.from_tables(card, scopes, tables), path)
@@ -286,6 +286,7 @@ def test_any_two_formats(tmp_path: Path, model: Callable[[], FactorGraph], least
 @pytest.mark.parametrize(
     ("target", "parts"),
     [
+        ("m.erg", []),
         ("m.xml", []),
         ("m.bif.gz", []),
         ("m.LG", ["names of 2 variables and their states are dropped"]),
@@ -294,11 +295,15 @@ def test_any_two_formats(tmp_path: Path, model: Callable[[], FactorGraph], least
         ("m.cfn", ["rounded, by at most 5e-15"]),
         ("m.wcsp", ["names of 2 variables", "rounded, by at most 5e-15"]),
         ("m.qubo", ["names of 2 variables", "constant -0.421"]),
+        ("m.coo", ["names of 2 variables", "constant -0.421"]),
+        ("m.mc", ["names of 2 variables", "constant 2"]),
     ],
 )
 def test_what_is_lost_is_said_in_one_line(tmp_path, target, parts) -> None:
     formats.write(network(), tmp_path / "source.bif")
-    said = convert(tmp_path / "source.bif", tmp_path / target)
+    pair = FactorGraph.from_tables([2, 2], [(), (0, 1)], [[2.0], [0.0, 1.0, 1.0, 0.0]], names=Names(("a", "b")))
+    formats.write(pair, tmp_path / "source.cfn")
+    said = convert(tmp_path / ("source.cfn" if target == "m.mc" else "source.bif"), tmp_path / target)
     assert said.count("\n") == (1 if parts else 0)
     for part in parts:
         assert part in said and said.startswith("mapmrf: warning: ") and target in said

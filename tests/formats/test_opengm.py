@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from format_models import T3 as MODEL
-from format_models import Example, graphs
+from format_models import Example, error_of, graphs
 from hypothesis import given
 
 import mapmrf
@@ -155,7 +155,7 @@ def test_potts_g_of_four(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("kind", [15999, 16009, 16010, 16033, 16166, 12345])
-def test_other_types_are_refused_by_their_number(tmp_path, error_of, kind) -> None:
+def test_other_types_are_refused_by_their_number(tmp_path, kind) -> None:
     path = tmp_path / "m.h5"
     with pytest.raises(FormatError):
         one_type(path, kind, (2, 2), [2, 2], [0.0])
@@ -198,7 +198,7 @@ def test_hard_threshold(tmp_path) -> None:
     assert opengm.read(path, hard_threshold=1e7).value([0, 1, 1]) == -np.inf
 
 
-def test_values_says_what_the_numbers_are(tmp_path, error_of) -> None:
+def test_values_says_what_the_numbers_are(tmp_path) -> None:
     path = save(tmp_path / "t3.h5", {**T3, "function-id-16000/values": np.arange(14.0)})
     costs, logs = formats.read(path), formats.read(path, values="log")
     assert np.array_equal(costs.theta_v, -logs.theta_v)
@@ -315,7 +315,7 @@ CONTRACT = {
         (16011, [3, 2, 2, 2], [0.0, 1.0], "2 values"),
     ],
 )
-def test_malformed_functions(tmp_path, error_of, kind, indices, values, part) -> None:
+def test_malformed_functions(tmp_path, kind, indices, values, part) -> None:
     path = tmp_path / "m.h5"
     with pytest.raises(FormatError):
         one_type(path, kind, (2, 2), indices, values)
@@ -323,7 +323,7 @@ def test_malformed_functions(tmp_path, error_of, kind, indices, values, part) ->
     assert part in message, message
 
 
-def test_damaged_files(tmp_path, error_of) -> None:
+def test_damaged_files(tmp_path) -> None:
     path = save(tmp_path / "t3.h5", T3)
     whole = path.read_bytes()
     for end in (0, 10, 100, len(whole) // 2, len(whole) - 600):
@@ -333,11 +333,11 @@ def test_damaged_files(tmp_path, error_of) -> None:
     assert "HDF5" in error_of(path, formats.read, path)
 
 
-def test_without_h5py(tmp_path, error_of, t3, monkeypatch) -> None:
+def test_without_h5py(tmp_path, monkeypatch) -> None:
     path = save(tmp_path / "t3.h5", T3)
     monkeypatch.setitem(sys.modules, "h5py", None)
     assert "pip install 'mapmrf[hdf5]'" in error_of(path, formats.read, path)
-    assert "h5py" in error_of(path, formats.write, t3, path)
+    assert "h5py" in error_of(path, formats.write, MODEL, path)
 
 
 @pytest.mark.data

@@ -1,9 +1,8 @@
-"""UAI models: what the numbers and the layout mean, logs and potentials, malformed files, the benchmark models."""
+"""Files of potentials, .uai, .LG, .suai and .fg: what numbers and layouts mean, malformed files, benchmark models."""
 
 from __future__ import annotations
 
 import itertools
-import logging
 import math
 import warnings
 from itertools import pairwise
@@ -11,7 +10,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from format_models import NUMBERS, POTENTIALS, Example, again, graphs, prefixes, read_text
+from format_models import (
+    NUMBERS,
+    POTENTIALS,
+    T3,
+    Example,
+    again,
+    error_of,
+    graphs,
+    labellings,
+    prefixes,
+    read_text,
+    word_prefixes,
+)
 from hypothesis import given
 
 from benchmark_models import FOLDER
@@ -25,30 +36,7 @@ def read(tmp_path: Path, text: str, name: str = "m.uai", **options: str) -> Fact
 
 
 def all_values(graph: FactorGraph) -> np.ndarray:
-    return np.array([graph.value(x) for x in itertools.product(*[range(c) for c in graph.card])])
-
-
-def test_example(tmp_path, t3, t3_uai, t3_lg) -> None:
-    for name, text in (("t3.uai", t3_uai), ("t3.LG", t3_lg)):
-        graph = read(tmp_path, text, name)
-        assert graph.card.tolist() == [2, 3, 2]
-        assert graph.scope.tolist() == [0, 1, 2, 1]
-        assert np.allclose(all_values(graph), all_values(t3), rtol=0, atol=1e-12)
-        assert graph.value([1, 1, 0]) == pytest.approx(1.2)
-        assert [graph.value([x0, 1, 1]) for x0 in (0, 1)] == [-np.inf, -np.inf]
-        assert np.count_nonzero(np.isneginf(all_values(graph))) == 2
-
-
-BLANKS_AND_COMMENTS = [
-    lambda text: text.replace("\n", "\r\n"),
-    lambda text: text.replace("\n", " "),
-    lambda text: text.replace("\n", "\n\n\t "),
-    lambda text: text.replace("MARKOV", "markov  "),
-    lambda text: "c a comment\nc\n" + text.replace("2 0 1\n", "2 0 1 # the first pair\nc 5 6 7\n"),
-    lambda text: "# written by a program\r\n" + text + "# the end",
-    lambda text: text.strip(),
-    lambda text: "\ufeff" + text,
-]
+    return np.array([graph.value(x) for x in labellings(graph)])
 
 
 def test_constants_single_states_and_the_order_of_a_table(tmp_path) -> None:
@@ -63,15 +51,6 @@ def test_constants_single_states_and_the_order_of_a_table(tmp_path) -> None:
     graph = read(tmp_path, "MARKOV 3 2 3 4 1  3 2 0 1  24 " + " ".join(str(k + 1) for k in range(24)))
     for x0, x1, x2 in itertools.product(range(2), range(3), range(4)):
         assert graph.value([x0, x1, x2]) == pytest.approx(math.log(1 + x2 * 6 + x0 * 3 + x1))
-
-
-def test_equal_tables_are_shared(tmp_path) -> None:
-    pairs = [(i, i + 1) for i in range(9)]
-    tables = ["4 1 2 2 1", "4 3 0 0 3", "4 1.0 2 2.00 1e0"]
-    text = f"MARKOV 10 {'2 ' * 10} 9 " + " ".join(f"2 {i} {j}" for i, j in pairs)
-    graph = read(tmp_path, text + " " + " ".join(tables[a % 3] for a in range(9)))
-    assert graph.table_of.tolist() == [0, 1, 0] * 3
-    assert np.exp(graph.theta_t).round(9).tolist() == [1, 2, 2, 1, 3, 0, 0, 3]
 
 
 def test_numbers_logs_and_costs(tmp_path) -> None:
@@ -101,22 +80,10 @@ def test_potts_extension(tmp_path) -> None:
     assert read(tmp_path, shared.replace("-7", "-inf"), "m.LG").value([0, 1, 0]) == -np.inf
 
 
-def test_bayes_children_are_last_and_their_rows_reported(tmp_path, caplog) -> None:
-    text = "BAYES 2 2 3 2  1 0  2 0 1  2 .25 .75  6 .1 .2 .7  .3 .3 .4"
-    with caplog.at_level(logging.WARNING, logger="mapmrf"):
-        graph = read(tmp_path, text)
-    assert caplog.text == ""
+def test_bayes_children_are_last(tmp_path) -> None:
+    graph = read(tmp_path, "BAYES 2 2 3 2  1 0  2 0 1  2 .25 .75  6 .1 .2 .7  .3 .3 .4")
     assert graph.value([1, 2]) == pytest.approx(math.log(0.75 * 0.4))
     assert sum(np.exp(all_values(graph))) == pytest.approx(1.0)
-    text = "BAYES 2 2 3 2  1 0  2 0 1  2 .25 .75  6 .1 .2 .7  .3 .3 .41"
-    with caplog.at_level(logging.WARNING, logger="mapmrf"):
-        graph = read(tmp_path, text)
-    assert "m.uai" in caplog.text and "factor 1" in caplog.text
-    assert graph.value([1, 2]) == pytest.approx(math.log(0.75 * 0.41))  # taken as it is
-    caplog.clear()
-    with caplog.at_level(logging.WARNING, logger="mapmrf"):
-        read(tmp_path, text.replace("BAYES", "MARKOV"))
-    assert caplog.text == ""
 
 
 def test_writes_only_what_matters(tmp_path) -> None:
@@ -149,26 +116,6 @@ def test_large_models_are_written_in_pieces(tmp_path, monkeypatch) -> None:
     assert all_values(again).tolist() == all_values(graph).tolist()
 
 
-# -- round trips -------------------------------------------------------------------------------------------------------
-
-
-def same_layout(some: FactorGraph, other: FactorGraph) -> bool:
-    return all(np.array_equal(getattr(some, name), getattr(other, name)) for name in ("card", "scope_ptr", "scope"))
-
-
-def per_factor(graph: FactorGraph) -> np.ndarray:
-    return np.concatenate([np.zeros(0), *(graph.table(a).ravel() for a in range(graph.n_factors))])
-
-
-@given(graph=graphs())
-def test_logs_are_exact(graph: FactorGraph) -> None:
-    read = again(graph, "m.LG")
-    assert same_layout(read, graph)
-    assert np.array_equal(read.theta_v, graph.theta_v)
-    assert np.array_equal(per_factor(read), per_factor(graph))
-    assert read.constant == graph.constant
-
-
 @given(graph=graphs(limit=1000.0))
 def test_potentials_out_of_range_are_scaled_or_refused(graph: FactorGraph) -> None:
     try:
@@ -183,6 +130,7 @@ def test_potentials_out_of_range_are_scaled_or_refused(graph: FactorGraph) -> No
 @given(graph=graphs())
 def test_reading_shares_all_equal_tables(graph: FactorGraph) -> None:
     read = again(graph, "m.LG")
+    assert np.array_equal(read.scope, graph.scope) and np.array_equal(read.scope_ptr, graph.scope_ptr)
     distinct = {tuple((graph.table(a).ravel() + 0.0).tolist()) for a in range(graph.n_factors)}
     assert read.n_tables == len(distinct)
 
@@ -207,11 +155,118 @@ def test_lost_digits_are_reported(tmp_path, caplog, suffix, scale, digits) -> No
     assert caplog.text == ""
 
 
-# -- what is wrong -----------------------------------------------------------------------------------------------------
+# -- the sparse formats ------------------------------------------------------------------------------------------------
 
+SUAI_T3 = """SPARSEMARKOV
+3
+2 3 2
+3
+1 0
+2 0 1
+2 2 1
+
+1 1
+ 1 1.6487212707001282
+
+1.2214027581601699 5
+ 0 1 0.90483741803595952
+ 0 2 1
+ 1 0 0.74081822068171788
+ 1 1 1.4918246976412703
+ 1 2 1.1051709180756477
+
+1 5
+ 0 1 1.3498588075760032
+ 0 2 0.81873075307798182
+ 1 0 1.8221188003905089
+ 1 1 0
+ 1 2 1.1051709180756477
+"""
+FG_T3 = """# a comment
+3
+
+1
+0
+2
+2
+0 1
+1 1.6487212707001282
+
+2
+0 1
+2 3
+6
+0 1.2214027581601699
+1 0.74081822068171788
+2 0.90483741803595952
+3 1.4918246976412703
+4 1
+5 1.1051709180756477
+
+2
+2 1
+2 3
+5
+0 1
+1 1.8221188003905089
+2 1.3498588075760032
+4 0.81873075307798182
+5 1.1051709180756477
+"""
+
+
+def test_defaults_repeated_tuples_and_constants(tmp_path) -> None:
+    graph = read_text(tmp_path, "SPARSEMARKOV 1 3 3  1 0  0  1 0  2 3  0 4  0 5  2 6  7 0  3 1  1 8", "m.suai")
+    # (5, 2, 6) from the first table, of whose tuples 0 the last counts, times (3, 8, 3) from the last.
+    assert np.allclose(np.exp(graph.theta_v), [15, 16, 18])
+    assert math.exp(graph.constant) == pytest.approx(7)
+    for values, expected in (("log", [0.5, -1.0]), ("cost", [-0.5, 1.0])):
+        graph = read(tmp_path, "SPARSEMARKOV 1 2 1 1 0  0.5 1  1 -1", "m.suai", values=values)
+        assert graph.theta_v.tolist() == expected
+
+
+def test_the_most_frequent_number_is_the_default(tmp_path) -> None:
+    table = np.full((4, 4), -math.inf)
+    table[1, 2] = 0.0
+    formats.write(FactorGraph.from_tables([4, 4], [(0, 1)], [table]), tmp_path / "m.suai")
+    assert (tmp_path / "m.suai").read_text().split("\n\n")[1] == "0 1\n 1 2 1\n"
+
+
+def test_the_first_variable_is_fastest(tmp_path) -> None:
+    graph = read_text(tmp_path, "1  3  2 0 1  4 2 3  2  1 7.0  9 5.0", "m.fg")
+    # 1 = (1, 0, 0) of (2, 0, 1) with cardinalities 4, 2, 3; 9 = 1 + 4 (0 + 2 1)
+    assert graph.scope.tolist() == [2, 0, 1] and graph.card.tolist() == [2, 3, 4]
+    finite = np.argwhere(np.isfinite(graph.table(0))).tolist()
+    assert finite == [[1, 0, 0], [1, 0, 1]]
+    assert math.exp(graph.table(0)[1, 0, 1]) == pytest.approx(5.0)
+
+
+def test_what_is_not_listed_is_forbidden(tmp_path) -> None:
+    assert read_text(tmp_path, "1\n\n1\n0\n3\n1\n1 1\n", "m.fg").theta_v.tolist() == [-math.inf, 0, -math.inf]
+    assert read_text(tmp_path, "1\n\n0\n\n\n0\n", "m.fg").constant == -math.inf
+
+
+def test_labels_that_are_not_indices_become_names(tmp_path) -> None:
+    graph = read_text(tmp_path, "2\n\n1\n7\n2\n2\n0 1\n1 2\n\n1\n3\n3\n1\n0 1\n", "m.fg")
+    assert graph.names.variables == ("3", "7") and graph.card.tolist() == [3, 2]
+    assert math.exp(graph.theta_v[4]) == pytest.approx(2)
+
+
+# -- the contract -----------------------------------------------------------------------------------------------------
+
+BLANKS_AND_COMMENTS = [
+    lambda text: text.replace("\n", "\r\n"),
+    lambda text: text.replace("\n", " "),
+    lambda text: text.replace("\n", "\n\n\t "),
+    lambda text: text.replace("MARKOV", "markov  "),
+    lambda text: "c a comment\nc\n" + text.replace("2 0 1\n", "2 0 1 # the first pair\nc 5 6 7\n"),
+    lambda text: "# written by a program\r\n" + text + "# the end",
+    lambda text: text.strip(),
+    lambda text: "\ufeff" + text,
+]
 GOOD = "MARKOV\n2\n2 3\n2\n1 0\n2 0 1\n2\n 1 2\n6\n 1 2 3 4 5 6\n"
 
-ZOO = {
+UAI_ZOO = {
     "empty": ("", ["empty", "MARKOV or BAYES"]),
     "blank": (" \n\t\n", ["empty"]),
     "only comments": ("c nothing\n# here\n", ["empty"]),
@@ -291,7 +346,49 @@ ZOO = {
     },
     "Potts among potentials": ("MARKOV 2 2 2 1 2 0 1 -1 5", ["factor 0", "token 9", "'-1'", "needs logs"]),
 }
-
+SPARSE = "SPARSEMARKOV\n2\n2 3\n2\n1 0\n2 0 1\n1 1\n 1 2\n0 2\n 0 0 3\n 1 2 4\n"
+SUAI_ZOO = {
+    "empty": ("", ["empty", "SPARSEMARKOV or SPARSEBAYES"]),
+    "another word": ("MARKOV 2", ["'MARKOV'", "SPARSEMARKOV"]),
+    "a word": (SPARSE.replace("4", "four"), ["line 11, token 22", "'four'"]),
+    "cardinality": (SPARSE.replace("2 3\n2", "2 0\n2"), ["cardinality of variable 1", "'0'"]),
+    "scope": (SPARSE.replace("2 0 1\n1 1", "2 0 5\n1 1"), ["scope of factor 1", "'5'"]),
+    "number of tuples": (SPARSE.replace("0 2\n", "0 2.5\n"), ["number of tuples of factor 1", "line 9", "'2.5'"]),
+    "negative number of tuples": (SPARSE.replace("0 2\n", "0 -2\n"), ["number of tuples of factor 1", "'-2'"]),
+    "too many tuples": (SPARSE.replace("0 2\n", "0 1e9\n"), ["table of factor 1", "1000000000 tuples, of which 2"]),
+    "cut": (SPARSE[: SPARSE.index("0 2\n")], ["table of factor 1", "a default and a number of tuples"]),
+    "state": (SPARSE.replace("1 2 4", "1 3 4"), ["tuple of factor 1", "line 11", "'3'", "0 to 2"]),
+    "half a state": (SPARSE.replace("1 2 4", "0.5 2 4"), ["tuple of factor 1", "'0.5'", "0 to 1"]),
+    "negative": (SPARSE.replace("1 2 4", "1 2 -4"), ["tuple of factor 1", "'-4'", "at least 0"]),
+    "nan": (SPARSE.replace("1 2 4", "1 2 nan"), ["tuple of factor 1", "'nan'"]),
+    "negative default": (SPARSE.replace("0 2\n", "-1 2\n"), ["default of factor 1", "'-1'"]),
+    "more": (SPARSE + "7", ["after the last table", "'7'"]),
+}
+FG_ZOO = {
+    "empty": ("", ["number of factors", "ends after 0 tokens"]),
+    "negative": ("-1", ["number of factors", "'-1'"]),
+    "too many": ("1000000000 1 0", ["number of factors is 1000000000"]),
+    "AD3": ("2\n1\n0.5\n0.3\nXOR 2 1 2\n", ["line 5, token 5", "'XOR'", "AD3"]),
+    "a word": (FG_T3.replace("4 1\n", "4 one\n"), ["line 19", "'one'", "a number"]),
+    "half a variable": ("1 0.5 0 2 0", ["number of variables of factor 0", "'0.5'"]),
+    "huge arity": ("1 1e300 0 2 0", ["number of variables of factor 0", "'1e300'"]),
+    "label": ("1 1 -1 2 0", ["label of a variable", "token 3", "'-1'"]),
+    "cardinality": ("1 1 0 0 0", ["cardinality", "token 4", "'0'"]),
+    "two cardinalities": (
+        FG_T3.replace("2 1\n2 3", "2 1\n2 4"),
+        ["variable 1 in factor 2", "line 24", "'4'", "3 as before"],
+    ),
+    "too many states": ("1 1 0 99999999999 0", ["states", "at most"]),
+    "number of entries": ("1 1 0 2 -3", ["number of entries of factor 0", "'-3'"]),
+    "no entries left": ("1 1 0 2 2 0 1", ["entries of factor 0", "2 of them, of which 1"]),
+    "cut": ("1 2 0 1 2", ["number of entries of factor 0", "ends after 5"]),
+    "index": (FG_T3.replace("5 1.1051709180756477\n\n", "6 1\n\n"), ["index in factor 1", "'6'", "0 to 5"]),
+    "half an index": ("1 1 0 2 1 0.5 1", ["index in factor 0", "'0.5'"]),
+    "negative value": ("1 1 0 2 1 0 -1", ["value in factor 0", "'-1'", "at least 0"]),
+    "nan": ("1 1 0 2 1 0 nan", ["value in factor 0", "'nan'"]),
+    "variable twice": ("1 2 0 0 2 2 0", ["factor 0", "variable 0", "twice"]),
+    "more": (FG_T3 + "7", ["after the last factor", "'7'"]),
+}
 UNFIT = {
     "a wide table": ([2, 2], [(0, 1)], [[0, 0, -2000, 0]], ["factor 0"]),
     "a far state": ([2], [(0,), ()], [[0, -2000], [0]], [".LG"]),
@@ -309,23 +406,45 @@ CONTRACT = {
         lambda x, y: math.log((1 + x) * (1 + 3 * x + y)),
         exact=("log", "cost"),
         variants=BLANKS_AND_COMMENTS,
-        malformed=ZOO,
+        malformed=UAI_ZOO,
         unfit=UNFIT,
         cuts=prefixes(GOOD),
         start="BAYES ",
         tokens=(*NUMBERS, "4"),
         real={"grids-small/grid10x10.f10.uai.gz": (100, 180), "scene/0000047.uai.gz": (186, 501)},
-    )
+    ),
+    "sparse_uai": Example(
+        "m.suai",
+        SUAI_T3,
+        graphs,
+        POTENTIALS,
+        lambda *x: T3.value(x),
+        exact=("log", "cost"),
+        malformed=SUAI_ZOO,
+        cuts=prefixes(SPARSE),
+        start="SPARSEBAYES ",
+    ),
+    "libdai": Example(
+        "m.fg",
+        FG_T3,
+        graphs,
+        POTENTIALS,
+        lambda *x: T3.value(x),
+        exact=("log", "cost"),
+        malformed=FG_ZOO,
+        unfit={"out of range": ([2], [(0,)], [[-2000.0, 2000.0]], ["variable 0"])},
+        cuts=word_prefixes(FG_T3.split("\n", 1)[1]),
+    ),
 }
 
 
-def test_malformed_costs(tmp_path, error_of) -> None:
+def test_malformed_costs(tmp_path) -> None:
     path = tmp_path / "bad.uai"
     path.write_text("MARKOV 1 2 1 1 0 2 0 -inf")
     assert "finite cost" in error_of(path, formats.read, path, values="cost")
 
 
-def test_numpy_that_only_warns_about_bad_text(tmp_path, error_of, monkeypatch) -> None:
+def test_numpy_that_only_warns_about_bad_text(tmp_path, monkeypatch) -> None:
     def fromstring(text: bytes, **options: object) -> np.ndarray:
         warnings.warn("string or file could not be read to its end", DeprecationWarning, stacklevel=1)
         return np.zeros(3)

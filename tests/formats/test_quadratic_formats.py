@@ -1,18 +1,20 @@
-"""Binary quadratic models, .qubo and .coo: files by hand, round trips, dimod on what is written, malformed files."""
+"""Binary quadratic models, .qubo and .coo, and graphs to be cut, .mc: files by hand, dimod, malformed files."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
-from format_models import Example, binary_graphs, prefixes, read_text
+from format_models import Example, Models, binary_graphs, cut_graphs, prefixes, read_text
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mapmrf import formats
-from mapmrf.formats import coo, qubo
-from mapmrf.model.graph import FactorGraph, Names
+from mapmrf.formats import coo, maxcut
+from mapmrf.model.graph import FactorGraph
 
 QUBO = """c a comment
 p qubo 0 4 2 2
@@ -28,10 +30,24 @@ COO = """# vartype=SPIN
 0 1 2.5
 1 2 -0.25
 """
+CUT = """# a comment
+4 5
+1 2 2.5
+2 3 -1
+# another
+1 3 4
+3 2 3
+3 4 1e-3
+"""
+EDGES = [(0, 1, 2.5), (1, 2, 2.0), (0, 2, 4.0), (2, 3, 1e-3)]
 
 
 def energy(*x: int) -> float:
     return -1.5 * x[0] + 1e-3 * x[2] + 2.5 * x[0] * x[1] - 0.25 * x[1] * x[2]
+
+
+def cut(*x: int) -> float:
+    return sum(w for i, j, w in EDGES if x[i] != x[j])
 
 
 @pytest.mark.parametrize("kind", ["BINARY", "spin"])
@@ -50,7 +66,15 @@ def test_variables_without_a_type_are_binary_and_repeated_terms_add_up(tmp_path)
     assert graph.value([1, 1]) == -7
 
 
-# -- writing ----------------------------------------------------------------------------------------------------------
+def test_graphs_to_be_cut_have_weights_or_costs_and_may_be_empty(tmp_path) -> None:
+    graph = read_text(tmp_path, CUT, "graph.txt")
+    assert graph.card.tolist() == [2] * 4 and graph.n_factors == 4 and graph.n_tables == 1
+    assert read_text(tmp_path, CUT, "m.mc", values="cost").value([0, 1, 1, 1]) == pytest.approx(-6.5)
+    for text, n in (("3 0\n", 3), ("0 0", 0)):
+        graph = read_text(tmp_path, text, "m.mc")
+        assert (graph.n_vars, graph.n_factors) == (n, 0)
+    for text in ("", "4", "4 5 6\n1 2 3", "4 2\n1 2 3", "4 1\n1 2", "x y\n1 2 3", "MARKOV 2 2 2 0"):
+        assert not maxcut.sniff(text.encode()), text
 
 
 @given(
@@ -77,17 +101,6 @@ def test_numbers_have_no_exponent_in_lists(tmp_path) -> None:
     assert np.array_equal(formats.read(tmp_path / "m.coo").theta_v, graph.theta_v)
 
 
-def test_what_other_programs_will_not_see_is_said(tmp_path, caplog) -> None:
-    graph = FactorGraph.from_tables([2], [(), (0,)], [[2.0], [0.0, 1.0]], names=Names(("a",)))
-    for name, module in (("m.qubo", qubo), ("m.coo", coo)):
-        caplog.clear()
-        formats.write(graph, tmp_path / name)
-        assert len(caplog.records) == 1
-        assert "names of 1 variables" in caplog.text and "constant 2" in caplog.text
-        assert formats.read(tmp_path / name).constant == 2
-        assert len(module.losses(graph)) == 2
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_dimod_reads_what_is_written(tmp_path) -> None:
     dimod_lists = pytest.importorskip("dimod.serialization.coo")
@@ -109,7 +122,7 @@ def test_dimod_reads_what_is_written(tmp_path) -> None:
             assert model.energy(sample) + offset == pytest.approx(-graph.value(x), abs=1e-9)
 
 
-# -- what is wrong ----------------------------------------------------------------------------------------------------
+# -- the contract -----------------------------------------------------------------------------------------------------
 
 QUBO_ZOO = {
     "empty": ("", ["no line 'p qubo"]),
@@ -135,9 +148,22 @@ COO_ZOO = {
     "offset": ("# offset=1e999\n0 1 1", ["offset", "'1e999'"]),
     "binary file of dimod": ("m.bqm", "DIMODBQM\x02\x00", ["binary file of dimod"]),
 }
-LIMITS = {None: 1e6, "log": 1e6, "cost": 1e6}
-
-
+CUT_ZOO = {
+    "empty": ("", ["number 0 of the header", "ends after 0 tokens"]),
+    "half a header": ("4", ["number 1 of the header", "ends after 1 tokens"]),
+    "a word": (CUT.replace("2.5", "two"), ["line 3", "'two'", "a number"]),
+    "too many vertices": ("999999999999 0", ["number 0 of the header", "'999999999999'"]),
+    "vertex 0": (CUT.replace("1 3 4", "0 3 4"), ["edge 3", "line 6", "'0'", "from 1 to 4"]),
+    "vertex too large": (CUT.replace("1 3 4", "1 5 4"), ["edge 3", "'5'", "from 1 to 4"]),
+    "half a vertex": (CUT.replace("1 3 4", "1 2.5 4"), ["edge 3", "'2.5'"]),
+    "loop": (CUT.replace("1 3 4", "3 3 4"), ["edge 3", "another vertex"]),
+    "infinite": (CUT.replace("2.5", "inf"), ["weight of edge 1", "'inf'", "finite"]),
+    "cut": (CUT[: CUT.rindex("3 4 1e-3")], ["edge 5 of 5", "ends after"]),
+    "cut in an edge": (CUT.replace(" 1e-3", ""), ["edge 5 of 5", "two vertices and a weight"]),
+    "longer": (CUT + "1 2 3", ["after edge 5", "the end of the file"]),
+    "no vertices": ("0 1\n1 1 1", ["edge 1", "no edge"]),
+    "constant": ("# constant=1e999\n2 1\n1 2 1", ["offset", "'1e999'"]),
+}
 UNFIT = {
     "three states": ([2, 3], [(0, 1)], [np.zeros(6)], ["variable 1 has 3 states"]),
     "one state": ([2, 1], [(0,)], [np.zeros(2)], ["variable 1 has 1 states"]),
@@ -146,34 +172,51 @@ UNFIT = {
     "forbidden pair": ([2, 2], [(0, 1)], [[0.0, -np.inf, 0, 0]], ["factor 0 forbids"]),
     "infeasible": ([2], [()], [[-np.inf]], ["the constant is -inf"]),
 }
-TOKENS = ["0", "1", "2", "-1", "0.5", "nan", "1e300", "c", "p", "#", "\n", "x"]
+CUT_UNFIT = {
+    "a preference": ([2, 2], [(1,)], [[0.0, 1.5]], ["variable 1 prefers state 1 by 1.5"]),
+    "a preference in a pair": ([2, 2], [(0, 1)], [[3.0, 1.0, 1.0, 0.0]], ["variable 0 prefers state 0 by 1.5"]),
+}
+
+
+def example(name: str, text: str, models: Models, worth: Callable[..., float], **about: Any) -> Example:
+    limits = {None: 1e6, "log": 1e6, "cost": 1e6}
+    tokens = ["0", "1", "2", "-1", "0.5", "nan", "1e300", "c", "p", "#", "\n", "x"]
+    return Example(name, text, models, limits, worth, others="costs or logs", tokens=tokens, **about)
+
+
 CONTRACT = {
-    "qubo": Example(
+    "qubo": example(
         "m.qubo",
         QUBO,
         binary_graphs,
-        LIMITS,
         lambda *x: -energy(*x),
-        others="costs or logs",
         malformed=QUBO_ZOO,
         unfit=UNFIT,
         # Behind that, the last weight is only shorter.
         cuts=prefixes(QUBO.split("\n", 1)[1].replace("c another\n", ""), last=4),
         start="p qubo 0 3 1 1\n",
-        tokens=TOKENS,
     ),
-    "coo": Example(
+    "coo": example(
         "m.coo",
         COO,
         binary_graphs,
-        LIMITS,
         lambda *x: -energy(*(2 * k - 1 for k in x)),
-        others="costs or logs",
         malformed=COO_ZOO,
         unfit=UNFIT,
         cuts=["0", "0 1"],  # else shorter files are smaller models
         start="# vartype=SPIN\n",
-        tokens=TOKENS,
         aliases=("m.bqm",),
+    ),
+    "maxcut": example(
+        "m.mc",
+        CUT,
+        cut_graphs,
+        cut,
+        malformed=CUT_ZOO,
+        unfit=UNFIT | CUT_UNFIT,
+        cuts=prefixes(CUT, last=3),  # behind that, the last weight is only shorter
+        start="2 2\n",
+        aliases=("m.rudy",),
+        real={"maxcut/be120.3.5.mc.gz": (121, 2248)},
     ),
 }

@@ -38,7 +38,7 @@ def printed(driver: ModuleType, capsys: pytest.CaptureFixture[str], *words: str)
 SMALLEST = [
     ["spheres", "--quick"],
     ["lslp_everywhere", "--quick", "--models", "structures/dynamic", "--runs", "icm", "bp"],
-    ["branch_constraints", "--quick", "--models", "segmentation: 10 x 10 pixels, size given"],
+    ["native_constraints", "--quick", "--models", "segmentation: 10 x 10 pixels, size given"],
     ["feasibility", "--quick", "--runs", "auto", "--models", "sudoku with a wrong clue", "10 pigeons, 9 holes"],
     ["ablation", "--quick", "--models", "grid80", "--runs", "... + ICM", "... + restarts of regions", "annealing"],
     ["speed", "--quick", "--models", "grid80", "--runs", "trws", "bp"],

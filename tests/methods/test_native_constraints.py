@@ -18,7 +18,7 @@ from mapmrf.model.polytope import Kind, classify
 from mapmrf.model.problem import Problem
 from strategies import random_recipe
 
-NATIVE = ("lslp", "ad3", "mplp")
+NATIVE = ("lslp", "ad3")
 HULL = [kind for kind in KINDS if kind not in ("linear", "real")]
 """Kinds whose factor is the hull of what is allowed."""
 
@@ -103,28 +103,7 @@ def test_label_costs_and_counts_on_an_image(method: str) -> None:
     assert counted.value <= counted.bound + 1e-6 <= plain.bound + 2e-6
 
 
-@pytest.mark.parametrize("kind", HULL)
-def test_belief_propagation_solves_a_single_constraint(kind: str) -> None:
-    """Variables that only a constraint ties together are a tree."""
-    for seed in range(12):
-        random = np.random.default_rng([seed, KINDS.index(kind), 8])
-        recipe = random_recipe(seed, 4, 0, hard=0.0, max_card=3, max_arity=1)
-        card = recipe.card
-        graph = FactorGraph.from_tables(card, [(i,) for i in range(4)], [random.normal(size=r) for r in card])
-        stated = graph.with_constraints([random_constraint(random, card, kind, soft=False)])
-        optimum = max(stated.value(labels) for labels in itertools.product(*(range(r) for r in card)))
-        assert mapmrf.solve(stated, "bp").value == pytest.approx(optimum)
-
-
-def test_belief_propagation_on_all_kinds() -> None:
-    for seed in range(20):
-        recipe = random_constrained(seed, n_vars=4)
-        result, optimum = mapmrf.solve(recipe.graph(), "bp"), recipe.optimum()
-        assert (result.value <= optimum + 1e-6 and result.bound is None) or optimum == -math.inf
-        assert math.isinf(result.value) == math.isinf(optimum)
-
-
-@pytest.mark.parametrize("method", [*NATIVE, "bp"])
+@pytest.mark.parametrize("method", NATIVE)
 def test_constraints_that_contradict_each_other(method: str) -> None:
     graph = FactorGraph.from_tables([2, 2], [(0, 1)], [[[0.0, 1.0], [2.0, 0.5]]])
     alone = graph.with_constraints([constraints.at_least_one([(0, 1)]), constraints.exactly_k([0, 1], 5)])
@@ -136,9 +115,6 @@ def test_constraints_that_contradict_each_other(method: str) -> None:
     ("method", "n", "options"),
     [
         ("ad3", 4, {"branch_and_bound": True}),
-        ("branch", 12, {}),
-        ("branch", 12, {"i_bound": 1}),
-        ("branch", 12, {"i_bound": 2, "caching": False, "sweeps": 0}),
         ("wcsp", 60, {"local_search": 0}),
     ],
 )
@@ -150,15 +126,14 @@ def test_exact_methods_solve_several_kinds_together(method: str, n: int, options
         assert result.status is (Status.OPTIMAL if optimum > -math.inf else Status.INFEASIBLE)
 
 
-@pytest.mark.parametrize("method", ["branch", "wcsp"])
-def test_sums_that_tables_cannot_hold_are_solved(method: str) -> None:
+def test_sums_that_tables_cannot_hold_are_solved() -> None:
     random = np.random.default_rng(5)
     worth, price = random.uniform(1, 2, 40), random.uniform(1, 2, 40)
     graph = FactorGraph.from_tables([2] * 40, [(i,) for i in range(40)], [[0.0, gain] for gain in worth])
     graph = graph.with_constraints([constraints.linear(range(40), price.tolist(), upper=0.3 * price.sum())])
     with pytest.raises(mapmrf.UnsupportedModel):
         constraints.as_tables.rewrite(graph)
-    result = mapmrf.solve(graph, method)
+    result = mapmrf.solve(graph, "wcsp")
     assert result.status.closes_gap
     assert result.value == pytest.approx(mapmrf.solve(graph, "cuts").value)
 

@@ -47,7 +47,6 @@ class BP(MessagePassing):
     name: ClassVar[str] = "bp"
     title: ClassVar[str] = "max-product loopy belief propagation (ogm-BP)"
     family: ClassVar[str] = "message passing"
-    native_constraints: ClassVar[bool] = True
 
     max_iterations: int = 1000
     damping: float = 0.5

@@ -6,14 +6,13 @@ import math
 import sys
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
 from mapmrf.arrays import Ints
-from mapmrf.constraints.as_tables import Rewriting, rewrite, why_too_wide
 from mapmrf.engines.elimination.and_or import AndOrSearch
-from mapmrf.engines.elimination.elimination import BucketTree, Elimination, Functions, tree_with_paths, with_cliques
+from mapmrf.engines.elimination.elimination import BucketTree, Elimination, Functions
 from mapmrf.engines.elimination.join_graph import JoinGraph
 from mapmrf.engines.elimination.mini_buckets import (
     BucketPartition,
@@ -23,12 +22,9 @@ from mapmrf.engines.elimination.mini_buckets import (
     largest_partition,
 )
 from mapmrf.engines.elimination.orders import Order, PrimalGraph, fill_orders, front_orders
-from mapmrf.engines.elimination.path_constraints import ConstraintForms, ConstraintPrices
 from mapmrf.engines.moves.blocks import BlockMoves
-from mapmrf.engines.moves.constrained_search import ConstrainedLocalSearch
 from mapmrf.engines.moves.local_search import LocalSearch
 from mapmrf.engines.reduction.simplify import Simplified, simplify
-from mapmrf.errors import UnsupportedModel
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
@@ -90,7 +86,6 @@ class Branch(Phases):
     gives_bound: ClassVar[bool] = True
     exact: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
-    native_constraints: ClassVar[bool] = True
 
     max_iterations: int = sys.maxsize
     memory: float = 1024.0
@@ -106,16 +101,11 @@ class Branch(Phases):
         check_at_least(self, 0, "i_bound", "sweeps", "join_sweeps", "local_search")
         check_above(self, 0, "memory")
 
-    def supports(self, problem: Problem) -> str | None:
-        return why_too_wide(problem.graph.constraints, problem.graph.card)
-
     def within(self, graph: FactorGraph, left: float) -> Branch:
         rest = left - (self.footprint(graph) or 0.0)
         return replace(self, memory=min(self.memory, max(1.0, rest / 2**20)))
 
     def start(self, problem: Problem, seed: int, initial: Start) -> BranchRun:
-        if problem.graph.constraints is not None:
-            return ConstrainedBranchRun(self, Simplified(problem, ()), seed, initial)
         return BranchRun(self, simplify(problem), seed, initial)
 
 
@@ -128,15 +118,11 @@ class BranchRun(PhasedRun):
         warm = initial if initial.labels is None else Start(small.project(initial.labels))
         labels = warm.first_labels(self.problem.graph)
         self.incumbent = Incumbent(self.problem.graph, labels)  # the best labelling and bound of the simplified model
-        self.local = self.new_local_search(labels)
+        self.local = LocalSearch(self.problem, labels, seed)
         # constant part of all values, outside the functions that are searched
         self.constant = self.problem.graph.constant
         self.iterations = 0
         self.details = small.counts.details()
-        self.constraints: ConstraintForms | None = None  # the constraints for which the search keeps counters
-
-    def new_local_search(self, labels: Ints) -> LocalSearch | ConstrainedLocalSearch:
-        return LocalSearch(self.problem, labels, self.seed)
 
     def answer(self) -> Answer:
         labels = self.small.lift(self.incumbent.labels) if self.small.feasible else None
@@ -198,9 +184,9 @@ class BranchRun(PhasedRun):
             self.search_locally(pace.LOCAL_SEARCH, trials - self.local.trials)
             yield self.progress("local search")
 
-    def improve(self, moves: BlockMoves | None) -> Iterator[Progress]:
+    def improve(self, moves: BlockMoves) -> Iterator[Progress]:
         """Make block moves until every variable was in a block as often as required, on average."""
-        while moves is not None and moves.effort < self.method.local_search * self.problem.n_vars:
+        while moves.effort < self.method.local_search * self.problem.n_vars:
             self.move_blocks(moves, 5)
             yield self.progress("block moves")
 
@@ -224,14 +210,11 @@ class BranchRun(PhasedRun):
             before = self.incumbent.bound
             for _ in shifting.sweep():
                 yield self.progress("cost shifting")
-            self.incumbent.tighten(self.shifted_bound(shifting))
+            self.incumbent.tighten(shifting.bound())
             self.local.restart(shifting.labels)
             yield from self.descend()
             if self.stalls(before, self.incumbent.bound):
                 break
-
-    def shifted_bound(self, shifting: CostShifting) -> float:
-        return shifting.bound()
 
     def shift_jointly(self, join: JoinGraph) -> Iterator[Progress]:
         after = math.inf
@@ -277,7 +260,7 @@ class BranchRun(PhasedRun):
 
     def branch(self, tree: BucketTree, graph: PrimalGraph, shifting: CostShifting | None) -> Iterator[Progress]:
         """AND/OR branch and bound: a short search with small mini-buckets, then one with all the memory."""
-        moves = BlockMoves(self.problem, self.seed, graph) if self.problem.graph.constraints is None else None
+        moves = BlockMoves(self.problem, self.seed, graph)
         yield from self.perturb()
         given = self.given_functions(tree, shifting)
         if self.method.join_sweeps > 0 and tree.n > 0:  # simplifying may leave nothing
@@ -312,11 +295,11 @@ class BranchRun(PhasedRun):
         kept = 1 - CACHE_SHARE if self.method.caching else 1.0
         return largest_partition(tree, given, share * kept * self.memory / 8)
 
-    def search(self, buckets: MiniBuckets, moves: BlockMoves | None, max_steps: float) -> Iterator[Progress]:
+    def search(self, buckets: MiniBuckets, moves: BlockMoves, max_steps: float) -> Iterator[Progress]:
         """Search with the messages as heuristic, to the end or for a number of steps."""
         before, constant = self.iterations, self.constant
         room = self.memory - 8 * len(buckets.tables.arena)
-        search = AndOrSearch(buckets, max(0.0, room) if self.method.caching else 0.0, self.constraints)
+        search = AndOrSearch(buckets, max(0.0, room) if self.method.caching else 0.0)
         self.try_labels(search)
         while not search.finished and max_steps > 0:
             max_steps -= 1
@@ -330,8 +313,7 @@ class BranchRun(PhasedRun):
             self.incumbent.tighten(search.upper_bound() + constant)
             if not search.finished:
                 self.try_labels(search)
-                if moves is not None:
-                    self.move_blocks(moves, MOVES_BESIDE)
+                self.move_blocks(moves, MOVES_BESIDE)
                 yield self.progress("search")
         if search.finished:
             feasible = self.incumbent.value > -math.inf
@@ -344,104 +326,3 @@ class BranchRun(PhasedRun):
         while self.local.descending:
             self.search_locally(pace.LOCAL_SEARCH, 0)
         self.search_locally(pace.LOCAL_SEARCH // 4, TRIALS_BESIDE)
-
-
-# -- The phases of `branch` on constraints: elimination with tables in their place, or a search with counters ---------
-
-FEW_ENTRIES = 2_000_000
-"""Table entries up to which a model with constraints is eliminated before anything else is tried."""
-
-MOST_VARIABLES = 50_000
-"""Maximum number of variables for which a model with constraints is searched: path labels grow quadratically."""
-
-
-class RewrittenRun(NamedTuple):
-    rewriting: Rewriting  # tables in place of the constraints
-    run: BranchRun  # on the rewritten model
-    tree: BucketTree  # for its elimination
-
-
-class ConstrainedBranchRun(BranchRun):
-    """A run of `branch` on a model with constraints.
-
-    Where its tables fit, the model with tables in place of the constraints is eliminated. Otherwise the search
-    maintains counters: the variables of a constraint lie on one path of the tree, and its best outcome is part of all
-    bounds.
-    """
-
-    constraints: ConstraintForms
-
-    def __init__(self, method: Branch, small: Simplified, seed: int, initial: Start) -> None:
-        super().__init__(method, small, seed, initial)
-        self.constraints = ConstraintForms.of(self.problem)
-        self.prices: ConstraintPrices | None = None  # prices that the constraints put on states
-        # the model with tables in place of its constraints, if it can be eliminated
-        self.tables: RewrittenRun | None = None
-
-    def new_local_search(self, labels: Ints) -> ConstrainedLocalSearch:
-        return ConstrainedLocalSearch(self.problem, labels, self.seed)
-
-    def run(self) -> Generator[Progress, None, None]:
-        """Eliminate with tables if they fit, else search with counters."""
-        if self.constraints.root == -math.inf or self.constant == -math.inf:
-            self.incumbent.bound = -math.inf
-            yield self.progress("order", Status.INFEASIBLE)
-            return
-        yield from self.perturb()
-        if self.method.i_bound == 0:
-            yield from self.rewrite()
-        if self.tables is not None and self.tables.tree.entries <= FEW_ENTRIES:
-            yield from self.eliminate_rewritten(self.tables)
-            return
-        graph = PrimalGraph.of(self.problem)
-        shifting = self.cost_shifting()
-        if shifting is not None:
-            self.prices = ConstraintPrices(self.constraints, shifting)
-            yield from self.shift(shifting)
-        if self.problem.n_vars > MOST_VARIABLES:
-            yield self.progress("cost shifting", Status.CONVERGED)
-            return
-        card = self.problem.graph.card
-        order = yield from self.order_by_fill(with_cliques(graph, self.constraints.scopes), card)
-        tree = tree_with_paths(graph, card, order, self.constraints.scopes)
-        self.details |= {"width": float(order.width), "variables": float(tree.n)}
-        self.constant = self.problem.graph.constant + self.constraints.root
-        yield from self.branch(tree, graph, shifting)
-
-    def rewrite(self) -> Iterator[Progress]:
-        """Find a bucket tree with tables in place of the constraints, if they fit."""
-        try:
-            rewriting = rewrite(self.problem.graph)
-        except UnsupportedModel:
-            return
-        problem = Problem.compile(rewriting.graph, self.problem.threads, self.problem.memory)
-        run = BranchRun(self.method, simplify(problem), self.seed, Start(rewriting.lift(self.incumbent.labels)))
-        yield self.progress("order")
-        graph, card = PrimalGraph.of(run.problem), run.problem.graph.card
-        best = yield from self.order_by_fill(graph, card)
-        tree = BucketTree.build(graph, card, min((best, *front_orders(graph, card)), key=Order.cost))
-        if Elimination.bytes_needed(tree) <= self.memory:
-            self.tables = RewrittenRun(rewriting, run, tree)
-
-    def eliminate_rewritten(self, tables: RewrittenRun) -> Iterator[Progress]:
-        before = self.iterations
-        self.details["variables"] = float(tables.tree.n)
-        steps = tables.run.eliminate(tables.tree) if tables.run.small.feasible else tables.run.steps
-        for step in steps:
-            self.iterations = before + tables.run.iterations
-            if step.labels is not None:
-                self.incumbent.offer(tables.rewriting.project(step.labels))
-            if step.finished is not None:
-                self.incumbent.bound = -math.inf if step.bound is None else max(step.bound, self.incumbent.value)
-            yield self.progress("elimination", step.finished)
-
-    def search(self, buckets: MiniBuckets, moves: BlockMoves | None, max_steps: float) -> Iterator[Progress]:
-        """Search; if a short search is not enough, eliminate where the tables fit."""
-        if self.tables is not None and max_steps == math.inf:
-            return self.eliminate_rewritten(self.tables)
-        return super().search(buckets, moves, max_steps)
-
-    def shifted_bound(self, shifting: CostShifting) -> float:
-        assert self.prices is not None
-        self.prices.update()
-        return self.prices.bound()

@@ -147,7 +147,7 @@ class LSLP(Method):
         Iterations between measurements of labels, bound and residuals.
     beliefs
         Iterations of max-product belief propagation in turn with the LP phase, at most; 0 for none. On dense graphs,
-        where the relaxation says nothing, its labellings are the best ones.
+        where the relaxation says nothing, its labellings are the best ones. Models with constraints have none.
     climb
         Improve the best labelling of every phase by single-variable ascent, by crossover with the others and by chains
         of flips, and end at the vertex of the best one, with a rho at which it is stable. Starts of a kind that has
@@ -265,7 +265,9 @@ class LSLP(Method):
         if self.sphere == "off":
             return [lp]
         phases = [lp] if self.lp_phase else []
-        if phases and self.beliefs and isinstance(state, LSLPRun) and state.is_small and not state.idle:
+        # belief propagation has tables only
+        fits = isinstance(state, LSLPRun) and state.is_small and state.original.graph.constraints is None
+        if phases and self.beliefs and fits and not state.idle:
             phases.append(SpherePhase("beliefs", 0, believing=True))
         phases += [SpherePhase(f"sphere {number}", number, spherical=True) for number in range(self.starts)]
         if state.climbs:

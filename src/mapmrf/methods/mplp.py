@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, get_args
 
-from mapmrf.engines.messages.constrained_dual import ConstrainedDual, LegalIncumbent
 from mapmrf.engines.messages.mplp import Dual, DualDescent, FactorOrder, PassDirection
 from mapmrf.engines.moves.ascending_incumbent import ClimbingIncumbent
 from mapmrf.model.problem import Problem
@@ -51,7 +50,6 @@ class MPLP(Method):
     family: ClassVar[str] = "message passing"
     gives_bound: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
-    native_constraints: ClassVar[bool] = True
 
     max_iterations: int = 1000
     tol: float = 1e-7
@@ -70,12 +68,7 @@ class MPLP(Method):
         dual = Dual.build(problem, self.order, self.schedule, seed, problem.threads)
         if initial.dual is not None:
             dual.resume(problem, initial.dual)
-        if problem.graph.constraints is None:
-            return DualDescent(dual, ClimbingIncumbent(problem, initial))
-        counted = ConstrainedDual(dual, problem)
-        run = DualDescent(dual, LegalIncumbent(problem, initial, counted))
-        run.function = counted
-        return run
+        return DualDescent(dual, ClimbingIncumbent(problem, initial))
 
     def step(self, problem: Problem, state: DualDescent) -> Progress:
         """Pass messages for some milliseconds; evaluate and decode when due."""

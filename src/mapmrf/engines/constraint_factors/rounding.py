@@ -54,16 +54,6 @@ class LegalRounding:
         return None
 
 
-def preferences(belief: Floats, var_ptr: Ints) -> Floats:
-    """Normalise beliefs to sum to 1 for every variable, in units of the mean distance from the best state."""
-    alive, card = belief > -np.inf, np.diff(var_ptr)
-    behind = np.where(alive, np.repeat(segment_max(belief, var_ptr), card) - np.where(alive, belief, 0.0), 0.0)
-    unit = max(float(behind.mean()) if len(behind) else 1.0, 1e-300)
-    weight = np.where(alive, np.exp(-behind / unit), 0.0)
-    total = np.maximum(np.add.reduceat(weight, var_ptr[:-1]), 1e-300) if len(card) else np.zeros(0)
-    return np.asarray(weight / np.repeat(total, card))
-
-
 # -- Rounding that respects hard constraints: no variable takes a state that makes a factor infeasible ----------------
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -13,18 +12,6 @@ from mapmrf.arrays import Bools, Floats, Ints, offsets
 from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.elimination.elimination import Buckets, BucketTree, FunctionTables, label_type, row_major
 from mapmrf.engines.elimination.mini_buckets import MiniBuckets, best_state
-from mapmrf.engines.elimination.path_constraints import (
-    ConstraintForm,
-    ConstraintForms,
-    PathConstraints,
-    PathMarks,
-    add_worths,
-    drop_label,
-    exclude_forced,
-    lay_out_paths,
-    new_marks,
-    take_label,
-)
 
 ROUND_OFF = 2e-15
 """Bounds that exceed the best value by less than this share of the potentials' scale count as equal to it."""
@@ -34,23 +21,18 @@ SLOT_BYTES = 17  # bytes per slot of the cache, without its labels
 class AndOrSearch:
     """A depth-first search for a labelling better than a known one; values are sums of the given functions.
 
-    With constraints, each of which has its variables on one path of the tree, values are reduced by their losses
-    against their roots. Subproblems whose messages are exact are not searched: their optimum is the message. Solved
-    subproblems are cached by the labels of their context, with their labels; failed ones with the bound that the
-    failure proves.
+    Subproblems whose messages are exact are not searched: their optimum is the message. Solved subproblems are cached
+    by the labels of their context, with their labels; failed ones with the bound that the failure proves.
     """
 
-    def __init__(self, buckets: MiniBuckets, cache_bytes: float, constraints: ConstraintForms | None = None) -> None:
+    def __init__(self, buckets: MiniBuckets, cache_bytes: float) -> None:
         self.buckets, self.tree, self.n = buckets, buckets.tree, buckets.tree.n
-        forms = [] if constraints is None else constraints.forms
-        self._space = _search_space(buckets, forms)
-        self._state = _search_state(self._space, None if constraints is None else constraints.possible(self.tree))
+        self._space = _search_space(buckets)
+        self._state = _search_state(self._space)
         self._cache = _search_cache(self.tree, self._space, cache_bytes)
-        possible = exclude_forced(self._space.constraints, self._state.marks)
-        self._cursor = SearchCursor(node=self.n, action=ENTER if possible else FINISHED, n_expanded=0, n_hits=0)
+        self._cursor = SearchCursor(node=self.n, action=ENTER, n_expanded=0, n_hits=0)
         finite = buckets.given.theta[np.isfinite(buckets.given.theta)]
-        scale = max([float(np.abs(finite).max(initial=0.0)), *(form.scale for form in forms)])
-        self._tol = ROUND_OFF * scale
+        self._tol = ROUND_OFF * float(np.abs(finite).max(initial=0.0))
 
     @staticmethod
     def bytes_needed(tree: BucketTree) -> int:
@@ -104,7 +86,7 @@ class AndOrSearch:
         return labels
 
 
-def _search_space(buckets: MiniBuckets, forms: Sequence[ConstraintForm]) -> SearchSpace:
+def _search_space(buckets: MiniBuckets) -> SearchSpace:
     """Add a node above all roots, whose bucket holds the constants, to the tree, and find the paths of messages."""
     tree, n, partition = buckets.tree, buckets.tree.n, buckets.partition
     parent = np.append(np.where(tree.parent >= 0, tree.parent, n), -1)
@@ -112,8 +94,7 @@ def _search_space(buckets: MiniBuckets, forms: Sequence[ConstraintForm]) -> Sear
     child = np.arange(n)
     child = child[np.lexsort((end[:n] - child, parent[:n]))]  # small subtrees first: their optima tighten other bounds
     child_ptr = offsets(np.bincount(parent[:n], minlength=n + 1)).astype(np.int64)
-    constraints = lay_out_paths(tree, forms)
-    splits_before = np.concatenate([[0], np.cumsum(buckets.split | (np.diff(constraints.link_ptr)[:n] > 0))])
+    splits_before = np.concatenate([[0], np.cumsum(buckets.split)])
     exact = np.append(splits_before[tree.end] == splits_before[:-1], False)  # no bucket of the subtree is split
     source = n - 1 - np.repeat(np.arange(n), np.diff(partition.mini_ptr))
     target = partition.bucket_of[buckets.given.n :]
@@ -123,11 +104,10 @@ def _search_space(buckets: MiniBuckets, forms: Sequence[ConstraintForm]) -> Sear
         fns=buckets.tables,
         buckets=Buckets(np.append(buckets.buckets.ptr, len(member)), member),
         paths=message_paths(parent, source, np.where(target >= 0, target, n)),
-        constraints=constraints,
     )
 
 
-def _search_state(space: SearchSpace, possible: Bools | None) -> SearchState:
+def _search_state(space: SearchSpace) -> SearchState:
     tree = space.tree
     n = len(tree.card)
     value_ptr = offsets(tree.card).astype(np.int64)
@@ -143,20 +123,7 @@ def _search_state(space: SearchSpace, possible: Bools | None) -> SearchState:
         place_of=np.zeros(len(space.fns.at), dtype=np.int64),
         best_at=best_at,
         best=np.zeros(int(best_at[-1]), dtype=label_type(tree.card)),
-        marks=new_marks(space.constraints, np.ones(n_values, dtype=np.bool_) if possible is None else possible),
     )  # fmt: skip
-
-
-def _crossed(tree: BucketTree, constraints: PathConstraints) -> Bools:
-    """Return the positions with variables of a constraint both above and within their subtree."""
-    top = np.arange(tree.n)
-    for c in range(len(constraints.records)):
-        last = constraints.member[constraints.member_ptr[c + 1] - 1]
-        top[last] = min(top[last], constraints.member[constraints.member_ptr[c]])
-    for p in range(tree.n - 1, -1, -1) if len(constraints.records) else ():
-        if top[p] < p:
-            top[tree.parent[p]] = min(top[tree.parent[p]], top[p])
-    return np.asarray(top < np.arange(tree.n))
 
 
 def _search_cache(tree: BucketTree, space: SearchSpace, cache_bytes: float) -> SearchCache:
@@ -168,7 +135,7 @@ def _search_cache(tree: BucketTree, space: SearchSpace, cache_bytes: float) -> S
     lengths, above = np.diff(tree.context_ptr), np.maximum(tree.parent, 0)
     # a subproblem can recur if its context lacks an ancestor that its parent depends on
     recurs = (tree.parent >= 0) & (lengths < lengths[above] + 1) & tree.known & tree.known[above]
-    slots = np.where(recurs & ~space.tree.exact[:n] & ~_crossed(tree, space.constraints), n_contexts, 0)
+    slots = np.where(recurs & ~space.tree.exact[:n], n_contexts, 0)
     cap = 2**40
     while cap > 0 and float((np.minimum(slots, cap) * bytes_each).sum()) > cache_bytes:
         cap //= 2
@@ -215,13 +182,12 @@ class MessagePaths(NamedTuple):
 
 
 class SearchSpace(NamedTuple):
-    """The fixed data of a search: the tree, functions and messages, buckets, paths of messages, and constraints."""
+    """The fixed data of a search: the tree, functions and messages, buckets, and paths of messages."""
 
     tree: SearchTree
     fns: FunctionTables
     buckets: Buckets
     paths: MessagePaths
-    constraints: PathConstraints
 
 
 class SearchState(NamedTuple):
@@ -241,7 +207,6 @@ class SearchState(NamedTuple):
     place_of: Ints  # where the table of every function is looked up
     best_at: Ints
     best: Ints  # the labels of the best solution of a node's subproblem, from ``best[best_at[a]]`` on
-    marks: PathMarks  # what the constraints know
 
 
 class SearchCache(NamedTuple):
@@ -329,9 +294,6 @@ def evaluate(a: int, space: SearchSpace, state: SearchState) -> int:
             for k in range(n_k):
                 value[at_v + k] += fns.arena[at + k * stride]
         work += last - fns.ptr[f] + n_k
-    work += n_k * (space.constraints.link_ptr[a + 1] - space.constraints.link_ptr[a])
-    if space.constraints.link_ptr[a + 1] > space.constraints.link_ptr[a]:
-        add_worths(a, space.constraints, state.marks, own)
     for k in range(n_k):
         value[at_v + k] += own[at_v + k]
         j = k
@@ -461,7 +423,6 @@ def search(
                 budget -= evaluate(a, space, state)
 
         elif action == NEXT_VALUE:
-            drop_label(a, space.constraints, state.marks)
             if next_label_bound(a, card, state) <= max(need[a], found[a]) + tol:
                 action = LEAVE
                 if cache.n_slots[a] > 0:
@@ -473,11 +434,6 @@ def search(
             assign(a, state.ranked[state.value_ptr[a] + tried[a]], space, state)
             tried[a] += 1
             budget -= 1 + buckets.ptr[a + 1] - buckets.ptr[a] + child_ptr[a + 1] - child_ptr[a]
-            if space.constraints.link_ptr[a + 1] > space.constraints.link_ptr[a]:
-                before = state.marks.tally.height
-                if not take_label(a, state.label[a], space.constraints, state.marks):
-                    continue
-                budget -= 4 * (state.marks.tally.height - before)
             action = NEXT_CHILD
         elif action == NEXT_CHILD:
             while at_child[a] < child_ptr[a + 1] and tree.exact[child[at_child[a]]]:

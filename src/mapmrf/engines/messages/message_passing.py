@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 from mapmrf.arrays import Ints
-from mapmrf.engines.messages.constrained_dual import ConstrainedMessages
 from mapmrf.engines.messages.max_product import ForestWeights, Messages, Tour, make_messages, potential_scale
 from mapmrf.engines.messages.max_product_kernels import MessageSchedule
 from mapmrf.model.problem import Problem
@@ -50,13 +49,12 @@ class MessagePassing(Method):
 
     def start(self, problem: Problem, seed: int, initial: Start) -> MessageRun:
         tour = Tour.of(problem)
-        constrained = problem.graph.constraints is not None
-        forest = not constrained and problem.n_edges == problem.n_vars + problem.n_factors - tour.n_parts
+        forest = problem.n_edges == problem.n_vars + problem.n_factors - tour.n_parts
         weights = tour.weights(problem.n_edges) if forest else self.weigh(problem, seed)
         tol = self.tol * potential_scale(problem.graph)
         return MessageRun(
             problem,
-            (ConstrainedMessages if constrained else make_messages)(problem, tour, weights),
+            make_messages(problem, tour, weights),
             TWO_SWEEPS if forest else MessageSchedule(self.schedule == "parallel", self.damping, tol),
             in_order=forest or self.decode == "sequential",
             bounded=forest or self.gives_bound,

@@ -217,10 +217,6 @@ class Dual:
 
 def _peel(problem: Problem) -> tuple[Ints, Ints, Ints]:
     """Return the factors of pendant trees from the leaves inwards, the root's scope position in each, and the rest."""
-    # Constraints may connect the leaves of trees; then no factor is pendant.
-    if problem.graph.constraints is not None:
-        none = np.zeros(0, dtype=np.int64)
-        return none, none, np.arange(problem.n_factors)
     live, peeled, toward = np.zeros((3, problem.n_factors), dtype=np.int64)
     count = peel_factors(problem.scope_ptr, problem.scope, Neighbours.of(problem), live, peeled, toward)
     return peeled[:count], toward[:count], np.flatnonzero(live >= 0)

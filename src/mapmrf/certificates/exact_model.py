@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets
 from mapmrf.certificates.certificate import Certificate, InvalidCertificate
+from mapmrf.model.factor_pool import FactorPool
 from mapmrf.model.graph import FactorGraph
 
 # -- The model with some variables maximised out one by one, with all sums rounded up ---------------------------------
@@ -27,11 +28,18 @@ def without(graph: FactorGraph, first: Ints) -> tuple[FactorGraph, Ints]:
     """The model without some variables, maximised out in this order, and the indices of those that are left."""
     # Its factors are the remaining ones, in their order, and then the maxima, each combined with the factors on a
     # subset of its variables.
-    tables = _RoundedTables(graph)
+    pool = FactorPool.of_graph(graph, add_up, _times_up)
     for i in first.tolist():
-        tables.maximise_out(i)
+        around = pool.around(i)
+        size = math.prod(pool.card[j] for j in around) * pool.card[i]
+        if size > MOST_TABLE:
+            raise InvalidCertificate(f"the table of variable {i} has {size} entries, expected at most {MOST_TABLE}")
+        total, axis = pool.take(i, around)
+        pool.merge(around, total.max(axis))
     kept = np.setdiff1d(np.arange(graph.n_vars), first)
-    return tables.graph(kept), kept
+    if any(np.any(np.isposinf(table)) for table in (pool.constant, *pool.unary.values(), *pool.tables.values())):
+        raise InvalidCertificate("a sum of potentials overflows")
+    return pool.graph(kept), kept
 
 
 def add_up(one: Floats, other: Floats) -> Floats:
@@ -41,82 +49,6 @@ def add_up(one: Floats, other: Floats) -> Floats:
         part = total - one
         error = (one - (total - part)) + (other - part)
     return np.where(np.isfinite(total) & (error > 0), np.nextafter(total, np.inf), total)
-
-
-class _RoundedTables:
-    """The factors as arrays with an axis per variable, by numbers; and those of every variable."""
-
-    def __init__(self, graph: FactorGraph) -> None:
-        self.card, self.constant = graph.card.tolist(), np.array(graph.constant)
-        self.unary = np.split(graph.theta_v.copy(), graph.var_ptr[1:-1].astype(np.int64))
-        self.scopes: dict[int, tuple[int, ...]] = {}
-        self.tables: dict[int, Floats] = {}
-        self.of: list[set[int]] = [set() for _ in self.card]
-        self.next = graph.n_factors
-        ptr, scope = graph.scope_ptr.tolist(), graph.scope.tolist()
-        at = graph.table_ptr.tolist()
-        for a, t in enumerate(graph.table_of.tolist()):
-            table = graph.theta_t[at[t] : at[t + 1]]
-            if graph.weight is not None:
-                table = _times_up(float(graph.weight[a]), table)
-            self.put(a, tuple(scope[ptr[a] : ptr[a + 1]]), table)
-
-    def put(self, a: int, scope: tuple[int, ...], table: Floats) -> None:
-        """Add a factor, with its variables in ascending order and without those of one state."""
-        table = table.reshape([self.card[i] for i in scope if self.card[i] > 1])
-        scope = tuple(i for i in scope if self.card[i] > 1)
-        if not scope:
-            self.constant = add_up(self.constant, table)
-        elif len(scope) == 1:
-            self.unary[scope[0]] = add_up(self.unary[scope[0]], table)
-        else:
-            axes = sorted(range(len(scope)), key=scope.__getitem__)
-            self.scopes[a], self.tables[a] = tuple(scope[k] for k in axes), table.transpose(axes)
-            for i in scope:
-                self.of[i].add(a)
-
-    def remove(self, a: int) -> tuple[tuple[int, ...], Floats]:
-        scope = self.scopes.pop(a)
-        for i in scope:
-            self.of[i].discard(a)
-        return scope, self.tables.pop(a)
-
-    def maximise_out(self, i: int) -> None:
-        """Replace the factors of a variable by their maximum over its states."""
-        some = sorted(self.of[i])
-        around = sorted({j for a in some for j in self.scopes[a]} - {i})
-        size = math.prod(self.card[j] for j in around) * self.card[i]
-        if size > MOST_TABLE:
-            raise InvalidCertificate(f"the table of variable {i} has {size} entries, expected at most {MOST_TABLE}")
-        variables = [i, *around]
-        joint = np.broadcast_to(self.aligned((i,), self.unary[i], variables), [self.card[j] for j in variables])
-        for a in some:
-            joint = add_up(joint, self.aligned(*self.remove(a), variables))
-        self.enter(self.next, around, joint.max(axis=0))
-        self.next += 1
-
-    def enter(self, a: int, scope: list[int], table: Floats) -> None:
-        """Add a maximum as a factor, combined with the factors on a subset of its variables."""
-        inside = sorted({b for j in scope for b in self.of[j] if set(self.scopes[b]) <= set(scope)})
-        for b in inside:
-            table = add_up(table, self.aligned(*self.remove(b), scope))
-        self.put(a, tuple(scope), table)
-
-    def aligned(self, scope: tuple[int, ...], table: Floats, variables: list[int]) -> Floats:
-        """A table with an axis for each of some variables, of length 1 where it does not depend on it."""
-        axes = sorted(range(len(scope)), key=lambda k: variables.index(scope[k]))
-        return table.transpose(axes).reshape([self.card[j] if j in scope else 1 for j in variables])
-
-    def graph(self, kept: Ints) -> FactorGraph:
-        number = {i: k for k, i in enumerate(kept.tolist())}
-        scopes: list[tuple[int, ...]] = [(), *((k,) for k in range(len(kept)))]
-        tables = [self.constant, *(self.unary[i] for i in kept.tolist())]
-        for a in sorted(self.scopes):
-            scopes.append(tuple(number[i] for i in self.scopes[a]))
-            tables.append(self.tables[a])
-        if any(np.any(np.isposinf(table)) for table in tables):
-            raise InvalidCertificate("a sum of potentials overflows")
-        return FactorGraph.from_tables([self.card[i] for i in kept.tolist()], scopes, tables)
 
 
 def _times_up(weight: float, table: Floats) -> Floats:
@@ -129,13 +61,6 @@ def _times_up(weight: float, table: Floats) -> Floats:
 
 
 # -- Exact maximisation over the remaining states, variable by variable -----------------------------------------------
-
-
-class OpenTable(NamedTuple):
-    """A table over some open variables, with an axis for each."""
-
-    variables: tuple[int, ...]
-    entries: Integers
 
 
 class LeftStates(NamedTuple):
@@ -166,35 +91,31 @@ def eliminated(model: IntegerModel, left: Bools, order: Ints, max_entries: int) 
     turns = [i for i in order.tolist() if i in known.states]
     if len(turns) < len(known.states):
         return None
-    place = {i: turn for turn, i in enumerate(turns)}
-    tables: dict[tuple[int, ...], Integers] = {(i,): model.theta_v[ptr[i] + known.states[i]] for i in turns}
+    card = [len(known.states.get(i, (0,))) for i in range(model.graph.n_vars)]
+    unary = {i: model.theta_v[ptr[i] + known.states[i]] for i in turns}
     total = model.constant + sum(model.theta_v[(ptr[:-1] + known.closed)[~known.is_open]].tolist())
+    constant = np.array([total], dtype=model.theta_v.dtype)
+    pool = FactorPool(card, unary, constant, lambda one, other: np.maximum(one + other, model.least))
     for group in model.groups:
-        total, some = _restricted(model, group, known, total)
-        for table in some:
-            _add(tables, table, place, model.least)
-    return _maximised([OpenTable(*item) for item in tables.items()], turns, model.least, max_entries, total)
+        _restrict(model, group, known, pool)
+    for i in turns:
+        around = pool.around(i)
+        max_entries -= math.prod([card[j] for j in around]) * card[i]
+        if max_entries < 0:
+            return None
+        total, axis = pool.take(i, around)
+        pool.put(around, np.asarray(total.max(axis), dtype=model.theta_v.dtype))
+    return pool.constant.item()
 
 
-def _add(tables: dict[tuple[int, ...], Integers], table: OpenTable, place: dict[int, int], least: Any) -> None:
-    """Add a table to that of the same variables, with axes in the order of elimination."""
-    variables, entries = table
-    if len(variables) > 1:
-        axes = sorted(range(len(variables)), key=lambda k: place[variables[k]])
-        variables, entries = tuple(variables[k] for k in axes), entries.transpose(axes)
-    have = tables.get(variables)
-    tables[variables] = entries if have is None else np.maximum(have + entries, least)
-
-
-def _restricted(model: IntegerModel, group: FactorGroup, known: LeftStates, total: Any) -> tuple[Any, list[OpenTable]]:
-    """The total with the entries of factors whose variables are all closed, and the tables of the others."""
+def _restrict(model: IntegerModel, group: FactorGroup, known: LeftStates, pool: FactorPool) -> None:
+    """Add the entries of factors whose variables are all closed, and the tables of the others."""
     is_open, closed = known.is_open[group.scope], known.closed[group.scope]
     entries = np.where(group.allowed, group.tables, model.least)
     touched = np.any(is_open, axis=1)
     at = np.ravel_multi_index(tuple(closed.T), group.shape)
     for number in entries[np.arange(len(at)), at][~touched].tolist():
-        total = max(total + number, model.least)
-    found: list[OpenTable] = []
+        pool.constant[0] = max(pool.constant.item() + number, model.least)
     rows = np.flatnonzero(touched)
     scopes, states, cubes = group.scope[rows].tolist(), closed[rows].tolist(), entries.reshape(-1, *group.shape)
     for a, scope, fixed in zip(rows.tolist(), scopes, states, strict=True):
@@ -208,33 +129,7 @@ def _restricted(model: IntegerModel, group: FactorGroup, known: LeftStates, tota
                 continue
             cube = cube if len(mine) == cube.shape[axis] else cube.take(mine, axis)
             some.append(i)
-        found.append(OpenTable(tuple(some), cube))
-    return total, found
-
-
-def _maximised(tables: list[OpenTable], turns: list[int], least: Any, max_entries: int, total: Any) -> Any:
-    """Maximise out one variable after another; None if that needs too many entries."""
-    buckets: dict[int, list[OpenTable]] = {i: [] for i in turns}
-    place = {i: turn for turn, i in enumerate(turns)}
-    for table in tables:
-        buckets[table.variables[0]].append(table)
-    for i in turns:
-        size = {j: n for table in buckets[i] for j, n in zip(table.variables, table.entries.shape, strict=True)}
-        variables = sorted(size, key=place.__getitem__)
-        max_entries -= math.prod(size.values())
-        if max_entries < 0:
-            return None
-        joint = np.zeros([size[j] for j in variables], dtype=tables[0].entries.dtype)
-        for table in buckets.pop(i):
-            # Axes are in the order of elimination, so that only axes of other variables have to be inserted.
-            shape = [size[j] if j in table.variables else 1 for j in variables]
-            joint = np.maximum(joint + table.entries.reshape(shape), least)
-        rest, best = tuple(variables[1:]), joint.max(axis=0)
-        if rest:
-            buckets[rest[0]].append(OpenTable(rest, best))
-        else:
-            total = max(total + int(best), least)
-    return total
+        pool.put(some, cube)
 
 
 # -- The model in integers: exact multiples of a power of 2, or rounded up to one for speed ---------------------------

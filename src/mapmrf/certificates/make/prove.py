@@ -156,7 +156,7 @@ class _Maker:
             return Certificate(bound=-math.inf)
         small = small_order(self.graph)
         if small is not None:
-            self.offer(Certificate(order=np.array([clique[0] for clique in small.cliques], dtype=np.int64)))
+            self.offer(Certificate(order=np.array(list(small), dtype=np.int64)))
         if not self.closed:
             problem = Problem.compile(self.graph, self.threads)
             self.offer(Certificate(lam=in_graph_order(problem, self.relaxed(problem))))

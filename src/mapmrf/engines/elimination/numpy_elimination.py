@@ -5,14 +5,14 @@ from __future__ import annotations
 import heapq
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, largest_size
+from mapmrf.arrays import Ints, largest_size
 from mapmrf.errors import UnsupportedModel
+from mapmrf.model.factor_pool import FactorPool, scopes_of
 from mapmrf.model.graph import FactorGraph
 
 MAX_FUNCTIONS = 200
@@ -20,17 +20,8 @@ MAX_FUNCTIONS = 200
 MAX_ENTRIES = 1 << 14  # maximum number of entries of all its tables, including those of elimination
 
 
-class SmallOrder(NamedTuple):
-    """An elimination order of a tiny model."""
-
-    # every variable of two or more states with its neighbours at the time of its elimination, in elimination order: the
-    # variable itself comes first
-    cliques: list[list[int]]
-    place: dict[int, int]  # the position of every such variable in the order
-
-    @property
-    def width(self) -> int:
-        return max((len(clique) - 1 for clique in self.cliques), default=0)
+SmallOrder = dict[int, list[int]]
+"""The variables of a tiny model in elimination order, with their neighbours at the time."""
 
 
 class Optimum(NamedTuple):
@@ -51,78 +42,40 @@ def small_order(graph: FactorGraph, max_entries: float = MAX_ENTRIES) -> SmallOr
         return None  # sums could overflow
     card = graph.card.tolist()
     neighbours: list[set[int]] = [set() for _ in card]
-    for scope in _scopes(graph):
+    for scope in scopes_of(graph):
         free = {i for i in scope if card[i] > 1}
         for i in free:
             neighbours[i] |= free - {i}
-    sizes = {i: r * math.prod(card[j] for j in neighbours[i]) for i, r in enumerate(card) if r > 1}
-    order: list[int] = []
+    sizes = {i: r * math.prod(card[j] for j in neighbours[i]) for i, r in enumerate(card)}
+    order: SmallOrder = {}
     n_entries = 0
     while sizes:
         i = min(sizes, key=sizes.__getitem__)
         n_entries += sizes.pop(i)
         if n_entries > max_entries:
             return None
-        order.append(i)
         ring = neighbours[i]
+        order[i] = sorted(ring)
         for j in ring:
             neighbours[j] |= ring
             neighbours[j] -= {i, j}
             sizes[j] = card[j] * math.prod([card[k] for k in neighbours[j]])
-    place = {i: number for number, i in enumerate(order)}
-    return SmallOrder([[i, *sorted(neighbours[i], key=place.__getitem__)] for i in order], place)
-
-
-def _scopes(graph: FactorGraph) -> Iterator[list[int]]:
-    scope, ptr = graph.scope.tolist(), graph.scope_ptr.tolist()
-    return (scope[begin:end] for begin, end in pairwise(ptr))
+    return order
 
 
 def eliminate_small(graph: FactorGraph, order: SmallOrder) -> Optimum:
     """Maximise over one variable after another, and recover the labels in reverse."""
-    buckets = _Buckets(graph, order)
+    pool = FactorPool.of_graph(graph)
     choices = []
-    for clique, functions in zip(order.cliques, buckets.functions, strict=True):
-        table = np.zeros([buckets.card[i] for i in clique])
-        for scope, function in functions:
-            table += function.reshape([buckets.card[i] if i in scope else 1 for i in clique])
-        choices.append(table.argmax(axis=0))
-        buckets.add(clique[1:], table.max(axis=0))
-    labels = np.zeros(graph.n_vars, dtype=np.int64)
-    if buckets.value > -math.inf:
-        for clique, choice in zip(reversed(order.cliques), reversed(choices), strict=True):
-            labels[clique[0]] = choice[tuple(labels[clique[1:]])]
-    return Optimum(buckets.value, labels)
-
-
-class _Buckets:
-    """The functions of each bucket, and the sum of those without variables.
-
-    The axes of functions and cliques are in elimination order, so that reshaping aligns them.
-    """
-
-    def __init__(self, graph: FactorGraph, order: SmallOrder) -> None:
-        self.place, self.card = order.place, graph.card.tolist()
-        self.value = graph.constant
-        self.functions: list[list[tuple[list[int], Floats]]] = [[] for _ in order.cliques]
-        ptr = graph.var_ptr.tolist()
-        for i in range(graph.n_vars):
-            self.add([i] if self.card[i] > 1 else [], graph.theta_v[ptr[i] : ptr[i + 1]])
-        starts, size = graph.table_ptr[graph.table_of].tolist(), np.diff(graph.table_ptr)[graph.table_of].tolist()
-        for a, scope in enumerate(_scopes(graph)):
-            table = graph.theta_t[starts[a] : starts[a] + size[a]]
-            table = table if graph.weight is None else graph.weight[a] * table
-            free = [i for i in scope if self.card[i] > 1]
-            sorted_scope = sorted(free, key=self.place.__getitem__)
-            axes = [free.index(i) for i in sorted_scope]
-            self.add(sorted_scope, table.reshape([self.card[i] for i in free]).transpose(axes))
-
-    def add(self, scope: list[int], function: Floats) -> None:
-        """Add a function whose scope is in elimination order."""
-        if scope:
-            self.functions[self.place[scope[0]]].append((scope, function))
-        else:
-            self.value += float(function.item())
+    for i, around in order.items():
+        table, axis = pool.take(i, around)
+        choices.append((i, around, table.argmax(axis)))
+        pool.put(around, table.max(axis))
+    value, labels = float(pool.constant.item()), np.zeros(graph.n_vars, dtype=np.int64)
+    if value > -math.inf:
+        for i, around, choice in reversed(choices):
+            labels[i] = choice[tuple(labels[around])]
+    return Optimum(value, labels)
 
 
 # -- Exact summation of variables: the MAP of the remaining model is a marginal MAP -----------------------------------
@@ -132,7 +85,6 @@ MEMORY = 1024.0  # default memory for the tables, in megabytes
 MOST_TO_FILL = 1000
 """Maximum number of variables, and width of the first order, for which a min-fill order is tried: it takes longer."""
 HOPELESS = 1e15  # entries of a table at which ordering stops, as no memory would suffice
-Factor = tuple[tuple[int, ...], Floats]
 Neighbours = dict[int, set[int]]
 
 
@@ -170,7 +122,7 @@ def _greedy_order(
     """
     card = [float(r) for r in graph.card.tolist()]
     beside: Neighbours = {i: set() for i in range(graph.n_vars)}
-    for scope in map(set, _scopes(graph)):
+    for scope in map(set, scopes_of(graph)):
         for i in scope:
             beside[i] |= scope
     for i, others in beside.items():
@@ -210,53 +162,13 @@ def sum_out(
             f"{plan.bytes:.3g} bytes, "
             f"expected at most {max_bytes:.3g}: ask for more variables, give more evidence, or allow more memory"
         )
-    pool = _Pool(graph)
+    pool = FactorPool.of_graph(graph)
     for i in plan.order:
-        pool.eliminate(i)
-    kept = [i for i in range(graph.n_vars) if i not in pool.gone]
-    place = {i: at for at, i in enumerate(kept)}
-    scopes = [tuple(place[i] for i in scope) for scope, _ in pool.factors.values()]
-    tables = [table for _, table in pool.factors.values()]
-    rest = FactorGraph.from_tables(graph.card[kept], [(), *scopes], [[graph.constant], *tables])
-    return rest, kept
-
-
-class _Pool:
-    """The remaining factors, and the factors of each variable."""
-
-    def __init__(self, graph: FactorGraph) -> None:
-        self.card = graph.card.tolist()
-        self.gone: set[int] = set()
-        self.factors: dict[int, Factor] = {}
-        self.factors_of: list[set[int]] = [set() for _ in self.card]
-        self._next = 0
-        for i in range(graph.n_vars):
-            self.add((i,), graph.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]])
-        for a in range(graph.n_factors):
-            self.add(tuple(graph.scope_of(a).tolist()), graph.table(a))
-
-    def add(self, scope: tuple[int, ...], table: Floats) -> None:
-        self.factors[self._next] = (scope, table)
-        for i in scope:
-            self.factors_of[i].add(self._next)
-        self._next += 1
-
-    def eliminate(self, i: int) -> None:
-        scope = [*sorted({j for a in self.factors_of[i] for j in self.factors[a][0]} - {i}), i]
-        total = np.zeros([self.card[j] for j in scope])
-        for a in sorted(self.factors_of[i]):
-            total += aligned(*self.factors.pop(a), scope)
-            for j in scope:
-                self.factors_of[j].discard(a)
-        self.gone.add(i)
-        largest = total.max(axis=-1)
+        around = pool.around(i)
+        total, axis = pool.take(i, around)
+        largest = total.max(axis, keepdims=True)
         shift = np.where(np.isfinite(largest), largest, 0.0)
         with np.errstate(divide="ignore"):
-            self.add(tuple(scope[:-1]), np.log(np.exp(total - shift[..., None]).sum(axis=-1)) + shift)
-
-
-def aligned(scope: Sequence[int], table: Floats, onto: list[int]) -> Floats:
-    """Return a table with an axis for each variable of a larger scope, of length 1 where it does not depend on it."""
-    order = sorted(range(len(scope)), key=lambda k: onto.index(scope[k]))
-    shape = [table.shape[scope.index(j)] if j in scope else 1 for j in onto]
-    return table.transpose(order).reshape(shape)
+            pool.merge(around, (np.log(np.exp(total - shift).sum(axis, keepdims=True)) + shift).squeeze(axis))
+    kept = np.delete(np.arange(graph.n_vars), plan.order)
+    return pool.graph(kept), kept.tolist()

@@ -15,10 +15,10 @@ import numpy as np
 from mapmrf.arrays import Bools, Floats, Ints, largest_size, offsets, ranges, segment_argmax, segment_max, short
 from mapmrf.compilation.jit import compiled, inlined
 from mapmrf.engines.elimination.elimination import BucketTree, Elimination, Functions
-from mapmrf.engines.elimination.numpy_elimination import aligned
 from mapmrf.engines.elimination.orders import Order, PrimalGraph, min_fill_order
 from mapmrf.engines.reduction.reducible_kernels import EliminationLog
 from mapmrf.engines.reduction.reduction import LabelMap, Reduction, ReductionCounts
+from mapmrf.model.factor_pool import FactorPool
 from mapmrf.model.graph import ROUND_OFF, FactorGraph
 from mapmrf.model.problem import Batch, Problem
 from mapmrf.run import pace
@@ -516,21 +516,15 @@ class BoundedElimination:
             self._unpack()
 
     def _unpack(self) -> None:
-        """Make the factors arrays with one axis per variable."""
         graph = self.problem.graph
-        self.constant = graph.constant
-        self.card = graph.card.tolist()
-        self.unary = np.split(graph.theta_v.copy(), graph.var_ptr[1:-1])
-        self.scopes: list[list[int]] = []
-        self.tables: list[Floats] = []
-        self.of: list[set[int]] = [set() for _ in self.card]
+        unary = dict(enumerate(np.split(graph.theta_v, graph.var_ptr[1:-1])))
+        self.pool = pool = FactorPool(graph.card.tolist(), unary, np.array([graph.constant]))
         for batch in self.problem.batches:
-            tables = batch.tables(graph.theta_t, slice(None)).reshape(-1, *batch.shape)
-            for scope, table in zip(batch.scope.tolist(), tables, strict=True):
-                self._add(scope, table)
-        self.around = [{j for a in mine for j in self.scopes[a]} - {i} for i, mine in enumerate(self.of)]
-        self.gone = [False] * len(self.card)
-        self.heap = [(self._size(i), i) for i in range(len(self.card))]
+            for scope, table in zip(batch.scope.tolist(), batch.tables(graph.theta_t, slice(None)), strict=True):
+                pool.put(scope, table)
+        self.around = [set(pool.around(i)) for i in range(graph.n_vars)]
+        self.gone = [False] * graph.n_vars
+        self.heap = [(self._size(i), i) for i in range(graph.n_vars)]
         heapq.heapify(self.heap)
 
     def advance(self, n: int) -> bool:
@@ -553,76 +547,37 @@ class BoundedElimination:
         small = self._small
         if not self.logged:
             return small
-        again = simplify(Problem.compile(self.graph(), small.problem.threads, small.problem.memory))
+        again = simplify(Problem.compile(self.pool.graph(self.kept), small.problem.threads, small.problem.memory))
         sums = {name: count + getattr(again.counts, name) for name, count in vars(small.counts).items()}
         sums["variables_eliminated"] += len(self.logged)
         maps = (*small.maps, self.label_map(), *again.maps)
         return replace(again, maps=maps, counts=ReductionCounts(**sums))
 
-    def _add(self, scope: list[int], table: Floats) -> None:
-        for i in scope:
-            self.of[i].add(len(self.scopes))
-        self.scopes.append(scope)
-        self.tables.append(table)
-
     def _size(self, i: int) -> int:
-        return math.prod([self.card[j] for j in self.around[i]])
+        return math.prod([self.pool.card[j] for j in self.around[i]])
 
     def _maximise_out(self, i: int) -> list[int]:
         """Replace the factors of a variable by its message; return the message's variables."""
         inside = self.around[i]
         around = sorted(inside)
-        scope, members = [i, *around], self.of[i]
-        total = self.unary[i].reshape(-1, *[1] * len(around))
-        for a in sorted(members):
-            total = total + aligned(self.scopes[a], self.tables[a], scope)
-        total = np.broadcast_to(total, [self.card[j] for j in scope])
-        message = total.max(axis=0)
-        self.logged.append((i, around, total.argmax(axis=0).ravel()))
+        total, axis = self.pool.take(i, around)
+        self.logged.append((i, around, total.argmax(axis).ravel()))
         self.gone[i] = True
-        if len(around) > 1:
-            smaller = {a for j in around for a in self.of[j] if inside.issuperset(self.scopes[a])}
-            for a in sorted(smaller):
-                message = message + aligned(self.scopes[a], self.tables[a], around)
-            members = members | smaller
         for j in around:
-            self.of[j] -= members
             self.around[j] |= inside
             self.around[j] -= {i, j}
-        self.of[i] = set()
-        if len(around) > 1:
-            self._add(around, message)
-        elif around:
-            self.unary[around[0]] = self.unary[around[0]] + message
-        else:
-            self.constant += float(message)
+        self.pool.merge(around, total.max(axis))
         return around
 
     @property
     def kept(self) -> Ints:
         return np.flatnonzero(~np.array(self.gone, dtype=np.bool_))
 
-    def graph(self) -> FactorGraph:
-        kept = self.kept
-        number = dict(zip(kept.tolist(), range(len(kept)), strict=True))
-        live = sorted({a for i in kept.tolist() for a in self.of[i]})
-        scopes = [[number[j] for j in self.scopes[a]] for a in live]
-        tables = [self.tables[a].ravel() for a in live]
-        none = [np.zeros(0)]
-        return FactorGraph(
-            card=self.problem.graph.card[kept],
-            theta_v=np.concatenate([self.unary[i] for i in kept.tolist()] + none),
-            scope_ptr=offsets(np.array([len(scope) for scope in scopes], dtype=np.int64)),
-            scope=short(np.array([j for scope in scopes for j in scope], dtype=np.int64)),
-            table_of=short(np.arange(len(live))),
-            table_ptr=offsets(np.array([len(table) for table in tables], dtype=np.int64)),
-            theta_t=np.concatenate(tables + none),
-            constant=self.constant,
-        )
-
     def label_map(self) -> LabelMap:
         scopes, sizes = [around for _, around, _ in self.logged], [len(choice) for _, _, choice in self.logged]
-        strides = [math.prod([self.card[j] for j in around[k + 1 :]]) for around in scopes for k in range(len(around))]
+        strides = [
+            math.prod([self.pool.card[j] for j in around[k + 1 :]]) for around in scopes for k in range(len(around))
+        ]
         log = EliminationLog(
             var=np.array([i for i, _, _ in self.logged], dtype=np.int64),
             ptr=offsets(np.array([len(around) for around in scopes], dtype=np.int64)).astype(np.int64),

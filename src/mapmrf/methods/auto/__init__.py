@@ -189,7 +189,7 @@ class AutoRun(SharedRun):
             if optimum.value == -math.inf:
                 optimum = optimum._replace(labels=eliminate_small(penalised(graph), order).labels)
             shared.incumbent.offer(optimum.labels)
-            shared.details["width"] = float(order.width)
+            shared.details["width"] = float(max(map(len, order.values()), default=0))
             yield shared.prove("eliminate", optimum.value)
 
     def minimum_cut(self) -> Iterator[Progress]:

@@ -24,8 +24,7 @@ from mapmrf import constraints
 from mapmrf.certificates import CaseTree, Certificate, InvalidCertificate, verify
 from mapmrf.certificates.check import DualCheck, TreeCheck
 from mapmrf.certificates.exact_model import IntegerModel, add_up, exact_value, grain, without
-from mapmrf.certificates.make import certify
-from mapmrf.certificates.make.prove import greedy_start, in_graph_order
+from mapmrf.certificates.make import certify, greedy_start, in_graph_order
 from mapmrf.cli import main
 from mapmrf.engines.reduction.simplify import StateDrops
 from mapmrf.model.problem import Problem
@@ -37,11 +36,11 @@ Change = Callable[[CaseTree], CaseTree]
 def branching_alone() -> Iterator[None]:
     """No elimination and no cycles: what messages leave open is left to cases."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mapmrf.certificates.make.prove.small_order", lambda graph: None)
-        patch.setattr("mapmrf.certificates.make.prove.greedy_order", lambda *_: np.zeros(0, dtype=np.int64))
-        patch.setattr("mapmrf.certificates.make.prove.greedy_order", lambda *_: np.zeros(0, dtype=np.int64))
-        patch.setattr("mapmrf.certificates.make.prove.is_compact", lambda problem: False)
-        patch.setattr("mapmrf.certificates.make.prove.FIRST_ENTRIES", 0)
+        patch.setattr("mapmrf.certificates.make.small_order", lambda graph: None)
+        patch.setattr("mapmrf.certificates.make.greedy_order", lambda *_: np.zeros(0, dtype=np.int64))
+        patch.setattr("mapmrf.certificates.make.greedy_order", lambda *_: np.zeros(0, dtype=np.int64))
+        patch.setattr("mapmrf.certificates.make.is_compact", lambda problem: False)
+        patch.setattr("mapmrf.certificates.make.FIRST_ENTRIES", 0)
         yield
 
 
@@ -265,8 +264,8 @@ def test_an_infeasible_model_is_proven_infeasible_by_cases(tmp_path: Path) -> No
 def test_an_infeasible_model_is_proven_infeasible_by_maximising_out() -> None:
     graph = colouring(4)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mapmrf.certificates.make.prove.small_order", lambda graph: None)
-        patch.setattr("mapmrf.certificates.make.prove.greedy_order", lambda *_: np.zeros(0, dtype=np.int64))
+        patch.setattr("mapmrf.certificates.make.small_order", lambda graph: None)
+        patch.setattr("mapmrf.certificates.make.greedy_order", lambda *_: np.zeros(0, dtype=np.int64))
         certificate = certify(graph, [0] * 5)
     assert len(certificate.first) == 4 and certificate.bound == -math.inf
     assert verify(graph, [0] * 5, certificate).bound is None
@@ -285,7 +284,7 @@ def test_limits_leave_a_weaker_bound_and_the_command_line_says_so(tmp_path: Path
         assert certify(graph, labels, max_bytes=1).bound >= short.bound
         mapmrf.write(graph, tmp_path / "crowd.uai")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("mapmrf.certificates.make.prove.MOST_NODES", 0)
+            patch.setattr("mapmrf.certificates.make.MOST_NODES", 0)
             patch.setattr(certify, "__kwdefaults__", {**(certify.__kwdefaults__ or {}), "max_nodes": 0})
             done = CliRunner().invoke(
                 main, ["solve", str(tmp_path / "crowd.uai"), "-q", "--certificate", str(tmp_path / "proof.npz")]

@@ -17,8 +17,7 @@ import mapmrf
 from benchmark_models import FOLDER, benchmark
 from exhaustive_truth import varied_recipe
 from mapmrf.certificates import Certificate, verify
-from mapmrf.certificates.make import certify
-from mapmrf.certificates.make.prove import greedy_order
+from mapmrf.certificates.make import certify, greedy_order
 from mapmrf.cli import main
 from mapmrf.datasets import grid
 from mapmrf.engines.elimination.numpy_elimination import small_order
@@ -45,7 +44,7 @@ def test_messages_and_what_they_leave_open_prove_a_small_model(seed: int) -> Non
     best = optimum(exact_values(graph))
     labels = mapmrf.solve(graph).labels
     with pytest.MonkeyPatch.context() as patch:  # no elimination of the whole model at once
-        patch.setattr("mapmrf.certificates.make.prove.small_order", lambda graph: None)
+        patch.setattr("mapmrf.certificates.make.small_order", lambda graph: None)
         certificate = certify(graph, labels)
     assert verify(graph, labels, certificate).bound == best
 
@@ -86,7 +85,7 @@ def test_time_that_is_up_leaves_no_certificate_or_a_valid_one() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_bound_that_was_rounded_up_is_proven_in_fractions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mapmrf.certificates.make.prove.EXACT_ENTRIES", 0)
+    monkeypatch.setattr("mapmrf.certificates.make.EXACT_ENTRIES", 0)
     graph = grid(15, 15, coupling=2.0, seed=seed)
     result = mapmrf.solve(graph, certificate=True)
     assert result.certificate is not None
@@ -96,7 +95,7 @@ def test_a_bound_that_was_rounded_up_is_proven_in_fractions(seed: int, monkeypat
 
 
 def test_a_model_that_is_too_large_has_no_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mapmrf.certificates.make.prove.MOST_MODEL_ENTRIES", 100)
+    monkeypatch.setattr("mapmrf.certificates.make.MOST_MODEL_ENTRIES", 100)
     graph = grid(5, 5)
     assert mapmrf.solve(graph, certificate=True).certificate is None
     refuses(mapmrf.UnsupportedModel, "expected at most 100", certify, graph, np.zeros(25, dtype=int))

@@ -6,7 +6,9 @@ a sum. So is how two tables are added: in floating point, rounded up, or in inte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import heapq
+import math
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -115,3 +117,56 @@ class FactorPool:
             theta_t=np.concatenate(tables + none),
             constant=float(self.constant.item()),
         )
+
+
+# -- Orders of elimination --------------------------------------------------------------------------------------------
+
+Neighbours = dict[int, set[int]]
+
+
+def neighbours_of(graph: FactorGraph, sizes: list[int]) -> Neighbours:
+    """Return the variables that share a factor with each, among those of several states: `sizes` are their numbers."""
+    beside: Neighbours = {i: set() for i in range(graph.n_vars)}
+    for scope in scopes_of(graph):
+        free = {i for i in scope if sizes[i] > 1}
+        for i in free:
+            beside[i] |= free
+    for i, others in beside.items():
+        others.discard(i)
+    return beside
+
+
+def greedy_order(
+    beside: Neighbours, left: Iterable[int], score: Callable[[int, Neighbours], float], far: bool = False
+) -> Iterator[tuple[int, set[int], float]]:
+    """Yield the variable with the smallest score, its neighbours, which are then joined, and its score.
+
+    Ties go to the first. Eliminating a variable changes the scores of its neighbours and, if `far`, of theirs.
+    """
+    scores = {i: score(i, beside) for i in left}
+    heap = [(value, i) for i, value in scores.items()]
+    heapq.heapify(heap)
+    while scores:
+        value, i = heapq.heappop(heap)
+        if scores.get(i) != value:
+            continue
+        del scores[i]
+        ring = beside.pop(i)
+        yield i, ring, value
+        for j in ring:
+            beside[j] |= ring
+            beside[j] -= {i, j}
+        for j in (ring.union(*(beside[j] for j in ring)) if far else ring) & scores.keys():
+            scores[j] = value = score(j, beside)
+            heapq.heappush(heap, (value, j))
+
+
+def by_smallest_table(
+    graph: FactorGraph, sizes: list[int], left: Iterable[int]
+) -> Iterator[tuple[int, set[int], float]]:
+    """Yield the variable with the smallest table, its neighbours and the entries of the table."""
+
+    def entries(i: int, beside: Neighbours) -> int:
+        return math.prod([sizes[j] for j in beside[i]], start=sizes[i])
+
+    return greedy_order(neighbours_of(graph, sizes), left, entries)

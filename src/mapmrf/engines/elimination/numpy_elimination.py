@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 import sys
 from collections.abc import Callable, Iterable
@@ -12,7 +11,7 @@ import numpy as np
 
 from mapmrf.arrays import Ints, largest_size
 from mapmrf.errors import UnsupportedModel
-from mapmrf.model.factor_pool import FactorPool, scopes_of
+from mapmrf.model.factor_pool import FactorPool, Neighbours, by_smallest_table, greedy_order, neighbours_of
 from mapmrf.model.graph import FactorGraph
 
 MAX_FUNCTIONS = 200
@@ -40,26 +39,12 @@ def small_order(graph: FactorGraph, max_entries: float = MAX_ENTRIES) -> SmallOr
     largest = max(largest_size(graph.theta_v), largest_size(graph.theta_t))
     if largest > sys.float_info.max / MAX_FUNCTIONS / largest_weight:
         return None  # sums could overflow
-    card = graph.card.tolist()
-    neighbours: list[set[int]] = [set() for _ in card]
-    for scope in scopes_of(graph):
-        free = {i for i in scope if card[i] > 1}
-        for i in free:
-            neighbours[i] |= free - {i}
-    sizes = {i: r * math.prod(card[j] for j in neighbours[i]) for i, r in enumerate(card)}
     order: SmallOrder = {}
-    n_entries = 0
-    while sizes:
-        i = min(sizes, key=sizes.__getitem__)
-        n_entries += sizes.pop(i)
-        if n_entries > max_entries:
+    for i, ring, entries in by_smallest_table(graph, graph.card.tolist(), range(graph.n_vars)):
+        max_entries -= entries
+        if max_entries < 0:
             return None
-        ring = neighbours[i]
         order[i] = sorted(ring)
-        for j in ring:
-            neighbours[j] |= ring
-            neighbours[j] -= {i, j}
-            sizes[j] = card[j] * math.prod([card[k] for k in neighbours[j]])
     return order
 
 
@@ -85,7 +70,6 @@ MEMORY = 1024.0  # default memory for the tables, in megabytes
 MOST_TO_FILL = 1000
 """Maximum number of variables, and width of the first order, for which a min-fill order is tried: it takes longer."""
 HOPELESS = 1e15  # entries of a table at which ordering stops, as no memory would suffice
-Neighbours = dict[int, set[int]]
 
 
 class SumOrder(NamedTuple):
@@ -98,55 +82,29 @@ class SumOrder(NamedTuple):
 
 def find_sum_order(graph: FactorGraph, variables: Iterable[int]) -> SumOrder:
     """Return the better of two greedy orders: smallest table first, and fewest new neighbours first."""
-    left = list(dict.fromkeys(variables))
+    left, card = list(dict.fromkeys(variables)), graph.card.tolist()
     log_card: list[float] = np.log2(graph.card.astype(np.float64)).tolist()
 
     def size(i: int, beside: Neighbours) -> float:
-        return sum(log_card[j] for j in beside[i])
+        return sum([log_card[j] for j in beside[i]])
 
     def fill(i: int, beside: Neighbours) -> float:
-        return sum(len(beside[i] - beside[j]) - 1 for j in beside[i]) + 1e-3 * size(i, beside)
+        return sum([len(beside[i] - beside[j]) - 1 for j in beside[i]]) + 1e-3 * size(i, beside)
 
-    found = _greedy_order(graph, left, size, far=False)
+    def ordered(score: Callable[[int, Neighbours], float], far: bool) -> SumOrder:
+        order, width, largest, kept = [], 0, 0.0, 0.0
+        for i, ring, _ in greedy_order(neighbours_of(graph, card), left, score, far):
+            message = math.prod([float(card[j]) for j in ring])
+            order.append(i)
+            width, largest, kept = max(width, len(ring)), max(largest, card[i] * message), kept + message
+            if largest >= HOPELESS:
+                break
+        return SumOrder(order, width, 8 * (2 * largest + kept))
+
+    found = ordered(size, far=False)
     if 1 < found.width < MOST_TO_FILL and len(left) <= MOST_TO_FILL:
-        found = min(found, _greedy_order(graph, left, fill, far=True), key=lambda order: order.bytes)
+        found = min(found, ordered(fill, far=True), key=lambda order: order.bytes)
     return found
-
-
-def _greedy_order(
-    graph: FactorGraph, left: list[int], score: Callable[[int, Neighbours], float], far: bool
-) -> SumOrder:
-    """Greedily take the variable with the smallest score, until the tables are hopelessly large.
-
-    Eliminating a variable changes the scores of its neighbours and, if `far`, of their neighbours.
-    """
-    card = [float(r) for r in graph.card.tolist()]
-    beside: Neighbours = {i: set() for i in range(graph.n_vars)}
-    for scope in map(set, scopes_of(graph)):
-        for i in scope:
-            beside[i] |= scope
-    for i, others in beside.items():
-        others.discard(i)
-    scores = {i: score(i, beside) for i in left}
-    heap = [(value, i) for i, value in scores.items()]
-    heapq.heapify(heap)
-    order, width, largest, kept = [], 0, 0.0, 0.0
-    while scores and largest < HOPELESS:
-        value, i = heapq.heappop(heap)
-        if scores.get(i) != value:
-            continue
-        del scores[i]
-        ring = beside.pop(i)
-        for j in ring:
-            beside[j] |= ring
-            beside[j] -= {i, j}
-        for j in sorted((ring.union(*(beside[j] for j in ring)) if far else ring) & scores.keys()):
-            scores[j] = score(j, beside)
-            heapq.heappush(heap, (scores[j], j))
-        message = math.prod([card[j] for j in ring])
-        order.append(i)
-        width, largest, kept = max(width, len(ring)), max(largest, card[i] * message), kept + message
-    return SumOrder(order, width, 8 * (2 * largest + kept))
 
 
 def sum_out(

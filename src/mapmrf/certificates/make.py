@@ -7,10 +7,9 @@ import heapq
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +30,7 @@ from mapmrf.engines.program.cutting_planes import cycle_dual
 from mapmrf.engines.program.solvers import highs_failure
 from mapmrf.engines.reduction.simplify import StateDrops
 from mapmrf.errors import UnsupportedModel
+from mapmrf.model.factor_pool import by_smallest_table
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run import interrupts, pace
@@ -624,7 +624,7 @@ def greedy_start(graph: FactorGraph, max_table: int) -> Ints:
     """Variables that can be maximised out one by one with tables of at most this many entries, but not all of them."""
     order: list[int] = []
     most = np.count_nonzero(graph.card > 1) - 1
-    for i, entries in _by_smallest_table(graph, graph.card):
+    for i, _, entries in by_smallest_table(graph, graph.card.tolist(), np.flatnonzero(graph.card > 1).tolist()):
         if len(order) >= most or entries > max_table:
             break
         order.append(i)
@@ -634,38 +634,10 @@ def greedy_start(graph: FactorGraph, max_table: int) -> Ints:
 def greedy_order(graph: FactorGraph, n_states: Ints, max_entries: int) -> Ints:
     """Greedy elimination order of the variables with several states: always the one with the smallest table next."""
     # Empty if the tables would have more than `max_entries` entries together.
-    order = []
-    for i, entries in _by_smallest_table(graph, n_states):
-        max_entries -= entries
-        if max_entries < 0:
+    order, left = [], float(max_entries)
+    for i, _, entries in by_smallest_table(graph, n_states.tolist(), np.flatnonzero(n_states > 1).tolist()):
+        left -= entries
+        if left < 0:
             return np.zeros(0, dtype=np.int64)
         order.append(i)
     return np.array(order, dtype=np.int64)
-
-
-def _by_smallest_table(graph: FactorGraph, n_states: Ints) -> Iterator[tuple[int, int]]:
-    """The variables with several states, always the one with the smallest table next, and the entries of that."""
-    # A variable is then maximised out: its neighbours share a table.
-    sizes = n_states.tolist()
-    near: dict[int, set[int]] = {i: {i} for i, size in enumerate(sizes) if size > 1}  # those in tables of a variable
-    scope = graph.scope.tolist()
-    for begin, end in pairwise(graph.scope_ptr.tolist()):
-        some = [i for i in scope[begin:end] if i in near]
-        for i in some:
-            near[i].update(some)
-
-    def entries(i: int) -> int:
-        return math.prod([sizes[j] for j in near[i]])
-
-    heap = [(entries(i), i) for i in near]
-    heapq.heapify(heap)
-    while near:
-        n_entries, i = heapq.heappop(heap)
-        if i not in near or n_entries != entries(i):
-            continue
-        yield i, n_entries
-        others = near.pop(i) - {i}
-        for j in others:
-            near[j] |= others
-            near[j].discard(i)
-            heapq.heappush(heap, (entries(j), j))

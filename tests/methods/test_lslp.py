@@ -15,7 +15,7 @@ from clocks import LIMIT, Clock
 from mapmrf import LSLP, FactorGraph, OptionError, Status, UnsupportedModel
 from mapmrf.datasets.generate import random_graph
 from mapmrf.engines.admm import engine as _admm
-from mapmrf.engines.admm import tiled
+from mapmrf.engines.admm import steps, tiled
 from mapmrf.methods.lslp import PRESETS, Preset
 from mapmrf.model.polytope import Kind
 from mapmrf.model.problem import Problem
@@ -451,15 +451,16 @@ THREADED = {
 def test_two_threads_give_the_same_bits_as_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads set in only on large models; here the limits are lowered so that they really share the work."""
     monkeypatch.setattr(_admm, "PARALLEL_FROM", 1)
-    monkeypatch.setattr(_admm, "CHUNK", 7)
-    monkeypatch.setattr(_admm, "VAR_CHUNK", 5)
+    monkeypatch.setattr(steps, "CHUNK", 7)
+    monkeypatch.setattr(steps, "VAR_CHUNK", 5)
     monkeypatch.setattr(tiled, "TILE", 50)
     build, options = THREADED[name]
     graph = build()
     engine = LSLP(**options).start(Problem.compile(graph, 2), 0, Start()).the_engine
     assert engine.workers.n == 2
-    assert sum(len(tasks) for tasks in engine.tasks.values()) > 1
-    assert (engine.lattice is not None) == name.startswith("runs")
+    assert isinstance(engine.steps, tiled.TiledSteps) == name.startswith("runs")
+    if isinstance(engine.steps, steps.IndexedSteps):
+        assert sum(len(tasks) for tasks in engine.steps.tasks.values()) > 1
     one, two = (mapmrf.solve(graph, "lslp", threads=t, max_iterations=200, **options) for t in (1, 2))
     assert np.array_equal(one.mu_v, two.mu_v)
     assert one.labels.tolist() == two.labels.tolist()

@@ -78,7 +78,7 @@ def kind_of(value: Any) -> Any:
         return np.void, value.dtype
     if isinstance(value, int):
         return type(value), value.bit_length() > 63
-    return type(value) if isinstance(value, float | np.generic) else _numba.typing.typeof(value)
+    return type(value) if isinstance(value, float | np.generic) else _numba.typing.typeof.typeof(value)
 
 
 class KernelCache:

@@ -42,9 +42,8 @@ class PartedEngine:
         at = 0
         for local, engine in zip(locals_, self.engines, strict=True):
             n = len(engine.labels)
-            if engine.lattice is not None and local.part.n_parts > 1:
-                engine.lattice.boundary = np.unique(local.part.send)
-            engine.adopt(self.mu[local.begin : local.begin + len(engine.mu)], self.labels[at : at + n])
+            copied = np.unique(local.part.send) if local.part.n_parts > 1 else np.zeros(0, dtype=np.int64)
+            engine.adopt(self.mu[local.begin : local.begin + len(engine.mu)], self.labels[at : at + n], copied)
             at += n
         self.halo = Halo(ranks, locals_)
         n_parts = parts[0].n_parts
@@ -102,19 +101,19 @@ class PartedEngine:
         if self.parts[0].n_parts == 1:  # the whole model, perhaps in the fastest layout
             self.engines[0].run(n)
             return
-        for left in range(n, 0, -1):
+        for _ in range(n):
             self._project_factors()
             for engine in self.engines:
-                engine.update_inside(keep=left == 1)
+                engine.steps.update_inside()
             self.halo.finish(self.mu)
             for engine in self.engines:
-                engine.update_cut(keep=left == 1)
+                engine.steps.update_cut()
             self.update_upsilon()
             for engine in self.engines:
-                engine.update_boundary()
+                engine.steps.update_boundary()
             self.halo.start(self.mu)
             for engine in self.engines:
-                engine.update_interior()
+                engine.steps.update_interior()
             self.start_sums()
             for engine in self.engines:
                 engine.update_lam()

@@ -603,7 +603,7 @@ class LSLP(Method):
             "sphere_weighted": weight * math.sqrt(found.sphere2),
             "integrality": found.integrality,
         }
-        small = engine.problem.n_edge_states <= MAX_KKT_STATES and engine.counting is None
+        small = engine.problem.n_edge_states <= MAX_KKT_STATES and engine.layout.counting is None
         return details | kkt_residuals(engine) if kkt and small else details
 
 

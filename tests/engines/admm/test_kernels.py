@@ -111,10 +111,10 @@ def test_labels_are_the_first_largest_allowed_state() -> None:
     none = np.zeros(0, dtype=np.uint32)
     decode = plain(measurement.decode)
     labels = np.array([0, 0, 0, 0])
-    assert decode(var_at, mu, Rounding(card, allowed_at, np.ones(8, dtype=bool), none, labels)) == 2
+    assert decode(4, var_at, mu, Rounding(card, allowed_at, np.ones(8, dtype=bool), none, labels)) == 2
     assert labels.tolist() == [0, 1, 1, 0], "ties go to the smaller state"
     allowed = np.array([True, True, True, False, True, False, True, True])
-    assert decode(var_at, mu, Rounding(card, allowed_at, allowed, none, labels)) == 2
+    assert decode(2, var_at, mu, Rounding(card, allowed_at, allowed, none, labels)) == 1, "of the first two"
     assert labels.tolist() == [0, 0, 2, 0]
 
 
@@ -188,7 +188,7 @@ import sys
 import numpy as np
 import mapmrf
 from mapmrf.datasets import grid
-from mapmrf.engines.admm import engine as _admm, lattice as _lattice, runs as _runs
+from mapmrf.engines.admm import engine as _admm, steps as _steps, stretches as _stretches, tiled as _tiled
 from strategies import random_recipe, plant, brute_force
 
 assert __import__("numba").config.BOUNDSCHECK == 1
@@ -207,10 +207,10 @@ pairs = mapmrf.FactorGraph.from_pairwise(
     np.random.default_rng(0).normal(size=(9, 2)), [[i, j] for i in range(9) for j in range(i)],
     np.random.default_rng(1).normal(size=(36, 2, 2)),
 )
-_admm.PARALLEL_FROM, _admm.CHUNK, _admm.VAR_CHUNK = 1, 5, 4
+_admm.PARALLEL_FROM, _steps.CHUNK, _steps.VAR_CHUNK = 1, 5, 4
 for threads in (1, 2):
     print(mapmrf.solve(pairs, "lslp", max_iterations=100, threads=threads).value)
-_runs.LEAST_LENGTH, _lattice.TILE = 1, 5
+_stretches.LEAST_LENGTH, _tiled.TILE = 1, 5
 for block in (0, 3, 20):
     for threads in (1, 2):
         mapmrf.solve(grid(5, 4, seed=block), "lslp", max_iterations=60, threads=threads, sphere_block=block)

@@ -79,7 +79,7 @@ def test_the_engine_does_the_five_updates_of_algorithm_1_in_its_order() -> None:
     one.run(5)
     for _ in range(5):
         other.update_upsilon()
-        other.update_mu_f(keep=True)
+        other.update_mu_f()
         other.update_mu_v()
         other.update_lam()
         other.update_rho()

@@ -208,7 +208,7 @@ def test_the_updates_in_runs_are_those_of_the_method(name: str, knobs: str, monk
     """Lattices of binary variables in tiles of a few variables: the same iterates from one pass over memory."""
     monkeypatch.setattr(stretches, "LEAST_LENGTH", 1)
     monkeypatch.setattr(tiled, "TILE", 5)
-    assert engine_of(LATTICES[name], KNOBS[knobs]).lattice is not None
+    assert engine_of(LATTICES[name], KNOBS[knobs]).layout.runs is not None
     assert_follows(LATTICES[name], KNOBS[knobs])
 
 
@@ -216,7 +216,7 @@ def test_the_updates_in_runs_are_those_of_the_method(name: str, knobs: str, monk
 def test_named_updates_and_whole_runs_are_the_same_in_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Updates one by one give the same bits as one pass over memory, kernels with indices the same up to round-off."""
     indexed = engine_of(LATTICES[name], KNOBS["growing rho"])
-    assert indexed.lattice is None
+    assert indexed.layout.runs is None
     monkeypatch.setattr(stretches, "LEAST_LENGTH", 1)
     monkeypatch.setattr(tiled, "TILE", 5)
     whole, steps = (engine_of(LATTICES[name], KNOBS["growing rho"]) for _ in range(2))
@@ -224,7 +224,7 @@ def test_named_updates_and_whole_runs_are_the_same_in_runs(name: str, monkeypatc
     whole.run(8)
     for _ in range(8):
         steps.update_upsilon()
-        steps.update_mu_f(keep=True)
+        steps.update_mu_f()
         steps.update_mu_v()
         steps.update_lam()
         steps.update_rho()

@@ -9,9 +9,10 @@ import pytest
 
 import mapmrf
 from mapmrf import datasets
-from mapmrf.engines.admm import engine as module
-from mapmrf.engines.admm.engine import Engine, rounds_of, work_of
+from mapmrf.engines.admm import steps as module
+from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.layout import Layout
+from mapmrf.engines.admm.steps import rounds_of, work_of
 from mapmrf.engines.admm.structs import BATCH, BatchRow, FactorKind
 from mapmrf.model.problem import Problem
 from mapmrf.run import calls as supervision

@@ -158,7 +158,7 @@ class Tree:
 
     def _decide(self, node: Node) -> float:
         """Impose a node's decisions on ADMM; return their contribution to the value of labellings that keep them."""
-        variables, lam = self.engine.layout.variables, node.lam.copy()
+        variables, items, lam = self.engine.layout.variables, self.engine.layout.items, node.lam.copy()
         variables.theta[:] = self.theta
         bonus = 0.0
         for number, one in enumerate(node.decisions):
@@ -175,8 +175,10 @@ class Tree:
             variables.theta[at + place] += push
             if number >= node.n_inherited and len(edges):
                 lam[edges + place] += push / len(edges)
-            elif number >= node.n_inherited and self.engine.counting is not None:
-                self.engine.counting.spread(lam, at + place, push)
+            elif number >= node.n_inherited and items is not None:
+                mine = items.item[items.ptr[at + place] : items.ptr[at + place + 1]]
+                sign = items.sign[mine]
+                lam[items.q_at + mine] += np.where(sign == 0.0, 1.0, sign) * push / max(1, len(mine))
         self.engine.resume(node.mu, lam, self.rho)
         return bonus
 

@@ -62,10 +62,6 @@ def _compact_pairs(task: np.record, penalty: Penalty, pairs: PairArrays, iterate
     mu, q, edge_mu = iterates.mu, iterates.q, pairs.edge_mu
     q1, q2 = q[at : at + n], q[at + n : at + 2 * n]
     v1, v2 = edge_mu[e_at : e_at + n], edge_mu[e_at + n : e_at + 2 * n]
-    rho, last_rho_c = penalty[0].rho, penalty[0].last_rho_c
-    b = 1.0 / rho
-    per_r = 2.0 / rho * pairs.unit
-    mix = rho * (1.0 - penalty[0].relaxation)
     size = 512
     m1, m2 = np.empty(size), np.empty(size)
     for base in range(begin, end, size):
@@ -74,28 +70,42 @@ def _compact_pairs(task: np.record, penalty: Penalty, pairs: PairArrays, iterate
             m1[f] = mu[v1[base + f]]
         for f in range(count):
             m2[f] = mu[v2[base + f]]
-        here1, here2 = q1[base : base + count], q2[base : base + count]
         j_at = 0 if pairs.shared else task.factor_at + base
-        coupling = pairs.strength[j_at : j_at + count]
-        for f in range(count):
-            lam1 = last_rho_c * m1[f] - here1[f]
-            lam2 = last_rho_c * m2[f] - here2[f]
-            r1, r2 = pair2_step(m1[f] + b * lam1, m2[f] + b * lam2, per_r * coupling[f])
-            here1[f] = rho * r1 - lam1 + mix * (m1[f] - r1)
-            here2[f] = rho * r2 - lam2 + mix * (m2[f] - r2)
+        here1, here2 = q1[base : base + count], q2[base : base + count]
+        step_pairs(m1, m2, here1, here2, pairs.strength[j_at : j_at + count], pairs.unit, penalty)
+
+
+@inlined
+def step_pairs(m1: Floats, m2: Floats, q1: Floats, q2: Floats, strength: Floats, unit: float, penalty: Penalty) -> None:
+    """Take the factor step of consecutive compact pairs, given mu at both ends: no indices and no branches."""
+    rho, last_rho_c = penalty[0].rho, penalty[0].last_rho_c
+    b = 1.0 / rho
+    per_r = 2.0 / rho * unit
+    mix = rho * (1.0 - penalty[0].relaxation)
+    for f in range(len(q1)):
+        lam1 = last_rho_c * m1[f] - q1[f]
+        lam2 = last_rho_c * m2[f] - q2[f]
+        r1, r2 = pair2_step(m1[f] + b * lam1, m2[f] + b * lam2, per_r * strength[f])
+        q1[f] = rho * r1 - lam1 + mix * (m1[f] - r1)
+        q2[f] = rho * r2 - lam2 + mix * (m2[f] - r2)
 
 
 @compiled
 def update_pairs(
-    tasks: Batches, penalty: Penalty, tables: TableArrays, iterates: Iterates, factors: FactorState, keep: bool
+    tasks: Batches,
+    penalty: Penalty,
+    tables: TableArrays,
+    iterates: Iterates,
+    factors: FactorState,
+    scratch: Scratch,
 ) -> None:
-    """Update 2x2 factors of variables with both states stored; `keep` stores s, which no support can recover."""
+    """Update 2x2 factors of variables with both states stored, and store s, which no support can recover."""
     for task in range(len(tasks)):
-        _pairs(tasks[task], penalty, tables, iterates, factors.s, keep)
+        _pairs(tasks[task], penalty, tables, iterates, factors.s)
 
 
 @compiled
-def _pairs(task: np.record, penalty: Penalty, tables: TableArrays, iterates: Iterates, s: Floats, keep: bool) -> None:
+def _pairs(task: np.record, penalty: Penalty, tables: TableArrays, iterates: Iterates, s: Floats) -> None:
     """Update 2x2 factors of variables with both states stored; the closed form only needs differences."""
     p = penalty[0]
     rho, c, target_lam, relax = p.rho, p.c, p.target_lam, p.relaxation
@@ -118,9 +128,7 @@ def _pairs(task: np.record, penalty: Penalty, tables: TableArrays, iterates: Ite
             p1, p2 = 0.5 + (k - 0.5) * r1, 0.5 + (k - 0.5) * r2
             q[at + k] = rho * (relax * p1 + (1.0 - relax) * c * mu[v1 + k]) - lam[k]
             q[at + 2 + k] = rho * (relax * p2 + (1.0 - relax) * c * mu[v2 + k]) - lam[2 + k]
-            if keep:
-                s[at + k] = p1
-                s[at + 2 + k] = p2
+            s[at + k], s[at + 2 + k] = p1, p2
 
 
 @bare

@@ -9,13 +9,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mapmrf.arrays import Floats, Ints, frozen, offsets, ranges
+from mapmrf.arrays import Bools, Floats, Ints, frozen, offsets, ranges
 from mapmrf.engines.admm.stretches import Runs, break_runs, find_runs
 from mapmrf.engines.admm.structs import (
     BATCH,
     Batches,
     BatchRow,
     FactorKind,
+    ItemArrays,
     PairArrays,
     Share,
     TableArrays,
@@ -36,7 +37,7 @@ class Layout:
     Compact: binary variables are one number each, unary potentials are centred, and the linear parts of 2x2 tables are
     moved into them. That changes no labelling's value and is exact if epsilon is 0.
 
-    Constraints are `counting` factors; `q_size` does not include their items, which follow all edges.
+    Constraints are `counting` factors with `items`; `q_size` does not include these, which follow all edges.
 
     If there are only such pairs and they form long runs, as on images, `runs` has them in the order of q. The index
     arrays, `edge_var` and those of edges in `variables`, `pairs` and `tables`, are then empty.
@@ -57,6 +58,7 @@ class Layout:
     q_size: int
     slot_size: int
     counting: CountingModel | None
+    items: ItemArrays | None
 
     @classmethod
     def build(cls, problem: Problem, compact: bool, ridge: bool = False, share: Share | None = None) -> Layout:
@@ -71,7 +73,10 @@ class Layout:
         var_at = offsets(width)
         rows, shape, config = _describe(problem, width, compact, ridge)
         theta, couplings, constant = _potentials(problem, rows, share, compact, width)
-        counting = counting_model(problem)
+        counting, items = counting_model(problem), None
+        q_size = sum(row.n * row.q_width for row in rows)
+        if counting is not None:
+            items = _items(counting, q_size, var_at, width < graph.card)
         runs = _runs(problem, rows, width) if counting is None else None
         if runs is not None and not whole:
             runs = _part_runs(problem, runs, share)
@@ -93,15 +98,27 @@ class Layout:
                 edge_mu, graph.theta_t, problem.table_at, problem.weight, shape, config, _forms(problem, rows)
             ),
             edge_var=edge_var,
-            q_size=sum(row.n * row.q_width for row in rows),
+            q_size=q_size,
             slot_size=sum(row.n * row.slot_width for row in rows),
             counting=counting,
+            items=items,
         )
 
     @property
     def width(self) -> Ints:
         """Number of entries of each variable in mu."""
         return np.diff(self.variables.var_at)
+
+    @cached_property
+    def own_variables(self) -> VariableArrays:
+        """The variables without copies of other parts' variables."""
+        n = self.share.n_vars + 1
+        return self.variables._replace(var_at=self.variables.var_at[:n], nbr_ptr=self.variables.nbr_ptr[:n])
+
+    @property
+    def n_items(self) -> int:
+        """Number of items of constraints."""
+        return 0 if self.items is None else len(self.items.at)
 
     @cached_property
     def only_binary(self) -> bool:
@@ -244,6 +261,15 @@ def counting_model(problem: Problem) -> CountingModel | None:
     if constraints is None:
         return None
     return CountingModel.of(problem.graph, np.unique(constraints.var[problem.degree[constraints.var] == 0]))
+
+
+def _items(model: CountingModel, q_at: int, var_at: Ints, compact: Bools) -> ItemArrays:
+    """Map every item to its position in mu."""
+    at = var_at[model.var] + np.where(compact[model.var], 0, model.state)
+    sign = np.where(compact[model.var], 2.0 * model.state - 1.0, 0.0)
+    ptr = offsets(np.bincount(at, minlength=int(var_at[-1])))
+    places: list[Ints] = [frozen(array.astype(np.int64)) for array in (at, ptr, np.argsort(at, kind="stable"))]
+    return ItemArrays(q_at, places[0], frozen(sign), places[1], places[2])
 
 
 def _without_isolated(problem: Problem) -> tuple[Floats, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,31 +45,31 @@ class Measurement:
 
 
 _SUMS = ("bound", "value", "relaxed", "primal2", "primal_max", "integrality")
-N_SUMS = len(_SUMS)
-FACTOR_SUMS = np.dtype((np.record, [(name, np.float64) for name in _SUMS]))
-"""Sums over the factors of a task, as in `Measurement`, and the largest residual.
+SUMS = np.dtype((np.record, [(name, np.float64) for name in _SUMS]))
+"""Sums over some factors and variables, as in `Measurement`, and the largest residual and distance from 0 and 1."""
 
-Those of a tile include its variables, as does `integrality`, which is 0 otherwise.
-"""
-
-FactorSums = NDArray[np.record]
+Sums = NDArray[np.record]  # a structured array of type `SUMS`
 
 
-class VariableSums(NamedTuple):
-    """Sums over all variables, as in `Measurement`, and the largest distance from 0 and 1."""
-
-    bound: float
-    value: float
-    relaxed: float
-    integrality: float
+def new_sums(n: int = 1) -> Sums:
+    """Allocate sums for n tasks."""
+    found: Sums = np.zeros(n, dtype=SUMS)
+    return found
 
 
-NO_SUMS = VariableSums(0.0, 0.0, 0.0, 0.0)  # the sums over no variables
+def total(constant: float, of_variables: Sums, of_factors: Sums) -> Floats:
+    """Add up sums over variables and factors, and the constant; the last two are maxima. In the order of `SUMS`."""
+    first, found = (sums.view((np.float64, len(_SUMS))) for sums in (of_variables, of_factors))  # a column per field
+    out = np.empty(len(_SUMS))
+    out[:3] = constant + first[0, :3] + found[:, :3].sum(axis=0)
+    out[3] = found[:, 3].sum()
+    out[4:] = np.maximum(first[0, 4:], found[:, 4:].max(axis=0, initial=0.0))
+    return out
 
 
 @compiled
 def measure_compact_pairs(
-    tasks: Batches, penalty: Penalty, pairs: PairArrays, iterates: Iterates, rounding: Rounding, found: FactorSums
+    tasks: Batches, penalty: Penalty, pairs: PairArrays, iterates: Iterates, rounding: Rounding, found: Sums
 ) -> None:
     """Measure 2x2 factors of compact variables, a record of `found` per task."""
     rho, last_rho_c = penalty[0].rho, penalty[0].last_rho_c
@@ -92,8 +91,8 @@ def measure_compact_pairs(
             off1, off2 = m1 - r1, m2 - r2
             primal2 += 0.5 * (off1 * off1 + off2 * off2)
             primal_max = max(primal_max, 0.5 * abs(off1), 0.5 * abs(off2))
-        found[number].bound, found[number].value, found[number].relaxed = bound, value, relaxed
-        found[number].primal2, found[number].primal_max, found[number].integrality = primal2, primal_max, 0.0
+        sums = found[number]
+        sums.bound, sums.value, sums.relaxed, sums.primal2, sums.primal_max = bound, value, relaxed, primal2, primal_max
 
 
 @bare
@@ -105,7 +104,7 @@ def measure_tables(
     factors: FactorState,
     rounding: Rounding,
     scratch: Scratch,
-    found: FactorSums,
+    found: Sums,
 ) -> None:
     """Measure factors of all other kinds, a record of `found` per task."""
     for number in range(len(tasks)):
@@ -294,14 +293,14 @@ def pair_marginals(place: Ints, at: Ints, coupling: Floats, penalty: Penalty, it
 
 @compiled
 def measure_variables(
-    penalty: Penalty, variables: VariableArrays, iterates: Iterates, rounding: Rounding
-) -> VariableSums:
+    penalty: Penalty, variables: VariableArrays, iterates: Iterates, rounding: Rounding, found: Sums
+) -> None:
     """Compute the sums over all variables."""
     last_leak, last_rho_c = penalty[0].last_leak, penalty[0].last_rho_c
     mu, q, theta, labels = iterates.mu, iterates.q, variables.theta, rounding.labels
     var_at, nbr_ptr, nbr_q = variables.var_at, variables.nbr_ptr, variables.nbr_q
     bound = value = relaxed = integrality = 0.0
-    for i in range(len(labels)):
+    for i in range(len(var_at) - 1):
         at, width = var_at[i], var_at[i + 1] - var_at[i]
         if width == 1 and rounding.card[i] == 2:
             rest = theta[at]
@@ -324,12 +323,16 @@ def measure_variables(
                 integrality = max(integrality, min(abs(mu[at + w]), abs(1.0 - mu[at + w])))
         bound += best
         value += theta[at + labels[i]]
-    return VariableSums(bound, value, relaxed, integrality)
+    sums = found[0]
+    sums.bound, sums.value, sums.relaxed, sums.integrality = bound, value, relaxed, integrality
 
 
 @compiled
-def decode(var_at: Ints, mu: Floats, rounding: Rounding) -> int:
-    """Set labels to the argmax of mu among the allowed states, ties to the smallest; return how many changed."""
+def decode(n: int, var_at: Ints, mu: Floats, rounding: Rounding) -> int:
+    """Set labels to the argmax of mu among the allowed states, ties to the smallest.
+
+    Returns how many of the first n labels changed: the others are copies of other parts' variables.
+    """
     labels, allowed, var_ptr = rounding.labels, rounding.allowed, rounding.var_ptr
     changed = 0
     for i in range(len(labels)):
@@ -344,6 +347,6 @@ def decode(var_at: Ints, mu: Floats, rounding: Rounding) -> int:
                 if allowed[var_ptr[i] + k] and (label < 0 or mu[at + k] > best):
                     label, best = k, mu[at + k]
             label = max(label, 0)
-        changed += labels[i] != label
+        changed += i < n and labels[i] != label
         labels[i] = label
     return changed

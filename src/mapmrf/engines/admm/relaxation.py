@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from mapmrf.arrays import Floats
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.layout import Layout
 from mapmrf.engines.admm.measurement import Measurement
@@ -46,7 +45,8 @@ class ADMMRelaxation:
 
     def advance(self, n: int) -> Measurement:
         """Run n iterations and measure, including both residuals."""
-        engine, size = self.engine, max(1, self.engine.n_copies)
+        engine, layout = self.engine, self.engine.layout
+        size = max(1, engine.problem.n_edge_states + layout.n_items)  # rows mu_i(k) = copy
         if engine.idle:
             return engine.measure()
         if n > 1:
@@ -55,14 +55,9 @@ class ADMMRelaxation:
         engine.run(1)
         found = engine.measure()
         self.primal = math.sqrt(found.primal2 / size)
-        self.dual = rho / self.unit * math.sqrt(self._moved2(before) / size)
+        moved = squared_change(layout.variables, layout.items, engine.problem.graph.card, before, engine.mu)
+        self.dual = rho / self.unit * math.sqrt(moved / size)
         return found
-
-    def _moved2(self, before: Floats) -> float:
-        """Return the squared change of mu over the edges; that of a compact variable, a difference, counts half."""
-        engine = self.engine
-        moved = squared_change(engine.layout.variables, engine.problem.graph.card, before, engine.mu)
-        return moved if engine.counting is None else moved + engine.counting.squared_change(before)
 
     def rebalance(self) -> None:
         """Raise rho if the primal residual dominates, lower it if the dual residual does."""

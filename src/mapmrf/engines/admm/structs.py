@@ -130,6 +130,27 @@ class TableArrays(NamedTuple):
     forms: PairForms
 
 
+class ItemArrays(NamedTuple):
+    """The items of constraints and their numbers of mu.
+
+    An item is coupled to one number of mu: to mu_i(k), or, if variable i is compact, to (1 + d) / 2 or (1 - d) / 2 with
+    d = mu_i(1) - mu_i(0). Its copy z, multiplier and q = rho z - lam belong to the item itself, not to the difference.
+
+    q_at
+        Position of the first item in q.
+    at, sign
+        The item's number of mu; 0 for mu itself, 1 and -1 for (1 + d) / 2 and (1 - d) / 2.
+    ptr, item
+        The items of every number of mu.
+    """
+
+    q_at: int
+    at: Ints
+    sign: Floats
+    ptr: Ints
+    item: Ints
+
+
 class FactorPlace(NamedTuple):
     """One factor: its first edge, its block of q, and sizes and widths of its variables."""
 
@@ -155,8 +176,8 @@ class FactorState(NamedTuple):
     """State of the factors in a run.
 
     s
-        The copies M_ia mu_a of 2x2 factors that are not compact, laid out like q and written only on request. All
-        others recover them from the support, or by another step.
+        The copies M_ia mu_a of 2x2 factors that are not compact, laid out like q. All others recover them from the
+        support, or by another step.
     slots, x, n_slots
         mu_a as its support, masses that sum to 1, and the support's size: the starting point of the factor's next step.
     pull

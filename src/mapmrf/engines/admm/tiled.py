@@ -7,46 +7,56 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.compilation.jit import bare, compiled, inlined
+from mapmrf.compilation.jit import bare, compiled
 from mapmrf.engines.admm.factor_qp import pair2_step
+from mapmrf.engines.admm.factor_steps import step_pairs
 from mapmrf.engines.admm.layout import SAME, Layout
-from mapmrf.engines.admm.measurement import FACTOR_SUMS, FactorSums
+from mapmrf.engines.admm.measurement import Sums, new_sums, total
 from mapmrf.engines.admm.penalty import Penalty, update_lam, update_rho
 from mapmrf.engines.admm.stretches import TILE, RunArrays, Tiles, cut_tiles
-from mapmrf.engines.admm.structs import Iterates, PairArrays, SphereState, VariableArrays
-from mapmrf.engines.admm.variable_steps import BLOCK, ROOM, block_sum, update_block, update_upsilon
+from mapmrf.engines.admm.structs import FactorState, Iterates, PairArrays, Rounding, SphereState, VariableArrays
+from mapmrf.engines.admm.variable_steps import BLOCK, ROOM, block_sum, update_compact_chunk, update_upsilon
 from mapmrf.run.pool import Workers
 
 
-class LatticeSteps:
-    """The steps of an engine on runs of binary pairs, in place of its factor and variable steps.
+class TiledSteps:
+    """The steps of an engine on runs of binary pairs: those of `IndexedSteps`, in one pass over memory.
 
-    Each of several threads has contiguous tiles, and the factors that reach into another thread's tiles are updated
-    before any variable is. So every number is the same for any number of threads.
+    The variable step of a tile takes the factor step on the way. Each of several threads has contiguous tiles, and the
+    factors that reach into another thread's tiles are updated before any variable is. So every number is the same for
+    any number of threads.
     """
 
-    def __init__(self, layout: Layout, runs: RunArrays, workers: Workers, penalty: Penalty, iterates: Iterates) -> None:
-        self.layout, self.runs, self.workers = layout, runs, workers
-        self.penalty, self.iterates = penalty, iterates
-        self.n_vars = layout.share.n_vars
+    def __init__(
+        self,
+        layout: Layout,
+        workers: Workers,
+        penalty: Penalty,
+        iterates: Iterates,
+        factors: FactorState,
+        rounding: Rounding,
+    ) -> None:
+        assert layout.runs is not None
+        self.layout, self.runs, self.workers = layout, layout.runs.arrays, workers
+        self.penalty, self.iterates, self.factors, self.rounding = penalty, iterates, factors, rounding
         self.boundary: Ints = np.zeros(0, dtype=np.int64)
 
-    @staticmethod
-    def chunk_size(sphere_block: int) -> int:
-        """Return the number of variables per chunk of the sphere: a block's, or a tile's."""
-        return sphere_block or TILE
+    @property
+    def chunk_size(self) -> int:
+        return TILE
 
-    def cut(self, sphere: SphereState) -> None:
+    def plan(self, sphere: SphereState) -> None:
         """Divide the model into tiles that consist of whole chunks of a sphere."""
+        share = self.layout.share
         size = max(1, TILE // sphere.chunk_size) * sphere.chunk_size
-        tiles = cut_tiles(self.runs, self.n_vars, size, self.layout.share.owned[0])
+        tiles = cut_tiles(self.runs, share.n_vars, size, share.owned[0])
         self.sphere, self.lattice = sphere, LatticeModel(tiles, self.layout.pairs, self.layout.variables)
         self.n_tiles = len(tiles.piece_ptr) - 1
         spans = self.workers.spans(self.n_tiles) if len(self.boundary) == 0 else self._spans_of_part(size)
         arrays = self.penalty, self.lattice
         self._crossing = [(*span, span[1] * size, *arrays, self.iterates) for span in spans]
         self._tiles = [(*span, span[1] * size, *arrays, sphere, self.iterates) for span in spans]
-        self.found: FactorSums = np.zeros(self.n_tiles, dtype=FACTOR_SUMS)
+        self.found = new_sums(self.n_tiles)
 
     def _spans_of_part(self, size: int) -> list[tuple[int, int]]:
         """Return the spans of tiles at both ends with variables copied by other parts, and of those in between."""
@@ -55,50 +65,39 @@ class LatticeSteps:
         low, high = int(tiles[gap]) + 1, int(tiles[gap + 1])
         return [(0, low), (low, high), (high, self.n_tiles)]
 
+    def iterate(self, n: int) -> bool:
+        if self.workers.n == 1:
+            iterate_lattice(n, self.penalty, self.lattice, self.sphere, self.iterates)
+        return self.workers.n == 1
+
+    def update_mu_f(self) -> None:
+        self.workers.run(update_pieces, self._crossing)
+
+    def update_mu_v(self) -> None:
+        self.workers.run(update_tiles, self._tiles)
+
+    def update_inside(self) -> None:
+        """Do nothing: tiles do that on the way."""
+
     def update_cut(self) -> None:
-        """In a part: take the factor step of all factors between those spans, and to copies of other variables."""
+        """Take the factor step of all factors between the spans, and to copies of other variables."""
         for call in self._crossing:
             update_pieces(*call)
 
     def update_boundary(self) -> None:
-        """In a part: complete the iteration for the variables of which others have copies."""
         update_tiles(*self._tiles[0])
         update_tiles(*self._tiles[2])
 
     def update_interior(self) -> None:
-        """In a part: complete the iteration for the others."""
         update_tiles(*self._tiles[1])
 
-    def run(self, n: int) -> None:
-        """Run n iterations."""
-        if self.workers.n == 1:
-            iterate_lattice(n, self.penalty, self.lattice, self.sphere, self.iterates)
-            return
-        sphere = self.sphere
-        for _ in range(n):
-            update_upsilon(sphere.norm2, sphere.target2, sphere.scale, sphere.blocks)
-            self.workers.run(update_pieces, self._crossing)
-            self.workers.run(update_tiles, self._tiles)
-            update_lam(self.penalty)
-            update_rho(self.penalty)
-
-    def update_mu_f(self) -> None:
-        """Take the factor step alone."""
-        update_pieces(0, self.n_tiles, 0, self.penalty, self.lattice, self.iterates)
-
-    def update_mu_v(self) -> None:
-        """Take the variable step alone."""
-        update_tiles(0, self.n_tiles, 0, self.penalty, self.lattice, self.sphere, self.iterates)
-
-    def measure(self, labels: Ints) -> FactorSums:
-        """Compute sums over all factors and variables, a record per tile."""
+    def measure(self, labels: Ints) -> Floats:
         arrays = self.penalty, self.lattice, self.iterates, labels
         spans = self.workers.spans(self.n_tiles)
         self.workers.run(measure_tiles, [(*span, *arrays, self.found[slice(*span)]) for span in spans])
-        return self.found
+        return total(self.layout.constant, new_sums(), self.found)
 
-    def multipliers(self, lam: Floats) -> None:
-        """Write the multipliers of all edges, laid out like q, which may be the output itself."""
+    def write_multipliers(self, lam: Floats) -> None:
         run_multipliers(self.runs, self.penalty, self.iterates, lam)
 
 
@@ -110,11 +109,11 @@ N_TERMS = 5  # number of terms summed per factor or variable; they lie at fixed 
 
 @compiled
 def measure_tiles(
-    first: int, last: int, penalty: Penalty, lattice: LatticeModel, iterates: Iterates, labels: Ints, found: FactorSums
+    first: int, last: int, penalty: Penalty, lattice: LatticeModel, iterates: Iterates, labels: Ints, found: Sums
 ) -> None:
     """Compute sums over the factors and variables of tiles first:last, a record of `found` per tile."""
     tiles = lattice.tiles
-    total, terms = np.empty(min(tiles.size, tiles.n_vars)), np.empty(N_TERMS * BLOCK)
+    sum_q, terms = np.empty(min(tiles.size, tiles.n_vars)), np.empty(N_TERMS * BLOCK)
     for tile in range(first, last):
         sums = np.zeros(N_TERMS)
         for number in range(tiles.piece_ptr[tile], tiles.piece_ptr[tile + 1]):
@@ -129,11 +128,11 @@ def measure_tiles(
         record = found[tile - first]
         record.primal2, record.primal_max, record.integrality = sums[3], 0.5 * sums[4], 0.0
         sums[3] = sums[4] = 0.0
-        sum_parts(tile, tiles, iterates.q, total)
+        sum_parts(tile, tiles, iterates.q, sum_q)
         begin = tile * tiles.size
         for skip in range(0, min(tiles.size, tiles.n_vars - begin), BLOCK):
             count = min(BLOCK, tiles.n_vars - begin - skip, tiles.size - skip)
-            _variable_terms(begin + skip, count, penalty, lattice, iterates, labels, total[skip:], terms)
+            _variable_terms(begin + skip, count, penalty, lattice, iterates, labels, sum_q[skip:], terms)
             _add_terms(terms, count, sums)
         record.bound, record.value, record.relaxed, record.integrality = sums[0], sums[1], sums[2], 0.5 * sums[4]
 
@@ -266,29 +265,21 @@ def _highest(tiles: Tiles, number: int) -> int:
 def _update_piece(number: int, penalty: Penalty, lattice: LatticeModel, iterates: Iterates) -> None:
     """Take the factor step of a piece."""
     at, v1, v2, n = lattice.tiles.piece[number]
-    for skip in range(0, n, SAME):
-        _update_pairs(at + skip, v1 + skip, v2 + skip, min(SAME, n - skip), penalty, lattice.pairs, iterates)
-
-
-@inlined
-def _update_pairs(at: int, v1: int, v2: int, n: int, penalty: Penalty, pairs: PairArrays, iterates: Iterates) -> None:
-    """Take the factor step of consecutive factors: contiguous arrays only, and no branches."""
-    mu, q = iterates.mu, iterates.q
+    mu, q, pairs = iterates.mu, iterates.q, lattice.pairs
     second = len(q) // 2
-    m1, m2 = mu[v1 : v1 + n], mu[v2 : v2 + n]
-    q1, q2 = q[at : at + n], q[second + at : second + at + n]
-    j_at = 0 if pairs.shared else at
-    strength = pairs.strength[j_at : j_at + n]
-    rho, last_rho_c = penalty[0].rho, penalty[0].last_rho_c
-    b = 1.0 / rho
-    per_r = 2.0 / rho * pairs.unit
-    mix = rho * (1.0 - penalty[0].relaxation)
-    for f in range(n):
-        lam1 = last_rho_c * m1[f] - q1[f]
-        lam2 = last_rho_c * m2[f] - q2[f]
-        r1, r2 = pair2_step(m1[f] + b * lam1, m2[f] + b * lam2, per_r * strength[f])
-        q1[f] = rho * r1 - lam1 + mix * (m1[f] - r1)
-        q2[f] = rho * r2 - lam2 + mix * (m2[f] - r2)
+    for skip in range(0, n, SAME):
+        count = min(SAME, n - skip)
+        at1, at2 = at + skip, second + at + skip
+        j_at = 0 if pairs.shared else at1
+        step_pairs(
+            mu[v1 + skip : v1 + skip + count],
+            mu[v2 + skip : v2 + skip + count],
+            q[at1 : at1 + count],
+            q[at2 : at2 + count],
+            pairs.strength[j_at : j_at + count],
+            pairs.unit,
+            penalty,
+        )
 
 
 @bare
@@ -318,16 +309,8 @@ def _update_tile(
     size, chunk_size = lattice.tiles.size, sphere.chunk_size
     begin, end = tile * size, min((tile + 1) * size, lattice.tiles.n_vars)
     for chunk in range(begin // chunk_size, (end - 1) // chunk_size + 1):
-        norm2, off2 = 0.0, 0.0
         chunk_end = min((chunk + 1) * chunk_size, end)
-        for base in range(chunk * chunk_size, chunk_end, BLOCK):
-            n = min(BLOCK, chunk_end - base)
-            for i in range(n):
-                room[i] = total[base - begin + i]
-            square, rest = update_block(base, n, sphere.scale[chunk], penalty, lattice.variables, iterates, room)
-            norm2 += square
-            off2 += rest
-        sphere.norm2[chunk], sphere.off2[chunk] = norm2, off2
+        update_compact_chunk(chunk, chunk_end, begin, total, penalty, sphere, lattice.variables, iterates, room)
 
 
 @compiled

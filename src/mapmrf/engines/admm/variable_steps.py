@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.compilation.jit import bare, compiled
+from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.admm.factor_steps import update_compact_pairs
 from mapmrf.engines.admm.penalty import Penalty, SphereKind, next_rho, target_weight, update_lam, update_rho
-from mapmrf.engines.admm.structs import Batches, Iterates, PairArrays, SphereState, VariableArrays
+from mapmrf.engines.admm.structs import Batches, ItemArrays, Iterates, PairArrays, SphereState, VariableArrays
 
 BLOCK = 256  # compact variables updated together
 
@@ -50,29 +50,38 @@ def update_compact_variables(
     """Update mu_i and lam_i of chunks first:last of compact variables; see `update_variables`."""
     room = np.empty(ROOM)
     for chunk in range(first, last):
-        _compact_chunk(chunk, penalty, sphere, variables, iterates, room)
+        end = min((chunk + 1) * sphere.chunk_size, len(variables.nbr_ptr) - 1)
+        update_compact_chunk(chunk, end, 0, None, penalty, sphere, variables, iterates, room)
 
 
 @bare
-def _compact_chunk(
+def update_compact_chunk(
     chunk: int,
+    end: int,
+    total_at: int,
+    total: Floats | None,
     penalty: Penalty,
     sphere: SphereState,
     variables: VariableArrays,
     iterates: Iterates,
     room: Floats,
 ) -> None:
-    """Update variables of one number each, in blocks: gather the copies, then branch-free loops that vectorise."""
-    nbr_ptr = variables.nbr_ptr
-    begin, end = chunk * sphere.chunk_size, min((chunk + 1) * sphere.chunk_size, len(nbr_ptr) - 1)
-    total, off = 0.0, 0.0
-    for base in range(begin, end, BLOCK):
+    """Update variables of one number each, in blocks: branch-free loops that vectorise.
+
+    `total` has the sums of q from variable `total_at` on; if it is None, they are gathered here.
+    """
+    norm2, off2 = 0.0, 0.0
+    for base in range(chunk * sphere.chunk_size, end, BLOCK):
         n = min(BLOCK, end - base)
-        _gather(base, n, variables, iterates.q, room)
-        square, rest = update_block(base, n, sphere.scale[chunk], penalty, variables, iterates, room)
-        total += square
-        off += rest
-    sphere.norm2[chunk], sphere.off2[chunk] = total, off
+        if total is None:
+            _gather(base, n, variables, iterates.q, room)
+        else:
+            for i in range(n):
+                room[i] = total[base - total_at + i]
+        square, rest = _update_block(base, n, sphere.scale[chunk], penalty, variables, iterates, room)
+        norm2 += square
+        off2 += rest
+    sphere.norm2[chunk], sphere.off2[chunk] = norm2, off2
 
 
 @bare
@@ -91,7 +100,7 @@ def _gather(base: int, n: int, variables: VariableArrays, q: Floats, total_q: Fl
 
 
 @bare
-def update_block(
+def _update_block(
     base: int,
     n: int,
     scale: float,
@@ -148,9 +157,15 @@ def block_sum(values: Floats, at: int, n: int) -> float:
 
 @bare
 def update_variables(
-    first: int, last: int, penalty: Penalty, sphere: SphereState, variables: VariableArrays, iterates: Iterates
+    first: int,
+    last: int,
+    penalty: Penalty,
+    sphere: SphereState,
+    variables: VariableArrays,
+    items: ItemArrays | None,
+    iterates: Iterates,
 ) -> None:
-    """Update mu_i and lam_i of chunks first:last of variables of any width.
+    """Update mu_i and lam_i of chunks first:last of variables of any width; items of constraints count like edges.
 
     mu_i   = [theta_i + c (rho upsilon_i - lam_i + sum_a (rho M_ia mu_a - lam_ia))]
              / [epsilon (d_i + 2) + c^2 rho (d_i + 1)]
@@ -160,14 +175,18 @@ def update_variables(
     in ``norm2[chunk]`` and the squared sphere residual in ``off2[chunk]``.
     """
     for chunk in range(first, last):
-        _any_chunk(chunk, penalty, sphere, variables, iterates)
+        _update_chunk(chunk, penalty, sphere, variables, items, iterates)
 
 
 @bare
-def _any_chunk(
-    chunk: int, penalty: Penalty, sphere: SphereState, variables: VariableArrays, iterates: Iterates
+def _update_chunk(
+    chunk: int,
+    penalty: Penalty,
+    sphere: SphereState,
+    variables: VariableArrays,
+    items: ItemArrays | None,
+    iterates: Iterates,
 ) -> None:
-    """Update variables of any width."""
     p = penalty[0]
     rho_v, c, leak_v, target_lam_v, q_weight_v = p.rho_v, p.c, p.leak_v, p.target_lam_v, p.q_weight_v
     q_weight, denominator, denominator_edge = p.q_weight, p.denominator, p.denominator_edge
@@ -181,14 +200,20 @@ def _any_chunk(
     for i in range(begin, end):
         at, width = var_at[i], var_at[i + 1] - var_at[i]
         degree = nbr_ptr[i + 1] - nbr_ptr[i]
-        if degree == 0:
+        if degree == 0 and not has_items(at, width, items):
             continue
         inverse = 1.0 / (denominator + denominator_edge * degree)
         centre, shift = 0.0, 0.0
         if kind != SphereKind.OFF and width > 1:
-            centre, shift = centres(kind, at, width, c, target_lam_v, mu, lam_v)
+            centre, shift = _centres(kind, at, width, c, target_lam_v, mu, lam_v)
         for w in range(at, at + width):
             pull = 0.0
+            if items is not None:
+                count, pull = _pull_of_items(w, p.rho, items, q)
+                inverse = 1.0 / (denominator + denominator_edge * (degree + count))
+                if degree == 0 and count == 0.0:  # a forbidden state, which the variable's simplex excludes
+                    mu[w], lam_v[w] = 0.0, 0.0
+                    continue
             for e in range(nbr_ptr[i], nbr_ptr[i + 1]):
                 pull += q[nbr_q[e] + w - at]
             pull = theta[w] + q_weight * pull
@@ -203,12 +228,37 @@ def _any_chunk(
             rest = c * mu[w] - upsilon
             off += rest * rest if width > 1 else 0.5 * rest * rest
         if kind != SphereKind.OFF:
-            total += distance2(kind, at, width, c, next_lam, mu, lam_v)
+            total += _distance2(kind, at, width, c, next_lam, mu, lam_v)
     sphere.norm2[chunk], sphere.off2[chunk] = total, off
 
 
+@inlined
+def has_items(at: int, width: int, items: ItemArrays | None) -> bool:
+    """Return whether a variable is in a constraint."""
+    if items is None:
+        return False
+    found: bool = items.ptr[at + width] > items.ptr[at]
+    return found
+
+
 @bare
-def centres(
+def _pull_of_items(w: int, rho: float, items: ItemArrays, q: Floats) -> tuple[float, float]:
+    """Return the number of edges that the items of a number of mu count as, and the sum of their q."""
+    degree, pull = 0.0, 0.0
+    for place in range(items.ptr[w], items.ptr[w + 1]):
+        j = items.item[place]
+        here = q[items.q_at + j]
+        if items.sign[j] == 0.0:
+            degree += 1.0
+            pull += here
+        else:
+            degree += 0.5
+            pull += items.sign[j] * (here - 0.5 * rho)
+    return degree, pull
+
+
+@bare
+def _centres(
     kind: int, at: int, width: int, c: float, target_lam_v: float, mu: Floats, lam_v: Floats
 ) -> tuple[float, float]:
     """Return what is subtracted from a point before scaling, and added after: 1/2 and 1/2, or its mean and 1/K."""
@@ -221,12 +271,12 @@ def centres(
 
 
 @bare
-def distance2(kind: int, at: int, width: int, c: float, target_lam_v: float, mu: Floats, lam_v: Floats) -> float:
+def _distance2(kind: int, at: int, width: int, c: float, target_lam_v: float, mu: Floats, lam_v: Floats) -> float:
     """Return the squared distance of a variable's point from the centre; a compact one counts half its square."""
     if width == 1:
         a: float = c * mu[at] + target_lam_v * lam_v[at]
         return 0.5 * a * a
-    centre, _ = centres(kind, at, width, c, target_lam_v, mu, lam_v)
+    centre, _ = _centres(kind, at, width, c, target_lam_v, mu, lam_v)
     total = 0.0
     for w in range(at, at + width):
         a = c * mu[w] + target_lam_v * lam_v[w] - centre
@@ -235,22 +285,26 @@ def distance2(kind: int, at: int, width: int, c: float, target_lam_v: float, mu:
 
 
 @compiled
-def sphere_norms(penalty: Penalty, sphere: SphereState, variables: VariableArrays, iterates: Iterates) -> None:
+def sphere_norms(
+    penalty: Penalty, sphere: SphereState, variables: VariableArrays, items: ItemArrays | None, iterates: Iterates
+) -> None:
     """Squared norms of the first projection's points, per chunk."""
     p = penalty[0]
     var_at, nbr_ptr = variables.var_at, variables.nbr_ptr
     sphere.norm2[:] = 0.0
     for i in range(len(var_at) - 1):
-        if nbr_ptr[i + 1] > nbr_ptr[i]:
-            at, width = var_at[i], var_at[i + 1] - var_at[i]
-            sphere.norm2[i // sphere.chunk_size] += distance2(
+        at, width = var_at[i], var_at[i + 1] - var_at[i]
+        if nbr_ptr[i + 1] > nbr_ptr[i] or has_items(at, width, items):
+            sphere.norm2[i // sphere.chunk_size] += _distance2(
                 p.sphere, at, width, p.c, p.target_lam_v, iterates.mu, iterates.lam_v
             )
 
 
 @compiled
-def edge_multipliers(penalty: Penalty, variables: VariableArrays, iterates: Iterates, lam: Floats) -> None:
-    """Write the multipliers of all edges, laid out like q, which may be the output itself."""
+def write_multipliers(
+    penalty: Penalty, variables: VariableArrays, items: ItemArrays | None, iterates: Iterates, lam: Floats
+) -> None:
+    """Write the multipliers of all edges and items, laid out like q, which may be the output itself."""
     last_leak, last_rho_c = penalty[0].last_leak, penalty[0].last_rho_c
     var_at, nbr_ptr, nbr_q = variables.var_at, variables.nbr_ptr, variables.nbr_q
     for i in range(len(var_at) - 1):
@@ -258,11 +312,16 @@ def edge_multipliers(penalty: Penalty, variables: VariableArrays, iterates: Iter
             for w in range(var_at[i + 1] - var_at[i]):
                 place = nbr_q[e] + w
                 lam[place] = last_leak * (last_rho_c * iterates.mu[var_at[i] + w] - iterates.q[place])
+    if items is not None:
+        for j in range(len(items.at)):
+            lam[items.q_at + j] = item_multiplier(j, penalty, items, iterates)
 
 
 @compiled
-def squared_change(variables: VariableArrays, card: Ints, before: Floats, mu: Floats) -> float:
-    """Return the sum over all edges of the squared change of mu_i; that of a compact variable counts half."""
+def squared_change(
+    variables: VariableArrays, items: ItemArrays | None, card: Ints, before: Floats, mu: Floats
+) -> float:
+    """Return the squared change of mu_i, summed over all edges and items; that of a compact variable counts half."""
     var_at, nbr_ptr = variables.var_at, variables.nbr_ptr
     total = 0.0
     for i in range(len(card)):
@@ -270,7 +329,27 @@ def squared_change(variables: VariableArrays, card: Ints, before: Floats, mu: Fl
         for s in range(var_at[i], var_at[i + 1]):
             change += (mu[s] - before[s]) * (mu[s] - before[s])
         total += change * (nbr_ptr[i + 1] - nbr_ptr[i]) * (0.5 if var_at[i + 1] - var_at[i] < card[i] else 1.0)
-    return total
+    of_items = 0.0
+    if items is not None:
+        for j in range(len(items.at)):
+            change = item_value(j, items, mu) - item_value(j, items, before)
+            of_items += change * change
+    return total + of_items
+
+
+@bare
+def item_value(j: int, items: ItemArrays, mu: Floats) -> float:
+    """Return the value of an item in mu."""
+    here: float = mu[items.at[j]]
+    return here if items.sign[j] == 0.0 else 0.5 + 0.5 * items.sign[j] * here
+
+
+@bare
+def item_multiplier(j: int, penalty: Penalty, items: ItemArrays, iterates: Iterates) -> float:
+    """Return the multiplier of an item, by the last iteration's penalty."""
+    p = penalty[0]
+    lam: float = p.last_leak * (p.last_rho_c * item_value(j, items, iterates.mu) - iterates.q[items.q_at + j])
+    return lam
 
 
 @compiled

@@ -12,9 +12,8 @@ import pytest
 import mapmrf
 from elimination_models import frustrated
 from mapmrf import FactorGraph, Status
-from mapmrf.engines.admm.branching import Tree
 from mapmrf.engines.admm.penalty import interaction_scale
-from mapmrf.engines.admm.relaxation import ADMMRelaxation
+from mapmrf.engines.admm.relaxation import ADMMRelaxation, Tree
 from mapmrf.methods.ad3 import AD3
 from mapmrf.model.polytope import dense, dual_bound
 from mapmrf.model.problem import Problem
@@ -193,8 +192,7 @@ def tree_of(admm: ADMMRelaxation, graph: FactorGraph, n: int) -> tuple[Tree, flo
     """The tree that begins after some iterations, and the bound there."""
     bound = admm.advance(n).bound
     best = Incumbent(graph, np.zeros(graph.n_vars, dtype=np.int64), bound)
-    options = AD3(branch_and_bound=True).branching_options
-    return Tree(admm, options, best, Problem.compile(graph), 1e-6), bound
+    return Tree(admm, best, Problem.compile(graph), 1e-6), bound
 
 
 def test_what_a_state_loses_is_a_bound_on_the_labellings_that_take_it() -> None:

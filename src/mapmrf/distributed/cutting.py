@@ -12,7 +12,7 @@ import numpy as np
 
 from mapmrf.arrays import Ints, frozen, offsets, ranges
 from mapmrf.distributed.parts import ModelCounts, Part, PartFolder, lean, write_manifest, write_part
-from mapmrf.engines.admm.stretches import find_runs
+from mapmrf.engines.admm.tiled import find_runs
 from mapmrf.errors import OptionError, UnsupportedModel
 from mapmrf.model.graph import FactorGraph
 

@@ -9,10 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, segment_argmax
-from mapmrf.engines.admm.branching import BranchingOptions, Tree
 from mapmrf.engines.admm.forest_qp import MAX_STATES
 from mapmrf.engines.admm.layout import harden, impossible
-from mapmrf.engines.admm.relaxation import ADMMRelaxation, RelaxationOptions
+from mapmrf.engines.admm.relaxation import ADMMRelaxation, RelaxationOptions, Tree
 from mapmrf.engines.admm.sphere_run import load_multipliers, save_multipliers
 from mapmrf.engines.moves.constrained_search import ConstrainedSearch
 from mapmrf.model.graph import FactorGraph
@@ -114,10 +113,6 @@ class AD3(Method):
     def relaxation_options(self) -> RelaxationOptions:
         return RelaxationOptions(**{name: getattr(self, name) for name in RelaxationOptions._fields})
 
-    @property
-    def branching_options(self) -> BranchingOptions:
-        return BranchingOptions(self.node_order, self.node_iterations, self.check_every)
-
     def start(self, problem: Problem, seed: int, initial: Start) -> AD3Run:
         """Build the engine; mu starts from the warm start or an earlier run, otherwise from uniform marginals."""
         graph = problem.graph
@@ -179,7 +174,7 @@ class AD3(Method):
                 return Status.CONVERGED
             state.root = admm.engine.variables(), dense(problem, admm.engine.marginals_of(problem))
             assert state.incumbent is not None
-            state.tree = Tree(admm, self.branching_options, state.incumbent, problem, state.gap_tolerance)
+            state.tree = Tree(admm, state.incumbent, problem, state.gap_tolerance)
             return None
         if at_rest:
             return Status.CONVERGED

@@ -19,7 +19,7 @@ import mapmrf
 from admm_reference import kkt_violation, marginal_matrix, simplex_qp
 from mapmrf import FactorGraph
 from mapmrf.engines.admm import factor_qp, forest_qp
-from mapmrf.engines.admm.structured_pairs import PairTable
+from mapmrf.engines.admm.forest_qp import PairTable
 from mapmrf.model.problem import Problem
 from mapmrf.model.structured_pairs import NO_FORM
 from mapmrf.run.method import Start

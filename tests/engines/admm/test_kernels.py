@@ -188,7 +188,7 @@ import sys
 import numpy as np
 import mapmrf
 from mapmrf.datasets import grid
-from mapmrf.engines.admm import engine as _admm, steps as _steps, stretches as _stretches, tiled as _tiled
+from mapmrf.engines.admm import engine as _admm, steps as _steps, tiled as _tiled
 from strategies import random_recipe, plant, brute_force
 
 assert __import__("numba").config.BOUNDSCHECK == 1
@@ -210,7 +210,7 @@ pairs = mapmrf.FactorGraph.from_pairwise(
 _admm.PARALLEL_FROM, _steps.CHUNK, _steps.VAR_CHUNK = 1, 5, 4
 for threads in (1, 2):
     print(mapmrf.solve(pairs, "lslp", max_iterations=100, threads=threads).value)
-_stretches.LEAST_LENGTH, _tiled.TILE = 1, 5
+_tiled.LEAST_LENGTH, _tiled.TILE = 1, 5
 for block in (0, 3, 20):
     for threads in (1, 2):
         mapmrf.solve(grid(5, 4, seed=block), "lslp", max_iterations=60, threads=threads, sphere_block=block)

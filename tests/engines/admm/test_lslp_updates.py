@@ -10,7 +10,7 @@ import pytest
 
 from admm_reference import DenseADMM, Knobs, seen_by
 from mapmrf import LSLP
-from mapmrf.engines.admm import stretches, tiled
+from mapmrf.engines.admm import tiled
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.kkt import edge_states_of, kkt_residuals
 from mapmrf.model.polytope import dense
@@ -206,7 +206,7 @@ def test_the_perturbed_updates_are_those_of_the_method(name: str, knobs: str) ->
 @pytest.mark.parametrize("name", LATTICES)
 def test_the_updates_in_runs_are_those_of_the_method(name: str, knobs: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lattices of binary variables in tiles of a few variables: the same iterates from one pass over memory."""
-    monkeypatch.setattr(stretches, "LEAST_LENGTH", 1)
+    monkeypatch.setattr(tiled, "LEAST_LENGTH", 1)
     monkeypatch.setattr(tiled, "TILE", 5)
     assert engine_of(LATTICES[name], KNOBS[knobs]).layout.runs is not None
     assert_follows(LATTICES[name], KNOBS[knobs])
@@ -217,7 +217,7 @@ def test_named_updates_and_whole_runs_are_the_same_in_runs(name: str, monkeypatc
     """Updates one by one give the same bits as one pass over memory, kernels with indices the same up to round-off."""
     indexed = engine_of(LATTICES[name], KNOBS["growing rho"])
     assert indexed.layout.runs is None
-    monkeypatch.setattr(stretches, "LEAST_LENGTH", 1)
+    monkeypatch.setattr(tiled, "LEAST_LENGTH", 1)
     monkeypatch.setattr(tiled, "TILE", 5)
     whole, steps = (engine_of(LATTICES[name], KNOBS["growing rho"]) for _ in range(2))
     indexed.run(8)

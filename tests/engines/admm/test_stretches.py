@@ -13,7 +13,7 @@ import mapmrf
 from mapmrf import FactorGraph
 from mapmrf.datasets import grid
 from mapmrf.engines.admm.layout import Layout
-from mapmrf.engines.admm.stretches import LEAST_LENGTH, RunArrays, Runs, cut_tiles, find_runs
+from mapmrf.engines.admm.tiled import LEAST_LENGTH, RunArrays, Runs, cut_tiles, find_runs
 from mapmrf.model.problem import Problem
 
 

@@ -11,7 +11,7 @@ import mapmrf
 from admm_reference import kkt_violation, marginal_matrix
 from mapmrf import FactorGraph
 from mapmrf.engines.admm import factor_qp, forest_qp, layout
-from mapmrf.engines.admm.structured_pairs import (
+from mapmrf.engines.admm.forest_qp import (
     BOUND_STATES,
     STEP_STATES,
     FormScratch,

@@ -27,7 +27,15 @@ from mapmrf.engines.admm.factor_qp import (
     pair2_step,
     triple_qp,
 )
-from mapmrf.engines.admm.forest_qp import forest_scratch, forest_solve, slot_col, slot_row
+from mapmrf.engines.admm.forest_qp import (
+    STEP_STATES,
+    PairTable,
+    forest_scratch,
+    forest_solve,
+    form_of,
+    slot_col,
+    slot_row,
+)
 from mapmrf.engines.admm.penalty import Penalty
 from mapmrf.engines.admm.structs import (
     Batches,
@@ -39,7 +47,6 @@ from mapmrf.engines.admm.structs import (
     Scratch,
     TableArrays,
 )
-from mapmrf.engines.admm.structured_pairs import STEP_STATES, PairTable, form_of
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.polytope import dense
 from mapmrf.model.structured_pairs import NO_FORM, PairForms

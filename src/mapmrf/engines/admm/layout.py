@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mapmrf.arrays import Bools, Floats, Ints, frozen, offsets, ranges
-from mapmrf.engines.admm.stretches import Runs, break_runs, find_runs
 from mapmrf.engines.admm.structs import (
     BATCH,
+    SAME,
     Batches,
     BatchRow,
     FactorKind,
@@ -22,6 +22,7 @@ from mapmrf.engines.admm.structs import (
     TableArrays,
     VariableArrays,
 )
+from mapmrf.engines.admm.tiled import Runs, break_runs, find_runs
 from mapmrf.engines.admm.variable_steps import by_variable
 from mapmrf.engines.constraint_factors.model import CountingModel
 from mapmrf.model.problem import Batch, Problem
@@ -404,9 +405,6 @@ def _edges(problem: Problem, rows: list[BatchRow], shape: Ints) -> tuple[NDArray
 
 
 CHUNK = 1 << 18  # factors processed at a time, which limits temporary memory
-
-SAME = 1 << 11
-"""Length of the array of strengths if all couplings are equal: the number of factors a kernel processes at a time."""
 
 
 class Couplings(NamedTuple):

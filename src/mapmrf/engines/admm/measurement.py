@@ -10,7 +10,15 @@ from numpy.typing import NDArray
 from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.admm.factor_qp import pair2_step
-from mapmrf.engines.admm.forest_qp import slot_col, slot_row
+from mapmrf.engines.admm.forest_qp import (
+    BOUND_STATES,
+    FormScratch,
+    PairTable,
+    largest_of_form,
+    pays,
+    slot_col,
+    slot_row,
+)
 from mapmrf.engines.admm.penalty import Penalty
 from mapmrf.engines.admm.structs import (
     Batches,
@@ -24,7 +32,6 @@ from mapmrf.engines.admm.structs import (
     TableArrays,
     VariableArrays,
 )
-from mapmrf.engines.admm.structured_pairs import BOUND_STATES, FormScratch, PairTable, largest_of_form, pays
 from mapmrf.kernels.max_marginals import weight_of
 
 

@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.model.structured_pairs import PairForms
 
+SAME = 1 << 11
+"""Length of the array of strengths if all couplings are equal: the number of factors a kernel processes at a time."""
+
 
 class FactorKind(IntEnum):
     """The kind of a factor, which decides how its subproblem is solved."""

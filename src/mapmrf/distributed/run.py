@@ -22,7 +22,7 @@ from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.layout import harden, impossible
 from mapmrf.engines.admm.measurement import Measurement
 from mapmrf.engines.admm.penalty import interaction_scale, interaction_sum
-from mapmrf.engines.admm.sphere_run import SphereRun, StartOptions
+from mapmrf.engines.admm.sphere_run import LSLPOptions, SphereRun
 from mapmrf.engines.admm.structs import BatchRow, FactorKind
 from mapmrf.errors import GraphError, UnsupportedModel
 from mapmrf.methods.lslp import LSLP
@@ -79,9 +79,16 @@ class PartedRun(SphereRun):
     # `rested` is the best labelling at which a phase has converged.
 
     def __init__(
-        self, model: PartedModel, engine: PartedEngine | None, unit: float, seed: int, start: Start, gap_unit: float
+        self,
+        options: LSLPOptions,
+        model: PartedModel,
+        engine: PartedEngine | None,
+        unit: float,
+        seed: int,
+        start: Start,
+        gap_unit: float,
     ) -> None:
-        super().__init__(engine, unit, seed, start)
+        super().__init__(options, engine, unit, seed, start)
         self.model, self._gap_unit = model, gap_unit
         self.rested: Ints | None = None
         self.rested_value = -math.inf
@@ -104,9 +111,9 @@ class PartedRun(SphereRun):
         assert isinstance(self.engine, PartedEngine)
         return self.engine
 
-    def starting_point(self, start: StartOptions, first: bool, number: int) -> Floats:
+    def starting_point(self, first: bool, number: int) -> Floats:
         """The same starting point as on a whole model; only random labels are drawn differently."""
-        found = []
+        found, start = [], self.options
         for part, engine, where in zip(self.model.parts, self.parted.engines, self.model.slices, strict=True):
             layout, problem, card = engine.layout, engine.problem, part.graph.card
             if first and self.initial.labels is not None:
@@ -148,13 +155,13 @@ def start_run(method: LSLP, model: PartedModel, seed: int, start: Start, best: P
     ranks = model.ranks
     hard = together(ranks, lambda: [_hardened(method, part) for part in model.parts])
     if any(ranks.allgather(any(map(impossible, hard)))):
-        return PartedRun(model, None, 1.0, seed, start, best.scale.unit)
+        return PartedRun(method, model, None, 1.0, seed, start, best.scale.unit)
     kind = method.epsilon == 0, method.sphere == "factors"
     layouts = [part_layout(part, each, *kind) for part, each in zip(model.parts, hard, strict=True)]
     engine = PartedEngine(ranks, model.parts, layouts)
-    run = PartedRun(model, engine, _interaction(model, hard), seed, start, best.scale.unit)
+    run = PartedRun(method, model, engine, _interaction(model, hard), seed, start, best.scale.unit)
     run.best_value = best.value
-    method.begin(run)
+    run.begin()
     return run
 
 

@@ -12,7 +12,7 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.measurement import Measurement
 from mapmrf.engines.admm.penalty import vertex_penalty
-from mapmrf.engines.admm.sphere_run import SpherePhase, SphereRun, StartOptions, load_multipliers, save_multipliers
+from mapmrf.engines.admm.sphere_run import LSLPOptions, SpherePhase, SphereRun, load_multipliers, save_multipliers
 from mapmrf.engines.messages.message_passing import MessageRun
 from mapmrf.engines.moves.labelling_search import LabellingSearch
 from mapmrf.model.polytope import dual_bound, integral
@@ -21,6 +21,7 @@ from mapmrf.run.dual_state import DualState
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Start
 from mapmrf.run.repair import MOST_WORK, find_feasible
+from mapmrf.run.result import Status
 
 MAX_BESIDE = 4_000_000
 """Maximum number of edge states for which labellings climb and beliefs are propagated."""
@@ -44,9 +45,16 @@ class LSLPRun(SphereRun):
     engine: Engine | None
 
     def __init__(
-        self, original: Problem, problem: Problem, engine: Engine | None, unit: float, seed: int, initial: Start
+        self,
+        options: LSLPOptions,
+        original: Problem,
+        problem: Problem,
+        engine: Engine | None,
+        unit: float,
+        seed: int,
+        initial: Start,
     ) -> None:
-        super().__init__(engine, unit, seed, initial)
+        super().__init__(options, engine, unit, seed, initial)
         self.original, self.problem = original, problem
         self.rested: Incumbent | None = None
         self.search: LabellingSearch | None = None
@@ -73,7 +81,44 @@ class LSLPRun(SphereRun):
             self.read_out, self.read_out_value = self.the_engine.labels.copy(), found.value
         return super().note(found)
 
+    def has_failed(self, found: Measurement) -> bool:
+        """Return whether rho has reached its limit, and its growth has brought mu no nearer to the sphere.
+
+        The residual was never below 5 % of the radius, and is above 75 % of what it was in the middle of the phase.
+        """
+        if not (self.climbs and self.phase.spherical) or self.phase.at_vertex:
+            return False
+        residuals, radius2 = self.gaps, float(self.the_engine.sphere.target2.sum())
+        residuals.append(math.sqrt(found.sphere2 / max(radius2, found.sphere2)) if radius2 > 0 else 0.0)
+        if self.the_engine.rho < self.options.rho_upper * self.rho_unit:
+            return False
+        return min(residuals) > 0.05 and residuals[-1] > 0.75 * residuals[len(residuals) // 2]
+
+    def may_close(self, found: Measurement) -> bool:
+        """Return whether, up to some work, the bound differs from <theta, mu> by more than a tenth of the gap."""
+        if not self.climbs or self.work(self.phase) > 3e9:
+            return False
+        return abs(found.bound - found.relaxed) > 0.1 * (self.best_bound - self.best_value)
+
     # -- taking turns -------------------------------------------------------------------------------------------------
+
+    @property
+    def may_believe(self) -> bool:
+        # belief propagation has tables only
+        return self.is_small and not self.idle and self.original.graph.constraints is None
+
+    def choose(self) -> Status | None:
+        """Put the phase that comes next in front; no start after ten seconds of iterations."""
+        if not self.climbs:
+            return None
+        self.take_turns()
+        if self.work_of_iterations > 1e10:
+            self.waiting = [phase for phase in self.waiting if not phase.spherical or phase.number == 0]
+        if self.waiting[0].chaining and not self.prepare_chains():
+            return Status.INFEASIBLE
+        if self.waiting[0].at_vertex and self.vertex() is None:
+            return Status.ITERATION_LIMIT if self.rested is None else Status.CONVERGED
+        return None
 
     @property
     def n_turns(self) -> int:
@@ -241,9 +286,9 @@ class LSLPRun(SphereRun):
         assert self.engine is not None
         return self.engine
 
-    def starting_point(self, start: StartOptions, first: bool, number: int) -> Floats:
+    def starting_point(self, first: bool, number: int) -> Floats:
         """Return a point near uniform, at random labels, or as given by the warm start."""
-        problem, layout = self.problem, self.the_engine.layout
+        problem, layout, start = self.problem, self.the_engine.layout, self.options
         graph = problem.graph
         if first and self.initial.mu_v is not None:
             return layout.compress(self.initial.mu_v)

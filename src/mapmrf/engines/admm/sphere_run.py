@@ -1,4 +1,4 @@
-"""The position of an LS-LP run in its phases, and the engine interface that they use, for whole models or parts."""
+"""The phases of an LS-LP run: its options, its position in them, and what ends them; for whole models or parts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,66 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.measurement import Measurement
-from mapmrf.engines.admm.penalty import PenaltyOptions
+from mapmrf.engines.admm.penalty import NEVER, PenaltyOptions, SphereKind
 from mapmrf.errors import FormatError
 from mapmrf.run.dual_state import MOST_NUMBERS, Array, DualState, put_back
 from mapmrf.run.method import Start
 from mapmrf.run.options import is_closed
+from mapmrf.run.result import Status
+
+SPHERES = {
+    "variables": SphereKind.VARIABLES,
+    "affine": SphereKind.AFFINE,
+    "factors": SphereKind.OFF,  # on the factors: see `begin_factor_sphere`
+    "off": SphereKind.OFF,
+}
+
+_BY_PRESET: Any = None
+"""Default of an option that is set by the preset."""
+
+
+@dataclass(frozen=True)
+class PaperOptions:
+    """The options of LS-LP that the paper has; `mapmrf.LSLP` describes them."""
+
+    preset: str = "default"
+    variant: str = "tied"
+    sphere: str = "variables"
+    rho: float = _BY_PRESET
+    eta: float = _BY_PRESET
+    rho_upper: float = _BY_PRESET
+    epsilon: float = _BY_PRESET
+    stop: str = _BY_PRESET
+    tol: float = _BY_PRESET
+    read_out: str = _BY_PRESET
+    max_iterations: int = _BY_PRESET
+
+
+@dataclass(frozen=True)
+class LSLPOptions(PaperOptions):
+    """All options of LS-LP: those of the paper, and those of a run that has more than one phase."""
+
+    # the penalty
+    rho_unit: str = _BY_PRESET
+    update_every: int = 1
+    sphere_weight: float = 1.0
+    relaxation: float = 1.0
+    freeze_after: int = 0
+    # the LP phase, starts, and labellings beside them
+    lp_phase: bool = _BY_PRESET
+    lp_rho: float = 0.4
+    lp_iterations: int = 1000
+    starts: int = _BY_PRESET
+    start_from: str = "uniform"
+    noise: float = 1e-3
+    sphere_block: int = 0
+    alternate_block: int = _BY_PRESET
+    warm_rho: float = 20.0
+    beliefs: int = _BY_PRESET
+    climb: bool = _BY_PRESET
+    # measuring and stopping
+    check_every: int = _BY_PRESET
+    patience: int = 3
 
 
 class SpherePhase(NamedTuple):
@@ -38,13 +93,6 @@ class SpherePhase(NamedTuple):
 
 
 NO_PHASE = SpherePhase("", 0)
-
-
-class StartOptions(NamedTuple):
-    """The options of LS-LP that define the initial mu, under the same names."""
-
-    start_from: str
-    noise: float
 
 
 class SphereEngine(Protocol):
@@ -96,6 +144,7 @@ class SphereRun(ABC):
     it ends, which needs the whole model; `improved` is the outcome, with its value, until the next step.
     """
 
+    options: LSLPOptions
     engine: SphereEngine | None
     unit: float
     seed: int
@@ -128,12 +177,42 @@ class SphereRun(ABC):
         """The smallest denominator of a relative gap."""
 
     @abstractmethod
-    def starting_point(self, start: StartOptions, first: bool, number: int) -> Floats:
+    def starting_point(self, first: bool, number: int) -> Floats:
         """Return the initial mu: near uniform, at random labels, or as given by the warm start."""
 
     @abstractmethod
     def keep_rested(self, found: Measurement) -> None:
         """Keep the labelling to which a phase has converged, if it is the best of these."""
+
+    @property
+    def the_engine(self) -> SphereEngine:
+        """The engine of a feasible model."""
+        assert self.engine is not None
+        return self.engine
+
+    @property
+    def rho_unit(self) -> float:
+        """The unit of the option rho."""
+        return self.unit if self.options.rho_unit == "relative" else 1.0
+
+    @property
+    def certified(self) -> bool:
+        """Whether the best bound proves the best labelling optimal, in a run that stops at that."""
+        closed = is_closed(self.best_value, self.best_bound, self.gap_unit, self.initial.gap_tolerance)
+        return self.options.stop == "plain" and closed
+
+    def note(self, found: Measurement) -> Measurement:
+        """Update the best value and bound; return the measurement, with a better bound if there is one."""
+        self.best_value = max(self.best_value, found.value)
+        self.best_bound = min(self.best_bound, found.bound)
+        return found
+
+    # -- what a run on a whole model may do beside ADMM ---------------------------------------------------------------
+
+    @property
+    def may_believe(self) -> bool:
+        """Whether there is time for belief propagation."""
+        return False
 
     @property
     def n_turns(self) -> int:
@@ -148,11 +227,19 @@ class SphereRun(ABC):
     def put_back(self) -> None:  # noqa: B027
         """Let the phase wait for its next turn."""
 
+    def choose(self) -> Status | None:
+        """Put the phase that comes next in front; a status if none should."""
+        return None
+
     def climb_first(self) -> None:  # noqa: B027
         """Improve the best states of the variables if that was not done."""
 
     def climb(self) -> None:  # noqa: B027
         """Improve the best labelling of the phase that has ended, and keep it if it is the best of all phases."""
+
+    def vertex(self) -> tuple[Floats, float] | None:
+        """Return the vertex of the best labelling and a rho at which it is stable; None if there is no need."""
+        return None
 
     def save_dual(self) -> None:  # noqa: B027
         """Keep the multipliers of the LP phase, for warm starts of later runs."""
@@ -161,22 +248,166 @@ class SphereRun(ABC):
         """Start from the multipliers of an earlier run at this penalty; False if there are none that fit."""
         return False
 
-    @property
-    def the_engine(self) -> SphereEngine:
-        """The engine of a feasible model."""
-        assert self.engine is not None
-        return self.engine
+    def has_failed(self, found: Measurement) -> bool:
+        """Return whether a start will not arrive at the sphere."""
+        return False
+
+    def may_close(self, found: Measurement) -> bool:
+        """Return whether the relaxation is so far from solved that it may still close most of the gap."""
+        return False
+
+    # -- the beginning of a phase -------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Begin the first phase."""
+        options = self.options
+        lp = SpherePhase("lp", 0, certifying=options.sphere != "off")
+        self.waiting = [lp] if options.lp_phase or options.sphere == "off" else []
+        if options.sphere != "off":
+            if self.waiting and options.beliefs and self.may_believe:
+                self.waiting.append(SpherePhase("beliefs", 0, believing=True))
+            self.waiting += [SpherePhase(f"sphere {k}", k, spherical=True) for k in range(options.starts)]
+            if self.climbs:
+                self.waiting.append(SpherePhase("chains", 0, chaining=True))
+                self.waiting.append(SpherePhase("vertex", 0, spherical=True, at_vertex=True))
+        self._begin(self.waiting.pop(0))
+
+    def _begin(self, phase: SpherePhase) -> None:
+        """Set up the engine for a phase: penalty, sphere and starting point."""
+        engine, options, warm = self.the_engine, self.options, self.initial.labels is not None
+        if self.phase.certifying:
+            self.save_dual()
+        vertex = self.vertex() if phase.at_vertex else None
+        first = phase.spherical and phase.number == 0 and vertex is None
+        carry_on = first and options.lp_phase and not warm
+        self.phase, self.phase_began, self.calm = phase, self.iterations - phase.done, 0
+        self.gaps = []
+        self.best_before = self.best_value
+        if phase.believing or phase.chaining or phase.done:
+            return
+        rho = options.lp_rho * self.unit if phase.certifying else options.rho * self.rho_unit
+        if vertex is not None:
+            mu, rho = vertex
+        elif carry_on:
+            mu = engine.mu.copy()
+        else:
+            mu = self.starting_point(first, phase.number)
+        engine.configure(self._penalty(phase))
+        engine.set_blocks(self._block(phase))
+        if phase.spherical or not self.load_dual(rho):
+            engine.begin(mu, rho * options.warm_rho if first and warm else rho, multipliers=carry_on)
+        if options.sphere == "factors" and phase.spherical:
+            engine.begin_factor_sphere()
+
+    def _block(self, phase: SpherePhase) -> int:
+        """Variables per sphere; one each at a vertex, where nothing needs to be exchanged between variables."""
+        if phase.at_vertex:
+            return 1
+        other = self.options.alternate_block
+        return other if phase.number % 2 and other else self.options.sphere_block
+
+    def _penalty(self, phase: SpherePhase) -> PenaltyOptions:
+        """The engine's options for a phase; the LP phase has a fixed rho and no sphere."""
+        options = self.options
+        return PenaltyOptions(
+            sphere=SPHERES[options.sphere] if phase.spherical else SphereKind.OFF,
+            sphere_weight=options.sphere_weight,
+            epsilon=options.epsilon,
+            free=options.variant == "free",
+            relaxation=options.relaxation,
+            eta=1.0 if phase.certifying else options.eta,
+            rho_upper=math.inf if phase.at_vertex else options.rho_upper * self.rho_unit,
+            update_every=options.update_every,
+            freeze_after=options.freeze_after or NEVER,
+        )
+
+    # -- the end of a phase -------------------------------------------------------------------------------------------
+
+    def next(self, found: Measurement) -> Status | None:
+        """Decide after a measurement: continue, begin the next phase, or stop."""
+        phase, limit = self.phase, self.options.max_iterations
+        over = self._lp_is_over(found) if phase.certifying else self._at_rest(found)
+        if over and not phase.certifying:
+            self.keep_rested(found)
+        if self.iterations >= limit:
+            self.climb()
+            return Status.CONVERGED if over and not self.waiting else Status.ITERATION_LIMIT
+        stalled = phase.certifying and not over and self._lp_stalls(found)
+        if over or stalled or self.idle:
+            return self.advance(unfinished=stalled and self.n_turns > 0)
+        failed = self.has_failed(found)
+        if failed or self._is_spent:
+            self.climb()
+            if failed or (self.climbs and not self.best_value > self.best_before):
+                self._leave_out()  # other starts of this kind would not arrive either
+            return self.advance()
+        return self.advance(unfinished=True) if self.has_had_its_turn else None
+
+    def advance(self, unfinished: bool = False) -> Status | None:
+        """End a phase, or its turn: improve its labelling and begin the next phase, or stop."""
+        self.climb()
+        if unfinished:
+            self.put_back()
+        if not self.waiting or self.idle:
+            return Status.CONVERGED
+        if self.certified:
+            return None  # the loop notices the closed gap and ends the run
+        finished = self.choose()
+        if finished is None:
+            self._begin(self.waiting.pop(0))
+        return finished
+
+    def _leave_out(self) -> None:
+        """Leave out the starts of the same kind as the present one."""
+        same = 2 if self.options.alternate_block else 1
+        self.waiting = [
+            other
+            for other in self.waiting
+            if not other.spherical or other.at_vertex or (other.number - self.phase.number) % same != 0
+        ]
 
     @property
-    def certified(self) -> bool:
-        """Whether the best bound proves the best labelling optimal."""
-        return is_closed(self.best_value, self.best_bound, self.gap_unit, self.initial.gap_tolerance)
+    def _is_spent(self) -> bool:
+        """Whether a start has used its fair share of the iterations while others are waiting."""
+        if not self.phase.spherical or not self.waiting:
+            return False
+        n_starts = sum(phase.spherical for phase in self.waiting) + 1
+        share = (self.options.max_iterations - self.phase_began) // n_starts
+        if self.climbs:
+            share = min(share, 900)  # rho has been at its limit for a while then
+        return self.iterations - self.phase_began >= share
 
-    def note(self, found: Measurement) -> Measurement:
-        """Update the best value and bound; return the measurement, with a better bound if there is one."""
-        self.best_value = max(self.best_value, found.value)
-        self.best_bound = min(self.best_bound, found.bound)
-        return found
+    def _at_rest(self, found: Measurement) -> bool:
+        """Evaluate the stopping rule of a phase."""
+        engine, tol = self.the_engine, self.options.tol
+        if self.options.stop == "paper":
+            weight = math.sqrt(engine.last_rho / 2)
+            below = weight * math.sqrt(found.primal2) < tol and weight * math.sqrt(found.sphere2) < tol
+            return bool(below and not (self.phase.spherical and engine.at_centre))
+        self.calm = self.calm + 1 if found.changed == 0 else 0
+        if self.phase.spherical:
+            return self.calm >= self.options.patience and max(found.integrality, found.primal_max) < tol
+        return self._solves_lp(found)
+
+    def _solves_lp(self, found: Measurement) -> bool:
+        """Return whether mu is consistent and the bound equals its value: the duals may converge later than mu."""
+        gap, tol = abs(found.bound - found.relaxed), self.options.tol
+        return found.primal_max < tol and gap < tol * max(1.0, abs(found.bound))
+
+    def _lp_is_over(self, found: Measurement) -> bool:
+        """Return whether the LP phase should end: on convergence, or at its limit."""
+        done, limit = self.iterations - self.phase_began, self.options.lp_iterations
+        return self._solves_lp(found) or done >= limit * (2 if self.may_close(found) else 1)
+
+    def _lp_stalls(self, found: Measurement) -> bool:
+        """Return whether a relative gap above 1 % has not shrunk by a tenth within six measurements.
+
+        A narrow gap that stalls is worth waiting for: often the bound is exact and only the labels have not converged.
+        """
+        gaps, window = self.gaps, 6
+        gaps.append(self.best_bound - self.best_value)
+        stalled = len(gaps) > window and gaps[-1] > 0.9 * gaps[-1 - window] and not self.may_close(found)
+        return stalled and gaps[-1] > 0.01 * max(1.0, abs(self.best_value))
 
 
 # -- Saving and restoring the changing state of an ADMM run -----------------------------------------------------------
